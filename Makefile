@@ -1,0 +1,42 @@
+# One gate: `make test` is what every change has to pass. `make` alone lists the targets.
+
+PYTHON ?= python3
+BIN := .venv/bin
+ARGS ?=
+
+.DEFAULT_GOAL := help
+.PHONY: help setup check test demo soak requirements clean
+
+help:  ## List the targets
+	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "make %-14s%s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+
+setup:  ## Prepare .venv with all that checks and tests need
+	@$(PYTHON) scripts/setup.py dev
+
+check: setup  ## Lint, formatting, types, import layers
+	@$(BIN)/ruff check --quiet . && echo 'lint: ok'
+	@$(BIN)/ruff format --check --quiet . && echo 'format: ok'
+	@$(BIN)/mypy --no-error-summary && echo 'types: ok'
+	@out=$$($(BIN)/lint-imports --no-logo --no-cache) && echo 'layers: ok' || { echo "$$out"; exit 1; }
+
+test: check  ## The gate: checks, then all tests; ARGS="-k fence" goes to pytest
+	@$(BIN)/python scripts/test.py $(ARGS)
+
+demo:  ## Run the tour of what Tenure does; needs no server
+	@$(PYTHON) scripts/setup.py demo
+	@$(BIN)/python examples/tour.py
+
+# Sizes that take hours need more than the usual minute per test.
+soak: setup  ## All tests in long sizes
+	@TENURE_TEST_SIZE=soak PYTEST_TIMEOUT=14400 $(BIN)/python scripts/test.py $(ARGS)
+
+# Keeps the pins that still fit; ARGS=--upgrade moves them all, ARGS="-P ruff" one.
+COMPILE := uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-header
+requirements:  ## Pin requirements/*.txt anew from pyproject.toml and *.in (needs uv)
+	@$(COMPILE) $(ARGS) pyproject.toml requirements/demo.in -o requirements/demo.txt
+	@$(COMPILE) $(ARGS) pyproject.toml requirements/dev.in -o requirements/dev.txt \
+		--all-extras -c requirements/demo.txt
+
+clean:  ## Remove .venv, caches and build results
+	@rm -rf .venv .hypothesis .mypy_cache .pytest_cache .ruff_cache build dist
+	@find src tests scripts -name __pycache__ -type d -prune -exec rm -rf {} +

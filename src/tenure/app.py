@@ -1,0 +1,248 @@
+"""`Tenure`, the composition root: one store, and everything that stands on it."""
+
+from __future__ import annotations
+
+import os
+import socket
+from collections.abc import Callable, Coroutine
+from functools import partial
+from typing import Any, Self, TypeVar, TypeVarTuple, overload
+
+from tenure.core.clock import Clock, SystemClock
+from tenure.core.durations import Duration, seconds
+from tenure.core.model import (
+    Grade,
+    Lease,
+    Meta,
+    Traits,
+    check_limit,
+    check_meta,
+    check_name,
+)
+from tenure.core.policy import TTL_DEFAULT, TTL_MIN
+from tenure.errors import ConfigError, StoreError
+from tenure.holds import Holds, OnLost
+from tenure.locks import (
+    Lock,
+    OnUnavailable,
+    Outcome,
+    Semaphore,
+    checked_wait,
+    run_locked,
+)
+from tenure.observe.events import Event, Events
+from tenure.runtime.acquiring import Ask
+from tenure.stores.connect import connect
+from tenure.stores.contract import Migrate
+
+__all__ = ["Tenure"]
+
+T = TypeVar("T")
+Ts = TypeVarTuple("Ts")
+
+_URL_DEFAULT = "sqlite:///tenure.db"
+
+
+class Tenure:
+    """Shares work safely between the replicas of a service.
+
+        app = Tenure()                      # url=, else $TENURE_URL, else sqlite:///tenure.db
+        async with app:
+            async with app.lock("invoice:42") as hold:
+                await charge(fence=hold.fence)
+
+    Opening connects to the store and starts no work of its own.
+
+    Args:
+        url: `sqlite:///file.db`, `redis://host:6379/0`, `postgresql://user@host/db`, `memory://`.
+        namespace: keeps several services apart on one store (default "tenure").
+        migrate: "auto" brings the store's format up to date when opening, "check" only looks.
+        require: the weakest guarantee grade to accept, "A" to "D"; opening fails on a weaker one.
+        clock: a virtual clock for tests (`tenure.testing.ManualClock`).
+    """
+
+    def __init__(
+        self,
+        url: str | None = None,
+        *,
+        namespace: str | None = None,
+        migrate: Migrate = "auto",
+        require: str | None = None,
+        clock: Clock | None = None,
+    ) -> None:
+        if migrate not in ("auto", "check"):
+            msg = f"migrate must be 'auto' or 'check', not {migrate!r}."
+            raise ConfigError(msg)
+        self._require = _grade(require)
+        self._migrate: Migrate = migrate
+        self._events = Events()
+        self._store = connect(
+            url or os.environ.get("TENURE_URL") or _URL_DEFAULT,
+            namespace=namespace or os.environ.get("TENURE_NAMESPACE") or "tenure",
+            clock=clock or SystemClock(),
+        )
+        self._opened: Holds | None = None
+        self._about_us: Meta = {"host": socket.gethostname()[:200], "pid": str(os.getpid())}
+
+    def __repr__(self) -> str:
+        return f"Tenure({self._store.url!r}, namespace={self._store.namespace!r})"
+
+    async def open(self) -> None:
+        """Connect. Raises ConfigError, StoreError or StoreUnavailable if that cannot work."""
+        if self._opened is not None:
+            msg = f"{self!r} is open already."
+            raise ConfigError(msg)
+        await self._store.open(self._migrate)
+        grade = self._store.traits.grade
+        if self._require is not None and self._require < grade:
+            await self._store.close()
+            msg = (
+                f"{self._store.url} has guarantee grade {grade.name} ({grade.value}), but "
+                f"require={self._require.name!r} asks for {self._require.value}."
+            )
+            raise ConfigError(msg)
+        self._opened = Holds(self._store, self._events)
+
+    async def close(self) -> None:
+        """Finish what is being given back, stop renewing, disconnect. Safe to call twice."""
+        holds, self._opened = self._opened, None
+        if holds is not None:
+            await holds.close()
+            await self._store.close()
+
+    async def __aenter__(self) -> Self:
+        await self.open()
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.close()
+
+    @property
+    def traits(self) -> Traits:
+        """What the store can do and survive; complete once the app is open."""
+        return self._store.traits
+
+    def on_event(self, subscriber: Callable[[Event], None]) -> None:
+        """Have `subscriber` called with every event. It must be quick; see `tenure.observe`."""
+        self._events.subscribe(subscriber)
+
+    def lock(
+        self,
+        name: str,
+        *,
+        ttl: Duration = TTL_DEFAULT,
+        wait: Duration | None = None,
+        on_lost: OnLost = "cancel",
+        meta: Meta | None = None,
+    ) -> Lock:
+        """Describe a lock: at most one holder over all replicas.
+
+        Args:
+            name: any text of up to 200 characters.
+            ttl: how long the lock outlives a holder that died; a living one is renewed.
+            wait: the most to wait when entering; None waits for ever, 0 tries once.
+            on_lost: what happens to an `async with` block when the lock is lost. "cancel" cancels
+                it and raises LeaseLost; "raise" only raises at its end; a function is called with
+                the hold; "ignore" leaves it at an event.
+            meta: text shown to others by `locks()`, beside host and process id.
+        """
+        ask = self._ask(name, 1, ttl, meta, strict=False)
+        return Lock(self._holds, ask, wait=checked_wait(wait), on_lost=on_lost)
+
+    def semaphore(
+        self,
+        name: str,
+        limit: int,
+        *,
+        ttl: Duration = TTL_DEFAULT,
+        wait: Duration | None = None,
+        on_lost: OnLost = "cancel",
+        meta: Meta | None = None,
+        strict: bool = False,
+    ) -> Semaphore:
+        """Describe a semaphore: at most `limit` holders over all replicas. See `lock`.
+
+        While live holders use another limit (a rolling deploy), the smallest one rules and an
+        event tells; with `strict=True` LimitMismatch is raised instead.
+        """
+        ask = self._ask(name, check_limit(limit), ttl, meta, strict=strict)
+        return Semaphore(self._holds, ask, wait=checked_wait(wait), on_lost=on_lost)
+
+    @overload
+    async def with_lock(
+        self,
+        name: str,
+        ttl: Duration,
+        fn: Callable[[*Ts], Coroutine[Any, Any, T]],
+        *args: *Ts,
+        wait: Duration | None = 0,
+        on_unavailable: OnUnavailable = "raise",
+    ) -> Outcome[T]: ...
+    @overload
+    async def with_lock(
+        self,
+        name: str,
+        ttl: Duration,
+        fn: Callable[[*Ts], T],
+        *args: *Ts,
+        wait: Duration | None = 0,
+        on_unavailable: OnUnavailable = "raise",
+    ) -> Outcome[T]: ...
+    async def with_lock(
+        self,
+        name: str,
+        ttl: Duration,
+        fn: Callable[[*Ts], Any],
+        *args: *Ts,
+        wait: Duration | None = 0,
+        on_unavailable: OnUnavailable = "raise",
+    ) -> Outcome[Any]:
+        """Run `fn(*args)` if the lock is free, and return what happened.
+
+        An async function runs on this loop and is cancelled if the lock is lost; a plain one runs
+        in a thread, which nothing can stop. A skip or a loss is an outcome, not an exception; what
+        `fn` raises is raised.
+
+        Args:
+            name: the lock's name.
+            ttl: how long the lock outlives a replica that died.
+            fn: what to run.
+            *args: its arguments.
+            wait: the most to wait for the lock; the default of 0 skips at once.
+            on_unavailable: if the store cannot be reached, "raise" StoreUnavailable, "skip", or
+                "run" without the lock.
+        """
+        if on_unavailable not in ("raise", "skip", "run"):
+            msg = f"on_unavailable must be 'raise', 'skip' or 'run', not {on_unavailable!r}."
+            raise ConfigError(msg)
+        lock = self.lock(name, ttl=ttl, wait=wait)
+        return await run_locked(lock, partial(fn, *args), on_unavailable)
+
+    async def locks(self, prefix: str = "", *, limit: int = 1000) -> list[Lease]:
+        """Return who holds and who waits for locks whose name starts with `prefix`."""
+        return await self._holds().store.leases(prefix, limit=limit)
+
+    def _holds(self) -> Holds:
+        if self._opened is None:
+            msg = f"{self!r} is not open. Use it inside 'async with app:'."
+            raise StoreError(msg)
+        return self._opened
+
+    def _ask(self, name: str, limit: int, ttl: Duration, meta: Meta | None, *, strict: bool) -> Ask:
+        return Ask(
+            key=check_name(name, "lock name"),
+            limit=limit,
+            ttl=seconds(ttl, "ttl", minimum=TTL_MIN),
+            meta={**self._about_us, **check_meta(meta)} if meta else self._about_us,
+            strict=strict,
+        )
+
+
+def _grade(require: str | None) -> Grade | None:
+    if require is None:
+        return None
+    try:
+        return Grade[require]
+    except KeyError:
+        msg = f"require must be a guarantee grade, 'A', 'B', 'C' or 'D', not {require!r}."
+        raise ConfigError(msg) from None

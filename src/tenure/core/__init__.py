@@ -1,0 +1,1 @@
+"""Pure values and decisions. Nothing in here does I/O; only `clock` reads time or randomness."""

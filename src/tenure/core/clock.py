@@ -1,0 +1,117 @@
+"""The one place that reads time, sleeps or draws random numbers.
+
+Three kinds of time, never mixed:
+
+- *wall*: microseconds since 1970. It may be stepped by people and daemons, so it orders nothing
+  by itself; fences and due times use it.
+- *boot*: seconds on a clock that never steps and that goes on while the machine is suspended.
+  Every "may I still trust this?" is measured on it.
+- *server*: the store's own clock. `for_server()` is None in production, which asks the store to
+  use its clock; a virtual clock answers an instant, so that tests decide the time on real servers.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import secrets
+import time
+from pathlib import Path
+from typing import Protocol
+
+__all__ = ["Clock", "SystemClock"]
+
+
+class Clock(Protocol):
+    """Time, sleep and randomness as the rest of Tenure sees them."""
+
+    @property
+    def virtual(self) -> bool:
+        """Whether time moves only when a test says so."""
+        ...
+
+    @property
+    def boot_id(self) -> str:
+        """Name of this start of the machine; boot instants of two starts do not compare."""
+        ...
+
+    def wall(self) -> int:
+        """Microseconds since 1970 by this host's clock."""
+        ...
+
+    def boot(self) -> float:
+        """Seconds that only grow, suspend included."""
+        ...
+
+    def for_server(self) -> int | None:
+        """The instant to tell the store, or None to let it use its own clock."""
+        ...
+
+    def random(self) -> float:
+        """A number from 0 up to 1."""
+        ...
+
+    def token(self) -> str:
+        """128 random bits nobody can guess, as 32 hexadecimal digits."""
+        ...
+
+    async def sleep(self, seconds: float) -> None:
+        """Return after that much time."""
+        ...
+
+    async def wait(self, event: asyncio.Event, timeout: float | None) -> bool:
+        """Return True once the event is set, or False after `timeout` seconds."""
+        ...
+
+
+class SystemClock:
+    """The clocks of this machine."""
+
+    virtual = False
+
+    def __init__(self) -> None:
+        self.boot_id = _boot_id()
+
+    def wall(self) -> int:
+        return time.time_ns() // 1000
+
+    # CLOCK_MONOTONIC stands still while a laptop sleeps or a VM is suspended; a lease does not.
+    if hasattr(time, "CLOCK_BOOTTIME"):
+
+        def boot(self) -> float:
+            return time.clock_gettime(time.CLOCK_BOOTTIME)
+
+    else:  # pragma: no cover - other systems than Linux
+
+        def boot(self) -> float:
+            return time.monotonic()
+
+    def for_server(self) -> int | None:
+        return None
+
+    def random(self) -> float:
+        return random.random()
+
+    def token(self) -> str:
+        return secrets.token_hex(16)
+
+    async def sleep(self, seconds: float) -> None:
+        await asyncio.sleep(seconds)
+
+    async def wait(self, event: asyncio.Event, timeout: float | None) -> bool:
+        if event.is_set():
+            return True
+        try:
+            async with asyncio.timeout(timeout):
+                await event.wait()
+        except TimeoutError:
+            return event.is_set()
+        return True
+
+
+def _boot_id() -> str:
+    """Linux names each start of the machine; elsewhere no name is known."""
+    try:
+        return Path("/proc/sys/kernel/random/boot_id").read_text(encoding="ascii").strip()
+    except OSError:  # pragma: no cover - other systems than Linux
+        return ""

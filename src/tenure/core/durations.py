@@ -1,0 +1,53 @@
+"""Durations as people write them: seconds, a timedelta, or text such as "250ms" or "1h30m"."""
+
+from __future__ import annotations
+
+import math
+import re
+from datetime import timedelta
+from typing import TypeAlias
+
+from tenure.errors import ConfigError
+
+__all__ = ["Duration", "micros", "seconds"]
+
+Duration: TypeAlias = float | int | timedelta | str
+
+_UNITS = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0, "w": 604800.0}
+_PART = re.compile(r"(\d+(?:\.\d+)?)(ms|s|m|h|d|w)")
+_WHOLE = re.compile(r"(?:\d+(?:\.\d+)?(?:ms|s|m|h|d|w))+")
+
+
+def seconds(value: Duration, what: str, *, minimum: float = 0.0) -> float:
+    """Return `value` in seconds; raise ConfigError unless it is finite and at least `minimum`.
+
+    `what` names the argument in the message.
+    """
+    length = _length(value, what)
+    if not math.isfinite(length):
+        msg = f"{what} must be a finite time, not {value!r}."
+        raise ConfigError(msg)
+    if length < minimum:
+        msg = f"{what} must be at least {minimum:g} s, not {value!r}."
+        raise ConfigError(msg)
+    return length
+
+
+def micros(length: float) -> int:
+    """Return a time in seconds as whole microseconds, the unit stores count in."""
+    return round(length * 1_000_000)
+
+
+def _length(value: Duration, what: str) -> float:
+    # bool is an int to Python; ttl=True is a mistake, not one second.
+    if isinstance(value, int | float) and not isinstance(value, bool):
+        return float(value)
+    if isinstance(value, timedelta):
+        return value.total_seconds()
+    if isinstance(value, str) and _WHOLE.fullmatch(text := value.replace(" ", "")):
+        return sum(float(number) * _UNITS[unit] for number, unit in _PART.findall(text))
+    msg = (
+        f"{what} must be seconds (30), a timedelta, or text such as '250ms', '30s' or '1h30m', "
+        f"not {value!r}."
+    )
+    raise ConfigError(msg)

@@ -1,0 +1,162 @@
+"""The values that travel between a store and the rest, and the rules for names.
+
+Durations are seconds as `float`; instants are whole microseconds of the store's clock. A lease
+carries only durations, because a reader cannot compare the store's instants with its own.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from enum import Enum
+from typing import Literal, TypeAlias
+
+from msgspec import Struct
+
+from tenure.errors import ConfigError
+
+__all__ = [
+    "Acquired",
+    "Busy",
+    "Grade",
+    "Granted",
+    "Lease",
+    "Mark",
+    "Meta",
+    "Topic",
+    "Traits",
+    "check_limit",
+    "check_meta",
+    "check_name",
+    "check_namespace",
+]
+
+NAME_LENGTH_MAX = 200
+META_SIZE_MAX = 1024
+
+Meta: TypeAlias = Mapping[str, str]
+
+Topic: TypeAlias = tuple[Literal["lease", "queue", "job", "replica", "schedule"], str]
+"""What a wake-up is about. A waiter's topic is ("lease", its own holder id)."""
+
+
+class Lease(Struct, frozen=True, kw_only=True):
+    """A time-limited right on a key, or (with `waiting`) a place in the line for one.
+
+    (key, holder, fence) is its identity. A fence of 0 means "not known": `release` then goes by
+    the holder alone, which is enough because holder ids are random and never used twice.
+    """
+
+    key: str
+    holder: str
+    fence: int = 0
+    ttl: float = 0.0
+    limit: int = 1
+    meta: Meta = {}
+    waiting: bool = False
+    expires_in: float = 0.0
+    """Seconds it had left when the store answered."""
+    held_for: float = 0.0
+    """Seconds since it was granted (or, waiting, since it joined the line)."""
+
+
+class Granted(Struct, frozen=True):
+    """`acquire` succeeded."""
+
+    lease: Lease
+    other_limit: int | None = None
+    """The smallest limit among the other live holders, if any of them differs from ours."""
+
+
+class Busy(Struct, frozen=True):
+    """`acquire` was refused."""
+
+    retry_in: float
+    """Seconds until it can succeed, if nobody renews or releases meanwhile. Only a hint."""
+    ahead: int = 0
+    """Live waiters ahead of the caller."""
+    other_limit: int | None = None
+
+
+Acquired: TypeAlias = Granted | Busy
+
+
+class Mark(Struct, frozen=True):
+    """A durable value that was stored under the protection of a lease."""
+
+    key: str
+    value: str
+    fence: int
+
+
+class Grade(Enum):
+    """What an acknowledged write survives. Better grades compare as smaller: A < B."""
+
+    A = "strict: process, system and power loss"
+    B = "crash-safe: a crash of the store's process; power loss may cost the last second"
+    C = "failover: an acknowledged tail can be lost when a replica takes over; fences still grow"
+    D = "volatile: gone with the store's process"
+
+    def __lt__(self, other: Grade) -> bool:
+        return self.name < other.name
+
+
+class Traits(Struct, frozen=True, kw_only=True):
+    """How stores differ, as data: no store has methods that another lacks."""
+
+    grade: Grade
+    scope: Literal["process", "host", "fleet"]
+    """How far the same store reaches: threads, processes of one host, or many machines."""
+    push: bool
+    """Whether wake-ups are pushed; otherwise they are noticed by a cheap poll."""
+    transactional: bool
+    """Whether it can take part in the user's own database transaction."""
+
+
+def check_name(name: object, what: str) -> str:
+    """Return `name` if a store can keep it unchanged; raise ConfigError otherwise."""
+    if not isinstance(name, str):
+        msg = f"{what} must be text, not {type(name).__name__}."
+        raise ConfigError(msg)
+    if not name:
+        msg = f"{what} must not be empty."
+        raise ConfigError(msg)
+    if len(name) > NAME_LENGTH_MAX:
+        msg = f"{what} has {len(name)} characters; at most {NAME_LENGTH_MAX} are kept. Shorten it."
+        raise ConfigError(msg)
+    # PostgreSQL cannot store NUL, and lone surrogates have no UTF-8 form.
+    if "\0" in name or any("\ud800" <= character <= "\udfff" for character in name):
+        msg = f"{what} {name!r} contains a NUL or a lone surrogate, which stores cannot keep."
+        raise ConfigError(msg)
+    return name
+
+
+def check_namespace(namespace: object) -> str:
+    """Return `namespace` if it can be part of a Redis hash tag; raise ConfigError otherwise."""
+    if not isinstance(namespace, str) or not re.fullmatch(r"[A-Za-z0-9_.:-]{1,60}", namespace):
+        msg = (
+            f"namespace {namespace!r} must have 1 to 60 characters out of letters, digits, "
+            "'_', '.', ':' and '-'."
+        )
+        raise ConfigError(msg)
+    return namespace
+
+
+def check_limit(limit: object) -> int:
+    """Return `limit` if it is a whole number of at least 1; raise ConfigError otherwise."""
+    if not isinstance(limit, int) or isinstance(limit, bool) or not 1 <= limit <= 1_000_000:
+        msg = f"limit must be a whole number from 1 to 1,000,000, not {limit!r}."
+        raise ConfigError(msg)
+    return limit
+
+
+def check_meta(meta: Meta) -> Meta:
+    """Return `meta` if it is a small mapping of text to text; raise ConfigError otherwise."""
+    if not all(isinstance(part, str) for pair in meta.items() for part in pair):
+        msg = f"meta must map text to text, not {meta!r}."
+        raise ConfigError(msg)
+    size = sum(len(name) + len(value) for name, value in meta.items())
+    if size > META_SIZE_MAX:
+        msg = f"meta has {size} characters; at most {META_SIZE_MAX} are kept with a lease."
+        raise ConfigError(msg)
+    return meta

@@ -1,0 +1,79 @@
+"""Pure decisions about leases: when to renew, how long to trust, how often to try.
+
+Stores know none of this. Every number's reason stands beside it.
+"""
+
+from __future__ import annotations
+
+__all__ = [
+    "TTL_DEFAULT",
+    "TTL_MIN",
+    "WAITER_LIFE",
+    "margin",
+    "next_fence",
+    "renew_after",
+    "retry_after_error",
+    "retry_when_busy",
+    "trust_until",
+]
+
+TTL_DEFAULT = 30.0
+# Below one second a garbage collection or a slow fsync looks like a death.
+TTL_MIN = 1.0
+
+# A waiter that died costs those behind it this much; a living one looks again every third of it,
+# so two looks may fail before it loses its place.
+WAITER_LIFE = 3.0
+
+# Four attempts fit into one ttl, so three renewals in a row may fail.
+_RENEW_SHARE = 0.3
+_RENEW_JITTER = 0.1
+
+_ERROR_DELAY_FIRST = 0.05
+_ERROR_DELAY_MAX = 1.0
+
+
+def next_fence(last: int, floor: int, now: int) -> int:
+    """Return a fence above `last` (of this key) and `floor` (of removed keys).
+
+    Store time in microseconds carries it over everything that forgets: a restart without data,
+    a fail-over that lost the newest writes. `last` and `floor` carry it over clock steps.
+    """
+    return max(last + 1, floor + 1, now)
+
+
+def margin(ttl: float) -> float:
+    """Return how much earlier than the store a holder stops trusting its lease.
+
+    One percent covers two clocks that run at rates 1 % apart; 100 ms covers the time it takes to
+    tell the body.
+    """
+    return max(0.1, 0.01 * ttl)
+
+
+def trust_until(sent: float, ttl: float) -> float:
+    """Return the boot instant up to which a grant or renewal *sent* at `sent` may be trusted.
+
+    The store counts from when the request arrives, which is never before it was sent.
+    """
+    return sent + ttl - margin(ttl)
+
+
+def renew_after(ttl: float, chance: float) -> float:
+    """Return the seconds from one renewal to the next; `chance` in [0, 1) only shortens it."""
+    return ttl * _RENEW_SHARE * (1.0 - _RENEW_JITTER * chance)
+
+
+def retry_after_error(failures: int, chance: float) -> float:
+    """Return the pause after the n-th failure in a row: doubling, capped, half of it random."""
+    ceiling: float = min(_ERROR_DELAY_MAX, _ERROR_DELAY_FIRST * 2.0 ** min(failures - 1, 10))
+    return ceiling * (0.5 + 0.5 * chance)
+
+
+def retry_when_busy(retry_in: float, chance: float) -> float:
+    """Return how long a waiter sleeps if no wake-up comes.
+
+    Never beyond a third of its record's life, or it would lose its place in the line. A lease's
+    end is passed by up to 20 ms, so that many waiters do not all ask in the same instant.
+    """
+    return min(max(retry_in, 0.0) + 0.001 + 0.02 * chance, WAITER_LIFE / 3)

@@ -1,0 +1,96 @@
+"""Every exception Tenure raises, in one small tree.
+
+    TenureError
+    ├─ ConfigError (ValueError)       a wrong argument, name or URL; nothing happened
+    ├─ StoreError                     the store refused or misbehaved; see its cause
+    │  └─ StoreUnavailable            not reachable for now; trying again later may work
+    ├─ AcquireTimeout (TimeoutError)  a lock or semaphore did not become free in time
+    ├─ LeaseLost                      what was held is no longer yours: stop writing
+    ├─ WouldDeadlock                  this task would wait for a lock that it holds itself
+    └─ LimitMismatch                  a semaphore is in use with another limit (strict=True only)
+
+Each message says what happened and what to do about it. The facts are attributes too, so
+that a handler need not parse text.
+"""
+
+from __future__ import annotations
+
+__all__ = [
+    "AcquireTimeout",
+    "ConfigError",
+    "LeaseLost",
+    "LimitMismatch",
+    "StoreError",
+    "StoreUnavailable",
+    "TenureError",
+    "WouldDeadlock",
+]
+
+
+class TenureError(Exception):
+    """Anything Tenure raises on purpose."""
+
+
+class ConfigError(TenureError, ValueError):
+    """An argument, name or URL that cannot work. Nothing was sent anywhere."""
+
+
+class StoreError(TenureError):
+    """The store answered with an error; `__cause__` is what its driver raised."""
+
+
+class StoreUnavailable(StoreError):
+    """The store cannot be reached now. What was asked may or may not have happened."""
+
+
+class AcquireTimeout(TenureError, TimeoutError):
+    """The lock or semaphore was not free within `wait` seconds."""
+
+    def __init__(self, name: str, wait: float) -> None:
+        super().__init__(
+            f"{name!r} was not free within {wait:g} s. Wait longer (wait=...), try once with "
+            "try_acquire(), or see who holds it with app.locks()."
+        )
+        self.name = name
+        self.wait = wait
+
+
+class LeaseLost(TenureError):
+    """The lease behind a hold has ended before its block did.
+
+    Another replica may hold it already, with a higher fence. Whatever was written under
+    `fence` since then must be refused by the place it was written to.
+    """
+
+    def __init__(self, name: str, fence: int, reason: str) -> None:
+        super().__init__(
+            f"the lease on {name!r} (fence {fence}) was lost: {reason}. "
+            "Another replica may be at work now; do not write under this fence any more."
+        )
+        self.name = name
+        self.fence = fence
+        self.reason = reason
+
+
+class WouldDeadlock(TenureError):
+    """The task asked to wait for something only itself can give back."""
+
+    def __init__(self, name: str) -> None:
+        super().__init__(
+            f"this task already holds {name!r} and would wait for itself. "
+            "Pass the hold on instead, or use try_acquire(), which answers None."
+        )
+        self.name = name
+
+
+class LimitMismatch(TenureError):
+    """Live holders of a semaphore use another limit than the one asked for."""
+
+    def __init__(self, name: str, limit: int, other: int) -> None:
+        super().__init__(
+            f"semaphore {name!r} was asked for with limit {limit}, but live holders use {other}. "
+            "Deploy one limit everywhere, or drop strict=True to go by the smaller one meanwhile."
+        )
+        self.name = name
+        self.limit = limit
+        self.other = other

@@ -1,0 +1,271 @@
+"""A hold: a lease of yours, kept alive, that knows when it must not be trusted any more."""
+
+from __future__ import annotations
+
+import asyncio
+import warnings
+import weakref
+from collections.abc import Callable
+from contextlib import suppress
+from types import TracebackType
+from typing import Any, Literal, Self, TypeAlias
+
+from msgspec.structs import replace
+
+from tenure.core.durations import Duration, seconds
+from tenure.core.model import Meta
+from tenure.core.policy import TTL_MIN
+from tenure.errors import LeaseLost, WouldDeadlock
+from tenure.observe.events import Events, HoldLost
+from tenure.runtime.acquiring import Acquirer, Ask, Grip
+from tenure.runtime.hosting import KeeperHost
+from tenure.runtime.keeper import Kept
+from tenure.stores.contract import Store
+
+__all__ = ["Hold", "Holds", "OnLost"]
+
+OnLost: TypeAlias = Literal["cancel", "raise", "ignore"] | Callable[["Hold"], None]
+
+
+class Hold:
+    """A lease of yours, kept alive until you release it or it is lost.
+
+    As a context manager it cancels the block when the lease is lost (`on_lost="cancel"`) and
+    raises `LeaseLost` when leaving; see `app.lock`.
+    """
+
+    def __init__(self, holds: Holds, grip: Grip, on_lost: OnLost) -> None:
+        self._holds = holds
+        self._on_lost = on_lost
+        self._released = False
+        self._loop = asyncio.get_running_loop()
+        self._lost = asyncio.Event()
+        # The task whose block is cancelled on loss, and how often it was being cancelled before.
+        self._task: asyncio.Task[Any] | None = None
+        self._cancelling = 0
+        self._cancelled_it = False
+        self._kept = Kept(grip.lease, grip.sent, holds.clock, _loss_teller(self))
+
+    def __repr__(self) -> str:
+        state = "lost" if self._kept.reason else "released" if self._released else "held"
+        return f"<Hold {self.name!r} fence={self.fence} {state}>"
+
+    @property
+    def name(self) -> str:
+        return self._kept.lease.key
+
+    @property
+    def fence(self) -> int:
+        """A number larger than that of every earlier hold of this name. Pass it on with writes."""
+        return self._kept.lease.fence
+
+    @property
+    def holder(self) -> str:
+        """The random id of this acquisition."""
+        return self._kept.lease.holder
+
+    @property
+    def meta(self) -> Meta:
+        return self._kept.lease.meta
+
+    @property
+    def lost(self) -> asyncio.Event:
+        """Set when the lease is lost. `is_lost` may know it a moment earlier."""
+        return self._lost
+
+    @property
+    def is_lost(self) -> bool:
+        """Whether the lease must not be trusted any more; reads the clock itself."""
+        return self._kept.is_lost
+
+    @property
+    def is_held(self) -> bool:
+        """Whether it is neither lost nor released."""
+        return not self._released and not self.is_lost
+
+    def expires_in(self) -> float:
+        """Return for how many seconds the lease may be trusted without another renewal."""
+        left = self._kept.deadline - self._holds.clock.boot()
+        return max(0.0, left) if self.is_held else 0.0
+
+    def check(self) -> None:
+        """Raise LeaseLost if the lease is lost or was released: stop writing under its fence."""
+        if not self.is_held:
+            raise self._loss()
+
+    async def renew(self, ttl: Duration | None = None) -> None:
+        """Renew now, optionally with another ttl from here on. Normally nobody needs to.
+
+        Raises LeaseLost if it is gone, StoreUnavailable if the store does not answer.
+        """
+        self.check()
+        lease = self._kept.lease
+        if ttl is not None:
+            lease = replace(lease, ttl=seconds(ttl, "ttl", minimum=TTL_MIN))
+        sent = self._holds.clock.boot()
+        [answer] = await self._holds.store.renew([lease])
+        if answer:
+            self._kept.extend(lease, sent)
+        elif answer is False:
+            self._kept.lose("the store says that it is no longer held")
+        self.check()
+
+    async def release(self) -> bool:
+        """Give it back; return whether it was held to the end. Doing so twice is harmless.
+
+        A cancelled caller does not stop the release. A store that cannot be reached is no error
+        here: the lease then ends with its ttl.
+        """
+        if self._released:
+            return False
+        self._released = True
+        trusted = self._kept.end()
+        self._holds.forget(self)
+        held = await self._holds.acquirer.release(self._kept.lease)
+        if trusted and not held:
+            self._kept.lose("the store no longer had it when it was released")
+        return trusted and held
+
+    async def __aenter__(self) -> Self:
+        self.enter_block()
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        task, self._task = self._task, None  # from here on a loss cancels nobody
+        outside = await self._take_back_cancel(task, error)
+        await self.release()
+        instead = self._after_block(error, outside=outside)
+        if instead is not None:
+            raise instead from error
+
+    def enter_block(self) -> None:
+        """Make the running task the one whose block ends when the lease is lost."""
+        task = asyncio.current_task()
+        assert task is not None, "a hold is entered by a task"
+        self._task, self._cancelling = task, task.cancelling()
+
+    async def _take_back_cancel(
+        self, task: asyncio.Task[Any] | None, error: BaseException | None
+    ) -> bool:
+        """Undo our own cancellation; return whether somebody else cancelled the task as well."""
+        if not self._cancelled_it or task is None:
+            return False
+        if not isinstance(error, asyncio.CancelledError):
+            # The block ended before the cancellation could be delivered: receive it here.
+            with suppress(asyncio.CancelledError):
+                await self._holds.clock.sleep(0)
+        return task.uncancel() > self._cancelling
+
+    def _after_block(self, error: BaseException | None, *, outside: bool) -> BaseException | None:
+        """Return what to raise instead of `error` when leaving the block."""
+        if outside:
+            return None if isinstance(error, asyncio.CancelledError) else asyncio.CancelledError()
+        if not self.is_lost or self._on_lost not in ("cancel", "raise"):
+            return None
+        loss = self._loss()
+        if error is None or (self._cancelled_it and isinstance(error, asyncio.CancelledError)):
+            return loss
+        error.add_note(str(loss))
+        return None
+
+    def _loss(self) -> LeaseLost:
+        return LeaseLost(self.name, self.fence, self._kept.reason or "it was released")
+
+    def _tell_loss(self) -> None:
+        """On the loop of the hold: wake who waits for the loss, and do what `on_lost` says."""
+        self._lost.set()
+        if callable(self._on_lost):
+            self._on_lost(self)
+        elif self._on_lost == "cancel" and self._task is not None:
+            self._cancelled_it = True
+            self._task.cancel()
+
+    def __del__(self) -> None:
+        # A hold that nobody has any more must not be renewed for ever: its ttl ends it.
+        if not getattr(self, "_released", True) and self._kept.reason is None:
+            self._holds.forget(self)
+            warnings.warn(
+                f"{self!r} was never released", ResourceWarning, source=self, stacklevel=2
+            )
+
+
+def _loss_teller(hold: Hold) -> Callable[[str], None]:
+    """Return what the keeper calls, in its own thread, when the lease is lost.
+
+    It knows the hold only weakly: the keeper must not keep a forgotten hold alive.
+    """
+    reference = weakref.ref(hold)
+
+    def tell(reason: str) -> None:
+        hold = reference()
+        if hold is None:
+            return
+        hold._holds.events.emit(HoldLost(hold.name, hold.fence, reason))
+        with suppress(RuntimeError):  # its loop is closed, so nobody is left to tell
+            hold._loop.call_soon_threadsafe(hold._tell_loss)
+
+    return tell
+
+
+class Holds:
+    """The holds of one app: who in this process holds what, and who keeps it."""
+
+    def __init__(self, store: Store, events: Events) -> None:
+        self.store = store
+        self.clock = store.clock
+        self.events = events
+        self.acquirer = Acquirer(store, events)
+        self._keeper = KeeperHost(store, events)
+        self._entered: dict[object, list[tuple[asyncio.Task[Any] | None, Hold]]] = {}
+        # Weak on both sides: knowing who holds what must not keep a forgotten hold alive.
+        self._by_task: weakref.WeakKeyDictionary[asyncio.Task[Any], weakref.WeakSet[Hold]] = (
+            weakref.WeakKeyDictionary()
+        )
+
+    async def close(self) -> None:
+        await self.acquirer.close()
+        await self._keeper.close()
+
+    async def acquire(self, ask: Ask, wait: float | None, on_lost: OnLost) -> Hold | None:
+        grip = await self.acquirer.acquire(ask, wait)
+        if grip is None:
+            return None
+        # No await from here on: a cancellation could not find what to give back.
+        hold = Hold(self, grip, on_lost)
+        self._keeper.keep(hold._kept)
+        if (task := asyncio.current_task()) is not None:
+            self._by_task.setdefault(task, weakref.WeakSet()).add(hold)
+        return hold
+
+    def forget(self, hold: Hold) -> None:
+        """Stop renewing."""
+        self._keeper.drop(hold._kept)
+
+    def refuse_deadlock(self, ask: Ask) -> None:
+        """Raise WouldDeadlock if the running task holds all there is of what it asks for."""
+        task = asyncio.current_task()
+        held = self._by_task.get(task, ()) if task is not None else ()
+        mine = [hold for hold in held if hold.name == ask.key and hold.is_held]
+        if len(mine) >= ask.limit:
+            raise WouldDeadlock(ask.key)
+
+    def file(self, lock: object, hold: Hold) -> None:
+        """Remember the hold for the end of the block that was entered through `lock`."""
+        self._entered.setdefault(lock, []).append((asyncio.current_task(), hold))
+
+    def unfile(self, lock: object) -> Hold:
+        """Return the hold whose block through `lock` ends now in this task."""
+        filed = self._entered[lock]
+        task = asyncio.current_task()
+        mine = [entry for entry in filed if entry[0] is task]
+        # A fixture or exit stack may leave in another task than it entered.
+        entry = mine[-1] if mine else filed[-1]
+        filed.remove(entry)
+        if not filed:
+            del self._entered[lock]
+        return entry[1]

@@ -1,0 +1,168 @@
+"""Locks and semaphores: what users take and hold.
+
+A `Lock` or `Semaphore` is only a description: it has no state, costs nothing and may be shared by
+any number of tasks. Each acquisition gives a `Hold` of its own.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+from collections.abc import Callable
+from types import TracebackType
+from typing import Any, Final, Generic, Literal, TypeAlias, TypeVar
+
+from msgspec import Struct
+
+from tenure.core.durations import Duration, seconds
+from tenure.errors import AcquireTimeout, ConfigError, LeaseLost, StoreUnavailable
+from tenure.holds import Hold, Holds, OnLost
+from tenure.runtime.acquiring import Ask
+
+__all__ = ["Lock", "OnUnavailable", "Outcome", "Semaphore", "checked_wait", "run_locked"]
+
+T = TypeVar("T")
+
+OnUnavailable: TypeAlias = Literal["raise", "skip", "run"]
+
+
+class _Unset:
+    """The default of a parameter for which None means something."""
+
+
+_UNSET: Final = _Unset()
+
+
+class Semaphore:
+    """At most `limit` holders at once, over all replicas.
+
+        async with app.semaphore("gpu", limit=3) as hold: ...
+
+    The fence of its holds names a grant; it does not exclude the other holders.
+    """
+
+    def __init__(
+        self, holds: Callable[[], Holds], ask: Ask, *, wait: float | None, on_lost: OnLost
+    ) -> None:
+        if not callable(on_lost) and on_lost not in ("cancel", "raise", "ignore"):
+            msg = f"on_lost must be 'cancel', 'raise', 'ignore' or a function, not {on_lost!r}."
+            raise ConfigError(msg)
+        self._holds = holds
+        self._ask = ask
+        self._wait = wait
+        self._on_lost = on_lost
+
+    def __repr__(self) -> str:
+        ask = self._ask
+        return f"{type(self).__name__}({ask.key!r}, limit={ask.limit}, ttl={ask.ttl:g})"
+
+    def __bool__(self) -> bool:
+        # `if lock:` or `if lock.acquire():` would run the body without holding anything.
+        msg = (
+            "a lock is only a description and is neither true nor false. Use 'async with lock', "
+            "or 'if hold := await lock.try_acquire()'."
+        )
+        raise TypeError(msg)
+
+    @property
+    def name(self) -> str:
+        return self._ask.key
+
+    async def acquire(self, wait: Duration | _Unset | None = _UNSET) -> Hold:
+        """Return a hold, waiting at most `wait` (None: for ever; 0: try once).
+
+        Whoever gets it must `release` it, best with `async with hold`.
+
+        Raises:
+            AcquireTimeout: it was not free in time.
+            WouldDeadlock: this task holds it already.
+            StoreUnavailable: the store does not answer; nothing is held.
+        """
+        limit = self._wait if isinstance(wait, _Unset) else checked_wait(wait)
+        if limit != 0:
+            self._holds().refuse_deadlock(self._ask)
+        hold = await self._holds().acquire(self._ask, limit, self._on_lost)
+        if hold is None:
+            raise AcquireTimeout(self.name, limit or 0.0)
+        return hold
+
+    async def try_acquire(self) -> Hold | None:
+        """Return a hold if one is free now, else None. Somebody who waits is not overtaken."""
+        return await self._holds().acquire(self._ask, 0.0, self._on_lost)
+
+    async def __aenter__(self) -> Hold:
+        hold = await self.acquire()
+        hold.enter_block()
+        self._holds().file(self, hold)
+        return hold
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        await self._holds().unfile(self).__aexit__(kind, error, trace)
+
+
+class Lock(Semaphore):
+    """At most one holder over all replicas.
+
+    async with app.lock("invoice:42") as hold:
+        await charge(fence=hold.fence)
+    """
+
+
+class Outcome(Struct, Generic[T], frozen=True, kw_only=True):
+    """What became of `app.with_lock`. True if the function ran under the lock to its end."""
+
+    ran: bool = False
+    skipped: bool = False
+    """It did not run: somebody else had the lock, or the store was not reachable."""
+    lost: bool = False
+    """The lock was lost while it ran; it may have run beside another replica."""
+    unlocked: bool = False
+    """It ran without the lock, because `on_unavailable="run"` asked for that."""
+    value: T | None = None
+    """What the function returned."""
+
+    def __bool__(self) -> bool:
+        return self.ran and not self.lost and not self.unlocked
+
+
+async def run_locked(
+    lock: Lock, call: Callable[[], Any], on_unavailable: OnUnavailable
+) -> Outcome[Any]:
+    """Run `call` under the lock and say what happened; see `app.with_lock`."""
+    try:
+        hold = await lock.acquire()
+    except AcquireTimeout:
+        return Outcome(skipped=True)
+    except StoreUnavailable:
+        if on_unavailable == "raise":
+            raise
+        if on_unavailable == "skip":
+            return Outcome(skipped=True)
+        return Outcome(ran=True, unlocked=True, value=await _run(call))
+    value = None
+    try:
+        async with hold:
+            value = await _run(call)
+    except LeaseLost as loss:
+        if loss.name != hold.name or loss.fence != hold.fence:
+            raise
+        return Outcome(ran=True, lost=True, value=value)
+    return Outcome(ran=True, value=value)
+
+
+async def _run(call: Callable[[], Any]) -> Any:
+    """Run an async function on this loop, a plain one in a thread so that it blocks nobody."""
+    if inspect.iscoroutinefunction(inspect.unwrap(getattr(call, "func", call))):
+        return await call()
+    result = await asyncio.to_thread(call)
+    return await result if inspect.isawaitable(result) else result
+
+
+def checked_wait(wait: Duration | None) -> float | None:
+    """Return the most seconds to wait; None is for ever."""
+    return None if wait is None else seconds(wait, "wait")

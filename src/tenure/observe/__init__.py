@@ -1,0 +1,1 @@
+"""What Tenure tells about itself: events for programs, log lines for people."""

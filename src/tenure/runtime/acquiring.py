@@ -1,0 +1,208 @@
+"""How a lease is won: ask, wait in line, ask again; and leave nothing behind when giving up.
+
+The holder id is made before the first request and used for all of them. So a request whose reply
+was lost is simply sent again, and whoever stops asking, for whatever reason, can be cleaned up
+after by that id alone.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import math
+
+from msgspec import Struct
+
+from tenure.core.model import Acquired, Busy, Lease, Meta
+from tenure.core.policy import WAITER_LIFE, retry_after_error, retry_when_busy, trust_until
+from tenure.errors import LimitMismatch, StoreError, StoreUnavailable
+from tenure.observe.events import Events, LimitsDiffer
+from tenure.runtime.background import Background
+from tenure.runtime.lines import Lines
+from tenure.stores.contract import Store
+
+__all__ = ["Acquirer", "Ask", "Grip"]
+
+log = logging.getLogger("tenure")
+
+# How long somebody who waits anyway sits out a store that does not answer: a server restart takes
+# a second or two. Who does not wait gets one repeat, which is enough for a lost reply.
+_OUTAGE_PATIENCE = 3.0
+
+# Tries to give a lease back; what remains after them ends with its ttl.
+_RELEASE_TRIES = 4
+
+
+class Ask(Struct, frozen=True, kw_only=True):
+    """What somebody wants to hold."""
+
+    key: str
+    limit: int
+    ttl: float
+    meta: Meta
+    strict: bool
+
+
+class Grip(Struct, frozen=True):
+    """A lease that was won, with the boot instant at which its request was sent."""
+
+    lease: Lease
+    sent: float
+
+
+class Acquirer:
+    """Wins and gives back leases for one app."""
+
+    def __init__(self, store: Store, events: Events) -> None:
+        self.store = store
+        self._clock = store.clock
+        self._events = events
+        self._lines = Lines(store.clock)
+        self._background = Background()
+
+    async def close(self) -> None:
+        """Wait for what is being given back."""
+        await self._background.drain(timeout=5.0)
+
+    async def acquire(self, ask: Ask, wait: float | None) -> Grip | None:
+        """Return the lease, or None if it was not free within `wait` seconds (None: for ever).
+
+        Raises StoreUnavailable if the store does not answer, LimitMismatch if strict.
+        """
+        until = math.inf if wait is None else self._clock.boot() + wait
+        if wait == 0:
+            return await _Attempt(self, ask, until, waits=False).run()
+        if not await self._lines.enter(ask.key, wait):
+            return None
+        try:
+            return await _Attempt(self, ask, until, waits=True).run()
+        finally:
+            self._lines.leave(ask.key)
+
+    async def release(self, lease: Lease) -> bool:
+        """Give a lease back, also if the caller is cancelled meanwhile.
+
+        Return False if the store did not have it any more although no earlier try can have
+        removed it: then it had been lost without notice.
+        """
+        return await asyncio.shield(self._background.spawn(self._give_back(lease)))
+
+    def give_back_after(self, call: asyncio.Future[Acquired] | None, lease: Lease) -> None:
+        """Clean up behind an attempt that was given up, once its last request is answered."""
+        self._background.spawn(self._give_back_late(call, lease))
+
+    async def _give_back_late(self, call: asyncio.Future[Acquired] | None, lease: Lease) -> None:
+        # A release must not overtake the request it undoes.
+        if call is not None:
+            await asyncio.wait([call])
+            if not call.cancelled():
+                call.exception()  # whoever asked is gone: nobody else looks at it
+        await self._give_back(lease)
+
+    async def _give_back(self, lease: Lease) -> bool:
+        for failures in range(1, _RELEASE_TRIES + 1):
+            try:
+                [held] = await self.store.release([lease])
+            except StoreUnavailable as error:
+                log.warning("could not release %r yet: %s", lease.key, error)
+                await self._clock.sleep(retry_after_error(failures, self._clock.random()))
+            except StoreError:
+                log.exception("could not release %r; it ends with its ttl", lease.key)
+                return True
+            else:
+                # After a failed try "not there" may be our own doing.
+                return held or failures > 1
+        log.warning("gave up releasing %r; it ends with its ttl", lease.key)
+        return True
+
+    def note_other_limit(self, ask: Ask, other: int) -> None:
+        """Report, or refuse with strict=True, that live holders use another limit."""
+        if ask.strict:
+            raise LimitMismatch(ask.key, ask.limit, other)
+        self._events.emit(LimitsDiffer(ask.key, ask.limit, other))
+
+
+class _Attempt:
+    """One caller's way to a lease, under one holder id."""
+
+    def __init__(self, acquirer: Acquirer, ask: Ask, until: float, *, waits: bool) -> None:
+        self._acquirer = acquirer
+        self._store = acquirer.store
+        self._clock = acquirer.store.clock
+        self._ask = ask
+        self._until = until
+        self._waits = waits
+        self._holder = self._clock.token()
+        self._call: asyncio.Future[Acquired] | None = None
+        self._limit_noted = False
+
+    async def run(self) -> Grip | None:
+        try:
+            grip = await self._contend()
+        except BaseException:
+            self._clean_up()
+            raise
+        if grip is None and self._waits:
+            self._clean_up()
+        return grip
+
+    async def _contend(self) -> Grip | None:
+        answer = await self._ask_store()
+        if isinstance(answer, Grip):
+            return answer
+        if not self._waits:
+            return None
+        async with self._store.watch(("lease", self._holder)) as bell:
+            # Asked again after the bell is armed, so that no wake-up falls in between.
+            while isinstance(answer := await self._ask_store(), Busy):
+                left = self._until - self._clock.boot()
+                if left <= 0:
+                    return None
+                pause = retry_when_busy(answer.retry_in, self._clock.random())
+                await bell.wait(min(pause, left))
+            return answer
+
+    async def _ask_store(self) -> Grip | Busy:
+        """Ask until there is an answer, within the patience for outages."""
+        failures = 0
+        patience = min(_OUTAGE_PATIENCE if self._waits else 0.0, self._until - self._clock.boot())
+        give_up_at = self._clock.boot() + patience
+        while True:
+            sent = self._clock.boot()
+            try:
+                answer = await self._send()
+                if isinstance(answer, Busy):
+                    return answer
+                if self._clock.boot() < trust_until(sent, self._ask.ttl):
+                    return Grip(answer.lease, sent)
+                # Asking again under the same holder id gives the same grant with its full ttl.
+                msg = f"the store took longer to answer than the ttl of {self._ask.ttl:g} s"
+                raise StoreUnavailable(msg)
+            except StoreUnavailable:
+                failures += 1
+                if failures > 1 and self._clock.boot() >= give_up_at:
+                    raise
+                await self._clock.sleep(retry_after_error(failures, self._clock.random()))
+
+    async def _send(self) -> Acquired:
+        """Send one request. It is never cancelled: its fate must be known before cleaning up."""
+        ask = self._ask
+        self._call = asyncio.ensure_future(
+            self._store.acquire(
+                ask.key,
+                holder=self._holder,
+                limit=ask.limit,
+                ttl=ask.ttl,
+                meta=ask.meta,
+                waiting=WAITER_LIFE if self._waits else 0.0,
+            )
+        )
+        answer = await asyncio.shield(self._call)
+        if answer.other_limit is not None and not self._limit_noted:
+            self._limit_noted = True
+            self._acquirer.note_other_limit(ask, answer.other_limit)
+        return answer
+
+    def _clean_up(self) -> None:
+        lease = Lease(key=self._ask.key, holder=self._holder)
+        self._acquirer.give_back_after(self._call, lease)

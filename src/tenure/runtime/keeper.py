@@ -1,0 +1,212 @@
+"""The keeper renews every lease this process holds, and says when one can no longer be trusted.
+
+It is plain asyncio and does not care where it runs; `hosting` gives it a thread of its own, so
+that a blocked user loop loses nothing.
+
+The rule it lives by: a lease is trusted until *send time of the last good renewal + ttl - margin*
+on the boot clock. A failed renewal is unknown, not lost, and is tried again until then; "not
+yours" is lost at once; once lost, always lost, whatever reply still arrives.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import math
+import threading
+from collections.abc import Callable
+
+from tenure.core.clock import Clock
+from tenure.core.model import Lease
+from tenure.core.policy import renew_after, retry_after_error, trust_until
+from tenure.errors import StoreError
+from tenure.observe.events import Events, RenewalFailing, RenewalRestored
+from tenure.stores.contract import Store
+
+__all__ = ["Keeper", "Kept"]
+
+log = logging.getLogger("tenure")
+
+# Keys that nobody used for an hour are forgotten, looked for now and then while something is held.
+_PRUNE_EVERY = 600.0
+_PRUNE_IDLE = 3600.0
+
+
+class Kept:
+    """One lease in the keeper's care. Any thread may ask it; the keeper's thread changes it."""
+
+    def __init__(
+        self, lease: Lease, sent: float, clock: Clock, on_lost: Callable[[str], None]
+    ) -> None:
+        self.lease = lease
+        self.deadline = trust_until(sent, lease.ttl)
+        self.renew_at = sent + renew_after(lease.ttl, clock.random())
+        self.failures = 0
+        self.reason: str | None = None
+        self._ended = False
+        self._clock = clock
+        self._on_lost = on_lost
+        self._deciding = threading.Lock()
+
+    @property
+    def is_lost(self) -> bool:
+        """Whether the lease must not be trusted; reads the clock, so it is honest after a pause."""
+        if self.reason is None and not self._ended and self._clock.boot() >= self.deadline:
+            self.lose("it could not be renewed in time")
+        return self.reason is not None
+
+    def end(self) -> bool:
+        """Look at the clock for the last time; return whether the lease was trusted up to now."""
+        trusted = not self.is_lost
+        self._ended = True
+        return trusted
+
+    def extend(self, lease: Lease, sent: float) -> None:
+        """Trust the lease longer after a renewal that was sent at `sent` succeeded."""
+        with self._deciding:
+            if self.reason is None and self._clock.boot() < self.deadline:
+                self.lease = lease
+                self.deadline = max(self.deadline, trust_until(sent, lease.ttl))
+                self.renew_at = sent + renew_after(lease.ttl, self._clock.random())
+                self.failures = 0
+
+    def lose(self, reason: str) -> None:
+        """Declare the lease lost, for good; only the first reason counts."""
+        with self._deciding:
+            if self.reason is not None:
+                return
+            self.reason = reason
+        self._on_lost(reason)
+
+    def postpone(self, now: float) -> None:
+        """Try again soon after a renewal whose outcome is unknown."""
+        self.failures += 1
+        pause = retry_after_error(self.failures, self._clock.random())
+        self.renew_at = now + min(pause, self.lease.ttl / 10)
+
+
+class Keeper:
+    """Keeps leases until they are dropped. `keep` and `drop` may be called from any thread."""
+
+    def __init__(self, store: Store, events: Events) -> None:
+        self._store = store
+        self._clock = store.clock
+        self._events = events
+        self._kept: set[Kept] = set()
+        self._changing = threading.Lock()
+        self._planned = -math.inf
+        self._changed = asyncio.Event()
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._renewal: asyncio.Task[None] | None = None
+        self._opened = False
+        self._failures = 0
+        self._prune_at = self._clock.boot() + _PRUNE_EVERY
+
+    def keep(self, kept: Kept) -> None:
+        """Take a lease into care.
+
+        The keeper is woken only if this lease is due before the instant it planned to wake
+        anyway: short holds then cost no thread switch.
+        """
+        with self._changing:
+            self._kept.add(kept)
+            sooner = kept.renew_at < self._planned
+        if sooner and self._loop is not None:
+            self._loop.call_soon_threadsafe(self._changed.set)
+
+    def drop(self, kept: Kept) -> None:
+        """Stop renewing. A renewal in flight is harmless: it never resurrects a released lease."""
+        with self._changing:
+            self._kept.discard(kept)
+
+    async def run(self) -> None:
+        """Renew and watch deadlines until cancelled."""
+        self._loop = asyncio.get_running_loop()
+        try:
+            while True:
+                self._changed.clear()
+                now = self._clock.boot()
+                self._lose_overdue(now)
+                self._start_renewal(now)
+                wake_at = self._plan()
+                timeout = None if math.isinf(wake_at) else max(0.0, wake_at - self._clock.boot())
+                await self._clock.wait(self._changed, timeout)
+        finally:
+            self._loop = None
+            if self._renewal is not None:
+                self._renewal.cancel()
+                await asyncio.wait([self._renewal])
+            await self._store.close()
+
+    def _lose_overdue(self, now: float) -> None:
+        for kept in self._snapshot():
+            if kept.deadline <= now and kept.is_lost:
+                self.drop(kept)
+
+    def _start_renewal(self, now: float) -> None:
+        """Renew what is due, one batch at a time, without waiting for its reply here."""
+        if self._renewal is not None:
+            return
+        due = [kept for kept in self._snapshot() if kept.renew_at <= now]
+        if due or now >= self._prune_at:
+            self._renewal = asyncio.ensure_future(self._renew(due))
+            self._renewal.add_done_callback(self._renewed)
+
+    def _renewed(self, renewal: asyncio.Task[None]) -> None:
+        self._renewal = None
+        if not renewal.cancelled() and (error := renewal.exception()) is not None:
+            log.error("a renewal failed in an unexpected way", exc_info=error)
+        self._changed.set()
+
+    async def _renew(self, due: list[Kept]) -> None:
+        sent = self._clock.boot()
+        leases = [kept.lease for kept in due]
+        try:
+            await self._open_once()
+            answers = await self._store.renew(leases) if leases else []
+            await self._prune(sent)
+        except StoreError as error:
+            self._note_failure(due, error)
+            return
+        if self._failures:
+            self._events.emit(RenewalRestored(self._failures))
+            self._failures = 0
+        for kept, lease, answer in zip(due, leases, answers, strict=True):
+            if answer:
+                kept.extend(lease, sent)
+            elif answer is None:
+                kept.postpone(self._clock.boot())
+            else:
+                self.drop(kept)
+                kept.lose("the store says that it is no longer held")
+
+    async def _open_once(self) -> None:
+        """Connect at the first renewal, so that short holds need no second connection."""
+        if not self._opened:
+            await self._store.open("check")
+            self._opened = True
+
+    def _note_failure(self, due: list[Kept], error: StoreError) -> None:
+        self._failures += 1
+        if self._failures == 1:
+            self._events.emit(RenewalFailing(len(due), str(error)))
+        for kept in due:
+            kept.postpone(self._clock.boot())
+
+    async def _prune(self, now: float) -> None:
+        if now >= self._prune_at:
+            self._prune_at = now + _PRUNE_EVERY
+            await self._store.prune(idle=_PRUNE_IDLE)
+
+    def _plan(self) -> float:
+        """Return and publish the boot instant of the next thing to do."""
+        with self._changing:
+            instants = [kept.deadline for kept in self._kept]
+            if self._renewal is None and self._kept:
+                instants += [kept.renew_at for kept in self._kept]
+            self._planned = min(instants, default=math.inf)
+            return self._planned
+
+    def _snapshot(self) -> list[Kept]:
+        with self._changing:
+            return list(self._kept)

@@ -1,0 +1,1 @@
+"""Where leases live: `contract` is the promise, `memory` its executable specification."""

@@ -1,0 +1,61 @@
+"""From a URL to an unopened store. The only list of stores; each is imported when first named."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from importlib import import_module
+from urllib.parse import urlsplit, urlunsplit
+
+from tenure.core.clock import Clock
+from tenure.core.model import check_namespace
+from tenure.errors import ConfigError
+from tenure.stores.contract import Store
+
+__all__ = ["connect", "redact"]
+
+# scheme -> (module, class, extra that installs its driver)
+_STORES = {
+    "memory": ("tenure.stores.memory", "MemoryStore", None),
+    "sqlite": ("tenure.stores.sqlite", "SqliteStore", None),
+    "redis": ("tenure.stores.redis", "RedisStore", "redis"),
+    "rediss": ("tenure.stores.redis", "RedisStore", "redis"),
+    "valkey": ("tenure.stores.redis", "RedisStore", "redis"),
+    "valkeys": ("tenure.stores.redis", "RedisStore", "redis"),
+    "postgresql": ("tenure.stores.postgres", "PostgresStore", "postgres"),
+    "postgres": ("tenure.stores.postgres", "PostgresStore", "postgres"),
+}
+
+
+def connect(url: str, *, namespace: str, clock: Clock) -> Store:
+    """Return the store that `url` names, not opened yet.
+
+    Raises ConfigError for an unknown scheme, a wrong URL or a missing driver.
+    """
+    scheme, separator, _ = str(url).partition("://")
+    if not separator or scheme not in _STORES:
+        msg = (
+            f"{redact(url)!r} is not a store URL. Use sqlite:///file.db, redis://host:6379/0, "
+            "postgresql://user@host/database or memory://."
+        )
+        raise ConfigError(msg)
+    module, name, extra = _STORES[scheme]
+    try:
+        make: Callable[..., Store] = getattr(import_module(module), name)
+    except ModuleNotFoundError as error:
+        if extra is None:
+            raise
+        msg = f"{scheme}:// needs a driver that is not installed: pip install 'tenure[{extra}]'."
+        raise ConfigError(msg) from error
+    return make(url, namespace=check_namespace(namespace), clock=clock)
+
+
+def redact(url: str) -> str:
+    """Return the URL with its password hidden, for messages and logs."""
+    try:
+        parts = urlsplit(url)
+        password = parts.password
+    except (ValueError, TypeError, AttributeError):
+        return "<unreadable URL>"
+    if password is None:
+        return url
+    return urlunsplit(parts._replace(netloc=parts.netloc.replace(f":{password}@", ":***@", 1)))

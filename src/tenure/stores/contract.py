@@ -1,0 +1,154 @@
+"""The promise every store makes. `memory` is the same promise as an executable specification.
+
+Rules for all calls:
+
+- One call decides one thing, atomically, and may be repeated: the caller made the ids before the
+  first send, so a repeat after a lost reply changes nothing and answers the same.
+- The store's clock decides. Durations go in; a virtual clock (`Clock.for_server`) replaces the
+  server's for tests. Something that ends at instant t is over *at* t.
+- Nothing a caller passes in is interpreted: names are case-sensitive Unicode, and one namespace
+  never sees another.
+- Losing is an answer (False, `Busy`), not an exception. What a driver raises leaves as
+  `StoreError`, and as `StoreUnavailable` if trying again later may help.
+- Cancelling a caller may leave the call's outcome unknown, but never breaks the store object.
+- A store object belongs to the event loop that opened it; `clone` makes one for another loop.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from contextlib import AbstractAsyncContextManager
+from typing import Literal, Protocol, TypeAlias
+
+from tenure.core.clock import Clock
+from tenure.core.model import Acquired, Lease, Mark, Meta, Topic, Traits
+
+__all__ = ["Migrate", "Store", "Watch"]
+
+Migrate: TypeAlias = Literal["auto", "check"]
+
+
+class Watch(Protocol):
+    """An armed wake-up: what happens from now on will end the next `wait`."""
+
+    async def wait(self, timeout: float | None) -> bool:
+        """Return True after a wake-up on one of the topics, False after `timeout` seconds.
+
+        A hint and no more: it may come for nothing, and it may fail to come.
+        """
+        ...
+
+
+class Store(Protocol):
+    """A place that keeps leases for all replicas of a service."""
+
+    clock: Clock
+    namespace: str
+
+    @property
+    def url(self) -> str:
+        """The URL without its password, for messages."""
+        ...
+
+    @property
+    def traits(self) -> Traits:
+        """What this store can do and survive. The grade is known once the store is open."""
+        ...
+
+    async def open(self, migrate: Migrate = "auto") -> None:
+        """Connect, and bring the store's format up to date (or, with "check", only look).
+
+        Raises ConfigError when the format is too new or, with "check", not up to date.
+        """
+        ...
+
+    async def close(self) -> None:
+        """Give up all connections. Leases stay as they are. Closing twice is harmless."""
+        ...
+
+    def clone(self) -> Store:
+        """Return an unopened second connection to the same world, for another event loop."""
+        ...
+
+    async def now(self) -> int:
+        """Return the store's time in microseconds."""
+        ...
+
+    def watch(self, *topics: Topic) -> AbstractAsyncContextManager[Watch]:
+        """Arm a wake-up. Enter it, try once more, then wait: so nothing falls in between."""
+        ...
+
+    async def acquire(
+        self,
+        key: str,
+        *,
+        holder: str,
+        limit: int,
+        ttl: float,
+        meta: Meta,
+        waiting: float = 0.0,
+    ) -> Acquired:
+        """Try once to take a lease on `key`; never wait.
+
+        Admitted while live leases + live waiters ahead of the caller < limit, where limit is the
+        smallest of the caller's own and those of the live holders. So at most `limit` leases live
+        at any store instant and nobody overtakes a waiter, not even a newcomer to a free key.
+
+        The fence is larger than every earlier fence of this key, also over release, removal of
+        idle keys and clock steps. A holder that has the lease already gets it again: same fence,
+        full ttl.
+
+        Refused with `waiting` > 0, the caller joins the line (or keeps its place) for that many
+        seconds. `Busy.retry_in` is when the lease ends whose place the caller would get, the
+        waiters ahead taking the earlier ones: the k-th live lease to end, with
+        k = live + ahead - limit + 1, at most the last one; without any live lease, the end of
+        the record of the first in line.
+
+        Granting wakes the next in line if there is still room.
+        """
+        ...
+
+    async def renew(self, leases: Sequence[Lease]) -> list[bool | None]:
+        """Give each lease its full `ttl` again, counted from now.
+
+        True: done. False: this very lease (key, holder, fence) is not there or has ended; it is
+        never resurrected. None: not decided this time (another transaction has it); ask again.
+        """
+        ...
+
+    async def release(self, leases: Sequence[Lease]) -> list[bool]:
+        """End each lease, and its holder's place in the line; say whether the lease was live.
+
+        A fence of 0 goes by the holder alone. Releasing twice or too late is harmless; a newer
+        lease is never touched. If there is room for the first in line now, it is woken, and only
+        it.
+        """
+        ...
+
+    async def leases(self, prefix: str = "", *, limit: int = 1000) -> list[Lease]:
+        """Return live leases and live waiters of keys that start with `prefix`, literally.
+
+        By key in code-point order; within a key, leases by fence, then waiters by arrival. At
+        most `limit` of them.
+        """
+        ...
+
+    async def mark(self, key: str, lease: Lease, value: str) -> bool:
+        """Store a durable value under `key` if `lease` is live, in one atomic step.
+
+        Repeating it with the same fence and value is True even if the lease has ended since.
+        Marks are never pruned.
+        """
+        ...
+
+    async def marked(self, keys: Sequence[str]) -> list[Mark | None]:
+        """Return the mark under each key."""
+        ...
+
+    async def prune(self, *, idle: float, limit: int = 1000) -> int:
+        """Forget up to `limit` keys with nobody holding or waiting, last granted `idle` s ago.
+
+        Fences still grow afterwards. Returns how many were forgotten. Stores that keep nothing
+        for an idle key answer 0.
+        """
+        ...

@@ -1,0 +1,15 @@
+"""The memory store: the contract in plain Python, for tests and for one process.
+
+`memory://` is private to its app; `memory://name` is shared by everything in the process that
+names it. All methods are safe to call from several threads, each on its own event loop.
+"""
+
+from __future__ import annotations
+
+from tenure.stores.memory.leases import Leases
+
+__all__ = ["MemoryStore"]
+
+
+class MemoryStore(Leases):
+    """Keeps everything in this process; gone when it ends."""

@@ -1,0 +1,77 @@
+"""The world a memory store lives in, and the store object's ties to it."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager, suppress
+from typing import Self
+
+from tenure.core.clock import Clock
+from tenure.core.model import Grade, Topic, Traits
+from tenure.errors import StoreError
+from tenure.stores.contract import Migrate, Watch
+from tenure.stores.memory.world import Space, World, named_world
+from tenure.stores.watching import Watchers
+
+__all__ = ["Connection"]
+
+
+class Connection:
+    """What every part of the memory store shares."""
+
+    traits = Traits(grade=Grade.D, scope="process", push=True, transactional=False)
+
+    def __init__(
+        self, url: str, *, namespace: str, clock: Clock, world: World | None = None
+    ) -> None:
+        name = url.removeprefix("memory://").strip("/")
+        self.url = url
+        self.namespace = namespace
+        self.clock = clock
+        self._world = world or (named_world(name) if name else World())
+        self._watchers = Watchers(clock)
+        self._loop: asyncio.AbstractEventLoop | None = None
+
+    async def open(self, migrate: Migrate = "auto") -> None:
+        del migrate  # there is no older format of what dies with the process
+        self._loop = asyncio.get_running_loop()
+        self._world.listeners.add(self._listen)
+
+    async def close(self) -> None:
+        self._world.listeners.discard(self._listen)
+        self._loop = None
+
+    def clone(self) -> Self:
+        return type(self)(self.url, namespace=self.namespace, clock=self.clock, world=self._world)
+
+    async def now(self) -> int:
+        return self.clock.wall()
+
+    @asynccontextmanager
+    async def watch(self, *topics: Topic) -> AsyncIterator[Watch]:
+        async with self._watchers.watch(*topics) as armed:
+            yield armed
+
+    @property
+    def _space(self) -> Space:
+        if self._loop is None:
+            msg = f"the store {self.url} is not open. Use it inside 'async with app:'."
+            raise StoreError(msg)
+        return self._world.space(self.namespace)
+
+    @property
+    def _lock(self) -> threading.RLock:
+        return self._world.lock
+
+    def _listen(self, namespace: str, topic: Topic) -> None:
+        loop = self._loop
+        if namespace == self.namespace and loop is not None:
+            # A loop that is closing refuses; its waiters are gone anyway.
+            with suppress(RuntimeError):
+                loop.call_soon_threadsafe(self._watchers.ring, topic)
+
+    def _ring(self, topic: Topic) -> None:
+        for listener in list(self._world.listeners):
+            listener(self.namespace, topic)

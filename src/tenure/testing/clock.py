@@ -1,0 +1,92 @@
+"""A clock that moves only when told to."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+
+__all__ = ["ManualClock"]
+
+
+class ManualClock:
+    """Time for tests: `advance` lets it pass, `step` moves the wall clock like an operator would.
+
+    Stores that get it use its instants instead of the server's clock, so the end of a lease can be
+    tested on a real server without waiting for it.
+    """
+
+    virtual = True
+    boot_id = "manual"
+
+    def __init__(self, wall: int = 1_800_000_000_000_000, *, seed: int = 0) -> None:
+        self._wall = wall
+        self._boot = 1000.0
+        self._random = random.Random(seed)
+        self._sleepers: dict[asyncio.Event, float] = {}
+
+    def wall(self) -> int:
+        return self._wall
+
+    def boot(self) -> float:
+        return self._boot
+
+    def for_server(self) -> int | None:
+        return self._wall
+
+    def random(self) -> float:
+        return self._random.random()
+
+    def token(self) -> str:
+        return f"{self._random.getrandbits(128):032x}"
+
+    def step(self, seconds: float) -> None:
+        """Set the wall clock forward or back; no time passes."""
+        self._wall += round(seconds * 1_000_000)
+
+    def shift(self, seconds: float) -> None:
+        """Let time pass without running anybody: what a paused process sees when it wakes."""
+        self._wall += round(seconds * 1_000_000)
+        self._boot += seconds
+
+    async def advance(self, seconds: float) -> None:
+        """Let time pass, stopping at each instant somebody sleeps until."""
+        end = self._boot + seconds
+        await _let_others_run()
+        while (due := min(self._sleepers.values(), default=end)) < end:
+            self._move_to(due)
+            await _let_others_run()
+        self._move_to(end)
+        await _let_others_run()
+
+    async def sleep(self, seconds: float) -> None:
+        await self.wait(asyncio.Event(), seconds)
+
+    async def wait(self, event: asyncio.Event, timeout: float | None) -> bool:
+        if timeout is None or event.is_set():
+            return await event.wait()
+        alarm = asyncio.Event()
+        self._sleepers[alarm] = self._boot + timeout
+        waits = [asyncio.ensure_future(one.wait()) for one in (event, alarm)]
+        try:
+            if timeout > 0:
+                await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
+            return event.is_set()
+        finally:
+            self._sleepers.pop(alarm, None)
+            for one in waits:
+                one.cancel()
+
+    def _move_to(self, boot: float) -> None:
+        if boot > self._boot:
+            self._wall += round((boot - self._boot) * 1_000_000)
+            self._boot = boot
+        for alarm, due in list(self._sleepers.items()):
+            if due <= self._boot:
+                del self._sleepers[alarm]
+                alarm.set()
+
+
+async def _let_others_run() -> None:
+    """Give every ready task several turns, enough for a chain of wake-ups to run out."""
+    for _ in range(50):
+        await asyncio.sleep(0)

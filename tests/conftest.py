@@ -1,0 +1,7 @@
+"""Shared fixtures for every test."""
+
+import pytest
+
+pytest.register_assert_rewrite("tests.contract.calls")
+
+pytest_plugins = ["tests.rig.fixtures", "tests.contract.worlds"]

@@ -1,0 +1,72 @@
+"""The calls that tests make all the time, with the answer they expect."""
+
+import asyncio
+from collections.abc import Mapping
+
+from tenure.core.model import Acquired, Busy, Granted, Lease, Meta
+from tenure.stores.contract import Store
+
+TTL = 30.0
+MOMENT = 0.000_001  # the smallest time there is: stores count in microseconds
+
+
+async def ask(
+    store: Store,
+    key: str,
+    holder: str,
+    *,
+    limit: int = 1,
+    ttl: float = TTL,
+    waiting: float = 0.0,
+    meta: Meta | None = None,
+) -> Acquired:
+    """Acquire, whatever the answer."""
+    return await store.acquire(
+        key, holder=holder, limit=limit, ttl=ttl, meta=meta or {}, waiting=waiting
+    )
+
+
+async def take(store: Store, key: str, holder: str, **details) -> Lease:
+    """Acquire, and be granted."""
+    answer = await ask(store, key, holder, **details)
+    assert isinstance(answer, Granted), answer
+    return answer.lease
+
+
+async def be_refused(store: Store, key: str, holder: str, **details) -> Busy:
+    """Acquire, and be refused."""
+    answer = await ask(store, key, holder, **details)
+    assert isinstance(answer, Busy), answer
+    return answer
+
+
+async def renew(store: Store, *leases: Lease) -> list[bool]:
+    """Renew, asking again for what was not decided."""
+    answers: list[bool | None] = await store.renew(leases)
+    for _ in range(100):
+        open_ones = [index for index, answer in enumerate(answers) if answer is None]
+        if not open_ones:
+            break
+        await asyncio.sleep(0.01)
+        again = await store.renew([leases[index] for index in open_ones])
+        for index, answer in zip(open_ones, again, strict=True):
+            answers[index] = answer
+    assert None not in answers
+    return [bool(answer) for answer in answers]
+
+
+async def holders(store: Store, key: str) -> list[str]:
+    """Return who has a live lease on `key`, by fence."""
+    return [one.holder for one in await store.leases(key) if one.key == key and not one.waiting]
+
+
+async def line(store: Store, key: str) -> list[str]:
+    """Return who waits for `key`, by arrival."""
+    return [one.holder for one in await store.leases(key) if one.key == key and one.waiting]
+
+
+async def fill(store: Store, key: str, ends: Mapping[str, float], *, limit: int) -> list[Lease]:
+    """Take leases that end after the given times."""
+    return [
+        await take(store, key, holder, limit=limit, ttl=after) for holder, after in ends.items()
+    ]

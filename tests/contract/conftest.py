@@ -1,0 +1,53 @@
+"""Where a lock is one place among several: what holds for a lock holds for the last place too."""
+
+from dataclasses import dataclass, field
+
+import pytest
+
+from tenure.core.model import Acquired, Busy, Lease
+from tenure.stores.contract import Store
+from tests.contract import calls
+
+AGES = 10_000_000.0
+
+
+@dataclass
+class Place:
+    """One free place on a key: the only one, or the last one beside those of others."""
+
+    store: Store
+    limit: int
+    key: str = "place"
+    others: list[Lease] = field(default_factory=list)
+
+    async def ask(self, holder: str, **details) -> Acquired:
+        """Acquire it, whatever the answer."""
+        return await calls.ask(self.store, self.key, holder, limit=self.limit, **details)
+
+    async def take(self, holder: str, **details) -> Lease:
+        """Acquire it, and be granted."""
+        return await calls.take(self.store, self.key, holder, limit=self.limit, **details)
+
+    async def be_refused(self, holder: str, **details) -> Busy:
+        """Acquire it, and be refused."""
+        return await calls.be_refused(self.store, self.key, holder, limit=self.limit, **details)
+
+    async def holder(self) -> str | None:
+        """Return who has it."""
+        taken = {lease.holder for lease in self.others}
+        rest = [one for one in await calls.holders(self.store, self.key) if one not in taken]
+        assert len(rest) <= 1
+        return rest[0] if rest else None
+
+    async def line(self) -> list[str]:
+        """Return who waits for it."""
+        return await calls.line(self.store, self.key)
+
+
+@pytest.fixture(params=[1, 5], ids=["lock", "last-of-five"])
+async def place(request: pytest.FixtureRequest, store: Store) -> Place:
+    """A lock, or a semaphore of five of which four places are taken for ages."""
+    place = Place(store, limit=request.param)
+    for number in range(request.param - 1):
+        place.others.append(await place.take(f"other-{number}", ttl=AGES))
+    return place

@@ -1,0 +1,193 @@
+"""The worlds that tests open stores on: one per kind of store, empty for each test.
+
+    async def test_something(store): ...        one opened store, on a clock moved by hand
+    async def test_something(world): ...        several: `await world.store()` opens one more
+    async def test_something(real_world): ...   the same on the clock of the server
+
+A test that asks for one of them runs once per kind of store; `--stores=memory,sqlite` chooses.
+"""
+
+import asyncio
+import os
+from collections.abc import AsyncIterator, Iterator
+from contextlib import AsyncExitStack, asynccontextmanager
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any, NoReturn
+
+import asyncpg
+import pytest
+
+from tenure.core.clock import Clock, SystemClock
+from tenure.stores.connect import connect
+from tenure.stores.contract import Store
+from tenure.testing import ManualClock
+
+FAMILIES = ("memory", "sqlite", "redis", "postgres")
+
+
+class World:
+    """A place for stores, and all stores that were opened on it through `store`."""
+
+    def __init__(self, family: str, url: str, namespace: str, clock: Clock) -> None:
+        self.family = family
+        self.url = url
+        self.namespace = namespace
+        self.clock = clock
+        self._opened = AsyncExitStack()
+
+    def unopened(self, namespace: str | None = None) -> Store:
+        """Return one more store object; whoever opens it closes it."""
+        return connect(self.url, namespace=namespace or self.namespace, clock=self.clock)
+
+    async def store(self, namespace: str | None = None) -> Store:
+        """Return one more store object, open until the end of the test."""
+        store = self.unopened(namespace)
+        self._opened.push_async_callback(store.close)
+        await store.open()
+        return store
+
+    async def close(self) -> None:
+        """Close every store that `store` opened."""
+        await self._opened.aclose()
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """Let a run choose its stores."""
+    parser.addoption(
+        "--stores",
+        default=",".join(FAMILIES),
+        help=f"the stores to test, out of {','.join(FAMILIES)}",
+    )
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Make `-m 'not realtime'` known."""
+    config.addinivalue_line("markers", "realtime: runs on the clock of the store (real_world)")
+
+
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    """Run each test that needs a store on every chosen one."""
+    if "family" in metafunc.fixturenames:
+        metafunc.parametrize("family", chosen_families(metafunc.config), scope="session")
+
+
+_PLANNED = pytest.StashKey[dict[str, set[str]]]()
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Mark tests in real time, and note what was planned before anything is deselected."""
+    planned: dict[str, set[str]] = {}
+    for item in items:
+        if "real_world" in getattr(item, "fixturenames", ()):
+            item.add_marker("realtime")
+        if item.path.parent == Path(__file__).parent:
+            test = f"{item.path.name}::{getattr(item, 'originalname', item.name)}"
+            families = planned.setdefault(test, set())
+            if (callspec := getattr(item, "callspec", None)) and "family" in callspec.params:
+                families.add(callspec.params["family"])
+    config.stash[_PLANNED] = planned
+
+
+def planned_tests(config: pytest.Config) -> dict[str, set[str]]:
+    """Return, for each collected test of the contract, the stores it was to run on."""
+    return config.stash[_PLANNED]
+
+
+def chosen_families(config: pytest.Config) -> list[str]:
+    """Return what `--stores` names."""
+    chosen = [name.strip() for name in config.getoption("--stores").split(",")]
+    if unknown := set(chosen) - set(FAMILIES):
+        raise pytest.UsageError(f"--stores: no such store: {', '.join(sorted(unknown))}")
+    return chosen
+
+
+def miss(family: str, why: str) -> NoReturn:
+    """Skip the test where somebody can see it; fail where nobody looks."""
+    message = f"STORE {family.upper()} IS NOT TESTED: {why}"
+    if os.environ.get("CI") == "true":
+        pytest.fail(message)
+    pytest.skip(message)
+
+
+@pytest.fixture
+def world_url(
+    request: pytest.FixtureRequest, family: str, namespace: str, tmp_path: Path
+) -> str:
+    """Where the store of this test lives. Only the namespace is the test's own on a server."""
+    if find_spec(f"tenure.stores.{family}") is None:
+        miss(family, "it does not exist")
+    if family == "redis":
+        return request.getfixturevalue("valkey_server").url
+    if family == "postgres":
+        return request.getfixturevalue("postgres_server").url
+    return f"sqlite:///{tmp_path / 'tenure.db'}" if family == "sqlite" else f"memory://{namespace}"
+
+
+@pytest.fixture
+def clock() -> ManualClock:
+    """The clock of `world` and `store`; it stands still until moved."""
+    return ManualClock()
+
+
+@pytest.fixture
+async def world(
+    family: str, world_url: str, namespace: str, clock: ManualClock
+) -> AsyncIterator[World]:
+    """A world in which the test decides the time."""
+    async with _closing(World(family, world_url, namespace, clock)) as world:
+        yield world
+
+
+@pytest.fixture
+async def real_world(family: str, world_url: str, namespace: str) -> AsyncIterator[World]:
+    """A world in which the store decides the time."""
+    async with _closing(World(family, world_url, namespace, SystemClock())) as world:
+        yield world
+
+
+@pytest.fixture
+async def blank_world(
+    family: str, blank_url: str, namespace: str, clock: ManualClock
+) -> AsyncIterator[World]:
+    """A world that no store has ever been opened on, so its format is not there yet."""
+    async with _closing(World(family, blank_url, namespace, clock)) as world:
+        yield world
+
+
+@pytest.fixture
+def blank_url(family: str, world_url: str, namespace: str) -> Iterator[str]:
+    """Where no store has been yet. Only PostgreSQL keeps something outside the namespace."""
+    if family != "postgres":
+        yield world_url
+        return
+
+    async def ask_server(statement: str) -> None:
+        connection = await asyncpg.connect(world_url)
+        try:
+            await connection.execute(statement)
+        finally:
+            await connection.close()
+
+    asyncio.run(ask_server(f'CREATE DATABASE "{namespace}"'))
+    yield f"{world_url.rpartition('/')[0]}/{namespace}"
+    asyncio.run(ask_server(f'DROP DATABASE "{namespace}" WITH (FORCE)'))
+
+
+@pytest.fixture
+async def store(world: World) -> Store:
+    """One opened store."""
+    return await world.store()
+
+
+@asynccontextmanager
+async def _closing(world: World) -> AsyncIterator[World]:
+    """Close the world after the test, and fail if anything was complained about meanwhile."""
+    noise: list[dict[str, Any]] = []
+    asyncio.get_running_loop().set_exception_handler(lambda _, context: noise.append(context))
+    try:
+        yield world
+    finally:
+        await world.close()
+    assert not noise

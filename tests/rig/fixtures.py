@@ -1,0 +1,170 @@
+"""The pytest fixtures of the rig, and the hooks that share servers among parallel workers."""
+
+import os
+import secrets
+from collections.abc import Iterator
+from contextlib import ExitStack
+from dataclasses import dataclass
+from typing import Any, Literal, NoReturn, Protocol
+from urllib.parse import urlsplit
+
+import pytest
+
+from tests.rig.proxy import Proxy
+from tests.rig.servers import Postgres, Server, Valkey, find_postgres, find_valkey
+
+_KINDS: dict[str, type[Valkey] | type[Postgres]] = {"valkey": Valkey, "postgres": Postgres}
+_FIND = {"valkey": find_valkey, "postgres": find_postgres}
+
+
+@dataclass(frozen=True)
+class Endpoint:
+    """Where a server shared by many tests listens; it cannot be stopped by one of them."""
+
+    url: str
+
+    @property
+    def port(self) -> int:
+        """The port within the url."""
+        port = urlsplit(self.url).port
+        assert port is not None
+        return port
+
+
+class PrivateValkey(Protocol):
+    """Makes a started Valkey server for one test; takes the arguments of `Valkey`."""
+
+    def __call__(
+        self, *, config: dict[str, str] | None = None, password: str | None = None
+    ) -> Valkey:
+        """Start one more server."""
+
+
+class PrivatePostgres(Protocol):
+    """Makes a started PostgreSQL server for one test; takes the arguments of `Postgres`."""
+
+    def __call__(self, *, durable: bool = False, config: dict[str, str] | None = None) -> Postgres:
+        """Start one more server."""
+
+
+class ProxyTo(Protocol):
+    """Makes a started proxy to a server for one test."""
+
+    def __call__(self, server: Endpoint | Server) -> Proxy:
+        """Start one more proxy; `proxy.url(server.url)` is where its clients connect to."""
+
+
+class _SharedServers:
+    """The servers of one pytest run: started on first use, all closed at its end."""
+
+    def __init__(self) -> None:
+        self._running: dict[str, Server] = {}
+
+    def url(self, kind: str) -> str | None:
+        """Return the url of the shared server, or None when its program is missing."""
+        if _FIND[kind]() is None:
+            return None
+        if kind not in self._running:
+            self._running[kind] = _KINDS[kind]().__enter__()
+        return self._running[kind].url
+
+    def close(self) -> None:
+        """End all servers that were started."""
+        while self._running:
+            self._running.popitem()[1].close()
+
+
+_SERVERS = pytest.StashKey[_SharedServers]()
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Provide for the servers of this run; none is started yet."""
+    config.stash[_SERVERS] = _SharedServers()
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_configure_node(node: Any) -> None:
+    """Tell a worker of pytest-xdist, before it starts, where the servers of the run are."""
+    servers = node.config.stash[_SERVERS]
+    node.workerinput["tenure_urls"] = {kind: servers.url(kind) for kind in _KINDS}
+
+
+def pytest_unconfigure(config: pytest.Config) -> None:
+    """End the servers of this run."""
+    config.stash[_SERVERS].close()
+
+
+@pytest.fixture(scope="session")
+def valkey_server(pytestconfig: pytest.Config) -> Endpoint:
+    """The Valkey server shared by all tests of the run: use `namespace`, never FLUSHALL."""
+    return _shared(pytestconfig, "valkey")
+
+
+@pytest.fixture(scope="session")
+def postgres_server(pytestconfig: pytest.Config) -> Endpoint:
+    """The PostgreSQL server shared by all tests of the run: use `namespace`."""
+    return _shared(pytestconfig, "postgres")
+
+
+@pytest.fixture
+def namespace() -> str:
+    """A name that no other test has, of the characters a-z, 0-9, _ and -."""
+    return f"t{secrets.token_hex(5)}"
+
+
+@pytest.fixture
+def private_valkey() -> Iterator[PrivateValkey]:
+    """Make Valkey servers that this test alone may kill, pause and restart."""
+    _require("valkey")
+    with ExitStack() as stack:
+
+        def make(*, config: dict[str, str] | None = None, password: str | None = None) -> Valkey:
+            return stack.enter_context(Valkey(config=config, password=password))
+
+        yield make
+
+
+@pytest.fixture
+def private_postgres() -> Iterator[PrivatePostgres]:
+    """Make PostgreSQL servers that this test alone may kill, pause and restart."""
+    _require("postgres")
+    with ExitStack() as stack:
+
+        def make(*, durable: bool = False, config: dict[str, str] | None = None) -> Postgres:
+            return stack.enter_context(Postgres(durable=durable, config=config))
+
+        yield make
+
+
+@pytest.fixture
+def proxy() -> Iterator[ProxyTo]:
+    """Make proxies that can break the connections of this test to a server, shared or private."""
+    with ExitStack() as stack:
+
+        def make(server: Endpoint | Server) -> Proxy:
+            protocol: Literal["resp", "postgres"]
+            protocol = "postgres" if server.url.startswith("postgres") else "resp"
+            return stack.enter_context(Proxy(server.port, protocol))
+
+        yield make
+
+
+def _shared(config: pytest.Config, kind: str) -> Endpoint:
+    worker_input = getattr(config, "workerinput", None)
+    if worker_input is None:
+        url = config.stash[_SERVERS].url(kind)
+    else:
+        url = worker_input["tenure_urls"][kind]
+    return Endpoint(url) if url else _missing(kind)
+
+
+def _require(kind: str) -> None:
+    if _FIND[kind]() is None:
+        _missing(kind)
+
+
+def _missing(kind: str) -> NoReturn:
+    message = f"NO {kind.upper()} SERVER PROGRAM FOUND: install the wheel named in the test extras"
+    if os.environ.get("CI") == "true":
+        pytest.fail(message)
+    pytest.skip(message)

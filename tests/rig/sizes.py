@@ -1,0 +1,63 @@
+"""How much the tests do: little in an ordinary run, much in a soak.
+
+The environment variable TENURE_TEST_SIZE chooses: `short` (the default) or `soak`.
+"""
+
+import os
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class Size:
+    """The amounts that tests with many processes, random faults or generated examples use."""
+
+    processes: int
+    """Children that compete for the same thing."""
+    seconds: float
+    """How long a test that runs "for a while" goes on."""
+    examples: int
+    """Generated examples per property."""
+    steps: int
+    """Steps of one generated example with state."""
+    rounds: int
+    """Repetitions of a test that hunts for a race."""
+    faults: int
+    """Faults injected by a test that breaks things at random."""
+    jobs: int
+    """Jobs that a queue under test works off."""
+    patience: float
+    """The deadline, in seconds, for something that ought to happen at once."""
+
+
+_SIZES = {
+    "short": Size(
+        processes=4,
+        seconds=2.0,
+        examples=50,
+        steps=30,
+        rounds=20,
+        faults=10,
+        jobs=200,
+        patience=20.0,
+    ),
+    "soak": Size(
+        processes=16,
+        seconds=120.0,
+        examples=2000,
+        steps=100,
+        rounds=500,
+        faults=300,
+        jobs=20_000,
+        patience=120.0,
+    ),
+}
+
+
+def _chosen() -> Size:
+    name = os.environ.get("TENURE_TEST_SIZE", "short")
+    if name not in _SIZES:
+        raise ValueError(f"TENURE_TEST_SIZE is {name!r}; it must be one of {sorted(_SIZES)}")
+    return _SIZES[name]
+
+
+SIZE = _chosen()
