@@ -33,7 +33,7 @@ from tenure.locks import (
 from tenure.observe.events import Event, Events
 from tenure.runtime.acquiring import Ask
 from tenure.stores.connect import connect
-from tenure.stores.contract import Migrate
+from tenure.stores.contract import Migrate, Store
 
 __all__ = ["Tenure"]
 
@@ -54,7 +54,8 @@ class Tenure:
     Opening connects to the store and starts no work of its own.
 
     Args:
-        url: `sqlite:///file.db`, `redis://host:6379/0`, `postgresql://user@host/db`, `memory://`.
+        url: `sqlite:///file.db`, `redis://host:6379/0`, `postgresql://user@host/db`, `memory://`;
+            or a store object, which then brings its own namespace and clock.
         namespace: keeps several services apart on one store (default "tenure").
         migrate: "auto" brings the store's format up to date when opening, "check" only looks.
         require: the weakest guarantee grade to accept, "A" to "D"; opening fails on a weaker one.
@@ -63,7 +64,7 @@ class Tenure:
 
     def __init__(
         self,
-        url: str | None = None,
+        url: str | Store | None = None,
         *,
         namespace: str | None = None,
         migrate: Migrate = "auto",
@@ -76,11 +77,14 @@ class Tenure:
         self._require = _grade(require)
         self._migrate: Migrate = migrate
         self._events = Events()
-        self._store = connect(
-            url or os.environ.get("TENURE_URL") or _URL_DEFAULT,
-            namespace=namespace or os.environ.get("TENURE_NAMESPACE") or "tenure",
-            clock=clock or SystemClock(),
-        )
+        if url is None or isinstance(url, str):
+            self._store = connect(
+                url or os.environ.get("TENURE_URL") or _URL_DEFAULT,
+                namespace=namespace or os.environ.get("TENURE_NAMESPACE") or "tenure",
+                clock=clock or SystemClock(),
+            )
+        else:
+            self._store = url
         self._opened: Holds | None = None
         self._about_us: Meta = {"host": socket.gethostname()[:200], "pid": str(os.getpid())}
 

@@ -112,11 +112,10 @@ def miss(family: str, why: str) -> NoReturn:
 
 
 @pytest.fixture
-def world_url(
-    request: pytest.FixtureRequest, family: str, namespace: str, tmp_path: Path
-) -> str:
+def world_url(request: pytest.FixtureRequest, family: str, namespace: str, tmp_path: Path) -> str:
     """Where the store of this test lives. Only the namespace is the test's own on a server."""
-    if find_spec(f"tenure.stores.{family}") is None:
+    spec = find_spec(f"tenure.stores.{family}")
+    if spec is None or spec.origin is None:
         miss(family, "it does not exist")
     if family == "redis":
         return request.getfixturevalue("valkey_server").url

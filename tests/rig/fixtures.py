@@ -10,6 +10,7 @@ from urllib.parse import urlsplit
 
 import pytest
 
+from tests.rig.processes import Fleet
 from tests.rig.proxy import Proxy
 from tests.rig.servers import Postgres, Server, Valkey, find_postgres, find_valkey
 
@@ -147,6 +148,13 @@ def proxy() -> Iterator[ProxyTo]:
             return stack.enter_context(Proxy(server.port, protocol))
 
         yield make
+
+
+@pytest.fixture
+def fleet() -> Iterator[Fleet]:
+    """Start child programs that all end with this test."""
+    with Fleet() as children:
+        yield children
 
 
 def _shared(config: pytest.Config, kind: str) -> Endpoint:

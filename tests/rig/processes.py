@@ -1,15 +1,18 @@
 """Python programs as children of a test: they report events, can be killed, and never stay behind.
 
-with Fleet() as fleet:
-    child = fleet.start("-m", "tests.chaos.holder", url)
-    held = child.expect("held")
-    child.kill()
+    with Fleet() as fleet:
+        child = fleet.start("-m", "tests.chaos.holder", url)
+        held = child.expect("held")
+        child.kill()
+
+The program reports with `tests.rig.telling.tell("held", token=7)`.
 """
 
 import json
 import os
 import signal
 import subprocess
+import sys
 import tempfile
 import threading
 from collections.abc import Mapping
@@ -17,7 +20,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
-from tests.rig.spawn import freeze_family, kill_family, python, send, spawn
+from tests.rig.spawn import freeze_family, kill_family, send, spawn
 
 Event = dict[str, Any]
 
@@ -36,9 +39,9 @@ class Child:
         self, *arguments: str | Path, env: Mapping[str, str] | None = None, cwd: Path | None = None
     ) -> None:
         self.name = " ".join(map(str, arguments)).strip()[:60]
-        self._stderr = tempfile.TemporaryFile()
+        self._stderr = tempfile.TemporaryFile()  # noqa: SIM115, it lives as long as the child
         self._process = spawn(
-            [*python(), *arguments],
+            [sys.executable, *arguments],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=self._stderr,
@@ -52,6 +55,7 @@ class Child:
         self._noise: list[str] = []
         self._silent = False
         self._closed = False
+        self._last_stderr = ""
         self._reader = threading.Thread(target=self._read, name="events", daemon=True)
         self._reader.start()
 
@@ -122,9 +126,9 @@ class Child:
 
     def terminate(self) -> None:
         """SIGTERM the program."""
-        self.signal(signal.SIGTERM)
+        self.send_signal(signal.SIGTERM)
 
-    def signal(self, number: signal.Signals) -> None:
+    def send_signal(self, number: signal.Signals) -> None:
         """Send a signal to the program, if it still runs."""
         if self.running:
             self._process.send_signal(number)

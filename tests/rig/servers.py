@@ -16,7 +16,6 @@ import signal
 import socket
 import struct
 import subprocess
-import tempfile
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from contextlib import suppress
@@ -26,6 +25,7 @@ from types import TracebackType
 from typing import Self
 
 from tests.rig.binaries import find_postgres, find_valkey
+from tests.rig.scratch import new_folder
 from tests.rig.spawn import Identity, freeze_family, kill_family, run, send, spawn
 from tests.rig.waiting import wait_until
 
@@ -53,8 +53,8 @@ class Server(ABC):
     quick_signal: signal.Signals
     """Ends the server at once, leaving nothing behind outside its folder."""
 
-    def __init__(self, identity: Identity) -> None:
-        self.folder = Path(tempfile.mkdtemp(prefix=f"tenure-{self.name}-"))
+    def __init__(self, identity: Identity, *, on_disk: bool) -> None:
+        self.folder = new_folder(self.name, on_disk=on_disk)
         self.data = self.folder / "data"
         self.log = self.folder / "server.log"
         self.identity = identity
@@ -222,7 +222,7 @@ class Valkey(Server):
         binary = find_valkey()
         if binary is None:
             raise FileNotFoundError("no valkey-server or redis-server found")
-        super().__init__("self")
+        super().__init__("self", on_disk=False)
         self.data.mkdir()
         self._binary = binary
         self._config = dict(config or {})
@@ -293,7 +293,7 @@ class Postgres(Server):
             raise FileNotFoundError("no postgres with initdb beside it found")
         identity = run_as or _unprivileged()
         self._binary = _reachable(binary) if identity == "nobody" else binary
-        super().__init__(identity)
+        super().__init__(identity, on_disk=durable)
         self._config = {**self._settings(durable), **(config or {})}
 
     @property
@@ -352,15 +352,22 @@ def _unprivileged() -> Identity:
 
 @cache
 def _reachable(postgres: Path) -> Path:
-    """Return a copy of a PostgreSQL installation that every user of the machine may run."""
-    if postgres.is_relative_to("/usr"):
-        return postgres
-    folder = _shared_folder("programs")
+    """Return a PostgreSQL installation that the user nobody may run: this one or a copy."""
+    try:
+        run([postgres, "--version"], identity="nobody", cwd=Path("/"))
+    except RuntimeError:
+        return _public_copy(postgres)
+    return postgres
+
+
+def _public_copy(postgres: Path) -> Path:
+    # On disk, because programs may not run from the memory of many containers.
+    folder = new_folder("programs", on_disk=True)
     folder.chmod(0o755)
     installation = postgres.parent.parent
     package = installation.parent
     copied = folder / package.name / installation.name
-    shutil.copytree(installation, copied)
+    shutil.copytree(installation, copied, ignore=shutil.ignore_patterns("include", "doc"))
     # A wheel keeps shared libraries in a folder beside its package and finds them from there.
     libraries = package.with_name(f"{package.name}.libs")
     if libraries.is_dir():
@@ -371,7 +378,7 @@ def _reachable(postgres: Path) -> Path:
 @cache
 def _fresh_cluster(postgres: Path, identity: Identity) -> Path:
     """Return the data folder of a cluster that was never started: to copy, which beats `initdb`."""
-    folder = _shared_folder("cluster")
+    folder = new_folder("cluster")
     if identity == "nobody":
         _give_to_nobody(folder)
     data = folder / "data"
@@ -379,22 +386,11 @@ def _fresh_cluster(postgres: Path, identity: Identity) -> Path:
     switches = "--username=tenure --auth=trust --no-sync --encoding=UTF8 --locale=C --wal-segsize=4"
     initdb: list[str | Path] = [postgres.with_name("initdb"), f"--pgdata={data}", *switches.split()]
     run(initdb, identity=identity, env=env, cwd=folder)
-    alone: list[str | Path] = [postgres, "--single", "-D", data, "-c", "fsync=off", "postgres"]
-    run(alone, identity=identity, given=b"CREATE DATABASE tenure", env=env, cwd=folder)
+    # Renamed rather than created, because every database is hundreds of files more to copy.
+    rename = b"ALTER DATABASE postgres RENAME TO tenure"
+    alone: list[str | Path] = [postgres, "--single", "-D", data, "-c", "fsync=off", "template1"]
+    run(alone, identity=identity, given=rename, env=env, cwd=folder)
     return data
-
-
-def _shared_folder(what: str) -> Path:
-    """Make a temporary folder that stays until this process ends."""
-    folder = Path(tempfile.mkdtemp(prefix=f"tenure-{what}-"))
-    owner = os.getpid()
-
-    def remove() -> None:
-        if os.getpid() == owner:
-            shutil.rmtree(folder, ignore_errors=True)
-
-    atexit.register(remove)
-    return folder
 
 
 def _give_to_nobody(folder: Path) -> None:

@@ -29,11 +29,6 @@ def _starter(owner_pid: int) -> ThreadPoolExecutor:
     return ThreadPoolExecutor(max_workers=1, thread_name_prefix=f"starter-{owner_pid}")
 
 
-def python() -> list[str]:
-    """Return the command that starts the Python this process runs on."""
-    return [sys.executable]
-
-
 def spawn(
     command: Sequence[str | Path],
     *,

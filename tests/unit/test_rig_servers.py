@@ -1,14 +1,9 @@
 import asyncio
-import os
 import signal
 import socket
-import subprocess
-import sys
-import tempfile
 import textwrap
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
-from pathlib import Path
 from typing import Literal
 
 import asyncpg
@@ -17,11 +12,20 @@ import redis
 import redis.asyncio
 
 from tests.rig.fixtures import Endpoint, PrivatePostgres, PrivateValkey
-from tests.rig.servers import Postgres, Server, ServerFailedError, Valkey, _unprivileged
-from tests.rig.spawn import alive, family
+from tests.rig.processes import Fleet
+from tests.rig.scratch import new_folder
+from tests.rig.servers import (
+    Postgres,
+    Server,
+    ServerFailedError,
+    Valkey,
+    _public_copy,
+    _unprivileged,
+    find_postgres,
+)
+from tests.rig.spawn import alive, family, run
 from tests.rig.waiting import wait_until, wait_until_async
 
-ROOT = Path(__file__).parents[2]
 needs_root = pytest.mark.skipif(_unprivileged() == "self", reason="only root has to change user")
 
 
@@ -152,6 +156,15 @@ async def test_root_runs_postgres_as_somebody_else(identity: Literal["namespace"
         server.restart()
 
 
+@needs_root
+def test_a_copy_of_postgres_can_be_run_by_nobody():
+    postgres = find_postgres()
+    assert postgres
+    copy = _public_copy(postgres)
+    assert "PostgreSQL" in run([copy, "--version"], identity="nobody", cwd=copy.parent)
+    assert "PostgreSQL" in run([copy.with_name("initdb"), "--version"], identity="nobody")
+
+
 @pytest.mark.parametrize("end", [Server.stop, Server.kill, Server.pause, Server.close])
 @pytest.mark.parametrize("kind", [Valkey, Postgres])
 def test_a_closed_server_leaves_nothing_behind(
@@ -182,7 +195,8 @@ def test_a_server_that_cannot_start_shows_its_log():
 def test_a_restart_on_a_port_that_was_taken_meanwhile_fails(private_valkey: PrivateValkey):
     server = private_valkey()
     server.stop()
-    with socket.create_server(("127.0.0.1", server.port)):
+    with socket.socket() as intruder:
+        intruder.bind(("127.0.0.1", server.port))
         with pytest.raises(ServerFailedError, match="in use"):
             server.start()
         assert not server.running
@@ -203,34 +217,33 @@ async def test_a_server_started_in_a_thread_outlives_that_thread():
         server.close()
 
 
-@pytest.fixture
-def public_folder() -> Iterator[Path]:
-    """A temporary folder that every user may enter, unlike `tmp_path`."""
-    with tempfile.TemporaryDirectory(prefix="tenure-", ignore_cleanup_errors=True) as folder:
-        Path(folder).chmod(0o755)
-        yield Path(folder)
-
-
-def test_servers_die_with_a_process_that_is_killed(public_folder: Path):
+def test_servers_die_with_a_process_that_is_killed_and_their_folders_with_the_next_one(
+    fleet: Fleet,
+):
     program = """
-        from tests.rig.servers import Postgres, Valkey
+        import sys
+        from tests.rig import servers
         from tests.rig.spawn import family
-        servers = Valkey().start(), Postgres().start()
-        print(*(pid for server in servers for pid in family(server.pid)), flush=True)
-        input()
+        from tests.rig.telling import hear, tell
+        started = [getattr(servers, kind)().start() for kind in sys.argv[1:]]
+        tell("started", pids=[pid for server in started for pid in family(server.pid)])
+        hear()
     """
-    owner = subprocess.Popen(
-        [sys.executable, "-c", textwrap.dedent(program)],
-        cwd=ROOT,
-        env={**os.environ, "TMPDIR": str(public_folder)},
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        text=True,
-    )
-    with owner:
-        assert owner.stdout is not None
-        pids = [int(word) for word in owner.stdout.readline().split()]
-        assert len(pids) > 2
-        assert all(map(alive, pids))
-        owner.send_signal(signal.SIGKILL)
+    arguments = "-c", textwrap.dedent(program)
+    folder = new_folder("public")
+    folder.chmod(0o755)
+    env = {"TMPDIR": str(folder)}
+    killed = fleet.start(*arguments, "Valkey", "Postgres", env=env)
+    pids = killed.expect("started", 30)["pids"]
+    assert len(pids) > 2
+    assert all(map(alive, pids))
+    # Only the process itself, as the kernel does when memory runs out.
+    killed.send_signal(signal.SIGKILL)
     wait_until(lambda: not any(map(alive, pids)), 10, "the servers died with their owner")
+    (abandoned,) = folder.iterdir()
+    successor = fleet.start(*arguments, "Valkey", env=env)
+    successor.expect("started", 30)
+    assert not abandoned.exists()
+    successor.send("end")
+    assert successor.wait() == 0
+    assert not list(folder.iterdir())

@@ -80,24 +80,20 @@ class Acquirer:
             self._lines.leave(ask.key)
 
     async def release(self, lease: Lease) -> bool:
-        """Give a lease back, also if the caller is cancelled meanwhile.
+        """Give a lease back; if the caller is cancelled meanwhile, go on in the background.
 
         Return False if the store did not have it any more although no earlier try can have
         removed it: then it had been lost without notice.
         """
-        return await asyncio.shield(self._background.spawn(self._give_back(lease)))
+        try:
+            return await self._give_back(lease)
+        except asyncio.CancelledError:
+            self.release_later(lease)
+            raise
 
-    def give_back_after(self, call: asyncio.Future[Acquired] | None, lease: Lease) -> None:
-        """Clean up behind an attempt that was given up, once its last request is answered."""
-        self._background.spawn(self._give_back_late(call, lease))
-
-    async def _give_back_late(self, call: asyncio.Future[Acquired] | None, lease: Lease) -> None:
-        # A release must not overtake the request it undoes.
-        if call is not None:
-            await asyncio.wait([call])
-            if not call.cancelled():
-                call.exception()  # whoever asked is gone: nobody else looks at it
-        await self._give_back(lease)
+    def release_later(self, lease: Lease) -> None:
+        """Give a lease back in the background; with fence 0, whatever its holder id has."""
+        self._background.spawn(self._give_back(lease))
 
     async def _give_back(self, lease: Lease) -> bool:
         for failures in range(1, _RELEASE_TRIES + 1):
@@ -133,7 +129,6 @@ class _Attempt:
         self._until = until
         self._waits = waits
         self._holder = self._clock.token()
-        self._call: asyncio.Future[Acquired] | None = None
         self._limit_noted = False
 
     async def run(self) -> Grip | None:
@@ -185,24 +180,20 @@ class _Attempt:
                 await self._clock.sleep(retry_after_error(failures, self._clock.random()))
 
     async def _send(self) -> Acquired:
-        """Send one request. It is never cancelled: its fate must be known before cleaning up."""
         ask = self._ask
-        self._call = asyncio.ensure_future(
-            self._store.acquire(
-                ask.key,
-                holder=self._holder,
-                limit=ask.limit,
-                ttl=ask.ttl,
-                meta=ask.meta,
-                waiting=WAITER_LIFE if self._waits else 0.0,
-            )
+        answer = await self._store.acquire(
+            ask.key,
+            holder=self._holder,
+            limit=ask.limit,
+            ttl=ask.ttl,
+            meta=ask.meta,
+            waiting=WAITER_LIFE if self._waits else 0.0,
         )
-        answer = await asyncio.shield(self._call)
         if answer.other_limit is not None and not self._limit_noted:
             self._limit_noted = True
             self._acquirer.note_other_limit(ask, answer.other_limit)
         return answer
 
     def _clean_up(self) -> None:
-        lease = Lease(key=self._ask.key, holder=self._holder)
-        self._acquirer.give_back_after(self._call, lease)
+        """Take back what was asked for, granted or not: a lease, a place in the line, nothing."""
+        self._acquirer.release_later(Lease(key=self._ask.key, holder=self._holder))

@@ -10,7 +10,8 @@ Rules for all calls:
   never sees another.
 - Losing is an answer (False, `Busy`), not an exception. What a driver raises leaves as
   `StoreError`, and as `StoreUnavailable` if trying again later may help.
-- Cancelling a caller may leave the call's outcome unknown, but never breaks the store object.
+- A call that has begun is carried out even if its caller is cancelled, and calls that begin after
+  the cancellation are decided after it. So a release never overtakes the acquire that it undoes.
 - A store object belongs to the event loop that opened it; `clone` makes one for another loop.
 """
 

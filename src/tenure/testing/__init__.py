@@ -3,5 +3,6 @@
 from __future__ import annotations
 
 from tenure.testing.clock import ManualClock
+from tenure.testing.faulty import Faults, FaultyStore
 
-__all__ = ["ManualClock"]
+__all__ = ["Faults", "FaultyStore", "ManualClock"]

@@ -1,0 +1,1 @@
+"""The parts of the tour: `fleet` starts the replicas, `replica` is one, `screen` draws."""

@@ -1,0 +1,163 @@
+"""One replica of the tour: a process that takes orders on stdin and tells on stdout what it does.
+
+Each is one line of JSON. When its input ends it stops, so it never outlives the tour.
+"""
+
+import asyncio
+import json
+import logging
+import os
+import sqlite3
+import sys
+import threading
+import time
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager, closing
+from pathlib import Path
+
+from tenure import Hold, LeaseLost, Semaphore, Tenure
+
+TTL = 2.0
+
+
+def store_url(folder: Path) -> str:
+    return f"sqlite:///{folder / 'tenure.db'}"
+
+
+class Counter:
+    """A number in a file. Adding to it is a read, a pause for thought, and a write."""
+
+    def __init__(self, folder: Path) -> None:
+        self._file = folder / "counter.txt"
+
+    def read(self) -> int:
+        return int(self._file.read_text()) if self._file.exists() else 0
+
+    def write(self, number: int) -> None:
+        new = self._file.with_suffix(f".{os.getpid()}")
+        new.write_text(str(number))
+        new.replace(self._file)
+
+    async def add_one(self) -> None:
+        number = self.read()
+        await asyncio.sleep(0.03)
+        self.write(number + 1)
+
+
+class Page:
+    """A row that refuses writes older than the newest it has seen: a fenced sink."""
+
+    def __init__(self, folder: Path) -> None:
+        self._file = folder / "page.db"
+        with closing(sqlite3.connect(self._file)) as db, db:
+            db.execute("CREATE TABLE IF NOT EXISTS page (id INTEGER PRIMARY KEY, body, fence)")
+            db.execute("INSERT OR IGNORE INTO page VALUES (1, 'empty', 0)")
+
+    def read(self) -> tuple[str, int]:
+        with closing(sqlite3.connect(self._file)) as db:
+            return db.execute("SELECT body, fence FROM page WHERE id = 1").fetchone()
+
+    def write(self, body: str, fence: int) -> bool:
+        """Return whether the write was accepted."""
+        with closing(sqlite3.connect(self._file)) as db, db:
+            done = db.execute(
+                "UPDATE page SET body = :body, fence = :fence WHERE id = 1 AND fence <= :fence",
+                {"body": body, "fence": fence},
+            )
+            return done.rowcount == 1
+
+
+class Replica:
+    """Carries out orders, one after the other. Each order is a method of this class."""
+
+    def __init__(self, name: str, folder: Path, app: Tenure) -> None:
+        self._name = name
+        self._app = app
+        self._meta = {"replica": name}
+        self._counter = Counter(folder)
+        self._page = Page(folder)
+        self.orders: asyncio.Queue[dict[str, object]] = asyncio.Queue()
+
+    async def serve(self) -> None:
+        self.tell("ready")
+        while True:
+            order = await self.orders.get()
+            await getattr(self, str(order.pop("order")))(**order)
+            self.tell("done")
+
+    def tell(self, what: str, *, fence: int = 0, text: str = "") -> None:
+        # time.monotonic is one clock for all processes of a machine.
+        fact = {"what": what, "at": time.monotonic(), "fence": fence, "text": text}
+        print(json.dumps(fact), flush=True)
+
+    async def count_unlocked(self, times: int) -> None:
+        for _ in range(times):
+            await self._counter.add_one()
+
+    async def count(self, times: int) -> None:
+        for _ in range(times):
+            async with self._inside(self._app.lock("counter", meta=self._meta)):
+                await self._counter.add_one()
+
+    async def share(self, times: int) -> None:
+        for _ in range(times):
+            async with self._inside(self._app.semaphore("gpu", limit=2, meta=self._meta)):
+                await asyncio.sleep(0.25)
+
+    async def report(self, seconds: float) -> None:
+        async with self._inside(self._app.lock("report", ttl=TTL, meta=self._meta)):
+            await asyncio.sleep(seconds)
+
+    async def publish(self, seconds: float) -> None:
+        """Write to the page under a lock, several times, and once more after losing it."""
+        try:
+            async with self._inside(self._app.lock("page", ttl=TTL, meta=self._meta)) as hold:
+                await self._write_for(seconds, hold)
+        except LeaseLost as loss:
+            self.tell("lost", fence=loss.fence, text=loss.reason)
+            # Stands for a write that was on its way before anybody could stop it.
+            accepted = self._page.write(f"{self._name}, much too late", loss.fence)
+            self.tell("wrote" if accepted else "refused", fence=loss.fence)
+
+    async def _write_for(self, seconds: float, hold: Hold) -> None:
+        end = time.monotonic() + seconds
+        try:
+            while time.monotonic() < end:
+                accepted = self._page.write(f"{self._name} was here", hold.fence)
+                self.tell("wrote" if accepted else "refused", fence=hold.fence)
+                await asyncio.sleep(0.25)
+        except asyncio.CancelledError:
+            self.tell("cancelled", fence=hold.fence)
+            raise
+
+    @asynccontextmanager
+    async def _inside(self, lock: Semaphore) -> AsyncIterator[Hold]:
+        async with lock as hold:
+            self.tell("in", fence=hold.fence)
+            yield hold
+            self.tell("out", fence=hold.fence)
+
+
+async def main(name: str, folder: Path) -> None:
+    logging.getLogger("tenure").setLevel(logging.ERROR)  # the tour tells of the loss itself
+    async with Tenure(store_url(folder)) as app:
+        replica = Replica(name, folder, app)
+        serving = asyncio.ensure_future(replica.serve())
+        _listen(replica.orders, serving)
+        await asyncio.wait([serving])
+    if not serving.cancelled():
+        serving.result()
+
+
+def _listen(orders: asyncio.Queue[dict[str, object]], serving: asyncio.Task[None]) -> None:
+    """Pass on what stands on stdin, from a thread: not every system can read it without one."""
+    loop = asyncio.get_running_loop()
+
+    def read() -> None:
+        # Not sys.stdin: a thread inside it would disturb the end of the interpreter.
+        with open(sys.stdin.fileno(), closefd=False) as lines:  # noqa: PTH123 - a number, no path
+            for line in lines:
+                loop.call_soon_threadsafe(orders.put_nowait, json.loads(line))
+        loop.call_soon_threadsafe(serving.cancel)
+
+    threading.Thread(target=read, daemon=True).start()

@@ -1,0 +1,66 @@
+"""What the tour draws: plain lines, with colour and one moving line where the output can show it."""
+
+import os
+import sys
+import time
+from collections.abc import Iterable, Sequence
+
+PALETTE = {"dim": "2", "bold": "1", "good": "1;32", "bad": "1;31"}
+PALETTE |= {"api-1": "36", "api-2": "33", "api-3": "35"}
+
+
+class Screen:
+    """A terminal gets colour and a line that is drawn anew; a pipe gets that line once a second."""
+
+    def __init__(self) -> None:
+        sys.stdout.reconfigure(errors="replace")  # an ASCII-only terminal shows "?" and no error
+        self._terminal = sys.stdout.isatty()
+        self._colour = self._terminal and not os.environ.get("NO_COLOR")
+        self._moving = ""
+        self._moved_at = 0.0
+
+    def paint(self, text: str, style: str) -> str:
+        return f"\033[{PALETTE[style]}m{text}\033[0m" if self._colour else text
+
+    def line(self, text: str = "") -> None:
+        self._wipe()
+        print(text, flush=True)
+
+    def title(self, text: str) -> None:
+        self.line(f"\n{self.paint(text, 'bold')}")
+
+    def say(self, text: str) -> None:
+        """Explain, before or after something happens."""
+        self.line(self.paint(f"  {text}", "dim"))
+
+    def told(self, name: str, text: str) -> None:
+        """Show what became of one replica."""
+        self.line(f"    {self.paint(name, name)}  {text}")
+
+    def judge(self, *, kept: bool, text: str) -> None:
+        mark = self.paint("✓", "good") if kept else self.paint("✗ BROKEN:", "bad")
+        self.line(f"  {mark} {text}")
+
+    def move(self, text: str) -> None:
+        """Draw `text` in place of the last moving line."""
+        now = time.monotonic()
+        if self._terminal and text != self._moving:
+            width = os.get_terminal_size().columns
+            # Too long a line would wrap, and could not be wiped; only plain text may be cut.
+            print(f"\r\033[K    {text if self._colour else text[: width - 5]}", end="", flush=True)
+            self._moving = text
+        elif not self._terminal and now - self._moved_at >= 1:
+            print(f"    {text}", flush=True)
+            self._moved_at = now
+
+    def table(self, head: Sequence[str], rows: Iterable[Sequence[str]]) -> None:
+        rows = list(rows)
+        widths = [max(map(len, column)) for column in zip(head, *rows, strict=True)]
+        for row in (head, ["─" * width for width in widths], *rows):
+            cells = [cell.ljust(width) for cell, width in zip(row, widths, strict=True)]
+            self.line("  " + "  ".join(cells).rstrip())
+
+    def _wipe(self) -> None:
+        if self._moving:
+            print("\r\033[K", end="")
+            self._moving = ""

@@ -1,0 +1,202 @@
+-- Format 1, continued: keeping, ending and using leases; see 1_leases.sql for the rules.
+
+-- Give each lease its full ttl again: true, or false if it is not there or has ended. NULL means
+-- that another transaction has it: waiting could outlast the caller, and it may yet be renewed.
+CREATE FUNCTION tenure.lease_renew_v1(
+    _namespace text, _keys text[], _holders text[], _fences bigint[], _ttls bigint[], _told bigint
+) RETURNS boolean[] LANGUAGE plpgsql VOLATILE AS $$
+DECLARE
+    _answers boolean[] := array_fill(false, ARRAY[cardinality(_keys)]);
+    _one record;
+    _ends bigint;
+    _now bigint;
+BEGIN
+    FOR _one IN
+        SELECT * FROM unnest(_keys, _holders, _fences, _ttls)
+        WITH ORDINALITY AS u (key, holder, fence, ttl, i)
+    LOOP
+        -- Not FOR UPDATE: a guard's FOR KEY SHARE must let renewals pass.
+        -- index: lease_pkey
+        SELECT CASE WHEN l.ttl > 0 THEN l.renewed + l.ttl ELSE 0 END INTO _ends
+        FROM tenure.lease l
+        WHERE l.namespace = _namespace AND l.key = _one.key AND l.fence = _one.fence
+          AND l.holder = _one.holder
+        FOR NO KEY UPDATE SKIP LOCKED;
+        IF FOUND THEN
+            _now := tenure.now_v1(_told);
+            _answers[_one.i] := _ends > _now;
+            IF _ends > _now THEN
+                UPDATE tenure.lease l SET renewed = _now, ttl = _one.ttl
+                WHERE l.namespace = _namespace AND l.key = _one.key AND l.fence = _one.fence;
+            END IF;
+        ELSIF EXISTS (
+            SELECT FROM tenure.lease l
+            WHERE l.namespace = _namespace AND l.key = _one.key AND l.fence = _one.fence
+              AND l.holder = _one.holder
+        ) THEN
+            _answers[_one.i] := NULL;
+        END IF;
+    END LOOP;
+    RETURN _answers;
+END
+$$;
+
+-- Remove one live lease; return how many rows went. The caller has locked the key.
+CREATE FUNCTION tenure.lease_end_v1(
+    _k tenure.lease_key, _holder text, _fence bigint, _now bigint,
+    OUT live boolean, OUT gone integer
+) LANGUAGE plpgsql VOLATILE AS $$
+BEGIN
+    live := false;
+    FOR _try IN 1 .. 2 LOOP
+        -- index: lease_holder, lease_pkey
+        DELETE FROM tenure.lease l
+        WHERE l.namespace = _k.namespace AND l.key = _k.key AND l.fence = (
+            SELECT h.fence FROM tenure.lease h
+            WHERE h.namespace = _k.namespace AND h.key = _k.key AND h.holder = _holder
+              AND _fence IN (0, h.fence) AND (live OR h.renewed + h.ttl > _now)
+            LIMIT 1 FOR UPDATE SKIP LOCKED);
+        GET DIAGNOSTICS gone = ROW_COUNT;
+        live := live OR gone > 0;
+        EXIT WHEN gone > 0 OR _try = 2;
+        -- Skipped, because a renewal is about to commit or a guard holds on to it. To wait for a
+        -- guard would be for ever if this very caller's transaction is the one. So it ends now,
+        -- which does not conflict with a guard, and its row goes now or when the guard is gone.
+        UPDATE tenure.lease l SET ttl = 0
+        WHERE l.namespace = _k.namespace AND l.key = _k.key AND l.holder = _holder
+          AND _fence IN (0, l.fence) AND l.renewed + l.ttl > _now;
+        live := FOUND;
+        EXIT WHEN NOT live;
+    END LOOP;
+END
+$$;
+
+-- End each lease and its holder's place in the line; say which leases were live.
+CREATE FUNCTION tenure.lease_release_v1(
+    _namespace text, _keys text[], _holders text[], _fences bigint[], _told bigint
+) RETURNS boolean[] LANGUAGE plpgsql VOLATILE AS $$
+DECLARE
+    _answers boolean[] := array_fill(false, ARRAY[cardinality(_keys)]);
+    _one record;
+    _k tenure.lease_key;
+    _found tenure.lease_key;
+    _ended record;
+    _now bigint;
+BEGIN
+    -- By key, as everybody locks them; then as given.
+    FOR _one IN
+        SELECT * FROM unnest(_keys, _holders, _fences) WITH ORDINALITY AS u (key, holder, fence, i)
+        ORDER BY u.key COLLATE "C", u.i
+    LOOP
+        -- index: lease_key_pkey
+        SELECT * INTO _k FROM tenure.lease_key k
+        WHERE k.namespace = _namespace AND k.key = _one.key FOR NO KEY UPDATE;
+        CONTINUE WHEN NOT FOUND;
+        _now := tenure.now_v1(_told);
+        _found := _k;
+        IF _k.held > 0 OR _k.waiting > 0 THEN
+            _k := tenure.lease_settle_v1(_k, _now);
+        END IF;
+        IF _k.held > 0 THEN
+            _ended := tenure.lease_end_v1(_k, _one.holder, _one.fence, _now);
+            _answers[_one.i] := _ended.live;
+            _k.held := _k.held - _ended.gone;
+        END IF;
+        IF _k.waiting > 0 THEN
+            -- index: waiter_holder
+            DELETE FROM tenure.waiter w
+            WHERE w.namespace = _namespace AND w.key = _one.key AND w.holder = _one.holder;
+            IF FOUND THEN
+                _k.waiting := _k.waiting - 1;
+            END IF;
+        END IF;
+        IF _k IS DISTINCT FROM _found THEN
+            UPDATE tenure.lease_key k SET held = _k.held, waiting = _k.waiting
+            WHERE k.namespace = _namespace AND k.key = _one.key;
+        END IF;
+        IF _k.waiting > 0 THEN
+            PERFORM tenure.lease_wake_v1(_k);
+        END IF;
+    END LOOP;
+    RETURN _answers;
+END
+$$;
+
+-- Store a value if the lease is live, or if this very value has been stored under it before.
+CREATE FUNCTION tenure.lease_mark_v1(
+    _namespace text, _key text, _value text,
+    _lease_key text, _holder text, _fence bigint, _told bigint
+) RETURNS boolean LANGUAGE plpgsql VOLATILE AS $$
+DECLARE
+    _ends bigint;
+BEGIN
+    -- index: mark_pkey
+    PERFORM FROM tenure.mark m
+    WHERE m.namespace = _namespace AND m.key = _key AND m.value = _value AND m.fence = _fence;
+    IF FOUND THEN
+        RETURN true;
+    END IF;
+    -- FOR SHARE keeps the lease until this commits. FOR KEY SHARE would as well, but would not
+    -- wait for a renewal under way, and call ended what has just been renewed.
+    -- index: lease_pkey
+    SELECT CASE WHEN l.ttl > 0 THEN l.renewed + l.ttl ELSE 0 END INTO _ends
+    FROM tenure.lease l
+    WHERE l.namespace = _namespace AND l.key = _lease_key AND l.fence = _fence
+      AND l.holder = _holder
+    FOR SHARE;
+    IF NOT FOUND OR _ends <= tenure.now_v1(_told) THEN
+        RETURN false;
+    END IF;
+    INSERT INTO tenure.mark (namespace, key, value, fence)
+    VALUES (_namespace, _key, _value, _fence)
+    ON CONFLICT (namespace, key) DO UPDATE SET value = excluded.value, fence = excluded.fence;
+    RETURN true;
+END
+$$;
+
+-- Forget keys that nobody holds or waits for and that were last granted _idle ago.
+CREATE FUNCTION tenure.lease_prune_v1(
+    _namespace text, _idle bigint, _most integer, _told bigint
+) RETURNS integer LANGUAGE plpgsql VOLATILE AS $$
+DECLARE
+    _now bigint := tenure.now_v1(_told);
+    _k tenure.lease_key;
+    _found tenure.lease_key;
+    _keys text[] := '{}';
+    _floor bigint := 0;
+BEGIN
+    -- A key that is locked is in use. The look at the two other tables only saves work, for it
+    -- may be older than the lock; what counts is what is there after it, below.
+    -- index: lease_key_idle, lease_ends, waiter_pkey
+    FOR _k IN
+        SELECT * FROM tenure.lease_key k
+        WHERE k.namespace = _namespace AND k.granted_hour <= (_now - _idle) / 3600000000
+          AND k.granted <= _now - _idle
+          AND NOT EXISTS (
+              SELECT FROM tenure.lease l
+              WHERE l.namespace = _namespace AND l.key = k.key AND l.renewed + l.ttl > _now)
+          AND NOT EXISTS (
+              SELECT FROM tenure.waiter w
+              WHERE w.namespace = _namespace AND w.key = k.key AND w.renewed + w.life > _now)
+        LIMIT _most FOR UPDATE SKIP LOCKED
+    LOOP
+        _found := _k;
+        _k := tenure.lease_settle_v1(_k, _now);
+        IF _k.held = 0 AND _k.waiting = 0 THEN
+            _keys := _keys || _k.key;
+            _floor := greatest(_floor, _k.fence);
+        ELSIF _k IS DISTINCT FROM _found THEN
+            UPDATE tenure.lease_key k SET held = _k.held, waiting = _k.waiting
+            WHERE k.namespace = _namespace AND k.key = _k.key;
+        END IF;
+    END LOOP;
+    IF cardinality(_keys) > 0 THEN
+        -- In one transaction: whoever finds a key gone finds its fence in the floor.
+        INSERT INTO tenure.space AS s (namespace, floor) VALUES (_namespace, _floor)
+        ON CONFLICT (namespace) DO UPDATE SET floor = greatest(s.floor, excluded.floor);
+        -- index: lease_key_pkey
+        DELETE FROM tenure.lease_key k WHERE k.namespace = _namespace AND k.key = ANY (_keys);
+    END IF;
+    RETURN cardinality(_keys);
+END
+$$;

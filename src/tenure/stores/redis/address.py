@@ -1,0 +1,92 @@
+"""From a URL to redis-py connections: where the server is, how to log in, how long to wait."""
+
+from __future__ import annotations
+
+from typing import Any
+from urllib.parse import SplitResult, parse_qsl, urlencode, urlsplit, urlunsplit
+
+from redis.asyncio import Connection
+from redis.asyncio.connection import parse_url
+from redis.asyncio.retry import Retry
+from redis.backoff import NoBackoff
+
+from tenure.errors import ConfigError
+
+__all__ = ["Address"]
+
+_SCHEMES = {"redis": "redis", "valkey": "redis", "rediss": "rediss", "valkeys": "rediss"}
+
+# Long enough for a server that forks or loads, short enough to notice before a lease of 30 s ends.
+_TIMEOUT = 5.0
+
+
+class Address:
+    """What a URL says. redis-py reads it, so its options for TLS and log-in hold here too.
+
+    Beyond redis-py's forms, `redis:///path/to/redis.sock` names a Unix socket.
+    """
+
+    def __init__(self, url: str) -> None:
+        self.text = _redact(url)
+        try:
+            options = dict(parse_url(_for_driver(urlsplit(url))))
+            self._make: type[Connection] = options.pop("connection_class", Connection)
+            self.connect_timeout = float(options.pop("socket_connect_timeout", _TIMEOUT))
+            self.timeout = float(options.pop("socket_timeout", _TIMEOUT))
+            self.user = str(options.get("username", "default"))
+            self._options = options | self._fixed_options()
+            self.connection()
+        except (ValueError, TypeError) as error:
+            # The driver's own text is no longer shown: it may quote the URL, password and all.
+            msg = (
+                f"{self.text!r} is not a Redis URL that can work ({type(error).__name__}). Use "
+                "redis://user:password@host:6379/0, rediss:// for TLS, or redis:///path/to/socket, "
+                "with options of a redis-py connection after '?'."
+            )
+            raise ConfigError(msg) from None
+
+    def connection(self) -> Connection:
+        """Return a new connection, not connected yet."""
+        return self._make(**self._options)
+
+    def _fixed_options(self) -> dict[str, Any]:
+        return {
+            "socket_connect_timeout": self.connect_timeout,
+            "socket_timeout": self.timeout,
+            # The driver would send a command again, up to ten times, without telling anybody.
+            "retry": Retry(NoBackoff(), 0),
+            "retry_on_timeout": False,
+            # Replies are read by this store. RESP 2 needs one round trip less to log in, and the
+            # scripts' replies are the same bytes in both versions.
+            "protocol": 2,
+            "decode_responses": False,
+        }
+
+
+def _for_driver(parts: SplitResult) -> str:
+    """Return the URL in the form that redis-py reads."""
+    scheme = _SCHEMES[parts.scheme]
+    database = parts.path.strip("/")
+    if database and not database.isdecimal():
+        # With a host this is a mistake, which redis-py would take for database 0.
+        if parts.hostname or parts.port or scheme == "rediss":
+            raise ValueError(database)
+        scheme = "unix"
+    return urlunsplit(parts._replace(scheme=scheme))
+
+
+def _redact(url: str) -> str:
+    """Return the URL without its password, which redis-py also takes as an option."""
+    try:
+        parts = urlsplit(url)
+        password = parts.password
+    except ValueError:
+        return "<unreadable URL>"
+    if password is not None:
+        netloc = parts.netloc.replace(f":{password}@", ":***@", 1)
+        parts = parts._replace(netloc=netloc)
+    if "password" in parts.query:
+        options = parse_qsl(parts.query, keep_blank_values=True)
+        shown = [(name, "***" if "password" in name else value) for name, value in options]
+        parts = parts._replace(query=urlencode(shown, safe="*/"))
+    return urlunsplit(parts)

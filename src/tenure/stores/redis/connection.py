@@ -1,0 +1,178 @@
+"""A Redis store object's ties to its server: two connections, its keys' names, its errors."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Any, Self
+
+from redis.exceptions import RedisError, ResponseError
+
+from tenure.core.clock import Clock
+from tenure.core.model import Grade, Topic, Traits
+from tenure.errors import ConfigError, StoreError
+from tenure.stores.contract import Migrate, Watch
+from tenure.stores.redis.address import Address
+from tenure.stores.redis.ear import Ear
+from tenure.stores.redis.faults import missing_rights, translate
+from tenure.stores.redis.sender import Sender, Word
+from tenure.stores.watching import Watchers
+
+__all__ = ["Connection"]
+
+FORMAT = 1
+"""The shape of what is stored; described in lua/prelude.lua."""
+
+_log = logging.getLogger("tenure")
+_warned: set[tuple[str, str]] = set()
+
+
+class Connection:
+    """What every part of the Redis store shares."""
+
+    traits = Traits(grade=Grade.D, scope="fleet", push=True, transactional=False)
+
+    def __init__(self, url: str, *, namespace: str, clock: Clock) -> None:
+        self._address = Address(url)
+        self._secret_url = url
+        self.url = self._address.text
+        self.namespace = namespace
+        self.clock = clock
+        # The braces are a hash tag: in a cluster, all keys of a namespace lie on one node.
+        self._tag = f"{{tenure:{namespace}}}:"
+        self._channel = f"{self._tag}ear:{clock.token()}"
+        self._watchers = Watchers(clock)
+        self._sender: Sender | None = None
+        self._ear: Ear | None = None
+
+    async def open(self, migrate: Migrate = "auto") -> None:
+        if self._sender is None:
+            self._sender = Sender(self._address)
+            self._ear = Ear(self._address, self._channel, self._watchers, self.clock)
+        try:
+            await self._log_in()
+            await self._inspect()
+            await self._check_format(migrate)
+        except BaseException:
+            await self.close()
+            raise
+
+    async def close(self) -> None:
+        sender, self._sender = self._sender, None
+        ear, self._ear = self._ear, None
+        if ear is not None:
+            await ear.close()
+        if sender is not None:
+            await sender.close()
+
+    def clone(self) -> Self:
+        return type(self)(self._secret_url, namespace=self.namespace, clock=self.clock)
+
+    async def now(self) -> int:
+        virtual = self.clock.for_server()
+        if virtual is not None and self._sender is not None:
+            return virtual
+        seconds, micros = await self._ask("TIME")
+        return int(seconds) * 1_000_000 + int(micros)
+
+    @asynccontextmanager
+    async def watch(self, *topics: Topic) -> AsyncIterator[Watch]:
+        if self._ear is None:
+            raise self._not_open()
+        async with self._watchers.watch(*topics) as armed:
+            try:
+                await self._ear.listen()
+            except RedisError as error:
+                raise translate(error, self._address) from error
+            yield armed
+
+    @property
+    def _open_sender(self) -> Sender:
+        if self._sender is None:
+            raise self._not_open()
+        return self._sender
+
+    @property
+    def _now(self) -> Word:
+        """The first argument of every script: a test's instant, or empty for the server's clock."""
+        virtual = self.clock.for_server()
+        return "" if virtual is None else virtual
+
+    async def _ask(self, *words: Word) -> Any:
+        """Send a plain command and return its reply."""
+        reply = await self._open_sender.send(*words)
+        if isinstance(reply, RedisError):
+            raise self._fault(reply)
+        return reply
+
+    def _fault(self, error: RedisError) -> StoreError:
+        """Return the error to raise for what came instead of a reply."""
+        fault = translate(error, self._address)
+        fault.__cause__ = error
+        return fault
+
+    def _not_open(self) -> StoreError:
+        return StoreError(f"the store {self.url} is not open. Use it inside 'async with app:'.")
+
+    async def _log_in(self) -> None:
+        reply = await self._open_sender.send("PING")
+        if not isinstance(reply, RedisError):
+            return
+        fault = self._fault(reply)
+        # Later on, when a password has been changed, the same is a StoreError: no argument of
+        # that call was wrong.
+        if missing_rights(reply):
+            raise ConfigError(str(fault)) from reply
+        raise fault
+
+    async def _check_format(self, migrate: Migrate) -> None:
+        key = f"{self._tag}format"
+        if migrate == "auto":
+            # Only the first of many that open at the same time writes it.
+            await self._ask("SET", key, FORMAT, "NX")
+        found = await self._ask("GET", key)
+        if found is None:
+            msg = (
+                f"the store {self.url} has no namespace {self.namespace!r} yet. "
+                "Open it once with migrate='auto', or run 'tenure migrate'."
+            )
+            raise ConfigError(msg)
+        if int(found) > FORMAT:
+            msg = (
+                f"the store {self.url} has format {int(found)} in namespace {self.namespace!r}, "
+                f"and this version of Tenure knows only {FORMAT}. Install a newer Tenure."
+            )
+            raise ConfigError(msg)
+
+    async def _inspect(self) -> None:
+        """Learn what the server survives, and warn about what would lose leases."""
+        reply = await self._open_sender.send("INFO")
+        if isinstance(reply, ResponseError):
+            _log.debug("%s forbids INFO (%s); its grade is taken as D.", self.url, reply)
+            return
+        if isinstance(reply, RedisError):
+            raise self._fault(reply)
+        lines = reply.decode(errors="replace").splitlines()
+        facts = dict(line.split(":", 1) for line in lines if ":" in line)
+        self.traits = Traits(grade=_grade(facts), scope="fleet", push=True, transactional=False)
+        policy = facts.get("maxmemory_policy")
+        if policy is None:
+            _log.debug("%s does not tell its maxmemory-policy; it must be noeviction.", self.url)
+        elif policy != "noeviction" and (self.url, policy) not in _warned:
+            _warned.add((self.url, policy))
+            _log.warning(
+                "%s has maxmemory-policy %s: it may drop leases that are held. "
+                "Set maxmemory-policy to noeviction.",
+                self.url,
+                policy,
+            )
+
+
+def _grade(facts: dict[str, str]) -> Grade:
+    """Return the grade that the facts of INFO amount to."""
+    replicated = facts.get("connected_slaves", "0") != "0" or facts.get("role") == "slave"
+    if replicated or facts.get("cluster_enabled") == "1":
+        return Grade.C
+    # Snapshots alone lose minutes, which is no better than losing everything.
+    return Grade.B if facts.get("aof_enabled") == "1" else Grade.D

@@ -1,0 +1,146 @@
+"""The second connection: where wake-ups for this store object arrive.
+
+One channel per store object. Whoever frees a lease publishes to the channel that the first in line
+left with its waiter record, so only that process wakes.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any, cast
+
+from hiredis import pack_command
+from redis.exceptions import ConnectionError, RedisError, ResponseError, TimeoutError
+
+from tenure.core.clock import Clock
+from tenure.core.model import Topic
+from tenure.core.policy import retry_after_error
+from tenure.stores.redis.address import Address
+from tenure.stores.redis.wire import Wire, dial
+from tenure.stores.watching import Watchers
+
+__all__ = ["Ear"]
+
+# A connection that was cut without a word is noticed within two of these.
+_PING_EVERY = 10.0
+
+
+class Ear:
+    """Listens on one channel from the first wish until it is closed, over lost connections.
+
+    Waiting in here is in real time, also under a test's clock: the network knows no other.
+    """
+
+    def __init__(self, address: Address, channel: str, watchers: Watchers, clock: Clock) -> None:
+        self._address = address
+        self._channel = channel
+        self._watchers = watchers
+        self._clock = clock
+        self._loop = asyncio.get_running_loop()
+        self._task: asyncio.Task[None] | None = None
+        self._wire: Wire | None = None
+        # Done once the channel is subscribed, or with the reason why it could not be.
+        self._subscribed: asyncio.Future[Exception | None] = self._loop.create_future()
+        self._heard = False
+
+    async def listen(self) -> None:
+        """Return once the channel is subscribed; raise redis-py's exception if that fails.
+
+        Only the first time takes a while. A connection lost later is made again in the
+        background, and then everybody is woken, because nobody knows what was missed.
+        """
+        if self._task is None or self._task.done():
+            self._subscribed = self._loop.create_future()
+            self._task = self._loop.create_task(self._keep())
+        subscribed = self._subscribed
+        if not subscribed.done():
+            # Not awaited itself: it is shared, and a cancelled caller would cancel it for all.
+            await asyncio.wait((subscribed,))
+        error = subscribed.result()
+        if error is not None:
+            raise error
+
+    async def close(self) -> None:
+        """Stop listening."""
+        if self._task is not None:
+            self._task.cancel()
+            await asyncio.wait((self._task,))
+        if self._wire is not None:
+            await asyncio.wait((self._wire.closed,))
+
+    async def _keep(self) -> None:
+        """Stay subscribed; end only when the very first attempt fails, or by cancellation."""
+        first, failures = self._subscribed, 0
+        try:
+            while True:
+                try:
+                    await self._subscribe()
+                except RedisError as error:
+                    if not first.done():
+                        first.set_result(error)
+                        return
+                    failures += 1
+                else:
+                    failures = 1
+                    self._tell(first)
+                    await self._stay()
+                # Not all clients of a restarted server at once.
+                pause = retry_after_error(failures, self._clock.random())
+                await asyncio.wait((self._loop.create_future(),), timeout=pause)
+        finally:
+            if not first.done():
+                first.set_result(ConnectionError("the store was closed"))
+
+    def _tell(self, first: asyncio.Future[Exception | None]) -> None:
+        if first.done():
+            self._watchers.ring_all()
+        else:
+            first.set_result(None)
+
+    async def _subscribe(self) -> None:
+        confirmed: asyncio.Future[Exception | None] = self._loop.create_future()
+
+        def received(replies: list[Any]) -> None:
+            self._heard = True
+            for reply in replies:
+                if isinstance(reply, ResponseError) and not confirmed.done():
+                    confirmed.set_result(reply)
+                elif isinstance(reply, list) and reply[0] == b"message":
+                    self._ring(reply[2])
+                elif isinstance(reply, list) and reply[0] == b"subscribe":
+                    confirmed.set_result(None)
+
+        def lost(_wire: Wire, reason: Exception) -> None:
+            if not confirmed.done():
+                confirmed.set_result(reason)
+
+        self._wire = wire = await dial(self._address, received, lost)
+        wire.write(pack_command((b"SUBSCRIBE", self._channel)))
+        try:
+            await asyncio.wait((confirmed,), timeout=self._address.timeout)
+        finally:
+            if not (confirmed.done() and confirmed.result() is None):
+                wire.abort(ConnectionError("not subscribed"))
+        if not confirmed.done():
+            msg = f"no subscription within {self._address.timeout:g} s"
+            raise TimeoutError(msg)
+        error = confirmed.result()
+        if error is not None:
+            raise error
+
+    async def _stay(self) -> None:
+        """Return when the connection has ended; end it if the server says nothing any more."""
+        wire = cast("Wire", self._wire)
+        try:
+            while not wire.closed.done():
+                self._heard = False
+                wire.write(pack_command((b"PING",)))
+                await asyncio.wait((wire.closed,), timeout=_PING_EVERY)
+                if not self._heard:
+                    wire.abort(TimeoutError("no answer to a ping"))
+        finally:
+            wire.abort(ConnectionError("no longer listening"))
+
+    def _ring(self, message: bytes) -> None:
+        kind, _, name = message.decode().partition(" ")
+        self._watchers.ring(cast("Topic", (kind, name)))

@@ -1,0 +1,66 @@
+"""From what the driver or the server says went wrong to Tenure's errors."""
+
+from __future__ import annotations
+
+from redis.exceptions import AuthenticationError, ResponseError, TimeoutError
+
+from tenure.errors import StoreError, StoreUnavailable
+from tenure.stores.redis.address import Address
+
+__all__ = ["missing_rights", "translate"]
+
+_NEEDED_RIGHTS = "~{tenure:* &{tenure:* +@all -@dangerous +info"
+
+# The first word of an error reply, and what it means to a caller.
+_LATER = {
+    "BUSY": "is busy with a script",
+    "CLUSTERDOWN": "belongs to a cluster that is down",
+    "LOADING": "is loading its data",
+    "MASTERDOWN": "is a replica without its primary",
+    "MISCONF": "refuses writes because it cannot save to disk; see its log",
+    "NOREPLICAS": "refuses writes because too few replicas are connected",
+    "OOM": "is out of memory and refuses writes; raise maxmemory",
+    "READONLY": "is a read-only replica, maybe after a failover; the URL must name the primary",
+    "TRYAGAIN": "is moving keys to another node",
+    "UNBLOCKED": "changed its role",
+}
+_NEVER = {
+    "ASK": "is part of a cluster and does not own this namespace",
+    "CROSSSLOT": "is part of a cluster and was sent keys of two slots; this is a bug in Tenure",
+    "MOVED": "is part of a cluster and does not own this namespace",
+}
+_CLUSTER_ADVICE = (
+    "A namespace lives on one node of a cluster: put that node's address into the URL "
+    "(CLUSTER KEYSLOT '{tenure:<namespace>}' tells the slot, CLUSTER SLOTS its node)."
+)
+
+
+def missing_rights(error: Exception) -> bool:
+    """Say whether the server refused the user rather than the command."""
+    if isinstance(error, AuthenticationError):
+        return True
+    return isinstance(error, ResponseError) and _code(error) in ("NOAUTH", "NOPERM", "WRONGPASS")
+
+
+def translate(error: Exception, address: Address) -> StoreError:
+    """Return Tenure's error for the driver's; raise it `from` that one."""
+    where = f"the store {address.text}"
+    if missing_rights(error):
+        return StoreError(
+            f"{where} refused the user {address.user!r}: {error}. Check user and password in the "
+            f"URL; the user needs the rights {_NEEDED_RIGHTS!r}."
+        )
+    if isinstance(error, ResponseError):
+        code = _code(error)
+        if code in _LATER:
+            return StoreUnavailable(f"{where} {_LATER[code]} ({error}).")
+        if code in _NEVER:
+            return StoreError(f"{where} {_NEVER[code]} ({error}). {_CLUSTER_ADVICE}")
+        return StoreError(f"{where} answered with an error: {error}")
+    if isinstance(error, TimeoutError):
+        return StoreUnavailable(f"{where} did not answer in time: {error}")
+    return StoreUnavailable(f"{where} cannot be reached: {error}")
+
+
+def _code(error: ResponseError) -> str:
+    return str(error).partition(" ")[0]

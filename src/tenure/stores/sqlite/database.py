@@ -1,0 +1,198 @@
+"""One open database file: how it is opened, its transactions, its write-ahead log."""
+
+from __future__ import annotations
+
+import os
+import sqlite3
+import threading
+from contextlib import suppress
+from enum import IntEnum
+from pathlib import Path
+from typing import Any, Final
+
+from tenure.errors import ConfigError
+from tenure.stores.contract import Migrate
+from tenure.stores.sqlite import files
+from tenure.stores.sqlite.failures import is_busy
+from tenure.stores.sqlite.schema import bring_up_to_date
+
+__all__ = ["Database", "Mode"]
+
+# How long a transaction waits for the write lock. Ours last well under a millisecond, so this is
+# for programs that keep a transaction open in the same file.
+BUSY_TIMEOUT: Final = 5.0
+
+# SQLite's own default (1000 pages of 4 KiB).
+WAL_LIMIT: Final = 4 * 1024 * 1024
+
+
+class Mode(IntEnum):
+    """What a transaction is for. In a batch the largest decides."""
+
+    READ = 0
+    WRITE = 1
+    """Survives the end of the process, not that of power: right for leases, which end with it."""
+    DURABLE = 2
+    """On the disk before anybody sees it."""
+
+
+class Database:
+    """A connection. It belongs to the thread that made it."""
+
+    def __init__(self, path: Path, migrate: Migrate) -> None:
+        self._path = path
+        self._wal = f"{path}-wal"
+        self._checkpoint_at = WAL_LIMIT
+        self._checkpointer: sqlite3.Connection | None = None
+        self._synchronous: Mode | None = None
+        files.provide(path, create=migrate == "auto")
+        self._identity = files.identity(path)
+        files.opened(self._identity)
+        try:
+            self._db = _opened(path, migrate)
+        except BaseException:
+            files.closed(self._identity)
+            raise
+        self.execute = self._db.execute
+
+    def close(self) -> None:
+        """Close the file.
+
+        The last connection of all processes also empties the log into the file; it does so under
+        a lock on the whole file, so the race described at `tidy` cannot happen there.
+        """
+        if self._checkpointer is not None:
+            self._checkpointer.close()
+        self._db.close()
+        files.closed(self._identity)
+
+    def moved(self) -> bool:
+        """Return whether the path leads to another file now, or to none.
+
+        Processes that keep an old, deleted file open would not see those that open the new one.
+        """
+        return files.identity(self._path) != self._identity
+
+    def begin(self, mode: Mode) -> None:
+        """Start a transaction. One that writes has the write lock from here on.
+
+        A transaction that read first and then wanted to write would fail at once, whatever the
+        timeout, if another process had written in between.
+        """
+        if mode is Mode.READ:
+            self.execute("BEGIN")
+            return
+        if mode is not self._synchronous:
+            # Outside of a transaction only; both statements together take 4 µs.
+            level = "FULL" if mode is Mode.DURABLE else "NORMAL"
+            self.execute(f"PRAGMA synchronous = {level}")
+            self._synchronous = mode
+        self.execute("BEGIN IMMEDIATE")
+
+    def commit(self) -> None:
+        self.execute("COMMIT")
+
+    def rollback(self) -> None:
+        """Undo what was not committed; a no-op after errors that made SQLite undo it itself."""
+        if self._db.in_transaction:
+            with suppress(sqlite3.Error):
+                self.execute("ROLLBACK")
+
+    def data_version(self) -> int:
+        """Return a number that changes when others have committed, not when this connection has."""
+        version: int = self.execute("PRAGMA data_version").fetchone()[0]
+        return version
+
+    def tidy(self) -> None:
+        """Copy the write-ahead log into the file if it has grown past its limit.
+
+        SQLite before 3.51.3 can damage a database when a writer restarts a fully copied log at
+        the very moment another connection begins to copy it. So this one connection keeps the
+        write lock, under which nobody can restart the log, while a second one copies. Automatic
+        copying is off for both. PASSIVE, since the other modes would make all writers wait for
+        readers, of which there may be slow ones in the user's own database.
+
+        The next writer starts the log afresh, and `journal_size_limit` makes it cut the file, so
+        the size is what has piled up. Where a slow reader keeps it from starting afresh, the next
+        attempt comes only after as much again has been written.
+        """
+        size = _size(self._wal)
+        if size < self._checkpoint_at:
+            self._checkpoint_at = min(self._checkpoint_at, size + WAL_LIMIT)
+            return
+        self._checkpoint_at = size + WAL_LIMIT
+        if self._checkpointer is None:
+            self._checkpointer = _connected(self._path)
+        try:
+            self.begin(Mode.WRITE)
+            self._checkpointer.execute("PRAGMA wal_checkpoint(PASSIVE)").fetchall()
+        except sqlite3.OperationalError as error:
+            if not is_busy(error):
+                raise
+        finally:
+            self.rollback()
+
+
+def _size(path: str) -> int:
+    try:
+        return os.stat(path).st_size  # noqa: PTH116 - Path.stat takes three times as long
+    except FileNotFoundError:
+        return 0
+
+
+def _connected(path: Path) -> sqlite3.Connection:
+    db = sqlite3.connect(path, timeout=BUSY_TIMEOUT, isolation_level=None)
+    db.execute("PRAGMA wal_autocheckpoint = 0")
+    db.execute("PRAGMA journal_size_limit = 0")
+    # The file may come from elsewhere; nothing in its schema may call functions with effects.
+    db.execute("PRAGMA trusted_schema = OFF")
+    return db
+
+
+def _opened(path: Path, migrate: Migrate) -> sqlite3.Connection:
+    """Return a connection in write-ahead mode to a file of the newest format.
+
+    Switching to write-ahead mode needs the file for itself and fails at once, whatever the
+    timeout, while other processes do the same; so it is tried again, for 5 seconds.
+    """
+    pause = threading.Event()
+    for _ in range(int(BUSY_TIMEOUT / 0.05)):
+        db = _connected(path)
+        try:
+            _make_ready(db, path, migrate)
+        except sqlite3.OperationalError as error:
+            db.close()
+            if not is_busy(error):
+                raise
+            pause.wait(0.05)
+        except BaseException:
+            db.close()
+            raise
+        else:
+            return db
+    db = _connected(path)
+    _make_ready(db, path, migrate)
+    return db
+
+
+def _make_ready(db: sqlite3.Connection, path: Path, migrate: Migrate) -> None:
+    where = f"the SQLite file {path}"
+    if migrate == "check":
+        bring_up_to_date(db, migrate, where)
+    if _setting(db, "PRAGMA encoding") != "UTF-8":
+        # In UTF-16 SQLite does not order text by code points.
+        msg = f"{where} keeps text in UTF-16. Tenure needs a file of its own, in UTF-8."
+        raise ConfigError(msg)
+    if _setting(db, "PRAGMA journal_mode") != "wal" and (
+        mode := _setting(db, "PRAGMA journal_mode = WAL")
+    ) != "wal":
+        msg = (
+            f"{where} cannot be put into write-ahead mode (it stays in {mode} mode). "
+            "Put it on a local disk; network folders do not work."
+        )
+        raise ConfigError(msg)
+    bring_up_to_date(db, migrate, where)
+
+
+def _setting(db: sqlite3.Connection, pragma: str) -> Any:
+    return db.execute(pragma).fetchone()[0]

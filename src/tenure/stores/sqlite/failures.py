@@ -1,0 +1,71 @@
+"""What SQLite raises, said in Tenure's words with advice."""
+
+from __future__ import annotations
+
+import sqlite3
+from pathlib import Path
+
+from tenure.errors import ConfigError, StoreError, StoreUnavailable, TenureError
+
+__all__ = ["is_busy", "is_of_file", "said"]
+
+_BUSY = frozenset({sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED, sqlite3.SQLITE_PROTOCOL})
+
+_ADVICE = {
+    sqlite3.SQLITE_BUSY: (
+        StoreUnavailable,
+        "is locked. Another program keeps a transaction open for longer than 5 seconds; end it",
+    ),
+    sqlite3.SQLITE_LOCKED: (StoreUnavailable, "is locked within this process"),
+    sqlite3.SQLITE_PROTOCOL: (StoreUnavailable, "is locked: too many programs open it at once"),
+    sqlite3.SQLITE_FULL: (StoreUnavailable, "cannot grow: the disk is full. Make room"),
+    sqlite3.SQLITE_IOERR: (StoreUnavailable, "cannot be read or written. Check the disk"),
+    sqlite3.SQLITE_CANTOPEN: (
+        StoreUnavailable,
+        "cannot be opened. Its folder must exist and be writable, also for the files "
+        "beside it that end in -wal and -shm",
+    ),
+    sqlite3.SQLITE_NOMEM: (StoreUnavailable, "cannot be read: this process is out of memory"),
+    sqlite3.SQLITE_NOTADB: (
+        ConfigError,
+        "is not an SQLite database (or is encrypted). Choose another path; Tenure creates the file",
+    ),
+    sqlite3.SQLITE_READONLY: (
+        ConfigError,
+        "is read-only for this process. Give it write permission on the file and its folder",
+    ),
+    sqlite3.SQLITE_PERM: (ConfigError, "may not be used by this process. Check the permissions"),
+    sqlite3.SQLITE_AUTH: (ConfigError, "may not be used by this process. Check the permissions"),
+    sqlite3.SQLITE_CORRUPT: (
+        StoreError,
+        "is damaged. Stop all programs that use it and restore a backup, or move it away and "
+        "begin with a new one",
+    ),
+}
+
+
+def said(error: Exception, path: Path) -> TenureError:
+    """Return the exception a caller gets for `error`; a new one each time, as callers differ."""
+    if isinstance(error, TenureError):
+        again = type(error)(*error.args)
+        again.__cause__ = error.__cause__
+        return again
+    kind, advice = _ADVICE.get(_code(error), (StoreError, "refused the call"))
+    told = kind(f"the SQLite file {path} {advice} ({error}).")
+    told.__cause__ = error
+    return told
+
+
+def is_busy(error: Exception) -> bool:
+    """Return whether somebody else merely has the lock."""
+    return _code(error) in _BUSY
+
+
+def is_of_file(error: Exception) -> bool:
+    """Return whether the file or the disk is in trouble, rather than one statement's values."""
+    return isinstance(error, sqlite3.OperationalError) or type(error) is sqlite3.DatabaseError
+
+
+def _code(error: Exception) -> int:
+    # The low byte is the kind of error; the rest says where in SQLite it came up.
+    return getattr(error, "sqlite_errorcode", 0) & 0xFF

@@ -1,0 +1,125 @@
+"""The database file as the operating system sees it.
+
+POSIX takes away all locks of a process on a file as soon as the process closes *any* descriptor
+of that file, SQLite's locks included. So nothing here ever opens a file that may be in use.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections import Counter
+from pathlib import Path
+from typing import TypeAlias
+
+from tenure.errors import ConfigError, StoreError
+
+__all__ = ["Identity", "closed", "identity", "locate", "opened", "provide"]
+
+Identity: TypeAlias = tuple[int, int]
+"""Device and inode: what stays the same however the file is called."""
+
+
+class _Process:
+    """What this process has open, and what its parent had open when it was forked."""
+
+    def __init__(self) -> None:
+        self.lock = threading.Lock()
+        self.open: Counter[Identity] = Counter()
+        self.inherited: set[Identity] = set()
+
+    def forked(self) -> None:
+        self.lock = threading.Lock()  # another thread may have held it when the fork happened
+        self.inherited |= {one for one, count in self.open.items() if count > 0}
+        self.open.clear()
+
+
+_process = _Process()
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_process.forked)
+
+
+def locate(url: str) -> Path:
+    """Return the absolute path in an sqlite URL; raise ConfigError if there is none."""
+    name = url.removeprefix("sqlite://")
+    if name in ("", "/") or ":memory:" in name:
+        msg = (
+            f"{url!r} names no file. Use sqlite:///tenure.db, or memory:// to keep everything in "
+            "this process."
+        )
+        raise ConfigError(msg)
+    if not name.startswith("/"):
+        msg = f"{url!r} has too few slashes. Use sqlite:///{name}, or four for an absolute path."
+        raise ConfigError(msg)
+    if "?" in name or "\0" in name:
+        msg = f"{url!r} has options or a NUL in it; an SQLite URL is a path and nothing more."
+        raise ConfigError(msg)
+    # Links are followed once, here: a later change of directory or link must not lead this store
+    # or its clones to another file.
+    return Path(name[1:]).resolve()
+
+
+def provide(path: Path, *, create: bool) -> None:
+    """See to it that there is a file SQLite can open; raise ConfigError with advice if not."""
+    if path.is_dir():
+        msg = f"{path} is a folder. Name a file in it, such as sqlite:///{path / 'tenure.db'}."
+        raise ConfigError(msg)
+    if not path.parent.is_dir():
+        msg = f"the folder {path.parent} does not exist. Create it; Tenure only creates the file."
+        raise ConfigError(msg)
+    if not create and not path.exists():
+        msg = f'there is no file {path}. Open it once with migrate="auto", which creates it.'
+        raise ConfigError(msg)
+    if create:
+        _create(path)
+    for part in (path, path.parent):  # SQLite keeps its log and its index beside the file
+        if not os.access(part, os.W_OK):
+            msg = f"{part} is read-only for this process. Tenure needs to write the file and the "
+            raise ConfigError(msg + "folder it is in.")
+    if identity(path) in _process.inherited:
+        msg = (
+            f"this process was forked from one that had {path} open, and SQLite's locks do not "
+            "work here. Open the store after forking only, or start processes by 'spawn'."
+        )
+        raise StoreError(msg)
+
+
+def _create(path: Path) -> None:
+    # Only its owner may read it; SQLite gives the same mode to the files beside it. The lock is
+    # there because of the closing: see the top of this file.
+    with _process.lock:
+        try:
+            os.close(os.open(path, os.O_CREAT | os.O_EXCL | os.O_RDWR, 0o600))
+        except FileExistsError:
+            return
+        except PermissionError as error:
+            msg = f"{path} cannot be created. Give this process write permission on the folder."
+            raise ConfigError(msg) from error
+        except OSError as error:
+            msg = f"{path} cannot be created: {error.strerror}."
+            raise ConfigError(msg) from error
+
+
+def identity(path: Path) -> Identity | None:
+    """Return which file the path leads to now, None if to none."""
+    try:
+        status = os.stat(path)  # noqa: PTH116 - Path.stat takes three times as long
+    except OSError:
+        return None
+    return status.st_dev, status.st_ino
+
+
+def opened(one: Identity | None) -> None:
+    """Take note that this process has the file open."""
+    if one is not None:
+        with _process.lock:
+            _process.open[one] += 1
+
+
+def closed(one: Identity | None) -> None:
+    """Take note that it is closed again."""
+    if one is not None:
+        with _process.lock:
+            _process.open[one] -= 1
+            if _process.open[one] <= 0:
+                del _process.open[one]

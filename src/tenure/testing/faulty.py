@@ -1,0 +1,129 @@
+"""A store that fails on purpose, in front of any other."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Awaitable, Callable, Sequence
+from contextlib import AbstractAsyncContextManager
+from typing import Any, Self, TypeVar
+
+from tenure.core.model import Acquired, Lease, Mark, Topic, Traits
+from tenure.errors import StoreUnavailable
+from tenure.stores.contract import Migrate, Store, Watch
+
+__all__ = ["Faults", "FaultyStore"]
+
+T = TypeVar("T")
+
+
+class Faults:
+    """What shall go wrong, by name of the store call; shared by a store and its clones.
+
+    faults.lose_reply("acquire")            # it happens, but the caller sees an error
+    faults.lose_request("renew", times=3)   # it does not happen
+    faults.delay("release", 0.5)            # seconds of the clock, before it happens
+    """
+
+    def __init__(self) -> None:
+        self.calls: Counter[str] = Counter()
+        self._requests: Counter[str] = Counter()
+        self._replies: Counter[str] = Counter()
+        self._delays: dict[str, float] = {}
+
+    def lose_request(self, call: str, times: int = 1) -> None:
+        self._requests[call] += times
+
+    def lose_reply(self, call: str, times: int = 1) -> None:
+        self._replies[call] += times
+
+    def delay(self, call: str, seconds: float) -> None:
+        self._delays[call] = seconds
+
+    def heal(self) -> None:
+        """Let everything work again."""
+        self._requests.clear()
+        self._replies.clear()
+        self._delays.clear()
+
+    def delay_of(self, call: str) -> float:
+        return self._delays.get(call, 0.0)
+
+    def takes_request(self, call: str) -> bool:
+        return _take(self._requests, call)
+
+    def takes_reply(self, call: str) -> bool:
+        return _take(self._replies, call)
+
+
+class FaultyStore:
+    """Passes calls on to another store, except for what `faults` says."""
+
+    def __init__(self, store: Store, faults: Faults | None = None) -> None:
+        self._store = store
+        self.faults = faults or Faults()
+        self.clock = store.clock
+        self.namespace = store.namespace
+
+    @property
+    def url(self) -> str:
+        return self._store.url
+
+    @property
+    def traits(self) -> Traits:
+        return self._store.traits
+
+    async def open(self, migrate: Migrate = "auto") -> None:
+        await self._pass("open", lambda: self._store.open(migrate))
+
+    async def close(self) -> None:
+        await self._store.close()
+
+    def clone(self) -> Self:
+        return type(self)(self._store.clone(), self.faults)
+
+    async def now(self) -> int:
+        return await self._pass("now", self._store.now)
+
+    def watch(self, *topics: Topic) -> AbstractAsyncContextManager[Watch]:
+        return self._store.watch(*topics)
+
+    async def acquire(self, key: str, **details: Any) -> Acquired:
+        return await self._pass("acquire", lambda: self._store.acquire(key, **details))
+
+    async def renew(self, leases: Sequence[Lease]) -> list[bool | None]:
+        return await self._pass("renew", lambda: self._store.renew(leases))
+
+    async def release(self, leases: Sequence[Lease]) -> list[bool]:
+        return await self._pass("release", lambda: self._store.release(leases))
+
+    async def leases(self, prefix: str = "", *, limit: int = 1000) -> list[Lease]:
+        return await self._pass("leases", lambda: self._store.leases(prefix, limit=limit))
+
+    async def mark(self, key: str, lease: Lease, value: str) -> bool:
+        return await self._pass("mark", lambda: self._store.mark(key, lease, value))
+
+    async def marked(self, keys: Sequence[str]) -> list[Mark | None]:
+        return await self._pass("marked", lambda: self._store.marked(keys))
+
+    async def prune(self, *, idle: float, limit: int = 1000) -> int:
+        return await self._pass("prune", lambda: self._store.prune(idle=idle, limit=limit))
+
+    async def _pass(self, call: str, send: Callable[[], Awaitable[T]]) -> T:
+        self.faults.calls[call] += 1
+        if delay := self.faults.delay_of(call):
+            await self.clock.sleep(delay)
+        if self.faults.takes_request(call):
+            msg = f"the request {call!r} was lost on purpose"
+            raise StoreUnavailable(msg)
+        answer = await send()
+        if self.faults.takes_reply(call):
+            msg = f"the reply to {call!r} was lost on purpose"
+            raise StoreUnavailable(msg)
+        return answer
+
+
+def _take(counter: Counter[str], call: str) -> bool:
+    if counter[call] <= 0:
+        return False
+    counter[call] -= 1
+    return True

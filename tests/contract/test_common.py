@@ -1,0 +1,428 @@
+import asyncio
+import gc
+import threading
+from collections.abc import Awaitable, Callable, Coroutine, Generator
+from functools import partial
+from types import coroutine
+from typing import Any, TypeAlias
+from urllib.parse import urlsplit, urlunsplit
+
+import pytest
+
+from tenure.core.clock import SystemClock
+from tenure.core.model import Grade, Granted, Lease, Traits
+from tenure.errors import ConfigError, StoreError, StoreUnavailable
+from tenure.stores.connect import connect
+from tenure.stores.contract import Store
+from tenure.testing import ManualClock
+from tests.contract.calls import TTL, ask, be_refused, holders, renew, take
+from tests.contract.worlds import World
+
+LEASE = Lease(key="key", holder="ann", fence=7, ttl=30)
+
+Call: TypeAlias = Callable[[Store], Coroutine[Any, Any, Any]]
+
+
+async def look_around(store: Store) -> None:
+    async with store.watch(("lease", "ann")) as watch:
+        await watch.wait(0)
+
+
+CALLS: dict[str, Call] = {
+    "now": lambda store: store.now(),
+    "acquire": lambda store: ask(store, "key", "ann", waiting=10),
+    "renew": lambda store: store.renew([LEASE]),
+    "release": lambda store: store.release([LEASE]),
+    "leases": lambda store: store.leases(),
+    "mark": lambda store: store.mark("key", LEASE, "v1"),
+    "marked": lambda store: store.marked(["key"]),
+    "prune": lambda store: store.prune(idle=0),
+    "watch": look_around,
+}
+# A store that keeps no connection can tell the time and take a watch without one.
+NEED_OPEN = {name: call for name, call in CALLS.items() if name not in ("now", "watch")}
+
+REACH = {"memory": "process", "sqlite": "host", "redis": "fleet", "postgres": "fleet"}
+
+
+# Opening and closing.
+
+
+@pytest.mark.parametrize("call", NEED_OPEN.values(), ids=NEED_OPEN)
+async def test_a_store_that_is_not_open_says_so(world: World, call: Call):
+    store = world.unopened()
+    with pytest.raises(StoreError):
+        await call(store)
+    await store.open()
+    await call(store)
+    await store.close()
+    with pytest.raises(StoreError):
+        await call(store)
+
+
+async def test_closing_twice_is_harmless(world: World):
+    store = world.unopened()
+    await store.close()
+    await store.open()
+    await store.close()
+    await store.close()
+
+
+async def test_opening_twice_is_harmless(world: World):
+    store = await world.store()
+    await take(store, "key", "ann")
+    await store.open()
+    assert await holders(store, "key") == ["ann"]
+
+
+async def test_a_closed_store_may_be_opened_again(world: World):
+    store = await world.store()
+    await take(store, "key", "ann")
+    await store.close()
+    await store.open()
+    assert await holders(store, "key") == ["ann"]
+
+
+async def test_leases_outlive_the_store_object_that_took_them(world: World):
+    mine, yours = await world.store(), await world.store()
+    lease = await take(mine, "key", "ann")
+    await mine.close()
+    assert await holders(yours, "key") == ["ann"]
+    assert await renew(yours, lease) == [True]
+
+
+async def test_many_may_open_an_empty_place_at_once(blank_world: World):
+    stores = await asyncio.gather(*(blank_world.store() for _ in range(8)))
+    answers = await asyncio.gather(
+        *(ask(store, "key", f"h{number}", limit=3) for number, store in enumerate(stores))
+    )
+    granted = [answer for answer in answers if isinstance(answer, Granted)]
+    assert len(granted) == 3
+    assert len({answer.lease.fence for answer in granted}) == 3
+
+
+async def test_checking_finds_a_place_that_was_opened_before_in_order(blank_world: World):
+    await blank_world.store()
+    store = blank_world.unopened()
+    await store.open("check")
+    try:
+        await take(store, "key", "ann")
+    finally:
+        await store.close()
+
+
+async def test_checking_an_empty_place_changes_nothing(blank_world: World):
+    """Where a format has to be made first, "check" refuses, and goes on refusing."""
+    outcomes = []
+    for _ in range(2):
+        store = blank_world.unopened()
+        try:
+            await store.open("check")
+            outcomes.append("fine")
+        except ConfigError:
+            outcomes.append("refused")
+        finally:
+            await store.close()
+    assert outcomes in (["fine"] * 2, ["refused"] * 2)
+    await take(await blank_world.store(), "key", "ann")
+
+
+# What a store says about itself.
+
+
+async def test_a_store_knows_its_place(world: World, store: Store):
+    assert store.namespace == world.namespace
+    assert store.clock is world.clock
+    assert urlsplit(store.url).scheme == urlsplit(world.url).scheme
+
+
+async def test_a_store_never_shows_its_password(world: World):
+    parts = urlsplit(world.url)
+    if world.family not in ("redis", "postgres"):
+        assert parts.password is None  # nothing to log in to
+        return
+    address = f"somebody:hunter2@{parts.hostname}:{parts.port}"
+    url = urlunsplit(parts._replace(netloc=address))
+    store = connect(url, namespace=world.namespace, clock=world.clock)
+    for text in (store.url, store.clone().url, repr(store), str(store)):
+        assert "hunter2" not in text
+    assert str(parts.port) in store.url
+
+
+async def test_a_store_knows_what_it_can_do(world: World, store: Store):
+    traits = store.traits
+    assert isinstance(traits, Traits)
+    assert isinstance(traits.grade, Grade)
+    assert traits.scope == REACH[world.family]
+    assert isinstance(traits.push, bool)
+    assert isinstance(traits.transactional, bool)
+    assert (await world.store()).traits == traits
+
+
+async def test_now_is_the_clock_of_the_test(store: Store, clock: ManualClock):
+    for seconds in (0, 0.000_001, 3600):
+        clock.shift(seconds)
+        assert await store.now() == clock.wall()
+    clock.step(-7200)
+    assert await store.now() == clock.wall()
+
+
+async def test_now_is_the_clock_of_the_store(real_world: World):
+    store = await real_world.store()
+    before = SystemClock().wall()
+    now = [await store.now() for _ in range(5)]
+    after = SystemClock().wall()
+    assert all(type(instant) is int for instant in now)
+    # The server runs on this machine, but its clock may be read more coarsely.
+    assert before - 10_000 <= now[0] <= now[-1] <= after + 10_000
+    assert now == sorted(now)
+
+
+async def test_a_fence_carries_the_time_of_the_stores_clock(real_world: World):
+    store = await real_world.store()
+    before = await store.now()
+    assert (await take(store, "key", "ann")).fence >= before
+
+
+# Clones.
+
+
+async def test_a_clone_is_a_second_unopened_way_into_the_same_world(world: World, store: Store):
+    lease = await take(store, "key", "ann")
+    clone = store.clone()
+    assert (clone.url, clone.namespace) == (store.url, store.namespace)
+    assert clone.clock is store.clock
+    with pytest.raises(StoreError):
+        await clone.leases()
+    await clone.open()
+    try:
+        assert await renew(clone, lease) == [True]
+    finally:
+        await clone.close()
+    assert await holders(store, "key") == ["ann"]
+
+
+async def test_a_clone_works_on_another_event_loop(real_world: World):
+    store = await real_world.store()
+    clone = store.clone()
+    ann = await take(store, "key", "ann")
+
+    async def elsewhere() -> tuple[list[str], bool]:
+        await clone.open()
+        try:
+            await be_refused(clone, "key", "ben", waiting=60)
+            async with clone.watch(("lease", "ben")) as watch:
+                waits = asyncio.create_task(watch.wait(20))
+                asking.set()
+                return await holders(clone, "key"), await waits
+        finally:
+            await clone.close()
+
+    asking = threading.Event()
+    other_loop = asyncio.create_task(asyncio.to_thread(asyncio.run, elsewhere()))
+    assert await asyncio.to_thread(asking.wait, 20)
+    await asyncio.sleep(0.05)
+    await store.release([ann])
+    assert await other_loop == (["ann"], True)
+    await take(store, "key", "ben")
+
+
+async def test_clones_on_two_loops_work_at_the_same_time(real_world: World):
+    store = await real_world.store()
+
+    async def count(own: Store, name: str) -> int:
+        granted = 0
+        for number in range(40):
+            answer = await ask(own, f"key-{number}", name)
+            granted += isinstance(answer, Granted)
+        return granted
+
+    async def elsewhere(name: str) -> int:
+        own = store.clone()
+        await own.open()
+        try:
+            return await count(own, name)
+        finally:
+            await own.close()
+
+    counts = await asyncio.gather(
+        count(store, "here"),
+        *(asyncio.to_thread(asyncio.run, elsewhere(f"loop-{n}")) for n in range(3)),
+    )
+    assert sum(counts) == 40
+
+
+# Many callers at once.
+
+
+async def test_a_store_serves_many_callers_at_once(store: Store):
+    answers = await asyncio.gather(*(ask(store, f"key-{n}", "ann") for n in range(100)))
+    leases = [answer.lease for answer in answers if isinstance(answer, Granted)]
+    assert len(leases) == 100
+    calls: list[Awaitable[Any]] = [renew(store, lease) for lease in leases]
+    calls += [store.leases(f"key-{n}", limit=1) for n in range(100)]
+    calls += [store.mark(f"key-{n}", leases[n], "v1") for n in range(100)]
+    assert all(await asyncio.gather(*calls))
+    assert all(await asyncio.gather(*(store.release([lease]) for lease in leases)))
+    assert await store.leases() == []
+
+
+# What cannot work.
+
+
+async def test_a_place_that_cannot_be_reached_is_reported_as_such(world: World):
+    urls = {
+        "redis": ("redis://127.0.0.1:1/0", StoreUnavailable),
+        "postgres": ("postgresql://tenure@127.0.0.1:1/tenure", StoreUnavailable),
+        "sqlite": ("sqlite:////no/such/folder/tenure.db", (StoreError, ConfigError)),
+    }
+    if world.family not in urls:
+        return  # nothing lies between this store and its caller
+    url, expected = urls[world.family]
+    store = connect(url, namespace=world.namespace, clock=world.clock)
+    with pytest.raises(expected) as caught:
+        await store.open()
+    assert caught.value.__cause__ is not None
+    await store.close()
+
+
+# Cancelling callers.
+
+
+@coroutine
+def cancelled_at(call: Coroutine[Any, Any, Any], moment: int) -> Generator[Any, Any, bool]:
+    """Run `call`; cancel its task as it hangs for the n-th time. Say whether it came that far."""
+    task, loop = asyncio.current_task(), asyncio.get_running_loop()
+    assert task is not None
+    inner = call.__await__()
+    go_on: Callable[[], Any] = partial(inner.send, None)
+    hung = 0
+    while True:
+        try:
+            future = go_on()
+        except StopIteration:
+            return hung > moment
+        if hung == moment:
+            loop.call_soon(task.cancel)
+        hung += 1
+        try:
+            go_on = partial(inner.send, (yield future))
+        except BaseException as error:  # noqa: BLE001 - it belongs to the inner coroutine
+            go_on = partial(inner.throw, error)
+
+
+async def cancel_everywhere(
+    make: Callable[[], Coroutine[Any, Any, Any]], check: Callable[[], Awaitable[None]]
+) -> None:
+    """Make the call again and again, each time cancelled one suspension later than before."""
+    for moment in range(200):
+
+        async def attempt(moment: int = moment) -> bool:
+            return await cancelled_at(make(), moment)
+
+        task = asyncio.create_task(attempt())
+        (outcome,) = await asyncio.gather(task, return_exceptions=True)
+        if isinstance(outcome, BaseException) and not isinstance(outcome, asyncio.CancelledError):
+            raise outcome
+        await check()
+        if outcome is False:
+            break
+    else:
+        pytest.fail("the call never ends")
+    gc.collect()
+    await asyncio.sleep(0)
+
+
+@pytest.mark.parametrize("name", CALLS)
+async def test_cancelling_a_caller_does_not_break_the_store(
+    store: Store, clock: ManualClock, name: str
+):
+    numbers = iter(range(1_000_000))
+
+    async def check() -> None:
+        holder = f"after-{next(numbers)}"
+        await store.release([LEASE, Lease(key="key", holder="ann")])
+        # A request that was under way may still arrive; what it took ends with its ttl.
+        clock.shift(TTL + 10)
+        lease = await take(store, "other", holder)
+        assert await renew(store, lease) == [True]
+        assert await store.release([lease]) == [True]
+
+    await cancel_everywhere(lambda: CALLS[name](store), check)
+    clock.shift(TTL + 10)
+    await take(store, "key", "ben")
+
+
+async def test_a_cancelled_acquire_can_be_taken_back_by_its_holder(
+    store: Store, clock: ManualClock
+):
+    numbers = iter(range(1_000_000))
+    key = ""
+
+    def make() -> Coroutine[Any, Any, Any]:
+        nonlocal key
+        key = f"key-{next(numbers)}"
+        return ask(store, key, "ann")
+
+    async def check() -> None:
+        (released,) = await store.release([Lease(key=key, holder="ann")])
+        answer = await ask(store, key, "ben")
+        if released:
+            assert isinstance(answer, Granted)
+
+    await cancel_everywhere(make, check)
+
+
+async def test_cancelling_one_caller_does_not_disturb_its_neighbours(store: Store):
+    for round_ in range(10):
+        calls = [asyncio.create_task(ask(store, f"{round_}-{n}", "ann")) for n in range(10)]
+        for _ in range(round_):
+            await asyncio.sleep(0)
+        calls[round_].cancel()
+        answers = await asyncio.gather(*calls, return_exceptions=True)
+        for n, answer in enumerate(answers):
+            if n == round_:
+                assert isinstance(answer, Granted | asyncio.CancelledError)
+            else:
+                assert isinstance(answer, Granted), answer
+
+
+async def test_cancelling_an_opener_leaves_nothing_half_open(world: World):
+    store = world.unopened()
+
+    async def check() -> None:
+        await store.close()
+        await store.open()
+        await store.leases()
+        await store.close()
+
+    await cancel_everywhere(store.open, check)
+
+
+async def test_cancelling_a_closer_leaves_a_store_that_can_be_closed(world: World):
+    store = await world.store()
+
+    async def check() -> None:
+        await store.close()
+        await store.open()
+        await store.leases()
+
+    await cancel_everywhere(store.close, check)
+
+
+async def test_a_cancelled_watcher_leaves_no_watch_behind(real_world: World):
+    here, there = await real_world.store(), await real_world.store()
+
+    async def watch() -> None:
+        async with here.watch(("lease", "ben")) as armed:
+            await armed.wait(0.01)
+
+    async def check() -> None:
+        ann = await take(there, "key", "ann")
+        await be_refused(here, "key", "ben", waiting=60)
+        async with here.watch(("lease", "ben")) as armed:
+            await there.release([ann])
+            assert await armed.wait(20)
+        await here.release([Lease(key="key", holder="ben")])
+
+    await cancel_everywhere(watch, check)

@@ -1,0 +1,159 @@
+import pytest
+
+from tenure.core.model import Lease, Mark
+from tenure.stores.contract import Store
+from tests.contract.calls import be_refused, holders, line, renew, take
+from tests.contract.worlds import World
+
+ODD_NAMES = [
+    "it's",
+    'say "hi"',
+    "`tick`",
+    "*",
+    "a?c",
+    "[a-z]",
+    "{tag}",
+    "{{x}}:{0}",
+    "100%",
+    "%s %(name)s",
+    "$1 ${x}",
+    ":name",
+    "a_b",
+    "a\\b",
+    "\\",
+    "--; DROP TABLE lease",
+    "a:b/c.d|e,f",
+    "tab\tand\nnewline\r",
+    "\x01\x7f",
+    " leading",
+    "trailing ",
+    " ",
+    "0",
+    "-1",
+    "null",
+    "läuft",
+    "日本語",
+    "🧑‍🚀🌍",
+    "e\u0301",
+    "\ufeffbom",
+    "\u202eright to left",
+    "\U0010ffff",
+    "x" * 200,
+    "🌍" * 200,
+]
+
+LOOKALIKES = [
+    ("name", "Name"),
+    ("STRASSE", "straße"),
+    ("i", "İ"),
+    ("a", "a "),
+    ("a", " a"),
+    ("a", "a\t"),
+    ("a_b", "axb"),
+    ("a%", "ab"),
+    ("a*", "ab"),
+    ("\u00e9", "e\u0301"),
+    ("1", "01"),
+    ("1", "1.0"),
+    ("x" * 200, "x" * 199 + "y"),
+    ("a", "a\u200b"),
+    ("a:b", "a"),
+]
+
+
+@pytest.mark.parametrize("name", ODD_NAMES, ids=ascii)
+async def test_a_name_is_kept_unchanged_and_not_interpreted(store: Store, name: str):
+    lease = await take(store, name, name, meta={name: name})
+    assert (lease.key, lease.holder, lease.meta) == (name, name, {name: name})
+    await be_refused(store, name, f"{name[:190]}-2", waiting=60)
+    assert await holders(store, name) == [name]
+    assert await line(store, name) == [f"{name[:190]}-2"]
+    assert await renew(store, lease) == [True]
+    assert await store.mark(name, lease, name)
+    assert await store.marked([name]) == [Mark(name, name, lease.fence)]
+    assert await store.release([lease]) == [True]
+    assert await store.release([Lease(key=name, holder=f"{name[:190]}-2")]) == [False]
+    assert await store.leases() == []
+
+
+@pytest.mark.parametrize(("one", "two"), LOOKALIKES, ids=ascii)
+async def test_names_that_look_alike_are_two_names(store: Store, one: str, two: str):
+    first, second = await take(store, one, "ann"), await take(store, two, "ben")
+    assert await holders(store, one) == ["ann"]
+    assert await holders(store, two) == ["ben"]
+    assert await store.mark(one, first, "1")
+    assert await store.marked([one, two]) == [Mark(one, "1", first.fence), None]
+    assert await store.release([Lease(key=two, holder="ann"), first]) == [False, True]
+    assert await holders(store, two) == ["ben"]
+    assert await renew(store, second) == [True]
+
+
+@pytest.mark.parametrize(("one", "two"), LOOKALIKES, ids=ascii)
+async def test_holders_that_look_alike_are_two_holders(store: Store, one: str, two: str):
+    first = await take(store, "key", one, limit=2)
+    second = await take(store, "key", two, limit=2)
+    assert first.fence < second.fence
+    assert await holders(store, "key") == [one, two]
+    assert await store.release([Lease(key="key", holder=one)]) == [True]
+    assert await holders(store, "key") == [two]
+
+
+async def test_all_odd_names_live_side_by_side(store: Store):
+    for name in ODD_NAMES:
+        await take(store, name, "ann")
+    assert [one.key for one in await store.leases()] == sorted(ODD_NAMES)
+    assert all(await store.release([Lease(key=name, holder="ann") for name in ODD_NAMES]))
+
+
+@pytest.mark.parametrize(
+    "suffix", ["2", ":key", "-", ".", "_", "x"], ids=lambda suffix: f"with{suffix}"
+)
+async def test_a_namespace_never_sees_one_whose_name_begins_like_its_own(world: World, suffix: str):
+    here = await world.store()
+    there = await world.store(world.namespace + suffix)
+    names = ["key", "", ":key", "2:key", "2key", "x"]
+
+    for name in filter(None, names):
+        await take(here, name, "ann")
+        await take(there, name, "ann")
+        await be_refused(there, name, "ben", waiting=60)
+
+    assert len(await here.leases()) == 5
+    assert len(await there.leases()) == 10
+    assert await there.release([Lease(key="key", holder="ann")]) == [True]
+    assert await holders(here, "key") == ["ann"]
+    assert await line(here, "key") == []
+
+
+async def test_two_namespaces_share_nothing(world: World):
+    here = await world.store()
+    there = await world.store(f"{world.namespace}-other")
+    mine = await take(here, "key", "ann")
+    theirs = await take(there, "key", "ben")
+    assert await here.mark("done", mine, "here")
+
+    assert await there.marked(["done"]) == [None]
+    assert await renew(there, mine) == [False]
+    assert not await there.mark("done", mine, "there")
+    assert await there.release([mine]) == [False]
+    assert await there.release([theirs]) == [True]
+    assert await there.prune(idle=0) in (0, 1)
+    assert await holders(here, "key") == ["ann"]
+    assert await here.mark("done", mine, "here")
+
+
+@pytest.mark.parametrize("letter", ["Aa", "._", ":-"])
+async def test_namespaces_that_look_alike_are_two(world: World, letter: str):
+    one, two = [await world.store(world.namespace + end) for end in letter]
+    await take(one, "key", "ann")
+    assert await two.leases() == []
+    await take(two, "key", "ben")
+    assert await holders(one, "key") == ["ann"]
+
+
+async def test_a_namespace_may_have_sixty_characters_of_all_kinds(world: World):
+    name = f"{world.namespace}_.:-AZaz09".ljust(60, "x")
+    store = await world.store(name)
+    await take(store, "key", "ann")
+    assert await holders(store, "key") == ["ann"]
+    assert store.namespace == name

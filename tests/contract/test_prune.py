@@ -1,0 +1,75 @@
+from tenure.stores.contract import Store
+from tenure.testing import ManualClock
+from tests.contract.calls import be_refused, holders, line, renew, take
+
+DAY = 86_400.0
+
+
+async def used(store: Store, *keys: str) -> None:
+    for key in keys:
+        await store.release([await take(store, key, "ann")])
+
+
+async def test_idle_keys_are_forgotten_once(store: Store):
+    await used(store, "one", "two", "three")
+    assert await store.prune(idle=0) in (0, 3)
+    assert await store.prune(idle=0) == 0
+
+
+async def test_a_store_without_keys_has_nothing_to_forget(store: Store):
+    assert await store.prune(idle=0) == 0
+
+
+async def test_live_leases_and_waiters_are_kept(store: Store, clock: ManualClock):
+    lease = await take(store, "held", "ann", ttl=DAY * 2)
+    await be_refused(store, "held", "ben", waiting=DAY * 2)
+    gone = await take(store, "awaited", "ann")
+    await be_refused(store, "awaited", "ben", waiting=DAY * 2)
+    await store.release([gone])
+    clock.shift(DAY)
+
+    assert await store.prune(idle=0) == 0
+
+    assert (await holders(store, "held"), await line(store, "held")) == (["ann"], ["ben"])
+    assert (await holders(store, "awaited"), await line(store, "awaited")) == ([], ["ben"])
+    assert await renew(store, lease) == [True]
+    await be_refused(store, "awaited", "newcomer")
+
+
+async def test_keys_are_kept_until_they_have_been_idle_for_long_enough(
+    store: Store, clock: ManualClock
+):
+    await used(store, "early")
+    clock.shift(10)
+    await used(store, "late")
+    assert await store.prune(idle=10.000_001) == 0
+    assert await store.prune(idle=10) in (0, 1)
+    assert await store.prune(idle=10) == 0
+    clock.shift(10)
+    assert await store.prune(idle=10) in (0, 1)
+    assert await store.prune(idle=10) == 0
+
+
+async def test_what_ran_out_is_idle_too(store: Store, clock: ManualClock):
+    await take(store, "key", "ann", ttl=30)
+    await be_refused(store, "key", "ben", waiting=30)
+    clock.shift(30)
+    assert await store.prune(idle=30) in (0, 1)
+    await take(store, "key", "cid")
+
+
+async def test_no_more_are_forgotten_at_once_than_asked_for(store: Store):
+    await used(store, *(f"key-{number}" for number in range(5)))
+    counts = [await store.prune(idle=0, limit=2) for _ in range(4)]
+    assert counts in ([2, 2, 1, 0], [0, 0, 0, 0])
+
+
+async def test_a_forgotten_key_starts_afresh(store: Store):
+    first = await take(store, "key", "ann", limit=1)
+    await store.release([first])
+    await store.prune(idle=0)
+    second = await take(store, "key", "ben", limit=3)
+    assert second.fence > first.fence
+    await take(store, "key", "cid", limit=3)
+    assert await renew(store, first) == [False]
+    assert await store.release([first]) == [False]

@@ -1,0 +1,61 @@
+"""No store may miss a part of the contract, and no part may miss a store."""
+
+import ast
+import os
+from pathlib import Path
+
+import pytest
+
+from tenure.stores import connect
+from tenure.stores.contract import Store, Watch
+from tests.contract.worlds import FAMILIES, World, chosen_families, miss, planned_tests
+
+FOLDER = Path(__file__).parent
+
+
+def test_every_store_that_a_url_can_name_is_tested():
+    named = {module.rpartition(".")[2] for module, _, _ in connect._STORES.values()}
+    assert named == set(FAMILIES)
+
+
+def test_every_test_runs_on_every_store(pytestconfig: pytest.Config):
+    planned = planned_tests(pytestconfig)
+    here = f"{Path(__file__).name}::"
+    chosen = set(chosen_families(pytestconfig))
+    assert {
+        test: families
+        for test, families in planned.items()
+        if families != chosen and not test.startswith(here)
+    } == {}
+
+
+def test_every_method_of_the_contract_is_called_in_some_test():
+    called = {
+        node.attr
+        for file in FOLDER.glob("*.py")
+        for node in ast.walk(ast.parse(file.read_text(encoding="utf-8")))
+        if isinstance(node, ast.Attribute)
+    }
+    promised = {
+        name for promise in (Store, Watch) for name in vars(promise) if not name.startswith("_")
+    } | set(Store.__annotations__)
+    assert promised - called == set()
+
+
+def test_the_gate_leaves_no_store_out(pytestconfig: pytest.Config):
+    left_out = set(FAMILIES) - set(chosen_families(pytestconfig))
+    assert os.environ.get("CI") != "true" or not left_out
+
+
+def test_a_missing_store_is_a_failure_at_the_gate(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setenv("CI", "true")
+    with pytest.raises(pytest.fail.Exception):
+        miss("redis", "no reason")
+    monkeypatch.delenv("CI")
+    with pytest.raises(pytest.skip.Exception):
+        miss("redis", "no reason")
+
+
+async def test_every_test_has_a_world_of_its_own(world: World, store: Store):
+    assert await store.leases() == []
+    assert world.namespace == store.namespace

@@ -1,0 +1,260 @@
+import asyncio
+
+import pytest
+
+from tenure.core.model import Lease, Topic
+from tenure.stores.contract import Store, Watch
+from tenure.testing import ManualClock
+from tests.contract.calls import be_refused, fill, take
+from tests.contract.worlds import World
+from tests.rig.sizes import SIZE
+
+SOON = SIZE.patience
+
+
+def of(holder: str) -> Topic:
+    return ("lease", holder)
+
+
+@pytest.fixture
+async def here(real_world: World) -> Store:
+    return await real_world.store()
+
+
+@pytest.fixture
+async def there(real_world: World) -> Store:
+    return await real_world.store()
+
+
+async def wake_ups_have_arrived(here: Store, there: Store) -> None:
+    """Send one more wake-up and hear it: those sent before it have been heard by then."""
+    lease = await take(there, "last call", "caller")
+    await be_refused(here, "last call", "listener", waiting=60)
+    async with here.watch(of("listener")) as last_call:
+        await there.release([lease])
+        assert await last_call.wait(SOON)
+    await here.release([Lease(key="last call", holder="listener")])
+
+
+async def rung(watch: Watch) -> bool:
+    return await watch.wait(0)
+
+
+async def test_a_release_wakes_the_first_in_line_and_nobody_else(here: Store, there: Store):
+    ann = await take(there, "key", "ann")
+    for holder in ("ben", "cid"):
+        await be_refused(here, "key", holder, waiting=60)
+    async with (
+        here.watch(of("ann")) as holder,
+        here.watch(of("ben")) as first,
+        here.watch(of("cid")) as second,
+    ):
+        await there.release([ann])
+        assert await first.wait(SOON)
+        await wake_ups_have_arrived(here, there)
+        assert not await rung(second)
+        assert not await rung(holder)
+
+
+async def test_a_release_by_holder_alone_wakes_too(here: Store, there: Store):
+    await take(there, "key", "ann")
+    await be_refused(here, "key", "ben", waiting=60)
+    async with here.watch(of("ben")) as first:
+        await there.release([Lease(key="key", holder="ann")])
+        assert await first.wait(SOON)
+
+
+async def test_a_release_on_the_same_store_object_wakes_too(here: Store):
+    ann = await take(here, "key", "ann")
+    await be_refused(here, "key", "ben", waiting=60)
+    async with here.watch(of("ben")) as first:
+        await here.release([ann])
+        assert await first.wait(SOON)
+
+
+async def test_who_is_woken_can_acquire(here: Store, there: Store):
+    ann = await take(there, "key", "ann")
+    await be_refused(here, "key", "ben", waiting=60)
+    async with here.watch(of("ben")) as first:
+        await there.release([ann])
+        assert await first.wait(SOON)
+        await take(here, "key", "ben")
+
+
+async def test_where_nobody_waits_nobody_is_woken(here: Store, there: Store):
+    ann = await take(there, "key", "ann")
+    await take(there, "other", "ben")
+    async with here.watch(of("ann"), of("ben"), of("key"), of("")) as watch:
+        await there.release([ann])
+        await wake_ups_have_arrived(here, there)
+        assert not await rung(watch)
+
+
+async def test_where_there_is_no_room_nobody_is_woken(here: Store, there: Store):
+    leases = await fill(there, "key", dict.fromkeys("vwxyz", 60.0), limit=5)
+    await be_refused(here, "key", "ben", limit=3, waiting=60)
+    async with here.watch(of("ben")) as watch:
+        for lease in leases[:2]:
+            await there.release([lease])
+        await wake_ups_have_arrived(here, there)
+        assert not await rung(watch)
+        await there.release(leases[2:3])
+        assert await watch.wait(SOON)
+
+
+async def test_a_place_given_up_wakes_the_next_if_there_is_room(here: Store, there: Store):
+    ann = await take(there, "key", "ann")
+    for holder in ("ben", "cid"):
+        await be_refused(here, "key", holder, waiting=60)
+    async with here.watch(of("cid")) as second:
+        await there.release([Lease(key="key", holder="ben"), ann])
+        assert await second.wait(SOON)
+
+
+async def test_a_grant_wakes_the_next_in_line_if_there_is_still_room(here: Store, there: Store):
+    leases = await fill(there, "key", {"a": 60, "b": 60}, limit=2)
+    for holder in ("ben", "cid", "dee"):
+        await be_refused(here, "key", holder, limit=2, waiting=60)
+    async with (
+        here.watch(of("ben")) as first,
+        here.watch(of("cid")) as second,
+        here.watch(of("dee")) as third,
+    ):
+        await there.release(leases)
+        assert await first.wait(SOON)
+        await wake_ups_have_arrived(here, there)
+        assert not await rung(second)
+        await take(there, "key", "ben", limit=2)
+        assert await second.wait(SOON)
+        await take(there, "key", "cid", limit=2)
+        await wake_ups_have_arrived(here, there)
+        assert not await rung(third)
+
+
+async def test_a_wake_up_between_arming_and_waiting_is_not_lost(here: Store, there: Store):
+    ann = await take(there, "key", "ann")
+    await be_refused(here, "key", "ben", waiting=60)
+    async with here.watch(of("ben")) as watch:
+        await there.release([ann])
+        await wake_ups_have_arrived(here, there)
+        assert await rung(watch)
+        assert not await rung(watch)
+
+
+async def test_a_watch_is_good_for_many_wake_ups(here: Store, there: Store):
+    async with here.watch(of("ben")) as watch:
+        for _ in range(5):
+            ann = await take(there, "key", "ann")
+            await be_refused(here, "key", "ben", waiting=60)
+            await there.release([ann])
+            assert await watch.wait(SOON)
+            await here.release([await take(here, "key", "ben")])
+
+
+async def test_a_watch_may_be_for_several_topics(here: Store, there: Store):
+    async with here.watch(of("ben"), ("queue", "mail"), of("cid")) as watch:
+        for holder in ("cid", "ben"):
+            ann = await take(there, "key", "ann")
+            await be_refused(here, "key", holder, waiting=60)
+            await there.release([ann])
+            assert await watch.wait(SOON)
+            await here.release([await take(here, "key", holder)])
+
+
+async def test_everybody_who_watches_is_woken(real_world: World, here: Store, there: Store):
+    third = await real_world.store()
+    ann = await take(there, "key", "ann")
+    await be_refused(here, "key", "ben", waiting=60)
+    async with (
+        here.watch(of("ben")) as one,
+        here.watch(of("ben")) as two,
+        third.watch(of("ben")) as three,
+    ):
+        waits = [asyncio.create_task(watch.wait(SOON)) for watch in (one, two, three)]
+        await there.release([ann])
+        assert await asyncio.gather(*waits) == [True, True, True]
+
+
+async def test_leaving_one_watch_leaves_the_others(here: Store, there: Store):
+    ann = await take(there, "key", "ann")
+    await be_refused(here, "key", "ben", waiting=60)
+    async with here.watch(of("ben")) as stays:
+        async with here.watch(of("ben")):
+            pass
+        await there.release([ann])
+        assert await stays.wait(SOON)
+
+
+async def test_one_namespace_does_not_wake_another(real_world: World, here: Store, there: Store):
+    elsewhere = await real_world.store(f"{real_world.namespace}-other")
+    ann = await take(elsewhere, "key", "ann")
+    await be_refused(elsewhere, "key", "ben", waiting=60)
+    async with here.watch(of("ben")) as watch, elsewhere.watch(of("ben")) as right:
+        await elsewhere.release([ann])
+        assert await right.wait(SOON)
+        await wake_ups_have_arrived(here, there)
+        assert not await rung(watch)
+
+
+@pytest.mark.parametrize("name", ["it's", "{x}", "a b", "100%_*", "läuft 🌍", "A", "x" * 200])
+async def test_a_topic_may_have_any_name(here: Store, there: Store, name: str):
+    ann = await take(there, "key", "ann")
+    await be_refused(here, "key", name, waiting=60)
+    async with here.watch(of(name)) as watch, here.watch(of(name.swapcase() + " ")) as other:
+        await there.release([ann])
+        assert await watch.wait(SOON)
+        await wake_ups_have_arrived(here, there)
+        assert not await rung(other)
+
+
+async def test_a_wait_without_a_wake_up_ends_after_its_time(store: Store, clock: ManualClock):
+    async with store.watch(of("ben")) as watch:
+        assert await watch.wait(0) is False
+        wait = asyncio.create_task(watch.wait(2))
+        await clock.advance(1.9)
+        assert not wait.done()
+        await clock.advance(0.1)
+        assert await wait is False
+
+
+async def test_a_wait_without_a_wake_up_ends_in_real_time_too(here: Store):
+    async with here.watch(of("ben")) as watch:
+        assert await watch.wait(0.02) is False
+
+
+async def test_a_wait_without_a_limit_goes_on_until_the_wake_up(here: Store, there: Store):
+    ann = await take(there, "key", "ann")
+    await be_refused(here, "key", "ben", waiting=60)
+    async with here.watch(of("ben")) as watch, asyncio.timeout(SOON):
+        wait = asyncio.create_task(watch.wait(None))
+        await wake_ups_have_arrived(here, there)
+        assert not wait.done()
+        await there.release([ann])
+        assert await wait is True
+
+
+async def test_a_cancelled_wait_leaves_the_watch_usable(here: Store, there: Store):
+    ann = await take(there, "key", "ann")
+    await be_refused(here, "key", "ben", waiting=60)
+    async with here.watch(of("ben")) as watch:
+        wait = asyncio.create_task(watch.wait(None))
+        await asyncio.sleep(0)
+        wait.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await wait
+        await there.release([ann])
+        assert await watch.wait(SOON)
+
+
+async def test_wake_ups_come_while_the_clock_is_moved_by_hand(world: World, clock: ManualClock):
+    here, there = await world.store(), await world.store()
+    ann = await take(there, "key", "ann", ttl=3600)
+    await be_refused(here, "key", "ben", waiting=3600)
+    async with here.watch(of("ben")) as watch:
+        wait = asyncio.create_task(watch.wait(3600))
+        await there.release([ann])
+        async with asyncio.timeout(SOON):
+            while not wait.done():
+                await clock.advance(0.05)
+                await asyncio.sleep(0.005)
+        assert await wait is True

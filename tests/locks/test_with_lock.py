@@ -1,0 +1,96 @@
+"""`with_lock`: run if free, and say what happened."""
+
+import asyncio
+import threading
+
+import pytest
+
+from tenure import ConfigError, LeaseLost, StoreUnavailable
+
+
+async def test_it_runs_and_returns_the_value(app):
+    async def add(a: int, b: int) -> int:
+        return a + b
+
+    outcome = await app.with_lock("add", 60, add, 1, 2)
+    assert outcome
+    assert outcome.ran
+    assert outcome.value == 3
+    assert await app.locks() == []
+
+
+async def test_a_plain_function_runs_in_a_thread(app):
+    outcome = await app.with_lock("thread", 60, threading.current_thread)
+    assert outcome.value is not threading.main_thread()
+
+
+async def test_taken_is_a_skip_at_once(app, rival):
+    ran = []
+
+    async def work() -> None:
+        ran.append(1)
+
+    async with rival.lock("cron"):
+        outcome = await app.with_lock("cron", 60, work)
+    assert not outcome
+    assert outcome.skipped
+    assert not outcome.ran
+    assert ran == []
+
+
+async def test_what_the_function_raises_is_raised_and_the_lock_released(app):
+    async def fail() -> None:
+        raise KeyError("mine")
+
+    with pytest.raises(KeyError):
+        await app.with_lock("fails", 60, fail)
+    assert await app.locks() == []
+
+
+async def test_loss_is_an_outcome(app, clock):
+    async def work() -> None:
+        [lease] = await app.locks()
+        await app._store.release([lease])
+        await clock.sleep(1000)
+
+    task = asyncio.create_task(app.with_lock("lost", 10, work))
+    await clock.advance(20)
+    outcome = await task
+    assert not outcome
+    assert outcome.lost
+    assert outcome.ran
+
+
+async def test_the_loss_of_another_lock_inside_is_an_error(app, clock):
+    async def work() -> None:
+        async with app.lock("inner", ttl=10) as hold:
+            await app._store.release([hold._kept.lease])
+            await clock.sleep(1000)
+
+    task = asyncio.create_task(app.with_lock("outer", 10, work))
+    await clock.advance(20)
+    with pytest.raises(LeaseLost, match="inner"):
+        await task
+
+
+@pytest.mark.parametrize("choice", ["raise", "skip", "run"])
+async def test_an_unreachable_store_fails_closed_unless_asked_otherwise(app, faults, clock, choice):
+    async def work() -> str:
+        return "done"
+
+    faults.lose_request("acquire", times=1000)
+    task = asyncio.create_task(app.with_lock("down", 10, work, on_unavailable=choice))
+    await clock.advance(5)
+    if choice == "raise":
+        with pytest.raises(StoreUnavailable):
+            await task
+        return
+    outcome = await task
+    assert not outcome
+    assert (outcome.skipped, outcome.unlocked) == (choice == "skip", choice == "run")
+    assert outcome.value == ("done" if choice == "run" else None)
+
+
+async def test_an_unknown_choice_is_refused(app):
+    with pytest.raises(ConfigError, match="on_unavailable"):
+        await app.with_lock("x", 10, print, on_unavailable="maybe")

@@ -1,0 +1,235 @@
+"""The same calls to the memory store and to another one, in random order: the answers are equal.
+
+The memory store is the specification. Time only passes; steps of the clock, at which stores may
+differ within their promise, have tests of their own in the contract.
+"""
+
+import asyncio
+from collections import defaultdict
+from collections.abc import Awaitable, Callable, Sequence
+from itertools import count
+from typing import Any, TypeVar
+
+import pytest
+from hypothesis import HealthCheck, settings
+from hypothesis import strategies as st
+from hypothesis.stateful import (
+    RuleBasedStateMachine,
+    invariant,
+    precondition,
+    rule,
+    run_state_machine_as_test,
+)
+
+from tenure.core.clock import Clock
+from tenure.core.model import Acquired, Busy, Lease, Mark
+from tenure.stores.connect import connect
+from tenure.stores.contract import Store
+from tenure.testing import ManualClock
+from tests.contract import calls
+from tests.rig.sizes import SIZE, Size
+
+T = TypeVar("T")
+
+KEYS = st.sampled_from(["a", "ab", "b"])
+HOLDERS = st.sampled_from(["p", "q", "r", "s", "t"])
+LIMITS = st.sampled_from([1, 1, 2, 3, 5])
+TTLS = st.sampled_from([1.0, 1.1, 2.5, 10.0])
+LIVES = st.sampled_from([1.0, 2.5, 3.0, 10.0])
+METAS = st.sampled_from([{}, {"host": "one"}, {"host": "two", "läuft": "🌍"}])
+PICKS = st.lists(st.integers(min_value=0, max_value=1_000_000), max_size=4)
+
+CLOSE = 5e-6  # a few microseconds: what is lost when a store computes in floating point
+
+
+class Stores(RuleBasedStateMachine):
+    """A memory store and another store under one clock."""
+
+    def __init__(self, connect_to: Callable[[Clock], Store]) -> None:
+        super().__init__()
+        self.loop = asyncio.new_event_loop()
+        self.noise: list[dict[str, Any]] = []
+        self.loop.set_exception_handler(lambda _, context: self.noise.append(context))
+        self.clock = ManualClock()
+        self.spec = connect("memory://", namespace="spec", clock=self.clock)
+        self.other = connect_to(self.clock)
+        # Every grant ever made, as the two stores answered it.
+        self.grants: list[tuple[Lease, Lease]] = []
+        self.fences: dict[tuple[str, int], int] = {}
+        self.last: dict[str, tuple[int, int]] = defaultdict(lambda: (0, 0))
+        self.both(lambda store: store.open())
+
+    def teardown(self) -> None:
+        self.both(lambda store: store.close())
+        self.loop.run_until_complete(self.loop.shutdown_asyncgens())
+        self.loop.run_until_complete(self.loop.shutdown_default_executor())
+        self.loop.close()
+        assert not self.noise
+
+    # What the two are asked.
+
+    @rule(key=KEYS, holder=HOLDERS, limit=LIMITS, ttl=TTLS, meta=METAS)
+    def acquire(self, key: str, holder: str, limit: int, ttl: float, meta: dict[str, str]) -> None:
+        self.ask(key, holder, limit=limit, ttl=ttl, meta=meta)
+
+    @rule(key=KEYS, holder=HOLDERS, limit=LIMITS, ttl=TTLS, meta=METAS, life=LIVES)
+    def acquire_or_wait(
+        self, key: str, holder: str, limit: int, ttl: float, meta: dict[str, str], life: float
+    ) -> None:
+        self.ask(key, holder, limit=limit, ttl=ttl, meta=meta, waiting=life)
+
+    @rule(key=KEYS, holder=HOLDERS, life=LIVES)
+    def wait_for_a_lock(self, key: str, holder: str, life: float) -> None:
+        self.ask(key, holder, waiting=life)
+
+    @precondition(lambda self: self.grants)
+    @rule(picks=PICKS)
+    def renew(self, picks: list[int]) -> None:
+        ours, theirs = self.pick(picks)
+        spec, other = self.each(
+            lambda: calls.renew(self.spec, *ours), lambda: calls.renew(self.other, *theirs)
+        )
+        assert other == spec
+
+    @precondition(lambda self: self.grants)
+    @rule(picks=PICKS)
+    def release(self, picks: list[int]) -> None:
+        ours, theirs = self.pick(picks)
+        spec, other = self.each(lambda: self.spec.release(ours), lambda: self.other.release(theirs))
+        assert other == spec
+
+    @rule(key=KEYS, holder=HOLDERS)
+    def leave(self, key: str, holder: str) -> None:
+        spec, other = self.both(lambda store: store.release([Lease(key=key, holder=holder)]))
+        assert other == spec
+
+    @precondition(lambda self: self.grants)
+    @rule(pick=st.integers(min_value=0, max_value=1_000_000), value=st.sampled_from(["v", "w"]))
+    def mark(self, pick: int, value: str) -> None:
+        (ours,), (theirs,) = self.pick([pick])
+        # One mark per lease key, because fences of two keys do not compare.
+        key = f"done {ours.key}"
+        spec, other = self.each(
+            lambda: self.spec.mark(key, ours, value), lambda: self.other.mark(key, theirs, value)
+        )
+        assert other == spec
+
+    @rule(keys=st.lists(KEYS, max_size=4))
+    def marked(self, keys: list[str]) -> None:
+        spec, other = self.both(lambda store: store.marked([f"done {key}" for key in keys]))
+        for key, ours, theirs in zip(keys, spec, other, strict=True):
+            assert theirs == (ours and Mark(ours.key, ours.value, self.fences[key, ours.fence]))
+
+    @rule(prefix=st.sampled_from(["", "a", "ab", "b", "c"]), limit=st.sampled_from([1, 3, 1000]))
+    def look(self, prefix: str, limit: int) -> None:
+        spec, other = self.both(lambda store: store.leases(prefix, limit=limit))
+        assert len(other) == len(spec)
+        for ours, theirs in zip(spec, other, strict=True):
+            self.compare(ours, theirs)
+
+    @rule(idle=st.sampled_from([0.0, 1.0, 5.0]), limit=st.sampled_from([1, 1000]))
+    def prune(self, idle: float, limit: int) -> None:
+        # How much there was to forget, and what came first, is each store's own matter.
+        for pruned in self.both(lambda store: store.prune(idle=idle, limit=limit)):
+            assert 0 <= pruned <= limit
+
+    @rule(seconds=st.sampled_from([0.000_001, 0.1, 1.0, 2.5, 10.0]))
+    def let_time_pass(self, seconds: float) -> None:
+        self.clock.shift(seconds)
+
+    @rule(just_before=st.booleans())
+    def let_time_pass_until_something_ends(self, just_before: bool) -> None:
+        ends = [one.expires_in for one in self.run(self.spec.leases())]
+        seconds = min(ends, default=0.0) - (calls.MOMENT if just_before else 0.0)
+        self.clock.shift(max(seconds, 0.0))
+
+    # What is always true, whatever the specification says.
+
+    @invariant()
+    def no_key_has_more_leases_than_the_smallest_limit_allows(self) -> None:
+        limits = defaultdict(list)
+        for lease in self.run(self.other.leases()):
+            if not lease.waiting:
+                limits[lease.key].append(lease.limit)
+        for of_key in limits.values():
+            assert len(of_key) <= min(of_key)
+
+    # How they are asked and compared.
+
+    def ask(self, key: str, holder: str, **details: Any) -> None:
+        spec, other = self.both(lambda store: calls.ask(store, key, holder, **details))
+        self.compare_answers(spec, other)
+
+    def compare_answers(self, ours: Acquired, theirs: Acquired) -> None:
+        assert type(theirs) is type(ours)
+        assert theirs.other_limit == ours.other_limit
+        if isinstance(ours, Busy):
+            assert isinstance(theirs, Busy)
+            assert theirs.retry_in == pytest.approx(ours.retry_in, abs=CLOSE)
+            assert theirs.ahead == ours.ahead
+            return
+        assert not isinstance(theirs, Busy)
+        known = (ours.lease.key, ours.lease.fence) in self.fences
+        if not known:
+            self.note(ours.lease, theirs.lease)
+        self.compare(ours.lease, theirs.lease)
+
+    def note(self, ours: Lease, theirs: Lease) -> None:
+        """Remember a new grant; its fence is above all before it of the same key."""
+        key = ours.key
+        last_of_ours, last_of_theirs = self.last[key]
+        assert ours.fence > last_of_ours
+        assert theirs.fence > last_of_theirs
+        assert theirs.fence >= self.clock.wall()
+        self.last[key] = (ours.fence, theirs.fence)
+        self.fences[key, ours.fence] = theirs.fence
+        self.grants.append((ours, theirs))
+
+    def compare(self, ours: Lease, theirs: Lease) -> None:
+        fence = 0 if ours.waiting else self.fences[ours.key, ours.fence]
+        assert theirs.fence == fence
+        for field in ("key", "holder", "limit", "meta", "waiting"):
+            assert getattr(theirs, field) == getattr(ours, field), field
+        for field in ("ttl", "expires_in", "held_for"):
+            assert getattr(theirs, field) == pytest.approx(getattr(ours, field), abs=CLOSE), field
+
+    def pick(self, picks: Sequence[int]) -> tuple[list[Lease], list[Lease]]:
+        """Return grants as the two stores made them; small numbers mean recent ones."""
+        chosen = [self.grants[-1 - pick % len(self.grants)] for pick in picks]
+        return [ours for ours, _ in chosen], [theirs for _, theirs in chosen]
+
+    def both(self, call: Callable[[Store], Awaitable[T]]) -> tuple[T, T]:
+        return self.each(lambda: call(self.spec), lambda: call(self.other))
+
+    def each(
+        self, spec: Callable[[], Awaitable[T]], other: Callable[[], Awaitable[T]]
+    ) -> tuple[T, T]:
+        return self.run(spec()), self.run(other())
+
+    def run(self, call: Awaitable[T]) -> T:
+        async def run() -> T:
+            return await call
+
+        return self.loop.run_until_complete(run())
+
+
+def test_answers_are_those_of_the_specification(world_url: str, namespace: str):
+    numbers = count()
+
+    def connect_to(clock: Clock) -> Store:
+        return connect(world_url, namespace=f"{namespace}-{next(numbers)}", clock=clock)
+
+    run_state_machine_as_test(lambda: Stores(connect_to), settings=_settings(SIZE))
+
+
+def _settings(size: Size) -> settings:
+    return settings(
+        max_examples=size.examples,
+        stateful_step_count=size.steps,
+        deadline=None,
+        # Every ordinary run does the same, so that a red one is red for the next person too.
+        derandomize=size.examples < 1000,
+        database=None,
+        print_blob=True,
+        suppress_health_check=list(HealthCheck),
+    )

@@ -1,0 +1,66 @@
+"""Every planted bug must be caught: a test that cannot fail proves nothing.
+
+A patch in this folder is a `git diff` against the checkout, headed by two lines:
+
+    Breaks: the promise, in a sentence
+    Caught by: the test that must fail, as a pytest id
+
+Each is applied to a copy of `src`, and its test is run against that copy.
+"""
+
+import os
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+PATCHES = sorted(Path(__file__).parent.glob("*.patch"))
+TESTS_FAILED = 1  # pytest's exit status; 2 and more mean that nothing was tested
+
+
+@pytest.mark.timeout(180)
+@pytest.mark.parametrize("patch", PATCHES, ids=lambda patch: patch.stem)
+def test_the_bug_is_caught(patch: Path, tmp_path: Path):
+    test = caught_by(patch)
+    shutil.copytree(ROOT / "src", tmp_path / "src", ignore=shutil.ignore_patterns("__pycache__"))
+    subprocess.run(["git", "apply", str(patch)], cwd=tmp_path, check=True)
+    run = subprocess.run(
+        [
+            sys.executable,
+            "-m",
+            "pytest",
+            test,
+            "-q",
+            "-x",
+            "-p",
+            "no:cacheprovider",
+            "-o",
+            "addopts=",
+        ],
+        cwd=ROOT,
+        env={**os.environ, "PYTHONPATH": str(tmp_path / "src"), "PYTHONDONTWRITEBYTECODE": "1"},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert run.returncode == TESTS_FAILED, f"{test} did not fail:\n{run.stdout}\n{run.stderr}"
+
+
+def test_each_promise_has_its_own_patch():
+    assert PATCHES
+    breaks = [heading(patch, "Breaks") for patch in PATCHES]
+    assert len(breaks) == len(set(breaks))
+
+
+def caught_by(patch: Path) -> str:
+    return heading(patch, "Caught by")
+
+
+def heading(patch: Path, name: str) -> str:
+    found = re.search(rf"^{name}: (.+)$", patch.read_text(encoding="utf-8"), re.MULTILINE)
+    assert found, f"{patch.name} has no line '{name}: ...'"
+    return found.group(1)

@@ -1,0 +1,63 @@
+"""What must be true of the sections that contenders wrote down, whoever was killed meanwhile."""
+
+from collections.abc import Iterable, Sequence
+from itertools import pairwise
+
+from tests.process.ledger import Count, Section
+
+
+def check_one_at_a_time(sections: Iterable[Section]) -> None:
+    """No section begins before the one before it has ended; one that was lost may overlap."""
+    ordered = sorted(sections, key=lambda section: section.start)
+    overlapping = [
+        (one, other)
+        for one, other in pairwise(ordered)
+        if not one.lost and other.start < _end(one)
+    ]
+    assert not overlapping
+
+
+def check_fences_rise(sections: Iterable[Section]) -> None:
+    """In the order of the sections their fences rise, and none comes twice."""
+    ordered = sorted(sections, key=lambda section: section.start)
+    falling = [
+        (one, other) for one, other in pairwise(ordered) if one.fence >= other.fence
+    ]
+    assert not falling
+
+
+def check_counted(sections: Sequence[Section], final: Count) -> None:
+    """The counter has counted every section that came to its end, and nothing else.
+
+    Who was killed inside may have counted or not. That is known exactly all the same: the counter
+    names its last writer, so whoever came next, or the end, shows whether the write was there.
+    """
+    seen = {section.saw.fence for section in sections} | {final.fence}
+    written = [one for one in sections if one.end is not None or one.fence in seen]
+    assert final.value == len(written)
+    chain = [Count(0, 0), *(Count(one.saw.value + 1, one.fence) for one in sorted_(written))]
+    assert final == chain[-1]
+    assert [one.saw for one in sorted_(written)] == chain[:-1]
+
+
+def most_at_once(sections: Iterable[Section]) -> int:
+    """Return how many sections were open at once at most; those that were lost do not count."""
+    steps: list[tuple[float, int]] = []
+    for section in sections:
+        if not section.lost:
+            steps += [(section.start, 1), (_end(section), -1)]
+    inside = most = 0
+    for _, step in sorted(steps):  # at the same instant, who leaves goes first
+        inside += step
+        most = max(most, inside)
+    return most
+
+
+def sorted_(sections: Iterable[Section]) -> list[Section]:
+    """Return the sections in the order of their grants."""
+    return sorted(sections, key=lambda section: section.fence)
+
+
+def _end(section: Section) -> float:
+    assert section.end is not None, f"neither ended nor lost nor killed: {section}"
+    return section.end

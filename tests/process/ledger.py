@@ -1,0 +1,85 @@
+"""What contenders leave behind, outside the store: who was inside when, and what it changed.
+
+Everything goes to the file in one write of its own, so a SIGKILL loses nothing that was written
+before it: only a crash of the whole machine needs fsync.
+"""
+
+import json
+import os
+from dataclasses import dataclass
+from pathlib import Path
+from typing import NamedTuple
+
+from tests.process.orders import boot
+
+
+class Count(NamedTuple):
+    """What the counter says: its value, and the fence of who wrote it."""
+
+    value: int
+    fence: int
+
+
+@dataclass
+class Section:
+    """One stay inside a lock or semaphore, by the clock of all processes."""
+
+    who: str
+    name: str
+    fence: int
+    start: float
+    saw: Count = Count(0, 0)
+    end: float | None = None
+    """When it was about to be given back; None for one that was killed inside or lost it."""
+    lost: bool = False
+
+
+class Ledger:
+    """The diary of one contender."""
+
+    def __init__(self, path: Path) -> None:
+        self._file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
+
+    def enter(self, name: str, fence: int, saw: Count) -> None:
+        self._write("enter", fence, name=name, saw=saw)
+
+    def leave(self, fence: int) -> None:
+        self._write("leave", fence)
+
+    def lose(self, fence: int) -> None:
+        self._write("lose", fence)
+
+    def _write(self, what: str, fence: int, **facts: object) -> None:
+        line = json.dumps({"what": what, "fence": fence, "boot": boot(), **facts})
+        os.write(self._file, line.encode() + b"\n")
+
+
+class Counter:
+    """A number in a file, without any protection of its own."""
+
+    def __init__(self, path: Path) -> None:
+        self._file = os.open(path, os.O_RDWR | os.O_CREAT)
+
+    def read(self) -> Count:
+        value, fence = os.pread(self._file, 40, 0).split() or (0, 0)
+        return Count(int(value), int(fence))
+
+    def write(self, count: Count) -> None:
+        # One write of one length: whoever is killed has written all of it or nothing.
+        os.pwrite(self._file, b"%19d %19d\n" % count, 0)
+
+
+def read_ledger(path: Path) -> list[Section]:
+    """Return the sections of one contender in the order in which it had them."""
+    sections: dict[int, Section] = {}
+    for line in path.read_text().splitlines() if path.exists() else ():
+        entry = json.loads(line)
+        fence = entry["fence"]
+        if entry["what"] == "enter":
+            saw = Count(*entry["saw"])
+            sections[fence] = Section(path.stem, entry["name"], fence, entry["boot"], saw)
+        elif entry["what"] == "leave":
+            sections[fence].end = entry["boot"]
+        else:
+            sections[fence].lost = True
+    return list(sections.values())
