@@ -10,7 +10,6 @@ import signal
 import sys
 import tempfile
 import time
-from collections.abc import Iterable
 from itertools import pairwise
 from pathlib import Path
 
@@ -19,16 +18,17 @@ from tour.fleet import NAMES, Broken, Fact, Fleet
 from tour.replica import TTL, Counter, Page
 from tour.screen import Screen
 
-COUNTS = 20  # sections of each replica in the first act
-SHARES = 6  # and in the second
-HAND_OVER = TTL + 1.0  # the longest a lock may stay with a holder that died or froze
+COUNTS = 30  # sections of each replica in the first act
+SHARES = 8  # and in the second
+HAND_OVER = TTL + 1  # seconds a lock may at most stay with a holder that died or froze
 
 AFTERWARDS = """\
-  .venv/bin/python examples/lock.py            a lock in twenty lines
+  .venv/bin/python examples/lock.py            a lock, a try, and who waits
+  .venv/bin/python examples/semaphore.py       a limit over all replicas
   .venv/bin/python examples/fenced_write.py    the fence in your own SQL
   .venv/bin/python examples/once_per_tick.py   a nightly function on three replicas
   docs/locks.md                                the guide
-  make test                                    the same promises, on four stores"""
+  make test                                    the same promises on four stores"""
 
 
 class Tour:
@@ -40,7 +40,6 @@ class Tour:
         self._counter = Counter(folder)
         self._page = Page(folder)
         self._broken = False
-        self._sections = dict.fromkeys(NAMES, 0)
         self._results: list[tuple[str, str, str]] = []
 
     async def run(self) -> bool:
@@ -49,7 +48,8 @@ class Tour:
             await self.lock()
             await self.semaphore()
             await self.kill()
-            await self.freeze()
+            if hasattr(signal, "SIGSTOP"):  # Windows has none
+                await self.freeze()
         except Broken as why:
             self._judge(str(why), kept=False)
         self._sum_up()
@@ -59,117 +59,215 @@ class Tour:
         screen, total = self._screen, COUNTS * len(NAMES)
         screen.title("1  One at a time")
         screen.say("Three replicas add to a number in a file: read, think, write.")
-        await self._everybody("count_unlocked", times=COUNTS)
-        screen.say(f"Without a lock {total} additions came to {self._counter.read()}.")
+        await self._everybody("count_unlocked", COUNTS)
+        screen.say(f"Without a lock, {total} additions came to {self._counter.read()}.")
         screen.say("Now each addition stands inside `async with app.lock('counter')`.")
         self._counter.write(0)
-        facts = await self._everybody("count", times=COUNTS)
-        fences = [fact.fence for fact in by_time(facts) if fact.what == "in"]
-        rising = all(earlier < later for earlier, later in pairwise(fences))
+        facts = await self._everybody("count", COUNTS)
         most, number = most_at_once(facts), self._counter.read()
-        self._judge(f"{total} additions came to {number}: none was lost", kept=number == total)
-        self._judge(f"at most {most} replica held the lock at any time", kept=most == 1)
-        self._judge(f"each fence was larger than the one before, {total} in a row", kept=rising)
+        rising = all(one.fence < other.fence for one, other in pairwise(entries(facts)))
+        self._judge(f"nothing is lost: {total} additions came to {number}", kept=number == total)
+        self._judge(f"one holder at a time: at most {most} at once", kept=most == 1)
+        self._judge(f"fences only rise: {total} holds, each above the one before", kept=rising)
         self._results.append(("most holders of the lock at once", str(most), "1"))
 
     async def semaphore(self) -> None:
         self._screen.title("2  Two at a time")
         self._screen.say("The same three share two places: `app.semaphore('gpu', limit=2)`.")
-        facts = await self._everybody("share", times=SHARES)
-        most = most_at_once(facts)
-        self._judge(f"at most {most} replicas were inside at any time", kept=most == 2)
+        most = most_at_once(await self._everybody("share", SHARES))
+        self._judge(f"two holders at a time: at most {most} at once", kept=most == 2)
         self._results.append(("most holders of the semaphore at once", str(most), "2"))
 
     async def kill(self) -> None:
-        fleet, screen, (first, second, third) = self._fleet, self._screen, NAMES
+        fleet, screen, (victim, heir, last) = self._fleet, self._screen, NAMES
         screen.title("3  A holder dies")
-        screen.say(f"{first} takes a lock whose lease is {TTL:g} s; the others wait in line.")
-        start = await self._hold_and_line_up("report", "report", NAMES)
-        screen.say(f"Now {first} is killed (kill -9 {fleet.pid(first)}). It gives nothing back.")
+        screen.say(f"{victim} takes a lock with a lease of {TTL:g} s. The others wait in line.")
+        start = await self._line_up("report", NAMES)
+        await self._outlive_lease(victim, start)
+        screen.say(f"Now {victim} is killed (kill -9 {fleet.pid(victim)}). It gives nothing back.")
         killed_at = time.monotonic()
-        fleet.kill(first)
-        took = await self._take_over(second, start, killed_at)
-        self._results.append(("hand-over after the kill", f"{took:.2f} s", f"<= {HAND_OVER:g} s"))
+        fleet.kill(victim)
+        took = await self._take_over(heir, start, killed_at)
+        self._results.append(("hand-over after the kill", f"{took:.2f} s", f"{HAND_OVER:g} s"))
+        await self._entry(last, start)
+        order = [fact.replica for fact in entries(fleet.facts[start:])]
+        self._judge(f"first come, first served: {', '.join(order)}", kept=order == [*NAMES])
         await self._until_done(start, 2)
-        order = [fact.replica for fact in by_time(fleet.facts[start:]) if fact.what == "in"]
-        self._judge(f"served in the order of arrival: {', '.join(order[1:])}", kept=order == [*NAMES])
-        await fleet.start(first)
-        screen.told(first, f"is back as a new process, pid {fleet.pid(first)}")
+        await fleet.start(victim)
+        screen.told(victim, f"is back as a new process, pid {fleet.pid(victim)}")
 
     async def freeze(self) -> None:
-        """Needs SIGSTOP, which Windows has not."""
-        if not hasattr(signal, "SIGSTOP"):
-            return
-        fleet, screen, (_, frozen, next_one) = self._fleet, self._screen, NAMES
+        fleet, screen, (_, sleeper, heir) = self._fleet, self._screen, NAMES
         screen.title("4  A holder sleeps through its lease")
-        screen.say(f"{frozen} writes to a page under a lock; {next_one} waits for that lock.")
-        start = await self._hold_and_line_up("publish", "page", (frozen, next_one))
-        screen.say(f"Now {frozen} is frozen (SIGSTOP), as by a suspended machine.")
+        screen.say(f"{sleeper} writes to a page under a lock. {heir} waits for that lock.")
+        start = await self._line_up("publish", (sleeper, heir))
+        screen.say(f"Now {sleeper} is frozen (SIGSTOP), like a machine that is suspended.")
         frozen_at = time.monotonic()
-        await fleet.freeze(frozen)
-        await self._take_over(next_one, start, frozen_at)
-        await fleet.until(
-            lambda: fleet.told("wrote", by=next_one, since=start, times=3),
-            f"{next_one} writes",
-        )
-        screen.told(next_one, f"has written; the page says {self._page.read()[0]!r}")
-        screen.say(f"Now {frozen} wakes up (SIGCONT) in the middle of its block.")
-        fleet.thaw(frozen)
-        await self._judge_late(frozen, start)
+        await fleet.freeze(sleeper)
+        await self._take_over(heir, start, frozen_at)
+        await fleet.until(lambda: fleet.told("wrote", heir, start, times=3), f"{heir} writes")
+        screen.told(heir, f"has written; the page says {self._page.read()[0]!r}")
+        screen.say(f"Now {sleeper} wakes up (SIGCONT), still in the middle of its block.")
+        woken = len(fleet.facts)
+        fleet.thaw(sleeper)
+        await self._judge_late(sleeper, woken)
         await self._until_done(start, 2)
 
     async def _judge_late(self, late: str, start: int) -> None:
+        """Judge what becomes of a holder that slept through its lease."""
         fleet, screen = self._fleet, self._screen
-
-        def by_late(what: str) -> list[Fact]:
-            return fleet.told(what, by=late, since=start)
-
-        [lost] = await fleet.until(lambda: by_late("lost"), f"{late} is told")
+        [lost] = await fleet.until(lambda: fleet.told("lost", late, start), f"{late} is told")
         screen.told(late, f"LeaseLost: {lost.text}")
-        self._judge(f"{late} was told, and its block was cancelled", kept=bool(by_late("cancelled")))
-        screen.say(f"A write of {late} was on its way already. It carries the old fence.")
-        await fleet.until(lambda: fleet.told("done", by=late, since=start), f"{late} ends")
-        refused, (body, fence) = len(by_late("refused")), self._page.read()
-        screen.told(late, f"fence {lost.fence}: refused, for the page has seen {fence}")
-        self._judge(f"the page still says {body!r}", kept=refused == 1 and late not in body)
-        self._results.append(("stale writes refused", f"{refused} of 1", "all"))
+        stopped = bool(fleet.told("cancelled", late, start))
+        self._judge("who lost a lock is told, and its block is cancelled", kept=stopped)
+        screen.say(f"But a write of {late} was on its way already. It carries the old fence.")
+        await fleet.until(lambda: fleet.told("done", late, start), f"{late} ends")
+        written, refused = fleet.told("wrote", late, start), fleet.told("refused", late, start)
+        body, fence = self._page.read()
+        screen.told(late, f"writes under fence {lost.fence}; the page has seen {fence}")
+        kept = bool(refused) and not written and late not in body
+        self._judge(f"late writes are refused: the page still says {body!r}", kept=kept)
+        seen = f"{len(refused)} of {len(refused) + len(written)}"
+        self._results.append(("stale writes refused", seen, "all"))
 
-    async def _hold_and_line_up(self, order: str, key: str, names: tuple[str, ...]) -> int:
-        """Have the first replica take a lock, and the others wait for it one behind the other."""
-        fleet, start = self._fleet, len(self._fleet.facts)
-        fleet.order(names[0], order, seconds=60)
-        [held] = await fleet.until(lambda: fleet.told("in", since=start), f"{names[0]} has {key!r}")
-        self._screen.told(names[0], f"holds {key!r}, fence {held.fence}")
-        for number, name in enumerate(names[1:], 2):
-            fleet.order(name, order, seconds=1.5)
-            await fleet.until_in_line(key, names[1:number])
-            self._screen.told(name, f"waits, number {number - 1} in line")
+    async def _line_up(self, order: str, names: tuple[str, ...]) -> int:
+        """Have the first replica take the lock, and the others wait for it one after the other.
+
+        The lock is named like the order.
+        """
+        fleet, start, (first, *others) = self._fleet, len(self._fleet.facts), names
+        fleet.order(first, order, seconds=60)
+        await self._entry(first, start)
+        for place, name in enumerate(others, 1):
+            fleet.order(name, order, seconds=1)
+            await fleet.until_in_line(order, others[:place])
+            self._screen.told(name, f"waits, number {place} in line")
         return start
 
+    async def _outlive_lease(self, name: str, start: int) -> None:
+        """Judge that a living holder keeps its lock for longer than one lease."""
+        [held] = self._fleet.told("in", name, start)
+
+        def age() -> float:
+            return time.monotonic() - held.at
+
+        await self._fleet.until(
+            lambda: age() > TTL + 0.5,
+            "time passes",
+            progress=lambda: f"{name} works, {age():.1f} s",
+        )
+        holder = next(lease for lease in await self._fleet.app.locks("report") if not lease.waiting)
+        kept = holder.fence == held.fence
+        self._judge(f"who lives is renewed: {name} has held it for {age():.1f} s", kept=kept)
+
     async def _take_over(self, name: str, start: int, since: float) -> float:
-        """Wait until `name` has the lock; judge and return how long that took."""
-        fleet = self._fleet
-        [held] = await fleet.until(
-            lambda: fleet.told("in", by=name, since=start),
+        """Wait until `name` holds the lock; judge and return how long that took."""
+        held = await self._entry(name, start, since)
+        took = held.at - since
+        promise = f"the next one has it within ttl + 1 s = {HAND_OVER:g} s"
+        self._judge(f"{promise}: {took:.2f} s", kept=took <= HAND_OVER)
+        return took
+
+    async def _entry(self, name: str, start: int, since: float | None = None) -> Fact:
+        """Wait until `name` tells that it has the lock."""
+        begun = since or time.monotonic()
+        [held] = await self._fleet.until(
+            lambda: self._fleet.told("in", name, start),
             f"{name} gets the lock",
             within=HAND_OVER + 5,
-            progress=lambda: f"{time.monotonic() - since:.1f} s without an owner at work ...",
+            progress=lambda: f"{name} waits, {time.monotonic() - begun:.1f} s",
         )
-        took = held.at - since
-        self._screen.told(name, f"holds it now, fence {held.fence}")
-        self._judge(f"{name} had it after {took:.2f} s, promised are {HAND_OVER:g} s",
-                    kept=took <= HAND_OVER)
-        return took
+        self._screen.told(name, f"holds the lock, fence {held.fence}")
+        return held
 
     async def _everybody(self, order: str, times: int) -> list[Fact]:
         """Give all replicas the same order; return what they told until all were done."""
         start = len(self._fleet.facts)
         for name in NAMES:
             self._fleet.order(name, order, times=times)
-        await self._until_done(start, len(NAMES), progress=lambda: self._progress(start, times))
+        await self._until_done(start, len(NAMES), times)
         return self._fleet.facts[start:]
 
-    async def _until_done(self, start: int, times: int) -> None:
-        fleet = self._fleet
-        await fleet.until(lambda: fleet.told("done", since=start, times=times), "they finish",
-            within=30)
+    async def _until_done(self, start: int, replicas: int, total: int = 0) -> None:
+        await self._fleet.until(
+            lambda: self._fleet.told("done", since=start, times=replicas),
+            "they finish",
+            within=30,
+            progress=(lambda: self._progress(self._fleet.facts[start:], total)) if total else None,
+        )
+
+    def _progress(self, facts: list[Fact], total: int) -> str:
+        """Draw a bar for each replica, with a dot at those that are inside now."""
+        parts = []
+        for name in NAMES:
+            told = [fact.what for fact in facts if fact.replica == name]
+            done = told.count("out")
+            dot = "●" if told.count("in") > done else " "
+            bar = "█" * round(8 * done / total)
+            parts.append(self._screen.paint(f"{dot} {name} {bar:░<8} {done:>2}", name))
+        return "  ".join(parts)
+
+    def _judge(self, text: str, *, kept: bool) -> None:
+        self._broken |= not kept
+        self._screen.judge(text, kept=kept)
+
+    def _sum_up(self) -> None:
+        screen, inside = self._screen, entries(self._fleet.facts)
+        each = [sum(fact.replica == name for fact in inside) for name in NAMES]
+        screen.title("What was seen")
+        screen.table(
+            ("", "seen", "promised"),
+            [(f"sections of {', '.join(NAMES)}", ", ".join(map(str, each)), ""), *self._results],
+        )
+        verdict = "a promise was BROKEN, see above" if self._broken else "every promise was kept"
+        screen.line(f"\n  {screen.paint(verdict, 'bad' if self._broken else 'good')}")
+
+
+def entries(facts: list[Fact]) -> list[Fact]:
+    """Return who got inside, in the order of time."""
+    return sorted((fact for fact in facts if fact.what == "in"), key=lambda fact: fact.at)
+
+
+def most_at_once(facts: list[Fact]) -> int:
+    """Return how many replicas were inside at once, at most.
+
+    A replica tells "in" after it got in and "out" before it gives back, so what overlaps here
+    did overlap.
+    """
+    steps = {"in": 1, "out": -1}
+    inside = most = 0
+    for fact in sorted(facts, key=lambda fact: fact.at):
+        inside += steps.get(fact.what, 0)
+        most = max(most, inside)
+    return most
+
+
+async def tour() -> bool:
+    screen = Screen()
+    screen.line(screen.paint("Tenure: three replicas, one SQLite file, no server", "bold"))
+    started = time.monotonic()
+    with tempfile.TemporaryDirectory(prefix="tenure-tour-") as name:
+        folder = Path(name)
+        async with Fleet(Path(__file__), folder, screen.move) as fleet:
+            await fleet.start(*NAMES)
+            for one in NAMES:
+                screen.told(one, f"is a process of its own, pid {fleet.pid(one)}")
+            kept = await Tour(fleet, screen, folder).run()
+    screen.line(f"\nThat took {time.monotonic() - started:.0f} s. To go on:\n{AFTERWARDS}")
+    return kept
+
+
+def main() -> None:
+    if sys.argv[1:2] == ["replica"]:
+        asyncio.run(replica.main(sys.argv[2], Path(sys.argv[3])))
+        return
+    signal.signal(signal.SIGTERM, signal.default_int_handler)  # end the replicas then, too
+    try:
+        kept = asyncio.run(tour())
+    except KeyboardInterrupt:
+        sys.exit(130)
+    sys.exit(0 if kept else 1)
+
+
+if __name__ == "__main__":
+    main()

@@ -12,10 +12,12 @@ from contextlib import closing, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
-from typing import Self
+from typing import Self, TypeVar
 
 from tenure import Tenure
 from tour.replica import store_url
+
+T = TypeVar("T")
 
 NAMES = ("api-1", "api-2", "api-3")
 
@@ -94,13 +96,13 @@ class Fleet:
             self._processes[name].kill()
 
     async def freeze(self, name: str) -> None:
-        """SIGSTOP, at a moment when the replica is not inside a transaction of the store.
+        """SIGSTOP, at a moment when the replica is not in the middle of a transaction.
 
         There it would hold SQLite's own lock, and everybody would wait for the thaw.
         """
         while True:
             self._processes[name].send_signal(signal.SIGSTOP)
-            if self._store_is_free():
+            if all(is_free(file) for file in self._folder.glob("*.db")):
                 return
             self.thaw(name)
             await asyncio.sleep(0.01)
@@ -109,25 +111,23 @@ class Fleet:
         self._processes[name].send_signal(signal.SIGCONT)
 
     def told(
-        self, what: str, *, by: str | None = None, since: int = 0, times: int = 1
+        self, what: str, by: str | None = None, since: int = 0, *, times: int = 1
     ) -> list[Fact]:
         """Return the matching facts once there are at least `times` of them, else nothing."""
         found = [
-            fact
-            for fact in self.facts[since:]
-            if fact.what == what and by in (None, fact.replica)
+            fact for fact in self.facts[since:] if fact.what == what and by in (None, fact.replica)
         ]
         return found if len(found) >= times else []
 
     async def until(
         self,
-        condition: Callable[[], list[Fact]],
+        condition: Callable[[], T],
         what: str,
         *,
         within: float = 10.0,
         progress: Callable[[], str] | None = None,
-    ) -> list[Fact]:
-        """Wait for facts, showing progress; raise Broken if they do not come in time."""
+    ) -> T:
+        """Return what the condition returns once it is true; raise Broken if it takes too long."""
         deadline = time.monotonic() + within
         while not (found := condition()):
             if time.monotonic() > deadline:
@@ -156,16 +156,18 @@ class Fleet:
             if process.returncode is not None and name not in self._killed:
                 raise Broken(f"{name} ended with status {process.returncode}")
 
-    def _store_is_free(self) -> bool:
-        with closing(sqlite3.connect(self._folder / "tenure.db", timeout=0.2)) as db:
-            try:
-                db.execute("BEGIN IMMEDIATE")
-            except sqlite3.OperationalError:
-                return False
-            return True
-
     async def _listen(self, name: str, process: asyncio.subprocess.Process) -> None:
         while line := await process.stdout.readline():
             self.facts.append(Fact(replica=name, **json.loads(line)))
             self._news.set()
         await process.wait()
+
+
+def is_free(file: Path) -> bool:
+    """Return whether an SQLite file can be written to now."""
+    with closing(sqlite3.connect(file, timeout=0.2)) as db:
+        try:
+            db.execute("BEGIN IMMEDIATE")
+        except sqlite3.OperationalError:
+            return False
+        return True

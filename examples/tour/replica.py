@@ -93,6 +93,7 @@ class Replica:
     async def count_unlocked(self, times: int) -> None:
         for _ in range(times):
             await self._counter.add_one()
+            self.tell("out")
 
     async def count(self, times: int) -> None:
         for _ in range(times):
@@ -111,7 +112,7 @@ class Replica:
     async def publish(self, seconds: float) -> None:
         """Write to the page under a lock, several times, and once more after losing it."""
         try:
-            async with self._inside(self._app.lock("page", ttl=TTL, meta=self._meta)) as hold:
+            async with self._inside(self._app.lock("publish", ttl=TTL, meta=self._meta)) as hold:
                 await self._write_for(seconds, hold)
         except LeaseLost as loss:
             self.tell("lost", fence=loss.fence, text=loss.reason)
@@ -155,7 +156,7 @@ def _listen(orders: asyncio.Queue[dict[str, object]], serving: asyncio.Task[None
 
     def read() -> None:
         # Not sys.stdin: a thread inside it would disturb the end of the interpreter.
-        with open(sys.stdin.fileno(), closefd=False) as lines:  # noqa: PTH123 - a number, no path
+        with open(sys.stdin.fileno(), closefd=False) as lines:
             for line in lines:
                 loop.call_soon_threadsafe(orders.put_nowait, json.loads(line))
         loop.call_soon_threadsafe(serving.cancel)

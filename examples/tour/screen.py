@@ -1,4 +1,4 @@
-"""What the tour draws: plain lines, with colour and one moving line where the output can show it."""
+"""What the tour draws: plain lines; on a terminal with colour and one line that moves."""
 
 import os
 import sys
@@ -37,7 +37,7 @@ class Screen:
         """Show what became of one replica."""
         self.line(f"    {self.paint(name, name)}  {text}")
 
-    def judge(self, *, kept: bool, text: str) -> None:
+    def judge(self, text: str, *, kept: bool) -> None:
         mark = self.paint("✓", "good") if kept else self.paint("✗ BROKEN:", "bad")
         self.line(f"  {mark} {text}")
 

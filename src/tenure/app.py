@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import socket
 from collections.abc import Callable, Coroutine
 from functools import partial
 from typing import Any, Self, TypeVar, TypeVarTuple, overload
@@ -20,6 +19,7 @@ from tenure.core.model import (
     check_name,
 )
 from tenure.core.policy import TTL_DEFAULT, TTL_MIN
+from tenure.election import Election
 from tenure.errors import ConfigError, StoreError
 from tenure.holds import Holds, OnLost
 from tenure.locks import (
@@ -28,9 +28,11 @@ from tenure.locks import (
     Outcome,
     Semaphore,
     checked_wait,
+    rules,
     run_locked,
 )
 from tenure.observe.events import Event, Events
+from tenure.once import run_once
 from tenure.runtime.acquiring import Ask
 from tenure.stores.connect import connect
 from tenure.stores.contract import Migrate, Store
@@ -86,16 +88,21 @@ class Tenure:
         else:
             self._store = url
         self._opened: Holds | None = None
-        self._about_us: Meta = {"host": socket.gethostname()[:200], "pid": str(os.getpid())}
+        self._pid = os.getpid()
+        self._of_parent: list[object] = []
 
     def __repr__(self) -> str:
         return f"Tenure({self._store.url!r}, namespace={self._store.namespace!r})"
 
     async def open(self) -> None:
         """Connect. Raises ConfigError, StoreError or StoreUnavailable if that cannot work."""
-        if self._opened is not None:
+        if self._opened is not None and not self._is_inherited:
             msg = f"{self!r} is open already."
             raise ConfigError(msg)
+        if self._is_inherited:
+            # Kept, not closed: its connections are the parent's.
+            self._of_parent.append((self._store, self._opened))
+            self._store, self._pid = self._store.clone(), os.getpid()
         await self._store.open(self._migrate)
         grade = self._store.traits.grade
         if self._require is not None and self._require < grade:
@@ -107,8 +114,14 @@ class Tenure:
             raise ConfigError(msg)
         self._opened = Holds(self._store, self._events)
 
+    def clone(self) -> Tenure:
+        """Return an unopened app on the same store, for another event loop."""
+        return Tenure(self._store.clone(), migrate=self._migrate)
+
     async def close(self) -> None:
         """Finish what is being given back, stop renewing, disconnect. Safe to call twice."""
+        if self._is_inherited:
+            return
         holds, self._opened = self._opened, None
         if holds is not None:
             await holds.close()
@@ -137,6 +150,8 @@ class Tenure:
         ttl: Duration = TTL_DEFAULT,
         wait: Duration | None = None,
         on_lost: OnLost = "cancel",
+        min_hold: Duration = 0,
+        max_hold: Duration | None = None,
         meta: Meta | None = None,
     ) -> Lock:
         """Describe a lock: at most one holder over all replicas.
@@ -148,10 +163,14 @@ class Tenure:
             on_lost: what happens to an `async with` block when the lock is lost. "cancel" cancels
                 it and raises LeaseLost; "raise" only raises at its end; a function is called with
                 the hold; "ignore" leaves it at an event.
+            min_hold: keep others out at least this long, even if released earlier: so a quick
+                job is not run again by a replica whose clock is a little late.
+            max_hold: stop renewing after this long, so that a stuck holder loses the lock.
             meta: text shown to others by `locks()`, beside host and process id.
         """
         ask = self._ask(name, 1, ttl, meta, strict=False)
-        return Lock(self._holds, ask, wait=checked_wait(wait), on_lost=on_lost)
+        how = rules(on_lost, min_hold, max_hold)
+        return Lock(self._holds, ask, wait=checked_wait(wait), rules=how)
 
     def semaphore(
         self,
@@ -161,6 +180,8 @@ class Tenure:
         ttl: Duration = TTL_DEFAULT,
         wait: Duration | None = None,
         on_lost: OnLost = "cancel",
+        min_hold: Duration = 0,
+        max_hold: Duration | None = None,
         meta: Meta | None = None,
         strict: bool = False,
     ) -> Semaphore:
@@ -170,7 +191,8 @@ class Tenure:
         event tells; with `strict=True` LimitMismatch is raised instead.
         """
         ask = self._ask(name, check_limit(limit), ttl, meta, strict=strict)
-        return Semaphore(self._holds, ask, wait=checked_wait(wait), on_lost=on_lost)
+        how = rules(on_lost, min_hold, max_hold)
+        return Semaphore(self._holds, ask, wait=checked_wait(wait), rules=how)
 
     @overload
     async def with_lock(
@@ -222,11 +244,47 @@ class Tenure:
         lock = self.lock(name, ttl=ttl, wait=wait)
         return await run_locked(lock, partial(fn, *args), on_unavailable)
 
+    async def once(
+        self,
+        name: str,
+        fn: Callable[[], Any],
+        *,
+        version: int | str = 1,
+        ttl: Duration = TTL_DEFAULT,
+        wait: Duration | None = None,
+    ) -> bool:
+        """Run `fn` unless it has succeeded before for this (name, version), on any replica, ever.
+
+        Return whether this call ran it. Callers at the same time wait and learn the outcome. A
+        replica that dies half-way is followed by another one, so `fn` must be safe to repeat.
+
+        Raises:
+            OnceFailed: it failed, here or on the replica this call waited for. The failure is
+                kept; the next call tries again.
+            AcquireTimeout: another replica was at it for longer than `wait`.
+            LeaseLost: the lock was lost meanwhile; another replica takes over.
+        """
+        check_name(str(version), "version")
+        lock = self.lock(f"once:{check_name(name, 'name')}", ttl=ttl, wait=wait)
+        return await run_once(lock, self._holds().store, name, version, fn)
+
+    def election(self, name: str, *, ttl: Duration = 15, meta: Meta | None = None) -> Election:
+        """Describe an election of one leader over all replicas; see `tenure.election`."""
+        key = f"election:{check_name(name, 'election name')}"
+        return Election(self._holds, self._ask(key, 1, ttl, meta, strict=False))
+
     async def locks(self, prefix: str = "", *, limit: int = 1000) -> list[Lease]:
         """Return who holds and who waits for locks whose name starts with `prefix`."""
         return await self._holds().store.leases(prefix, limit=limit)
 
+    @property
+    def _is_inherited(self) -> bool:
+        return self._pid != os.getpid()
+
     def _holds(self) -> Holds:
+        if self._opened is not None and self._is_inherited:
+            msg = f"{self!r} was opened by the parent process. Open it again after the fork."
+            raise StoreError(msg)
         if self._opened is None:
             msg = f"{self!r} is not open. Use it inside 'async with app:'."
             raise StoreError(msg)
@@ -237,7 +295,7 @@ class Tenure:
             key=check_name(name, "lock name"),
             limit=limit,
             ttl=seconds(ttl, "ttl", minimum=TTL_MIN),
-            meta={**self._about_us, **check_meta(meta)} if meta else self._about_us,
+            meta=check_meta(meta or {}),
             strict=strict,
         )
 

@@ -7,7 +7,8 @@
     ├─ AcquireTimeout (TimeoutError)  a lock or semaphore did not become free in time
     ├─ LeaseLost                      what was held is no longer yours: stop writing
     ├─ WouldDeadlock                  this task would wait for a lock that it holds itself
-    └─ LimitMismatch                  a semaphore is in use with another limit (strict=True only)
+    ├─ LimitMismatch                  a semaphore is in use with another limit (strict=True only)
+    └─ OnceFailed                     what should run once failed, here or on another replica
 
 Each message says what happened and what to do about it. The facts are attributes too, so
 that a handler need not parse text.
@@ -20,6 +21,7 @@ __all__ = [
     "ConfigError",
     "LeaseLost",
     "LimitMismatch",
+    "OnceFailed",
     "StoreError",
     "StoreUnavailable",
     "TenureError",
@@ -94,3 +96,16 @@ class LimitMismatch(TenureError):
         self.name = name
         self.limit = limit
         self.other = other
+
+
+class OnceFailed(TenureError):
+    """The body of `app.once` failed, here or on the replica that this call waited for."""
+
+    def __init__(self, name: str, version: int | str, error: str) -> None:
+        super().__init__(
+            f"{name!r} (version {version}) failed: {error}. "
+            "The failure is kept; the next call of app.once tries again."
+        )
+        self.name = name
+        self.version = version
+        self.error = error

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import warnings
 import weakref
 from collections.abc import Callable
@@ -10,10 +11,11 @@ from contextlib import suppress
 from types import TracebackType
 from typing import Any, Literal, Self, TypeAlias
 
+from msgspec import Struct
 from msgspec.structs import replace
 
 from tenure.core.durations import Duration, seconds
-from tenure.core.model import Meta
+from tenure.core.model import Lease, Meta
 from tenure.core.policy import TTL_MIN
 from tenure.errors import LeaseLost, WouldDeadlock
 from tenure.observe.events import Events, HoldLost
@@ -22,9 +24,17 @@ from tenure.runtime.hosting import KeeperHost
 from tenure.runtime.keeper import Kept
 from tenure.stores.contract import Store
 
-__all__ = ["Hold", "Holds", "OnLost"]
+__all__ = ["Hold", "Holds", "OnLost", "Rules"]
 
 OnLost: TypeAlias = Literal["cancel", "raise", "ignore"] | Callable[["Hold"], None]
+
+
+class Rules(Struct, frozen=True, kw_only=True):
+    """How a lease is to be held once it is won."""
+
+    on_lost: OnLost = "cancel"
+    min_hold: float = 0.0
+    max_hold: float | None = None
 
 
 class Hold:
@@ -34,9 +44,12 @@ class Hold:
     raises `LeaseLost` when leaving; see `app.lock`.
     """
 
-    def __init__(self, holds: Holds, grip: Grip, on_lost: OnLost) -> None:
+    def __init__(self, holds: Holds, grip: Grip, rules: Rules) -> None:
         self._holds = holds
-        self._on_lost = on_lost
+        self._on_lost = rules.on_lost
+        # Counted from the answer, so that the lease stays at least this long on the store.
+        self._keep_until = holds.clock.boot() + rules.min_hold
+        self._pid = os.getpid()
         self._released = False
         self._loop = asyncio.get_running_loop()
         self._lost = asyncio.Event()
@@ -44,7 +57,7 @@ class Hold:
         self._task: asyncio.Task[Any] | None = None
         self._cancelling = 0
         self._cancelled_it = False
-        self._kept = Kept(grip.lease, grip.sent, holds.clock, _loss_teller(self))
+        self._kept = Kept(grip.lease, grip.sent, holds.clock, _loss_teller(self), rules.max_hold)
 
     def __repr__(self) -> str:
         state = "lost" if self._kept.reason else "released" if self._released else "held"
@@ -53,6 +66,11 @@ class Hold:
     @property
     def name(self) -> str:
         return self._kept.lease.key
+
+    @property
+    def lease(self) -> Lease:
+        """The lease as the store granted it."""
+        return self._kept.lease
 
     @property
     def fence(self) -> int:
@@ -75,8 +93,11 @@ class Hold:
 
     @property
     def is_lost(self) -> bool:
-        """Whether the lease must not be trusted any more; reads the clock itself."""
-        return self._kept.is_lost
+        """Whether the lease must not be trusted any more; reads the clock itself.
+
+        Always true in a forked child: the lease belongs to the process that took it.
+        """
+        return self._is_inherited or self._kept.is_lost
 
     @property
     def is_held(self) -> bool:
@@ -91,7 +112,15 @@ class Hold:
     def check(self) -> None:
         """Raise LeaseLost if the lease is lost or was released: stop writing under its fence."""
         if not self.is_held:
-            raise self._loss()
+            raise self.loss() or LeaseLost(self.name, self.fence, "it was released")
+
+    def loss(self) -> LeaseLost | None:
+        """Return the loss as an error, if the lease is lost."""
+        if self._is_inherited:
+            return LeaseLost(self.name, self.fence, "it belongs to the parent process")
+        if not self._kept.is_lost or self._kept.reason is None:
+            return None
+        return LeaseLost(self.name, self.fence, self._kept.reason)
 
     async def renew(self, ttl: Duration | None = None) -> None:
         """Renew now, optionally with another ttl from here on. Normally nobody needs to.
@@ -116,12 +145,13 @@ class Hold:
         A cancelled caller does not stop the release. A store that cannot be reached is no error
         here: the lease then ends with its ttl.
         """
-        if self._released:
+        if self._released or self._is_inherited:
             return False
         self._released = True
         trusted = self._kept.end()
         self._holds.forget(self)
-        held = await self._holds.acquirer.release(self._kept.lease)
+        keep = self._keep_until - self._holds.clock.boot() if trusted else 0.0
+        held = await self._holds.acquirer.release(self._kept.lease, keep)
         if trusted and not held:
             self._kept.lose("the store no longer had it when it was released")
         return trusted and held
@@ -165,16 +195,17 @@ class Hold:
         """Return what to raise instead of `error` when leaving the block."""
         if outside:
             return None if isinstance(error, asyncio.CancelledError) else asyncio.CancelledError()
-        if not self.is_lost or self._on_lost not in ("cancel", "raise"):
+        loss = self.loss()
+        if loss is None or self._on_lost not in ("cancel", "raise"):
             return None
-        loss = self._loss()
         if error is None or (self._cancelled_it and isinstance(error, asyncio.CancelledError)):
             return loss
         error.add_note(str(loss))
         return None
 
-    def _loss(self) -> LeaseLost:
-        return LeaseLost(self.name, self.fence, self._kept.reason or "it was released")
+    @property
+    def _is_inherited(self) -> bool:
+        return self._pid != os.getpid()
 
     def _tell_loss(self) -> None:
         """On the loop of the hold: wake who waits for the loss, and do what `on_lost` says."""
@@ -187,7 +218,7 @@ class Hold:
 
     def __del__(self) -> None:
         # A hold that nobody has any more must not be renewed for ever: its ttl ends it.
-        if not getattr(self, "_released", True) and self._kept.reason is None:
+        if not getattr(self, "_released", True) and self.is_held:
             self._holds.forget(self)
             warnings.warn(
                 f"{self!r} was never released", ResourceWarning, source=self, stacklevel=2
@@ -223,7 +254,7 @@ class Holds:
         self._keeper = KeeperHost(store, events)
         self._entered: dict[object, list[tuple[asyncio.Task[Any] | None, Hold]]] = {}
         # Weak on both sides: knowing who holds what must not keep a forgotten hold alive.
-        self._by_task: weakref.WeakKeyDictionary[asyncio.Task[Any], weakref.WeakSet[Hold]] = (
+        self._by_owner: weakref.WeakKeyDictionary[object, weakref.WeakSet[Hold]] = (
             weakref.WeakKeyDictionary()
         )
 
@@ -231,25 +262,26 @@ class Holds:
         await self.acquirer.close()
         await self._keeper.close()
 
-    async def acquire(self, ask: Ask, wait: float | None, on_lost: OnLost) -> Hold | None:
+    async def acquire(
+        self, ask: Ask, wait: float | None, rules: Rules, owner: object
+    ) -> Hold | None:
+        """Win a lease and keep it. `owner` is the task or thread that must not wait for itself."""
         grip = await self.acquirer.acquire(ask, wait)
         if grip is None:
             return None
         # No await from here on: a cancellation could not find what to give back.
-        hold = Hold(self, grip, on_lost)
+        hold = Hold(self, grip, rules)
         self._keeper.keep(hold._kept)
-        if (task := asyncio.current_task()) is not None:
-            self._by_task.setdefault(task, weakref.WeakSet()).add(hold)
+        self._by_owner.setdefault(owner, weakref.WeakSet()).add(hold)
         return hold
 
     def forget(self, hold: Hold) -> None:
         """Stop renewing."""
         self._keeper.drop(hold._kept)
 
-    def refuse_deadlock(self, ask: Ask) -> None:
-        """Raise WouldDeadlock if the running task holds all there is of what it asks for."""
-        task = asyncio.current_task()
-        held = self._by_task.get(task, ()) if task is not None else ()
+    def refuse_deadlock(self, ask: Ask, owner: object) -> None:
+        """Raise WouldDeadlock if the owner holds all there is of what it asks for."""
+        held = self._by_owner.get(owner, ())
         mine = [hold for hold in held if hold.name == ask.key and hold.is_held]
         if len(mine) >= ask.limit:
             raise WouldDeadlock(ask.key)

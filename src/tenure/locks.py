@@ -16,21 +16,32 @@ from msgspec import Struct
 
 from tenure.core.durations import Duration, seconds
 from tenure.errors import AcquireTimeout, ConfigError, LeaseLost, StoreUnavailable
-from tenure.holds import Hold, Holds, OnLost
+from tenure.holds import Hold, Holds, OnLost, Rules
 from tenure.runtime.acquiring import Ask
 
-__all__ = ["Lock", "OnUnavailable", "Outcome", "Semaphore", "checked_wait", "run_locked"]
+__all__ = [
+    "UNSET",
+    "Lock",
+    "OnUnavailable",
+    "Outcome",
+    "Semaphore",
+    "Unset",
+    "checked_wait",
+    "rules",
+    "run_anywhere",
+    "run_locked",
+]
 
 T = TypeVar("T")
 
 OnUnavailable: TypeAlias = Literal["raise", "skip", "run"]
 
 
-class _Unset:
+class Unset:
     """The default of a parameter for which None means something."""
 
 
-_UNSET: Final = _Unset()
+UNSET: Final = Unset()
 
 
 class Semaphore:
@@ -42,15 +53,12 @@ class Semaphore:
     """
 
     def __init__(
-        self, holds: Callable[[], Holds], ask: Ask, *, wait: float | None, on_lost: OnLost
+        self, holds: Callable[[], Holds], ask: Ask, *, wait: float | None, rules: Rules
     ) -> None:
-        if not callable(on_lost) and on_lost not in ("cancel", "raise", "ignore"):
-            msg = f"on_lost must be 'cancel', 'raise', 'ignore' or a function, not {on_lost!r}."
-            raise ConfigError(msg)
         self._holds = holds
         self._ask = ask
         self._wait = wait
-        self._on_lost = on_lost
+        self._rules = rules
 
     def __repr__(self) -> str:
         ask = self._ask
@@ -68,7 +76,7 @@ class Semaphore:
     def name(self) -> str:
         return self._ask.key
 
-    async def acquire(self, wait: Duration | _Unset | None = _UNSET) -> Hold:
+    async def acquire(self, wait: Duration | Unset | None = UNSET) -> Hold:
         """Return a hold, waiting at most `wait` (None: for ever; 0: try once).
 
         Whoever gets it must `release` it, best with `async with hold`.
@@ -78,17 +86,22 @@ class Semaphore:
             WouldDeadlock: this task holds it already.
             StoreUnavailable: the store does not answer; nothing is held.
         """
-        limit = self._wait if isinstance(wait, _Unset) else checked_wait(wait)
+        return await self.acquire_for(asyncio.current_task(), wait)
+
+    async def acquire_for(self, owner: object, wait: Duration | Unset | None = UNSET) -> Hold:
+        """Do what `acquire` does, on behalf of a task or thread that would wait for itself."""
+        holds = self._holds()
+        limit = self._wait if isinstance(wait, Unset) else checked_wait(wait)
         if limit != 0:
-            self._holds().refuse_deadlock(self._ask)
-        hold = await self._holds().acquire(self._ask, limit, self._on_lost)
+            holds.refuse_deadlock(self._ask, owner)
+        hold = await holds.acquire(self._ask, limit, self._rules, owner)
         if hold is None:
             raise AcquireTimeout(self.name, limit or 0.0)
         return hold
 
     async def try_acquire(self) -> Hold | None:
         """Return a hold if one is free now, else None. Somebody who waits is not overtaken."""
-        return await self._holds().acquire(self._ask, 0.0, self._on_lost)
+        return await self._holds().acquire(self._ask, 0.0, self._rules, asyncio.current_task())
 
     async def __aenter__(self) -> Hold:
         hold = await self.acquire()
@@ -143,11 +156,11 @@ async def run_locked(
             raise
         if on_unavailable == "skip":
             return Outcome(skipped=True)
-        return Outcome(ran=True, unlocked=True, value=await _run(call))
+        return Outcome(ran=True, unlocked=True, value=await run_anywhere(call))
     value = None
     try:
         async with hold:
-            value = await _run(call)
+            value = await run_anywhere(call)
     except LeaseLost as loss:
         if loss.name != hold.name or loss.fence != hold.fence:
             raise
@@ -155,14 +168,33 @@ async def run_locked(
     return Outcome(ran=True, value=value)
 
 
-async def _run(call: Callable[[], Any]) -> Any:
+async def run_anywhere(call: Callable[[], Any]) -> Any:
     """Run an async function on this loop, a plain one in a thread so that it blocks nobody."""
-    if inspect.iscoroutinefunction(inspect.unwrap(getattr(call, "func", call))):
+    if _is_async(getattr(call, "func", call)):
         return await call()
     result = await asyncio.to_thread(call)
     return await result if inspect.isawaitable(result) else result
 
 
+def _is_async(function: Callable[..., Any]) -> bool:
+    """Whether calling it gives a coroutine; an object may have an async `__call__`."""
+    by_call = getattr(type(function), "__call__", None)  # noqa: B004 - asked what, not whether
+    return inspect.iscoroutinefunction(function) or inspect.iscoroutinefunction(by_call)
+
+
 def checked_wait(wait: Duration | None) -> float | None:
     """Return the most seconds to wait; None is for ever."""
     return None if wait is None else seconds(wait, "wait")
+
+
+def rules(on_lost: OnLost, min_hold: Duration, max_hold: Duration | None) -> Rules:
+    """Return how a lease is to be held, checked."""
+    if not callable(on_lost) and on_lost not in ("cancel", "raise", "ignore"):
+        msg = f"on_lost must be 'cancel', 'raise', 'ignore' or a function, not {on_lost!r}."
+        raise ConfigError(msg)
+    least = seconds(min_hold, "min_hold")
+    most = None if max_hold is None else seconds(max_hold, "max_hold", minimum=0.001)
+    if most is not None and most < least:
+        msg = f"max_hold ({most:g} s) must not be shorter than min_hold ({least:g} s)."
+        raise ConfigError(msg)
+    return Rules(on_lost=on_lost, min_hold=least, max_hold=most)

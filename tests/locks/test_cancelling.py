@@ -73,13 +73,13 @@ async def cancel_after(operation: Awaitable[None], turns: int) -> None:
 @pytest.mark.parametrize("operation", OPERATIONS)
 async def test_cancelled_at_every_await(clock, operation):
     store = SlowStore(connect("memory://", namespace="test", clock=clock))
-    async with Tenure(store) as app, Tenure(store._store.clone()) as rival:
-        async with rival.lock("taken"):
-            for turns in range(TURNS):
-                await cancel_after(operation(app), turns)
-                await app._holds().acquirer.close()  # what is given back in the background
-                left = [(lease.key, lease.waiting) for lease in await rival.locks()]
-                assert left == [("taken", False)], f"after {turns} turns"
+    rival = Tenure(store._store.clone())
+    async with Tenure(store) as app, rival, rival.lock("taken"):
+        for turns in range(TURNS):
+            await cancel_after(operation(app), turns)
+            await app._holds().acquirer.close()  # what is given back in the background
+            left = [(lease.key, lease.waiting) for lease in await rival.locks()]
+            assert left == [("taken", False)], f"after {turns} turns"
 
 
 @pytest.mark.parametrize("operation", OPERATIONS)

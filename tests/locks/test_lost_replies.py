@@ -8,6 +8,7 @@ from tenure import StoreUnavailable, Tenure
 from tenure.observe.events import HoldLost
 from tests.contract.worlds import World
 from tests.rig.proxy import Proxy
+from tests.rig.waiting import wait_until_async
 
 
 async def only_lease(app: Tenure):
@@ -52,9 +53,7 @@ async def test_renew_is_no_false_loss(real_app, faults):
         for _ in range(4):
             faults.lose_reply("renew")
             before = faults.calls["renew"]
-            async with asyncio.timeout(20):
-                while faults.calls["renew"] < before + 2:
-                    await asyncio.sleep(0.02)
+            await wait_until_async(lambda at=before: faults.calls["renew"] >= at + 2, timeout=20)
         assert hold.is_held
     assert not any(isinstance(event, HoldLost) for event in seen)
 

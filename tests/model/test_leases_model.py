@@ -5,6 +5,7 @@ differ within their promise, have tests of their own in the contract.
 """
 
 import asyncio
+import os
 from collections import defaultdict
 from collections.abc import Awaitable, Callable, Sequence
 from itertools import count
@@ -228,7 +229,7 @@ def _settings(size: Size) -> settings:
         stateful_step_count=size.steps,
         deadline=None,
         # Every ordinary run does the same, so that a red one is red for the next person too.
-        derandomize=size.examples < 1000,
+        derandomize=os.environ.get("TENURE_TEST_SIZE", "short") == "short",
         database=None,
         print_blob=True,
         suppress_health_check=list(HealthCheck),

@@ -10,9 +10,7 @@ def check_one_at_a_time(sections: Iterable[Section]) -> None:
     """No section begins before the one before it has ended; one that was lost may overlap."""
     ordered = sorted(sections, key=lambda section: section.start)
     overlapping = [
-        (one, other)
-        for one, other in pairwise(ordered)
-        if not one.lost and other.start < _end(one)
+        (one, other) for one, other in pairwise(ordered) if not one.lost and other.start < _end(one)
     ]
     assert not overlapping
 
@@ -20,9 +18,7 @@ def check_one_at_a_time(sections: Iterable[Section]) -> None:
 def check_fences_rise(sections: Iterable[Section]) -> None:
     """In the order of the sections their fences rise, and none comes twice."""
     ordered = sorted(sections, key=lambda section: section.start)
-    falling = [
-        (one, other) for one, other in pairwise(ordered) if one.fence >= other.fence
-    ]
+    falling = [(one, other) for one, other in pairwise(ordered) if one.fence >= other.fence]
     assert not falling
 
 
@@ -33,11 +29,10 @@ def check_counted(sections: Sequence[Section], final: Count) -> None:
     names its last writer, so whoever came next, or the end, shows whether the write was there.
     """
     seen = {section.saw.fence for section in sections} | {final.fence}
-    written = [one for one in sections if one.end is not None or one.fence in seen]
+    written = [one for one in _by_grant(sections) if one.end is not None or one.fence in seen]
+    left_behind = [Count(one.saw.value + 1, one.fence) for one in written]
     assert final.value == len(written)
-    chain = [Count(0, 0), *(Count(one.saw.value + 1, one.fence) for one in sorted_(written))]
-    assert final == chain[-1]
-    assert [one.saw for one in sorted_(written)] == chain[:-1]
+    assert [*(one.saw for one in written), final] == [Count(0, 0), *left_behind]
 
 
 def most_at_once(sections: Iterable[Section]) -> int:
@@ -53,11 +48,11 @@ def most_at_once(sections: Iterable[Section]) -> int:
     return most
 
 
-def sorted_(sections: Iterable[Section]) -> list[Section]:
-    """Return the sections in the order of their grants."""
+def _by_grant(sections: Iterable[Section]) -> list[Section]:
     return sorted(sections, key=lambda section: section.fence)
 
 
 def _end(section: Section) -> float:
-    assert section.end is not None, f"neither ended nor lost nor killed: {section}"
-    return section.end
+    end = section.killed if section.end is None else section.end
+    assert end is not None, f"neither ended nor lost nor killed: {section}"
+    return max(section.start, end)

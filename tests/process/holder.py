@@ -1,10 +1,10 @@
 """Holds a lock as it is told to: python -m tests.process.holder URL NAMESPACE LOCK TTL
 
-    acquire         wait for the lock and hold it; meanwhile:
-        sleep N     block the event loop for N seconds in a system call
-        spin N      block it for N seconds in Python code
-        write FILE  write to a fenced sink
-        release     give it back
+acquire         wait for the lock and hold it; meanwhile:
+    sleep N     block the event loop for N seconds in a system call
+    spin N      block it for N seconds in Python code
+    write FILE  write to a fenced sink
+    release     give it back
 """
 
 import asyncio

@@ -28,10 +28,12 @@ class Section:
     name: str
     fence: int
     start: float
-    saw: Count = Count(0, 0)
+    saw: Count
     end: float | None = None
-    """When it was about to be given back; None for one that was killed inside or lost it."""
+    """When its work was done, just before it was given back; None if it never was."""
     lost: bool = False
+    killed: float | None = None
+    """When its process was killed, if that was before its end."""
 
 
 class Ledger:

@@ -12,14 +12,19 @@ from tests.process.orders import boot
 from tests.rig.telling import hear, tell
 
 
-async def main(url: str, namespace: str) -> None:
-    """Open at the agreed instant, and show that the store works."""
+def main(url: str, namespace: str) -> None:
+    """Open at the agreed instant."""
     app = Tenure(url, namespace=namespace)  # imports the driver
     tell("ready")
     time.sleep(max(0.0, float(hear()) - boot()))
+    asyncio.run(use(app))
+
+
+async def use(app: Tenure) -> None:
+    """Open, and show that the store works."""
     async with app, app.lock("first") as hold:
         tell("opened", fence=hold.fence)
 
 
 if __name__ == "__main__":
-    asyncio.run(main(*sys.argv[1:]))
+    main(*sys.argv[1:])

@@ -21,9 +21,7 @@ async def hearing() -> AsyncIterator[Orders]:
     """
     lines = asyncio.StreamReader()
     loop = asyncio.get_running_loop()
-    pipe, _ = await loop.connect_read_pipe(
-        lambda: asyncio.StreamReaderProtocol(lines), sys.stdin
-    )
+    pipe, _ = await loop.connect_read_pipe(lambda: asyncio.StreamReaderProtocol(lines), sys.stdin)
 
     async def hear() -> str:
         return (await lines.readline()).decode().rstrip("\n")

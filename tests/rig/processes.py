@@ -89,7 +89,7 @@ class Child:
         """Say whether the program has not ended; a stopped one counts as running."""
         return self._process.poll() is None
 
-    def expect(self, kind: str, timeout: float = 10.0) -> Event:
+    def expect(self, kind: str, timeout: float = 20.0) -> Event:
         """Return the oldest event of this kind that was not expected before.
 
         Raises `AssertionError`, with what the program said, when none has come at the deadline or
@@ -133,7 +133,7 @@ class Child:
         if self.running:
             self._process.send_signal(number)
 
-    def wait(self, timeout: float = 10.0) -> int:
+    def wait(self, timeout: float = 20.0) -> int:
         """Wait for the end of the program and return its exit code, negative for a signal.
 
         All its events have been read when this returns.

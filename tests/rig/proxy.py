@@ -39,7 +39,7 @@ class Held:
         self._let_go = threading.Event()
         self._tell_proxy: Callable[[], None] = lambda: None
 
-    def wait_until_held(self, timeout: float = 10.0) -> None:
+    def wait_until_held(self, timeout: float = 20.0) -> None:
         """Return once the whole reply has left the server: the command has had its effect."""
         if not self._arrived.wait(timeout):
             raise AssertionError(f"no reply to hold arrived within {timeout:g} s")
@@ -161,7 +161,7 @@ class Proxy:
         Raises what went wrong inside the proxy, if anything did.
         """
         if self._thread.is_alive():
-            asyncio.run_coroutine_threadsafe(self._shut_down(), self._loop).result(10)
+            asyncio.run_coroutine_threadsafe(self._shut_down(), self._loop).result(30)
             self._loop.call_soon_threadsafe(self._loop.stop)
             self._thread.join(10)
         self._loop.close()
@@ -241,11 +241,11 @@ class Proxy:
 
     def accept(self) -> None:
         """Accept new connections again, on the same port."""
-        asyncio.run_coroutine_threadsafe(self._listen(), self._loop).result(10)
+        asyncio.run_coroutine_threadsafe(self._listen(), self._loop).result(30)
 
     def cut_all(self) -> None:
         """Cut every open connection; what was kept back on it is lost."""
-        asyncio.run_coroutine_threadsafe(self._cut_links(), self._loop).result(10)
+        asyncio.run_coroutine_threadsafe(self._cut_links(), self._loop).result(30)
 
     def heal(self) -> None:
         """Clear all faults: forget the aimed ones, thaw, let go, drop delays, accept."""
@@ -267,7 +267,7 @@ class Proxy:
         async def act() -> T:
             return action()
 
-        return asyncio.run_coroutine_threadsafe(act(), self._loop).result(10)
+        return asyncio.run_coroutine_threadsafe(act(), self._loop).result(30)
 
     def _set(self, action: Callable[[], None]) -> None:
         def act() -> None:

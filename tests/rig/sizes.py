@@ -31,8 +31,8 @@ class Size:
 
 _SIZES = {
     "short": Size(
-        processes=4,
-        seconds=2.0,
+        processes=6,
+        seconds=4.0,
         examples=50,
         steps=30,
         rounds=20,
@@ -42,7 +42,7 @@ _SIZES = {
     ),
     "soak": Size(
         processes=16,
-        seconds=120.0,
+        seconds=30.0,
         examples=2000,
         steps=100,
         rounds=500,

@@ -128,7 +128,7 @@ def kill_family(process: subprocess.Popen[bytes]) -> None:
         members = freeze_family(process.pid)
         send(members, signal.SIGKILL)
         process.wait()
-        wait_until(lambda: not any(map(alive, members)), 10, "killed processes are gone")
+        wait_until(lambda: not any(map(alive, members)), 30, "killed processes are gone")
 
 
 def send(pids: Iterable[int], number: signal.Signals) -> None:

@@ -161,7 +161,7 @@ def test_children_die_with_a_test_run_that_is_killed():
         pid = int(owner.stdout.readline())
         assert alive(pid)
         owner.kill()
-    wait_until(lambda: not alive(pid), 10, "the child died with its owner")
+    wait_until(lambda: not alive(pid), 30, "the child died with its owner")
 
 
 def test_a_child_of_a_forked_process_is_started_all_the_same(fleet: Fleet):

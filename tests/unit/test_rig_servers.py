@@ -99,11 +99,14 @@ def test_paused_valkey_accepts_connections_but_says_nothing_until_resumed(
 ):
     server = private_valkey()
     server.pause()
-    with valkey_client(server, socket_timeout=0.1, retry=None) as client:
-        with pytest.raises(redis.TimeoutError):
-            client.ping()
-        server.resume()
-        assert wait_until(client.ping)
+    with (
+        valkey_client(server, socket_timeout=0.1, retry=None) as impatient,
+        pytest.raises(redis.TimeoutError),
+    ):
+        impatient.ping()
+    server.resume()
+    with valkey_client(server) as client:
+        assert client.ping()
 
 
 async def test_postgres_keeps_its_data_and_its_port_when_killed_and_when_restarted(
@@ -236,14 +239,14 @@ def test_servers_die_with_a_process_that_is_killed_and_their_folders_with_the_ne
     killed = fleet.start(*arguments, "Valkey", "Postgres", env=env)
     pids = killed.expect("started", 30)["pids"]
     assert len(pids) > 2
-    assert all(map(alive, pids))
+    assert alive(pids[0])
     # Only the process itself, as the kernel does when memory runs out.
     killed.send_signal(signal.SIGKILL)
-    wait_until(lambda: not any(map(alive, pids)), 10, "the servers died with their owner")
+    wait_until(lambda: not any(map(alive, pids)), 30, "the servers died with their owner")
     (abandoned,) = folder.iterdir()
     successor = fleet.start(*arguments, "Valkey", env=env)
     successor.expect("started", 30)
     assert not abandoned.exists()
     successor.send("end")
-    assert successor.wait() == 0
+    assert successor.wait(30) == 0
     assert not list(folder.iterdir())

@@ -10,8 +10,11 @@ from __future__ import annotations
 import asyncio
 import logging
 import math
+import os
+import socket
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from tenure.core.model import Acquired, Busy, Lease, Meta
 from tenure.core.policy import WAITER_LIFE, retry_after_error, retry_when_busy, trust_until
@@ -57,6 +60,8 @@ class Acquirer:
         self.store = store
         self._clock = store.clock
         self._events = events
+        # Shown to others beside what the user says about a lease.
+        self.about_us = {"host": socket.gethostname()[:200], "pid": str(os.getpid())}
         self._lines = Lines(store.clock)
         self._background = Background()
 
@@ -79,26 +84,31 @@ class Acquirer:
         finally:
             self._lines.leave(ask.key)
 
-    async def release(self, lease: Lease) -> bool:
+    async def release(self, lease: Lease, keep: float = 0.0) -> bool:
         """Give a lease back; if the caller is cancelled meanwhile, go on in the background.
 
-        Return False if the store did not have it any more although no earlier try can have
-        removed it: then it had been lost without notice.
+        With `keep` the lease stays on the store for that many seconds more. Return False if the
+        store did not have it any more although no earlier try can have removed it: then it had
+        been lost without notice.
         """
         try:
-            return await self._give_back(lease)
+            return await self._give_back(lease, keep)
         except asyncio.CancelledError:
-            self.release_later(lease)
+            self._background.spawn(self._give_back(lease, keep))
             raise
 
-    def release_later(self, lease: Lease) -> None:
-        """Give a lease back in the background; with fence 0, whatever its holder id has."""
-        self._background.spawn(self._give_back(lease))
+    def release_all_of(self, key: str, holder: str) -> None:
+        """Give back in the background whatever a holder id has: a lease, a place, nothing."""
+        self._background.spawn(self._give_back(Lease(key=key, holder=holder), keep=0.0))
 
-    async def _give_back(self, lease: Lease) -> bool:
+    async def _give_back(self, lease: Lease, keep: float) -> bool:
         for failures in range(1, _RELEASE_TRIES + 1):
             try:
-                [held] = await self.store.release([lease])
+                if keep > 0:
+                    # Its last renewal gives it just the rest of the time it has to stay.
+                    [held] = await self.store.renew([replace(lease, ttl=keep)])
+                else:
+                    [held] = await self.store.release([lease])
             except StoreUnavailable as error:
                 log.warning("could not release %r yet: %s", lease.key, error)
                 await self._clock.sleep(retry_after_error(failures, self._clock.random()))
@@ -107,7 +117,7 @@ class Acquirer:
                 return True
             else:
                 # After a failed try "not there" may be our own doing.
-                return held or failures > 1
+                return held is not False or failures > 1
         log.warning("gave up releasing %r; it ends with its ttl", lease.key)
         return True
 
@@ -128,6 +138,7 @@ class _Attempt:
         self._ask = ask
         self._until = until
         self._waits = waits
+        self._meta = {**acquirer.about_us, **ask.meta} if ask.meta else acquirer.about_us
         self._holder = self._clock.token()
         self._limit_noted = False
 
@@ -186,7 +197,7 @@ class _Attempt:
             holder=self._holder,
             limit=ask.limit,
             ttl=ask.ttl,
-            meta=ask.meta,
+            meta=self._meta,
             waiting=WAITER_LIFE if self._waits else 0.0,
         )
         if answer.other_limit is not None and not self._limit_noted:
@@ -195,5 +206,4 @@ class _Attempt:
         return answer
 
     def _clean_up(self) -> None:
-        """Take back what was asked for, granted or not: a lease, a place in the line, nothing."""
-        self._acquirer.release_later(Lease(key=self._ask.key, holder=self._holder))
+        self._acquirer.release_all_of(self._ask.key, self._holder)

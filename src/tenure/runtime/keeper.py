@@ -39,10 +39,16 @@ class Kept:
     """One lease in the keeper's care. Any thread may ask it; the keeper's thread changes it."""
 
     def __init__(
-        self, lease: Lease, sent: float, clock: Clock, on_lost: Callable[[str], None]
+        self,
+        lease: Lease,
+        sent: float,
+        clock: Clock,
+        on_lost: Callable[[str], None],
+        max_hold: float | None = None,
     ) -> None:
         self.lease = lease
-        self.deadline = trust_until(sent, lease.ttl)
+        self._ends_at = math.inf if max_hold is None else clock.boot() + max_hold
+        self.deadline = min(trust_until(sent, lease.ttl), self._ends_at)
         self.renew_at = sent + renew_after(lease.ttl, clock.random())
         self.failures = 0
         self.reason: str | None = None
@@ -55,7 +61,8 @@ class Kept:
     def is_lost(self) -> bool:
         """Whether the lease must not be trusted; reads the clock, so it is honest after a pause."""
         if self.reason is None and not self._ended and self._clock.boot() >= self.deadline:
-            self.lose("it could not be renewed in time")
+            over = self.deadline >= self._ends_at
+            self.lose("max_hold is over" if over else "it could not be renewed in time")
         return self.reason is not None
 
     def end(self) -> bool:
@@ -69,7 +76,8 @@ class Kept:
         with self._deciding:
             if self.reason is None and self._clock.boot() < self.deadline:
                 self.lease = lease
-                self.deadline = max(self.deadline, trust_until(sent, lease.ttl))
+                until = min(trust_until(sent, lease.ttl), self._ends_at)
+                self.deadline = max(self.deadline, until)
                 self.renew_at = sent + renew_after(lease.ttl, self._clock.random())
                 self.failures = 0
 

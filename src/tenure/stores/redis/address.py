@@ -29,7 +29,7 @@ class Address:
     def __init__(self, url: str) -> None:
         self.text = _redact(url)
         try:
-            options = dict(parse_url(_for_driver(urlsplit(url))))
+            options: dict[str, Any] = {**parse_url(_for_driver(urlsplit(url)))}
             self._make: type[Connection] = options.pop("connection_class", Connection)
             self.connect_timeout = float(options.pop("socket_connect_timeout", _TIMEOUT))
             self.timeout = float(options.pop("socket_timeout", _TIMEOUT))

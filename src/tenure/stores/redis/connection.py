@@ -16,7 +16,8 @@ from tenure.stores.contract import Migrate, Watch
 from tenure.stores.redis.address import Address
 from tenure.stores.redis.ear import Ear
 from tenure.stores.redis.faults import missing_rights, translate
-from tenure.stores.redis.sender import Sender, Word
+from tenure.stores.redis.sender import Sender
+from tenure.stores.redis.wire import Word
 from tenure.stores.watching import Watchers
 
 __all__ = ["Connection"]
@@ -41,6 +42,8 @@ class Connection:
         self.clock = clock
         # The braces are a hash tag: in a cluster, all keys of a namespace lie on one node.
         self._tag = f"{{tenure:{namespace}}}:"
+        self._names, self._fence = f"{self._tag}names", f"{self._tag}fence"
+        self._marks = f"{self._tag}marks"
         self._channel = f"{self._tag}ear:{clock.token()}"
         self._watchers = Watchers(clock)
         self._sender: Sender | None = None

@@ -9,14 +9,13 @@ from __future__ import annotations
 import asyncio
 from typing import Any, cast
 
-from hiredis import pack_command
-from redis.exceptions import ConnectionError, RedisError, ResponseError, TimeoutError
+from redis import exceptions
 
 from tenure.core.clock import Clock
 from tenure.core.model import Topic
 from tenure.core.policy import retry_after_error
 from tenure.stores.redis.address import Address
-from tenure.stores.redis.wire import Wire, dial
+from tenure.stores.redis.wire import Wire, dial, pack
 from tenure.stores.watching import Watchers
 
 __all__ = ["Ear"]
@@ -75,7 +74,7 @@ class Ear:
             while True:
                 try:
                     await self._subscribe()
-                except RedisError as error:
+                except exceptions.RedisError as error:
                     if not first.done():
                         first.set_result(error)
                         return
@@ -89,7 +88,7 @@ class Ear:
                 await asyncio.wait((self._loop.create_future(),), timeout=pause)
         finally:
             if not first.done():
-                first.set_result(ConnectionError("the store was closed"))
+                first.set_result(exceptions.ConnectionError("the store was closed"))
 
     def _tell(self, first: asyncio.Future[Exception | None]) -> None:
         if first.done():
@@ -103,28 +102,26 @@ class Ear:
         def received(replies: list[Any]) -> None:
             self._heard = True
             for reply in replies:
-                if isinstance(reply, ResponseError) and not confirmed.done():
-                    confirmed.set_result(reply)
-                elif isinstance(reply, list) and reply[0] == b"message":
+                if isinstance(reply, list) and reply[0] == b"message":
                     self._ring(reply[2])
-                elif isinstance(reply, list) and reply[0] == b"subscribe":
-                    confirmed.set_result(None)
+                elif not confirmed.done():
+                    refused = isinstance(reply, exceptions.ResponseError)
+                    confirmed.set_result(reply if refused else None)
 
         def lost(_wire: Wire, reason: Exception) -> None:
             if not confirmed.done():
                 confirmed.set_result(reason)
 
         self._wire = wire = await dial(self._address, received, lost)
-        wire.write(pack_command((b"SUBSCRIBE", self._channel)))
+        wire.write(pack((b"SUBSCRIBE", self._channel)))
         try:
             await asyncio.wait((confirmed,), timeout=self._address.timeout)
         finally:
-            if not (confirmed.done() and confirmed.result() is None):
-                wire.abort(ConnectionError("not subscribed"))
-        if not confirmed.done():
-            msg = f"no subscription within {self._address.timeout:g} s"
-            raise TimeoutError(msg)
-        error = confirmed.result()
+            if not confirmed.done():
+                confirmed.set_result(exceptions.TimeoutError("no reply to SUBSCRIBE"))
+            error = confirmed.result()
+            if error is not None:
+                wire.abort(error)
         if error is not None:
             raise error
 
@@ -134,12 +131,12 @@ class Ear:
         try:
             while not wire.closed.done():
                 self._heard = False
-                wire.write(pack_command((b"PING",)))
+                wire.write(pack((b"PING",)))
                 await asyncio.wait((wire.closed,), timeout=_PING_EVERY)
                 if not self._heard:
-                    wire.abort(TimeoutError("no answer to a ping"))
+                    return
         finally:
-            wire.abort(ConnectionError("no longer listening"))
+            wire.abort(exceptions.ConnectionError("no longer listening"))
 
     def _ring(self, message: bytes) -> None:
         kind, _, name = message.decode().partition(" ")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from redis.exceptions import AuthenticationError, ResponseError, TimeoutError
+from redis import exceptions
 
 from tenure.errors import StoreError, StoreUnavailable
 from tenure.stores.redis.address import Address
@@ -37,9 +37,13 @@ _CLUSTER_ADVICE = (
 
 def missing_rights(error: Exception) -> bool:
     """Say whether the server refused the user rather than the command."""
-    if isinstance(error, AuthenticationError):
+    if isinstance(error, exceptions.AuthenticationError):
         return True
-    return isinstance(error, ResponseError) and _code(error) in ("NOAUTH", "NOPERM", "WRONGPASS")
+    return isinstance(error, exceptions.ResponseError) and _code(error) in (
+        "NOAUTH",
+        "NOPERM",
+        "WRONGPASS",
+    )
 
 
 def translate(error: Exception, address: Address) -> StoreError:
@@ -50,17 +54,17 @@ def translate(error: Exception, address: Address) -> StoreError:
             f"{where} refused the user {address.user!r}: {error}. Check user and password in the "
             f"URL; the user needs the rights {_NEEDED_RIGHTS!r}."
         )
-    if isinstance(error, ResponseError):
+    if isinstance(error, exceptions.ResponseError):
         code = _code(error)
         if code in _LATER:
             return StoreUnavailable(f"{where} {_LATER[code]} ({error}).")
         if code in _NEVER:
             return StoreError(f"{where} {_NEVER[code]} ({error}). {_CLUSTER_ADVICE}")
         return StoreError(f"{where} answered with an error: {error}")
-    if isinstance(error, TimeoutError):
+    if isinstance(error, exceptions.TimeoutError):
         return StoreUnavailable(f"{where} did not answer in time: {error}")
     return StoreUnavailable(f"{where} cannot be reached: {error}")
 
 
-def _code(error: ResponseError) -> str:
+def _code(error: exceptions.ResponseError) -> str:
     return str(error).partition(" ")[0]

@@ -14,16 +14,13 @@ import asyncio
 from collections import deque
 from typing import Any
 
-from hiredis import pack_command
-from redis.exceptions import ConnectionError, RedisError, ResponseError, TimeoutError
+from redis import exceptions
 
 from tenure.stores.redis.address import Address
 from tenure.stores.redis.scripts import Script
-from tenure.stores.redis.wire import Wire, dial
+from tenure.stores.redis.wire import Wire, Word, dial, pack
 
-__all__ = ["Sender", "Word"]
-
-Word = str | bytes | int
+__all__ = ["Sender"]
 
 
 class _Call:
@@ -31,9 +28,7 @@ class _Call:
 
     __slots__ = ("packed", "reply", "script")
 
-    def __init__(
-        self, packed: bytes, reply: asyncio.Future[Any], script: Script | None
-    ) -> None:
+    def __init__(self, packed: bytes, reply: asyncio.Future[Any], script: Script | None) -> None:
         self.packed = packed
         self.reply = reply
         self.script = script
@@ -59,11 +54,11 @@ class Sender:
 
     def send(self, *words: Word) -> asyncio.Future[Any]:
         """Send a command."""
-        return self._post(_Call(pack_command(words), self._loop.create_future(), None))
+        return self._post(_Call(pack(words), self._loop.create_future(), None))
 
     def run(self, script: Script, words: tuple[Word, ...]) -> asyncio.Future[Any]:
         """Run a script; `words` are the number of keys, the keys and the arguments."""
-        packed = pack_command((b"EVALSHA", script.sha, *words))
+        packed = pack((b"EVALSHA", script.sha, *words))
         return self._post(_Call(packed, self._loop.create_future(), script))
 
     async def close(self) -> None:
@@ -73,7 +68,7 @@ class Sender:
             self._connecting.cancel()
             await asyncio.wait((self._connecting,))
         wire = self._wire
-        self._fail(ConnectionError("the store was closed"))
+        self._fail(exceptions.ConnectionError("the store was closed"))
         if wire is not None:
             await asyncio.wait((wire.closed,))
 
@@ -81,7 +76,7 @@ class Sender:
         if self._wire is None:
             self._waiting.append(call)
             if self._closed:
-                self._fail(ConnectionError("the store was closed"))
+                self._fail(exceptions.ConnectionError("the store was closed"))
             elif self._connecting is None:
                 self._connecting = self._loop.create_task(self._connect())
         elif self._flying:
@@ -114,23 +109,25 @@ class Sender:
             self._alarm = self._loop.call_at(self._deadline, self._check_deadline)
             return
         # The next reply would be taken for the answer to another call: start anew.
-        self._fail(TimeoutError(f"no reply within {self._address.timeout:g} s"))
+        self._fail(exceptions.TimeoutError(f"no reply within {self._address.timeout:g} s"))
 
     def _received(self, replies: list[Any]) -> None:
         for reply in replies:
             if not self._flying:
-                self._fail(ConnectionError("the server sent a reply that nobody asked for"))
+                self._fail(
+                    exceptions.ConnectionError("the server sent a reply that nobody asked for")
+                )
                 return
             call = self._flying.popleft()
             if call.reply.done():
                 continue
-            if type(reply) is ResponseError and self._load_script(call, reply):
+            if type(reply) is exceptions.ResponseError and self._load_script(call, reply):
                 continue
             call.reply.set_result(reply)
         if not self._flying and self._waiting and self._wire is not None:
             self._flush(self._wire)
 
-    def _load_script(self, call: _Call, error: ResponseError) -> bool:
+    def _load_script(self, call: _Call, error: exceptions.ResponseError) -> bool:
         """Repeat a call whose script the server has forgotten; say whether it will be repeated.
 
         Scripts vanish with a restart, a failover and SCRIPT FLUSH. The repeat goes before
@@ -139,7 +136,7 @@ class Sender:
         """
         if call.script is None or not str(error).startswith("NOSCRIPT"):
             return False
-        load = pack_command((b"SCRIPT", b"LOAD", call.script.text))
+        load = pack((b"SCRIPT", b"LOAD", call.script.text))
         self._waiting.appendleft(_Call(call.packed, call.reply, None))
         self._waiting.appendleft(_Call(load, self._loop.create_future(), None))
         return True
@@ -147,7 +144,7 @@ class Sender:
     async def _connect(self) -> None:
         try:
             self._wire = await dial(self._address, self._received, self._lost)
-        except RedisError as error:
+        except exceptions.RedisError as error:
             self._fail(error)
         else:
             self._flush(self._wire)

@@ -10,15 +10,20 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
-from typing import Any, TypeAlias
+from typing import Any, TypeAlias, cast
 
 import hiredis
-from redis.exceptions import ConnectionError, InvalidResponse, RedisError, ResponseError
-from redis.exceptions import TimeoutError as RedisTimeoutError
+from redis import exceptions
 
 from tenure.stores.redis.address import Address
 
-__all__ = ["Wire", "dial"]
+__all__ = ["Wire", "Word", "dial", "pack"]
+
+Word: TypeAlias = str | bytes | int
+
+# The stub knows commands of a single word only.
+pack: Callable[[tuple[Word, ...]], bytes] = cast("Any", hiredis.pack_command)
+"""Return a command as it is sent."""
 
 Received: TypeAlias = Callable[[list[Any]], None]
 Lost: TypeAlias = Callable[["Wire", Exception], None]
@@ -37,7 +42,9 @@ class Wire(asyncio.Protocol):
         self._received = received
         self._lost = lost
         self._parser = hiredis.Reader(
-            protocolError=InvalidResponse, replyError=ResponseError, notEnoughData=_INCOMPLETE
+            protocolError=exceptions.InvalidResponse,
+            replyError=exceptions.ResponseError,
+            notEnoughData=_INCOMPLETE,
         )
         self._stream: asyncio.StreamWriter
         self._reason: Exception | None = None
@@ -66,13 +73,13 @@ class Wire(asyncio.Protocol):
             self._parser.feed(data)
             while (reply := self._parser.gets()) is not _INCOMPLETE:
                 replies.append(reply)
-        except InvalidResponse as error:
+        except exceptions.InvalidResponse as error:
             self.abort(error)
         self._received(replies)
 
     def connection_lost(self, exc: Exception | None) -> None:
         if self._reason is None:
-            self._reason = ConnectionError(f"the connection was lost: {exc or 'closed by server'}")
+            self._reason = exceptions.ConnectionError(f"lost ({exc or 'closed by the server'})")
         if not self.closed.done():
             self.closed.set_result(None)
         self._lost(self, self._reason)
@@ -83,22 +90,22 @@ async def dial(address: Address, received: Received, lost: Lost) -> Wire:
     connection = address.connection()
     try:
         async with asyncio.timeout(address.connect_timeout):
-            await connection.connect()
+            await connection.connect()  # type: ignore[no-untyped-call]
         # The one place that reaches into redis-py: it has no public way to hand over its stream.
         stream, connection._writer = connection._writer, None  # noqa: SLF001
         connection._reader = None  # noqa: SLF001
     except TimeoutError as error:
         msg = f"no connection within {address.connect_timeout:g} s"
-        raise RedisTimeoutError(msg) from error
-    except RedisError:
+        raise exceptions.TimeoutError(msg) from error
+    except exceptions.RedisError:
         raise
     except Exception as error:
-        raise ConnectionError(str(error)) from error
+        raise exceptions.ConnectionError(str(error)) from error
     finally:
         # Left half open by a failure or a cancellation; nothing to do after the hand-over.
         await connection.disconnect(nowait=True)
     if stream is None or stream.is_closing():
-        raise ConnectionError("closed by the server during log-in")
+        raise exceptions.ConnectionError("closed by the server during log-in")
     wire = Wire(received, lost)
     wire.take_over(stream)
     return wire

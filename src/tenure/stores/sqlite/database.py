@@ -183,9 +183,10 @@ def _make_ready(db: sqlite3.Connection, path: Path, migrate: Migrate) -> None:
         # In UTF-16 SQLite does not order text by code points.
         msg = f"{where} keeps text in UTF-16. Tenure needs a file of its own, in UTF-8."
         raise ConfigError(msg)
-    if _setting(db, "PRAGMA journal_mode") != "wal" and (
-        mode := _setting(db, "PRAGMA journal_mode = WAL")
-    ) != "wal":
+    if (
+        _setting(db, "PRAGMA journal_mode") != "wal"
+        and (mode := _setting(db, "PRAGMA journal_mode = WAL")) != "wal"
+    ):
         msg = (
             f"{where} cannot be put into write-ahead mode (it stays in {mode} mode). "
             "Put it on a local disk; network folders do not work."

@@ -22,8 +22,7 @@ _ADVICE = {
     sqlite3.SQLITE_IOERR: (StoreUnavailable, "cannot be read or written. Check the disk"),
     sqlite3.SQLITE_CANTOPEN: (
         StoreUnavailable,
-        "cannot be opened. Its folder must exist and be writable, also for the files "
-        "beside it that end in -wal and -shm",
+        "cannot be opened. Its folder must be writable, and so must its -wal and -shm files",
     ),
     sqlite3.SQLITE_NOMEM: (StoreUnavailable, "cannot be read: this process is out of memory"),
     sqlite3.SQLITE_NOTADB: (
@@ -38,8 +37,7 @@ _ADVICE = {
     sqlite3.SQLITE_AUTH: (ConfigError, "may not be used by this process. Check the permissions"),
     sqlite3.SQLITE_CORRUPT: (
         StoreError,
-        "is damaged. Stop all programs that use it and restore a backup, or move it away and "
-        "begin with a new one",
+        "is damaged. Stop all programs that use it, then restore a backup or move it away",
     ),
 }
 

@@ -1,7 +1,7 @@
 """The one thread of an open store that talks to SQLite.
 
-Calls queue up while a transaction runs; what has queued up then runs in the next one, with one
-commit (group commit). Each call gets its own answer, after the commit.
+Calls queue up while a transaction runs, and what has queued up runs in the next one, with one
+commit. Each call gets its own answer, after the commit.
 """
 
 from __future__ import annotations
@@ -10,105 +10,41 @@ import asyncio
 import logging
 import os
 import queue
+import sqlite3
 import threading
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeAlias, TypeVar
-from zlib import crc32
 
 from tenure.core.clock import Clock
-from tenure.core.durations import micros
 from tenure.core.model import Topic
 from tenure.errors import StoreError
 from tenure.stores.contract import Migrate
 from tenure.stores.sqlite.database import Database, Mode
 from tenure.stores.sqlite.failures import is_busy, is_of_file, said
+from tenure.stores.sqlite.transaction import Transaction, bell_of
 from tenure.stores.watching import Watchers
 
-__all__ = ["Transaction", "Writer"]
+__all__ = ["Work", "Writer"]
 
 T = TypeVar("T")
-Row: TypeAlias = tuple[Any, ...]
+Work: TypeAlias = Callable[[Transaction], T]
 
 log = logging.getLogger("tenure")
 
-# A waiter in another process notices within this time. One look takes 3 µs, so 40 of them a second
-# cost nothing, and only a store in which somebody waits looks at all.
+# A waiter in another process notices within this time. A look takes 3 µs, and only a store in
+# which somebody waits looks at all.
 _LOOK_EVERY = 0.025
 
-# Keeps a transaction, and with it everybody else's wait, below about 10 ms.
+# Keeps a transaction, and so everybody else's wait for the write lock, below about 10 ms.
 _BATCH_MAX = 256
 
-# How far fences may run ahead of the host's clock before they are forced to the disk: less than
-# it takes to start a machine again. See `Transaction.must_last`.
-_FENCE_LEAD = 1_000_000
-
-# Topics share this many bells per kind, so that the table of wake-ups cannot grow.
-_BELLS = 64
-
-_RING = """
-    INSERT INTO tenure_wake (namespace, bell, rung) VALUES (:namespace, :bell, 1)
-    ON CONFLICT (namespace, bell) DO UPDATE SET rung = rung + 1 -- by primary key
-"""
 _RUNG = "SELECT bell, rung FROM tenure_wake WHERE namespace = :namespace -- by primary key"
 
 
-def bell_of(topic: Topic) -> str:
-    kind, name = topic
-    return f"{kind}:{crc32(name.encode()) % _BELLS}"
-
-
-class Transaction:
-    """What a piece of work sees of the transaction it runs in, at one instant.
-
-    The clock is read after the write lock was got: an instant from before could be old by as long
-    as the wait for the lock took.
-    """
-
-    __slots__ = ("_common", "_execute", "boot_id", "lasting", "now", "rings", "wall")
-
-    def __init__(self, db: Database, namespace: str, clock: Clock, rings: list[Topic]) -> None:
-        self._execute = db.execute
-        self.now = micros(clock.boot())
-        self.wall = clock.wall()
-        self.boot_id = clock.boot_id
-        self.rings = rings
-        self.lasting = False
-        self._common = {"namespace": namespace, "now": self.now, "boot_id": self.boot_id}
-
-    def row(self, statement: str, **values: Any) -> Row | None:
-        """Return the only row, or None. `:namespace`, `:now` and `:boot_id` are always known."""
-        found: Row | None = self._execute(statement, {**self._common, **values}).fetchone()
-        return found
-
-    def rows(self, statement: str, **values: Any) -> list[Row]:
-        return self._execute(statement, {**self._common, **values}).fetchall()
-
-    def change(self, statement: str, **values: Any) -> int:
-        """Return how many rows were changed."""
-        return self._execute(statement, {**self._common, **values}).rowcount
-
-    def ring(self, topic: Topic) -> None:
-        """Wake who watches the topic, here at once and in other processes when they look."""
-        self.rings.append(topic)
-        self.change(_RING, bell=bell_of(topic))
-
-    def keep_fence(self, fence: int) -> None:
-        """Force the commit to the disk if time alone does not carry the fence over a power loss.
-
-        Fences follow the host's clock; after a restart it has moved on past all fences given out,
-        also those whose commits were lost. Not so if it was set back and fences count on from the
-        last one: then only the disk knows how far they have come.
-        """
-        self.lasting = self.lasting or fence > self.wall + _FENCE_LEAD
-
-
-Work: TypeAlias = Callable[[Transaction], T]
-
-
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False)
 class _Request:
     work: Work[Any]
     mode: Mode
@@ -117,6 +53,214 @@ class _Request:
     error: Exception | None = None
 
 
-@dataclass(slots=True)
-class _Stop:
-    future: asyncio.Future[None]
+class Writer:
+    """Runs work on the file. Make it on the event loop that will use it.
+
+    The connection is a local variable of the thread and nothing else knows it, so that nobody can
+    touch it after a fork: the thread does not exist in the child.
+    """
+
+    def __init__(
+        self, path: Path, migrate: Migrate, *, namespace: str, clock: Clock, watchers: Watchers
+    ) -> None:
+        self._path = path
+        self._migrate = migrate
+        self._namespace = namespace
+        self._clock = clock
+        self._watchers = watchers
+        self._watching = 0
+        self._rung: dict[str, int] | None = None
+        self._seen: int | None = None
+        self._pid = os.getpid()
+        self._loop = asyncio.get_running_loop()
+        self._ended = asyncio.Event()
+        self._queue: queue.SimpleQueue[_Request | None] = queue.SimpleQueue()
+        self._thread = threading.Thread(target=self._main, name="tenure-sqlite", daemon=True)
+        self._thread.start()
+
+    @property
+    def forked(self) -> bool:
+        """Whether this is a copy in a child process."""
+        return os.getpid() != self._pid
+
+    async def run(self, work: Work[T], mode: Mode) -> T:
+        """Return what `work` returns, once its transaction has been committed.
+
+        It may run more than once, but only the last run counts. It must not touch anything of the
+        event loop.
+        """
+        if self.forked:
+            msg = (
+                f"{self._path} was opened before this process was forked, and connections do not "
+                "survive that. Open the store in the process that uses it."
+            )
+            raise StoreError(msg)
+        future: asyncio.Future[T] = self._loop.create_future()
+        self._queue.put(_Request(work, mode, future))
+        return await future
+
+    def end(self) -> None:
+        """Have the thread finish what was asked for, close the file and end."""
+        if not self.forked:
+            self._queue.put(None)
+
+    async def stop(self) -> None:
+        """End, and return when it is done."""
+        if not self.forked:
+            self.end()
+            await self._ended.wait()
+            self._thread.join()
+
+    @contextmanager
+    def watched(self) -> Iterator[None]:
+        """Look for wake-ups from other processes meanwhile, after any work and every 25 ms."""
+        self._watching += 1
+        try:
+            yield
+        finally:
+            self._watching -= 1
+
+    # All below runs in the thread, except for _settle.
+
+    def _main(self) -> None:
+        db: Database | None = None
+        while (batch := self._next()) is not None:
+            db = self._serve(db, batch)
+        if db is not None:
+            self._drop(db)
+        self._tell(self._ended.set)
+
+    def _next(self) -> list[_Request] | None:
+        """Return all that is waiting, none of it if it is time to look, or None at the end."""
+        try:
+            request = self._queue.get(timeout=_LOOK_EVERY if self._watching else None)
+        except queue.Empty:
+            return []
+        batch: list[_Request] = []
+        while request is not None:
+            # Nobody waits for it any more, and it has not begun.
+            if not request.future.cancelled():
+                batch.append(request)
+            if len(batch) == _BATCH_MAX or self._queue.empty():
+                return batch
+            request = self._queue.get()
+        if not batch:
+            return None
+        self._queue.put(None)  # nothing comes after the end: it is found again at once
+        return batch
+
+    def _serve(self, db: Database | None, batch: list[_Request]) -> Database | None:
+        """Run the batch and answer it; return the connection to go on with."""
+        try:
+            db = self._connected(db)
+            rings = self._run(db, batch) if batch else []
+        except Exception as error:  # noqa: BLE001 - whatever it is, the callers must hear of it
+            for request in batch:
+                request.error = said(error, self._path)
+            self._answer(batch, [], set())
+            return self._doubted(db, error)
+        try:
+            bells = self._look(db) if self._watching else set()
+            self._answer(batch, rings, bells)
+            batch, rings = [], []
+            db.tidy()
+        except Exception as error:  # noqa: BLE001 - the batch is committed, it must be answered
+            log.warning("%s", said(error, self._path))
+            self._answer(batch, rings, set())
+            return self._doubted(db, error)
+        return db
+
+    def _connected(self, db: Database | None) -> Database:
+        if db is not None and db.moved():
+            log.warning("%s was moved or replaced; using what is there now.", self._path)
+            self._drop(db)
+            db = None
+        if db is None:
+            db = Database(self._path, self._migrate)
+            self._seen = None
+        return db
+
+    def _doubted(self, db: Database | None, error: Exception) -> Database | None:
+        """Return the connection if it can still be trusted after an error."""
+        if db is None or is_busy(error):
+            return db
+        self._drop(db)
+        return None
+
+    def _drop(self, db: Database) -> None:
+        try:
+            db.close()
+        except sqlite3.Error as error:
+            log.warning("closing %s failed: %s", self._path, error)
+
+    def _run(self, db: Database, batch: list[_Request]) -> list[Topic]:
+        """Run all work in one transaction, and again without what fails, until the rest succeeds.
+
+        Return what to ring.
+        """
+        mode = max(request.mode for request in batch)
+        while good := [request for request in batch if request.error is None]:
+            rings: list[Topic] = []
+            db.begin(mode)
+            try:
+                needed = self._do_all(db, good, rings)
+                if needed is not None and needed <= mode:
+                    db.commit()
+                    return rings
+                mode = max(mode, needed or mode)
+            finally:
+                db.rollback()
+        return []
+
+    def _do_all(self, db: Database, batch: list[_Request], rings: list[Topic]) -> Mode | None:
+        """Run the work; return how it must be committed, None if one failed and spoiled the rest.
+
+        The failed one may have written half of what it wanted, so all must be undone.
+        """
+        needed = Mode.READ
+        for request in batch:
+            transaction = Transaction(db, self._namespace, self._clock, rings)
+            try:
+                request.answer = request.work(transaction)
+            except Exception as error:
+                if is_of_file(error):
+                    raise
+                request.error = said(error, self._path)
+                return None
+            if transaction.lasting:
+                needed = Mode.DURABLE
+        return needed
+
+    def _look(self, db: Database) -> set[str]:
+        """Return the bells that rang since the last look."""
+        seen = db.data_version()
+        if seen == self._seen:
+            return set()
+        # In this order: what is committed in between is read now and seen as new the next time.
+        found: dict[str, int] = dict(db.execute(_RUNG, {"namespace": self._namespace}).fetchall())
+        before, self._rung, self._seen = self._rung, found, seen
+        if before is None:  # the first look only learns how things stand
+            return set()
+        return {bell for bell, rung in found.items() if before.get(bell) != rung}
+
+    def _answer(self, batch: list[_Request], rings: list[Topic], bells: set[str]) -> None:
+        if batch or rings or bells:
+            self._tell(self._settle, batch, rings, bells)
+
+    def _tell(self, callback: Callable[..., object], *values: object) -> None:
+        with suppress(RuntimeError):  # the loop is closed, and nobody there waits any more
+            self._loop.call_soon_threadsafe(callback, *values)
+
+    def _settle(self, batch: list[_Request], rings: list[Topic], bells: set[str]) -> None:
+        for topic in rings:
+            self._watchers.ring(topic)
+        for topic in self._watchers.topics if bells else ():
+            if bell_of(topic) in bells:
+                self._watchers.ring(topic)
+        for request in batch:
+            if request.future.done():
+                continue  # cancelled meanwhile
+            if request.error is not None:
+                request.future.set_exception(request.error)
+            else:
+                request.future.set_result(request.answer)

@@ -96,7 +96,9 @@ CREATE FUNCTION tenure.lease_acquire_v1(
     OUT at bigint, OUT other_limit integer,
     OUT grant_fence bigint, OUT grant_limit integer, OUT grant_begun bigint, OUT grant_meta text,
     OUT ends bigint, OUT ahead integer
-) LANGUAGE plpgsql VOLATILE AS $$
+) LANGUAGE plpgsql VOLATILE
+SET plan_cache_mode = force_generic_plan SET enable_seqscan = off SET enable_bitmapscan = off
+AS $$
 DECLARE
     _k tenure.lease_key;
     _found tenure.lease_key;

@@ -4,7 +4,9 @@
 -- that another transaction has it: waiting could outlast the caller, and it may yet be renewed.
 CREATE FUNCTION tenure.lease_renew_v1(
     _namespace text, _keys text[], _holders text[], _fences bigint[], _ttls bigint[], _told bigint
-) RETURNS boolean[] LANGUAGE plpgsql VOLATILE AS $$
+) RETURNS boolean[] LANGUAGE plpgsql VOLATILE
+SET plan_cache_mode = force_generic_plan SET enable_seqscan = off SET enable_bitmapscan = off
+AS $$
 DECLARE
     _answers boolean[] := array_fill(false, ARRAY[cardinality(_keys)]);
     _one record;
@@ -74,7 +76,9 @@ $$;
 -- End each lease and its holder's place in the line; say which leases were live.
 CREATE FUNCTION tenure.lease_release_v1(
     _namespace text, _keys text[], _holders text[], _fences bigint[], _told bigint
-) RETURNS boolean[] LANGUAGE plpgsql VOLATILE AS $$
+) RETURNS boolean[] LANGUAGE plpgsql VOLATILE
+SET plan_cache_mode = force_generic_plan SET enable_seqscan = off SET enable_bitmapscan = off
+AS $$
 DECLARE
     _answers boolean[] := array_fill(false, ARRAY[cardinality(_keys)]);
     _one record;
@@ -126,7 +130,9 @@ $$;
 CREATE FUNCTION tenure.lease_mark_v1(
     _namespace text, _key text, _value text,
     _lease_key text, _holder text, _fence bigint, _told bigint
-) RETURNS boolean LANGUAGE plpgsql VOLATILE AS $$
+) RETURNS boolean LANGUAGE plpgsql VOLATILE
+SET plan_cache_mode = force_generic_plan SET enable_seqscan = off SET enable_bitmapscan = off
+AS $$
 DECLARE
     _ends bigint;
 BEGIN
@@ -157,7 +163,9 @@ $$;
 -- Forget keys that nobody holds or waits for and that were last granted _idle ago.
 CREATE FUNCTION tenure.lease_prune_v1(
     _namespace text, _idle bigint, _most integer, _told bigint
-) RETURNS integer LANGUAGE plpgsql VOLATILE AS $$
+) RETURNS integer LANGUAGE plpgsql VOLATILE
+SET plan_cache_mode = force_generic_plan SET enable_seqscan = off SET enable_bitmapscan = off
+AS $$
 DECLARE
     _now bigint := tenure.now_v1(_told);
     _k tenure.lease_key;

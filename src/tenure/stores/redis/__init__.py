@@ -1,0 +1,15 @@
+"""The Redis store: the contract as Lua scripts, for Redis (6.2 and later) and Valkey.
+
+One connection carries all calls of a store object, batched while it is busy; a second one, made by
+the first `watch`, receives wake-ups. All keys of a namespace start with `{tenure:<namespace>}:`.
+"""
+
+from __future__ import annotations
+
+from tenure.stores.redis.leases import Leases
+
+__all__ = ["RedisStore"]
+
+
+class RedisStore(Leases):
+    """Keeps everything on one Redis or Valkey server."""

@@ -1,0 +1,98 @@
+"""The store object's tie to its file."""
+
+from __future__ import annotations
+
+import logging
+import sqlite3
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Self, TypeVar
+
+from tenure.core.clock import Clock
+from tenure.core.model import Grade, Topic, Traits
+from tenure.errors import StoreError
+from tenure.stores.contract import Migrate, Watch
+from tenure.stores.sqlite.database import Mode
+from tenure.stores.sqlite.files import locate
+from tenure.stores.sqlite.transaction import Transaction
+from tenure.stores.sqlite.writer import Work, Writer
+from tenure.stores.watching import Watchers
+
+__all__ = ["Connection"]
+
+T = TypeVar("T")
+
+log = logging.getLogger("tenure")
+
+
+class Connection:
+    """What every part of the SQLite store shares."""
+
+    traits = Traits(grade=Grade.A, scope="host", push=False, transactional=True)
+
+    def __init__(self, url: str, *, namespace: str, clock: Clock, path: Path | None = None) -> None:
+        self.url = url
+        self.namespace = namespace
+        self.clock = clock
+        self._path = path or locate(url)
+        self._watchers = Watchers(clock)
+        self._writer: Writer | None = None
+
+    async def open(self, migrate: Migrate = "auto") -> None:
+        if self._writer is not None and not self._writer.forked:
+            return
+        writer = Writer(
+            self._path,
+            migrate,
+            namespace=self.namespace,
+            clock=self.clock,
+            watchers=self._watchers,
+        )
+        try:
+            await writer.run(_nothing, Mode.READ)
+        except Exception:
+            await writer.stop()
+            raise
+        except BaseException:
+            writer.end()  # cancelled: no time to wait for it
+            raise
+        self._writer = writer
+        log.info("the store is %s (SQLite %s).", self._path, sqlite3.sqlite_version)
+
+    async def close(self) -> None:
+        writer, self._writer = self._writer, None
+        if writer is not None:
+            await writer.stop()
+
+    def clone(self) -> Self:
+        return type(self)(self.url, namespace=self.namespace, clock=self.clock, path=self._path)
+
+    async def now(self) -> int:
+        return self.clock.wall()
+
+    @asynccontextmanager
+    async def watch(self, *topics: Topic) -> AsyncIterator[Watch]:
+        writer = self._opened
+        async with self._watchers.watch(*topics) as armed:
+            with writer.watched():
+                # The writer looks before it answers, so it knows what had been rung until now.
+                await writer.run(_nothing, Mode.READ)
+                # The caller tries once more after this, which covers all that came before.
+                armed.bell.clear()
+                yield armed
+
+    async def _run(self, work: Work[T], mode: Mode = Mode.WRITE) -> T:
+        return await self._opened.run(work, mode)
+
+    @property
+    def _opened(self) -> Writer:
+        if self._writer is None:
+            msg = f"the store {self.url} is not open. Use it inside 'async with app:'."
+            raise StoreError(msg)
+        return self._writer
+
+
+def _nothing(transaction: Transaction) -> None:
+    """Do no work: it is answered once the file is open, and has been looked at."""
+    del transaction

@@ -1,0 +1,161 @@
+"""Leases and marks in SQLite."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from tenure.core.codec import decode_meta
+from tenure.core.durations import micros
+from tenure.core.model import Acquired, Busy, Granted, Lease, Mark, Meta
+from tenure.stores.sqlite import statements as sql
+from tenure.stores.sqlite.connection import Connection
+from tenure.stores.sqlite.database import Mode
+from tenure.stores.sqlite.keys import Claim, Key
+from tenure.stores.sqlite.transaction import Row, Transaction
+
+__all__ = ["Leases"]
+
+
+class Leases(Connection):
+    """The lease half of the contract."""
+
+    async def acquire(
+        self,
+        key: str,
+        *,
+        holder: str,
+        limit: int,
+        ttl: float,
+        meta: Meta,
+        waiting: float = 0.0,
+    ) -> Acquired:
+        claim = Claim(holder, limit, micros(ttl), meta)
+        life = micros(waiting)
+        return await self._run(lambda tx: _acquire(tx, key, claim, life))
+
+    async def renew(self, leases: Sequence[Lease]) -> list[bool | None]:
+        return await self._run(lambda tx: [_renew(tx, lease) for lease in leases])
+
+    async def release(self, leases: Sequence[Lease]) -> list[bool]:
+        return await self._run(lambda tx: [_release(tx, lease) for lease in leases])
+
+    async def leases(self, prefix: str = "", *, limit: int = 1000) -> list[Lease]:
+        after = _after(prefix)
+
+        def work(tx: Transaction) -> list[Lease]:
+            rows = tx.rows(sql.LEASES, first=prefix, after=after, limit=limit)
+            return [_as_lease(row, tx.now) for row in rows]
+
+        return await self._run(work, Mode.READ)
+
+    async def mark(self, key: str, lease: Lease, value: str) -> bool:
+        return await self._run(lambda tx: _mark(tx, key, lease, value), Mode.DURABLE)
+
+    async def marked(self, keys: Sequence[str]) -> list[Mark | None]:
+        return await self._run(lambda tx: [_marked(tx, key) for key in keys], Mode.READ)
+
+    async def prune(self, *, idle: float, limit: int = 1000) -> int:
+        """Remove what crashed holders and waiters left behind, and count the keys it cleared.
+
+        A key whose leases were released leaves nothing here.
+        """
+
+        def find(tx: Transaction) -> list[Row]:
+            return tx.rows(sql.KEYS_TO_PRUNE, since=tx.now - micros(idle), limit=limit)
+
+        # Found without the write lock, since that takes a look at every row; then looked at once
+        # more with it.
+        found = await self._run(find, Mode.READ)
+        if not found:
+            return 0
+        return await self._run(lambda tx: sum(_is_idle(tx, key) for (key,) in found))
+
+
+def _acquire(tx: Transaction, name: str, claim: Claim, life: int) -> Acquired:
+    key = Key.load(tx, name)
+    grant = key.grant_of(claim.holder)
+    other = key.other_limit(grant, claim.limit)
+    if grant is not None:
+        key.renew(grant, claim.ttl)
+        return Granted(grant.as_lease(name, tx.now), other)
+    ahead = key.ahead_of(claim.holder)
+    if not key.room_for(claim.limit, ahead):
+        busy = Busy(key.retry_in(claim.limit, ahead), ahead, other)
+        if life > 0:
+            key.wait(claim, life)
+        return busy
+    key.leave(claim.holder)
+    grant = key.grant(claim)
+    key.wake_next()
+    return Granted(grant.as_lease(name, tx.now), other)
+
+
+def _renew(tx: Transaction, lease: Lease) -> bool:
+    ttl = micros(lease.ttl)
+    renewed = tx.change(
+        sql.RENEW_LEASE,
+        key=lease.key,
+        holder=lease.holder,
+        fence=lease.fence,
+        ttl=ttl,
+        expires=tx.now + ttl,
+    )
+    return renewed == 1
+
+
+def _release(tx: Transaction, lease: Lease) -> bool:
+    key = Key.load(tx, lease.key)
+    grant = key.grant_of(lease.holder)
+    held = grant is not None and lease.fence in (0, grant.fence)
+    if grant is not None and held:
+        key.remove(grant)
+    key.leave(lease.holder)
+    key.wake_next()
+    return held
+
+
+def _mark(tx: Transaction, key: str, lease: Lease, value: str) -> bool:
+    mark = Mark(key, value, lease.fence)
+    if _marked(tx, key) == mark:
+        return True
+    if not tx.row(sql.IS_LIVE, key=lease.key, holder=lease.holder, fence=lease.fence):
+        return False
+    tx.change(sql.MARK, key=key, value=value, fence=lease.fence)
+    return True
+
+
+def _marked(tx: Transaction, key: str) -> Mark | None:
+    row = tx.row(sql.MARKED, key=key)
+    return Mark(key, *row) if row is not None else None
+
+
+def _is_idle(tx: Transaction, name: str) -> bool:
+    """Remove what has ended of a key; return whether that was all of it."""
+    key = Key.load(tx, name)
+    return not key.live and not key.line
+
+
+def _as_lease(row: Row, now: int) -> Lease:
+    key, waiting, _, holder, fence, limit, ttl, meta, since, renewed, expires = row
+    return Lease(
+        key=key,
+        holder=holder,
+        fence=fence,
+        ttl=ttl / 1e6,
+        limit=limit,
+        meta=decode_meta(meta),
+        waiting=bool(waiting),
+        expires_in=(expires - max(renewed, now)) / 1e6,
+        held_for=max(0, now - since) / 1e6,
+    )
+
+
+def _after(prefix: str) -> str | bytes:
+    """Return what comes just after all text that starts with `prefix`."""
+    last = chr(0x10FFFF)
+    stem = prefix.rstrip(last)
+    if not stem:
+        return b""  # to SQLite, all text comes before all blobs
+    following = ord(stem[-1]) + 1
+    # Surrogates are no characters of their own and have no UTF-8 form.
+    return stem[:-1] + chr(0xE000 if 0xD800 <= following <= 0xDFFF else following)

@@ -1,0 +1,79 @@
+"""What a piece of work sees of the transaction it runs in."""
+
+from __future__ import annotations
+
+from typing import Any, TypeAlias
+from zlib import crc32
+
+from tenure.core.clock import Clock
+from tenure.core.durations import micros
+from tenure.core.model import Topic
+from tenure.stores.sqlite.database import Database
+
+__all__ = ["Row", "Transaction", "bell_of"]
+
+Row: TypeAlias = tuple[Any, ...]
+
+# Topics share this many bells per kind, so that the table of wake-ups cannot grow.
+_BELLS = 64
+
+# How far fences may run ahead of the host's clock before their commits are forced to the disk:
+# less than it takes to start a machine again. See `keep_fence`.
+_FENCE_LEAD = 1_000_000
+
+_RING = """
+    INSERT INTO tenure_wake (namespace, bell, rung) VALUES (:namespace, :bell, 1)
+    ON CONFLICT (namespace, bell) DO UPDATE SET rung = rung + 1 -- by primary key
+"""
+
+
+def bell_of(topic: Topic) -> str:
+    """Return the bell that wakes the watchers of a topic, and of some others."""
+    kind, name = topic
+    return f"{kind}:{crc32(name.encode()) % _BELLS}"
+
+
+class Transaction:
+    """Statements of one transaction, at one instant.
+
+    The clock is read after the write lock was got; an instant from before could be old by as much
+    as the wait for the lock.
+    """
+
+    __slots__ = ("_common", "_execute", "_rings", "boot_id", "lasting", "now", "wall")
+
+    def __init__(self, db: Database, namespace: str, clock: Clock, rings: list[Topic]) -> None:
+        self._execute = db.execute
+        self._rings = rings
+        self.now = micros(clock.boot())
+        self.wall = clock.wall()
+        self.boot_id = clock.boot_id
+        self.lasting = False
+        self._common = {"namespace": namespace, "now": self.now, "boot_id": self.boot_id}
+
+    def row(self, statement: str, **values: Any) -> Row | None:
+        """Return the only row, or None. `:namespace`, `:now` and `:boot_id` are always known."""
+        found: Row | None = self._execute(statement, {**self._common, **values}).fetchone()
+        return found
+
+    def rows(self, statement: str, **values: Any) -> list[Row]:
+        """Return all rows."""
+        return self._execute(statement, {**self._common, **values}).fetchall()
+
+    def change(self, statement: str, **values: Any) -> int:
+        """Return how many rows were changed."""
+        return self._execute(statement, {**self._common, **values}).rowcount
+
+    def ring(self, topic: Topic) -> None:
+        """Wake who watches the topic: here after the commit, elsewhere at the next look."""
+        self._rings.append(topic)
+        self.change(_RING, bell=bell_of(topic))
+
+    def keep_fence(self, fence: int) -> None:
+        """Have the commit forced to the disk if time alone does not carry this fence.
+
+        Fences follow the host's clock, so after a power loss it has passed all of them, also
+        those whose commits were lost. Not so if the clock was set back and fences count on from
+        the last one: then only the disk knows how far they have come.
+        """
+        self.lasting = self.lasting or fence > self.wall + _FENCE_LEAD

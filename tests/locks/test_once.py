@@ -1,0 +1,134 @@
+"""`once`: one success per name and version, over all replicas."""
+
+import asyncio
+
+import pytest
+
+from tenure import AcquireTimeout, LeaseLost, OnceFailed
+
+
+class Body:
+    """Something to run once; counts how often it was."""
+
+    def __init__(self, clock, lasts: float = 0, error: Exception | None = None) -> None:
+        self.runs = 0
+        self.inside = 0
+        self._clock = clock
+        self._lasts = lasts
+        self.error = error
+
+    async def __call__(self) -> None:
+        self.inside += 1
+        assert self.inside == 1
+        try:
+            await self._clock.sleep(self._lasts)
+            self.runs += 1
+            if self.error is not None:
+                raise self.error
+        finally:
+            self.inside -= 1
+
+
+@pytest.fixture
+def body(clock) -> Body:
+    return Body(clock, lasts=5)
+
+
+async def test_it_runs_once(app, rival, clock):
+    body = Body(clock)
+    assert await app.once("backfill", body)
+    assert not await app.once("backfill", body)
+    assert not await rival.once("backfill", body)
+    assert body.runs == 1
+
+
+async def test_a_new_version_runs_again(app, clock):
+    body = Body(clock)
+    assert await app.once("backfill", body, version=1)
+    assert await app.once("backfill", body, version=2)
+    assert not await app.once("backfill", body, version=1)
+    assert body.runs == 2
+
+
+async def test_callers_at_the_same_time_wait_for_the_one_run(app, rival, clock, body):
+    calls = [asyncio.create_task(one.once("backfill", body)) for one in (app, rival) * 5]
+    await clock.advance(4)
+    assert not any(call.done() for call in calls)
+    await clock.advance(5)
+    assert sorted(await asyncio.gather(*calls)) == [False] * 9 + [True]
+    assert body.runs == 1
+
+
+async def test_a_failure_is_told_to_all_who_waited_and_a_later_call_tries_again(
+    app, rival, clock, body
+):
+    body.error = ValueError("no disk")
+    calls = [asyncio.create_task(one.once("backfill", body)) for one in (app, rival) * 3]
+    await clock.advance(10)
+    for call in calls:
+        with pytest.raises(OnceFailed, match="no disk"):
+            await call
+    assert body.runs == 1
+    body.error = None
+    later = asyncio.create_task(rival.once("backfill", body))
+    await clock.advance(10)
+    assert await later
+    assert body.runs == 2
+
+
+async def test_a_replica_that_is_cut_off_half_way_is_followed_by_another(app, rival, faults, clock):
+    body = Body(clock, lasts=60)
+    first = asyncio.create_task(app.once("backfill", body, ttl=10))
+    await clock.advance(1)
+    second = asyncio.create_task(rival.once("backfill", body, ttl=10))
+    faults.lose_request("renew", times=1000)
+    faults.lose_request("release", times=1000)
+    await clock.advance(120)
+    with pytest.raises(LeaseLost):
+        await first
+    assert await second
+    assert body.runs == 1
+
+
+async def test_a_result_that_could_not_be_stored_under_the_lease_does_not_count(app, rival, clock):
+    async def body() -> None:
+        [lease] = await app.locks()
+        await app._store.release([lease])
+
+    with pytest.raises(LeaseLost, match="before its result could be stored"):
+        await app.once("backfill", body)
+    assert await rival.once("backfill", Body(clock))
+
+
+async def test_a_lost_reply_to_the_mark_changes_nothing(app, rival, faults, clock):
+    body = Body(clock)
+    faults.lose_reply("mark", times=2)
+    call = asyncio.create_task(app.once("backfill", body))
+    await clock.advance(3)
+    assert await call
+    assert not await rival.once("backfill", body)
+
+
+async def test_waiting_may_be_limited(app, rival, clock, body):
+    first = asyncio.create_task(app.once("backfill", body))
+    await clock.advance(1)
+    second = asyncio.create_task(rival.once("backfill", body, wait=1))
+    await clock.advance(2)
+    with pytest.raises(AcquireTimeout):
+        await second
+    await clock.advance(5)
+    assert await first
+
+
+async def test_on_every_store(real_app, real_rival):
+    rival = await real_rival()
+    ran: list[int] = []
+
+    async def body() -> None:
+        ran.append(1)
+        await asyncio.sleep(0.05)
+
+    results = await asyncio.gather(*(one.once("it", body) for one in (real_app, rival) * 4))
+    assert sorted(results) == [False] * 7 + [True]
+    assert ran == [1]
+    assert await rival.once("it", body, version="two")

@@ -1,0 +1,58 @@
+"""Where tests with several processes live: on every store that more than one process can see."""
+
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+
+from tests.process.site import Site
+from tests.rig.processes import Fleet
+from tests.rig.servers import Postgres, Valkey
+
+pytest.register_assert_rewrite("tests.process.history")
+
+_SHARED = ("sqlite", "redis", "postgres")
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Make the mark known by which a test names the stores it is about."""
+    config.addinivalue_line("markers", "on(*families): runs on these stores only")
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Leave out the stores that a test is not about; memory is never shared by processes."""
+    items[:] = [item for item in items if _fits(item)]
+
+
+def _fits(item: pytest.Item) -> bool:
+    callspec = getattr(item, "callspec", None)
+    if item.path.parent != Path(__file__).parent or callspec is None:
+        return True
+    mark = item.get_closest_marker("on")
+    families = mark.args if mark else _SHARED
+    return callspec.params.get("family", families[0]) in families
+
+
+@pytest.fixture
+def server(request: pytest.FixtureRequest, family: str) -> Valkey | Postgres:
+    """The server of `site`, as the test's own: it may be killed and restarted."""
+    if family == "redis":
+        # Nothing acknowledged is lost, so what a test sees comes from the outage alone.
+        return request.getfixturevalue("private_valkey")(config={"appendfsync": "always"})
+    return request.getfixturevalue("private_postgres")()
+
+
+@pytest.fixture
+async def site(
+    request: pytest.FixtureRequest, family: str, namespace: str, fleet: Fleet
+) -> AsyncIterator[Site]:
+    """A store for several processes, on which nothing may be left when all of them have ended."""
+    if "server" in request.fixturenames:
+        url = request.getfixturevalue("server").url
+    elif "blank_url" in request.fixturenames:
+        url = request.getfixturevalue("blank_url")
+    else:
+        url = request.getfixturevalue("world_url")
+    site = Site(family, url, namespace, fleet)
+    yield site
+    await site.end()

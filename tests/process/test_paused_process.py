@@ -1,0 +1,61 @@
+import sqlite3
+from contextlib import closing
+from pathlib import Path
+
+from tests.process.sink import FencedSink
+from tests.process.site import Site, until_waiting
+from tests.rig.processes import Child
+from tests.rig.sizes import SIZE
+
+TTL = 1.0
+
+
+async def test_a_paused_process_sees_its_loss_at_the_first_look(site: Site, tmp_path: Path):
+    sink = tmp_path / "sink"
+    looker = site.start("looker", "report", TTL, sink)
+    [rival] = site.start_holders(TTL, "report")
+    old = looker.expect("held", SIZE.patience)["fence"]
+    rival.send("acquire")
+    async with site.app() as app:
+        await until_waiting(app, "report", 1)
+
+    stop_between_writes(looker, site)
+    new = rival.expect("held", SIZE.patience)["fence"]
+    assert new > old
+    rival.send(f"write {sink}")
+    assert rival.expect("wrote")["accepted"]
+    assert not any(event["kind"] == "resumed" for event in looker.events)
+    looker.cont()
+
+    resumed = looker.expect("resumed", SIZE.patience)
+    assert resumed["first_look"] is True
+    assert resumed["cancelled"] is True
+    assert resumed["raised"] == old
+    assert resumed["accepted"] is False
+    assert FencedSink(sink).text() == "holder"
+    rival.send("release")
+    assert rival.expect("released", SIZE.patience)["fence"] == new
+
+
+def stop_between_writes(child: Child, site: Site) -> None:
+    """Stop the child; on SQLite, not inside a write.
+
+    A process that is stopped inside a write keeps the lock of the file, and then nobody else can
+    write, whatever Tenure does.
+    """
+    for _ in range(20):
+        child.stop_signal()
+        if site.family != "sqlite" or _can_write(Path(site.url.removeprefix("sqlite:///"))):
+            return
+        child.cont()
+    raise AssertionError("the child always writes")
+
+
+def _can_write(file: Path) -> bool:
+    with closing(sqlite3.connect(file, timeout=0.4, isolation_level=None)) as connection:
+        try:
+            connection.execute("BEGIN IMMEDIATE")
+        except sqlite3.OperationalError:
+            return False
+        connection.execute("ROLLBACK")
+        return True

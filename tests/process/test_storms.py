@@ -1,0 +1,84 @@
+import asyncio
+from pathlib import Path
+
+import pytest
+
+from tenure import Tenure
+from tests.process import history
+from tests.process.crowd import Crowd
+from tests.process.ledger import Counter
+from tests.process.site import Site
+from tests.rig.sizes import SIZE
+
+PLACES = 3
+
+
+async def test_a_lock_admits_one_at_a_time_while_processes_die(site: Site, tmp_path: Path):
+    counter = tmp_path / "counter"
+    crowd = Crowd(site, tmp_path, "storm", "--counter", counter)
+    await crowd.gather(SIZE.processes)
+    await crowd.lose_some(SIZE.seconds)
+    await crowd.each_works_on()
+    await crowd.dismiss()
+
+    sections = crowd.sections()
+    history.check_one_at_a_time(sections)
+    history.check_fences_rise(sections)
+    history.check_counted(sections, Counter(counter).read())
+    await check_shares(site, crowd)
+
+
+async def test_a_semaphore_admits_no_more_than_its_limit_while_processes_die(
+    site: Site, tmp_path: Path
+):
+    crowd = Crowd(site, tmp_path, "storm", "--limit", PLACES, "--stay", 0.02)
+    await crowd.gather(SIZE.processes)
+    async with site.app() as app:
+        observing = asyncio.ensure_future(observe(app))
+        await crowd.lose_some(SIZE.seconds)
+        await crowd.each_works_on()
+        observing.cancel()
+        numbers = await observing
+    await crowd.dismiss()
+
+    assert max(numbers) == PLACES, "more than allowed, or never as many as allowed"
+    sections = crowd.sections()
+    assert history.most_at_once(sections) == PLACES
+    assert len({section.fence for section in sections}) == len(sections)
+    await check_shares(site, crowd)
+
+
+@pytest.mark.on("sqlite")
+async def test_a_busy_file_is_no_error(site: Site, tmp_path: Path):
+    names = [f"short-{number}" for number in range(4)]
+    crowd = Crowd(site, tmp_path, *names, "--stay", 0)
+    await crowd.gather(8)
+    await asyncio.sleep(SIZE.seconds)
+    await crowd.each_works_on()
+    await crowd.dismiss()
+
+    for name in names:
+        sections = [section for section in crowd.sections() if section.name == name]
+        history.check_one_at_a_time(sections)
+        history.check_fences_rise(sections)
+    assert not [one.child.stderr for one in crowd.members if "locked" in one.child.stderr]
+
+
+async def observe(app: Tenure) -> list[int]:
+    """Count holders until cancelled; return the counts."""
+    numbers: list[int] = []
+    try:
+        while True:
+            numbers.append(sum(not lease.waiting for lease in await app.locks("storm")))
+            await asyncio.sleep(0.01)
+    except asyncio.CancelledError:
+        return numbers
+
+
+async def check_shares(site: Site, crowd: Crowd) -> None:
+    """Nobody starves; where wake-ups are pushed, shares are comparable."""
+    shares = [sum(one.end is not None for one in member.sections()) for member in crowd.steady]
+    assert min(shares) > 0
+    async with site.app() as app:
+        if app.traits.push:
+            assert min(shares) >= 0.2 * max(shares)

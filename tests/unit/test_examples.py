@@ -1,0 +1,86 @@
+"""Every program in examples/ does what it says, on a base install: SQLite, no server."""
+
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+EXAMPLES = Path(__file__).parents[2] / "examples"
+
+
+def run(name: str, folder: Path, *, within: float = 30, url: str | None = None) -> str:
+    """Run an example in an empty folder; any warning is an error, and so is a status but 0."""
+    environment = {key: value for key, value in os.environ.items() if not key.startswith("TENURE_")}
+    done = subprocess.run(
+        [sys.executable, "-W", "error", EXAMPLES / name],
+        cwd=folder,
+        env=environment | ({"TENURE_URL": url} if url else {}),
+        capture_output=True,
+        encoding="utf-8",
+        timeout=within,
+        check=False,
+    )
+    assert done.stderr == ""
+    assert done.returncode == 0, done.stdout
+    return done.stdout
+
+
+def test_every_example_has_a_test():
+    tested = re.findall(r'run\(\s*"(\w+\.py)"', Path(__file__).read_text("utf-8"))
+    assert {path.name for path in EXAMPLES.glob("*.py")} <= set(tested)
+
+
+def test_without_a_url_the_store_is_a_file_in_the_folder(tmp_path: Path):
+    run("lock.py", tmp_path)
+    assert (tmp_path / "tenure.db").exists()
+
+
+@pytest.mark.parametrize("url", [None, "memory://"])
+def test_lock(tmp_path: Path, url: str | None):
+    out = run("lock.py", tmp_path, url=url)
+    charges = re.findall(r"worker (\d) charges, fence (\d+)", out)
+    assert [worker for worker, _ in charges] == ["1", "2", "3"]
+    fences = [int(fence) for _, fence in charges]
+    assert fences == sorted(set(fences))
+    assert "try_acquire: None" in out
+    assert "'why': 'month end'" in out
+    assert "AcquireTimeout: 'invoice:42' was not free within 0.3 s" in out
+    assert "never printed" not in out
+
+
+@pytest.mark.parametrize("url", [None, "memory://"])
+def test_semaphore(tmp_path: Path, url: str | None):
+    out = run("semaphore.py", tmp_path, url=url)
+    assert out.count(" runs, ") == 9
+    assert out.endswith("never more than 3 at once\n")
+
+
+@pytest.mark.parametrize("url", [None, "memory://ticks"])
+def test_once_per_tick(tmp_path: Path, url: str | None):
+    out = run("once_per_tick.py", tmp_path, url=url)
+    assert out.count("calculates the penalties") == 1
+    assert "replica 1: done" in out
+    assert "replica 2: skipped, another replica has the lock" in out
+    assert "replica 3: nothing left to do" in out
+
+
+@pytest.mark.parametrize("url", [None, "memory://"])
+def test_fenced_write(tmp_path: Path, url: str | None):
+    out = run("fenced_write.py", tmp_path, url=url)
+    assert "quick holder writes 120: ok" in out
+    assert "slow holder's 150 arrives: refused" in out
+    assert out.endswith("balance: 120\n")
+
+
+@pytest.mark.timeout(120)
+def test_the_tour_keeps_its_promises(tmp_path: Path):
+    out = run("tour.py", tmp_path, within=100)
+    assert "every promise was kept" in out
+    assert "BROKEN" not in out
+    assert "\033" not in out  # no colour where there is no terminal
+    assert out.count("✓") == 10
+    assert re.search(r"stale writes refused +(\d) of \1 ", out)
+    assert list(tmp_path.iterdir()) == []
