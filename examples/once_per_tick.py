@@ -20,16 +20,17 @@ async def penalties(replica: str, tick: str) -> bool:
     if noted and noted[0] >= tick:
         return False
     print(f"{replica} calculates the penalties of {tick}")
-    await asyncio.sleep(0.1)
+    await asyncio.sleep(0.3)
     with notes:
         notes.execute("REPLACE INTO last_run VALUES ('penalties', ?)", [tick])
     return True
 
 
-async def replica(name: str, late: float) -> None:
-    """What cron does on each replica; their clocks are never quite the same."""
-    await asyncio.sleep(late)
+async def replica(name: str, ready: asyncio.Barrier, late: float) -> None:
+    """One replica, with the same line for 02:00 in its crontab as the others."""
     async with Tenure() as app:
+        await ready.wait()  # 02:00
+        await asyncio.sleep(late)  # by a clock that is never quite that of the others
         # At most one replica at a time. One that finds the lock taken does not wait for it.
         outcome = await app.with_lock("cron:penalties", 600, penalties, name, "2026-03-01 02:00")
         print(f"{name}: {describe(outcome)}")
@@ -44,10 +45,11 @@ def describe(outcome: Outcome[bool]) -> str:
 
 
 async def main() -> None:
+    ready = asyncio.Barrier(3)
     await asyncio.gather(
-        replica("replica 1", late=0.0),
-        replica("replica 2", late=0.05),
-        replica("replica 3", late=0.5),
+        replica("replica 1", ready, late=0.0),
+        replica("replica 2", ready, late=0.1),
+        replica("replica 3", ready, late=0.6),
     )
 
 

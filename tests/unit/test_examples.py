@@ -62,9 +62,14 @@ def test_semaphore(tmp_path: Path, url: str | None):
 def test_once_per_tick(tmp_path: Path, url: str | None):
     out = run("once_per_tick.py", tmp_path, url=url)
     assert out.count("calculates the penalties") == 1
-    assert "replica 1: done" in out
-    assert "replica 2: skipped, another replica has the lock" in out
-    assert "replica 3: nothing left to do" in out
+    # Which replica finds what depends on the machine; that each finds one of these does not.
+    outcomes = re.findall(r"replica \d: (\w+)", out)
+    assert outcomes.count("done") == 1
+    assert sorted(outcomes)[1:] in (
+        ["nothing", "nothing"],
+        ["nothing", "skipped"],
+        ["skipped", "skipped"],
+    )
 
 
 @pytest.mark.parametrize("url", [None, "memory://"])

@@ -1,4 +1,4 @@
-"""The Lua scripts: one per atomic operation, each with the shared prelude in front."""
+"""The Lua scripts: one per atomic operation, put together as lua/prelude.lua describes."""
 
 from __future__ import annotations
 
@@ -15,7 +15,8 @@ class Script:
 
     def __init__(self, name: str) -> None:
         self.name = name
-        self.text = (_FOLDER / "prelude.lua").read_bytes() + (_FOLDER / f"{name}.lua").read_bytes()
+        parts = "prelude", f"{name}.alone", "crowd", f"{name}.crowd"
+        self.text = b"".join((_FOLDER / f"{part}.lua").read_bytes() for part in parts)
         self.sha = sha1(self.text, usedforsecurity=False).hexdigest().encode()
 
 

@@ -4,24 +4,30 @@
 -- ARGV: now, idle, then the lease keys' names
 -- Returns {how many of those forgotten were last granted `idle` ago}.
 
-local idle = tonumber(ARGV[2])
+local idle, pruned, crowded = tonumber(ARGV[2]), 0, {}
 
-local function idle_for(at)
-  local head = call('GET', KEYS[at])
+-- Redis collects a head a day after its end at the earliest; then only the name is left.
+local function idle_for(head)
   if not head then
-    return math.huge  -- collected by Redis, a day after its end at the earliest
+    return math.huge
   end
   local _, _, _, granted = decode(head)  -- in the same position in both kinds of head
   return now - granted
 end
 
-local pruned = 0
 for n = 1, #ARGV - 2 do
   local at, name = 4 * n - 2, ARGV[n + 2]
-  local unused = idle_for(at) >= idle
-  if not look(at, name) then
+  local head = call('GET', KEYS[at])
+  local unused = idle_for(head) >= idle
+  local kind = look(at, name, head)
+  if kind == CROWD then
+    crowded[#crowded + 1] = {at = at, name = name, unused = unused}
+  elseif not kind then
     call('ZREM', NAMES, name)
     pruned = pruned + (unused and 1 or 0)
   end
 end
-return {pruned}
+if #crowded == 0 then
+  return {pruned}
+end
+

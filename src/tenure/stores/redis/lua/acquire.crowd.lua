@@ -1,0 +1,108 @@
+-- The rest of acquire: there is a crowd already, or there will be.
+
+-- Put the lease that was alone into a crowd.
+local function crowd_of_one()
+  local crowd = {
+    at = LEASE, name = name, live = 1, waiters = 0,
+    seen = renewed, kept = 0, granted = since, limits = {[bound] = 1},
+  }
+  -- What an earlier crowd left, if Redis has collected its head a moment before the rest.
+  call('DEL', KEYS[LEASE + 1], KEYS[LEASE + 2], KEYS[LEASE + 3])
+  call('ZADD', KEYS[LEASE + 1], renewed + life, owner)
+  write_info(crowd, owner, {
+    fence = fence, since = since, renewed = renewed, life = life,
+    limit = bound, ttl = life, meta = note, address = '',
+  })
+  -- For its own length first: the newcomer's may be shorter.
+  keep(crowd, life)
+  return crowd
+end
+
+-- The smallest limit of the other holders, if any of them differs from the caller's, or 0. `own`
+-- is the limit of the caller's own lease.
+local function other_limit(crowd, own)
+  local smallest, differs = math.huge, false
+  for granted_limit, holders in pairs(crowd.limits) do
+    if holders > (granted_limit == own and 1 or 0) then
+      smallest = math.min(smallest, granted_limit)
+      differs = differs or granted_limit ~= limit
+    end
+  end
+  return differs and smallest or 0
+end
+
+local function grant_in(crowd, waited)
+  local other, new_fence = other_limit(crowd), next_fence()
+  if waited then
+    call('ZREM', KEYS[LEASE + 3], holder)
+    crowd.waiters = crowd.waiters - 1
+  end
+  count(crowd, limit, 1)
+  crowd.granted = now
+  extend(crowd, holder, {
+    fence = new_fence, since = now, limit = limit, meta = meta, address = '',
+  }, ttl)
+  wake_first(crowd)
+  return {1, new_fence, other, 0, limit, meta}
+end
+
+-- Take a place in the line, or keep it: the arrival number stays, all else is as asked for now.
+local function join(crowd, place)
+  local arrived, fresh = now, crowd.waiters == 0
+  if place then
+    arrived = read_info(crowd, holder).since
+  else
+    local places, last = KEYS[LEASE + 1], crowd.waiters - 1
+    place = fresh and FIRST_PLACE or call('ZRANGE', places, last, last, 'WITHSCORES')[2] + 1
+    call('ZADD', places, place, holder)
+    crowd.waiters = crowd.waiters + 1
+  end
+  write_info(crowd, holder, {
+    fence = 0, since = arrived, renewed = now, life = patience,
+    limit = limit, ttl = ttl, meta = meta, address = address,
+  })
+  call('ZADD', KEYS[LEASE + 3], now + patience, holder)
+  crowd.seen = now
+  keep(crowd, patience, fresh)
+  save(crowd)
+end
+
+-- When the lease ends whose place the caller would get, the waiters ahead taking the earlier ones.
+local function retry_in(crowd, ahead, room)
+  if crowd.live == 0 then
+    local first = call('ZRANGE', KEYS[LEASE + 1], 0, 0)[1]
+    return call('ZSCORE', KEYS[LEASE + 3], first) - now
+  end
+  local nth = math.min(crowd.live, crowd.live + ahead - room + 1)
+  local rank = crowd.waiters + nth - 1  -- behind all waiters
+  return call('ZRANGE', KEYS[LEASE + 1], rank, rank, 'WITHSCORES')[2] - now
+end
+
+local crowd
+if kind == ALONE then
+  crowd = crowd_of_one()
+else
+  crowd = crowd_at(LEASE, name, owner, fence, since, renewed, life)
+end
+if not crowd then
+  return grant_alone()
+end
+
+local place = call('ZSCORE', KEYS[LEASE + 1], holder)
+if place and tonumber(place) > 0 then
+  local lease = read_info(crowd, holder)
+  extend(crowd, holder, lease, ttl)
+  return {1, lease.fence, other_limit(crowd, lease.limit), math.max(0, now - lease.since),
+    lease.limit, lease.meta}
+end
+
+local ahead = place and call('ZRANK', KEYS[LEASE + 1], holder) or crowd.waiters
+local room = math.min(limit, smallest_limit(crowd))
+if crowd.live + ahead < room then
+  return grant_in(crowd, place)
+end
+local busy = {0, retry_in(crowd, ahead, room), ahead, other_limit(crowd)}
+if patience > 0 then
+  join(crowd, place)
+end
+return busy

@@ -1,0 +1,104 @@
+import subprocess
+import sys
+
+import pytest
+
+from tenure.errors import ConfigError
+from tenure.stores import connect as connecting
+from tenure.stores.connect import connect, redact
+from tenure.stores.memory import MemoryStore
+from tenure.testing import ManualClock
+
+
+def test_a_url_names_a_store():
+    clock = ManualClock()
+    store = connect("memory://shared", namespace="app", clock=clock)
+    assert isinstance(store, MemoryStore)
+    assert (store.url, store.namespace) == ("memory://shared", "app")
+    assert store.clock is clock
+
+
+@pytest.mark.parametrize(
+    "url",
+    ["", "tenure.db", "mysql://host/db", "://", "memory", "MEMORY://", "http://host", None, 7],
+)
+def test_what_names_no_store_is_refused_with_examples(url):
+    with pytest.raises(ConfigError, match="is not a store URL. Use sqlite:///file.db"):
+        connect(url, namespace="app", clock=ManualClock())
+
+
+def test_a_wrong_namespace_is_refused():
+    with pytest.raises(ConfigError, match="namespace"):
+        connect("memory://", namespace="a b", clock=ManualClock())
+
+
+@pytest.mark.parametrize(
+    ("url", "extra"),
+    [
+        ("redis://host", "redis"),
+        ("rediss://host", "redis"),
+        ("valkey://host", "redis"),
+        ("valkeys://host", "redis"),
+        ("postgresql://host/db", "postgres"),
+        ("postgres://host/db", "postgres"),
+    ],
+)
+def test_a_missing_driver_is_named_by_its_extra(
+    monkeypatch: pytest.MonkeyPatch, url: str, extra: str
+):
+    def no_driver(module: str) -> None:
+        raise ModuleNotFoundError(f"No module named {module!r}")
+
+    monkeypatch.setattr(connecting, "import_module", no_driver)
+    with pytest.raises(ConfigError, match=rf"pip install 'tenure\[{extra}\]'"):
+        connect(url, namespace="app", clock=ManualClock())
+
+
+def test_no_driver_is_imported_before_a_url_asks_for_it():
+    program = (
+        "import sys, tenure.stores.connect as c, tenure.core.clock as k; "
+        "c.connect('memory://', namespace='app', clock=k.SystemClock()); "
+        "sys.exit(str({'redis', 'asyncpg', 'sqlite3'} & set(sys.modules) or ''))"
+    )
+    subprocess.run([sys.executable, "-c", program], check=True, capture_output=True)
+
+
+def test_memory_without_a_name_is_private_and_with_one_shared():
+    def world(url: str) -> object:
+        store = connect(url, namespace="app", clock=ManualClock())
+        assert isinstance(store, MemoryStore)
+        return store._world
+
+    assert world("memory://") is not world("memory://")
+    assert world("memory://one") is world("memory://one")
+    assert world("memory://one") is not world("memory://two")
+
+
+@pytest.mark.parametrize(
+    ("url", "shown"),
+    [
+        ("redis://host:6379/0", "redis://host:6379/0"),
+        ("redis://:secret@host:6379/0", "redis://:***@host:6379/0"),
+        ("redis://user:secret@host/0", "redis://user:***@host/0"),
+        ("postgresql://user:sec%40ret@host/db?x=1", "postgresql://user:***@host/db?x=1"),
+        ("postgresql://user:host@host/db", "postgresql://user:***@host/db"),
+        ("postgresql://user@host/db", "postgresql://user@host/db"),
+        ("redis://user:a:b@host/0", "redis://user:***@host/0"),
+        ("sqlite:////srv/tenure.db", "sqlite:////srv/tenure.db"),
+        ("memory://", "memory://"),
+    ],
+)
+def test_a_password_is_hidden_and_the_rest_shown(url: str, shown: str):
+    assert redact(url) == shown
+
+
+@pytest.mark.parametrize("url", ["redis://[::1/0", None, 7])
+def test_what_cannot_be_read_is_not_shown(url):
+    assert redact(url) == "<unreadable URL>"
+
+
+def test_a_refusal_does_not_show_the_password():
+    with pytest.raises(ConfigError) as caught:
+        connect("mysql://user:secret@host/db", namespace="app", clock=ManualClock())
+    assert "secret" not in str(caught.value)
+    assert "mysql://user:***@host/db" in str(caught.value)

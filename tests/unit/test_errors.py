@@ -1,0 +1,65 @@
+import copy
+import pickle
+
+import pytest
+
+from tenure import errors
+from tenure.errors import (
+    AcquireTimeout,
+    ConfigError,
+    LeaseLost,
+    LimitMismatch,
+    StoreError,
+    StoreUnavailable,
+    TenureError,
+    WouldDeadlock,
+)
+
+EXAMPLES = [
+    ConfigError("ttl must be at least 1 s."),
+    StoreError("refused"),
+    StoreUnavailable("gone"),
+    AcquireTimeout("invoice:42", 5),
+    LeaseLost("invoice:42", 7, "it was not renewed in time"),
+    WouldDeadlock("invoice:42"),
+    LimitMismatch("gpu", 5, 3),
+]
+
+
+def test_there_is_an_example_of_every_exception():
+    assert {type(one).__name__ for one in EXAMPLES} == set(errors.__all__) - {"TenureError"}
+
+
+def test_the_tree_is_the_one_drawn_in_the_module():
+    drawing = errors.__doc__ or ""
+    for name in errors.__all__:
+        assert name in drawing
+
+
+@pytest.mark.parametrize("error", EXAMPLES, ids=lambda error: type(error).__name__)
+def test_everything_raised_on_purpose_has_one_root(error: Exception):
+    assert isinstance(error, TenureError)
+
+
+@pytest.mark.parametrize(
+    ("kind", "parent"),
+    [(ConfigError, ValueError), (AcquireTimeout, TimeoutError), (StoreUnavailable, StoreError)],
+)
+def test_exceptions_are_what_python_programmers_catch(kind: type, parent: type):
+    assert issubclass(kind, parent)
+
+
+@pytest.mark.parametrize(
+    ("error", "facts"),
+    [
+        (EXAMPLES[3], {"name": "invoice:42", "wait": 5}),
+        (EXAMPLES[4], {"name": "invoice:42", "fence": 7, "reason": "it was not renewed in time"}),
+        (EXAMPLES[5], {"name": "invoice:42"}),
+        (EXAMPLES[6], {"name": "gpu", "limit": 5, "other": 3}),
+    ],
+    ids=lambda value: type(value).__name__ if isinstance(value, Exception) else "",
+)
+def test_the_facts_are_attributes_and_in_the_message(error: Exception, facts: dict[str, object]):
+    assert {name: getattr(error, name) for name in facts} == facts
+    for value in facts.values():
+        assert str(value) in str(error)

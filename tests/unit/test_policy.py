@@ -1,0 +1,92 @@
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tenure.core.policy import (
+    TTL_DEFAULT,
+    TTL_MIN,
+    WAITER_LIFE,
+    margin,
+    next_fence,
+    renew_after,
+    retry_after_error,
+    retry_when_busy,
+    trust_until,
+)
+
+FENCES = st.integers(min_value=0, max_value=2**53 - 1)
+TTLS = st.floats(min_value=TTL_MIN, max_value=1e6)
+CHANCES = st.floats(min_value=0, max_value=1, exclude_max=True)
+
+
+@pytest.mark.parametrize(
+    ("last", "floor", "now", "fence"),
+    [
+        (0, 0, 1000, 1000),  # a first grant
+        (900, 0, 1000, 1000),  # time has passed since the last one
+        (1000, 0, 1000, 1001),  # no time has passed
+        (5000, 0, 1000, 5001),  # the clock was stepped back
+        (0, 5000, 1000, 5001),  # the same, and the key was forgotten meanwhile
+        (4000, 5000, 1000, 5001),
+        (5000, 4000, 1000, 5001),
+    ],
+)
+def test_the_next_fence(last: int, floor: int, now: int, fence: int):
+    assert next_fence(last, floor, now) == fence
+
+
+@given(last=FENCES, floor=FENCES, now=FENCES)
+def test_a_fence_is_above_all_that_was_and_not_behind_the_clock(last: int, floor: int, now: int):
+    fence = next_fence(last, floor, now)
+    assert fence > last
+    assert fence > floor
+    assert fence >= now
+
+
+def test_the_margin_is_a_percent_but_at_least_a_tenth_of_a_second():
+    assert margin(1) == margin(5) == margin(10) == 0.1
+    assert margin(30) == pytest.approx(0.3)
+    assert margin(3600) == pytest.approx(36)
+
+
+@given(sent=st.floats(min_value=0, max_value=1e9), ttl=TTLS)
+def test_trust_ends_before_the_lease_does_counted_from_the_send(sent: float, ttl: float):
+    assert sent < trust_until(sent, ttl) < sent + ttl
+    # Even for a store whose clock runs one percent faster than ours.
+    assert trust_until(sent, ttl) <= sent + ttl * 0.99 + 1e-6
+
+
+@given(ttl=TTLS, chance=CHANCES)
+def test_three_renewals_in_a_row_may_fail(ttl: float, chance: float):
+    pause = renew_after(ttl, chance)
+    assert 0 < pause
+    assert 3 * pause < trust_until(0, ttl) or ttl < 2
+    assert pause <= renew_after(ttl, 0.0)
+
+
+@pytest.mark.parametrize("ttl", [TTL_MIN, 2.0, TTL_DEFAULT])
+def test_three_renewals_fit_even_without_luck(ttl: float):
+    assert 3 * renew_after(ttl, 0.0) <= trust_until(0, ttl) + 1e-9
+
+
+@given(failures=st.integers(min_value=1, max_value=10_000), chance=CHANCES)
+def test_pauses_after_errors_are_bounded_and_half_random(failures: int, chance: float):
+    pause = retry_after_error(failures, chance)
+    longest = retry_after_error(failures, 1.0)
+    assert longest / 2 <= pause <= longest <= 1.0
+
+
+def test_pauses_after_errors_double_up_to_a_second():
+    pauses = [retry_after_error(failures, 1.0) for failures in range(1, 8)]
+    assert pauses == pytest.approx([0.05, 0.1, 0.2, 0.4, 0.8, 1.0, 1.0])
+
+
+@given(retry_in=st.floats(min_value=-10, max_value=1e6), chance=CHANCES)
+def test_a_waiter_looks_again_before_its_place_is_lost(retry_in: float, chance: float):
+    pause = retry_when_busy(retry_in, chance)
+    assert 0 < pause <= WAITER_LIFE / 3
+
+
+def test_a_waiter_looks_again_just_after_the_lease_ends():
+    assert 0.5 < retry_when_busy(0.5, 0.0) <= retry_when_busy(0.5, 0.999) <= 0.521
+    assert retry_when_busy(-3.0, 0.0) > 0
