@@ -1,5 +1,6 @@
 import asyncio
 import gc
+import random
 import threading
 from collections.abc import Awaitable, Callable, Coroutine, Generator
 from functools import partial
@@ -15,8 +16,9 @@ from tenure.errors import ConfigError, StoreError, StoreUnavailable
 from tenure.stores.connect import connect
 from tenure.stores.contract import Store
 from tenure.testing import ManualClock
-from tests.contract.calls import TTL, ask, be_refused, holders, renew, take
+from tests.contract.calls import ask, be_refused, holders, renew, take
 from tests.contract.worlds import World
+from tests.rig.sizes import SIZE
 
 LEASE = Lease(key="key", holder="ann", fence=7, ttl=30)
 
@@ -282,7 +284,7 @@ async def test_a_place_that_cannot_be_reached_is_reported_as_such(world: World):
     store = connect(url, namespace=world.namespace, clock=world.clock)
     with pytest.raises(expected) as caught:
         await store.open()
-    assert caught.value.__cause__ is not None
+    assert isinstance(caught.value, ConfigError) or caught.value.__cause__ is not None
     await store.close()
 
 
@@ -334,43 +336,67 @@ async def cancel_everywhere(
 
 
 @pytest.mark.parametrize("name", CALLS)
-async def test_cancelling_a_caller_does_not_break_the_store(
-    store: Store, clock: ManualClock, name: str
-):
+async def test_cancelling_a_caller_does_not_break_the_store(store: Store, name: str):
     numbers = iter(range(1_000_000))
 
     async def check() -> None:
-        holder = f"after-{next(numbers)}"
-        await store.release([LEASE, Lease(key="key", holder="ann")])
-        # A request that was under way may still arrive; what it took ends with its ttl.
-        clock.shift(TTL + 10)
-        lease = await take(store, "other", holder)
+        await store.release([Lease(key="key", holder="ann")])
+        lease = await take(store, "key", f"after-{next(numbers)}")
         assert await renew(store, lease) == [True]
         assert await store.release([lease]) == [True]
 
     await cancel_everywhere(lambda: CALLS[name](store), check)
-    clock.shift(TTL + 10)
-    await take(store, "key", "ben")
 
 
-async def test_a_cancelled_acquire_can_be_taken_back_by_its_holder(
-    store: Store, clock: ManualClock
+@pytest.mark.parametrize("waiting", [0, 10], ids=["once", "in line"])
+@pytest.mark.parametrize("taken", [False, True], ids=["free", "taken"])
+async def test_a_release_never_overtakes_the_cancelled_acquire_that_it_undoes(
+    store: Store, taken: bool, waiting: float
 ):
-    numbers = iter(range(1_000_000))
-    key = ""
-
-    def make() -> Coroutine[Any, Any, Any]:
-        nonlocal key
-        key = f"key-{next(numbers)}"
-        return ask(store, key, "ann")
+    expected = [(await take(store, "key", "ann")).holder] if taken else []
 
     async def check() -> None:
-        (released,) = await store.release([Lease(key=key, holder="ann")])
-        answer = await ask(store, key, "ben")
-        if released:
-            assert isinstance(answer, Granted)
+        await store.release([Lease(key="key", holder="ben")])
+        for _ in range(3):
+            await asyncio.sleep(0.001)
+            assert [one.holder for one in await store.leases()] == expected
 
-    await cancel_everywhere(make, check)
+    await cancel_everywhere(lambda: ask(store, "key", "ben", waiting=waiting), check)
+
+
+async def test_what_a_cancelled_call_did_is_decided_before_the_next_call(store: Store):
+    lease = await take(store, "key", "ann")
+
+    async def check() -> None:
+        nonlocal lease
+        found = await store.leases(), await store.marked(["done"])
+        for _ in range(3):
+            await asyncio.sleep(0.001)
+            assert (await store.leases(), await store.marked(["done"])) == found
+        lease = await take(store, "key", "ann")
+
+    async def write() -> None:
+        await store.mark("done", lease, f"under {lease.fence}")
+        await store.release([lease])
+
+    await cancel_everywhere(write, check)
+
+
+async def test_releases_never_overtake_cancelled_acquires_among_many_callers(real_world: World):
+    store = await real_world.store()
+    order = random.Random(7)
+
+    async def change_ones_mind(holder: str) -> None:
+        call = asyncio.create_task(ask(store, "key", holder, limit=10, waiting=60))
+        for _ in range(order.randrange(8)):
+            await asyncio.sleep(0)
+        call.cancel()
+        await asyncio.gather(call, return_exceptions=True)
+        await store.release([Lease(key="key", holder=holder)])
+
+    for turn in range(SIZE.rounds):
+        await asyncio.gather(*(change_ones_mind(f"{turn}-{n}") for n in range(20)))
+        assert await store.leases() == []
 
 
 async def test_cancelling_one_caller_does_not_disturb_its_neighbours(store: Store):

@@ -161,18 +161,33 @@ async def test_a_watch_may_be_for_several_topics(here: Store, there: Store):
             await here.release([await take(here, "key", holder)])
 
 
-async def test_everybody_who_watches_is_woken(real_world: World, here: Store, there: Store):
-    third = await real_world.store()
+async def test_everybody_who_watches_where_the_waiter_asked_is_woken(here: Store, there: Store):
     ann = await take(there, "key", "ann")
     await be_refused(here, "key", "ben", waiting=60)
-    async with (
-        here.watch(of("ben")) as one,
-        here.watch(of("ben")) as two,
-        third.watch(of("ben")) as three,
-    ):
-        waits = [asyncio.create_task(watch.wait(SOON)) for watch in (one, two, three)]
+    async with here.watch(of("ben")) as one, here.watch(of("ben")) as two:
+        waits = [asyncio.create_task(watch.wait(SOON)) for watch in (one, two)]
         await there.release([ann])
-        assert await asyncio.gather(*waits) == [True, True, True]
+        assert await asyncio.gather(*waits) == [True, True]
+
+
+async def test_a_waiter_is_woken_where_it_asked_last(here: Store, there: Store):
+    ann = await take(there, "key", "ann")
+    await be_refused(there, "key", "ben", waiting=60)
+    await be_refused(here, "key", "ben", waiting=60)
+    async with here.watch(of("ben")) as watch:
+        await there.release([ann])
+        assert await watch.wait(SOON)
+
+
+async def test_waiters_of_several_store_objects_are_woken_in_turn(here: Store, there: Store):
+    ann = await take(there, "key", "ann")
+    await be_refused(here, "key", "ben", waiting=60)
+    await be_refused(there, "key", "cid", waiting=60)
+    async with here.watch(of("ben")) as first, there.watch(of("cid")) as second:
+        await there.release([ann])
+        assert await first.wait(SOON)
+        await here.release([await take(here, "key", "ben")])
+        assert await second.wait(SOON)
 
 
 async def test_leaving_one_watch_leaves_the_others(here: Store, there: Store):

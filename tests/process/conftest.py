@@ -9,7 +9,7 @@ from tests.process.site import Site
 from tests.rig.processes import Fleet
 from tests.rig.servers import Postgres, Valkey
 
-pytest.register_assert_rewrite("tests.process.history")
+pytest.register_assert_rewrite("tests.process.history", "tests.process.site")
 
 _SHARED = ("sqlite", "redis", "postgres")
 
@@ -47,12 +47,13 @@ async def site(
     request: pytest.FixtureRequest, family: str, namespace: str, fleet: Fleet
 ) -> AsyncIterator[Site]:
     """A store for several processes, on which nothing may be left when all of them have ended."""
-    if "server" in request.fixturenames:
+    own_server = "server" in request.fixturenames
+    if own_server:
         url = request.getfixturevalue("server").url
     elif "blank_url" in request.fixturenames:
         url = request.getfixturevalue("blank_url")
     else:
         url = request.getfixturevalue("world_url")
-    site = Site(family, url, namespace, fleet)
+    site = Site(family, url, namespace, fleet, has_outages=own_server)
     yield site
     await site.end()

@@ -12,7 +12,7 @@ import sys
 import time
 from pathlib import Path
 
-from tenure import LeaseLost, Tenure
+from tenure import LeaseLost, StoreUnavailable, Tenure
 from tenure.holds import Hold
 from tenure.locks import Lock
 from tests.process.orders import Orders, boot, hearing
@@ -32,8 +32,9 @@ async def main(url: str, namespace: str, name: str, ttl: str) -> None:
 
 async def hold_until_told(lock: Lock, hear: Orders) -> None:
     """Hold the lock; tell how it ended."""
+    hold = await acquire(lock)
     try:
-        async with lock as hold:
+        async with hold:
             tell("held", fence=hold.fence, boot=boot())
             while (order := await hear()) not in ("release", ""):
                 obey(order, hold)
@@ -42,6 +43,16 @@ async def hold_until_told(lock: Lock, hear: Orders) -> None:
         tell("lost", fence=loss.fence, boot=boot())
     else:
         tell("released", fence=hold.fence, boot=boot())
+
+
+async def acquire(lock: Lock) -> Hold:
+    """Wait for the lock, over outages of the store."""
+    while True:
+        try:
+            return await lock.acquire()
+        except StoreUnavailable as error:
+            tell("unavailable", error=error)
+            await asyncio.sleep(0.05)
 
 
 def obey(order: str, hold: Hold) -> None:

@@ -23,6 +23,8 @@ class Site:
     url: str
     namespace: str
     fleet: Fleet
+    has_outages: bool = False
+    """Whether the test takes the server away at times."""
 
     def app(self) -> Tenure:
         """Return one more app on the store, for the test itself."""
@@ -45,6 +47,9 @@ class Site:
         for child in self.fleet.children:
             child.kill()
         assert not [child.pid for child in self.fleet.children if alive(child.pid)]
+        if not self.has_outages:
+            told = [event for child in self.fleet.children for event in child.events]
+            assert not [event for event in told if event["kind"] == "unavailable"]
         async with self.app() as app:
             left = await listed(app)
             longest = max((lease.expires_in for lease in left), default=0.0)

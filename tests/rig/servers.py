@@ -134,6 +134,7 @@ class Server(ABC):
             return  # a forked copy of the owner must not end the owner's server
         with suppress(ServerFailedError):  # a server that did not obey has been killed instead
             self._end_with(self.quick_signal, 5.0)
+        self._clean_up()
         shutil.rmtree(self.folder, ignore_errors=True)
         _servers.discard(self)
 
@@ -159,6 +160,10 @@ class Server(ABC):
     @abstractmethod
     def _answers(self, port: int) -> bool:
         """Say whether *this* server, and no other on the same port, serves clients."""
+
+    @abstractmethod
+    def _clean_up(self) -> None:
+        """Remove what the ended server has left behind outside its folder."""
 
     def _start_on(self, port: int) -> None:
         command = self._command(port)
@@ -268,6 +273,9 @@ class Valkey(Server):
             return False
         return b"process_id:%d\r\n" % self.pid in answer
 
+    def _clean_up(self) -> None:
+        """Do nothing: all a Valkey server leaves behind lies in its folder."""
+
 
 class Postgres(Server):
     """A PostgreSQL cluster with a superuser and a database both named `tenure`, without passwords.
@@ -330,6 +338,19 @@ class Postgres(Server):
             return False
         # The file says "ready" only of a server that got its port, so no other one can be there.
         return status == ["ready   "] and _postgres_accepts(port)
+
+    def _clean_up(self) -> None:
+        """Free the bit of System V memory that a killed server leaves behind.
+
+        In a namespace of its own the memory ended with the server, and its number may be another's.
+        """
+        try:
+            memory = (self.data / "postmaster.pid").read_text().splitlines()[6].split()
+        except (FileNotFoundError, IndexError):
+            return  # the server was not killed
+        if self.identity != "namespace" and len(memory) == 2:
+            with suppress(FileNotFoundError):
+                subprocess.run(["ipcrm", "-m", memory[1]], check=False, capture_output=True)
 
 
 @atexit.register

@@ -23,7 +23,7 @@ def test_a_url_names_a_store():
     ["", "tenure.db", "mysql://host/db", "://", "memory", "MEMORY://", "http://host", None, 7],
 )
 def test_what_names_no_store_is_refused_with_examples(url):
-    with pytest.raises(ConfigError, match="is not a store URL. Use sqlite:///file.db"):
+    with pytest.raises(ConfigError, match=r"is not a store URL\. Use sqlite:///file\.db"):
         connect(url, namespace="app", clock=ManualClock())
 
 
@@ -58,7 +58,7 @@ def test_no_driver_is_imported_before_a_url_asks_for_it():
     program = (
         "import sys, tenure.stores.connect as c, tenure.core.clock as k; "
         "c.connect('memory://', namespace='app', clock=k.SystemClock()); "
-        "sys.exit(str({'redis', 'asyncpg', 'sqlite3'} & set(sys.modules) or ''))"
+        "sys.exit(len({'redis', 'asyncpg', 'sqlite3'} & set(sys.modules)))"
     )
     subprocess.run([sys.executable, "-c", program], check=True, capture_output=True)
 
@@ -92,7 +92,7 @@ def test_a_password_is_hidden_and_the_rest_shown(url: str, shown: str):
     assert redact(url) == shown
 
 
-@pytest.mark.parametrize("url", ["redis://[::1/0", None, 7])
+@pytest.mark.parametrize("url", ["redis://[::1/0", 7])
 def test_what_cannot_be_read_is_not_shown(url):
     assert redact(url) == "<unreadable URL>"
 

@@ -1,6 +1,3 @@
-import copy
-import pickle
-
 import pytest
 
 from tenure import errors
@@ -9,6 +6,7 @@ from tenure.errors import (
     ConfigError,
     LeaseLost,
     LimitMismatch,
+    OnceFailed,
     StoreError,
     StoreUnavailable,
     TenureError,
@@ -23,6 +21,7 @@ EXAMPLES = [
     LeaseLost("invoice:42", 7, "it was not renewed in time"),
     WouldDeadlock("invoice:42"),
     LimitMismatch("gpu", 5, 3),
+    OnceFailed("backfill", 2, "disk full"),
 ]
 
 
@@ -56,6 +55,7 @@ def test_exceptions_are_what_python_programmers_catch(kind: type, parent: type):
         (EXAMPLES[4], {"name": "invoice:42", "fence": 7, "reason": "it was not renewed in time"}),
         (EXAMPLES[5], {"name": "invoice:42"}),
         (EXAMPLES[6], {"name": "gpu", "limit": 5, "other": 3}),
+        (EXAMPLES[7], {"name": "backfill", "version": 2, "error": "disk full"}),
     ],
     ids=lambda value: type(value).__name__ if isinstance(value, Exception) else "",
 )

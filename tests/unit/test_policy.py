@@ -3,7 +3,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tenure.core.policy import (
-    TTL_DEFAULT,
     TTL_MIN,
     WAITER_LIFE,
     margin,
@@ -59,14 +58,8 @@ def test_trust_ends_before_the_lease_does_counted_from_the_send(sent: float, ttl
 @given(ttl=TTLS, chance=CHANCES)
 def test_three_renewals_in_a_row_may_fail(ttl: float, chance: float):
     pause = renew_after(ttl, chance)
-    assert 0 < pause
-    assert 3 * pause < trust_until(0, ttl) or ttl < 2
-    assert pause <= renew_after(ttl, 0.0)
-
-
-@pytest.mark.parametrize("ttl", [TTL_MIN, 2.0, TTL_DEFAULT])
-def test_three_renewals_fit_even_without_luck(ttl: float):
-    assert 3 * renew_after(ttl, 0.0) <= trust_until(0, ttl) + 1e-9
+    assert 0 < pause <= renew_after(ttl, 0.0)
+    assert 3 * pause <= trust_until(0, ttl) + 1e-9
 
 
 @given(failures=st.integers(min_value=1, max_value=10_000), chance=CHANCES)
