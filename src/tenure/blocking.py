@@ -148,6 +148,13 @@ class Hold:
         """Renew now, optionally with another ttl from here on."""
         self._portal.call(self._hold.renew(ttl))
 
+    def guard(self, connection: object) -> None:
+        """Bind your own transaction, on the same SQL database, to this lease.
+
+        See `tenure.Hold.guard`; the connection must be a synchronous one.
+        """
+        self._hold.guard_blocking(connection)
+
     def release(self) -> bool:
         """Give it back; return whether it was held to the end. Doing so twice is harmless."""
         return self._portal.call(self._hold.release())

@@ -6,7 +6,7 @@ import asyncio
 import os
 import warnings
 import weakref
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from types import TracebackType
 from typing import Any, Literal, Self, TypeAlias
@@ -17,7 +17,7 @@ from msgspec.structs import replace
 from tenure.core.durations import Duration, seconds
 from tenure.core.model import Lease, Meta
 from tenure.core.policy import TTL_MIN
-from tenure.errors import LeaseLost, WouldDeadlock
+from tenure.errors import ConfigError, LeaseLost, WouldDeadlock
 from tenure.observe.events import Events, HoldLost
 from tenure.runtime.acquiring import Acquirer, Ask, Grip
 from tenure.runtime.hosting import KeeperHost
@@ -138,6 +138,33 @@ class Hold:
         elif answer is False:
             self._kept.lose("the store says that it is no longer held")
         self.check()
+
+    async def guard(self, connection: object) -> None:
+        """Bind your own transaction, on the same SQL database, to this lease.
+
+        After it, nobody takes the lease over before the transaction on `connection` ends, however
+        long that is; a stale holder is refused and must roll back. Keep the transaction short: on
+        SQLite renewals wait for it too.
+
+        Raises LeaseLost if the lease is gone, ConfigError if this cannot work.
+        """
+        self.check()
+        answer = self._holds.store.guard(connection, self.lease)
+        self._judge_guard(held=await answer if isinstance(answer, Awaitable) else answer)
+
+    def guard_blocking(self, connection: object) -> None:
+        """Do what `guard` does on a synchronous connection, in the calling thread."""
+        self.check()
+        answer = self._holds.store.guard(connection, self.lease)
+        if not isinstance(answer, bool):
+            msg = "this connection is asynchronous; give guard() a synchronous one here."
+            raise ConfigError(msg)
+        self._judge_guard(held=answer)
+
+    def _judge_guard(self, *, held: bool) -> None:
+        if not held:
+            self._kept.lose("it was no longer there when a transaction was bound to it")
+            self.check()
 
     async def release(self) -> bool:
         """Give it back; return whether it was held to the end. Doing so twice is harmless.

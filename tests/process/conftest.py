@@ -9,7 +9,7 @@ from tests.process.site import Site
 from tests.rig.processes import Fleet
 from tests.rig.servers import Postgres, Valkey
 
-pytest.register_assert_rewrite("tests.process.history", "tests.process.site")
+pytest.register_assert_rewrite("tests.process.history")
 
 _SHARED = ("sqlite", "redis", "postgres")
 

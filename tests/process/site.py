@@ -46,15 +46,16 @@ class Site:
         """End all children; what they held must go with them, no later than it says itself."""
         for child in self.fleet.children:
             child.kill()
-        assert not [child.pid for child in self.fleet.children if alive(child.pid)]
-        if not self.has_outages:
-            told = [event for child in self.fleet.children for event in child.events]
-            assert not [event for event in told if event["kind"] == "unavailable"]
+        left = [child.pid for child in self.fleet.children if alive(child.pid)]
+        assert not left, f"still alive: {left}"
+        told = [event for child in self.fleet.children for event in child.events]
+        outages = [event for event in told if event["kind"] == "unavailable"]
+        assert self.has_outages or not outages, outages
         async with self.app() as app:
-            left = await listed(app)
-            longest = max((lease.expires_in for lease in left), default=0.0)
+            leases = await listed(app)
+            longest = max((lease.expires_in for lease in leases), default=0.0)
             await wait_until_async(
-                lambda: _nothing(app), longest + LISTING_SLACK, f"{left} have ended"
+                lambda: _nothing(app), longest + LISTING_SLACK, f"{leases} have ended"
             )
 
 

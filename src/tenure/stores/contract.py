@@ -10,14 +10,14 @@ Rules for all calls:
   never sees another.
 - Losing is an answer (False, `Busy`), not an exception. What a driver raises leaves as
   `StoreError`, and as `StoreUnavailable` if trying again later may help.
-- A call that has begun is carried out even if its caller is cancelled, and calls that begin after
-  the cancellation are decided after it. So a release never overtakes the acquire that it undoes.
+- A call whose caller is cancelled may still be carried out, but never after a call that begins
+  later. So a release never overtakes the acquire that it undoes.
 - A store object belongs to the event loop that opened it; `clone` makes one for another loop.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Awaitable, Sequence
 from contextlib import AbstractAsyncContextManager
 from typing import Literal, Protocol, TypeAlias
 
@@ -144,6 +144,17 @@ class Store(Protocol):
 
     async def marked(self, keys: Sequence[str]) -> list[Mark | None]:
         """Return the mark under each key."""
+        ...
+
+    def guard(self, connection: object, lease: Lease) -> bool | Awaitable[bool]:
+        """Take part in the user's transaction on `connection`, a connection to this database.
+
+        True: the lease is held, and nobody can take it over before that transaction ends. False:
+        it is not there any more. To be awaited if the connection is an asynchronous one.
+
+        Raises ConfigError if the store has no transactions to take part in, or does not know this
+        kind of connection, or if no transaction is open on it.
+        """
         ...
 
     async def prune(self, *, idle: float, limit: int = 1000) -> int:

@@ -105,6 +105,9 @@ class FaultyStore:
     async def marked(self, keys: Sequence[str]) -> list[Mark | None]:
         return await self._pass("marked", lambda: self._store.marked(keys))
 
+    def guard(self, connection: object, lease: Lease) -> bool | Awaitable[bool]:
+        return self._store.guard(connection, lease)
+
     async def prune(self, *, idle: float, limit: int = 1000) -> int:
         return await self._pass("prune", lambda: self._store.prune(idle=idle, limit=limit))
 

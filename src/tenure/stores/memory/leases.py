@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import NoReturn
 
 from tenure.core.durations import micros
 from tenure.core.model import Acquired, Busy, Granted, Lease, Mark, Meta
 from tenure.core.policy import next_fence
+from tenure.stores.guarding import no_transactions
 from tenure.stores.memory.connection import Connection
 from tenure.stores.memory.world import Grant, Key, Waiter
 
@@ -106,6 +108,10 @@ class Leases(Connection):
     async def marked(self, keys: Sequence[str]) -> list[Mark | None]:
         with self._lock:
             return [self._space.marks.get(key) for key in keys]
+
+    def guard(self, connection: object, lease: Lease) -> NoReturn:
+        del connection, lease
+        raise no_transactions(self.url)
 
     async def prune(self, *, idle: float, limit: int = 1000) -> int:
         with self._lock:

@@ -50,7 +50,8 @@ class Connection:
         self._ear: Ear | None = None
 
     async def open(self, migrate: Migrate = "auto") -> None:
-        if self._sender is None:
+        was_closed = self._sender is None
+        if was_closed:
             self._sender = Sender(self._address)
             self._ear = Ear(self._address, self._channel, self._watchers, self.clock)
         try:
@@ -58,7 +59,8 @@ class Connection:
             await self._inspect()
             await self._check_format(migrate)
         except BaseException:
-            await self.close()
+            if was_closed:
+                await self.close()
             raise
 
     async def close(self) -> None:

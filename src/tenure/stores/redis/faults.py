@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import re
+
 from redis import exceptions
 
 from tenure.errors import StoreError, StoreUnavailable
 from tenure.stores.redis.address import Address
 
-__all__ = ["missing_rights", "translate"]
+__all__ = ["NEEDED_RIGHTS", "missing_rights", "translate"]
 
-_NEEDED_RIGHTS = "~{tenure:* &{tenure:* +@all -@dangerous +info"
+NEEDED_RIGHTS = "~{tenure:* &{tenure:* +@all -@dangerous +info"
 
 # The first word of an error reply, and what it means to a caller.
 _LATER = {
@@ -34,6 +36,8 @@ _CLUSTER_ADVICE = (
     "(CLUSTER KEYSLOT '{tenure:<namespace>}' tells the slot, CLUSTER SLOTS its node)."
 )
 
+_IN_SCRIPT = re.compile(r": -([A-Z]+) ")
+
 
 def missing_rights(error: Exception) -> bool:
     """Say whether the server refused the user rather than the command."""
@@ -52,7 +56,7 @@ def translate(error: Exception, address: Address) -> StoreError:
     if missing_rights(error):
         return StoreError(
             f"{where} refused the user {address.user!r}: {error}. Check user and password in the "
-            f"URL; the user needs the rights {_NEEDED_RIGHTS!r}."
+            f"URL; the user needs the rights {NEEDED_RIGHTS!r}."
         )
     if isinstance(error, exceptions.ResponseError):
         code = _code(error)
@@ -67,4 +71,7 @@ def translate(error: Exception, address: Address) -> StoreError:
 
 
 def _code(error: exceptions.ResponseError) -> str:
-    return str(error).partition(" ")[0]
+    text = str(error)
+    # Redis 6.2 puts the error of a command into one of the script that sent it.
+    inner = _IN_SCRIPT.search(text) if text.startswith("ERR Error running script") else None
+    return inner[1] if inner else text.partition(" ")[0]

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, NoReturn
 
 from tenure.core.codec import decode_meta, encode_meta
 from tenure.core.durations import micros
 from tenure.core.model import Acquired, Busy, Granted, Lease, Mark, Meta
+from tenure.stores.guarding import no_transactions
 from tenure.stores.redis.connection import Connection
 from tenure.stores.redis.scripts import ACQUIRE, LIST, MARK, PRUNE, RELEASE, RENEW, Script
 from tenure.stores.redis.wire import Word
@@ -106,6 +107,10 @@ class Leases(Connection):
         for first in range(0, len(keys), _SLICE):
             found += await self._ask("HMGET", self._marks, *keys[first : first + _SLICE])
         return [_mark(key, text) for key, text in zip(keys, found, strict=True)]
+
+    def guard(self, connection: object, lease: Lease) -> NoReturn:
+        del connection, lease
+        raise no_transactions(self.url)
 
     async def prune(self, *, idle: float, limit: int = 1000) -> int:
         # Released keys are gone already. What crashed holders left is found by walking over the

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import sqlite3
 from collections.abc import Sequence
 
 from tenure.core.codec import decode_meta
 from tenure.core.durations import micros
 from tenure.core.model import Acquired, Busy, Granted, Lease, Mark, Meta
+from tenure.stores.guarding import no_open_transaction, other_database, unknown_connection
 from tenure.stores.sqlite import statements as sql
 from tenure.stores.sqlite.connection import Connection
 from tenure.stores.sqlite.database import Mode
@@ -53,6 +55,25 @@ class Leases(Connection):
 
     async def marked(self, keys: Sequence[str]) -> list[Mark | None]:
         return await self._run(lambda tx: [_marked(tx, key) for key in keys], Mode.READ)
+
+    def guard(self, connection: object, lease: Lease) -> bool:
+        """Write to the lease's own row: a transaction that has written has the write lock.
+
+        So nobody else changes anything until it ends, our own renewals included.
+        """
+        if not isinstance(connection, sqlite3.Connection):
+            raise unknown_connection(connection, "sqlite3.Connection")
+        if connection.isolation_level is None and not connection.in_transaction:
+            raise no_open_transaction("BEGIN IMMEDIATE")
+        identity = {"namespace": self.namespace, "key": lease.key, "holder": lease.holder}
+        now = {"boot_id": self.clock.boot_id, "now": micros(self.clock.boot())}
+        try:
+            done = connection.execute(sql.GUARD, {**identity, **now, "fence": lease.fence})
+        except sqlite3.OperationalError as error:
+            if "no such table" in str(error):
+                raise other_database(self.url) from error
+            raise
+        return done.rowcount == 1
 
     async def prune(self, *, idle: float, limit: int = 1000) -> int:
         """Remove what crashed holders and waiters left behind, and count the keys it cleared.

@@ -45,6 +45,14 @@ RENEW_LEASE = """
       AND boot_id = :boot_id AND expires > :now
 """
 
+# Changes nothing, but takes the write lock and says whether the lease is there. By primary key.
+GUARD = """
+    UPDATE tenure_lease
+    SET fence = fence
+    WHERE namespace = :namespace AND key = :key AND holder = :holder AND fence = :fence
+      AND boot_id = :boot_id AND expires > :now
+"""
+
 # By primary key.
 IS_LIVE = """
     SELECT 1

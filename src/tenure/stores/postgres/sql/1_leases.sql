@@ -10,6 +10,10 @@
 --
 -- The clock is read after the lock too, so that the instants of one key only grow.
 --
+-- Plans: every look-up has its index, named beside it, and a plan that suits one key suits all.
+-- Without the settings on the outer functions, a plan made while a table was small would read all
+-- of it later, and some statements would be planned anew in every call.
+--
 -- Names end in a version: a later format adds functions and keeps these, because the release
 -- before it still calls them while a deployment rolls on. Parameters and variables begin with _,
 -- columns never do.
@@ -19,11 +23,12 @@ CREATE FUNCTION tenure.now_v1(_told bigint) RETURNS bigint LANGUAGE sql VOLATILE
     SELECT coalesce(_told, (extract(epoch FROM clock_timestamp()) * 1000000)::bigint)
 $$;
 
--- Drop what has ended, clamp what a backward clock step made too long; return the row corrected.
--- The caller holds the lock of the key's row and writes the result back.
+-- Drop what has ended, clamp what a backward clock step made too long, make the limits exact again;
+-- return the key's row as it is then. The caller has locked it.
 CREATE FUNCTION tenure.lease_settle_v1(_k tenure.lease_key, _now bigint)
 RETURNS tenure.lease_key LANGUAGE plpgsql VOLATILE AS $$
 DECLARE
+    _found tenure.lease_key := _k;
     _gone integer;
 BEGIN
     -- index: lease_renewed, lease_ends
@@ -60,36 +65,148 @@ BEGIN
         GET DIAGNOSTICS _gone = ROW_COUNT;
         _k.waiting := _k.waiting - _gone;
     END IF;
+    IF _k.held > 0 AND _k.lowest < _k.highest THEN
+        -- Different limits, as in a rolling deployment: the one case that reads every lease.
+        -- index: lease_pkey
+        SELECT coalesce(min(l."limit"), _k.lowest), coalesce(max(l."limit"), _k.lowest)
+        INTO _k.lowest, _k.highest
+        FROM tenure.lease l WHERE l.namespace = _k.namespace AND l.key = _k.key;
+    END IF;
+    IF _k IS DISTINCT FROM _found THEN
+        -- index: lease_key_pkey
+        UPDATE tenure.lease_key k
+        SET held = _k.held, waiting = _k.waiting, lowest = _k.lowest, highest = _k.highest
+        WHERE k.namespace = _k.namespace AND k.key = _k.key;
+    END IF;
     RETURN _k;
 END
 $$;
 
 -- Tell the first in line that there is room for it, if there is. Only then: a commit that notifies
--- takes a lock of the whole database.
+-- takes a lock of the whole database. The caller has settled the key.
 CREATE FUNCTION tenure.lease_wake_v1(_k tenure.lease_key) RETURNS void
 LANGUAGE plpgsql VOLATILE AS $$
 DECLARE
     _first tenure.waiter;
-    _smallest integer := _k.lowest;
 BEGIN
     -- index: waiter_pkey
     SELECT * INTO _first FROM tenure.waiter w
     WHERE w.namespace = _k.namespace AND w.key = _k.key ORDER BY w.place LIMIT 1;
-    IF _k.held > 0 AND _k.lowest < _k.highest THEN
-        -- index: lease_pkey
-        SELECT min(l."limit") INTO _smallest FROM tenure.lease l
-        WHERE l.namespace = _k.namespace AND l.key = _k.key;
-    END IF;
-    IF _first.ear <> '' AND (
-        _k.held = 0 OR _k.held < least(_first."limit", _smallest)
-    ) THEN
-        -- With the namespace, because it is what the holder's name is unique in.
+    IF _first.ear <> '' AND (_k.held = 0 OR _k.held < least(_first."limit", _k.lowest)) THEN
+        -- With the namespace, in which the holder's name is unique.
         PERFORM pg_notify(_first.ear, _k.namespace || ' ' || _first.holder);
     END IF;
 END
 $$;
 
--- Try once to take a lease. With grant_fence it is granted; else ends and ahead tell the refusal.
+-- Return the key's row, locked until the transaction ends; made on first use.
+CREATE FUNCTION tenure.lease_lock_v1(_namespace text, _key text)
+RETURNS tenure.lease_key LANGUAGE plpgsql VOLATILE AS $$
+DECLARE
+    _k tenure.lease_key;
+BEGIN
+    LOOP
+        -- index: lease_key_pkey
+        SELECT * INTO _k FROM tenure.lease_key k
+        WHERE k.namespace = _namespace AND k.key = _key FOR NO KEY UPDATE;
+        IF FOUND THEN
+            RETURN _k;
+        END IF;
+        -- Not found also if pruning deleted the row while this waited for it. Its fence is in the
+        -- floor then, which the grant reads later than this.
+        INSERT INTO tenure.lease_key (namespace, key) VALUES (_namespace, _key)
+        ON CONFLICT DO NOTHING;
+    END LOOP;
+END
+$$;
+
+-- Return when to try again, and join the line (or keep the place in it) if asked to.
+CREATE FUNCTION tenure.lease_refuse_v1(
+    _k tenure.lease_key, _holder text, _limit integer, _ttl bigint, _meta text,
+    _waiting bigint, _ear text, _place bigint, _nth integer, _now bigint, OUT ends bigint
+) LANGUAGE plpgsql VOLATILE AS $$
+BEGIN
+    IF _k.held > 0 THEN
+        -- The lower bound saves a walk over what renewals left in the index.
+        -- index: lease_ends
+        SELECT l.renewed + l.ttl INTO ends FROM tenure.lease l
+        WHERE l.namespace = _k.namespace AND l.key = _k.key AND l.renewed + l.ttl > _now
+        ORDER BY l.renewed + l.ttl OFFSET least(_k.held, _nth) - 1 LIMIT 1;
+    ELSE
+        -- index: waiter_pkey
+        SELECT w.renewed + w.life INTO ends FROM tenure.waiter w
+        WHERE w.namespace = _k.namespace AND w.key = _k.key ORDER BY w.place LIMIT 1;
+    END IF;
+    IF ends IS NULL THEN
+        -- Some that count have ended or are gone: kept by a guard whose end nobody knows, or
+        -- deleted by hand. Count them, and have the caller look again soon.
+        -- index: lease_key_pkey, lease_pkey, waiter_pkey
+        UPDATE tenure.lease_key k
+        SET held = (SELECT count(*) FROM tenure.lease l
+                    WHERE l.namespace = _k.namespace AND l.key = _k.key),
+            waiting = (SELECT count(*) FROM tenure.waiter w
+                       WHERE w.namespace = _k.namespace AND w.key = _k.key)
+        WHERE k.namespace = _k.namespace AND k.key = _k.key;
+        ends := _now + 100000;
+    END IF;
+    IF _waiting > 0 AND _place IS NOT NULL THEN
+        -- index: waiter_pkey
+        UPDATE tenure.waiter w
+        SET "limit" = _limit, ttl = _ttl, renewed = _now, life = _waiting, meta = _meta, ear = _ear
+        WHERE w.namespace = _k.namespace AND w.key = _k.key AND w.place = _place;
+    ELSIF _waiting > 0 THEN
+        -- index: waiter_pkey
+        INSERT INTO tenure.waiter (
+            namespace, key, place, holder, "limit", ttl, arrived, renewed, life, meta, ear
+        )
+        SELECT _k.namespace, _k.key, coalesce(max(w.place), 0) + 1, _holder, _limit, _ttl, _now,
+               _now, _waiting, _meta, _ear
+        FROM tenure.waiter w WHERE w.namespace = _k.namespace AND w.key = _k.key;
+        -- index: lease_key_pkey
+        UPDATE tenure.lease_key k SET waiting = k.waiting + 1
+        WHERE k.namespace = _k.namespace AND k.key = _k.key;
+    END IF;
+    -- A refusal promises nothing that a crash could break (a place in the line lives no longer
+    -- than a restart takes), so it need not wait for the disk. For this transaction only.
+    PERFORM set_config('synchronous_commit', 'off', true);
+END
+$$;
+
+-- Write the lease down and return its fence.
+CREATE FUNCTION tenure.lease_grant_v1(
+    _k tenure.lease_key, _holder text, _limit integer, _ttl bigint, _meta text, _place bigint,
+    _now bigint, OUT fence bigint
+) LANGUAGE plpgsql VOLATILE AS $$
+BEGIN
+    IF _place IS NOT NULL THEN
+        -- index: waiter_pkey
+        DELETE FROM tenure.waiter w
+        WHERE w.namespace = _k.namespace AND w.key = _k.key AND w.place = _place;
+        _k.waiting := _k.waiting - 1;
+    END IF;
+    -- Read after the key was locked, so that a floor raised by forgetting this very key counts.
+    -- index: space_pkey
+    fence := greatest(
+        _k.fence + 1,
+        (SELECT s.floor + 1 FROM tenure.space s WHERE s.namespace = _k.namespace),
+        _now);
+    INSERT INTO tenure.lease (namespace, key, fence, holder, "limit", ttl, granted, renewed, meta)
+    VALUES (_k.namespace, _k.key, fence, _holder, _limit, _ttl, _now, _now, _meta);
+    _k.lowest := CASE WHEN _k.held > 0 THEN least(_k.lowest, _limit) ELSE _limit END;
+    _k.highest := CASE WHEN _k.held > 0 THEN greatest(_k.highest, _limit) ELSE _limit END;
+    _k.held := _k.held + 1;
+    -- index: lease_key_pkey
+    UPDATE tenure.lease_key k
+    SET fence = lease_grant_v1.fence, granted = _now, granted_hour = _now / 3600000000,
+        held = _k.held, waiting = _k.waiting, lowest = _k.lowest, highest = _k.highest
+    WHERE k.namespace = _k.namespace AND k.key = _k.key;
+    IF _k.waiting > 0 THEN
+        PERFORM tenure.lease_wake_v1(_k);
+    END IF;
+END
+$$;
+
+-- Try once to take a lease: granted if there is a fence, refused otherwise.
 CREATE FUNCTION tenure.lease_acquire_v1(
     _namespace text, _key text, _holder text, _limit integer, _ttl bigint, _meta text,
     _waiting bigint, _ear text, _told bigint,
@@ -100,145 +217,55 @@ CREATE FUNCTION tenure.lease_acquire_v1(
 SET plan_cache_mode = force_generic_plan SET enable_seqscan = off SET enable_bitmapscan = off
 AS $$
 DECLARE
-    _k tenure.lease_key;
-    _found tenure.lease_key;
+    _k tenure.lease_key := tenure.lease_lock_v1(_namespace, _key);
     _place bigint;
-    _low integer;
-    _high integer;
-    _effective integer := _limit;
+    _room integer;
 BEGIN
-    LOOP
-        -- index: lease_key_pkey
-        SELECT * INTO _k FROM tenure.lease_key k
-        WHERE k.namespace = _namespace AND k.key = _key FOR NO KEY UPDATE;
-        EXIT WHEN FOUND;
-        -- Not FOUND also when pruning deleted the row while this waited for it. Its fence is in
-        -- the floor then, which is read below, after this row is there.
-        INSERT INTO tenure.lease_key (namespace, key) VALUES (_namespace, _key)
-        ON CONFLICT DO NOTHING;
-    END LOOP;
     at := tenure.now_v1(_told);
-    _found := _k;
     IF _k.held > 0 OR _k.waiting > 0 THEN
         _k := tenure.lease_settle_v1(_k, at);
     END IF;
-
     IF _k.held > 0 THEN
         -- Asked again after a lost reply: the same lease, with its full ttl. One that has ended
-        -- and is still there is guarded, and not to be revived.
+        -- and is still there is kept by a guard, and not to be revived.
         -- index: lease_holder
         UPDATE tenure.lease l SET renewed = at, ttl = _ttl
         WHERE l.namespace = _namespace AND l.key = _key AND l.holder = _holder
           AND l.renewed + l.ttl > at
         RETURNING l.fence, l."limit", l.granted, l.meta
         INTO grant_fence, grant_limit, grant_begun, grant_meta;
-        IF _k.lowest < _k.highest THEN
-            -- Different limits, as in a rolling deployment: the one case that looks at each lease.
+        IF grant_fence IS NOT NULL AND _k.lowest < _k.highest THEN
             -- index: lease_pkey
-            SELECT min(l."limit"), max(l."limit") INTO _low, _high FROM tenure.lease l
-            WHERE l.namespace = _namespace AND l.key = _key AND l.holder <> _holder;
-        ELSIF _k.held > 1 OR grant_fence IS NULL THEN
-            _low := _k.lowest;
-            _high := _k.lowest;
-        END IF;
-        IF _low <> _limit OR _high <> _limit THEN
-            other_limit := _low;
+            SELECT min(l."limit") INTO other_limit FROM tenure.lease l
+            WHERE l.namespace = _namespace AND l.key = _key AND l.holder <> _holder
+            HAVING min(l."limit") <> _limit OR max(l."limit") <> _limit;
+        ELSIF (grant_fence IS NULL OR _k.held > 1) AND (_k.lowest, _k.highest) <> (_limit, _limit)
+        THEN
+            other_limit := _k.lowest;
         END IF;
         IF grant_fence IS NOT NULL THEN
-            IF _k IS DISTINCT FROM _found THEN
-                UPDATE tenure.lease_key k SET held = _k.held, waiting = _k.waiting
-                WHERE k.namespace = _namespace AND k.key = _key;
-            END IF;
             RETURN;
         END IF;
-        _k.lowest := coalesce(_low, _limit);
-        _k.highest := coalesce(_high, _limit);
-        _effective := least(_limit, _low);
     END IF;
-
     ahead := _k.waiting;
     IF _k.waiting > 0 THEN
         -- index: waiter_holder, waiter_pkey
         SELECT w.place INTO _place FROM tenure.waiter w
         WHERE w.namespace = _namespace AND w.key = _key AND w.holder = _holder;
         IF FOUND THEN
-            SELECT count(*) INTO ahead FROM tenure.waiter w
-            WHERE w.namespace = _namespace AND w.key = _key AND w.place < _place;
+            ahead := (SELECT count(*) FROM tenure.waiter w
+                      WHERE w.namespace = _namespace AND w.key = _key AND w.place < _place);
         END IF;
     END IF;
-
-    IF _k.held + ahead >= _effective THEN
-        IF _k.held > 0 THEN
-            -- index: lease_ends
-            SELECT l.renewed + l.ttl INTO ends FROM tenure.lease l
-            WHERE l.namespace = _namespace AND l.key = _key ORDER BY l.renewed + l.ttl
-            OFFSET least(_k.held, _k.held + ahead - _effective + 1) - 1 LIMIT 1;
-        ELSE
-            -- index: waiter_pkey
-            SELECT w.renewed + w.life INTO ends FROM tenure.waiter w
-            WHERE w.namespace = _namespace AND w.key = _key ORDER BY w.place LIMIT 1;
-        END IF;
-        IF ends IS NULL THEN
-            -- Rows were deleted by hand. Count, and let the caller ask again at once.
-            SELECT count(*) INTO _k.held FROM tenure.lease l
-            WHERE l.namespace = _namespace AND l.key = _key;
-            SELECT count(*) INTO _k.waiting FROM tenure.waiter w
-            WHERE w.namespace = _namespace AND w.key = _key;
-            ends := at;
-        ELSIF ends <= at THEN
-            -- The place is kept by a guard, whose end nobody knows: look again soon.
-            ends := at + 100000;
-        END IF;
-        IF _waiting > 0 AND _place IS NOT NULL THEN
-            -- index: waiter_pkey
-            UPDATE tenure.waiter w
-            SET "limit" = _limit, ttl = _ttl, renewed = at, life = _waiting, meta = _meta, ear = _ear
-            WHERE w.namespace = _namespace AND w.key = _key AND w.place = _place;
-        ELSIF _waiting > 0 THEN
-            INSERT INTO tenure.waiter
-            SELECT _namespace, _key, coalesce(max(w.place), 0) + 1, _holder, _limit, _ttl, at, at,
-                   _waiting, _meta, _ear
-            FROM tenure.waiter w WHERE w.namespace = _namespace AND w.key = _key;
-            _k.waiting := _k.waiting + 1;
-        END IF;
-        IF _k IS DISTINCT FROM _found THEN
-            UPDATE tenure.lease_key k
-            SET held = _k.held, waiting = _k.waiting, lowest = _k.lowest, highest = _k.highest
-            WHERE k.namespace = _namespace AND k.key = _key;
-        END IF;
-        -- A refusal promises nothing that a crash could break (a place in the line lives no longer
-        -- than a restart takes), so it need not wait for the disk. For this transaction only.
-        PERFORM set_config('synchronous_commit', 'off', true);
-        RETURN;
-    END IF;
-
-    IF _place IS NOT NULL THEN
-        DELETE FROM tenure.waiter w
-        WHERE w.namespace = _namespace AND w.key = _key AND w.place = _place;
-        _k.waiting := _k.waiting - 1;
-    END IF;
-    grant_limit := _limit;
-    grant_begun := at;
-    grant_meta := _meta;
-    INSERT INTO tenure.lease (
-        namespace, key, fence, holder, "limit", ttl, granted, renewed, meta
-    ) VALUES (
-        _namespace, _key,
-        greatest(
-            _k.fence + 1,
-            (SELECT s.floor FROM tenure.space s WHERE s.namespace = _namespace) + 1,
-            at),
-        _holder, _limit, _ttl, at, at, _meta
-    ) RETURNING fence INTO grant_fence;
-    UPDATE tenure.lease_key k
-    SET fence = grant_fence, granted = at, granted_hour = at / 3600000000,
-        held = _k.held + 1, waiting = _k.waiting,
-        lowest = CASE WHEN _k.held = 0 THEN _limit ELSE _effective END,
-        highest = CASE WHEN _k.held = 0 THEN _limit ELSE greatest(_k.highest, _limit) END
-    WHERE k.namespace = _namespace AND k.key = _key
-    RETURNING * INTO _k;
-    IF _k.waiting > 0 THEN
-        PERFORM tenure.lease_wake_v1(_k);
+    _room := CASE WHEN _k.held > 0 THEN least(_limit, _k.lowest) ELSE _limit END - _k.held - ahead;
+    IF _room > 0 THEN
+        grant_fence := tenure.lease_grant_v1(_k, _holder, _limit, _ttl, _meta, _place, at);
+        grant_limit := _limit;
+        grant_begun := at;
+        grant_meta := _meta;
+    ELSE
+        ends := tenure.lease_refuse_v1(
+            _k, _holder, _limit, _ttl, _meta, _waiting, _ear, _place, 1 - _room, at);
     END IF;
 END
 $$;

@@ -43,7 +43,7 @@ BEGIN
 END
 $$;
 
--- Remove one live lease; return how many rows went. The caller has locked the key.
+-- End one lease; say whether it was live, and how many rows are gone. The caller locked the key.
 CREATE FUNCTION tenure.lease_end_v1(
     _k tenure.lease_key, _holder text, _fence bigint, _now bigint,
     OUT live boolean, OUT gone integer
@@ -56,17 +56,18 @@ BEGIN
         WHERE l.namespace = _k.namespace AND l.key = _k.key AND l.fence = (
             SELECT h.fence FROM tenure.lease h
             WHERE h.namespace = _k.namespace AND h.key = _k.key AND h.holder = _holder
-              AND _fence IN (0, h.fence) AND (live OR h.renewed + h.ttl > _now)
+              AND _fence IN (0, h.fence) AND (live OR (h.ttl > 0 AND h.renewed + h.ttl > _now))
             LIMIT 1 FOR UPDATE SKIP LOCKED);
         GET DIAGNOSTICS gone = ROW_COUNT;
         live := live OR gone > 0;
         EXIT WHEN gone > 0 OR _try = 2;
-        -- Skipped, because a renewal is about to commit or a guard holds on to it. To wait for a
-        -- guard would be for ever if this very caller's transaction is the one. So it ends now,
-        -- which does not conflict with a guard, and its row goes now or when the guard is gone.
+        -- Not there, or locked by a renewal or a guard. To wait for a guard could be for ever: its
+        -- transaction may be the caller's own. So the lease ends here, which no guard hinders, and
+        -- its row goes at once if it was a renewal, else with the first decision after the guard.
+        -- index: lease_holder
         UPDATE tenure.lease l SET ttl = 0
         WHERE l.namespace = _k.namespace AND l.key = _k.key AND l.holder = _holder
-          AND _fence IN (0, l.fence) AND l.renewed + l.ttl > _now;
+          AND _fence IN (0, l.fence) AND l.ttl > 0 AND l.renewed + l.ttl > _now;
         live := FOUND;
         EXIT WHEN NOT live;
     END LOOP;
@@ -82,9 +83,9 @@ AS $$
 DECLARE
     _answers boolean[] := array_fill(false, ARRAY[cardinality(_keys)]);
     _one record;
+    _ended record;
     _k tenure.lease_key;
     _found tenure.lease_key;
-    _ended record;
     _now bigint;
 BEGIN
     -- By key, as everybody locks them; then as given.
@@ -98,9 +99,6 @@ BEGIN
         CONTINUE WHEN NOT FOUND;
         _now := tenure.now_v1(_told);
         _found := _k;
-        IF _k.held > 0 OR _k.waiting > 0 THEN
-            _k := tenure.lease_settle_v1(_k, _now);
-        END IF;
         IF _k.held > 0 THEN
             _ended := tenure.lease_end_v1(_k, _one.holder, _one.fence, _now);
             _answers[_one.i] := _ended.live;
@@ -115,8 +113,12 @@ BEGIN
             END IF;
         END IF;
         IF _k IS DISTINCT FROM _found THEN
+            -- index: lease_key_pkey
             UPDATE tenure.lease_key k SET held = _k.held, waiting = _k.waiting
             WHERE k.namespace = _namespace AND k.key = _one.key;
+        END IF;
+        IF _k.held > 0 OR _k.waiting > 0 THEN
+            _k := tenure.lease_settle_v1(_k, _now);
         END IF;
         IF _k.waiting > 0 THEN
             PERFORM tenure.lease_wake_v1(_k);
@@ -169,7 +171,6 @@ AS $$
 DECLARE
     _now bigint := tenure.now_v1(_told);
     _k tenure.lease_key;
-    _found tenure.lease_key;
     _keys text[] := '{}';
     _floor bigint := 0;
 BEGIN
@@ -188,14 +189,10 @@ BEGIN
               WHERE w.namespace = _namespace AND w.key = k.key AND w.renewed + w.life > _now)
         LIMIT _most FOR UPDATE SKIP LOCKED
     LOOP
-        _found := _k;
         _k := tenure.lease_settle_v1(_k, _now);
         IF _k.held = 0 AND _k.waiting = 0 THEN
             _keys := _keys || _k.key;
             _floor := greatest(_floor, _k.fence);
-        ELSIF _k IS DISTINCT FROM _found THEN
-            UPDATE tenure.lease_key k SET held = _k.held, waiting = _k.waiting
-            WHERE k.namespace = _namespace AND k.key = _k.key;
         END IF;
     END LOOP;
     IF cardinality(_keys) > 0 THEN

@@ -1,0 +1,349 @@
+"""What only concerns the Redis store: its connections, its scripts, what it leaves on the server."""
+
+import asyncio
+import gc
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import AsyncExitStack
+from typing import Any
+
+import pytest
+import redis
+
+from tenure.core.clock import Clock, SystemClock
+from tenure.core.model import Lease
+from tenure.errors import StoreError, StoreUnavailable
+from tenure.stores.redis import RedisStore
+from tenure.stores.redis.scripts import ACQUIRE
+from tenure.testing import ManualClock
+from tests.contract.calls import ask, be_refused, take
+from tests.rig.fixtures import Endpoint, PrivateValkey, ProxyTo
+from tests.rig.sizes import SIZE
+from tests.rig.waiting import wait_until_async
+
+Open = Callable[..., Awaitable[RedisStore]]
+
+DAY = 86_400
+
+
+@pytest.fixture
+async def open_store(namespace: str) -> AsyncIterator[Open]:
+    """Open stores that are closed after the test; nothing of them may be left then."""
+    noise: list[dict[str, Any]] = []
+    loop = asyncio.get_running_loop()
+    loop.set_exception_handler(lambda _, context: noise.append(context))
+    before = asyncio.all_tasks()
+    async with AsyncExitStack() as stack:
+
+        async def make(url: str, clock: Clock | None = None) -> RedisStore:
+            store = RedisStore(url, namespace=namespace, clock=clock or SystemClock())
+            stack.push_async_callback(store.close)
+            await store.open()
+            return store
+
+        yield make
+    assert asyncio.all_tasks() - before <= {asyncio.current_task()}
+    gc.collect()
+    assert not noise
+
+
+def client(server: Endpoint, **options: Any) -> redis.Redis:
+    return redis.Redis.from_url(server.url, **options)
+
+
+def keys_of(server: Endpoint, namespace: str) -> set[str]:
+    with client(server, decode_responses=True) as looker:
+        tag = f"{{tenure:{namespace}}}:"
+        return {key.removeprefix(tag) for key in looker.scan_iter(f"{tag}*")}
+
+
+# What is left on the server.
+
+
+async def test_released_keys_leave_nothing_behind(
+    open_store: Open, valkey_server: Endpoint, namespace: str
+):
+    store = await open_store(valkey_server.url)
+    alone = await take(store, "lock", "ann")
+    crowd = [await take(store, "semaphore", holder, limit=3) for holder in "abc"]
+    await be_refused(store, "semaphore", "ben", limit=3, waiting=60)
+    assert len(keys_of(valkey_server, namespace)) == 8
+    await store.release([alone, *crowd, Lease(key="semaphore", holder="ben")])
+    assert keys_of(valkey_server, namespace) == {"format", "fence"}
+
+
+async def test_the_server_collects_what_crashed_holders_left_but_not_while_it_may_be_live(
+    open_store: Open, valkey_server: Endpoint, namespace: str
+):
+    clock = ManualClock()
+    store = await open_store(valkey_server.url, clock)
+    await take(store, "lock", "ann", ttl=100)
+    await take(store, "semaphore", "long", limit=3, ttl=30 * DAY)
+    await take(store, "semaphore", "short", limit=3, ttl=1)
+    clock.shift(2)
+    await take(store, "semaphore", "other", limit=3, ttl=1)
+    await be_refused(store, "semaphore", "ben", limit=1, waiting=3)
+    with client(valkey_server, decode_responses=True) as looker:
+        tag = f"{{tenure:{namespace}}}:"
+        left = {
+            key.removeprefix(tag): looker.pttl(key) / 1000 for key in looker.scan_iter(f"{tag}*")
+        }
+    assert DAY <= left.pop("head:lock") <= DAY + 101
+    for name in ("head", "places", "info", "patience"):
+        assert 31 * DAY - 60 <= left.pop(f"{name}:semaphore") <= 31 * DAY + 120
+    assert left == {"format": -0.001, "fence": -0.001, "names": -0.001}
+
+
+async def test_names_that_the_server_left_behind_are_collected(
+    open_store: Open, valkey_server: Endpoint, namespace: str
+):
+    store = await open_store(valkey_server.url)
+    for number in range(450):
+        await take(store, f"key-{number:03}", "ann")
+    kept = await take(store, "kept", "ann")
+    tag = f"{{tenure:{namespace}}}:"
+    with client(valkey_server) as looker:
+        looker.delete(*(f"{tag}head:key-{number:03}" for number in range(440)))
+        assert [await store.prune(idle=0, limit=200) for _ in range(4)] == [200, 200, 40, 0]
+        assert looker.zcard(f"{tag}names") == 11
+        looker.delete(*(f"{tag}head:key-{number:03}" for number in range(440, 450)))
+        assert [lease.holder for lease in await store.leases()] == ["ann"]
+        assert looker.zrange(f"{tag}names", 0, -1) == [b"kept"]
+    assert await store.release([kept]) == [True]
+
+
+async def test_a_leftover_of_an_earlier_crowd_does_not_join_the_next(
+    open_store: Open, valkey_server: Endpoint, namespace: str
+):
+    store = await open_store(valkey_server.url)
+    for holder in "abc":
+        await take(store, "key", holder, limit=3)
+    with client(valkey_server) as looker:
+        looker.delete(f"{{tenure:{namespace}}}:head:key")
+    await take(store, "key", "d", limit=2)
+    await take(store, "key", "e", limit=2)
+    assert [lease.holder for lease in await store.leases()] == ["d", "e"]
+
+
+# Scripts.
+
+
+async def test_scripts_that_the_server_forgot_are_loaded_again_in_the_middle_of_a_batch(
+    open_store: Open, valkey_server: Endpoint
+):
+    store = await open_store(valkey_server.url)
+    with client(valkey_server) as looker:
+        for round_ in range(5):
+            looker.script_flush()
+            names = [f"key-{round_}-{number}" for number in range(30)]
+            leases = await asyncio.gather(*(take(store, name, "ann") for name in names))
+            assert {lease.key for lease in leases} == set(names)
+            looker.script_flush()
+            assert all(await asyncio.gather(*(store.release([lease]) for lease in leases)))
+    assert await store.leases() == []
+
+
+async def test_a_call_cancelled_before_its_script_is_loaded_does_not_happen_any_more(
+    open_store: Open, private_valkey: PrivateValkey, proxy: ProxyTo
+):
+    server = private_valkey()
+    between = proxy(server)
+    store = await open_store(between.url(server.url))
+    held = between.hold_reply(match=ACQUIRE.sha)
+    call = asyncio.create_task(ask(store, "key", "ann"))
+    await asyncio.to_thread(held.wait_until_held)
+    call.cancel()
+    await asyncio.wait([call])
+    held.let_go()
+    assert await store.leases() == []
+
+
+async def test_more_leases_than_fit_into_one_script(open_store: Open, valkey_server: Endpoint):
+    store = await open_store(valkey_server.url)
+    leases = await asyncio.gather(*(take(store, f"key-{n:03}", "ann") for n in range(450)))
+    asked = [*leases, Lease(key="nobody", holder="ann", fence=1, ttl=5)]
+    assert await store.renew(asked) == [True] * 450 + [False]
+    assert [lease.key for lease in await store.leases()] == [lease.key for lease in leases]
+    assert await store.release(asked) == [True] * 450 + [False]
+
+
+# Connections.
+
+
+async def test_callers_share_packets_while_a_reply_is_under_way(
+    open_store: Open, valkey_server: Endpoint
+):
+    store = await open_store(valkey_server.url)
+    await take(store, "first", "ann")
+    wire = store._sender._wire
+    written: list[bytes] = []
+    write = wire.write
+    wire.write = lambda data: (written.append(data), write(data))
+    await asyncio.gather(*(take(store, f"key-{n}", "ann") for n in range(40)))
+    assert len(written) == 2
+
+
+async def test_after_a_restart_the_next_call_works(open_store: Open, private_valkey: PrivateValkey):
+    server = private_valkey()
+    store = await open_store(server.url)
+    lease = await take(store, "key", "ann")
+    for restart in (server.restart, lambda: (server.kill(), server.start())):
+        await asyncio.to_thread(restart)
+        await wait_until_async(lambda: store._sender._wire is None)
+        again = await take(store, "key", "ann")
+        assert again.fence == lease.fence
+
+
+async def test_a_restart_without_data_keeps_fences_growing(
+    open_store: Open, private_valkey: PrivateValkey
+):
+    server = private_valkey()
+    store = await open_store(server.url)
+    lease = await take(store, "key", "ann")
+    await asyncio.to_thread(server.restart, empty=True)
+    await wait_until_async(lambda: store._sender._wire is None)
+    assert (await take(store, "key", "ben")).fence > lease.fence
+
+
+async def test_while_the_server_is_away_calls_fail_at_once_and_then_work_again(
+    open_store: Open, private_valkey: PrivateValkey
+):
+    server = private_valkey()
+    store = await open_store(server.url)
+    server.kill()
+    for _ in range(3):
+        with pytest.raises(StoreUnavailable):
+            await ask(store, "key", "ann")
+    server.start()
+    await take(store, "key", "ann")
+
+
+async def test_a_silent_server_fails_all_callers_in_time_and_then_works_again(
+    open_store: Open, private_valkey: PrivateValkey
+):
+    server = private_valkey()
+    store = await open_store(f"{server.url}?socket_timeout=0.2&socket_connect_timeout=0.2")
+    server.pause()
+    for _ in range(2):  # with a connection, and without one
+        began = time.monotonic()
+        calls = (ask(store, f"key-{n}", "ann") for n in range(20))
+        outcomes = await asyncio.gather(*calls, return_exceptions=True)
+        assert {type(outcome) for outcome in outcomes} == {StoreUnavailable}
+        assert time.monotonic() - began < SIZE.patience / 4
+    server.resume()
+    await asyncio.gather(*(take(store, f"key-{n}", "ann") for n in range(20)))
+
+
+async def test_a_lost_reply_is_an_error_and_repeating_the_call_answers_the_same(
+    open_store: Open, valkey_server: Endpoint, proxy: ProxyTo
+):
+    between = proxy(valkey_server)
+    store = await open_store(between.url(valkey_server.url))
+    other = await open_store(valkey_server.url)
+    await take(store, "other", "ann")  # the script is loaded now
+    between.cut_after(match="EVALSHA")
+    with pytest.raises(StoreUnavailable):
+        await ask(store, "key", "ann")
+    (lease,) = await other.leases("key")
+    assert (await take(store, "key", "ann")).fence == lease.fence
+
+
+async def test_no_command_is_sent_twice_behind_the_callers_back(
+    open_store: Open, valkey_server: Endpoint, proxy: ProxyTo
+):
+    between = proxy(valkey_server)
+    store = await open_store(between.url(valkey_server.url))
+    await take(store, "other", "ann")
+    between.cut_before(match="EVALSHA")
+    commands = between.commands
+    with pytest.raises(StoreUnavailable):
+        await ask(store, "key", "ann")
+    assert between.commands == commands + 1
+
+
+async def test_closing_during_a_call_fails_it(open_store: Open, private_valkey: PrivateValkey):
+    server = private_valkey()
+    store = await open_store(server.url)
+    server.pause()
+    calls = [asyncio.create_task(ask(store, f"key-{n}", "ann")) for n in range(3)]
+    await asyncio.sleep(0.05)
+    await store.close()
+    outcomes = await asyncio.gather(*calls, return_exceptions=True)
+    assert {type(outcome) for outcome in outcomes} == {StoreUnavailable}
+    with pytest.raises(StoreError, match="not open"):
+        await ask(store, "key", "ann")
+
+
+def test_a_store_works_without_the_loop_it_was_made_on(valkey_server: Endpoint, namespace: str):
+    store = RedisStore(valkey_server.url, namespace=namespace, clock=SystemClock())
+
+    async def use() -> None:
+        await store.open()
+        async with store.watch(("lease", "ann")):
+            await store.release([await take(store, "key", "ann")])
+        await store.close()
+
+    asyncio.run(use())
+    asyncio.run(use())
+
+
+# Wake-ups.
+
+
+@pytest.mark.parametrize("clock", [SystemClock, ManualClock])
+async def test_wake_ups_come_again_after_a_restart(
+    open_store: Open, private_valkey: PrivateValkey, clock: Callable[[], Clock]
+):
+    server = private_valkey()
+    here, there = await open_store(server.url, clock()), await open_store(server.url, clock())
+    ann = await take(there, "key", "ann")
+    async with here.watch(("lease", "ben")) as watch:
+        for _ in range(2):
+            await asyncio.to_thread(server.restart)
+            waits = asyncio.create_task(watch.wait(None))
+            assert await asyncio.wait_for(waits, SIZE.patience)  # for what may have been missed
+            await be_refused(here, "key", "ben", waiting=60)
+            waits = asyncio.create_task(watch.wait(None))
+            await there.release([ann])
+            assert await asyncio.wait_for(waits, SIZE.patience)
+            await here.release([Lease(key="key", holder="ben")])
+            ann = await take(there, "key", "ann")
+
+
+async def test_a_watch_that_cannot_listen_says_so_and_can_be_tried_again(
+    open_store: Open, private_valkey: PrivateValkey
+):
+    server = private_valkey()
+    store = await open_store(server.url)
+    server.kill()
+    for _ in range(2):
+        with pytest.raises(StoreUnavailable):
+            async with store.watch(("lease", "ben")):
+                pytest.fail("must not be entered")
+    server.start()
+    async with store.watch(("lease", "ben")) as watch:
+        ann = await take(store, "key", "ann")
+        await be_refused(store, "key", "ben", waiting=60)
+        await store.release([ann])
+        assert await watch.wait(SIZE.patience)
+
+
+async def test_a_cancelled_watcher_does_not_disturb_the_others(
+    open_store: Open, valkey_server: Endpoint, proxy: ProxyTo
+):
+    between = proxy(valkey_server)
+    store = await open_store(between.url(valkey_server.url))
+    held = between.hold_reply(match="SUBSCRIBE")
+
+    async def watch() -> bool:
+        async with store.watch(("lease", "ben")):
+            return True
+
+    watchers = [asyncio.create_task(watch()) for _ in range(3)]
+    await asyncio.to_thread(held.wait_until_held)
+    watchers[0].cancel()
+    held.let_go()
+    outcomes = await asyncio.gather(*watchers, return_exceptions=True)
+    assert isinstance(outcomes[0], asyncio.CancelledError)
+    assert outcomes[1:] == [True, True]
+    assert between.connections == 2
