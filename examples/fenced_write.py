@@ -43,3 +43,4 @@ async def main() -> None:
 
 
 asyncio.run(main())
+db.close()

@@ -54,3 +54,4 @@ async def main() -> None:
 
 
 asyncio.run(main())
+notes.close()

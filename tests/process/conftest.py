@@ -43,17 +43,21 @@ def server(request: pytest.FixtureRequest, family: str) -> Valkey | Postgres:
 
 
 @pytest.fixture
+def site_url(request: pytest.FixtureRequest) -> str:
+    """Where the store of `site` is: what else a test asks for decides."""
+    if "server" in request.fixturenames:
+        return request.getfixturevalue("server").url
+    return request.getfixturevalue(
+        "blank_url" if "blank_url" in request.fixturenames else "world_url"
+    )
+
+
+@pytest.fixture
 async def site(
-    request: pytest.FixtureRequest, family: str, namespace: str, fleet: Fleet
+    request: pytest.FixtureRequest, family: str, site_url: str, namespace: str, fleet: Fleet
 ) -> AsyncIterator[Site]:
     """A store for several processes, on which nothing may be left when all of them have ended."""
-    own_server = "server" in request.fixturenames
-    if own_server:
-        url = request.getfixturevalue("server").url
-    elif "blank_url" in request.fixturenames:
-        url = request.getfixturevalue("blank_url")
-    else:
-        url = request.getfixturevalue("world_url")
-    site = Site(family, url, namespace, fleet, has_outages=own_server)
+    has_outages = "server" in request.fixturenames
+    site = Site(family, site_url, namespace, fleet, has_outages)
     yield site
     await site.end()

@@ -45,12 +45,16 @@ class Crowd:
         self._folder = folder
         self._arguments = arguments
         self.members: list[Contender] = []
-        self.steady: list[Contender] = []
-        """Those that are there from the beginning to the end."""
+        self._first: list[Contender] = []
 
     @property
     def alive(self) -> list[Contender]:
         return [member for member in self.members if member.killed is None]
+
+    @property
+    def steady(self) -> list[Contender]:
+        """Those that were there from the beginning to the end: at least two."""
+        return [member for member in self._first if member.killed is None]
 
     def sections(self) -> list[Section]:
         """Return what all contenders wrote down, also those that are dead."""
@@ -63,15 +67,15 @@ class Crowd:
             await asyncio.to_thread(contender.child.expect, "ready", SIZE.patience)
         for contender in started:
             contender.child.send("go")
-        self.steady = started
+        self._first = started
 
     async def lose_some(self, seconds: float) -> None:
         """For a while, kill one at random now and then and start another; two stay for good."""
         until = boot() + seconds
-        self.steady = self.steady[:2]
+        safe = self._first[:2]
         while (pause := random.uniform(*PAUSE_BETWEEN_KILLS)) < until - boot():
             await asyncio.sleep(pause)
-            victim = random.choice([one for one in self.alive if one not in self.steady])
+            victim = random.choice([one for one in self.alive if one not in safe])
             victim.killed = boot()
             await asyncio.to_thread(victim.child.kill)
             self._enlist().child.send("go")

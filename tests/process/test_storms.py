@@ -25,7 +25,7 @@ async def test_a_lock_admits_one_at_a_time_while_processes_die(site: Site, tmp_p
     history.check_one_at_a_time(sections)
     history.check_fences_rise(sections)
     history.check_counted(sections, Counter(counter).read())
-    await check_shares(site, crowd)
+    check_shares(crowd)
 
 
 async def test_a_semaphore_admits_no_more_than_its_limit_while_processes_die(
@@ -45,7 +45,7 @@ async def test_a_semaphore_admits_no_more_than_its_limit_while_processes_die(
     sections = crowd.sections()
     assert history.most_at_once(sections) == PLACES
     assert len({section.fence for section in sections}) == len(sections)
-    await check_shares(site, crowd)
+    check_shares(crowd)
 
 
 @pytest.mark.on("sqlite")
@@ -75,10 +75,7 @@ async def observe(app: Tenure) -> list[int]:
         return numbers
 
 
-async def check_shares(site: Site, crowd: Crowd) -> None:
-    """Nobody starves; where wake-ups are pushed, shares are comparable."""
+def check_shares(crowd: Crowd) -> None:
+    """Those who wait take turns, so nobody who stayed had much more than another."""
     shares = [sum(one.end is not None for one in member.sections()) for member in crowd.steady]
-    assert min(shares) > 0
-    async with site.app() as app:
-        if app.traits.push:
-            assert min(shares) >= 0.2 * max(shares)
+    assert min(shares) >= 0.5 * max(shares), shares

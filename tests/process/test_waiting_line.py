@@ -20,3 +20,5 @@ async def test_processes_are_served_in_the_order_they_came(site: Site):
     holder.send("release")
     fences = [waiter.expect("held", SIZE.patience)["fence"] for waiter in waiters]
     assert fences == sorted(fences)
+    for waiter in waiters:
+        waiter.expect("released", SIZE.patience)

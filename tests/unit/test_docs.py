@@ -4,9 +4,13 @@ import ast
 import asyncio
 import inspect
 import re
+import sqlite3
 from collections.abc import Iterator
+from contextlib import closing
 from pathlib import Path
-from typing import Any, NamedTuple
+from types import CodeType
+from typing import NamedTuple
+from urllib.parse import urlsplit
 
 import pytest
 
@@ -16,114 +20,122 @@ from tenure.observe import events
 
 ROOT = Path(__file__).parents[2]
 PAGES = [*sorted(ROOT.glob("*.md")), *sorted((ROOT / "docs").rglob("*.md"))]
-FENCED = re.compile(r"^```(\w*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+EACH_PAGE = pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
 
 
 class Block(NamedTuple):
+    """What stands between ```python and ```, and the line where it begins."""
+
     page: str
     line: int
-    language: str
     code: str
+
+    def compiled(self) -> CodeType:
+        # Moved to its place in the page, so that a traceback points there.
+        code = "\n" * (self.line - 1) + self.code
+        return compile(code, self.page, "exec", flags=ast.PyCF_ALLOW_TOP_LEVEL_AWAIT)
 
 
 def blocks() -> Iterator[Block]:
     for page in PAGES:
-        text = page.read_text(encoding="utf-8")
-        for found in FENCED.finditer(text):
+        text = page.read_text("utf-8")
+        for found in re.finditer(r"^```python\n(.*?)^```$", text, re.MULTILINE | re.DOTALL):
             line = text.count("\n", 0, found.start()) + 2
-            yield Block(str(page.relative_to(ROOT)), line, found[1], found[2])
+            yield Block(str(page.relative_to(ROOT)), line, found[1])
 
 
-PYTHON = [
-    pytest.param(one, id=f"{one.page}:{one.line}") for one in blocks() if one.language == "python"
-]
+async def run_fragment(code: CodeType) -> None:
+    """Run code amid what a reader has anyway: an open app, a table, functions to call."""
 
-
-def names_of_a_service() -> dict[str, Any]:
-    """What stands around the fragments: the reader's own functions."""
-
-    async def charge(*, fence: int) -> int:
-        return fence
+    async def charge(*, fence: int) -> None:
+        assert fence > 0
 
     async def calculate(day: str = "today") -> str:
-        return day
+        return f"calculated {day}"
 
-    return {"asyncio": asyncio, "charge": charge, "calculate": calculate}
+    with closing(sqlite3.connect(":memory:")) as db:
+        db.execute("CREATE TABLE account (id, balance, fence)")
+        db.execute("INSERT INTO account VALUES (7, 100, 0)")
+        async with tenure.Tenure("memory://") as app:
+            run = eval(code, {"app": app, "db": db, "charge": charge, "calculate": calculate})
+            if run is not None:
+                await run
 
 
-async def run_fragment(code: Any, names: dict[str, Any]) -> None:
-    async with tenure.Tenure("memory://") as app:
-        await eval(code, {**names, "app": app})
-
-
-@pytest.mark.parametrize("block", PYTHON)
+@pytest.mark.parametrize("block", [*blocks()], ids=lambda block: f"{block.page}:{block.line}")
 def test_the_code_runs(block: Block, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.chdir(tmp_path)
     monkeypatch.delenv("TENURE_URL", raising=False)
-    # With its place in the page, so that a traceback points there.
-    code = compile(
-        "\n" * (block.line - 1) + block.code,
-        block.page,
-        "exec",
-        flags=ast.PyCF_ALLOW_TOP_LEVEL_AWAIT,
-    )
-    if code.co_flags & inspect.CO_COROUTINE:
-        asyncio.run(run_fragment(code, names_of_a_service()))
-    else:
+    code = block.compiled()
+    whole_program = "tenure" in code.co_names and not code.co_flags & inspect.CO_COROUTINE
+    if whole_program:
         exec(code, {"__name__": "__main__"})
+    else:
+        asyncio.run(run_fragment(code))
 
 
 def test_there_is_code_to_run():
-    assert {"README.md", "docs/locks.md"} <= {one.values[0].page for one in PYTHON}
+    assert {"README.md", "docs/locks.md"} <= {block.page for block in blocks()}
 
 
-@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+@EACH_PAGE
 def test_links_lead_somewhere(page: Path):
-    targets = re.findall(r"\]\((?!https?:)([^)#]+)(?:#[^)]*)?\)", page.read_text(encoding="utf-8"))
-    assert [name for name in targets if not (page.parent / name).exists()] == []
+    for name, anchor in re.findall(r"\]\((?!\w+:)([^)#]*)#?([^)]*)\)", page.read_text("utf-8")):
+        target = page.parent / name if name else page
+        assert target.exists(), name
+        assert not anchor or anchor in anchors(target)
 
 
-@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
-def test_anchors_are_headings(page: Path):
-    for name, anchor in re.findall(r"\]\((?!https?:)([^)#]*)#([^)]+)\)", page.read_text("utf-8")):
-        headings = re.findall(
-            r"^#+ (.*)$", (page.parent / name if name else page).read_text("utf-8"), re.MULTILINE
-        )
-        assert anchor in {
-            re.sub(r"[^\w\- ]", "", one).lower().replace(" ", "-") for one in headings
-        }
+def anchors(page: Path) -> set[str]:
+    """Return what the headings of a page are called in links to them."""
+    headings = re.findall(r"^#+ (.*)$", page.read_text("utf-8"), re.MULTILINE)
+    return {re.sub(r"[^\w\- ]", "", one).lower().replace(" ", "-") for one in headings}
 
 
-@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+@EACH_PAGE
 def test_files_that_are_named_exist(page: Path):
-    text = page.read_text(encoding="utf-8")
-    named = set(re.findall(r"`((?:tests|src|examples|scripts|docs)/[\w./-]+\.\w+)", text))
-    # CONTRIBUTING.md shows made-up names where it explains how to plant a bug.
-    assert {name for name in named if not (ROOT / name).exists()} == set()
+    pattern = r"`((?:docs|examples|scripts|src|tests)/[\w./-]*\.\w+)"
+    named = re.findall(pattern, page.read_text("utf-8"))
+    assert [name for name in named if not (ROOT / name).exists()] == []
 
 
-def test_the_guide_lists_every_error():
-    assert missing(errors.__all__, "docs/locks.md") == []
+@EACH_PAGE
+def test_targets_that_are_named_exist(page: Path):
+    targets = re.findall(r"^([a-z]+):", (ROOT / "Makefile").read_text("utf-8"), re.MULTILINE)
+    assert set(re.findall(r"`make ([a-z]+)", page.read_text("utf-8"))) <= set(targets)
 
 
-def test_the_guide_lists_every_event():
+def test_the_guide_knows_every_error_and_event():
     kinds = [kind.__name__ for kind in events.Event.__args__]
-    assert missing(kinds, "docs/locks.md") == []
+    assert [name for name in (*errors.__all__, *kinds) if name not in first_cells()] == []
 
 
-def test_every_public_name_is_explained_somewhere():
-    assert missing([*tenure.__all__, *testing.__all__], "README.md", "docs/locks.md") == []
+def first_cells() -> set[str]:
+    """Return the names in the first column of the guide's tables."""
+    guide = (ROOT / "docs/locks.md").read_text("utf-8")
+    return set(re.findall(r"^\| `(\w+)`", guide, re.MULTILINE))
 
 
-def missing(names: list[str], *pages: str) -> list[str]:
-    text = "\n".join((ROOT / page).read_text(encoding="utf-8") for page in pages)
-    return [
-        name for name in names if not re.search(rf"`[^`\n]*\b{name}\b|^.*\b{name}\b", text, re.MULTILINE)
+def test_the_guide_knows_every_public_name():
+    guide = (ROOT / "docs/locks.md").read_text("utf-8")
+    names = (*tenure.__all__, *testing.__all__)
+    assert [name for name in names if not re.search(rf"\b{name}\b", guide)] == []
+
+
+def test_the_table_of_stores_says_what_their_traits_say():
+    readme = (ROOT / "README.md").read_text("utf-8")
+    rows = re.findall(r"^\| *([^|]*?) *\| (.*) \|$", readme.partition("## Stores")[2], re.MULTILINE)
+    table = {name: cells.split(" | ") for name, cells in rows}
+    urls = [re.match(r"`([^`]+)`", cell)[1] for cell in table[""]]
+    assert [urlsplit(url).scheme for url in urls] == ["memory", "sqlite", "redis", "postgresql"]
+    hosts = {"redis://": "redis://localhost", "postgresql://": "postgresql://localhost/db"}
+    stores = [tenure.Tenure(hosts.get(url, url)).traits for url in urls]
+
+    scopes = {"process": "one process", "host": "one host", "fleet": "many machines"}
+    assert table["shared by"] == [scopes[traits.scope] for traits in stores]
+    assert [cell == "pushed" for cell in table["wake-ups"]] == [traits.push for traits in stores]
+    guards = ["yes" if traits.transactional else "no" for traits in stores]
+    assert table["`hold.guard`"] == guards
+    assert [cell[0] for cell in table["guarantee grade"][:2]] == [
+        traits.grade.name for traits in stores[:2]
     ]
-
-
-@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
-def test_commands_that_are_shown_exist(page: Path):
-    targets = set(re.findall(r"^([a-z]+):", (ROOT / "Makefile").read_text(), re.MULTILINE))
-    asked = set(re.findall(r"`make ([a-z]+)", page.read_text("utf-8")))
-    assert asked <= targets

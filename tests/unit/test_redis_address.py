@@ -14,10 +14,9 @@ from tenure.core.model import Grade, Lease
 from tenure.errors import ConfigError, StoreError, StoreUnavailable
 from tenure.stores.redis import RedisStore
 from tenure.stores.redis.address import Address
-from tenure.stores.redis.faults import translate
+from tenure.stores.redis.faults import NEEDED_RIGHTS, translate
 from tests.contract.calls import ask, be_refused, take
 from tests.rig.fixtures import Endpoint, PrivateValkey
-from tests.rig.servers import Valkey
 from tests.rig.waiting import wait_until
 
 Open = Callable[[str], Awaitable[RedisStore]]
@@ -50,7 +49,6 @@ async def open_store(namespace: str) -> AsyncIterator[Open]:
         ),
         ("redis://host/0?password=secret&db=1", "redis://host/0?password=***&db=1"),
         ("redis://ann:secret@/run/x.sock?db=1", "redis://ann:***@/run/x.sock?db=1"),
-        ("rediss://host?ssl_password=secret", "rediss://host?ssl_password=***"),
     ],
 )
 def test_a_url_is_shown_without_its_password(url: str, shown: str):
@@ -63,7 +61,7 @@ def test_a_url_is_shown_without_its_password(url: str, shown: str):
         "redis://:secret@host/database",
         "redis://:secret@host:port/0",
         "redis://:secret@host/0?no_such_option=1",
-        "redis://:secret@host/0?db=secret",
+        "redis://:secret@host/0?db=x",
         "redis://:secret@host/0?socket_timeout=soon",
         "rediss://:secret@/run/redis.sock",
         "redis://[:secret@host/0",
@@ -88,7 +86,7 @@ async def test_a_unix_socket(open_store: Open, private_valkey: PrivateValkey, tm
     server = private_valkey(config={"unixsocket": str(socket)}, password="secret")
     store = await open_store(f"redis://:secret@{socket}?db=3")
     await take(store, "key", "ann")
-    with redis.Redis.from_url(server.url, db=3) as looker:
+    with redis.Redis(port=server.port, password="secret", db=3) as looker:
         assert looker.dbsize() == 4
 
 
@@ -134,10 +132,19 @@ async def test_a_user_without_rights_is_told_which_it_needs(
 ):
     server = private_valkey()
     with redis.Redis.from_url(server.url) as operator:
-        operator.execute_command(*"ACL SETUSER ann on >secret ~{tenure:* +@all -info".split())
-        operator.execute_command(*"ACL SETUSER ben on >secret ~other:* &* +@all".split())
+        operator.acl_setuser(
+            "ann",
+            enabled=True,
+            passwords=["+secret"],
+            keys=["{tenure:*"],
+            reset_channels=True,
+            commands=["+@all", "-info"],
+        )
+        operator.acl_setuser(
+            "ben", enabled=True, passwords=["+secret"], keys=["other:*"], commands=["+@all"]
+        )
     store = await open_store(f"redis://ann:secret@127.0.0.1:{server.port}/0")
-    with pytest.raises(StoreError, match="&{tenure:"):
+    with pytest.raises(StoreError, match=r"&\{tenure:"):
         async with store.watch(("lease", "cid")):
             pytest.fail("must not be entered")
     # Without rights on the channel nobody is woken, but everything else works.
@@ -145,13 +152,15 @@ async def test_a_user_without_rights_is_told_which_it_needs(
     await be_refused(store, "key", "cid", waiting=60)
     assert await store.release([lease]) == [True]
     await take(store, "key", "cid")
-    with pytest.raises(StoreError, match="~{tenure:"):
+    with redis.Redis.from_url(server.url) as operator:
+        operator.execute_command("ACL", "SETUSER", "ann", "-zadd")
+    with pytest.raises(StoreError, match=r"~\{tenure:"):
+        await ask(store, "other", "ann")
+    with pytest.raises(StoreError, match=r"~\{tenure:"):
         await open_store(f"redis://ben:secret@127.0.0.1:{server.port}/0")
 
 
 def test_the_rights_that_are_told_are_enough(private_valkey: PrivateValkey, namespace: str):
-    from tenure.stores.redis.faults import NEEDED_RIGHTS
-
     server = private_valkey()
     with redis.Redis.from_url(server.url) as operator:
         operator.execute_command("ACL", "SETUSER", "ann", "on", ">s", *NEEDED_RIGHTS.split())
@@ -251,18 +260,14 @@ async def test_a_namespace_of_a_newer_version_is_refused(
 
 
 async def test_a_cluster_node_serves_the_namespaces_it_owns(
-    open_store: Open, private_valkey: PrivateValkey, namespace: str
+    open_store: Open, private_valkey: PrivateValkey
 ):
-    node = private_valkey(config={"cluster-enabled": "yes"})
+    node, up = private_valkey(config={"cluster-enabled": "yes"}), b"cluster_state:ok"
     with redis.Redis.from_url(node.url) as operator:
         with pytest.raises(StoreUnavailable, match="cluster"):
             await open_store(node.url)
-        slot = operator.execute_command("CLUSTER", "KEYSLOT", f"{{tenure:{namespace}}}:x")
-        for number in range(16384):
-            if number != slot:
-                operator.execute_command("CLUSTER", "ADDSLOTS", number)
-        operator.execute_command("CLUSTER", "ADDSLOTS", slot)
-        wait_until(lambda: b"cluster_state:ok" in cluster_info(node), 20)
+        operator.execute_command("CLUSTER", "ADDSLOTS", *range(16384))
+        wait_until(lambda: operator.execute_command("CLUSTER", "INFO").startswith(up), 20)
     store = await open_store(node.url)
     assert store.traits.grade is Grade.C
     async with store.watch(("lease", "ben")) as watch:
@@ -270,11 +275,6 @@ async def test_a_cluster_node_serves_the_namespaces_it_owns(
         await be_refused(store, "key", "ben", waiting=60)
         await store.release([lease])
         assert await watch.wait(20)
-
-
-def cluster_info(node: Valkey) -> bytes:
-    with redis.Redis.from_url(node.url) as operator:
-        return operator.connection_pool and operator.execute_command("CLUSTER", "INFO")
 
 
 @pytest.mark.parametrize(
@@ -285,8 +285,7 @@ def cluster_info(node: Valkey) -> bytes:
         ("LOADING Redis is loading the dataset in memory", StoreUnavailable, "loading"),
         ("READONLY You can't write against a read only replica.", StoreUnavailable, "primary"),
         (
-            "ERR Error running script (call to f_6b): @user_script:12: @user_script: 12: "
-            "-READONLY You can't write against a read only replica. ",
+            "ERR Error running script (call to f_6b): @user_script: 12: -READONLY You can't write",
             StoreUnavailable,
             "primary",
         ),

@@ -1,4 +1,4 @@
-"""What only concerns the Redis store: its connections, its scripts, what it leaves on the server."""
+"""What only concerns the Redis store: its connections, its scripts, what it leaves behind."""
 
 import asyncio
 import gc
@@ -100,7 +100,7 @@ async def test_names_that_the_server_left_behind_are_collected(
     store = await open_store(valkey_server.url)
     for number in range(450):
         await take(store, f"key-{number:03}", "ann")
-    kept = await take(store, "kept", "ann")
+    kept = await take(store, "z-kept", "ann")
     tag = f"{{tenure:{namespace}}}:"
     with client(valkey_server) as looker:
         looker.delete(*(f"{tag}head:key-{number:03}" for number in range(440)))
@@ -108,7 +108,7 @@ async def test_names_that_the_server_left_behind_are_collected(
         assert looker.zcard(f"{tag}names") == 11
         looker.delete(*(f"{tag}head:key-{number:03}" for number in range(440, 450)))
         assert [lease.holder for lease in await store.leases()] == ["ann"]
-        assert looker.zrange(f"{tag}names", 0, -1) == [b"kept"]
+        assert looker.zrange(f"{tag}names", 0, -1) == [b"z-kept"]
     assert await store.release([kept]) == [True]
 
 

@@ -18,6 +18,7 @@ from tenure.errors import ConfigError
 __all__ = [
     "Acquired",
     "Busy",
+    "Finding",
     "Grade",
     "Granted",
     "Lease",
@@ -99,6 +100,36 @@ class Grade(Enum):
 
     def __lt__(self, other: Grade) -> bool:
         return self.name < other.name
+
+
+class Finding(Struct, frozen=True):
+    """One thing that `Store.examine` found: a plain fact, or what is wrong and what to do."""
+
+    level: Literal["ok", "note", "warning", "error"]
+    """A note is worth knowing, a warning can cost leases some day, an error keeps it from working.
+    """
+    subject: str
+    """What it is about, in a word or two: the same word on every store that has it."""
+    detail: str
+    advice: str = ""
+    """What to do about it; never empty unless the level is "ok"."""
+
+    def __post_init__(self) -> None:
+        assert self.advice or self.level == "ok", f"nothing is advised about {self.subject!r}"
+
+    @classmethod
+    def of_clock(cls, ahead: float, error: float) -> Finding:
+        """Judge how far a server's clock is ahead of this host's, known up to `error` seconds."""
+        if abs(ahead) - error <= 1:
+            return cls("ok", "clock", f"within {(abs(ahead) + error) * 1000:.1f} ms of this host's")
+        direction = "ahead of" if ahead > 0 else "behind"
+        return cls(
+            "warning",
+            "clock",
+            f"{abs(ahead):.1f} s (give or take {error:.3f} s) {direction} this host's",
+            "Let both machines follow a time server. Leases count by the server's clock alone, but "
+            "times in logs do not compare.",
+        )
 
 
 class Traits(Struct, frozen=True, kw_only=True):

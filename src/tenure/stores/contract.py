@@ -22,7 +22,7 @@ from contextlib import AbstractAsyncContextManager
 from typing import Literal, Protocol, TypeAlias
 
 from tenure.core.clock import Clock
-from tenure.core.model import Acquired, Lease, Mark, Meta, Topic, Traits
+from tenure.core.model import Acquired, Finding, Lease, Mark, Meta, Topic, Traits
 
 __all__ = ["Migrate", "Store", "Watch"]
 
@@ -73,6 +73,15 @@ class Store(Protocol):
 
     async def now(self) -> int:
         """Return the store's time in microseconds."""
+        ...
+
+    async def examine(self) -> list[Finding]:
+        """Return what is to be known about the place this store lives in, and what is wrong there.
+
+        Works on an open store, and on one that is not: what keeps it from opening is among the
+        findings. It changes nothing, and raises nothing for a store that does not answer. The
+        grade in `traits` is known afterwards, if the place could be reached.
+        """
         ...
 
     def watch(self, *topics: Topic) -> AbstractAsyncContextManager[Watch]:

@@ -7,7 +7,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from contextlib import AbstractAsyncContextManager
 from typing import Any, Self, TypeVar
 
-from tenure.core.model import Acquired, Lease, Mark, Topic, Traits
+from tenure.core.model import Acquired, Finding, Lease, Mark, Topic, Traits
 from tenure.errors import StoreUnavailable
 from tenure.stores.contract import Migrate, Store, Watch
 
@@ -83,6 +83,9 @@ class FaultyStore:
 
     async def now(self) -> int:
         return await self._pass("now", self._store.now)
+
+    async def examine(self) -> list[Finding]:
+        return await self._pass("examine", self._store.examine)
 
     def watch(self, *topics: Topic) -> AbstractAsyncContextManager[Watch]:
         return self._store.watch(*topics)

@@ -6,10 +6,11 @@ names it. All methods are safe to call from several threads, each on its own eve
 
 from __future__ import annotations
 
+from tenure.stores.memory.examine import Examination
 from tenure.stores.memory.leases import Leases
 
 __all__ = ["MemoryStore"]
 
 
-class MemoryStore(Leases):
+class MemoryStore(Leases, Examination):
     """Keeps everything in this process; gone when it ends."""

@@ -6,10 +6,11 @@ the first `watch`, receives wake-ups. All keys of a namespace start with `{tenur
 
 from __future__ import annotations
 
+from tenure.stores.redis.examine import Examination
 from tenure.stores.redis.leases import Leases
 
 __all__ = ["RedisStore"]
 
 
-class RedisStore(Leases):
+class RedisStore(Leases, Examination):
     """Keeps everything on one Redis or Valkey server."""

@@ -11,7 +11,7 @@ from tenure.stores.redis.address import Address
 
 __all__ = ["NEEDED_RIGHTS", "missing_rights", "translate"]
 
-NEEDED_RIGHTS = "~{tenure:* &{tenure:* +@all -@dangerous +info"
+NEEDED_RIGHTS = "resetchannels ~{tenure:* &{tenure:* +@all -@dangerous +info"
 
 # The first word of an error reply, and what it means to a caller.
 _LATER = {
@@ -36,6 +36,8 @@ _CLUSTER_ADVICE = (
     "(CLUSTER KEYSLOT '{tenure:<namespace>}' tells the slot, CLUSTER SLOTS its node)."
 )
 
+_NO_RIGHTS = ("NOAUTH", "NOPERM", "WRONGPASS")
+_NO_RIGHTS_IN_SCRIPT = ("ACL failure in script", "The user executing the script can't")
 _IN_SCRIPT = re.compile(r": -([A-Z]+) ")
 
 
@@ -43,31 +45,29 @@ def missing_rights(error: Exception) -> bool:
     """Say whether the server refused the user rather than the command."""
     if isinstance(error, exceptions.AuthenticationError):
         return True
-    return isinstance(error, exceptions.ResponseError) and _code(error) in (
-        "NOAUTH",
-        "NOPERM",
-        "WRONGPASS",
-    )
+    if not isinstance(error, exceptions.ResponseError):
+        return False
+    return _code(error) in _NO_RIGHTS or any(text in str(error) for text in _NO_RIGHTS_IN_SCRIPT)
 
 
 def translate(error: Exception, address: Address) -> StoreError:
     """Return Tenure's error for the driver's; raise it `from` that one."""
-    where = f"the store {address.text}"
+    where, said = f"the store {address.text}", str(error).rstrip(". ")
     if missing_rights(error):
         return StoreError(
-            f"{where} refused the user {address.user!r}: {error}. Check user and password in the "
+            f"{where} refused the user {address.user!r}: {said}. Check user and password in the "
             f"URL; the user needs the rights {NEEDED_RIGHTS!r}."
         )
     if isinstance(error, exceptions.ResponseError):
         code = _code(error)
         if code in _LATER:
-            return StoreUnavailable(f"{where} {_LATER[code]} ({error}).")
+            return StoreUnavailable(f"{where} {_LATER[code]} ({said}).")
         if code in _NEVER:
-            return StoreError(f"{where} {_NEVER[code]} ({error}). {_CLUSTER_ADVICE}")
-        return StoreError(f"{where} answered with an error: {error}")
+            return StoreError(f"{where} {_NEVER[code]} ({said}). {_CLUSTER_ADVICE}")
+        return StoreError(f"{where} answered with an error: {said}.")
     if isinstance(error, exceptions.TimeoutError):
-        return StoreUnavailable(f"{where} did not answer in time: {error}")
-    return StoreUnavailable(f"{where} cannot be reached: {error}")
+        return StoreUnavailable(f"{where} did not answer in time: {said}.")
+    return StoreUnavailable(f"{where} cannot be reached: {said}.")
 
 
 def _code(error: exceptions.ResponseError) -> str:

@@ -79,7 +79,9 @@ class Wire(asyncio.Protocol):
 
     def connection_lost(self, exc: Exception | None) -> None:
         if self._reason is None:
-            self._reason = exceptions.ConnectionError(f"lost ({exc or 'closed by the server'})")
+            self._reason = exceptions.ConnectionError(
+                f"the connection ended ({exc or 'by the server'})"
+            )
         if not self.closed.done():
             self.closed.set_result(None)
         self._lost(self, self._reason)

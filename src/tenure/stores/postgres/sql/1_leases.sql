@@ -12,7 +12,8 @@
 --
 -- Plans: every look-up has its index, named beside it, and a plan that suits one key suits all.
 -- Without the settings on the outer functions, a plan made while a table was small would read all
--- of it later, and some statements would be planned anew in every call.
+-- of it later, and some statements would be planned anew in every call. Their lock_timeout ends a
+-- call before the client gives it up, also where a pooler forbids settings of the session.
 --
 -- Names end in a version: a later format adds functions and keeps these, because the release
 -- before it still calls them while a deployment rolls on. Parameters and variables begin with _,
@@ -93,8 +94,8 @@ BEGIN
     SELECT * INTO _first FROM tenure.waiter w
     WHERE w.namespace = _k.namespace AND w.key = _k.key ORDER BY w.place LIMIT 1;
     IF _first.ear <> '' AND (_k.held = 0 OR _k.held < least(_first."limit", _k.lowest)) THEN
-        -- With the namespace, in which the holder's name is unique.
-        PERFORM pg_notify(_first.ear, _k.namespace || ' ' || _first.holder);
+        -- The kind of topic, the namespace (which has no blanks), the name.
+        PERFORM pg_notify(_first.ear, 'lease ' || _k.namespace || ' ' || _first.holder);
     END IF;
 END
 $$;
@@ -214,7 +215,8 @@ CREATE FUNCTION tenure.lease_acquire_v1(
     OUT grant_fence bigint, OUT grant_limit integer, OUT grant_begun bigint, OUT grant_meta text,
     OUT ends bigint, OUT ahead integer
 ) LANGUAGE plpgsql VOLATILE
-SET plan_cache_mode = force_generic_plan SET enable_seqscan = off SET enable_bitmapscan = off
+SET lock_timeout = 4000 SET plan_cache_mode = force_generic_plan
+SET enable_seqscan = off SET enable_bitmapscan = off
 AS $$
 DECLARE
     _k tenure.lease_key := tenure.lease_lock_v1(_namespace, _key);

@@ -5,7 +5,8 @@
 CREATE FUNCTION tenure.lease_renew_v1(
     _namespace text, _keys text[], _holders text[], _fences bigint[], _ttls bigint[], _told bigint
 ) RETURNS boolean[] LANGUAGE plpgsql VOLATILE
-SET plan_cache_mode = force_generic_plan SET enable_seqscan = off SET enable_bitmapscan = off
+SET lock_timeout = 4000 SET plan_cache_mode = force_generic_plan
+SET enable_seqscan = off SET enable_bitmapscan = off
 AS $$
 DECLARE
     _answers boolean[] := array_fill(false, ARRAY[cardinality(_keys)]);
@@ -78,7 +79,8 @@ $$;
 CREATE FUNCTION tenure.lease_release_v1(
     _namespace text, _keys text[], _holders text[], _fences bigint[], _told bigint
 ) RETURNS boolean[] LANGUAGE plpgsql VOLATILE
-SET plan_cache_mode = force_generic_plan SET enable_seqscan = off SET enable_bitmapscan = off
+SET lock_timeout = 4000 SET plan_cache_mode = force_generic_plan
+SET enable_seqscan = off SET enable_bitmapscan = off
 AS $$
 DECLARE
     _answers boolean[] := array_fill(false, ARRAY[cardinality(_keys)]);
@@ -133,7 +135,8 @@ CREATE FUNCTION tenure.lease_mark_v1(
     _namespace text, _key text, _value text,
     _lease_key text, _holder text, _fence bigint, _told bigint
 ) RETURNS boolean LANGUAGE plpgsql VOLATILE
-SET plan_cache_mode = force_generic_plan SET enable_seqscan = off SET enable_bitmapscan = off
+SET lock_timeout = 4000 SET plan_cache_mode = force_generic_plan
+SET enable_seqscan = off SET enable_bitmapscan = off
 AS $$
 DECLARE
     _ends bigint;
@@ -162,11 +165,32 @@ BEGIN
 END
 $$;
 
+-- Bind the caller's own transaction to a lease: say whether it is live, and keep its row until that
+-- transaction ends. Nobody gets its place before (see lease_settle_v1), yet renewals pass.
+CREATE FUNCTION tenure.lease_guard_v1(
+    _namespace text, _key text, _holder text, _fence bigint, _told bigint
+) RETURNS boolean LANGUAGE plpgsql VOLATILE
+SET lock_timeout = 4000 SET plan_cache_mode = force_generic_plan
+SET enable_seqscan = off SET enable_bitmapscan = off
+AS $$
+DECLARE
+    _ends bigint;
+BEGIN
+    -- index: lease_pkey
+    SELECT CASE WHEN l.ttl > 0 THEN l.renewed + l.ttl ELSE 0 END INTO _ends
+    FROM tenure.lease l
+    WHERE l.namespace = _namespace AND l.key = _key AND l.fence = _fence AND l.holder = _holder
+    FOR KEY SHARE;
+    RETURN FOUND AND _ends > tenure.now_v1(_told);
+END
+$$;
+
 -- Forget keys that nobody holds or waits for and that were last granted _idle ago.
 CREATE FUNCTION tenure.lease_prune_v1(
     _namespace text, _idle bigint, _most integer, _told bigint
 ) RETURNS integer LANGUAGE plpgsql VOLATILE
-SET plan_cache_mode = force_generic_plan SET enable_seqscan = off SET enable_bitmapscan = off
+SET lock_timeout = 4000 SET plan_cache_mode = force_generic_plan
+SET enable_seqscan = off SET enable_bitmapscan = off
 AS $$
 DECLARE
     _now bigint := tenure.now_v1(_told);

@@ -1,0 +1,1 @@
+"""Benchmarks: Tenure beside its peers, in one run."""

@@ -1,0 +1,101 @@
+"""What a PostgreSQL URL says: where to connect, with which settings, and how to show it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Self
+from urllib.parse import SplitResult, parse_qsl, urlencode, urlsplit, urlunsplit
+
+from tenure.errors import ConfigError
+
+__all__ = ["CALL_TIMEOUT", "CONNECT_TIMEOUT", "Address"]
+
+# Seconds after which the client gives up.
+CONNECT_TIMEOUT = 5.0
+CALL_TIMEOUT = 5.0
+
+# What a session of our own is started with; the URL may say otherwise.
+_SESSION = {
+    "application_name": "tenure",
+    # Earlier than the client, so that the server's own error arrives and the connection survives.
+    "statement_timeout": "4000",
+    # The functions look at what was committed while they waited for a lock.
+    "default_transaction_isolation": "read committed",
+    # Compiling takes longer than any of our statements.
+    "jit": "off",
+}
+
+_SECRETS = ("password", "sslpassword")
+
+
+@dataclass(frozen=True)
+class Address:
+    """A PostgreSQL URL, understood.
+
+    `shares_sessions` is what `?statement_cache_size=0` says: a pooler such as PgBouncer in
+    transaction mode stands in between, and no two calls need meet the same session. Then nothing
+    may be left in a session: no prepared statement, no setting, no LISTEN.
+    """
+
+    url: str
+    shown: str
+    shares_sessions: bool
+    options: dict[str, Any]
+    """The arguments of asyncpg.connect."""
+
+    @classmethod
+    def parse(cls, url: str) -> Self:
+        """Read the URL; raise ConfigError, which does not quote it, if it cannot be meant so."""
+        parts, query = _split(url)
+        cache = query.pop("statement_cache_size", "100")
+        if not cache.isdecimal():
+            msg = f"statement_cache_size must be a whole number, 0 behind a pooler, not {cache!r}."
+            raise ConfigError(msg)
+        shares_sessions = int(cache) == 0
+        session = {"application_name": "tenure"} if shares_sessions else _SESSION
+        options: dict[str, Any] = {
+            "dsn": urlunsplit(parts._replace(query=urlencode(query))),
+            "statement_cache_size": int(cache),
+            "timeout": CONNECT_TIMEOUT,
+            "command_timeout": CALL_TIMEOUT,
+            "server_settings": {
+                name: setting for name, setting in session.items() if name not in query
+            },
+        }
+        several = "," in parts.netloc or "," in query.get("host", "")
+        if several and "target_session_attrs" not in query:
+            # Of several hosts the one that takes writes is meant, also after a fail-over.
+            options["target_session_attrs"] = "read-write"
+        return cls(url, _shown(parts, query), shares_sessions, options)
+
+
+def _split(url: str) -> tuple[SplitResult, dict[str, str]]:
+    try:
+        parts = urlsplit(url)
+        query = dict(
+            parse_qsl(parts.query, keep_blank_values=True, strict_parsing=bool(parts.query))
+        )
+    except ValueError:
+        msg = (
+            "the PostgreSQL URL cannot be read. Use postgresql://user:password@host:5432/database."
+        )
+        raise ConfigError(msg) from None
+    rest = parts._replace(scheme="", netloc="").geturl()
+    if parts.netloc.count("@") > 1 or ("@" not in parts.netloc and "@" in rest):
+        # Read as it stands, a part of the password would become a host or database name, and
+        # appear in messages.
+        msg = (
+            "the PostgreSQL URL has an '@' where none can be. "
+            "Write special characters of the password as %40 for '@', %2F for '/', %23 for '#' "
+            "and %3F for '?'."
+        )
+        raise ConfigError(msg)
+    return parts, query
+
+
+def _shown(parts: SplitResult, query: dict[str, str]) -> str:
+    login, at, hosts = parts.netloc.rpartition("@")
+    user, colon, _ = login.partition(":")
+    netloc = user + (":***" if colon else "") + at + hosts
+    open_query = {name: "***" if name in _SECRETS else text for name, text in query.items()}
+    return urlunsplit(parts._replace(netloc=netloc, query=urlencode(open_query, safe="*/:,")))

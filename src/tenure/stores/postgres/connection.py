@@ -1,0 +1,129 @@
+"""A PostgreSQL store object's ties to its server."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Self, cast
+
+from tenure.core.clock import Clock
+from tenure.core.model import Grade, Topic, Traits
+from tenure.errors import StoreError, TenureError
+from tenure.stores.contract import Migrate, Watch
+from tenure.stores.postgres.address import Address
+from tenure.stores.postgres.dialer import Dialer
+from tenure.stores.postgres.faults import translate
+from tenure.stores.postgres.listener import Listener
+from tenure.stores.postgres.pool import Pool, Row
+from tenure.stores.postgres.schema import migrate as migrate_schema
+from tenure.stores.postgres.server import Server
+from tenure.stores.watching import Watchers
+
+__all__ = ["Connection"]
+
+_NOW = "SELECT tenure.now_v1(NULL)"
+
+
+class Connection:
+    """What every part of the PostgreSQL store shares."""
+
+    def __init__(self, url: str, *, namespace: str, clock: Clock) -> None:
+        self._address = Address.parse(url)
+        self.namespace = namespace
+        self.clock = clock
+        self._grade = Grade.D
+        self._watchers = Watchers(clock)
+        self._dialer = Dialer(self._address.options)
+        self._pool: Pool | None = None
+        self._listener: Listener | None = None
+
+    @property
+    def url(self) -> str:
+        return self._address.shown
+
+    @property
+    def traits(self) -> Traits:
+        push = not self._address.shares_sessions
+        return Traits(grade=self._grade, scope="fleet", push=push, transactional=True)
+
+    async def open(self, migrate: Migrate = "auto") -> None:
+        if self._pool is not None:
+            return
+        try:
+            connection = await self._dialer.dial()
+            try:
+                server = await Server.ask(connection)
+                server.check(self.url)
+                await migrate_schema(connection, migrate, self.url)
+            except BaseException:
+                connection.terminate()
+                raise
+        except TenureError:
+            raise
+        except Exception as error:  # noqa: BLE001 - whatever the driver raises
+            fault = translate(error, self.url, opening=True)
+            raise fault from fault.__cause__
+        self._grade = server.grade
+        self._pool = Pool(self._dialer.dial, self.url, self.clock, connection)
+        self._listener = Listener(
+            self._dialer.dial, self.clock, heard=self._heard, resumed=self._watchers.ring_all
+        )
+
+    async def close(self) -> None:
+        pool, self._pool = self._pool, None
+        listener, self._listener = self._listener, None
+        try:
+            if listener is not None:
+                await listener.close()
+        finally:
+            try:
+                if pool is not None:
+                    await pool.close()
+            finally:
+                await self._dialer.close()
+
+    def clone(self) -> Self:
+        return type(self)(self._address.url, namespace=self.namespace, clock=self.clock)
+
+    async def now(self) -> int:
+        told = self.clock.for_server()
+        rows = await self._fetch(_NOW) if told is None or self._pool is None else [[told]]
+        now: int = rows[0][0]
+        return now
+
+    @asynccontextmanager
+    async def watch(self, *topics: Topic) -> AsyncIterator[Watch]:
+        listener = self._listener
+        if listener is None:
+            raise self._not_open()
+        async with self._watchers.watch(*topics) as armed:
+            if self.traits.push:
+                await self._listen(listener)
+            yield armed
+
+    async def _listen(self, listener: Listener) -> None:
+        failure = await listener.ready()
+        if failure is not None:
+            fault = translate(failure, self.url)
+            raise fault from fault.__cause__
+
+    async def _fetch(self, statement: str, *arguments: object) -> list[Row]:
+        """Run one statement; every call of the store comes through here."""
+        if self._pool is None:
+            raise self._not_open()
+        return list(await self._pool.fetch(statement, *arguments))
+
+    @property
+    def _ear(self) -> str:
+        """Where our waiters are to be woken; nowhere if notifications would not arrive."""
+        return self._listener.channel if self._listener and self.traits.push else ""
+
+    def _heard(self, payload: str) -> None:
+        kind, _, rest = payload.partition(" ")
+        namespace, _, name = rest.partition(" ")
+        # Another store object could have drawn the same channel from the same virtual clock.
+        if namespace == self.namespace:
+            self._watchers.ring(cast("Topic", (kind, name)))
+
+    def _not_open(self) -> StoreError:
+        return StoreError(f"the store {self.url} is not open. Use it inside 'async with app:'.")

@@ -1,0 +1,51 @@
+"""Opening connections in a way that survives the cancellation of who asked for one."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import asyncpg
+
+__all__ = ["Dialer"]
+
+# How long closing waits for a server that has not answered yet.
+_CLOSE_SECONDS = 1.0
+
+
+class Dialer:
+    """Connects to one server.
+
+    A cancelled caller does not stop it, because asyncpg, cancelled in the instant in which the
+    network connection has come about, leaves a future with an error that nobody fetches. The
+    connection is thrown away when it is there.
+    """
+
+    def __init__(self, options: dict[str, Any]) -> None:
+        self._options = options
+        self._tasks: set[asyncio.Task[asyncpg.Connection]] = set()
+
+    async def dial(self) -> asyncpg.Connection:
+        """Return a new connection; raise what asyncpg raises."""
+        task = asyncio.create_task(asyncpg.connect(**self._options))
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+        try:
+            await asyncio.wait([task])
+        except asyncio.CancelledError:
+            task.add_done_callback(_throw_away)
+            raise
+        return task.result()
+
+    async def close(self) -> None:
+        """Wait a moment for what nobody wants any more, then give it up."""
+        if self._tasks:
+            _, late = await asyncio.wait(self._tasks, timeout=_CLOSE_SECONDS)
+            for task in late:
+                task.cancel()
+            await asyncio.gather(*late, return_exceptions=True)
+
+
+def _throw_away(task: asyncio.Task[asyncpg.Connection]) -> None:
+    if not task.cancelled() and task.exception() is None:
+        task.result().terminate()

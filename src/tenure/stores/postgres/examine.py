@@ -1,0 +1,318 @@
+"""What is to be known about a PostgreSQL server, and what would lose leases there."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator
+from contextlib import AsyncExitStack, suppress
+
+import asyncpg
+
+from tenure.core.model import Finding
+from tenure.errors import StoreUnavailable, TenureError
+from tenure.stores.postgres.connection import Connection
+from tenure.stores.postgres.faults import translate
+from tenure.stores.postgres.pool import Row
+from tenure.stores.postgres.schema import FORMAT
+from tenure.stores.postgres.server import OLDEST, Server
+
+__all__ = ["Examination"]
+
+# A notification within one server takes a millisecond or two.
+_WAKE_UP_SECONDS = 2.0
+_NEARLY_FULL = 0.8
+
+_NOW = "SELECT (extract(epoch FROM clock_timestamp()) * 1000000)::bigint"
+
+# Nothing here needs a right that a plain role lacks. The sum counts background workers with a
+# database as well, which is near enough.
+_MORE = """
+SELECT current_user AS role,
+       current_database() AS database,
+       current_setting('max_connections')::integer
+           - current_setting('superuser_reserved_connections')::integer AS connections_most,
+       (SELECT sum(numbackends)::integer FROM pg_stat_database) AS connections_used,
+       (SELECT count(*) FROM pg_stat_replication) AS standbys,
+       has_database_privilege(current_database(), 'CREATE') AS may_create,
+       has_schema_privilege(to_regnamespace('tenure')::oid, 'USAGE') AS may_enter
+"""
+
+# Looked up by name through the catalogs: naming the tables would fail where they are missing.
+_RIGHTS = """
+SELECT coalesce(bool_and(
+           has_table_privilege(c.oid, 'SELECT') AND (c.relname = 'format' OR (
+               has_table_privilege(c.oid, 'INSERT') AND has_table_privilege(c.oid, 'UPDATE')
+               AND has_table_privilege(c.oid, 'DELETE')))), false)
+FROM pg_class c
+WHERE c.relnamespace = to_regnamespace('tenure') AND c.relkind IN ('r', 'p')
+"""
+_HAS_FORMAT = "SELECT to_regclass('tenure.format') IS NOT NULL"
+_READ_FORMAT = "SELECT coalesce(max(number), 0) FROM tenure.format"
+
+
+class Examination(Connection):
+    """The part of the contract that looks after the place itself."""
+
+    async def examine(self) -> list[Finding]:
+        findings = [Finding("ok", "store", f"{self.url}, namespace {self.namespace}")]
+        try:
+            async with AsyncExitStack() as stack:
+                await self._look(findings, stack)
+        except TenureError as error:
+            findings.append(_no_answer(error))
+        except Exception as error:  # noqa: BLE001 - whatever the driver raises
+            findings.append(_no_answer(translate(error, self.url, opening=True)))
+        return findings
+
+    async def _look(self, findings: list[Finding], stack: AsyncExitStack) -> None:
+        connection = await self._probe(stack)
+        server, more = await Server.ask(connection), await connection.fetchrow(_MORE)
+        self._grade = server.grade
+        findings += [
+            _version(server),
+            Finding("ok", "grade", f"{self._grade.name}, {self._grade.value}"),
+            Finding("ok", "scope", "any number of machines"),
+            await self._clock_finding(connection),
+            _role(server),
+            *_replication(server, more),
+            _persistence(server, more),
+            *_transactions(server, more),
+            _connections(more),
+        ]
+        if not server.standby:
+            other = await self._probe(stack)
+            findings += await self._pooler_findings(connection, other)
+            if self.traits.push:
+                findings.append(await self._wake_up_finding(connection, other))
+        findings += await _format_findings(connection, more)
+
+    async def _probe(self, stack: AsyncExitStack) -> asyncpg.Connection:
+        """Return a connection that prepares nothing, so that no pooler in between can mind."""
+        options = {**self._address.options, "statement_cache_size": 0}
+        connection = await asyncpg.connect(**options)
+        stack.push_async_callback(_end, connection)
+        return connection
+
+    async def _clock_finding(self, connection: asyncpg.Connection) -> Finding:
+        virtual = self.clock.for_server()
+        if virtual is not None:
+            return Finding.of_clock((virtual - self.clock.wall()) / 1e6, 0.0)
+        # The first time costs the server more.
+        await connection.fetchval(_NOW)
+        sent, began = self.clock.wall(), self.clock.boot()
+        server = await connection.fetchval(_NOW)
+        half = (self.clock.boot() - began) / 2
+        return Finding.of_clock((server - sent) / 1e6 - half, half)
+
+    async def _pooler_findings(
+        self, one: asyncpg.Connection, other: asyncpg.Connection
+    ) -> list[Finding]:
+        """Tell whether sessions are shared, by whom we talk to.
+
+        Two connections that are both open and meet the same server process share it, and so does
+        one that meets two. A pooler also invents the process id that it tells a new client.
+        """
+        pids = [await each.fetchval("SELECT pg_backend_pid()") for each in (one, other, one)]
+        if len(set(pids)) == 2 and pids[0] == pids[2]:
+            if one.get_server_pid() == pids[0] or self._address.shares_sessions:
+                return []
+            return [
+                Finding(
+                    "note",
+                    "pooler",
+                    "there is one in between, as far as seen with a session for each client",
+                    "If it is in transaction mode, add statement_cache_size=0 to the URL.",
+                )
+            ]
+        if self._address.shares_sessions:
+            return [Finding("ok", "pooler", "in transaction mode, as the URL says")]
+        return [
+            Finding(
+                "error",
+                "pooler",
+                "there is one in transaction mode in between, which breaks prepared statements "
+                "and wake-ups",
+                "Add statement_cache_size=0 to the URL, or go to the server directly.",
+            )
+        ]
+
+    async def _wake_up_finding(self, one: asyncpg.Connection, other: asyncpg.Connection) -> Finding:
+        heard = asyncio.Event()
+        channel = f"tenure_{self.clock.token()[:16]}"
+        await one.add_listener(channel, lambda *_: heard.set())
+        await other.execute(f"NOTIFY {channel}")
+        with suppress(TimeoutError):
+            async with asyncio.timeout(_WAKE_UP_SECONDS):
+                await heard.wait()
+        if heard.is_set():
+            return Finding("ok", "wake-ups", "pushed")
+        return Finding(
+            "warning",
+            "wake-ups",
+            f"a notification did not arrive within {_WAKE_UP_SECONDS:g} s, so waiters notice late",
+            "Behind a pooler in transaction mode, add statement_cache_size=0 to the URL.",
+        )
+
+
+async def _end(connection: asyncpg.Connection) -> None:
+    with suppress(Exception):  # nothing was left behind that a farewell would have to save
+        await connection.close(timeout=1.0)
+
+
+def _no_answer(error: TenureError) -> Finding:
+    """Return why the server could not be talked to, and what is usually the reason."""
+    reason = " ".join(str(error.__cause__ or error).split()).rstrip(".")
+    # Tenure's errors first say what happened, and then what to do.
+    advice = str(error).partition(f"{reason}. ")[2]
+    if not advice and isinstance(error, StoreUnavailable):
+        advice = "Check that the server runs, and the host and the port in the URL."
+    return Finding("error", "connection", reason, advice or "See the server's log.")
+
+
+def _version(server: Server) -> Finding:
+    version = f"PostgreSQL {server.version}"
+    if server.release < OLDEST:
+        return Finding(
+            "error", "server", f"{version}; {OLDEST} or later is needed", "Upgrade the server."
+        )
+    return Finding("ok", "server", version)
+
+
+def _role(server: Server) -> Finding:
+    if not server.standby:
+        return Finding("ok", "role", "primary")
+    return Finding(
+        "error",
+        "role",
+        "a read-only standby",
+        "Name the primary, or all hosts as in postgresql://host1,host2/database: the one that "
+        "takes writes is used then.",
+    )
+
+
+def _replication(server: Server, more: Row) -> Iterator[Finding]:
+    if server.lagging_standbys:
+        yield Finding(
+            "note",
+            "replicas",
+            f"{more['standbys']} attached, {server.lagging_standbys} of them not synchronous: what "
+            "was acknowledged last can be lost if one takes over",
+            "Fences still grow: check them where you write. For grade A name the standbys in "
+            "synchronous_standby_names.",
+        )
+    elif more["standbys"]:
+        yield Finding("ok", "replicas", f"{more['standbys']} attached, synchronous")
+
+
+def _persistence(server: Server, more: Row) -> Finding:
+    if not server.flushes:
+        return Finding(
+            "warning",
+            "persistence",
+            "fsync is off: a power loss may cost the whole database",
+            "Set fsync to on.",
+        )
+    if server.waits_for == "off":
+        return Finding(
+            "warning",
+            "persistence",
+            "synchronous_commit is off: a crash may cost the last second",
+            f'ALTER ROLE "{more["role"]}" SET synchronous_commit = on, or add '
+            "synchronous_commit=on to the URL.",
+        )
+    return Finding("ok", "persistence", f"fsync on, synchronous_commit {server.waits_for}")
+
+
+def _transactions(server: Server, more: Row) -> Iterator[Finding]:
+    """Yield what keeps our kind of transaction from working."""
+    if server.encoding != "UTF8":
+        yield Finding(
+            "error",
+            "encoding",
+            f"the database keeps text as {server.encoding}, which lacks characters",
+            "Create a database with the encoding UTF8.",
+        )
+    if server.read_only and not server.standby:
+        yield Finding(
+            "error",
+            "writing",
+            "default_transaction_read_only is on",
+            f'ALTER ROLE "{more["role"]}" SET default_transaction_read_only = off.',
+        )
+    if server.isolation != "read committed":
+        yield Finding(
+            "error",
+            "isolation",
+            f"transactions are '{server.isolation}' by default, in which waiting for a lock "
+            "shows the past",
+            f"ALTER ROLE \"{more['role']}\" SET default_transaction_isolation = 'read committed'.",
+        )
+
+
+def _connections(more: Row) -> Finding:
+    used, most = more["connections_used"], more["connections_most"]
+    detail = f"{used} of {most} in use"
+    if used < most * _NEARLY_FULL:
+        return Finding("ok", "connections", detail)
+    return Finding(
+        "warning",
+        "connections",
+        f"{detail}; each replica takes up to nine",
+        "Raise max_connections, or put a pooler in between and add statement_cache_size=0 to the "
+        "URL.",
+    )
+
+
+async def _format_findings(connection: asyncpg.Connection, more: Row) -> list[Finding]:
+    if not await connection.fetchval(_HAS_FORMAT):
+        return [_not_set_up(more)]
+    rights = bool(more["may_enter"]) and await connection.fetchval(_RIGHTS)
+    if not rights:
+        return [
+            Finding(
+                "error",
+                "rights",
+                f"the role {more['role']!r} may not use the schema 'tenure'",
+                f'GRANT USAGE ON SCHEMA tenure TO "{more["role"]}"; GRANT SELECT, INSERT, '
+                f'UPDATE, DELETE ON ALL TABLES IN SCHEMA tenure TO "{more["role"]}";',
+            )
+        ]
+    return [
+        Finding("ok", "rights", f"{more['role']!r} may do all that leases need"),
+        _format(await connection.fetchval(_READ_FORMAT)),
+    ]
+
+
+def _not_set_up(more: Row) -> Finding:
+    if more["may_create"] or more["may_enter"]:
+        return Finding(
+            "note",
+            "format",
+            f"none so far in the database {more['database']!r}",
+            "Run 'tenure migrate', or let an app with migrate=\"auto\" do it.",
+        )
+    return Finding(
+        "error",
+        "rights",
+        f"there is no schema 'tenure', and the role {more['role']!r} may not create it",
+        "Let a role that may CREATE in the database run 'tenure migrate', then grant the rights "
+        "that this command names next.",
+    )
+
+
+def _format(number: int) -> Finding:
+    if number > FORMAT:
+        return Finding(
+            "error",
+            "format",
+            f"{number}, from a newer Tenure; this one knows formats up to {FORMAT}",
+            "Upgrade Tenure here.",
+        )
+    if number == FORMAT:
+        return Finding("ok", "format", str(number))
+    return Finding(
+        "note",
+        "format",
+        f"{number or 'none'} so far, {FORMAT} is needed",
+        "Run 'tenure migrate', or let an app with migrate=\"auto\" do it.",
+    )

@@ -1,0 +1,180 @@
+"""Leases in PostgreSQL: one statement for each call; what it does stands in sql/."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Sequence
+
+from tenure.core.codec import decode_meta, encode_meta
+from tenure.core.durations import micros
+from tenure.core.model import Acquired, Busy, Granted, Lease, Mark, Meta
+from tenure.stores.postgres.connection import Connection
+from tenure.stores.postgres.guard import guard
+from tenure.stores.postgres.pool import Row
+
+__all__ = ["Leases"]
+
+_ACQUIRE = "SELECT * FROM tenure.lease_acquire_v1($1, $2, $3, $4, $5, $6, $7, $8, $9)"
+_RENEW = "SELECT tenure.lease_renew_v1($1, $2, $3, $4, $5, $6)"
+_RELEASE = "SELECT tenure.lease_release_v1($1, $2, $3, $4, $5)"
+_MARK = "SELECT tenure.lease_mark_v1($1, $2, $3, $4, $5, $6, $7)"
+_PRUNE = "SELECT tenure.lease_prune_v1($1, $2, $3, $4)"
+
+# A read: it clamps what it shows, and writes nothing down. Served by lease_pkey and waiter_pkey.
+_LEASES = """
+WITH clock AS MATERIALIZED (SELECT tenure.now_v1($5) AS now)
+SELECT * FROM (
+    (SELECT l.key, l.holder, l.fence, l."limit", l.meta, l.ttl, false AS waiting,
+            least(l.renewed, c.now) + l.ttl - c.now AS left, c.now - l.granted AS since,
+            l.fence AS turn
+     FROM clock c, tenure.lease l
+     WHERE l.namespace = $1 AND l.key >= $2 AND l.key < $3
+       AND least(l.renewed, c.now) + l.ttl > c.now
+     ORDER BY l.key, l.fence LIMIT $4)
+    UNION ALL
+    (SELECT w.key, w.holder, 0, w."limit", w.meta, w.ttl, true,
+            least(w.renewed, c.now) + w.life - c.now, c.now - w.arrived, w.place
+     FROM clock c, tenure.waiter w
+     WHERE w.namespace = $1 AND w.key >= $2 AND w.key < $3
+       AND least(w.renewed, c.now) + w.life > c.now
+     ORDER BY w.key, w.place LIMIT $4)
+) AS found
+ORDER BY key, waiting, turn LIMIT $4
+"""
+
+# Served by mark_pkey.
+_MARKED = """
+SELECT u.key, m.value, m.fence
+FROM unnest($2::text[]) WITH ORDINALITY AS u (key, i)
+LEFT JOIN tenure.mark m ON m.namespace = $1 AND m.key = u.key
+ORDER BY u.i
+"""
+
+
+class Leases(Connection):
+    """The lease half of the contract."""
+
+    async def acquire(
+        self,
+        key: str,
+        *,
+        holder: str,
+        limit: int,
+        ttl: float,
+        meta: Meta,
+        waiting: float = 0.0,
+    ) -> Acquired:
+        [row] = await self._fetch(
+            _ACQUIRE,
+            self.namespace,
+            key,
+            holder,
+            limit,
+            micros(ttl),
+            encode_meta(meta),
+            micros(waiting),
+            self._ear,
+            self.clock.for_server(),
+        )
+        if row["grant_fence"] is None:
+            return Busy((row["ends"] - row["at"]) / 1e6, row["ahead"], row["other_limit"])
+        lease = Lease(
+            key=key,
+            holder=holder,
+            fence=row["grant_fence"],
+            ttl=micros(ttl) / 1e6,
+            limit=row["grant_limit"],
+            meta=decode_meta(row["grant_meta"]),
+            expires_in=micros(ttl) / 1e6,
+            held_for=max(0, row["at"] - row["grant_begun"]) / 1e6,
+        )
+        return Granted(lease, row["other_limit"])
+
+    async def renew(self, leases: Sequence[Lease]) -> list[bool | None]:
+        if not leases:
+            return []
+        [[answers]] = await self._fetch(
+            _RENEW,
+            self.namespace,
+            [lease.key for lease in leases],
+            [lease.holder for lease in leases],
+            [lease.fence for lease in leases],
+            [micros(lease.ttl) for lease in leases],
+            self.clock.for_server(),
+        )
+        return list(answers)
+
+    async def release(self, leases: Sequence[Lease]) -> list[bool]:
+        if not leases:
+            return []
+        [[answers]] = await self._fetch(
+            _RELEASE,
+            self.namespace,
+            [lease.key for lease in leases],
+            [lease.holder for lease in leases],
+            [lease.fence for lease in leases],
+            self.clock.for_server(),
+        )
+        return list(answers)
+
+    async def leases(self, prefix: str = "", *, limit: int = 1000) -> list[Lease]:
+        rows = await self._fetch(
+            _LEASES, self.namespace, prefix, _after(prefix), limit, self.clock.for_server()
+        )
+        return [_as_lease(row) for row in rows]
+
+    async def mark(self, key: str, lease: Lease, value: str) -> bool:
+        [[stored]] = await self._fetch(
+            _MARK,
+            self.namespace,
+            key,
+            value,
+            lease.key,
+            lease.holder,
+            lease.fence,
+            self.clock.for_server(),
+        )
+        return bool(stored)
+
+    async def marked(self, keys: Sequence[str]) -> list[Mark | None]:
+        rows = await self._fetch(_MARKED, self.namespace, list(keys))
+        return [
+            None if row["value"] is None else Mark(row["key"], row["value"], row["fence"])
+            for row in rows
+        ]
+
+    def guard(self, connection: object, lease: Lease) -> bool | Awaitable[bool]:
+        told = self.clock.for_server()
+        arguments = (self.namespace, lease.key, lease.holder, lease.fence, told)
+        return guard(connection, arguments, self.url)
+
+    async def prune(self, *, idle: float, limit: int = 1000) -> int:
+        [[pruned]] = await self._fetch(
+            _PRUNE, self.namespace, micros(idle), limit, self.clock.for_server()
+        )
+        return int(pruned)
+
+
+def _as_lease(row: Row) -> Lease:
+    return Lease(
+        key=row["key"],
+        holder=row["holder"],
+        fence=row["fence"],
+        ttl=row["ttl"] / 1e6,
+        limit=row["limit"],
+        meta=decode_meta(row["meta"]),
+        waiting=row["waiting"],
+        expires_in=row["left"] / 1e6,
+        held_for=max(0, row["since"]) / 1e6,
+    )
+
+
+def _after(prefix: str) -> str:
+    """Return the smallest text, by code points, that is larger than all that begin so."""
+    for index in range(len(prefix) - 1, -1, -1):
+        following = ord(prefix[index]) + 1
+        if following == 0xD800:
+            following = 0xE000  # surrogates have no UTF-8 form
+        if following <= 0x10FFFF:
+            return prefix[:index] + chr(following)
+    # No end: longer than any name, and of the largest character there is.
+    return "\U0010ffff" * 201

@@ -1,0 +1,189 @@
+"""The connections of one store object, and the calls that run on them.
+
+asyncpg's own pool resets a connection with a round trip after every use; ours leaves nothing in a
+session that would need it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Sequence
+from contextlib import asynccontextmanager, suppress
+from typing import Any, TypeAlias
+
+import asyncpg
+
+from tenure.core.clock import Clock
+from tenure.errors import StoreError, StoreUnavailable, TenureError
+from tenure.stores.postgres.address import CALL_TIMEOUT
+from tenure.stores.postgres.faults import breaks, translate
+
+__all__ = ["Dial", "Pool", "Row"]
+
+Row: TypeAlias = Any
+"""An asyncpg.Record; the driver has no types."""
+
+Dial: TypeAlias = Callable[[], Awaitable[asyncpg.Connection]]
+
+# More would not make one event loop faster, and a server has about a hundred for everybody.
+_SIZE = 8
+# After a burst, connections beyond the first are given back to the server.
+_IDLE_SECONDS = 60.0
+# A call whose caller was cancelled has this long to end before its connection is cut.
+_CLOSE_SECONDS = 1.0
+
+
+class _Call:
+    """A statement on its way, and where its outcome goes."""
+
+    __slots__ = ("arguments", "outcome", "sent", "statement")
+
+    def __init__(
+        self,
+        statement: str,
+        arguments: Sequence[object],
+        outcome: asyncio.Future[list[Row] | TenureError],
+    ) -> None:
+        self.statement = statement
+        self.arguments = arguments
+        # Its result is what to raise, too: an abandoned one makes no noise then.
+        self.outcome = outcome
+        self.sent = False
+
+
+class Pool:
+    """Up to eight connections, opened when needed, used newest first.
+
+    Each call runs in a task of its own, because asyncpg answers the cancellation of a caller by
+    cancelling the statement. So a cancelled caller leaves at once, and what it sent takes its
+    course; calls that begin later wait for it, so that none is decided before it.
+    """
+
+    def __init__(self, dial: Dial, url: str, clock: Clock, first: asyncpg.Connection) -> None:
+        self._dial = dial
+        self._url = url
+        self._clock = clock
+        self._loop = asyncio.get_running_loop()
+        self._idle: list[tuple[asyncpg.Connection, float]] = [(first, clock.boot())]
+        self._busy: set[asyncpg.Connection] = set()
+        self._room = asyncio.Semaphore(_SIZE)
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._abandoned: set[asyncio.Task[None]] = set()
+        self._closed = False
+
+    async def fetch(self, statement: str, *arguments: object) -> list[Row]:
+        """Run one statement in a transaction of its own."""
+        while self._abandoned:
+            await asyncio.wait(self._abandoned)
+        if self._closed:
+            raise self._was_closed()
+        call = _Call(statement, arguments, self._loop.create_future())
+        task = self._start(self._carry_out(call))
+        try:
+            outcome = await call.outcome
+        except asyncio.CancelledError:
+            if call.sent:
+                self._abandoned.add(task)
+                task.add_done_callback(self._abandoned.discard)
+            else:
+                task.cancel()
+            raise
+        if isinstance(outcome, TenureError):
+            raise outcome
+        return outcome
+
+    async def close(self) -> None:
+        """Close all connections; calls under way have a moment to end."""
+        self._closed = True
+        try:
+            if self._tasks:
+                await asyncio.wait(self._tasks, timeout=_CLOSE_SECONDS)
+            while self._idle:
+                await _close(self._idle.pop()[0])
+        finally:
+            # Also if closing is cancelled. Who waits for an answer gets an error.
+            for connection in [*self._busy, *(connection for connection, _ in self._idle)]:
+                connection.terminate()
+            self._idle.clear()
+            tasks = list(self._tasks)
+            for task in tasks:
+                task.cancel()
+            await asyncio.gather(*tasks, return_exceptions=True)
+
+    async def _carry_out(self, call: _Call) -> None:
+        outcome: list[Row] | TenureError
+        try:
+            async with self._place():
+                outcome = await self._run(call)
+        except TenureError as error:
+            outcome = error
+        except asyncio.CancelledError:
+            outcome = self._was_closed()
+        except Exception as error:  # noqa: BLE001 - whatever the driver raises
+            outcome = translate(error, self._url)
+        if not call.outcome.done():
+            call.outcome.set_result(outcome)
+
+    @asynccontextmanager
+    async def _place(self) -> AsyncIterator[None]:
+        try:
+            async with asyncio.timeout(CALL_TIMEOUT):
+                await self._room.acquire()
+        except TimeoutError:
+            msg = f"the store {self._url} is overloaded: all {_SIZE} connections are in use."
+            raise StoreUnavailable(msg) from None
+        try:
+            yield
+        finally:
+            self._room.release()
+
+    async def _run(self, call: _Call) -> list[Row]:
+        connection = self._take() or await self._dial()
+        self._busy.add(connection)
+        call.sent = True
+        try:
+            rows: list[Row] = await connection.fetch(call.statement, *call.arguments)
+        except BaseException as error:
+            if breaks(error):
+                connection.terminate()
+                # The others lead to the same place, and each would cost a caller its timeout.
+                self._drop_idle()
+            raise
+        finally:
+            self._busy.discard(connection)
+            self._put_back(connection)
+        return rows
+
+    def _take(self) -> asyncpg.Connection | None:
+        while self._idle:
+            connection, _ = self._idle.pop()
+            if not connection.is_closed():
+                return connection
+        return None
+
+    def _put_back(self, connection: asyncpg.Connection) -> None:
+        now = self._clock.boot()
+        if not connection.is_closed():
+            self._idle.append((connection, now))
+        if len(self._idle) > 1 and now - self._idle[0][1] > _IDLE_SECONDS:
+            oldest, _ = self._idle.pop(0)
+            self._start(_close(oldest))
+
+    def _drop_idle(self) -> None:
+        while self._idle:
+            self._idle.pop()[0].terminate()
+
+    def _was_closed(self) -> StoreError:
+        return StoreError(f"the store {self._url} was closed during the call.")
+
+    def _start(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
+        task = self._loop.create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+        return task
+
+
+async def _close(connection: asyncpg.Connection) -> None:
+    # A farewell that fails is one all the same: the driver cuts the connection then.
+    with suppress(Exception):
+        await connection.close(timeout=_CLOSE_SECONDS)

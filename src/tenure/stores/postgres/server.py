@@ -1,0 +1,101 @@
+"""What a PostgreSQL server tells about itself, and what that amounts to."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import asyncpg
+from msgspec import Struct
+
+from tenure.core.model import Grade
+from tenure.errors import ConfigError, StoreUnavailable
+
+__all__ = ["OLDEST", "Server"]
+
+# The oldest release that its makers still mended when this was written.
+OLDEST = 13
+
+# What a role without pg_monitor does not see of a standby is NULL. Subscribers of a logical slot
+# are no standbys, and neither is a base backup.
+_FACTS = """
+SELECT current_setting('server_version') AS version,
+       current_setting('server_version_num')::integer / 10000 AS release,
+       current_setting('server_encoding') AS encoding,
+       current_setting('transaction_read_only') = 'on' AS read_only,
+       current_setting('transaction_isolation') AS isolation,
+       pg_is_in_recovery() AS standby,
+       current_setting('fsync') = 'on' AS flushes,
+       current_setting('synchronous_commit') AS waits_for,
+       (
+           SELECT count(*) FROM pg_stat_replication r
+           WHERE coalesce(r.state, '') <> 'backup'
+             AND NOT EXISTS (
+                 SELECT FROM pg_replication_slots s
+                 WHERE s.active_pid = r.pid AND s.slot_type = 'logical')
+             AND (r.sync_state NOT IN ('sync', 'quorum')
+                  OR current_setting('synchronous_standby_names') = ''
+                  OR current_setting('synchronous_commit') IN ('local', 'off'))
+       ) AS lagging_standbys
+"""
+
+
+class Server(Struct, frozen=True):
+    """The facts that decide whether a server can hold leases, and how safely."""
+
+    version: str
+    release: int
+    encoding: str
+    read_only: bool
+    isolation: str
+    standby: bool
+    flushes: bool
+    waits_for: str
+    """The value of synchronous_commit."""
+    lagging_standbys: int
+    """Standbys that a commit does not wait for."""
+
+    @classmethod
+    async def ask(cls, connection: asyncpg.Connection) -> Server:
+        """Ask the server behind `connection`."""
+        facts: dict[str, Any] = dict(await connection.fetchrow(_FACTS))
+        return cls(**facts)
+
+    @property
+    def grade(self) -> Grade:
+        """What an acknowledged commit survives on this server.
+
+        Without fsync a power loss may leave the whole database unreadable, not only without its
+        last second: so it is volatile, although it survives the death of the server's processes.
+        """
+        if not self.flushes:
+            return Grade.D
+        if self.lagging_standbys:
+            return Grade.C
+        return Grade.B if self.waits_for == "off" else Grade.A
+
+    def check(self, url: str) -> None:
+        """Raise if this server cannot hold leases."""
+        if self.standby:
+            msg = (
+                f"the store {url} is a read-only standby. Name the primary, or all hosts as in "
+                "postgresql://host1,host2/database: the one that takes writes is used then."
+            )
+            raise StoreUnavailable(msg)
+        if self.release < OLDEST:
+            msg = f"the store {url} is PostgreSQL {self.version}; {OLDEST} or later is needed."
+            raise ConfigError(msg)
+        if self.encoding != "UTF8":
+            msg = f"the store {url} has the encoding {self.encoding}. Create a database with UTF8."
+            raise ConfigError(msg)
+        if self.read_only:
+            msg = (
+                f"the store {url} takes no writes: default_transaction_read_only is on. Turn it "
+                "off for this role and database, or use others."
+            )
+            raise ConfigError(msg)
+        if self.isolation != "read committed":
+            msg = (
+                f"the store {url} runs transactions as '{self.isolation}'. Set "
+                "default_transaction_isolation to 'read committed' for this role."
+            )
+            raise ConfigError(msg)

@@ -1,0 +1,304 @@
+"""What is to be known about a Redis or Valkey server, and what would lose leases there."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import TypeAlias
+
+from redis.exceptions import RedisError, ResponseError
+
+from tenure.core.model import Finding
+from tenure.errors import StoreUnavailable, TenureError
+from tenure.stores.redis.connection import FORMAT, Connection
+from tenure.stores.redis.faults import NEEDED_RIGHTS, missing_rights
+from tenure.stores.redis.sender import Sender
+from tenure.stores.redis.wire import Word
+
+__all__ = ["Examination", "judge"]
+
+Facts: TypeAlias = Mapping[str, str]
+"""What INFO and CONFIG GET tell, by name; what is missing is not known."""
+
+_OLDEST = (6, 2)
+_NEARLY_FULL = 0.9
+
+# SHA-1 of the script "return 1", which is loaded and run to see whether this user may.
+_PROBE = ("SCRIPT", "LOAD", "return 1"), ("EVALSHA", "e0e1f9fabfc9d4800c877a703b823ac0578ff8db", 0)
+
+
+class Examination(Connection):
+    """The part of the contract that looks after the place itself."""
+
+    async def examine(self) -> list[Finding]:
+        findings = [Finding("ok", "store", f"{self.url}, namespace {self.namespace}")]
+        unopened = self._sender is None
+        if unopened:
+            self._sender = Sender(self._address)
+        try:
+            await self._log_in()
+            await self._look(findings)
+        except TenureError as error:
+            findings.append(_no_answer(error))
+        finally:
+            if unopened:
+                await self.close()
+        return findings
+
+    async def _look(self, findings: list[Finding]) -> None:
+        info = await self._info()
+        settings = await self._settings()
+        await self._inspect()  # for the grade
+        server, *others = judge(info, settings)
+        grade = self.traits.grade
+        findings += [
+            server,
+            Finding("ok", "grade", f"{grade.name}, {grade.value}"),
+            Finding("ok", "scope", "any number of machines"),
+            await self._clock_finding(),
+            *others,
+        ]
+        if info.get("redis_mode") == "sentinel":
+            return
+        if info.get("role") != "slave":
+            rights = await self._rights_finding()
+            findings.append(rights)
+            if rights.subject == "commands":
+                return  # it would only be said twice
+        findings.append(await self._format_finding())
+
+    async def _info(self) -> Facts:
+        reply = await self._open_sender.send("INFO")
+        if isinstance(reply, ResponseError):
+            return {}
+        if isinstance(reply, RedisError):
+            raise self._fault(reply)
+        lines = reply.decode(errors="replace").splitlines()
+        return dict(line.split(":", 1) for line in lines if ":" in line)
+
+    async def _settings(self) -> Facts:
+        """Return the settings that INFO does not tell; none where CONFIG is forbidden."""
+        found: dict[str, str] = {}
+        for name in ("appendfsync", "save", "maxmemory-policy"):
+            reply = await self._open_sender.send("CONFIG", "GET", name)
+            if isinstance(reply, list) and len(reply) == 2:
+                found[name] = reply[1].decode(errors="replace")
+        return found
+
+    async def _clock_finding(self) -> Finding:
+        # The first question on a connection may be answered later than the next.
+        await self.now()
+        sent, began = self.clock.wall(), self.clock.boot()
+        server = await self.now()
+        half = (self.clock.boot() - began) / 2
+        return Finding.of_clock((server - sent) / 1e6 - half, half)
+
+    async def _rights_finding(self) -> Finding:
+        """Do, without effect, what leases need: run a script, write, ring a bell."""
+        nobody = f"{self._tag}doctor"
+        commands: tuple[tuple[Word, ...], ...]
+        commands = (*_PROBE, ("DEL", nobody), ("PUBLISH", nobody, ""))
+        for command in commands:
+            reply = await self._open_sender.send(*command)
+            if isinstance(reply, ResponseError):
+                return self._refusal(str(command[0]), reply)
+            if isinstance(reply, RedisError):
+                raise self._fault(reply)
+        return Finding("ok", "rights", f"{self._address.user!r} may do all that leases need")
+
+    def _refusal(self, command: str, reply: ResponseError) -> Finding:
+        if not missing_rights(reply):
+            return Finding(
+                "error",
+                "commands",
+                f"{command} fails: {_line(self._fault(reply))}",
+                "Put this right on the server; until then nothing can be acquired.",
+            )
+        return Finding(
+            "error",
+            "rights",
+            f"{command} was refused: {_line(reply)}",
+            f"Give {self._address.user!r} the rights {NEEDED_RIGHTS!r}.",
+        )
+
+    async def _format_finding(self) -> Finding:
+        reply = await self._open_sender.send("GET", f"{self._tag}format")
+        if isinstance(reply, ResponseError):
+            return self._refusal("GET", reply)
+        if isinstance(reply, RedisError):
+            raise self._fault(reply)
+        if reply is None:
+            return Finding(
+                "note",
+                "format",
+                f"none so far: nobody has opened namespace {self.namespace!r} here",
+                "Run 'tenure migrate', or let an app with migrate=\"auto\" do it. If it should be "
+                "there: check the namespace and the database number in the URL.",
+            )
+        if int(reply) > FORMAT:
+            return Finding(
+                "error",
+                "format",
+                f"{int(reply)}, from a newer Tenure; this one knows formats up to {FORMAT}",
+                "Upgrade Tenure here.",
+            )
+        return Finding("ok", "format", str(int(reply)))
+
+
+def _no_answer(error: TenureError) -> Finding:
+    """Return why the server could not be talked to, and what is usually the reason."""
+    reason = error.__cause__ if isinstance(error.__cause__, Exception) else error
+    if missing_rights(reason):
+        return Finding(
+            "error",
+            "log-in",
+            f"refused: {_line(reason)}",
+            "Check the user and the password in the URL.",
+        )
+    if isinstance(error, StoreUnavailable):
+        return Finding(
+            "error",
+            "connection",
+            _line(reason),
+            "Check that the server runs, and the host and the port in the URL.",
+        )
+    return Finding("error", "connection", _line(reason), str(error))
+
+
+def _line(error: Exception) -> str:
+    return " ".join(str(error).split()).rstrip(".")
+
+
+def judge(info: Facts, settings: Facts) -> Iterator[Finding]:
+    """Tell what the server's own words amount to."""
+    if not info:
+        yield Finding(
+            "note",
+            "server",
+            "INFO is forbidden, so the grade is taken as D",
+            "Give the user the right '+info'.",
+        )
+    else:
+        yield _server(info)
+        yield _role(info)
+        yield from _replication(info)
+        yield _persistence(info, settings)
+        yield _memory(info)
+    if not settings:
+        yield Finding(
+            "note",
+            "settings",
+            "CONFIG GET is forbidden, so appendfsync and save are not known",
+            "Check them where the server is configured, or give the user '+config|get'.",
+        )
+    yield _eviction(info.get("maxmemory_policy") or settings.get("maxmemory-policy"))
+
+
+def _server(info: Facts) -> Finding:
+    if version := info.get("valkey_version"):
+        return Finding("ok", "server", f"Valkey {version}")
+    version = info.get("redis_version", "0")
+    number = tuple(int(part) for part in version.split(".")[:2] if part.isdecimal())
+    if number < _OLDEST:
+        return Finding(
+            "error",
+            "server",
+            f"Redis {version}; Tenure needs 6.2 or later",
+            "Upgrade the server, for instance to Valkey.",
+        )
+    return Finding("ok", "server", f"Redis {version}")
+
+
+def _role(info: Facts) -> Finding:
+    if info.get("redis_mode") == "sentinel":
+        return Finding(
+            "error",
+            "role",
+            "this is a Sentinel, which keeps no data",
+            "Put the primary's address into the URL ('SENTINEL get-master-addr-by-name' tells).",
+        )
+    if info.get("role") == "slave":
+        primary = f"{info.get('master_host', '?')}:{info.get('master_port', '?')}"
+        return Finding(
+            "error",
+            "role",
+            f"a read-only replica of {primary}",
+            "Put the primary's address into the URL.",
+        )
+    return Finding("ok", "role", "primary")
+
+
+def _replication(info: Facts) -> Iterator[Finding]:
+    replicas = info.get("connected_slaves", "0")
+    if replicas != "0":
+        yield Finding(
+            "note",
+            "replicas",
+            f"{replicas} attached: what was acknowledged last can be lost if one takes over",
+            "Fences still grow: check them where you write. Demand a better grade with require=.",
+        )
+    if info.get("cluster_enabled") == "1":
+        yield Finding(
+            "note",
+            "cluster",
+            "a namespace lives on one node of a cluster",
+            "The URL must name that node, and must change if another one takes over.",
+        )
+
+
+def _persistence(info: Facts, settings: Facts) -> Finding:
+    fsync = settings.get("appendfsync", "not known")
+    if info.get("aof_enabled") != "1":
+        # An empty text is "no snapshots"; not known is taken as none.
+        snapshots = settings.get("save", "")
+        kept = f"snapshots only (save {snapshots})" if snapshots else "off"
+        return Finding(
+            "warning",
+            "persistence",
+            f"{kept}: a restart of the server frees locks that are held",
+            "Set appendonly to yes, with appendfsync everysec or always.",
+        )
+    if fsync == "no":
+        return Finding(
+            "warning",
+            "persistence",
+            "append-only file, but appendfsync is no: a power loss may cost half a minute",
+            "Set appendfsync to everysec or always.",
+        )
+    return Finding("ok", "persistence", f"append-only file, appendfsync {fsync}")
+
+
+def _memory(info: Facts) -> Finding:
+    used, most = int(info.get("used_memory", 0)), int(info.get("maxmemory", 0))
+    if not most:
+        return Finding("ok", "memory", f"{_mebibytes(used)} used, no limit")
+    detail = f"{_mebibytes(used)} of {_mebibytes(most)} used"
+    if used < most * _NEARLY_FULL:
+        return Finding("ok", "memory", detail)
+    return Finding(
+        "warning",
+        "memory",
+        f"{detail}: once it is full, nothing can be acquired",
+        "Raise maxmemory, or move other data elsewhere.",
+    )
+
+
+def _eviction(policy: str | None) -> Finding:
+    if policy is None:
+        return Finding(
+            "note",
+            "eviction",
+            "maxmemory-policy is not known",
+            "Make sure that it is noeviction.",
+        )
+    if policy == "noeviction":
+        return Finding("ok", "eviction", policy)
+    return Finding(
+        "warning",
+        "eviction",
+        f"{policy}: a server short of memory drops leases that are held",
+        "Set maxmemory-policy to noeviction.",
+    )
+
+
+def _mebibytes(size: int) -> str:
+    return f"{size / 1024**2:.1f} MiB"

@@ -1,0 +1,273 @@
+"""What is to be known about an SQLite file: the library, the file, the disk under it."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import re
+import shutil
+import sqlite3
+import stat
+from collections.abc import Iterator
+from contextlib import closing
+from pathlib import Path
+from typing import NamedTuple
+
+from tenure.core.model import Finding
+from tenure.errors import TenureError
+from tenure.stores.sqlite import files
+from tenure.stores.sqlite.connection import Connection
+from tenure.stores.sqlite.failures import said
+from tenure.stores.sqlite.schema import FORMAT
+
+__all__ = ["Examination"]
+
+# Linux lists here what is mounted where.
+_MOUNTS = Path("/proc/self/mountinfo")
+# Container engines leave one of these in the root of a container.
+_CONTAINER_MARKS = (Path("/.dockerenv"), Path("/run/.containerenv"))
+
+# Where the index that the processes share (-shm) cannot be mapped by all of them: other machines
+# reach the same file, or the file's real home is outside of this kernel.
+_REMOTE = frozenset(
+    {"9p", "afs", "beegfs", "ceph", "cifs", "davfs", "fuse.glusterfs", "fuse.s3fs", "fuse.sshfs"}
+    | {"glusterfs", "gpfs", "lustre", "nfs", "nfs4", "ocfs2", "smb3", "smbfs", "vboxsf", "virtiofs"}
+)
+_IN_MEMORY = frozenset({"ramfs", "tmpfs"})
+
+_FIXED_IN = (3, 51, 3)
+_ROOM_NEEDED = 100 * 1024 * 1024
+
+_HAS_FORMAT = "SELECT 1 FROM sqlite_master WHERE type = 'table' AND name = 'tenure_format'"
+_READ_FORMAT = "SELECT max(version) FROM tenure_format"
+
+
+class Examination(Connection):
+    """The part of the contract that looks after the place itself."""
+
+    async def examine(self) -> list[Finding]:
+        return await asyncio.to_thread(self._look)
+
+    def _look(self) -> list[Finding]:
+        grade = self.traits.grade
+        findings = [
+            Finding("ok", "store", f"{self._path}, namespace {self.namespace}"),
+            _library(sqlite3.sqlite_version_info),
+            Finding("ok", "grade", f"{grade.name}, {grade.value} (on a disk that keeps its word)"),
+            Finding("ok", "scope", "the processes of this host"),
+            Finding("ok", "clock", "this host's own"),
+        ]
+        try:
+            findings += _file_system(self._path)
+            findings += _permissions(self._path)
+            findings += _contents(self._path)
+        except OSError as error:
+            findings.append(
+                Finding(
+                    "error",
+                    "file",
+                    f"{self._path} cannot be looked at: {error.strerror or error}",
+                    "Let this process enter the folder, and write to it and to the file.",
+                )
+            )
+        return findings
+
+
+def _library(version: tuple[int, ...]) -> Finding:
+    number = ".".join(map(str, version))
+    if version >= _FIXED_IN:
+        return Finding("ok", "library", f"SQLite {number}")
+    return Finding(
+        "note",
+        "library",
+        f"SQLite {number}, which can damage a file that two programs tidy up in the same instant "
+        "(the WAL-reset race, fixed in 3.51.3)",
+        "Tenure's own processes take turns and are safe. Let no other program write to this file, "
+        "or upgrade SQLite.",
+    )
+
+
+def _contents(path: Path) -> Iterator[Finding]:
+    """Look into the file with a connection of its own; SQLite itself keeps such looks harmless."""
+    try:
+        files.provide(path, create=False)
+    except TenureError as error:
+        yield _unusable(path, str(error))
+        return
+    try:
+        # Not read-only: such a connection could not remove the files beside it when it closes.
+        with closing(sqlite3.connect(f"{path.as_uri()}?mode=rw", timeout=2.0, uri=True)) as db:
+            db.execute("PRAGMA trusted_schema = OFF")
+            [mode] = db.execute("PRAGMA journal_mode").fetchone()
+            known = db.execute(_HAS_FORMAT).fetchone() is not None
+            version = db.execute(_READ_FORMAT).fetchone()[0] or 0 if known else 0
+    except sqlite3.Error as error:
+        yield _unusable(path, str(said(error, path)))
+        return
+    if mode == "wal":
+        yield Finding("ok", "journal", "write-ahead log")
+    else:
+        yield Finding(
+            "note",
+            "journal",
+            f"{mode} mode; Tenure needs a write-ahead log",
+            "Run 'tenure migrate', or let an app open it: both switch it over, for all programs.",
+        )
+    yield _format(version)
+
+
+def _unusable(path: Path, reason: str) -> Finding:
+    if not path.exists() and path.parent.is_dir():
+        return Finding(
+            "note",
+            "format",
+            "the file is not there yet",
+            "Run 'tenure migrate', or let an app create it. If there should be one: is this the "
+            "right path? A relative one starts at the working directory.",
+        )
+    # Tenure's errors first say what happened, and then what to do.
+    detail, _, advice = reason.partition(". ")
+    return Finding("error", "file", detail, advice or "Check the file and the disk it is on.")
+
+
+def _format(version: int) -> Finding:
+    if version > FORMAT:
+        return Finding(
+            "error",
+            "format",
+            f"{version}, from a newer Tenure; this one knows formats up to {FORMAT}",
+            "Upgrade Tenure here.",
+        )
+    if version == FORMAT:
+        return Finding("ok", "format", str(version))
+    return Finding(
+        "note",
+        "format",
+        f"{version or 'none'} so far, {FORMAT} is needed",
+        "Run 'tenure migrate', or let an app with migrate=\"auto\" do it.",
+    )
+
+
+def _permissions(path: Path) -> Iterator[Finding]:
+    if os.name != "posix" or not path.exists():
+        return
+    mode = stat.S_IMODE(path.stat().st_mode)
+    if mode & (stat.S_IROTH | stat.S_IWOTH):
+        yield Finding(
+            "warning",
+            "permissions",
+            f"every user of this host may {_may(mode)} the file ({mode:04o})",
+            f"chmod 600 {path} (and its -wal and -shm), or 660 with a group of its own.",
+        )
+    elif mode & (stat.S_IRGRP | stat.S_IWGRP):
+        yield Finding(
+            "note",
+            "permissions",
+            f"its group may {_may(mode >> 3)} the file ({mode:04o})",
+            f"chmod 600 {path} unless processes of other users are meant to share it.",
+        )
+    else:
+        yield Finding("ok", "permissions", f"only its owner ({mode:04o})")
+    folder = path.parent.stat().st_mode
+    if folder & stat.S_IWOTH and not folder & stat.S_ISVTX:
+        yield Finding(
+            "warning",
+            "folder",
+            f"every user of this host may replace files in {path.parent}",
+            f"chmod o-w {path.parent}",
+        )
+
+
+def _may(mode: int) -> str:
+    return "write" if mode & stat.S_IWOTH else "read"
+
+
+class _Mount(NamedTuple):
+    point: Path
+    kind: str
+
+
+def _file_system(path: Path) -> Iterator[Finding]:
+    folder = path.parent
+    if not folder.is_dir():
+        return
+    free = shutil.disk_usage(folder).free
+    mount = _mount_of(folder)
+    if mount is not None:
+        yield _kind_of_place(mount)
+    if free < _ROOM_NEEDED:
+        yield Finding(
+            "warning",
+            "disk",
+            f"{_mebibytes(free)} free in {folder}",
+            "Make room: on a full disk nothing can be acquired, and nothing renewed.",
+        )
+    else:
+        yield Finding("ok", "disk", f"{_mebibytes(free)} free")
+
+
+def _kind_of_place(mount: _Mount) -> Finding:
+    where = f"{mount.kind} at {mount.point}"
+    if mount.kind in _REMOTE:
+        return Finding(
+            "error",
+            "file system",
+            f"{where} is shared with other machines, where SQLite's locks do not work",
+            "Put the file on a local disk, or use redis:// or postgresql:// for several machines.",
+        )
+    if mount.kind.startswith("fuse"):
+        return Finding(
+            "warning",
+            "file system",
+            f"{where} may be shared with other machines, where SQLite's locks do not work",
+            "Make sure that it is a local disk; else use redis:// or postgresql://.",
+        )
+    if mount.kind in _IN_MEMORY:
+        return Finding(
+            "warning",
+            "file system",
+            f"{where} is kept in memory: the file ends with this machine or container",
+            "Put the file on a disk; the grade holds only there.",
+        )
+    if mount.kind == "overlay":
+        return Finding(
+            "warning",
+            "file system",
+            f"{where} belongs to this container: no other one sees the file, and it ends with it",
+            "Mount a volume that all replicas on this host share; for several hosts use redis:// "
+            "or postgresql://.",
+        )
+    if any(mark.exists() for mark in _CONTAINER_MARKS):
+        return Finding(
+            "note",
+            "file system",
+            f"{where}, in a container",
+            "All replicas must mount this same volume, on one host; for several hosts use "
+            "redis:// or postgresql://.",
+        )
+    return Finding("ok", "file system", where)
+
+
+def _mount_of(folder: Path) -> _Mount | None:
+    """Return what is mounted where the folder is; None where the system does not tell."""
+    try:
+        lines = _MOUNTS.read_text(encoding="utf-8", errors="surrogateescape").splitlines()
+    except OSError:
+        return None
+    mounts = [_parsed(line) for line in lines if " - " in line]
+    around = [mount for mount in mounts if folder.is_relative_to(mount.point)]
+    # The deepest one; of those in the same place, the one that was mounted last.
+    return max(reversed(around), key=lambda mount: len(mount.point.parts), default=None)
+
+
+def _parsed(line: str) -> _Mount:
+    """Read a line of mountinfo: `36 35 98:0 /root /point options ... - type source options`."""
+    before, _, after = line.partition(" - ")
+    # Blanks and backslashes in a path are written as \040 and the like.
+    point = re.sub(r"\\([0-7]{3})", lambda octal: chr(int(octal[1], 8)), before.split(" ")[4])
+    return _Mount(Path(point), after.split(" ")[0])
+
+
+def _mebibytes(size: int) -> str:
+    mebi = size / 1024**2
+    return f"{mebi / 1024:.1f} GiB" if mebi >= 1024 else f"{mebi:.0f} MiB"

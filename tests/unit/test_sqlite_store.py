@@ -1,0 +1,351 @@
+"""What only concerns the SQLite store: its file, its clock, what it forces to the disk."""
+
+import asyncio
+import logging
+import os
+import sqlite3
+import threading
+from contextlib import asynccontextmanager, closing
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+import pytest
+
+from tenure.errors import ConfigError, StoreError, StoreUnavailable
+from tenure.stores.sqlite import SqliteStore, database
+from tenure.stores.sqlite.database import Mode
+from tenure.testing import ManualClock
+from tests.contract.calls import ask, be_refused, holders, line, take
+
+# From Python 3.12 on: forking is what these tests are about.
+pytestmark = pytest.mark.filterwarnings("ignore:.*fork:DeprecationWarning")
+
+DAMAGE = "not a database, whatever its name says. " * 100
+
+
+@pytest.fixture
+def clock():
+    return ManualClock()
+
+
+@pytest.fixture
+def file(tmp_path: Path) -> Path:
+    return tmp_path / "tenure.db"
+
+
+def unopened(file: Path, clock: ManualClock, namespace: str = "app") -> SqliteStore:
+    return SqliteStore(f"sqlite:///{file}", namespace=namespace, clock=clock)
+
+
+@asynccontextmanager
+async def opened(file: Path, clock: ManualClock, namespace: str = "app"):
+    store = unopened(file, clock, namespace)
+    await store.open()
+    try:
+        yield store
+    finally:
+        await store.close()
+
+
+@pytest.fixture
+async def store(file: Path, clock: ManualClock):
+    async with opened(file, clock) as store:
+        yield store
+
+
+async def inside(store: SqliteStore, look, mode: Mode = Mode.READ):
+    """Return what `look` finds out with the store's own connection, in its own thread."""
+    return await store._run(lambda tx: look(tx._execute.__self__), mode)
+
+
+def peek(file: Path, statement: str) -> list[tuple]:
+    with closing(sqlite3.connect(file)) as db:
+        return db.execute(statement).fetchall()
+
+
+# The URL
+
+
+@pytest.mark.parametrize(
+    ("url", "advice"),
+    [
+        ("sqlite://", "memory://"),
+        ("sqlite:///", "memory://"),
+        ("sqlite:///:memory:", "memory://"),
+        ("sqlite://:memory:", "memory://"),
+        ("sqlite://tenure.db", "sqlite:///tenure.db"),
+        ("sqlite:///tenure.db?mode=ro", "nothing more"),
+        ("sqlite:///ten\0ure.db", "nothing more"),
+    ],
+)
+def test_a_url_without_a_file_is_refused_with_advice(url, advice):
+    with pytest.raises(ConfigError, match=advice):
+        SqliteStore(url, namespace="app", clock=ManualClock())
+
+
+async def test_a_relative_path_is_settled_when_the_store_is_made(tmp_path, clock, monkeypatch):
+    (tmp_path / "elsewhere").mkdir()
+    monkeypatch.chdir(tmp_path)
+    store = SqliteStore("sqlite:///own name%20[1].db", namespace="app", clock=clock)
+    monkeypatch.chdir(tmp_path / "elsewhere")
+    for one in (store, store.clone()):
+        await one.open()
+        await one.close()
+    assert (tmp_path / "own name%20[1].db").exists()
+    assert list((tmp_path / "elsewhere").iterdir()) == []
+
+
+# The file
+
+
+async def test_the_absolute_path_is_logged(file, clock, caplog):
+    with caplog.at_level(logging.INFO, "tenure"):
+        async with opened(file, clock):
+            assert str(file) in caplog.text
+
+
+async def test_a_new_file_is_for_its_owner_only(file, clock):
+    before = os.umask(0)
+    try:
+        async with opened(file, clock) as store:
+            await take(store, "key", "ann")
+            modes = {path.name: path.stat().st_mode & 0o777 for path in file.parent.iterdir()}
+    finally:
+        os.umask(before)
+    assert modes == dict.fromkeys(["tenure.db", "tenure.db-wal", "tenure.db-shm"], 0o600)
+
+
+async def test_closing_leaves_one_tidy_file_and_no_thread(file, clock):
+    before = threading.active_count()
+    async with opened(file, clock) as store:
+        await take(store, "key", "ann")
+        assert threading.active_count() == before + 1
+    assert threading.active_count() == before
+    assert list(file.parent.iterdir()) == [file]
+    await store.close()
+    with pytest.raises(StoreError, match="is not open"):
+        await ask(store, "key", "ann")
+
+
+@pytest.mark.parametrize("made", ["folder", "no parent", "damaged", "utf-16"])
+async def test_a_file_that_cannot_work_is_refused_with_advice(file, clock, made):
+    advice = {
+        "folder": "is a folder. Name a file in it",
+        "no parent": "does not exist. Create it",
+        "damaged": "is not an SQLite database",
+        "utf-16": "needs a file of its own",
+    }
+    if made == "folder":
+        file.mkdir()
+    elif made == "no parent":
+        file = file / "tenure.db"
+    elif made == "damaged":
+        file.write_text(DAMAGE)
+    else:
+        with closing(sqlite3.connect(file)) as db:
+            db.execute("PRAGMA encoding = 'UTF-16'")
+            db.execute("CREATE TABLE own (a)")
+    store = unopened(file, clock)
+    before = threading.active_count()
+    with pytest.raises(ConfigError, match=advice[made]):
+        await store.open()
+    assert threading.active_count() == before
+    if made == "damaged":
+        assert file.read_text() == DAMAGE
+
+
+@pytest.mark.parametrize("what", ["file", "folder"])
+def test_what_is_read_only_is_refused_with_advice(clock, what):
+    with TemporaryDirectory() as folder:  # unlike tmp_path, other users may look into it
+        file = Path(folder, "tenure.db")
+        asyncio.run(opened_once(file, clock))
+        file.chmod(0o444 if what == "file" else 0o666)
+        Path(folder).chmod(0o777 if what == "file" else 0o555)
+
+        async def attempt():
+            if os.geteuid() == 0:  # whom nothing is read-only for
+                os.setuid(65534)
+            with pytest.raises(ConfigError, match="is read-only for this process"):
+                await unopened(file, clock).open()
+
+        assert in_child(attempt) == "done"
+
+
+async def opened_once(file: Path, clock: ManualClock) -> None:
+    async with opened(file, clock):
+        pass
+
+
+def in_child(attempt) -> str:
+    """Return what came of an attempt in a forked process."""
+    reading, writing = os.pipe()
+    if not (pid := os.fork()):
+        try:
+            asyncio.run(attempt())
+            os.write(writing, b"done")
+        except BaseException as error:  # noqa: BLE001 - the child must not run on as a second test
+            os.write(writing, repr(error).encode())
+        finally:
+            os._exit(0)
+    os.close(writing)
+    with os.fdopen(reading) as pipe:
+        said = pipe.read()
+    os.waitpid(pid, 0)
+    return said
+
+
+async def test_own_tables_in_the_file_are_left_alone(file, clock):
+    with closing(sqlite3.connect(file)) as db:
+        db.execute("CREATE TABLE lease (a)")
+        db.execute("INSERT INTO lease VALUES (1)")
+        db.commit()
+    async with opened(file, clock) as store:
+        await take(store, "key", "ann")
+    assert peek(file, "SELECT a FROM lease") == [(1,)]
+
+
+async def test_check_only_looks(file, clock):
+    with pytest.raises(ConfigError, match='migrate="auto", which creates it'):
+        await unopened(file, clock).open("check")
+    assert not file.exists()
+    with closing(sqlite3.connect(file)) as db:
+        db.execute("CREATE TABLE own (a)")
+    before = file.read_bytes()
+    with pytest.raises(ConfigError, match="has no Tenure tables"):
+        await unopened(file, clock).open("check")
+    assert file.read_bytes() == before
+
+
+async def test_a_format_from_the_future_is_refused(file, clock):
+    async with opened(file, clock):
+        pass
+    with closing(sqlite3.connect(file)) as db:
+        db.execute("UPDATE tenure_format SET version = 99")
+        db.commit()
+    for migrate in ("auto", "check"):
+        with pytest.raises(ConfigError, match="Upgrade Tenure"):
+            await unopened(file, clock).open(migrate)
+
+
+async def test_a_file_that_was_replaced_is_left_for_the_new_one(file, clock, store, caplog):
+    ann = await take(store, "key", "ann")
+    file.rename(file.with_name("old.db"))
+    clock.shift(0.000_001)  # what the new file does not know, time does
+    assert await store.renew([ann]) == [False]
+    assert "moved or replaced" in caplog.text
+    async with opened(file, clock) as other:
+        ben = await take(other, "key", "ben")
+        assert ben.fence > ann.fence
+        assert await holders(store, "key") == ["ben"]
+
+
+async def test_a_long_foreign_transaction_makes_the_store_unavailable(file, clock, monkeypatch):
+    monkeypatch.setattr(database, "BUSY_TIMEOUT", 0.1)
+    async with opened(file, clock) as store:
+        with closing(sqlite3.connect(file, isolation_level=None)) as db:
+            db.execute("BEGIN IMMEDIATE")
+            both = [ask(store, "key", "ann"), ask(store, "key", "ben")]
+            answers = await asyncio.gather(*both, return_exceptions=True)
+            assert [type(answer) for answer in answers] == [StoreUnavailable] * 2
+            assert isinstance(answers[0].__cause__, sqlite3.OperationalError)
+            assert await store.leases() == []  # reading needs no lock
+        await take(store, "key", "ann")
+
+
+# Fork
+
+
+async def test_a_forked_child_can_neither_use_nor_open_it(file, clock, store):
+    async def use():
+        with pytest.raises(StoreError, match="before this process was forked"):
+            await ask(store, "key", "ann")
+        await store.close()
+        for one in (store, store.clone(), unopened(file, clock)):
+            with pytest.raises(StoreError, match="Open the store after forking"):
+                await one.open()
+
+    assert in_child(use) == "done"
+    await take(store, "key", "ann")
+
+
+def test_a_child_forked_while_nothing_was_open_can_use_the_file(file, clock):
+    asyncio.run(opened_once(file, clock))
+    assert in_child(lambda: opened_once(file, clock)) == "done"
+
+
+# Time
+
+
+async def test_a_new_start_of_the_machine_ends_all_leases(file, clock):
+    async with opened(file, clock) as store:
+        lock = await take(store, "lock", "ann")
+        await take(store, "semaphore", "ann", limit=2)
+        await take(store, "semaphore", "ben", limit=2)
+        await be_refused(store, "semaphore", "cid", limit=2, waiting=60)
+    restarted = ManualClock(clock.wall())
+    restarted.boot_id = "another"
+    async with opened(file, restarted) as store:
+        assert await store.leases() == []
+        assert await store.renew([lock]) == [False]
+        assert not await store.mark("mark", lock, "value")
+        ben = await take(store, "lock", "ben")
+        assert ben.fence > lock.fence
+        await take(store, "semaphore", "dan", limit=1)
+        assert await line(store, "semaphore") == []
+
+
+@pytest.mark.parametrize("limit", [1, 2])
+async def test_without_a_boot_id_leases_from_before_live_one_ttl_at_most(file, clock, limit):
+    clock.boot_id = ""
+    clock.shift(1_000_000)
+    async with opened(file, clock) as store:
+        for number in range(limit):
+            await take(store, "key", f"ann{number}", limit=limit, ttl=10)
+        await be_refused(store, "key", "ben", limit=limit, waiting=5)
+    restarted = ManualClock(clock.wall())
+    restarted.boot_id = ""
+    async with opened(file, restarted) as store:
+        assert [one.expires_in for one in await store.leases()] == [10] * limit + [5]
+        assert (await be_refused(store, "key", "cid", limit=limit)).retry_in == 10
+        restarted.shift(5)
+        assert await line(store, "key") == []
+        assert (await be_refused(store, "key", "cid", limit=limit)).retry_in == 5
+        restarted.shift(5)
+        await take(store, "key", "cid", limit=limit)
+
+
+async def test_the_wall_clock_ends_no_lease(clock, store):
+    ann = await take(store, "key", "ann", ttl=10)
+    clock.step(3600)
+    assert (await be_refused(store, "key", "ben")).retry_in == 10
+    clock.step(-7200)
+    assert (await be_refused(store, "key", "ben")).retry_in == 10
+    assert await store.renew([ann]) == [True]
+
+
+# Durability
+
+
+async def forced(store: SqliteStore, call) -> bool:
+    """Make a call; return whether its commit waited for the disk."""
+    seen: list[str] = []
+    await inside(store, lambda db: db.set_trace_callback(seen.append))
+    await call
+    await inside(store, lambda db: db.set_trace_callback(None))
+    levels = [one for one in seen if one.startswith("PRAGMA synchronous")]
+    assert levels
+    return levels[-1].endswith("FULL")
+
+
+async def test_marks_are_on_the_disk_and_leases_need_not_be(store):
+    ann = await take(store, "key", "ann")
+    assert await forced(store, store.mark("mark", ann, "value"))
+    assert not await forced(store, store.renew([ann]))
+
+
+async def test_fences_that_only_the_disk_knows_are_on_the_disk(clock, store):
+    ann = await take(store, "key", "ann")
+    await store.mark("mark", ann, "value")
+    assert not await forced(store, take(store, "another key", "ann"))
+    clock.step(-3600)
+    assert await forced(store, take(store, "a third key", "ann"))

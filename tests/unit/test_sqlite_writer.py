@@ -1,0 +1,306 @@
+"""The thread of the SQLite store: joint commits, wake-ups from other processes, the log's size."""
+
+import asyncio
+import sqlite3
+import threading
+from contextlib import closing, suppress
+from pathlib import Path
+
+import pytest
+
+from tenure.core.model import Granted, Lease
+from tenure.errors import StoreError
+from tenure.stores.sqlite import SqliteStore, database
+from tenure.stores.sqlite.database import Mode
+from tenure.stores.sqlite.leases import _after
+from tenure.stores.sqlite.transaction import bell_of
+from tenure.testing import ManualClock
+from tests.contract.calls import ask, be_refused, fill, holders, take
+from tests.rig.sizes import SIZE
+
+
+@pytest.fixture
+def clock():
+    return ManualClock()
+
+
+@pytest.fixture
+def file(tmp_path: Path) -> Path:
+    return tmp_path / "tenure.db"
+
+
+@pytest.fixture
+async def store(file: Path, clock: ManualClock):
+    store = SqliteStore(f"sqlite:///{file}", namespace="app", clock=clock)
+    await store.open()
+    yield store
+    await store.close()
+
+
+@pytest.fixture
+async def other(store: SqliteStore):
+    other = store.clone()
+    await other.open()
+    yield other
+    await other.close()
+
+
+async def inside(store: SqliteStore, look):
+    """Return what `look` does with the store's own connection, in its own thread."""
+    return await store._run(lambda tx: look(tx._execute.__self__), Mode.READ)
+
+
+async def statements_of(store: SqliteStore, call) -> list[str]:
+    """Return the statements that a call runs."""
+    seen: list[str] = []
+    await inside(store, lambda db: db.set_trace_callback(seen.append))
+    seen.clear()
+    await call
+    await inside(store, lambda db: db.set_trace_callback(None))
+    return seen
+
+
+async def steps_of(store: SqliteStore, call) -> int:
+    """Return how many steps of SQLite's machine a call takes."""
+    steps = 0
+
+    def step() -> None:
+        nonlocal steps
+        steps += 1
+
+    await inside(store, lambda db: db.set_progress_handler(step, 1))
+    steps = 0
+    await call
+    taken = steps
+    await inside(store, lambda db: db.set_progress_handler(None, 0))
+    return taken
+
+
+async def test_what_is_asked_for_meanwhile_shares_one_commit(store):
+    calls = [ask(store, f"key{number}", "ann") for number in range(100)]
+    seen = await statements_of(store, asyncio.gather(*calls))
+    assert seen.count("BEGIN IMMEDIATE") <= 3  # the first call may be alone in its transaction
+    assert len(await store.leases()) == 100
+
+
+async def test_one_bad_call_fails_alone(store):
+    async def half_done(value):
+        def work(tx):
+            tx.change("INSERT INTO tenure_space VALUES ('other', 1)")
+            raise ValueError(value)
+
+        return await store._run(work)
+
+    answers = await asyncio.gather(
+        ask(store, "one", "ann"),
+        half_done("first"),
+        ask(store, "two", "\ud800"),
+        half_done("second"),
+        ask(store, "three", "ann"),
+        return_exceptions=True,
+    )
+    assert [type(answer) for answer in answers] == [
+        Granted,
+        StoreError,
+        StoreError,
+        StoreError,
+        Granted,
+    ]
+    assert "first" in str(answers[1])
+    assert [lease.key for lease in await store.leases()] == ["one", "three"]
+
+
+async def test_a_cancelled_call_that_has_not_begun_is_not_made(store):
+    waiting = asyncio.Event()
+    loop = asyncio.get_running_loop()
+
+    def block(tx):
+        loop.call_soon_threadsafe(waiting.set)
+        assert ready.wait(SIZE.patience)
+
+    ready = threading.Event()
+    first = asyncio.ensure_future(store._run(block))
+    await waiting.wait()
+    cancelled = asyncio.ensure_future(ask(store, "key", "ann"))
+    kept = asyncio.ensure_future(ask(store, "other", "ann"))
+    await asyncio.sleep(0)
+    cancelled.cancel()
+    first.cancel()
+    with suppress(asyncio.CancelledError):
+        await cancelled
+    ready.set()
+    await kept
+    assert [lease.key for lease in await store.leases()] == ["other"]
+
+
+async def test_closing_answers_what_was_asked_before(store):
+    calls = [asyncio.ensure_future(ask(store, f"key{number}", "ann")) for number in range(300)]
+    await asyncio.sleep(0)
+    await store.close()
+    assert all(isinstance(call.result(), Granted) for call in calls)
+
+
+async def test_opening_can_be_cancelled(file, clock):
+    store = SqliteStore(f"sqlite:///{file}", namespace="app", clock=clock)
+    opening = asyncio.ensure_future(store.open())
+    await asyncio.sleep(0)
+    opening.cancel()
+    with suppress(asyncio.CancelledError):
+        await opening
+    await store.open()
+    await store.close()
+
+
+async def test_only_a_store_with_watchers_looks(store, other):
+    with_none = await statements_of(store, asyncio.sleep(0.2))
+    assert not any("data_version" in one for one in with_none)
+    async with store.watch(("lease", "ben")):
+        with_one = await statements_of(store, asyncio.sleep(0.2))
+        assert sum("data_version" in one for one in with_one) > 2
+        assert not any("tenure_wake" in one for one in with_one)  # nobody has written
+
+
+async def test_only_the_bell_that_rang_wakes(store, other):
+    far = next(name for name in map(str, range(99)) if bell_of(("lease", name)) != "lease:0")
+    near = next(name for name in map(str, range(999)) if bell_of(("lease", name)) == "lease:0")
+    ann = await take(store, "key", "ann")
+    await be_refused(other, "key", near, waiting=60)
+    async with other.watch(("lease", near)) as first, other.watch(("lease", far)) as second:
+        await store.release([ann])
+        assert await first.wait(None)
+        assert not await second.wait(0)
+
+
+async def test_wake_ups_of_crowds_leave_few_rows(store):
+    for number in range(300):
+        ann = await take(store, "key", f"ann{number}")
+        await be_refused(store, "key", f"ben{number}", waiting=60)
+        await store.release([ann, Lease(key="key", holder=f"ben{number}")])
+    rows = await inside(store, lambda db: db.execute("SELECT * FROM tenure_wake").fetchall())
+    assert 1 <= len(rows) <= 64
+
+
+async def test_namespaces_share_the_file_and_nothing_else(store, file, clock):
+    second = SqliteStore(f"sqlite:///{file}", namespace="app2", clock=clock)
+    await second.open()
+    try:
+        ann = await take(store, "key", "ann")
+        await be_refused(store, "key", "ben", waiting=60)
+        await take(second, "key", "cid")
+        async with second.watch(("lease", "ben")) as watch:
+            await store.release([ann])
+            await inside(second, lambda db: None)
+            assert not await watch.wait(0)
+        assert await holders(second, "key") == ["cid"]
+    finally:
+        await second.close()
+
+
+async def test_a_released_key_leaves_nothing_and_a_dead_one_goes_with_prune(store, clock, file):
+    def rows(db):
+        tables = ("tenure_lease", "tenure_semaphore", "tenure_waiter")
+        return [db.execute(f"SELECT count(*) FROM {table}").fetchone()[0] for table in tables]
+
+    leases = [await take(store, "lock", "ann")]
+    leases += await fill(store, "semaphore", {"ann": 10, "ben": 20}, limit=2)
+    await be_refused(store, "semaphore", "cid", limit=2, waiting=5)
+    assert await inside(store, rows) == [3, 1, 1]
+    await store.release([*leases, Lease(key="semaphore", holder="cid")])
+    assert await inside(store, rows) == [0, 0, 0]
+    await fill(store, "semaphore", {"ann": 10, "ben": 20}, limit=2)
+    await be_refused(store, "semaphore", "cid", limit=2, waiting=5)
+    await take(store, "lock", "ann", ttl=10)
+    clock.shift(10)
+    assert await store.prune(idle=60) == 0
+    clock.shift(50)
+    assert await store.prune(idle=60) == 2
+    assert await inside(store, rows) == [0, 0, 0]
+
+
+async def test_a_full_answer_takes_as_long_for_any_limit(store):
+    async def steps(limit):
+        await fill(store, f"of {limit}", {str(one): 60 + one for one in range(limit)}, limit=limit)
+        return await steps_of(store, ask(store, f"of {limit}", "late", limit=limit))
+
+    assert await steps(1500) == await steps(3)
+    # A lowered limit takes its answer from the far end.
+    few = await steps_of(store, ask(store, "of 1500", "late", limit=3))
+    assert few < 2 * await steps(4)
+
+
+# The log
+
+
+def log_size(file: Path) -> int:
+    return file.with_name(f"{file.name}-wal").stat().st_size
+
+
+async def test_the_log_does_not_grow_for_ever(store, other, file, monkeypatch):
+    monkeypatch.setattr(database, "WAL_LIMIT", 200_000)
+    largest = 0
+    for number in range(400):
+        for one in (store, other):
+            await one.release([await take(one, f"key{number}", "ann")])
+            largest = max(largest, log_size(file))
+    assert 200_000 < largest < 600_000
+    with closing(sqlite3.connect(file)) as db:
+        assert db.execute("PRAGMA integrity_check").fetchone() == ("ok",)
+
+
+async def test_the_log_recovers_after_a_slow_reader(store, file, monkeypatch):
+    monkeypatch.setattr(database, "WAL_LIMIT", 100_000)
+
+    async def work():
+        for _ in range(100):
+            await store.release([await take(store, "key", "ann")])
+        return log_size(file)
+
+    await work()
+    with closing(sqlite3.connect(file, isolation_level=None)) as reader:
+        reader.execute("BEGIN")
+        reader.execute("SELECT * FROM tenure_space").fetchall()
+        grown = await work()
+        seen = await statements_of(store, take(store, "key", "ann"))
+        assert grown > 500_000
+        assert seen.count("BEGIN IMMEDIATE") == 1  # not tried again after every commit
+        reader.execute("ROLLBACK")
+    assert await work() < 500_000
+
+
+async def test_copying_the_log_happens_under_the_write_lock(store, file, monkeypatch):
+    """Before SQLite 3.51.3 a log that is started afresh meanwhile damages the database."""
+    monkeypatch.setattr(database, "WAL_LIMIT", 100_000)
+    found = []
+
+    class Watched(sqlite3.Connection):
+        def execute(self, statement, *values):
+            if "wal_checkpoint" in statement:
+                with closing(sqlite3.connect(file, timeout=0, isolation_level=None)) as rival:
+                    try:
+                        rival.execute("BEGIN IMMEDIATE")
+                    except sqlite3.OperationalError as error:
+                        found.append(str(error))
+            return super().execute(statement, *values)
+
+    connect = sqlite3.connect
+    monkeypatch.setattr(
+        database.sqlite3, "connect", lambda *a, **k: connect(*a, **{"factory": Watched, **k})
+    )
+    for _ in range(100):
+        await store.release([await take(store, "key", "ann")])
+    assert set(found) == {"database is locked"}
+
+
+@pytest.mark.parametrize(
+    ("prefix", "after"),
+    [
+        ("", b""),
+        ("a", "b"),
+        ("a\U0010ffff", "b"),
+        ("\U0010ffff", b""),
+        ("\ud7ff", "\ue000"),
+        ("%", "&"),
+    ],
+)
+def test_what_comes_after_a_prefix(prefix, after):
+    assert _after(prefix) == after
