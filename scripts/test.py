@@ -14,7 +14,18 @@ from xml.etree import ElementTree as ET
 
 ROOT = Path(__file__).resolve().parent.parent
 TESTS = ROOT / "tests"
-FOLDERS = ("unit", "contract", "locks", "model", "process", "http", "browser", "sim", "planted")
+FOLDERS = (
+    "unit",
+    "contract",
+    "locks",
+    "model",
+    "cli",
+    "process",
+    "http",
+    "browser",
+    "sim",
+    "planted",
+)
 # The others start processes, measure time or use all cores themselves.
 PARALLEL = ("contract", "locks", "model", "planted")
 NOTHING_SELECTED = 5  # pytest's exit status

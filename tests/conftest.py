@@ -2,6 +2,6 @@
 
 import pytest
 
-pytest.register_assert_rewrite("tests.contract.calls")
+pytest.register_assert_rewrite("tests.contract.calls", "tests.model.pair")
 
 pytest_plugins = ["tests.rig.fixtures", "tests.contract.worlds"]

@@ -178,11 +178,17 @@ def test_another_sqlite_file_is_refused(tmp_path: Path):
     db.close()
 
 
+async def be_refused(hold: blocking.Hold, url: str) -> None:
+    connection = await asyncpg.connect(url)
+    with pytest.raises(ConfigError, match="synchronous"):
+        hold.guard(connection)
+    await connection.close()
+
+
 def test_from_a_thread(kind, url, namespace):
     with blocking.Tenure(url, namespace=namespace) as app, app.lock("x") as hold:
         if kind == "asyncpg":
-            with pytest.raises(ConfigError, match="synchronous"):
-                hold.guard(asyncpg.Connection.__new__(asyncpg.Connection))
+            asyncio.run(be_refused(hold, url))
             return
         if kind == "sqlite3":
             db = sqlite3.connect(url.removeprefix("sqlite:///"))

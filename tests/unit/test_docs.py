@@ -16,7 +16,9 @@ import pytest
 
 import tenure
 from tenure import errors, testing
+from tenure.cli.commands import tenure as cli
 from tenure.observe import events
+from tenure.stores.contract import Store
 
 ROOT = Path(__file__).parents[2]
 PAGES = [*sorted(ROOT.glob("*.md")), *sorted((ROOT / "docs").rglob("*.md"))]
@@ -139,3 +141,20 @@ def test_the_table_of_stores_says_what_their_traits_say():
     assert [cell[0] for cell in table["guarantee grade"][:2]] == [
         traits.grade.name for traits in stores[:2]
     ]
+
+
+def test_the_architecture_knows_every_call_of_the_contract():
+    page = (ROOT / "docs/architecture.md").read_text("utf-8")
+    calls = [name for name, value in vars(Store).items() if inspect.isfunction(value)]
+    named = set(" ".join(re.findall(r"`([a-z ]+)`", page)).split())
+    assert [name for name in calls if not name.startswith("_") and name not in named] == []
+
+
+def test_commands_that_are_named_exist():
+    text = "\n".join(page.read_text("utf-8") for page in PAGES)
+    named = set(re.findall(r"`python -m tenure ([a-z ]*[a-z])", text))
+    assert named
+    for words in named:
+        command = cli
+        for word in words.split():
+            command = command.commands[word]

@@ -1,0 +1,182 @@
+"""`tenure locks`, on every store."""
+
+import json
+import re
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import pytest
+
+from tenure import LeaseLost, blocking
+from tests.cli.conftest import Place, Run
+from tests.rig.waiting import wait_until
+
+
+@contextmanager
+def waiter(place: Place, name: str) -> Iterator[blocking.Tenure]:
+    """Somebody else who waits for a lock as long as this lasts."""
+    with place.app() as app:
+        took = threading.Event()
+
+        def wait() -> None:
+            with app.lock(name, wait=30):
+                took.set()
+
+        thread = threading.Thread(target=wait)
+        thread.start()
+        wait_until(lambda: any(lease.waiting for lease in app.locks(name)), 10, "it waits")
+        yield app
+        thread.join(30)
+        assert took.is_set()
+
+
+def test_ls_lists_who_holds_what(run: Run, place: Place):
+    with place.app() as app, app.lock("invoice:42") as hold, app.semaphore("gpu", 3):
+        told = run(*place.options, "locks", "ls")
+    assert told.code == 0
+    header, gpu, invoice = told.out.splitlines()
+    assert header.split() == ["NAME", "HOLDER", "FENCE", "HELD", "LEFT", "PLACES", "WAITING"]
+    host_and_pid = f"{hold.meta['host']}:{hold.meta['pid']}"
+    assert invoice.split()[:3] == ["invoice:42", host_and_pid, str(hold.fence)]
+    assert re.search(r"\d\.\ds +(2\d|30)s +1 of 1 +0$", invoice)
+    assert "1 of 3" in gpu
+    assert f"(from --url), namespace {place.namespace}" in told.err
+
+
+def test_ls_takes_a_prefix(cli: Run, place: Place):
+    with place.app() as app, app.lock("a:1"), app.lock("a%:2"), app.lock("b:1"):
+        told = cli("locks", "ls", "a%", *place.options)
+    assert [line.split()[0] for line in told.out.splitlines()] == ["NAME", "a%:2"]
+
+
+def test_ls_of_nothing_says_so(run: Run, place: Place):
+    told = run(*place.options, "locks", "ls")
+    assert (told.code, told.out) == (0, "Nobody holds anything.\n")
+    told = run(*place.options, "locks", "ls", "--json")
+    assert told.json == {
+        "store": place.url,
+        "namespace": place.namespace,
+        "prefix": "",
+        "locks": [],
+    }
+
+
+def test_waiters_are_counted_and_on_demand_listed(cli: Run, place: Place):
+    with place.app() as app, waiter(place, "busy"):
+        with app.lock("busy", wait=0) if False else _held(place, "other"):
+            pass
+    with place.app() as app:
+        hold = app.lock("busy").acquire()
+        with waiter(place, "busy"):
+            counted = cli("locks", "ls", *place.options)
+            listed = cli("locks", "ls", "--waiting", *place.options)
+            hold.release()
+    assert counted.out.splitlines()[1].split()[-1] == "1"
+    assert len(counted.out.splitlines()) == 2
+    assert "waits" in listed.out.splitlines()[2]
+
+
+def test_show_tells_all_about_one(run: Run, place: Place):
+    with place.app() as app, app.lock("invoice:421"):
+        hold = app.lock("invoice:42", ttl=60, meta={"why": "month end"}).acquire()
+        with waiter(place, "invoice:42"):
+            told = run(*place.options, "locks", "show", "invoice:42")
+            document = run(*place.options, "locks", "show", "invoice:42", "--json").json
+            hold.release()
+    assert told.code == 0
+    assert told.out.startswith("invoice:42  1 of 1 held, 1 waiting\n")
+    for fact in (str(hold.fence), hold.holder, "why        month end", "unless renewed"):
+        assert fact in told.out
+    [holder] = document["holders"]
+    assert (holder["fence"], holder["holder"], holder["ttl"]) == (hold.fence, hold.holder, 60)
+    assert holder["meta"]["why"] == "month end"
+    assert 0 < holder["expires_in"] <= 60
+    [waits] = document["waiting"]
+    assert waits["waits_for"] > 0
+    assert waits["holder"] != hold.holder
+
+
+def test_show_of_a_free_lock_says_so(cli: Run, place: Place):
+    told = cli(*place.options, "locks", "show", "free")
+    assert (told.code, told.out) == (0, "Nobody holds free, and nobody waits for it.\n")
+
+
+def test_release_takes_one_holder_out(run: Run, place: Place):
+    with place.app() as app:
+        one = app.semaphore("gpu", 2, on_lost="ignore").acquire()
+        other = app.semaphore("gpu", 2, on_lost="ignore").acquire()
+        told = run(*place.options, "locks", "release", "gpu", "--fence", str(one.fence), "--yes")
+        assert told.code == 0
+        assert told.out == f"Released gpu, fence {one.fence}, of {one.meta['host']}:{one.meta['pid']}.\n"
+        assert [lease.fence for lease in app.locks("gpu")] == [other.fence]
+        with pytest.raises(LeaseLost):
+            one.renew()
+        other.renew()
+        other.release()
+
+
+def test_release_hands_over_to_who_waits(cli: Run, place: Place):
+    with place.app() as app:
+        hold = app.lock("stuck", ttl=3600, on_lost="ignore").acquire()
+        with waiter(place, "stuck"):
+            document = cli(*place.options, "locks", "release", "stuck", "--all", "--yes", "--json").json
+        assert [one["released"] for one in document["holders"]] == [True]
+        assert document["holders"][0]["fence"] == hold.fence
+        hold.release()
+
+
+@pytest.mark.parametrize(("answer", "code"), [("y\n", 0), ("n\n", 1), ("", 1)])
+def test_release_says_what_it_means_and_asks(cli: Run, place: Place, answer: str, code: int):
+    with place.app() as app:
+        hold = app.lock("stuck", on_lost="ignore").acquire()
+        told = cli(*place.options, "locks", "release", "stuck", "--all", given=answer)
+        assert told.code == code
+        assert "works on for up to 9.0s" in told.err
+        assert "only writes that check the fence are safe" in told.err
+        assert "Release it? [y/N]" in told.err
+        assert ("nothing was released" in told.err) == bool(code)
+        assert bool(app.locks("stuck")) == bool(code)
+        hold.release()
+
+
+def test_release_wants_the_right_fence(cli: Run, place: Place):
+    with place.app() as app, app.lock("stuck") as hold:
+        told = cli(*place.options, "locks", "release", "stuck", "--fence", "7", "--yes")
+        assert told.code == 2
+        assert f"no holder of 'stuck' has the fence 7. Its holders have other fences: {hold.fence}." in told.err
+        assert [lease.fence for lease in app.locks()] == [hold.fence]
+    told = cli(*place.options, "locks", "release", "stuck", "--all", "--yes")
+    assert (told.code, told.out) == (0, "Nobody holds stuck.\n")
+
+
+def test_release_wants_to_know_whom(cli: Run):
+    for arguments in ([], ["--fence", "7", "--all"]):
+        told = cli("locks", "release", "stuck", *arguments)
+        assert told.code == 2
+        assert "--fence N, or --all" in told.err
+
+
+def test_names_cannot_steer_the_terminal(cli: Run, place: Place):
+    name = "evil\x1b[2J\r\nname\u202e"
+    with place.app() as app, app.lock(name, meta={"why": "\x07"}):
+        listed = cli(*place.options, "locks", "ls")
+        shown = cli(*place.options, "locks", "show", name)
+        document = cli(*place.options, "locks", "ls", "--json")
+    assert r"evil\x1b[2J\r\nname\u202e" in listed.out
+    for told in (listed, shown, document):
+        assert not {"\x1b", "\r", "\x07", "\u202e"} & set(told.out)
+    assert json.loads(document.out)["locks"][0]["name"] == name
+
+
+def test_a_long_list_says_that_it_was_cut(cli: Run, place: Place):
+    with place.app() as app, app.lock("a"), app.lock("b"), app.lock("c"):
+        told = cli(*place.options, "locks", "ls", "--limit", "2")
+    assert len(told.out.splitlines()) == 3
+    assert "Only the first 2" in told.err
+
+
+def test_looking_creates_no_store(cli: Run, place: Place):
+    told = cli("--url", "sqlite:///nothing.db", "locks", "ls")
+    assert told.code == 2
+    assert "there is no file" in told.err
