@@ -202,6 +202,7 @@ class Tenure:
         fn: Callable[[*Ts], Coroutine[Any, Any, T]],
         *args: *Ts,
         wait: Duration | None = 0,
+        min_hold: Duration = 0,
         on_unavailable: OnUnavailable = "raise",
     ) -> Outcome[T]: ...
     @overload
@@ -212,6 +213,7 @@ class Tenure:
         fn: Callable[[*Ts], T],
         *args: *Ts,
         wait: Duration | None = 0,
+        min_hold: Duration = 0,
         on_unavailable: OnUnavailable = "raise",
     ) -> Outcome[T]: ...
     async def with_lock(
@@ -221,6 +223,7 @@ class Tenure:
         fn: Callable[[*Ts], Any],
         *args: *Ts,
         wait: Duration | None = 0,
+        min_hold: Duration = 0,
         on_unavailable: OnUnavailable = "raise",
     ) -> Outcome[Any]:
         """Run `fn(*args)` if the lock is free, and return what happened.
@@ -235,13 +238,14 @@ class Tenure:
             fn: what to run.
             *args: its arguments.
             wait: the most to wait for the lock; the default of 0 skips at once.
+            min_hold: keep others out at least this long, even if `fn` is done earlier.
             on_unavailable: if the store cannot be reached, "raise" StoreUnavailable, "skip", or
                 "run" without the lock.
         """
         if on_unavailable not in ("raise", "skip", "run"):
             msg = f"on_unavailable must be 'raise', 'skip' or 'run', not {on_unavailable!r}."
             raise ConfigError(msg)
-        lock = self.lock(name, ttl=ttl, wait=wait)
+        lock = self.lock(name, ttl=ttl, wait=wait, min_hold=min_hold)
         return await run_locked(lock, partial(fn, *args), on_unavailable)
 
     async def once(

@@ -365,13 +365,14 @@ class Tenure:
         fn: Callable[[*Ts], T],
         *args: *Ts,
         wait: Duration | None = 0,
+        min_hold: Duration = 0,
         on_unavailable: OnUnavailable = "raise",
     ) -> Outcome[T]:
         """Run `fn(*args)` in this thread if the lock is free; see `tenure.Tenure.with_lock`."""
         return self._portal().call_with_body(
             lambda: fn(*args),
             lambda body: self._app.with_lock(
-                name, ttl, body, wait=wait, on_unavailable=on_unavailable
+                name, ttl, body, wait=wait, min_hold=min_hold, on_unavailable=on_unavailable
             ),
         )
 

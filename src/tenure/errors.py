@@ -66,7 +66,7 @@ class LeaseLost(TenureError):
 
     def __init__(self, name: str, fence: int, reason: str) -> None:
         super().__init__(
-            f"the lease on {name!r} (fence {fence}) was lost: {reason}. "
+            f"the lease on {name!r} (fence {fence}) is over: {reason}. "
             "Another replica may be at work now; do not write under this fence any more."
         )
         self.name = name

@@ -180,7 +180,7 @@ class Hold:
         keep = self._keep_until - self._holds.clock.boot() if trusted else 0.0
         held = await self._holds.acquirer.release(self._kept.lease, keep)
         if trusted and not held:
-            self._kept.lose("the store no longer had it when it was released")
+            self._kept.was_missing("the store no longer had it when it was released")
         return trusted and held
 
     async def __aenter__(self) -> Self:

@@ -65,7 +65,9 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 
 def _fits(item: pytest.Item) -> bool:
-    if item.path.parent != Path(__file__).parent or "place" not in getattr(item, "fixturenames", ()):
+    if item.path.parent != Path(__file__).parent or "place" not in getattr(
+        item, "fixturenames", ()
+    ):
         return True
     callspec = getattr(item, "callspec", None)
     return callspec is None or callspec.params.get("family") != "memory"
@@ -110,13 +112,6 @@ def shell(tmp_path: Path) -> Run:
         return Told(done.returncode, done.stdout, done.stderr)
 
     return run
-
-
-@pytest.fixture(params=["cli", "shell"])
-def run(request: pytest.FixtureRequest) -> Run:
-    """Both ways, one after the other."""
-    found: Run = request.getfixturevalue(request.param)
-    return found
 
 
 @pytest.fixture

@@ -1,6 +1,5 @@
 """examine: what a store finds out about itself."""
 
-
 REACH = {"process": "process", "host": "host", "fleet": "machines"}
 
 

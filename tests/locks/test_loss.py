@@ -264,6 +264,21 @@ async def test_a_lease_that_was_gone_at_release_is_a_loss(app):
             await app._store.release([hold._kept.lease])
 
 
+async def test_a_renewal_that_crosses_the_release_is_no_loss(app, faults, clock):
+    seen: list[object] = []
+    app.on_event(seen.append)
+    faults.delay("renew", 0.5)
+
+    async def work() -> None:
+        async with app.lock("crossed", ttl=10):
+            await clock.sleep(3.2)
+
+    task = asyncio.create_task(work())
+    await clock.advance(10)
+    await task
+    assert seen == []
+
+
 async def test_renew_by_hand_can_change_the_ttl(app, clock):
     async with app.lock("longer", ttl=10) as hold:
         await hold.renew(ttl=60)

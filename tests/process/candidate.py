@@ -14,9 +14,11 @@ async def main(url: str, namespace: str, ttl: str) -> None:
         async for term in app.election("chief", ttl=float(ttl)).terms():
             begun = boot()
             tell("leads", fence=term.fence, boot=begun)
+            ended = begun
             async with term:
                 await asyncio.sleep(0.3)
-            tell("led", fence=term.fence, begun=begun, ended=boot(), lost=term.is_lost)
+                ended = boot()
+            tell("led", fence=term.fence, begun=begun, ended=ended, lost=term.is_lost)
 
 
 if __name__ == "__main__":

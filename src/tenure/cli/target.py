@@ -8,6 +8,7 @@ import os
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from functools import wraps
+from pathlib import Path
 from typing import Any, TypeVar
 
 import click
@@ -17,7 +18,6 @@ from tenure.core.clock import SystemClock
 from tenure.errors import StoreUnavailable, TenureError
 from tenure.stores.connect import connect
 from tenure.stores.contract import Migrate, Store
-from tenure.stores.sqlite.files import locate
 
 __all__ = ["Target", "store_command", "store_options"]
 
@@ -82,8 +82,9 @@ class Target:
     def announce(self) -> None:
         """Say which store this is about, where it does not get in the way of the answer."""
         store = self.store()
-        # A relative path is where most mistakes are made.
-        place = str(locate(self.url)) if self.url.startswith("sqlite:") else store.url
+        place, path = store.url, store.url.removeprefix("sqlite:///")
+        if path != place:
+            place = str(Path(path).resolve())  # relative paths are where most mistakes are made
         self.screen.aside(f"{place} (from {self.source}), namespace {store.namespace}")
 
 

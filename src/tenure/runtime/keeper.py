@@ -68,8 +68,9 @@ class Kept:
     def end(self) -> bool:
         """Look at the clock for the last time; return whether the lease was trusted up to now."""
         trusted = not self.is_lost
-        self._ended = True
-        return trusted
+        with self._deciding:
+            self._ended = True
+        return trusted and self.reason is None
 
     def extend(self, lease: Lease, sent: float) -> None:
         """Trust the lease longer after a renewal that was sent at `sent` succeeded."""
@@ -82,10 +83,19 @@ class Kept:
                 self.failures = 0
 
     def lose(self, reason: str) -> None:
-        """Declare the lease lost, for good; only the first reason counts."""
+        """Declare the lease lost, for good; only the first reason counts.
+
+        Not once it has ended: a renewal that crossed the release finds nothing, and rightly so.
+        """
         with self._deciding:
-            if self.reason is not None:
+            if self.reason is not None or self._ended:
                 return
+            self.reason = reason
+        self._on_lost(reason)
+
+    def was_missing(self, reason: str) -> None:
+        """Declare it lost after all, because its release found that it had been gone before."""
+        with self._deciding:
             self.reason = reason
         self._on_lost(reason)
 

@@ -7,8 +7,10 @@ from collections.abc import Awaitable, Callable, Sequence
 from contextlib import AbstractAsyncContextManager
 from typing import Any, Self, TypeVar
 
+from tenure.core.clock import Clock, SystemClock
 from tenure.core.model import Acquired, Finding, Lease, Mark, Topic, Traits
 from tenure.errors import StoreUnavailable
+from tenure.stores.connect import connect
 from tenure.stores.contract import Migrate, Store, Watch
 
 __all__ = ["Faults", "FaultyStore"]
@@ -56,9 +58,21 @@ class Faults:
 
 
 class FaultyStore:
-    """Passes calls on to another store, except for what `faults` says."""
+    """Passes calls on to another store, except for what `faults` says.
 
-    def __init__(self, store: Store, faults: Faults | None = None) -> None:
+    app = Tenure(FaultyStore("memory://", faults, clock=ManualClock()))
+    """
+
+    def __init__(
+        self,
+        store: Store | str,
+        faults: Faults | None = None,
+        *,
+        namespace: str = "tenure",
+        clock: Clock | None = None,
+    ) -> None:
+        if isinstance(store, str):
+            store = connect(store, namespace=namespace, clock=clock or SystemClock())
         self._store = store
         self.faults = faults or Faults()
         self.clock = store.clock

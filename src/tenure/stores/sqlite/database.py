@@ -42,8 +42,8 @@ class Database:
     def __init__(self, path: Path, migrate: Migrate) -> None:
         self._path = path
         self._wal = f"{path}-wal"
-        self._checkpoint_at = WAL_LIMIT
-        self._checkpointer: sqlite3.Connection | None = None
+        self._copy_at = WAL_LIMIT
+        self._copier: sqlite3.Connection | None = None
         self._synchronous: Mode | None = None
         files.provide(path, create=migrate == "auto")
         self._identity = files.identity(path)
@@ -59,10 +59,10 @@ class Database:
         """Close the file.
 
         The last connection of all processes also empties the log into the file; it does so under
-        a lock on the whole file, so the race described at `tidy` cannot happen there.
+        a lock on the whole file, so the race described at `copy_log` cannot happen there.
         """
-        if self._checkpointer is not None:
-            self._checkpointer.close()
+        if self._copier is not None:
+            self._copier.close()
         self._db.close()
         files.closed(self._identity)
 
@@ -103,29 +103,34 @@ class Database:
         version: int = self.execute("PRAGMA data_version").fetchone()[0]
         return version
 
-    def tidy(self) -> None:
-        """Copy the write-ahead log into the file if it has grown past its limit.
+    def log_is_long(self) -> bool:
+        """Return whether the write-ahead log has grown past its limit since it was last copied.
 
-        SQLite before 3.51.3 can damage a database when a writer restarts a fully copied log at
-        the very moment another connection begins to copy it. So this one connection keeps the
-        write lock, under which nobody can restart the log, while a second one copies. Automatic
-        copying is off for both. PASSIVE, since the other modes would make all writers wait for
-        readers, of which there may be slow ones in the user's own database.
-
-        The next writer starts the log afresh, and `journal_size_limit` makes it cut the file, so
-        the size is what has piled up. Where a slow reader keeps it from starting afresh, the next
-        attempt comes only after as much again has been written.
+        After a copy the next writer starts the log afresh, and `journal_size_limit` makes it cut
+        the file, so the size is what has piled up. Where a slow reader keeps it from starting
+        afresh, the next copy is due only when as much again has been written.
         """
         size = _size(self._wal)
-        if size < self._checkpoint_at:
-            self._checkpoint_at = min(self._checkpoint_at, size + WAL_LIMIT)
-            return
-        self._checkpoint_at = size + WAL_LIMIT
-        if self._checkpointer is None:
-            self._checkpointer = _connected(self._path)
+        if size < self._copy_at:
+            self._copy_at = min(self._copy_at, size + WAL_LIMIT)
+            return False
+        self._copy_at = size + WAL_LIMIT
+        return True
+
+    def copy_log(self) -> None:
+        """Copy the write-ahead log into the file.
+
+        SQLite before 3.51.3 can damage a database when a writer starts a fully copied log afresh
+        at the very moment another connection begins to copy it. So this one connection keeps the
+        write lock, under which nobody can start the log afresh, while a second one copies.
+        Automatic copying is off for both. PASSIVE, since the other modes make all writers wait
+        for readers, of which there may be slow ones in the user's own database.
+        """
+        if self._copier is None:
+            self._copier = _connected(self._path)
         try:
             self.begin(Mode.WRITE)
-            self._checkpointer.execute("PRAGMA wal_checkpoint(PASSIVE)").fetchall()
+            self._copier.execute("PRAGMA wal_checkpoint(PASSIVE)").fetchall()
         except sqlite3.OperationalError as error:
             if not is_busy(error):
                 raise

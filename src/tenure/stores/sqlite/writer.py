@@ -161,9 +161,13 @@ class Writer:
             return self._doubted(db, error)
         try:
             bells = self._look(db) if self._watching else set()
+            long = db.log_is_long()
+            # From here to the next wait for work there is nothing to do, as a rule: the loop's
+            # thread wakes up now, and the two would fight for the interpreter.
             self._answer(batch, rings, bells)
             batch, rings = [], []
-            db.tidy()
+            if long:
+                db.copy_log()
         except Exception as error:  # noqa: BLE001 - the batch is committed, it must be answered
             log.warning("%s", said(error, self._path))
             self._answer(batch, rings, set())

@@ -1,0 +1,206 @@
+"""What all commands have in common: which store, how it looks, how it fails."""
+
+import importlib.metadata
+import json
+import os
+import pty
+import re
+import subprocess
+import sys
+import tomllib
+from pathlib import Path
+
+import pytest
+
+import tenure
+from tests.cli.conftest import Run
+
+COMMANDS = (
+    [],
+    ["locks"],
+    ["locks", "ls"],
+    ["locks", "show"],
+    ["locks", "release"],
+    ["migrate"],
+    ["doctor"],
+)
+ROOT = Path(__file__).parents[2]
+
+
+def python(code: str, **environment: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-W", "error", "-c", code],
+        capture_output=True,
+        encoding="utf-8",
+        env={**os.environ, **environment},
+        timeout=30,
+        check=False,
+    )
+
+
+def on_a_terminal(*arguments: str, **environment: str) -> str:
+    """Run the command with a terminal of 80 columns for its output, and return what appears."""
+    master, slave = pty.openpty()
+    with subprocess.Popen(
+        [sys.executable, "-m", "tenure", *arguments],
+        stdin=slave,
+        stdout=slave,
+        stderr=slave,
+        env={**os.environ, "TERM": "xterm-256color", "COLUMNS": "80", **environment},
+    ) as process:
+        os.close(slave)
+        seen = b""
+        while piece := read_terminal(master):
+            seen += piece
+        process.wait(20)
+    os.close(master)
+    return seen.decode().replace("\r\n", "\n")
+
+
+def read_terminal(master: int) -> bytes:
+    try:
+        return os.read(master, 65536)
+    except OSError:  # how Linux says that the other end is closed
+        return b""
+
+
+def test_the_version(shell: Run):
+    assert shell("--version").out == f"tenure {tenure.__version__}\n"
+
+
+@pytest.mark.parametrize("command", COMMANDS, ids=" ".join)
+def test_every_command_explains_itself_with_examples(cli: Run, command: list[str]):
+    told = cli(*command, "--help")
+    assert told.code == 0
+    assert re.search(r"Examples?:\n +(TENURE_URL=\S+ )?tenure ", told.out)
+    assert told.out == cli(*command, "-h").out
+    assert max(map(len, told.out.splitlines())) <= 100
+
+
+@pytest.mark.parametrize("command", [one for one in COMMANDS if one not in ([], ["locks"])])
+def test_every_command_takes_the_same_options(cli: Run, command: list[str]):
+    told = cli(*command, "--help").out
+    assert {"--url", "--namespace", "--json"} <= set(re.findall(r"--\w+", told))
+
+
+def test_the_console_script_is_this_command():
+    wanted = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["scripts"]
+    assert wanted == {"tenure": "tenure.cli.main:entry"}
+    installed = importlib.metadata.entry_points(group="console_scripts", name="tenure")
+    assert {one.value for one in installed} <= {"tenure.cli.main:entry"}
+
+
+@pytest.mark.parametrize("missing", ["click", "rich"])
+def test_without_the_extra_one_line_says_how_to_get_it(missing: str):
+    code = (
+        f"import sys; sys.modules[{missing!r}] = None; from tenure.cli.main import entry; entry()"
+    )
+    done = python(code)
+    assert done.returncode == 2
+    assert done.stderr == "tenure: the command line needs more: pip install 'tenure[cli]'\n"
+    assert done.stdout == ""
+
+
+def test_another_missing_module_is_not_hidden():
+    code = "import sys; sys.modules['asyncio'] = None; from tenure.cli.main import entry; entry()"
+    assert "ModuleNotFoundError" in python(code).stderr
+
+
+def test_importing_tenure_imports_no_extra():
+    code = (
+        "import sys, tenure, tenure.blocking, tenure.testing, tenure.cli; "
+        "print(*{'redis', 'asyncpg', 'click', 'rich', 'starlette'} & set(sys.modules))"
+    )
+    done = python(code)
+    assert (done.returncode, done.stdout, done.stderr) == (0, "\n", "")
+
+
+def test_where_the_store_is_comes_from_the_option_the_environment_or_the_default(
+    cli: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    def announced(*arguments: str) -> str:
+        told = cli(*arguments, "migrate")
+        assert told.code == 0
+        return told.err.strip()
+
+    assert announced() == f"{tmp_path / 'tenure.db'} (from default), namespace tenure"
+    monkeypatch.setenv("TENURE_URL", "memory://")
+    monkeypatch.setenv("TENURE_NAMESPACE", "billing")
+    assert announced() == "memory:// (from $TENURE_URL), namespace billing"
+    given = announced("--url", "memory://x", "--namespace", "ns")
+    assert given == "memory://x (from --url), namespace ns"
+    monkeypatch.setenv("TENURE_URL", "")
+    assert "(from default)" in announced()
+
+
+def test_the_default_is_that_of_the_library(cli: Run):
+    document = cli("migrate", "--json").json
+    assert repr(tenure.Tenure()) == f"Tenure({document['store']!r}, namespace='tenure')"
+
+
+def test_options_after_the_command_win(cli: Run):
+    document = cli("--url", "memory://a", "migrate", "--url", "memory://b", "--json").json
+    assert document["store"] == "memory://b"
+
+
+@pytest.mark.parametrize(
+    ("url", "said"),
+    [
+        ("mysql://host/db", "is not a store URL. Use sqlite:///file.db"),
+        ("redis://:secret@127.0.0.1:1/0", "cannot be reached"),
+        ("postgresql://me:secret@127.0.0.1:1/db", "cannot be used now"),
+        ("sqlite:///missing/tenure.db", "does not exist. Create it"),
+    ],
+)
+@pytest.mark.parametrize("command", [["locks", "ls"], ["migrate"], ["migrate", "--check"]])
+def test_an_error_is_one_line_with_advice(cli: Run, url: str, said: str, command: list[str]):
+    told = cli("--url", url, *command)
+    assert told.code == 2
+    assert told.out == ""
+    last = told.err.splitlines()[-1]
+    assert last.startswith("Error: ")
+    assert said in last
+    assert last.count(". ") >= 1
+    assert "Traceback" not in told.err
+    assert "secret" not in told.err
+
+
+def test_an_error_as_json(shell: Run):
+    told = shell("--url", "mysql://me:secret@host/db", "locks", "ls", "--json")
+    assert told.code == 2
+    assert told.json["kind"] == "ConfigError"
+    assert "mysql://me:***@host/db" in told.json["error"]
+
+
+def test_a_wrong_name_is_refused(cli: Run):
+    told = cli("--url", "memory://", "locks", "show", "x" * 201)
+    assert told.code == 2
+    assert "at most 200" in told.err
+
+
+def test_a_terminal_gets_colours_unless_it_wants_none():
+    seen = on_a_terminal("--url", "memory://", "doctor")
+    assert colours(seen)
+    assert max(map(len, re.sub(r"\x1b\[[\d;]*m", "", seen).splitlines())) <= 80
+    assert not colours(on_a_terminal("--url", "memory://", "doctor", NO_COLOR="1"))
+
+
+def colours(seen: str) -> list[str]:
+    codes = re.findall(r"\x1b\[([\d;]*)m", seen)
+    return [code for code in codes if set(code.split(";")) & {str(30 + hue) for hue in range(8)}]
+
+
+def test_a_pipe_gets_a_line_for_each_finding(shell: Run, cli: Run):
+    findings = cli("--url", "memory://", "doctor", "--json").json["findings"]
+    lines = shell("--url", "memory://", "doctor").out.splitlines()
+    assert len(lines) == len(findings) + 2
+    assert max(map(len, lines)) > 100
+    assert all(line == line.rstrip() for line in lines)
+    assert "\x1b" not in "".join(lines)
+
+
+def test_what_a_locale_cannot_show_does_not_end_the_command(shell: Run, monkeypatch):
+    monkeypatch.setenv("PYTHONIOENCODING", "ascii")
+    told = shell("--url", "sqlite:///größe.db", "migrate")
+    assert told.code == 0
+    assert r"gr\xf6\xdfe.db" in told.err

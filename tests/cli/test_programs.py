@@ -1,0 +1,26 @@
+"""Every command as a program of its own, on every store that programs can share."""
+
+from concurrent.futures import ThreadPoolExecutor
+
+from tests.cli.conftest import Place, Run
+
+
+def test_every_command_runs_as_a_program(shell: Run, place: Place):
+    with place.app() as app:
+        hold = app.lock("invoice:42", on_lost="ignore").acquire()
+        # At once, because most of the time goes into starting them.
+        with ThreadPoolExecutor(4) as pool:
+            listed = pool.submit(shell, *place.options, "locks", "ls")
+            shown = pool.submit(shell, *place.options, "locks", "show", "invoice:42", "--json")
+            checked = pool.submit(shell, *place.options, "migrate", "--check")
+            examined = pool.submit(shell, *place.options, "doctor", "--json")
+        released = shell(*place.options, "locks", "release", "invoice:42", "--all", given="y\n")
+        assert app.locks() == []
+        hold.release()
+    assert "invoice:42" in listed.result().out
+    assert shown.result().json["holders"][0]["fence"] == hold.fence
+    assert checked.result().out == "The format is up to date.\n"
+    assert examined.result().json["namespace"] == place.namespace
+    assert f"Released invoice:42, fence {hold.fence}" in released.out
+    codes = [told.result().code for told in (listed, shown, checked, examined)]
+    assert [*codes, released.code] == [0, 0, 0, 0, 0]
