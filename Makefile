@@ -5,10 +5,10 @@ BIN := .venv/bin
 ARGS ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help setup check test demo soak requirements clean
+.PHONY: help setup check test demo soak bench-locks requirements clean
 
 help:  ## List the targets
-	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "make %-14s%s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-14s%s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 setup:  ## Prepare .venv with all that checks and tests need
 	@$(PYTHON) scripts/setup.py dev
@@ -30,12 +30,18 @@ demo:  ## Run the tour of what Tenure does; needs no server
 soak: setup  ## All tests in long sizes
 	@TENURE_TEST_SIZE=soak PYTEST_TIMEOUT=14400 $(BIN)/python scripts/test.py $(ARGS)
 
+bench-locks:  ## Measure locks beside their peers, into docs/benchmarks.md
+	@$(PYTHON) scripts/setup.py bench
+	@$(BIN)/python -m bench.locks
+
 # Keeps the pins that still fit; ARGS=--upgrade moves them all, ARGS="-P ruff" one.
 COMPILE := uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-header
 requirements:  ## Pin requirements/*.txt anew from pyproject.toml and *.in (needs uv)
 	@$(COMPILE) $(ARGS) pyproject.toml requirements/demo.in -o requirements/demo.txt
 	@$(COMPILE) $(ARGS) pyproject.toml requirements/dev.in -o requirements/dev.txt \
 		--all-extras -c requirements/demo.txt
+	@$(COMPILE) $(ARGS) pyproject.toml requirements/bench.in -o requirements/bench.txt \
+		--all-extras -c requirements/dev.txt
 
 clean:  ## Remove .venv, caches and build results
 	@rm -rf .venv .hypothesis .mypy_cache .pytest_cache .ruff_cache build dist

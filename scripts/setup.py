@@ -1,8 +1,9 @@
-"""Prepare `.venv`: python3 scripts/setup.py [demo | dev].
+"""Prepare `.venv`: python3 scripts/setup.py [demo | dev | bench].
 
-`demo` installs what the tour runs on, `dev` everything for checks and tests; an environment with
-`dev` also serves `demo`. Every package is pinned and checked by hash. A second run costs nothing
-until the requirements, pyproject.toml, the Python version or the place of the checkout change.
+`demo` installs what the tour runs on, `dev` everything for checks and tests, `bench` the peers to
+compare with; each has all of the one before it and serves for it, too. Every package is pinned
+and checked by hash. A second run costs nothing until the requirements, pyproject.toml, the Python
+version or the place of the checkout change.
 
 Standard library only, and no syntax newer than Python 3.6: this file has to start on any machine
 to say what that machine lacks.
@@ -21,13 +22,13 @@ VENV = ROOT / ".venv"
 PYTHON = str(VENV / ("Scripts/python.exe" if os.name == "nt" else "bin/python"))
 STAMP = VENV / "tenure-setup"
 VERSION = "{}.{}".format(*sys.version_info[:2])
-SERVED_BY = {"demo": ("demo", "dev"), "dev": ("dev",)}
+SERVED_BY = {"demo": ("demo", "dev", "bench"), "dev": ("dev", "bench"), "bench": ("bench",)}
 
 
 def main() -> None:
     wanted = sys.argv[1] if len(sys.argv) > 1 else "dev"
     if wanted not in SERVED_BY:
-        sys.exit("usage: python3 scripts/setup.py [demo | dev]")
+        sys.exit("usage: python3 scripts/setup.py [demo | dev | bench]")
     if sys.version_info < (3, 11):
         sys.exit(f"setup: Tenure needs Python 3.11 or newer; {sys.executable} is {VERSION}")
 
