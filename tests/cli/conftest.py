@@ -17,6 +17,8 @@ from tenure.cli.commands import tenure
 from tests.rig.fixtures import _require
 from tests.rig.servers import Postgres
 
+pytest.register_assert_rewrite("tests.cli.doctoring")
+
 _OURS = ("TENURE_URL", "TENURE_NAMESPACE", "NO_COLOR", "FORCE_COLOR", "TTY_COMPATIBLE")
 
 

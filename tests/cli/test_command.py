@@ -1,7 +1,6 @@
 """What all commands have in common: which store, how it looks, how it fails."""
 
 import importlib.metadata
-import json
 import os
 import pty
 import re
@@ -204,3 +203,11 @@ def test_what_a_locale_cannot_show_does_not_end_the_command(shell: Run, monkeypa
     told = shell("--url", "sqlite:///größe.db", "migrate")
     assert told.code == 0
     assert r"gr\xf6\xdfe.db" in told.err
+
+
+def test_the_guide_has_every_command_and_option(cli: Run):
+    page = (ROOT / "docs" / "cli.md").read_text("utf-8")
+    for command in COMMANDS[2:]:
+        assert f"\n## tenure {' '.join(command)}\n" in page
+        options = set(re.findall(r"^ +(--\w+)", cli(*command, "--help").out, re.MULTILINE))
+        assert {one for one in options if f"{one} " not in page and f"{one}`" not in page} == set()

@@ -1,19 +1,77 @@
-"""guard: what it refuses. What it protects is shown with real transactions in tests/locks."""
+"""guard: what it accepts and refuses. What it protects is shown with tests/locks/test_guard.py."""
 
+import sqlite3
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from inspect import isawaitable
+
+import asyncpg
 import pytest
 
+from tenure.core.model import Lease
 from tenure.errors import ConfigError
+from tenure.stores.contract import Store
+from tenure.testing import ManualClock
 from tests.contract import calls
+from tests.contract.conftest import Place
+from tests.contract.gone import EVERY_WAY, Gone
+from tests.contract.worlds import World
 
 
-async def test_something_that_is_no_connection_is_refused(store):
+@asynccontextmanager
+async def transaction(world: World) -> AsyncIterator[object]:
+    """Open a transaction of the user's own; None where the store has none to take part in."""
+    if world.family == "sqlite":
+        db = sqlite3.connect(world.url.removeprefix("sqlite:///"), isolation_level=None)
+        db.execute("BEGIN IMMEDIATE")
+        yield db
+        db.execute("ROLLBACK")
+        db.close()
+    elif world.family == "postgres":
+        connection = await asyncpg.connect(world.url)
+        await connection.execute("BEGIN")
+        yield connection
+        await connection.execute("ROLLBACK")
+        await connection.close()
+    else:
+        yield None
+
+
+async def guard(store: Store, connection: object, lease: Lease) -> bool:
+    answer = store.guard(connection, lease)
+    return await answer if isawaitable(answer) else answer
+
+
+async def test_something_that_is_no_connection_is_refused(store: Store):
     lease = await calls.take(store, "key", "holder")
     with pytest.raises(ConfigError, match="guard"):
         store.guard(object(), lease)
 
 
-async def test_only_stores_with_transactions_ask_for_a_connection(store):
+async def test_only_stores_with_transactions_ask_for_a_connection(store: Store):
     lease = await calls.take(store, "key", "holder")
     complaint = "give it a" if store.traits.transactional else "no transactions"
     with pytest.raises(ConfigError, match=complaint):
         store.guard(object(), lease)
+
+
+async def test_stores_with_transactions_guard_live_leases(place: Place, world: World):
+    lease = await place.take("ann", ttl=30)
+    async with transaction(world) as connection:
+        assert place.store.traits.transactional == (connection is not None)
+        if connection is not None:
+            assert await guard(place.store, connection, lease) is True
+            assert await guard(place.store, connection, lease) is True
+
+
+@pytest.mark.parametrize("gone", EVERY_WAY)
+async def test_a_stale_lease_is_refused_and_changes_nothing(
+    place: Place, world: World, clock: ManualClock, gone: Gone
+):
+    lease = await place.take("ann", ttl=30)
+    await gone(place, clock, lease)
+    before = await place.store.leases()
+    async with transaction(world) as connection:
+        if connection is not None:
+            assert await guard(place.store, connection, lease) is False
+    assert await place.store.leases() == before

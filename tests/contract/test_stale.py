@@ -9,52 +9,10 @@ from tenure.core.model import Lease, Mark
 from tenure.stores.contract import Store
 from tenure.testing import ManualClock
 from tests.contract.calls import renew
-from tests.contract.conftest import AGES, Place
+from tests.contract.conftest import Place
+from tests.contract.gone import EVERY_WAY, Gone
 
-Gone: TypeAlias = Callable[[Place, ManualClock, Lease], Awaitable[None]]
 Call: TypeAlias = Callable[[Store, Lease], Awaitable[bool]]
-
-
-async def expired(place: Place, clock: ManualClock, lease: Lease) -> None:
-    clock.shift(lease.ttl)
-
-
-async def released(place: Place, clock: ManualClock, lease: Lease) -> None:
-    await place.store.release([lease])
-
-
-async def released_by_holder(place: Place, clock: ManualClock, lease: Lease) -> None:
-    await place.store.release([Lease(key=lease.key, holder=lease.holder)])
-
-
-async def taken_after_release(place: Place, clock: ManualClock, lease: Lease) -> None:
-    await place.store.release([lease])
-    await place.take("ben", ttl=AGES)
-
-
-async def taken_after_expiry(place: Place, clock: ManualClock, lease: Lease) -> None:
-    clock.shift(lease.ttl)
-    await place.take("ben", ttl=AGES)
-
-
-async def taken_anew_by_the_same_holder(place: Place, clock: ManualClock, lease: Lease) -> None:
-    await place.store.release([lease])
-    await place.take(lease.holder, ttl=AGES)
-
-
-async def awaited_by_the_next(place: Place, clock: ManualClock, lease: Lease) -> None:
-    await place.be_refused("ben", waiting=AGES)
-    clock.shift(lease.ttl)
-
-
-async def pruned(place: Place, clock: ManualClock, lease: Lease) -> None:
-    await place.store.release([*place.others, lease])
-    await place.store.prune(idle=0)
-
-
-async def pruned_and_taken(place: Place, clock: ManualClock, lease: Lease) -> None:
-    await pruned(place, clock, lease)
-    await place.take("ben", ttl=AGES)
 
 
 async def renew_it(store: Store, lease: Lease) -> bool:
@@ -76,20 +34,7 @@ async def mark_anew_with_it(store: Store, lease: Lease) -> bool:
 
 
 @pytest.mark.parametrize("call", [renew_it, release_it, mark_with_it, mark_anew_with_it])
-@pytest.mark.parametrize(
-    "gone",
-    [
-        expired,
-        released,
-        released_by_holder,
-        taken_after_release,
-        taken_after_expiry,
-        taken_anew_by_the_same_holder,
-        awaited_by_the_next,
-        pruned,
-        pruned_and_taken,
-    ],
-)
+@pytest.mark.parametrize("gone", EVERY_WAY)
 async def test_a_stale_lease_is_refused_and_changes_nothing(
     place: Place, clock: ManualClock, gone: Gone, call: Call
 ):

@@ -8,7 +8,8 @@ import pytest
 
 from tenure.stores import connect
 from tenure.stores.contract import Store, Watch
-from tests.contract.worlds import FAMILIES, World, chosen_families, miss, planned_tests
+from tests.contract.worlds import FAMILIES, World, chosen_families, planned_tests
+from tests.rig import fixtures
 
 FOLDER = Path(__file__).parent
 
@@ -47,13 +48,15 @@ def test_the_gate_leaves_no_store_out(pytestconfig: pytest.Config):
     assert os.environ.get("CI") != "true" or not left_out
 
 
-def test_a_missing_store_is_a_failure_at_the_gate(monkeypatch: pytest.MonkeyPatch):
+@pytest.mark.parametrize("server", ["valkey", "postgres"])
+def test_a_missing_server_is_a_failure_at_the_gate(monkeypatch: pytest.MonkeyPatch, server: str):
+    monkeypatch.setitem(fixtures._FIND, server, lambda: None)
     monkeypatch.setenv("CI", "true")
     with pytest.raises(pytest.fail.Exception):
-        miss("redis", "no reason")
+        fixtures._require(server)
     monkeypatch.delenv("CI")
     with pytest.raises(pytest.skip.Exception):
-        miss("redis", "no reason")
+        fixtures._require(server)
 
 
 async def test_every_test_has_a_world_of_its_own(world: World, store: Store):

@@ -28,6 +28,7 @@ def parsed() -> argparse.Namespace:
     parser.add_argument("--limit", type=int, default=1)
     parser.add_argument("--stay", type=float, default=0.002, help="seconds inside")
     parser.add_argument("--counter", type=Path, help="a file to count the stays in")
+    parser.add_argument("--eager", action="store_true", help="try at once instead of waiting")
     parser.add_argument("--patient", action="store_true", help="outlive outages of the store")
     return parser.parse_args()
 
@@ -43,10 +44,14 @@ class Contender:
         self.outages = 0
 
     async def once(self) -> None:
-        """Wait, go inside, count, come out."""
+        """Get inside, count, come out; or be refused, if eager."""
         name = random.choice(self._options.names)
         try:
-            async with self._wanted(name) as hold:
+            hold = await self._take(name)
+            if hold is None:
+                await asyncio.sleep(random.uniform(0.0, 0.002))
+                return
+            async with hold:
                 await self._inside(name, hold)
         except LeaseLost as loss:
             # Allowed: the machine may have stood still. The ledger says so.
@@ -57,11 +62,12 @@ class Contender:
             self.outages += 1
             await asyncio.sleep(0.05)
 
-    def _wanted(self, name: str) -> Semaphore:
+    async def _take(self, name: str) -> Hold | None:
         options = self._options
-        if options.limit == 1:
-            return self._app.lock(name, ttl=options.ttl)
-        return self._app.semaphore(name, options.limit, ttl=options.ttl)
+        lock: Semaphore = self._app.lock(name, ttl=options.ttl)
+        if options.limit > 1:
+            lock = self._app.semaphore(name, options.limit, ttl=options.ttl)
+        return await (lock.try_acquire() if options.eager else lock.acquire())
 
     async def _inside(self, name: str, hold: Hold) -> None:
         saw = self._counter.read() if self._counter else Count(0, 0)

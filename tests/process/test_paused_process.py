@@ -9,7 +9,7 @@ from tests.rig.processes import Child
 from tests.rig.sizes import SIZE
 from tests.rig.waiting import wait_until
 
-TTL = 1.0
+TTL = 2.0
 
 
 async def test_a_paused_process_sees_its_loss_at_the_first_look(site: Site, tmp_path: Path):

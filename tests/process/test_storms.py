@@ -28,6 +28,22 @@ async def test_a_lock_admits_one_at_a_time_while_processes_die(site: Site, tmp_p
     check_shares(crowd)
 
 
+async def test_a_lock_admits_one_of_those_who_grab_it_at_the_same_instant(
+    site: Site, tmp_path: Path
+):
+    """A line of waiters keeps their requests apart. Without one, requests fall together."""
+    counter = tmp_path / "counter"
+    crowd = Crowd(site, tmp_path, "rush", "--counter", counter, "--eager", "--stay", 0)
+    await crowd.gather(SIZE.processes)
+    await asyncio.sleep(SIZE.seconds / 2)
+    await crowd.dismiss()
+
+    sections = crowd.sections()
+    history.check_one_at_a_time(sections)
+    history.check_fences_rise(sections)
+    history.check_counted(sections, Counter(counter).read())
+
+
 async def test_a_semaphore_admits_no_more_than_its_limit_while_processes_die(
     site: Site, tmp_path: Path
 ):

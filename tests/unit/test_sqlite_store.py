@@ -1,4 +1,4 @@
-"""What only concerns the SQLite store: its file, its clock, what it forces to the disk."""
+"""The file of the SQLite store, and processes that are forked while it is open."""
 
 import asyncio
 import logging
@@ -13,9 +13,8 @@ import pytest
 
 from tenure.errors import ConfigError, StoreError, StoreUnavailable
 from tenure.stores.sqlite import SqliteStore, database
-from tenure.stores.sqlite.database import Mode
 from tenure.testing import ManualClock
-from tests.contract.calls import ask, be_refused, holders, line, take
+from tests.contract.calls import ask, holders, take
 
 # From Python 3.12 on: forking is what these tests are about.
 pytestmark = pytest.mark.filterwarnings("ignore:.*fork:DeprecationWarning")
@@ -51,11 +50,6 @@ async def opened(file: Path, clock: ManualClock, namespace: str = "app"):
 async def store(file: Path, clock: ManualClock):
     async with opened(file, clock) as store:
         yield store
-
-
-async def inside(store: SqliteStore, look, mode: Mode = Mode.READ):
-    """Return what `look` finds out with the store's own connection, in its own thread."""
-    return await store._run(lambda tx: look(tx._execute.__self__), mode)
 
 
 def peek(file: Path, statement: str) -> list[tuple]:
@@ -252,6 +246,22 @@ async def test_a_long_foreign_transaction_makes_the_store_unavailable(file, cloc
         await take(store, "key", "ann")
 
 
+async def test_opening_a_locked_file_is_bounded_in_time(file, clock, monkeypatch):
+    monkeypatch.setattr(database, "BUSY_TIMEOUT", 0.3)
+    with closing(sqlite3.connect(file, isolation_level=None)) as db:
+        db.execute("CREATE TABLE own (a)")
+        db.execute("BEGIN EXCLUSIVE")
+        with pytest.raises(StoreUnavailable, match="is locked"):
+            await unopened(file, clock).open()
+        store = unopened(file, clock)
+        opening = asyncio.ensure_future(store.open())
+        await asyncio.sleep(0.05)
+        db.execute("ROLLBACK")
+        await opening
+        await store.close()
+    assert peek(file, "SELECT version FROM tenure_format") == [(1,)]
+
+
 # Fork
 
 
@@ -271,81 +281,3 @@ async def test_a_forked_child_can_neither_use_nor_open_it(file, clock, store):
 def test_a_child_forked_while_nothing_was_open_can_use_the_file(file, clock):
     asyncio.run(opened_once(file, clock))
     assert in_child(lambda: opened_once(file, clock)) == "done"
-
-
-# Time
-
-
-async def test_a_new_start_of_the_machine_ends_all_leases(file, clock):
-    async with opened(file, clock) as store:
-        lock = await take(store, "lock", "ann")
-        await take(store, "semaphore", "ann", limit=2)
-        await take(store, "semaphore", "ben", limit=2)
-        await be_refused(store, "semaphore", "cid", limit=2, waiting=60)
-    restarted = ManualClock(clock.wall())
-    restarted.boot_id = "another"
-    async with opened(file, restarted) as store:
-        assert await store.leases() == []
-        assert await store.renew([lock]) == [False]
-        assert not await store.mark("mark", lock, "value")
-        ben = await take(store, "lock", "ben")
-        assert ben.fence > lock.fence
-        await take(store, "semaphore", "dan", limit=1)
-        assert await line(store, "semaphore") == []
-
-
-@pytest.mark.parametrize("limit", [1, 2])
-async def test_without_a_boot_id_leases_from_before_live_one_ttl_at_most(file, clock, limit):
-    clock.boot_id = ""
-    clock.shift(1_000_000)
-    async with opened(file, clock) as store:
-        for number in range(limit):
-            await take(store, "key", f"ann{number}", limit=limit, ttl=10)
-        await be_refused(store, "key", "ben", limit=limit, waiting=5)
-    restarted = ManualClock(clock.wall())
-    restarted.boot_id = ""
-    async with opened(file, restarted) as store:
-        assert [one.expires_in for one in await store.leases()] == [10] * limit + [5]
-        assert (await be_refused(store, "key", "cid", limit=limit)).retry_in == 10
-        restarted.shift(5)
-        assert await line(store, "key") == []
-        assert (await be_refused(store, "key", "cid", limit=limit)).retry_in == 5
-        restarted.shift(5)
-        await take(store, "key", "cid", limit=limit)
-
-
-async def test_the_wall_clock_ends_no_lease(clock, store):
-    ann = await take(store, "key", "ann", ttl=10)
-    clock.step(3600)
-    assert (await be_refused(store, "key", "ben")).retry_in == 10
-    clock.step(-7200)
-    assert (await be_refused(store, "key", "ben")).retry_in == 10
-    assert await store.renew([ann]) == [True]
-
-
-# Durability
-
-
-async def forced(store: SqliteStore, call) -> bool:
-    """Make a call; return whether its commit waited for the disk."""
-    seen: list[str] = []
-    await inside(store, lambda db: db.set_trace_callback(seen.append))
-    await call
-    await inside(store, lambda db: db.set_trace_callback(None))
-    levels = [one for one in seen if one.startswith("PRAGMA synchronous")]
-    assert levels
-    return levels[-1].endswith("FULL")
-
-
-async def test_marks_are_on_the_disk_and_leases_need_not_be(store):
-    ann = await take(store, "key", "ann")
-    assert await forced(store, store.mark("mark", ann, "value"))
-    assert not await forced(store, store.renew([ann]))
-
-
-async def test_fences_that_only_the_disk_knows_are_on_the_disk(clock, store):
-    ann = await take(store, "key", "ann")
-    await store.mark("mark", ann, "value")
-    assert not await forced(store, take(store, "another key", "ann"))
-    clock.step(-3600)
-    assert await forced(store, take(store, "a third key", "ann"))

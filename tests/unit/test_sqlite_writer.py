@@ -1,6 +1,7 @@
 """The thread of the SQLite store: joint commits, wake-ups from other processes, the log's size."""
 
 import asyncio
+import re
 import sqlite3
 import threading
 from contextlib import closing, suppress
@@ -9,8 +10,8 @@ from pathlib import Path
 import pytest
 
 from tenure.core.model import Granted, Lease
-from tenure.errors import StoreError
-from tenure.stores.sqlite import SqliteStore, database
+from tenure.errors import StoreError, StoreUnavailable
+from tenure.stores.sqlite import SqliteStore, database, statements
 from tenure.stores.sqlite.database import Mode
 from tenure.stores.sqlite.leases import _after
 from tenure.stores.sqlite.transaction import bell_of
@@ -226,6 +227,32 @@ async def test_a_full_answer_takes_as_long_for_any_limit(store):
     # A lowered limit takes its answer from the far end.
     few = await steps_of(store, ask(store, "of 1500", "late", limit=3))
     assert few < 2 * await steps(4)
+
+
+STATEMENTS = {name: text for name, text in vars(statements).items() if name.isupper()}
+
+
+@pytest.mark.parametrize("name", STATEMENTS)
+async def test_no_statement_reads_a_whole_table(store, name):
+    values = dict.fromkeys(re.findall(r":(\w+)", STATEMENTS[name]), 1)
+    plan = await inside(
+        store, lambda db: db.execute(f"EXPLAIN QUERY PLAN {STATEMENTS[name]}", values).fetchall()
+    )
+    assert not any(step.startswith("SCAN") for *_, step in plan)
+
+
+async def test_after_trouble_with_the_disk_the_next_call_works(store, monkeypatch):
+    def fail(self):
+        monkeypatch.undo()
+        error = sqlite3.OperationalError("disk I/O error")
+        error.sqlite_errorcode = sqlite3.SQLITE_IOERR_FSYNC
+        raise error
+
+    monkeypatch.setattr(database.Database, "commit", fail)
+    with pytest.raises(StoreUnavailable, match="Check the disk"):
+        await ask(store, "key", "ann")
+    assert await holders(store, "key") == []
+    await take(store, "key", "ben")
 
 
 # The log

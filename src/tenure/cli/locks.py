@@ -40,7 +40,13 @@ Examples:
 )
 @click.argument("prefix", default="")
 @click.option("--waiting", is_flag=True, help="List those who wait as well, not only their number.")
-@click.option("--limit", default=1000, show_default=True, help="Holders and waiters to look at.")
+@click.option(
+    "--limit",
+    type=click.IntRange(min=1),
+    default=1000,
+    show_default=True,
+    help="Holders and waiters to look at.",
+)
 @store_command
 def ls(target: Target, prefix: str, *, waiting: bool, limit: int) -> None:
     """List the locks that are held now."""
@@ -64,7 +70,7 @@ Example:
 @click.argument("name")
 @store_command
 def show(target: Target, name: str) -> None:
-    """Tell everything about one lock: its holders, and the line in front of it."""
+    """Tell all about one lock: holders, and who waits."""
     check_name(name, "the name")
     target.announce()
 

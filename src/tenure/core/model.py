@@ -121,7 +121,8 @@ class Finding(Struct, frozen=True):
     def of_clock(cls, ahead: float, error: float) -> Finding:
         """Judge how far a server's clock is ahead of this host's, known up to `error` seconds."""
         if abs(ahead) - error <= 1:
-            return cls("ok", "clock", f"within {(abs(ahead) + error) * 1000:.1f} ms of this host's")
+            most = max(0.1, (abs(ahead) + error) * 1000)
+            return cls("ok", "clock", f"within {most:.1f} ms of this host's")
         direction = "ahead of" if ahead > 0 else "behind"
         return cls(
             "warning",

@@ -98,4 +98,5 @@ def _shown(parts: SplitResult, query: dict[str, str]) -> str:
     user, colon, _ = login.partition(":")
     netloc = user + (":***" if colon else "") + at + hosts
     open_query = {name: "***" if name in _SECRETS else text for name, text in query.items()}
-    return urlunsplit(parts._replace(netloc=netloc, query=urlencode(open_query, safe="*/:,")))
+    asked = f"?{urlencode(open_query, safe='*/:,')}" if query else ""
+    return f"{parts.scheme}://{netloc}{parts.path}{asked}"

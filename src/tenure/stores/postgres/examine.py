@@ -9,7 +9,7 @@ from contextlib import AsyncExitStack, suppress
 import asyncpg
 
 from tenure.core.model import Finding
-from tenure.errors import StoreUnavailable, TenureError
+from tenure.errors import TenureError
 from tenure.stores.postgres.connection import Connection
 from tenure.stores.postgres.faults import translate
 from tenure.stores.postgres.pool import Row
@@ -21,11 +21,14 @@ __all__ = ["Examination"]
 # A notification within one server takes a millisecond or two.
 _WAKE_UP_SECONDS = 2.0
 _NEARLY_FULL = 0.8
+_MORE_CONNECTIONS = (
+    "Raise max_connections, or put a pooler in between and add statement_cache_size=0 to the URL."
+)
 
 _NOW = "SELECT (extract(epoch FROM clock_timestamp()) * 1000000)::bigint"
 
-# Nothing here needs a right that a plain role lacks. The sum counts background workers with a
-# database as well, which is near enough.
+# Nothing here needs a right that a plain role lacks. Rights on a schema that does not exist are
+# NULL. The sum counts background workers with a database as well, which is near enough.
 _MORE = """
 SELECT current_user AS role,
        current_database() AS database,
@@ -34,7 +37,8 @@ SELECT current_user AS role,
        (SELECT sum(numbackends)::integer FROM pg_stat_database) AS connections_used,
        (SELECT count(*) FROM pg_stat_replication) AS standbys,
        has_database_privilege(current_database(), 'CREATE') AS may_create,
-       has_schema_privilege(to_regnamespace('tenure')::oid, 'USAGE') AS may_enter
+       has_schema_privilege(to_regnamespace('tenure')::oid, 'USAGE') AS may_enter,
+       has_schema_privilege(to_regnamespace('tenure')::oid, 'CREATE') AS may_fill
 """
 
 # Looked up by name through the catalogs: naming the tables would fail where they are missing.
@@ -82,8 +86,7 @@ class Examination(Connection):
         if not server.standby:
             other = await self._probe(stack)
             findings += await self._pooler_findings(connection, other)
-            if self.traits.push:
-                findings.append(await self._wake_up_finding(connection, other))
+            findings.append(await self._wake_up_finding(connection, other))
         findings += await _format_findings(connection, more)
 
     async def _probe(self, stack: AsyncExitStack) -> asyncpg.Connection:
@@ -137,6 +140,8 @@ class Examination(Connection):
         ]
 
     async def _wake_up_finding(self, one: asyncpg.Connection, other: asyncpg.Connection) -> Finding:
+        if not self.traits.push:
+            return Finding("ok", "wake-ups", "not pushed through a pooler; waiters look themselves")
         heard = asyncio.Event()
         channel = f"tenure_{self.clock.token()[:16]}"
         await one.add_listener(channel, lambda *_: heard.set())
@@ -161,11 +166,15 @@ async def _end(connection: asyncpg.Connection) -> None:
 
 def _no_answer(error: TenureError) -> Finding:
     """Return why the server could not be talked to, and what is usually the reason."""
-    reason = " ".join(str(error.__cause__ or error).split()).rstrip(".")
+    cause = error.__cause__
+    reason = " ".join(str(cause or error).split()).rstrip(".")
     # Tenure's errors first say what happened, and then what to do.
     advice = str(error).partition(f"{reason}. ")[2]
-    if not advice and isinstance(error, StoreUnavailable):
+    if isinstance(cause, asyncpg.TooManyConnectionsError):
+        advice = _MORE_CONNECTIONS
+    elif isinstance(cause, OSError):
         advice = "Check that the server runs, and the host and the port in the URL."
+        reason = reason or "no answer in time"
     return Finding("error", "connection", reason, advice or "See the server's log.")
 
 
@@ -258,43 +267,47 @@ def _connections(more: Row) -> Finding:
         "warning",
         "connections",
         f"{detail}; each replica takes up to nine",
-        "Raise max_connections, or put a pooler in between and add statement_cache_size=0 to the "
-        "URL.",
+        _MORE_CONNECTIONS,
     )
 
 
 async def _format_findings(connection: asyncpg.Connection, more: Row) -> list[Finding]:
-    if not await connection.fetchval(_HAS_FORMAT):
+    role = more["role"]
+    # In this order: who may not enter a schema may not ask for its tables either.
+    if more["may_enter"] is None or (
+        more["may_enter"] and not await connection.fetchval(_HAS_FORMAT)
+    ):
         return [_not_set_up(more)]
-    rights = bool(more["may_enter"]) and await connection.fetchval(_RIGHTS)
-    if not rights:
+    if not more["may_enter"] or not await connection.fetchval(_RIGHTS):
         return [
             Finding(
                 "error",
                 "rights",
-                f"the role {more['role']!r} may not use the schema 'tenure'",
-                f'GRANT USAGE ON SCHEMA tenure TO "{more["role"]}"; GRANT SELECT, INSERT, '
-                f'UPDATE, DELETE ON ALL TABLES IN SCHEMA tenure TO "{more["role"]}";',
+                f"the role {role!r} may not use all of the schema 'tenure'",
+                f'GRANT USAGE ON SCHEMA tenure TO "{role}"; GRANT SELECT, INSERT, UPDATE, DELETE '
+                f'ON ALL TABLES IN SCHEMA tenure TO "{role}";',
             )
         ]
     return [
-        Finding("ok", "rights", f"{more['role']!r} may do all that leases need"),
+        Finding("ok", "rights", f"{role!r} may do all that leases need"),
         _format(await connection.fetchval(_READ_FORMAT)),
     ]
 
 
 def _not_set_up(more: Row) -> Finding:
-    if more["may_create"] or more["may_enter"]:
+    missing_schema = more["may_enter"] is None
+    if more["may_create" if missing_schema else "may_fill"]:
         return Finding(
             "note",
             "format",
             f"none so far in the database {more['database']!r}",
             "Run 'tenure migrate', or let an app with migrate=\"auto\" do it.",
         )
+    what = "no schema 'tenure'" if missing_schema else "nothing in the schema 'tenure'"
     return Finding(
         "error",
         "rights",
-        f"there is no schema 'tenure', and the role {more['role']!r} may not create it",
+        f"there is {what}, and the role {more['role']!r} may not create it",
         "Let a role that may CREATE in the database run 'tenure migrate', then grant the rights "
         "that this command names next.",
     )

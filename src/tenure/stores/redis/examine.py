@@ -8,7 +8,7 @@ from typing import TypeAlias
 from redis.exceptions import RedisError, ResponseError
 
 from tenure.core.model import Finding
-from tenure.errors import StoreUnavailable, TenureError
+from tenure.errors import TenureError
 from tenure.stores.redis.connection import FORMAT, Connection
 from tenure.stores.redis.faults import NEEDED_RIGHTS, missing_rights
 from tenure.stores.redis.sender import Sender
@@ -154,14 +154,16 @@ def _no_answer(error: TenureError) -> Finding:
             f"refused: {_line(reason)}",
             "Check the user and the password in the URL.",
         )
-    if isinstance(error, StoreUnavailable):
+    if isinstance(reason, ResponseError):
         return Finding(
-            "error",
-            "connection",
-            _line(reason),
-            "Check that the server runs, and the host and the port in the URL.",
+            "error", "connection", _line(error), "See the server's log, and try again later."
         )
-    return Finding("error", "connection", _line(reason), str(error))
+    return Finding(
+        "error",
+        "connection",
+        _line(reason),
+        "Check that the server runs, and the host and the port in the URL.",
+    )
 
 
 def _line(error: Exception) -> str:

@@ -37,6 +37,8 @@ _IN_MEMORY = frozenset({"ramfs", "tmpfs"})
 
 _FIXED_IN = (3, 51, 3)
 _ROOM_NEEDED = 100 * 1024 * 1024
+# Seconds to wait for a program that has the file to itself.
+_PATIENCE = 2.0
 
 _HAS_FORMAT = "SELECT 1 FROM sqlite_master WHERE type = 'table' AND name = 'tenure_format'"
 _READ_FORMAT = "SELECT max(version) FROM tenure_format"
@@ -96,7 +98,9 @@ def _contents(path: Path) -> Iterator[Finding]:
         return
     try:
         # Not read-only: such a connection could not remove the files beside it when it closes.
-        with closing(sqlite3.connect(f"{path.as_uri()}?mode=rw", timeout=2.0, uri=True)) as db:
+        with closing(
+            sqlite3.connect(f"{path.as_uri()}?mode=rw", timeout=_PATIENCE, uri=True)
+        ) as db:
             db.execute("PRAGMA trusted_schema = OFF")
             [mode] = db.execute("PRAGMA journal_mode").fetchone()
             known = db.execute(_HAS_FORMAT).fetchone() is not None

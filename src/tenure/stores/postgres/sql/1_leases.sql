@@ -34,22 +34,18 @@ DECLARE
 BEGIN
     -- index: lease_renewed, lease_ends
     IF _k.held > 0 AND (
-        EXISTS (SELECT FROM tenure.lease l
-                WHERE l.namespace = _k.namespace AND l.key = _k.key AND l.renewed > _now)
+        EXISTS (SELECT FROM tenure.lease l WHERE ~l.key_id = ~_k.id AND l.renewed > _now)
         OR EXISTS (SELECT FROM tenure.lease l
-                   WHERE l.namespace = _k.namespace AND l.key = _k.key
-                     AND l.renewed + l.ttl <= _now)
+                   WHERE -l.key_id = -_k.id AND l.renewed + l.ttl <= _now)
     ) THEN
-        UPDATE tenure.lease l SET renewed = _now
-        WHERE l.namespace = _k.namespace AND l.key = _k.key AND l.renewed > _now;
+        UPDATE tenure.lease l SET renewed = _now WHERE ~l.key_id = ~_k.id AND l.renewed > _now;
         -- A row that is locked stays, and keeps its place: a guard protects it until its
         -- transaction ends, or a renewal that came in time is about to commit. Waiting for either
         -- would hold up the whole key.
         DELETE FROM tenure.lease l
         WHERE l.namespace = _k.namespace AND l.key = _k.key AND l.fence = ANY (ARRAY(
             SELECT e.fence FROM tenure.lease e
-            WHERE e.namespace = _k.namespace AND e.key = _k.key AND e.renewed + e.ttl <= _now
-            FOR UPDATE SKIP LOCKED));
+            WHERE -e.key_id = -_k.id AND e.renewed + e.ttl <= _now FOR UPDATE SKIP LOCKED));
         GET DIAGNOSTICS _gone = ROW_COUNT;
         _k.held := _k.held - _gone;
     END IF;
@@ -131,7 +127,7 @@ BEGIN
         -- The lower bound saves a walk over what renewals left in the index.
         -- index: lease_ends
         SELECT l.renewed + l.ttl INTO ends FROM tenure.lease l
-        WHERE l.namespace = _k.namespace AND l.key = _k.key AND l.renewed + l.ttl > _now
+        WHERE -l.key_id = -_k.id AND l.renewed + l.ttl > _now
         ORDER BY l.renewed + l.ttl OFFSET least(_k.held, _nth) - 1 LIMIT 1;
     ELSE
         -- index: waiter_pkey
@@ -191,8 +187,10 @@ BEGIN
         _k.fence + 1,
         (SELECT s.floor + 1 FROM tenure.space s WHERE s.namespace = _k.namespace),
         _now);
-    INSERT INTO tenure.lease (namespace, key, fence, holder, "limit", ttl, granted, renewed, meta)
-    VALUES (_k.namespace, _k.key, fence, _holder, _limit, _ttl, _now, _now, _meta);
+    INSERT INTO tenure.lease (
+        namespace, key, fence, key_id, holder, "limit", ttl, granted, renewed, meta
+    )
+    VALUES (_k.namespace, _k.key, fence, _k.id, _holder, _limit, _ttl, _now, _now, _meta);
     _k.lowest := CASE WHEN _k.held > 0 THEN least(_k.lowest, _limit) ELSE _limit END;
     _k.highest := CASE WHEN _k.held > 0 THEN greatest(_k.highest, _limit) ELSE _limit END;
     _k.held := _k.held + 1;
@@ -232,8 +230,7 @@ BEGIN
         -- and is still there is kept by a guard, and not to be revived.
         -- index: lease_holder
         UPDATE tenure.lease l SET renewed = at, ttl = _ttl
-        WHERE l.namespace = _namespace AND l.key = _key AND l.holder = _holder
-          AND l.renewed + l.ttl > at
+        WHERE l.key_id = _k.id AND l.holder = _holder AND l.renewed + l.ttl > at
         RETURNING l.fence, l."limit", l.granted, l.meta
         INTO grant_fence, grant_limit, grant_begun, grant_meta;
         IF grant_fence IS NOT NULL AND _k.lowest < _k.highest THEN

@@ -56,8 +56,8 @@ BEGIN
         DELETE FROM tenure.lease l
         WHERE l.namespace = _k.namespace AND l.key = _k.key AND l.fence = (
             SELECT h.fence FROM tenure.lease h
-            WHERE h.namespace = _k.namespace AND h.key = _k.key AND h.holder = _holder
-              AND _fence IN (0, h.fence) AND (live OR (h.ttl > 0 AND h.renewed + h.ttl > _now))
+            WHERE h.key_id = _k.id AND h.holder = _holder AND _fence IN (0, h.fence)
+              AND (live OR (h.ttl > 0 AND h.renewed + h.ttl > _now))
             LIMIT 1 FOR UPDATE SKIP LOCKED);
         GET DIAGNOSTICS gone = ROW_COUNT;
         live := live OR gone > 0;
@@ -67,8 +67,8 @@ BEGIN
         -- its row goes at once if it was a renewal, else with the first decision after the guard.
         -- index: lease_holder
         UPDATE tenure.lease l SET ttl = 0
-        WHERE l.namespace = _k.namespace AND l.key = _k.key AND l.holder = _holder
-          AND _fence IN (0, l.fence) AND l.ttl > 0 AND l.renewed + l.ttl > _now;
+        WHERE l.key_id = _k.id AND l.holder = _holder AND _fence IN (0, l.fence)
+          AND l.ttl > 0 AND l.renewed + l.ttl > _now;
         live := FOUND;
         EXIT WHEN NOT live;
     END LOOP;
@@ -207,7 +207,7 @@ BEGIN
           AND k.granted <= _now - _idle
           AND NOT EXISTS (
               SELECT FROM tenure.lease l
-              WHERE l.namespace = _namespace AND l.key = k.key AND l.renewed + l.ttl > _now)
+              WHERE -l.key_id = -k.id AND l.renewed + l.ttl > _now)
           AND NOT EXISTS (
               SELECT FROM tenure.waiter w
               WHERE w.namespace = _namespace AND w.key = k.key AND w.renewed + w.life > _now)

@@ -1,0 +1,193 @@
+"""What `tenure doctor` finds about SQLite files."""
+
+import os
+import shutil
+import sqlite3
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from tenure.stores.sqlite import examine
+from tests.cli.conftest import Run
+from tests.cli.doctoring import Expected, check, examined
+from tests.rig.servers import _unprivileged as unprivileged
+from tests.rig.spawn import run as run_as
+
+
+def sqlite_file(cli: Run, folder: Path) -> Path:
+    file = folder / "tenure.db"
+    assert cli("--url", f"sqlite:///{file}", "migrate").code == 0
+    return file
+
+
+def world_readable(file: Path) -> Path:
+    file.chmod(0o644)
+    return file
+
+
+def group_readable(file: Path) -> Path:
+    file.chmod(0o640)
+    return file
+
+
+def world_writable_folder(file: Path) -> Path:
+    file.parent.chmod(0o777)
+    return file
+
+
+def from_the_future(file: Path) -> Path:
+    with sqlite3.connect(file) as db:
+        db.execute("UPDATE tenure_format SET version = 99")
+    db.close()
+    return file
+
+
+def without_tables(file: Path) -> Path:
+    file.unlink()
+    with sqlite3.connect(file) as db:
+        db.execute("CREATE TABLE of_somebody_else (x)")
+    db.close()
+    file.chmod(0o600)
+    return file
+
+
+def no_database(file: Path) -> Path:
+    file.write_bytes(b"something else" * 100)
+    return file
+
+
+def missing(file: Path) -> Path:
+    file.unlink()
+    return file
+
+
+def missing_folder(file: Path) -> Path:
+    return file.parent / "missing" / "tenure.db"
+
+
+def a_folder(file: Path) -> Path:
+    return file.parent
+
+
+SQLITES: list[tuple[Callable[[Path], Path], Expected]] = [
+    (world_readable, Expected("warning", "permissions", "chmod 600")),
+    (group_readable, Expected("note", "permissions", "its group may read the file (0640)")),
+    (world_writable_folder, Expected("warning", "folder", "may replace files in")),
+    (from_the_future, Expected("error", "format", "99, from a newer Tenure")),
+    (without_tables, Expected("note", "format", "none so far, 1 is needed")),
+    (without_tables, Expected("note", "journal", "delete mode")),
+    (no_database, Expected("error", "file", "is not an SQLite database")),
+    (missing, Expected("note", "format", "the file is not there yet")),
+    (missing_folder, Expected("error", "file", "Create it")),
+    (a_folder, Expected("error", "file", "is a folder")),
+]
+
+
+@pytest.mark.parametrize(
+    ("spoil", "expected"), SQLITES, ids=lambda one: getattr(one, "__name__", "")
+)
+def test_a_bad_sqlite_file(
+    cli: Run, tmp_path: Path, spoil: Callable[[Path], Path], expected: Expected
+):
+    file = spoil(sqlite_file(cli, tmp_path))
+    check(cli, f"sqlite:///{file}", expected)
+
+
+def test_an_examined_file_stays_as_it_was(cli: Run, tmp_path: Path):
+    file = sqlite_file(cli, tmp_path)
+    before = file.read_bytes(), sorted(tmp_path.iterdir())
+    examined(cli, "--url", f"sqlite:///{file}")
+    assert (file.read_bytes(), sorted(tmp_path.iterdir())) == before
+
+
+def test_a_file_that_another_program_keeps_locked(
+    cli: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr(examine, "_PATIENCE", 0.1)
+    file = sqlite_file(cli, tmp_path)
+    db = sqlite3.connect(file, isolation_level=None)
+    db.execute("PRAGMA journal_mode = delete")
+    db.execute("BEGIN EXCLUSIVE")
+    check(cli, f"sqlite:///{file}", Expected("error", "file", "is locked"))
+    db.close()
+
+
+def test_a_read_only_file(cli: Run, tmp_path: Path):
+    file = sqlite_file(cli, tmp_path)
+    file.chmod(0o400)
+    # Root may write everywhere; a user without its powers runs this.
+    command = [sys.executable, "-m", "tenure", "--url", f"sqlite:///{file}", "doctor"]
+    with pytest.raises(RuntimeError) as ended:
+        run_as(command, identity=unprivileged(), env=dict(os.environ))
+    assert "ended with 2" in str(ended.value)
+    assert "is read-only for this process" in str(ended.value)
+
+
+@pytest.mark.parametrize(
+    ("kind", "expected"),
+    [
+        ("nfs4", Expected("error", "file system", "SQLite's locks do not work")),
+        ("cifs", Expected("error", "file system", "Put the file on a local disk")),
+        ("fuse.sshfs", Expected("error", "file system", "is shared with other machines")),
+        ("fuse.weird", Expected("warning", "file system", "may be shared")),
+        ("tmpfs", Expected("warning", "file system", "kept in memory")),
+        ("overlay", Expected("warning", "file system", "belongs to this container")),
+        ("ext4", Expected("ok", "file system", "ext4 at")),
+    ],
+)
+def test_a_file_in_the_wrong_place(
+    cli: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str, expected: Expected
+):
+    folder = tmp_path / "a b"
+    folder.mkdir()
+    mounts = tmp_path / "mountinfo"
+    point = str(folder).replace(" ", "\\040")
+    mounts.write_text(
+        f"22 1 254:0 / / rw,relatime shared:1 - xfs /dev/vda rw\n"
+        f"23 22 0:40 / {point} rw,relatime - {kind} source rw\n"
+        f"24 22 0:41 / {point}x rw,relatime - nfs source rw\n"
+    )
+    monkeypatch.setattr(examine, "_MOUNTS", mounts)
+    monkeypatch.setattr(examine, "_CONTAINER_MARKS", ())
+    check(cli, f"sqlite:///{sqlite_file(cli, folder)}", expected)
+    _, findings = examined(cli, "--url", f"sqlite:///{folder / 'tenure.db'}")
+    assert str(folder) in findings["file system"].detail
+
+
+def test_a_container_with_a_volume(cli: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(examine, "_CONTAINER_MARKS", (tmp_path,))
+    mounts = tmp_path / "mountinfo"
+    mounts.write_text("22 1 254:0 / / rw - ext4 /dev/vda rw\n")
+    monkeypatch.setattr(examine, "_MOUNTS", mounts)
+    expected = Expected("note", "file system", "must mount this same volume")
+    check(cli, f"sqlite:///{sqlite_file(cli, tmp_path)}", expected)
+
+
+def test_where_mounts_are_not_told(cli: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(examine, "_MOUNTS", tmp_path / "missing")
+    code, findings = examined(cli, "--url", f"sqlite:///{sqlite_file(cli, tmp_path)}")
+    assert code == 0
+    assert "file system" not in findings
+
+
+def test_a_disk_that_is_nearly_full(cli: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    file = sqlite_file(cli, tmp_path)
+    usage = shutil.disk_usage(tmp_path)._replace(free=3 * 1024**2)
+    monkeypatch.setattr(shutil, "disk_usage", lambda _: usage)
+    check(cli, f"sqlite:///{file}", Expected("warning", "disk", "3 MiB free"))
+
+
+@pytest.mark.parametrize(
+    ("version", "level"), [((3, 40, 1), "note"), ((3, 51, 2), "note"), ((3, 51, 3), "ok")]
+)
+def test_an_old_sqlite(
+    cli: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, version: tuple[int, ...], level: str
+):
+    monkeypatch.setattr(sqlite3, "sqlite_version_info", version)
+    check(
+        cli,
+        f"sqlite:///{sqlite_file(cli, tmp_path)}",
+        Expected(level, "library", "WAL-reset race" if level == "note" else "SQLite 3.51.3"),
+    )
