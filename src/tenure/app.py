@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Callable, Coroutine
 from functools import partial
 from typing import Any, Self, TypeVar, TypeVarTuple, overload
@@ -18,7 +19,7 @@ from tenure.core.model import (
     check_meta,
     check_name,
 )
-from tenure.core.policy import TTL_DEFAULT, TTL_MIN
+from tenure.core.policy import TTL_DEFAULT, TTL_MAX, TTL_MIN
 from tenure.election import Election
 from tenure.errors import ConfigError, StoreError
 from tenure.holds import Holds, OnLost
@@ -116,16 +117,18 @@ class Tenure:
 
     def clone(self) -> Tenure:
         """Return an unopened app on the same store, for another event loop."""
-        return Tenure(self._store.clone(), migrate=self._migrate)
+        require = self._require.name if self._require is not None else None
+        return Tenure(self._store.clone(), migrate=self._migrate, require=require)
 
     async def close(self) -> None:
         """Finish what is being given back, stop renewing, disconnect. Safe to call twice."""
         if self._is_inherited:
             return
-        holds, self._opened = self._opened, None
-        if holds is not None:
-            await holds.close()
+        # Still there until all is done: a close that was cancelled can be finished by another.
+        if self._opened is not None:
+            await self._opened.close()
             await self._store.close()
+            self._opened = None
 
     async def __aenter__(self) -> Self:
         await self.open()
@@ -268,7 +271,9 @@ class Tenure:
             AcquireTimeout: another replica was at it for longer than `wait`.
             LeaseLost: the lock was lost meanwhile; another replica takes over.
         """
-        check_name(str(version), "version")
+        if not re.fullmatch(r"[\w.+-]{1,50}", str(version)):
+            msg = f"version must be a number or a short word without spaces, not {version!r}."
+            raise ConfigError(msg)
         lock = self.lock(f"once:{check_name(name, 'name')}", ttl=ttl, wait=wait)
         return await run_once(lock, self._holds().store, name, version, fn)
 
@@ -298,7 +303,7 @@ class Tenure:
         return Ask(
             key=check_name(name, "lock name"),
             limit=limit,
-            ttl=seconds(ttl, "ttl", minimum=TTL_MIN),
+            ttl=seconds(ttl, "ttl", minimum=TTL_MIN, maximum=TTL_MAX),
             meta=check_meta(meta or {}),
             strict=strict,
         )

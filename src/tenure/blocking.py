@@ -13,20 +13,23 @@ raises.
 from __future__ import annotations
 
 import asyncio
+import os
 import queue
 import threading
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
-from concurrent.futures import Future
+from concurrent.futures import CancelledError, Future
 from types import TracebackType
 from typing import Any, Literal, Self, TypeAlias, TypedDict, TypeVar, TypeVarTuple, Unpack
 
 import tenure
 from tenure.core.durations import Duration
-from tenure.core.model import Lease, Meta
+from tenure.core.model import Lease, Meta, Traits
 from tenure.core.policy import TTL_DEFAULT
 from tenure.election import Leader
 from tenure.errors import AcquireTimeout, ConfigError, StoreError
-from tenure.locks import UNSET, OnUnavailable, Outcome, Unset
+from tenure.holds import owner
+from tenure.locks import UNSET, OnUnavailable, Outcome, Unset, to_its_end
+from tenure.observe import Event
 
 __all__ = ["Election", "Hold", "Lock", "Semaphore", "Tenure"]
 
@@ -38,15 +41,27 @@ class _Portal:
     """An event loop in a daemon thread, and the way into it from other threads."""
 
     def __init__(self) -> None:
-        self._loop = asyncio.new_event_loop()
+        self._pid = os.getpid()
+        self._runner = asyncio.Runner()
+        self._loop = self._runner.get_loop()
         self._thread = threading.Thread(target=self._run, name="tenure-blocking", daemon=True)
         self._thread.start()
 
+    @property
+    def is_inherited(self) -> bool:
+        """Whether this is a copy in a forked child, where its thread does not exist."""
+        return self._pid != os.getpid()
+
+    @property
+    def is_over(self) -> bool:
+        """Whether nothing can be called any more."""
+        return self.is_inherited or self._loop.is_closed()
+
     def call(self, work: Coroutine[Any, Any, T]) -> T:
         """Run `work` on the loop and wait for it; an interrupt of the waiting cancels it."""
-        future = asyncio.run_coroutine_threadsafe(work, self._loop)
+        future = self._begin(work)
         try:
-            return future.result()
+            return self._result(future)
         except BaseException:
             future.cancel()
             raise
@@ -60,28 +75,55 @@ class _Portal:
         async def in_caller() -> Any:
             errand: Future[Any] = Future()
             errands.put(errand)
-            return await asyncio.wrap_future(errand)
+            return await to_its_end(asyncio.wrap_future(errand))
 
-        future = asyncio.run_coroutine_threadsafe(work(in_caller), self._loop)
+        future = self._begin(work(in_caller))
         future.add_done_callback(lambda _: errands.put(None))
         try:
             while (errand := errands.get()) is not None:
                 _do(errand, body)
-            return future.result()
+            return self._result(future)
         except BaseException:
             future.cancel()
             raise
 
     def close(self) -> None:
+        """End the loop. Whoever still waits for something of it gets a StoreError."""
         self._loop.call_soon_threadsafe(self._loop.stop)
         self._thread.join()
 
-    def _run(self) -> None:
+    def _begin(self, work: Coroutine[Any, Any, T]) -> Future[T]:
         try:
+            if self.is_inherited:
+                msg = "this app was opened by the parent process. Open one after the fork."
+                raise StoreError(msg)
+            if self._loop.is_closed():
+                msg = "the app is closed."
+                raise StoreError(msg)
+            if threading.current_thread() is self._thread:
+                msg = "the event loop of tenure.blocking cannot wait for itself."
+                raise StoreError(msg)
+            # The task takes over the context of this call, and with it who must not deadlock.
+            token = owner.set(threading.current_thread())
+            try:
+                return asyncio.run_coroutine_threadsafe(work, self._loop)
+            finally:
+                owner.reset(token)
+        except BaseException:
+            work.close()
+            raise
+
+    def _result(self, future: Future[T]) -> T:
+        try:
+            return future.result()
+        except CancelledError:
+            msg = "the app was closed meanwhile."
+            raise StoreError(msg) from None
+
+    def _run(self) -> None:
+        # Leaving the runner cancels what still runs and waits for it, so that nobody hangs.
+        with self._runner:
             self._loop.run_forever()
-        finally:
-            self._loop.run_until_complete(self._loop.shutdown_asyncgens())
-            self._loop.close()
 
 
 def _do(errand: Future[Any], body: Callable[[], Any]) -> None:
@@ -144,9 +186,9 @@ class Hold:
         """Raise LeaseLost if the lease is lost or was released: stop writing under its fence."""
         self._hold.check()
 
-    def renew(self, ttl: Duration | None = None) -> None:
-        """Renew now, optionally with another ttl from here on."""
-        self._portal.call(self._hold.renew(ttl))
+    def renew(self) -> None:
+        """Renew now. Normally nobody needs to: it is done in the background."""
+        self._portal.call(self._hold.renew())
 
     def guard(self, connection: object) -> None:
         """Bind your own transaction, on the same SQL database, to this lease.
@@ -157,6 +199,8 @@ class Hold:
 
     def release(self) -> bool:
         """Give it back; return whether it was held to the end. Doing so twice is harmless."""
+        if self._portal.is_over:
+            return False  # in a forked child it is not ours; after closing it ends with its ttl
         return self._portal.call(self._hold.release())
 
     def __enter__(self) -> Self:
@@ -177,9 +221,10 @@ class Hold:
         error.add_note(str(loss))
 
     def tell_loss(self) -> None:
+        """Say that the lease is lost; called on the loop, so the user's function is not."""
         self.lost.set()
         if callable(self._on_lost):
-            self._on_lost(self)
+            threading.Thread(target=self._on_lost, args=(self,), daemon=True).start()
 
 
 OnLost: TypeAlias = Literal["raise", "ignore"] | Callable[[Hold], None]
@@ -224,10 +269,9 @@ class Semaphore:
         async def take() -> Hold:
             # The hold is wrapped on the loop that tells its loss, so none can come in between.
             lock = self._describe(lambda _: holds[0].tell_loss())
-            holds.append(Hold(portal, await lock.acquire_for(owner, wait), self._on_lost))
+            holds.append(Hold(portal, await lock.acquire(wait), self._on_lost))
             return holds[0]
 
-        owner = threading.current_thread()
         return portal.call(take())
 
     def try_acquire(self) -> Hold | None:
@@ -311,7 +355,7 @@ class Tenure:
 
     def open(self) -> None:
         """Connect. Raises ConfigError, StoreError or StoreUnavailable if that cannot work."""
-        if self._opened is not None:
+        if self._opened is not None and not self._opened.is_inherited:
             msg = f"{self._app!r} is open already."
             raise ConfigError(msg)
         portal = _Portal()
@@ -325,9 +369,11 @@ class Tenure:
     def close(self) -> None:
         """Finish what is being given back, stop renewing, disconnect. Safe to call twice."""
         portal, self._opened = self._opened, None
-        if portal is not None:
-            portal.call(self._app.close())
-            portal.close()
+        if portal is not None and not portal.is_inherited:
+            try:
+                portal.call(self._app.close())
+            finally:
+                portal.close()
 
     def __enter__(self) -> Self:
         self.open()
@@ -335,6 +381,15 @@ class Tenure:
 
     def __exit__(self, *_: object) -> None:
         self.close()
+
+    @property
+    def traits(self) -> Traits:
+        """What the store can do and survive; complete once the app is open."""
+        return self._app.traits
+
+    def on_event(self, subscriber: Callable[[Event], None]) -> None:
+        """Have `subscriber` called with every event. It must be quick; see `tenure.observe`."""
+        self._app.on_event(subscriber)
 
     def lock(self, name: str, *, on_lost: OnLost = "raise", **options: Unpack[LockOptions]) -> Lock:
         """Describe a lock; see `tenure.Tenure.lock`."""

@@ -12,19 +12,26 @@ that is what the fence is for.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable
+import logging
+from collections.abc import AsyncIterator, Awaitable, Callable
+from itertools import count
 from types import TracebackType
-from typing import Self
+from typing import Self, TypeVar
 
 from msgspec import Struct
 
 from tenure.core.model import Meta
-from tenure.errors import LeaseLost
+from tenure.core.policy import retry_after_error
+from tenure.errors import LeaseLost, StoreUnavailable
 from tenure.holds import Hold, Holds, Rules
 from tenure.locks import Lock
 from tenure.runtime.acquiring import Ask
 
 __all__ = ["Election", "Leader", "Term"]
+
+T = TypeVar("T")
+
+log = logging.getLogger("tenure")
 
 # A look per second is cheap, and a leader changes rarely.
 _OBSERVE_EVERY = 1.0
@@ -105,11 +112,23 @@ class Election:
     async def terms(self) -> AsyncIterator[Term]:
         """Stand for election for ever; yield each term won. Leaving the loop resigns."""
         while True:
-            hold = await self._lock.acquire()
+            hold = await self._retried(self._lock.acquire)
             try:
                 yield Term(hold)
             finally:
                 await hold.release()
+
+    async def _retried(self, call: Callable[[], Awaitable[T]]) -> T:
+        """Sit out a store that cannot be reached: an election has no end."""
+        clock = self._holds().clock
+        for failures in count(1):
+            try:
+                return await call()
+            except StoreUnavailable as error:
+                if failures == 1:
+                    log.warning("the election %r waits for its store: %s", self.lock_name, error)
+                await clock.sleep(retry_after_error(failures, clock.random()))
+        raise AssertionError
 
     async def leader(self) -> Leader | None:
         """Return who leads now."""
@@ -122,7 +141,7 @@ class Election:
         """Yield the leader now and after every change; None while nobody leads."""
         known: int | None = -1
         while True:
-            leader = await self.leader()
+            leader = await self._retried(self.leader)
             fence = leader.fence if leader is not None else None
             if fence != known:
                 known = fence

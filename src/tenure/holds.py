@@ -8,25 +8,36 @@ import warnings
 import weakref
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
+from contextvars import ContextVar
 from types import TracebackType
 from typing import Any, Literal, Self, TypeAlias
 
 from msgspec import Struct
-from msgspec.structs import replace
 
-from tenure.core.durations import Duration, seconds
 from tenure.core.model import Lease, Meta
-from tenure.core.policy import TTL_MIN
-from tenure.errors import ConfigError, LeaseLost, WouldDeadlock
+from tenure.core.policy import retry_after_error
+from tenure.errors import ConfigError, LeaseLost, StoreError, StoreUnavailable, WouldDeadlock
 from tenure.observe.events import Events, HoldLost
 from tenure.runtime.acquiring import Acquirer, Ask, Grip
 from tenure.runtime.hosting import KeeperHost
 from tenure.runtime.keeper import Kept
 from tenure.stores.contract import Store
 
-__all__ = ["Hold", "Holds", "OnLost", "Rules"]
+__all__ = ["Hold", "Holds", "OnLost", "Rules", "current_owner", "owner"]
 
 OnLost: TypeAlias = Literal["cancel", "raise", "ignore"] | Callable[["Hold"], None]
+
+
+# Another transaction has the row for moments only; a renewal that cannot pass is no loss yet.
+_RENEW_TRIES = 5
+
+owner: ContextVar[object] = ContextVar("tenure_owner")
+"""On whose behalf something is acquired, if not the running task: a thread that waits for it."""
+
+
+def current_owner() -> object:
+    """Return who would wait for itself by waiting for something that it holds."""
+    return owner.get(None) or asyncio.current_task()
 
 
 class Rules(Struct, frozen=True, kw_only=True):
@@ -60,7 +71,7 @@ class Hold:
         self._kept = Kept(grip.lease, grip.sent, holds.clock, _loss_teller(self), rules.max_hold)
 
     def __repr__(self) -> str:
-        state = "lost" if self._kept.reason else "released" if self._released else "held"
+        state = "lost" if self.is_lost else "released" if self._released else "held"
         return f"<Hold {self.name!r} fence={self.fence} {state}>"
 
     @property
@@ -122,22 +133,25 @@ class Hold:
             return None
         return LeaseLost(self.name, self.fence, self._kept.reason)
 
-    async def renew(self, ttl: Duration | None = None) -> None:
-        """Renew now, optionally with another ttl from here on. Normally nobody needs to.
+    async def renew(self) -> None:
+        """Renew now. Normally nobody needs to: it is done in the background.
 
         Raises LeaseLost if it is gone, StoreUnavailable if the store does not answer.
         """
-        self.check()
-        lease = self._kept.lease
-        if ttl is not None:
-            lease = replace(lease, ttl=seconds(ttl, "ttl", minimum=TTL_MIN))
-        sent = self._holds.clock.boot()
-        [answer] = await self._holds.store.renew([lease])
-        if answer:
-            self._kept.extend(lease, sent)
-        elif answer is False:
-            self._kept.lose("the store says that it is no longer held")
-        self.check()
+        clock = self._holds.clock
+        for failures in range(1, _RENEW_TRIES + 1):
+            self.check()
+            sent = clock.boot()
+            [answer] = await self._holds.store.renew([self.lease])
+            if answer:
+                self._kept.extend(sent)
+                return self.check()
+            if answer is False:
+                self._kept.lose("the store says that it is no longer held")
+                return self.check()
+            await clock.sleep(retry_after_error(failures, clock.random()))
+        msg = f"{self.name!r} is being changed by another transaction; it is renewed later."
+        raise StoreUnavailable(msg)
 
     async def guard(self, connection: object) -> None:
         """Bind your own transaction, on the same SQL database, to this lease.
@@ -176,12 +190,21 @@ class Hold:
             return False
         self._released = True
         trusted = self._kept.end()
-        self._holds.forget(self)
+        self._holds.drop(self._kept)
         keep = self._keep_until - self._holds.clock.boot() if trusted else 0.0
+        if keep > 0:
+            await self._let_renewal_land()
         held = await self._holds.acquirer.release(self._kept.lease, keep)
         if trusted and not held:
             self._kept.was_missing("the store no longer had it when it was released")
         return trusted and held
+
+    async def _let_renewal_land(self) -> None:
+        """Wait for a renewal in flight: after a shortened ttl it would give the full one back."""
+        for _ in range(500):
+            if not self._kept.in_flight:
+                return
+            await self._holds.clock.sleep(0.01)
 
     async def __aenter__(self) -> Self:
         self.enter_block()
@@ -245,8 +268,8 @@ class Hold:
 
     def __del__(self) -> None:
         # A hold that nobody has any more must not be renewed for ever: its ttl ends it.
-        if not getattr(self, "_released", True) and self.is_held:
-            self._holds.forget(self)
+        if not getattr(self, "_released", True) and self.is_held and not self._holds.closed:
+            self._holds.forget(self._kept)
             warnings.warn(
                 f"{self!r} was never released", ResourceWarning, source=self, stacklevel=2
             )
@@ -279,52 +302,46 @@ class Holds:
         self.events = events
         self.acquirer = Acquirer(store, events)
         self._keeper = KeeperHost(store, events)
-        self._entered: dict[object, list[tuple[asyncio.Task[Any] | None, Hold]]] = {}
+        self.closed = False
         # Weak on both sides: knowing who holds what must not keep a forgotten hold alive.
         self._by_owner: weakref.WeakKeyDictionary[object, weakref.WeakSet[Hold]] = (
             weakref.WeakKeyDictionary()
         )
 
     async def close(self) -> None:
+        """Finish what is being given back and stop renewing. May be called again if cancelled."""
+        self.closed = True
         await self.acquirer.close()
         await self._keeper.close()
 
-    async def acquire(
-        self, ask: Ask, wait: float | None, rules: Rules, owner: object
-    ) -> Hold | None:
-        """Win a lease and keep it. `owner` is the task or thread that must not wait for itself."""
+    async def acquire(self, ask: Ask, wait: float | None, rules: Rules) -> Hold | None:
+        """Win a lease and keep it."""
+        if wait != 0:
+            self._refuse_deadlock(ask)
         grip = await self.acquirer.acquire(ask, wait)
         if grip is None:
             return None
+        if self.closed:
+            await self.acquirer.release(grip.lease)
+            msg = f"the app was closed while {ask.key!r} was being acquired."
+            raise StoreError(msg)
         # No await from here on: a cancellation could not find what to give back.
         hold = Hold(self, grip, rules)
         self._keeper.keep(hold._kept)
-        self._by_owner.setdefault(owner, weakref.WeakSet()).add(hold)
+        self._by_owner.setdefault(current_owner(), weakref.WeakSet()).add(hold)
         return hold
 
-    def forget(self, hold: Hold) -> None:
+    def drop(self, kept: Kept) -> None:
         """Stop renewing."""
-        self._keeper.drop(hold._kept)
+        self._keeper.drop(kept)
 
-    def refuse_deadlock(self, ask: Ask, owner: object) -> None:
-        """Raise WouldDeadlock if the owner holds all there is of what it asks for."""
-        held = self._by_owner.get(owner, ())
+    def forget(self, kept: Kept) -> None:
+        """Stop renewing, from a finalizer."""
+        self._keeper.forget(kept)
+
+    def _refuse_deadlock(self, ask: Ask) -> None:
+        """Raise WouldDeadlock if the caller holds all there is of what it asks for."""
+        held = self._by_owner.get(current_owner(), ())
         mine = [hold for hold in held if hold.name == ask.key and hold.is_held]
         if len(mine) >= ask.limit:
             raise WouldDeadlock(ask.key)
-
-    def file(self, lock: object, hold: Hold) -> None:
-        """Remember the hold for the end of the block that was entered through `lock`."""
-        self._entered.setdefault(lock, []).append((asyncio.current_task(), hold))
-
-    def unfile(self, lock: object) -> Hold:
-        """Return the hold whose block through `lock` ends now in this task."""
-        filed = self._entered[lock]
-        task = asyncio.current_task()
-        mine = [entry for entry in filed if entry[0] is task]
-        # A fixture or exit stack may leave in another task than it entered.
-        entry = mine[-1] if mine else filed[-1]
-        filed.remove(entry)
-        if not filed:
-            del self._entered[lock]
-        return entry[1]

@@ -30,6 +30,7 @@ __all__ = [
     "rules",
     "run_anywhere",
     "run_locked",
+    "to_its_end",
 ]
 
 T = TypeVar("T")
@@ -59,6 +60,8 @@ class Semaphore:
         self._ask = ask
         self._wait = wait
         self._rules = rules
+        # Only to find, when a block ends, the hold it began with.
+        self._entered: list[tuple[asyncio.Task[Any] | None, Hold]] = []
 
     def __repr__(self) -> str:
         ask = self._ask
@@ -86,27 +89,20 @@ class Semaphore:
             WouldDeadlock: this task holds it already.
             StoreUnavailable: the store does not answer; nothing is held.
         """
-        return await self.acquire_for(asyncio.current_task(), wait)
-
-    async def acquire_for(self, owner: object, wait: Duration | Unset | None = UNSET) -> Hold:
-        """Do what `acquire` does, on behalf of a task or thread that would wait for itself."""
-        holds = self._holds()
         limit = self._wait if isinstance(wait, Unset) else checked_wait(wait)
-        if limit != 0:
-            holds.refuse_deadlock(self._ask, owner)
-        hold = await holds.acquire(self._ask, limit, self._rules, owner)
+        hold = await self._holds().acquire(self._ask, limit, self._rules)
         if hold is None:
             raise AcquireTimeout(self.name, limit or 0.0)
         return hold
 
     async def try_acquire(self) -> Hold | None:
         """Return a hold if one is free now, else None. Somebody who waits is not overtaken."""
-        return await self._holds().acquire(self._ask, 0.0, self._rules, asyncio.current_task())
+        return await self._holds().acquire(self._ask, 0.0, self._rules)
 
     async def __aenter__(self) -> Hold:
         hold = await self.acquire()
         hold.enter_block()
-        self._holds().file(self, hold)
+        self._entered.append((asyncio.current_task(), hold))
         return hold
 
     async def __aexit__(
@@ -115,7 +111,12 @@ class Semaphore:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        await self._holds().unfile(self).__aexit__(kind, error, trace)
+        task = asyncio.current_task()
+        mine = [entry for entry in self._entered if entry[0] is task]
+        # A fixture or exit stack may leave in another task than it entered.
+        entry = mine[-1] if mine else self._entered[-1]
+        self._entered.remove(entry)
+        await entry[1].__aexit__(kind, error, trace)
 
 
 class Lock(Semaphore):
@@ -172,8 +173,25 @@ async def run_anywhere(call: Callable[[], Any]) -> Any:
     """Run an async function on this loop, a plain one in a thread so that it blocks nobody."""
     if _is_async(getattr(call, "func", call)):
         return await call()
-    result = await asyncio.to_thread(call)
+    result = await to_its_end(asyncio.ensure_future(asyncio.to_thread(call)))
     return await result if inspect.isawaitable(result) else result
+
+
+async def to_its_end(work: asyncio.Future[T]) -> T:
+    """Await what cannot be stopped: a cancellation is raised only when it has ended.
+
+    Leaving earlier would give the lock away while the work still goes on.
+    """
+    cancelled = False
+    while not work.done():
+        try:
+            await asyncio.wait([work])
+        except asyncio.CancelledError:
+            cancelled = True
+    result = work.result()
+    if cancelled:
+        raise asyncio.CancelledError
+    return result
 
 
 def _is_async(function: Callable[..., Any]) -> bool:

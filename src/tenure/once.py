@@ -8,6 +8,7 @@ safe to repeat (`CREATE INDEX IF NOT EXISTS`, `UPDATE ... WHERE migrated IS NULL
 from __future__ import annotations
 
 from collections.abc import Callable
+from itertools import count
 from typing import Any, Literal
 
 import msgspec
@@ -22,7 +23,6 @@ from tenure.stores.contract import Store
 __all__ = ["run_once"]
 
 _ERROR_LENGTH_MAX = 2000
-_MARK_TRIES = 6
 
 
 class _Result(msgspec.Struct, frozen=True):
@@ -36,7 +36,7 @@ async def run_once(
     lock: Lock, store: Store, name: str, version: int | str, call: Callable[[], Any]
 ) -> bool:
     """Run `call` unless (name, version) has succeeded before; see `app.once`."""
-    key = f"once:{name}:{version}"
+    key = f"once:{version}:{name}"  # a version has no colon
     before = await _marked(store, key)
     if _state(before) == "done":
         return False
@@ -74,11 +74,11 @@ async def _mark(store: Store, key: str, hold: Hold, result: _Result) -> None:
     """Write down what happened; repeating it after a lost reply changes nothing."""
     value = msgspec.json.encode(result).decode()
     clock = store.clock
-    for failures in range(1, _MARK_TRIES + 1):
+    for failures in count(1):
         try:
             marked = await store.mark(key, hold.lease, value)
         except StoreUnavailable:
-            if failures == _MARK_TRIES:
+            if hold.is_lost:
                 raise
             await clock.sleep(retry_after_error(failures, clock.random()))
             continue

@@ -160,10 +160,12 @@ async def test_a_limit_may_be_large(store: Store):
 
 async def test_the_stores_own_clock_ends_a_lease(real_world: World):
     store = await real_world.store()
-    first = await take(store, "key", "ann", ttl=1)
-    answer = await be_refused(store, "key", "ben")
-    assert 0 < answer.retry_in <= 1
-    await real_world.clock.sleep(answer.retry_in)
-    second = await take(store, "key", "ben", ttl=30)
-    assert second.fence > first.fence
-    assert second.expires_in == pytest.approx(30, abs=0.001)
+    first = await take(store, "key", "ann", ttl=0.5)
+    answer = await ask(store, "key", "ben", ttl=30)
+    if isinstance(answer, Busy):  # unless this machine stood still for that long
+        assert 0 < answer.retry_in <= 0.5
+        await real_world.clock.sleep(answer.retry_in + 0.01)
+        answer = await ask(store, "key", "ben", ttl=30)
+    assert isinstance(answer, Granted)
+    assert answer.lease.fence > first.fence
+    assert answer.lease.expires_in == pytest.approx(30, abs=0.001)

@@ -213,17 +213,16 @@ async def test_a_clone_works_on_another_event_loop(real_world: World):
         await clone.open()
         try:
             await be_refused(clone, "key", "ben", waiting=60)
+            seen = await holders(clone, "key")
             async with clone.watch(("lease", "ben")) as watch:
-                waits = asyncio.create_task(watch.wait(20))
                 asking.set()
-                return await holders(clone, "key"), await waits
+                return seen, await watch.wait(20)
         finally:
             await clone.close()
 
     asking = threading.Event()
     other_loop = asyncio.create_task(asyncio.to_thread(asyncio.run, elsewhere()))
     assert await asyncio.to_thread(asking.wait, 20)
-    await asyncio.sleep(0.05)
     await store.release([ann])
     assert await other_loop == (["ann"], True)
     await take(store, "key", "ben")

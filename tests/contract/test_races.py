@@ -132,6 +132,24 @@ async def test_a_release_ends_one_lease_once(real_world: World):
         assert sorted(answer for (answer,) in answers) == [False] * 11 + [True]
 
 
+async def test_a_late_mark_never_covers_that_of_a_newer_lease(real_world: World):
+    stores = [await real_world.store() for _ in range(2)]
+
+    async def hand_over(key: str, older: Lease) -> int:
+        assert await stores[1].release([older]) == [True]
+        newer = await take(stores[1], key, "ben")
+        assert await stores[1].mark(key, newer, "newer")
+        return newer.fence
+
+    for turn in range(SIZE.rounds):
+        key = f"key-{turn}"
+        older = await take(stores[0], key, "ann")
+        marks = [stores[n % 2].mark(key, older, f"older {n}") for n in range(4)]
+        _, _, fence, *_ = await asyncio.gather(*marks[:2], hand_over(key, older), *marks[2:])
+        (mark,) = await stores[0].marked([key])
+        assert (mark and mark.value, mark and mark.fence) == ("newer", fence)
+
+
 async def test_fences_rise_while_idle_keys_are_removed_all_the_time(real_world: World):
     stores = [await real_world.store() for _ in range(3)]
     last: dict[str, int] = {}

@@ -1,5 +1,7 @@
 """The synchronous facade: the same promises for threads, on every store."""
 
+import subprocess
+import sys
 import threading
 import time
 from collections.abc import Iterator
@@ -167,10 +169,85 @@ def test_an_election(app, rival):
 
 def test_renew_and_release_by_hand(app):
     hold = app.lock("x").acquire()
-    hold.renew(ttl=60)
-    assert hold.expires_in() > 50
+    hold.renew()
+    assert hold.expires_in() > 25
     assert hold.release()
     assert not hold.release()
+
+
+def test_a_thread_that_waits_is_freed_when_the_app_is_closed():
+    app = blocking.Tenure("memory://")
+    errors: list[BaseException] = []
+
+    def wait() -> None:
+        try:
+            app.lock("taken").acquire()
+        except StoreError as error:
+            errors.append(error)
+
+    app.open()
+    held = app.lock("taken").acquire()
+    thread = in_thread(wait)
+    wait_until(lambda: any(lease.waiting for lease in app.locks()))
+    app.close()
+    thread.join(20)
+    assert not thread.is_alive()
+    assert len(errors) == 1
+    assert not held.release()
+
+
+def test_deadlocks_are_seen_through_with_lock_and_once(app):
+    with app.lock("x"), pytest.raises(WouldDeadlock):
+        app.with_lock("x", 10, print, wait=None)
+    with pytest.raises(WouldDeadlock):
+        app.with_lock("y", 10, lambda: app.lock("y").acquire())
+    with pytest.raises(OnceFailed, match="WouldDeadlock"):
+        app.once("z", lambda: app.once("z", print))
+
+
+def test_on_lost_may_use_the_hold(app, rival):
+    released: list[bool] = []
+    with app.lock("lost", ttl=1, on_lost=lambda hold: released.append(hold.release())):
+        take_away(rival, "lost")
+        wait_until(lambda: released, timeout=10)
+    assert released == [False]
+
+
+def test_an_error_of_the_body_is_raised_also_after_a_loss(app, rival):
+    def body() -> None:
+        take_away(rival, "lost")
+        wait_until(lambda: not app.locks("lost"), timeout=10)
+        time.sleep(1)  # until the next renewal has seen it
+        raise KeyError("mine")
+
+    with pytest.raises(KeyError, match="mine"):
+        app.with_lock("lost", 1, body)
+
+
+FORKED = """
+import os, sys
+from tenure import StoreError, blocking
+app = blocking.Tenure("memory://")
+app.open()
+hold = app.lock("x").acquire()
+if os.fork() == 0:
+    codes = 0
+    for number, use in enumerate((app.locks, app.lock("y").acquire, app.lock("x").try_acquire)):
+        try:
+            use()
+        except StoreError:
+            codes += 1
+    assert hold.is_lost and hold.release() is False
+    app.close()
+    os._exit(codes)
+assert os.waitstatus_to_exitcode(os.wait()[1]) == 3
+assert hold.is_held and hold.release()
+app.close()
+"""
+
+
+def test_a_forked_child_hangs_nowhere():
+    subprocess.run([sys.executable, "-c", FORKED], check=True, timeout=30)
 
 
 def test_use_before_open_and_after_close_is_an_error():

@@ -58,6 +58,18 @@ async def test_the_leadership_is_given_back_only_after_the_block(app, rival, clo
     assert await rival.election("indexer").leader() is None
 
 
+async def test_an_election_sits_out_an_outage(app, faults, clock):
+    fences: list[int] = []
+    faults.lose_request("acquire", times=60)
+    leading = asyncio.create_task(lead(app, fences, clock, 10_000))
+    await clock.advance(10)
+    assert fences == []
+    await clock.advance(120)
+    assert len(fences) == 1
+    leading.cancel()
+    await asyncio.gather(leading, return_exceptions=True)
+
+
 async def test_leaving_the_loop_resigns(app, rival, clock):
     async for term in app.election("indexer").terms():
         assert not term.is_lost

@@ -97,7 +97,7 @@ async def add(account: Account, amount: int) -> None:
 
 async def forget(hold) -> None:
     """Stop renewing, as a paused process does."""
-    hold._holds.forget(hold)
+    hold._holds.drop(hold._kept)
 
 
 async def test_a_holder_writes_under_its_lease(app, account):

@@ -55,6 +55,30 @@ async def test_max_hold_is_honest_without_the_keeper(app, clock):
     await hold.release()
 
 
+async def test_max_hold_is_told_in_time_beside_other_holds(app, clock):
+    async with app.lock("other", ttl=60):
+        await clock.advance(1)
+        hold = await app.lock("stuck", ttl=60, max_hold=2).acquire()
+        await clock.advance(2.1)
+        assert hold.lost.is_set()
+        await hold.release()
+
+
+async def test_a_renewal_in_flight_does_not_undo_min_hold(app, rival, faults, clock):
+    faults.delay("renew", 0.5)
+
+    async def work() -> None:
+        async with app.lock("tick", ttl=10, min_hold=4):
+            await clock.sleep(3.1)  # a renewal is on its way
+
+    task = asyncio.create_task(work())
+    await clock.advance(6)
+    await task
+    hold = await rival.lock("tick").try_acquire()
+    assert hold is not None
+    await hold.release()
+
+
 @pytest.mark.parametrize(("least", "most"), [(-1, None), (5, 4), (0, 0), ("soon", None)])
 async def test_impossible_times_are_refused(app, least, most):
     with pytest.raises(ConfigError, match="_hold"):

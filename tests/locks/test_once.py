@@ -1,10 +1,11 @@
 """`once`: one success per name and version, over all replicas."""
 
 import asyncio
+import threading
 
 import pytest
 
-from tenure import AcquireTimeout, LeaseLost, OnceFailed
+from tenure import AcquireTimeout, ConfigError, LeaseLost, OnceFailed
 
 
 class Body:
@@ -107,6 +108,37 @@ async def test_a_lost_reply_to_the_mark_changes_nothing(app, rival, faults, cloc
     await clock.advance(3)
     assert await call
     assert not await rival.once("backfill", body)
+
+
+async def test_a_cancelled_caller_keeps_the_lock_until_its_thread_has_ended(app, rival):
+    begun, end, inside = threading.Event(), threading.Event(), []
+
+    def body() -> None:
+        inside.append(len(inside) + 1)
+        begun.set()
+        end.wait(20)
+        inside.append(0)
+
+    first = asyncio.create_task(app.once("migrate", body))
+    await asyncio.to_thread(begun.wait, 20)
+    first.cancel()
+    second = asyncio.create_task(rival.once("migrate", body))
+    await asyncio.sleep(0.1)
+    assert inside == [1]
+    end.set()
+    with pytest.raises(asyncio.CancelledError):
+        await first
+    await asyncio.wait([second], timeout=20)
+    assert await second
+    assert inside == [1, 0, 3, 0]
+
+
+async def test_names_and_versions_do_not_mix(app, clock):
+    body = Body(clock)
+    assert await app.once("a:1", body, version=2)
+    assert await app.once("a", body, version="1")
+    with pytest.raises(ConfigError, match="version"):
+        await app.once("a", body, version="1:2")
 
 
 async def test_waiting_may_be_limited(app, rival, clock, body):

@@ -3,6 +3,7 @@
 import asyncio
 import random
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -95,7 +96,8 @@ class Crowd:
     async def dismiss(self) -> None:
         """End all contenders; each of them must say that nothing unexpected happened to it."""
         for member in self.alive:
-            member.child.send("end")
+            with suppress(BrokenPipeError):  # it has ended, and its code tells why
+                member.child.send("end")
         for member in self.alive:
             code = await asyncio.to_thread(member.child.wait, SIZE.patience)
             assert code == 0, member.child.story()

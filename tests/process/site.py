@@ -55,7 +55,7 @@ class Site:
             leases = await listed(app)
             longest = max((lease.expires_in for lease in leases), default=0.0)
             await wait_until_async(
-                lambda: _nothing(app), longest + LISTING_SLACK, f"{leases} have ended"
+                lambda: _nothing(app), longest + LISTING_SLACK, f"{len(leases)} leases have ended"
             )
 
 

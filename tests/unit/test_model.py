@@ -3,6 +3,7 @@ import pytest
 
 from tenure.core.model import (
     Busy,
+    Finding,
     Grade,
     Granted,
     Lease,
@@ -105,3 +106,23 @@ def test_values_cannot_be_changed(value: msgspec.Struct, field: str):
 
 def test_a_lease_without_a_fence_is_known_by_its_holder_alone():
     assert Lease(key="key", holder="ann").fence == 0
+
+
+def test_what_is_not_well_comes_with_advice():
+    assert Finding("ok", "clock", "fine").advice == ""
+    with pytest.raises(AssertionError, match="nothing is advised about 'clock'"):
+        Finding("warning", "clock", "slow")
+
+
+@pytest.mark.parametrize(
+    ("ahead", "error", "level"),
+    [(0, 0, "ok"), (0.5, 0.1, "ok"), (-1, 0, "ok"), (1.5, 0.6, "ok"), (1.5, 0.1, "warning")],
+)
+def test_a_clock_is_judged_by_what_is_certain(ahead: float, error: float, level: str):
+    assert Finding.of_clock(ahead, error).level == level
+    assert Finding.of_clock(-ahead, error).level == level
+
+
+def test_a_clock_that_is_off_is_shown_with_its_direction():
+    assert "3.0 s (give or take 0.010 s) ahead of" in Finding.of_clock(3, 0.01).detail
+    assert "behind" in Finding.of_clock(-3, 0.01).detail

@@ -1,5 +1,5 @@
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tenure.core.policy import (
@@ -16,6 +16,9 @@ from tenure.core.policy import (
 FENCES = st.integers(min_value=0, max_value=2**53 - 1)
 TTLS = st.floats(min_value=TTL_MIN, max_value=1e6)
 CHANCES = st.floats(min_value=0, max_value=1, exclude_max=True)
+
+# The same examples in every run, and no clock beside the one that is calculated with.
+steady = settings(derandomize=True, database=None, deadline=None)
 
 
 @pytest.mark.parametrize(
@@ -34,6 +37,7 @@ def test_the_next_fence(last: int, floor: int, now: int, fence: int):
     assert next_fence(last, floor, now) == fence
 
 
+@steady
 @given(last=FENCES, floor=FENCES, now=FENCES)
 def test_a_fence_is_above_all_that_was_and_not_behind_the_clock(last: int, floor: int, now: int):
     fence = next_fence(last, floor, now)
@@ -48,6 +52,7 @@ def test_the_margin_is_a_percent_but_at_least_a_tenth_of_a_second():
     assert margin(3600) == pytest.approx(36)
 
 
+@steady
 @given(sent=st.floats(min_value=0, max_value=1e9), ttl=TTLS)
 def test_trust_ends_before_the_lease_does_counted_from_the_send(sent: float, ttl: float):
     assert sent < trust_until(sent, ttl) < sent + ttl
@@ -55,6 +60,7 @@ def test_trust_ends_before_the_lease_does_counted_from_the_send(sent: float, ttl
     assert trust_until(sent, ttl) <= sent + ttl * 0.99 + 1e-6
 
 
+@steady
 @given(ttl=TTLS, chance=CHANCES)
 def test_three_renewals_in_a_row_may_fail(ttl: float, chance: float):
     pause = renew_after(ttl, chance)
@@ -62,6 +68,7 @@ def test_three_renewals_in_a_row_may_fail(ttl: float, chance: float):
     assert 3 * pause <= trust_until(0, ttl) + 1e-9
 
 
+@steady
 @given(failures=st.integers(min_value=1, max_value=10_000), chance=CHANCES)
 def test_pauses_after_errors_are_bounded_and_half_random(failures: int, chance: float):
     pause = retry_after_error(failures, chance)
@@ -74,6 +81,7 @@ def test_pauses_after_errors_double_up_to_a_second():
     assert pauses == pytest.approx([0.05, 0.1, 0.2, 0.4, 0.8, 1.0, 1.0])
 
 
+@steady
 @given(retry_in=st.floats(min_value=-10, max_value=1e6), chance=CHANCES)
 def test_a_waiter_looks_again_before_its_place_is_lost(retry_in: float, chance: float):
     pause = retry_when_busy(retry_in, chance)

@@ -96,7 +96,7 @@ async def counts(operator: asyncpg.Connection, namespace: str) -> list[tuple[int
         ("postgresql://ann:s%40cret@one,two:2/db", "postgresql://ann:***@one,two:2/db"),
         ("postgresql://host/db?password=secret&user=ann", None),
         ("postgresql://host/db?sslpassword=secret", None),
-        ("postgresql:///db?host=%2Frun%2Fpostgresql", "postgresql:///db?host=/run/postgresql"),
+        ("postgresql:///db?host=%2Frun%2Fpostgresql", "postgresql:///db?host=%2Frun%2Fpostgresql"),
     ],
 )
 def test_a_url_is_shown_without_its_password(url: str, shown: str | None):
@@ -149,6 +149,21 @@ def test_of_several_hosts_the_one_that_takes_writes_is_meant(url: str, wanted: s
 
 
 # Setting up.
+
+
+async def test_a_clone_opens_without_another_look_and_knows_the_grade(
+    open_store: Open, private_postgres: PrivatePostgres
+):
+    server = private_postgres(durable=True)
+    store = await open_store(server.url)
+    clone = store.clone()
+    assert clone.traits == store.traits
+    assert clone.traits.grade is Grade.A
+    await clone.open("skip")
+    try:
+        assert await renew(clone, await take(store, "key", "ann")) == [True]
+    finally:
+        await clone.close()
 
 
 async def test_a_newer_format_is_refused(open_store: Open, private_postgres: PrivatePostgres):
@@ -300,6 +315,23 @@ async def test_a_server_that_says_nothing_is_given_up_in_time_and_found_again(
     assert time.monotonic() - began < 7
     server.resume()
     assert [lease.holder for lease in await store.leases()] == ["ann"]
+
+
+async def test_a_store_on_a_server_that_says_nothing_can_be_closed(
+    open_store: Open, private_postgres: PrivatePostgres
+):
+    server = private_postgres()
+    store = await open_store(server.url)
+    await asyncio.gather(*(take(store, f"key-{n}", "ann") for n in range(20)))
+    async with store.watch(("lease", "ann")):
+        server.pause()
+        caller = asyncio.create_task(store.leases())
+        await asyncio.sleep(0.05)
+        began = time.monotonic()
+        await store.close()
+        assert time.monotonic() - began < 4
+    with pytest.raises(StoreError):
+        await caller
 
 
 async def test_after_a_restart_calls_and_wake_ups_work_again(

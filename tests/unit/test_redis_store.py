@@ -94,6 +94,93 @@ async def test_the_server_collects_what_crashed_holders_left_but_not_while_it_ma
     assert left == {"format": -0.001, "fence": -0.001, "names": -0.001}
 
 
+async def test_the_server_never_collects_a_part_of_a_crowd_before_its_head(
+    open_store: Open, valkey_server: Endpoint, namespace: str
+):
+    clock = ManualClock()
+    store = await open_store(valkey_server.url, clock)
+    held = [await take(store, "key", holder, limit=2, ttl=DAY / 10) for holder in "ab"]
+    with client(valkey_server) as looker:
+        tag = f"{{tenure:{namespace}}}:"
+
+        def left(*parts: str) -> float:
+            return min(looker.pttl(f"{tag}{part}:key") / 1000 for part in parts)
+
+        # The server's own time stands still, so the rest has to be told what has passed.
+        for number in range(1, 10):
+            clock.shift(DAY / 20)
+            assert await store.renew(held) == [True, True]
+            passed = number * DAY / 20
+            assert DAY / 2 < left("head") <= left("places", "info") - passed
+
+
+@pytest.mark.parametrize(
+    "lost", [("places",), ("info",), ("patience",), ("info", "patience"), ("places", "patience")]
+)
+async def test_leases_that_one_key_still_tells_of_keep_their_places(
+    open_store: Open, valkey_server: Endpoint, namespace: str, lost: tuple[str, ...]
+):
+    clock = ManualClock()
+    store = await open_store(valkey_server.url, clock)
+    held = [await take(store, "key", holder, limit=2, ttl=60) for holder in "ab"]
+    await be_refused(store, "key", "ben", limit=2, waiting=30)
+    lose(valkey_server, namespace, *lost)
+    assert 0 < (await be_refused(store, "key", "cid", limit=2, waiting=3)).retry_in <= 60
+    assert sorted(one.holder for one in await store.leases() if not one.waiting) == ["a", "b"]
+    renewed = await store.renew(held)
+    assert renewed == [("info" not in lost)] * 2  # without its fence, nobody can be sure
+    await store.release([Lease(key="key", holder="cid"), Lease(key="key", holder="ben")])
+    clock.shift(60)
+    after = [await take(store, "key", holder, limit=2) for holder in "cd"]
+    assert min(one.fence for one in after) > max(one.fence for one in held)
+    await store.release(after)
+    assert keys_of(valkey_server, namespace) == {"format", "fence"}
+
+
+@pytest.mark.parametrize("waiting", [0, 60])
+async def test_leases_that_no_key_tells_of_have_ended(
+    open_store: Open, valkey_server: Endpoint, namespace: str, waiting: float
+):
+    store = await open_store(valkey_server.url)
+    held = [await take(store, "key", holder, limit=2) for holder in "ab"]
+    await be_refused(store, "key", "ben", limit=2, waiting=waiting)
+    uses: list[tuple[Callable[[], Awaitable[object]], object]] = [
+        (lambda: store.renew(held), [False, False]),
+        (lambda: store.release(held), [False, False]),
+        (store.leases, []),
+        (lambda: store.prune(idle=0), 1),
+        (lambda: store.mark("mark", held[0], "v1"), False),
+    ]
+    for use, answer in uses:
+        lose(valkey_server, namespace, "places", "info", "patience")
+        assert await use() == answer
+        again = [await take(store, "key", holder, limit=2) for holder in "ab"]
+        assert min(one.fence for one in again) > max(one.fence for one in held)
+        held = again
+        await be_refused(store, "key", "ben", limit=2, waiting=waiting)
+    lose(valkey_server, namespace, "places", "info", "patience")
+    assert (await take(store, "key", "ben", limit=2)).fence > held[-1].fence
+
+
+@pytest.mark.parametrize("others", ["", "b"])
+async def test_a_holder_whose_fence_got_lost_gets_a_new_one(
+    open_store: Open, valkey_server: Endpoint, namespace: str, others: str
+):
+    store = await open_store(valkey_server.url)
+    held = [await take(store, "key", holder, limit=2) for holder in "ab"]
+    await store.release([lease for lease in held if lease.holder not in f"a{others}"])
+    lose(valkey_server, namespace, "info")
+    again = await take(store, "key", "a", limit=2)
+    assert again.fence > held[-1].fence
+    assert {one.holder for one in await store.leases()} == {"a", *others}
+    assert await store.release([again]) == [True]
+
+
+def lose(server: Endpoint, namespace: str, *parts: str) -> None:
+    with client(server) as operator:
+        operator.delete(*(f"{{tenure:{namespace}}}:{part}:key" for part in parts))
+
+
 async def test_names_that_the_server_left_behind_are_collected(
     open_store: Open, valkey_server: Endpoint, namespace: str
 ):

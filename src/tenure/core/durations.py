@@ -18,8 +18,10 @@ _PART = re.compile(r"(\d+(?:\.\d+)?)(ms|s|m|h|d|w)")
 _WHOLE = re.compile(r"(?:\d+(?:\.\d+)?(?:ms|s|m|h|d|w))+")
 
 
-def seconds(value: Duration, what: str, *, minimum: float = 0.0) -> float:
-    """Return `value` in seconds; raise ConfigError unless it is finite and at least `minimum`.
+def seconds(
+    value: Duration, what: str, *, minimum: float = 0.0, maximum: float = math.inf
+) -> float:
+    """Return `value` in seconds; raise ConfigError unless it is finite and within the bounds.
 
     `what` names the argument in the message.
     """
@@ -29,6 +31,9 @@ def seconds(value: Duration, what: str, *, minimum: float = 0.0) -> float:
         raise ConfigError(msg)
     if length < minimum:
         msg = f"{what} must be at least {minimum:g} s, not {value!r}."
+        raise ConfigError(msg)
+    if length > maximum:
+        msg = f"{what} must be at most {maximum:g} s, not {value!r}."
         raise ConfigError(msg)
     return length
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 __all__ = [
     "TTL_DEFAULT",
+    "TTL_MAX",
     "TTL_MIN",
     "WAITER_LIFE",
     "margin",
@@ -18,6 +19,8 @@ __all__ = [
 ]
 
 TTL_DEFAULT = 30.0
+# Ten years: what every store can count, with room to spare.
+TTL_MAX = 315_360_000.0
 # Below one second a garbage collection or a slow fsync looks like a death.
 TTL_MIN = 1.0
 

@@ -104,11 +104,7 @@ class Acquirer:
     async def _give_back(self, lease: Lease, keep: float) -> bool:
         for failures in range(1, _RELEASE_TRIES + 1):
             try:
-                if keep > 0:
-                    # Its last renewal gives it just the rest of the time it has to stay.
-                    [held] = await self.store.renew([replace(lease, ttl=keep)])
-                else:
-                    [held] = await self.store.release([lease])
+                held = await self._end_on_store(lease, keep)
             except StoreUnavailable as error:
                 log.warning("could not release %r yet: %s", lease.key, error)
                 await self._clock.sleep(retry_after_error(failures, self._clock.random()))
@@ -116,10 +112,20 @@ class Acquirer:
                 log.exception("could not release %r; it ends with its ttl", lease.key)
                 return True
             else:
-                # After a failed try "not there" may be our own doing.
-                return held is not False or failures > 1
+                if held is not None:
+                    # After a failed try "not there" may be our own doing.
+                    return held or failures > 1
+                await self._clock.sleep(retry_after_error(failures, self._clock.random()))
         log.warning("gave up releasing %r; it ends with its ttl", lease.key)
         return True
+
+    async def _end_on_store(self, lease: Lease, keep: float) -> bool | None:
+        if keep > 0:
+            # Its last renewal gives it just the rest of the time it has to stay.
+            [held] = await self.store.renew([replace(lease, ttl=keep)])
+            return held
+        [released] = await self.store.release([lease])
+        return released
 
     def note_other_limit(self, ask: Ask, other: int) -> None:
         """Report, or refuse with strict=True, that live holders use another limit."""
@@ -192,18 +198,29 @@ class _Attempt:
 
     async def _send(self) -> Acquired:
         ask = self._ask
-        answer = await self._store.acquire(
-            ask.key,
-            holder=self._holder,
-            limit=ask.limit,
-            ttl=ask.ttl,
-            meta=self._meta,
-            waiting=WAITER_LIFE if self._waits else 0.0,
-        )
+        try:
+            # Who waits a little must not be held up for long by a server that hangs.
+            async with asyncio.timeout(self._call_patience()):
+                answer = await self._store.acquire(
+                    ask.key,
+                    holder=self._holder,
+                    limit=ask.limit,
+                    ttl=ask.ttl,
+                    meta=self._meta,
+                    waiting=WAITER_LIFE if self._waits else 0.0,
+                )
+        except TimeoutError as error:
+            msg = f"the store {self._store.url} did not answer in time"
+            raise StoreUnavailable(msg) from error
         if answer.other_limit is not None and not self._limit_noted:
             self._limit_noted = True
             self._acquirer.note_other_limit(ask, answer.other_limit)
         return answer
+
+    def _call_patience(self) -> float | None:
+        if not self._waits or math.isinf(self._until):
+            return None
+        return max(self._until - self._clock.boot(), 0.0) + 1.0
 
     def _clean_up(self) -> None:
         self._acquirer.release_all_of(self._ask.key, self._holder)

@@ -35,17 +35,21 @@ class KeeperHost:
         self._thread: threading.Thread | None = None
 
     def keep(self, kept: Kept) -> None:
-        if self._task is None:
+        # A keeper that has ended by an error of ours is worth a second try.
+        if self._task is None or self._task.done():
             self._start()
         self._keeper.keep(kept)
 
     def drop(self, kept: Kept) -> None:
         self._keeper.drop(kept)
 
+    def forget(self, kept: Kept) -> None:
+        self._keeper.forget(kept)
+
     async def close(self) -> None:
         """Stop the keeper and wait for it. What is still held ends with its ttl."""
-        task, self._task = self._task, None
-        if task is None:
+        task = self._task
+        if task is None or task.done():
             return
         if self._thread is None:
             task.cancel()
@@ -64,7 +68,11 @@ class KeeperHost:
         self._loop = asyncio.new_event_loop()
         self._task = self._loop.create_task(self._keeper.run())
         self._thread = threading.Thread(target=self._run, name="tenure-keeper", daemon=True)
-        self._thread.start()
+        try:
+            self._thread.start()
+        except RuntimeError:
+            self._task = None  # so that the next lease tries again
+            raise
 
     def _run(self) -> None:
         assert self._loop is not None

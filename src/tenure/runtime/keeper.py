@@ -14,12 +14,13 @@ import asyncio
 import logging
 import math
 import threading
+from collections import deque
 from collections.abc import Callable
 
 from tenure.core.clock import Clock
 from tenure.core.model import Lease
 from tenure.core.policy import renew_after, retry_after_error, trust_until
-from tenure.errors import StoreError
+from tenure.errors import TenureError
 from tenure.observe.events import Events, RenewalFailing, RenewalRestored
 from tenure.stores.contract import Store
 
@@ -52,6 +53,7 @@ class Kept:
         self.renew_at = sent + renew_after(lease.ttl, clock.random())
         self.failures = 0
         self.reason: str | None = None
+        self.in_flight = False
         self._ended = False
         self._clock = clock
         self._on_lost = on_lost
@@ -72,14 +74,17 @@ class Kept:
             self._ended = True
         return trusted and self.reason is None
 
-    def extend(self, lease: Lease, sent: float) -> None:
-        """Trust the lease longer after a renewal that was sent at `sent` succeeded."""
+    def extend(self, sent: float) -> None:
+        """Trust the lease longer after a renewal that was sent at `sent` succeeded.
+
+        Renewals may overtake each other, but all of them give the same ttl: whichever the store
+        carried out last, the lease lives at least as long as any of them says.
+        """
         with self._deciding:
             if self.reason is None and self._clock.boot() < self.deadline:
-                self.lease = lease
-                until = min(trust_until(sent, lease.ttl), self._ends_at)
+                until = min(trust_until(sent, self.lease.ttl), self._ends_at)
                 self.deadline = max(self.deadline, until)
-                self.renew_at = sent + renew_after(lease.ttl, self._clock.random())
+                self.renew_at = sent + renew_after(self.lease.ttl, self._clock.random())
                 self.failures = 0
 
     def lose(self, reason: str) -> None:
@@ -114,11 +119,13 @@ class Keeper:
         self._clock = store.clock
         self._events = events
         self._kept: set[Kept] = set()
+        self._forgotten: deque[Kept] = deque()
         self._changing = threading.Lock()
         self._planned = -math.inf
         self._changed = asyncio.Event()
         self._loop: asyncio.AbstractEventLoop | None = None
         self._renewal: asyncio.Task[None] | None = None
+        self._pruning: asyncio.Task[None] | None = None
         self._opened = False
         self._failures = 0
         self._prune_at = self._clock.boot() + _PRUNE_EVERY
@@ -131,14 +138,21 @@ class Keeper:
         """
         with self._changing:
             self._kept.add(kept)
-            sooner = kept.renew_at < self._planned
+            sooner = min(kept.renew_at, kept.deadline) < self._planned
         if sooner and self._loop is not None:
             self._loop.call_soon_threadsafe(self._changed.set)
 
     def drop(self, kept: Kept) -> None:
-        """Stop renewing. A renewal in flight is harmless: it never resurrects a released lease."""
+        """Stop renewing: a renewal is `in_flight` when this returns, or none will be sent.
+
+        One in flight is harmless to a release: it never resurrects a lease.
+        """
         with self._changing:
             self._kept.discard(kept)
+
+    def forget(self, kept: Kept) -> None:
+        """Stop renewing, soon. For finalizers: they may run inside `keep`, whose lock is taken."""
+        self._forgotten.append(kept)
 
     async def run(self) -> None:
         """Renew and watch deadlines until cancelled."""
@@ -149,14 +163,17 @@ class Keeper:
                 now = self._clock.boot()
                 self._lose_overdue(now)
                 self._start_renewal(now)
+                self._start_prune(now)
                 wake_at = self._plan()
                 timeout = None if math.isinf(wake_at) else max(0.0, wake_at - self._clock.boot())
                 await self._clock.wait(self._changed, timeout)
         finally:
             self._loop = None
-            if self._renewal is not None:
-                self._renewal.cancel()
-                await asyncio.wait([self._renewal])
+            running = [task for task in (self._renewal, self._pruning) if task is not None]
+            for task in running:
+                task.cancel()
+            if running:
+                await asyncio.wait(running)
             await self._store.close()
 
     def _lose_overdue(self, now: float) -> None:
@@ -183,48 +200,75 @@ class Keeper:
         self._changed.set()
 
     async def _renew(self, due: list[Kept]) -> None:
+        with self._changing:
+            due = [kept for kept in due if kept in self._kept]
+            for kept in due:
+                kept.in_flight = True
         sent = self._clock.boot()
-        leases = [kept.lease for kept in due]
         try:
             await self._open_once()
-            answers = await self._store.renew(leases)
-            await self._prune(sent)
-        except StoreError as error:
+            answers = await self._store.renew([kept.lease for kept in due])
+        except Exception as error:  # noqa: BLE001 - whatever it is, the leases are in doubt
             self._note_failure(due, error)
-            return
+        else:
+            self._note_success()
+            for kept, answer in zip(due, answers, strict=True):
+                self._take_answer(kept, answer, sent)
+        finally:
+            for kept in due:
+                kept.in_flight = False
+
+    def _take_answer(self, kept: Kept, answer: bool | None, sent: float) -> None:  # noqa: FBT001
+        if answer:
+            kept.extend(sent)
+        elif answer is None:
+            kept.postpone(self._clock.boot())
+        else:
+            self.drop(kept)
+            kept.lose("the store says that it is no longer held")
+
+    async def _open_once(self) -> None:
+        """Connect at the first renewal, so that short holds need no second connection.
+
+        The format is not looked at: the app's own store has done that, and a store that came back
+        empty is still good for renewing what was granted since.
+        """
+        if not self._opened:
+            await self._store.open("skip")
+            self._opened = True
+
+    def _note_success(self) -> None:
         if self._failures:
             self._events.emit(RenewalRestored(self._failures))
             self._failures = 0
-        for kept, lease, answer in zip(due, leases, answers, strict=True):
-            if answer:
-                kept.extend(lease, sent)
-            elif answer is None:
-                kept.postpone(self._clock.boot())
-            else:
-                self.drop(kept)
-                kept.lose("the store says that it is no longer held")
 
-    async def _open_once(self) -> None:
-        """Connect at the first renewal, so that short holds need no second connection."""
-        if not self._opened:
-            await self._store.open("check")
-            self._opened = True
-
-    def _note_failure(self, due: list[Kept], error: StoreError) -> None:
+    def _note_failure(self, due: list[Kept], error: Exception) -> None:
         self._failures += 1
         if self._failures == 1:
             self._events.emit(RenewalFailing(len(due), str(error)))
+            if not isinstance(error, TenureError):
+                log.error("a renewal failed in an unexpected way", exc_info=error)
         for kept in due:
             kept.postpone(self._clock.boot())
 
-    async def _prune(self, now: float) -> None:
-        if now >= self._prune_at:
+    def _start_prune(self, now: float) -> None:
+        """Forget idle keys now and then, beside the renewals: it may take its time."""
+        if self._pruning is None and self._opened and now >= self._prune_at:
             self._prune_at = now + _PRUNE_EVERY
+            self._pruning = asyncio.ensure_future(self._prune())
+
+    async def _prune(self) -> None:
+        try:
             await self._store.prune(idle=_PRUNE_IDLE)
+        except TenureError as error:
+            log.info("could not forget idle keys this time: %s", error)
+        finally:
+            self._pruning = None
 
     def _plan(self) -> float:
         """Return and publish the boot instant of the next thing to do."""
         with self._changing:
+            self._drop_forgotten()
             instants = [kept.deadline for kept in self._kept]
             if self._renewal is None and self._kept:
                 instants += [kept.renew_at for kept in self._kept]
@@ -233,4 +277,9 @@ class Keeper:
 
     def _snapshot(self) -> list[Kept]:
         with self._changing:
+            self._drop_forgotten()
             return list(self._kept)
+
+    def _drop_forgotten(self) -> None:
+        while self._forgotten:
+            self._kept.discard(self._forgotten.popleft())

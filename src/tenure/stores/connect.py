@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from importlib import import_module
-from urllib.parse import urlsplit, urlunsplit
 
 from tenure.core.clock import Clock
 from tenure.core.model import check_namespace
+from tenure.core.redaction import redact
 from tenure.errors import ConfigError
 from tenure.stores.contract import Store
 
-__all__ = ["connect", "redact"]
+__all__ = ["connect"]
 
 # scheme -> (module, class, extra that installs its driver)
 _STORES = {
@@ -47,15 +47,3 @@ def connect(url: str, *, namespace: str, clock: Clock) -> Store:
         msg = f"{scheme}:// needs a driver that is not installed: pip install 'tenure[{extra}]'."
         raise ConfigError(msg) from error
     return make(url, namespace=check_namespace(namespace), clock=clock)
-
-
-def redact(url: str) -> str:
-    """Return the URL with its password hidden, for messages and logs."""
-    try:
-        parts = urlsplit(url)
-        password = parts.password
-    except (ValueError, TypeError, AttributeError):
-        return "<unreadable URL>"
-    if password is None:
-        return url
-    return urlunsplit(parts._replace(netloc=parts.netloc.replace(f":{password}@", ":***@", 1)))

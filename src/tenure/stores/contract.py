@@ -26,7 +26,7 @@ from tenure.core.model import Acquired, Finding, Lease, Mark, Meta, Topic, Trait
 
 __all__ = ["Migrate", "Store", "Watch"]
 
-Migrate: TypeAlias = Literal["auto", "check"]
+Migrate: TypeAlias = Literal["auto", "check", "skip"]
 
 
 class Watch(Protocol):
@@ -58,6 +58,8 @@ class Store(Protocol):
 
     async def open(self, migrate: Migrate = "auto") -> None:
         """Connect, and bring the store's format up to date (or, with "check", only look).
+
+        "skip" does not look at the format: for a clone, whose original has done so.
 
         Raises ConfigError when the format is too new or, with "check", not up to date.
         """

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import Any, Self
 from urllib.parse import SplitResult, parse_qsl, urlencode, urlsplit, urlunsplit
 
+from tenure.core.redaction import redact
 from tenure.errors import ConfigError
 
 __all__ = ["CALL_TIMEOUT", "CONNECT_TIMEOUT", "Address"]
@@ -24,8 +25,6 @@ _SESSION = {
     # Compiling takes longer than any of our statements.
     "jit": "off",
 }
-
-_SECRETS = ("password", "sslpassword")
 
 
 @dataclass(frozen=True)
@@ -66,7 +65,7 @@ class Address:
         if several and "target_session_attrs" not in query:
             # Of several hosts the one that takes writes is meant, also after a fail-over.
             options["target_session_attrs"] = "read-write"
-        return cls(url, _shown(parts, query), shares_sessions, options)
+        return cls(url, redact(url), shares_sessions, options)
 
 
 def _split(url: str) -> tuple[SplitResult, dict[str, str]]:
@@ -91,12 +90,3 @@ def _split(url: str) -> tuple[SplitResult, dict[str, str]]:
         )
         raise ConfigError(msg)
     return parts, query
-
-
-def _shown(parts: SplitResult, query: dict[str, str]) -> str:
-    login, at, hosts = parts.netloc.rpartition("@")
-    user, colon, _ = login.partition(":")
-    netloc = user + (":***" if colon else "") + at + hosts
-    open_query = {name: "***" if name in _SECRETS else text for name, text in query.items()}
-    asked = f"?{urlencode(open_query, safe='*/:,')}" if query else ""
-    return f"{parts.scheme}://{netloc}{parts.path}{asked}"

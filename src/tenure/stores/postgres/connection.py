@@ -6,6 +6,8 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Self, cast
 
+import asyncpg
+
 from tenure.core.clock import Clock
 from tenure.core.model import Grade, Topic, Traits
 from tenure.errors import StoreError, TenureError
@@ -27,11 +29,11 @@ _NOW = "SELECT tenure.now_v1(NULL)"
 class Connection:
     """What every part of the PostgreSQL store shares."""
 
-    def __init__(self, url: str, *, namespace: str, clock: Clock) -> None:
+    def __init__(self, url: str, *, namespace: str, clock: Clock, grade: Grade = Grade.D) -> None:
         self._address = Address.parse(url)
         self.namespace = namespace
         self.clock = clock
-        self._grade = Grade.D
+        self._grade = grade
         self._watchers = Watchers(clock)
         self._dialer = Dialer(self._address.options)
         self._pool: Pool | None = None
@@ -52,9 +54,10 @@ class Connection:
         try:
             connection = await self._dialer.dial()
             try:
-                server = await Server.ask(connection)
-                server.check(self.url)
-                await migrate_schema(connection, migrate, self.url)
+                # Eight round trips that a clone is spared. The keeper opens its own with the
+                # first lease running out, perhaps next to a thread that leaves it little time.
+                if migrate != "skip":
+                    await self._get_to_know(connection, migrate)
             except BaseException:
                 connection.terminate()
                 raise
@@ -63,11 +66,16 @@ class Connection:
         except Exception as error:  # noqa: BLE001 - whatever the driver raises
             fault = translate(error, self.url, opening=True)
             raise fault from fault.__cause__
-        self._grade = server.grade
         self._pool = Pool(self._dialer.dial, self.url, self.clock, connection)
         self._listener = Listener(
             self._dialer.dial, self.clock, heard=self._heard, resumed=self._watchers.ring_all
         )
+
+    async def _get_to_know(self, connection: asyncpg.Connection, migrate: Migrate) -> None:
+        server = await Server.ask(connection)
+        server.check(self.url)
+        await migrate_schema(connection, migrate, self.url)
+        self._grade = server.grade
 
     async def close(self) -> None:
         pool, self._pool = self._pool, None
@@ -83,7 +91,9 @@ class Connection:
                 await self._dialer.close()
 
     def clone(self) -> Self:
-        return type(self)(self._address.url, namespace=self.namespace, clock=self.clock)
+        return type(self)(
+            self._address.url, namespace=self.namespace, clock=self.clock, grade=self._grade
+        )
 
     async def now(self) -> int:
         told = self.clock.for_server()

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Sequence
 
+import msgspec
+
 from tenure.core.codec import decode_meta, encode_meta
 from tenure.core.durations import micros
 from tenure.core.model import Acquired, Busy, Granted, Lease, Mark, Meta
@@ -14,8 +16,8 @@ from tenure.stores.postgres.pool import Row
 __all__ = ["Leases"]
 
 _ACQUIRE = "SELECT * FROM tenure.lease_acquire_v1($1, $2, $3, $4, $5, $6, $7, $8, $9)"
-_RENEW = "SELECT tenure.lease_renew_v1($1, $2, $3, $4, $5, $6)"
-_RELEASE = "SELECT tenure.lease_release_v1($1, $2, $3, $4, $5)"
+_RENEW = "SELECT tenure.lease_renew_v1($1, $2, $3)"
+_RELEASE = "SELECT tenure.lease_release_v1($1, $2, $3)"
 _MARK = "SELECT tenure.lease_mark_v1($1, $2, $3, $4, $5, $6, $7)"
 _PRUNE = "SELECT tenure.lease_prune_v1($1, $2, $3, $4)"
 
@@ -44,10 +46,12 @@ ORDER BY key, waiting, turn LIMIT $4
 # Served by mark_pkey.
 _MARKED = """
 SELECT u.key, m.value, m.fence
-FROM unnest($2::text[]) WITH ORDINALITY AS u (key, i)
+FROM json_array_elements_text($2) WITH ORDINALITY AS u (key, number)
 LEFT JOIN tenure.mark m ON m.namespace = $1 AND m.key = u.key
-ORDER BY u.i
+ORDER BY u.number
 """
+
+_ANSWERS = {"y": True, "n": False, "?": None}
 
 
 class Leases(Connection):
@@ -92,29 +96,16 @@ class Leases(Connection):
     async def renew(self, leases: Sequence[Lease]) -> list[bool | None]:
         if not leases:
             return []
-        [[answers]] = await self._fetch(
-            _RENEW,
-            self.namespace,
-            [lease.key for lease in leases],
-            [lease.holder for lease in leases],
-            [lease.fence for lease in leases],
-            [micros(lease.ttl) for lease in leases],
-            self.clock.for_server(),
-        )
-        return list(answers)
+        told = self.clock.for_server()
+        [[letters]] = await self._fetch(_RENEW, self.namespace, _as_json(leases), told)
+        return [_ANSWERS[letter] for letter in letters]
 
     async def release(self, leases: Sequence[Lease]) -> list[bool]:
         if not leases:
             return []
-        [[answers]] = await self._fetch(
-            _RELEASE,
-            self.namespace,
-            [lease.key for lease in leases],
-            [lease.holder for lease in leases],
-            [lease.fence for lease in leases],
-            self.clock.for_server(),
-        )
-        return list(answers)
+        told = self.clock.for_server()
+        [[letters]] = await self._fetch(_RELEASE, self.namespace, _as_json(leases), told)
+        return [letter == "y" for letter in letters]
 
     async def leases(self, prefix: str = "", *, limit: int = 1000) -> list[Lease]:
         rows = await self._fetch(
@@ -136,7 +127,7 @@ class Leases(Connection):
         return bool(stored)
 
     async def marked(self, keys: Sequence[str]) -> list[Mark | None]:
-        rows = await self._fetch(_MARKED, self.namespace, list(keys))
+        rows = await self._fetch(_MARKED, self.namespace, _text(keys))
         return [
             None if row["value"] is None else Mark(row["key"], row["value"], row["fence"])
             for row in rows
@@ -152,6 +143,20 @@ class Leases(Connection):
             _PRUNE, self.namespace, micros(idle), limit, self.clock.for_server()
         )
         return int(pruned)
+
+
+def _as_json(leases: Sequence[Lease]) -> str:
+    """Return what identifies each lease, and its ttl."""
+    return _text(
+        [
+            {"key": one.key, "holder": one.holder, "fence": one.fence, "ttl": micros(one.ttl)}
+            for one in leases
+        ]
+    )
+
+
+def _text(value: object) -> str:
+    return msgspec.json.encode(value).decode()
 
 
 def _as_lease(row: Row) -> Lease:

@@ -98,13 +98,13 @@ class Pool:
         try:
             if self._tasks:
                 await asyncio.wait(self._tasks, timeout=_CLOSE_SECONDS)
-            while self._idle:
-                await _close(self._idle.pop()[0])
+            # Together, for a server that hangs lets each of them wait.
+            await asyncio.gather(*(_close(connection) for connection, _ in self._idle))
         finally:
             # Also if closing is cancelled. Who waits for an answer gets an error.
-            for connection in [*self._busy, *(connection for connection, _ in self._idle)]:
+            for connection in self._busy:
                 connection.terminate()
-            self._idle.clear()
+            self._drop_idle()
             tasks = list(self._tasks)
             for task in tasks:
                 task.cancel()

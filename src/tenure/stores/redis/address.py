@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from typing import Any
-from urllib.parse import SplitResult, parse_qsl, urlencode, urlsplit, urlunsplit
+from urllib.parse import SplitResult, urlsplit, urlunsplit
 
 from redis.asyncio import Connection
 from redis.asyncio.connection import parse_url
 from redis.asyncio.retry import Retry
 from redis.backoff import NoBackoff
 
+from tenure.core.redaction import redact
 from tenure.errors import ConfigError
 
 __all__ = ["Address"]
@@ -27,7 +28,7 @@ class Address:
     """
 
     def __init__(self, url: str) -> None:
-        self.text = _redact(url)
+        self.text = redact(url)
         try:
             options: dict[str, Any] = {**parse_url(_for_driver(urlsplit(url)))}
             self._make: type[Connection] = options.pop("connection_class", Connection)
@@ -73,20 +74,3 @@ def _for_driver(parts: SplitResult) -> str:
             raise ValueError(database)
         scheme = "unix"
     return urlunsplit(parts._replace(scheme=scheme))
-
-
-def _redact(url: str) -> str:
-    """Return the URL without its password, which redis-py also takes as an option."""
-    try:
-        parts = urlsplit(url)
-        password = parts.password
-    except ValueError:
-        return "<unreadable URL>"
-    if password is not None:
-        netloc = parts.netloc.replace(f":{password}@", ":***@", 1)
-        parts = parts._replace(netloc=netloc)
-    if "password" in parts.query:
-        options = parse_qsl(parts.query, keep_blank_values=True)
-        shown = [(name, "***" if "password" in name else value) for name, value in options]
-        parts = parts._replace(query=urlencode(shown, safe="*/"))
-    return urlunsplit(parts)

@@ -132,6 +132,8 @@ class Connection:
         raise fault
 
     async def _check_format(self, migrate: Migrate) -> None:
+        if migrate == "skip":
+            return
         key = f"{self._tag}format"
         if migrate == "auto":
             # Only the first of many that open at the same time writes it.

@@ -207,7 +207,8 @@ def _make_ready(db: sqlite3.Connection, path: Path, migrate: Migrate) -> None:
             "Put it on a local disk; network folders do not work."
         )
         raise ConfigError(msg)
-    bring_up_to_date(db, migrate, where)
+    if migrate != "skip":
+        bring_up_to_date(db, migrate, where)
 
 
 def _setting(db: sqlite3.Connection, pragma: str) -> Any:

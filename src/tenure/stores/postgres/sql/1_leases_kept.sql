@@ -1,22 +1,24 @@
 -- Format 1, continued: keeping, ending and using leases; see 1_leases.sql for the rules.
 
--- Give each lease its full ttl again: true, or false if it is not there or has ended. NULL means
+-- Batches come as JSON and go as text with a letter for each lease: for arrays, asyncpg first asks
+-- every new connection what they are made of, which takes as long as a hundred calls.
+
+-- Give each lease its full ttl again: y, or n if it is not there or has ended. A question mark means
 -- that another transaction has it: waiting could outlast the caller, and it may yet be renewed.
-CREATE FUNCTION tenure.lease_renew_v1(
-    _namespace text, _keys text[], _holders text[], _fences bigint[], _ttls bigint[], _told bigint
-) RETURNS boolean[] LANGUAGE plpgsql VOLATILE
+CREATE FUNCTION tenure.lease_renew_v1(_namespace text, _leases json, _told bigint)
+RETURNS text LANGUAGE plpgsql VOLATILE
 SET lock_timeout = 4000 SET plan_cache_mode = force_generic_plan
 SET enable_seqscan = off SET enable_bitmapscan = off
 AS $$
 DECLARE
-    _answers boolean[] := array_fill(false, ARRAY[cardinality(_keys)]);
+    _answers text := '';
     _one record;
     _ends bigint;
     _now bigint;
 BEGIN
     FOR _one IN
-        SELECT * FROM unnest(_keys, _holders, _fences, _ttls)
-        WITH ORDINALITY AS u (key, holder, fence, ttl, i)
+        SELECT * FROM json_to_recordset(_leases)
+        AS asked (key text, holder text, fence bigint, ttl bigint)
     LOOP
         -- Not FOR UPDATE: a guard's FOR KEY SHARE must let renewals pass.
         -- index: lease_pkey
@@ -27,17 +29,17 @@ BEGIN
         FOR NO KEY UPDATE SKIP LOCKED;
         IF FOUND THEN
             _now := tenure.now_v1(_told);
-            _answers[_one.i] := _ends > _now;
             IF _ends > _now THEN
                 UPDATE tenure.lease l SET renewed = _now, ttl = _one.ttl
                 WHERE l.namespace = _namespace AND l.key = _one.key AND l.fence = _one.fence;
             END IF;
-        ELSIF EXISTS (
-            SELECT FROM tenure.lease l
-            WHERE l.namespace = _namespace AND l.key = _one.key AND l.fence = _one.fence
-              AND l.holder = _one.holder
-        ) THEN
-            _answers[_one.i] := NULL;
+            _answers := _answers || CASE WHEN _ends > _now THEN 'y' ELSE 'n' END;
+        ELSE
+            _answers := _answers || CASE WHEN EXISTS (
+                SELECT FROM tenure.lease l
+                WHERE l.namespace = _namespace AND l.key = _one.key AND l.fence = _one.fence
+                  AND l.holder = _one.holder
+            ) THEN '?' ELSE 'n' END;
         END IF;
     END LOOP;
     RETURN _answers;
@@ -75,15 +77,14 @@ BEGIN
 END
 $$;
 
--- End each lease and its holder's place in the line; say which leases were live.
-CREATE FUNCTION tenure.lease_release_v1(
-    _namespace text, _keys text[], _holders text[], _fences bigint[], _told bigint
-) RETURNS boolean[] LANGUAGE plpgsql VOLATILE
+-- End each lease and its holder's place in the line: y if the lease was live, else n.
+CREATE FUNCTION tenure.lease_release_v1(_namespace text, _leases json, _told bigint)
+RETURNS text LANGUAGE plpgsql VOLATILE
 SET lock_timeout = 4000 SET plan_cache_mode = force_generic_plan
 SET enable_seqscan = off SET enable_bitmapscan = off
 AS $$
 DECLARE
-    _answers boolean[] := array_fill(false, ARRAY[cardinality(_keys)]);
+    _answers text := repeat('n', json_array_length(_leases));
     _one record;
     _ended record;
     _k tenure.lease_key;
@@ -92,8 +93,10 @@ DECLARE
 BEGIN
     -- By key, as everybody locks them; then as given.
     FOR _one IN
-        SELECT * FROM unnest(_keys, _holders, _fences) WITH ORDINALITY AS u (key, holder, fence, i)
-        ORDER BY u.key COLLATE "C", u.i
+        SELECT * FROM ROWS FROM (
+            json_to_recordset(_leases) AS (key text, holder text, fence bigint)
+        ) WITH ORDINALITY AS asked (key, holder, fence, number)
+        ORDER BY asked.key COLLATE "C", asked.number
     LOOP
         -- index: lease_key_pkey
         SELECT * INTO _k FROM tenure.lease_key k
@@ -103,7 +106,9 @@ BEGIN
         _found := _k;
         IF _k.held > 0 THEN
             _ended := tenure.lease_end_v1(_k, _one.holder, _one.fence, _now);
-            _answers[_one.i] := _ended.live;
+            IF _ended.live THEN
+                _answers := overlay(_answers PLACING 'y' FROM _one.number::integer);
+            END IF;
             _k.held := _k.held - _ended.gone;
         END IF;
         IF _k.waiting > 0 THEN

@@ -89,8 +89,17 @@ if not crowd then
 end
 
 local place = call('ZSCORE', KEYS[LEASE + 1], holder)
-if place and tonumber(place) > 0 then
-  local lease = read_info(crowd, holder)
+local lease = place and tonumber(place) > 0 and read_info(crowd, holder)
+if lease and lease.fence == LOST_FENCE then
+  -- What it had cannot be given again with the same fence, so it comes as a newcomer.
+  drop_lease(crowd, holder, lease.limit)
+  save(crowd)
+  if crowd.live + crowd.waiters == 0 then
+    return grant_alone()
+  end
+  place, lease = nil, nil
+end
+if lease then
   extend(crowd, holder, lease, ttl)
   return {1, lease.fence, other_limit(crowd, lease.limit), math.max(0, now - lease.since),
     lease.limit, lease.meta}

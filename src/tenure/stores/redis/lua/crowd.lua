@@ -9,6 +9,7 @@
 --   live       how many leases there are: the sum over `limits`
 
 local FIRST_PLACE = -2 ^ 52  -- the arrival number of the first in a new line
+local LOST_FENCE = 1  -- of a lease whose fence is not known any more; below all real ones
 
 local function read_info(crowd, holder)
   local fence, since, renewed, life, limit, ttl, meta, address =
@@ -25,14 +26,15 @@ local function write_info(crowd, holder, one)
     one.limit, one.ttl, one.meta, one.address))
 end
 
--- An emptied crowd leaves only its head behind: Redis drops empty zsets and hashes by itself.
+-- An emptied crowd leaves only its head behind: Redis drops empty zsets and hashes by itself. The
+-- head is collected first: without the other keys it could not be understood.
 local function save(crowd)
   if crowd.live + crowd.waiters == 0 then
     forget(crowd.at, crowd.name)
   else
     call('SET', KEYS[crowd.at],
       pack(CROWD, crowd.seen, crowd.kept, crowd.granted, crowd.waiters, crowd.limits),
-      'PX', math.ceil(math.max(crowd.kept - now, DAY) / 1000))
+      'PX', math.ceil((crowd.kept - now) / 1000))
   end
 end
 
@@ -43,7 +45,7 @@ local function keep(crowd, length, fresh)
   local till = now + length + DAY
   if fresh or crowd.kept < till - DAY / 2 then
     crowd.kept = math.max(crowd.kept, till)
-    -- A minute longer than the head, which therefore never stands there without them.
+    -- A minute longer than any head that is saved until they are re-armed.
     local milliseconds = math.ceil((crowd.kept - now) / 1000) + 60000
     for i = 1, 3 do
       call('PEXPIRE', KEYS[crowd.at + i], milliseconds)
@@ -70,6 +72,66 @@ local function drop_waiter(crowd, holder)
   crowd.waiters = crowd.waiters - 1
 end
 
+-- Return the smallest limit that leases were granted with.
+local function smallest_limit(crowd)
+  local smallest = math.huge
+  for limit in pairs(crowd.limits) do
+    smallest = math.min(smallest, limit)
+  end
+  return smallest
+end
+
+-- Return whether the other keys hold as many records as the head says.
+local function is_whole(crowd)
+  local records = crowd.live + crowd.waiters
+  return call('ZCARD', KEYS[crowd.at + 1]) == records
+    and call('HLEN', KEYS[crowd.at + 2]) == records
+    and (crowd.waiters == 0 or call('ZCARD', KEYS[crowd.at + 3]) == crowd.waiters)
+end
+
+-- Somebody took keys away, one by one: an eviction, a DEL by hand. A lease is there as long as one
+-- key tells of it, since its holder may be at work. If that key does not tell its fence, nobody can
+-- renew it, but its place stays taken until its end. A waiter with a key missing is gone: it asks
+-- again soon, and takes its place anew.
+local function mend(crowd)
+  local places, info, patience = KEYS[crowd.at + 1], KEYS[crowd.at + 2], KEYS[crowd.at + 3]
+  local strictest = next(crowd.limits) and smallest_limit(crowd) or 1
+  for _, holder in ipairs(call('HKEYS', info)) do
+    local one = read_info(crowd, holder)
+    if one.fence > 0 and not call('ZSCORE', places, holder) then
+      call('ZADD', places, one.renewed + one.life, holder)
+    elseif one.fence == 0
+      and not (call('ZSCORE', places, holder) and call('ZSCORE', patience, holder)) then
+      call('HDEL', info, holder)
+    end
+  end
+  crowd.live, crowd.waiters, crowd.limits = 0, 0, {}
+  for _, holder in ipairs(call('ZRANGE', places, 0, -1)) do
+    local ends = tonumber(call('ZSCORE', places, holder))
+    local known = call('HEXISTS', info, holder) == 1
+    if ends > 0 and not known then
+      write_info(crowd, holder, {
+        fence = LOST_FENCE, since = now, renewed = now, life = ends - now,
+        limit = strictest, ttl = ends - now, meta = '', address = '',
+      })
+    end
+    if ends > 0 then
+      count(crowd, read_info(crowd, holder).limit, 1)
+    elseif known then
+      crowd.waiters = crowd.waiters + 1
+    else
+      call('ZREM', places, holder)
+    end
+  end
+  for _, holder in ipairs(call('ZRANGE', patience, 0, -1)) do
+    local place = call('ZSCORE', places, holder)
+    if not place or tonumber(place) > 0 then
+      call('ZREM', patience, holder)
+    end
+  end
+  keep(crowd, 0, true)
+end
+
 -- The clock stepped back behind something granted or renewed: whatever began in what is now the
 -- future begins now instead. The only walk over all holders, and only after such a step.
 local function clamp(crowd)
@@ -94,15 +156,19 @@ local function crowd_at(at, name, seen, kept, granted, waiters, limits)
   for _, holders in pairs(limits) do
     crowd.live = crowd.live + holders
   end
-  local changed = now < seen
+  local changed = not is_whole(crowd)
   if changed then
+    mend(crowd)
+  end
+  if now < seen then
     clamp(crowd)
+    changed = true
   end
   for _, holder in ipairs(call('ZRANGEBYSCORE', KEYS[at + 1], 0, now)) do
     drop_lease(crowd, holder, read_info(crowd, holder).limit)
     changed = true
   end
-  if waiters > 0 then
+  if crowd.waiters > 0 then
     for _, holder in ipairs(call('ZRANGEBYSCORE', KEYS[at + 3], 0, now)) do
       drop_waiter(crowd, holder)
       changed = true
@@ -135,15 +201,6 @@ local function extend(crowd, holder, lease, ttl)
   crowd.seen = now
   keep(crowd, ttl)
   save(crowd)
-end
-
--- Return the smallest limit that leases were granted with.
-local function smallest_limit(crowd)
-  local smallest = math.huge
-  for limit in pairs(crowd.limits) do
-    smallest = math.min(smallest, limit)
-  end
-  return smallest
 end
 
 -- Tell the first in line if there is room for it, and nobody else. Only a hint, so a refusal (a
