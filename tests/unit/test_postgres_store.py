@@ -217,6 +217,18 @@ async def test_a_wrong_password_is_a_matter_of_configuration(
     assert "hunter2" not in str(caught.value)
     with pytest.raises(ConfigError, match="Create the database"):
         await open_store(f"{server.url.rpartition('/')[0]}/nowhere")
+    async with connected(server.url) as operator:
+        await operator.execute("GRANT CREATE ON DATABASE tenure TO ann")
+        store = await open_store(server.url.replace("tenure@", "ann:right@"))
+        await operator.execute("ALTER ROLE ann PASSWORD 'rotated'")
+        await operator.execute(
+            "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE usename = 'ann'"
+        )
+        [(connection, _)] = store._pool._idle
+        await wait_until_async(connection.is_closed, SIZE.patience)
+        # Whoever keeps calling must be able to go on, so this is no ConfigError any more.
+        with pytest.raises(StoreError, match="Check user and password"):
+            await ask(store, "key", "ann")
 
 
 async def test_a_database_that_takes_no_writes_is_refused(
@@ -346,6 +358,51 @@ async def test_after_a_restart_calls_and_wake_ups_work_again(
         assert await watch.wait(SIZE.patience)  # nobody knows what was missed
         assert not await watch.wait(0)
         assert await there.release([ann]) == [True]
+        assert await watch.wait(SIZE.patience)
+
+
+async def test_without_a_connection_to_listen_on_waiters_go_on_and_hear_later(
+    open_store: Open, private_postgres: PrivatePostgres, caplog: pytest.LogCaptureFixture
+):
+    server = private_postgres()
+    await open_store(server.url)
+    async with connected(server.url) as operator:
+        await operator.execute(
+            """
+            CREATE ROLE ann LOGIN CONNECTION LIMIT 1;
+            GRANT USAGE ON SCHEMA tenure TO ann;
+            GRANT SELECT, INSERT, UPDATE, DELETE ON ALL TABLES IN SCHEMA tenure TO ann
+            """
+        )
+        store = await open_store(server.url.replace("tenure@", "ann@"))
+        lease = await take(store, "key", "ann", ttl=600)
+        for _ in range(2):
+            async with store.watch(("lease", "ben")) as watch:
+                assert not await watch.wait(0.01)
+        [said] = [record.getMessage() for record in caplog.records]
+        assert "no wake-ups" in said
+        assert "too many connections" in said
+        async with store.watch(("lease", "ben")) as watch:
+            await be_refused(store, "key", "ben", waiting=600)
+            await operator.execute("ALTER ROLE ann CONNECTION LIMIT 2")
+            assert await watch.wait(SIZE.patience)  # for what may have been missed
+            await store.release([lease])
+            assert await watch.wait(SIZE.patience)
+    assert len(caplog.records) == 1
+
+
+async def test_a_refused_listen_is_tried_again(
+    store: PostgresStore, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+):
+    async def refuse(*_: object) -> None:
+        raise asyncpg.ReadOnlySQLTransactionError("cannot execute LISTEN during recovery")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(asyncpg.Connection, "add_listener", refuse)
+        async with store.watch(("lease", "ben")) as watch:
+            assert not await watch.wait(0.01)
+    assert "cannot execute LISTEN" in caplog.text
+    async with store.watch(("lease", "ben")) as watch:
         assert await watch.wait(SIZE.patience)
 
 

@@ -397,21 +397,39 @@ async def test_wake_ups_come_again_after_a_restart(
             ann = await take(there, "key", "ann")
 
 
-async def test_a_watch_that_cannot_listen_says_so_and_can_be_tried_again(
-    open_store: Open, private_valkey: PrivateValkey
+async def test_a_watch_that_cannot_listen_is_entered_and_hears_later(
+    open_store: Open, private_valkey: PrivateValkey, caplog: pytest.LogCaptureFixture
 ):
     server = private_valkey()
     store = await open_store(server.url)
     server.kill()
     for _ in range(2):
-        with pytest.raises(StoreUnavailable):
-            async with store.watch(("lease", "ben")):
-                pytest.fail("must not be entered")
-    server.start()
+        async with store.watch(("lease", "ben")) as watch:
+            assert not await watch.wait(0.01)
+    [said] = [record.getMessage() for record in caplog.records]
+    assert "no wake-ups" in said
+    assert "cannot be reached" in said
     async with store.watch(("lease", "ben")) as watch:
+        server.start()
+        assert await watch.wait(SIZE.patience)  # for what may have been missed
         ann = await take(store, "key", "ann")
         await be_refused(store, "key", "ben", waiting=60)
         await store.release([ann])
+        assert await watch.wait(SIZE.patience)
+    assert len(caplog.records) == 1
+
+
+async def test_a_server_that_does_not_answer_holds_up_a_watch_only_shortly(
+    open_store: Open, valkey_server: Endpoint, proxy: ProxyTo
+):
+    between = proxy(valkey_server)
+    store = await open_store(between.url(valkey_server.url))
+    held = between.hold_reply(match="SUBSCRIBE")
+    began = time.monotonic()
+    async with store.watch(("lease", "ben")) as watch:
+        assert time.monotonic() - began < 3  # the life of a place in the line
+        assert not await watch.wait(0)
+        held.let_go()
         assert await watch.wait(SIZE.patience)
 
 

@@ -4,6 +4,7 @@ import asyncio
 import logging
 import os
 import sqlite3
+import sys
 import threading
 from contextlib import asynccontextmanager, closing
 from pathlib import Path
@@ -14,7 +15,8 @@ import pytest
 from tenure.errors import ConfigError, StoreError, StoreUnavailable
 from tenure.stores.sqlite import SqliteStore, database
 from tenure.testing import ManualClock
-from tests.contract.calls import ask, holders, take
+from tests.contract.calls import ask, be_refused, holders, take
+from tests.rig.sizes import SIZE
 
 # From Python 3.12 on: forking is what these tests are about.
 pytestmark = pytest.mark.filterwarnings("ignore:.*fork:DeprecationWarning")
@@ -260,6 +262,106 @@ async def test_opening_a_locked_file_is_bounded_in_time(file, clock, monkeypatch
         await opening
         await store.close()
     assert peek(file, "SELECT version FROM tenure_format") == [(1,)]
+
+
+# What happens to the file under an open store
+
+
+async def test_a_folder_that_is_gone_makes_the_store_unavailable_until_it_is_back(tmp_path, clock):
+    folder = tmp_path / "folder"
+    folder.mkdir()
+    async with opened(folder / "tenure.db", clock) as store:
+        ann = await take(store, "key", "ann")
+        folder.rename(tmp_path / "elsewhere")
+        for call in (ask(store, "key", "ben"), store.renew([ann]), store.leases()):
+            with pytest.raises(StoreUnavailable, match="does not exist. Create it"):
+                await call
+        (tmp_path / "elsewhere").rename(folder)
+        assert await store.renew([ann]) == [True]
+
+
+async def test_a_file_that_became_something_else_is_an_error_of_the_store(file, clock, store):
+    await take(store, "key", "ann")
+    file.unlink()
+    file.write_text(DAMAGE)
+    with pytest.raises(StoreError, match="is not an SQLite database"):
+        await ask(store, "key", "ben")
+    file.unlink()
+    file.mkdir()
+    with pytest.raises(StoreError, match="is a folder"):
+        await ask(store, "key", "ben")
+    file.rmdir()
+    await take(store, "key", "ben")
+
+
+def test_what_becomes_read_only_is_an_error_of_the_store(clock):
+    with TemporaryDirectory() as folder:  # unlike tmp_path, other users may look into it
+        Path(folder).chmod(0o777)
+
+        async def attempt():
+            if os.geteuid() == 0:  # whom nothing is read-only for
+                os.setuid(65534)
+            file = Path(folder, "tenure.db")
+            async with opened(file, clock) as store:
+                await take(store, "key", "ann")
+                file.rename(file.with_name("old.db"))
+                file.touch(0o444)
+                with pytest.raises(StoreError, match="is read-only for this process"):
+                    await ask(store, "key", "ben")
+
+        assert in_child(attempt) == "done"
+
+
+async def test_a_watch_on_a_file_that_cannot_be_used_is_entered_and_hears_later(
+    tmp_path, clock, caplog
+):
+    folder = tmp_path / "folder"
+    folder.mkdir()
+    async with opened(folder / "tenure.db", clock) as here, opened(here._path, clock) as there:
+        ann = await take(there, "key", "ann")
+        await be_refused(here, "key", "ben", waiting=60)
+        folder.rename(tmp_path / "elsewhere")
+        for _ in range(2):
+            async with here.watch(("lease", "ben")) as watch:
+                assert not await watch.wait(0)
+        [said] = [one.getMessage() for one in caplog.records if "no wake-ups" in one.getMessage()]
+        assert str(folder) in said
+        (tmp_path / "elsewhere").rename(folder)
+        async with here.watch(("lease", "ben")) as watch:
+            await there.release([ann])
+            assert await asyncio.wait_for(watch.wait(None), SIZE.patience)
+
+
+# guard
+
+
+class Committing(sqlite3.Connection):
+    """What sqlite3.connect(autocommit=True) makes from Python 3.12 on, in all versions."""
+
+    isolation_level = property(lambda _: "")
+
+
+@pytest.mark.parametrize("live", [True, False])
+async def test_a_guard_that_commits_by_itself_is_refused(file, clock, store, live):
+    ann = await take(store, "key", "ann", ttl=30)
+    clock.shift(0 if live else 30)
+    with closing(sqlite3.connect(file, isolation_level=None, factory=Committing)) as db:
+        with pytest.raises(ConfigError, match="none is open"):
+            store.guard(db, ann)
+        db.execute("BEGIN IMMEDIATE")
+        assert store.guard(db, ann) is live
+
+
+@pytest.mark.skipif(sys.version_info < (3, 12), reason="autocommit came with Python 3.12")
+async def test_autocommit_guards_only_within_a_transaction(file, clock, store):
+    ann = await take(store, "key", "ann")
+    with closing(sqlite3.connect(file, autocommit=True)) as db:
+        with pytest.raises(ConfigError, match="none is open"):
+            store.guard(db, ann)
+        db.execute("BEGIN IMMEDIATE")
+        assert store.guard(db, ann)
+    with closing(sqlite3.connect(file, autocommit=False)) as db:
+        assert store.guard(db, ann)
 
 
 # Fork

@@ -87,7 +87,11 @@ class Store(Protocol):
         ...
 
     def watch(self, *topics: Topic) -> AbstractAsyncContextManager[Watch]:
-        """Arm a wake-up. Enter it, try once more, then wait: so nothing falls in between."""
+        """Arm a wake-up. Enter it, try once more, then wait: so nothing falls in between.
+
+        Where it cannot be armed, it is entered all the same, and each `wait` takes its full time
+        until it can: progress never depends on wake-ups.
+        """
         ...
 
     async def acquire(

@@ -3,13 +3,28 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
 from tenure.core.clock import Clock
 from tenure.core.model import Topic
+from tenure.core.policy import WAITER_LIFE, retry_after_error
 
-__all__ = ["Watchers"]
+__all__ = ["ARM_SECONDS", "Watchers", "pause_before_listening"]
+
+ARM_SECONDS = WAITER_LIFE / 2
+"""How long a watch waits for its connection: whoever waits in a line must ask again in time."""
+
+# Rights, and room for one more connection, come back in minutes and not in moments.
+_REFUSED_TIMES = 20.0
+
+log = logging.getLogger("tenure")
+
+
+def pause_before_listening(failures: int, chance: float, *, refused: bool) -> float:
+    """Return the pause after the n-th attempt in a row that failed, or was refused."""
+    return retry_after_error(failures, chance) * (_REFUSED_TIMES if refused else 1.0)
 
 
 class _Armed:
@@ -31,6 +46,7 @@ class Watchers:
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
         self._armed: dict[Topic, set[_Armed]] = {}
+        self._told = False
 
     @property
     def topics(self) -> list[Topic]:
@@ -59,3 +75,9 @@ class Watchers:
         """Wake everybody: after a reconnect nobody knows what was missed."""
         for topic in self._armed:
             self.ring(topic)
+
+    def cannot_hear(self, why: Exception) -> None:
+        """Say, once for a store object, that wake-ups do not arrive for now."""
+        if not self._told:
+            self._told = True
+            log.warning("no wake-ups; whoever waits looks again about every second: %s", why)

@@ -68,7 +68,11 @@ class Connection:
             raise fault from fault.__cause__
         self._pool = Pool(self._dialer.dial, self.url, self.clock, connection)
         self._listener = Listener(
-            self._dialer.dial, self.clock, heard=self._heard, resumed=self._watchers.ring_all
+            self._dialer.dial,
+            self.clock,
+            heard=self._heard,
+            resumed=self._watchers.ring_all,
+            failed=lambda error: self._watchers.cannot_hear(translate(error, self.url)),
         )
 
     async def _get_to_know(self, connection: asyncpg.Connection, migrate: Migrate) -> None:
@@ -108,14 +112,8 @@ class Connection:
             raise self._not_open()
         async with self._watchers.watch(*topics) as armed:
             if self.traits.push:
-                await self._listen(listener)
+                await listener.ready()
             yield armed
-
-    async def _listen(self, listener: Listener) -> None:
-        failure = await listener.ready()
-        if failure is not None:
-            fault = translate(failure, self.url)
-            raise fault from fault.__cause__
 
     async def _fetch(self, statement: str, *arguments: object) -> list[Row]:
         """Run one statement; every call of the store comes through here."""

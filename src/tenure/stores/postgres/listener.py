@@ -9,14 +9,16 @@ from contextlib import suppress
 import asyncpg
 
 from tenure.core.clock import Clock
-from tenure.core.policy import retry_after_error
-from tenure.errors import StoreError
 from tenure.stores.postgres.pool import Dial
+from tenure.stores.watching import ARM_SECONDS, pause_before_listening
 
 __all__ = ["Listener"]
 
 # A connection through a dead router or firewall looks alive for ever to who only listens.
 _CHECK_SECONDS = 10.0
+
+# The server is coming or going; any other answer of it is a refusal.
+_PASSING = (asyncpg.PostgresConnectionError, asyncpg.exceptions.OperatorInterventionError)
 
 
 class Listener:
@@ -32,30 +34,34 @@ class Listener:
         *,
         heard: Callable[[str], None],
         resumed: Callable[[], None],
+        failed: Callable[[Exception], None],
     ) -> None:
         self.channel = f"tenure_{clock.token()[:16]}"
         self._dial = dial
         self._clock = clock
         self._heard = heard
         self._resumed = resumed
+        self._failed = failed
         self._task: asyncio.Task[None] | None = None
-        # How the first attempt ended; until then nobody can be sure to hear anything.
-        self._first: asyncio.Future[Exception | None] = asyncio.get_running_loop().create_future()
+        # Done once the first attempt has ended, whatever came of it.
+        self._tried: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._listening = False
+        # Whether somebody may have missed a wake-up: it watches, or did, while nothing was heard.
+        self._missed = False
 
-    async def ready(self) -> Exception | None:
-        """Return once wake-ups arrive, or why they cannot.
+    async def ready(self) -> None:
+        """Return once wake-ups arrive, or without them if that takes long or fails.
 
-        Only the first time takes a while. A connection lost later is replaced in the background,
-        and then everybody is woken, because nobody knows what was missed.
+        Only the first time takes a while. What failed is tried again in the background, as a lost
+        connection is, and then everybody is woken, because nobody knows what was missed.
         """
-        if self._task is None or self._task.done():
-            self._first = asyncio.get_running_loop().create_future()
+        if self._task is None:
             self._task = asyncio.create_task(self._keep())
-        first = self._first
-        if not first.done():
+        if not self._tried.done():
             # Not awaited itself: it is shared, and a cancelled caller would cancel it for all.
-            await asyncio.wait([first])
-        return first.result()
+            await asyncio.wait([self._tried], timeout=ARM_SECONDS)
+        if not self._listening:
+            self._missed = True
 
     async def close(self) -> None:
         """Stop listening."""
@@ -64,30 +70,42 @@ class Listener:
             await asyncio.wait([self._task])
 
     async def _keep(self) -> None:
-        """Listen; end only when the very first attempt fails, or by cancellation."""
-        first, failures = self._first, 0
+        """Listen until cancelled."""
+        failures = 0
         try:
             while True:
+                refused = False
                 try:
                     connection = await self._subscribe()
                 except Exception as error:  # noqa: BLE001 - whatever the driver raises
-                    if not first.done():
-                        first.set_result(error)
-                        return
                     failures += 1
+                    refused = isinstance(error, asyncpg.PostgresError)
+                    refused = refused and not isinstance(error, _PASSING)
+                    self._failed(error)
+                    self._end_first_attempt()
                 else:
                     failures = 1
-                    if first.done():
-                        self._resumed()
-                    else:
-                        first.set_result(None)
-                    await _stay(connection)
+                    await self._hear(connection)
                 # Not all clients of a restarted server at once.
-                pause = retry_after_error(failures, self._clock.random())
+                pause = pause_before_listening(failures, self._clock.random(), refused=refused)
                 await _happens(asyncio.Event(), pause)
         finally:
-            if not first.done():
-                first.set_result(StoreError("the store was closed"))
+            self._end_first_attempt()
+
+    def _end_first_attempt(self) -> None:
+        if not self._tried.done():
+            self._tried.set_result(None)
+
+    async def _hear(self, connection: asyncpg.Connection) -> None:
+        self._listening = True
+        self._end_first_attempt()
+        if self._missed:
+            self._missed = False
+            self._resumed()
+        try:
+            await _stay(connection)
+        finally:
+            self._listening, self._missed = False, True
 
     async def _subscribe(self) -> asyncpg.Connection:
         connection = await self._dial()

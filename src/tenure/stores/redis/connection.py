@@ -86,10 +86,7 @@ class Connection:
         if self._ear is None:
             raise self._not_open()
         async with self._watchers.watch(*topics) as armed:
-            try:
-                await self._ear.listen()
-            except RedisError as error:
-                raise translate(error, self._address) from error
+            await self._ear.listen()
             yield armed
 
     @property

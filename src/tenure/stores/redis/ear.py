@@ -13,10 +13,10 @@ from redis import exceptions
 
 from tenure.core.clock import Clock
 from tenure.core.model import Topic
-from tenure.core.policy import retry_after_error
 from tenure.stores.redis.address import Address
+from tenure.stores.redis.faults import missing_rights, translate
 from tenure.stores.redis.wire import Wire, dial, pack
-from tenure.stores.watching import Watchers
+from tenure.stores.watching import ARM_SECONDS, Watchers, pause_before_listening
 
 __all__ = ["Ear"]
 
@@ -38,26 +38,26 @@ class Ear:
         self._loop = asyncio.get_running_loop()
         self._task: asyncio.Task[None] | None = None
         self._wire: Wire | None = None
-        # Done once the channel is subscribed, or with the reason why it could not be.
-        self._subscribed: asyncio.Future[Exception | None] = self._loop.create_future()
+        # Done once the first attempt has ended, whatever came of it.
+        self._tried: asyncio.Future[None] = self._loop.create_future()
+        self._subscribed = False
+        # Whether somebody may have missed a wake-up: it watches, or did, without a subscription.
+        self._missed = False
         self._heard = False
 
     async def listen(self) -> None:
-        """Return once the channel is subscribed; raise redis-py's exception if that fails.
+        """Return once the channel is subscribed, or without it if that takes long or fails.
 
-        Only the first time takes a while. A connection lost later is made again in the
-        background, and then everybody is woken, because nobody knows what was missed.
+        Only the first time takes a while. What failed is tried again in the background, as a lost
+        connection is, and then everybody is woken, because nobody knows what was missed.
         """
-        if self._task is None or self._task.done():
-            self._subscribed = self._loop.create_future()
+        if self._task is None:
             self._task = self._loop.create_task(self._keep())
-        subscribed = self._subscribed
-        if not subscribed.done():
+        if not self._tried.done():
             # Not awaited itself: it is shared, and a cancelled caller would cancel it for all.
-            await asyncio.wait((subscribed,))
-        error = subscribed.result()
-        if error is not None:
-            raise error
+            await asyncio.wait((self._tried,), timeout=ARM_SECONDS)
+        if not self._subscribed:
+            self._missed = True
 
     async def close(self) -> None:
         """Stop listening."""
@@ -68,33 +68,41 @@ class Ear:
             await asyncio.wait((self._wire.closed,))
 
     async def _keep(self) -> None:
-        """Stay subscribed; end only when the very first attempt fails, or by cancellation."""
-        first, failures = self._subscribed, 0
+        """Stay subscribed until cancelled."""
+        failures = 0
         try:
             while True:
+                refused = False
                 try:
                     await self._subscribe()
                 except exceptions.RedisError as error:
-                    if not first.done():
-                        first.set_result(error)
-                        return
                     failures += 1
+                    refused = missing_rights(error) or isinstance(error, exceptions.ResponseError)
+                    self._watchers.cannot_hear(translate(error, self._address))
+                    self._end_first_attempt()
                 else:
                     failures = 1
-                    self._tell(first)
-                    await self._stay()
+                    await self._hear()
                 # Not all clients of a restarted server at once.
-                pause = retry_after_error(failures, self._clock.random())
+                pause = pause_before_listening(failures, self._clock.random(), refused=refused)
                 await asyncio.wait((self._loop.create_future(),), timeout=pause)
         finally:
-            if not first.done():
-                first.set_result(exceptions.ConnectionError("the store was closed"))
+            self._end_first_attempt()
 
-    def _tell(self, first: asyncio.Future[Exception | None]) -> None:
-        if first.done():
+    def _end_first_attempt(self) -> None:
+        if not self._tried.done():
+            self._tried.set_result(None)
+
+    async def _hear(self) -> None:
+        self._subscribed = True
+        self._end_first_attempt()
+        if self._missed:
+            self._missed = False
             self._watchers.ring_all()
-        else:
-            first.set_result(None)
+        try:
+            await self._stay()
+        finally:
+            self._subscribed, self._missed = False, True
 
     async def _subscribe(self) -> None:
         confirmed: asyncio.Future[Exception | None] = self._loop.create_future()

@@ -76,8 +76,13 @@ class Connection:
         writer = self._opened
         async with self._watchers.watch(*topics) as armed:
             with writer.watched():
-                # The writer looks before it answers, so it knows what had been rung until now.
-                await writer.run(_nothing, Mode.READ)
+                try:
+                    # The writer looks before it answers, so it knows what had been rung until now.
+                    await writer.run(_nothing, Mode.READ)
+                except StoreError as error:
+                    if writer.forked:
+                        raise
+                    self._watchers.cannot_hear(error)
                 # The caller tries once more after this, which covers all that came before.
                 armed.bell.clear()
                 yield armed

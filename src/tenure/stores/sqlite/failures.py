@@ -42,16 +42,28 @@ _ADVICE = {
 }
 
 
-def said(error: Exception, path: Path) -> TenureError:
-    """Return the exception a caller gets for `error`; a new one each time, as callers differ."""
+def said(error: Exception, path: Path, *, opening: bool = True) -> TenureError:
+    """Return the exception a caller gets for `error`; a new one each time, as callers differ.
+
+    What only configuration can mend is a ConfigError while opening. Later it is a StoreError,
+    because then whoever keeps calling must be able to go on.
+    """
     if isinstance(error, TenureError):
-        again = type(error)(*error.args)
-        again.__cause__ = error.__cause__
-        return again
+        told = _as_kind(type(error), path, opening=opening)(*error.args)
+        told.__cause__ = error.__cause__
+        return told
     kind, advice = _ADVICE.get(_code(error), (StoreError, "refused the call"))
+    kind = _as_kind(kind, path, opening=opening)
     told = kind(f"the SQLite file {path} {advice} ({error}).")
     told.__cause__ = error
     return told
+
+
+def _as_kind(kind: type[TenureError], path: Path, *, opening: bool) -> type[TenureError]:
+    if opening or not issubclass(kind, ConfigError):
+        return kind
+    # A file or folder that has gone may come back, as after a disk was mounted again.
+    return StoreError if path.is_file() else StoreUnavailable
 
 
 def is_busy(error: Exception) -> bool:

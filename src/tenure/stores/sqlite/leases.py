@@ -73,6 +73,9 @@ class Leases(Connection):
             if "no such table" in str(error):
                 raise other_database(self.url) from error
             raise
+        if not connection.in_transaction:
+            # From Python 3.12 on, autocommit=True: the write has been committed by itself.
+            raise no_open_transaction("BEGIN IMMEDIATE")
         return done.rowcount == 1
 
     async def prune(self, *, idle: float, limit: int = 1000) -> int:

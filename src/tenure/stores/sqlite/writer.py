@@ -20,7 +20,7 @@ from typing import Any, TypeAlias, TypeVar
 
 from tenure.core.clock import Clock
 from tenure.core.model import Topic
-from tenure.errors import StoreError
+from tenure.errors import StoreError, TenureError
 from tenure.stores.contract import Migrate
 from tenure.stores.sqlite.database import Database, Mode
 from tenure.stores.sqlite.failures import is_busy, is_of_file, said
@@ -69,6 +69,7 @@ class Writer:
         self._clock = clock
         self._watchers = watchers
         self._watching = 0
+        self._opening = True
         self._rung: dict[str, int] | None = None
         self._seen: int | None = None
         self._pid = os.getpid()
@@ -156,7 +157,7 @@ class Writer:
             rings = self._run(db, batch) if batch else []
         except Exception as error:  # noqa: BLE001 - whatever it is, the callers must hear of it
             for request in batch:
-                request.error = said(error, self._path)
+                request.error = self._said(error)
             self._answer(batch, [], set())
             return self._doubted(db, error)
         try:
@@ -169,7 +170,7 @@ class Writer:
             if long:
                 db.copy_log()
         except Exception as error:  # noqa: BLE001 - the batch is committed, it must be answered
-            log.warning("%s", said(error, self._path))
+            log.warning("%s", self._said(error))
             self._answer(batch, rings, set())
             return self._doubted(db, error)
         return db
@@ -181,8 +182,12 @@ class Writer:
             db = None
         if db is None:
             db = Database(self._path, self._migrate)
+            self._opening = False
             self._seen = None
         return db
+
+    def _said(self, error: Exception) -> TenureError:
+        return said(error, self._path, opening=self._opening)
 
     def _doubted(self, db: Database | None, error: Exception) -> Database | None:
         """Return the connection if it can still be trusted after an error."""
@@ -229,7 +234,7 @@ class Writer:
             except Exception as error:
                 if is_of_file(error):
                     raise
-                request.error = said(error, self._path)
+                request.error = self._said(error)
                 return None
             if transaction.lasting:
                 needed = Mode.DURABLE
