@@ -204,6 +204,16 @@ async def test_a_clone_is_a_second_unopened_way_into_the_same_world(world: World
     assert await holders(store, "key") == ["ann"]
 
 
+async def test_a_clone_need_not_look_at_the_format_again(store: Store):
+    clone = store.clone()
+    await clone.open("skip")
+    try:
+        await take(clone, "key", "ann")
+    finally:
+        await clone.close()
+    assert await holders(store, "key") == ["ann"]
+
+
 async def test_a_clone_works_on_another_event_loop(real_world: World):
     store = await real_world.store()
     clone = store.clone()
