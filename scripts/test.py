@@ -27,7 +27,7 @@ FOLDERS = (
     "planted",
 )
 # The others start processes, measure time or use all cores themselves.
-PARALLEL = ("contract", "locks", "model", "planted")
+PARALLEL = ("unit", "contract", "locks", "cli", "model", "planted")
 NOTHING_SELECTED = 5  # pytest's exit status
 
 

@@ -60,7 +60,7 @@ def test_postgres_without_fsync(cli: Run, postgres_server: Endpoint):
 def test_commits_that_do_not_wait(cli: Run, database: str):
     url = f"{database}?synchronous_commit=off"
     check(cli, url, Expected("warning", "persistence", "a crash may cost the last second"))
-    assert cli("--url", url, "doctor", "--json").json["grade"] == "B"
+    assert cli("--url", url, "doctor", "--json").json["grade"] == "C"
 
 
 def test_a_role_that_may_not_create(cli: Run, plain_role: str):

@@ -34,7 +34,7 @@ def rival(app: blocking.Tenure, world_url: str, namespace: str) -> Iterator[bloc
 
 
 def in_thread(function) -> threading.Thread:
-    thread = threading.Thread(target=function)
+    thread = threading.Thread(target=function, daemon=True)  # a hanging one must not hang the run
     thread.start()
     return thread
 

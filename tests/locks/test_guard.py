@@ -28,7 +28,7 @@ class Account:
 
     @asynccontextmanager
     async def transaction(self) -> AsyncIterator[None]:
-        await self.run("BEGIN IMMEDIATE" if self.kind == "sqlite3" else "BEGIN")
+        await self.run("BEGIN")  # on SQLite it takes no lock yet: that is the guard's business
         try:
             yield
         except BaseException:

@@ -5,7 +5,7 @@ from contextlib import suppress
 
 import pytest
 
-from tenure import LeaseLost
+from tenure import Hold, LeaseLost
 from tenure.observe.events import HoldLost, RenewalFailing, RenewalRestored
 
 
@@ -269,13 +269,15 @@ async def test_a_renewal_that_crosses_the_release_is_no_loss(app, faults, clock)
     app.on_event(seen.append)
     faults.delay("renew", 0.5)
 
-    async def work() -> None:
-        async with app.lock("crossed", ttl=10):
+    async def work() -> Hold:
+        async with app.lock("crossed", ttl=10) as hold:
             await clock.sleep(3.2)
+        return hold
 
     task = asyncio.create_task(work())
     await clock.advance(10)
-    await task
+    hold = await task
+    assert not hold.is_lost
     assert seen == []
 
 

@@ -25,7 +25,7 @@ TESTS_FAILED = 1  # pytest's exit status; 2 and more mean that nothing was teste
 @pytest.mark.timeout(180)
 @pytest.mark.parametrize("patch", PATCHES, ids=lambda patch: patch.stem)
 def test_the_bug_is_caught(patch: Path, tmp_path: Path):
-    test = caught_by(patch)
+    test = heading(patch, "Caught by")
     shutil.copytree(ROOT / "src", tmp_path / "src", ignore=shutil.ignore_patterns("__pycache__"))
     subprocess.run(["git", "apply", str(patch)], cwd=tmp_path, check=True)
     run = subprocess.run(
@@ -54,10 +54,6 @@ def test_each_promise_has_its_own_patch():
     assert PATCHES
     breaks = [heading(patch, "Breaks") for patch in PATCHES]
     assert len(breaks) == len(set(breaks))
-
-
-def caught_by(patch: Path) -> str:
-    return heading(patch, "Caught by")
 
 
 def heading(patch: Path, name: str) -> str:

@@ -255,7 +255,7 @@ async def test_strict_isolation_by_default_does_not_reach_us(
     [
         ({}, Grade.A),
         ({"waits_for": "remote_apply"}, Grade.A),
-        ({"waits_for": "off"}, Grade.B),
+        ({"waits_for": "off"}, Grade.C),
         ({"lagging_standbys": 1}, Grade.C),
         ({"flushes": False, "lagging_standbys": 1}, Grade.D),
     ],

@@ -95,7 +95,7 @@ class Grade(Enum):
 
     A = "strict: process, system and power loss"
     B = "crash-safe: a crash of the store's process; power loss may cost the last second"
-    C = "failover: an acknowledged tail can be lost when a replica takes over; fences still grow"
+    C = "failover: a crash or fail-over can lose an acknowledged tail; fences still grow"
     D = "volatile: gone with the store's process"
 
     def __lt__(self, other: Grade) -> bool:

@@ -42,7 +42,7 @@ def connect(url: str, *, namespace: str, clock: Clock) -> Store:
     try:
         make: Callable[..., Store] = getattr(import_module(module), name)
     except ModuleNotFoundError as error:
-        if extra is None:
+        if extra is None or (error.name or "").startswith("tenure"):
             raise
         msg = f"{scheme}:// needs a driver that is not installed: pip install 'tenure[{extra}]'."
         raise ConfigError(msg) from error

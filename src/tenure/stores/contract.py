@@ -108,7 +108,8 @@ class Store(Protocol):
 
         Admitted while live leases + live waiters ahead of the caller < limit, where limit is the
         smallest of the caller's own and those of the live holders. So at most `limit` leases live
-        at any store instant and nobody overtakes a waiter, not even a newcomer to a free key.
+        at any store instant and nobody overtakes a waiter, not even a newcomer to a free key. (Who
+        asks with a larger limit than a waiter may pass it: each waits for its own limit.)
 
         The fence is larger than every earlier fence of this key, also over release, removal of
         idle keys and clock steps. A holder that has the lease already gets it again: same fence,

@@ -13,7 +13,7 @@ __all__ = ["Faults", "FaultyStore", "ManualClock", "memory_app"]
 def memory_app(*, clock: Clock | None = None, faults: Faults | None = None) -> Tenure:
     """Return an app for a test, on a memory store of its own.
 
-        faults, clock = Faults(), ManualClock()
-        async with memory_app(clock=clock, faults=faults) as app: ...
+    faults, clock = Faults(), ManualClock()
+    async with memory_app(clock=clock, faults=faults) as app: ...
     """
     return Tenure(FaultyStore("memory://", faults, clock=clock))
