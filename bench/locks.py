@@ -115,11 +115,12 @@ def contended(urls: Urls) -> Table:
 
 
 def contention(index: int, url: str) -> list[str]:
-    start = time.monotonic() + 1.5
-    children = [
-        start_child("contend", index, url, CONTEND_SECONDS, start) for _ in range(CONTENDERS)
-    ]
-    shares = [json.loads(finish(one)) for one in children]
+    children = [start_child("contend", index, url, CONTEND_SECONDS) for _ in range(CONTENDERS)]
+    for one in children:
+        assert one.stdout is not None
+        assert one.stdout.readline() == "ready\n"
+    start = time.monotonic() + 0.2
+    shares = [json.loads(said) for said in finish_all(children, f"{start}\n")]
     sections = sorted(
         (taken, given, number) for number, share in enumerate(shares) for taken, given in share
     )
@@ -134,15 +135,18 @@ def contention(index: int, url: str) -> list[str]:
         f"{percentile(handed, 50) * 1e3:.2f}",
         f"{percentile(handed, 99) * 1e3:.2f}",
         f"{min(counts)}..{max(counts)}",
-        f"{min(counts) / max(counts):.2f}",
+        f"{min(counts) / max(1, *counts):.2f}",
     ]
 
 
-async def contend(one: Contestant, url: str, seconds: float, start: float) -> list[Any]:
+async def contend(one: Contestant, url: str, seconds: float) -> list[Any]:
     """Return when each section began and ended, by a clock that all processes share."""
     sections: list[tuple[float, float]] = []
     opened = one.opens(url)
     pair = await opened.__aenter__() if one.is_async else opened.__enter__()
+    await maybe_await(pair.release(await maybe_await(pair.acquire())))
+    print("ready", flush=True)
+    start = float(await asyncio.to_thread(sys.stdin.readline))
     await asyncio.sleep(max(0.0, start - time.monotonic()))
     while time.monotonic() < start + seconds:
         held = await maybe_await(pair.acquire())
@@ -231,13 +235,23 @@ def child(*arguments: object) -> Any:
 
 def start_child(*arguments: object) -> subprocess.Popen[str]:
     command = [sys.executable, "-m", "bench.locks", *map(str, arguments)]
-    return subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, text=True)
+    pipe = subprocess.PIPE
+    return subprocess.Popen(command, cwd=ROOT, stdin=pipe, stdout=pipe, text=True)
 
 
-def finish(process: subprocess.Popen[str]) -> str:
-    said, _ = process.communicate(timeout=120)
+def finish(process: subprocess.Popen[str], told: str = "") -> str:
+    said, _ = process.communicate(told, timeout=120)
     assert process.returncode == 0, f"{process.args} ended with {process.returncode}"
     return said
+
+
+def finish_all(processes: list[subprocess.Popen[str]], told: str) -> list[str]:
+    """Tell all of them the same at once, then hear them out."""
+    for process in processes:
+        assert process.stdin is not None
+        process.stdin.write(told)
+        process.stdin.flush()
+    return [finish(process) for process in processes]
 
 
 def describe(one: Contestant) -> list[str]:
@@ -310,9 +324,8 @@ if __name__ == "__main__":
             main()
         case ["pairs", index, url, seconds]:
             print(json.dumps(asyncio.run(pairs(contestant(index), url, float(seconds)))))
-        case ["contend", index, url, seconds, start]:
-            spent = contend(contestant(index), url, float(seconds), float(start))
-            print(json.dumps(asyncio.run(spent)))
+        case ["contend", index, url, seconds]:
+            print(json.dumps(asyncio.run(contend(contestant(index), url, float(seconds)))))
         case ["hold", index, url]:
             asyncio.run(hold(contestant(index), url))
         case _:

@@ -2,9 +2,9 @@
 
 import asyncio
 import random
-from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 from tests.process.ledger import Section, read_ledger
@@ -86,12 +86,13 @@ class Crowd:
         """Wait until everyone alive has had one more section from beginning to end."""
         now = boot()
 
-        def works_on(member: Contender) -> Callable[[], bool]:
-            return lambda: any(one.start > now and one.end for one in member.sections())
+        def works_on(member: Contender) -> bool:
+            assert member.child.running, member.child.story()
+            return any(one.start > now and one.end for one in member.sections())
 
         for member in self.alive:
             name = member.ledger.stem
-            await wait_until_async(works_on(member), SIZE.patience, f"{name} works on")
+            await wait_until_async(partial(works_on, member), SIZE.patience, f"{name} works on")
 
     async def dismiss(self) -> None:
         """End all contenders; each of them must say that nothing unexpected happened to it."""

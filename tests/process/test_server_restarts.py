@@ -19,7 +19,7 @@ HAND_OVERS = 7
 # `NEXT_LOOK`, because it is given what it waits for when its next look is that far ahead.
 PUSHED_WITHIN = 0.3
 NEXT_LOOK = 0.5
-LONG_TTL = 20.0
+LONG_TTL = 10.0  # longer than any restart
 
 
 @pytest.mark.on("redis", "postgres")
