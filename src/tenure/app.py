@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import re
 from collections.abc import Callable, Coroutine
 from functools import partial
-from typing import Any, Self, TypeVar, TypeVarTuple, overload
+from typing import Any, NoReturn, Self, TypeVar, TypeVarTuple, overload
 
 from tenure.core.clock import Clock, SystemClock
 from tenure.core.durations import Duration, seconds
@@ -24,10 +25,12 @@ from tenure.election import Election
 from tenure.errors import ConfigError, StoreError
 from tenure.holds import Holds, OnLost
 from tenure.locks import (
+    USE_ASYNC_WITH,
     Lock,
     OnUnavailable,
     Outcome,
     Semaphore,
+    check_function,
     checked_wait,
     rules,
     run_locked,
@@ -80,15 +83,19 @@ class Tenure:
         self._require = _grade(require)
         self._migrate: Migrate = migrate
         self._events = Events()
-        if url is None or isinstance(url, str):
-            self._store = connect(
-                url or os.environ.get("TENURE_URL") or _URL_DEFAULT,
-                namespace=namespace or os.environ.get("TENURE_NAMESPACE") or "tenure",
-                clock=clock or SystemClock(),
-            )
-        else:
+        if url is None:
+            url = os.environ.get("TENURE_URL") or _URL_DEFAULT
+        if namespace is None:
+            namespace = os.environ.get("TENURE_NAMESPACE") or "tenure"
+        if isinstance(url, str):
+            self._store = connect(url, namespace=namespace, clock=clock or SystemClock())
+        elif hasattr(url, "acquire"):
             self._store = url
+        else:
+            msg = f"url must be text such as 'sqlite:///file.db', not {url!r}."
+            raise ConfigError(msg)
         self._opened: Holds | None = None
+        self._loop: asyncio.AbstractEventLoop | None = None
         self._pid = os.getpid()
         self._of_parent: list[object] = []
 
@@ -98,7 +105,7 @@ class Tenure:
     async def open(self) -> None:
         """Connect. Raises ConfigError, StoreError or StoreUnavailable if that cannot work."""
         if self._opened is not None and not self._is_inherited:
-            msg = f"{self!r} is open already."
+            msg = f"{self!r} is open already. Open it once, where your service starts."
             raise ConfigError(msg)
         if self._is_inherited:
             # Kept, not closed: its connections are the parent's.
@@ -110,9 +117,11 @@ class Tenure:
             await self._store.close()
             msg = (
                 f"{self._store.url} has guarantee grade {grade.name} ({grade.value}), but "
-                f"require={self._require.name!r} asks for {self._require.value}."
+                f"require={self._require.name!r} asks for {self._require.value}. "
+                "'tenure doctor' says what to change."
             )
             raise ConfigError(msg)
+        self._loop = asyncio.get_running_loop()
         self._opened = Holds(self._store, self._events)
 
     def clone(self) -> Tenure:
@@ -129,6 +138,11 @@ class Tenure:
             await self._opened.close()
             await self._store.close()
             self._opened = None
+
+    def __enter__(self) -> NoReturn:
+        raise TypeError(USE_ASYNC_WITH)
+
+    def __exit__(self, *_: object) -> None: ...
 
     async def __aenter__(self) -> Self:
         await self.open()
@@ -245,6 +259,7 @@ class Tenure:
             on_unavailable: if the store cannot be reached, "raise" StoreUnavailable, "skip", or
                 "run" without the lock.
         """
+        check_function(fn)
         if on_unavailable not in ("raise", "skip", "run"):
             msg = f"on_unavailable must be 'raise', 'skip' or 'run', not {on_unavailable!r}."
             raise ConfigError(msg)
@@ -296,6 +311,12 @@ class Tenure:
             raise StoreError(msg)
         if self._opened is None:
             msg = f"{self!r} is not open. Use it inside 'async with app:'."
+            raise StoreError(msg)
+        if self._loop is not asyncio.get_running_loop():
+            msg = (
+                f"{self!r} was opened on another event loop. Open it on the loop that uses it: "
+                "inside the same asyncio.run(), once per loop in tests."
+            )
             raise StoreError(msg)
         return self._opened
 

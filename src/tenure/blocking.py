@@ -28,7 +28,15 @@ from tenure.core.policy import TTL_DEFAULT
 from tenure.election import Leader
 from tenure.errors import AcquireTimeout, ConfigError, StoreError
 from tenure.holds import owner
-from tenure.locks import UNSET, OnUnavailable, Outcome, Unset, to_its_end
+from tenure.locks import (
+    NEITHER_TRUE_NOR_FALSE,
+    UNSET,
+    OnUnavailable,
+    Outcome,
+    Unset,
+    is_async,
+    to_its_end,
+)
 from tenure.observe import Event
 
 __all__ = ["Election", "Hold", "Lock", "Semaphore", "Tenure"]
@@ -126,6 +134,12 @@ class _Portal:
             self._loop.run_forever()
 
 
+def _must_be_plain(function: object) -> None:
+    if not callable(function) or is_async(function):
+        msg = f"fn must be a plain function here, not {function!r}; tenure.Tenure takes async ones."
+        raise ConfigError(msg)
+
+
 def _do(errand: Future[Any], body: Callable[[], Any]) -> None:
     if not errand.set_running_or_notify_cancel():
         return
@@ -204,6 +218,7 @@ class Hold:
         return self._portal.call(self._hold.release())
 
     def __enter__(self) -> Self:
+        self.check()
         return self
 
     def __exit__(
@@ -257,6 +272,9 @@ class Semaphore:
         self._on_lost = on_lost
         self._entered: dict[int, list[Hold]] = {}
         self.name = describe(lambda _: None).name  # checks the other arguments, too
+
+    def __bool__(self) -> bool:
+        raise TypeError(NEITHER_TRUE_NOR_FALSE)
 
     def acquire(self, wait: Duration | Unset | None = UNSET) -> Hold:
         """Return a hold, waiting at most `wait` (None: for ever; 0: try once).
@@ -353,6 +371,9 @@ class Tenure:
         self._app = app.clone() if isinstance(app, tenure.Tenure) else tenure.Tenure(app, **options)
         self._opened: _Portal | None = None
 
+    def __repr__(self) -> str:
+        return f"blocking.{self._app!r}"
+
     def open(self) -> None:
         """Connect. Raises ConfigError, StoreError or StoreUnavailable if that cannot work."""
         if self._opened is not None and not self._opened.is_inherited:
@@ -424,6 +445,7 @@ class Tenure:
         on_unavailable: OnUnavailable = "raise",
     ) -> Outcome[T]:
         """Run `fn(*args)` in this thread if the lock is free; see `tenure.Tenure.with_lock`."""
+        _must_be_plain(fn)
         return self._portal().call_with_body(
             lambda: fn(*args),
             lambda body: self._app.with_lock(
@@ -441,6 +463,7 @@ class Tenure:
         wait: Duration | None = None,
     ) -> bool:
         """Run `fn` in this thread unless it has succeeded before; see `tenure.Tenure.once`."""
+        _must_be_plain(fn)
         return self._portal().call_with_body(
             fn, lambda body: self._app.once(name, body, version=version, ttl=ttl, wait=wait)
         )

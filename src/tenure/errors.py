@@ -79,7 +79,7 @@ class WouldDeadlock(TenureError):
 
     def __init__(self, name: str) -> None:
         super().__init__(
-            f"this task already holds {name!r} and would wait for itself. "
+            f"this task or thread already holds {name!r} and would wait for itself. "
             "Pass the hold on instead, or use try_acquire(), which answers None."
         )
         self.name = name
@@ -104,7 +104,7 @@ class OnceFailed(TenureError):
     def __init__(self, name: str, version: int | str, error: str) -> None:
         super().__init__(
             f"{name!r} (version {version}) failed: {error}. "
-            "The failure is kept; the next call of app.once tries again."
+            "Whoever waited for it is told; a new call of app.once tries again."
         )
         self.name = name
         self.version = version

@@ -224,7 +224,11 @@ class Hold:
             raise instead from error
 
     def enter_block(self) -> None:
-        """Make the running task the one whose block ends when the lease is lost."""
+        """Make the running task the one whose block ends when the lease is lost.
+
+        Raises LeaseLost if there is nothing to protect the block any more.
+        """
+        self.check()
         task = asyncio.current_task()
         assert task is not None, "a hold is entered by a task"
         self._task, self._cancelling = task, task.cancelling()

@@ -10,7 +10,7 @@ import asyncio
 import inspect
 from collections.abc import Callable
 from types import TracebackType
-from typing import Any, Final, Generic, Literal, TypeAlias, TypeVar
+from typing import Any, Final, Generic, Literal, NoReturn, TypeAlias, TypeVar
 
 from msgspec import Struct
 
@@ -20,13 +20,17 @@ from tenure.holds import Hold, Holds, OnLost, Rules
 from tenure.runtime.acquiring import Ask
 
 __all__ = [
+    "NEITHER_TRUE_NOR_FALSE",
     "UNSET",
+    "USE_ASYNC_WITH",
     "Lock",
     "OnUnavailable",
     "Outcome",
     "Semaphore",
     "Unset",
+    "check_function",
     "checked_wait",
+    "is_async",
     "rules",
     "run_anywhere",
     "run_locked",
@@ -43,6 +47,14 @@ class Unset:
 
 
 UNSET: Final = Unset()
+
+NEITHER_TRUE_NOR_FALSE: Final = (
+    "a lock is only a description and is neither true nor false. Enter it in a 'with' block, "
+    "or ask 'if hold := lock.try_acquire()' (awaited, unless you use tenure.blocking)."
+)
+USE_ASYNC_WITH: Final = (
+    "use 'async with' here, inside a coroutine; for synchronous code there is tenure.blocking."
+)
 
 
 class Semaphore:
@@ -68,12 +80,8 @@ class Semaphore:
         return f"{type(self).__name__}({ask.key!r}, limit={ask.limit}, ttl={ask.ttl:g})"
 
     def __bool__(self) -> bool:
-        # `if lock:` or `if lock.acquire():` would run the body without holding anything.
-        msg = (
-            "a lock is only a description and is neither true nor false. Use 'async with lock', "
-            "or 'if hold := await lock.try_acquire()'."
-        )
-        raise TypeError(msg)
+        # `if lock:` would run the body without holding anything.
+        raise TypeError(NEITHER_TRUE_NOR_FALSE)
 
     @property
     def name(self) -> str:
@@ -98,6 +106,11 @@ class Semaphore:
     async def try_acquire(self) -> Hold | None:
         """Return a hold if one is free now, else None. Somebody who waits is not overtaken."""
         return await self._holds().acquire(self._ask, 0.0, self._rules)
+
+    def __enter__(self) -> NoReturn:
+        raise TypeError(USE_ASYNC_WITH)
+
+    def __exit__(self, *_: object) -> None: ...
 
     async def __aenter__(self) -> Hold:
         hold = await self.acquire()
@@ -171,7 +184,7 @@ async def run_locked(
 
 async def run_anywhere(call: Callable[[], Any]) -> Any:
     """Run an async function on this loop, a plain one in a thread so that it blocks nobody."""
-    if _is_async(getattr(call, "func", call)):
+    if is_async(getattr(call, "func", call)):
         return await call()
     result = await to_its_end(asyncio.ensure_future(asyncio.to_thread(call)))
     return await result if inspect.isawaitable(result) else result
@@ -194,7 +207,7 @@ async def to_its_end(work: asyncio.Future[T]) -> T:
     return result
 
 
-def _is_async(function: Callable[..., Any]) -> bool:
+def is_async(function: Callable[..., Any]) -> bool:
     """Whether calling it gives a coroutine; an object may have an async `__call__`."""
     by_call = getattr(type(function), "__call__", None)  # noqa: B004 - asked what, not whether
     return inspect.iscoroutinefunction(function) or inspect.iscoroutinefunction(by_call)
@@ -205,10 +218,20 @@ def checked_wait(wait: Duration | None) -> float | None:
     return None if wait is None else seconds(wait, "wait")
 
 
+def check_function(fn: object) -> None:
+    """Raise ConfigError for what cannot be called, such as the result of a call."""
+    if not callable(fn):
+        msg = f"fn must be a function, not {fn!r}. Pass the function itself, do not call it."
+        raise ConfigError(msg)
+
+
 def rules(on_lost: OnLost, min_hold: Duration, max_hold: Duration | None) -> Rules:
     """Return how a lease is to be held, checked."""
     if not callable(on_lost) and on_lost not in ("cancel", "raise", "ignore"):
         msg = f"on_lost must be 'cancel', 'raise', 'ignore' or a function, not {on_lost!r}."
+        raise ConfigError(msg)
+    if callable(on_lost) and is_async(on_lost):
+        msg = "on_lost must be a plain function: it is called, not awaited. Start a task in it."
         raise ConfigError(msg)
     least = seconds(min_hold, "min_hold")
     most = None if max_hold is None else seconds(max_hold, "max_hold", minimum=0.001)

@@ -33,7 +33,7 @@ def seconds(
         msg = f"{what} must be at least {minimum:g} s, not {value!r}."
         raise ConfigError(msg)
     if length > maximum:
-        msg = f"{what} must be at most {maximum:g} s, not {value!r}."
+        msg = f"{what} must be at most {maximum / _UNITS['d']:,.0f} days, not {value!r}."
         raise ConfigError(msg)
     return length
 

@@ -182,9 +182,11 @@ def check_limit(limit: object) -> int:
     return limit
 
 
-def check_meta(meta: Meta) -> Meta:
+def check_meta(meta: object) -> Meta:
     """Return `meta` if it is a small mapping of text to text; raise ConfigError otherwise."""
-    if not all(isinstance(part, str) for pair in meta.items() for part in pair):
+    if not isinstance(meta, Mapping) or not all(
+        isinstance(part, str) for pair in meta.items() for part in pair
+    ):
         msg = f"meta must map text to text, not {meta!r}."
         raise ConfigError(msg)
     size = sum(len(name) + len(value) for name, value in meta.items())

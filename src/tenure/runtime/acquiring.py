@@ -106,17 +106,16 @@ class Acquirer:
             try:
                 held = await self._end_on_store(lease, keep)
             except StoreUnavailable as error:
-                log.warning("could not release %r yet: %s", lease.key, error)
-                await self._clock.sleep(retry_after_error(failures, self._clock.random()))
-            except StoreError:
-                log.exception("could not release %r; it ends with its ttl", lease.key)
+                log.info("could not release %r yet: %s", lease.key, error)
+            except StoreError as error:
+                log.warning("could not release %r; it ends with its ttl: %s", lease.key, error)
                 return True
             else:
                 if held is not None:
                     # After a failed try "not there" may be our own doing.
                     return held or failures > 1
-                await self._clock.sleep(retry_after_error(failures, self._clock.random()))
-        log.warning("gave up releasing %r; it ends with its ttl", lease.key)
+            await self._clock.sleep(retry_after_error(failures, self._clock.random()))
+        log.warning("gave up releasing %r; what is left of it ends with its ttl", lease.key)
         return True
 
     async def _end_on_store(self, lease: Lease, keep: float) -> bool | None:

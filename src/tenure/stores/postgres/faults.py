@@ -58,7 +58,10 @@ def translate(error: Exception, url: str, *, opening: bool = False) -> TenureErr
         kind: type[TenureError] = ConfigError if opening else StoreError
         fault = kind(f"the store {url} refused: {_text(error)}. {advice}")
     elif isinstance(error, _PASSING):
-        fault = StoreUnavailable(f"the store {url} cannot be used now: {_text(error)}.")
+        fault = StoreUnavailable(
+            f"the store {url} cannot be used now: {_text(error)}. Is it running, at this host and "
+            "port, and are connections left?"
+        )
     else:
         fault = StoreError(f"the store {url} failed: {_text(error)}.")
     fault.__cause__ = None if _may_quote(error) else error

@@ -52,7 +52,7 @@ def missing_rights(error: Exception) -> bool:
 
 def translate(error: Exception, address: Address) -> StoreError:
     """Return Tenure's error for the driver's; raise it `from` that one."""
-    where, said = f"the store {address.text}", str(error).rstrip(". ")
+    where, said = f"the store {address.text}", str(error).rstrip("?. ")
     if missing_rights(error):
         return StoreError(
             f"{where} refused the user {address.user!r}: {said}. Check user and password in the "
@@ -66,8 +66,13 @@ def translate(error: Exception, address: Address) -> StoreError:
             return StoreError(f"{where} {_NEVER[code]} ({said}). {_CLUSTER_ADVICE}")
         return StoreError(f"{where} answered with an error: {said}.")
     if isinstance(error, exceptions.TimeoutError):
-        return StoreUnavailable(f"{where} did not answer in time: {said}.")
-    return StoreUnavailable(f"{where} cannot be reached: {said}.")
+        return StoreUnavailable(
+            f"{where} did not answer in time: {said}. Is it overloaded, or does one side use TLS "
+            "(rediss://) and the other not?"
+        )
+    return StoreUnavailable(
+        f"{where} cannot be reached: {said}. Is it running, at this host and port?"
+    )
 
 
 def _code(error: exceptions.ResponseError) -> str:
