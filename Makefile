@@ -45,4 +45,4 @@ requirements:  ## Pin requirements/*.txt anew from pyproject.toml and *.in (need
 
 clean:  ## Remove .venv, caches and build results
 	@rm -rf .venv .hypothesis .mypy_cache .pytest_cache .ruff_cache build dist
-	@find src tests scripts -name __pycache__ -type d -prune -exec rm -rf {} +
+	@find src tests scripts examples bench -name __pycache__ -type d -prune -exec rm -rf {} +

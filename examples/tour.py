@@ -6,6 +6,7 @@ promise was seen broken.
 """
 
 import asyncio
+import os
 import signal
 import sys
 import tempfile
@@ -26,7 +27,7 @@ AFTERWARDS = """\
   .venv/bin/python examples/lock.py            a lock, a try, and who waits
   .venv/bin/python examples/semaphore.py       a limit over all replicas
   .venv/bin/python examples/fenced_write.py    the fence in your own SQL
-  .venv/bin/python examples/once_per_tick.py   a nightly function on three replicas
+  .venv/bin/python examples/once_per_tick.py   a nightly job on one replica only
   docs/locks.md                                the guide
   make test                                    the same promises on four stores"""
 
@@ -124,7 +125,7 @@ class Tour:
         await fleet.until(lambda: fleet.told("done", late, start), f"{late} ends")
         written, refused = fleet.told("wrote", late, start), fleet.told("refused", late, start)
         body, fence = self._page.read()
-        screen.told(late, f"writes under fence {lost.fence}; the page has seen {fence}")
+        screen.told(late, f"writes under fence {lost.fence}; the page saw {fence}")
         kept = bool(refused) and not written and late not in body
         self._judge(f"late writes are refused: the page still says {body!r}", kept=kept)
         seen = f"{len(refused)} of {len(refused) + len(written)}"
@@ -198,13 +199,13 @@ class Tour:
 
     def _progress(self, facts: list[Fact], total: int) -> str:
         """Draw a bar for each replica, with a dot at those that are inside now."""
-        parts = []
+        parts, signs = [], self._screen.signs
         for name in NAMES:
             told = [fact.what for fact in facts if fact.replica == name]
             done = told.count("out")
-            dot = "●" if told.count("in") > done else " "
-            bar = "█" * round(8 * done / total)
-            parts.append(self._screen.paint(f"{dot} {name} {bar:░<8} {done:>2}", name))
+            dot = signs["dot"] if told.count("in") > done else " "
+            bar = (signs["full"] * round(8 * done / total)).ljust(8, signs["empty"])
+            parts.append(self._screen.paint(f"{dot} {name} {bar} {done:>2}", name))
         return "  ".join(parts)
 
     def _judge(self, text: str, *, kept: bool) -> None:
@@ -217,7 +218,10 @@ class Tour:
         screen.title("What was seen")
         screen.table(
             ("", "seen", "promised"),
-            [(f"sections of {', '.join(NAMES)}", ", ".join(map(str, each)), ""), *self._results],
+            [
+                (f"holds in all acts, of {', '.join(NAMES)}", ", ".join(map(str, each)), ""),
+                *self._results,
+            ],
         )
         verdict = "a promise was BROKEN, see above" if self._broken else "every promise was kept"
         screen.line(f"\n  {screen.paint(verdict, 'bad' if self._broken else 'good')}")
@@ -242,8 +246,7 @@ def most_at_once(facts: list[Fact]) -> int:
     return most
 
 
-async def tour() -> bool:
-    screen = Screen()
+async def tour(screen: Screen) -> bool:
     screen.line(screen.paint("Tenure: three replicas, one SQLite file, no server", "bold"))
     started = time.monotonic()
     with tempfile.TemporaryDirectory(prefix="tenure-tour-") as name:
@@ -262,10 +265,15 @@ def main() -> None:
         asyncio.run(replica.main(sys.argv[2], Path(sys.argv[3])))
         return
     signal.signal(signal.SIGTERM, signal.default_int_handler)  # end the replicas then, too
+    screen = Screen()
     try:
-        kept = asyncio.run(tour())
+        kept = asyncio.run(tour(screen))
     except KeyboardInterrupt:
+        screen.leave()
         sys.exit(130)
+    except BrokenPipeError:  # nobody reads on, as in `tour.py | head`
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # for what is left to flush
+        sys.exit(141)  # as if SIGPIPE had ended it
     sys.exit(0 if kept else 1)
 
 

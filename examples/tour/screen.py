@@ -1,19 +1,24 @@
 """What the tour draws: plain lines; on a terminal with colour and one line that moves."""
 
 import os
+import re
 import sys
 import time
 from collections.abc import Iterable, Sequence
 
 PALETTE = {"dim": "2", "bold": "1", "good": "1;32", "bad": "1;31"}
 PALETTE |= {"api-1": "36", "api-2": "33", "api-3": "35"}
+SIGNS = {"dot": "●", "full": "█", "empty": "░", "kept": "✓", "broken": "✗", "rule": "─"}
+ASCII_SIGNS = {"dot": "*", "full": "#", "empty": ".", "kept": "+", "broken": "x", "rule": "-"}
+ESCAPE = re.compile(r"(\033\[[\d;]*m)")
 
 
 class Screen:
-    """A terminal gets colour and a line that is drawn anew; a pipe gets that line once a second."""
+    """A terminal gets colour and a line that is drawn anew; a pipe gets that line each second."""
 
     def __init__(self) -> None:
-        sys.stdout.reconfigure(errors="replace")  # an ASCII-only terminal shows "?" and no error
+        sys.stdout.reconfigure(errors="replace")  # whatever else it cannot show is a "?", no error
+        self.signs = SIGNS if can_show("".join(SIGNS.values())) else ASCII_SIGNS
         self._terminal = sys.stdout.isatty()
         self._colour = self._terminal and not os.environ.get("NO_COLOR")
         self._moving = ""
@@ -23,8 +28,11 @@ class Screen:
         return f"\033[{PALETTE[style]}m{text}\033[0m" if self._colour else text
 
     def line(self, text: str = "") -> None:
-        self._wipe()
+        if self._moving:
+            print("\r\033[K", end="")
+            self._moving = ""
         print(text, flush=True)
+        self._moved_at = time.monotonic()
 
     def title(self, text: str) -> None:
         self.line(f"\n{self.paint(text, 'bold')}")
@@ -38,16 +46,16 @@ class Screen:
         self.line(f"    {self.paint(name, name)}  {text}")
 
     def judge(self, text: str, *, kept: bool) -> None:
-        mark = self.paint("✓", "good") if kept else self.paint("✗ BROKEN:", "bad")
-        self.line(f"  {mark} {text}")
+        good, bad = self.signs["kept"], f"{self.signs['broken']} BROKEN:"
+        self.line(f"  {self.paint(good, 'good') if kept else self.paint(bad, 'bad')} {text}")
 
     def move(self, text: str) -> None:
         """Draw `text` in place of the last moving line."""
         now = time.monotonic()
         if self._terminal and text != self._moving:
-            width = os.get_terminal_size().columns
-            # Too long a line would wrap, and could not be wiped; only plain text may be cut.
-            print(f"\r\033[K    {text if self._colour else text[: width - 5]}", end="", flush=True)
+            width = os.get_terminal_size(sys.stdout.fileno()).columns or 80
+            # Too long a line would wrap, and could not be wiped.
+            print(f"\r\033[K{cut(f'    {text}', width - 1)}", end="", flush=True)
             self._moving = text
         elif not self._terminal and now - self._moved_at >= 1:
             print(f"    {text}", flush=True)
@@ -56,11 +64,32 @@ class Screen:
     def table(self, head: Sequence[str], rows: Iterable[Sequence[str]]) -> None:
         rows = list(rows)
         widths = [max(map(len, column)) for column in zip(head, *rows, strict=True)]
-        for row in (head, ["─" * width for width in widths], *rows):
+        for row in (head, [self.signs["rule"] * width for width in widths], *rows):
             cells = [cell.ljust(width) for cell, width in zip(row, widths, strict=True)]
             self.line("  " + "  ".join(cells).rstrip())
 
-    def _wipe(self) -> None:
+    def leave(self) -> None:
+        """End the moving line where it stands, so that what comes next starts on its own line."""
         if self._moving:
-            print("\r\033[K", end="")
+            print(flush=True)
             self._moving = ""
+
+
+def can_show(text: str) -> bool:
+    try:
+        text.encode(sys.stdout.encoding)
+    except UnicodeEncodeError:
+        return False
+    return True
+
+
+def cut(text: str, width: int) -> str:
+    """Return the part of a text that is `width` characters wide; escapes take no room."""
+    parts = []
+    for part in ESCAPE.split(text):
+        if ESCAPE.match(part):
+            parts.append(part)  # also those behind the cut: one of them ends the colour
+        else:
+            parts.append(part[:width])
+            width -= len(parts[-1])
+    return "".join(parts)

@@ -10,7 +10,7 @@ import click
 from rich.console import RenderableType
 from rich.text import Text
 
-from tenure.cli.show import Cell, duration, safe, table
+from tenure.cli.show import Cell, Shrinking, duration, safe, table
 from tenure.cli.target import Target, store_command
 from tenure.core.model import Lease, check_name
 from tenure.errors import ConfigError
@@ -57,7 +57,7 @@ def ls(target: Target, prefix: str, *, waiting: bool, limit: int) -> None:
 
     about, leases = target.run(look)
     document = {**about, "prefix": prefix, "locks": [*map(_document, _by_name(leases))]}
-    target.screen.answer(document, _listed(leases, waiting=waiting))
+    target.screen.answer(document, _listed(leases, prefix, waiting=waiting))
     if len(leases) == limit:
         target.screen.aside(f"Only the first {limit}; name a prefix, or a larger --limit.")
 
@@ -196,22 +196,27 @@ def _who(lease: Lease) -> str:
     return safe(f"{host}:{pid}" if host and pid else lease.holder)
 
 
-def _listed(leases: list[Lease], *, waiting: bool) -> RenderableType:
+def _listed(leases: list[Lease], prefix: str, *, waiting: bool) -> RenderableType:
     if not leases:
-        return Text("Nobody holds anything.")
+        those = f' whose name starts with "{safe(prefix)}"' if prefix else ""
+        return Text(f"Nobody holds anything{those}.")
     rows: list[list[Cell]] = []
     for name, group in _by_name(leases):
         held = [lease for lease in group if not lease.waiting]
         line = [lease for lease in group if lease.waiting]
         places = f"{len(held)} of {min((lease.limit for lease in held), default=1)}"
         for lease in held:
-            left = duration(lease.expires_in)
-            fence = str(lease.fence)
-            held_for = duration(lease.held_for)
-            rows.append([safe(name), _who(lease), fence, held_for, left, places, str(len(line))])
+            times = [duration(lease.held_for), duration(lease.expires_in)]
+            who = [Shrinking(_who(lease)), str(lease.fence)]
+            rows.append([safe(name), *who, *times, places, str(len(line))])
         if waiting or not held:
             rows += (
-                [safe(name), _who(lease), Text("waits", "yellow"), duration(lease.held_for)]
+                [
+                    safe(name),
+                    Shrinking(_who(lease)),
+                    Text("waits", "yellow"),
+                    duration(lease.held_for),
+                ]
                 for lease in line
             )
     columns = ("NAME", "HOLDER", "FENCE", "HELD", "LEFT", "PLACES", "WAITING")
@@ -241,7 +246,10 @@ def _shown(name: str, leases: list[Lease]) -> Iterator[RenderableType]:
     if line:
         yield Text()
         yield table(
-            [[str(at), _who(one), duration(one.held_for)] for at, one in enumerate(line, 1)],
+            [
+                [str(at), Shrinking(_who(one)), duration(one.held_for)]
+                for at, one in enumerate(line, 1)
+            ],
             ("PLACE", "WAITS", "FOR"),
             right=("FOR",),
         )

@@ -5,15 +5,18 @@ from __future__ import annotations
 import json
 import sys
 from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 from typing import Any, TypeAlias
 
-from rich.console import Console, RenderableType
+from rich.cells import cell_len, set_cell_size
+from rich.console import Console, ConsoleOptions, RenderableType, RenderResult
+from rich.measure import Measurement
 from rich.table import Table
 from rich.text import Text
 
-__all__ = ["Cell", "Screen", "duration", "safe", "table"]
+__all__ = ["Cell", "Screen", "Shrinking", "duration", "safe", "table"]
 
-Cell: TypeAlias = str | Text
+_GAP = 3  # between two columns
 
 # So wide that nothing is ever wrapped: who reads from a pipe cuts for himself.
 _NO_LIMIT = 100_000
@@ -53,22 +56,70 @@ class Screen:
             _print(self._err, Text.assemble(("Error: ", "bold red"), safe(text)))
 
 
+@dataclass(frozen=True)
+class Shrinking:
+    """A cell that gives up its middle where the terminal is too narrow for the whole table."""
+
+    text: str
+
+    LEAST = 12
+    _TAIL = 6
+
+    @property
+    def least(self) -> int:
+        return min(self.LEAST, cell_len(self.text))
+
+    def __rich_measure__(self, console: Console, options: ConsoleOptions) -> Measurement:
+        """Tell between which widths it can be drawn."""
+        return Measurement(self.least, cell_len(self.text))
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        """Draw as much of it as there is room for."""
+        text, room = self.text, options.max_width
+        if cell_len(text) > room:
+            tail = text[-self._TAIL :]  # of a host and its process, most of the process
+            text = set_cell_size(text, max(room - cell_len(tail) - 2, 0)) + ".." + tail
+        yield Text(text, no_wrap=True, overflow="crop")
+
+
+Cell: TypeAlias = str | Text | Shrinking
+
+
 def table(
     rows: Iterable[Sequence[Cell]], columns: Sequence[str] = (), *, right: Sequence[str] = ()
 ) -> Table:
-    """Return a table whose cells are folded, never cut off. `right` names columns of numbers."""
+    """Return a table that fits the terminal. `right` names columns of numbers.
+
+    Without headers, cells are folded. Below headers each row is one line, so that names and
+    fences can be copied: only what is Shrinking gives way, and where even that is not enough, the
+    terminal wraps the line.
+    """
     made = Table(
         box=None,
         pad_edge=False,
-        padding=(0, 3, 0, 0),
+        padding=(0, _GAP, 0, 0),
         header_style="dim",
         show_header=bool(columns),
     )
-    for column in columns:
-        made.add_column(column, justify="right" if column in right else "left", overflow="fold")
+    rows = [*rows]
+    for at, column in enumerate(columns):
+        cells = [row[at] for row in rows if len(row) > at]
+        made.add_column(
+            column,
+            justify="right" if column in right else "left",
+            no_wrap=not any(isinstance(cell, Shrinking) for cell in cells),
+            min_width=max(cell_len(column), *map(_least, cells)),
+        )
+    if columns:
+        least = sum(column.min_width or 0 for column in made.columns)
+        made.min_width = least + _GAP * (len(columns) - 1)
     for row in rows:
         made.add_row(*row)
     return made
+
+
+def _least(cell: Cell) -> int:
+    return cell.least if isinstance(cell, Shrinking) else cell_len(str(cell))
 
 
 def safe(text: str) -> str:
@@ -101,8 +152,14 @@ def _console(file: Any) -> Console:
 
 
 def _print(console: Console, part: RenderableType) -> None:
-    if console.is_terminal:
+    if console.is_terminal and isinstance(part, Table):
+        width, console.width = console.width, max(console.width, part.min_width or 0)
         console.print(part)
+        console.width = width
+        return
+    if console.is_terminal:
+        # Lines end between words only, so that a long name can be copied.
+        console.print(part, overflow="ignore", crop=False)
         return
     with console.capture() as captured:
         console.print(part)

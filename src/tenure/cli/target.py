@@ -86,6 +86,8 @@ class Target:
         if path != place:
             place = str(Path(path).resolve())  # relative paths are where most mistakes are made
         self.screen.aside(f"{place} (from {self.source}), namespace {store.namespace}")
+        if store.traits.scope == "process":
+            self.screen.aside("This store is this process alone; no other one's leases are seen.")
 
 
 def store_command(function: Callable[..., None]) -> Callable[..., None]:

@@ -84,8 +84,8 @@ def _library(version: tuple[int, ...]) -> Finding:
         "library",
         f"SQLite {number}, which can damage a file that two programs tidy up in the same instant "
         "(the WAL-reset race, fixed in 3.51.3)",
-        "Tenure's own processes take turns and are safe. Let no other program write to this file, "
-        "or upgrade SQLite.",
+        "Tenure's own processes take turns and are safe. Run 'PRAGMA wal_autocheckpoint = 0' on "
+        "every other connection that writes to this file, or upgrade SQLite.",
     )
 
 

@@ -68,7 +68,10 @@ def provide(path: Path, *, create: bool) -> None:
         msg = f"the folder {path.parent} does not exist. Create it; Tenure only creates the file."
         raise ConfigError(msg)
     if not create and not path.exists():
-        msg = f'there is no file {path}. Open it once with migrate="auto", which creates it.'
+        msg = (
+            f'there is no file {path}. Open it once with migrate="auto", which creates it, '
+            "or run 'tenure migrate'."
+        )
         raise ConfigError(msg)
     if create:
         _create(path)
