@@ -38,7 +38,7 @@ def python(code: str, **environment: str) -> subprocess.CompletedProcess[str]:
 
 
 def on_a_terminal(*arguments: str, **environment: str) -> str:
-    """Run the command with a terminal of 80 columns for its output, and return what appears."""
+    """Run the command with a terminal for its output, of 80 columns; return what appears."""
     master, slave = pty.openpty()
     with subprocess.Popen(
         [sys.executable, "-m", "tenure", *arguments],
@@ -120,7 +120,7 @@ def test_where_the_store_is_comes_from_the_option_the_environment_or_the_default
     def announced(*arguments: str) -> str:
         told = cli(*arguments, "migrate")
         assert told.code == 0
-        return told.err.strip()
+        return told.err.splitlines()[0]
 
     assert announced() == f"{tmp_path / 'tenure.db'} (from default), namespace tenure"
     monkeypatch.setenv("TENURE_URL", "memory://")
@@ -169,6 +169,33 @@ def test_an_error_as_json(shell: Run):
     assert told.code == 2
     assert told.json["kind"] == "ConfigError"
     assert "mysql://me:***@host/db" in told.json["error"]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["locks", "release", "x"], "--fence N, or --all"),
+        (["locks", "release"], "NAME"),
+        (["locks", "ls", "--limit", "many"], "--limit"),
+        (["locks", "ls", "--nonsense"], "--nonsense"),
+        (["lock", "ls"], "lock"),
+        (["--nonsense", "locks", "ls"], "--nonsense"),
+    ],
+    ids=" ".join,
+)
+def test_a_senseless_command_line_as_json(cli: Run, arguments: list[str], said: str):
+    told = cli(*arguments, "--json")
+    assert told.code == 2
+    assert told.json["kind"] == "UsageError"
+    assert said in told.json["error"]
+    plain = cli(*arguments)
+    assert (plain.code, plain.out) == (2, "")
+    assert said in plain.err
+
+
+def test_a_name_like_an_option_asks_for_no_json(cli: Run):
+    told = cli("--url", "memory://", "locks", "show", "--", "--json")
+    assert (told.code, told.out) == (0, "Nobody holds --json, and nobody waits for it.\n")
 
 
 def test_a_wrong_name_is_refused(cli: Run):

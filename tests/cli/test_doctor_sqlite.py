@@ -191,3 +191,5 @@ def test_an_old_sqlite(
         f"sqlite:///{sqlite_file(cli, tmp_path)}",
         Expected(level, "library", "WAL-reset race" if level == "note" else "SQLite 3.51.3"),
     )
+    _, findings = examined(cli, "--url", f"sqlite:///{tmp_path / 'tenure.db'}")
+    assert ("PRAGMA wal_autocheckpoint = 0" in findings["library"].advice) == (level == "note")

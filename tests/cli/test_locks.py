@@ -11,6 +11,7 @@ import pytest
 
 from tenure import LeaseLost, blocking
 from tests.cli.conftest import Place, Run
+from tests.cli.test_command import on_a_terminal
 from tests.rig.waiting import wait_until
 
 
@@ -61,6 +62,36 @@ def test_ls_of_nothing_says_so(cli: Run, place: Place):
         "prefix": "",
         "locks": [],
     }
+
+
+def test_ls_of_nothing_names_the_prefix(cli: Run, place: Place):
+    with place.app() as app, app.lock("held"):
+        told = cli(*place.options, "locks", "ls", "nope")
+    assert told.out == 'Nobody holds anything whose name starts with "nope".\n'
+
+
+@pytest.mark.parametrize("command", [["ls"], ["show", "a"], ["release", "a", "--all", "--yes"]])
+def test_a_store_in_memory_says_that_nobody_else_is_seen(cli: Run, command: list[str]):
+    told = cli("--url", "memory://", "locks", *command)
+    assert told.code == 0
+    assert "this process alone" in told.err
+
+
+@pytest.mark.parametrize("columns", [20, 80, 100])
+def test_a_terminal_shows_names_and_fences_whole(tmp_path: Path, columns: int):
+    url = f"sqlite:///{tmp_path / 'tenure.db'}"
+    name = "invoice of the month:" + "42" * 5
+    with blocking.Tenure(url) as app:
+        meta = {"host": "web-7d9f8c6b5-x2x8z.shop.example.org", "pid": "4711"}
+        with app.lock(name, meta=meta) as hold:
+            options = ("--url", url, "locks")
+            listed = on_a_terminal(*options, "ls", COLUMNS=str(columns), NO_COLOR="1")
+            shown = on_a_terminal(*options, "show", name, COLUMNS=str(columns), NO_COLOR="1")
+    [row] = [line for line in listed.splitlines() if name in line]
+    assert re.search(rf" web-.*\.\..*:4711 +{hold.fence} ", row)
+    assert len(row) <= max(columns, 98)  # wider than some terminals, which wrap it
+    assert "".join(name.split()) in "".join(shown.split())
+    assert ("web-7d9f8c6b5-x2x8z.shop.example.org:4711" in shown) == (columns > 60)
 
 
 def test_waiters_are_counted_and_on_demand_listed(cli: Run, place: Place):
@@ -187,4 +218,5 @@ def test_looking_creates_no_store(cli: Run, tmp_path: Path, command: list[str]):
     told = cli("--url", "sqlite:///nothing.db", "locks", *command)
     assert told.code == 2
     assert "there is no file" in told.err
+    assert "or run 'tenure migrate'" in told.err
     assert [*tmp_path.iterdir()] == []

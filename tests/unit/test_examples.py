@@ -1,9 +1,13 @@
 """Every program in examples/ does what it says, on a base install: SQLite, no server."""
 
 import os
+import pty
 import re
+import signal
 import subprocess
 import sys
+import termios
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -88,4 +92,58 @@ def test_the_tour_keeps_its_promises(tmp_path: Path):
     assert "\033" not in out  # no colour where there is no terminal
     assert out.count("✓") == 10
     assert re.search(r"stale writes refused +(\d) of \1 ", out)
+    assert max(map(len, out.splitlines())) <= 80
+    assert "waits, 0." not in out
     assert list(tmp_path.iterdir()) == []
+
+
+def begun(folder: Path, stdout: int, encoding: str = "utf-8") -> subprocess.Popen[str]:
+    return subprocess.Popen(
+        [sys.executable, "-W", "error", EXAMPLES / "tour.py"],
+        cwd=folder,
+        env={**os.environ, "PYTHONIOENCODING": encoding, "NO_COLOR": ""},
+        stdout=stdout,
+        stderr=subprocess.PIPE,
+        encoding="utf-8",
+    )
+
+
+def running(told: str) -> list[int]:
+    """Return which of the replicas in the tour's output are still there."""
+    pids = [int(pid) for pid in re.findall(r"pid (\d+)", told)]
+    assert len(pids) == 3
+    return [pid for pid in pids if Path(f"/proc/{pid}").exists()]
+
+
+def test_a_tour_that_nobody_reads_on_ends_quietly(tmp_path: Path):
+    with begun(tmp_path, subprocess.PIPE) as process:
+        told = "".join(process.stdout.readline() for _ in range(7))
+        process.stdout.close()
+        assert process.stderr.read() == ""
+        assert process.wait(20) == 141
+    assert running(told) == []
+
+
+@pytest.mark.parametrize(("encoding", "bar"), [("utf-8", "░░░"), ("ascii", "...")])
+def test_the_tour_in_a_narrow_terminal_until_ctrl_c(tmp_path: Path, encoding: str, bar: str):
+    master, slave = pty.openpty()
+    termios.tcsetwinsize(slave, (24, 30))
+    with begun(tmp_path, slave, encoding) as process:
+        os.close(slave)
+        seen = b""
+        while seen.count(b"\r\033[K") < 10:  # how a line that moves begins
+            seen += os.read(master, 65536)
+        process.send_signal(signal.SIGINT)
+        with suppress(OSError):  # how Linux says that the other end is closed
+            while piece := os.read(master, 65536):
+                seen += piece
+        assert process.stderr.read() == ""
+        assert process.wait(20) == 130
+    os.close(master)
+    told = seen.decode(encoding)
+    moves = re.findall(r"\r\033\[K( .*?)(?=[\r\n])", told)
+    assert all(move.endswith("\033[0m") for move in moves)
+    assert {len(re.sub(r"\033\[[\d;]*m", "", move)) for move in moves} == {29}
+    assert bar in moves[0]
+    assert told.endswith("\n")
+    assert running(told) == []

@@ -207,8 +207,8 @@ def _listed(leases: list[Lease], prefix: str, *, waiting: bool) -> RenderableTyp
         places = f"{len(held)} of {min((lease.limit for lease in held), default=1)}"
         for lease in held:
             times = [duration(lease.held_for), duration(lease.expires_in)]
-            who = [Shrinking(_who(lease)), str(lease.fence)]
-            rows.append([safe(name), *who, *times, places, str(len(line))])
+            start: list[Cell] = [safe(name), Shrinking(_who(lease)), str(lease.fence)]
+            rows.append([*start, *times, places, str(len(line))])
         if waiting or not held:
             rows += (
                 [
