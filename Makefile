@@ -5,7 +5,7 @@ BIN := .venv/bin
 ARGS ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help setup check test demo soak bench-locks requirements clean
+.PHONY: help setup check test demo soak mutants bench-locks requirements clean
 
 help:  ## List the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-14s%s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -28,7 +28,10 @@ demo:  ## Run the tour of what Tenure does; needs no server
 
 # Sizes that take hours need more than the usual minute per test.
 soak: setup  ## All tests in long sizes
-	@TENURE_TEST_SIZE=soak PYTEST_TIMEOUT=14400 $(BIN)/python scripts/test.py $(ARGS)
+	@TENURE_TEST_SIZE=soak TENURE_PLANTED=all PYTEST_TIMEOUT=14400 $(BIN)/python scripts/test.py $(ARGS)
+
+mutants: setup  ## Plant every bug of tests/planted, and see each of them caught
+	@TENURE_PLANTED=all $(BIN)/pytest tests/planted -q -n 2 $(ARGS)
 
 bench-locks:  ## Measure locks beside their peers, into docs/benchmarks.md
 	@$(PYTHON) scripts/setup.py bench

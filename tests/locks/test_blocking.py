@@ -190,7 +190,7 @@ def test_a_thread_that_waits_is_freed_when_the_app_is_closed():
     thread = in_thread(wait)
     wait_until(lambda: any(lease.waiting for lease in app.locks()))
     app.close()
-    thread.join(20)
+    thread.join(10)
     assert not thread.is_alive()
     assert len(errors) == 1
     assert not held.release()

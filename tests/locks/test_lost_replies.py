@@ -20,7 +20,7 @@ async def only_lease(app: Tenure):
 async def test_acquire_gives_the_same_grant(real_app, real_rival, faults, lost):
     rival = await real_rival()
     getattr(faults, lost)("acquire")
-    async with real_app.lock("x") as hold:
+    async with real_app.lock("x", wait=10) as hold:
         assert (await only_lease(rival)).fence == hold.fence
         assert await rival.lock("x").try_acquire() is None
     # Nobody is locked out by a grant that got no answer.
