@@ -106,7 +106,8 @@ class Acquirer:
             try:
                 held = await self._end_on_store(lease, keep)
             except StoreUnavailable as error:
-                log.info("could not release %r yet: %s", lease.key, error)
+                level = logging.WARNING if failures == 1 else logging.INFO
+                log.log(level, "could not release %r yet: %s", lease.key, error)
             except StoreError as error:
                 log.warning("could not release %r; it ends with its ttl: %s", lease.key, error)
                 return True
