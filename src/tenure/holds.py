@@ -307,10 +307,9 @@ class Holds:
         self.acquirer = Acquirer(store, events)
         self._keeper = KeeperHost(store, events)
         self.closed = False
-        # Weak on both sides: knowing who holds what must not keep a forgotten hold alive.
-        self._by_owner: weakref.WeakKeyDictionary[object, weakref.WeakSet[Hold]] = (
-            weakref.WeakKeyDictionary()
-        )
+        # By name, with a weak reference to the owner: a task may have a forgotten hold in its
+        # result, and knowing who holds what must not keep that alive.
+        self._filed: dict[str, dict[Kept, weakref.ref[object]]] = {}
 
     async def close(self) -> None:
         """Finish what is being given back and stop renewing. May be called again if cancelled."""
@@ -332,20 +331,32 @@ class Holds:
         # No await from here on: a cancellation could not find what to give back.
         hold = Hold(self, grip, rules)
         self._keeper.keep(hold._kept)
-        self._by_owner.setdefault(current_owner(), weakref.WeakSet()).add(hold)
+        self._filed.setdefault(ask.key, {})[hold._kept] = weakref.ref(current_owner())
         return hold
 
     def drop(self, kept: Kept) -> None:
         """Stop renewing."""
         self._keeper.drop(kept)
+        self._unfile(kept)
 
     def forget(self, kept: Kept) -> None:
         """Stop renewing, from a finalizer."""
         self._keeper.forget(kept)
+        self._unfile(kept)
+
+    def _unfile(self, kept: Kept) -> None:
+        filed = self._filed.get(kept.lease.key)
+        if filed is not None:
+            filed.pop(kept, None)
+            if not filed:
+                self._filed.pop(kept.lease.key, None)
 
     def _refuse_deadlock(self, ask: Ask) -> None:
         """Raise WouldDeadlock if the caller holds all there is of what it asks for."""
-        held = self._by_owner.get(current_owner(), ())
-        mine = [hold for hold in held if hold.name == ask.key and hold.is_held]
+        filed = self._filed.get(ask.key)
+        if filed is None:
+            return
+        me = current_owner()
+        mine = [kept for kept, who in list(filed.items()) if who() is me and not kept.is_lost]
         if len(mine) >= ask.limit:
             raise WouldDeadlock(ask.key)

@@ -4,14 +4,14 @@ import asyncio
 import re
 import sqlite3
 import threading
-from contextlib import closing, suppress
+from contextlib import asynccontextmanager, closing, suppress
 from pathlib import Path
 
 import pytest
 
 from tenure.core.model import Granted, Lease
 from tenure.errors import StoreError, StoreUnavailable
-from tenure.stores.sqlite import SqliteStore, database, statements
+from tenure.stores.sqlite import SqliteStore, database, statements, writer
 from tenure.stores.sqlite.database import Mode
 from tenure.stores.sqlite.leases import _after
 from tenure.stores.sqlite.transaction import bell_of
@@ -77,11 +77,102 @@ async def steps_of(store: SqliteStore, call) -> int:
     return taken
 
 
+@asynccontextmanager
+async def occupied(store: SqliteStore):
+    """Keep the thread of the store at work for as long as the block runs."""
+    begun, done = asyncio.Event(), threading.Event()
+    loop = asyncio.get_running_loop()
+
+    def block(tx):
+        loop.call_soon_threadsafe(begun.set)
+        assert done.wait(SIZE.patience)
+
+    blocked = asyncio.ensure_future(store._run(block))
+    await begun.wait()
+    try:
+        yield blocked
+    finally:
+        done.set()
+    with suppress(asyncio.CancelledError):
+        await blocked
+
+
 async def test_what_is_asked_for_meanwhile_shares_one_commit(store):
-    calls = [ask(store, f"key{number}", "ann") for number in range(100)]
-    seen = await statements_of(store, asyncio.gather(*calls))
-    assert seen.count("BEGIN IMMEDIATE") <= 3  # the first call may be alone in its transaction
+    async def ask_meanwhile():
+        async with occupied(store):
+            calls = [ask(store, f"key{number}", "ann") for number in range(100)]
+            asked = asyncio.gather(*calls)
+            await asyncio.sleep(0)
+        await asked
+
+    seen = await statements_of(store, ask_meanwhile())
+    assert seen.count("BEGIN IMMEDIATE") == 2
     assert len(await store.leases()) == 100
+
+
+# The way past the thread
+
+
+def thread_of(tx) -> int:
+    return threading.get_ident()
+
+
+async def test_a_brief_call_runs_in_the_callers_thread(store):
+    threads = [await store._run_brief(thread_of) for _ in range(5)]
+    assert threads[1:] == [threading.get_ident()] * 4
+
+
+async def test_a_brief_call_overtakes_nothing(store):
+    await ask(store, "warm", "up")
+    order = []
+    turn = store._writer._turn
+    with turn:  # so the thread has the first call in hand and cannot begin it
+        first = asyncio.ensure_future(store._run(lambda tx: order.append("first")))
+        await asyncio.sleep(0.05)
+    await store._run_brief(lambda tx: order.append("brief"))
+    await first
+    assert order == ["first", "brief"]
+
+
+async def test_a_brief_call_waits_for_a_busy_file_in_the_thread(store, file):
+    loop = asyncio.get_running_loop()
+    await ask(store, "warm", "up")
+    with closing(sqlite3.connect(file, isolation_level=None)) as rival:
+        rival.execute("BEGIN IMMEDIATE")
+        began = loop.time()
+        waiting = asyncio.ensure_future(ask(store, "key", "ann"))
+        await asyncio.sleep(0)
+        assert loop.time() - began < database.BUSY_TIMEOUT / 2  # nobody waited on the loop
+        assert not waiting.done()
+        rival.execute("ROLLBACK")
+    assert isinstance(await waiting, Granted)
+
+
+async def test_a_brief_call_that_fails_is_undone_and_reported(store):
+    def half_done(tx):
+        tx.change(statements.MARK, key="half", value="done", fence=1)
+        raise ZeroDivisionError
+
+    for _ in range(3):
+        with pytest.raises(StoreError):
+            await store._run_brief(half_done)
+    assert await store.marked(["half"]) == [None]
+
+
+async def test_brief_calls_let_other_tasks_run(store):
+    turns = 0
+
+    async def other_task():
+        nonlocal turns
+        while True:
+            turns += 1
+            await asyncio.sleep(0)
+
+    running = asyncio.ensure_future(other_task())
+    for _ in range(100):
+        await store._run_brief(thread_of)
+    running.cancel()
+    assert turns >= 5
 
 
 async def test_one_bad_call_fails_alone(store):
@@ -112,24 +203,14 @@ async def test_one_bad_call_fails_alone(store):
 
 
 async def test_a_cancelled_call_that_has_not_begun_is_not_made(store):
-    waiting = asyncio.Event()
-    loop = asyncio.get_running_loop()
-
-    def block(tx):
-        loop.call_soon_threadsafe(waiting.set)
-        assert ready.wait(SIZE.patience)
-
-    ready = threading.Event()
-    first = asyncio.ensure_future(store._run(block))
-    await waiting.wait()
-    cancelled = asyncio.ensure_future(ask(store, "key", "ann"))
-    kept = asyncio.ensure_future(ask(store, "other", "ann"))
-    await asyncio.sleep(0)
-    cancelled.cancel()
-    first.cancel()
-    with suppress(asyncio.CancelledError):
-        await cancelled
-    ready.set()
+    async with occupied(store) as blocked:
+        cancelled = asyncio.ensure_future(ask(store, "key", "ann"))
+        kept = asyncio.ensure_future(ask(store, "other", "ann"))
+        await asyncio.sleep(0)
+        cancelled.cancel()
+        blocked.cancel()
+        with suppress(asyncio.CancelledError):
+            await cancelled
     await kept
     assert [lease.key for lease in await store.leases()] == ["other"]
 
@@ -238,7 +319,8 @@ async def test_no_statement_reads_a_whole_table(store, name):
     plan = await inside(
         store, lambda db: db.execute(f"EXPLAIN QUERY PLAN {STATEMENTS[name]}", values).fetchall()
     )
-    assert not any(step.startswith("SCAN") for *_, step in plan)
+    scans = [step for *_, step in plan if step.startswith("SCAN")]
+    assert scans in ([], ["SCAN CONSTANT ROW"])
 
 
 async def test_after_trouble_with_the_disk_the_next_call_works(store, monkeypatch):
@@ -248,6 +330,7 @@ async def test_after_trouble_with_the_disk_the_next_call_works(store, monkeypatc
         error.sqlite_errorcode = sqlite3.SQLITE_IOERR_FSYNC
         raise error
 
+    monkeypatch.setattr(writer.Writer, "_try_here", lambda *_, **__: None)
     monkeypatch.setattr(database.Database, "commit", fail)
     with pytest.raises(StoreUnavailable, match="Check the disk"):
         await ask(store, "key", "ann")
@@ -269,7 +352,7 @@ async def test_the_log_does_not_grow_for_ever(store, other, file, monkeypatch):
         for one in (store, other):
             await one.release([await take(one, f"key{number}", "ann")])
             largest = max(largest, log_size(file))
-    assert 200_000 < largest < 600_000
+    assert 200_000 < largest < 800_000
     with closing(sqlite3.connect(file)) as db:
         assert db.execute("PRAGMA integrity_check").fetchone() == ("ok",)
 

@@ -197,25 +197,32 @@ class _Attempt:
                 await self._clock.sleep(retry_after_error(failures, self._clock.random()))
 
     async def _send(self) -> Acquired:
-        ask = self._ask
-        try:
-            # Who waits a little must not be held up for long by a server that hangs.
-            async with asyncio.timeout(self._call_patience()):
-                answer = await self._store.acquire(
-                    ask.key,
-                    holder=self._holder,
-                    limit=ask.limit,
-                    ttl=ask.ttl,
-                    meta=self._meta,
-                    waiting=WAITER_LIFE if self._waits else 0.0,
-                )
-        except TimeoutError as error:
-            msg = f"the store {self._store.url} did not answer in time"
-            raise StoreUnavailable(msg) from error
+        patience = self._call_patience()
+        if patience is None:
+            answer = await self._request()
+        else:
+            try:
+                # Who waits a little must not be held up for long by a server that hangs.
+                async with asyncio.timeout(patience):
+                    answer = await self._request()
+            except TimeoutError as error:
+                msg = f"the store {self._store.url} did not answer in time"
+                raise StoreUnavailable(msg) from error
         if answer.other_limit is not None and not self._limit_noted:
             self._limit_noted = True
-            self._acquirer.note_other_limit(ask, answer.other_limit)
+            self._acquirer.note_other_limit(self._ask, answer.other_limit)
         return answer
+
+    async def _request(self) -> Acquired:
+        ask = self._ask
+        return await self._store.acquire(
+            ask.key,
+            holder=self._holder,
+            limit=ask.limit,
+            ttl=ask.ttl,
+            meta=self._meta,
+            waiting=WAITER_LIFE if self._waits else 0.0,
+        )
 
     def _call_patience(self) -> float | None:
         if not self._waits or math.isinf(self._until):

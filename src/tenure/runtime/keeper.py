@@ -28,6 +28,10 @@ __all__ = ["Keeper", "Kept"]
 
 log = logging.getLogger("tenure")
 
+# While leases come and go the keeper looks this often, kept or not, so that a short hold finds it
+# planned early enough and need not wake its thread: that would cost more than the hold itself.
+_STAY_AWAKE = 1.0
+
 # How much earlier than planned, in shares of its ttl, a lease is renewed to save a call.
 _ALONG = 0.05
 
@@ -122,6 +126,7 @@ class Keeper:
         self._forgotten: deque[Kept] = deque()
         self._changing = threading.Lock()
         self._planned = -math.inf
+        self._kept_lately = False
         self._changed = asyncio.Event()
         self._loop: asyncio.AbstractEventLoop | None = None
         self._renewal: asyncio.Task[None] | None = None
@@ -138,6 +143,7 @@ class Keeper:
         """
         with self._changing:
             self._kept.add(kept)
+            self._kept_lately = True
             sooner = min(kept.renew_at, kept.deadline) < self._planned
         if sooner and self._loop is not None:
             self._loop.call_soon_threadsafe(self._changed.set)
@@ -272,6 +278,9 @@ class Keeper:
             instants = [kept.deadline for kept in self._kept]
             if self._renewal is None and self._kept:
                 instants += [kept.renew_at for kept in self._kept]
+            if self._kept_lately:
+                instants.append(self._clock.boot() + _STAY_AWAKE)
+                self._kept_lately = False
             self._planned = min(instants, default=math.inf)
             return self._planned
 

@@ -59,7 +59,10 @@ class ManualClock:
         await _let_others_run()
 
     async def sleep(self, seconds: float) -> None:
-        await self.wait(asyncio.Event(), seconds)
+        if seconds <= 0:
+            await asyncio.sleep(0)  # lets others run, as a real clock does
+        else:
+            await self.wait(asyncio.Event(), seconds)
 
     async def wait(self, event: asyncio.Event, timeout: float | None) -> bool:
         if timeout is None or event.is_set():

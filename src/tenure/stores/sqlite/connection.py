@@ -90,6 +90,9 @@ class Connection:
     async def _run(self, work: Work[T], mode: Mode = Mode.WRITE) -> T:
         return await self._opened.run(work, mode)
 
+    async def _run_brief(self, work: Work[T]) -> T:
+        return await self._opened.run_brief(work)
+
     @property
     def _opened(self) -> Writer:
         if self._writer is None:

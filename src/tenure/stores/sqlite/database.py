@@ -42,7 +42,7 @@ class Mode(IntEnum):
 
 
 class Database:
-    """A connection. It belongs to the thread that made it."""
+    """A connection. One thread at a time may use it."""
 
     def __init__(self, path: Path, migrate: Migrate) -> None:
         self._path = path
@@ -50,6 +50,7 @@ class Database:
         self._copy_at = WAL_LIMIT
         self._copier: sqlite3.Connection | None = None
         self._synchronous: Mode | None = None
+        self._patient = True
         files.provide(path, create=migrate == "auto")
         self._identity = files.identity(path)
         files.opened(self._identity)
@@ -78,12 +79,16 @@ class Database:
         """
         return files.identity(self._path) != self._identity
 
-    def begin(self, mode: Mode) -> None:
+    def begin(self, mode: Mode, *, patient: bool = True) -> None:
         """Start a transaction. One that writes has the write lock from here on.
 
-        A transaction that read first and then wanted to write would fail at once, whatever the
-        timeout, if another process had written in between.
+        Who is not `patient` fails at once if another process has the lock. A transaction that
+        read first and then wanted to write would fail at once, whatever the timeout, if another
+        process had written in between.
         """
+        if patient is not self._patient:
+            self.execute(f"PRAGMA busy_timeout = {round(BUSY_TIMEOUT * 1000) if patient else 0}")
+            self._patient = patient
         if mode is Mode.READ:
             self.execute("BEGIN")
             return
@@ -112,15 +117,11 @@ class Database:
         """Return whether the write-ahead log has grown past its limit since it was last copied.
 
         After a copy the next writer starts the log afresh, and `journal_size_limit` makes it cut
-        the file, so the size is what has piled up. Where a slow reader keeps it from starting
-        afresh, the next copy is due only when as much again has been written.
+        the file, so the size is what has piled up.
         """
         size = _size(self._wal)
-        if size < self._copy_at:
-            self._copy_at = min(self._copy_at, size + WAL_LIMIT)
-            return False
-        self._copy_at = size + WAL_LIMIT
-        return True
+        self._copy_at = min(self._copy_at, size + WAL_LIMIT)
+        return size >= self._copy_at
 
     def copy_log(self) -> None:
         """Copy the write-ahead log into the file.
@@ -129,8 +130,11 @@ class Database:
         at the very moment another connection begins to copy it. So this one connection keeps the
         write lock, under which nobody can start the log afresh, while a second one copies.
         Automatic copying is off for both. PASSIVE, since the other modes make all writers wait
-        for readers, of which there may be slow ones in the user's own database.
+        for readers, of which there may be slow ones in the user's own database. Where one keeps
+        the log from being started afresh, the next copy is due only when as much again has been
+        written.
         """
+        self._copy_at = _size(self._wal) + WAL_LIMIT
         if self._copier is None:
             self._copier = _connected(self._path)
         try:
@@ -151,7 +155,7 @@ def _size(path: str) -> int:
 
 
 def _connected(path: Path, timeout: float = BUSY_TIMEOUT) -> sqlite3.Connection:
-    db = sqlite3.connect(path, timeout=timeout, isolation_level=None)
+    db = sqlite3.connect(path, timeout=timeout, isolation_level=None, check_same_thread=False)
     db.execute("PRAGMA wal_autocheckpoint = 0")
     db.execute("PRAGMA journal_size_limit = 0")
     # On macOS nothing less reaches the disk; elsewhere it means nothing.

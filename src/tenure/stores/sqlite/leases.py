@@ -17,6 +17,9 @@ from tenure.stores.sqlite.transaction import Row, Transaction
 
 __all__ = ["Leases"]
 
+# So many leases at once still count as brief work.
+_FEW = 4
+
 
 class Leases(Connection):
     """The lease half of the contract."""
@@ -33,13 +36,15 @@ class Leases(Connection):
     ) -> Acquired:
         claim = Claim(holder, limit, micros(ttl), meta)
         life = micros(waiting)
-        return await self._run(lambda tx: _acquire(tx, key, claim, life))
+        return await self._run_brief(lambda tx: _acquire(tx, key, claim, life))
 
     async def renew(self, leases: Sequence[Lease]) -> list[bool | None]:
-        return await self._run(lambda tx: [_renew(tx, lease) for lease in leases])
+        run = self._run_brief if len(leases) <= _FEW else self._run
+        return await run(lambda tx: [_renew(tx, lease) for lease in leases])
 
     async def release(self, leases: Sequence[Lease]) -> list[bool]:
-        return await self._run(lambda tx: [_release(tx, lease) for lease in leases])
+        run = self._run_brief if len(leases) <= _FEW else self._run
+        return await run(lambda tx: [_release(tx, lease) for lease in leases])
 
     async def leases(self, prefix: str = "", *, limit: int = 1000) -> list[Lease]:
         after = _after(prefix)
@@ -128,11 +133,14 @@ def _renew(tx: Transaction, lease: Lease) -> bool:
 
 
 def _release(tx: Transaction, lease: Lease) -> bool:
-    key = Key.load(tx, lease.key)
-    grant = key.grant_of(lease.holder)
-    held = grant is not None and lease.fence in (0, grant.fence)
-    if grant is not None and held:
-        key.remove(grant)
+    key = Key.after_release(tx, lease.key, lease.holder, lease.fence)
+    held = key is not None
+    if key is None:
+        key = Key.load(tx, lease.key)
+        grant = key.grant_of(lease.holder)
+        held = grant is not None and lease.fence in (0, grant.fence)
+        if grant is not None and held:
+            key.remove(grant)
     key.leave(lease.holder)
     key.wake_next()
     return held

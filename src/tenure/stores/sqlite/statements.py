@@ -13,6 +13,12 @@ NEXT_FENCE = """
     RETURNING fence
 """
 
+# Whether nothing at all is known of the key, which spares the look at each kind. By primary keys.
+IS_BARE = """
+    SELECT NOT EXISTS (SELECT 1 FROM tenure_lease WHERE namespace = :namespace AND key = :key)
+       AND NOT EXISTS (SELECT 1 FROM tenure_waiter WHERE namespace = :namespace AND key = :key)
+"""
+
 # Any lease of the key; whether it is a lock's or a semaphore's shows how to go on. By primary key.
 FIRST_LEASE = """
     SELECT holder, fence, "limit", ttl, meta, boot_id, granted, renewed, expires
@@ -65,6 +71,13 @@ IS_LIVE = """
 REMOVE_LEASE = """
     DELETE FROM tenure_lease
     WHERE namespace = :namespace AND key = :key AND holder = :holder
+"""
+
+# This very lease of a lock, while it lives: nobody else can have one beside it. By primary key.
+RELEASE_LOCK = """
+    DELETE FROM tenure_lease
+    WHERE namespace = :namespace AND key = :key AND holder = :holder AND fence = :fence
+      AND "limit" = 1 AND boot_id = :boot_id AND expires > :now
 """
 
 # All of a key, after the machine was started anew. By primary key.

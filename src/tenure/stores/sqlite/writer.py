@@ -1,7 +1,10 @@
-"""The one thread of an open store that talks to SQLite.
+"""The one writer of an open store: a thread that talks to SQLite, and a way past it.
 
 Calls queue up while a transaction runs, and what has queued up runs in the next one, with one
 commit. Each call gets its own answer, after the commit.
+
+A brief call that finds the thread idle and the write lock free runs in the caller's own thread
+instead: two thread switches take several times as long as such a transaction (decision 6).
 """
 
 from __future__ import annotations
@@ -12,11 +15,12 @@ import os
 import queue
 import sqlite3
 import threading
+import weakref
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, TypeAlias, TypeVar
+from typing import Any, Generic, TypeAlias, TypeVar
 
 from tenure.core.clock import Clock
 from tenure.core.model import Topic
@@ -41,6 +45,13 @@ _LOOK_EVERY = 0.025
 # Keeps a transaction, and so everybody else's wait for the write lock, below about 10 ms.
 _BATCH_MAX = 256
 
+# How many calls in a row may go past the thread. They never wait, so that the loop's other tasks
+# would not get their turn, and only the thread copies the log.
+_PAUSE_EVERY = 16
+
+# A thread that has just answered lets go of the connection within microseconds.
+_TURN_PATIENCE = 0.0002
+
 _RUNG = "SELECT bell, rung FROM tenure_wake WHERE namespace = :namespace -- by primary key"
 
 
@@ -53,11 +64,23 @@ class _Request:
     error: Exception | None = None
 
 
+@dataclass(slots=True)
+class _Done(Generic[T]):
+    """Work that has run and is committed; its answer may be None."""
+
+    answer: T
+
+
+def _no_database() -> None:
+    return None
+
+
 class Writer:
     """Runs work on the file. Make it on the event loop that will use it.
 
-    The connection is a local variable of the thread and nothing else knows it, so that nobody can
-    touch it after a fork: the thread does not exist in the child.
+    The connection is a local variable of the thread, and all else knows it weakly and looks at the
+    process id first. So nobody touches or closes it after a fork: the thread does not exist in
+    the child, and its variables never go away.
     """
 
     def __init__(
@@ -76,6 +99,12 @@ class Writer:
         self._loop = asyncio.get_running_loop()
         self._ended = asyncio.Event()
         self._queue: queue.SimpleQueue[_Request | None] = queue.SimpleQueue()
+        # Who has it may use the connection.
+        self._turn = threading.Lock()
+        self._db: Callable[[], Database | None] = _no_database
+        # Asked for and not answered yet, and how many went past the thread; the loop counts both.
+        self._pending = 0
+        self._passed = 0
         self._thread = threading.Thread(target=self._main, name="tenure-sqlite", daemon=True)
         self._thread.start()
 
@@ -97,8 +126,53 @@ class Writer:
             )
             raise StoreError(msg)
         future: asyncio.Future[T] = self._loop.create_future()
+        self._pending += 1
         self._queue.put(_Request(work, mode, future))
         return await future
+
+    async def run_brief(self, work: Work[T]) -> T:
+        """Do the same for work that takes some dozen microseconds and need not reach the disk.
+
+        Nothing that was asked for earlier is overtaken.
+        """
+        self._passed += 1
+        pause = self._passed % _PAUSE_EVERY == 0
+        if self._pending == 0 and not self.forked:
+            done = self._try_here(work, if_log_is_short=pause)
+            if done is not None:
+                if pause:
+                    await self._clock.sleep(0)
+                return done.answer
+        return await self.run(work, Mode.WRITE)
+
+    def _try_here(self, work: Work[T], *, if_log_is_short: bool) -> _Done[T] | None:
+        """Run the work in the caller's thread if nobody else is at it.
+
+        Whatever goes wrong is undone and left to the thread, which does it again and reports.
+        """
+        if not self._turn.acquire(timeout=_TURN_PATIENCE):
+            return None
+        rings: list[Topic] = []
+        try:
+            db = self._db()
+            if db is None or db.moved() or (if_log_is_short and db.log_is_long()):
+                return None
+            try:
+                db.begin(Mode.WRITE, patient=False)
+                transaction = Transaction(db, self._namespace, self._clock, rings)
+                answer = work(transaction)
+                if transaction.lasting:
+                    return None
+                db.commit()
+            except Exception:  # noqa: BLE001 - see above
+                return None
+            finally:
+                db.rollback()
+        finally:
+            self._turn.release()
+        for topic in rings:
+            self._watchers.ring(topic)
+        return _Done(answer)
 
     def end(self) -> None:
         """Have the thread finish what was asked for, close the file and end."""
@@ -126,9 +200,13 @@ class Writer:
     def _main(self) -> None:
         db: Database | None = None
         while (batch := self._next()) is not None:
-            db = self._serve(db, batch)
-        if db is not None:
-            self._drop(db)
+            with self._turn:
+                db = self._serve(db, batch)
+                self._db = _no_database if db is None else weakref.ref(db)
+        with self._turn:
+            self._db = _no_database
+            if db is not None:
+                self._drop(db)
         self._tell(self._ended.set)
 
     def _next(self) -> list[_Request] | None:
@@ -139,9 +217,7 @@ class Writer:
             return []
         batch: list[_Request] = []
         while request is not None:
-            # Nobody waits for it any more, and it has not begun.
-            if not request.future.cancelled():
-                batch.append(request)
+            batch.append(request)
             if len(batch) == _BATCH_MAX or self._queue.empty():
                 return batch
             request = self._queue.get()
@@ -162,12 +238,12 @@ class Writer:
             return self._doubted(db, error)
         try:
             bells = self._look(db) if self._watching else set()
-            long = db.log_is_long()
+            copy = db.log_is_long()
             # From here to the next wait for work there is nothing to do, as a rule: the loop's
             # thread wakes up now, and the two would fight for the interpreter.
             self._answer(batch, rings, bells)
             batch, rings = [], []
-            if long:
+            if copy:
                 db.copy_log()
         except Exception as error:  # noqa: BLE001 - the batch is committed, it must be answered
             log.warning("%s", self._said(error))
@@ -207,8 +283,10 @@ class Writer:
 
         Return what to ring.
         """
-        mode = max(request.mode for request in batch)
-        while good := [request for request in batch if request.error is None]:
+        # For a cancelled one nobody waits any more, and it has not begun.
+        wanted = [request for request in batch if not request.future.cancelled()]
+        mode = max((request.mode for request in wanted), default=Mode.READ)
+        while good := [request for request in wanted if request.error is None]:
             rings: list[Topic] = []
             db.begin(mode)
             try:
@@ -261,6 +339,7 @@ class Writer:
             self._loop.call_soon_threadsafe(callback, *values)
 
     def _settle(self, batch: list[_Request], rings: list[Topic], bells: set[str]) -> None:
+        self._pending -= len(batch)
         for topic in rings:
             self._watchers.ring(topic)
         for topic in self._watchers.topics if bells else ():
