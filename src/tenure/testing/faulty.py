@@ -8,7 +8,23 @@ from contextlib import AbstractAsyncContextManager
 from typing import Any, Self, TypeVar
 
 from tenure.core.clock import Clock, SystemClock
-from tenure.core.model import Acquired, Finding, Lease, Mark, Topic, Traits
+from tenure.core.model import Acquired, Finding, Lease, Mark, Meta, Topic, Traits
+from tenure.core.records import (
+    Beat,
+    Cancelled,
+    Claimed,
+    Inserted,
+    JobRecord,
+    NewJob,
+    Note,
+    Page,
+    QueueCounts,
+    Recovered,
+    ReplicaRecord,
+    Requeued,
+    Settled,
+    Settlement,
+)
 from tenure.errors import StoreUnavailable
 from tenure.stores.connect import connect
 from tenure.stores.contract import Migrate, Store, Watch
@@ -127,6 +143,70 @@ class FaultyStore:
 
     async def prune(self, *, idle: float, limit: int = 1000) -> int:
         return await self._pass("prune", lambda: self._store.prune(idle=idle, limit=limit))
+
+    async def join(self, replica: str, *, ttl: float, meta: Meta) -> None:
+        await self._pass("join", lambda: self._store.join(replica, ttl=ttl, meta=meta))
+
+    async def beat(self, replicas: Sequence[str], *, ttl: float) -> list[Beat | None]:
+        return await self._pass("beat", lambda: self._store.beat(replicas, ttl=ttl))
+
+    async def leave(self, replica: str) -> list[str]:
+        return await self._pass("leave", lambda: self._store.leave(replica))
+
+    async def bury(
+        self, replica: str, started: Sequence[str], *, delays: Sequence[float]
+    ) -> list[Recovered]:
+        return await self._pass("bury", lambda: self._store.bury(replica, started, delays=delays))
+
+    async def replicas(self, *, limit: int = 1000) -> list[ReplicaRecord]:
+        return await self._pass("replicas", lambda: self._store.replicas(limit=limit))
+
+    async def insert(self, jobs: Sequence[NewJob]) -> list[Inserted]:
+        return await self._pass("insert", lambda: self._store.insert(jobs))
+
+    async def claim(
+        self, replica: str, claim_no: int, queues: Sequence[str], limit: int
+    ) -> Claimed | None:
+        return await self._pass(
+            "claim", lambda: self._store.claim(replica, claim_no, queues, limit)
+        )
+
+    async def settle(self, replica: str, settlements: Sequence[Settlement]) -> list[Settled]:
+        return await self._pass("settle", lambda: self._store.settle(replica, settlements))
+
+    async def note(self, replica: str, notes: Sequence[Note]) -> list[bool]:
+        return await self._pass("note", lambda: self._store.note(replica, notes))
+
+    async def recover(
+        self, *, delays: Sequence[float], grace: float, limit: int = 100
+    ) -> list[Recovered]:
+        return await self._pass(
+            "recover", lambda: self._store.recover(delays=delays, grace=grace, limit=limit)
+        )
+
+    async def cancel(self, ids: Sequence[str], *, reason: str = "") -> list[Cancelled | None]:
+        return await self._pass("cancel", lambda: self._store.cancel(ids, reason=reason))
+
+    async def requeue(self, ids: Sequence[str]) -> list[Requeued | None]:
+        return await self._pass("requeue", lambda: self._store.requeue(ids))
+
+    async def get(self, ids: Sequence[str]) -> list[JobRecord | None]:
+        return await self._pass("get", lambda: self._store.get(ids))
+
+    async def find(self, **wanted: Any) -> Page:
+        return await self._pass("find", lambda: self._store.find(**wanted))
+
+    async def counts(self) -> list[QueueCounts]:
+        return await self._pass("counts", self._store.counts)
+
+    async def pause(self, queue: str, *, seconds: float | None = None) -> None:
+        await self._pass("pause", lambda: self._store.pause(queue, seconds=seconds))
+
+    async def resume(self, queue: str) -> None:
+        await self._pass("resume", lambda: self._store.resume(queue))
+
+    async def prune_jobs(self, *, limit: int = 1000) -> int:
+        return await self._pass("prune_jobs", lambda: self._store.prune_jobs(limit=limit))
 
     async def _pass(self, call: str, send: Callable[[], Awaitable[T]]) -> T:
         self.faults.calls[call] += 1

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from typing import TypeVar
 
 from tenure.core.model import Lease, Mark, Meta, Topic
+from tenure.stores.memory.job_world import JobSpace
 
 __all__ = ["Grant", "Key", "Space", "Waiter", "World", "named_world"]
 
@@ -121,6 +122,7 @@ class Space:
     keys: dict[str, Key] = field(default_factory=dict)
     marks: dict[str, Mark] = field(default_factory=dict)
     floor: int = 0
+    jobs: JobSpace = field(default_factory=JobSpace)
 
     def key(self, name: str, now: int) -> Key:
         """Return the key as it stands now, made on first use."""

@@ -1,0 +1,263 @@
+"""What stores keep about jobs and replicas, and what the job calls of the contract take and answer.
+
+Payloads, results, errors and checkpoints are bytes that no store looks into. Instants are whole
+microseconds of the store's clock, durations seconds.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final, Literal, TypeAlias
+
+import msgspec
+from msgspec import Struct
+
+from tenure.core.model import Meta
+from tenure.core.states import JobState
+
+__all__ = [
+    "BATCH_MAX",
+    "CANCELS_MAX",
+    "COUNT_MAX",
+    "HISTORY_MAX",
+    "PRIORITIES",
+    "Attempt",
+    "AttemptOutcome",
+    "Beat",
+    "Cancelled",
+    "Claimed",
+    "Inserted",
+    "JobRecord",
+    "NewJob",
+    "Note",
+    "Page",
+    "QueueCounts",
+    "Recovered",
+    "ReplicaRecord",
+    "Requeued",
+    "Settled",
+    "Settlement",
+    "Unique",
+    "read_history",
+    "write_history",
+]
+
+BATCH_MAX: Final = 200
+"""The most jobs in one call to a store. Nobody else is served while Redis runs a script."""
+CANCELS_MAX: Final = 200
+"""The most cancels in the answer to one beat; the rest comes with the next ones."""
+COUNT_MAX: Final = 10_000
+"""Counts stop here, so that looking at a queue costs the same however long it is."""
+HISTORY_MAX: Final = 10
+"""How many attempts of a job are remembered."""
+PRIORITIES: Final = range(10)
+"""0 is served first."""
+
+
+class Unique(Struct, frozen=True, kw_only=True):
+    """A key that at most one job has at a time."""
+
+    key: str
+    digest: str = ""
+    """What makes two requests the same; another one under the same key is a mismatch."""
+    keep: float = 0.0
+    """The key is taken until the job has finished, and at least for so long after the insert."""
+
+
+class NewJob(Struct, frozen=True, kw_only=True):
+    """A job to insert. Its id is a UUIDv7 in text form, made by the caller."""
+
+    id: str
+    task: str
+    queue: str = "default"
+    priority: int = 5
+    payload: bytes = b""
+    tags: tuple[str, ...] = ()
+    delay: float = 0.0
+    """Seconds from the insert until it is due."""
+    at: int | None = None
+    """The instant at which it is due instead, by the store's clock."""
+    timeout: float | None = None
+    """Seconds from a claim to the deadline of that attempt."""
+    retention: float = 0.0
+    """Seconds to keep it after it has finished."""
+    unique: Unique | None = None
+
+
+class Inserted(Struct, frozen=True):
+    """The answer for one inserted job."""
+
+    outcome: Literal["created", "existing", "mismatch"]
+    id: str
+    """The job that has the unique key; the inserted one itself if it was created."""
+
+
+AttemptOutcome: TypeAlias = Literal[
+    "succeeded", "failed", "retry", "handed back", "cancelled", "lost"
+]
+
+
+class Attempt(Struct, frozen=True, omit_defaults=True):
+    """One line of a job's history."""
+
+    attempt: int
+    replica: str
+    started: int
+    ended: int
+    outcome: AttemptOutcome
+    error: str = ""
+
+
+class JobRecord(Struct, frozen=True, kw_only=True):
+    """A job as the store has it."""
+
+    id: str
+    task: str
+    queue: str
+    priority: int
+    state: JobState
+    payload: bytes
+    tags: tuple[str, ...] = ()
+    timeout: float | None = None
+    retention: float = 0.0
+    created: int
+    due: int
+    attempt: int = 0
+    """How often it was claimed. Never falls."""
+    failures: int = 0
+    losses: int = 0
+    fence: int = 0
+    """Grows with every claim and every return to waiting."""
+    revision: int = 1
+    """Grows with every change."""
+    replica: str = ""
+    """Where it runs; empty unless it is running."""
+    started: int = 0
+    """When the present or last attempt was claimed; 0 if there was none."""
+    progress: float | None = None
+    message: str = ""
+    checkpoint: bytes | None = None
+    cancelling: bool = False
+    """Whether a cancel is pending; only while it is running."""
+    reason: str = ""
+    """Why it was cancelled or is to be; or, in a word, why it failed: "error", "lost"..."""
+    finished: int = 0
+    result: bytes | None = None
+    error: bytes | None = None
+    """What the last failure left; gone when it succeeds."""
+    history: bytes = b""
+    """One line per attempt, oldest first; see `read_history`."""
+
+
+class Claimed(Struct, frozen=True):
+    """The answer to a claim."""
+
+    jobs: list[JobRecord]
+    next_in: float | None = None
+    """If fewer jobs than asked for: seconds until the next one is due, as far as is known."""
+
+
+class Settlement(Struct, frozen=True, kw_only=True):
+    """How one attempt ended."""
+
+    id: str
+    fence: int
+    outcome: Literal["succeeded", "failed", "retry", "handed back", "cancelled"]
+    delay: float = 0.0
+    """Seconds until it is due again, for "retry" and "handed back"."""
+    result: bytes | None = None
+    error: bytes | None = None
+    """For "failed" and "retry"."""
+    reason: str = ""
+    """For "failed" and "cancelled"; empty leaves the reason of a pending cancel."""
+    history: bytes | None = None
+    """Replaces what is stored; None leaves it."""
+
+
+Settled: TypeAlias = Literal["settled", "repeated", "lost"]
+
+
+class Note(Struct, frozen=True, kw_only=True):
+    """What a running job says about itself. None leaves a part as it is."""
+
+    id: str
+    fence: int
+    progress: float | None = None
+    message: str | None = None
+    checkpoint: bytes | None = None
+
+
+class Beat(Struct, frozen=True):
+    """The answer to a beat of a replica that is still known."""
+
+    cancels: list[str]
+    """Its running jobs with a pending cancel, until they settle; at most CANCELS_MAX."""
+    held: int
+    """How many jobs the store thinks it runs."""
+    expired: bool
+    """Whether `recover` would find something to do, for whichever replica."""
+
+
+class Recovered(Struct, frozen=True, kw_only=True):
+    """One job that was taken from a replica that is gone, or that ran past its deadline."""
+
+    id: str
+    replica: str
+    state: Literal["waiting", "failed", "cancelled"] | None
+    """What became of it. None: its record cannot be read; it was set aside."""
+    losses: int = 0
+
+
+class ReplicaRecord(Struct, frozen=True, kw_only=True):
+    """A process that runs work."""
+
+    id: str
+    meta: Meta
+    joined: int
+    ttl: float
+    expires_in: float
+    """Seconds left when the store answered; 0 or less if it has expired."""
+    dead: bool = False
+    """Its jobs are being recovered: it cannot come back under this id."""
+    held: int = 0
+
+
+class QueueCounts(Struct, frozen=True, kw_only=True):
+    """How a queue stands. Counts stop at COUNT_MAX."""
+
+    queue: str
+    waiting: int
+    running: int
+    oldest: float | None = None
+    """Seconds since the job that waits longest became due; None if none is due."""
+    paused_for: float | None = None
+    """Seconds until a paused queue resumes; infinite if that takes a `resume`."""
+
+
+Cancelled: TypeAlias = Literal["cancelled", "requested", "finished"]
+Requeued: TypeAlias = Literal["requeued", "unfinished", "conflict"]
+
+
+class Page(Struct, frozen=True):
+    """A part of a list. It may be short, even empty, and still not be the last one."""
+
+    jobs: list[JobRecord]
+    cursor: str | None
+    """Where the next page begins; None at the end."""
+
+
+_line = msgspec.json.Decoder(Attempt)
+
+
+def write_history(attempts: Sequence[Attempt]) -> bytes:
+    """Return the last HISTORY_MAX attempts, one line each.
+
+    Stores append the line of a lost attempt by themselves, so the form is part of the contract:
+    {"attempt":1,"replica":"...","started":1,"ended":2,"outcome":"lost"} and a newline.
+    """
+    return b"".join(msgspec.json.encode(one) + b"\n" for one in attempts[-HISTORY_MAX:])
+
+
+def read_history(lines: bytes) -> list[Attempt]:
+    """Return the attempts of a job, oldest first."""
+    return [_line.decode(line) for line in lines.splitlines()]

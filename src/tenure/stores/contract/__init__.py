@@ -1,0 +1,96 @@
+"""The promise every store makes. `memory` is the same promise as an executable specification.
+
+Rules for all calls:
+
+- One call decides one thing, atomically, and may be repeated: the caller made the ids before the
+  first send, so a repeat after a lost reply changes nothing and answers the same.
+- The store's clock decides. Durations go in; a virtual clock (`Clock.for_server`) replaces the
+  server's for tests. Something that ends at instant t is over *at* t.
+- Nothing a caller passes in is interpreted: names are case-sensitive Unicode, and one namespace
+  never sees another.
+- Losing is an answer (False, `Busy`, "lost"), not an exception. What a driver raises leaves as
+  `StoreError`, and as `StoreUnavailable` if trying again later may help.
+- A call whose caller is cancelled may still be carried out, but never after a call that begins
+  later. So a release never overtakes the acquire that it undoes.
+- A store object belongs to the event loop that opened it; `clone` makes one for another loop.
+"""
+
+from __future__ import annotations
+
+from contextlib import AbstractAsyncContextManager
+from typing import Literal, Protocol, TypeAlias
+
+from tenure.core.clock import Clock
+from tenure.core.model import Finding, Topic, Traits
+from tenure.stores.contract.jobs import JobStore
+from tenure.stores.contract.leases import LeaseStore
+
+__all__ = ["Migrate", "Store", "Watch"]
+
+Migrate: TypeAlias = Literal["auto", "check", "skip"]
+
+
+class Watch(Protocol):
+    """An armed wake-up: what happens from now on will end the next `wait`."""
+
+    async def wait(self, timeout: float | None) -> bool:
+        """Return True after a wake-up on one of the topics, False after `timeout` seconds.
+
+        A hint and no more: it may come for nothing, and it may fail to come.
+        """
+        ...
+
+
+class Store(LeaseStore, JobStore, Protocol):
+    """A place that keeps leases and jobs for all replicas of a service."""
+
+    clock: Clock
+    namespace: str
+
+    @property
+    def url(self) -> str:
+        """The URL without its password, for messages."""
+        ...
+
+    @property
+    def traits(self) -> Traits:
+        """What this store can do and survive. The grade is known once the store is open."""
+        ...
+
+    async def open(self, migrate: Migrate = "auto") -> None:
+        """Connect, and bring the store's format up to date (or, with "check", only look).
+
+        "skip" does not look at the format: for a clone, whose original has done so.
+
+        Raises ConfigError when the format is too new or, with "check", not up to date.
+        """
+        ...
+
+    async def close(self) -> None:
+        """Give up all connections. Leases stay as they are. Closing twice is harmless."""
+        ...
+
+    def clone(self) -> Store:
+        """Return an unopened second connection to the same world, for another event loop."""
+        ...
+
+    async def now(self) -> int:
+        """Return the store's time in microseconds."""
+        ...
+
+    async def examine(self) -> list[Finding]:
+        """Return what is to be known about the place this store lives in, and what is wrong there.
+
+        Works on an open store, and on one that is not: what keeps it from opening is among the
+        findings. It changes nothing, and raises nothing for a store that does not answer. The
+        grade in `traits` is known afterwards, if the place could be reached.
+        """
+        ...
+
+    def watch(self, *topics: Topic) -> AbstractAsyncContextManager[Watch]:
+        """Arm a wake-up. Enter it, try once more, then wait: so nothing falls in between.
+
+        Where it cannot be armed, it is entered all the same, and each `wait` takes its full time
+        until it can: progress never depends on wake-ups.
+        """
+        ...

@@ -1,0 +1,195 @@
+"""What a store promises about jobs and the replicas that run them.
+
+A job stands on the record of the replica that runs it: renewing that one record keeps all of them,
+and recovery looks up expired replicas, never jobs. The moves of a job are in `core.states`. For
+every job and all its life:
+
+- Its fence is larger after every claim and every return to waiting: max(last + 1, now).
+- Whatever names a fence (`settle`, `note`) changes nothing unless the job runs under that fence.
+- `revision` grows by 1 or more with every change that `get` can see.
+- A pending cancel wins over every return to waiting: the job is cancelled instead.
+- Finished jobs are kept apart from the others and cost `claim`, `settle`, `beat` and `recover`
+  nothing, however many there are.
+
+Wake-ups: ("queue", name) when a job of that queue becomes claimable at once, ("job", id) after
+every change of its revision, ("replica", id) after a cancel of one of its running jobs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Protocol
+
+from tenure.core.model import Meta
+from tenure.core.records import (
+    Beat,
+    Cancelled,
+    Claimed,
+    Inserted,
+    JobRecord,
+    NewJob,
+    Note,
+    Page,
+    QueueCounts,
+    Recovered,
+    ReplicaRecord,
+    Requeued,
+    Settled,
+    Settlement,
+)
+from tenure.core.states import JobState
+
+__all__ = ["JobStore"]
+
+
+class JobStore(Protocol):
+    """The job half of a store. At most BATCH_MAX items go into one call."""
+
+    async def join(self, replica: str, *, ttl: float, meta: Meta) -> None:
+        """Make a process known. Repeating it is harmless; a dead record stays dead."""
+        ...
+
+    async def beat(self, replicas: Sequence[str], *, ttl: float) -> list[Beat | None]:
+        """Give each record its full ttl again, counted from now, whether it has expired or not.
+
+        None: there is no such record, or its jobs are being recovered. All it ran is lost, and it
+        must join under a new id.
+        """
+        ...
+
+    async def leave(self, replica: str) -> list[str]:
+        """Forget the record and hand back what it runs: due at once, nothing counted.
+
+        Returns the ids that were handed back (or, with a pending cancel, cancelled). Of a record
+        that is not there, none.
+        """
+        ...
+
+    async def bury(
+        self, replica: str, started: Sequence[str], *, delays: Sequence[float]
+    ) -> list[Recovered]:
+        """Do at once, for a process known to be dead, what `recover` would do after its ttl.
+
+        Jobs in `started` count a loss; the others go back as with `leave`, losses unchanged.
+        """
+        ...
+
+    async def replicas(self, *, limit: int = 1000) -> list[ReplicaRecord]:
+        """Return the known replicas, in the order in which they joined."""
+        ...
+
+    async def insert(self, jobs: Sequence[NewJob]) -> list[Inserted]:
+        """Store jobs in one commit, all of them or none; each gets its own answer.
+
+        A job whose id is there already, in any state, is "created": it is a repeat and changes
+        nothing. A unique key that another job has is "existing", or "mismatch" if the digests
+        differ; nothing is stored for it. Inside one call the first of two wins.
+
+        A unique key is taken until its job has finished and at least `keep` seconds long. So an
+        existing job may be one that has finished or was pruned.
+        """
+        ...
+
+    async def claim(
+        self, replica: str, claim_no: int, queues: Sequence[str], limit: int
+    ) -> Claimed | None:
+        """Give the replica up to `limit` due jobs: running, attempt + 1, under a new fence.
+
+        Order: queues as given; within one by priority, due time (whole milliseconds), id. Paused
+        queues are skipped. The deadline of the attempt is `timeout` from now.
+
+        `claim_no` grows with every new claim of the replica, from 1. Repeating the last one after
+        a lost reply returns what that claim got and is still running, with the same fences, and
+        claims nothing new; an older number gets nothing.
+
+        An expired replica gets nothing until a beat has revived it. None: there is no such
+        record, or its jobs are being recovered.
+        """
+        ...
+
+    async def settle(self, replica: str, settlements: Sequence[Settlement]) -> list[Settled]:
+        """End attempts: each if its job runs under that very fence, whatever the replica's state.
+
+        "succeeded", "failed" and "cancelled" finish the job: `finished` is now, and it is kept
+        for its retention. "retry" counts a failure, "handed back" nothing; both make it due after
+        `delay`. "failed" counts a failure too.
+
+        "repeated": this fence was settled with this outcome before; it counts as success and
+        changes nothing. "lost": the job is not running under this fence; nothing is changed.
+        """
+        ...
+
+    async def note(self, replica: str, notes: Sequence[Note]) -> list[bool]:
+        """Store progress or a checkpoint of running jobs; False if the fence is not current."""
+        ...
+
+    async def recover(
+        self, *, delays: Sequence[float], grace: float, limit: int = 100
+    ) -> list[Recovered]:
+        """Take up to `limit` jobs from expired replicas, or that are `grace` past their deadline.
+
+        losses + 1, and due after delays[losses - 1]; past the end of `delays` it fails with the
+        reason "lost". A line with the outcome "lost" joins its history. The first call marks an
+        expired replica dead; its record goes with its last job. Call it again until the answer
+        is empty. One record that cannot be read is set aside and answered with the state None.
+        """
+        ...
+
+    async def cancel(self, ids: Sequence[str], *, reason: str = "") -> list[Cancelled | None]:
+        """Cancel: at once what waits; what runs is "requested", which `beat` delivers.
+
+        "finished" and None (no such job) change nothing. A second request keeps the first reason.
+        """
+        ...
+
+    async def requeue(self, ids: Sequence[str]) -> list[Requeued | None]:
+        """Make finished jobs wait again, due at once: failures and losses 0, attempt kept.
+
+        Result, error, progress, message and reason are cleared; checkpoint and history stay. A
+        unique key is taken again; "conflict" if another job has it by now. "unfinished" and None
+        (no such job) change nothing.
+        """
+        ...
+
+    async def get(self, ids: Sequence[str]) -> list[JobRecord | None]:
+        """Return jobs by id."""
+        ...
+
+    async def find(
+        self,
+        *,
+        state: JobState | None = None,
+        queue: str | None = None,
+        task: str | None = None,
+        tag: str | None = None,
+        replica: str | None = None,
+        limit: int = 50,
+        cursor: str | None = None,
+    ) -> Page:
+        """Return jobs that fit all that is given, in descending order of id: newest first.
+
+        One call looks at a bounded number of jobs, so a page may be short and yet not the last.
+        """
+        ...
+
+    async def counts(self) -> list[QueueCounts]:
+        """Return how each queue with unfinished jobs, or paused, stands, by name.
+
+        Finished jobs are never counted.
+        """
+        ...
+
+    async def pause(self, queue: str, *, seconds: float | None = None) -> None:
+        """Let no job of the queue be claimed for so long; None until `resume`."""
+        ...
+
+    async def resume(self, queue: str) -> None:
+        """End a pause. Wakes who watches the queue."""
+        ...
+
+    async def prune_jobs(self, *, limit: int = 1000) -> int:
+        """Remove up to `limit` finished jobs whose retention is over; say how many.
+
+        Also forgets unique keys that are free by now.
+        """
+        ...

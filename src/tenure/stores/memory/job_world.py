@@ -1,0 +1,190 @@
+"""What a memory store remembers about jobs and replicas."""
+
+from __future__ import annotations
+
+import heapq
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from tenure.core.durations import micros
+from tenure.core.model import Meta
+from tenure.core.records import JobRecord, NewJob, ReplicaRecord, Unique
+from tenure.core.states import FINISHED, JobState
+
+__all__ = ["Job", "JobSpace", "Replica", "Taken"]
+
+
+@dataclass(slots=True, eq=False)
+class Job:
+    """A job as the store sees it."""
+
+    new: NewJob
+    created: int
+    due: int
+    state: JobState = "waiting"
+    attempt: int = 0
+    failures: int = 0
+    losses: int = 0
+    fence: int = 0
+    revision: int = 1
+    replica: str = ""
+    claim_no: int = 0
+    started: int = 0
+    deadline: int | None = None
+    """Only while it is running."""
+    progress: float | None = None
+    message: str = ""
+    checkpoint: bytes | None = None
+    cancelling: bool = False
+    reason: str = ""
+    finished: int = 0
+    result: bytes | None = None
+    error: bytes | None = None
+    history: bytes = b""
+    settled: tuple[int, str] = (0, "")
+    """The fence and outcome of the last settlement, so that a repeat is recognised."""
+
+    @property
+    def id(self) -> str:
+        return self.new.id
+
+    @property
+    def expires(self) -> int:
+        return self.finished + micros(self.new.retention)
+
+    @property
+    def place(self) -> tuple[int, int, str]:
+        """Its place in the queue."""
+        return self.new.priority, self.due // 1000, self.id
+
+    def as_record(self) -> JobRecord:
+        new = self.new
+        return JobRecord(
+            id=new.id,
+            task=new.task,
+            queue=new.queue,
+            priority=new.priority,
+            state=self.state,
+            payload=new.payload,
+            tags=new.tags,
+            timeout=new.timeout,
+            retention=new.retention,
+            created=self.created,
+            due=self.due,
+            attempt=self.attempt,
+            failures=self.failures,
+            losses=self.losses,
+            fence=self.fence,
+            revision=self.revision,
+            replica=self.replica,
+            started=self.started,
+            progress=self.progress,
+            message=self.message,
+            checkpoint=self.checkpoint,
+            cancelling=self.cancelling,
+            reason=self.reason,
+            finished=self.finished,
+            result=self.result,
+            error=self.error,
+            history=self.history,
+        )
+
+
+@dataclass(slots=True, eq=False)
+class Replica:
+    """A process that runs work."""
+
+    id: str
+    meta: Meta
+    joined: int
+    renewed: int
+    ttl: int
+    claim_no: int = 0
+    dead: bool = False
+
+    def has_expired(self, now: int) -> bool:
+        self.renewed = min(self.renewed, now)  # the clock was set back
+        return self.renewed + self.ttl <= now
+
+    def as_record(self, now: int, held: int) -> ReplicaRecord:
+        return ReplicaRecord(
+            id=self.id,
+            meta=self.meta,
+            joined=self.joined,
+            ttl=self.ttl / 1e6,
+            expires_in=(min(self.renewed, now) + self.ttl - now) / 1e6,
+            dead=self.dead,
+            held=held,
+        )
+
+
+@dataclass(slots=True, frozen=True)
+class Taken:
+    """A unique key in use."""
+
+    id: str
+    digest: str
+    until: int
+
+
+@dataclass(slots=True)
+class JobSpace:
+    """The jobs of one namespace."""
+
+    jobs: dict[str, Job] = field(default_factory=dict)
+    replicas: dict[str, Replica] = field(default_factory=dict)
+    keys: dict[str, Taken] = field(default_factory=dict)
+    paused: dict[str, float] = field(default_factory=dict)
+    """Until when; a float for the sake of infinity."""
+
+    def held_by(self, replica: str) -> list[Job]:
+        """Return what a replica runs, in order of id."""
+        running = (job for job in self.jobs.values() if job.state == "running")
+        return sorted((job for job in running if job.replica == replica), key=lambda job: job.id)
+
+    def ready(self, queues: Sequence[str], limit: int, now: int) -> tuple[list[Job], int | None]:
+        """Return the first due jobs and, if there are fewer than `limit`, when the next is due."""
+        ready: list[Job] = []
+        later: list[int] = []
+        for queue in dict.fromkeys(queues):
+            if self.is_paused(queue, now):
+                continue
+            waiting = [
+                job
+                for job in self.jobs.values()
+                if job.state == "waiting" and job.new.queue == queue
+            ]
+            due = [job for job in waiting if job.due <= now]
+            ready += heapq.nsmallest(limit - len(ready), due, key=lambda job: job.place)
+            later += [job.due for job in waiting if job.due > now]
+        return ready, min(later, default=None) if len(ready) < limit else None
+
+    def is_paused(self, queue: str, now: int) -> bool:
+        return self.paused.get(queue, -math.inf) > now
+
+    def expired(self, now: int) -> list[Replica]:
+        """Return the replicas whose jobs must be taken, or are being taken."""
+        return [one for one in self.replicas.values() if one.dead or one.has_expired(now)]
+
+    def overdue(self, since: int) -> list[Job]:
+        """Return what still runs although its deadline was at `since` or earlier."""
+        deadlines = ((job.deadline, job) for job in self.jobs.values())
+        late = [job for at, job in deadlines if at is not None and at <= since]
+        return sorted(late, key=lambda job: (job.deadline, job.id))
+
+    def taken(self, key: str, now: int) -> Taken | None:
+        """Return who has a unique key."""
+        taken = self.keys.get(key)
+        if taken is None:
+            return None
+        job = self.jobs.get(taken.id)
+        live = job is not None and job.state not in FINISHED
+        return taken if live or taken.until > now else None
+
+    def take(self, unique: Unique, id_: str, now: int) -> None:
+        self.keys[unique.key] = Taken(id_, unique.digest, now + micros(unique.keep))
+
+    def forget_free_keys(self, now: int) -> None:
+        for key in [key for key in self.keys if self.taken(key, now) is None]:
+            del self.keys[key]

@@ -1,0 +1,382 @@
+"""Jobs and replicas in memory: the specification the other stores are compared with."""
+
+from __future__ import annotations
+
+import heapq
+import math
+from collections.abc import Sequence
+
+from tenure.core.durations import micros
+from tenure.core.model import Meta
+from tenure.core.policy import next_fence
+from tenure.core.records import (
+    CANCELS_MAX,
+    COUNT_MAX,
+    Attempt,
+    Beat,
+    Cancelled,
+    Claimed,
+    Inserted,
+    JobRecord,
+    NewJob,
+    Note,
+    Page,
+    QueueCounts,
+    Recovered,
+    ReplicaRecord,
+    Requeued,
+    Settled,
+    Settlement,
+    write_history,
+)
+from tenure.core.states import FINISHED, JobState
+from tenure.stores.memory.connection import Connection
+from tenure.stores.memory.job_world import Job, JobSpace, Replica
+
+__all__ = ["Jobs"]
+
+
+class Jobs(Connection):
+    """The job half of the contract."""
+
+    async def join(self, replica: str, *, ttl: float, meta: Meta) -> None:
+        with self._lock:
+            now = self.clock.wall()
+            known = self._jobs.replicas.get(replica)
+            if known is None:
+                self._jobs.replicas[replica] = Replica(replica, meta, now, now, micros(ttl))
+            elif not known.dead:
+                known.renewed, known.ttl = now, micros(ttl)
+
+    async def beat(self, replicas: Sequence[str], *, ttl: float) -> list[Beat | None]:
+        with self._lock:
+            now = self.clock.wall()
+            alive = [self._alive(replica) for replica in replicas]
+            for record in filter(None, alive):
+                record.renewed, record.ttl = now, micros(ttl)
+            # Looked at after all of them were renewed: none of these needs recovery.
+            expired = bool(self._jobs.expired(now) or self._jobs.overdue(now))
+            return [self._beat(record, expired=expired) if record else None for record in alive]
+
+    def _beat(self, replica: Replica, *, expired: bool) -> Beat:
+        held = self._jobs.held_by(replica.id)
+        cancels = [job.id for job in held if job.cancelling]
+        return Beat(cancels[:CANCELS_MAX], len(held), expired)
+
+    async def leave(self, replica: str) -> list[str]:
+        with self._lock:
+            now = self.clock.wall()
+            held = self._jobs.held_by(replica)
+            for job in held:
+                self._give_back(job, now, 0.0)
+            self._jobs.replicas.pop(replica, None)
+            return [job.id for job in held]
+
+    async def bury(
+        self, replica: str, started: Sequence[str], *, delays: Sequence[float]
+    ) -> list[Recovered]:
+        with self._lock:
+            now = self.clock.wall()
+            answers = []
+            for job in self._jobs.held_by(replica):
+                if job.id in started:
+                    answers.append(self._lose(job, now, delays))
+                else:
+                    self._give_back(job, now, 0.0)
+                    answers.append(_recovered(job, replica))
+            self._jobs.replicas.pop(replica, None)
+            return answers
+
+    async def replicas(self, *, limit: int = 1000) -> list[ReplicaRecord]:
+        with self._lock:
+            now = self.clock.wall()
+            known = sorted(self._jobs.replicas.values(), key=lambda one: (one.joined, one.id))
+            return [one.as_record(now, len(self._jobs.held_by(one.id))) for one in known[:limit]]
+
+    async def insert(self, jobs: Sequence[NewJob]) -> list[Inserted]:
+        with self._lock:
+            return [self._insert(job) for job in jobs]
+
+    def _insert(self, new: NewJob) -> Inserted:
+        now = self.clock.wall()
+        if new.id in self._jobs.jobs:
+            return Inserted("created", new.id)
+        if new.unique is not None:
+            taken = self._jobs.taken(new.unique.key, now)
+            if taken is not None and taken.id != new.id:
+                same = taken.digest == new.unique.digest
+                return Inserted("existing" if same else "mismatch", taken.id)
+            self._jobs.take(new.unique, new.id, now)
+        due = now + micros(new.delay) if new.at is None else new.at
+        job = Job(new, created=now, due=due)
+        self._jobs.jobs[job.id] = job
+        self._tell_waiting(job, now)
+        return Inserted("created", job.id)
+
+    async def claim(
+        self, replica: str, claim_no: int, queues: Sequence[str], limit: int
+    ) -> Claimed | None:
+        with self._lock:
+            now = self.clock.wall()
+            record = self._alive(replica)
+            if record is None:
+                return None
+            if claim_no <= record.claim_no:
+                same = [job for job in self._jobs.held_by(replica) if job.claim_no == claim_no]
+                return Claimed([job.as_record() for job in same])
+            if record.has_expired(now):
+                return Claimed([])
+            record.claim_no = claim_no
+            ready, next_due = self._jobs.ready(queues, limit, now)
+            for job in ready:
+                self._start(job, record, now)
+            next_in = None if next_due is None else max(0.0, (next_due - now) / 1e6)
+            return Claimed([job.as_record() for job in ready], next_in)
+
+    def _start(self, job: Job, replica: Replica, now: int) -> None:
+        job.state = "running"
+        job.replica, job.claim_no = replica.id, replica.claim_no
+        job.fence = next_fence(job.fence, 0, now)
+        job.attempt += 1
+        job.started = now
+        job.deadline = None if job.new.timeout is None else now + micros(job.new.timeout)
+        self._changed(job)
+
+    async def settle(self, replica: str, settlements: Sequence[Settlement]) -> list[Settled]:
+        del replica  # a fence names the attempt, and the attempt its replica
+        with self._lock:
+            return [self._settle(one) for one in settlements]
+
+    def _settle(self, one: Settlement) -> Settled:
+        now = self.clock.wall()
+        job = self._jobs.jobs.get(one.id)
+        if job is None:
+            return "lost"
+        if job.settled == (one.fence, one.outcome):
+            return "repeated"
+        if job.state != "running" or job.fence != one.fence:
+            return "lost"
+        job.settled = (one.fence, one.outcome)
+        if one.history is not None:
+            job.history = one.history
+        if one.outcome in ("failed", "retry"):
+            job.failures += 1
+            job.error = one.error
+        if one.outcome == "retry" or one.outcome == "handed back":  # noqa: PLR1714 - narrows
+            self._give_back(job, now, one.delay)
+            return "settled"
+        if one.outcome == "succeeded":
+            job.error, job.reason = None, ""
+        elif one.reason:
+            job.reason = one.reason
+        job.result = one.result
+        self._finish(job, one.outcome, now)
+        return "settled"
+
+    async def note(self, replica: str, notes: Sequence[Note]) -> list[bool]:
+        del replica
+        with self._lock:
+            return [self._note(note) for note in notes]
+
+    def _note(self, note: Note) -> bool:
+        job = self._jobs.jobs.get(note.id)
+        if job is None or job.state != "running" or job.fence != note.fence:
+            return False
+        job.progress = job.progress if note.progress is None else note.progress
+        job.message = job.message if note.message is None else note.message
+        job.checkpoint = job.checkpoint if note.checkpoint is None else note.checkpoint
+        self._changed(job)
+        return True
+
+    async def recover(
+        self, *, delays: Sequence[float], grace: float, limit: int = 100
+    ) -> list[Recovered]:
+        with self._lock:
+            now = self.clock.wall()
+            answers: list[Recovered] = []
+            for replica in self._jobs.expired(now):
+                if len(answers) == limit:
+                    return answers  # what was not touched may still revive
+                replica.dead = True
+                held = self._jobs.held_by(replica.id)[: limit - len(answers)]
+                answers += [self._lose(job, now, delays) for job in held]
+                if not self._jobs.held_by(replica.id):
+                    del self._jobs.replicas[replica.id]
+            overdue = self._jobs.overdue(now - micros(grace))
+            answers += [self._lose(job, now, delays) for job in overdue[: limit - len(answers)]]
+            return answers
+
+    async def cancel(self, ids: Sequence[str], *, reason: str = "") -> list[Cancelled | None]:
+        with self._lock:
+            return [self._cancel(one, reason) for one in ids]
+
+    def _cancel(self, id_: str, reason: str) -> Cancelled | None:
+        job = self._jobs.jobs.get(id_)
+        if job is None:
+            return None
+        if job.state in FINISHED:
+            return "finished"
+        if job.state == "running":
+            if not job.cancelling:
+                job.cancelling, job.reason = True, reason
+                self._changed(job)
+            self._ring(("replica", job.replica))
+            return "requested"
+        job.reason = reason
+        self._finish(job, "cancelled", self.clock.wall())
+        return "cancelled"
+
+    async def requeue(self, ids: Sequence[str]) -> list[Requeued | None]:
+        with self._lock:
+            return [self._requeue(one) for one in ids]
+
+    def _requeue(self, id_: str) -> Requeued | None:
+        now = self.clock.wall()
+        job = self._jobs.jobs.get(id_)
+        if job is None:
+            return None
+        if job.state not in FINISHED:
+            return "unfinished"
+        if job.new.unique is not None:
+            taken = self._jobs.taken(job.new.unique.key, now)
+            if taken is not None and taken.id != id_:
+                return "conflict"
+            self._jobs.take(job.new.unique, id_, now)
+        job.failures = job.losses = job.finished = 0
+        job.result = job.error = job.progress = None
+        job.message = job.reason = ""
+        job.due = now
+        self._wait(job, now)
+        return "requeued"
+
+    async def get(self, ids: Sequence[str]) -> list[JobRecord | None]:
+        with self._lock:
+            found = [self._jobs.jobs.get(one) for one in ids]
+            return [None if job is None else job.as_record() for job in found]
+
+    async def find(
+        self,
+        *,
+        state: JobState | None = None,
+        queue: str | None = None,
+        task: str | None = None,
+        tag: str | None = None,
+        replica: str | None = None,
+        limit: int = 50,
+        cursor: str | None = None,
+    ) -> Page:
+        def fits(job: Job) -> bool:
+            return (
+                (cursor is None or job.id < cursor)
+                and state in (None, job.state)
+                and queue in (None, job.new.queue)
+                and task in (None, job.new.task)
+                and replica in (None, job.replica)
+                and (tag is None or tag in job.new.tags)
+            )
+
+        with self._lock:
+            found = [job for job in self._jobs.jobs.values() if fits(job)]
+            page = heapq.nlargest(limit, found, key=lambda job: job.id)
+            more = page[-1].id if len(found) > len(page) and page else None
+            return Page([job.as_record() for job in page], more)
+
+    async def counts(self) -> list[QueueCounts]:
+        with self._lock:
+            now = self.clock.wall()
+            live = [job for job in self._jobs.jobs.values() if job.state not in FINISHED]
+            paused = {name for name in self._jobs.paused if self._jobs.is_paused(name, now)}
+            queues = sorted(paused | {job.new.queue for job in live})
+            return [self._count(name, live, now) for name in queues]
+
+    def _count(self, queue: str, live: list[Job], now: int) -> QueueCounts:
+        mine = [job for job in live if job.new.queue == queue]
+        waiting = [job.due for job in mine if job.state == "waiting"]
+        oldest = min((due for due in waiting if due <= now), default=None)
+        paused = self._jobs.paused[queue] if self._jobs.is_paused(queue, now) else None
+        return QueueCounts(
+            queue=queue,
+            waiting=min(COUNT_MAX, len(waiting)),
+            running=min(COUNT_MAX, len(mine) - len(waiting)),
+            oldest=None if oldest is None else (now - oldest) / 1e6,
+            paused_for=None if paused is None else (paused - now) / 1e6,
+        )
+
+    async def pause(self, queue: str, *, seconds: float | None = None) -> None:
+        with self._lock:
+            until = math.inf if seconds is None else self.clock.wall() + micros(seconds)
+            self._jobs.paused[queue] = until
+
+    async def resume(self, queue: str) -> None:
+        with self._lock:
+            self._jobs.paused.pop(queue, None)
+            self._ring(("queue", queue))
+
+    async def prune_jobs(self, *, limit: int = 1000) -> int:
+        with self._lock:
+            now = self.clock.wall()
+            jobs = self._jobs.jobs
+            over = [job for job in jobs.values() if job.state in FINISHED and job.expires <= now]
+            over = heapq.nsmallest(limit, over, key=lambda job: (job.expires, job.id))
+            for job in over:
+                del jobs[job.id]
+            self._jobs.forget_free_keys(now)
+            return len(over)
+
+    @property
+    def _jobs(self) -> JobSpace:
+        return self._space.jobs
+
+    def _alive(self, replica: str) -> Replica | None:
+        """Return a record that is not being recovered; it may have expired."""
+        record = self._jobs.replicas.get(replica)
+        return None if record is None or record.dead else record
+
+    def _lose(self, job: Job, now: int, delays: Sequence[float]) -> Recovered:
+        """Take a job from its replica and count a loss."""
+        replica = job.replica
+        job.losses += 1
+        lost = Attempt(job.attempt, replica, job.started, now, "lost")
+        job.history += write_history([lost])
+        if job.losses <= len(delays):
+            self._give_back(job, now, delays[job.losses - 1])
+        elif job.cancelling:
+            self._finish(job, "cancelled", now)
+        else:
+            job.reason, job.error = "lost", None
+            self._finish(job, "failed", now)
+        return _recovered(job, replica)
+
+    def _give_back(self, job: Job, now: int, delay: float) -> None:
+        """Return a running job to waiting, unless a cancel is pending."""
+        if job.cancelling:
+            self._finish(job, "cancelled", now)
+            return
+        job.due = now + micros(delay)
+        self._wait(job, now)
+
+    def _wait(self, job: Job, now: int) -> None:
+        job.state = "waiting"
+        job.fence = next_fence(job.fence, 0, now)
+        job.replica, job.deadline = "", None
+        self._changed(job)
+        self._tell_waiting(job, now)
+
+    def _finish(self, job: Job, state: JobState, now: int) -> None:
+        job.state = state
+        job.replica, job.deadline, job.cancelling = "", None, False
+        job.finished = now
+        self._changed(job)
+
+    def _changed(self, job: Job) -> None:
+        job.revision += 1
+        self._ring(("job", job.id))
+
+    def _tell_waiting(self, job: Job, now: int) -> None:
+        if job.due <= now:
+            self._ring(("queue", job.new.queue))
+
+
+def _recovered(job: Job, replica: str) -> Recovered:
+    assert job.state in ("waiting", "failed", "cancelled")
+    return Recovered(id=job.id, replica=replica, state=job.state, losses=job.losses)
