@@ -38,6 +38,7 @@ from tenure.locks import (
 from tenure.observe.events import Event, Events
 from tenure.once import run_once
 from tenure.runtime.acquiring import Ask
+from tenure.runtime.hosting import Host
 from tenure.stores.connect import connect
 from tenure.stores.contract import Migrate, Store
 
@@ -122,7 +123,8 @@ class Tenure:
             )
             raise ConfigError(msg)
         self._loop = asyncio.get_running_loop()
-        self._opened = Holds(self._store, self._events)
+        self._host = Host(self._store)
+        self._opened = Holds(self._store, self._host, self._events)
 
     def clone(self) -> Tenure:
         """Return an unopened app on the same store, for another event loop."""
@@ -136,6 +138,7 @@ class Tenure:
         # Still there until all is done: a close that was cancelled can be finished by another.
         if self._opened is not None:
             await self._opened.close()
+            await self._host.close()
             await self._store.close()
             self._opened = None
 

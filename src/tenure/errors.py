@@ -8,7 +8,14 @@
     ├─ LeaseLost                      what was held is no longer yours: stop writing
     ├─ WouldDeadlock                  this task would wait for a lock that it holds itself
     ├─ LimitMismatch                  a semaphore is in use with another limit (strict=True only)
-    └─ OnceFailed                     what should run once failed, here or on another replica
+    ├─ OnceFailed                     what should run once failed, here or on another replica
+    ├─ ArgumentsError (TypeError)     arguments that do not fit a task's signature; nothing stored
+    ├─ TooLarge (ValueError)          a payload, result or checkpoint above its limit
+    ├─ UniqueMismatch                 a job with this unique key, but other arguments, exists
+    ├─ JobNotFound (LookupError)      no such job, or its retention is over
+    ├─ JobStateError                  a job is not in a state in which that can be done
+    ├─ JobFailed                      the job whose result was asked for has failed
+    └─ JobCancelled                   the job whose result was asked for was cancelled
 
 Each message says what happened and what to do about it. The facts are attributes too, so
 that a handler need not parse text.
@@ -18,13 +25,20 @@ from __future__ import annotations
 
 __all__ = [
     "AcquireTimeout",
+    "ArgumentsError",
     "ConfigError",
+    "JobCancelled",
+    "JobFailed",
+    "JobNotFound",
+    "JobStateError",
     "LeaseLost",
     "LimitMismatch",
     "OnceFailed",
     "StoreError",
     "StoreUnavailable",
     "TenureError",
+    "TooLarge",
+    "UniqueMismatch",
     "WouldDeadlock",
 ]
 
@@ -109,3 +123,72 @@ class OnceFailed(TenureError):
         self.name = name
         self.version = version
         self.error = error
+
+
+class ArgumentsError(TenureError, TypeError):
+    """Arguments that do not fit the signature of a task."""
+
+    def __init__(self, task: str, problem: str) -> None:
+        super().__init__(f"these are no arguments for task {task!r}: {problem}.")
+        self.task = task
+        self.problem = problem
+
+
+class TooLarge(TenureError, ValueError):
+    """Something is larger than its limit."""
+
+    def __init__(self, what: str, size: int, limit: int, setting: str) -> None:
+        super().__init__(
+            f"{what} has {size:,} bytes, and {setting} allows {limit:,}. Store large data "
+            f"elsewhere and pass a reference, or raise {setting} in Tenure(...)."
+        )
+        self.size = size
+        self.limit = limit
+        self.setting = setting
+
+
+class UniqueMismatch(TenureError):
+    """The unique key belongs to a job with other arguments. Nothing was stored."""
+
+    def __init__(self, key: str, job: str) -> None:
+        super().__init__(
+            f"unique key {key!r} belongs to job {job}, which has other arguments. "
+            "Use another key for another request."
+        )
+        self.key = key
+        self.job = job
+
+
+class JobNotFound(TenureError, LookupError):
+    """No job has this id, or it was pruned."""
+
+    def __init__(self, job: str) -> None:
+        super().__init__(f"there is no job {job}. Finished jobs are kept for their retention only.")
+        self.job = job
+
+
+class JobStateError(TenureError):
+    """The job is not in a state in which that can be done. Nothing was changed."""
+
+    def __init__(self, job: str, problem: str) -> None:
+        super().__init__(f"job {job} {problem}.")
+        self.job = job
+
+
+class JobFailed(TenureError):
+    """The job has failed for good: out of attempts, rejected, or lost too often."""
+
+    def __init__(self, job: str, reason: str, error: str) -> None:
+        super().__init__(f"job {job} failed ({reason}): {error}")
+        self.job = job
+        self.reason = reason
+        self.error = error
+
+
+class JobCancelled(TenureError):
+    """The job was cancelled."""
+
+    def __init__(self, job: str, reason: str) -> None:
+        super().__init__(f"job {job} was cancelled" + (f": {reason}" if reason else ""))
+        self.job = job
+        self.reason = reason

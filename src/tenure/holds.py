@@ -19,8 +19,8 @@ from tenure.core.policy import retry_after_error
 from tenure.errors import ConfigError, LeaseLost, StoreError, StoreUnavailable, WouldDeadlock
 from tenure.observe.events import Events, HoldLost
 from tenure.runtime.acquiring import Acquirer, Ask, Grip
-from tenure.runtime.hosting import KeeperHost
-from tenure.runtime.keeper import Kept
+from tenure.runtime.hosting import Host
+from tenure.runtime.keeper import Keeper, Kept
 from tenure.stores.contract import Store
 
 __all__ = ["Hold", "Holds", "OnLost", "Rules", "current_owner", "owner"]
@@ -300,12 +300,12 @@ def _loss_teller(hold: Hold) -> Callable[[str], None]:
 class Holds:
     """The holds of one app: who in this process holds what, and who keeps it."""
 
-    def __init__(self, store: Store, events: Events) -> None:
+    def __init__(self, store: Store, host: Host, events: Events) -> None:
         self.store = store
         self.clock = store.clock
         self.events = events
         self.acquirer = Acquirer(store, events)
-        self._keeper = KeeperHost(store, events)
+        self._keeper = Keeper(host, events)
         self.closed = False
         # By name, with a weak reference to the owner: a task may have a forgotten hold in its
         # result, and knowing who holds what must not keep that alive.

@@ -71,7 +71,7 @@ async def test_what_is_won_while_closing_is_given_back(clock):
 
 async def test_a_finalizer_inside_the_keeper_does_not_wait_for_it(real_app):
     hold = await real_app.lock("x").acquire()
-    keeper = real_app._holds()._keeper._keeper
+    keeper = real_app._holds()._keeper
     with keeper._changing, pytest.warns(ResourceWarning, match="never released"):
         hold.__del__()
     await hold.release()
@@ -90,7 +90,7 @@ async def test_closing_leaves_no_thread():
         return [one.name for one in threading.enumerate() if one.name.startswith("tenure")]
 
     async with Tenure("memory://") as app, app.lock("x", ttl=1):
-        assert ours() == ["tenure-keeper"]
+        assert ours() == ["tenure-host"]
     assert ours() == []
 
 

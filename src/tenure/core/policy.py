@@ -1,21 +1,29 @@
-"""Pure decisions about leases: when to renew, how long to trust, how often to try.
+"""Pure decisions: when to renew, how long to trust, how often to try, when to run again.
 
 Stores know none of this. Every number's reason stands beside it.
 """
 
 from __future__ import annotations
 
+from msgspec import Struct
+
+from tenure.core.durations import Duration, seconds
+from tenure.errors import ConfigError
+
 __all__ = [
     "TTL_DEFAULT",
     "TTL_MAX",
     "TTL_MIN",
     "WAITER_LIFE",
+    "Backoff",
+    "loss_delays",
     "margin",
     "next_fence",
     "renew_after",
     "retry_after_error",
     "retry_when_busy",
     "trust_until",
+    "unknown_task_delay",
 ]
 
 TTL_DEFAULT = 30.0
@@ -80,3 +88,61 @@ def retry_when_busy(retry_in: float, chance: float) -> float:
     end is passed by up to 20 ms, so that many waiters do not all ask in the same instant.
     """
     return min(max(retry_in, 0.0) + 0.001 + 0.02 * chance, WAITER_LIFE / 3)
+
+
+class Backoff(Struct, frozen=True):
+    """When to run a failed job again: exponentially later, anywhere up to the ceiling.
+
+    The whole pause is random ("full jitter"), so that jobs that failed together do not come back
+    together.
+    """
+
+    max_attempts: int = 5
+    """How many failures make the job fail for good. 1: no second try."""
+    base: Duration = 1
+    """The ceiling of the first pause."""
+    factor: float = 2
+    cap: Duration = 3600
+
+    def __post_init__(self) -> None:
+        if type(self.max_attempts) is not int or self.max_attempts < 1:
+            msg = f"max_attempts must be a whole number of at least 1, not {self.max_attempts!r}."
+            raise ConfigError(msg)
+        if not 1 <= self.factor <= 100:
+            msg = f"factor must be from 1 to 100, not {self.factor!r}."
+            raise ConfigError(msg)
+        seconds(self.base, "base")
+        seconds(self.cap, "cap")
+
+    def allows(self, failures: int) -> bool:
+        """Return whether there is another try after so many failures."""
+        return failures < self.max_attempts
+
+    def delay(self, failures: int, chance: float) -> float:
+        """Return the pause after the n-th failure."""
+        cap = seconds(self.cap, "cap")
+        ceiling = seconds(self.base, "base") * self.factor ** min(failures - 1, 100)
+        return float(min(cap, ceiling)) * chance
+
+
+# A job that took its process with it twice may do so again: the pauses let others through.
+_LOSS_DELAY = 2.0
+_LOSS_FACTOR = 3.0
+_LOSS_DELAY_MAX = 300.0
+
+
+def loss_delays(budget: int, chance: float) -> list[float]:
+    """Return when a job is due again after its first, second, ... loss.
+
+    The first one at once: as a rule a machine died and the job is innocent.
+    """
+    widening = (min(_LOSS_DELAY_MAX, _LOSS_DELAY * _LOSS_FACTOR**n) for n in range(budget - 1))
+    return [0.0, *(ceiling * (0.5 + 0.5 * chance) for ceiling in widening)][:budget]
+
+
+def unknown_task_delay(attempt: int, chance: float) -> float:
+    """Return when a job is offered again that this replica has no task for.
+
+    Soon at first, for a rolling deploy; rarely later, for a task that nobody has any more.
+    """
+    return float(min(300.0, 2.0 ** min(attempt - 1, 10))) * (0.5 + 0.5 * chance)

@@ -1,7 +1,8 @@
-"""Where the keeper runs: in a thread of its own, started when the first lease is kept.
+"""The host: a second event loop, for what must go on while the user's own loop is blocked.
 
-With a virtual clock it runs on the caller's loop instead, because a second thread would make the
-order of events depend on the machine.
+It has a thread and a connection to the store of its own, both made when they are first needed.
+With a virtual clock everything runs on the caller's loop instead, because a second thread would
+make the order of events depend on the machine.
 """
 
 from __future__ import annotations
@@ -9,81 +10,129 @@ from __future__ import annotations
 import asyncio
 import logging
 import threading
+from collections.abc import Callable, Coroutine
 from contextlib import suppress
+from typing import Any
 
-from tenure.observe.events import Events
-from tenure.runtime.keeper import Keeper, Kept
 from tenure.stores.contract import Store
 
-__all__ = ["KeeperHost"]
+__all__ = ["Host", "Hosted"]
 
 log = logging.getLogger("tenure")
 
-# Closing waits this long for the keeper's last call; the thread is a daemon, so it never
-# keeps a process alive.
+# Stopping waits this long for a last call to the store; the thread is a daemon, so it never keeps
+# a process alive.
 _STOP_TIMEOUT = 6.0
 
 
-class KeeperHost:
-    """The keeper of one app. Nothing runs until something is kept."""
+class Hosted:
+    """Something that runs on the host until it ends, fails or is stopped."""
 
-    def __init__(self, store: Store, events: Events) -> None:
-        self._virtual = store.clock.virtual
-        self._keeper = Keeper(store.clone(), events)
+    def __init__(self, work: Callable[[], Coroutine[Any, Any, None]]) -> None:
+        self._work = work
         self._task: asyncio.Task[None] | None = None
+        self.done = False
+
+    def begin(self) -> None:
+        """Start, on the host's loop."""
+        if not self.done:
+            self._task = asyncio.ensure_future(self._run())
+
+    async def end(self) -> None:
+        """Cancel it and wait, on the host's loop."""
+        self.done = True
+        if self._task is not None:
+            self._task.cancel()
+            await asyncio.wait([self._task])
+
+    async def _run(self) -> None:
+        try:
+            await self._work()
+        except Exception:
+            log.exception("%r has ended; it is started again when next needed", self._work)
+        finally:
+            self.done = True
+
+
+class Host:
+    """Runs work beside an app, with a store object of its own. Nothing is there until `start`."""
+
+    def __init__(self, store: Store) -> None:
+        self.store = store.clone()
+        self._virtual = store.clock.virtual
         self._loop: asyncio.AbstractEventLoop | None = None
         self._thread: threading.Thread | None = None
+        self._hosted: list[Hosted] = []
+        self._open = False
+        self._opening: asyncio.Lock | None = None
 
-    def keep(self, kept: Kept) -> None:
-        # A keeper that has ended by an error of ours is worth a second try.
-        if self._task is None or self._task.done():
-            self._start()
-        self._keeper.keep(kept)
+    async def open_store(self) -> Store:
+        """Connect at the first need, so that short holds cost no second connection.
 
-    def drop(self, kept: Kept) -> None:
-        self._keeper.drop(kept)
+        The format is not looked at: the app's own store has done that, and a store that came back
+        empty is still good for renewing what was granted since.
+        """
+        if not self._open:
+            self._opening = self._opening or asyncio.Lock()
+            async with self._opening:
+                if not self._open:
+                    await self.store.open("skip")
+                    self._open = True
+        return self.store
 
-    def forget(self, kept: Kept) -> None:
-        self._keeper.forget(kept)
+    def start(self, work: Callable[[], Coroutine[Any, Any, None]]) -> Hosted:
+        """Run `work` on the host's loop."""
+        hosted = Hosted(work)
+        self._hosted = [one for one in self._hosted if not one.done]
+        self._hosted.append(hosted)
+        if self._virtual:
+            hosted.begin()
+        else:
+            self._thread_loop().call_soon_threadsafe(hosted.begin)
+        return hosted
+
+    async def stop(self, hosted: Hosted) -> None:
+        """End what was started and wait for that."""
+        await self._on_host(hosted.end())
 
     async def close(self) -> None:
-        """Stop the keeper and wait for it. What is still held ends with its ttl."""
-        task = self._task
-        if task is None or task.done():
-            return
-        if self._thread is None:
-            task.cancel()
-            with suppress(asyncio.CancelledError):
-                await task
-            return
-        assert self._loop is not None
-        with suppress(RuntimeError):  # the thread has ended by itself
-            self._loop.call_soon_threadsafe(task.cancel)
-        await asyncio.to_thread(self._thread.join, _STOP_TIMEOUT)
+        """Stop everything and disconnect."""
+        for hosted in self._hosted:
+            await self.stop(hosted)
+        if self._virtual or self._loop is not None:
+            await self._on_host(self.store.close())
+        loop, self._loop = self._loop, None
+        if loop is not None and self._thread is not None:
+            loop.call_soon_threadsafe(loop.stop)
+            await asyncio.to_thread(self._thread.join, _STOP_TIMEOUT)
 
-    def _start(self) -> None:
+    async def _on_host(self, work: Coroutine[Any, Any, None]) -> None:
         if self._virtual:
-            self._task = asyncio.ensure_future(self._keeper.run())
-            return
-        self._loop = asyncio.new_event_loop()
-        self._task = self._loop.create_task(self._keeper.run())
-        self._thread = threading.Thread(target=self._run, name="tenure-keeper", daemon=True)
-        try:
-            self._thread.start()
-        except RuntimeError:
-            self._task = None  # so that the next lease tries again
-            raise
+            await work
+        elif self._loop is None:
+            work.close()
+        else:
+            future = asyncio.run_coroutine_threadsafe(work, self._loop)
+            with suppress(TimeoutError):
+                await asyncio.wait_for(asyncio.wrap_future(future), _STOP_TIMEOUT)
 
-    def _run(self) -> None:
-        assert self._loop is not None
-        assert self._task is not None
-        task = self._task
-        try:
-            self._loop.run_until_complete(task)
-        except asyncio.CancelledError:
-            pass
-        except Exception:
-            # Holds still turn lost by their own look at the clock; only nobody tells them.
-            log.exception("the keeper has ended; nothing is renewed any more")
-        finally:
-            self._loop.close()
+    def _thread_loop(self) -> asyncio.AbstractEventLoop:
+        if self._loop is None:
+            loop = asyncio.new_event_loop()
+            self._thread = threading.Thread(
+                target=_run, args=[loop], name="tenure-host", daemon=True
+            )
+            try:
+                self._thread.start()
+            except RuntimeError:
+                loop.close()
+                raise
+            self._loop = loop
+        return self._loop
+
+
+def _run(loop: asyncio.AbstractEventLoop) -> None:
+    try:
+        loop.run_forever()
+    finally:
+        loop.close()

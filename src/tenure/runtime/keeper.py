@@ -1,7 +1,6 @@
 """The keeper renews every lease this process holds, and says when one can no longer be trusted.
 
-It is plain asyncio and does not care where it runs; `hosting` gives it a thread of its own, so
-that a blocked user loop loses nothing.
+It runs on the host, so that a blocked user loop loses nothing.
 
 The rule it lives by: a lease is trusted until *send time of the last good renewal + ttl - margin*
 on the boot clock. A failed renewal is unknown, not lost, and is tried again until then; "not
@@ -22,7 +21,7 @@ from tenure.core.model import Lease
 from tenure.core.policy import renew_after, retry_after_error, trust_until
 from tenure.errors import TenureError
 from tenure.observe.events import Events, RenewalFailing, RenewalRestored
-from tenure.stores.contract import Store
+from tenure.runtime.hosting import Host, Hosted
 
 __all__ = ["Keeper", "Kept"]
 
@@ -116,12 +115,16 @@ class Kept:
 
 
 class Keeper:
-    """Keeps leases until they are dropped. `keep` and `drop` may be called from any thread."""
+    """Keeps leases until they are dropped, on the host. Starts with the first one.
 
-    def __init__(self, store: Store, events: Events) -> None:
-        self._store = store
-        self._clock = store.clock
+    `keep` is called on the app's loop, `drop` from any thread.
+    """
+
+    def __init__(self, host: Host, events: Events) -> None:
+        self._host = host
+        self._clock = host.store.clock
         self._events = events
+        self._hosted: Hosted | None = None
         self._kept: set[Kept] = set()
         self._forgotten: deque[Kept] = deque()
         self._changing = threading.Lock()
@@ -131,7 +134,6 @@ class Keeper:
         self._loop: asyncio.AbstractEventLoop | None = None
         self._renewal: asyncio.Task[None] | None = None
         self._pruning: asyncio.Task[None] | None = None
-        self._opened = False
         self._failures = 0
         self._prune_at = self._clock.boot() + _PRUNE_EVERY
 
@@ -141,6 +143,9 @@ class Keeper:
         The keeper is woken only if this lease is due before the instant it planned to wake
         anyway: short holds then cost no thread switch.
         """
+        # One that has ended by an error of ours is worth a second try.
+        if self._hosted is None or self._hosted.done:
+            self._hosted = self._host.start(self.run)
         with self._changing:
             self._kept.add(kept)
             self._kept_lately = True
@@ -159,6 +164,11 @@ class Keeper:
     def forget(self, kept: Kept) -> None:
         """Stop renewing, soon. For finalizers: they may run inside `keep`, whose lock is taken."""
         self._forgotten.append(kept)
+
+    async def close(self) -> None:
+        """Stop renewing. What is still held ends with its ttl."""
+        if self._hosted is not None:
+            await self._host.stop(self._hosted)
 
     async def run(self) -> None:
         """Renew and watch deadlines until cancelled."""
@@ -180,7 +190,6 @@ class Keeper:
                 task.cancel()
             if running:
                 await asyncio.wait(running)
-            await self._store.close()
 
     def _lose_overdue(self, now: float) -> None:
         for kept in self._snapshot():
@@ -212,8 +221,8 @@ class Keeper:
                 kept.in_flight = True
         sent = self._clock.boot()
         try:
-            await self._open_once()
-            answers = await self._store.renew([kept.lease for kept in due])
+            store = await self._host.open_store()
+            answers = await store.renew([kept.lease for kept in due])
         except Exception as error:  # noqa: BLE001 - whatever it is, the leases are in doubt
             self._note_failure(due, error)
         else:
@@ -233,16 +242,6 @@ class Keeper:
             self.drop(kept)
             kept.lose("the store says that it is no longer held")
 
-    async def _open_once(self) -> None:
-        """Connect at the first renewal, so that short holds need no second connection.
-
-        The format is not looked at: the app's own store has done that, and a store that came back
-        empty is still good for renewing what was granted since.
-        """
-        if not self._opened:
-            await self._store.open("skip")
-            self._opened = True
-
     def _note_success(self) -> None:
         if self._failures:
             self._events.emit(RenewalRestored(self._failures))
@@ -259,13 +258,13 @@ class Keeper:
 
     def _start_prune(self, now: float) -> None:
         """Forget idle keys now and then, beside the renewals: it may take its time."""
-        if self._pruning is None and self._opened and now >= self._prune_at:
+        if self._pruning is None and self._kept and now >= self._prune_at:
             self._prune_at = now + _PRUNE_EVERY
             self._pruning = asyncio.ensure_future(self._prune())
 
     async def _prune(self) -> None:
         try:
-            await self._store.prune(idle=_PRUNE_IDLE)
+            await (await self._host.open_store()).prune(idle=_PRUNE_IDLE)
         except TenureError as error:
             log.info("could not forget idle keys this time: %s", error)
         finally:

@@ -1,0 +1,105 @@
+"""The settings of an app: keyword arguments first, then TENURE_* variables, then defaults."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Final
+
+from msgspec import Struct
+
+from tenure.core.durations import Duration, seconds
+from tenure.core.model import check_namespace
+from tenure.core.policy import TTL_MAX, TTL_MIN
+from tenure.errors import ConfigError
+
+__all__ = ["URL_DEFAULT", "Settings"]
+
+URL_DEFAULT: Final = "sqlite:///tenure.db"
+
+_KIB = 1024
+
+
+class Settings(Struct, frozen=True, kw_only=True):
+    """What an app goes by, checked."""
+
+    replica_ttl: float
+    """How long a worker that died keeps its jobs; a living one beats three times as often."""
+    loss_budget: int
+    """How often a job may be lost with its worker and still run again."""
+    retention: float
+    """How long a finished job is kept, unless its task says otherwise."""
+    payload_limit: int
+    result_limit: int
+    """The most bytes of a job's arguments, and of its result or a checkpoint."""
+    grace: float
+    """How long a worker that is asked to stop lets running jobs finish."""
+    namespace: str
+    imports: tuple[str, ...]
+    """Modules that declare tasks; a worker imports them before it starts."""
+
+    @classmethod
+    def read(cls, given: Mapping[str, object], environ: Mapping[str, str]) -> Settings:
+        """Return the settings from keyword arguments (None: not given) and the environment."""
+        source = _Source(given, environ)
+        return cls(
+            replica_ttl=source.duration("replica_ttl", 10, minimum=TTL_MIN),
+            loss_budget=source.number("loss_budget", 3, minimum=0, maximum=1000),
+            retention=source.duration("retention", "7d"),
+            payload_limit=source.number("payload_limit", 256 * _KIB, minimum=_KIB),
+            result_limit=source.number("result_limit", 1024 * _KIB, minimum=_KIB),
+            grace=source.duration("grace", 25),
+            namespace=check_namespace(source.text("namespace", "tenure")),
+            imports=source.names("imports"),
+        )
+
+
+class _Source:
+    """Looks a setting up, and names where it came from when it is wrong."""
+
+    def __init__(self, given: Mapping[str, object], environ: Mapping[str, str]) -> None:
+        self._given = given
+        self._environ = environ
+
+    def _find(self, name: str, default: object) -> tuple[object, str]:
+        if (value := self._given.get(name)) is not None:
+            return value, name
+        variable = f"TENURE_{name.upper()}"
+        if text := self._environ.get(variable):
+            return text, variable
+        return default, name
+
+    def duration(self, name: str, default: Duration, minimum: float = 0.0) -> float:
+        value, what = self._find(name, default)
+        if isinstance(value, str) and _is_number(value):
+            value = float(value)
+        return seconds(value, what, minimum=minimum, maximum=TTL_MAX)  # type: ignore[arg-type]
+
+    def number(self, name: str, default: int, minimum: int, maximum: int = 2**30) -> int:
+        value, what = self._find(name, default)
+        if isinstance(value, str) and value.isdecimal():
+            value = int(value)
+        whole = isinstance(value, int) and not isinstance(value, bool)
+        if not whole or not minimum <= value <= maximum:  # type: ignore[operator]
+            msg = f"{what} must be a whole number from {minimum:,} to {maximum:,}, not {value!r}."
+            raise ConfigError(msg)
+        return value  # type: ignore[return-value]
+
+    def text(self, name: str, default: str) -> object:
+        return self._find(name, default)[0]
+
+    def names(self, name: str) -> tuple[str, ...]:
+        value, what = self._find(name, ())
+        if isinstance(value, str):
+            value = [part.strip() for part in value.split(",") if part.strip()]
+        if not isinstance(value, Sequence) or not all(isinstance(one, str) for one in value):
+            msg = f"{what} must be a list of module names, not {value!r}."
+            raise ConfigError(msg)
+        return tuple(value)
+
+
+def _is_number(text: str) -> bool:
+    try:
+        float(text)
+    except ValueError:
+        return False
+    return True

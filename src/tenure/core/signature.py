@@ -1,0 +1,135 @@
+"""How the arguments and the result of a task are written down: by the types of its signature.
+
+Arguments become one JSON object with a member per parameter, so that a newer version of the
+function may add parameters with defaults, or change their order, and still read older jobs. They
+are read back once when they are written, which is the cheapest way to find a wrong one before the
+job is stored. Data never names code.
+"""
+
+from __future__ import annotations
+
+import inspect
+import typing
+from collections.abc import Callable
+from typing import Any
+
+import msgspec
+
+from tenure.errors import ArgumentsError, ConfigError
+
+__all__ = ["Signature", "decode_plain", "encode"]
+
+
+class Signature:
+    """What a function takes and gives, as far as it is written down."""
+
+    def __init__(self, function: Callable[..., Any], name: str) -> None:
+        self._name = name
+        self._signature = inspect.signature(function)
+        types = _types(function, name)
+        fields = [_field(one, types) for one in self._signature.parameters.values()]
+        self._parameters = list(self._signature.parameters.values())
+        try:
+            shape = msgspec.defstruct("Arguments", fields, forbid_unknown_fields=True, kw_only=True)
+            self._arguments = msgspec.json.Decoder(shape, dec_hook=_from_plain)
+            returns = types.get("return", Any)
+            self._result = msgspec.json.Decoder(returns, dec_hook=_from_plain)
+        except TypeError as error:
+            msg = f"the signature of task {name!r} cannot be written down: {error}"
+            raise ConfigError(msg) from error
+
+    def encode_arguments(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bytes:
+        """Return the arguments as bytes; raise ArgumentsError if they do not fit the signature."""
+        try:
+            given = self._signature.bind(*args, **kwargs).arguments
+            payload = encode(given)
+            self._arguments.decode(payload)
+        except (TypeError, ValueError, RecursionError) as error:
+            raise ArgumentsError(self._name, _what(error)) from error
+        return payload
+
+    def decode_arguments(self, payload: bytes) -> tuple[list[Any], dict[str, Any]]:
+        """Return the arguments to call the function with, defaults filled in."""
+        try:
+            given = self._arguments.decode(payload)
+        except (TypeError, ValueError, RecursionError) as error:
+            raise ArgumentsError(self._name, _what(error)) from error
+        args: list[Any] = []
+        kwargs: dict[str, Any] = {}
+        for place, parameter in enumerate(self._parameters):
+            value = getattr(given, parameter.name)
+            if value is msgspec.UNSET:
+                continue
+            if parameter.kind is inspect.Parameter.VAR_POSITIONAL:
+                args += value
+            elif parameter.kind is inspect.Parameter.VAR_KEYWORD:
+                kwargs.update(value)
+            elif parameter.kind is inspect.Parameter.KEYWORD_ONLY or len(args) < place:
+                kwargs[parameter.name] = value
+            else:
+                args.append(value)
+        return args, kwargs
+
+    def decode_result(self, result: bytes) -> Any:
+        """Return what the function returned, as its annotation says."""
+        return self._result.decode(result)
+
+
+def encode(value: Any) -> bytes:
+    """Return a value as JSON; raise TypeError, ValueError or RecursionError if it has no form."""
+    return msgspec.json.encode(value, enc_hook=_to_plain)
+
+
+def decode_plain(text: bytes) -> Any:
+    """Return JSON as plain values, for what nobody knows the type of."""
+    return msgspec.json.decode(text)
+
+
+def _field(parameter: inspect.Parameter, types: dict[str, Any]) -> tuple[str, Any, Any]:
+    kind = types.get(parameter.name, Any)
+    if parameter.kind is inspect.Parameter.VAR_POSITIONAL:
+        return parameter.name, list.__class_getitem__(kind), msgspec.field(default_factory=list)
+    if parameter.kind is inspect.Parameter.VAR_KEYWORD:
+        return (
+            parameter.name,
+            dict.__class_getitem__((str, kind)),
+            msgspec.field(default_factory=dict),
+        )
+    if parameter.default is inspect.Parameter.empty:
+        return parameter.name, kind, msgspec.NODEFAULT
+    # Left out, it is the function's own business: its default may change with the next version.
+    return parameter.name, kind, msgspec.UNSET
+
+
+def _types(function: Callable[..., Any], name: str) -> dict[str, Any]:
+    try:
+        return typing.get_type_hints(function, include_extras=True)
+    except NameError as error:
+        msg = (
+            f"the annotations of task {name!r} name something that is not there: {error}. "
+            "Import it at the top of the module, not only for type checkers."
+        )
+        raise ConfigError(msg) from error
+
+
+def _to_plain(value: Any) -> Any:
+    """Write down what msgspec does not know: models that can say it themselves."""
+    dump = getattr(value, "model_dump", None)
+    if dump is None:
+        msg = f"a {type(value).__name__} has no JSON form"
+        raise TypeError(msg)
+    return dump(mode="json")
+
+
+def _from_plain(kind: type, value: Any) -> Any:
+    validate = getattr(kind, "model_validate", None)
+    if validate is None:
+        msg = f"{kind.__name__} cannot be read from JSON; use a dataclass or a plain type"
+        raise TypeError(msg)
+    return validate(value)
+
+
+def _what(error: Exception) -> str:
+    if isinstance(error, RecursionError):
+        return "they contain themselves, or are nested too deeply"
+    return str(error)
