@@ -1,0 +1,178 @@
+"""The job calls that tests make all the time, with the answer they expect."""
+
+from collections.abc import Sequence
+from itertools import count
+
+from tenure.core.records import (
+    BATCH_MAX,
+    Inserted,
+    JobRecord,
+    NewJob,
+    Recovered,
+    Settled,
+    Settlement,
+)
+from tenure.core.states import JobState
+from tenure.stores.contract import Store
+from tests.contract.calls import MOMENT
+
+__all__ = [
+    "AT_ONCE",
+    "ENDS",
+    "MOMENT",
+    "TTL",
+    "bring",
+    "claim",
+    "claim_ids",
+    "ended",
+    "find_all",
+    "id_of",
+    "insert",
+    "join",
+    "look",
+    "new",
+    "new_claim_no",
+    "recover_all",
+    "settle",
+    "start",
+    "start_one",
+    "states",
+]
+
+TTL = 10.0
+AT_ONCE = (0.0, 0.0, 0.0)  # delays: three losses, each due again at once
+
+ENDS: dict[str, JobState] = {
+    "succeeded": "succeeded",
+    "failed": "failed",
+    "cancelled": "cancelled",
+    "retry": "waiting",
+    "handed back": "waiting",
+}
+"""What becomes of a job whose attempt ends so."""
+
+_claim_numbers = count(1)
+
+
+def id_of(number: int) -> str:
+    """Return an id in the form of a UUIDv7; larger numbers look younger."""
+    return f"01890a5d-ac96-774b-bcce-{number:012x}"
+
+
+def new(number: int, **details) -> NewJob:
+    """Return a job to insert."""
+    return NewJob(**{"id": id_of(number), "task": "work", **details})
+
+
+def new_claim_no() -> int:
+    """Return a number above all that any replica of this process has used."""
+    return next(_claim_numbers)
+
+
+async def insert(store: Store, *jobs: NewJob) -> None:
+    """Insert jobs that are not there yet."""
+    expected = [Inserted("created", job.id) for job in jobs]
+    assert await store.insert(jobs) == expected
+
+
+async def join(store: Store, *replicas: str, ttl: float = TTL) -> None:
+    """Make replicas known."""
+    for replica in replicas:
+        await store.join(replica, ttl=ttl, meta={})
+
+
+async def claim(
+    store: Store,
+    replica: str = "ann",
+    *,
+    queues: Sequence[str] = ("default",),
+    limit: int = BATCH_MAX,
+) -> list[JobRecord]:
+    """Claim anew, for a replica that is known."""
+    answer = await store.claim(replica, new_claim_no(), queues, limit)
+    assert answer is not None, f"the store does not know {replica!r}"
+    return answer.jobs
+
+
+async def claim_ids(store: Store, replica: str = "ann", **details) -> list[str]:
+    """Claim anew; return what was got, in the order in which it came."""
+    return [job.id for job in await claim(store, replica, **details)]
+
+
+async def start(store: Store, *jobs: NewJob, replica: str = "ann") -> list[JobRecord]:
+    """Insert jobs and let a replica claim them, where nothing else is due."""
+    await join(store, replica)
+    await insert(store, *jobs)
+    got = {
+        job.id: job
+        for job in await claim(store, replica, queues=[job.queue for job in jobs], limit=len(jobs))
+    }
+    assert set(got) == {job.id for job in jobs}
+    return [got[job.id] for job in jobs]
+
+
+async def start_one(store: Store, number: int = 1, *, replica: str = "ann", **details) -> JobRecord:
+    """Insert a job and let a replica claim it, where nothing else is due."""
+    (job,) = await start(store, new(number, **details), replica=replica)
+    return job
+
+
+def ended(job: JobRecord, outcome: str, **details) -> Settlement:
+    """Return the settlement of a claimed job."""
+    return Settlement(**{"id": job.id, "fence": job.fence, "outcome": outcome, **details})
+
+
+async def settle(store: Store, job: JobRecord, outcome: str, **details) -> Settled:
+    """End the attempt under which `job` was claimed."""
+    (answer,) = await store.settle(job.replica, [ended(job, outcome, **details)])
+    return answer
+
+
+async def bring(store: Store, state: JobState, number: int = 1, **details) -> JobRecord:
+    """Make a job that is in a state, where nothing else is due."""
+    if state == "waiting":
+        await insert(store, new(number, **details))
+    else:
+        job = await start_one(store, number, **details)
+        if state != "running":
+            assert await settle(store, job, state) == "settled"
+    job = await look(store, number)
+    assert job.state == state
+    return job
+
+
+async def look(store: Store, number: int = 1) -> JobRecord:
+    """Return a job that is there."""
+    (job,) = await store.get([id_of(number)])
+    assert job is not None, f"job {number} is not there"
+    return job
+
+
+async def states(store: Store, *numbers: int) -> list[str | None]:
+    """Return the states of jobs."""
+    found = await store.get([id_of(number) for number in numbers])
+    return [job and job.state for job in found]
+
+
+async def recover_all(
+    store: Store, *, delays: Sequence[float] = AT_ONCE, grace: float = 0.0, limit: int = 100
+) -> list[Recovered]:
+    """Recover until there is nothing left; return what was, by id."""
+    found: list[Recovered] = []
+    while some := await store.recover(delays=delays, grace=grace, limit=limit):
+        assert len(some) <= limit
+        found += some
+    return sorted(found, key=lambda one: one.id)
+
+
+async def find_all(store: Store, *, limit: int = 50, **filters) -> list[JobRecord]:
+    """Follow the pages of a search to their end."""
+    found: list[JobRecord] = []
+    cursor = None
+    while True:
+        page = await store.find(**filters, limit=limit, cursor=cursor)
+        assert len(page.jobs) <= limit
+        found += page.jobs
+        cursor = page.cursor
+        if cursor is None:
+            return found

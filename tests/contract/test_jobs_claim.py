@@ -1,0 +1,495 @@
+import pytest
+
+from tenure.core.records import BATCH_MAX, Claimed
+from tenure.stores.contract import Store
+from tenure.testing import ManualClock
+from tests.contract.job_calls import (
+    AT_ONCE,
+    MOMENT,
+    TTL,
+    claim,
+    claim_ids,
+    id_of,
+    insert,
+    join,
+    look,
+    new,
+    settle,
+    start,
+    start_one,
+    states,
+)
+
+DAY = 86_400.0
+
+
+@pytest.fixture(autouse=True)
+async def ann(store: Store) -> None:
+    """A replica that claims."""
+    await join(store, "ann", ttl=10 * DAY)
+
+
+async def test_a_claimed_job_runs(store: Store, clock: ManualClock):
+    await insert(store, new(1, payload=b"p"))
+    before = await look(store)
+    clock.shift(5)
+    (job,) = await claim(store)
+    assert (job.id, job.state, job.replica) == (id_of(1), "running", "ann")
+    assert (job.attempt, job.failures, job.losses) == (1, 0, 0)
+    assert job.started == clock.wall()
+    assert job.fence >= clock.wall()
+    assert job.revision > before.revision
+    assert (job.payload, job.due, job.created) == (b"p", before.due, before.created)
+    assert await look(store) == job
+
+
+async def test_every_claim_counts_an_attempt(store: Store):
+    await insert(store, new(1))
+    for attempt in range(1, 6):
+        (job,) = await claim(store)
+        assert job.attempt == attempt
+        await settle(store, job, "handed back")
+
+
+async def test_a_claimed_job_is_not_claimed_again(store: Store):
+    await insert(store, new(1))
+    await join(store, "ben")
+    assert await claim_ids(store, "ann") == [id_of(1)]
+    assert await claim_ids(store, "ben") == []
+    assert await claim_ids(store, "ann") == []
+
+
+async def test_no_more_than_asked_for(store: Store):
+    await insert(store, *(new(number) for number in range(5)))
+    assert await claim_ids(store, limit=2) == [id_of(0), id_of(1)]
+    assert await claim_ids(store, limit=1) == [id_of(2)]
+    assert await claim_ids(store, limit=10) == [id_of(3), id_of(4)]
+    assert await claim_ids(store, limit=10) == []
+
+
+async def test_a_full_batch_comes_with_one_claim(store: Store):
+    await insert(store, *(new(number) for number in range(BATCH_MAX)))
+    jobs = await claim(store, limit=BATCH_MAX)
+    assert [job.id for job in jobs] == [id_of(number) for number in range(BATCH_MAX)]
+    assert {job.state for job in jobs} == {"running"}
+
+
+# Order.
+
+
+async def test_queues_are_served_in_the_order_given(store: Store):
+    await insert(
+        store,
+        new(1, queue="b", priority=0),
+        new(2, queue="a", priority=9),
+        new(3, queue="c", priority=0),
+        new(4, queue="a", priority=9),
+    )
+    assert await claim_ids(store, queues=["a", "b"], limit=1) == [id_of(2)]
+    assert await claim_ids(store, queues=["b", "a"], limit=10) == [id_of(1), id_of(4)]
+
+
+async def test_only_the_given_queues_are_served(store: Store):
+    await insert(
+        store, new(1, queue="a"), new(2, queue="A"), new(3, queue="a "), new(4, queue="ab")
+    )
+    assert await claim_ids(store, queues=["a"]) == [id_of(1)]
+    assert await claim_ids(store, queues=["nowhere"]) == []
+    assert await claim_ids(store, queues=[]) == []
+
+
+async def test_a_queue_named_twice_is_served_once(store: Store):
+    await insert(store, new(1, queue="a"), new(2, queue="b"), new(3, queue="a"))
+    assert await claim_ids(store, queues=["a", "b", "a"]) == [id_of(1), id_of(3), id_of(2)]
+
+
+async def test_smaller_priorities_come_first(store: Store):
+    order = [4, 9, 0, 5, 1, 8, 2, 7, 3, 6]
+    await insert(store, *(new(number, priority=p) for number, p in enumerate(order)))
+    assert [job.priority for job in await claim(store)] == list(range(10))
+
+
+async def test_priority_goes_before_due_time(store: Store, clock: ManualClock):
+    early, late = clock.wall() - 60_000_000, clock.wall()
+    await insert(store, new(1, priority=6, at=early), new(2, priority=5, at=late))
+    assert await claim_ids(store) == [id_of(2), id_of(1)]
+
+
+async def test_who_is_due_earlier_comes_first(store: Store, clock: ManualClock):
+    now = clock.wall()
+    await insert(store, *(new(number, at=now - number * 1000) for number in range(5)))
+    assert await claim_ids(store) == [id_of(number) for number in (4, 3, 2, 1, 0)]
+
+
+async def test_within_a_millisecond_the_id_decides(store: Store, clock: ManualClock):
+    milli = clock.wall() - 5_000
+    assert milli % 1000 == 0
+    await insert(
+        store,
+        new(3, at=milli),
+        new(2, at=milli + 500),
+        new(1, at=milli + 999),
+        new(0, at=milli + 1000),
+        new(4, at=milli - 1),
+    )
+    assert await claim_ids(store) == [id_of(number) for number in (4, 1, 2, 3, 0)]
+
+
+async def test_among_equals_the_oldest_id_comes_first(store: Store):
+    await insert(store, *(new(number) for number in (3, 1, 2)))
+    assert await claim_ids(store, limit=2) == [id_of(1), id_of(2)]
+    await insert(store, new(0))
+    assert await claim_ids(store) == [id_of(0), id_of(3)]
+
+
+async def test_the_order_holds_over_many_small_claims(store: Store, clock: ManualClock):
+    now = clock.wall()
+    jobs = [
+        new(number, priority=number * 7 % 10, at=now - number * 37 % 5 * 1000)
+        for number in range(40)
+    ]
+    await insert(store, *jobs)
+    expected = sorted(jobs, key=lambda job: (job.priority, (job.at or 0) // 1000, job.id))
+    got = [await claim_ids(store, limit=3) for _ in range(14)]
+    assert [one for some in got for one in some] == [job.id for job in expected]
+
+
+async def test_a_job_that_comes_back_goes_by_its_new_due_time(store: Store, clock: ManualClock):
+    first, _ = await start(store, new(1), new(2))
+    await insert(store, new(3))
+    clock.shift(1)
+    await settle(store, first, "retry")
+    assert await claim_ids(store) == [id_of(3), id_of(1)]
+
+
+# Due times.
+
+
+@pytest.mark.parametrize("delay", [0.000_001, 0.0015, 1.0, 3600.000_999, 400 * DAY])
+async def test_a_job_is_never_claimed_early(store: Store, clock: ManualClock, delay: float):
+    await insert(store, new(1, delay=delay))
+    clock.shift(delay - MOMENT)
+    await store.beat(["ann"], ttl=TTL)
+    assert await claim_ids(store) == []
+    clock.shift(MOMENT)
+    assert await claim_ids(store) == [id_of(1)]
+
+
+async def test_a_retry_is_never_claimed_early(store: Store, clock: ManualClock):
+    job = await start_one(store)
+    await settle(store, job, "retry", delay=1.000_7)
+    clock.shift(1.000_7 - MOMENT)
+    assert await claim_ids(store) == []
+    clock.shift(MOMENT)
+    assert await claim_ids(store) == [id_of(1)]
+
+
+async def test_an_instant_is_kept_to_the_microsecond(store: Store, clock: ManualClock):
+    await insert(store, new(1, at=clock.wall() + 1_234_567))
+    clock.shift(1.234_566)
+    assert await claim_ids(store) == []
+    clock.shift(0.000_001)
+    assert await claim_ids(store) == [id_of(1)]
+
+
+async def test_an_instant_that_has_passed_is_due(store: Store, clock: ManualClock):
+    await insert(store, new(1, at=clock.wall() - 1), new(2, at=0))
+    assert await claim_ids(store) == [id_of(2), id_of(1)]
+
+
+async def test_jobs_of_the_future_do_not_stand_in_the_way(store: Store):
+    await insert(store, *(new(number, priority=0, delay=60) for number in range(100)))
+    await insert(store, new(100, priority=9))
+    assert await claim_ids(store, limit=5) == [id_of(100)]
+
+
+async def test_a_clock_set_back_makes_a_job_wait_again(store: Store, clock: ManualClock):
+    await insert(store, new(1, delay=10))
+    clock.shift(10)
+    clock.step(-1)
+    assert await claim_ids(store) == []
+    clock.step(1)
+    assert await claim_ids(store) == [id_of(1)]
+
+
+# When the next one is due.
+
+
+async def test_a_claim_that_got_less_says_when_the_next_is_due(store: Store, clock: ManualClock):
+    await insert(
+        store,
+        new(1),
+        new(2, delay=30, priority=0),
+        new(3, delay=20, priority=9),
+        new(4, delay=10, queue="other"),
+    )
+    answer = await store.claim("ann", 1, ["default"], 2)
+    assert answer is not None
+    assert len(answer.jobs) == 1
+    assert answer.next_in == pytest.approx(20, abs=0.001)
+    clock.shift(5)
+    answer = await store.claim("ann", 2, ["default", "other"], 2)
+    assert answer is not None
+    assert answer.next_in == pytest.approx(5, abs=0.001)
+
+
+async def test_a_claim_that_got_all_it_asked_for_says_nothing_of_the_next(store: Store):
+    await insert(store, new(1), new(2), new(3, delay=10))
+    answer = await store.claim("ann", 1, ["default"], 2)
+    assert answer is not None
+    assert (len(answer.jobs), answer.next_in) == (2, None)
+
+
+async def test_where_nothing_waits_there_is_no_next(store: Store):
+    await start_one(store)
+    assert await store.claim("ann", 10**6, ["default"], 5) == Claimed([], None)
+
+
+async def test_the_next_is_never_said_to_be_later_than_it_is(store: Store, clock: ManualClock):
+    await insert(store, new(1, delay=0.000_4), new(2, delay=7.000_9))
+    for claim_no, left in ((1, 0.000_4), (2, 7.000_5)):
+        answer = await store.claim("ann", claim_no, ["default"], 5)
+        assert answer is not None
+        assert answer.next_in is not None
+        assert 0 <= answer.next_in <= left + 2 * MOMENT
+        clock.shift(0.000_4)
+
+
+# Paused queues.
+
+
+async def test_a_paused_queue_is_skipped(store: Store):
+    await insert(store, new(1, queue="a"), new(2, queue="b"))
+    await store.pause("a")
+    assert await claim_ids(store, queues=["a", "b"]) == [id_of(2)]
+    assert await states(store, 1) == ["waiting"]
+    await store.resume("a")
+    assert await claim_ids(store, queues=["a", "b"]) == [id_of(1)]
+
+
+async def test_a_pause_ends_by_itself(store: Store, clock: ManualClock):
+    await insert(store, new(1))
+    await store.pause("default", seconds=60)
+    clock.shift(60 - MOMENT)
+    assert await claim_ids(store) == []
+    clock.shift(MOMENT)
+    assert await claim_ids(store) == [id_of(1)]
+
+
+async def test_a_pause_without_an_end_has_none(store: Store, clock: ManualClock):
+    await insert(store, new(1))
+    await store.pause("default")
+    clock.shift(9 * DAY)
+    assert await claim_ids(store) == []
+
+
+@pytest.mark.parametrize(("first", "second"), [(60, 30), (30, 60), (None, 45), (60, 0.5)])
+async def test_the_last_pause_counts(
+    store: Store, clock: ManualClock, first: float | None, second: float
+):
+    await insert(store, new(1))
+    await store.pause("default", seconds=first)
+    await store.pause("default", seconds=second)
+    clock.shift(second - MOMENT)
+    assert await claim_ids(store) == []
+    clock.shift(MOMENT)
+    assert await claim_ids(store) == [id_of(1)]
+
+
+async def test_a_pause_for_a_while_can_become_one_without_an_end(store: Store, clock: ManualClock):
+    await insert(store, new(1))
+    await store.pause("default", seconds=10)
+    await store.pause("default")
+    clock.shift(100)
+    assert await claim_ids(store) == []
+
+
+async def test_a_paused_queue_is_not_waited_for(store: Store):
+    await insert(store, new(1, queue="a", delay=5), new(2, queue="b", delay=9))
+    await store.pause("a")
+    answer = await store.claim("ann", 1, ["a", "b"], 1)
+    assert answer is not None
+    assert answer.next_in == pytest.approx(9, abs=0.001)
+
+
+async def test_a_pause_takes_inserts_and_does_not_touch_what_runs(store: Store):
+    job = await start_one(store)
+    await store.pause("default")
+    await insert(store, new(2))
+    assert await settle(store, job, "succeeded") == "settled"
+
+
+async def test_resuming_what_is_not_paused_is_harmless(store: Store):
+    await store.resume("default")
+    await insert(store, new(1))
+    assert await claim_ids(store) == [id_of(1)]
+
+
+# The number of a claim.
+
+
+async def test_a_repeat_returns_what_that_claim_got(store: Store, clock: ManualClock):
+    await insert(store, *(new(number) for number in range(5)))
+    first = await store.claim("ann", 1, ["default"], 3)
+    assert first is not None
+    clock.shift(1)
+    again = await store.claim("ann", 1, ["default"], 3)
+    assert again is not None
+    assert {job.id: job for job in again.jobs} == {job.id: job for job in first.jobs}
+    assert await states(store, 3, 4) == ["waiting"] * 2
+
+
+async def test_a_repeat_claims_nothing_new_even_if_the_first_got_nothing(store: Store):
+    assert await store.claim("ann", 1, ["default"], 3) == Claimed([])
+    await insert(store, new(1))
+    again = await store.claim("ann", 1, ["default"], 3)
+    assert again is not None
+    assert again.jobs == []
+    assert await states(store, 1) == ["waiting"]
+    assert await claim_ids(store) == [id_of(1)]
+
+
+async def test_a_repeat_returns_only_what_still_runs(store: Store):
+    await insert(store, *(new(number) for number in range(4)))
+    first = await store.claim("ann", 1, ["default"], 4)
+    assert first is not None
+    await settle(store, first.jobs[0], "succeeded")
+    await settle(store, first.jobs[1], "retry")
+    again = await store.claim("ann", 1, ["default"], 4)
+    assert again is not None
+    assert sorted(job.id for job in again.jobs) == [id_of(2), id_of(3)]
+
+
+async def test_a_repeat_does_not_return_what_another_claim_got_since(store: Store):
+    await join(store, "ben")
+    await insert(store, new(1))
+    first = await store.claim("ann", 1, ["default"], 1)
+    assert first is not None
+    await settle(store, first.jobs[0], "handed back")
+    assert await claim_ids(store, "ben") == [id_of(1)]
+    again = await store.claim("ann", 1, ["default"], 1)
+    assert again is not None
+    assert again.jobs == []
+    assert (await look(store)).replica == "ben"
+
+
+async def test_an_older_number_gets_nothing(store: Store):
+    await insert(store, *(new(number) for number in range(4)))
+    await store.claim("ann", 3, ["default"], 1)
+    await store.claim("ann", 7, ["default"], 1)
+    for older in (1, 3, 6):
+        answer = await store.claim("ann", older, ["default"], 1)
+        assert answer is not None
+        assert answer.jobs == [], older
+    assert await states(store, 0, 1, 2, 3) == ["running", "running", "waiting", "waiting"]
+
+
+async def test_numbers_of_two_replicas_have_nothing_to_do_with_each_other(store: Store):
+    await join(store, "ben")
+    await insert(store, new(1), new(2))
+    for replica, number in (("ann", 5), ("ben", 1)):
+        answer = await store.claim(replica, number, ["default"], 1)
+        assert answer is not None
+        assert len(answer.jobs) == 1
+
+
+async def test_an_id_that_joins_anew_begins_anew(store: Store):
+    await insert(store, new(1))
+    await store.claim("ann", 9, ["default"], 1)
+    await store.leave("ann")
+    await join(store, "ann")
+    answer = await store.claim("ann", 1, ["default"], 1)
+    assert answer is not None
+    assert [job.id for job in answer.jobs] == [id_of(1)]
+
+
+# Who may claim.
+
+
+async def test_who_is_not_known_is_told_so(store: Store):
+    await insert(store, new(1))
+    assert await store.claim("nobody", 1, ["default"], 1) is None
+    assert await states(store, 1) == ["waiting"]
+
+
+async def test_who_has_left_is_told_so(store: Store):
+    await insert(store, new(1))
+    await store.leave("ann")
+    assert await store.claim("ann", 1, ["default"], 1) is None
+    assert await states(store, 1) == ["waiting"]
+
+
+async def test_an_expired_replica_gets_nothing_until_a_beat(store: Store, clock: ManualClock):
+    await join(store, "ben", ttl=10)
+    await insert(store, new(1))
+    clock.shift(10)
+    answer = await store.claim("ben", 1, ["default"], 1)
+    assert answer is not None
+    assert answer.jobs == []
+    assert await states(store, 1) == ["waiting"]
+    assert (await store.beat(["ben"], ttl=10))[0] is not None
+    assert await claim_ids(store, "ben") == [id_of(1)]
+
+
+async def test_an_expired_replica_does_not_use_up_its_number(store: Store, clock: ManualClock):
+    await join(store, "ben", ttl=10)
+    await insert(store, new(1))
+    clock.shift(10)
+    await store.claim("ben", 1, ["default"], 1)
+    await store.beat(["ben"], ttl=10)
+    answer = await store.claim("ben", 1, ["default"], 1)
+    assert answer is not None
+    assert [job.id for job in answer.jobs] == [id_of(1)]
+
+
+async def test_a_replica_claims_until_it_expires(store: Store, clock: ManualClock):
+    await join(store, "ben", ttl=10)
+    await insert(store, new(1))
+    clock.shift(10 - MOMENT)
+    assert await claim_ids(store, "ben") == [id_of(1)]
+
+
+async def test_a_replica_that_is_being_recovered_is_told_so(store: Store, clock: ManualClock):
+    await start(store, new(1), new(2), replica="ben")
+    clock.shift(TTL)
+    assert len(await store.recover(delays=AT_ONCE, grace=0, limit=1)) == 1
+    assert await store.claim("ben", 10**9, ["default"], 5) is None
+
+
+# Deadlines.
+
+
+async def test_the_deadline_counts_from_the_claim(store: Store, clock: ManualClock):
+    await insert(store, new(1, timeout=30))
+    clock.shift(100)
+    assert await claim_ids(store) == [id_of(1)]
+    clock.shift(30 - MOMENT)
+    assert await store.recover(delays=AT_ONCE, grace=0) == []
+    clock.shift(MOMENT)
+    assert [one.id for one in await store.recover(delays=AT_ONCE, grace=0)] == [id_of(1)]
+
+
+async def test_every_attempt_has_its_own_deadline(store: Store, clock: ManualClock):
+    job = await start_one(store, timeout=30)
+    await store.beat(["ann"], ttl=DAY)
+    clock.shift(20)
+    await settle(store, job, "retry")
+    assert await claim_ids(store) == [id_of(1)]
+    clock.shift(20)
+    assert await store.recover(delays=AT_ONCE, grace=0) == []
+    clock.shift(10)
+    assert len(await store.recover(delays=AT_ONCE, grace=0)) == 1
+
+
+async def test_a_job_that_waits_again_has_no_deadline(store: Store, clock: ManualClock):
+    job = await start_one(store, timeout=30)
+    await settle(store, job, "handed back", delay=DAY)
+    clock.shift(100)
+    assert await store.recover(delays=AT_ONCE, grace=0) == []
+
+
+async def test_without_a_timeout_there_is_no_deadline(store: Store, clock: ManualClock):
+    await start_one(store)
+    await store.beat(["ann"], ttl=100 * DAY)
+    clock.shift(99 * DAY)
+    assert await store.recover(delays=AT_ONCE, grace=0) == []
