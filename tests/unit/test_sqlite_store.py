@@ -14,6 +14,7 @@ import pytest
 
 from tenure.errors import ConfigError, StoreError, StoreUnavailable
 from tenure.stores.sqlite import SqliteStore, database
+from tenure.stores.sqlite.schema import FORMAT
 from tenure.testing import ManualClock
 from tests.contract.calls import ask, be_refused, holders, take
 from tests.rig.sizes import SIZE
@@ -261,7 +262,7 @@ async def test_opening_a_locked_file_is_bounded_in_time(file, clock, monkeypatch
         db.execute("ROLLBACK")
         await opening
         await store.close()
-    assert peek(file, "SELECT version FROM tenure_format") == [(1,)]
+    assert peek(file, "SELECT version FROM tenure_format") == [(FORMAT,)]
 
 
 # What happens to the file under an open store

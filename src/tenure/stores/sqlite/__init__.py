@@ -7,10 +7,11 @@ The file may be your own database: all tables here are named `tenure_...`.
 from __future__ import annotations
 
 from tenure.stores.sqlite.examine import Examination
+from tenure.stores.sqlite.jobs import Jobs
 from tenure.stores.sqlite.leases import Leases
 
 __all__ = ["SqliteStore"]
 
 
-class SqliteStore(Leases, Examination):
+class SqliteStore(Leases, Jobs, Examination):
     """Keeps everything in one file, in write-ahead mode; its clock is the host's."""

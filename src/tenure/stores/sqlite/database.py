@@ -60,6 +60,7 @@ class Database:
             files.closed(self._identity)
             raise
         self.execute = self._db.execute
+        self.execute_many = self._db.executemany
 
     def close(self) -> None:
         """Close the file.

@@ -94,8 +94,167 @@ _FORMAT_1 = (
     """,
 )
 
+# Jobs. A job has a number of its own in this file, which its rows share: what never changes about
+# it is written once, and its place among the unfinished or the finished ones is a small row that
+# moves. Instants here are microseconds of the wall clock, except in tenure_replica.
+_FORMAT_2 = (
+    # What was inserted. Names and payloads are not touched again until the job is pruned.
+    """
+    CREATE TABLE tenure_job (
+        number     INTEGER PRIMARY KEY,
+        namespace  TEXT NOT NULL,
+        id         TEXT NOT NULL,
+        task       TEXT NOT NULL,
+        queue      TEXT NOT NULL,
+        priority   INTEGER NOT NULL,
+        created    INTEGER NOT NULL,
+        retention  REAL NOT NULL,
+        timeout    REAL,
+        tags       TEXT,
+        unique_key TEXT,
+        digest     TEXT,
+        keep       REAL,
+        payload    BLOB NOT NULL
+    )
+    """,
+    "CREATE UNIQUE INDEX tenure_job_id ON tenure_job (namespace, id)",
+    # The unfinished jobs: waiting where no replica holds them, running where one does. `allowed`
+    # and `retained` are timeout and retention in microseconds.
+    """
+    CREATE TABLE tenure_live (
+        number        INTEGER PRIMARY KEY,
+        namespace     TEXT NOT NULL,
+        id            TEXT NOT NULL,
+        queue         TEXT NOT NULL,
+        priority      INTEGER NOT NULL,
+        due           INTEGER NOT NULL,
+        retained      INTEGER NOT NULL,
+        allowed       INTEGER,
+        unique_key    TEXT,
+        holder        INTEGER,
+        claim_no      INTEGER NOT NULL DEFAULT 0,
+        fence         INTEGER NOT NULL DEFAULT 0,
+        revision      INTEGER NOT NULL DEFAULT 1,
+        attempt       INTEGER NOT NULL DEFAULT 0,
+        failures      INTEGER NOT NULL DEFAULT 0,
+        losses        INTEGER NOT NULL DEFAULT 0,
+        started       INTEGER NOT NULL DEFAULT 0,
+        deadline      INTEGER,
+        cancelling    INTEGER NOT NULL DEFAULT 0,
+        settled_fence INTEGER NOT NULL DEFAULT 0,
+        settled_as    TEXT NOT NULL DEFAULT '',
+        progress      REAL,
+        message       TEXT NOT NULL DEFAULT '',
+        reason        TEXT NOT NULL DEFAULT '',
+        error         BLOB,
+        history       BLOB NOT NULL DEFAULT x'',
+        checkpoint    BLOB
+    )
+    """,
+    # In the order in which they are claimed. Running jobs are not in it, so that each claim takes
+    # its jobs out of its own way.
+    """
+    CREATE INDEX tenure_live_ready ON tenure_live (namespace, queue, priority, due / 1000, id)
+    WHERE holder IS NULL
+    """,
+    # What a replica runs. A replica's number belongs to one namespace.
+    "CREATE INDEX tenure_live_held ON tenure_live (holder) WHERE holder IS NOT NULL",
+    # Nothing is written to these for most jobs.
+    "CREATE INDEX tenure_live_cancel ON tenure_live (holder, id) WHERE cancelling = 1",
+    """
+    CREATE INDEX tenure_live_deadline ON tenure_live (namespace, deadline, id)
+    WHERE deadline IS NOT NULL
+    """,
+    # The finished jobs.
+    """
+    CREATE TABLE tenure_done (
+        number        INTEGER PRIMARY KEY,
+        namespace     TEXT NOT NULL,
+        id            TEXT NOT NULL,
+        state         TEXT NOT NULL,
+        due           INTEGER NOT NULL,
+        fence         INTEGER NOT NULL,
+        revision      INTEGER NOT NULL,
+        attempt       INTEGER NOT NULL,
+        failures      INTEGER NOT NULL,
+        losses        INTEGER NOT NULL,
+        started       INTEGER NOT NULL,
+        finished      INTEGER NOT NULL,
+        expires       INTEGER NOT NULL,
+        settled_fence INTEGER NOT NULL,
+        settled_as    TEXT NOT NULL,
+        progress      REAL,
+        message       TEXT NOT NULL,
+        reason        TEXT NOT NULL,
+        result        BLOB,
+        error         BLOB,
+        history       BLOB NOT NULL,
+        checkpoint    BLOB
+    )
+    """,
+    "CREATE INDEX tenure_done_expiry ON tenure_done (namespace, expires)",
+    # People look for what went wrong, among far more that went well.
+    """
+    CREATE INDEX tenure_done_state ON tenure_done (namespace, state, id)
+    WHERE state <> 'succeeded'
+    """,
+    # Rows of tenure_live that could not be read: kept for people to look at, out of the way.
+    "CREATE TABLE tenure_aside AS SELECT * FROM tenure_live WHERE false",
+    """
+    CREATE TABLE tenure_tag (
+        namespace TEXT NOT NULL,
+        tag       TEXT NOT NULL,
+        id        TEXT NOT NULL,
+        number    INTEGER NOT NULL,
+        PRIMARY KEY (namespace, tag, id)
+    ) WITHOUT ROWID
+    """,
+    # Unique keys. `live` until the job that has the key has finished.
+    """
+    CREATE TABLE tenure_unique (
+        namespace TEXT NOT NULL,
+        key       TEXT NOT NULL,
+        id        TEXT NOT NULL,
+        digest    TEXT NOT NULL,
+        until     INTEGER NOT NULL,
+        live      INTEGER NOT NULL,
+        PRIMARY KEY (namespace, key)
+    ) WITHOUT ROWID
+    """,
+    "CREATE INDEX tenure_unique_free ON tenure_unique (namespace, until) WHERE live = 0",
+    # Queues that are paused; without an end if `until` is NULL.
+    """
+    CREATE TABLE tenure_pause (
+        namespace TEXT NOT NULL,
+        queue     TEXT NOT NULL,
+        until     INTEGER,
+        PRIMARY KEY (namespace, queue)
+    ) WITHOUT ROWID
+    """,
+    # Who runs jobs. `renewed` and `expires` are of the boot clock, as those of leases: a record
+    # ends with the machine's start, and a step of the wall clock ends none. A job's row names the
+    # number, so a record goes only after its last job.
+    """
+    CREATE TABLE tenure_replica (
+        number    INTEGER PRIMARY KEY,
+        namespace TEXT NOT NULL,
+        id        TEXT NOT NULL,
+        meta      TEXT NOT NULL,
+        joined    INTEGER NOT NULL,
+        ttl       INTEGER NOT NULL,
+        boot_id   TEXT NOT NULL,
+        renewed   INTEGER NOT NULL,
+        expires   INTEGER NOT NULL,
+        claim_no  INTEGER NOT NULL DEFAULT 0,
+        dead      INTEGER NOT NULL DEFAULT 0
+    )
+    """,
+    "CREATE UNIQUE INDEX tenure_replica_id ON tenure_replica (namespace, id)",
+    "CREATE INDEX tenure_replica_end ON tenure_replica (namespace, dead, boot_id, expires)",
+)
+
 # What leads from each format to the next, beginning with an empty file.
-_STEPS = (_FORMAT_1,)
+_STEPS = (_FORMAT_1, _FORMAT_2)
 
 FORMAT = len(_STEPS)
 
@@ -146,7 +305,7 @@ def _checked(version: int, migrate: Migrate, where: str) -> int:
         have = f"has format {version}" if version else "has no Tenure tables"
         msg = (
             f'{where} {have}; format {FORMAT} is needed. Open it once with migrate="auto", '
-            "which changes it."
+            "which changes it, or run 'tenure migrate'."
         )
         raise ConfigError(msg)
     return version

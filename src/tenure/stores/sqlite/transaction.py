@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Sequence
 from typing import Any, TypeAlias
 from zlib import crc32
+
+import msgspec
 
 from tenure.core.clock import Clock
 from tenure.core.durations import micros
 from tenure.core.model import Topic
 from tenure.stores.sqlite.database import Database
 
-__all__ = ["Row", "Transaction", "bell_of"]
+__all__ = ["Row", "Transaction", "as_json", "bell_of"]
 
 Row: TypeAlias = tuple[Any, ...]
 
@@ -26,6 +29,18 @@ _RING = """
     ON CONFLICT (namespace, bell) DO UPDATE SET rung = rung + 1 -- by primary key
 """
 
+# The same for many; the WHERE keeps SQLite from reading ON as part of a join.
+_RING_ALL = """
+    INSERT INTO tenure_wake (namespace, bell, rung)
+    SELECT :namespace, value, 1 FROM json_each(:bells) WHERE true
+    ON CONFLICT (namespace, bell) DO UPDATE SET rung = rung + 1 -- by primary key
+"""
+
+
+def as_json(values: Sequence[str] | Sequence[int]) -> str:
+    """Return a list in the form in which a statement takes it."""
+    return msgspec.json.encode(values).decode()
+
 
 def bell_of(topic: Topic) -> str:
     """Return the bell that wakes the watchers of a topic, and of some others."""
@@ -40,19 +55,36 @@ class Transaction:
     as the wait for the lock.
     """
 
-    __slots__ = ("_common", "_execute", "_rings", "boot_id", "lasting", "now", "wall")
+    __slots__ = (
+        "_common",
+        "_execute",
+        "_execute_many",
+        "_rings",
+        "boot_id",
+        "lasting",
+        "namespace",
+        "now",
+        "wall",
+    )
 
     def __init__(self, db: Database, namespace: str, clock: Clock, rings: list[Topic]) -> None:
         self._execute = db.execute
+        self._execute_many = db.execute_many
         self._rings = rings
         self.now = micros(clock.boot())
         self.wall = clock.wall()
         self.boot_id = clock.boot_id
         self.lasting = False
-        self._common = {"namespace": namespace, "now": self.now, "boot_id": self.boot_id}
+        self.namespace = namespace
+        self._common = {
+            "namespace": namespace,
+            "now": self.now,
+            "wall": self.wall,
+            "boot_id": self.boot_id,
+        }
 
     def row(self, statement: str, **values: Any) -> Row | None:
-        """Return the only row, or None. `:namespace`, `:now` and `:boot_id` are always known."""
+        """Return the only row, or None. `:namespace :now :wall :boot_id` are always known."""
         found: Row | None = self._execute(statement, {**self._common, **values}).fetchone()
         return found
 
@@ -64,10 +96,21 @@ class Transaction:
         """Return how many rows were changed."""
         return self._execute(statement, {**self._common, **values}).rowcount
 
+    def change_each(self, statement: str, values: Iterable[Sequence[Any]]) -> None:
+        """Run a statement once for each tuple of values. None is known by itself."""
+        self._execute_many(statement, values)
+
     def ring(self, topic: Topic) -> None:
         """Wake who watches the topic: here after the commit, elsewhere at the next look."""
         self._rings.append(topic)
         self.change(_RING, bell=bell_of(topic))
+
+    def ring_all(self, topics: Sequence[Topic]) -> None:
+        """Do the same for many topics, writing to each bell once."""
+        if not topics:
+            return
+        self._rings += topics
+        self.change(_RING_ALL, bells=as_json(list({bell_of(topic) for topic in topics})))
 
     def keep_fence(self, fence: int) -> None:
         """Have the commit forced to the disk if time alone does not carry this fence.

@@ -1,0 +1,190 @@
+"""What becomes of jobs in one call: decided one by one, written all at once."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Literal, NamedTuple, TypeAlias
+
+from tenure.core.durations import micros
+from tenure.core.model import Topic
+from tenure.core.records import Attempt, AttemptOutcome, Recovered, write_history
+from tenure.stores.sqlite import job_statements as sql
+from tenure.stores.sqlite import replica_statements as replica_sql
+from tenure.stores.sqlite.transaction import Row, Transaction, as_json
+
+__all__ = ["Held", "Moves", "Standing", "finished", "standing"]
+
+_Ended: TypeAlias = Literal["succeeded", "failed", "cancelled"]
+
+
+class Standing(NamedTuple):
+    """An unfinished job as far as a decision about it needs it."""
+
+    id: str
+    number: int
+    queue: str
+    fence: int
+    holder: int | None
+    cancelling: int
+    unique_key: str | None
+    settled_fence: int
+    settled_as: str
+
+
+class Held(NamedTuple):
+    """A running job that is to be taken from its replica."""
+
+    number: int
+    id: str
+    queue: str
+    cancelling: int
+    unique_key: str | None
+    attempt: int
+    losses: int
+    started: int
+    history: bytes
+    replica: str
+
+    @property
+    def readable(self) -> bool:
+        """Whether it is what was written; SQLite stores any value in any column."""
+        return all(map(isinstance, self, _HELD_TYPES)) and self.cancelling in (0, 1)
+
+
+# Of each column of Held, in their order.
+_HELD_TYPES = (int, str, str, int, str | None, int, int, int, bytes, str)
+
+
+def standing(tx: Transaction, ids: Sequence[str]) -> dict[str, Standing]:
+    """Return the unfinished ones among jobs."""
+    return {row[0]: Standing._make(row) for row in tx.rows(sql.STANDING, ids=as_json(ids))}
+
+
+def finished(tx: Transaction, ids: Sequence[str]) -> dict[str, tuple[int, str]]:
+    """Return the finished ones among jobs, with the fence and outcome of their last settlement."""
+    return {row[0]: (row[2], row[3]) for row in tx.rows(sql.FINISHED, ids=as_json(ids))}
+
+
+class Moves:
+    """Collects what becomes of unfinished jobs. Nothing is changed before `write`."""
+
+    def __init__(self, tx: Transaction) -> None:
+        self._tx = tx
+        self._endings: list[Row] = []
+        self._returns: list[Row] = []
+        self._ended: list[int] = []
+        self._freed: list[Row] = []
+        self._aside: list[Row] = []
+        self._queues: set[str] = set()
+        self._changed: list[Topic] = []
+
+    def finish(
+        self,
+        job: Standing | Held,
+        state: _Ended,
+        *,
+        settled_as: AttemptOutcome | None = None,
+        failures: int = 0,
+        losses: int = 0,
+        reason: str | None = None,
+        result: bytes | None = None,
+        error: bytes | Literal["kept"] | None = "kept",
+        history: bytes | None = None,
+    ) -> None:
+        """End a job. What is None stays as it is, except for the result and the error."""
+        wall = self._tx.wall
+        kept = error == "kept"
+        self._endings.append(
+            (
+                *(state, failures, losses, wall, wall, settled_as, settled_as, reason, result),
+                *(kept, None if kept else error, history, job.number),
+            )
+        )
+        self._ended.append(job.number)
+        self._changed.append(("job", job.id))
+        if job.unique_key is not None:
+            self._freed.append((self._tx.namespace, job.unique_key, job.id))
+
+    def give_back(
+        self,
+        job: Standing | Held,
+        delay: float = 0.0,
+        *,
+        settled_as: AttemptOutcome | None = None,
+        failures: int = 0,
+        losses: int = 0,
+        error: bytes | Literal["kept"] | None = "kept",
+        history: bytes | None = None,
+    ) -> None:
+        """Return a running job to waiting, unless a cancel is pending."""
+        counted: dict[str, Any] = {"failures": failures, "losses": losses}
+        if job.cancelling:
+            self.finish(
+                job, "cancelled", settled_as=settled_as, error=error, history=history, **counted
+            )
+            return
+        wall = self._tx.wall
+        due = wall + micros(delay)
+        kept = error == "kept"
+        self._returns.append(
+            (
+                *(due, wall, failures, losses, settled_as, settled_as),
+                *(kept, None if kept else error, history, job.number),
+            )
+        )
+        self._changed.append(("job", job.id))
+        if due <= wall:
+            self._queues.add(job.queue)
+
+    def return_held(self, job: Held) -> Recovered:
+        """Hand a job back; nothing is counted."""
+        if not job.readable:
+            return self._set_aside(job)
+        self.give_back(job)
+        state: Literal["waiting", "cancelled"] = "cancelled" if job.cancelling else "waiting"
+        return Recovered(id=job.id, replica=job.replica, state=state, losses=job.losses)
+
+    def lose(self, job: Held, delays: Sequence[float]) -> Recovered:
+        """Take a job from its replica and count a loss."""
+        if not job.readable:
+            return self._set_aside(job)
+        losses = job.losses + 1
+        line = Attempt(job.attempt, job.replica, job.started, self._tx.wall, "lost")
+        history = job.history + write_history([line])
+        state: Literal["waiting", "failed", "cancelled"]
+        if losses <= len(delays) or job.cancelling:
+            state = "cancelled" if job.cancelling else "waiting"
+            delay = delays[losses - 1] if losses <= len(delays) else 0.0
+            self.give_back(job, delay, losses=1, history=history)
+        else:
+            state = "failed"
+            self.finish(job, state, losses=1, reason="lost", error=None, history=history)
+        return Recovered(id=job.id, replica=job.replica, state=state, losses=losses)
+
+    def changed(self, id_: str) -> None:
+        """Wake who watches a job that was changed elsewhere."""
+        self._changed.append(("job", id_))
+
+    def write(self) -> None:
+        """Carry it all out and wake who watches."""
+        tx = self._tx
+        if self._aside:
+            tx.change_each(replica_sql.SET_ASIDE, self._aside)
+        if self._endings:
+            tx.change_each(sql.FINISH, self._endings)
+        if self._ended:
+            tx.change(sql.REMOVE_LIVE, numbers=as_json(self._ended))
+        if self._returns:
+            tx.change_each(sql.GIVE_BACK, self._returns)
+        if self._freed:
+            tx.change_each(sql.FREE, self._freed)
+        queues: list[Topic] = [("queue", queue) for queue in self._queues]
+        tx.ring_all(self._changed + queues)
+
+    def _set_aside(self, job: Held) -> Recovered:
+        """Move what cannot be read out of the way. Its payload and names stay where they are."""
+        self._aside.append((job.number,))
+        self._ended.append(job.number)
+        if isinstance(job.unique_key, str):
+            self._freed.append((self._tx.namespace, job.unique_key, job.id))
+        return Recovered(id=str(job.id), replica=job.replica, state=None)

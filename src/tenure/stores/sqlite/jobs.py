@@ -1,0 +1,345 @@
+"""Jobs in SQLite."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import count
+
+from tenure.core.durations import micros
+from tenure.core.model import Topic
+from tenure.core.records import (
+    Cancelled,
+    Claimed,
+    Inserted,
+    JobRecord,
+    NewJob,
+    Note,
+    Requeued,
+    Settled,
+    Settlement,
+)
+from tenure.stores.sqlite import job_statements as sql
+from tenure.stores.sqlite import look_statements as look_sql
+from tenure.stores.sqlite.database import Mode
+from tenure.stores.sqlite.job_moves import Moves, Standing, finished, standing
+from tenure.stores.sqlite.looking import Looking, as_record, read_tags
+from tenure.stores.sqlite.replicas import Replicas
+from tenure.stores.sqlite.transaction import Row, Transaction, as_json
+
+__all__ = ["Jobs"]
+
+
+class Jobs(Replicas, Looking):
+    """The job half of the contract. Every change of a job is on the disk before its answer."""
+
+    async def insert(self, jobs: Sequence[NewJob]) -> list[Inserted]:
+        return await self._run(lambda tx: _insert(tx, jobs), Mode.DURABLE)
+
+    async def claim(
+        self, replica: str, claim_no: int, queues: Sequence[str], limit: int
+    ) -> Claimed | None:
+        def work(tx: Transaction) -> Claimed | None:
+            return _claim(tx, replica, claim_no, queues, limit)
+
+        return await self._run(work, Mode.DURABLE)
+
+    async def settle(self, replica: str, settlements: Sequence[Settlement]) -> list[Settled]:
+        del replica  # a fence names the attempt, and the attempt its replica
+        return await self._run(lambda tx: _settle(tx, settlements), Mode.DURABLE)
+
+    async def note(self, replica: str, notes: Sequence[Note]) -> list[bool]:
+        del replica
+        return await self._run(lambda tx: _note(tx, notes), Mode.DURABLE)
+
+    async def cancel(self, ids: Sequence[str], *, reason: str = "") -> list[Cancelled | None]:
+        return await self._run(lambda tx: _cancel(tx, ids, reason), Mode.DURABLE)
+
+    async def requeue(self, ids: Sequence[str]) -> list[Requeued | None]:
+        return await self._run(lambda tx: _requeue(tx, ids), Mode.DURABLE)
+
+    async def prune_jobs(self, *, limit: int = 1000) -> int:
+        # If a power loss undoes it, it is done again.
+        return await self._run(lambda tx: _prune(tx, limit))
+
+
+def _insert(tx: Transaction, jobs: Sequence[NewJob]) -> list[Inserted]:
+    known = {id_ for (id_,) in tx.rows(sql.KNOWN, ids=as_json([job.id for job in jobs]))}
+    new: list[NewJob] = []
+    answers: list[Inserted] = []
+    for job in jobs:
+        other = None if job.id in known else _other_of(tx, job)
+        if other is not None:
+            answers.append(other)
+            continue
+        answers.append(Inserted("created", job.id))
+        if job.id not in known:
+            known.add(job.id)
+            new.append(job)
+    if new:
+        _store(tx, new)
+    return answers
+
+
+def _other_of(tx: Transaction, job: NewJob) -> Inserted | None:
+    """Take the unique key of a job, if it has one; return who else has it."""
+    unique = job.unique
+    if unique is None:
+        return None
+    digest = _take(tx, job.id, unique.key, unique.digest, unique.keep)
+    if digest is None:
+        return None
+    id_, theirs = digest
+    return Inserted("existing" if theirs == unique.digest else "mismatch", id_)
+
+
+def _take(tx: Transaction, id_: str, key: str, digest: str, keep: float) -> tuple[str, str] | None:
+    """Take a unique key; if another job has it, return that job's id and digest instead."""
+    taken = tx.row(sql.TAKEN, key=key)
+    if taken is not None and taken[0] != id_:
+        return taken[0], taken[1]
+    tx.change(sql.TAKE, key=key, id=id_, digest=digest, until=tx.wall + micros(keep))
+    return None
+
+
+def _store(tx: Transaction, jobs: list[NewJob]) -> None:
+    namespace, wall = tx.namespace, tx.wall
+    ((last,),) = tx.rows(sql.LAST_NUMBER)
+    rows: list[Row] = []
+    live: list[Row] = []
+    tags: list[Row] = []
+    queues: set[str] = set()
+    for number, job in zip(count(last + 1), jobs, strict=False):
+        due = wall + micros(job.delay) if job.at is None else job.at
+        if due <= wall:
+            queues.add(job.queue)
+        key = digest = keep = None
+        if job.unique is not None:
+            key, digest, keep = job.unique.key, job.unique.digest, job.unique.keep
+        tagged = as_json(job.tags) if job.tags else None
+        rows.append(
+            (
+                *(number, namespace, job.id, job.task, job.queue, job.priority, wall),
+                *(job.retention, job.timeout, tagged, key, digest, keep, job.payload),
+            )
+        )
+        allowed = None if job.timeout is None else micros(job.timeout)
+        live.append(
+            (
+                *(number, namespace, job.id, job.queue, job.priority, due),
+                *(micros(job.retention), allowed, key),
+            )
+        )
+        tags += [(namespace, tag, job.id, number) for tag in job.tags]
+    tx.change_each(sql.INSERT_JOB, rows)
+    tx.change_each(sql.INSERT_LIVE, live)
+    if tags:
+        tx.change_each(sql.INSERT_TAG, tags)
+    tx.ring_all([("queue", queue) for queue in queues])
+
+
+def _claim(
+    tx: Transaction, replica: str, claim_no: int, queues: Sequence[str], limit: int
+) -> Claimed | None:
+    record = tx.row(sql.REPLICA, replica=replica)
+    if record is None:
+        return None
+    holder, last, lives = record
+    if claim_no < last:
+        return Claimed([])
+    if claim_no == last:
+        rows = tx.rows(look_sql.CLAIMED, holder=holder, claim_no=claim_no)
+        return Claimed([as_record(row) for row in rows])
+    if not lives:
+        return Claimed([])
+    tx.change(sql.COUNT_CLAIM, holder=holder, claim_no=claim_no)
+    wanted = as_json(list(dict.fromkeys(queues)))
+    due = tx.rows(sql.DUE, queues=wanted, limit=limit)
+    jobs = [_started(row, replica, tx.wall) for row in due]
+    if due:
+        numbers = as_json([row[0] for row in due])
+        tx.change(sql.START, numbers=numbers, holder=holder, claim_no=claim_no)
+        tx.ring_all([("job", job.id) for job in jobs])
+    if len(jobs) == limit:
+        return Claimed(jobs)
+    ((later,),) = tx.rows(sql.NEXT_DUE, queues=wanted)
+    return Claimed(jobs, None if later is None else (later - tx.wall) / 1e6)
+
+
+def _started(row: Row, replica: str, wall: int) -> JobRecord:
+    """Return a waiting job as START leaves it."""
+    return JobRecord(
+        id=row[1],
+        task=row[2],
+        queue=row[3],
+        priority=row[4],
+        state="running",
+        payload=row[5],
+        tags=read_tags(row[6]),
+        timeout=row[7],
+        retention=row[8],
+        created=row[9],
+        due=row[10],
+        attempt=row[11] + 1,
+        failures=row[12],
+        losses=row[13],
+        fence=max(row[14] + 1, wall),
+        revision=row[15] + 1,
+        replica=replica,
+        started=wall,
+        progress=row[16],
+        message=row[17],
+        checkpoint=row[18],
+        reason=row[19],
+        error=row[20],
+        history=row[21],
+    )
+
+
+def _settle(tx: Transaction, settlements: Sequence[Settlement]) -> list[Settled]:
+    live = standing(tx, [one.id for one in settlements])
+    moves = Moves(tx)
+    settled: dict[str, tuple[int, str]] = {}
+    if any(one.id not in live for one in settlements):
+        settled = finished(tx, [one.id for one in settlements if one.id not in live])
+    answers: list[Settled] = []
+    for one in settlements:
+        job = live.get(one.id)
+        last = settled.get(one.id) if job is None else (job.settled_fence, job.settled_as)
+        if last == (one.fence, one.outcome):
+            answers.append("repeated")
+        elif job is None or job.holder is None or job.fence != one.fence:
+            answers.append("lost")
+        else:
+            answers.append("settled")
+            _end(moves, job, one)
+            del live[one.id]
+            settled[one.id] = (one.fence, one.outcome)
+    moves.write()
+    return answers
+
+
+def _end(moves: Moves, job: Standing, one: Settlement) -> None:
+    """End an attempt whose fence is the job's."""
+    outcome, history = one.outcome, one.history
+    if outcome == "succeeded":
+        moves.finish(
+            *(job, outcome),
+            settled_as=outcome,
+            reason="",
+            result=one.result,
+            error=None,
+            history=history,
+        )
+    elif outcome == "retry":
+        moves.give_back(
+            *(job, one.delay), settled_as=outcome, failures=1, error=one.error, history=history
+        )
+    elif outcome == "handed back":
+        moves.give_back(job, one.delay, settled_as=outcome, history=history)
+    else:
+        failed = outcome == "failed"
+        moves.finish(
+            *(job, outcome),
+            settled_as=outcome,
+            failures=int(failed),
+            reason=one.reason or None,
+            result=one.result,
+            error=one.error if failed else "kept",
+            history=history,
+        )
+
+
+def _note(tx: Transaction, notes: Sequence[Note]) -> list[bool]:
+    answers = [
+        tx.change(
+            sql.NOTE,
+            id=note.id,
+            fence=note.fence,
+            progress=note.progress,
+            message=note.message,
+            checkpoint=note.checkpoint,
+        )
+        == 1
+        for note in notes
+    ]
+    noted = (note.id for note, current in zip(notes, answers, strict=True) if current)
+    tx.ring_all([("job", id_) for id_ in dict.fromkeys(noted)])
+    return answers
+
+
+def _cancel(tx: Transaction, ids: Sequence[str], reason: str) -> list[Cancelled | None]:
+    live = standing(tx, ids)
+    ended = set(finished(tx, [id_ for id_ in ids if id_ not in live]))
+    moves = Moves(tx)
+    requested: dict[str, Standing] = {}
+    answers: list[Cancelled | None] = []
+    for id_ in ids:
+        job = live.get(id_)
+        if id_ in ended:
+            answers.append("finished")
+        elif job is None:
+            answers.append(None)
+        elif job.holder is not None:
+            requested[id_] = job
+            answers.append("requested")
+        else:
+            moves.finish(job, "cancelled", reason=reason)
+            ended.add(id_)
+            answers.append("cancelled")
+    _request(tx, list(requested.values()), moves, reason)
+    moves.write()
+    return answers
+
+
+def _request(tx: Transaction, jobs: list[Standing], moves: Moves, reason: str) -> None:
+    """Leave word with running jobs that they are to end, and wake their replicas."""
+    if not jobs:
+        return
+    first = [job for job in jobs if not job.cancelling]
+    tx.change_each(sql.REQUEST_CANCEL, [(reason, job.number) for job in first])
+    for job in first:
+        moves.changed(job.id)
+    holders = as_json(list({job.holder for job in jobs if job.holder is not None}))
+    replicas: list[Topic] = [
+        ("replica", id_) for _, id_ in tx.rows(sql.REPLICAS_OF, numbers=holders)
+    ]
+    tx.ring_all(replicas)
+
+
+def _requeue(tx: Transaction, ids: Sequence[str]) -> list[Requeued | None]:
+    ended = {row[0]: row for row in tx.rows(sql.TO_REQUEUE, ids=as_json(ids))}
+    live = set(standing(tx, [id_ for id_ in ids if id_ not in ended]))
+    again: list[Row] = []
+    rung: set[Topic] = set()
+    answers: list[Requeued | None] = []
+    for id_ in ids:
+        if id_ in live:
+            answers.append("unfinished")
+        elif id_ not in ended:
+            answers.append(None)
+        else:
+            _, number, queue, timeout, retention, key, digest, keep = ended[id_]
+            if key is not None and _take(tx, id_, key, digest, keep) is not None:
+                answers.append("conflict")
+                continue
+            allowed = None if timeout is None else micros(timeout)
+            again.append((tx.wall, micros(retention), allowed, tx.wall, number))
+            rung |= {("job", id_), ("queue", queue)}
+            live.add(id_)
+            answers.append("requeued")
+    if again:
+        tx.change_each(sql.WAIT_AGAIN, again)
+        tx.change(sql.REMOVE_DONE, numbers=as_json([row[-1] for row in again]))
+        tx.ring_all(list(rung))
+    return answers
+
+
+def _prune(tx: Transaction, limit: int) -> int:
+    tx.change(sql.FORGET_FREE_KEYS, limit=limit)
+    numbers = [number for (number,) in tx.rows(sql.TO_PRUNE, limit=limit)]
+    if numbers:
+        listed = as_json(numbers)
+        tx.change(sql.REMOVE_TAGS, numbers=listed)
+        tx.change(sql.REMOVE_DONE, numbers=listed)
+        tx.change(sql.REMOVE_JOB, numbers=listed)
+    return len(numbers)

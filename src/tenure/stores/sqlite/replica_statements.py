@@ -1,0 +1,137 @@
+"""The statements about replicas and what they run, in the manner of `job_statements`."""
+
+from __future__ import annotations
+
+# By tenure_replica_id. A dead record stays as it is.
+JOIN = """
+    INSERT INTO tenure_replica (namespace, id, meta, joined, ttl, boot_id, renewed, expires)
+    VALUES (:namespace, :replica, :meta, :wall, :ttl, :boot_id, :now, :now + :ttl)
+    ON CONFLICT (namespace, id) DO UPDATE
+    SET ttl = excluded.ttl, boot_id = excluded.boot_id, renewed = excluded.renewed,
+        expires = excluded.expires
+    WHERE dead = 0
+"""
+
+# By tenure_replica_id.
+RENEW_REPLICA = """
+    UPDATE tenure_replica
+    SET ttl = :ttl, boot_id = :boot_id, renewed = :now, expires = :now + :ttl
+    WHERE namespace = :namespace AND id = :replica AND dead = 0
+    RETURNING number
+"""
+
+# By tenure_live_held, which has all that is asked for.
+COUNT_HELD = """
+    SELECT count(*)
+    FROM tenure_live INDEXED BY tenure_live_held
+    WHERE holder = :holder
+"""
+
+# By tenure_live_cancel.
+CANCELS = """
+    SELECT id
+    FROM tenure_live INDEXED BY tenure_live_cancel
+    WHERE holder = :holder AND cancelling = 1
+    ORDER BY id
+    LIMIT :limit
+"""
+
+# As CLAMP_LEASES. By tenure_replica_id; on systems without a boot id only.
+CLAMP_REPLICAS = """
+    UPDATE tenure_replica
+    SET renewed = :now, expires = :now + ttl
+    WHERE namespace = :namespace AND renewed > :now
+"""
+
+# Who is dead, or from another start of the machine, or has not been renewed in time; in the order
+# in which they joined. Each part by tenure_replica_end.
+EXPIRED = """
+    SELECT number, id FROM tenure_replica INDEXED BY tenure_replica_end
+    WHERE namespace = :namespace AND dead = 1
+    UNION ALL
+    SELECT number, id FROM tenure_replica INDEXED BY tenure_replica_end
+    WHERE namespace = :namespace AND dead = 0 AND boot_id < :boot_id
+    UNION ALL
+    SELECT number, id FROM tenure_replica INDEXED BY tenure_replica_end
+    WHERE namespace = :namespace AND dead = 0 AND boot_id > :boot_id
+    UNION ALL
+    SELECT number, id FROM tenure_replica INDEXED BY tenure_replica_end
+    WHERE namespace = :namespace AND dead = 0 AND boot_id = :boot_id AND expires <= :now
+    ORDER BY number
+"""
+
+# Whether anything has expired or is past its deadline. By tenure_replica_end, as above, and by
+# tenure_live_deadline.
+NEEDS_RECOVERY = """
+    SELECT EXISTS (SELECT 1 FROM tenure_replica INDEXED BY tenure_replica_end
+                   WHERE namespace = :namespace AND dead = 1)
+        OR EXISTS (SELECT 1 FROM tenure_replica INDEXED BY tenure_replica_end
+                   WHERE namespace = :namespace AND dead = 0 AND boot_id < :boot_id)
+        OR EXISTS (SELECT 1 FROM tenure_replica INDEXED BY tenure_replica_end
+                   WHERE namespace = :namespace AND dead = 0 AND boot_id > :boot_id)
+        OR EXISTS (SELECT 1 FROM tenure_replica INDEXED BY tenure_replica_end
+                   WHERE namespace = :namespace AND dead = 0 AND boot_id = :boot_id
+                     AND expires <= :now)
+        OR EXISTS (SELECT 1 FROM tenure_live INDEXED BY tenure_live_deadline
+                   WHERE namespace = :namespace AND deadline <= :wall)
+"""
+
+# By tenure_replica_id.
+NUMBER_OF = """
+    SELECT number
+    FROM tenure_replica
+    WHERE namespace = :namespace AND id = :replica
+"""
+
+# By number.
+MARK_DEAD = """
+    UPDATE tenure_replica
+    SET dead = 1
+    WHERE number = :holder
+"""
+
+# By number.
+REMOVE_REPLICA = """
+    DELETE FROM tenure_replica
+    WHERE number = :holder
+"""
+
+# By tenure_live_held; it sorts what one replica runs.
+HELD = """
+    SELECT l.number, l.id, l.queue, l.cancelling, l.unique_key, l.attempt, l.losses, l.started,
+           l.history, r.id
+    FROM tenure_live AS l INDEXED BY tenure_live_held
+    CROSS JOIN tenure_replica AS r
+    WHERE l.holder = :holder AND r.number = l.holder
+    ORDER BY l.id
+    LIMIT :limit
+"""
+
+# By tenure_live_deadline.
+OVERDUE = """
+    SELECT l.number, l.id, l.queue, l.cancelling, l.unique_key, l.attempt, l.losses, l.started,
+           l.history, r.id
+    FROM tenure_live AS l INDEXED BY tenure_live_deadline
+    CROSS JOIN tenure_replica AS r
+    WHERE l.namespace = :namespace AND l.deadline <= :since AND r.number = l.holder
+    ORDER BY l.deadline, l.id
+    LIMIT :limit
+"""
+
+# By number.
+SET_ASIDE = """
+    INSERT INTO tenure_aside
+    SELECT *
+    FROM tenure_live
+    WHERE number = ?
+"""
+
+# By tenure_replica_id, and for each what it runs by tenure_live_held.
+REPLICAS = """
+    SELECT id, meta, joined, ttl, boot_id = :boot_id, renewed, dead,
+           (SELECT count(*) FROM tenure_live WHERE holder = tenure_replica.number)
+    FROM tenure_replica INDEXED BY tenure_replica_id
+    WHERE namespace = :namespace
+    ORDER BY joined, id
+    LIMIT :limit
+"""

@@ -1,0 +1,143 @@
+"""Replicas in SQLite: who runs jobs, and what becomes of the jobs of those that are gone."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from tenure.core.codec import decode_meta, encode_meta
+from tenure.core.durations import micros
+from tenure.core.model import Meta
+from tenure.core.records import CANCELS_MAX, Beat, Recovered, ReplicaRecord
+from tenure.stores.sqlite import replica_statements as sql
+from tenure.stores.sqlite.connection import Connection
+from tenure.stores.sqlite.database import Mode
+from tenure.stores.sqlite.job_moves import Held, Moves
+from tenure.stores.sqlite.transaction import Row, Transaction
+
+__all__ = ["Replicas"]
+
+# So many records at once still count as brief work.
+_FEW = 4
+
+# As a LIMIT: none.
+_ALL = -1
+
+
+class Replicas(Connection):
+    """The part of the contract about replicas.
+
+    Their records are of the kind of leases and need not reach the disk (decision 3): after a power
+    loss they are void. Whatever moves a job does.
+    """
+
+    async def join(self, replica: str, *, ttl: float, meta: Meta) -> None:
+        values = {"replica": replica, "ttl": micros(ttl), "meta": encode_meta(meta)}
+        await self._run(lambda tx: tx.change(sql.JOIN, **values))
+
+    async def beat(self, replicas: Sequence[str], *, ttl: float) -> list[Beat | None]:
+        run = self._run_brief if len(replicas) <= _FEW else self._run
+        return await run(lambda tx: _beat(tx, replicas, micros(ttl)))
+
+    async def leave(self, replica: str) -> list[str]:
+        def work(tx: Transaction) -> list[str]:
+            return [one.id for one in _dissolve(tx, replica, (), ())]
+
+        return await self._run(work, Mode.DURABLE)
+
+    async def bury(
+        self, replica: str, started: Sequence[str], *, delays: Sequence[float]
+    ) -> list[Recovered]:
+        return await self._run(lambda tx: _dissolve(tx, replica, started, delays), Mode.DURABLE)
+
+    async def replicas(self, *, limit: int = 1000) -> list[ReplicaRecord]:
+        def work(tx: Transaction) -> list[ReplicaRecord]:
+            return [_as_replica(row, tx.now) for row in tx.rows(sql.REPLICAS, limit=limit)]
+
+        return await self._run(work, Mode.READ)
+
+    async def recover(
+        self, *, delays: Sequence[float], grace: float, limit: int = 100
+    ) -> list[Recovered]:
+        overdue = micros(grace)
+        return await self._run(lambda tx: _recover(tx, delays, overdue, limit), Mode.DURABLE)
+
+
+def _beat(tx: Transaction, replicas: Sequence[str], ttl: int) -> list[Beat | None]:
+    alive = [tx.row(sql.RENEW_REPLICA, replica=replica, ttl=ttl) for replica in replicas]
+    if not any(alive):
+        return [None] * len(alive)
+    # Looked at after all of them were renewed: none of these needs recovery.
+    _clamp(tx)
+    ((expired,),) = tx.rows(sql.NEEDS_RECOVERY)
+    return [None if row is None else _as_beat(tx, row[0], bool(expired)) for row in alive]
+
+
+def _as_beat(tx: Transaction, holder: int, expired: bool) -> Beat:  # noqa: FBT001 - as in Beat
+    ((held,),) = tx.rows(sql.COUNT_HELD, holder=holder)
+    cancels = tx.rows(sql.CANCELS, holder=holder, limit=CANCELS_MAX) if held else []
+    return Beat([id_ for (id_,) in cancels], held, expired)
+
+
+def _dissolve(
+    tx: Transaction, replica: str, started: Sequence[str], delays: Sequence[float]
+) -> list[Recovered]:
+    """Remove a record after taking its jobs: those in `started` are lost, the others go back."""
+    row = tx.row(sql.NUMBER_OF, replica=replica)
+    if row is None:
+        return []
+    lost = frozenset(started)
+    moves = Moves(tx)
+    answers = [
+        moves.lose(job, delays) if job.id in lost else moves.return_held(job)
+        for job in _held(tx, sql.HELD, holder=row[0], limit=_ALL)
+    ]
+    moves.write()
+    tx.change(sql.REMOVE_REPLICA, holder=row[0])
+    return answers
+
+
+def _recover(tx: Transaction, delays: Sequence[float], grace: int, limit: int) -> list[Recovered]:
+    _clamp(tx)
+    answers: list[Recovered] = []
+    for holder, _ in tx.rows(sql.EXPIRED):
+        if len(answers) >= limit:
+            return answers  # what was not touched may still revive
+        tx.change(sql.MARK_DEAD, holder=holder)
+        answers += _lose_all(
+            tx, _held(tx, sql.HELD, holder=holder, limit=limit - len(answers)), delays
+        )
+        ((left,),) = tx.rows(sql.COUNT_HELD, holder=holder)
+        if not left:
+            tx.change(sql.REMOVE_REPLICA, holder=holder)
+    late = _held(tx, sql.OVERDUE, since=tx.wall - grace, limit=limit - len(answers))
+    return answers + _lose_all(tx, late, delays)
+
+
+def _held(tx: Transaction, statement: str, **values: int) -> list[Held]:
+    return [Held._make(row) for row in tx.rows(statement, **values)]
+
+
+def _lose_all(tx: Transaction, jobs: list[Held], delays: Sequence[float]) -> list[Recovered]:
+    moves = Moves(tx)
+    answers = [moves.lose(job, delays) for job in jobs]
+    moves.write()
+    return answers
+
+
+def _clamp(tx: Transaction) -> None:
+    if not tx.boot_id:
+        tx.change(sql.CLAMP_REPLICAS)
+
+
+def _as_replica(row: Row, now: int) -> ReplicaRecord:
+    id_, meta, joined, ttl, of_this_start, renewed, dead, held = row
+    left = min(renewed, now) + ttl - now if of_this_start else 0
+    return ReplicaRecord(
+        id=id_,
+        meta=decode_meta(meta),
+        joined=joined,
+        ttl=ttl / 1e6,
+        expires_in=left / 1e6,
+        dead=bool(dead),
+        held=held,
+    )
