@@ -1,0 +1,167 @@
+"""What holds for all calls, for those about jobs."""
+
+import asyncio
+from collections.abc import Awaitable, Callable, Coroutine
+from typing import Any
+
+import pytest
+
+from tenure.core.records import Note, Settlement
+from tenure.errors import StoreError
+from tenure.stores.contract import Store
+from tenure.testing import ManualClock
+from tests.contract.job_calls import (
+    AT_ONCE,
+    TTL,
+    claim,
+    find_all,
+    id_of,
+    insert,
+    join,
+    look,
+    new,
+    new_claim_no,
+    settle,
+    start_one,
+    states,
+)
+from tests.contract.test_common import cancel_everywhere
+from tests.contract.worlds import World
+
+CALLS: dict[str, Callable[[Store], Coroutine[Any, Any, Any]]] = {
+    "join": lambda store: store.join("ann", ttl=TTL, meta={}),
+    "beat": lambda store: store.beat(["ann"], ttl=TTL),
+    "leave": lambda store: store.leave("ann"),
+    "bury": lambda store: store.bury("ann", [], delays=AT_ONCE),
+    "replicas": lambda store: store.replicas(),
+    "insert": lambda store: store.insert([new(1)]),
+    "claim": lambda store: store.claim("ann", new_claim_no(), ["default"], 1),
+    "settle": lambda store: store.settle(
+        "ann", [Settlement(id=id_of(1), fence=1, outcome="retry")]
+    ),
+    "note": lambda store: store.note("ann", [Note(id=id_of(1), fence=1)]),
+    "recover": lambda store: store.recover(delays=AT_ONCE, grace=0),
+    "cancel": lambda store: store.cancel([id_of(1)]),
+    "requeue": lambda store: store.requeue([id_of(1)]),
+    "get": lambda store: store.get([id_of(1)]),
+    "find": lambda store: store.find(),
+    "counts": lambda store: store.counts(),
+    "pause": lambda store: store.pause("other"),
+    "resume": lambda store: store.resume("default"),
+    "prune_jobs": lambda store: store.prune_jobs(),
+}
+
+
+@pytest.mark.parametrize("name", CALLS)
+async def test_a_store_that_is_not_open_says_so(world: World, name: str):
+    store = world.unopened()
+    with pytest.raises(StoreError):
+        await CALLS[name](store)
+    await store.open()
+    await CALLS[name](store)
+    await store.close()
+    with pytest.raises(StoreError):
+        await CALLS[name](store)
+
+
+async def test_closing_leaves_jobs_and_replicas_as_they_are(world: World):
+    store = world.unopened()
+    await store.open()
+    job = await start_one(store)
+    await store.close()
+    other = await world.store()
+    assert await look(other) == job
+    assert await settle(other, job, "succeeded") == "settled"
+
+
+async def test_a_clone_is_a_second_way_into_the_same_jobs(store: Store):
+    job = await start_one(store)
+    clone = store.clone()
+    await clone.open("skip")
+    try:
+        assert await look(clone) == job
+        assert await settle(clone, job, "succeeded") == "settled"
+    finally:
+        await clone.close()
+    assert await states(store, 1) == ["succeeded"]
+
+
+async def test_a_clone_works_on_another_event_loop(real_world: World):
+    store = await real_world.store()
+    clone = store.clone()
+    await join(store, "ann")
+
+    async def elsewhere() -> list[str]:
+        await clone.open()
+        try:
+            await insert(clone, new(1))
+            return [job.id for job in await claim(clone)]
+        finally:
+            await clone.close()
+
+    assert await asyncio.to_thread(asyncio.run, elsewhere()) == [id_of(1)]
+    assert (await look(store)).replica == "ann"
+
+
+async def test_a_store_serves_many_callers_at_once(store: Store):
+    await join(store, "ann")
+    await asyncio.gather(*(insert(store, new(number)) for number in range(100)))
+    jobs = await claim(store, limit=100)
+    calls: list[Awaitable[Any]] = [settle(store, job, "succeeded") for job in jobs[:50]]
+    calls += [store.note("ann", [Note(id=job.id, fence=job.fence)]) for job in jobs[50:]]
+    calls += [store.beat(["ann"], ttl=TTL) for _ in range(20)]
+    calls += [find_all(store, state="running", limit=10) for _ in range(5)]
+    await asyncio.gather(*calls)
+    counts = [await states(store, int(job.id[-12:], 16)) for job in jobs]
+    assert counts == [["succeeded"]] * 50 + [["running"]] * 50
+
+
+@pytest.mark.parametrize("name", CALLS)
+async def test_cancelling_a_caller_does_not_break_the_store(store: Store, name: str):
+    async def check() -> None:
+        """Whatever was done: a job can be inserted, claimed and settled."""
+        await store.cancel([id_of(1)])
+        await store.leave("ann")
+        await store.prune_jobs()
+        job = await start_one(store, 2, queue="check")
+        assert await settle(store, job, "succeeded") == "settled"
+        await store.prune_jobs()
+
+    await join(store, "ann")
+    await cancel_everywhere(lambda: CALLS[name](store), check)
+
+
+async def test_what_a_cancelled_call_did_is_decided_before_the_next_call(
+    store: Store, clock: ManualClock
+):
+    async def work() -> None:
+        await store.insert([new(1)])
+        await join(store, "ann")
+        for job in await claim(store):
+            await settle(store, job, "retry")
+        await store.leave("ann")
+
+    async def check() -> None:
+        found = await find_all(store), await store.replicas()
+        for _ in range(3):
+            await asyncio.sleep(0.001)
+            assert (await find_all(store), await store.replicas()) == found
+        await store.leave("ann")
+        await store.cancel([id_of(1)])
+        await store.prune_jobs()
+
+    await cancel_everywhere(work, check)
+
+
+async def test_leaving_never_overtakes_the_cancelled_claim_that_it_undoes(store: Store):
+    await join(store, "ann")
+    await insert(store, new(1))
+
+    async def check() -> None:
+        await store.leave("ann")
+        for _ in range(3):
+            await asyncio.sleep(0.001)
+            assert await states(store, 1) == ["waiting"]
+        await join(store, "ann")
+
+    await cancel_everywhere(lambda: store.claim("ann", new_claim_no(), ["default"], 1), check)

@@ -1,0 +1,153 @@
+import pytest
+
+from tenure.core.records import Inserted, NewJob, Unique
+from tenure.stores.contract import Store
+from tenure.testing import ManualClock
+from tests.contract.job_calls import (
+    AT_ONCE,
+    TTL,
+    claim,
+    claim_ids,
+    find_all,
+    id_of,
+    insert,
+    join,
+    look,
+    new,
+    recover_all,
+    settle,
+    start_one,
+    states,
+)
+from tests.contract.test_names import LOOKALIKES, ODD_NAMES
+from tests.contract.worlds import World
+
+
+def named(number: int, name: str) -> NewJob:
+    """Return a job all of whose names are `name`."""
+    return new(
+        number,
+        task=name,
+        queue=name,
+        tags=(name,),
+        unique=Unique(key=name, digest=name),
+        retention=100,
+    )
+
+
+@pytest.mark.parametrize("name", ODD_NAMES, ids=ascii)
+async def test_a_name_is_kept_unchanged_and_not_interpreted(
+    store: Store, clock: ManualClock, name: str
+):
+    await store.join(name, ttl=TTL, meta={name: name})
+    await insert(store, named(1, name))
+    assert await store.insert([named(2, name)]) == [Inserted("existing", id_of(1))]
+    (job,) = await claim(store, name, queues=[name])
+    assert (job.task, job.queue, job.tags, job.replica) == (name, name, (name,), name)
+    assert [one.id for one in await store.replicas()] == [name]
+    assert [one.queue for one in await store.counts()] == [name]
+    assert [one.id for one in await find_all(store, replica=name, tag=name, task=name)] == [job.id]
+    assert await store.cancel([job.id], reason=name) == ["requested"]
+    assert (await look(store)).reason == name
+    clock.shift(TTL)
+    (lost,) = await recover_all(store)
+    assert (lost.replica, lost.state) == (name, "cancelled")
+    assert await store.requeue([job.id]) == ["requeued"]
+    await store.pause(name)
+    assert [one.queue for one in await store.counts()] == [name]
+    await store.resume(name)
+
+
+@pytest.mark.parametrize(("one", "two"), LOOKALIKES, ids=ascii)
+async def test_names_that_look_alike_are_two_names(
+    store: Store, clock: ManualClock, one: str, two: str
+):
+    await join(store, one)
+    clock.shift(1)
+    await join(store, two)
+    await insert(store, named(1, one), named(2, two))
+    await store.pause(two)
+    assert await claim_ids(store, one, queues=[two, one]) == [id_of(1)]
+    await store.resume(two)
+    assert await claim_ids(store, two, queues=[two, one]) == [id_of(2)]
+    assert [record.held for record in await store.replicas()] == [1, 1]
+    for number, name in enumerate((one, two), start=1):
+        for field in ("queue", "task", "tag", "replica"):
+            assert [job.id for job in await find_all(store, **{field: name})] == [id_of(number)]
+    assert await store.leave(one) == [id_of(1)]
+    assert await states(store, 1, 2) == ["waiting", "running"]
+
+
+async def test_all_odd_names_live_side_by_side(store: Store):
+    names = ODD_NAMES
+    await insert(store, *(named(number, name) for number, name in enumerate(names)))
+    assert [one.queue for one in await store.counts()] == sorted(names)
+    await join(store, "ann")
+    assert len(await claim(store, queues=names)) == len(names)
+
+
+@pytest.mark.parametrize(
+    "suffix", ["2", ":job", "-", ".", "_", "x"], ids=lambda suffix: f"with{suffix}"
+)
+async def test_a_namespace_never_sees_one_whose_name_begins_like_its_own(
+    world: World, clock: ManualClock, suffix: str
+):
+    here = await world.store()
+    there = await world.store(world.namespace + suffix)
+    mine = await start_one(here, 1, queue="q", unique=Unique(key="key"), retention=100)
+    await insert(there, new(1, queue="q", unique=Unique(key="key"), payload=b"theirs"))
+    await insert(there, new(2, queue=":q"), new(3, queue="2:q"))
+    await there.pause("q")
+
+    assert [job.id for job in await find_all(here)] == [id_of(1)]
+    assert len(await find_all(there)) == 3
+    assert [one.queue for one in await here.counts()] == ["q"]
+    assert len(await there.counts()) == 3
+    assert await there.replicas() == []
+    assert await here.cancel([id_of(2)]) == [None]
+    assert await settle(here, mine, "succeeded") == "settled"
+    assert await states(there, 1) == ["waiting"]
+    clock.shift(1000)
+    assert await there.prune_jobs() == 0
+    assert await here.prune_jobs() == 1
+    assert await states(there, 1) == ["waiting"]
+
+
+async def test_two_namespaces_share_nothing(world: World, clock: ManualClock):
+    """The same ids, queues, keys and replicas on both sides, and one side does everything."""
+    here = await world.store()
+    there = await world.store(f"{world.namespace}-other")
+    for store in (here, there):
+        await join(store, "ann")
+        await insert(store, new(1, unique=Unique(key="key"), retention=100), new(2, timeout=5))
+    mine = await claim(here)
+    before = await there.get([id_of(1), id_of(2)])
+
+    assert await there.settle("ann", []) == []
+    assert [await settle(there, job, "succeeded") for job in mine] == ["lost", "lost"]
+    await here.pause("default")
+    await here.cancel([id_of(2)])
+    (beat,) = await there.beat(["ann"], ttl=TTL)
+    assert beat is not None
+    assert (beat.held, beat.cancels) == (0, [])
+    clock.shift(TTL)
+    await there.beat(["ann"], ttl=TTL)
+    assert await there.recover(delays=AT_ONCE, grace=0) == []
+    assert len(await here.recover(delays=AT_ONCE, grace=0)) == 2
+    assert (await there.beat(["ann"], ttl=TTL))[0] is not None
+    await here.prune_jobs()
+    assert await there.get([id_of(1), id_of(2)]) == before
+    assert await claim_ids(there) == [id_of(1), id_of(2)]
+    assert [one.held for one in await there.replicas()] == [2]
+    assert await here.replicas() == []
+
+
+@pytest.mark.parametrize("letter", ["Aa", "._", ":-"])
+async def test_namespaces_that_look_alike_are_two(world: World, letter: str):
+    one, two = [await world.store(world.namespace + end) for end in letter]
+    await start_one(one)
+    assert await find_all(two) == []
+    assert await two.replicas() == []
+    assert await two.counts() == []
+    await insert(two, new(1, payload=b"theirs"))
+    assert (await look(one)).payload == b""

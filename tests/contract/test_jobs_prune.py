@@ -1,0 +1,128 @@
+import pytest
+
+from tenure.core.records import Inserted, Unique
+from tenure.core.states import FINISHED, JobState
+from tenure.stores.contract import Store
+from tenure.testing import ManualClock
+from tests.contract.job_calls import (
+    MOMENT,
+    bring,
+    find_all,
+    id_of,
+    insert,
+    new,
+    settle,
+    start_one,
+    states,
+)
+from tests.contract.worlds import World
+
+AGES = 10_000_000.0
+
+
+@pytest.mark.parametrize("state", sorted(FINISHED))
+async def test_a_finished_job_goes_when_its_retention_is_over(
+    store: Store, clock: ManualClock, state: JobState
+):
+    await bring(store, state, retention=60)
+    clock.shift(60 - MOMENT)
+    assert await store.prune_jobs() == 0
+    assert await states(store, 1) == [state]
+    clock.shift(MOMENT)
+    assert await store.prune_jobs() == 1
+    assert await states(store, 1) == [None]
+    assert await find_all(store) == []
+    assert await store.prune_jobs() == 0
+
+
+async def test_without_retention_a_job_may_go_at_once(store: Store):
+    await bring(store, "succeeded", retention=0)
+    assert await states(store, 1) == ["succeeded"]
+    assert await store.prune_jobs() == 1
+
+
+@pytest.mark.parametrize("state", ["waiting", "running"])
+async def test_an_unfinished_job_never_goes(store: Store, clock: ManualClock, state: JobState):
+    before = await bring(store, state, retention=0)
+    clock.shift(AGES)
+    assert await store.prune_jobs() == 0
+    assert await store.get([id_of(1)]) == [before]
+
+
+async def test_retention_counts_from_the_end(store: Store, clock: ManualClock):
+    job = await start_one(store, retention=60)
+    clock.shift(1000)
+    await settle(store, job, "succeeded")
+    clock.shift(60 - MOMENT)
+    assert await store.prune_jobs() == 0
+    clock.shift(MOMENT)
+    assert await store.prune_jobs() == 1
+
+
+async def test_every_job_has_its_own_retention(store: Store, clock: ManualClock):
+    for number, retention in enumerate((30, 10, 20)):
+        await bring(store, "succeeded", number, retention=retention)
+    for left in ([0, 2], [0], []):
+        clock.shift(10)
+        assert await store.prune_jobs() == 1
+        assert sorted(job.id for job in await find_all(store)) == [id_of(one) for one in left]
+
+
+async def test_no_more_than_the_limit_go(store: Store):
+    for number in range(7):
+        await bring(store, "succeeded", number)
+    assert [await store.prune_jobs(limit=3) for _ in range(4)] == [3, 3, 1, 0]
+
+
+async def test_an_id_may_come_again_after_its_job_has_gone(store: Store):
+    await bring(store, "succeeded")
+    await store.prune_jobs()
+    await insert(store, new(1, payload=b"again"))
+    assert await states(store, 1) == ["waiting"]
+
+
+async def test_a_pruned_job_can_be_neither_cancelled_nor_requeued_nor_settled(store: Store):
+    job = await start_one(store)
+    await settle(store, job, "succeeded")
+    await store.prune_jobs()
+    assert await store.cancel([job.id]) == [None]
+    assert await store.requeue([job.id]) == [None]
+    assert await settle(store, job, "failed") == "lost"
+    assert await states(store, 1) == [None]
+
+
+async def test_pruning_does_not_free_a_key_that_is_in_use(store: Store, clock: ManualClock):
+    key = Unique(key="key")
+    await bring(store, "succeeded", 1, unique=key)
+    await insert(store, new(2, unique=key, delay=AGES))
+    clock.shift(100)
+    assert await store.prune_jobs() == 1
+    assert await store.insert([new(3, unique=key)]) == [Inserted("existing", id_of(2))]
+
+
+async def test_pruning_does_not_free_a_key_before_its_time(store: Store, clock: ManualClock):
+    key = Unique(key="key", keep=100)
+    await bring(store, "succeeded", 1, unique=key)
+    for _ in range(2):
+        await store.prune_jobs()
+        clock.shift(50 - MOMENT)
+        assert await store.insert([new(3, unique=key)]) == [Inserted("existing", id_of(1))]
+    clock.shift(2 * MOMENT)
+    await store.prune_jobs()
+    await insert(store, new(3, unique=key))
+
+
+async def test_a_clock_set_back_prunes_nothing_early(store: Store, clock: ManualClock):
+    await bring(store, "succeeded", retention=60)
+    clock.step(-1000)
+    clock.shift(60)
+    assert await store.prune_jobs() == 0
+    clock.shift(1000)
+    assert await store.prune_jobs() == 1
+
+
+async def test_one_store_object_prunes_for_all(world: World):
+    here, there = await world.store(), await world.store()
+    await bring(here, "succeeded")
+    assert await there.prune_jobs() == 1
+    assert await states(here, 1) == [None]
