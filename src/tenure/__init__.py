@@ -2,29 +2,49 @@
 
 from tenure.app import Tenure
 from tenure.core.model import Grade, Lease, Traits
+from tenure.core.policy import Backoff
 from tenure.election import Election, Leader, Term
 from tenure.errors import (
     AcquireTimeout,
+    ArgumentsError,
     ConfigError,
+    JobCancelled,
+    JobFailed,
+    JobNotFound,
+    JobStateError,
     LeaseLost,
     LimitMismatch,
     OnceFailed,
     StoreError,
     StoreUnavailable,
     TenureError,
+    TooLarge,
+    UniqueMismatch,
     WouldDeadlock,
 )
 from tenure.holds import Hold
+from tenure.jobs import Job, Request
 from tenure.locks import Lock, Outcome, Semaphore
+from tenure.runtime.attempt import Reject, Retry
+from tenure.runtime.context import JobContext, current_job
+from tenure.tasks import Task, Unique
 
 __version__ = "0.1.0"
 
 __all__ = [
     "AcquireTimeout",
+    "ArgumentsError",
+    "Backoff",
     "ConfigError",
     "Election",
     "Grade",
     "Hold",
+    "Job",
+    "JobCancelled",
+    "JobContext",
+    "JobFailed",
+    "JobNotFound",
+    "JobStateError",
     "Leader",
     "Lease",
     "LeaseLost",
@@ -32,12 +52,20 @@ __all__ = [
     "Lock",
     "OnceFailed",
     "Outcome",
+    "Reject",
+    "Request",
+    "Retry",
     "Semaphore",
     "StoreError",
     "StoreUnavailable",
+    "Task",
     "Tenure",
     "TenureError",
     "Term",
+    "TooLarge",
     "Traits",
+    "Unique",
+    "UniqueMismatch",
     "WouldDeadlock",
+    "current_job",
 ]

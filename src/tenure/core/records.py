@@ -21,6 +21,7 @@ __all__ = [
     "COUNT_MAX",
     "HISTORY_MAX",
     "PRIORITIES",
+    "SOON",
     "Attempt",
     "AttemptOutcome",
     "Beat",
@@ -52,6 +53,8 @@ HISTORY_MAX: Final = 10
 """How many attempts of a job are remembered."""
 PRIORITIES: Final = range(10)
 """0 is served first."""
+SOON: Final = 5.0
+"""Who waits for jobs looks at least so often; what is due within this time wakes them earlier."""
 
 
 class Unique(Struct, frozen=True, kw_only=True):

@@ -12,7 +12,22 @@ from typing import TypeAlias
 
 from msgspec import Struct
 
-__all__ = ["Event", "Events", "HoldLost", "LimitsDiffer", "RenewalFailing", "RenewalRestored"]
+__all__ = [
+    "AttemptLost",
+    "Event",
+    "Events",
+    "HandlerStuck",
+    "HoldLost",
+    "JobsRecovered",
+    "LimitsDiffer",
+    "LoopBlocked",
+    "RenewalFailing",
+    "RenewalRestored",
+    "ReplicaLost",
+    "StoreFailing",
+    "StoreRestored",
+    "TaskUnknown",
+]
 
 log = logging.getLogger("tenure")
 
@@ -46,9 +61,88 @@ class RenewalRestored(Struct, frozen=True):
     failures: int
 
 
-Event: TypeAlias = HoldLost | LimitsDiffer | RenewalFailing | RenewalRestored
+class JobsRecovered(Struct, frozen=True):
+    """Jobs were taken from replicas that are gone, or that let them run past their deadline."""
 
-_WORTH_A_WARNING = HoldLost | LimitsDiffer | RenewalFailing
+    by: str
+    replicas: tuple[str, ...]
+    waiting: tuple[str, ...]
+    """They run again."""
+    failed: tuple[str, ...] = ()
+    """They were lost too often."""
+    cancelled: tuple[str, ...] = ()
+    unreadable: tuple[str, ...] = ()
+    """Their records were set aside."""
+
+
+class ReplicaLost(Struct, frozen=True):
+    """This replica was taken for dead: what it ran was stopped here and runs elsewhere."""
+
+    replica: str
+    jobs: tuple[str, ...]
+
+
+class AttemptLost(Struct, frozen=True):
+    """A job was taken over while it ran here; what came of this attempt was refused."""
+
+    job: str
+    fence: int
+    outcome: str
+
+
+class TaskUnknown(Struct, frozen=True):
+    """A job was handed back because this replica has no task of that name."""
+
+    task: str
+    job: str
+    attempt: int
+
+
+class HandlerStuck(Struct, frozen=True):
+    """A synchronous handler goes on although it was asked to stop; its thread is occupied."""
+
+    task: str
+    job: str
+    reason: str
+
+
+class LoopBlocked(Struct, frozen=True):
+    """Something keeps the event loop of a worker from turning; nothing else runs meanwhile."""
+
+    seconds: float
+    stack: str
+
+
+class StoreFailing(Struct, frozen=True):
+    """A worker cannot reach the store; it goes on trying. Once per outage."""
+
+    call: str
+    error: str
+
+
+class StoreRestored(Struct, frozen=True):
+    """The store answers a worker again."""
+
+    call: str
+    failures: int
+
+
+Event: TypeAlias = (
+    HoldLost
+    | LimitsDiffer
+    | RenewalFailing
+    | RenewalRestored
+    | JobsRecovered
+    | ReplicaLost
+    | AttemptLost
+    | TaskUnknown
+    | HandlerStuck
+    | LoopBlocked
+    | StoreFailing
+    | StoreRestored
+)
+
+_ONLY_INFORMS = RenewalRestored | StoreRestored
 
 
 class Events:
@@ -61,7 +155,7 @@ class Events:
         self._subscribers.append(subscriber)
 
     def emit(self, event: Event) -> None:
-        level = logging.WARNING if isinstance(event, _WORTH_A_WARNING) else logging.INFO
+        level = logging.INFO if isinstance(event, _ONLY_INFORMS) else logging.WARNING
         log.log(level, "%s", event)
         for subscriber in self._subscribers:
             try:

@@ -11,8 +11,9 @@ every job and all its life:
 - Finished jobs are kept apart from the others and cost `claim`, `settle`, `beat` and `recover`
   nothing, however many there are.
 
-Wake-ups: ("queue", name) when a job of that queue becomes claimable at once, ("job", id) after
-every change of its revision, ("replica", id) after a cancel of one of its running jobs.
+Wake-ups: ("queue", name) when a job of that queue begins to wait and is due within SOON seconds, so
+that whoever sleeps until the next due time sleeps no longer than that; ("job", id) after every
+change of its revision; ("replica", id) after a cancel of one of its running jobs.
 """
 
 from __future__ import annotations

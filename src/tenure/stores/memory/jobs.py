@@ -12,6 +12,7 @@ from tenure.core.policy import next_fence
 from tenure.core.records import (
     CANCELS_MAX,
     COUNT_MAX,
+    SOON,
     Attempt,
     Beat,
     Cancelled,
@@ -373,7 +374,7 @@ class Jobs(Connection):
         self._ring(("job", job.id))
 
     def _tell_waiting(self, job: Job, now: int) -> None:
-        if job.due <= now:
+        if job.due <= now + micros(SOON):
             self._ring(("queue", job.new.queue))
 
 

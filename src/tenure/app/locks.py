@@ -1,31 +1,20 @@
-"""`Tenure`, the composition root: one store, and everything that stands on it."""
+"""The lock calls of an app."""
 
 from __future__ import annotations
 
-import asyncio
-import os
 import re
 from collections.abc import Callable, Coroutine
 from functools import partial
-from typing import Any, NoReturn, Self, TypeVar, TypeVarTuple, overload
+from typing import Any, TypeVar, TypeVarTuple, overload
 
-from tenure.core.clock import Clock, SystemClock
+from tenure.app.lifecycle import Lifecycle
 from tenure.core.durations import Duration, seconds
-from tenure.core.model import (
-    Grade,
-    Lease,
-    Meta,
-    Traits,
-    check_limit,
-    check_meta,
-    check_name,
-)
+from tenure.core.model import Lease, Meta, check_limit, check_meta, check_name
 from tenure.core.policy import TTL_DEFAULT, TTL_MAX, TTL_MIN
 from tenure.election import Election
-from tenure.errors import ConfigError, StoreError
-from tenure.holds import Holds, OnLost
+from tenure.errors import ConfigError
+from tenure.holds import OnLost
 from tenure.locks import (
-    USE_ASYNC_WITH,
     Lock,
     OnUnavailable,
     Outcome,
@@ -35,133 +24,17 @@ from tenure.locks import (
     rules,
     run_locked,
 )
-from tenure.observe.events import Event, Events
 from tenure.once import run_once
 from tenure.runtime.acquiring import Ask
-from tenure.runtime.hosting import Host
-from tenure.stores.connect import connect
-from tenure.stores.contract import Migrate, Store
 
-__all__ = ["Tenure"]
+__all__ = ["LockCalls"]
 
 T = TypeVar("T")
 Ts = TypeVarTuple("Ts")
 
-_URL_DEFAULT = "sqlite:///tenure.db"
 
-
-class Tenure:
-    """Shares work safely between the replicas of a service.
-
-        app = Tenure()                      # url=, else $TENURE_URL, else sqlite:///tenure.db
-        async with app:
-            async with app.lock("invoice:42") as hold:
-                await charge(fence=hold.fence)
-
-    Opening connects to the store and starts no work of its own.
-
-    Args:
-        url: `sqlite:///file.db`, `redis://host:6379/0`, `postgresql://user@host/db`, `memory://`;
-            or a store object, which then brings its own namespace and clock.
-        namespace: keeps several services apart on one store (default "tenure").
-        migrate: "auto" brings the store's format up to date when opening, "check" only looks.
-        require: the weakest guarantee grade to accept, "A" to "D"; opening fails on a weaker one.
-        clock: a virtual clock for tests (`tenure.testing.ManualClock`).
-    """
-
-    def __init__(
-        self,
-        url: str | Store | None = None,
-        *,
-        namespace: str | None = None,
-        migrate: Migrate = "auto",
-        require: str | None = None,
-        clock: Clock | None = None,
-    ) -> None:
-        if migrate not in ("auto", "check"):
-            msg = f"migrate must be 'auto' or 'check', not {migrate!r}."
-            raise ConfigError(msg)
-        self._require = _grade(require)
-        self._migrate: Migrate = migrate
-        self._events = Events()
-        if url is None:
-            url = os.environ.get("TENURE_URL") or _URL_DEFAULT
-        if namespace is None:
-            namespace = os.environ.get("TENURE_NAMESPACE") or "tenure"
-        if isinstance(url, str):
-            self._store = connect(url, namespace=namespace, clock=clock or SystemClock())
-        elif hasattr(url, "acquire"):
-            self._store = url
-        else:
-            msg = f"url must be text such as 'sqlite:///file.db', not {url!r}."
-            raise ConfigError(msg)
-        self._opened: Holds | None = None
-        self._loop: asyncio.AbstractEventLoop | None = None
-        self._pid = os.getpid()
-        self._of_parent: list[object] = []
-
-    def __repr__(self) -> str:
-        return f"Tenure({self._store.url!r}, namespace={self._store.namespace!r})"
-
-    async def open(self) -> None:
-        """Connect. Raises ConfigError, StoreError or StoreUnavailable if that cannot work."""
-        if self._opened is not None and not self._is_inherited:
-            msg = f"{self!r} is open already. Open it once, where your service starts."
-            raise ConfigError(msg)
-        if self._is_inherited:
-            # Kept, not closed: its connections are the parent's.
-            self._of_parent.append((self._store, self._opened))
-            self._store, self._pid = self._store.clone(), os.getpid()
-        await self._store.open(self._migrate)
-        grade = self._store.traits.grade
-        if self._require is not None and self._require < grade:
-            await self._store.close()
-            msg = (
-                f"{self._store.url} has guarantee grade {grade.name} ({grade.value}), but "
-                f"require={self._require.name!r} asks for {self._require.value}. "
-                "'tenure doctor' says what to change."
-            )
-            raise ConfigError(msg)
-        self._loop = asyncio.get_running_loop()
-        self._host = Host(self._store)
-        self._opened = Holds(self._store, self._host, self._events)
-
-    def clone(self) -> Tenure:
-        """Return an unopened app on the same store, for another event loop."""
-        require = self._require.name if self._require is not None else None
-        return Tenure(self._store.clone(), migrate=self._migrate, require=require)
-
-    async def close(self) -> None:
-        """Finish what is being given back, stop renewing, disconnect. Safe to call twice."""
-        if self._is_inherited:
-            return
-        # Still there until all is done: a close that was cancelled can be finished by another.
-        if self._opened is not None:
-            await self._opened.close()
-            await self._host.close()
-            await self._store.close()
-            self._opened = None
-
-    def __enter__(self) -> NoReturn:
-        raise TypeError(USE_ASYNC_WITH)
-
-    def __exit__(self, *_: object) -> None: ...
-
-    async def __aenter__(self) -> Self:
-        await self.open()
-        return self
-
-    async def __aexit__(self, *_: object) -> None:
-        await self.close()
-
-    @property
-    def traits(self) -> Traits:
-        """What the store can do and survive; complete once the app is open."""
-        return self._store.traits
-
-    def on_event(self, subscriber: Callable[[Event], None]) -> None:
-        """Have `subscriber` called with every event. It must be quick; see `tenure.observe`."""
-        self._events.subscribe(subscriber)
+class LockCalls(Lifecycle):
+    """Locks, semaphores, elections, and what runs once."""
 
     def lock(
         self,
@@ -304,25 +177,6 @@ class Tenure:
         """Return who holds and who waits for locks whose name starts with `prefix`."""
         return await self._holds().store.leases(prefix, limit=limit)
 
-    @property
-    def _is_inherited(self) -> bool:
-        return self._pid != os.getpid()
-
-    def _holds(self) -> Holds:
-        if self._opened is not None and self._is_inherited:
-            msg = f"{self!r} was opened by the parent process. Open it again after the fork."
-            raise StoreError(msg)
-        if self._opened is None:
-            msg = f"{self!r} is not open. Use it inside 'async with app:'."
-            raise StoreError(msg)
-        if self._loop is not asyncio.get_running_loop():
-            msg = (
-                f"{self!r} was opened on another event loop. Open it on the loop that uses it: "
-                "inside the same asyncio.run(), once per loop in tests."
-            )
-            raise StoreError(msg)
-        return self._opened
-
     def _ask(self, name: str, limit: int, ttl: Duration, meta: Meta | None, *, strict: bool) -> Ask:
         return Ask(
             key=check_name(name, "lock name"),
@@ -331,13 +185,3 @@ class Tenure:
             meta=check_meta(meta or {}),
             strict=strict,
         )
-
-
-def _grade(require: str | None) -> Grade | None:
-    if require is None:
-        return None
-    try:
-        return Grade[require]
-    except KeyError:
-        msg = f"require must be a guarantee grade, 'A', 'B', 'C' or 'D', not {require!r}."
-        raise ConfigError(msg) from None

@@ -1,0 +1,78 @@
+"""`Tenure`, the composition root: one store, and everything that stands on it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from tenure.app.jobs import JobCalls
+from tenure.app.lifecycle import Lifespan
+from tenure.app.locks import LockCalls
+from tenure.core.clock import Clock
+from tenure.core.durations import Duration
+from tenure.stores.contract import Migrate, Store
+
+__all__ = ["Tenure"]
+
+
+class Tenure(LockCalls, JobCalls):
+    """Shares work safely between the replicas of a service.
+
+        app = Tenure()                      # url=, else $TENURE_URL, else sqlite:///tenure.db
+        async with app:
+            async with app.lock("invoice:42") as hold:
+                await charge(fence=hold.fence)
+
+    Opening connects to the store and starts no work of its own. Every setting but `clock` and
+    `lifespan` may also come from the environment, as TENURE_REPLICA_TTL and so on; an argument
+    wins.
+
+    Args:
+        url: `sqlite:///file.db`, `redis://host:6379/0`, `postgresql://user@host/db`, `memory://`;
+            or a store object, which then brings its own namespace and clock.
+        namespace: keeps several services apart on one store (default "tenure").
+        migrate: "auto" brings the store's format up to date when opening, "check" only looks.
+        require: the weakest guarantee grade to accept, "A" to "D"; opening fails on a weaker one.
+        replica_ttl: how long the jobs of a worker that died wait before others take them (10 s).
+        loss_budget: how often a job may be lost with its worker and still run again (3).
+        retention: how long finished jobs are kept (7 days).
+        payload_limit: the most bytes of a job's arguments (256 KiB).
+        result_limit: the most bytes of a job's result, or of a checkpoint (1 MiB).
+        grace: how long a worker that is asked to stop lets its jobs finish (25 s).
+        imports: modules that declare tasks; a worker imports them before it starts.
+        lifespan: a function that takes the app and returns an async context manager. A process
+            that runs work opens it once; what it yields is `app.state`.
+        clock: a virtual clock for tests (`tenure.testing.ManualClock`).
+    """
+
+    def __init__(
+        self,
+        url: str | Store | None = None,
+        *,
+        namespace: str | None = None,
+        migrate: Migrate | None = None,
+        require: str | None = None,
+        replica_ttl: Duration | None = None,
+        loss_budget: int | None = None,
+        retention: Duration | None = None,
+        payload_limit: int | None = None,
+        result_limit: int | None = None,
+        grace: Duration | None = None,
+        imports: Sequence[str] | None = None,
+        lifespan: Lifespan | None = None,
+        clock: Clock | None = None,
+    ) -> None:
+        super().__init__(
+            url,
+            namespace=namespace,
+            migrate=migrate,
+            require=require,
+            replica_ttl=replica_ttl,
+            loss_budget=loss_budget,
+            retention=retention,
+            payload_limit=payload_limit,
+            result_limit=result_limit,
+            grace=grace,
+            imports=imports,
+            lifespan=lifespan,
+            clock=clock,
+        )

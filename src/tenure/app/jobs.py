@@ -1,0 +1,265 @@
+"""The job calls of an app: tasks, jobs, workers."""
+
+from __future__ import annotations
+
+import os
+import socket
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterable, Sequence
+from contextlib import asynccontextmanager
+from importlib import import_module
+from typing import Any, Literal, ParamSpec, TypeVar, overload
+
+from tenure.app.lifecycle import Lifecycle
+from tenure.core.durations import Duration, seconds
+from tenure.core.model import check_name
+from tenure.core.policy import Backoff
+from tenure.core.records import QueueCounts, Recovered, ReplicaRecord
+from tenure.core.states import STATES, JobState
+from tenure.errors import ConfigError, UniqueMismatch
+from tenure.jobs import Job, JobPage, Request
+from tenure.runtime.recovery import Recovery
+from tenure.runtime.worker import Worker, WorkerOptions
+from tenure.tasks import Options, Task, TaskDecorator, make_handler
+from tenure.workers import EmbeddedWorker, run_until_stopped
+
+__all__ = ["JobCalls"]
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+_BACKOFF = Backoff()
+_PAGE_MAX = 1000
+_CONCURRENCY_MAX = 10_000
+
+
+class JobCalls(Lifecycle):
+    """Tasks, their jobs, and the workers that run them."""
+
+    state: Any = None
+    """What `lifespan` has yielded, in a process that runs work."""
+
+    @overload
+    def task(self, fn: Callable[P, Coroutine[Any, Any, R]], /) -> Task[P, R]: ...
+    @overload
+    def task(self, fn: Callable[P, Awaitable[R]], /) -> Task[P, R]: ...
+    @overload
+    def task(self, fn: Callable[P, R], /) -> Task[P, R]: ...
+    @overload
+    def task(
+        self,
+        fn: None = None,
+        /,
+        *,
+        name: str | None = None,
+        queue: str = "default",
+        timeout: Duration | None = None,
+        retry: Backoff | None = _BACKOFF,
+        priority: int = 5,
+        retention: Duration | None = None,
+    ) -> TaskDecorator: ...
+    def task(
+        self,
+        fn: Any = None,
+        /,
+        *,
+        name: str | None = None,
+        queue: str = "default",
+        timeout: Duration | None = None,
+        retry: Backoff | None = _BACKOFF,
+        priority: int = 5,
+        retention: Duration | None = None,
+    ) -> Any:
+        """Declare a function as a task, with or without options.
+
+            @app.task(queue="mail", timeout=30, retry=Backoff(max_attempts=8))
+            async def send_mail(user_id: int, template: str = "welcome") -> Receipt: ...
+
+        Jobs name the task, and arguments are kept by the names of the parameters: renaming either
+        orphans the jobs that wait.
+
+        Args:
+            fn: the function; async ones run on the worker's loop, plain ones in threads.
+            name: its name in the store; the function's own by default.
+            queue: which workers see its jobs.
+            timeout: the longest an attempt may take; it is then cancelled and counts as a failure.
+            retry: how often and when a failed job is tried again; None: never.
+            priority: 0 to 9; 0 is served first.
+            retention: how long finished jobs are kept; the app's by default.
+        """
+        options = Options().changed(
+            queue=queue, timeout=timeout, priority=priority, retention=retention
+        )
+
+        def declare(function: Callable[..., Any]) -> Task[Any, Any]:
+            handler = make_handler(function, name, retry)
+            if handler.name in self._handlers:
+                msg = f"there is a task {handler.name!r} already. Give one of them another name=."
+                raise ConfigError(msg)
+            self._handlers[handler.name] = handler
+            self._queues.setdefault(options.queue)
+            return Task(self, handler, options)
+
+        return declare if fn is None else declare(fn)
+
+    @property
+    def payload_limit(self) -> int:
+        return self._settings.payload_limit
+
+    @property
+    def retention(self) -> float:
+        return self._settings.retention
+
+    async def enqueue(self, request: Request[R]) -> Job[R]:
+        """Store one job; the same as `task.enqueue` for what `task.request` returned."""
+        return await self._services().jobs.enqueue(request)
+
+    @overload
+    async def enqueue_many(self, requests: Iterable[Request[R]]) -> list[Job[R]]: ...
+    @overload
+    async def enqueue_many(
+        self, requests: Iterable[Request[R]], *, return_exceptions: Literal[True]
+    ) -> list[Job[R] | UniqueMismatch]: ...
+    async def enqueue_many(
+        self, requests: Iterable[Request[Any]], *, return_exceptions: bool = False
+    ) -> Any:
+        """Store many jobs, 200 in a round trip; each slice is stored as a whole or not at all.
+
+        A unique key that belongs to a job with other arguments raises UniqueMismatch after all
+        others were stored; with `return_exceptions` it stands in the list instead.
+        """
+        jobs = self._services().jobs
+        return await jobs.enqueue_many(requests, return_exceptions=return_exceptions)
+
+    async def job(self, id: str) -> Job[Any]:  # noqa: A002 - that is what it is
+        """Return a job by its id. Raises JobNotFound."""
+        return await self._services().jobs.job(id)
+
+    async def jobs(
+        self,
+        *,
+        state: JobState | None = None,
+        task: str | None = None,
+        queue: str | None = None,
+        tag: str | None = None,
+        limit: int = 50,
+        cursor: str | None = None,
+    ) -> JobPage:
+        """Return jobs that fit all that is given, newest first.
+
+        A page may be short and still have a `cursor`: pass it on to get the next one.
+        """
+        if state is not None and state not in STATES:
+            msg = f"state must be one of {', '.join(STATES)}, not {state!r}."
+            raise ConfigError(msg)
+        if not 1 <= limit <= _PAGE_MAX:
+            msg = f"limit must be from 1 to {_PAGE_MAX}, not {limit!r}."
+            raise ConfigError(msg)
+        return await self._services().jobs.page(
+            state=state, task=task, queue=queue, tag=tag, limit=limit, cursor=cursor
+        )
+
+    async def counts(self) -> list[QueueCounts]:
+        """Return how each queue stands: waiting, running, for how long the oldest waits."""
+        return await self._services().store.counts()
+
+    async def replicas(self) -> list[ReplicaRecord]:
+        """Return the processes that run work."""
+        return await self._services().store.replicas()
+
+    async def pause_queue(self, queue: str, *, seconds: float | None = None) -> None:
+        """Let no job of a queue start for so long, or until `resume_queue`."""
+        await self._services().store.pause(check_name(queue, "queue"), seconds=seconds)
+
+    async def resume_queue(self, queue: str) -> None:
+        """End a pause."""
+        await self._services().store.resume(check_name(queue, "queue"))
+
+    async def recover(self) -> list[Recovered]:
+        """Take jobs from replicas that have expired, now. Workers do it by themselves."""
+        store = self._services().store
+        recovery = Recovery(self._settings, store.clock, self._events)
+        return await recovery.run(store, by="hand")
+
+    async def prune_jobs(self) -> int:
+        """Remove finished jobs whose retention is over. Workers do it by themselves."""
+        store = self._services().store
+        pruned = slice_ = 1000
+        total = 0
+        while pruned == slice_:
+            pruned = await store.prune_jobs(limit=slice_)
+            total += pruned
+        return total
+
+    def worker(
+        self,
+        *,
+        queues: Sequence[str] | None = None,
+        concurrency: int = 100,
+        grace: Duration | None = None,
+    ) -> EmbeddedWorker:
+        """Return a worker for this process, to be entered: `async with app, app.worker(): ...`.
+
+        Args:
+            queues: the queues to serve, the first one first; by default those of the known tasks.
+            concurrency: how many jobs run at a time.
+            grace: how long leaving lets running jobs finish; the app's setting by default.
+        """
+        if not 1 <= concurrency <= _CONCURRENCY_MAX:
+            msg = f"concurrency must be from 1 to {_CONCURRENCY_MAX:,}, not {concurrency!r}."
+            raise ConfigError(msg)
+        names = None if queues is None else tuple(check_name(one, "queue") for one in queues)
+        patience = self._settings.grace if grace is None else seconds(grace, "grace")
+
+        def make() -> Worker:
+            for module in self._settings.imports:
+                import_module(module)
+            services = self._services()
+            return Worker(
+                services.store,
+                services.host,
+                self._settings,
+                self._events,
+                handlers=self._handlers,
+                options=WorkerOptions(
+                    queues=self._known_queues() if names is None else names,
+                    concurrency=concurrency,
+                    grace=patience,
+                ),
+                meta={"host": socket.gethostname()[:200], "pid": str(os.getpid())},
+            )
+
+        return EmbeddedWorker(make, self._enter_lifespan)
+
+    async def run_worker(
+        self,
+        *,
+        queues: Sequence[str] | None = None,
+        concurrency: int = 100,
+        grace: Duration | None = None,
+    ) -> None:
+        """Work until SIGTERM or SIGINT, then let running jobs finish and leave. See `worker`.
+
+        Opens the app if it is not open.
+        """
+        worker = self.worker(queues=queues, concurrency=concurrency, grace=grace)
+        if self.is_open:
+            await run_until_stopped(worker)
+        else:
+            async with self:
+                await run_until_stopped(worker)
+
+    def _known_queues(self) -> tuple[str, ...]:
+        return tuple(self._queues) or ("default",)
+
+    @asynccontextmanager
+    async def _enter_lifespan(self) -> AsyncIterator[None]:
+        """Open what the user's work needs, once for all workers of this app."""
+        if self._lifespan is None or self.state is not None:
+            yield
+            return
+        async with self._lifespan(self) as state:
+            self.state = state
+            try:
+                yield
+            finally:
+                self.state = None

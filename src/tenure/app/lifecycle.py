@@ -1,0 +1,203 @@
+"""How an app is made, opened, cloned and closed, and what is there while it is open."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections.abc import Callable
+from contextlib import AbstractAsyncContextManager
+from typing import Any, NoReturn, Self, TypeAlias
+
+from msgspec import Struct
+
+from tenure.core.clock import Clock, SystemClock
+from tenure.core.model import Grade, Traits
+from tenure.core.settings import URL_DEFAULT, Settings
+from tenure.errors import ConfigError, StoreError
+from tenure.holds import Holds
+from tenure.jobs import Jobs
+from tenure.locks import USE_ASYNC_WITH
+from tenure.observe.events import Event, Events
+from tenure.runtime.attempt import Handler
+from tenure.runtime.hosting import Host
+from tenure.stores.connect import connect
+from tenure.stores.contract import Migrate, Store
+
+__all__ = ["Lifecycle", "Lifespan", "Services"]
+
+Lifespan: TypeAlias = Callable[[Any], AbstractAsyncContextManager[Any]]
+
+
+class Services(Struct, frozen=True):
+    """What an open app works with, all on one event loop."""
+
+    store: Store
+    host: Host
+    holds: Holds
+    jobs: Jobs
+
+
+class Lifecycle:
+    """The part of an app that everything else stands on."""
+
+    def __init__(
+        self,
+        url: str | Store | None = None,
+        *,
+        namespace: str | None = None,
+        migrate: Migrate | None = None,
+        require: str | None = None,
+        clock: Clock | None = None,
+        lifespan: Lifespan | None = None,
+        **given: Any,
+    ) -> None:
+        environ = os.environ
+        self._settings = Settings.read({"namespace": namespace, **given}, environ)
+        self._migrate: Migrate = _migrate(migrate or environ.get("TENURE_MIGRATE") or "auto")
+        self._require = _grade(require or environ.get("TENURE_REQUIRE") or None)
+        self._lifespan = lifespan
+        self._events = Events()
+        self._store = _store(
+            environ.get("TENURE_URL") or URL_DEFAULT if url is None else url,
+            self._settings.namespace,
+            clock,
+        )
+        self._handlers: dict[str, Handler] = {}
+        self._queues: dict[str, None] = {}
+        self._opened: Services | None = None
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._pid = os.getpid()
+        self._of_parent: list[object] = []
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({self._store.url!r}, namespace={self._store.namespace!r})"
+
+    async def open(self) -> None:
+        """Connect. Raises ConfigError, StoreError or StoreUnavailable if that cannot work."""
+        if self.is_open:
+            msg = f"{self!r} is open already. Open it once, where your service starts."
+            raise ConfigError(msg)
+        if self._is_inherited:
+            # Kept, not closed: its connections are the parent's.
+            self._of_parent.append((self._store, self._opened))
+            self._store, self._pid = self._store.clone(), os.getpid()
+        await self._store.open(self._migrate)
+        grade = self._store.traits.grade
+        if self._require is not None and self._require < grade:
+            await self._store.close()
+            msg = (
+                f"{self._store.url} has guarantee grade {grade.name} ({grade.value}), but "
+                f"require={self._require.name!r} asks for {self._require.value}. "
+                "'tenure doctor' says what to change."
+            )
+            raise ConfigError(msg)
+        self._loop = asyncio.get_running_loop()
+        host = Host(self._store)
+        self._opened = Services(
+            store=self._store,
+            host=host,
+            holds=Holds(self._store, host, self._events),
+            jobs=Jobs(self._store, self._handlers),
+        )
+
+    def clone(self) -> Self:
+        """Return an unopened app on the same store with the same tasks, for another event loop."""
+        other = type(self)(
+            self._store.clone(),
+            migrate=self._migrate,
+            require=self._require.name if self._require is not None else None,
+            lifespan=self._lifespan,
+        )
+        for name in ("_settings", "_handlers", "_queues"):
+            setattr(other, name, getattr(self, name))
+        return other
+
+    async def close(self) -> None:
+        """Finish what is being given back, stop renewing, disconnect. Safe to call twice."""
+        if self._is_inherited:
+            return
+        # Still there until all is done: a close that was cancelled can be finished by another.
+        if self._opened is not None:
+            await self._opened.holds.close()
+            await self._opened.host.close()
+            await self._store.close()
+            self._opened = None
+
+    def __enter__(self) -> NoReturn:
+        raise TypeError(USE_ASYNC_WITH)
+
+    def __exit__(self, *_: object) -> None: ...
+
+    async def __aenter__(self) -> Self:
+        await self.open()
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.close()
+
+    @property
+    def is_open(self) -> bool:
+        """Whether it was opened in this process and not closed since."""
+        return self._opened is not None and not self._is_inherited
+
+    @property
+    def traits(self) -> Traits:
+        """What the store can do and survive; complete once the app is open."""
+        return self._store.traits
+
+    @property
+    def settings(self) -> Settings:
+        """What it goes by."""
+        return self._settings
+
+    def on_event(self, subscriber: Callable[[Event], None]) -> None:
+        """Have `subscriber` called with every event. It must be quick; see `tenure.observe`."""
+        self._events.subscribe(subscriber)
+
+    @property
+    def _is_inherited(self) -> bool:
+        return self._pid != os.getpid()
+
+    def _services(self) -> Services:
+        if self._opened is not None and self._is_inherited:
+            msg = f"{self!r} was opened by the parent process. Open it again after the fork."
+            raise StoreError(msg)
+        if self._opened is None:
+            msg = f"{self!r} is not open. Use it inside 'async with app:'."
+            raise StoreError(msg)
+        if self._loop is not asyncio.get_running_loop():
+            msg = (
+                f"{self!r} was opened on another event loop. Open it on the loop that uses it: "
+                "inside the same asyncio.run(), once per loop in tests."
+            )
+            raise StoreError(msg)
+        return self._opened
+
+    def _holds(self) -> Holds:
+        return self._services().holds
+
+
+def _store(url: str | Store, namespace: str, clock: Clock | None) -> Store:
+    if isinstance(url, str):
+        return connect(url, namespace=namespace, clock=clock or SystemClock())
+    if hasattr(url, "acquire"):
+        return url
+    msg = f"url must be text such as 'sqlite:///file.db', not {url!r}."
+    raise ConfigError(msg)
+
+
+def _migrate(migrate: str) -> Migrate:
+    if migrate not in ("auto", "check"):
+        msg = f"migrate must be 'auto' or 'check', not {migrate!r}."
+        raise ConfigError(msg)
+    return "auto" if migrate == "auto" else "check"
+
+
+def _grade(require: str | None) -> Grade | None:
+    if require is None:
+        return None
+    try:
+        return Grade[require]
+    except KeyError:
+        msg = f"require must be a guarantee grade, 'A', 'B', 'C' or 'D', not {require!r}."
+        raise ConfigError(msg) from None

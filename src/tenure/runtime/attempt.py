@@ -1,0 +1,212 @@
+"""One attempt of a job: run the handler, and say in one value how it ended."""
+
+from __future__ import annotations
+
+import asyncio
+import traceback
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+import msgspec
+from msgspec import Struct
+
+from tenure.core.clock import Clock
+from tenure.core.durations import Duration, micros, seconds
+from tenure.core.policy import Backoff
+from tenure.core.records import (
+    Attempt,
+    AttemptOutcome,
+    JobRecord,
+    Settlement,
+    read_history,
+    write_history,
+)
+from tenure.core.signature import Signature, encode
+from tenure.errors import ArgumentsError, TooLarge
+from tenure.observe.events import Events, HandlerStuck
+from tenure.runtime.context import JobContext, current
+from tenure.runtime.threads import Threads
+
+__all__ = ["AttemptRunner", "ErrorReport", "Handler", "Reject", "Retry"]
+
+_TRACE_MAX = 8000
+_ERROR_MAX = 300
+# A thread gets this long after its time-out before it is reported.
+_STUCK_AFTER = 1.0
+
+
+class Retry(Exception):
+    """Raised by a handler: run this job again later. Counts as a failure.
+
+    raise Retry(after="5m")     # None: as the task's Backoff says
+    """
+
+    def __init__(self, message: str = "", *, after: Duration | None = None) -> None:
+        super().__init__(message or "asked to run again")
+        self.after = None if after is None else seconds(after, "after")
+
+
+class Reject(Exception):
+    """Raised by a handler: this job can never succeed; fail it now, whatever tries are left."""
+
+
+class Handler(Struct, frozen=True, kw_only=True):
+    """A function that jobs of one name run."""
+
+    name: str
+    function: Callable[..., Any]
+    is_async: bool
+    signature: Signature
+    retry: Backoff
+
+
+class ErrorReport(Struct, frozen=True):
+    """What is kept about an error."""
+
+    type: str
+    message: str
+    trace: str = ""
+
+    @property
+    def line(self) -> str:
+        return f"{self.type}: {self.message}"[:_ERROR_MAX]
+
+
+class AttemptRunner:
+    """Runs attempts of one worker."""
+
+    def __init__(self, clock: Clock, events: Events, result_limit: int) -> None:
+        self._clock = clock
+        self._events = events
+        self._result_limit = result_limit
+        self.threads = Threads()
+
+    async def run(self, handler: Handler, record: JobRecord, context: JobContext) -> Settlement:
+        """Run the handler and return how it ended.
+
+        Raises CancelledError if it stopped because it was told to; the caller knows why.
+        """
+        began = self._clock.boot()
+        current.set(context)
+        try:
+            result = await self._call(handler, record, context)
+        except (Exception, SystemExit) as error:
+            if context.stop_reason is not None:
+                raise asyncio.CancelledError from error
+            return self.failed(handler, record, error, began)
+        try:
+            encoded = encode(result)
+            if len(encoded) > self._result_limit:
+                raise TooLarge("the result", len(encoded), self._result_limit, "result_limit")
+        except (TypeError, ValueError, RecursionError) as error:
+            # Running it again would give the same, and its effects twice.
+            return self._given_up(record, error, "result", began)
+        return Settlement(
+            id=record.id,
+            fence=record.fence,
+            outcome="succeeded",
+            result=encoded,
+            history=self.history(record, "succeeded", began),
+        )
+
+    async def _call(self, handler: Handler, record: JobRecord, context: JobContext) -> Any:
+        args, kwargs = handler.signature.decode_arguments(record.payload)
+        if not handler.is_async:
+            return await self._call_in_thread(
+                partial(handler.function, *args, **kwargs), record, context
+            )
+        if record.timeout is None:
+            return await handler.function(*args, **kwargs)
+        limit = asyncio.timeout(record.timeout)
+        try:
+            async with limit:
+                return await handler.function(*args, **kwargs)
+        except TimeoutError as error:
+            if not limit.expired():
+                raise
+            raise _TimedOut(record.timeout) from error
+
+    async def _call_in_thread(
+        self, function: Callable[[], Any], record: JobRecord, context: JobContext
+    ) -> Any:
+        """Run a function that cannot be stopped, only asked to."""
+        alarms: list[asyncio.TimerHandle] = []
+        if record.timeout is not None:
+            loop = asyncio.get_running_loop()
+            stuck = HandlerStuck(record.task, record.id, "timed out")
+            alarms.append(loop.call_later(record.timeout, context.stop, "timed out"))
+            alarms.append(loop.call_later(record.timeout + _STUCK_AFTER, self._events.emit, stuck))
+        try:
+            result = await self.threads.run(function)
+        finally:
+            for alarm in alarms:
+                alarm.cancel()
+        if context.stop_reason == "timed out":
+            raise asyncio.CancelledError
+        return result
+
+    def timed_out(self, handler: Handler, record: JobRecord, began: float) -> Settlement:
+        """Return the end of an attempt whose thread came back after its time-out."""
+        return self.failed(handler, record, _TimedOut(record.timeout or 0.0), began)
+
+    def failed(
+        self, handler: Handler, record: JobRecord, error: BaseException, began: float
+    ) -> Settlement:
+        """Return the end of an attempt that raised: another try, or none."""
+        failures = record.failures + 1
+        if isinstance(error, Reject):
+            return self._given_up(record, error, "rejected", began)
+        if not handler.retry.allows(failures):
+            return self._given_up(record, error, "error", began)
+        report = _report(error)
+        asked = error.after if isinstance(error, Retry) else None
+        delay = handler.retry.delay(failures, self._clock.random()) if asked is None else asked
+        return Settlement(
+            id=record.id,
+            fence=record.fence,
+            outcome="retry",
+            delay=delay,
+            error=msgspec.json.encode(report),
+            history=self.history(record, "retry", began, report.line),
+        )
+
+    def _given_up(
+        self, record: JobRecord, error: BaseException, reason: str, began: float
+    ) -> Settlement:
+        report = _report(error)
+        return Settlement(
+            id=record.id,
+            fence=record.fence,
+            outcome="failed",
+            reason=reason,
+            error=msgspec.json.encode(report),
+            history=self.history(record, "failed", began, report.line),
+        )
+
+    def history(
+        self, record: JobRecord, outcome: AttemptOutcome, began: float, error: str = ""
+    ) -> bytes:
+        """Return the job's history with this attempt at its end.
+
+        Its end is the store's instant of the claim plus the time that has passed here.
+        """
+        ended = record.started + micros(self._clock.boot() - began)
+        this = Attempt(record.attempt, record.replica, record.started, ended, outcome, error)
+        return write_history([*read_history(record.history), this] if record.history else [this])
+
+
+class _TimedOut(Exception):
+    def __init__(self, timeout: float) -> None:
+        super().__init__(f"it ran longer than its time-out of {timeout:g} s")
+
+
+def _report(error: BaseException) -> ErrorReport:
+    kind = type(error)
+    name = "TimeoutError" if isinstance(error, _TimedOut) else kind.__qualname__
+    if kind.__module__ not in ("builtins", __name__):
+        name = f"{kind.__module__}.{name}"
+    # What cannot be read never ran, so that its trace would only show us.
+    plain = isinstance(error, _TimedOut | Reject | ArgumentsError)
+    trace = "" if plain else "".join(traceback.format_exception(error))[-_TRACE_MAX:]
+    return ErrorReport(name, str(error), trace)

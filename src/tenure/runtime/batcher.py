@@ -1,0 +1,73 @@
+"""Natural batching: send at once if nothing is on the way, else with the next call.
+
+No timer and no waiting: a lone caller is as fast as without it, and the busier it gets, the larger
+the batches grow.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Generic, TypeVar
+
+from tenure.core.records import BATCH_MAX
+
+__all__ = ["Batcher"]
+
+Item = TypeVar("Item")
+Answer = TypeVar("Answer")
+
+
+class Batcher(Generic[Item, Answer]):
+    """Joins what the tasks of one event loop want to send. One call is on the way at a time."""
+
+    def __init__(
+        self,
+        send: Callable[[list[Item]], Awaitable[Sequence[Answer]]],
+        limit: int = BATCH_MAX,
+    ) -> None:
+        self._send = send
+        self._limit = limit
+        self._waiting: deque[tuple[Item, asyncio.Future[Answer]]] = deque()
+        self._sending: asyncio.Task[None] | None = None
+
+    def __len__(self) -> int:
+        """How many have no answer yet, but for those on the way."""
+        return len(self._waiting)
+
+    def add(self, item: Item) -> asyncio.Future[Answer]:
+        """Return the answer to come. Cancelling it cancels nobody's call."""
+        future: asyncio.Future[Answer] = asyncio.get_running_loop().create_future()
+        self._waiting.append((item, future))
+        if self._sending is None:
+            # Begins when the loop turns, so that whoever is ready now goes along.
+            self._sending = asyncio.ensure_future(self._send_all())
+        return future
+
+    async def drain(self) -> None:
+        """Wait until everything that was added is answered."""
+        while self._sending is not None:
+            await asyncio.wait([self._sending])
+
+    async def _send_all(self) -> None:
+        try:
+            while self._waiting:
+                count = min(self._limit, len(self._waiting))
+                await self._send_some([self._waiting.popleft() for _ in range(count)])
+        finally:
+            self._sending = None
+
+    async def _send_some(self, batch: list[tuple[Item, asyncio.Future[Answer]]]) -> None:
+        try:
+            answers = await self._send([item for item, _ in batch])
+        except BaseException as error:
+            for _, future in batch:
+                if not future.done():
+                    future.set_exception(error)
+            if not isinstance(error, Exception):
+                raise
+            return
+        for (_, future), answer in zip(batch, answers, strict=True):
+            if not future.done():
+                future.set_result(answer)

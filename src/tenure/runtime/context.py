@@ -1,0 +1,170 @@
+"""What a running job can know and say about itself: `current_job()`."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Awaitable, Callable, Generator
+from contextvars import ContextVar
+from datetime import UTC, datetime, timedelta
+from typing import Any, Literal, TypeAlias
+
+from tenure.core.records import JobRecord, Note
+from tenure.core.signature import decode_plain, encode
+from tenure.errors import ConfigError, StoreError, TooLarge
+
+__all__ = ["JobContext", "StopReason", "current", "current_job"]
+
+StopReason: TypeAlias = Literal["cancelled", "timed out", "taken over", "shutting down"]
+
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+
+current: ContextVar[JobContext] = ContextVar("tenure_job")
+
+
+def current_job() -> JobContext:
+    """Return the job that the caller runs in. Raises ConfigError outside of one."""
+    try:
+        return current.get()
+    except LookupError:
+        msg = "current_job() is for code that a worker runs as a job; here is none."
+        raise ConfigError(msg) from None
+
+
+class JobContext:
+    """The running side of a job. Safe to use from the handler's own thread."""
+
+    def __init__(
+        self,
+        record: JobRecord,
+        send: Callable[[Note], Awaitable[bool]],
+        loop: asyncio.AbstractEventLoop,
+        checkpoint_limit: int,
+    ) -> None:
+        self._record = record
+        self._send = send
+        self._loop = loop
+        self._limit = checkpoint_limit
+        self._checkpoint = record.checkpoint
+        self._stopped = threading.Event()
+        self.stop_reason: StopReason | None = None
+        """Why it was asked to stop."""
+
+    def __repr__(self) -> str:
+        return f"<JobContext {self.id} of {self.task!r}, attempt {self.attempt}>"
+
+    @property
+    def id(self) -> str:
+        return self._record.id
+
+    @property
+    def task(self) -> str:
+        return self._record.task
+
+    @property
+    def queue(self) -> str:
+        return self._record.queue
+
+    @property
+    def tags(self) -> tuple[str, ...]:
+        return self._record.tags
+
+    @property
+    def attempt(self) -> int:
+        """How often the job was started, this time included."""
+        return self._record.attempt
+
+    @property
+    def failures(self) -> int:
+        """How many attempts ended with an error."""
+        return self._record.failures
+
+    @property
+    def losses(self) -> int:
+        """How many attempts ended with their worker."""
+        return self._record.losses
+
+    @property
+    def fence(self) -> int:
+        """A number larger than that of every earlier attempt. Pass it on with writes."""
+        return self._record.fence
+
+    @property
+    def deadline(self) -> datetime | None:
+        """When the time-out of this attempt is over, by the store's clock."""
+        record = self._record
+        if record.timeout is None:
+            return None
+        return _EPOCH + timedelta(microseconds=record.started) + timedelta(seconds=record.timeout)
+
+    @property
+    def cancelled(self) -> bool:
+        """Whether this attempt should stop. Asynchronous code is cancelled anyway."""
+        return self._stopped.is_set()
+
+    def check(self) -> None:
+        """Raise CancelledError if this attempt should stop: for loops in synchronous code."""
+        if self._stopped.is_set():
+            raise asyncio.CancelledError(self.stop_reason)
+
+    def progress(self, part: float, message: str = "") -> None:
+        """Show how far it is, from 0 to 1. Returns at once; only the newest is sure to arrive."""
+        if not 0 <= part <= 1:
+            msg = f"progress goes from 0 to 1, not {part!r}."
+            raise ConfigError(msg)
+        note = Note(id=self.id, fence=self.fence, progress=float(part), message=message)
+        self._loop.call_soon_threadsafe(self._send_quietly, note)
+
+    @property
+    def checkpoint(self) -> Any:
+        """What `save` stored last, in this attempt or an earlier one; None if nothing."""
+        return None if self._checkpoint is None else decode_plain(self._checkpoint)
+
+    def save(self, value: Any) -> Awaitable[None]:
+        """Store a value for the next attempt, should this one be cut short.
+
+        Await it in asynchronous code. Called in a handler's thread it returns when it is stored.
+
+        Raises TooLarge, TypeError for what has no JSON form, StoreError if this attempt is over.
+        """
+        value = encode(value)
+        if len(value) > self._limit:
+            raise TooLarge("this checkpoint", len(value), self._limit, "result_limit")
+        if _runs_on(self._loop):
+            return self._save(value)
+        asyncio.run_coroutine_threadsafe(self._save(value), self._loop).result()
+        return _Done()
+
+    async def _save(self, value: bytes) -> None:
+        if not await self._send(Note(id=self.id, fence=self.fence, checkpoint=value)):
+            msg = f"job {self.id} no longer runs under fence {self.fence}; nothing was saved."
+            raise StoreError(msg)
+        self._checkpoint = value
+
+    def _send_quietly(self, note: Note) -> None:
+        asyncio.ensure_future(self._send(note)).add_done_callback(_forget)
+
+    def stop(self, reason: StopReason) -> None:
+        """Ask the attempt to stop; only the first reason counts."""
+        if self.stop_reason is None:
+            self.stop_reason = reason
+        self._stopped.set()
+
+
+def _runs_on(loop: asyncio.AbstractEventLoop) -> bool:
+    try:
+        return asyncio.get_running_loop() is loop
+    except RuntimeError:
+        return False
+
+
+class _Done:
+    """Something that has happened; it may be awaited, or not."""
+
+    def __await__(self) -> Generator[Any, Any, None]:
+        yield from ()
+
+
+def _forget(sent: asyncio.Future[bool]) -> None:
+    if not sent.cancelled():
+        sent.exception()  # progress is a courtesy: nobody is told that it did not arrive

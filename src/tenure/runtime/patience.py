@@ -1,0 +1,42 @@
+"""Patience: calls that must be answered, however long the store is away."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from typing import TypeVar
+
+from tenure.core.clock import Clock
+from tenure.core.policy import retry_after_error
+from tenure.errors import StoreError
+from tenure.observe.events import Events, StoreFailing, StoreRestored
+
+__all__ = ["Patience"]
+
+T = TypeVar("T")
+
+
+class Patience:
+    """Repeats calls until the store answers, and tells once per outage.
+
+    Only for calls that may be repeated, which are all calls of a store.
+    """
+
+    def __init__(self, clock: Clock, events: Events) -> None:
+        self._clock = clock
+        self._events = events
+
+    async def until_answered(self, call: str, send: Callable[[], Awaitable[T]]) -> T:
+        """Return the answer. `call` names it in the events."""
+        failures = 0
+        while True:
+            try:
+                answer = await send()
+            except StoreError as error:
+                failures += 1
+                if failures == 1:
+                    self._events.emit(StoreFailing(call, str(error)))
+                await self._clock.sleep(retry_after_error(failures, self._clock.random()))
+            else:
+                if failures:
+                    self._events.emit(StoreRestored(call, failures))
+                return answer

@@ -1,0 +1,63 @@
+"""Recovery: give jobs of replicas that are gone to others. A look-up, never a scan."""
+
+from __future__ import annotations
+
+import logging
+from collections import defaultdict
+from collections.abc import Iterable
+
+from tenure.core.clock import Clock
+from tenure.core.policy import loss_delays
+from tenure.core.records import Recovered
+from tenure.core.settings import Settings
+from tenure.observe.events import Events, JobsRecovered
+from tenure.stores.contract import Store
+
+__all__ = ["Recovery"]
+
+log = logging.getLogger("tenure")
+
+# A slice of this size holds up nobody else on the store for long.
+_SLICE = 100
+
+
+class Recovery:
+    """Recovers for one replica, or by hand."""
+
+    def __init__(self, settings: Settings, clock: Clock, events: Events) -> None:
+        self._settings = settings
+        self._clock = clock
+        self._events = events
+
+    @property
+    def delays(self) -> list[float]:
+        """When a job is due again after its first, second, ... loss; as many as it may have."""
+        return loss_delays(self._settings.loss_budget, self._clock.random())
+
+    async def run(self, store: Store, by: str) -> list[Recovered]:
+        """Take everything that can be taken now, slice by slice; `by` is named in the event."""
+        everything: list[Recovered] = []
+        while True:
+            some = await store.recover(delays=self.delays, grace=self._settings.grace, limit=_SLICE)
+            if not some:
+                return everything
+            self.tell(some, by)
+            everything += some
+
+    def tell(self, recovered: Iterable[Recovered], by: str) -> None:
+        """Emit one event for a slice."""
+        ids: dict[str, list[str]] = defaultdict(list)
+        replicas: dict[str, None] = {}
+        for one in recovered:
+            ids[one.state or "unreadable"].append(one.id)
+            replicas[one.replica] = None
+        self._events.emit(
+            JobsRecovered(
+                by=by,
+                replicas=tuple(replicas),
+                waiting=tuple(ids["waiting"]),
+                failed=tuple(ids["failed"]),
+                cancelled=tuple(ids["cancelled"]),
+                unreadable=tuple(ids["unreadable"]),
+            )
+        )

@@ -1,0 +1,166 @@
+"""A replica: this process as the store knows it. One record, renewed on the host.
+
+Everything the process runs stands on that record. While it cannot be renewed the jobs are in
+doubt and run on; only the store's word that they were taken over stops them.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable
+from typing import Protocol
+
+from tenure.core.model import Meta
+from tenure.core.policy import renew_after
+from tenure.core.records import Beat
+from tenure.core.settings import Settings
+from tenure.errors import StoreError
+from tenure.observe.events import Events
+from tenure.runtime.hosting import Host, Hosted
+from tenure.runtime.patience import Patience
+from tenure.runtime.recovery import Recovery
+
+__all__ = ["Replica", "ReplicaListener"]
+
+log = logging.getLogger("tenure")
+
+# Finished jobs whose retention is over are removed by whoever is there, in slices.
+_PRUNE_EVERY = 60.0
+_PRUNE_SLICE = 1000
+
+
+class ReplicaListener(Protocol):
+    """Who wants to know how the replica fares; called on the loop of the app."""
+
+    def joined(self, replica: str) -> None:
+        """Work may be claimed under this id."""
+        ...
+
+    def taken_over(self, replica: str) -> None:
+        """All that ran under this id was given to others."""
+        ...
+
+    def cancels(self, jobs: list[str]) -> None:
+        """Somebody wants these jobs to stop. May be told several times."""
+        ...
+
+
+class Replica:
+    """Joins, beats, recovers others and joins again under a new id when it was taken for dead."""
+
+    def __init__(
+        self,
+        host: Host,
+        settings: Settings,
+        events: Events,
+        meta: Meta,
+        listener: ReplicaListener,
+    ) -> None:
+        self._host = host
+        self._clock = host.store.clock
+        self._ttl = settings.replica_ttl
+        self._patience = Patience(self._clock, events)
+        self._meta = meta
+        self._listener = listener
+        self._recovery = Recovery(settings, self._clock, events)
+        self._loop = asyncio.get_running_loop()
+        self._hosted: Hosted | None = None
+        self._last_beat = 0.0
+        self._may_recover_at = 0.0
+        self._prune_at = self._clock.boot() + _PRUNE_EVERY * self._clock.random()
+        self._recovering: asyncio.Task[None] | None = None
+        self._pruning: asyncio.Task[None] | None = None
+
+    def start(self) -> None:
+        self._hosted = self._host.start(self._run)
+
+    async def stop(self) -> None:
+        """Stop beating. The record stays until it is left or expires."""
+        if self._hosted is not None:
+            await self._host.stop(self._hosted)
+
+    async def _run(self) -> None:
+        try:
+            while True:
+                replica = self._clock.token()
+                await self._join(replica)
+                self._tell(self._listener.joined, replica)
+                await self._live(replica)
+                self._tell(self._listener.taken_over, replica)
+        finally:
+            for task in (self._recovering, self._pruning):
+                if task is not None:
+                    task.cancel()
+
+    async def _join(self, replica: str) -> None:
+        async def join() -> bool:
+            store = await self._host.open_store()
+            await store.join(replica, ttl=self._ttl, meta=self._meta)
+            return any(
+                one.id != replica and one.expires_in > 0 and not one.dead
+                for one in await store.replicas()
+            )
+
+        others = await self._patience.until_answered("join", join)
+        now = self._clock.boot()
+        self._last_beat = now
+        # Where nobody else lives there may have been an outage for all: let the others revive.
+        self._may_recover_at = now if others else now + self._ttl
+
+    async def _live(self, replica: str) -> None:
+        """Beat until the store says that this replica is dead."""
+        store = await self._host.open_store()
+        async with store.watch(("replica", replica)) as bell:
+            while (beat := await self._beat(replica)) is not None:
+                if beat.cancels:
+                    self._tell(self._listener.cancels, beat.cancels)
+                self._look_after_others(replica, beat)
+                await bell.wait(renew_after(self._ttl, self._clock.random()))
+
+    async def _beat(self, replica: str) -> Beat | None:
+        sent = self._clock.boot()
+
+        async def beat() -> Beat | None:
+            nonlocal sent
+            sent = self._clock.boot()
+            [answer] = await self._host.store.beat([replica], ttl=self._ttl)
+            return answer
+
+        answer = await self._patience.until_answered("beat", beat)
+        if sent - self._last_beat > self._ttl:
+            # After a gap the others may have had one too: they get the time to come back.
+            self._may_recover_at = sent + self._ttl
+        self._last_beat = sent
+        return answer
+
+    def _look_after_others(self, replica: str, beat: Beat) -> None:
+        """Recover and prune beside the beats, which must not wait for it."""
+        now = self._clock.boot()
+        if beat.expired and now >= self._may_recover_at and _is_over(self._recovering):
+            self._recovering = asyncio.ensure_future(self._recover(replica))
+        if now >= self._prune_at and _is_over(self._pruning):
+            self._prune_at = now + _PRUNE_EVERY * (0.5 + self._clock.random())
+            self._pruning = asyncio.ensure_future(self._prune())
+
+    async def _recover(self, replica: str) -> None:
+        try:
+            await self._recovery.run(self._host.store, replica)
+        except StoreError as error:
+            log.info("recovery goes on with the next beat: %s", error)
+
+    async def _prune(self) -> None:
+        try:
+            while await self._host.store.prune_jobs(limit=_PRUNE_SLICE) == _PRUNE_SLICE:
+                await self._clock.sleep(0)
+        except StoreError as error:
+            log.info("could not prune finished jobs this time: %s", error)
+
+    def _tell(self, how: Callable[..., None], *values: object) -> None:
+        if self._loop.is_closed():
+            return
+        self._loop.call_soon_threadsafe(how, *values)
+
+
+def _is_over(task: asyncio.Task[None] | None) -> bool:
+    return task is None or task.done()

@@ -1,0 +1,77 @@
+"""Threads for synchronous handlers: our own, so that nobody else's work can fill them up.
+
+They are daemons. A handler that never returns must not keep the process from ending; the pools of
+the standard library would wait for it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import queue
+import threading
+from collections.abc import Callable
+from contextlib import suppress
+from contextvars import Context, copy_context
+from dataclasses import dataclass
+from typing import Any
+
+__all__ = ["Threads"]
+
+
+@dataclass(slots=True)
+class _Call:
+    function: Callable[[], Any]
+    context: Context
+    loop: asyncio.AbstractEventLoop
+    future: asyncio.Future[Any]
+
+
+class Threads:
+    """Runs functions, each in a thread that is free or new. Use it on one event loop."""
+
+    def __init__(self) -> None:
+        self._calls: queue.SimpleQueue[_Call | None] = queue.SimpleQueue()
+        self._idle = 0
+        self._started = 0
+
+    def run(self, function: Callable[[], Any]) -> asyncio.Future[Any]:
+        """Return what it will return. The caller's context variables go along."""
+        loop = asyncio.get_running_loop()
+        future: asyncio.Future[Any] = loop.create_future()
+        self._calls.put(_Call(function, copy_context(), loop, future))
+        if self._idle > 0:
+            self._idle -= 1
+        else:
+            self._started += 1
+            name = f"tenure-job-{self._started}"
+            threading.Thread(target=self._work, name=name, daemon=True).start()
+        return future
+
+    def close(self) -> None:
+        """Let idle threads end; the others end with what they run."""
+        for _ in range(self._started):
+            self._calls.put(None)
+
+    def _work(self) -> None:
+        while (call := self._calls.get()) is not None:
+            result, error = None, None
+            try:
+                result = call.context.run(call.function)
+            except BaseException as raised:  # noqa: BLE001 - it belongs to whoever waits for it
+                error = raised
+            with suppress(RuntimeError):  # the loop is closed: nobody waits any more
+                call.loop.call_soon_threadsafe(self._returned, call.future, result, error)
+            del call, result, error
+
+    def _returned(
+        self, future: asyncio.Future[Any], result: Any, error: BaseException | None
+    ) -> None:
+        self._idle += 1
+        if future.done():
+            return  # whoever waited has given up
+        if error is None:
+            future.set_result(result)
+        elif isinstance(error, StopIteration):  # which no future can raise
+            future.set_exception(RuntimeError(f"{error!r} was raised"))
+        else:
+            future.set_exception(error)

@@ -1,0 +1,109 @@
+"""Workers as users run them: inside another program, or as a program of their own."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import signal
+from collections.abc import Callable, Iterator
+from contextlib import AbstractAsyncContextManager, AsyncExitStack, contextmanager, suppress
+from typing import Any, Self
+
+from tenure.runtime.worker import Worker
+
+__all__ = ["EmbeddedWorker", "run_until_stopped"]
+
+log = logging.getLogger("tenure")
+
+
+class EmbeddedWorker:
+    """A worker inside this process, from entering to leaving the block.
+
+    Leaving lets running jobs finish within the grace period and hands the rest back. It shares the
+    process with your code: C code that holds the interpreter for longer than the replica's ttl
+    stops its beats as well, and its jobs run elsewhere.
+    """
+
+    def __init__(
+        self,
+        make: Callable[[], Worker],
+        lifespan: Callable[[], AbstractAsyncContextManager[Any]],
+    ) -> None:
+        self._make = make
+        self._lifespan = lifespan
+        self._entered = AsyncExitStack()
+        self._worker: Worker | None = None
+        self._running: asyncio.Task[None] | None = None
+
+    @property
+    def replica(self) -> str | None:
+        """The id under which it is known; None before it has joined."""
+        return None if self._worker is None else self._worker.replica
+
+    async def __aenter__(self) -> Self:
+        await self._entered.enter_async_context(self._lifespan())
+        try:
+            self._worker = self._make()
+        except BaseException:
+            await self._entered.aclose()
+            raise
+        self._running = asyncio.create_task(self._worker.run())
+        self._running.add_done_callback(_tell_early_end)
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        assert self._worker is not None
+        assert self._running is not None
+        try:
+            self._worker.stop()
+            await self._running
+        finally:
+            await self._entered.aclose()
+
+    async def ready(self) -> None:
+        """Wait until it has joined and may get jobs."""
+        assert self._worker is not None, "enter the worker first"
+        await self._worker.is_ready.wait()
+
+    def stop(self) -> None:
+        """Stop claiming and let running jobs finish; called again, hand them back now."""
+        if self._worker is not None:
+            self._worker.stop()
+
+    async def ended(self) -> None:
+        """Wait until it has stopped."""
+        assert self._running is not None, "enter the worker first"
+        await asyncio.wait([self._running])
+
+
+async def run_until_stopped(worker: EmbeddedWorker) -> None:
+    """Run a worker until SIGTERM or SIGINT: one to finish and leave, a second one to hurry."""
+    async with worker:
+        with _signals_to(worker.stop):
+            await worker.ended()
+
+
+@contextmanager
+def _signals_to(stop: Callable[[], None]) -> Iterator[None]:
+    loop = asyncio.get_running_loop()
+    handled: list[signal.Signals] = []
+
+    def received(number: signal.Signals) -> None:
+        log.info("%s: stopping; once more to hand running jobs back at once", number.name)
+        stop()
+
+    for number in (signal.SIGTERM, signal.SIGINT):
+        # Only the main thread gets signals; elsewhere whoever has it must call stop.
+        with suppress(NotImplementedError, RuntimeError, ValueError):
+            loop.add_signal_handler(number, received, number)
+            handled.append(number)
+    try:
+        yield
+    finally:
+        for number in handled:
+            loop.remove_signal_handler(number)
+
+
+def _tell_early_end(running: asyncio.Task[None]) -> None:
+    if not running.cancelled() and (error := running.exception()) is not None:
+        log.critical("the worker has ended with an error", exc_info=error)
