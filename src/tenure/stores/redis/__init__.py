@@ -7,10 +7,13 @@ the first `watch`, receives wake-ups. All keys of a namespace start with `{tenur
 from __future__ import annotations
 
 from tenure.stores.redis.examine import Examination
+from tenure.stores.redis.job_views import JobViews
+from tenure.stores.redis.jobs import Jobs
 from tenure.stores.redis.leases import Leases
+from tenure.stores.redis.replicas import Replicas
 
 __all__ = ["RedisStore"]
 
 
-class RedisStore(Leases, Examination):
+class RedisStore(Leases, Replicas, Jobs, JobViews, Examination):
     """Keeps everything on one Redis or Valkey server."""

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from typing import Any, Self
 
@@ -18,12 +19,26 @@ from tenure.stores.redis.ear import Ear
 from tenure.stores.redis.faults import missing_rights, translate
 from tenure.stores.redis.sender import Sender
 from tenure.stores.redis.wire import Word
-from tenure.stores.watching import Watchers
+from tenure.stores.watching import ARM_SECONDS, Watchers
 
 __all__ = ["Connection"]
 
 FORMAT = 1
-"""The shape of what is stored; described in lua/prelude.lua."""
+"""The shape of what is stored; described in lua/prelude.lua and lua/jobs.lua.
+
+Jobs did not raise it: their keys are new, and a version that knows only leases neither reads nor
+removes them. So both versions work side by side, as during a rolling deploy.
+"""
+
+# What the job scripts take, in the order of lua/jobs.lua.
+_JOB_KEYS = (
+    *("state", "fixed", "waiting", "held", "ids", "tags", "finished", "deadlines", "cancels"),
+    *("running", "unique", "ends", "paused", "sleeping"),
+    *("replicas", "expiry", "renewed", "joined", "claims", "broken"),
+)
+
+# The flags of sleepers are hints: those that nobody has renewed or answered for a day can go.
+_FLAGS_LIFE_MS = 86_400_000
 
 _log = logging.getLogger("tenure")
 _warned: set[tuple[str, str]] = set()
@@ -45,6 +60,8 @@ class Connection:
         self._names, self._fence = f"{self._tag}names", f"{self._tag}fence"
         self._marks = f"{self._tag}marks"
         self._channel = f"{self._tag}ear:{clock.token()}"
+        self._bells = f"{self._tag}bell:"
+        self._job_keys = tuple(f"{self._tag}job:{name}" for name in _JOB_KEYS)
         self._watchers = Watchers(clock)
         self._sender: Sender | None = None
         self._ear: Ear | None = None
@@ -53,7 +70,14 @@ class Connection:
         was_closed = self._sender is None
         if was_closed:
             self._sender = Sender(self._address)
-            self._ear = Ear(self._address, self._channel, self._watchers, self.clock)
+            self._ear = Ear(
+                self._address,
+                channel=self._channel,
+                bells=self._bells,
+                watchers=self._watchers,
+                clock=self.clock,
+                ask_for=self._ask_for,
+            )
         try:
             await self._log_in()
             await self._inspect()
@@ -86,8 +110,21 @@ class Connection:
         if self._ear is None:
             raise self._not_open()
         async with self._watchers.watch(*topics) as armed:
-            await self._ear.listen()
+            await self._ear.listen({kind for kind, _ in topics})
+            queues = [name for kind, name in topics if kind == "queue"]
+            if queues:
+                # First the ear, then the flag, then the caller's claim: a job that comes in
+                # between is either found by the claim or told to the ear.
+                await asyncio.wait((self._ask_for(queues),), timeout=ARM_SECONDS)
             yield armed
+
+    def _ask_for(self, queues: Sequence[str]) -> asyncio.Future[Any]:
+        """Ask to be told of the next job in these queues; see `ring` in lua/jobs.lua."""
+        key = f"{self._tag}job:sleeping"
+        flags = [word for queue in queues for word in (queue, "1")]
+        flagged = self._open_sender.send("HSET", key, *flags)
+        self._open_sender.send("PEXPIRE", key, _FLAGS_LIFE_MS)
+        return flagged
 
     @property
     def _open_sender(self) -> Sender:

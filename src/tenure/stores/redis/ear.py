@@ -2,11 +2,16 @@
 
 One channel per store object. Whoever frees a lease publishes to the channel that the first in line
 left with its waiter record, so only that process wakes.
+
+And one channel per kind of topic (queue, job, replica) for all of a namespace, with many names in
+one message. A store object hears it from its first watch of that kind on, until a message comes
+while nobody here watches anything of that kind.
 """
 
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable, Collection, Sequence
 from typing import Any, cast
 
 from redis import exceptions
@@ -30,12 +35,25 @@ class Ear:
     Waiting in here is in real time, also under a test's clock: the network knows no other.
     """
 
-    def __init__(self, address: Address, channel: str, watchers: Watchers, clock: Clock) -> None:
+    def __init__(
+        self,
+        address: Address,
+        *,
+        channel: str,
+        bells: str,
+        watchers: Watchers,
+        clock: Clock,
+        ask_for: Callable[[Sequence[str]], object],
+    ) -> None:
+        self._loop = asyncio.get_running_loop()
         self._address = address
-        self._channel = channel
+        self._channel = channel.encode()
+        self._bells = bells.encode()
         self._watchers = watchers
         self._clock = clock
-        self._loop = asyncio.get_running_loop()
+        self._ask_for = ask_for
+        # Of each channel that is wanted: done once it is subscribed on the present connection.
+        self._wanted = {self._channel: self._loop.create_future()}
         self._task: asyncio.Task[None] | None = None
         self._wire: Wire | None = None
         # Done once the first attempt has ended, whatever came of it.
@@ -45,17 +63,27 @@ class Ear:
         self._missed = False
         self._heard = False
 
-    async def listen(self) -> None:
-        """Return once the channel is subscribed, or without it if that takes long or fails.
+    async def listen(self, kinds: Collection[str]) -> None:
+        """Return once the channels are subscribed, or without it if that takes long or fails.
 
         Only the first time takes a while. What failed is tried again in the background, as a lost
         connection is, and then everybody is woken, because nobody knows what was missed.
         """
+        bells = [self._bells + kind.encode() for kind in kinds if kind != "lease"]
+        fresh = [bell for bell in bells if bell not in self._wanted]
+        for bell in fresh:
+            self._wanted[bell] = self._loop.create_future()
+        if fresh and self._subscribed:
+            cast("Wire", self._wire).write(pack((b"SUBSCRIBE", *fresh)))
         if self._task is None:
             self._task = self._loop.create_task(self._keep())
         if not self._tried.done():
             # Not awaited itself: it is shared, and a cancelled caller would cancel it for all.
             await asyncio.wait((self._tried,), timeout=ARM_SECONDS)
+        if self._subscribed:
+            awaited = [self._wanted[bell] for bell in bells if bell in self._wanted]
+            if not all(one.done() for one in awaited):
+                await asyncio.wait(awaited, timeout=ARM_SECONDS)
         if not self._subscribed:
             self._missed = True
 
@@ -98,6 +126,7 @@ class Ear:
         self._end_first_attempt()
         if self._missed:
             self._missed = False
+            self._ask_again([name for kind, name in self._watchers.topics if kind == "queue"])
             self._watchers.ring_all()
         try:
             await self._stay()
@@ -110,18 +139,18 @@ class Ear:
         def received(replies: list[Any]) -> None:
             self._heard = True
             for reply in replies:
-                if isinstance(reply, list) and reply[0] == b"message":
-                    self._ring(reply[2])
-                elif not confirmed.done():
-                    refused = isinstance(reply, exceptions.ResponseError)
-                    confirmed.set_result(reply if refused else None)
+                if isinstance(reply, list):
+                    self._take(reply, confirmed)
+                elif isinstance(reply, exceptions.ResponseError) and not confirmed.done():
+                    confirmed.set_result(reply)
 
         def lost(_wire: Wire, reason: Exception) -> None:
             if not confirmed.done():
                 confirmed.set_result(reason)
 
         self._wire = wire = await dial(self._address, received, lost)
-        wire.write(pack((b"SUBSCRIBE", self._channel)))
+        self._wanted = {channel: self._loop.create_future() for channel in self._wanted}
+        wire.write(pack((b"SUBSCRIBE", *self._wanted)))
         try:
             await asyncio.wait((confirmed,), timeout=self._address.timeout)
         finally:
@@ -132,6 +161,17 @@ class Ear:
                 wire.abort(error)
         if error is not None:
             raise error
+
+    def _take(self, reply: list[Any], confirmed: asyncio.Future[Exception | None]) -> None:
+        """Take what came in: a message, or the answer to a subscription."""
+        what, channel = reply[:2]
+        if what == b"message":
+            self._ring(channel, reply[2])
+        elif what == b"subscribe" and channel in self._wanted:
+            if not self._wanted[channel].done():
+                self._wanted[channel].set_result(None)
+            if not confirmed.done() and all(one.done() for one in self._wanted.values()):
+                confirmed.set_result(None)
 
     async def _stay(self) -> None:
         """Return when the connection has ended; end it if the server says nothing any more."""
@@ -146,6 +186,27 @@ class Ear:
         finally:
             wire.abort(exceptions.ConnectionError("no longer listening"))
 
-    def _ring(self, message: bytes) -> None:
-        kind, _, name = message.decode().partition(" ")
-        self._watchers.ring(cast("Topic", (kind, name)))
+    def _ring(self, channel: bytes, message: bytes) -> None:
+        if channel == self._channel:
+            kind, _, name = message.decode().partition(" ")
+            self._watchers.ring(cast("Topic", (kind, name)))
+            return
+        kind = channel.removeprefix(self._bells).decode()
+        watched = {name for topic, name in self._watchers.topics if topic == kind}
+        if not watched:
+            self._stop_hearing(channel)
+            return
+        told = watched.intersection(message.decode().split("\0"))
+        if kind == "queue":
+            # The flag is gone. It must be back before anybody who is woken now looks again.
+            self._ask_again(list(told))
+        for name in told:
+            self._watchers.ring(cast("Topic", (kind, name)))
+
+    def _stop_hearing(self, channel: bytes) -> None:
+        if self._wanted.pop(channel, None) is not None and self._wire is not None:
+            self._wire.write(pack((b"UNSUBSCRIBE", channel)))
+
+    def _ask_again(self, queues: Sequence[str]) -> None:
+        if queues:
+            self._ask_for(queues)

@@ -1,0 +1,104 @@
+"""Looking at many jobs at once, in bounded steps: find and counts."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Final
+
+from tenure.core.records import BATCH_MAX, COUNT_MAX, JobRecord, Page, QueueCounts
+from tenure.core.states import STATES, JobState
+from tenure.stores.redis.job_words import read_jobs
+from tenure.stores.redis.jobs import JobScripts, slices
+from tenure.stores.redis.scripts import CANDIDATES, COUNTS, PICK, QUEUES
+from tenure.stores.redis.wire import Word
+
+__all__ = ["JobViews"]
+
+# So many jobs at most does one call of `find` look at, in steps of BATCH_MAX.
+_STEPS: Final = 10
+
+
+class JobViews(JobScripts):
+    """What dashboards ask for."""
+
+    async def find(
+        self,
+        *,
+        state: JobState | None = None,
+        queue: str | None = None,
+        task: str | None = None,
+        tag: str | None = None,
+        replica: str | None = None,
+        limit: int = 50,
+        cursor: str | None = None,
+    ) -> Page:
+        digit: Word = "" if state is None else STATES.index(state)
+        wishes = [_wish(queue), _wish(task), _wish(tag), _wish(replica)]
+        found: list[JobRecord] = []
+        for _ in range(_STEPS):
+            room = limit - len(found)
+            # With nothing to sift, no more than what is wanted is looked at.
+            looks = BATCH_MAX if any(wishes) or state == "waiting" else min(BATCH_MAX, room)
+            words = (looks + 1, cursor or "", digit, *wishes[2:])
+            ids, more = _newest(await self._job_script(CANDIDATES, *words), looks)
+            if not ids:
+                return Page(found, None)
+            looked, *parts = await self._job_script(PICK, room, digit, *wishes, *ids)
+            found += read_jobs(parts)
+            cursor = ids[looked - 1]
+            more = more or looked < len(ids)
+            if not more or len(found) == limit:
+                return Page(found, cursor if more else None)
+        return Page(found, cursor)
+
+    async def counts(self) -> list[QueueCounts]:
+        waiting, others = await self._job_script(QUEUES, "")
+        names = {*waiting, *others}
+        while waiting:
+            waiting, _ = await self._job_script(QUEUES, waiting[-1])
+            names.update(waiting)
+        queues = sorted(name.decode() for name in names)
+        counted: list[QueueCounts] = []
+        for some in slices(queues):
+            rows = await self._job_script(COUNTS, *some)
+            counted += [_counts(name, *row) for name, row in zip(some, rows, strict=True)]
+        # What emptied since its name was read is not in anybody's way.
+        return [one for one in counted if one.waiting or one.running or one.paused_for is not None]
+
+
+def _wish(name: str | None) -> str:
+    """Return what is looked for, if anything: also an empty name is something."""
+    return "" if name is None else f"={name}"
+
+
+def _newest(reply: Sequence[object], looks: int) -> tuple[list[str], bool]:
+    """Merge lists of ids, each newest first; say whether there may be more behind the result.
+
+    Where a list was cut off, more of its own may follow: the result ends there, for all of them.
+    """
+    most, *lists = reply
+    last = ""
+    every: list[str] = []
+    for one in lists:
+        assert isinstance(one, list)
+        ids = [id_.decode() for id_ in one]
+        every += ids
+        if len(ids) == most:
+            last = max(last, ids[-1])
+    # Text is compared by code points here and by bytes there; for UTF-8 that is the same.
+    kept = sorted((id_ for id_ in every if id_ >= last), reverse=True)
+    return kept[:looks], bool(last) or len(kept) > looks
+
+
+def _counts(queue: str, waiting: int, running: int, oldest: int, paused: bytes) -> QueueCounts:
+    paused_for = None
+    if paused:
+        paused_for = math.inf if paused == b"inf" else int(paused) / 1e6
+    return QueueCounts(
+        queue=queue,
+        waiting=min(COUNT_MAX, waiting),
+        running=min(COUNT_MAX, running),
+        oldest=None if oldest < 0 else oldest / 1e6,
+        paused_for=paused_for,
+    )

@@ -1,0 +1,199 @@
+"""Jobs as the scripts take and give them: words of a command, and MessagePack pieces of a record.
+
+A record is a sequence of MessagePack values in two hashes, described in lua/jobs.lua. Joined and
+with the header of an array in front, it is decoded in one go.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import lru_cache
+from typing import Any, Final
+
+import msgspec
+
+from tenure.core.durations import micros
+from tenure.core.records import JobRecord, NewJob, Settlement
+from tenure.core.states import STATES
+from tenure.stores.redis.wire import Word
+
+__all__ = [
+    "OUTCOMES",
+    "insert_words",
+    "is_plain",
+    "other_words",
+    "packed_bytes",
+    "plain_words",
+    "read_job",
+    "read_jobs",
+]
+
+OUTCOMES: Final = {"succeeded": 2, "failed": 3, "cancelled": 4, "retry": 5, "handed back": 6}
+"""As lua/jobs.lua counts them."""
+
+# An array of as many values as `_job` takes.
+_ARRAY: Final = b"\xdc\x00\x24"
+_NIL: Final = b"\xc0"
+_CREATED_SIZE: Final = 9
+
+_decode = msgspec.msgpack.Decoder(list[Any]).decode
+_encode = msgspec.msgpack.Encoder().encode
+
+
+def packed_bytes(value: bytes | None) -> bytes:
+    """Return bytes as they stand in a record: always with a length of four bytes."""
+    return _NIL if value is None else b"\xc6" + len(value).to_bytes(4) + value
+
+
+@lru_cache(maxsize=1000)
+def _head(  # noqa: PLR0917 - a cache by keywords would take longer than it saves
+    queue: str,
+    priority: int,
+    timeout: float | None,
+    retention: float,
+    tags: int,
+    key: str | None,
+) -> bytes:
+    """Return the part of a record that scripts read and never change.
+
+    Its first value is its own length, together with the instant that the script adds to it.
+    """
+    life = -1 if timeout is None else micros(timeout)
+    rest = _encode((life, micros(retention), queue, priority, tags, key))[1:]
+    size = 3 + len(rest) + _CREATED_SIZE
+    return b"\xcd" + size.to_bytes(2) + rest
+
+
+def insert_words(jobs: Sequence[NewJob]) -> list[Word]:
+    """Return the arguments of insert.lua after the first two."""
+    words: list[Word] = [len(jobs)]
+    uniques: list[Word] = []
+    tags: list[Word] = []
+    for number, job in enumerate(jobs, 1):
+        key, digest, keep = None, "", 0
+        if job.unique is not None:
+            key, digest, keep = job.unique.key, job.unique.digest, micros(job.unique.keep)
+            uniques += (number, key, digest, keep)
+        for tag in job.tags:
+            tags += (number, tag)
+        fixed = _encode(
+            (job.task, job.tags, digest, keep, job.id, job.timeout, job.retention, job.payload)
+        )[1:]
+        head = _head(job.queue, job.priority, job.timeout, job.retention, len(job.tags), key)
+        words += (job.id, f"{job.queue}\0{job.priority}", _when(job), head, fixed)
+    return [*words, *uniques, 0, *tags]
+
+
+def _when(job: NewJob) -> Word:
+    if job.at is not None:
+        return f"@{job.at}"
+    return micros(job.delay) if job.delay else ""
+
+
+def is_plain(one: Settlement) -> bool:
+    """Say whether a settlement can be told in few words."""
+    return one.outcome == "succeeded"
+
+
+def plain_words(one: Settlement) -> tuple[Word, ...]:
+    """Return the arguments of settle.lua for a success."""
+    history = b"" if one.history is None else packed_bytes(one.history)
+    return one.id, one.fence, packed_bytes(one.result), history
+
+
+def other_words(one: Settlement) -> tuple[Word, ...]:
+    """Return the arguments of settle.lua for any outcome."""
+    return (
+        one.id,
+        one.fence,
+        OUTCOMES[one.outcome],
+        micros(one.delay),
+        packed_bytes(one.result),
+        packed_bytes(one.error),
+        one.reason,
+        b"" if one.history is None else packed_bytes(one.history),
+    )
+
+
+def read_jobs(parts: Sequence[bytes]) -> list[JobRecord]:
+    """Return the jobs of a reply in which the two parts of each record follow each other."""
+    return [_job(*_decode(_ARRAY + parts[at] + parts[at + 1])) for at in range(0, len(parts), 2)]
+
+
+def read_job(record: bytes | None, fixed: bytes | None) -> JobRecord | None:
+    """Return a job; None if there is none, or none that can be read."""
+    if record is None or fixed is None:
+        return None
+    try:
+        return _job(*_decode(_ARRAY + record + fixed))
+    except (msgspec.DecodeError, TypeError, IndexError):
+        return None
+
+
+def _job(  # noqa: PLR0917 - the values of a record, in its order
+    _size: int,
+    _timeout: int,
+    _retention: int,
+    queue: str,
+    priority: int,
+    _tagged: int,
+    _key: str | None,
+    created: int,
+    state: int,
+    fence: int,
+    attempt: int,
+    started: int,
+    revision: int,
+    cancelling: int,
+    due: int,
+    replica: str,
+    finished: int,
+    reason: str,
+    failures: int,
+    losses: int,
+    _settled_fence: int,
+    _settled_as: int,
+    progress: float | None,
+    message: str,
+    checkpoint: bytes | None,
+    result: bytes | None,
+    error: bytes | None,
+    history: bytes | None,
+    task: str,
+    tags: list[str],
+    _digest: str,
+    _keep: int,
+    id_: str,
+    timeout: float | None,
+    retention: float,
+    payload: bytes,
+) -> JobRecord:
+    return JobRecord(
+        id=id_,
+        task=task,
+        queue=queue,
+        priority=priority,
+        state=STATES[state],
+        payload=payload,
+        tags=tuple(tags),
+        timeout=timeout,
+        retention=retention,
+        created=created,
+        due=due,
+        attempt=attempt,
+        failures=failures,
+        losses=losses,
+        fence=fence,
+        revision=revision,
+        replica=replica,
+        started=started,
+        progress=None if progress is None else float(progress),
+        message=message,
+        checkpoint=checkpoint,
+        cancelling=cancelling == 1,
+        reason=reason,
+        finished=finished,
+        result=result,
+        error=error,
+        history=history or b"",
+    )

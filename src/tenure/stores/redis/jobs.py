@@ -1,0 +1,175 @@
+"""Jobs on Redis: each call is one script, or one per slice. What is stored: lua/jobs.lua."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any, Final, TypeVar
+
+from tenure.core.durations import micros
+from tenure.core.records import (
+    BATCH_MAX,
+    Cancelled,
+    Claimed,
+    Inserted,
+    JobRecord,
+    NewJob,
+    Note,
+    Requeued,
+    Settled,
+    Settlement,
+)
+from tenure.stores.redis.connection import Connection
+from tenure.stores.redis.job_words import (
+    insert_words,
+    is_plain,
+    other_words,
+    packed_bytes,
+    plain_words,
+    read_job,
+    read_jobs,
+)
+from tenure.stores.redis.scripts import (
+    CANCEL,
+    CLAIM,
+    GET,
+    INSERT,
+    NOTE,
+    PAUSE,
+    PRUNE_JOBS,
+    REQUEUE,
+    SETTLE,
+    Script,
+)
+from tenure.stores.redis.wire import Word
+
+__all__ = ["JobScripts", "Jobs"]
+
+_SETTLED: Final[tuple[Settled, ...]] = ("lost", "settled", "repeated")
+_CANCELLED: Final[tuple[Cancelled | None, ...]] = (None, "cancelled", "requested", "finished")
+_REQUEUED: Final[tuple[Requeued | None, ...]] = (None, "requeued", "unfinished", "conflict")
+
+_One = TypeVar("_One")
+
+
+class JobScripts(Connection):
+    """How the parts of the job half run their scripts."""
+
+    async def _job_script(self, script: Script, *arguments: Word) -> list[Any]:
+        """Run a script on all keys of the jobs; its reply is a list."""
+        keys = self._job_keys
+        words = (len(keys), *keys, self._now, self._bells, *arguments)
+        reply = await self._open_sender.run(script, words)
+        if type(reply) is not list:
+            raise self._fault(reply)
+        return reply
+
+
+def slices(items: Sequence[_One]) -> Iterator[Sequence[_One]]:
+    """Cut what one script may not do at once: nobody else is served while it runs."""
+    for first in range(0, len(items), BATCH_MAX):
+        yield items[first : first + BATCH_MAX]
+
+
+class Jobs(JobScripts):
+    """Jobs, from insert to prune."""
+
+    async def insert(self, jobs: Sequence[NewJob]) -> list[Inserted]:
+        answers: list[Inserted] = []
+        for some in slices(jobs):
+            reply = await self._job_script(INSERT, *insert_words(some))
+            for job, answer in zip(some, reply, strict=True):
+                if answer:
+                    same, owner = answer
+                    answers.append(Inserted("existing" if same else "mismatch", owner.decode()))
+                else:
+                    answers.append(Inserted("created", job.id))
+        return answers
+
+    async def claim(
+        self, replica: str, claim_no: int, queues: Sequence[str], limit: int
+    ) -> Claimed | None:
+        most = min(limit, BATCH_MAX)
+        reply = await self._job_script(CLAIM, replica, claim_no, most, *dict.fromkeys(queues))
+        if not reply:
+            return None
+        next_in = reply[0]
+        return Claimed(read_jobs(reply[1:]), None if next_in < 0 else next_in / 1e6)
+
+    async def settle(self, replica: str, settlements: Sequence[Settlement]) -> list[Settled]:
+        del replica  # a fence names the attempt, and the attempt its replica
+        answers: list[Settled] = []
+        for some in slices(settlements):
+            answers += await self._settle(some)
+        return answers
+
+    async def _settle(self, settlements: Sequence[Settlement]) -> list[Settled]:
+        if len({one.id for one in settlements}) < len(settlements):
+            # The script takes a job once, so that it can read all of them before it writes.
+            return [(await self._settle([one]))[0] for one in settlements]
+        plain: list[Word] = []
+        others: list[Word] = []
+        order: list[int] = []
+        odd: list[int] = []
+        for number, one in enumerate(settlements):
+            if is_plain(one):
+                plain += plain_words(one)
+                order.append(number)
+            else:
+                others += other_words(one)
+                odd.append(number)
+        reply = await self._job_script(SETTLE, len(order), *plain, *others)
+        if not odd:
+            return [_SETTLED[answer] for answer in reply]
+        told = dict(zip([*order, *odd], reply, strict=True))
+        return [_SETTLED[told[number]] for number in range(len(settlements))]
+
+    async def note(self, replica: str, notes: Sequence[Note]) -> list[bool]:
+        del replica
+        answers: list[bool] = []
+        for some in slices(notes):
+            words: list[Word] = []
+            for one in some:
+                words += (
+                    one.id,
+                    one.fence,
+                    "" if one.progress is None else repr(one.progress),
+                    "" if one.message is None else f"m{one.message}",
+                    b"" if one.checkpoint is None else packed_bytes(one.checkpoint),
+                )
+            answers += [bool(answer) for answer in await self._job_script(NOTE, *words)]
+        return answers
+
+    async def cancel(self, ids: Sequence[str], *, reason: str = "") -> list[Cancelled | None]:
+        answers: list[Cancelled | None] = []
+        for some in slices(ids):
+            reply = await self._job_script(CANCEL, reason, *some)
+            answers += [_CANCELLED[answer] for answer in reply]
+        return answers
+
+    async def requeue(self, ids: Sequence[str]) -> list[Requeued | None]:
+        answers: list[Requeued | None] = []
+        for some in slices(ids):
+            answers += [_REQUEUED[answer] for answer in await self._job_script(REQUEUE, *some)]
+        return answers
+
+    async def get(self, ids: Sequence[str]) -> list[JobRecord | None]:
+        found: list[JobRecord | None] = []
+        for some in slices(ids):
+            records, fixed = await self._job_script(GET, *some)
+            found += map(read_job, records, fixed)
+        return found
+
+    async def pause(self, queue: str, *, seconds: float | None = None) -> None:
+        await self._job_script(PAUSE, queue, "inf" if seconds is None else micros(seconds))
+
+    async def resume(self, queue: str) -> None:
+        await self._job_script(PAUSE, queue, "")
+
+    async def prune_jobs(self, *, limit: int = 1000) -> int:
+        pruned: int = 0
+        while True:
+            most = min(BATCH_MAX, limit - pruned)
+            removed, looked, keys = await self._job_script(PRUNE_JOBS, most, BATCH_MAX)
+            pruned += removed
+            if looked < max(most, 1) and keys < BATCH_MAX:
+                return pruned

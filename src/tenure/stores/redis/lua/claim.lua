@@ -1,0 +1,144 @@
+-- Give a replica due jobs.
+--
+-- ARGV: now, bells, replica, claim_no, limit, queues
+-- Returns {} if the replica's record is gone or dead, else
+--   {time until the next job is due or -1, record, fixed, record, fixed...}.
+
+local replica, claim_no, limit = ARGV[3], tonumber(ARGV[4]), tonumber(ARGV[5])
+local one = replica_of(replica)
+if not one or one.dead then
+  return {}
+end
+
+-- The reply to the last claim was lost: what it got and still runs.
+local function repeated()
+  local answers = {-1}
+  for id in string.gmatch(call('HGET', CLAIMS, replica) or '', '[^%z]+') do
+    local job = job_of(id)
+    if job and job.state == RUNS and job.replica == replica then
+      answers[#answers + 1] = call('HGET', STATE, id)
+      answers[#answers + 1] = call('HGET', FIXED, id)
+    end
+  end
+  return answers
+end
+if claim_no <= one.claim_no then
+  return claim_no == one.claim_no and repeated() or {-1}
+end
+clamp(one)
+if one.renewed + one.ttl <= now then
+  return {-1}
+end
+
+local members, ids, later = {}, {}, math.huge
+local this_ms = floor(now / 1000)
+local this_text, next_text = format('%016d', this_ms), format('%016d', this_ms + 1)
+local this_rest = now % 1000
+
+-- Take what is due out of a range of one queue and priority. Within the present millisecond the
+-- order is by id, so there some may be due and some not.
+local function take(found, at)
+  for _, member in ipairs(found) do
+    local rest = tonumber(sub(member, -3))
+    if sub(member, at, at + 15) == this_text and rest > this_rest then
+      later = min(later, this_ms * 1000 + rest)
+    else
+      local n = #members + 1
+      members[n], ids[n] = member, sub(member, at + 16, -5)
+    end
+  end
+end
+
+-- Three commands per priority in use, however many wait or are due later. The bound is only for
+-- thousands of jobs of one millisecond, the present one.
+local function look_through(queue)
+  local at = #queue + 3  -- of the due time; the priority stands before it
+  local from, till = '[' .. queue .. '\0', '(' .. queue .. '\1'
+  for _ = 1, 40 do
+    local first = #members < limit
+      and call('ZRANGEBYLEX', WAITING, from, till, 'LIMIT', 0, 1)[1]
+    if not first then
+      return
+    end
+    local due = sub(first, at, at + 15)
+    if due > this_text then
+      later = min(later, tonumber(due) * 1000 + tonumber(sub(first, -3)))
+      from = '[' .. queue .. '\0' .. string.char(string.byte(first, at - 1) + 1)
+    else
+      local found = call('ZRANGEBYLEX', WAITING, '[' .. first,
+        '(' .. sub(first, 1, at - 1) .. next_text, 'LIMIT', 0, limit - #members)
+      take(found, at)
+      from = '(' .. found[#found]
+    end
+  end
+end
+
+local function paused(queue)
+  local till = call('HGET', PAUSED, queue)
+  if till and tonumber(till) <= now then
+    call('HDEL', PAUSED, queue)
+    return false
+  end
+  return till
+end
+for n = 6, #ARGV do
+  if not paused(ARGV[n]) then
+    look_through(ARGV[n])
+  end
+end
+
+one.claim_no = claim_no
+local next_in = #members < limit and later < math.huge and later - now or -1
+if #members == 0 then
+  write_replica(one)
+  call('HDEL', CLAIMS, replica)
+  return {next_in}
+end
+
+local records, fixed = call('HMGET', STATE, unpack(ids)), call('HMGET', FIXED, unpack(ids))
+local answers, got, states, held, deadlines, queues = {next_in}, {}, {}, {}, {}, {}
+local broken, runs_on, holder = {}, pack(replica), replica .. '\0'
+for n = 1, #ids do
+  local record = records[n]
+  local ok, offset, length, timeout, _, queue, _, _, _, _, state, fence, attempt, _, revision, _,
+    due, nobody = pcall(decode_some, record or '', 16)
+  if ok and fixed[n] and state == WAITS and type(queue) == 'string' and nobody == '' then
+    local i, id = #got + 1, ids[n]
+    local new = sub(record, 1, length)
+      .. middle(RUNS, max(fence + 1, now), attempt + 1, now, revision + 1, 0, due)
+      .. runs_on .. sub(record, offset + 1)
+    got[i] = id
+    states[2 * i - 1], states[2 * i] = id, new
+    held[2 * i - 1], held[2 * i] = 0, holder .. id .. '\0' .. queue
+    answers[2 * i], answers[2 * i + 1] = new, fixed[n]
+    queues[queue] = (queues[queue] or 0) + 1
+    if timeout >= 0 then
+      deadlines[#deadlines + 1] = now + timeout
+      deadlines[#deadlines + 1] = id
+    end
+  else
+    broken[#broken + 1] = n
+  end
+end
+
+-- A removal first: a server that is out of memory allows it, and then what follows.
+call('ZREM', WAITING, unpack(members))
+for _, n in ipairs(broken) do
+  set_aside(ids[n], records[n])
+end
+write_replica(one)
+if #got == 0 then
+  return answers
+end
+call('HSET', STATE, unpack(states))
+call('ZADD', HELD, unpack(held))
+if #deadlines > 0 then
+  call('ZADD', DEADLINES, unpack(deadlines))
+end
+for queue, jobs in pairs(queues) do
+  call('HINCRBY', RUNNING, queue, jobs)
+end
+local list = table.concat(got, '\0')
+call('HSET', CLAIMS, replica, list)
+redis.pcall('PUBLISH', ARGV[2] .. 'job', list)
+return answers

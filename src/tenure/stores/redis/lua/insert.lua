@@ -1,0 +1,93 @@
+-- Store jobs.
+--
+-- ARGV: now, bells, number of jobs,
+--       then for each: id, queue NUL priority, delay ('@' and the instant; empty: due now),
+--                      the head of its record, what is fixed,
+--       then for each that has one: number of the job, unique key, digest, keep,
+--       then 0 and for each tag: number of the job, tag
+-- Returns for each '' if it was created, else {1 if the digests are the same, its id}.
+
+local total = tonumber(ARGV[3])
+local answers, ids, seen, uniques = {}, {}, {}, {}
+for n = 1, total do
+  ids[n] = ARGV[5 * n - 1]
+end
+local arg = 5 * total + 4
+while ARGV[arg] ~= '0' do
+  uniques[tonumber(ARGV[arg])] = arg
+  arg = arg + 4
+end
+
+-- Everything is looked up before the first write.
+local found, fresh, owners = call('HMGET', STATE, unpack(ids)), {}, {}
+local function refusal(n)
+  local key, digest = ARGV[uniques[n] + 1], ARGV[uniques[n] + 2]
+  local own = owners[key]
+  local id, other
+  if own then
+    id, other = ids[own], ARGV[uniques[own] + 2]
+  else
+    id, other = owner_of(key)
+  end
+  if id and id ~= ids[n] then
+    return {other == digest and 1 or 0, id}
+  end
+  owners[key] = n
+end
+for n = 1, total do
+  answers[n] = ''
+  if not found[n] and not seen[ids[n]] then
+    local refused = uniques[n] and refusal(n)
+    if refused then
+      answers[n] = refused
+    else
+      fresh[#fresh + 1], seen[ids[n]] = n, n
+    end
+  end
+end
+if #fresh == 0 then
+  return answers
+end
+
+local created = struct.pack('>BI8', 0xcf, now)
+local rests, places = {}, {}  -- by due time: mostly the same for all
+local function due_of(when)
+  if when == '' then
+    return now
+  end
+  return sub(when, 1, 1) == '@' and tonumber(sub(when, 2)) or now + when
+end
+
+local states, fixed, waiting, index = {}, {}, {}, {}
+for i = 1, #fresh do
+  local at = 5 * fresh[i] - 1
+  local id, queue, when = ARGV[at], ARGV[at + 1], ARGV[at + 2]
+  if not rests[when] then
+    local due = due_of(when)
+    rests[when] = created .. middle(WAITS, 0, 0, 0, 1, 0, max(0, due)) .. '\160' .. BLANK_END
+    places[when] = {format('%016d', floor(max(0, due) / 1000)), format('\0%03d', due % 1000), due}
+  end
+  local parts, even = places[when], 2 * i
+  states[even - 1], states[even] = id, ARGV[at + 3] .. rests[when]
+  fixed[even - 1], fixed[even] = id, ARGV[at + 4]
+  waiting[even - 1], waiting[even] = 0, queue .. parts[1] .. id .. parts[2]
+  index[even - 1], index[even] = 0, '0' .. id
+  if parts[3] <= now then
+    claimable[sub(queue, 1, -3)] = true
+  end
+end
+call('HSET', FIXED, unpack(fixed))
+call('HSET', STATE, unpack(states))
+call('ZADD', WAITING, unpack(waiting))
+call('ZADD', IDS, unpack(index))
+for key, n in pairs(owners) do
+  take_key(key, ids[n], ARGV[uniques[n] + 2], tonumber(ARGV[uniques[n] + 3]))
+end
+for tag = arg + 1, #ARGV, 2 do
+  local n = tonumber(ARGV[tag])
+  if seen[ids[n]] == n then
+    call('ZADD', TAGS, 0, ARGV[tag + 1] .. '\0' .. ids[n])
+  end
+end
+ring()
+return answers

@@ -1,0 +1,42 @@
+-- Return those of some jobs that fit what is looked for, up to a limit.
+--
+-- ARGV: now, bells, limit, state or '', then of queue, task, tag and replica each '' or the name
+--       with a letter before it, then ids
+-- Returns {how many were looked at, record, fixed, record, fixed...}.
+
+local limit, state = tonumber(ARGV[3]), tonumber(ARGV[4])
+local function wish(n)
+  return ARGV[n] ~= '' and sub(ARGV[n], 2) or nil
+end
+local queue, task, tag, replica = wish(5), wish(6), wish(7), wish(8)
+
+local function has(tags)
+  for _, one in ipairs(tags) do
+    if one == tag then
+      return true
+    end
+  end
+  return false
+end
+
+local function fits(job, fixed)
+  local _, its_task, its_tags = decode_some(fixed, 2)
+  return (not state or job.state == state) and (not queue or job.queue == queue)
+    and (not replica or job.replica == replica) and (not task or its_task == task)
+    and (not tag or has(its_tags))
+end
+
+local answers, looked = {}, 0
+for n = 9, #ARGV do
+  local record, fixed = call('HGET', STATE, ARGV[n]), call('HGET', FIXED, ARGV[n])
+  local readable, job = pcall(read, ARGV[n], record or '')
+  looked = looked + 1
+  if readable and fixed and fits(job, fixed) then
+    answers[#answers + 1] = record
+    answers[#answers + 1] = fixed
+    if #answers == 2 * limit then
+      break
+    end
+  end
+end
+return {looked, unpack(answers)}

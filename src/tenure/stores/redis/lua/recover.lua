@@ -1,0 +1,58 @@
+-- Take jobs from expired replicas, and those that are past their deadline.
+--
+-- ARGV: now, bells, limit, grace, delays
+-- Returns for each job {id, replica, state or -1 if it cannot be read, losses}.
+
+local limit, grace, delays, answers = tonumber(ARGV[3]), tonumber(ARGV[4]), {}, {}
+for n = 5, #ARGV do
+  delays[n - 4] = ARGV[n]
+end
+
+local function take(replica)
+  local room = limit - #answers
+  local held = held_by(replica, room)
+  for _, one in ipairs(held) do
+    local job = job_of(one.id)
+    if job then
+      lose(job, delays)
+      answers[#answers + 1] = {one.id, replica, job.state, job.losses}
+    else
+      set_aside_held(one.member, replica, one.id, one.queue, call('HGET', STATE, one.id))
+      answers[#answers + 1] = {one.id, replica, -1, 0}
+    end
+  end
+  return #held < room or #held_by(replica, 1) == 0
+end
+
+clamp_all()
+for _, id in ipairs(call('ZRANGEBYSCORE', EXPIRY, '-inf', now, 'LIMIT', 0, limit)) do
+  if #answers == limit then
+    break  -- what was not touched may still revive
+  end
+  local one = replica_of(id)
+  if one and not one.dead then
+    one.dead = true
+    write_replica(one)
+    call('ZADD', EXPIRY, 0, id)  -- found again, even if the clock steps back
+  end
+  if take(id) then
+    forget_replica(id)
+  end
+end
+if #answers < limit then
+  local late = call('ZRANGEBYSCORE', DEADLINES, '-inf', now - grace, 'LIMIT', 0, limit - #answers)
+  for _, id in ipairs(late) do
+    local job = job_of(id)
+    if job and job.state == RUNS then
+      local replica = job.replica
+      lose(job, delays)
+      answers[#answers + 1] = {id, replica, job.state, job.losses}
+    else
+      -- Its replica is not known; if that dies one day, what it held is set aside as well.
+      set_aside(id, call('HGET', STATE, id))
+      answers[#answers + 1] = {id, '', -1, 0}
+    end
+  end
+end
+ring()
+return answers

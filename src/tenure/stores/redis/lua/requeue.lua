@@ -1,0 +1,36 @@
+-- Make finished jobs wait again.
+--
+-- ARGV: now, bells, ids
+-- Returns for each 0 if there is no such job, 1 requeued, 2 unfinished, 3 conflict.
+
+local function requeue(id)
+  local job = job_of(id)
+  if not job then
+    return 0
+  elseif job.state <= RUNS then
+    return 2
+  end
+  if job.key then
+    local owner = owner_of(job.key)
+    if owner and owner ~= id then
+      return 3
+    end
+    local _, _, _, digest, keep = decode_some(call('HGET', FIXED, id), 4)
+    take_key(job.key, id, digest, keep)
+  end
+  call('ZREM', FINISHED, id .. '\0' .. job.state)
+  call('ZREM', IDS, job.state .. id)
+  call('ZADD', IDS, 0, '0' .. id)
+  job.failures, job.losses, job.finished = 0, 0, 0
+  job.result, job.error, job.progress = nil, nil, nil
+  job.message, job.reason = '', ''
+  wait(job, now)
+  return 1
+end
+
+local answers = {}
+for n = 3, #ARGV do
+  answers[n - 2] = requeue(ARGV[n])
+end
+ring()
+return answers

@@ -1,0 +1,97 @@
+"""Replicas on Redis: the processes that run jobs, and what becomes of their jobs without them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Final, Literal, TypeAlias
+
+from tenure.core.codec import decode_meta, encode_meta
+from tenure.core.durations import micros
+from tenure.core.model import Meta
+from tenure.core.records import BATCH_MAX, CANCELS_MAX, Beat, Recovered, ReplicaRecord
+from tenure.stores.redis.jobs import JobScripts
+from tenure.stores.redis.scripts import BEAT, JOIN, LEAVE, RECOVER, REPLICAS
+from tenure.stores.redis.wire import Word
+
+__all__ = ["Replicas"]
+
+_Left: TypeAlias = Literal["waiting", "failed", "cancelled"] | None
+
+_LEFT: Final[dict[int, _Left]] = {0: "waiting", 3: "failed", 4: "cancelled", -1: None}
+"""What a job becomes without its replica, as lua/jobs.lua counts states."""
+
+
+class Replicas(JobScripts):
+    """The processes that run jobs."""
+
+    async def join(self, replica: str, *, ttl: float, meta: Meta) -> None:
+        await self._job_script(JOIN, replica, micros(ttl), encode_meta(meta))
+
+    async def beat(self, replicas: Sequence[str], *, ttl: float) -> list[Beat | None]:
+        reply = await self._job_script(BEAT, micros(ttl), CANCELS_MAX, *replicas)
+        expired = bool(reply[0])
+        return [
+            Beat([id_.decode() for id_ in row[1]], row[0], expired) if row else None
+            for row in reply[1:]
+        ]
+
+    async def leave(self, replica: str) -> list[str]:
+        return [id_.decode() for id_, _, _ in await self._leave(replica, (0,))]
+
+    async def bury(
+        self, replica: str, started: Sequence[str], *, delays: Sequence[float]
+    ) -> list[Recovered]:
+        words: list[Word] = [len(delays), *map(micros, delays), *started]
+        return [
+            Recovered(id=id_.decode(), replica=replica, state=_LEFT[state], losses=losses)
+            for id_, state, losses in await self._leave(replica, words)
+        ]
+
+    async def _leave(self, replica: str, words: Sequence[Word]) -> list[Any]:
+        left: list[Any] = []
+        while True:
+            some = await self._job_script(LEAVE, replica, BATCH_MAX, *words)
+            left += some
+            if len(some) < BATCH_MAX:
+                return left
+
+    async def recover(
+        self, *, delays: Sequence[float], grace: float, limit: int = 100
+    ) -> list[Recovered]:
+        recovered: list[Recovered] = []
+        while len(recovered) < limit:
+            most = min(BATCH_MAX, limit - len(recovered))
+            words = (most, micros(grace), *map(micros, delays))
+            reply = await self._job_script(RECOVER, *words)
+            recovered += [
+                Recovered(
+                    id=id_.decode(), replica=replica.decode(), state=_LEFT[state], losses=losses
+                )
+                for id_, replica, state, losses in reply
+            ]
+            if len(reply) < most:
+                break
+        return recovered
+
+    async def replicas(self, *, limit: int = 1000) -> list[ReplicaRecord]:
+        known: list[ReplicaRecord] = []
+        for first in range(0, limit, BATCH_MAX):
+            last = min(limit, first + BATCH_MAX) - 1
+            rows = await self._job_script(REPLICAS, first, last)
+            known += [_replica(row) for row in rows]
+            if len(rows) < BATCH_MAX:
+                break
+        return known
+
+
+def _replica(row: list[Any]) -> ReplicaRecord:
+    id_, meta, joined, ttl, left, dead, held = row
+    return ReplicaRecord(
+        id=id_.decode(),
+        meta=decode_meta(meta),
+        joined=joined,
+        ttl=ttl / 1e6,
+        expires_in=left / 1e6,
+        dead=bool(dead),
+        held=held,
+    )
