@@ -6,11 +6,10 @@ from collections.abc import Sequence
 from typing import Any, Literal, NamedTuple, TypeAlias
 
 from tenure.core.durations import micros
-from tenure.core.model import Topic
 from tenure.core.records import Attempt, AttemptOutcome, Recovered, write_history
 from tenure.stores.sqlite import job_statements as sql
 from tenure.stores.sqlite import replica_statements as replica_sql
-from tenure.stores.sqlite.transaction import Row, Transaction, as_json
+from tenure.stores.sqlite.transaction import Row, Transaction, as_blob, as_json
 
 __all__ = ["Held", "Moves", "Standing", "finished", "standing"]
 
@@ -22,13 +21,10 @@ class Standing(NamedTuple):
 
     id: str
     number: int
-    queue: str
     fence: int
     holder: int | None
     cancelling: int
-    unique_key: str | None
-    settled_fence: int
-    settled_as: str
+    keyed: int
 
 
 class Held(NamedTuple):
@@ -36,9 +32,8 @@ class Held(NamedTuple):
 
     number: int
     id: str
-    queue: str
     cancelling: int
-    unique_key: str | None
+    keyed: int
     attempt: int
     losses: int
     started: int
@@ -52,7 +47,7 @@ class Held(NamedTuple):
 
 
 # Of each column of Held, in their order.
-_HELD_TYPES = (int, str, str, int, str | None, int, int, int, bytes, str)
+_HELD_TYPES = (int, str, int, int, int, int, int, bytes, str)
 
 
 def standing(tx: Transaction, ids: Sequence[str]) -> dict[str, Standing]:
@@ -60,9 +55,9 @@ def standing(tx: Transaction, ids: Sequence[str]) -> dict[str, Standing]:
     return {row[0]: Standing._make(row) for row in tx.rows(sql.STANDING, ids=as_json(ids))}
 
 
-def finished(tx: Transaction, ids: Sequence[str]) -> dict[str, tuple[int, str]]:
-    """Return the finished ones among jobs, with the fence and outcome of their last settlement."""
-    return {row[0]: (row[2], row[3]) for row in tx.rows(sql.FINISHED, ids=as_json(ids))}
+def finished(tx: Transaction, ids: Sequence[str]) -> set[str]:
+    """Return the finished ones among jobs."""
+    return {id_ for (id_,) in tx.rows(sql.FINISHED, ids=as_json(ids))} if ids else set()
 
 
 class Moves:
@@ -70,13 +65,20 @@ class Moves:
 
     def __init__(self, tx: Transaction) -> None:
         self._tx = tx
+        self._successes: list[Row] = []
         self._endings: list[Row] = []
         self._returns: list[Row] = []
         self._ended: list[int] = []
         self._freed: list[Row] = []
         self._aside: list[Row] = []
-        self._queues: set[str] = set()
-        self._changed: list[Topic] = []
+        self._due: list[int] = []
+        self._changed: list[str] = []
+
+    def succeed(self, job: Standing, result: bytes | None, history: bytes | None) -> None:
+        """End a job as it should."""
+        wall = self._tx.wall
+        self._successes.append((wall, wall, as_blob(result), as_blob(history), job.number))
+        self._has_ended(job)
 
     def finish(
         self,
@@ -100,10 +102,13 @@ class Moves:
                 *(kept, None if kept else error, history, job.number),
             )
         )
+        self._has_ended(job)
+
+    def _has_ended(self, job: Standing | Held) -> None:
         self._ended.append(job.number)
-        self._changed.append(("job", job.id))
-        if job.unique_key is not None:
-            self._freed.append((self._tx.namespace, job.unique_key, job.id))
+        self._changed.append(job.id)
+        if job.keyed:
+            self._freed.append((job.number,))
 
     def give_back(
         self,
@@ -132,9 +137,9 @@ class Moves:
                 *(kept, None if kept else error, history, job.number),
             )
         )
-        self._changed.append(("job", job.id))
+        self._changed.append(job.id)
         if due <= wall:
-            self._queues.add(job.queue)
+            self._due.append(job.number)
 
     def return_held(self, job: Held) -> Recovered:
         """Hand a job back; nothing is counted."""
@@ -163,13 +168,15 @@ class Moves:
 
     def changed(self, id_: str) -> None:
         """Wake who watches a job that was changed elsewhere."""
-        self._changed.append(("job", id_))
+        self._changed.append(id_)
 
     def write(self) -> None:
         """Carry it all out and wake who watches."""
         tx = self._tx
         if self._aside:
             tx.change_each(replica_sql.SET_ASIDE, self._aside)
+        if self._successes:
+            tx.change_each(sql.SUCCEED, self._successes)
         if self._endings:
             tx.change_each(sql.FINISH, self._endings)
         if self._ended:
@@ -178,13 +185,14 @@ class Moves:
             tx.change_each(sql.GIVE_BACK, self._returns)
         if self._freed:
             tx.change_each(sql.FREE, self._freed)
-        queues: list[Topic] = [("queue", queue) for queue in self._queues]
-        tx.ring_all(self._changed + queues)
+        tx.ring_all([("job", id_) for id_ in self._changed])
+        if self._due:
+            queues = tx.rows(sql.QUEUES_OF, numbers=as_json(self._due))
+            tx.ring_all([("queue", queue) for (queue,) in queues])
 
     def _set_aside(self, job: Held) -> Recovered:
         """Move what cannot be read out of the way. Its payload and names stay where they are."""
         self._aside.append((job.number,))
         self._ended.append(job.number)
-        if isinstance(job.unique_key, str):
-            self._freed.append((self._tx.namespace, job.unique_key, job.id))
+        self._freed.append((job.number,))
         return Recovered(id=str(job.id), replica=job.replica, state=None)

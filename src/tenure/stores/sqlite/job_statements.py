@@ -23,14 +23,27 @@ LAST_NUMBER = "SELECT coalesce(max(number), 0) FROM tenure_job"
 
 INSERT_JOB = """
     INSERT INTO tenure_job (number, namespace, id, task, queue, priority, created, retention,
-                            timeout, tags, unique_key, digest, keep, payload)
-    VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
+                            timeout, tags, payload)
+    VALUES (?, ?, ?, ?, ?, ?, ?, ?, nullif(?, -1), ?, ?)
 """
 
 INSERT_LIVE = """
-    INSERT INTO tenure_live (number, namespace, id, queue, priority, due, retained, allowed,
-                             unique_key)
-    VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)
+    INSERT INTO tenure_live (number, namespace, id, queue, priority, due, retained, allowed)
+    VALUES (?, ?, ?, ?, ?, ?, ?, nullif(?, -1))
+"""
+
+# By number.
+KEY_JOB = """
+    UPDATE tenure_job
+    SET unique_key = ?, digest = ?, keep = ?
+    WHERE number = ?
+"""
+
+# By number.
+KEY_LIVE = """
+    UPDATE tenure_live
+    SET keyed = 1
+    WHERE number = ?
 """
 
 INSERT_TAG = """
@@ -53,11 +66,14 @@ TAKE = """
     SET id = excluded.id, digest = excluded.digest, until = excluded.until, live = 1
 """
 
-# The job has finished; the key is free once its time is up as well. By primary key.
+# The job has finished; the key is free once its time is up as well. By the job's number, and
+# then by primary key.
 FREE = """
     UPDATE tenure_unique
     SET live = 0
-    WHERE namespace = ? AND key = ? AND id = ?
+    WHERE (namespace, key, id) = (SELECT namespace, unique_key, id
+                                  FROM tenure_job
+                                  WHERE number = ?)
 """
 
 # Claim.
@@ -74,7 +90,7 @@ REPLICA = """
 DUE = """
     SELECT j.number, j.id, j.task, j.queue, j.priority, j.payload, j.tags, j.timeout, j.retention,
            j.created, l.due, l.attempt, l.failures, l.losses, l.fence, l.revision, l.progress,
-           l.message, l.checkpoint, l.reason, l.error, l.history
+           l.message, l.checkpoint, l.error, l.history
     FROM json_each(:queues) AS q
     CROSS JOIN (VALUES (0), (1), (2), (3), (4), (5), (6), (7), (8), (9)) AS p
     CROSS JOIN tenure_live AS l INDEXED BY tenure_live_ready
@@ -125,8 +141,7 @@ COUNT_CLAIM = """
 
 # By tenure_job_id, which knows the number, and then by number.
 STANDING = """
-    SELECT l.id, l.number, l.queue, l.fence, l.holder, l.cancelling, l.unique_key,
-           l.settled_fence, l.settled_as
+    SELECT j.id, j.number, l.fence, l.holder, l.cancelling, l.keyed
     FROM json_each(:ids) AS i
     CROSS JOIN tenure_job AS j INDEXED BY tenure_job_id
     CROSS JOIN tenure_live AS l
@@ -135,11 +150,34 @@ STANDING = """
 
 # The same for finished jobs.
 FINISHED = """
-    SELECT d.id, d.number, d.settled_fence, d.settled_as
+    SELECT j.id
     FROM json_each(:ids) AS i
     CROSS JOIN tenure_job AS j INDEXED BY tenure_job_id
     CROSS JOIN tenure_done AS d
     WHERE j.namespace = :namespace AND j.id = i.value AND d.number = j.number
+"""
+
+# By tenure_job_id and number.
+SETTLED = """
+    SELECT j.id, coalesce(l.settled_fence, d.settled_fence, d.fence),
+           coalesce(l.settled_as, d.settled_as, d.state)
+    FROM json_each(:ids) AS i
+    CROSS JOIN tenure_job AS j INDEXED BY tenure_job_id
+    LEFT JOIN tenure_live AS l ON l.number = j.number
+    LEFT JOIN tenure_done AS d ON d.number = j.number
+    WHERE j.namespace = :namespace AND j.id = i.value
+"""
+
+# By number. What most jobs come to; FINISH could do it too, and takes longer to be told.
+SUCCEED = """
+    INSERT INTO tenure_done (number, namespace, state, due, fence, revision, attempt,
+                             failures, losses, started, finished, expires,
+                             progress, message, reason, result, history, checkpoint)
+    SELECT number, namespace, 'succeeded', due, fence, revision + 1, attempt,
+           failures, losses, started, ?, ? + retained,
+           progress, message, '', ?, coalesce(?, history), checkpoint
+    FROM tenure_live
+    WHERE number = ?
 """
 
 # By number. Whoever settles names the fence that is there.
@@ -171,6 +209,13 @@ GIVE_BACK = """
         settled_as = coalesce(?, settled_as),
         error = iif(?, error, ?), history = coalesce(?, history)
     WHERE number = ?
+"""
+
+# By number.
+QUEUES_OF = """
+    SELECT DISTINCT queue
+    FROM tenure_live
+    WHERE number IN (SELECT value FROM json_each(:numbers))
 """
 
 # By tenure_job_id and number.
@@ -210,11 +255,12 @@ TO_REQUEUE = """
 # By number.
 WAIT_AGAIN = """
     INSERT INTO tenure_live (number, namespace, id, queue, priority, due, retained, allowed,
-                             unique_key, fence, revision, attempt, started,
+                             keyed, fence, revision, attempt, started,
                              settled_fence, settled_as, history, checkpoint)
     SELECT j.number, j.namespace, j.id, j.queue, j.priority, ?, ?, ?,
-           j.unique_key, max(d.fence + 1, ?), d.revision + 1, d.attempt, d.started,
-           d.settled_fence, d.settled_as, d.history, d.checkpoint
+           j.unique_key IS NOT NULL, max(d.fence + 1, ?), d.revision + 1, d.attempt, d.started,
+           coalesce(d.settled_fence, d.fence), coalesce(d.settled_as, d.state),
+           d.history, d.checkpoint
     FROM tenure_done AS d
     CROSS JOIN tenure_job AS j
     WHERE d.number = ? AND j.number = d.number
@@ -242,7 +288,7 @@ REMOVE_TAGS = """
                                    FROM json_each(:numbers) AS n
                                    CROSS JOIN tenure_job AS j
                                    CROSS JOIN json_each(j.tags) AS t
-                                   WHERE j.number = n.value AND j.tags IS NOT NULL)
+                                   WHERE j.number = n.value AND j.tags <> '')
 """
 
 # By number.

@@ -24,7 +24,7 @@ from tenure.stores.sqlite.database import Mode
 from tenure.stores.sqlite.job_moves import Moves, Standing, finished, standing
 from tenure.stores.sqlite.looking import Looking, as_record, read_tags
 from tenure.stores.sqlite.replicas import Replicas
-from tenure.stores.sqlite.transaction import Row, Transaction, as_json
+from tenure.stores.sqlite.transaction import Row, Transaction, as_blob, as_json
 
 __all__ = ["Jobs"]
 
@@ -107,26 +107,26 @@ def _store(tx: Transaction, jobs: list[NewJob]) -> None:
     rows: list[Row] = []
     live: list[Row] = []
     tags: list[Row] = []
+    keys: list[Row] = []
     queues: set[str] = set()
     for number, job in zip(count(last + 1), jobs, strict=False):
         due = wall + micros(job.delay) if job.at is None else job.at
         if due <= wall:
             queues.add(job.queue)
-        key = digest = keep = None
         if job.unique is not None:
-            key, digest, keep = job.unique.key, job.unique.digest, job.unique.keep
-        tagged = as_json(job.tags) if job.tags else None
+            keys.append((job.unique.key, job.unique.digest, job.unique.keep, number))
         rows.append(
             (
                 *(number, namespace, job.id, job.task, job.queue, job.priority, wall),
-                *(job.retention, job.timeout, tagged, key, digest, keep, job.payload),
+                *(job.retention, -1 if job.timeout is None else job.timeout),
+                *(as_json(job.tags) if job.tags else "", as_blob(job.payload)),
             )
         )
-        allowed = None if job.timeout is None else micros(job.timeout)
+        allowed = -1 if job.timeout is None else micros(job.timeout)
         live.append(
             (
                 *(number, namespace, job.id, job.queue, job.priority, due),
-                *(micros(job.retention), allowed, key),
+                *(micros(job.retention), allowed),
             )
         )
         tags += [(namespace, tag, job.id, number) for tag in job.tags]
@@ -134,6 +134,9 @@ def _store(tx: Transaction, jobs: list[NewJob]) -> None:
     tx.change_each(sql.INSERT_LIVE, live)
     if tags:
         tx.change_each(sql.INSERT_TAG, tags)
+    if keys:
+        tx.change_each(sql.KEY_JOB, keys)
+        tx.change_each(sql.KEY_LIVE, [row[-1:] for row in keys])
     tx.ring_all([("queue", queue) for queue in queues])
 
 
@@ -167,79 +170,78 @@ def _claim(
 
 def _started(row: Row, replica: str, wall: int) -> JobRecord:
     """Return a waiting job as START leaves it."""
+    (_, id_, task, queue, priority, payload, tags, timeout, retention, created, due) = row[:11]
+    (attempt, failures, losses, fence, revision, progress, message, saved, error, lines) = row[11:]
     return JobRecord(
-        id=row[1],
-        task=row[2],
-        queue=row[3],
-        priority=row[4],
+        id=id_,
+        task=task,
+        queue=queue,
+        priority=priority,
         state="running",
-        payload=row[5],
-        tags=read_tags(row[6]),
-        timeout=row[7],
-        retention=row[8],
-        created=row[9],
-        due=row[10],
-        attempt=row[11] + 1,
-        failures=row[12],
-        losses=row[13],
-        fence=max(row[14] + 1, wall),
-        revision=row[15] + 1,
+        payload=payload,
+        tags=read_tags(tags) if tags else (),
+        timeout=timeout,
+        retention=retention,
+        created=created,
+        due=due,
+        attempt=attempt + 1,
+        failures=failures,
+        losses=losses,
+        fence=wall if fence < wall else fence + 1,
+        revision=revision + 1,
         replica=replica,
         started=wall,
-        progress=row[16],
-        message=row[17],
-        checkpoint=row[18],
-        reason=row[19],
-        error=row[20],
-        history=row[21],
+        progress=progress,
+        message=message,
+        checkpoint=saved,
+        error=error,
+        history=lines,
     )
 
 
 def _settle(tx: Transaction, settlements: Sequence[Settlement]) -> list[Settled]:
     live = standing(tx, [one.id for one in settlements])
     moves = Moves(tx)
-    settled: dict[str, tuple[int, str]] = {}
-    if any(one.id not in live for one in settlements):
-        settled = finished(tx, [one.id for one in settlements if one.id not in live])
     answers: list[Settled] = []
+    refused: list[int] = []
     for one in settlements:
         job = live.get(one.id)
-        last = settled.get(one.id) if job is None else (job.settled_fence, job.settled_as)
-        if last == (one.fence, one.outcome):
-            answers.append("repeated")
-        elif job is None or job.holder is None or job.fence != one.fence:
+        if job is None or job.fence != one.fence or job.holder is None:
+            refused.append(len(answers))
             answers.append("lost")
+            continue
+        if one.outcome == "succeeded":
+            moves.succeed(job, one.result, one.history)
         else:
-            answers.append("settled")
             _end(moves, job, one)
-            del live[one.id]
-            settled[one.id] = (one.fence, one.outcome)
+        del live[one.id]
+        answers.append("settled")
     moves.write()
+    if refused:
+        # Looked at after the writing: the first of two in this call may be what the second repeats.
+        ids = as_json([settlements[at].id for at in refused])
+        known = {id_: (fence, outcome) for id_, fence, outcome in tx.rows(sql.SETTLED, ids=ids)}
+        for at in refused:
+            one = settlements[at]
+            if known.get(one.id) == (one.fence, one.outcome):
+                answers[at] = "repeated"
     return answers
 
 
 def _end(moves: Moves, job: Standing, one: Settlement) -> None:
-    """End an attempt whose fence is the job's."""
+    """End an attempt that did not succeed."""
     outcome, history = one.outcome, one.history
-    if outcome == "succeeded":
-        moves.finish(
-            *(job, outcome),
-            settled_as=outcome,
-            reason="",
-            result=one.result,
-            error=None,
-            history=history,
-        )
-    elif outcome == "retry":
+    if outcome == "retry":
         moves.give_back(
-            *(job, one.delay), settled_as=outcome, failures=1, error=one.error, history=history
+            job, one.delay, settled_as=outcome, failures=1, error=one.error, history=history
         )
     elif outcome == "handed back":
         moves.give_back(job, one.delay, settled_as=outcome, history=history)
     else:
         failed = outcome == "failed"
         moves.finish(
-            *(job, outcome),
+            job,
+            outcome,
             settled_as=outcome,
             failures=int(failed),
             reason=one.reason or None,
@@ -269,7 +271,7 @@ def _note(tx: Transaction, notes: Sequence[Note]) -> list[bool]:
 
 def _cancel(tx: Transaction, ids: Sequence[str], reason: str) -> list[Cancelled | None]:
     live = standing(tx, ids)
-    ended = set(finished(tx, [id_ for id_ in ids if id_ not in live]))
+    ended = finished(tx, [id_ for id_ in ids if id_ not in live])
     moves = Moves(tx)
     requested: dict[str, Standing] = {}
     answers: list[Cancelled | None] = []
@@ -310,7 +312,7 @@ def _requeue(tx: Transaction, ids: Sequence[str]) -> list[Requeued | None]:
     ended = {row[0]: row for row in tx.rows(sql.TO_REQUEUE, ids=as_json(ids))}
     live = set(standing(tx, [id_ for id_ in ids if id_ not in ended]))
     again: list[Row] = []
-    rung: set[Topic] = set()
+    queues: set[str] = set()
     answers: list[Requeued | None] = []
     for id_ in ids:
         if id_ in live:
@@ -324,13 +326,15 @@ def _requeue(tx: Transaction, ids: Sequence[str]) -> list[Requeued | None]:
                 continue
             allowed = None if timeout is None else micros(timeout)
             again.append((tx.wall, micros(retention), allowed, tx.wall, number))
-            rung |= {("job", id_), ("queue", queue)}
+            queues.add(queue)
             live.add(id_)
             answers.append("requeued")
     if again:
         tx.change_each(sql.WAIT_AGAIN, again)
         tx.change(sql.REMOVE_DONE, numbers=as_json([row[-1] for row in again]))
-        tx.ring_all(list(rung))
+        woken = (id_ for id_, answer in zip(ids, answers, strict=True) if answer == "requeued")
+        tx.ring_all([("job", id_) for id_ in woken])
+        tx.ring_all([("queue", queue) for queue in queues])
     return answers
 
 

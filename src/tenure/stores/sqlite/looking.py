@@ -124,9 +124,9 @@ def _oldest(tx: Transaction, queue: str) -> float | None:
     return (tx.wall - due) / 1e6 if due <= tx.wall else None
 
 
-def read_tags(tags: str | None) -> tuple[str, ...]:
+def read_tags(tags: str) -> tuple[str, ...]:
     """Return the tags of a job, which are stored as JSON if there are any."""
-    return () if tags is None else _tags.decode(tags)
+    return _tags.decode(tags) if tags else ()
 
 
 def as_record(row: Row) -> JobRecord:

@@ -98,7 +98,7 @@ REMOVE_REPLICA = """
 
 # By tenure_live_held; it sorts what one replica runs.
 HELD = """
-    SELECT l.number, l.id, l.queue, l.cancelling, l.unique_key, l.attempt, l.losses, l.started,
+    SELECT l.number, l.id, l.cancelling, l.keyed, l.attempt, l.losses, l.started,
            l.history, r.id
     FROM tenure_live AS l INDEXED BY tenure_live_held
     CROSS JOIN tenure_replica AS r
@@ -109,7 +109,7 @@ HELD = """
 
 # By tenure_live_deadline.
 OVERDUE = """
-    SELECT l.number, l.id, l.queue, l.cancelling, l.unique_key, l.attempt, l.losses, l.started,
+    SELECT l.number, l.id, l.cancelling, l.keyed, l.attempt, l.losses, l.started,
            l.history, r.id
     FROM tenure_live AS l INDEXED BY tenure_live_deadline
     CROSS JOIN tenure_replica AS r

@@ -110,7 +110,7 @@ _FORMAT_2 = (
         created    INTEGER NOT NULL,
         retention  REAL NOT NULL,
         timeout    REAL,
-        tags       TEXT,
+        tags       TEXT NOT NULL,
         unique_key TEXT,
         digest     TEXT,
         keep       REAL,
@@ -119,7 +119,7 @@ _FORMAT_2 = (
     """,
     "CREATE UNIQUE INDEX tenure_job_id ON tenure_job (namespace, id)",
     # The unfinished jobs: waiting where no replica holds them, running where one does. `allowed`
-    # and `retained` are timeout and retention in microseconds.
+    # and `retained` are timeout and retention in microseconds; `keyed` if it has a unique key.
     """
     CREATE TABLE tenure_live (
         number        INTEGER PRIMARY KEY,
@@ -130,7 +130,7 @@ _FORMAT_2 = (
         due           INTEGER NOT NULL,
         retained      INTEGER NOT NULL,
         allowed       INTEGER,
-        unique_key    TEXT,
+        keyed         INTEGER NOT NULL DEFAULT 0,
         holder        INTEGER,
         claim_no      INTEGER NOT NULL DEFAULT 0,
         fence         INTEGER NOT NULL DEFAULT 0,
@@ -165,12 +165,13 @@ _FORMAT_2 = (
     CREATE INDEX tenure_live_deadline ON tenure_live (namespace, deadline, id)
     WHERE deadline IS NOT NULL
     """,
-    # The finished jobs.
+    # The finished jobs. Of those that succeeded, by far the most, no more is kept than is needed:
+    # no id, and what was settled last is NULL where it is this very end, under this very fence.
     """
     CREATE TABLE tenure_done (
         number        INTEGER PRIMARY KEY,
         namespace     TEXT NOT NULL,
-        id            TEXT NOT NULL,
+        id            TEXT,
         state         TEXT NOT NULL,
         due           INTEGER NOT NULL,
         fence         INTEGER NOT NULL,
@@ -181,8 +182,8 @@ _FORMAT_2 = (
         started       INTEGER NOT NULL,
         finished      INTEGER NOT NULL,
         expires       INTEGER NOT NULL,
-        settled_fence INTEGER NOT NULL,
-        settled_as    TEXT NOT NULL,
+        settled_fence INTEGER,
+        settled_as    TEXT,
         progress      REAL,
         message       TEXT NOT NULL,
         reason        TEXT NOT NULL,

@@ -28,7 +28,7 @@ from tenure.errors import StoreError, TenureError
 from tenure.stores.contract import Migrate
 from tenure.stores.sqlite.database import Database, Mode
 from tenure.stores.sqlite.failures import is_busy, is_of_file, said
-from tenure.stores.sqlite.transaction import Transaction, bell_of
+from tenure.stores.sqlite.transaction import Transaction, bell_of, general_bell_of
 from tenure.stores.watching import Watchers
 
 __all__ = ["Work", "Writer"]
@@ -343,7 +343,7 @@ class Writer:
         for topic in rings:
             self._watchers.ring(topic)
         for topic in self._watchers.topics if bells else ():
-            if bell_of(topic) in bells:
+            if bell_of(topic) in bells or general_bell_of(topic) in bells:
                 self._watchers.ring(topic)
         for request in batch:
             if request.future.done():
