@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import threading
 from collections.abc import Awaitable, Callable, Generator
 from contextvars import ContextVar
 from datetime import UTC, datetime, timedelta
@@ -46,7 +45,6 @@ class JobContext:
         self._loop = loop
         self._limit = checkpoint_limit
         self._checkpoint = record.checkpoint
-        self._stopped = threading.Event()
         self.stop_reason: StopReason | None = None
         """Why it was asked to stop."""
 
@@ -100,11 +98,11 @@ class JobContext:
     @property
     def cancelled(self) -> bool:
         """Whether this attempt should stop. Asynchronous code is cancelled anyway."""
-        return self._stopped.is_set()
+        return self.stop_reason is not None
 
     def check(self) -> None:
         """Raise CancelledError if this attempt should stop: for loops in synchronous code."""
-        if self._stopped.is_set():
+        if self.stop_reason is not None:
             raise asyncio.CancelledError(self.stop_reason)
 
     def progress(self, part: float, message: str = "") -> None:
@@ -148,7 +146,6 @@ class JobContext:
         """Ask the attempt to stop; only the first reason counts."""
         if self.stop_reason is None:
             self.stop_reason = reason
-        self._stopped.set()
 
 
 def _runs_on(loop: asyncio.AbstractEventLoop) -> bool:

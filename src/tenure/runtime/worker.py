@@ -10,12 +10,8 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import deque
-from collections.abc import Coroutine, Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from functools import partial
-from itertools import groupby
-from operator import itemgetter
-from typing import Any, TypeVar
+from collections.abc import Coroutine, Mapping
+from typing import Any
 
 from msgspec import Struct
 
@@ -27,24 +23,21 @@ from tenure.core.records import (
     Claimed,
     JobRecord,
     Note,
-    Settled,
     Settlement,
 )
 from tenure.core.settings import Settings
 from tenure.errors import StoreError
-from tenure.observe.events import AttemptLost, Events, HandlerStuck, ReplicaLost, TaskUnknown
-from tenure.runtime.attempt import AttemptRunner, Handler
-from tenure.runtime.batcher import Batcher
-from tenure.runtime.context import JobContext, StopReason
+from tenure.observe.events import Events, ReplicaLost, TaskUnknown
+from tenure.runtime.attempt import Handler
 from tenure.runtime.hosting import Host
 from tenure.runtime.loop_watch import LoopWatch
 from tenure.runtime.patience import Patience
 from tenure.runtime.replica import Replica
+from tenure.runtime.settling import Settler
+from tenure.runtime.slots import Slots
 from tenure.stores.contract import Store
 
 __all__ = ["Worker", "WorkerOptions"]
-
-T = TypeVar("T")
 
 log = logging.getLogger("tenure")
 
@@ -70,23 +63,6 @@ class WorkerOptions(Struct, frozen=True, kw_only=True):
     grace: float
 
 
-@dataclass(slots=True, eq=False)
-class _Running:
-    record: JobRecord
-    handler: Handler
-    context: JobContext
-    began: float
-    task: asyncio.Task[None] | None = None
-
-    def stop(self, reason: StopReason) -> None:
-        """Ask the attempt to stop, once. A thread is only told; it may look at its context."""
-        if self.context.stop_reason is not None:
-            return
-        self.context.stop(reason)
-        if self.handler.is_async and self.task is not None:
-            self.task.cancel()
-
-
 class Worker:
     """One process's part in the work. Made, run and stopped on the loop of the app."""
 
@@ -107,17 +83,24 @@ class Worker:
         self._events = events
         self._handlers = handlers
         self._options = options
-        self._result_limit = settings.result_limit
         self._patience = Patience(self._clock, events)
         self._replica = Replica(host, settings, events, meta, self)
-        self._runner = AttemptRunner(self._clock, events, settings.result_limit)
-        self._settling: Batcher[tuple[str, Settlement], Settled] = Batcher(self._settle_batch)
-        self._noting: Batcher[tuple[str, Note], bool] = Batcher(self._note_batch)
-        self._loop = asyncio.get_running_loop()
-        self._running: set[_Running] = set()
+        self._settler = Settler(
+            store,
+            self._patience,
+            events,
+            on_settled=self._wake,
+            on_stale=self._stop_stale,
+        )
+        self._slots = Slots(
+            self._clock,
+            events,
+            self._settler,
+            result_limit=settings.result_limit,
+            on_freed=self._slot_freed,
+        )
         self._ahead: deque[tuple[JobRecord, float]] = deque()
         self._alone: deque[JobRecord] = deque()
-        self._mean_seconds: float | None = None
         self._claim_no = 0
         self._stopping = False
         self._hurry = False
@@ -163,21 +146,17 @@ class Worker:
     def taken_over(self, replica: str) -> None:
         if self.replica == replica:
             self.replica = None
-        lost = [one for one in self._running if one.record.replica == replica]
-        for one in lost:
-            one.stop("taken over")
         self._ahead.clear()
         self._alone.clear()
-        self._events.emit(ReplicaLost(replica, tuple(one.record.id for one in lost)))
+        self._events.emit(ReplicaLost(replica, tuple(self._slots.stop_replica(replica))))
         self._changed.set()
 
     def cancels(self, jobs: list[str]) -> None:
         wanted = set(jobs)
-        for one in self._running:
-            if one.record.id in wanted:
-                one.stop("cancelled")
+        self._slots.stop("cancelled", wanted)
         for record in self._take_unstarted(wanted):
-            self._settle(record, Settlement(id=record.id, fence=record.fence, outcome="cancelled"))
+            cancelled = Settlement(id=record.id, fence=record.fence, outcome="cancelled")
+            self._settler.settle(record, cancelled)
 
     # Claiming.
 
@@ -196,18 +175,19 @@ class Worker:
 
     def _wanted(self) -> int:
         """Return how many jobs could start soon."""
-        if len(self._settling) > _UNSETTLED_MAX:
+        if len(self._settler) > _UNSETTLED_MAX:
             return 0
         ahead = self._ahead_target()
-        free = self._options.concurrency - len(self._running)
+        free = self._options.concurrency - len(self._slots)
         if free <= 0 and len(self._ahead) > ahead // 2:
             return 0  # a larger claim in a moment is cheaper than many small ones
         return max(0, min(BATCH_MAX, free + ahead - len(self._ahead)))
 
     def _ahead_target(self) -> int:
-        if self._mean_seconds is None or self._mean_seconds >= _AHEAD_SECONDS:
+        mean = self._slots.mean_seconds
+        if mean is None or mean >= _AHEAD_SECONDS:
             return 0
-        soon = self._options.concurrency * _AHEAD_SECONDS / max(self._mean_seconds, 1e-6)
+        soon = self._options.concurrency * _AHEAD_SECONDS / max(mean, 1e-6)
         return min(BATCH_MAX, int(soon))
 
     async def _claim_or_sleep(self, want: int) -> None:
@@ -227,6 +207,12 @@ class Worker:
             finally:
                 for one in waits:
                     one.cancel()
+
+    def _stop_stale(self, note: Note) -> None:
+        self._slots.stop_stale(note)
+
+    def _wake(self) -> None:
+        self._changed.set()
 
     def _until_stopped(self) -> asyncio.Future[bool]:
         return asyncio.ensure_future(self._stopped.wait())
@@ -257,19 +243,21 @@ class Worker:
         handler = self._handlers.get(record.task)
         if handler is None:
             self._events.emit(TaskUnknown(record.task, record.id, record.attempt))
-            self._hand_back(record, unknown_task_delay(record.attempt, self._clock.random()))
+            self._settler.hand_back(
+                record, unknown_task_delay(record.attempt, self._clock.random())
+            )
         elif record.losses >= _SUSPICIOUS_LOSSES:
             self._alone.append(record)
-        elif self._alone or len(self._running) >= self._options.concurrency:
+        elif self._alone or len(self._slots) >= self._options.concurrency:
             self._ahead.append((record, now))
         else:
-            self._start(record, handler)
+            self._slots.start(record, handler)
 
     def _hand_back_stale(self) -> None:
         """Give back what was claimed ahead and cannot start soon after all."""
         now = self._clock.boot()
         while self._ahead and now - self._ahead[0][1] >= _AHEAD_PATIENCE:
-            self._hand_back(self._ahead.popleft()[0])
+            self._settler.hand_back(self._ahead.popleft()[0])
 
     def _take_unstarted(self, ids: set[str] | None = None) -> list[JobRecord]:
         """Remove and return claimed jobs that have not started: these, or all."""
@@ -283,140 +271,49 @@ class Worker:
     async def _run_alone(self, record: JobRecord) -> None:
         """Run a job that may kill its process when nothing else would die with it."""
         for other in self._take_unstarted():
-            self._hand_back(other)
+            self._settler.hand_back(other)
         give_up_at = self._clock.boot() + _ALONE_PATIENCE
-        while self._running and not self._stopping:
+        while self._slots and not self._stopping:
             left = give_up_at - self._clock.boot()
             if left <= 0 or self.replica != record.replica:
                 break
             self._changed.clear()
             await self._clock.wait(self._changed, left)
-        if self._running or self._stopping or self.replica != record.replica:
-            self._hand_back(record, 5.0 * self._clock.random())
+        if self._slots or self._stopping or self.replica != record.replica:
+            self._settler.hand_back(record, 5.0 * self._clock.random())
             return
-        self._start(record, self._handlers[record.task])
-        while self._running and not self._stopping:
+        self._slots.start(record, self._handlers[record.task])
+        while self._slots and not self._stopping:
             self._changed.clear()
             await self._changed.wait()
 
-    # Running.
-
-    def _start(self, record: JobRecord, handler: Handler) -> None:
-        async def send(note: Note) -> bool:
-            return await self._noting.add((record.replica, note))
-
-        context = JobContext(record, send, self._loop, self._result_limit)
-        running = _Running(record, handler, context, self._clock.boot())
-        self._running.add(running)
-        running.task = self._loop.create_task(self._attempt(running))
-
-    async def _attempt(self, running: _Running) -> None:
-        settlement: Settlement | None = None
-        try:
-            settlement = await self._runner.run(running.handler, running.record, running.context)
-        except asyncio.CancelledError:
-            settlement = self._after_cancel(running)
-        finally:
-            self._ended(running)
-        if settlement is not None:
-            self._settle(running.record, settlement)
-
-    def _after_cancel(self, running: _Running) -> Settlement | None:
-        """Return how an attempt ended that stopped because it was told to, or by itself."""
-        record, began = running.record, running.began
-        match running.context.stop_reason:
-            case "taken over":
-                return None
-            case "shutting down":
-                return _handed_back(record)
-            case "cancelled":
-                history = self._runner.history(record, "cancelled", began)
-                return Settlement(
-                    id=record.id, fence=record.fence, outcome="cancelled", history=history
-                )
-            case "timed out":
-                return self._runner.timed_out(running.handler, record, began)
-            case None:
-                error = RuntimeError("the handler cancelled itself")
-                return self._runner.failed(running.handler, record, error, began)
-
-    def _ended(self, running: _Running) -> None:
-        self._running.discard(running)
-        took = self._clock.boot() - running.began
-        mean = self._mean_seconds
-        self._mean_seconds = took if mean is None else 0.9 * mean + 0.1 * took
+    def _slot_freed(self) -> None:
         if self._ahead and not self._stopping and not self._alone:
             record, _ = self._ahead.popleft()
-            self._start(record, self._handlers[record.task])
+            self._slots.start(record, self._handlers[record.task])
         self._changed.set()
-
-    # Settling.
-
-    def _settle(self, record: JobRecord, settlement: Settlement) -> None:
-        self._settling.add((record.replica, settlement))
-
-    def _hand_back(self, record: JobRecord, delay: float = 0.0) -> None:
-        self._settle(record, _handed_back(record, delay))
-
-    async def _settle_batch(self, batch: list[tuple[str, Settlement]]) -> Sequence[Settled]:
-        answers: list[Settled] = []
-        for replica, settlements in _by_replica(batch):
-            settle = partial(self._store.settle, replica, settlements)
-            answers += await self._patience.until_answered("settle", settle)
-        for (_, one), answer in zip(batch, answers, strict=True):
-            if answer == "lost":
-                self._events.emit(AttemptLost(one.id, one.fence, one.outcome))
-        self._changed.set()
-        return answers
-
-    async def _note_batch(self, batch: list[tuple[str, Note]]) -> Sequence[bool]:
-        answers: list[bool] = []
-        for replica, notes in _by_replica(batch):
-            answers += await self._store.note(replica, notes)
-        for (_, note), stored in zip(batch, answers, strict=True):
-            if not stored:
-                self._stop_stale(note)
-        return answers
-
-    def _stop_stale(self, note: Note) -> None:
-        """Stop an attempt that somebody else has taken over meanwhile."""
-        for one in self._running:
-            if (one.record.id, one.record.fence) == (note.id, note.fence):
-                one.stop("taken over")
 
     # Stopping.
 
     async def _shut_down(self) -> None:
         for record in self._take_unstarted():
-            self._hand_back(record)
+            self._settler.hand_back(record)
         await self._let_finish(self._options.grace)
-        for one in list(self._running):
-            one.stop("shutting down")
+        self._slots.stop("shutting down")
         self._hurry = False
         await self._let_finish(_UNWIND_SECONDS)
-        await self._abandon_stuck()
-        await self._within(_SETTLE_SECONDS, self._settling.drain())
+        await self._slots.abandon()
+        await self._within(_SETTLE_SECONDS, self._settler.drain())
         await self._replica.stop()
         if self.replica is not None:
             await self._within(_SETTLE_SECONDS, self._leave(self.replica))
-        self._runner.threads.close()
+        self._slots.close()
 
     async def _let_finish(self, seconds: float) -> None:
         until = self._clock.boot() + seconds
-        while self._running and not self._hurry and (left := until - self._clock.boot()) > 0:
+        while self._slots and not self._hurry and (left := until - self._clock.boot()) > 0:
             self._changed.clear()
             await self._clock.wait(self._changed, left)
-
-    async def _abandon_stuck(self) -> None:
-        """Hand back what does not stop. It may go on here while it runs elsewhere: fences tell."""
-        for one in list(self._running):
-            record = one.record
-            self._events.emit(HandlerStuck(record.task, record.id, "shutting down"))
-            if one.task is not None:
-                one.task.cancel()
-        await self._clock.sleep(0)
-        for one in list(self._running):
-            self._hand_back(one.record)
 
     async def _leave(self, replica: str) -> None:
         try:
@@ -430,13 +327,3 @@ class Worker:
                 await work
         except TimeoutError:
             log.warning("the store did not answer in time; others recover what is left")
-
-
-def _handed_back(record: JobRecord, delay: float = 0.0) -> Settlement:
-    return Settlement(id=record.id, fence=record.fence, outcome="handed back", delay=delay)
-
-
-def _by_replica(batch: list[tuple[str, T]]) -> Iterator[tuple[str, list[T]]]:
-    """Split a batch, in its order; more than one part only after a replica was taken for dead."""
-    for replica, items in groupby(batch, key=itemgetter(0)):
-        yield replica, [item for _, item in items]

@@ -53,6 +53,10 @@ class Watchers:
         """What is being watched now."""
         return list(self._armed)
 
+    def is_watched(self, topic: Topic) -> bool:
+        """Whether anybody waits for the topic; any thread may ask."""
+        return topic in self._armed
+
     @asynccontextmanager
     async def watch(self, *topics: Topic) -> AsyncIterator[_Armed]:
         armed = _Armed(self._clock)

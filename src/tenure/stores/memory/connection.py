@@ -67,7 +67,9 @@ class Connection:
 
     def _listen(self, namespace: str, topic: Topic) -> None:
         loop = self._loop
-        if namespace == self.namespace and loop is not None:
+        # Who begins to watch now asks once more afterwards, and sees what this was about.
+        watched = namespace == self.namespace and self._watchers.is_watched(topic)
+        if watched and loop is not None:
             # A loop that is closing refuses; its waiters are gone anyway.
             with suppress(RuntimeError):
                 loop.call_soon_threadsafe(self._watchers.ring, topic)

@@ -1,0 +1,87 @@
+"""What running jobs send to the store, joined into batches: how they ended, and notes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
+from itertools import groupby
+from operator import itemgetter
+from typing import TypeVar
+
+from tenure.core.records import JobRecord, Note, Settled, Settlement
+from tenure.observe.events import AttemptLost, Events
+from tenure.runtime.batcher import Batcher
+from tenure.runtime.patience import Patience
+from tenure.stores.contract import Store
+
+__all__ = ["Settler"]
+
+T = TypeVar("T")
+
+
+class Settler:
+    """Settles for one worker. A settlement is sent until the store has answered it."""
+
+    def __init__(
+        self,
+        store: Store,
+        patience: Patience,
+        events: Events,
+        *,
+        on_settled: Callable[[], None],
+        on_stale: Callable[[Note], None],
+    ) -> None:
+        self._store = store
+        self._patience = patience
+        self._events = events
+        self._on_settled = on_settled
+        self._on_stale = on_stale
+        self._settling: Batcher[tuple[str, Settlement], Settled] = Batcher(self._settle)
+        self._noting: Batcher[tuple[str, Note], bool] = Batcher(self._note)
+
+    def __len__(self) -> int:
+        """How many settlements wait to be sent."""
+        return len(self._settling)
+
+    def settle(self, record: JobRecord, settlement: Settlement) -> None:
+        """Say how an attempt ended, soon."""
+        self._settling.add((record.replica, settlement))
+
+    def hand_back(self, record: JobRecord, delay: float = 0.0) -> None:
+        """Give a job back to all, uncounted."""
+        back = Settlement(id=record.id, fence=record.fence, outcome="handed back", delay=delay)
+        self.settle(record, back)
+
+    async def note(self, replica: str, note: Note) -> bool:
+        """Store what a running job says; False if it does not run under that fence any more."""
+        return await self._noting.add((replica, note))
+
+    async def drain(self) -> None:
+        """Wait until everything is settled."""
+        await self._settling.drain()
+
+    async def _settle(self, batch: list[tuple[str, Settlement]]) -> Sequence[Settled]:
+        answers: list[Settled] = []
+        for replica, settlements in _by_replica(batch):
+            settle = partial(self._store.settle, replica, settlements)
+            answers += await self._patience.until_answered("settle", settle)
+        for (_, one), answer in zip(batch, answers, strict=True):
+            if answer == "lost":
+                self._events.emit(AttemptLost(one.id, one.fence, one.outcome))
+        self._on_settled()
+        return answers
+
+    async def _note(self, batch: list[tuple[str, Note]]) -> Sequence[bool]:
+        answers: list[bool] = []
+        for replica, notes in _by_replica(batch):
+            answers += await self._store.note(replica, notes)
+        for (_, note), stored in zip(batch, answers, strict=True):
+            if not stored:
+                self._on_stale(note)
+        return answers
+
+
+def _by_replica(batch: list[tuple[str, T]]) -> Iterator[tuple[str, list[T]]]:
+    """Split a batch, in its order; more than one part only after a replica was taken for dead."""
+    for replica, items in groupby(batch, key=itemgetter(0)):
+        yield replica, [item for _, item in items]

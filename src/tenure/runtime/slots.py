@@ -1,0 +1,138 @@
+"""The jobs that run in this process, and how they are stopped."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Collection
+from dataclasses import dataclass
+from functools import partial
+
+from tenure.core.clock import Clock
+from tenure.core.records import JobRecord, Note, Settlement
+from tenure.observe.events import Events, HandlerStuck
+from tenure.runtime.attempt import AttemptRunner, Handler
+from tenure.runtime.context import JobContext, StopReason
+from tenure.runtime.settling import Settler
+
+__all__ = ["Slots"]
+
+
+@dataclass(slots=True, eq=False)
+class _Running:
+    record: JobRecord
+    handler: Handler
+    context: JobContext
+    began: float
+    task: asyncio.Task[None] | None = None
+
+    def stop(self, reason: StopReason) -> None:
+        """Ask the attempt to stop, once. A thread is only told; it may look at its context."""
+        if self.context.stop_reason is not None:
+            return
+        self.context.stop(reason)
+        if self.handler.is_async and self.task is not None:
+            self.task.cancel()
+
+
+class Slots:
+    """Runs attempts, each in a task of its own, and settles them."""
+
+    def __init__(
+        self,
+        clock: Clock,
+        events: Events,
+        settler: Settler,
+        *,
+        result_limit: int,
+        on_freed: Callable[[], None],
+    ) -> None:
+        self._clock = clock
+        self._events = events
+        self._settler = settler
+        self._result_limit = result_limit
+        self._on_freed = on_freed
+        self._runner = AttemptRunner(clock, events, result_limit)
+        self._running: set[_Running] = set()
+        self._loop = asyncio.get_running_loop()
+        self.mean_seconds: float | None = None
+        """How long jobs take here, lately."""
+
+    def __len__(self) -> int:
+        return len(self._running)
+
+    def start(self, record: JobRecord, handler: Handler) -> None:
+        send = partial(self._settler.note, record.replica)
+        context = JobContext(record, send, self._loop, self._result_limit)
+        running = _Running(record, handler, context, self._clock.boot())
+        self._running.add(running)
+        running.task = self._loop.create_task(self._attempt(running))
+
+    def stop(self, reason: StopReason, ids: Collection[str] | None = None) -> None:
+        """Ask some jobs to stop, or all."""
+        for one in list(self._running):
+            if ids is None or one.record.id in ids:
+                one.stop(reason)
+
+    def stop_replica(self, replica: str) -> list[str]:
+        """Stop what ran under an id that was taken for dead; return the jobs."""
+        lost = [one for one in self._running if one.record.replica == replica]
+        for one in lost:
+            one.stop("taken over")
+        return [one.record.id for one in lost]
+
+    def stop_stale(self, note: Note) -> None:
+        """Stop an attempt that somebody else has taken over meanwhile."""
+        for one in list(self._running):
+            if (one.record.id, one.record.fence) == (note.id, note.fence):
+                one.stop("taken over")
+
+    async def abandon(self) -> None:
+        """Hand back what does not stop. It may go on here while it runs elsewhere: fences tell."""
+        for one in list(self._running):
+            record = one.record
+            self._events.emit(HandlerStuck(record.task, record.id, "shutting down"))
+            if one.task is not None:
+                one.task.cancel()
+        await self._clock.sleep(0)
+        for one in self._running:
+            self._settler.hand_back(one.record)
+
+    def close(self) -> None:
+        self._runner.threads.close()
+
+    async def _attempt(self, running: _Running) -> None:
+        settlement: Settlement | None = None
+        try:
+            settlement = await self._runner.run(running.handler, running.record, running.context)
+        except asyncio.CancelledError:
+            settlement = self._after_cancel(running)
+        finally:
+            self._ended(running)
+        if settlement is not None:
+            self._settler.settle(running.record, settlement)
+
+    def _after_cancel(self, running: _Running) -> Settlement | None:
+        """Return how an attempt ended that stopped because it was told to, or by itself."""
+        record, began = running.record, running.began
+        match running.context.stop_reason:
+            case "taken over":
+                return None
+            case "shutting down":
+                return Settlement(id=record.id, fence=record.fence, outcome="handed back")
+            case "cancelled":
+                history = self._runner.history(record, "cancelled", began)
+                return Settlement(
+                    id=record.id, fence=record.fence, outcome="cancelled", history=history
+                )
+            case "timed out":
+                return self._runner.timed_out(running.handler, record, began)
+            case None:
+                error = RuntimeError("the handler cancelled itself")
+                return self._runner.failed(running.handler, record, error, began)
+
+    def _ended(self, running: _Running) -> None:
+        self._running.discard(running)
+        took = self._clock.boot() - running.began
+        mean = self.mean_seconds
+        self.mean_seconds = took if mean is None else 0.9 * mean + 0.1 * took
+        self._on_freed()
