@@ -1,4 +1,4 @@
-"""The PostgreSQL store: leases as rows, decided by functions in the schema `tenure`.
+"""The PostgreSQL store: leases and jobs as rows, decided by functions in the schema `tenure`.
 
     postgresql://user:password@host:5432/database
 
@@ -20,10 +20,11 @@ something waits.
 from __future__ import annotations
 
 from tenure.stores.postgres.examine import Examination
+from tenure.stores.postgres.jobs import Jobs
 from tenure.stores.postgres.leases import Leases
 
 __all__ = ["PostgresStore"]
 
 
-class PostgresStore(Leases, Examination):
+class PostgresStore(Leases, Jobs, Examination):
     """Keeps everything in one PostgreSQL database, for any number of machines."""

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
-from typing import Self, cast
+from collections.abc import AsyncIterator, Collection
+from contextlib import AsyncExitStack, asynccontextmanager
+from functools import partial
+from typing import Self
 
 import asyncpg
 
@@ -13,6 +14,7 @@ from tenure.core.model import Grade, Topic, Traits
 from tenure.errors import StoreError, TenureError
 from tenure.stores.contract import Migrate, Watch
 from tenure.stores.postgres.address import Address
+from tenure.stores.postgres.announcer import Announcer, channel_of, topics_in
 from tenure.stores.postgres.dialer import Dialer
 from tenure.stores.postgres.faults import translate
 from tenure.stores.postgres.listener import Listener
@@ -24,6 +26,11 @@ from tenure.stores.watching import Watchers
 __all__ = ["Connection"]
 
 _NOW = "SELECT tenure.now_v1(NULL)"
+# A hint need not wait for the disk. For this transaction only.
+_NOTIFY = """
+SELECT pg_notify($1, payload)
+FROM set_config('synchronous_commit', 'off', true), unnest($2::text[]) AS payload
+"""
 
 
 class Connection:
@@ -38,6 +45,7 @@ class Connection:
         self._dialer = Dialer(self._address.options)
         self._pool: Pool | None = None
         self._listener: Listener | None = None
+        self._announcer: Announcer | None = None
 
     @property
     def url(self) -> str:
@@ -67,9 +75,11 @@ class Connection:
             fault = translate(error, self.url, opening=True)
             raise fault from fault.__cause__
         self._pool = Pool(self._dialer.dial, self.url, self.clock, connection)
+        self._announcer = Announcer(self.namespace, partial(self._pool.fetch, _NOTIFY))
         self._listener = Listener(
             self._dialer.dial,
             self.clock,
+            shared_channel=channel_of(self.namespace),
             heard=self._heard,
             resumed=self._watchers.ring_all,
             failed=lambda error: self._watchers.cannot_hear(translate(error, self.url)),
@@ -84,15 +94,12 @@ class Connection:
     async def close(self) -> None:
         pool, self._pool = self._pool, None
         listener, self._listener = self._listener, None
-        try:
-            if listener is not None:
-                await listener.close()
-        finally:
-            try:
-                if pool is not None:
-                    await pool.close()
-            finally:
-                await self._dialer.close()
+        announcer, self._announcer = self._announcer, None
+        async with AsyncExitStack() as last_first:
+            last_first.push_async_callback(self._dialer.close)
+            for part in (pool, listener, announcer):
+                if part is not None:
+                    last_first.push_async_callback(part.close)
 
     def clone(self) -> Self:
         return type(self)(
@@ -127,11 +134,16 @@ class Connection:
         return self._listener.channel if self._listener and self.traits.push else ""
 
     def _heard(self, payload: str) -> None:
-        kind, _, rest = payload.partition(" ")
-        namespace, _, name = rest.partition(" ")
-        # Another store object could have drawn the same channel from the same virtual clock.
-        if namespace == self.namespace:
-            self._watchers.ring(cast("Topic", (kind, name)))
+        for topic in topics_in(payload, self.namespace):
+            self._watchers.ring(topic)
+
+    def _tell(self, topics: Collection[Topic]) -> None:
+        """Wake whoever watches one of these, in any process."""
+        if self._announcer is not None:
+            self._announcer.tell(topics)
+        if not self.traits.push:  # then we would not hear ourselves
+            for topic in topics:
+                self._watchers.ring(topic)
 
     def _not_open(self) -> StoreError:
         return StoreError(f"the store {self.url} is not open. Use it inside 'async with app:'.")

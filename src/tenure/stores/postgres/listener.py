@@ -22,7 +22,7 @@ _PASSING = (asyncpg.PostgresConnectionError, asyncpg.exceptions.OperatorInterven
 
 
 class Listener:
-    """Hears the notifications on one channel and passes their payloads on.
+    """Hears the notifications on a channel of its own and a shared one; passes their payloads on.
 
     Seconds in here are real ones, also under a virtual clock: the network does not know it.
     """
@@ -32,11 +32,13 @@ class Listener:
         dial: Dial,
         clock: Clock,
         *,
+        shared_channel: str,
         heard: Callable[[str], None],
         resumed: Callable[[], None],
         failed: Callable[[Exception], None],
     ) -> None:
         self.channel = f"tenure_{clock.token()[:16]}"
+        self._channels = (self.channel, shared_channel)
         self._dial = dial
         self._clock = clock
         self._heard = heard
@@ -110,7 +112,8 @@ class Listener:
     async def _subscribe(self) -> asyncpg.Connection:
         connection = await self._dial()
         try:
-            await connection.add_listener(self.channel, self._pass_on)
+            for channel in self._channels:
+                await connection.add_listener(channel, self._pass_on)
         except BaseException:
             connection.terminate()
             raise

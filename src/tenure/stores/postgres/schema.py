@@ -13,7 +13,10 @@ __all__ = ["FORMAT", "found_format", "migrate"]
 
 # From one format to the next: the scripts in sql/ that make it. A migration only adds, or replaces
 # what the release before it does not use, because that release works on during a deployment.
-_SCRIPTS = {1: ("1_tables.sql", "1_leases.sql", "1_leases_kept.sql")}
+_SCRIPTS = {
+    1: ("1_tables.sql", "1_leases.sql", "1_leases_kept.sql"),
+    2: ("2_tables.sql", "2_jobs.sql", "2_settle.sql", "2_replicas.sql", "2_operators.sql"),
+}
 FORMAT = max(_SCRIPTS)
 
 # One creator at a time. The number means nothing; it is "tenure" in ASCII.
@@ -47,8 +50,8 @@ async def migrate(connection: asyncpg.Connection, how: Migrate, url: str) -> Non
     if how == "check":
         state = f"has format {found}" if found else "has not been set up"
         msg = (
-            f"the store {url} {state}, and format {FORMAT} is needed. Open it once with "
-            'migrate="auto" under a role that may create tables.'
+            f"the store {url} {state}, and format {FORMAT} is needed. Run 'tenure migrate', or "
+            'open it once with migrate="auto", under a role that may create tables.'
         )
         raise ConfigError(msg)
     async with connection.transaction():

@@ -1,0 +1,82 @@
+"""Jobs between the contract's values and what the functions in sql/ take and return.
+
+Batches go as one list of text for each field, bytes as hexadecimal digits; see sql/2_jobs.sql.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TypeAlias
+
+import msgspec
+
+from tenure.core.durations import micros
+from tenure.core.records import JobRecord, NewJob, Note, Settlement
+from tenure.stores.postgres.pool import Row
+
+__all__ = ["as_record", "insert_columns", "note_columns", "settle_columns"]
+
+Column: TypeAlias = Sequence[str | None] | None
+
+_encode = msgspec.json.encode
+
+
+def insert_columns(jobs: Sequence[NewJob]) -> tuple[Column, ...]:
+    """Return the arguments of job_insert_v1; of what no job has, None."""
+    uniques = [job.unique for job in jobs]
+    keyed = any(uniques)
+    tagged = any(job.tags for job in jobs)
+    return (
+        [job.id for job in jobs],
+        [job.task for job in jobs],
+        [job.queue for job in jobs],
+        [str(job.priority) for job in jobs],
+        [job.payload.hex() for job in jobs],
+        [_encode(job.tags).decode() if job.tags else None for job in jobs] if tagged else None,
+        [str(micros(job.delay)) for job in jobs],
+        [None if job.at is None else str(job.at) for job in jobs],
+        [None if job.timeout is None else repr(job.timeout) for job in jobs],
+        [repr(job.retention) for job in jobs],
+        [None if one is None else one.key for one in uniques] if keyed else None,
+        [None if one is None else one.digest for one in uniques] if keyed else None,
+        [None if one is None else str(micros(one.keep)) for one in uniques] if keyed else None,
+    )
+
+
+def settle_columns(settlements: Sequence[Settlement]) -> tuple[Column, ...]:
+    """Return the arguments of job_settle_v1."""
+    return (
+        [one.id for one in settlements],
+        [str(one.fence) for one in settlements],
+        [one.outcome for one in settlements],
+        [str(micros(one.delay)) for one in settlements],
+        [_hex(one.result) for one in settlements],
+        [_hex(one.error) for one in settlements],
+        [one.reason for one in settlements],
+        [_hex(one.history) for one in settlements],
+    )
+
+
+def note_columns(notes: Sequence[Note]) -> tuple[Column, ...]:
+    """Return the arguments of job_note_v1."""
+    return (
+        [note.id for note in notes],
+        [str(note.fence) for note in notes],
+        [None if note.progress is None else repr(note.progress) for note in notes],
+        [note.message for note in notes],
+        [_hex(note.checkpoint) for note in notes],
+    )
+
+
+def _hex(data: bytes | None) -> str | None:
+    return None if data is None else data.hex()
+
+
+def as_record(row: Row) -> JobRecord:
+    """Return the job in a row of tenure.job_v1, whose columns are the fields in their order."""
+    fields = dict(zip(_FIELDS, row, strict=True))
+    fields["tags"] = tuple(fields["tags"])
+    return JobRecord(**fields)
+
+
+_FIELDS = JobRecord.__struct_fields__

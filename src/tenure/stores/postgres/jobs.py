@@ -1,0 +1,296 @@
+"""Jobs in PostgreSQL: one statement for each call; what it does stands in sql/."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Sequence
+from typing import Final
+
+from tenure.core.codec import decode_meta, encode_meta
+from tenure.core.durations import micros
+from tenure.core.model import Meta, Topic
+from tenure.core.records import (
+    CANCELS_MAX,
+    COUNT_MAX,
+    Beat,
+    Cancelled,
+    Claimed,
+    Inserted,
+    JobRecord,
+    NewJob,
+    Note,
+    Page,
+    QueueCounts,
+    Recovered,
+    ReplicaRecord,
+    Requeued,
+    Settled,
+    Settlement,
+)
+from tenure.core.states import JobState
+from tenure.stores.postgres.connection import Connection
+from tenure.stores.postgres.job_rows import as_record, insert_columns, note_columns, settle_columns
+from tenure.stores.postgres.pool import Row
+
+__all__ = ["Jobs"]
+
+_JOIN = "SELECT tenure.replica_join_v1($1, $2, $3, $4, $5)"
+_BEAT = "SELECT * FROM tenure.replica_beat_v1($1, $2, $3, $4, $5)"
+_REMOVE = "SELECT * FROM tenure.replica_remove_v1($1, $2, $3, $4, $5)"
+_REPLICAS = "SELECT * FROM tenure.replica_list_v1($1, $2, $3)"
+_INSERT = """
+SELECT * FROM tenure.job_insert_v1($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15)
+"""
+_CLAIM = "SELECT * FROM tenure.job_claim_v1($1, $2, $3, $4, $5, $6)"
+_SETTLE = "SELECT * FROM tenure.job_settle_v1($1, $2, $3, $4, $5, $6, $7, $8, $9, $10)"
+_NOTE = "SELECT tenure.job_note_v1($1, $2, $3, $4, $5, $6)"
+_RECOVER = "SELECT * FROM tenure.job_recover_v1($1, $2, $3, $4, $5)"
+_CANCEL = "SELECT * FROM tenure.job_cancel_v1($1, $2, $3, $4)"
+_REQUEUE = "SELECT * FROM tenure.job_requeue_v1($1, $2, $3)"
+_GET = "SELECT * FROM tenure.job_get_v1($1, $2)"
+_FIND = "SELECT * FROM tenure.job_find_v1($1, $2, $3, $4, $5, $6, $7, $8)"
+_COUNTS = "SELECT * FROM tenure.job_counts_v1($1, $2, $3)"
+_PAUSE = "SELECT tenure.queue_pause_v1($1, $2, $3, $4)"
+_RESUME = "SELECT tenure.queue_resume_v1($1, $2)"
+_PRUNE = "SELECT tenure.job_prune_v1($1, $2, $3)"
+
+_SETTLED: Final[dict[str, Settled]] = {"s": "settled", "r": "repeated", "l": "lost"}
+_CANCELLED: Final[dict[str, Cancelled | None]] = {
+    "c": "cancelled",
+    "r": "requested",
+    "f": "finished",
+    "-": None,
+}
+_REQUEUED: Final[dict[str, Requeued | None]] = {
+    "r": "requeued",
+    "u": "unfinished",
+    "x": "conflict",
+    "-": None,
+}
+
+
+class Jobs(Connection):
+    """The job half of the contract."""
+
+    async def join(self, replica: str, *, ttl: float, meta: Meta) -> None:
+        told = self.clock.for_server()
+        await self._fetch(_JOIN, self.namespace, replica, micros(ttl), encode_meta(meta), told)
+
+    async def beat(self, replicas: Sequence[str], *, ttl: float) -> list[Beat | None]:
+        told = self.clock.for_server()
+        rows = await self._fetch(
+            _BEAT, self.namespace, list(replicas), micros(ttl), CANCELS_MAX, told
+        )
+        return [
+            Beat(row["cancels"], row["held"], row["expired"]) if row["known"] else None
+            for row in rows
+        ]
+
+    async def leave(self, replica: str) -> list[str]:
+        told = self.clock.for_server()
+        rows = await self._fetch(_REMOVE, self.namespace, replica, None, None, told)
+        self._tell_returned(rows)
+        return [row["id"] for row in rows]
+
+    async def bury(
+        self, replica: str, started: Sequence[str], *, delays: Sequence[float]
+    ) -> list[Recovered]:
+        told = self.clock.for_server()
+        rows = await self._fetch(
+            _REMOVE, self.namespace, replica, list(started), _as_text(delays), told
+        )
+        self._tell_returned(rows)
+        return [_as_recovered(row) for row in rows]
+
+    async def replicas(self, *, limit: int = 1000) -> list[ReplicaRecord]:
+        rows = await self._fetch(_REPLICAS, self.namespace, limit, self.clock.for_server())
+        return [
+            ReplicaRecord(
+                id=row["id"],
+                meta=decode_meta(row["meta"]),
+                joined=row["joined"],
+                ttl=row["ttl"] / 1e6,
+                expires_in=row["left_over"] / 1e6,
+                dead=row["dead"],
+                held=row["held"],
+            )
+            for row in rows
+        ]
+
+    async def insert(self, jobs: Sequence[NewJob]) -> list[Inserted]:
+        if not jobs:
+            return []
+        # Of one id the first counts; the others repeat it.
+        first = {job.id: job for job in reversed(jobs)}
+        distinct = jobs if len(first) == len(jobs) else list(first.values())[::-1]
+        told = self.clock.for_server()
+        [row] = await self._fetch(_INSERT, self.namespace, *insert_columns(distinct), told)
+        answers = _inserted(distinct, row["answers"], row["holders"])
+        now = row["at"]
+        queues = {
+            job.queue
+            for job, answer in zip(distinct, answers, strict=True)
+            if (job.delay <= 0 if job.at is None else job.at <= now) and answer.id == job.id
+        }
+        self._tell([("queue", queue) for queue in queues])
+        if distinct is jobs:
+            return answers
+        by_id = {job.id: answer for job, answer in zip(distinct, answers, strict=True)}
+        return [by_id[job.id] for job in jobs]
+
+    async def claim(
+        self, replica: str, claim_no: int, queues: Sequence[str], limit: int
+    ) -> Claimed | None:
+        rows = await self._fetch(
+            _CLAIM,
+            self.namespace,
+            replica,
+            claim_no,
+            list(dict.fromkeys(queues)),
+            limit,
+            self.clock.for_server(),
+        )
+        if not rows:
+            return None
+        end = rows.pop()
+        jobs = [as_record(row) for row in rows]
+        self._tell([("job", job.id) for job in jobs])
+        due = end["due"]
+        return Claimed(jobs, None if due is None else max(0.0, (due - end["started"]) / 1e6))
+
+    async def settle(self, replica: str, settlements: Sequence[Settlement]) -> list[Settled]:
+        del replica  # a fence names the attempt, and the attempt its replica
+        if len({one.id for one in settlements}) == len(settlements):
+            return await self._settle(settlements) if settlements else []
+        # One after the other: what the first does to a job decides about the next.
+        return [(await self._settle([one]))[0] for one in settlements]
+
+    async def _settle(self, settlements: Sequence[Settlement]) -> list[Settled]:
+        told = self.clock.for_server()
+        [row] = await self._fetch(_SETTLE, self.namespace, *settle_columns(settlements), told)
+        answers = [_SETTLED[letter] for letter in row["answers"]]
+        topics: list[Topic] = [
+            ("job", one.id)
+            for one, answer in zip(settlements, answers, strict=True)
+            if answer == "settled"
+        ]
+        topics += [("queue", queue) for queue in row["queues"] or ()]
+        self._tell(topics)
+        return answers
+
+    async def note(self, replica: str, notes: Sequence[Note]) -> list[bool]:
+        del replica
+        if not notes:
+            return []
+        [[letters]] = await self._fetch(_NOTE, self.namespace, *note_columns(notes))
+        answers = [letter == "y" for letter in letters]
+        self._tell([("job", note.id) for note, y in zip(notes, answers, strict=True) if y])
+        return answers
+
+    async def recover(
+        self, *, delays: Sequence[float], grace: float, limit: int = 100
+    ) -> list[Recovered]:
+        told = self.clock.for_server()
+        rows = await self._fetch(
+            _RECOVER, self.namespace, _as_text(delays), micros(grace), limit, told
+        )
+        self._tell_returned(rows)
+        return [_as_recovered(row) for row in rows]
+
+    async def cancel(self, ids: Sequence[str], *, reason: str = "") -> list[Cancelled | None]:
+        told = self.clock.for_server()
+        [row] = await self._fetch(_CANCEL, self.namespace, list(ids), reason, told)
+        topics: list[Topic] = [("replica", replica) for replica in row["replicas"]]
+        topics += [("job", id_) for id_ in row["changed"]]
+        self._tell(topics)
+        return [_CANCELLED[letter] for letter in row["answers"]]
+
+    async def requeue(self, ids: Sequence[str]) -> list[Requeued | None]:
+        told = self.clock.for_server()
+        [row] = await self._fetch(_REQUEUE, self.namespace, list(ids), told)
+        topics: list[Topic] = [("queue", queue) for queue in row["queues"]]
+        answers = [_REQUEUED[letter] for letter in row["answers"]]
+        topics += [
+            ("job", id_) for id_, answer in zip(ids, answers, strict=True) if answer == "requeued"
+        ]
+        self._tell(topics)
+        return answers
+
+    async def get(self, ids: Sequence[str]) -> list[JobRecord | None]:
+        rows = await self._fetch(_GET, self.namespace, list(dict.fromkeys(ids)))
+        found = {row["id"]: as_record(row) for row in rows}
+        return [found.get(id_) for id_ in ids]
+
+    async def find(
+        self,
+        *,
+        state: JobState | None = None,
+        queue: str | None = None,
+        task: str | None = None,
+        tag: str | None = None,
+        replica: str | None = None,
+        limit: int = 50,
+        cursor: str | None = None,
+    ) -> Page:
+        rows = await self._fetch(
+            _FIND, self.namespace, state, queue, task, tag, replica, limit, cursor
+        )
+        following = rows.pop()["id"] if rows and rows[-1]["state"] is None else None
+        return Page([as_record(row) for row in rows], following)
+
+    async def counts(self) -> list[QueueCounts]:
+        rows = await self._fetch(_COUNTS, self.namespace, COUNT_MAX, self.clock.for_server())
+        return [_as_counts(row) for row in rows]
+
+    async def pause(self, queue: str, *, seconds: float | None = None) -> None:
+        length = None if seconds is None else micros(seconds)
+        await self._fetch(_PAUSE, self.namespace, queue, length, self.clock.for_server())
+
+    async def resume(self, queue: str) -> None:
+        await self._fetch(_RESUME, self.namespace, queue)
+        self._tell([("queue", queue)])
+
+    async def prune_jobs(self, *, limit: int = 1000) -> int:
+        [[pruned]] = await self._fetch(_PRUNE, self.namespace, limit, self.clock.for_server())
+        return int(pruned)
+
+    def _tell_returned(self, rows: Iterable[Row]) -> None:
+        topics: list[Topic] = []
+        for row in rows:
+            topics.append(("job", row["id"]))
+            if row["due_now"]:
+                topics.append(("queue", row["queue"]))
+        self._tell(topics)
+
+
+def _inserted(jobs: Sequence[NewJob], letters: str | None, holders: list[str]) -> list[Inserted]:
+    if letters is None:
+        return [Inserted("created", job.id) for job in jobs]
+    holder = iter(holders)
+    return [
+        Inserted("created", job.id)
+        if letter == "c"
+        else Inserted("existing" if letter == "e" else "mismatch", next(holder))
+        for job, letter in zip(jobs, letters, strict=True)
+    ]
+
+
+def _as_text(delays: Sequence[float]) -> list[str]:
+    return [str(micros(delay)) for delay in delays]
+
+
+def _as_recovered(row: Row) -> Recovered:
+    return Recovered(id=row["id"], replica=row["replica"], state=row["state"], losses=row["losses"])
+
+
+def _as_counts(row: Row) -> QueueCounts:
+    paused_for = None
+    if row["paused"]:
+        paused_for = math.inf if row["paused_for"] is None else row["paused_for"] / 1e6
+    return QueueCounts(
+        queue=row["queue"],
+        waiting=row["waiting"],
+        running=row["running"],
+        oldest=None if row["oldest"] is None else row["oldest"] / 1e6,
+        paused_for=paused_for,
+    )

@@ -1,0 +1,326 @@
+-- Format 2: the way of a job, from insert through claim to settle; see 1_leases.sql for the rules.
+--
+-- Lock order, which excludes deadlocks: rows of replica, then of replica_claim, then of job by id (or
+-- without waiting: SKIP LOCKED), then of job_key by key. Inserts and requeues lock keys first, but
+-- then wait for no job that is there: whether one lives they read without a lock, after the key's.
+--
+-- Batches come as text[], bytes as hexadecimal digits: for arrays of anything else, asyncpg first
+-- asks every new connection what they are made of. Answers go as text with a letter for each item.
+--
+-- Where a batch is joined with a table, the batch carries the namespace. So the planner cannot
+-- begin with "all jobs of the namespace", which looks cheap while there are few.
+
+-- Lock the row of a unique key; made on first use.
+CREATE FUNCTION tenure.job_lock_key_v1(_namespace text, _key text) RETURNS void
+LANGUAGE plpgsql VOLATILE AS $$
+BEGIN
+    LOOP
+        -- Waits for who is about to take the key, and then finds it, or not if that was undone.
+        -- It is free until the caller takes it.
+        -- index: job_key_pkey
+        INSERT INTO tenure.job_key (namespace, key, id, digest, until, free_at)
+        VALUES (_namespace, _key, '', '', 0, 0) ON CONFLICT DO NOTHING;
+        EXIT WHEN FOUND;
+        -- Not there if it was removed as free meanwhile.
+        -- index: job_key_pkey
+        PERFORM FROM tenure.job_key k
+        WHERE k.namespace = _namespace AND k.key = _key FOR UPDATE;
+        EXIT WHEN FOUND;
+    END LOOP;
+END
+$$;
+
+-- Lock the keys of a batch, and decide about each of its jobs that has one: c created, e existing, m
+-- mismatch. holders are the jobs that have the keys of e and m, in order.
+CREATE FUNCTION tenure.job_admit_v1(
+    _namespace text, _ids text[], _keys text[], _digests text[], _keeps text[], _told bigint,
+    OUT answers text, OUT holders text[]
+) LANGUAGE plpgsql VOLATILE AS $$
+DECLARE
+    _one record;
+    _k tenure.job_key;
+    _now bigint;
+    _letter text;
+BEGIN
+    FOR _one IN
+        SELECT DISTINCT u.key COLLATE "C" AS key FROM unnest(_keys) AS u (key)
+        WHERE u.key IS NOT NULL ORDER BY key
+    LOOP
+        PERFORM tenure.job_lock_key_v1(_namespace, _one.key);
+    END LOOP;
+    _now := tenure.now_v1(_told);
+    answers := '';
+    holders := '{}';
+    FOR _one IN
+        SELECT u.* FROM unnest(_ids, _keys, _digests, _keeps) AS u (id, key, digest, keep)
+    LOOP
+        _letter := 'c';
+        IF _one.key IS NOT NULL AND NOT tenure.job_is_known_v1(_namespace, _one.id) THEN
+            -- index: job_key_pkey
+            SELECT * INTO _k FROM tenure.job_key k
+            WHERE k.namespace = _namespace AND k.key = _one.key;
+            IF _k.id <> _one.id AND (_k.free_at IS NULL OR _k.until > _now) THEN
+                _letter := CASE WHEN _k.digest = _one.digest THEN 'e' ELSE 'm' END;
+                holders := holders || _k.id;
+            ELSE
+                -- index: job_key_pkey
+                UPDATE tenure.job_key k
+                SET id = _one.id, digest = _one.digest, until = _now + _one.keep::bigint,
+                    free_at = NULL
+                WHERE k.namespace = _namespace AND k.key = _one.key;
+            END IF;
+        END IF;
+        answers := answers || _letter;
+    END LOOP;
+END
+$$;
+
+CREATE FUNCTION tenure.job_is_known_v1(_namespace text, _id text) RETURNS boolean
+LANGUAGE plpgsql VOLATILE AS $$
+BEGIN
+    -- index: job_pkey, job_done_pkey
+    RETURN EXISTS (SELECT FROM tenure.job j WHERE j.namespace = _namespace AND j.id = _id)
+        OR EXISTS (SELECT FROM tenure.job_done d WHERE d.namespace = _namespace AND d.id = _id);
+END
+$$;
+
+-- Store jobs; see job_admit_v1 for the answers.
+CREATE FUNCTION tenure.job_insert_v1(
+    _namespace text, _ids text[], _tasks text[], _queues text[], _priorities text[],
+    _payloads text[], _tags text[], _delays text[], _ats text[], _timeouts text[],
+    _retentions text[], _keys text[], _digests text[], _keeps text[], _told bigint,
+    OUT at bigint, OUT answers text, OUT holders text[]
+) LANGUAGE plpgsql VOLATILE
+SET lock_timeout = 4000 SET plan_cache_mode = force_generic_plan
+SET enable_seqscan = off SET enable_bitmapscan = off
+SET enable_hashjoin = off SET enable_mergejoin = off
+AS $$
+DECLARE
+    _made text[];
+BEGIN
+    IF _keys IS NOT NULL THEN
+        SELECT a.answers, a.holders INTO answers, holders
+        FROM tenure.job_admit_v1(_namespace, _ids, _keys, _digests, _keeps, _told) a;
+    END IF;
+    at := tenure.now_v1(_told);
+    WITH made AS (
+        INSERT INTO tenure.job (
+            namespace, id, task, queue, priority, payload, tags, timeout, retention, created, due,
+            unique_key, unique_digest, unique_keep
+        )
+        SELECT _namespace, u.id, u.task, u.queue, u.priority::smallint, decode(u.payload, 'hex'),
+               CASE WHEN u.tags IS NULL THEN '{}'
+                    ELSE ARRAY(SELECT json_array_elements_text(u.tags::json)) END,
+               u.timeout::double precision, u.retention::double precision, at,
+               coalesce(u.due_at::bigint, at + u.delay::bigint), u.key, u.digest, u.keep::bigint
+        FROM unnest(
+            _ids, _tasks, _queues, _priorities, _payloads, _tags, _delays, _ats, _timeouts,
+            _retentions, _keys, _digests, _keeps
+        ) WITH ORDINALITY AS u (
+            id, task, queue, priority, payload, tags, delay, due_at, timeout, retention, key, digest,
+            keep, n)
+        WHERE answers IS NULL OR substr(answers, u.n::integer, 1) = 'c'
+        -- Everybody adds ids in this order: two callers may be repeating the same ones.
+        ORDER BY u.id COLLATE "C"
+        ON CONFLICT DO NOTHING
+        RETURNING id
+    )
+    SELECT coalesce(array_agg(m.id), '{}') INTO _made FROM made m;
+    -- Repeats of jobs that have finished. Looked for afterwards: a job that finished while this was
+    -- under way was in neither table as the insert saw them.
+    -- index: job_done_pkey
+    IF EXISTS (SELECT FROM tenure.job_done d
+               WHERE d.namespace = _namespace AND d.id = ANY (_made)) THEN
+        -- index: job_done_pkey, job_pkey
+        DELETE FROM tenure.job j
+        WHERE j.namespace = _namespace AND j.id = ANY (ARRAY(
+            SELECT d.id FROM tenure.job_done d
+            WHERE d.namespace = _namespace AND d.id = ANY (_made)));
+        _made := ARRAY(
+            SELECT j.id FROM tenure.job j WHERE j.namespace = _namespace AND j.id = ANY (_made));
+    END IF;
+    INSERT INTO tenure.job_label (namespace, label, id)
+    SELECT _namespace, l.label, u.id
+    FROM unnest(_ids, _tasks, _queues) AS u (id, task, queue)
+    CROSS JOIN LATERAL (VALUES ('q' || u.queue), ('t' || u.task)) AS l (label)
+    WHERE cardinality(_made) = cardinality(_ids) OR u.id = ANY (_made);
+    IF _tags IS NOT NULL THEN
+        INSERT INTO tenure.job_label (namespace, label, id)
+        SELECT DISTINCT _namespace, 'g' || g.tag, u.id
+        FROM unnest(_ids, _tags) AS u (id, tags)
+        CROSS JOIN LATERAL json_array_elements_text(u.tags::json) AS g (tag)
+        WHERE u.tags IS NOT NULL AND u.id = ANY (_made);
+    END IF;
+END
+$$;
+
+-- Give a replica due jobs, in order. No row: there is no such replica. Otherwise the last row is no
+-- job: it tells the instant of the claim in `started` and when the next job is due in `due`.
+CREATE FUNCTION tenure.job_claim_v1(
+    _namespace text, _replica text, _claim_no bigint, _queues text[], _limit integer, _told bigint
+) RETURNS SETOF tenure.job_v1 LANGUAGE plpgsql VOLATILE
+SET lock_timeout = 4000 SET plan_cache_mode = force_generic_plan
+SET enable_seqscan = off SET enable_bitmapscan = off SET enable_sort = off
+SET enable_hashjoin = off SET enable_mergejoin = off
+AS $$
+DECLARE
+    _r tenure.replica;
+    _last bigint;
+    _now bigint;
+    _open text[];
+    _ids text[];
+    _end tenure.job_v1;
+BEGIN
+    -- Keeps recovery out and lets beats pass.
+    -- index: replica_pkey
+    SELECT * INTO _r FROM tenure.replica r
+    WHERE r.namespace = _namespace AND r.id = _replica FOR KEY SHARE;
+    IF NOT FOUND OR _r.dead THEN
+        RETURN;
+    END IF;
+    -- Waits for the same claim, should it still be on its way.
+    -- index: replica_claim_pkey
+    SELECT c.claim_no INTO _last FROM tenure.replica_claim c
+    WHERE c.namespace = _namespace AND c.replica = _replica FOR NO KEY UPDATE;
+    _now := tenure.now_v1(_told);
+    _end.started := _now;
+    IF _claim_no < _last THEN
+        RETURN NEXT _end;
+        RETURN;
+    ELSIF _claim_no = _last THEN
+        -- index: job_held
+        RETURN QUERY
+        SELECT j.id, j.task, j.queue, j.priority, j.state, j.payload, j.tags, j.timeout,
+               j.retention, j.created, j.due, j.attempt, j.failures, j.losses, j.fence, j.revision,
+               j.replica, j.started, j.progress, j.message, j.checkpoint, j.cancelling, j.reason,
+               0::bigint, NULL::bytea, j.error, j.history
+        FROM tenure.job j
+        WHERE j.namespace || '' = _namespace AND j.replica = _replica AND j.state = 'running'
+          AND j.claim_no = _claim_no
+        ORDER BY j.id;
+        RETURN NEXT _end;
+        RETURN;
+    END IF;
+    IF least(_r.renewed, _now) + _r.ttl <= _now THEN
+        RETURN NEXT _end;
+        RETURN;
+    END IF;
+    IF _r.renewed > _now THEN
+        -- The clock was set back. index: replica_pkey
+        UPDATE tenure.replica r SET renewed = least(r.renewed, _now)
+        WHERE r.namespace = _namespace AND r.id = _replica;
+    END IF;
+    -- index: replica_claim_pkey
+    UPDATE tenure.replica_claim c SET claim_no = _claim_no
+    WHERE c.namespace = _namespace AND c.replica = _replica;
+    -- index: queue_pause_pkey
+    _open := ARRAY(
+        SELECT q.name FROM unnest(_queues) WITH ORDINALITY AS q (name, n)
+        WHERE NOT EXISTS (
+            SELECT FROM tenure.queue_pause p
+            WHERE p.namespace = _namespace AND p.queue = q.name
+              AND (p.until IS NULL OR p.until > _now))
+        ORDER BY q.n);
+    -- Each step is one queue and one priority, which makes it a look-up also if a million jobs
+    -- are due later. The steps come in order and no further than needed, so there is nothing to
+    -- sort; a sort would lock the first jobs of every priority.
+    -- index: job_ready
+    _ids := ARRAY(
+        SELECT found.id
+        FROM generate_series(0, cardinality(_open) * 10 - 1) AS step (n)
+        CROSS JOIN LATERAL (
+            SELECT j.id FROM tenure.job j
+            WHERE j.namespace || '' = _namespace AND j.queue = _open[step.n / 10 + 1]
+              AND j.priority = step.n % 10 AND j.state = 'waiting'
+              AND j.due / 1000 <= _now / 1000 AND j.due <= _now
+            ORDER BY j.due / 1000, j.id LIMIT _limit FOR UPDATE SKIP LOCKED
+        ) AS found
+        LIMIT _limit);
+    IF cardinality(_ids) = 0 THEN
+        -- Nothing happened that a crash could undo, so there is no need to wait for the disk.
+        PERFORM set_config('synchronous_commit', 'off', true);
+    ELSE
+        -- index: job_pkey
+        RETURN QUERY
+        WITH taken AS MATERIALIZED (
+            SELECT _namespace AS namespace, u.id, u.n
+            FROM unnest(_ids) WITH ORDINALITY AS u (id, n)
+        ), begun AS (
+            UPDATE tenure.job j
+            SET state = 'running', replica = _replica, claim_no = _claim_no,
+                fence = greatest(j.fence + 1, _now), attempt = j.attempt + 1, started = _now,
+                deadline = _now + round(j.timeout * 1000000)::bigint, revision = j.revision + 1
+            FROM taken t WHERE j.namespace = t.namespace AND j.id = t.id
+            RETURNING t.n, j.*
+        )
+        SELECT j.id, j.task, j.queue, j.priority, j.state, j.payload, j.tags, j.timeout,
+               j.retention, j.created, j.due, j.attempt, j.failures, j.losses, j.fence, j.revision,
+               j.replica, j.started, j.progress, j.message, j.checkpoint, j.cancelling, j.reason,
+               0::bigint, NULL::bytea, j.error, j.history
+        FROM begun j ORDER BY j.n;
+    END IF;
+    IF cardinality(_ids) < _limit THEN
+        -- Several of each, because within a millisecond they stand in the order of id.
+        -- index: job_ready
+        SELECT min(later.due) INTO _end.due
+        FROM generate_series(0, cardinality(_open) * 10 - 1) AS step (n)
+        CROSS JOIN LATERAL (
+            SELECT j.due FROM tenure.job j
+            WHERE j.namespace || '' = _namespace AND j.queue = _open[step.n / 10 + 1]
+              AND j.priority = step.n % 10 AND j.state = 'waiting'
+              AND j.due / 1000 >= _now / 1000 AND j.due > _now
+            ORDER BY j.due / 1000, j.id LIMIT 10
+        ) AS later;
+    END IF;
+    RETURN NEXT _end;
+END
+$$;
+
+-- Free the keys of jobs that have finished, or note when they will be free.
+CREATE FUNCTION tenure.job_free_keys_v1(
+    _namespace text, _ids text[], _keys text[], _now bigint
+) RETURNS void LANGUAGE plpgsql VOLATILE AS $$
+BEGIN
+    -- index: job_key_pkey
+    PERFORM FROM tenure.job_key k
+    WHERE k.namespace = _namespace AND k.key = ANY (_keys) ORDER BY k.key FOR UPDATE;
+    -- Not those that have gone to another job meanwhile.
+    -- index: job_key_pkey
+    DELETE FROM tenure.job_key k
+    WHERE k.namespace = _namespace AND k.key = ANY (_keys) AND k.id = ANY (_ids)
+      AND k.until <= _now;
+    UPDATE tenure.job_key k SET free_at = k.until
+    WHERE k.namespace = _namespace AND k.key = ANY (_keys) AND k.id = ANY (_ids);
+END
+$$;
+
+-- Move jobs that the caller has locked to the finished ones. This is not the way of `settle`, which
+-- does the same in one statement.
+CREATE FUNCTION tenure.job_finish_v1(_namespace text, _ids text[], _state text, _now bigint)
+RETURNS void LANGUAGE plpgsql VOLATILE AS $$
+DECLARE
+    _keys text[];
+BEGIN
+    -- index: job_pkey
+    WITH gone AS (
+        DELETE FROM tenure.job j WHERE j.namespace = _namespace AND j.id = ANY (_ids) RETURNING j.*
+    ), kept AS (
+        INSERT INTO tenure.job_done (
+            namespace, id, task, queue, priority, state, payload, tags, timeout, retention,
+            created, due, attempt, failures, losses, fence, revision, claim_no, started, progress,
+            message, checkpoint, reason, error, history, settled_fence, settled_as, unique_key,
+            unique_digest, unique_keep, finished, expires
+        )
+        SELECT g.namespace, g.id, g.task, g.queue, g.priority, _state, g.payload, g.tags, g.timeout,
+               g.retention, g.created, g.due, g.attempt, g.failures, g.losses, g.fence,
+               g.revision + 1, g.claim_no, g.started, g.progress, g.message, g.checkpoint,
+               g.reason, g.error, g.history, g.settled_fence, g.settled_as, g.unique_key,
+               g.unique_digest, g.unique_keep, _now, _now + round(g.retention * 1000000)::bigint
+        FROM gone g
+    )
+    SELECT array_agg(g.unique_key) INTO _keys FROM gone g WHERE g.unique_key IS NOT NULL;
+    IF _keys IS NOT NULL THEN
+        PERFORM tenure.job_free_keys_v1(_namespace, _ids, _keys, _now);
+    END IF;
+END
+$$;

@@ -1,0 +1,404 @@
+-- Format 2, continued: what people and dashboards do with jobs; see 2_jobs.sql for the rules.
+
+-- Cancel: c cancelled, r requested, f finished, - no such job. Also says which jobs changed, and
+-- which replicas run those requested.
+CREATE FUNCTION tenure.job_cancel_v1(
+    _namespace text, _ids text[], _reason text, _told bigint,
+    OUT answers text, OUT changed text[], OUT replicas text[]
+) LANGUAGE plpgsql VOLATILE
+SET lock_timeout = 4000 SET plan_cache_mode = force_generic_plan
+SET enable_seqscan = off SET enable_bitmapscan = off
+AS $$
+DECLARE
+    _one record;
+    _j record;
+    _letter text;
+BEGIN
+    answers := repeat('-', cardinality(_ids));
+    changed := '{}';
+    replicas := '{}';
+    FOR _one IN
+        SELECT u.* FROM unnest(_ids) WITH ORDINALITY AS u (id, n) ORDER BY u.id COLLATE "C", u.n
+    LOOP
+        -- index: job_pkey
+        SELECT j.state, j.replica, j.cancelling INTO _j FROM tenure.job j
+        WHERE j.namespace = _namespace AND j.id = _one.id FOR UPDATE;
+        IF NOT FOUND THEN
+            -- In this order: it may have finished while this waited for its row.
+            -- index: job_done_pkey
+            _letter := CASE WHEN EXISTS (
+                SELECT FROM tenure.job_done d WHERE d.namespace = _namespace AND d.id = _one.id
+            ) THEN 'f' ELSE '-' END;
+        ELSIF _j.state = 'running' THEN
+            _letter := 'r';
+            replicas := replicas || _j.replica;
+            IF NOT _j.cancelling THEN
+                -- index: job_pkey
+                UPDATE tenure.job j
+                SET cancelling = true, reason = _reason, revision = j.revision + 1
+                WHERE j.namespace = _namespace AND j.id = _one.id;
+                changed := changed || _one.id;
+            END IF;
+        ELSIF _j.state = 'waiting' THEN
+            _letter := 'c';
+            -- index: job_pkey
+            UPDATE tenure.job j SET reason = _reason
+            WHERE j.namespace = _namespace AND j.id = _one.id;
+            PERFORM tenure.job_finish_v1(
+                _namespace, ARRAY[_one.id], 'cancelled', tenure.now_v1(_told));
+            changed := changed || _one.id;
+        ELSE
+            _letter := '-';
+        END IF;
+        answers := overlay(answers PLACING _letter FROM _one.n::integer);
+    END LOOP;
+END
+$$;
+
+-- Decide whether a job may wait again, and take its key: r requeued, u unfinished, x conflict, - no such
+-- job. The caller has locked the keys named in _locked, and the rows of job_done.
+CREATE FUNCTION tenure.job_may_requeue_v1(
+    _namespace text, _id text, _locked text[], _now bigint
+) RETURNS text LANGUAGE plpgsql VOLATILE AS $$
+DECLARE
+    _d record;
+    _k tenure.job_key;
+BEGIN
+    -- index: job_done_pkey
+    SELECT d.unique_key, d.unique_digest, d.unique_keep INTO _d FROM tenure.job_done d
+    WHERE d.namespace = _namespace AND d.id = _id;
+    IF NOT FOUND THEN
+        -- index: job_pkey
+        RETURN CASE WHEN EXISTS (
+            SELECT FROM tenure.job j WHERE j.namespace = _namespace AND j.id = _id
+        ) THEN 'u' ELSE '-' END;
+    END IF;
+    IF _d.unique_key IS NULL THEN
+        RETURN 'r';
+    END IF;
+    IF _d.unique_key <> ALL (_locked) THEN
+        RETURN 'u';  -- it was, when the keys were read
+    END IF;
+    -- index: job_key_pkey
+    SELECT * INTO _k FROM tenure.job_key k
+    WHERE k.namespace = _namespace AND k.key = _d.unique_key;
+    IF _k.id <> _id AND (_k.free_at IS NULL OR _k.until > _now) THEN
+        RETURN 'x';
+    END IF;
+    -- index: job_key_pkey
+    UPDATE tenure.job_key k
+    SET id = _id, digest = _d.unique_digest, until = _now + _d.unique_keep, free_at = NULL
+    WHERE k.namespace = _namespace AND k.key = _d.unique_key;
+    RETURN 'r';
+END
+$$;
+
+-- Make finished jobs wait again; see job_may_requeue_v1 for the answers.
+CREATE FUNCTION tenure.job_requeue_v1(
+    _namespace text, _ids text[], _told bigint, OUT answers text, OUT queues text[]
+) LANGUAGE plpgsql VOLATILE
+SET lock_timeout = 4000 SET plan_cache_mode = force_generic_plan
+SET enable_seqscan = off SET enable_bitmapscan = off
+AS $$
+DECLARE
+    _now bigint;
+    _id text;
+    _key text;
+    _keys text[];
+    _moving text[] := '{}';
+    _letter text;
+BEGIN
+    -- A job never changes its key, so these can be read before anything is locked.
+    -- index: job_done_pkey
+    _keys := ARRAY(
+        SELECT DISTINCT d.unique_key FROM tenure.job_done d
+        WHERE d.namespace = _namespace AND d.id = ANY (_ids) AND d.unique_key IS NOT NULL
+        ORDER BY d.unique_key);
+    FOREACH _key IN ARRAY _keys LOOP
+        PERFORM tenure.job_lock_key_v1(_namespace, _key);
+    END LOOP;
+    -- index: job_done_pkey
+    PERFORM FROM tenure.job_done d
+    WHERE d.namespace = _namespace AND d.id = ANY (_ids) ORDER BY d.id FOR UPDATE;
+    _now := tenure.now_v1(_told);
+    answers := '';
+    FOREACH _id IN ARRAY _ids LOOP
+        _letter := CASE WHEN _id = ANY (_moving) THEN 'u'
+                        ELSE tenure.job_may_requeue_v1(_namespace, _id, _keys, _now) END;
+        IF _letter = 'r' THEN
+            _moving := _moving || _id;
+        END IF;
+        answers := answers || _letter;
+    END LOOP;
+    -- In the order in which inserts add ids: one of these may be repeated right now.
+    -- index: job_done_pkey
+    WITH gone AS (
+        DELETE FROM tenure.job_done d
+        WHERE d.namespace = _namespace AND d.id = ANY (_moving) RETURNING d.*
+    ), back AS (
+        INSERT INTO tenure.job (
+            namespace, id, task, queue, priority, payload, tags, timeout, retention, created, due,
+            attempt, fence, revision, claim_no, started, checkpoint, history, settled_fence,
+            settled_as, unique_key, unique_digest, unique_keep
+        )
+        SELECT g.namespace, g.id, g.task, g.queue, g.priority, g.payload, g.tags, g.timeout,
+               g.retention, g.created, _now, g.attempt, greatest(g.fence + 1, _now),
+               g.revision + 1, g.claim_no, g.started, g.checkpoint, g.history, g.settled_fence,
+               g.settled_as, g.unique_key, g.unique_digest, g.unique_keep
+        FROM gone g ORDER BY g.id
+    )
+    SELECT coalesce(array_agg(DISTINCT g.queue), '{}') INTO queues FROM gone g;
+END
+$$;
+
+-- Return jobs by id, in any order.
+CREATE FUNCTION tenure.job_get_v1(_namespace text, _ids text[])
+RETURNS SETOF tenure.job_v1 LANGUAGE plpgsql VOLATILE
+SET lock_timeout = 4000 SET plan_cache_mode = force_generic_plan
+SET enable_seqscan = off SET enable_bitmapscan = off
+AS $$
+BEGIN
+    -- index: job_pkey, job_done_pkey
+    RETURN QUERY
+    SELECT r.id, r.task, r.queue, r.priority, r.state, r.payload, r.tags, r.timeout, r.retention,
+           r.created, r.due, r.attempt, r.failures, r.losses, r.fence, r.revision, r.replica,
+           r.started, r.progress, r.message, r.checkpoint, r.cancelling, r.reason, r.finished,
+           r.result, r.error, r.history
+    FROM tenure.job_record r WHERE r.namespace = _namespace AND r.id = ANY (_ids);
+END
+$$;
+
+-- Return up to _most ids below _before, newest first, among which all that fit must be. Each way leads
+-- through one index in the order of id; the narrowest that applies is taken.
+CREATE FUNCTION tenure.job_candidates_v1(
+    _namespace text, _state text, _queue text, _task text, _tag text, _replica text,
+    _most integer, _before text, OUT ids text[]
+) LANGUAGE plpgsql VOLATILE AS $$
+DECLARE
+    _label text := coalesce('g' || _tag, 't' || _task, 'q' || _queue);
+BEGIN
+    IF _replica <> '' THEN
+        -- index: job_held
+        ids := ARRAY(
+            SELECT j.id FROM tenure.job j
+            WHERE j.namespace || '' = _namespace AND j.replica = _replica AND j.state = 'running'
+              AND j.id < _before
+            ORDER BY j.id DESC LIMIT _most);
+    ELSIF _state = 'running' THEN
+        -- What runs does so on one of the replicas. index: replica_pkey, job_held
+        ids := ARRAY(
+            SELECT h.id FROM tenure.replica r
+            CROSS JOIN LATERAL (
+                SELECT j.id FROM tenure.job j
+                WHERE j.namespace || '' = _namespace AND j.replica = r.id AND j.state = 'running'
+                  AND j.id < _before
+                ORDER BY j.id DESC LIMIT _most
+            ) AS h
+            WHERE r.namespace = _namespace
+            ORDER BY h.id DESC LIMIT _most);
+    ELSIF _label IS NOT NULL THEN
+        -- index: job_label_id
+        ids := ARRAY(
+            SELECT l.id FROM tenure.job_label l
+            WHERE l.namespace = _namespace AND l.label = _label AND l.id < _before
+            ORDER BY l.id DESC LIMIT _most);
+    ELSIF _state IN ('failed', 'cancelled') THEN
+        -- index: job_done_unsuccessful
+        ids := ARRAY(
+            SELECT d.id FROM tenure.job_done d
+            WHERE '' || d.namespace = _namespace AND d.state = _state AND d.state <> 'succeeded'
+              AND d.id < _before
+            ORDER BY d.id DESC LIMIT _most);
+    ELSE
+        -- index: job_pkey, job_done_pkey
+        ids := ARRAY(
+            SELECT both_of.id FROM (
+                (SELECT j.id FROM tenure.job j
+                 WHERE j.namespace = _namespace AND j.id < _before
+                   AND coalesce(_state, 'waiting') = 'waiting'
+                 ORDER BY j.id DESC LIMIT _most)
+                UNION ALL
+                (SELECT d.id FROM tenure.job_done d
+                 WHERE d.namespace = _namespace AND d.id < _before
+                   AND coalesce(_state, 'succeeded') = 'succeeded'
+                 ORDER BY d.id DESC LIMIT _most)
+            ) AS both_of
+            ORDER BY both_of.id DESC LIMIT _most);
+    END IF;
+END
+$$;
+
+-- Return jobs that fit, newest first. If there may be more, a last row has only an id: where to go on.
+CREATE FUNCTION tenure.job_find_v1(
+    _namespace text, _state text, _queue text, _task text, _tag text, _replica text,
+    _limit integer, _before text
+) RETURNS SETOF tenure.job_v1 LANGUAGE plpgsql VOLATILE
+SET lock_timeout = 4000 SET plan_cache_mode = force_generic_plan
+SET enable_seqscan = off SET enable_bitmapscan = off
+SET enable_hashjoin = off SET enable_mergejoin = off
+AS $$
+DECLARE
+    -- As many are looked at; the bound that keeps a rare combination from costing the whole table.
+    _most integer := greatest(1000, _limit + 1);
+    _ids text[];
+    _one tenure.job_v1;
+    _found integer := 0;
+    _end tenure.job_v1;
+BEGIN
+    SELECT c.ids INTO _ids FROM tenure.job_candidates_v1(
+        _namespace, _state, _queue, _task, _tag, _replica, _most,
+        -- Without a bound: longer than any id, and of the largest character there is.
+        coalesce(_before, repeat(U&'\+10FFFF', 201))) c;
+    -- index: job_pkey, job_done_pkey
+    FOR _one IN
+        SELECT r.id, r.task, r.queue, r.priority, r.state, r.payload, r.tags, r.timeout,
+               r.retention, r.created, r.due, r.attempt, r.failures, r.losses, r.fence, r.revision,
+               r.replica, r.started, r.progress, r.message, r.checkpoint, r.cancelling, r.reason,
+               r.finished, r.result, r.error, r.history
+        FROM unnest(_ids) AS u (id)
+        CROSS JOIN LATERAL (
+            SELECT * FROM tenure.job_record r WHERE r.namespace = _namespace AND r.id = u.id
+            OFFSET 0
+        ) AS r
+        WHERE (_state IS NULL OR r.state = _state) AND (_queue IS NULL OR r.queue = _queue)
+          AND (_task IS NULL OR r.task = _task) AND (_replica IS NULL OR r.replica = _replica)
+          AND (_tag IS NULL OR _tag = ANY (r.tags))
+        LIMIT _limit + 1
+    LOOP
+        _found := _found + 1;
+        EXIT WHEN _found > _limit;
+        RETURN NEXT _one;
+        _end.id := _one.id;
+    END LOOP;
+    IF _found <= _limit THEN
+        _end.id := CASE WHEN cardinality(_ids) = _most THEN _ids[_most] END;
+    END IF;
+    IF _end.id IS NOT NULL THEN
+        RETURN NEXT _end;
+    END IF;
+END
+$$;
+
+-- How each queue stands that has unfinished jobs or is paused. Counts stop at _most.
+CREATE FUNCTION tenure.job_counts_v1(_namespace text, _most integer, _told bigint)
+RETURNS TABLE (queue text, waiting bigint, running bigint, oldest bigint, paused boolean,
+               paused_for bigint)
+LANGUAGE plpgsql VOLATILE
+SET lock_timeout = 4000 SET plan_cache_mode = force_generic_plan
+SET enable_seqscan = off SET enable_bitmapscan = off SET enable_sort = off
+SET enable_hashjoin = off SET enable_mergejoin = off
+AS $$
+DECLARE
+    _now bigint := tenure.now_v1(_told);
+    _next text := '';
+BEGIN
+    LOOP
+        -- From name to name through the indexes, however many jobs each has.
+        -- index: job_ready, job_running, queue_pause_pkey
+        SELECT min(f.queue) INTO _next FROM (
+            (SELECT j.queue FROM tenure.job j
+             WHERE j.namespace || '' = _namespace AND j.state = 'waiting' AND j.queue > _next
+             ORDER BY j.queue, j.priority, j.due / 1000, j.id LIMIT 1)
+            UNION ALL
+            (SELECT j.queue FROM tenure.job j
+             WHERE '' || j.namespace = _namespace AND j.state = 'running' AND j.queue > _next
+             ORDER BY j.queue, j.id LIMIT 1)
+            UNION ALL
+            (SELECT p.queue FROM tenure.queue_pause p
+             WHERE p.namespace = _namespace AND p.queue > _next
+               AND (p.until IS NULL OR p.until > _now)
+             ORDER BY p.queue LIMIT 1)
+        ) AS f;
+        EXIT WHEN _next IS NULL;
+        queue := _next;
+        -- index: job_ready
+        SELECT count(*) INTO waiting FROM (
+            SELECT FROM tenure.job j
+            WHERE j.namespace || '' = _namespace AND j.queue = _next AND j.state = 'waiting'
+            LIMIT _most) AS w;
+        -- index: job_running
+        SELECT count(*) INTO running FROM (
+            SELECT FROM tenure.job j
+            WHERE '' || j.namespace = _namespace AND j.queue = _next AND j.state = 'running'
+            LIMIT _most) AS r;
+        -- Several of each, because within a millisecond they stand in the order of id.
+        -- index: job_ready
+        SELECT _now - min(f.due) INTO oldest
+        FROM generate_series(0, 9) AS p (priority)
+        CROSS JOIN LATERAL (
+            SELECT j.due FROM tenure.job j
+            WHERE j.namespace || '' = _namespace AND j.queue = _next
+              AND j.priority = p.priority AND j.state = 'waiting'
+              AND j.due / 1000 <= _now / 1000 AND j.due <= _now
+            ORDER BY j.due / 1000, j.id LIMIT 10
+        ) AS f;
+        -- index: queue_pause_pkey
+        SELECT true, p.until - _now INTO paused, paused_for FROM tenure.queue_pause p
+        WHERE p.namespace = _namespace AND p.queue = _next
+          AND (p.until IS NULL OR p.until > _now);
+        RETURN NEXT;
+    END LOOP;
+END
+$$;
+
+-- Let no job of a queue be claimed for so long, or (NULL) for good.
+CREATE FUNCTION tenure.queue_pause_v1(_namespace text, _queue text, _length bigint, _told bigint)
+RETURNS void LANGUAGE plpgsql VOLATILE SET lock_timeout = 4000 AS $$
+BEGIN
+    INSERT INTO tenure.queue_pause (namespace, queue, until)
+    VALUES (_namespace, _queue, tenure.now_v1(_told) + _length)
+    ON CONFLICT (namespace, queue) DO UPDATE SET until = excluded.until;
+END
+$$;
+
+CREATE FUNCTION tenure.queue_resume_v1(_namespace text, _queue text)
+RETURNS void LANGUAGE plpgsql VOLATILE
+SET lock_timeout = 4000 SET plan_cache_mode = force_generic_plan
+SET enable_seqscan = off SET enable_bitmapscan = off
+AS $$
+BEGIN
+    -- index: queue_pause_pkey
+    DELETE FROM tenure.queue_pause p WHERE p.namespace = _namespace AND p.queue = _queue;
+END
+$$;
+
+-- Remove finished jobs whose retention is over, and unique keys that are free.
+CREATE FUNCTION tenure.job_prune_v1(_namespace text, _limit integer, _told bigint)
+RETURNS integer LANGUAGE plpgsql VOLATILE
+SET lock_timeout = 4000 SET plan_cache_mode = force_generic_plan
+SET enable_seqscan = off SET enable_bitmapscan = off SET enable_sort = off
+SET enable_hashjoin = off SET enable_mergejoin = off
+AS $$
+DECLARE
+    _now bigint := tenure.now_v1(_told);
+    _gone integer;
+BEGIN
+    -- index: job_done_expires, job_done_pkey, job_label_id
+    WITH old AS MATERIALIZED (
+        SELECT d.namespace, d.id FROM tenure.job_done d
+        WHERE d.namespace || '' = _namespace AND d.expires <= _now
+        ORDER BY d.expires, d.id LIMIT _limit FOR UPDATE SKIP LOCKED
+    ), gone AS (
+        DELETE FROM tenure.job_done d USING old o
+        WHERE d.namespace = o.namespace AND d.id = o.id
+        RETURNING d.namespace, d.id, d.queue, d.task, d.tags
+    ), labels AS MATERIALIZED (
+        SELECT DISTINCT g.namespace, l.label, g.id FROM gone g
+        CROSS JOIN LATERAL (
+            VALUES ('q' || g.queue), ('t' || g.task)
+            UNION ALL SELECT 'g' || tag FROM unnest(g.tags) AS t (tag)
+        ) AS l (label)
+    ), unlabelled AS (
+        DELETE FROM tenure.job_label b USING labels l
+        WHERE b.namespace = l.namespace AND b.label = l.label AND b.id = l.id
+    )
+    SELECT count(*) INTO _gone FROM gone;
+    -- index: job_key_free, job_key_pkey
+    DELETE FROM tenure.job_key k
+    WHERE k.namespace = _namespace AND k.key = ANY (ARRAY(
+        SELECT f.key FROM tenure.job_key f
+        WHERE f.namespace || '' = _namespace AND f.free_at IS NOT NULL AND f.free_at <= _now
+        ORDER BY f.free_at LIMIT _limit FOR UPDATE SKIP LOCKED));
+    RETURN _gone;
+END
+$$;

@@ -1,0 +1,317 @@
+-- Format 2, continued: replicas, and what happens to their jobs; see 2_jobs.sql for the rules.
+
+CREATE FUNCTION tenure.replica_join_v1(
+    _namespace text, _replica text, _ttl bigint, _meta text, _told bigint
+) RETURNS void LANGUAGE plpgsql VOLATILE
+SET lock_timeout = 4000 SET plan_cache_mode = force_generic_plan
+SET enable_seqscan = off SET enable_bitmapscan = off
+AS $$
+DECLARE
+    _now bigint := tenure.now_v1(_told);
+BEGIN
+    INSERT INTO tenure.replica AS r (namespace, id, meta, joined, renewed, ttl)
+    VALUES (_namespace, _replica, _meta, _now, _now, _ttl)
+    ON CONFLICT (namespace, id) DO UPDATE SET renewed = excluded.renewed, ttl = excluded.ttl
+    WHERE NOT r.dead;
+    INSERT INTO tenure.replica_claim (namespace, replica) VALUES (_namespace, _replica)
+    ON CONFLICT DO NOTHING;
+END
+$$;
+
+-- Cut what is left of replicas that were renewed in the future: the clock was set back.
+CREATE FUNCTION tenure.replica_clamp_v1(_namespace text, _now bigint) RETURNS void
+LANGUAGE plpgsql VOLATILE AS $$
+BEGIN
+    -- index: replica_renewed
+    IF EXISTS (SELECT FROM tenure.replica r
+               WHERE '' || r.namespace = _namespace AND r.renewed > _now) THEN
+        -- Without waiting: who has the row is renewing or removing it.
+        -- index: replica_pkey, replica_renewed
+        UPDATE tenure.replica r SET renewed = _now
+        WHERE r.namespace = _namespace AND r.id = ANY (ARRAY(
+            SELECT f.id FROM tenure.replica f
+            WHERE '' || f.namespace = _namespace AND f.renewed > _now
+            FOR NO KEY UPDATE SKIP LOCKED));
+    END IF;
+END
+$$;
+
+-- Renew records, and tell what their processes should know.
+CREATE FUNCTION tenure.replica_beat_v1(
+    _namespace text, _replicas text[], _ttl bigint, _cancels_max integer, _told bigint
+) RETURNS TABLE (known boolean, cancels text[], held bigint, expired boolean)
+LANGUAGE plpgsql VOLATILE
+SET lock_timeout = 4000 SET plan_cache_mode = force_generic_plan
+SET enable_seqscan = off SET enable_bitmapscan = off SET enable_sort = off
+AS $$
+DECLARE
+    _now bigint := tenure.now_v1(_told);
+    _alive text[] := '{}';
+    _expired boolean;
+    _one text;
+BEGIN
+    -- Everybody renews in this order.
+    FOR _one IN SELECT DISTINCT u.id COLLATE "C" AS id FROM unnest(_replicas) AS u (id) ORDER BY id
+    LOOP
+        -- index: replica_pkey
+        UPDATE tenure.replica r SET renewed = _now, ttl = _ttl
+        WHERE r.namespace = _namespace AND r.id = _one AND NOT r.dead;
+        IF FOUND THEN
+            _alive := _alive || _one;
+        END IF;
+    END LOOP;
+    PERFORM tenure.replica_clamp_v1(_namespace, _now);
+    -- index: replica_dead, replica_ends, job_deadline
+    _expired := EXISTS (SELECT FROM tenure.replica r
+                        WHERE r.namespace || '' = _namespace AND r.dead)
+        OR EXISTS (SELECT FROM tenure.replica r
+                   WHERE r.namespace || '' = _namespace AND r.renewed + r.ttl <= _now)
+        OR EXISTS (SELECT FROM tenure.job j
+                   WHERE j.namespace || '' = _namespace AND j.state = 'running'
+                     AND j.deadline IS NOT NULL AND j.deadline <= _now);
+    FOREACH _one IN ARRAY _replicas LOOP
+        known := _one = ANY (_alive);
+        IF known THEN
+            -- index: job_cancelling
+            cancels := ARRAY(
+                SELECT j.id FROM tenure.job j
+                WHERE j.namespace || '' = _namespace AND j.replica = _one AND j.cancelling
+                ORDER BY j.id LIMIT _cancels_max);
+            held := tenure.replica_held_v1(_namespace, _one);
+            expired := _expired;
+        END IF;
+        RETURN NEXT;
+    END LOOP;
+END
+$$;
+
+CREATE FUNCTION tenure.replica_held_v1(_namespace text, _replica text) RETURNS bigint
+LANGUAGE plpgsql VOLATILE AS $$
+BEGIN
+    -- index: job_held
+    RETURN (SELECT count(*) FROM tenure.job j
+            WHERE j.namespace || '' = _namespace AND j.replica = _replica
+              AND j.state = 'running');
+END
+$$;
+
+CREATE FUNCTION tenure.replica_list_v1(_namespace text, _limit integer, _told bigint)
+RETURNS TABLE (id text, meta text, joined bigint, ttl bigint, left_over bigint, dead boolean,
+               held bigint)
+LANGUAGE plpgsql VOLATILE
+SET lock_timeout = 4000 SET plan_cache_mode = force_generic_plan
+SET enable_seqscan = off SET enable_bitmapscan = off
+AS $$
+DECLARE
+    _now bigint := tenure.now_v1(_told);
+BEGIN
+    -- index: replica_pkey
+    RETURN QUERY
+    SELECT r.id, r.meta, r.joined, r.ttl, least(r.renewed, _now) + r.ttl - _now, r.dead,
+           tenure.replica_held_v1(_namespace, r.id)
+    FROM (SELECT * FROM tenure.replica r WHERE r.namespace = _namespace
+          ORDER BY r.joined, r.id LIMIT _limit) AS r
+    ORDER BY r.joined, r.id;
+END
+$$;
+
+-- Take running jobs, which the caller has locked, from their replicas. With _delays a loss is counted:
+-- due after the one for its losses, failed if there is none. Without, due at once.
+CREATE FUNCTION tenure.job_return_v1(
+    _namespace text, _ids text[], _delays bigint[], _now bigint
+) RETURNS SETOF tenure.job_returned_v1 LANGUAGE plpgsql VOLATILE AS $$
+DECLARE
+    _most integer := cardinality(_delays);
+    _cancelled text[];
+    _failed text[];
+BEGIN
+    -- What is to finish is only counted here, and moved below. The line is the one that
+    -- core.records.write_history makes.
+    -- index: job_pkey
+    RETURN QUERY
+    WITH was AS MATERIALIZED (
+        SELECT _namespace AS namespace, u.id, u.n, o.replica, CASE
+                   WHEN _delays IS NULL THEN CASE WHEN o.cancelling THEN 'cancelled' END
+                   WHEN o.cancelling THEN 'cancelled'
+                   WHEN o.losses >= _most THEN 'failed' END AS finish
+        FROM unnest(_ids) WITH ORDINALITY AS u (id, n)
+        CROSS JOIN LATERAL (
+            SELECT j.replica, j.cancelling, j.losses FROM tenure.job j
+            WHERE j.namespace = _namespace AND j.id = u.id
+        ) AS o
+    ), moved AS (
+        UPDATE tenure.job j
+        SET losses = j.losses + (_delays IS NOT NULL)::integer,
+            history = CASE WHEN _delays IS NULL THEN j.history ELSE j.history || convert_to(
+                '{"attempt":' || j.attempt || ',"replica":' || to_json(j.replica) || ',"started":'
+                || j.started || ',"ended":' || _now || E',"outcome":"lost"}\n', 'UTF8') END,
+            state = CASE WHEN w.finish IS NULL THEN 'waiting' ELSE j.state END,
+            fence = CASE WHEN w.finish IS NULL THEN greatest(j.fence + 1, _now) ELSE j.fence END,
+            due = CASE WHEN w.finish IS NOT NULL THEN j.due
+                       ELSE _now + coalesce(_delays[j.losses + 1], 0) END,
+            reason = CASE WHEN w.finish = 'failed' THEN 'lost' ELSE j.reason END,
+            error = CASE WHEN w.finish = 'failed' THEN NULL ELSE j.error END,
+            replica = '', deadline = NULL, revision = j.revision + 1
+        FROM was w WHERE j.namespace = w.namespace AND j.id = w.id
+        RETURNING w.n, j.id, w.replica, coalesce(w.finish, 'waiting') AS state, j.losses, j.queue,
+                  w.finish IS NULL AND j.due <= _now AS due_now
+    )
+    SELECT m.id, m.replica, m.state, m.losses, m.queue, m.due_now FROM moved m ORDER BY m.n;
+    -- Which they were is told by what was written: they run, and nowhere.
+    -- index: job_pkey
+    SELECT array_agg(j.id) FILTER (WHERE j.cancelling),
+           array_agg(j.id) FILTER (WHERE NOT j.cancelling)
+    INTO _cancelled, _failed
+    FROM tenure.job j
+    WHERE j.namespace = _namespace AND j.id = ANY (_ids) AND j.replica = '' AND j.state <> 'waiting';
+    IF _cancelled IS NOT NULL THEN
+        PERFORM tenure.job_finish_v1(_namespace, _cancelled, 'cancelled', _now);
+    END IF;
+    IF _failed IS NOT NULL THEN
+        PERFORM tenure.job_finish_v1(_namespace, _failed, 'failed', _now);
+    END IF;
+END
+$$;
+
+-- As job_return_v1, but a job whose row cannot be read or written is set aside, and answered with the
+-- state NULL; it does not hold up the others.
+CREATE FUNCTION tenure.job_return_safely_v1(
+    _namespace text, _ids text[], _delays bigint[], _now bigint
+) RETURNS SETOF tenure.job_returned_v1 LANGUAGE plpgsql VOLATILE AS $$
+DECLARE
+    _half integer := cardinality(_ids) / 2;
+BEGIN
+    IF cardinality(_ids) = 0 THEN
+        RETURN;
+    END IF;
+    BEGIN
+        RETURN QUERY SELECT * FROM tenure.job_return_v1(_namespace, _ids, _delays, _now);
+        RETURN;
+    EXCEPTION WHEN data_exception OR integrity_constraint_violation OR internal_error THEN
+        NULL;  -- all that was done since BEGIN is undone
+    END;
+    IF _half > 0 THEN
+        RETURN QUERY SELECT * FROM tenure.job_return_safely_v1(
+            _namespace, _ids[:_half], _delays, _now);
+        RETURN QUERY SELECT * FROM tenure.job_return_safely_v1(
+            _namespace, _ids[_half + 1:], _delays, _now);
+        RETURN;
+    END IF;
+    -- What is not named is copied as it is, not read.
+    -- index: job_pkey
+    RETURN QUERY
+    WITH was AS MATERIALIZED (
+        SELECT j.id, j.replica, j.queue FROM tenure.job j
+        WHERE j.namespace = _namespace AND j.id = _ids[1]
+    ), aside AS (
+        UPDATE tenure.job j SET state = 'aside', replica = '', deadline = NULL, cancelling = false
+        WHERE j.namespace = _namespace AND j.id = _ids[1]
+    )
+    SELECT w.id, w.replica, NULL::text, 0, w.queue, false FROM was w;
+END
+$$;
+
+-- Remove a replica that leaves (_started NULL) or is known to be dead, and return its jobs; those in
+-- _started count a loss.
+CREATE FUNCTION tenure.replica_remove_v1(
+    _namespace text, _replica text, _started text[], _delays text[], _told bigint
+) RETURNS SETOF tenure.job_returned_v1 LANGUAGE plpgsql VOLATILE
+SET lock_timeout = 4000 SET plan_cache_mode = force_generic_plan
+SET enable_seqscan = off SET enable_bitmapscan = off
+SET enable_hashjoin = off SET enable_mergejoin = off
+AS $$
+DECLARE
+    _now bigint;
+    _lost text[];
+    _back text[];
+BEGIN
+    -- Waits for a claim under way, and lets none begin.
+    -- index: replica_pkey
+    PERFORM FROM tenure.replica r
+    WHERE r.namespace = _namespace AND r.id = _replica FOR UPDATE;
+    IF NOT FOUND THEN
+        RETURN;
+    END IF;
+    -- index: job_held
+    SELECT coalesce(array_agg(h.id) FILTER (WHERE h.id = ANY (_started)), '{}'),
+           coalesce(array_agg(h.id) FILTER (WHERE (h.id = ANY (_started)) IS NOT TRUE), '{}')
+    INTO _lost, _back
+    FROM (
+        SELECT j.id FROM tenure.job j
+        WHERE j.namespace || '' = _namespace AND j.replica = _replica AND j.state = 'running'
+        ORDER BY j.id FOR UPDATE
+    ) AS h;
+    _now := tenure.now_v1(_told);
+    RETURN QUERY
+    SELECT * FROM (
+        SELECT * FROM tenure.job_return_safely_v1(_namespace, _lost, _delays::bigint[], _now)
+        UNION ALL
+        SELECT * FROM tenure.job_return_safely_v1(_namespace, _back, NULL, _now)
+    ) AS returned ORDER BY returned.id COLLATE "C";
+    -- index: replica_claim_pkey, replica_pkey
+    DELETE FROM tenure.replica_claim c WHERE c.namespace = _namespace AND c.replica = _replica;
+    DELETE FROM tenure.replica r WHERE r.namespace = _namespace AND r.id = _replica;
+END
+$$;
+
+-- Take jobs from replicas that have expired, and those past their deadline. It waits for no replica and
+-- no job: what others have locked is left for the next time.
+CREATE FUNCTION tenure.job_recover_v1(
+    _namespace text, _delays text[], _grace bigint, _limit integer, _told bigint
+) RETURNS SETOF tenure.job_returned_v1 LANGUAGE plpgsql VOLATILE
+SET lock_timeout = 4000 SET plan_cache_mode = force_generic_plan
+SET enable_seqscan = off SET enable_bitmapscan = off
+SET enable_hashjoin = off SET enable_mergejoin = off
+AS $$
+DECLARE
+    _now bigint := tenure.now_v1(_told);
+    _room integer := _limit;
+    _replica text;
+    _ids text[];
+BEGIN
+    PERFORM tenure.replica_clamp_v1(_namespace, _now);
+    -- index: replica_dead, replica_ends, replica_pkey
+    FOR _replica IN
+        SELECT r.id FROM tenure.replica r
+        WHERE r.namespace = _namespace AND r.id = ANY (ARRAY(
+                SELECT d.id FROM tenure.replica d
+                WHERE d.namespace || '' = _namespace AND d.dead
+                UNION
+                SELECT e.id FROM tenure.replica e
+                WHERE e.namespace || '' = _namespace AND e.renewed + e.ttl <= _now))
+          AND (r.dead OR r.renewed + r.ttl <= _now)
+        ORDER BY r.joined, r.id FOR UPDATE SKIP LOCKED
+    LOOP
+        EXIT WHEN _room = 0;  -- what was not touched may still revive
+        -- index: job_held
+        _ids := ARRAY(
+            SELECT j.id FROM tenure.job j
+            WHERE j.namespace || '' = _namespace AND j.replica = _replica AND j.state = 'running'
+            ORDER BY j.id LIMIT _room FOR UPDATE SKIP LOCKED);
+        _room := _room - cardinality(_ids);
+        RETURN QUERY
+        SELECT * FROM tenure.job_return_safely_v1(_namespace, _ids, _delays::bigint[], _now);
+        -- index: job_held, replica_claim_pkey, replica_pkey
+        IF EXISTS (SELECT FROM tenure.job j
+                   WHERE j.namespace || '' = _namespace AND j.replica = _replica
+                     AND j.state = 'running') THEN
+            UPDATE tenure.replica r SET dead = true
+            WHERE r.namespace = _namespace AND r.id = _replica AND NOT r.dead;
+        ELSE
+            DELETE FROM tenure.replica_claim c
+            WHERE c.namespace = _namespace AND c.replica = _replica;
+            DELETE FROM tenure.replica r WHERE r.namespace = _namespace AND r.id = _replica;
+        END IF;
+    END LOOP;
+    IF _room > 0 THEN
+        -- index: job_deadline
+        _ids := ARRAY(
+            SELECT j.id FROM tenure.job j
+            WHERE j.namespace || '' = _namespace AND j.state = 'running'
+              AND j.deadline IS NOT NULL AND j.deadline <= _now - _grace
+            ORDER BY j.deadline, j.id LIMIT _room FOR UPDATE SKIP LOCKED);
+        RETURN QUERY
+        SELECT * FROM tenure.job_return_safely_v1(_namespace, _ids, _delays::bigint[], _now);
+    END IF;
+END
+$$;

@@ -1,0 +1,162 @@
+-- Format 2: what is kept about jobs and the replicas that run them. Rules of format 1 apply.
+--
+-- An index begins with namespace, namespace || '' or '' || namespace, which all say the same. With a
+-- form of its own for each index, a statement fits one of them only. Given a choice, the planner
+-- took the wrong one while a table had no statistics, and walked over every job.
+
+-- Processes that run work. A job that is running stands on the row of its replica.
+--
+-- Beats change no key column, so that they pass a claim, which locks the row FOR KEY SHARE.
+CREATE TABLE tenure.replica (
+    namespace text COLLATE "C" NOT NULL,
+    id        text COLLATE "C" NOT NULL,
+    meta      text    NOT NULL,
+    joined    bigint  NOT NULL,
+    renewed   bigint  NOT NULL,
+    ttl       bigint  NOT NULL,
+    dead      boolean NOT NULL DEFAULT false,
+    PRIMARY KEY (namespace, id)
+) WITH (fillfactor = 50, autovacuum_vacuum_scale_factor = 0.05);
+
+-- Finds those that have expired; and those renewed in the future, as seen after a step back.
+CREATE INDEX replica_ends ON tenure.replica ((namespace || ''), (renewed + ttl));
+CREATE INDEX replica_renewed ON tenure.replica (('' || namespace), renewed);
+CREATE INDEX replica_dead ON tenure.replica ((namespace || '')) WHERE dead;
+
+-- The last claim of each replica. Apart from it, because a claim must not hold up beats.
+CREATE TABLE tenure.replica_claim (
+    namespace text COLLATE "C" NOT NULL,
+    replica   text COLLATE "C" NOT NULL,
+    claim_no  bigint NOT NULL DEFAULT 0,
+    PRIMARY KEY (namespace, replica)
+) WITH (fillfactor = 50, autovacuum_vacuum_scale_factor = 0.05);
+
+-- Jobs that are not finished: waiting, running, or (a row that recovery could not read) aside.
+--
+-- settled_fence and settled_as are the last settlement, so that a repeat of it is recognised.
+-- replica is empty, deadline NULL and cancelling false unless the job is running.
+-- Every job is updated once and deleted once, so vacuum has to come early and work fast.
+CREATE TABLE tenure.job (
+    namespace     text COLLATE "C" NOT NULL,
+    id            text COLLATE "C" NOT NULL,
+    task          text     NOT NULL,
+    queue         text COLLATE "C" NOT NULL,
+    priority      smallint NOT NULL,
+    state         text COLLATE "C" NOT NULL DEFAULT 'waiting',
+    payload       bytea    NOT NULL,
+    tags          text[]   NOT NULL,
+    timeout       double precision,
+    retention     double precision NOT NULL,
+    created       bigint   NOT NULL,
+    due           bigint   NOT NULL,
+    attempt       integer  NOT NULL DEFAULT 0,
+    failures      integer  NOT NULL DEFAULT 0,
+    losses        integer  NOT NULL DEFAULT 0,
+    fence         bigint   NOT NULL DEFAULT 0,
+    revision      bigint   NOT NULL DEFAULT 1,
+    replica       text COLLATE "C" NOT NULL DEFAULT '',
+    claim_no      bigint   NOT NULL DEFAULT 0,
+    started       bigint   NOT NULL DEFAULT 0,
+    deadline      bigint,
+    progress      double precision,
+    message       text     NOT NULL DEFAULT '',
+    checkpoint    bytea,
+    cancelling    boolean  NOT NULL DEFAULT false,
+    reason        text     NOT NULL DEFAULT '',
+    error         bytea,
+    history       bytea    NOT NULL DEFAULT '',
+    settled_fence bigint   NOT NULL DEFAULT 0,
+    settled_as    text     NOT NULL DEFAULT '',
+    unique_key    text COLLATE "C",
+    unique_digest text,
+    unique_keep   bigint,
+    PRIMARY KEY (namespace, id)
+) WITH (
+    fillfactor = 80, autovacuum_vacuum_scale_factor = 0.02, autovacuum_vacuum_threshold = 1000,
+    autovacuum_vacuum_cost_delay = 0
+);
+
+-- The order in which a queue is served.
+CREATE INDEX job_ready ON tenure.job ((namespace || ''), queue, priority, (due / 1000), id)
+    WHERE state = 'waiting';
+-- What a replica runs.
+CREATE INDEX job_held ON tenure.job ((namespace || ''), replica, id) WHERE state = 'running';
+-- What runs of a queue.
+CREATE INDEX job_running ON tenure.job (('' || namespace), queue, id) WHERE state = 'running';
+CREATE INDEX job_deadline ON tenure.job ((namespace || ''), deadline, id)
+    WHERE state = 'running' AND deadline IS NOT NULL;
+CREATE INDEX job_cancelling ON tenure.job ((namespace || ''), replica, id) WHERE cancelling;
+
+-- Finished jobs, until their retention is over.
+CREATE TABLE tenure.job_done (
+    LIKE tenure.job INCLUDING DEFAULTS,
+    finished bigint NOT NULL,
+    expires  bigint NOT NULL,
+    result   bytea,
+    PRIMARY KEY (namespace, id)
+) WITH (autovacuum_vacuum_scale_factor = 0.05);
+
+CREATE INDEX job_done_expires ON tenure.job_done ((namespace || ''), expires, id);
+-- The few among the many that succeeded.
+CREATE INDEX job_done_unsuccessful ON tenure.job_done (('' || namespace), state, id)
+    WHERE state <> 'succeeded';
+
+-- What jobs are found by, finished or not: q and its queue, t and its task, g and each of its tags.
+-- Written once and pruned with the job. As indexes of both tables above, the same would have to be
+-- written again by each claim and each settlement.
+CREATE TABLE tenure.job_label (
+    namespace text COLLATE "C" NOT NULL,
+    label     text COLLATE "C" NOT NULL,
+    id        text COLLATE "C" NOT NULL
+) WITH (autovacuum_vacuum_scale_factor = 0.05);
+
+CREATE INDEX job_label_id ON tenure.job_label (namespace, label, id);
+
+-- Unique keys: taken while the job is in tenure.job, and before the instant `until` in any case.
+-- free_at is when it is free, NULL as long as the job has not finished.
+CREATE TABLE tenure.job_key (
+    namespace text COLLATE "C" NOT NULL,
+    key       text COLLATE "C" NOT NULL,
+    id        text COLLATE "C" NOT NULL,
+    digest    text   NOT NULL,
+    until     bigint NOT NULL,
+    free_at   bigint,
+    PRIMARY KEY (namespace, key)
+) WITH (fillfactor = 80, autovacuum_vacuum_scale_factor = 0.05);
+
+CREATE INDEX job_key_free ON tenure.job_key ((namespace || ''), free_at)
+    WHERE free_at IS NOT NULL;
+
+-- Paused queues; until NULL they are for good.
+CREATE TABLE tenure.queue_pause (
+    namespace text COLLATE "C" NOT NULL,
+    queue     text COLLATE "C" NOT NULL,
+    until     bigint,
+    PRIMARY KEY (namespace, queue)
+);
+
+-- A job as callers see it, for reading by (namespace, id).
+CREATE VIEW tenure.job_record AS
+SELECT namespace, id, task, queue, priority, state, payload, tags, timeout, retention, created, due,
+       attempt, failures, losses, fence, revision, replica, started, progress, message, checkpoint,
+       cancelling, reason, 0::bigint AS finished, NULL::bytea AS result, error, history
+FROM tenure.job WHERE state <> 'aside'
+UNION ALL
+SELECT namespace, id, task, queue, priority, state, payload, tags, timeout, retention, created, due,
+       attempt, failures, losses, fence, revision, replica, started, progress, message, checkpoint,
+       cancelling, reason, finished, result, error, history
+FROM tenure.job_done;
+
+-- The same without the namespace: what functions of this format return.
+CREATE TYPE tenure.job_v1 AS (
+    id text, task text, queue text, priority smallint, state text, payload bytea, tags text[],
+    timeout double precision, retention double precision, created bigint, due bigint,
+    attempt integer, failures integer, losses integer, fence bigint, revision bigint,
+    replica text, started bigint, progress double precision, message text, checkpoint bytea,
+    cancelling boolean, reason text, finished bigint, result bytea, error bytea, history bytea
+);
+
+-- What became of a job that was taken from its replica.
+CREATE TYPE tenure.job_returned_v1 AS (
+    id text, replica text, state text, losses integer, queue text, due_now boolean
+);
