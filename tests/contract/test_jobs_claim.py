@@ -203,6 +203,16 @@ async def test_jobs_of_the_future_do_not_stand_in_the_way(store: Store):
     assert await claim_ids(store, limit=5) == [id_of(100)]
 
 
+async def test_a_job_that_is_not_due_yet_hides_none_of_the_same_millisecond(
+    store: Store, clock: ManualClock
+):
+    now = clock.wall()
+    await insert(store, new(1, at=now + 700), new(2, at=now + 300), new(3, at=now))
+    for expected in ([3], [2], [1]):
+        assert await claim_ids(store, limit=1) == [id_of(number) for number in expected]
+        clock.shift(0.000_4)
+
+
 async def test_a_clock_set_back_makes_a_job_wait_again(store: Store, clock: ManualClock):
     await insert(store, new(1, delay=10))
     clock.shift(10)

@@ -268,6 +268,12 @@ async def test_the_oldest_is_counted_from_when_it_became_due(store: Store, clock
     assert await oldest() is None
 
 
+async def test_a_job_that_is_not_due_yet_does_not_hide_the_oldest(store: Store, clock: ManualClock):
+    await insert(store, new(1, at=clock.wall() + 700), new(2, at=clock.wall()))
+    (one,) = await store.counts()
+    assert one.oldest == pytest.approx(0, abs=0.001)
+
+
 async def test_a_paused_queue_is_shown_with_or_without_jobs(store: Store, clock: ManualClock):
     await store.pause("empty", seconds=60)
     await store.pause("for ever")

@@ -1,0 +1,338 @@
+"""Two stores under one clock that are asked the same about jobs, and compared after every step."""
+
+from collections import Counter
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any
+
+import pytest
+
+from tenure.core.clock import Clock
+from tenure.core.durations import micros
+from tenure.core.records import (
+    Claimed,
+    JobRecord,
+    NewJob,
+    Note,
+    QueueCounts,
+    ReplicaRecord,
+    Settlement,
+    Unique,
+)
+from tenure.core.states import MOVES
+from tenure.stores.contract import Store
+from tests.contract.job_calls import find_all, id_of, recover_all
+from tests.model.pair import CLOSE, Pair
+from tests.model.programs import Program
+
+MILLISECOND = 0.001  # as precisely as a queue need know what is due next
+
+SAME_FIELDS = [field for field in JobRecord.__struct_fields__ if field not in ("fence", "revision")]
+LEGAL = {(move.start, move.end) for move in MOVES}
+
+
+class JobPair(Pair):
+    """A memory store, which is right by definition, and another one.
+
+    Fences need not be equal, but rise when those of the specification do; revisions grow with
+    every change that can be seen.
+    """
+
+    def __init__(self, connect_to: Callable[[Clock], Store]) -> None:
+        super().__init__(connect_to)
+        self._inserted: dict[str, NewJob] = {}
+        self._claimed: list[tuple[JobRecord, JobRecord]] = []
+        self._settled: list[tuple[Settlement, Settlement]] = []
+        self._claims: Counter[str] = Counter()
+        self._last_claim: dict[str, dict[str, Any]] = {}
+        # What get answered last.
+        self._seen: dict[str, tuple[JobRecord, JobRecord]] = {}
+        self._fence_pairs: dict[tuple[str, int], int] = {}
+
+    def run(self, program: Program) -> None:
+        """Go through the program; raise AssertionError where the two differ."""
+        for name, arguments in program:
+            getattr(self, name)(**arguments)
+            self.look()
+
+    # Steps. What refers to something that is not there yet does nothing.
+
+    def insert(self, jobs: Sequence[dict[str, Any]]) -> None:
+        made = [self._make(**job) for job in jobs]
+        self._same(lambda store: store.insert(made))
+        self._inserted.update((job.id, job) for job in made)
+
+    def insert_again(self, which: int) -> None:
+        if jobs := list(self._inserted.values()):
+            self._same(lambda store: store.insert([jobs[-1 - which % len(jobs)]]))
+
+    def join(self, replica: str, ttl: float) -> None:
+        self._ends_after(ttl)
+        self._same(lambda store: store.join(replica, ttl=ttl, meta={"host": replica}))
+
+    def beat(self, replicas: Sequence[str], ttl: float) -> None:
+        self._ends_after(ttl)
+        for ours, theirs in zip(
+            *self._both(lambda store: store.beat(replicas, ttl=ttl)), strict=True
+        ):
+            if ours is None or theirs is None:
+                equal(theirs, ours)
+            else:
+                equal(sorted(theirs.cancels), sorted(ours.cancels))
+                equal((theirs.held, theirs.expired), (ours.held, ours.expired))
+
+    def leave(self, replica: str) -> None:
+        ours, theirs = self._both(lambda store: store.leave(replica))
+        equal(sorted(theirs), sorted(ours))
+        self._forget_claims(replica)
+
+    def bury(self, replica: str, started: Sequence[int], delays: Sequence[float]) -> None:
+        self._ends_after(*delays)
+        ids = [id_of(number) for number in started]
+        ours, theirs = self._both(lambda store: store.bury(replica, ids, delays=delays))
+        equal(sorted(theirs, key=by_id), sorted(ours, key=by_id))
+        self._forget_claims(replica)
+
+    def claim(self, replica: str, queues: Sequence[str], limit: int) -> None:
+        self._claims[replica] += 1
+        self._last_claim[replica] = {"queues": queues, "limit": limit}
+        ours, theirs = self._claim(replica, self._claims[replica])
+        if ours is None or theirs is None:
+            equal(theirs, ours)
+            return
+        equal([job.id for job in theirs.jobs], [job.id for job in ours.jobs])
+        close(theirs.next_in, ours.next_in, "next_in")
+        for one, two in zip(ours.jobs, theirs.jobs, strict=True):
+            self._compare_records(one, two)
+            self._claimed.append((one, two))
+            self._ends_after(one.timeout or 0.0)
+
+    def claim_again(self, replica: str) -> None:
+        if replica in self._last_claim:
+            ours, theirs = self._claim(replica, self._claims[replica])
+            if ours is None or theirs is None:
+                equal(theirs, ours)
+                return
+            pairs = zip(sorted(ours.jobs, key=by_id), sorted(theirs.jobs, key=by_id), strict=False)
+            for one, two in pairs:
+                self._compare_records(one, two)
+            equal(len(theirs.jobs), len(ours.jobs))
+            self._claimed += [  # an expired replica does not use up its number
+                (one, two)
+                for one, two in zip(ours.jobs, theirs.jobs, strict=True)
+                if one.id == two.id
+            ]
+
+    def claim_with_an_older_number(self, replica: str) -> None:
+        if self._claims[replica] > 1:
+            ours, theirs = self._claim(replica, 1)
+            equal(theirs is None, ours is None)
+
+    def settle(self, settlements: Sequence[dict[str, Any]]) -> None:
+        """Settle; of each job one attempt, as two of them never meet in one call of a worker."""
+        made: list[tuple[Settlement, Settlement]] = []
+        for ours, theirs in [self._settlement(**one) for one in settlements if self._claimed]:
+            if all(ours.id != one.id or ours.fence == one.fence for one, _ in made):
+                made.append((ours, theirs))
+        self._settle(made)
+
+    def settle_again(self, which: int) -> None:
+        if self._settled:
+            self._settle([self._settled[-1 - which % len(self._settled)]])
+
+    def note(self, notes: Sequence[dict[str, Any]]) -> None:
+        made = [self._note_pair(**note) for note in notes if self._claimed]
+        ours = self._run(self._spec.note("any", [one for one, _ in made]))
+        theirs = self._run(self._other.note("any", [two for _, two in made]))
+        equal(theirs, ours)
+
+    def recover(self, delays: Sequence[float], grace: float, limit: int) -> None:
+        """Recover until nothing is left: in which order is each store's own matter."""
+        self._ends_after(*delays)
+        self._same(lambda store: recover_all(store, delays=delays, grace=grace, limit=limit))
+        known = {one.id for one in self._run(self._spec.replicas())}
+        for replica in set(self._claims) - known:
+            self._forget_claims(replica)
+
+    def cancel(self, numbers: Sequence[int], reason: str) -> None:
+        ids = [id_of(number) for number in numbers]
+        self._same(lambda store: store.cancel(ids, reason=reason))
+
+    def requeue(self, numbers: Sequence[int]) -> None:
+        self._same(lambda store: store.requeue([id_of(number) for number in numbers]))
+
+    def pause(self, queue: str, seconds: float | None) -> None:
+        self._ends_after(seconds or 0.0)
+        self._same(lambda store: store.pause(queue, seconds=seconds))
+
+    def resume(self, queue: str) -> None:
+        self._same(lambda store: store.resume(queue))
+
+    def prune(self) -> None:
+        self._same(lambda store: store.prune_jobs())
+        # An id may come again; its fences begin anew, above the old ones by the clock alone.
+        self._clock.shift(MILLISECOND)
+
+    def find(self, filters: dict[str, Any], limit: int) -> None:
+        ours, theirs = self._both(lambda store: find_all(store, limit=limit, **filters))
+        equal([job.id for job in theirs], [job.id for job in ours])
+        for one, two in zip(ours, theirs, strict=True):
+            self._compare_records(one, two)
+
+    # What is looked at after every step.
+
+    def look(self, prefix: str = "", limit: int = 1000) -> None:
+        del prefix, limit  # those of leases
+        self._look_at_jobs()
+        ours, theirs = self._both(find_all)
+        equal([job.id for job in theirs], [job.id for job in ours])
+        compare_replicas(*self._both(lambda store: store.replicas()))
+        compare_counts(*self._both(lambda store: store.counts()))
+
+    def _look_at_jobs(self) -> None:
+        ids = list(self._inserted)
+        both = self._both(lambda store: store.get(ids))
+        for id_, ours, theirs in zip(ids, *both, strict=True):
+            if ours is None or theirs is None:
+                equal(theirs, ours)
+                self._forget(id_)
+                continue
+            self._compare_records(ours, theirs)
+            self._compare_with_before(ours, theirs)
+            self._seen[id_] = (ours, theirs)
+
+    def _forget(self, id_: str) -> None:
+        self._seen.pop(id_, None)
+        for pair in [pair for pair in self._fence_pairs if pair[0] == id_]:
+            del self._fence_pairs[pair]
+
+    def _compare_with_before(self, ours: JobRecord, theirs: JobRecord) -> None:
+        if ours.id not in self._seen:
+            return
+        ours_before, before = self._seen[ours.id]
+        if before.state != theirs.state:
+            assert (before.state, theirs.state) in LEGAL, f"{before.state} to {theirs.state}"
+        assert theirs.revision >= before.revision, "the revision fell"
+        if changed(before, theirs):
+            assert theirs.revision > before.revision, "a change without a new revision"
+        if ours.revision == ours_before.revision:
+            equal(theirs.revision, before.revision, "the revision")
+
+    def _compare_records(self, ours: JobRecord, theirs: JobRecord) -> None:
+        for field in SAME_FIELDS:
+            mine, other = getattr(ours, field), getattr(theirs, field)
+            assert other == mine, f"{field} of {ours.id} is {other!r}, not {mine!r}"
+        known = self._fence_pairs.get((ours.id, ours.fence))
+        if known is None:
+            last = max(
+                (two for (id_, _), two in self._fence_pairs.items() if id_ == ours.id), default=-1
+            )
+            assert theirs.fence > last, f"the fence {theirs.fence} is not above {last}"
+            assert theirs.fence >= ours.fence, "the fence is behind the clock"
+            self._fence_pairs[ours.id, ours.fence] = theirs.fence
+        else:
+            assert theirs.fence == known, f"the fence {theirs.fence} was {known}"
+
+    # How they are asked.
+
+    def _same(self, call: Callable[[Store], Any]) -> None:
+        ours, theirs = self._both(call)
+        equal(theirs, ours)
+
+    def _ends_after(self, *lengths: float) -> None:
+        self._ends.update(self._clock.wall() + micros(length) for length in lengths)
+
+    def _claim(self, replica: str, number: int) -> tuple[Claimed | None, Claimed | None]:
+        last = self._last_claim[replica]
+        return self._both(lambda store: store.claim(replica, number, last["queues"], last["limit"]))
+
+    def _forget_claims(self, replica: str) -> None:
+        self._claims.pop(replica, None)
+        self._last_claim.pop(replica, None)
+
+    def _make(
+        self,
+        number: int,
+        at_in: float | None,
+        key: str | None,
+        digest: str,
+        keep: float,
+        **details: Any,
+    ) -> NewJob:
+        self._ends_after(details["delay"], at_in or 0.0, keep, details["retention"])
+        return NewJob(
+            id=id_of(number),
+            at=None if at_in is None else self._clock.wall() + micros(at_in),
+            unique=None if key is None else Unique(key=key, digest=digest, keep=keep),
+            **details,
+        )
+
+    def _recent_claim(self, which: int) -> tuple[JobRecord, JobRecord]:
+        return self._claimed[-1 - which % len(self._claimed)]
+
+    def _settlement(self, which: int, **details: Any) -> tuple[Settlement, Settlement]:
+        ours, theirs = self._recent_claim(which)
+        self._ends_after(details["delay"], ours.retention)
+        return (
+            Settlement(id=ours.id, fence=ours.fence, **details),
+            Settlement(id=theirs.id, fence=theirs.fence, **details),
+        )
+
+    def _settle(self, made: Sequence[tuple[Settlement, Settlement]]) -> None:
+        ours = self._run(self._spec.settle("any", [one for one, _ in made]))
+        theirs = self._run(self._other.settle("any", [two for _, two in made]))
+        equal(theirs, ours)
+        self._settled += made
+
+    def _note_pair(self, which: int, **details: Any) -> tuple[Note, Note]:
+        ours, theirs = self._recent_claim(which)
+        return (
+            Note(id=ours.id, fence=ours.fence, **details),
+            Note(id=theirs.id, fence=theirs.fence, **details),
+        )
+
+
+def compare_replicas(ours: list[ReplicaRecord], theirs: list[ReplicaRecord]) -> None:
+    equal([one.joined for one in theirs], [one.joined for one in ours])
+    in_order = zip(sorted(ours, key=by_join), sorted(theirs, key=by_join), strict=True)
+    for one, two in in_order:
+        for field in ("id", "meta", "joined", "dead", "held"):
+            equal(getattr(two, field), getattr(one, field), field)
+        assert two.ttl == pytest.approx(one.ttl, abs=CLOSE), "ttl"
+        assert two.expires_in == pytest.approx(one.expires_in, abs=CLOSE), "expires_in"
+
+
+def compare_counts(ours: list[QueueCounts], theirs: list[QueueCounts]) -> None:
+    equal([one.queue for one in theirs], [one.queue for one in ours])
+    for one, two in zip(ours, theirs, strict=True):
+        equal((two.waiting, two.running), (one.waiting, one.running))
+        for field in ("oldest", "paused_for"):
+            close(getattr(two, field), getattr(one, field), field)
+
+
+def changed(before: JobRecord, after: JobRecord) -> bool:
+    return any(getattr(before, field) != getattr(after, field) for field in SAME_FIELDS)
+
+
+def by_id(one: Any) -> str:
+    return one.id
+
+
+def by_join(one: ReplicaRecord) -> tuple[int, str]:
+    return one.joined, one.id
+
+
+def equal(theirs: Any, ours: Any, what: str = "the answer") -> None:
+    """Assert that the other store answered as the specification did."""
+    assert theirs == ours, f"{what} is {shown(theirs)}, by the specification {shown(ours)}"
+
+
+def close(theirs: float | None, ours: float | None, what: str) -> None:
+    """Assert the same, up to a millisecond."""
+    if ours is None or theirs is None:
+        equal(theirs, ours, what)
+    else:
+        equal(theirs, pytest.approx(ours, abs=MILLISECOND), what)
+
+
+def shown(answer: Any) -> str:
+    return f"[{', '.join(map(repr, answer))}]" if isinstance(answer, Iterable) else repr(answer)

@@ -1,0 +1,106 @@
+"""The same job calls to the memory store and to another one, in random order.
+
+The memory store is the specification, and after every step all that can be seen is compared. Time
+only passes; steps of the clock have tests of their own in the contract. A program is drawn from its
+seed alone; before a failure is reported, all steps are left out that it does not need.
+"""
+
+import random
+from collections.abc import Callable, Sequence
+from itertools import count
+
+import pytest
+
+from tenure.core.clock import Clock
+from tenure.core.records import Recovered
+from tenure.stores.connect import connect
+from tenure.stores.contract import Store
+from tenure.stores.memory import MemoryStore
+from tests.model.job_pair import JobPair
+from tests.model.job_programs import draw
+from tests.model.programs import Program, shorten
+from tests.model.test_leases_model import FIRST_SEED, SHORT
+from tests.rig.sizes import SIZE
+
+SEEDS = range(FIRST_SEED, FIRST_SEED + SIZE.examples)
+
+
+@pytest.mark.timeout(600 if SHORT else 14_400)
+def test_answers_are_those_of_the_specification(world_url: str, namespace: str):
+    numbers = count()
+
+    def connect_to(clock: Clock) -> Store:
+        return connect(world_url, namespace=f"{namespace}-{next(numbers)}", clock=clock)
+
+    check(connect_to)
+
+
+class Generous(MemoryStore):
+    """Grants every job one loss more than it has been told to."""
+
+    async def recover(
+        self, *, delays: Sequence[float], grace: float, limit: int = 100
+    ) -> list[Recovered]:
+        return await super().recover(delays=[*delays, 0.0], grace=grace, limit=limit)
+
+
+def test_a_store_that_differs_is_shown_in_few_steps():
+    def connect_to(clock: Clock) -> Store:
+        return Generous("memory://", namespace="app", clock=clock)
+
+    with pytest.raises(AssertionError, match=r"^seed \d+; .*") as caught:
+        check(connect_to)
+    steps = [line for line in str(caught.value).splitlines() if line.startswith("    (")]
+    assert 4 <= len(steps) <= 6
+    assert "'recover'" in steps[-1]
+
+
+def test_programs_come_through_all_that_can_happen():
+    """A generator that never gets anywhere would compare nothing."""
+
+    def connect_to(clock: Clock) -> Store:
+        return connect("memory://", namespace="other", clock=clock)
+
+    seen: set[str] = set()
+    for seed in range(20):
+        with JobPair(connect_to) as pair:
+            for step in draw(random.Random(seed), length=2 * SIZE.steps):
+                pair.run([step])
+                for job, _ in pair._seen.values():
+                    seen |= {job.state, job.reason}
+                    seen |= {"retried"} if job.failures and job.state == "running" else set()
+                    seen |= {"recovered"} if job.losses and job.state == "running" else set()
+                    seen |= {"cancelling"} if job.cancelling else set()
+                    seen |= {"requeued"} if job.attempt and not job.failures else set()
+    assert seen >= {"waiting", "running", "succeeded", "failed", "cancelled", "lost"}
+    assert seen >= {"retried", "recovered", "cancelling", "requeued"}
+
+
+def check(connect_to: Callable[[Clock], Store]) -> None:
+    """Run all programs; report the first that shows a difference, without its idle steps."""
+    for seed in SEEDS:
+        program = draw(random.Random(seed), length=2 * SIZE.steps)
+        if difference(program, connect_to):
+            short = shortest(program, lambda part: difference(part, connect_to) is not None)
+            report = "\n".join(f"    {step!r}," for step in short)
+            found = difference(short, connect_to)
+            raise AssertionError(
+                f"seed {seed}; the shortest program that shows it:\n{report}\n{found}"
+            ) from found
+
+
+def shortest(program: Program, fails: Callable[[Program], bool]) -> Program:
+    """Shorten until nothing more can be left out: a later step may have needed an earlier one."""
+    while len(shorter := shorten(program, fails)) < len(program):
+        program = shorter
+    return program
+
+
+def difference(program: Program, connect_to: Callable[[Clock], Store]) -> Exception | None:
+    """Run a program on a fresh pair of stores; return where they differed, if they did."""
+    with JobPair(connect_to) as pair:
+        try:
+            pair.run(program)
+        except Exception as error:  # noqa: BLE001 - an error is as different as an answer
+            return error
+    return None
