@@ -17,6 +17,7 @@ import pytest
 import tenure
 from tenure import errors, testing
 from tenure.cli.commands import tenure as cli
+from tenure.core import states
 from tenure.observe import events
 from tenure.stores.contract import Store
 
@@ -69,7 +70,7 @@ def test_the_code_runs(block: Block, tmp_path: Path, monkeypatch: pytest.MonkeyP
     monkeypatch.chdir(tmp_path)
     monkeypatch.delenv("TENURE_URL", raising=False)
     code = block.compiled()
-    whole_program = "tenure" in code.co_names and not code.co_flags & inspect.CO_COROUTINE
+    whole_program = "Tenure" in code.co_names and not code.co_flags & inspect.CO_COROUTINE
     if whole_program:
         exec(code, {"__name__": "__main__"})
     else:
@@ -77,7 +78,7 @@ def test_the_code_runs(block: Block, tmp_path: Path, monkeypatch: pytest.MonkeyP
 
 
 def test_there_is_code_to_run():
-    assert {"README.md", "docs/locks.md"} <= {block.page for block in blocks()}
+    assert {"README.md", "docs/locks.md", "docs/jobs.md"} <= {block.page for block in blocks()}
 
 
 @EACH_PAGE
@@ -107,21 +108,38 @@ def test_targets_that_are_named_exist(page: Path):
     assert set(re.findall(r"`make ([a-z]+)", page.read_text("utf-8"))) <= set(targets)
 
 
-def test_the_guide_knows_every_error_and_event():
+def test_the_guides_know_every_error_and_event():
     kinds = [kind.__name__ for kind in events.Event.__args__]
     assert [name for name in (*errors.__all__, *kinds) if name not in first_cells()] == []
 
 
+def guides() -> str:
+    return "".join((ROOT / "docs" / page).read_text("utf-8") for page in ("locks.md", "jobs.md"))
+
+
 def first_cells() -> set[str]:
-    """Return the names in the first column of the guide's tables."""
-    guide = (ROOT / "docs/locks.md").read_text("utf-8")
-    return set(re.findall(r"^\| `(\w+)`", guide, re.MULTILINE))
+    """Return the names in the first column of the guides' tables."""
+    cells = re.findall(r"^\| (`[^|]*)", guides(), re.MULTILINE)
+    return {name for cell in cells for name in re.findall(r"`(\w+)`", cell)}
 
 
-def test_the_guide_knows_every_public_name():
-    guide = (ROOT / "docs/locks.md").read_text("utf-8")
+def test_the_guides_know_every_public_name():
     names = (*tenure.__all__, *testing.__all__)
-    assert [name for name in names if not re.search(rf"\b{name}\b", guide)] == []
+    assert [name for name in names if not re.search(rf"\b{name}\b", guides())] == []
+
+
+def test_the_picture_of_states_is_drawn_from_the_table():
+    page = (ROOT / "docs/jobs.md").read_text("utf-8")
+    drawn = page.partition("<!-- states -->")[2].partition("<!-- /states -->")[0]
+    assert drawn == f"\n```mermaid\n{states.diagram()}\n```\n"
+
+
+def test_the_table_of_settings_is_complete():
+    page = (ROOT / "docs/jobs.md").read_text("utf-8")
+    arguments = inspect.signature(tenure.Tenure).parameters
+    assert set(re.findall(r"^\| `(\w+)` \| ", page.partition("## Settings")[2], re.MULTILINE)) >= {
+        *arguments
+    }
 
 
 def test_the_table_of_stores_says_what_their_traits_say():
