@@ -272,6 +272,15 @@ async def test_many_replicas_are_recovered_together(store: Store, clock: ManualC
     assert await store.replicas() == []
 
 
+async def test_replicas_without_jobs_do_not_hide_those_with_some(store: Store, clock: ManualClock):
+    await join(store, *(f"ann {number}" for number in range(5)))
+    await start(store, new(1), new(2), replica="ben")
+    await join(store, *(f"cid {number}" for number in range(5)))
+    clock.shift(TTL)
+    assert [one.id for one in await recover_all(store, limit=1)] == [id_of(1), id_of(2)]
+    assert await store.replicas() == []
+
+
 # Deadlines.
 
 
