@@ -32,9 +32,10 @@ removes them. So both versions work side by side, as during a rolling deploy.
 
 # What the job scripts take, in the order of lua/jobs.lua.
 _JOB_KEYS = (
-    *("state", "fixed", "waiting", "held", "ids", "tags", "finished", "deadlines", "cancels"),
-    *("running", "unique", "ends", "paused", "sleeping"),
+    *("state", "fixed", "waiting", "held", "unfinished", "tags", "finished", "deadlines"),
+    *("cancels", "running", "unique", "ends", "paused", "sleeping"),
     *("replicas", "expiry", "renewed", "joined", "claims", "broken"),
+    *("succeeded", "failed", "cancelled"),
 )
 
 # The flags of sleepers are hints: those that nobody has renewed or answered for a day can go.

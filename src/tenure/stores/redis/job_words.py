@@ -97,22 +97,14 @@ def is_plain(one: Settlement) -> bool:
 
 def plain_words(one: Settlement) -> tuple[Word, ...]:
     """Return the arguments of settle.lua for a success."""
-    history = b"" if one.history is None else packed_bytes(one.history)
-    return one.id, one.fence, packed_bytes(one.result), history
+    return one.id, one.fence, packed_bytes(one.result) + _NIL + packed_bytes(one.history)
 
 
 def other_words(one: Settlement) -> tuple[Word, ...]:
     """Return the arguments of settle.lua for any outcome."""
-    return (
-        one.id,
-        one.fence,
-        OUTCOMES[one.outcome],
-        micros(one.delay),
-        packed_bytes(one.result),
-        packed_bytes(one.error),
-        one.reason,
-        b"" if one.history is None else packed_bytes(one.history),
-    )
+    parts = packed_bytes(one.result), packed_bytes(one.error), packed_bytes(one.history)
+    delay = micros(one.delay)
+    return one.id, one.fence, b"".join(parts), OUTCOMES[one.outcome], delay, one.reason
 
 
 def read_jobs(parts: Sequence[bytes]) -> list[JobRecord]:

@@ -15,7 +15,7 @@ for n = 4, #ARGV do
     answers[n - 3] = 2
     if job.cancelling == 0 then
       job.cancelling, job.reason = 1, ARGV[3]
-      call('ZADD', CANCELS, 0, job.replica .. '\0' .. id)
+      call('ZADD', CANCELS, '0', job.replica .. '\0' .. id)
       save_change(job)
     end
     if not told[job.replica] then

@@ -9,7 +9,7 @@ local tag, replica = ARGV[6], ARGV[7]
 
 -- Return ids below the cursor that stand behind a prefix in an index.
 local function ids_behind(index, prefix, stop)
-  local from = cursor == '' and '(' .. stop or '(' .. prefix .. cursor
+  local from = cursor == '' and stop or '(' .. prefix .. cursor
   local found = call('ZREVRANGEBYLEX', index, from, '[' .. prefix, 'LIMIT', 0, most)
   for n, member in ipairs(found) do
     found[n] = string.match(member, '^[^%z]*', #prefix + 1)
@@ -19,10 +19,10 @@ end
 
 if #replica > 1 then
   local name = sub(replica, 2)
-  return {most, ids_behind(HELD, name .. '\0', name .. '\1')}
+  return {most, ids_behind(HELD, name .. '\0', '(' .. name .. '\1')}
 elseif tag ~= '' then
   local name = sub(tag, 2)
-  return {most, ids_behind(TAGS, name .. '\0', name .. '\1')}
+  return {most, ids_behind(TAGS, name .. '\0', '(' .. name .. '\1')}
 end
 
 local answers = {most}
@@ -40,13 +40,14 @@ if state == RUNS then
   most = max(1, min(most, floor(2000 / max(1, #names))))
   answers[1] = most
   for _, name in ipairs(names) do
-    answers[#answers + 1] = ids_behind(HELD, name .. '\0', name .. '\1')
+    answers[#answers + 1] = ids_behind(HELD, name .. '\0', '(' .. name .. '\1')
   end
   return answers
 end
-for _, digit in ipairs({WAITS, SUCCEEDED, FAILED, CANCELLED}) do
-  if not state or state == digit then
-    answers[#answers + 1] = ids_behind(IDS, tostring(digit), tostring(digit + 1))
+for digit = WAITS, CANCELLED do
+  local index = digit == WAITS and UNFINISHED or INDEX[digit]
+  if index and (not state or state == digit) then
+    answers[#answers + 1] = ids_behind(index, '', '+')
   end
 end
 return answers

@@ -38,9 +38,10 @@ local this_rest = now % 1000
 -- Take what is due out of a range of one queue and priority. Within the present millisecond the
 -- order is by id, so there some may be due and some not.
 local function take(found, at)
+  local mixed = sub(found[#found], at, at + 15) == this_text
   for _, member in ipairs(found) do
-    local rest = tonumber(sub(member, -3))
-    if sub(member, at, at + 15) == this_text and rest > this_rest then
+    local rest = mixed and sub(member, at, at + 15) == this_text and tonumber(sub(member, -3))
+    if rest and rest > this_rest then
       later = min(later, this_ms * 1000 + rest)
     else
       local n = #members + 1
@@ -109,7 +110,7 @@ for n = 1, #ids do
       .. runs_on .. sub(record, offset + 1)
     got[i] = id
     states[2 * i - 1], states[2 * i] = id, new
-    held[2 * i - 1], held[2 * i] = 0, holder .. id .. '\0' .. queue
+    held[2 * i - 1], held[2 * i] = '0', holder .. id .. '\0' .. queue
     answers[2 * i], answers[2 * i + 1] = new, fixed[n]
     queues[queue] = (queues[queue] or 0) + 1
     if timeout >= 0 then

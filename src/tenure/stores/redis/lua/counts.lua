@@ -4,7 +4,19 @@
 -- Returns for each {waiting, running, time since the oldest was due or -1,
 --   time until it resumes, 'inf' or ''}.
 
--- The first of each priority: within one they are ordered by due time.
+-- Return the earliest due time among those that come first in a priority. Within a millisecond
+-- the order is by id; a hundred of them are enough to tell.
+local function earliest_like(first, at)
+  local due = sub(first, at + 1, at + 16)
+  local same = call('ZRANGEBYLEX', WAITING, '[' .. first,
+    '(' .. sub(first, 1, at) .. format('%016d', tonumber(due) + 1), 'LIMIT', 0, 100)
+  local rest = 999
+  for _, member in ipairs(same) do
+    rest = min(rest, tonumber(sub(member, -3)))
+  end
+  return tonumber(due) * 1000 + rest
+end
+
 local function oldest(queue)
   local from, till, at = '[' .. queue .. '\0', '(' .. queue .. '\1', #queue + 2
   local earliest = math.huge
@@ -13,7 +25,7 @@ local function oldest(queue)
     if not first then
       return earliest <= now and now - earliest or -1
     end
-    earliest = min(earliest, tonumber(sub(first, at + 1, at + 16)) * 1000 + sub(first, -3))
+    earliest = min(earliest, earliest_like(first, at))
     from = '[' .. queue .. '\0' .. string.char(string.byte(first, at) + 1)
   end
 end

@@ -70,8 +70,8 @@ for i = 1, #fresh do
   local parts, even = places[when], 2 * i
   states[even - 1], states[even] = id, ARGV[at + 3] .. rests[when]
   fixed[even - 1], fixed[even] = id, ARGV[at + 4]
-  waiting[even - 1], waiting[even] = 0, queue .. parts[1] .. id .. parts[2]
-  index[even - 1], index[even] = 0, '0' .. id
+  waiting[even - 1], waiting[even] = '0', queue .. parts[1] .. id .. parts[2]
+  index[even - 1], index[even] = '0', id
   if parts[3] <= now then
     claimable[sub(queue, 1, -3)] = true
   end
@@ -79,14 +79,14 @@ end
 call('HSET', FIXED, unpack(fixed))
 call('HSET', STATE, unpack(states))
 call('ZADD', WAITING, unpack(waiting))
-call('ZADD', IDS, unpack(index))
+call('ZADD', UNFINISHED, unpack(index))
 for key, n in pairs(owners) do
   take_key(key, ids[n], ARGV[uniques[n] + 2], tonumber(ARGV[uniques[n] + 3]))
 end
 for tag = arg + 1, #ARGV, 2 do
   local n = tonumber(ARGV[tag])
   if seen[ids[n]] == n then
-    call('ZADD', TAGS, 0, ARGV[tag + 1] .. '\0' .. ids[n])
+    call('ZADD', TAGS, '0', ARGV[tag + 1] .. '\0' .. ids[n])
   end
 end
 ring()

@@ -9,9 +9,9 @@ local STATE      = KEYS[1]   -- hash id -> what changes in a job's life, see `re
 local FIXED      = KEYS[2]   -- hash id -> what does not: task, tags, digest, keep, and the payload
 local WAITING    = KEYS[3]   -- zset of places: queue NUL priority due id NUL micros, see `place`
 local HELD       = KEYS[4]   -- zset of replica NUL id NUL queue
-local IDS        = KEYS[5]   -- zset of state id; the state is 0 for all unfinished ones
+local UNFINISHED = KEYS[5]   -- zset of ids
 local TAGS       = KEYS[6]   -- zset of tag NUL id
-local FINISHED   = KEYS[7]   -- zset id NUL state -> end of its retention
+local FINISHED   = KEYS[7]   -- zset id -> end of its retention
 local DEADLINES  = KEYS[8]   -- zset id -> deadline of the running attempt
 local CANCELS    = KEYS[9]   -- zset of replica NUL id: running, with a cancel pending
 local RUNNING    = KEYS[10]  -- hash queue -> how many run
@@ -24,7 +24,8 @@ local EXPIRY     = KEYS[16]  -- zset replica -> when it expires; 0 once it is de
 local RENEWED    = KEYS[17]  -- zset replica -> when it was renewed last
 local JOINED     = KEYS[18]  -- zset replica -> when it joined
 local CLAIMS     = KEYS[19]  -- hash replica -> the ids that its last claim got
-local BROKEN     = KEYS[20]  -- hash id -> a record that could not be read
+local BROKEN     = KEYS[20]  -- hash id -> a record that could not be read; NUL id in FINISHED
+local INDEX      = {[2] = KEYS[21], [3] = KEYS[22], [4] = KEYS[23]}  -- state -> zset of ids
 
 -- Zsets without "->" have the score 0 everywhere, so their order is that of the bytes, and a range
 -- of them serves as an index. Names never contain NUL, so no name runs into what follows it.
@@ -32,7 +33,7 @@ local BROKEN     = KEYS[20]  -- hash id -> a record that could not be read
 -- One zset for all queues and priorities: its key is known without knowing the queue, and a batch
 -- enters or leaves it by one command. Commands, their arguments and above all the bytes that go to
 -- the append-only file are what a script's time is made of; so the payload is never written again
--- after the insert.
+-- after the insert. Numbers that are the same for many are handed over as text, made once.
 
 local WAITS, RUNS, SUCCEEDED, FAILED, CANCELLED = 0, 1, 2, 3, 4
 local RETRY, HANDED_BACK = 5, 6
@@ -205,9 +206,9 @@ end
 local function finish(job, state)
   stop(job)
   job.state, job.finished = state, now
-  call('ZREM', IDS, '0' .. job.id)
-  call('ZADD', IDS, 0, state .. job.id)
-  call('ZADD', FINISHED, now + job.retention, job.id .. '\0' .. state)
+  call('ZREM', UNFINISHED, job.id)
+  call('ZADD', INDEX[state], '0', job.id)
+  call('ZADD', FINISHED, now + job.retention, job.id)
   let_go_of_key(job)
   save_change(job)
 end
@@ -215,7 +216,7 @@ end
 local function wait(job, due)
   stop(job)
   job.state, job.due, job.fence = WAITS, due, max(job.fence + 1, now)
-  call('ZADD', WAITING, 0, place(job.queue, job.priority, due, job.id))
+  call('ZADD', WAITING, '0', place(job.queue, job.priority, due, job.id))
   if due <= now then
     claimable[job.queue] = true
   end
@@ -252,11 +253,11 @@ end
 local function set_aside(id, record)
   if record then
     call('HSET', BROKEN, id, record)
-    call('ZADD', FINISHED, now + 604800000000, id .. '\0' .. '9')
+    call('ZADD', FINISHED, now + 604800000000, '\0' .. id)
   end
   call('HDEL', STATE, id)
   call('HDEL', FIXED, id)
-  call('ZREM', IDS, '0' .. id)
+  call('ZREM', UNFINISHED, id)
   call('ZREM', DEADLINES, id)
 end
 

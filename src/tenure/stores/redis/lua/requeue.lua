@@ -18,9 +18,9 @@ local function requeue(id)
     local _, _, _, digest, keep = decode_some(call('HGET', FIXED, id), 4)
     take_key(job.key, id, digest, keep)
   end
-  call('ZREM', FINISHED, id .. '\0' .. job.state)
-  call('ZREM', IDS, job.state .. id)
-  call('ZADD', IDS, 0, '0' .. id)
+  call('ZREM', FINISHED, id)
+  call('ZREM', INDEX[job.state], id)
+  call('ZADD', UNFINISHED, '0', id)
   job.failures, job.losses, job.finished = 0, 0, 0
   job.result, job.error, job.progress = nil, nil, nil
   job.message, job.reason = '', ''

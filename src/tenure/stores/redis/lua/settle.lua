@@ -1,9 +1,9 @@
 -- End attempts. No job is named twice.
 --
 -- ARGV: now, bells, number of plain successes,
---       for each of them: id, fence, result, history
---       for each other settlement: id, fence, outcome, delay, result, error, reason, history
---       Result and error are as in a record; a history too, or empty to leave what is stored.
+--       for each of them: id, fence, end
+--       for each other settlement: id, fence, end, outcome, delay, reason
+--       The end is that of the record: result, error, history; nil leaves the history as it is.
 -- Returns for each 0 if it is lost, 1 if it was settled, 2 if it was settled so before.
 
 local plain = tonumber(ARGV[3])
@@ -14,7 +14,7 @@ local function past(job, fence, outcome)
   return job and job.settled_fence == fence and job.settled_as == outcome and 2 or 0
 end
 
-local function settle(id, fence, outcome, delay, result, failure, reason, history)
+local function settle(id, fence, ending, outcome, delay, reason)
   local job = job_of(id)
   if past(job, fence, outcome) == 2 then
     return 2
@@ -22,12 +22,14 @@ local function settle(id, fence, outcome, delay, result, failure, reason, histor
     return 0
   end
   job.settled_fence, job.settled_as = fence, outcome
-  if history ~= '' then
-    job.history = bytes_in(history)
-  end
+  local offset, result, failure, history
+  offset, result = read_bin(ending, 0)
+  offset, failure = read_bin(ending, offset)
+  offset, history = read_bin(ending, offset)
+  job.history = history or job.history
   if outcome == FAILED or outcome == RETRY then
     job.failures = job.failures + 1
-    job.error = bytes_in(failure)
+    job.error = failure
   end
   if outcome == RETRY or outcome == HANDED_BACK then
     give_back(job, delay)
@@ -38,7 +40,7 @@ local function settle(id, fence, outcome, delay, result, failure, reason, histor
   elseif reason ~= '' then
     job.reason = reason
   end
-  job.result = bytes_in(result)
+  job.result = result
   finish(job, outcome)
   return 1
 end
@@ -48,31 +50,32 @@ end
 local function settle_plain()
   local ids = {}
   for n = 1, plain do
-    ids[n] = ARGV[4 * n]
+    ids[n] = ARGV[3 * n + 1]
   end
   local records = call('HMGET', STATE, unpack(ids))
-  local states, held, out, into, ends, late, queues = {}, {}, {}, {}, {}, {}, {}
+  local states, held, out, into, ends, late, queues, till = {}, {}, {}, {}, {}, {}, {}, {}
   local i = 0
   for n = 1, plain do
-    local record, at = records[n], 4 * n
+    local record, at = records[n], 3 * n + 1
     local ok, offset, length, timeout, retention, queue, _, _, key, _, state, fence, attempt,
       started, revision, cancelling, due, replica = pcall(decode_some, record or '', 16)
     if not ok or state ~= RUNS or key or cancelling ~= 0 or fence ~= tonumber(ARGV[at + 1])
       or type(replica) ~= 'string' or sub(record, offset + 1) ~= BLANK_END then
       slow[#slow + 1] = n
     else
-      local id, history = ids[n], ARGV[at + 3]
+      local id = ids[n]
       local odd, even = 2 * i + 1, 2 * i + 2
       i = i + 1
       answers[n] = 1
       states[odd], states[even] = id, sub(record, 1, length)
         .. middle(SUCCEEDED, fence, attempt, started, revision + 1, 0, due)
         .. struct.pack('>BBI8BBBBI8B', 0xa0, 0xcf, now, 0xa0, 0, 0, 0xcf, fence, SUCCEEDED)
-        .. '\192\160\192' .. ARGV[at + 2] .. '\192' .. (history == '' and '\192' or history)
+        .. '\192\160\192' .. ARGV[at + 2]
       held[i] = replica .. '\0' .. id .. '\0' .. queue
-      out[i] = '0' .. id
-      into[odd], into[even] = 0, '2' .. id
-      ends[odd], ends[even] = now + retention, id .. '\0002'
+      out[i] = id
+      into[odd], into[even] = '0', id
+      till[retention] = till[retention] or format('%.0f', now + retention)
+      ends[odd], ends[even] = till[retention], id
       queues[queue] = (queues[queue] or 0) + 1
       changed[i] = id
       if timeout >= 0 then
@@ -84,12 +87,12 @@ local function settle_plain()
     return
   end
   call('ZREM', HELD, unpack(held))
-  call('ZREM', IDS, unpack(out))
+  call('ZREM', UNFINISHED, unpack(out))
   if #late > 0 then
     call('ZREM', DEADLINES, unpack(late))
   end
   call('HSET', STATE, unpack(states))
-  call('ZADD', IDS, unpack(into))
+  call('ZADD', INDEX[SUCCEEDED], unpack(into))
   call('ZADD', FINISHED, unpack(ends))
   for queue, jobs in pairs(queues) do
     count_running(queue, -jobs)
@@ -100,15 +103,14 @@ if plain > 0 then
   settle_plain()
 end
 for _, n in ipairs(slow) do
-  local at = 4 * n
-  answers[n] = settle(ARGV[at], tonumber(ARGV[at + 1]), SUCCEEDED, 0, ARGV[at + 2], '\192', '',
-    ARGV[at + 3])
+  local at = 3 * n + 1
+  answers[n] = settle(ARGV[at], tonumber(ARGV[at + 1]), ARGV[at + 2], SUCCEEDED, 0, '')
 end
 local n = plain
-for at = 4 * plain + 4, #ARGV, 8 do
+for at = 3 * plain + 4, #ARGV, 6 do
   n = n + 1
-  answers[n] = settle(ARGV[at], tonumber(ARGV[at + 1]), tonumber(ARGV[at + 2]),
-    tonumber(ARGV[at + 3]), ARGV[at + 4], ARGV[at + 5], ARGV[at + 6], ARGV[at + 7])
+  answers[n] = settle(ARGV[at], tonumber(ARGV[at + 1]), ARGV[at + 2], tonumber(ARGV[at + 3]),
+    tonumber(ARGV[at + 4]), ARGV[at + 5])
 end
 ring()
 return answers
