@@ -1,0 +1,229 @@
+"""`blocking.Tenure`: an app for threads."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import Any, Literal, Self, TypeVar, TypeVarTuple, Unpack, overload
+
+import tenure
+from tenure.blocking.jobs import Job, JobPage
+from tenure.blocking.locks import Election, Lock, LockOptions, OnLost, Semaphore
+from tenure.blocking.portal import Portal
+from tenure.core.durations import Duration
+from tenure.core.model import Lease, Meta, Traits
+from tenure.core.policy import TTL_DEFAULT
+from tenure.core.records import QueueCounts, Recovered, ReplicaRecord
+from tenure.core.states import JobState
+from tenure.errors import ConfigError, StoreError, UniqueMismatch
+from tenure.jobs import Request
+from tenure.locks import OnUnavailable, Outcome, is_async
+from tenure.observe import Event
+
+__all__ = ["Tenure"]
+
+T = TypeVar("T")
+Ts = TypeVarTuple("Ts")
+
+
+class Tenure:
+    """Shares work safely between the replicas of a service, for threads.
+
+    Args:
+        app: a `tenure.Tenure` whose store to use through connections of its own, or what
+            `tenure.Tenure` takes as its URL.
+        **options: what `tenure.Tenure` takes, unless an app is given.
+    """
+
+    def __init__(self, app: tenure.Tenure | str | None = None, **options: Any) -> None:
+        self._app = app.clone() if isinstance(app, tenure.Tenure) else tenure.Tenure(app, **options)
+        self._opened: Portal | None = None
+
+    def __repr__(self) -> str:
+        return f"blocking.{self._app!r}"
+
+    def open(self) -> None:
+        """Connect. Raises ConfigError, StoreError or StoreUnavailable if that cannot work."""
+        if self._opened is not None and not self._opened.is_inherited:
+            msg = f"{self._app!r} is open already."
+            raise ConfigError(msg)
+        portal = Portal()
+        try:
+            portal.call(self._app.open())
+        except BaseException:
+            portal.close()
+            raise
+        self._opened = portal
+
+    def close(self) -> None:
+        """Finish what is being given back, stop renewing, disconnect. Safe to call twice."""
+        portal, self._opened = self._opened, None
+        if portal is not None and not portal.is_inherited:
+            try:
+                portal.call(self._app.close())
+            finally:
+                portal.close()
+
+    def __enter__(self) -> Self:
+        self.open()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    @property
+    def traits(self) -> Traits:
+        """What the store can do and survive; complete once the app is open."""
+        return self._app.traits
+
+    def on_event(self, subscriber: Callable[[Event], None]) -> None:
+        """Have `subscriber` called with every event. It must be quick; see `tenure.observe`."""
+        self._app.on_event(subscriber)
+
+    def lock(self, name: str, *, on_lost: OnLost = "raise", **options: Unpack[LockOptions]) -> Lock:
+        """Describe a lock; see `tenure.Tenure.lock`."""
+        return Lock(
+            self._portal, lambda tell: self._app.lock(name, on_lost=tell, **options), on_lost
+        )
+
+    def semaphore(
+        self,
+        name: str,
+        limit: int,
+        *,
+        on_lost: OnLost = "raise",
+        strict: bool = False,
+        **options: Unpack[LockOptions],
+    ) -> Semaphore:
+        """Describe a semaphore; see `tenure.Tenure.semaphore`."""
+
+        def describe(tell: Callable[[tenure.Hold], None]) -> tenure.Semaphore:
+            return self._app.semaphore(name, limit, on_lost=tell, strict=strict, **options)
+
+        return Semaphore(self._portal, describe, on_lost)
+
+    def with_lock(
+        self,
+        name: str,
+        ttl: Duration,
+        fn: Callable[[*Ts], T],
+        *args: *Ts,
+        wait: Duration | None = 0,
+        min_hold: Duration = 0,
+        on_unavailable: OnUnavailable = "raise",
+    ) -> Outcome[T]:
+        """Run `fn(*args)` in this thread if the lock is free; see `tenure.Tenure.with_lock`."""
+        _must_be_plain(fn)
+        return self._portal().call_with_body(
+            lambda: fn(*args),
+            lambda body: self._app.with_lock(
+                name, ttl, body, wait=wait, min_hold=min_hold, on_unavailable=on_unavailable
+            ),
+        )
+
+    def once(
+        self,
+        name: str,
+        fn: Callable[[], Any],
+        *,
+        version: int | str = 1,
+        ttl: Duration = TTL_DEFAULT,
+        wait: Duration | None = None,
+    ) -> bool:
+        """Run `fn` in this thread unless it has succeeded before; see `tenure.Tenure.once`."""
+        _must_be_plain(fn)
+        return self._portal().call_with_body(
+            fn, lambda body: self._app.once(name, body, version=version, ttl=ttl, wait=wait)
+        )
+
+    def election(self, name: str, *, ttl: Duration = 15, meta: Meta | None = None) -> Election:
+        """Describe an election of one leader over all replicas."""
+        election = self._app.election(name, ttl=ttl, meta=meta)
+        lock = self.lock(election.lock_name, ttl=ttl, meta=meta, on_lost="ignore")
+        return Election(self._portal, election, lock)
+
+    def locks(self, prefix: str = "", *, limit: int = 1000) -> list[Lease]:
+        """Return who holds and who waits for locks whose name starts with `prefix`."""
+        return self._portal().call(self._app.locks(prefix, limit=limit))
+
+    def enqueue(self, request: Request[T]) -> Job[T]:
+        """Store the job that `task.request(...)` describes; see `tenure.Task.enqueue`."""
+        portal = self._portal()
+        return Job(portal, portal.call(self._app.enqueue(request)))
+
+    @overload
+    def enqueue_many(self, requests: Iterable[Request[T]]) -> list[Job[T]]: ...
+    @overload
+    def enqueue_many(
+        self, requests: Iterable[Request[T]], *, return_exceptions: Literal[True]
+    ) -> list[Job[T] | UniqueMismatch]: ...
+    def enqueue_many(
+        self, requests: Iterable[Request[Any]], *, return_exceptions: bool = False
+    ) -> Any:
+        """Store many jobs, 200 in a round trip; see `tenure.Tenure.enqueue_many`."""
+        portal = self._portal()
+        given = list(requests)  # in this thread: making them may be work
+        if not return_exceptions:
+            return [Job(portal, job) for job in portal.call(self._app.enqueue_many(given))]
+        answers = portal.call(self._app.enqueue_many(given, return_exceptions=True))
+        return [Job(portal, one) if isinstance(one, tenure.Job) else one for one in answers]
+
+    def job(self, id: str) -> Job[Any]:  # noqa: A002 - that is what it is
+        """Return a job by its id. Raises JobNotFound."""
+        portal = self._portal()
+        return Job(portal, portal.call(self._app.job(id)))
+
+    def jobs(
+        self,
+        *,
+        state: JobState | None = None,
+        task: str | None = None,
+        queue: str | None = None,
+        tag: str | None = None,
+        limit: int = 50,
+        cursor: str | None = None,
+    ) -> JobPage:
+        """Return jobs that fit all that is given, newest first.
+
+        A page may be short and still have a `cursor`: pass it on to get the next one.
+        """
+        portal = self._portal()
+        page = portal.call(
+            self._app.jobs(state=state, task=task, queue=queue, tag=tag, limit=limit, cursor=cursor)
+        )
+        return JobPage((Job(portal, job) for job in page), page.cursor)
+
+    def counts(self) -> list[QueueCounts]:
+        """Return how each queue stands: waiting, running, for how long the oldest waits."""
+        return self._portal().call(self._app.counts())
+
+    def replicas(self) -> list[ReplicaRecord]:
+        """Return the processes that run work."""
+        return self._portal().call(self._app.replicas())
+
+    def pause_queue(self, queue: str, *, seconds: float | None = None) -> None:
+        """Let no job of a queue start for so long, or until `resume_queue`."""
+        self._portal().call(self._app.pause_queue(queue, seconds=seconds))
+
+    def resume_queue(self, queue: str) -> None:
+        """End a pause."""
+        self._portal().call(self._app.resume_queue(queue))
+
+    def recover(self) -> list[Recovered]:
+        """Take jobs from replicas that have expired, now. Workers do it by themselves."""
+        return self._portal().call(self._app.recover())
+
+    def prune_jobs(self) -> int:
+        """Remove finished jobs whose retention is over. Workers do it by themselves."""
+        return self._portal().call(self._app.prune_jobs())
+
+    def _portal(self) -> Portal:
+        if self._opened is None:
+            msg = f"{self._app!r} is not open. Use it inside 'with app:'."
+            raise StoreError(msg)
+        return self._opened
+
+
+def _must_be_plain(function: object) -> None:
+    if not callable(function) or is_async(function):
+        msg = f"fn must be a plain function here, not {function!r}; tenure.Tenure takes async ones."
+        raise ConfigError(msg)
