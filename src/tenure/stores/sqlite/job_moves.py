@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Sequence
 from typing import Any, Literal, NamedTuple, TypeAlias
 
 from tenure.core.durations import micros
 from tenure.core.records import Attempt, AttemptOutcome, Recovered, write_history
 from tenure.stores.sqlite import job_statements as sql
-from tenure.stores.sqlite import replica_statements as replica_sql
 from tenure.stores.sqlite.transaction import Row, Transaction, as_blob, as_json
 
-__all__ = ["Held", "Moves", "Standing", "finished", "standing"]
+__all__ = ["Held", "Moves", "Standing", "finished", "set_aside", "standing"]
 
 _Ended: TypeAlias = Literal["succeeded", "failed", "cancelled"]
+
+log = logging.getLogger("tenure")
 
 
 class Standing(NamedTuple):
@@ -39,11 +41,21 @@ class Held(NamedTuple):
     started: int
     history: bytes
     replica: str
+    is_text: bool
+    """Whether its id is text, as ids are."""
+
+    @classmethod
+    def read(cls, row: Row) -> Held:
+        """Return a row of HELD or OVERDUE, in which the id is still bytes."""
+        number, raw, *rest = row
+        id_ = raw.decode(errors="replace")
+        return cls._make((number, id_, *rest, id_.encode() == raw))
 
     @property
     def readable(self) -> bool:
         """Whether it is what was written; SQLite stores any value in any column."""
-        return all(map(isinstance, self, _HELD_TYPES)) and self.cancelling in (0, 1)
+        sound = all(map(isinstance, self, _HELD_TYPES)) and self.cancelling in (0, 1)
+        return sound and self.is_text
 
 
 # Of each column of Held, in their order.
@@ -60,6 +72,15 @@ def finished(tx: Transaction, ids: Sequence[str]) -> set[str]:
     return {id_ for (id_,) in tx.rows(sql.FINISHED, ids=as_json(ids))} if ids else set()
 
 
+def set_aside(tx: Transaction, numbers: Sequence[int]) -> None:
+    """Move unfinished jobs out of the way. What was inserted stays where it is."""
+    log.warning("%d unreadable jobs were set aside, in tenure_aside.", len(numbers))
+    each = [(number,) for number in numbers]
+    tx.change_each(sql.SET_ASIDE, each)
+    tx.change_each(sql.FREE, each)
+    tx.change(sql.REMOVE_LIVE, numbers=as_json(numbers))
+
+
 class Moves:
     """Collects what becomes of unfinished jobs. Nothing is changed before `write`."""
 
@@ -70,7 +91,7 @@ class Moves:
         self._returns: list[Row] = []
         self._ended: list[int] = []
         self._freed: list[Row] = []
-        self._aside: list[Row] = []
+        self._aside: list[int] = []
         self._due: list[int] = []
         self._changed: list[str] = []
 
@@ -95,7 +116,7 @@ class Moves:
     ) -> None:
         """End a job. What is None stays as it is, except for the result and the error."""
         wall = self._tx.wall
-        kept = error == "kept"
+        kept = isinstance(error, str)
         self._endings.append(
             (
                 *(state, failures, losses, wall, wall, settled_as, settled_as, reason, result),
@@ -130,7 +151,7 @@ class Moves:
             return
         wall = self._tx.wall
         due = wall + micros(delay)
-        kept = error == "kept"
+        kept = isinstance(error, str)
         self._returns.append(
             (
                 *(due, wall, failures, losses, settled_as, settled_as),
@@ -144,7 +165,7 @@ class Moves:
     def return_held(self, job: Held) -> Recovered:
         """Hand a job back; nothing is counted."""
         if not job.readable:
-            return self._set_aside(job)
+            return self.set_aside(job)
         self.give_back(job)
         state: Literal["waiting", "cancelled"] = "cancelled" if job.cancelling else "waiting"
         return Recovered(id=job.id, replica=job.replica, state=state, losses=job.losses)
@@ -152,7 +173,7 @@ class Moves:
     def lose(self, job: Held, delays: Sequence[float]) -> Recovered:
         """Take a job from its replica and count a loss."""
         if not job.readable:
-            return self._set_aside(job)
+            return self.set_aside(job)
         losses = job.losses + 1
         line = Attempt(job.attempt, job.replica, job.started, self._tx.wall, "lost")
         history = job.history + write_history([line])
@@ -174,7 +195,7 @@ class Moves:
         """Carry it all out and wake who watches."""
         tx = self._tx
         if self._aside:
-            tx.change_each(replica_sql.SET_ASIDE, self._aside)
+            set_aside(tx, self._aside)
         if self._successes:
             tx.change_each(sql.SUCCEED, self._successes)
         if self._endings:
@@ -190,9 +211,7 @@ class Moves:
             queues = tx.rows(sql.QUEUES_OF, numbers=as_json(self._due))
             tx.ring_all([("queue", queue) for (queue,) in queues])
 
-    def _set_aside(self, job: Held) -> Recovered:
-        """Move what cannot be read out of the way. Its payload and names stay where they are."""
-        self._aside.append((job.number,))
-        self._ended.append(job.number)
-        self._freed.append((job.number,))
-        return Recovered(id=str(job.id), replica=job.replica, state=None)
+    def set_aside(self, job: Held) -> Recovered:
+        """Move what cannot be read out of the way."""
+        self._aside.append(job.number)
+        return Recovered(id=job.id, replica=job.replica, state=None)

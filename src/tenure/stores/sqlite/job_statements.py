@@ -201,6 +201,14 @@ REMOVE_LIVE = """
 """
 
 # By number.
+SET_ASIDE = """
+    INSERT INTO tenure_aside
+    SELECT *
+    FROM tenure_live
+    WHERE number = ?
+"""
+
+# By number.
 GIVE_BACK = """
     UPDATE tenure_live
     SET holder = NULL, deadline = NULL, due = ?, fence = max(fence + 1, ?),

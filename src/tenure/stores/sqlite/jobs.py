@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from itertools import count
 
+import msgspec
+
 from tenure.core.durations import micros
 from tenure.core.model import Topic
 from tenure.core.records import (
@@ -21,12 +23,15 @@ from tenure.core.records import (
 from tenure.stores.sqlite import job_statements as sql
 from tenure.stores.sqlite import look_statements as look_sql
 from tenure.stores.sqlite.database import Mode
-from tenure.stores.sqlite.job_moves import Moves, Standing, finished, standing
+from tenure.stores.sqlite.job_moves import Moves, Standing, finished, set_aside, standing
 from tenure.stores.sqlite.looking import Looking, as_record, read_tags
 from tenure.stores.sqlite.replicas import Replicas
 from tenure.stores.sqlite.transaction import Row, Transaction, as_blob, as_json
 
 __all__ = ["Jobs"]
+
+# What comes of a value that is not of its column's type: SQLite stores any value in any column.
+_UNREADABLE = (TypeError, msgspec.MsgspecError)
 
 
 class Jobs(Replicas, Looking):
@@ -156,8 +161,7 @@ def _claim(
         return Claimed([])
     tx.change(sql.COUNT_CLAIM, holder=holder, claim_no=claim_no)
     wanted = as_json(list(dict.fromkeys(queues)))
-    due = tx.rows(sql.DUE, queues=wanted, limit=limit)
-    jobs = [_started(row, replica, tx.wall) for row in due]
+    due, jobs = _due_jobs(tx, replica, wanted, limit)
     if due:
         numbers = as_json([row[0] for row in due])
         tx.change(sql.START, numbers=numbers, holder=holder, claim_no=claim_no)
@@ -166,6 +170,29 @@ def _claim(
         return Claimed(jobs)
     ((later,),) = tx.rows(sql.NEXT_DUE, queues=wanted)
     return Claimed(jobs, None if later is None else (later - tx.wall) / 1e6)
+
+
+def _due_jobs(
+    tx: Transaction, replica: str, queues: str, limit: int
+) -> tuple[list[Row], list[JobRecord]]:
+    """Return the jobs to start, as they are and as they will be.
+
+    One that cannot be read is set aside, or it would stay the first for ever.
+    """
+    while True:
+        rows = tx.rows(sql.DUE, queues=queues, limit=limit)
+        try:
+            return rows, [_started(row, replica, tx.wall) for row in rows]
+        except _UNREADABLE:
+            set_aside(tx, [row[0] for row in rows if not _is_readable(row)])
+
+
+def _is_readable(row: Row) -> bool:
+    try:
+        _started(row, "", 0)
+    except _UNREADABLE:
+        return False
+    return True
 
 
 def _started(row: Row, replica: str, wall: int) -> JobRecord:

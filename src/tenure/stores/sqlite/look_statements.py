@@ -88,12 +88,13 @@ COUNT_WAITING = """
           LIMIT :limit)
 """
 
-# The first of each priority, by tenure_live_ready.
+# The first due one of each priority, by tenure_live_ready. Within its millisecond there may be one
+# that was due a little earlier.
 OLDEST = """
     SELECT min((SELECT due
                 FROM tenure_live INDEXED BY tenure_live_ready
                 WHERE namespace = :namespace AND queue = :queue AND priority = p.column1
-                  AND holder IS NULL
+                  AND holder IS NULL AND due / 1000 <= :wall / 1000 AND due <= :wall
                 ORDER BY due / 1000, id
                 LIMIT 1))
     FROM (VALUES (0), (1), (2), (3), (4), (5), (6), (7), (8), (9)) AS p

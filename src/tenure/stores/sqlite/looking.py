@@ -121,7 +121,7 @@ def _seconds_left(until: int | None, wall: int) -> float:
 
 def _oldest(tx: Transaction, queue: str) -> float | None:
     ((due,),) = tx.rows(sql.OLDEST, queue=queue)
-    return (tx.wall - due) / 1e6 if due <= tx.wall else None
+    return None if due is None else (tx.wall - due) / 1e6
 
 
 def read_tags(tags: str) -> tuple[str, ...]:

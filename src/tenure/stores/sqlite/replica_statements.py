@@ -96,9 +96,10 @@ REMOVE_REPLICA = """
     WHERE number = :holder
 """
 
-# By tenure_live_held; it sorts what one replica runs.
+# By tenure_live_held; it sorts what one replica runs. An id that is no text would keep sqlite3
+# from reading any of them; as a blob it is one record that cannot be read.
 HELD = """
-    SELECT l.number, l.id, l.cancelling, l.keyed, l.attempt, l.losses, l.started,
+    SELECT l.number, CAST(l.id AS BLOB), l.cancelling, l.keyed, l.attempt, l.losses, l.started,
            l.history, r.id
     FROM tenure_live AS l INDEXED BY tenure_live_held
     CROSS JOIN tenure_replica AS r
@@ -109,21 +110,13 @@ HELD = """
 
 # By tenure_live_deadline.
 OVERDUE = """
-    SELECT l.number, l.id, l.cancelling, l.keyed, l.attempt, l.losses, l.started,
+    SELECT l.number, CAST(l.id AS BLOB), l.cancelling, l.keyed, l.attempt, l.losses, l.started,
            l.history, r.id
     FROM tenure_live AS l INDEXED BY tenure_live_deadline
     CROSS JOIN tenure_replica AS r
     WHERE l.namespace = :namespace AND l.deadline <= :since AND r.number = l.holder
     ORDER BY l.deadline, l.id
     LIMIT :limit
-"""
-
-# By number.
-SET_ASIDE = """
-    INSERT INTO tenure_aside
-    SELECT *
-    FROM tenure_live
-    WHERE number = ?
 """
 
 # By tenure_replica_id, and for each what it runs by tenure_live_held.

@@ -114,7 +114,7 @@ def _recover(tx: Transaction, delays: Sequence[float], grace: int, limit: int) -
 
 
 def _held(tx: Transaction, statement: str, **values: int) -> list[Held]:
-    return [Held._make(row) for row in tx.rows(statement, **values)]
+    return [Held.read(row) for row in tx.rows(statement, **values)]
 
 
 def _lose_all(tx: Transaction, jobs: list[Held], delays: Sequence[float]) -> list[Recovered]:

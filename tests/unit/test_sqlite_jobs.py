@@ -1,0 +1,469 @@
+"""Jobs in the SQLite store: what calls cost, what is on the disk, older files, damaged rows."""
+
+import re
+import sqlite3
+from contextlib import asynccontextmanager, closing
+from pathlib import Path
+
+import pytest
+
+from tenure.core.records import BATCH_MAX, COUNT_MAX, Note, Unique
+from tenure.errors import ConfigError
+from tenure.stores.sqlite import (
+    SqliteStore,
+    job_statements,
+    look_statements,
+    looking,
+    replica_statements,
+    schema,
+    transaction,
+)
+from tenure.stores.sqlite.database import Mode
+from tenure.testing import ManualClock
+from tests.contract.calls import take
+from tests.contract.job_calls import (
+    AT_ONCE,
+    claim,
+    claim_ids,
+    ended,
+    find_all,
+    id_of,
+    insert,
+    join,
+    look,
+    new,
+    new_claim_no,
+    settle,
+    start,
+    start_one,
+    states,
+)
+
+DAY = 86_400.0
+
+
+@pytest.fixture
+def clock():
+    return ManualClock()
+
+
+@pytest.fixture
+def file(tmp_path: Path) -> Path:
+    return tmp_path / "tenure.db"
+
+
+@asynccontextmanager
+async def opened(file: Path, clock: ManualClock, migrate="auto"):
+    store = SqliteStore(f"sqlite:///{file}", namespace="app", clock=clock)
+    await store.open(migrate)
+    try:
+        yield store
+    finally:
+        await store.close()
+
+
+@pytest.fixture
+async def store(file: Path, clock: ManualClock):
+    async with opened(file, clock) as store:
+        yield store
+
+
+async def inside(store: SqliteStore, look, mode=Mode.READ):
+    """Return what `look` does with the store's own connection, in its own thread."""
+    return await store._run(lambda tx: look(tx._execute.__self__), mode)
+
+
+async def change(store: SqliteStore, statement: str, *values) -> None:
+    """Write to the tables behind the store's back."""
+    await inside(store, lambda db: db.execute(statement, values), Mode.WRITE)
+
+
+async def count(store: SqliteStore, table: str) -> int:
+    return await inside(store, lambda db: db.execute(f"SELECT count(*) FROM {table}").fetchone()[0])
+
+
+async def statements_of(store: SqliteStore, call) -> list[str]:
+    """Return the statements that a call runs."""
+    seen: list[str] = []
+    await inside(store, lambda db: db.set_trace_callback(seen.append))
+    seen.clear()
+    await call
+    await inside(store, lambda db: db.set_trace_callback(None))
+    return seen
+
+
+async def steps_of(store: SqliteStore, call) -> int:
+    """Return how many steps of SQLite's machine a call takes."""
+    steps = 0
+
+    def step() -> None:
+        nonlocal steps
+        steps += 1
+
+    await inside(store, lambda db: db.set_progress_handler(step, 1))
+    steps = 0
+    await call
+    taken = steps
+    await inside(store, lambda db: db.set_progress_handler(None, 0))
+    return taken
+
+
+# Every statement is served by an index.
+
+STATEMENTS = {
+    name: text
+    for module in (job_statements, replica_statements, look_statements)
+    for name, text in vars(module).items()
+    if name.isupper() and not name.startswith("_")
+} | {"RING_ALL": transaction._RING_ALL}
+
+# What may be read from its first row to its last: lists in an argument or made on the way, and the
+# last row of a table.
+HARMLESS = re.compile(
+    r"SCAN ([inqt]|json_each) VIRTUAL TABLE"  # the lists
+    r"|SCAN (p|s|CONSTANT ROW|\d+ CONSTANT ROWS|known|\(subquery-\d+\))$"
+)
+
+
+@pytest.mark.parametrize("name", STATEMENTS)
+async def test_no_statement_reads_a_whole_table(store, name):
+    text = STATEMENTS[name]
+    values = dict.fromkeys(re.findall(r":(\w+)", text), "[]") or (1,) * text.count("?")
+    plan = await inside(
+        store, lambda db: db.execute(f"EXPLAIN QUERY PLAN {text}", values).fetchall()
+    )
+    scans = [step for *_, step in plan if step.startswith("SCAN") and not HARMLESS.match(step)]
+    assert scans == []
+
+
+# What a call costs.
+
+
+async def insert_many(store: SqliteStore, numbers: range, **details) -> None:
+    for first in numbers[::BATCH_MAX]:
+        batch = range(first, min(first + BATCH_MAX, numbers.stop))
+        await insert(store, *(new(number, **details) for number in batch))
+
+
+async def finish_many(store: SqliteStore, amount: int) -> None:
+    """Leave finished jobs behind."""
+    await insert_many(store, range(amount), tags=("old",), retention=DAY)
+    while jobs := await claim(store):
+        await store.settle("ann", [ended(job, "succeeded") for job in jobs])
+
+
+async def round_trip(store: SqliteStore, first: int) -> dict[str, int]:
+    """Return what each of the calls that must stay fast takes, in steps of SQLite's machine."""
+    steps = {}
+    batch = [new(first + number, timeout=60) for number in range(10)]
+    steps["insert"] = await steps_of(store, store.insert(batch))
+    steps["empty"] = await steps_of(store, store.claim("ann", new_claim_no(), ["none"], 10))
+    await store.join("ben", ttl=10, meta={})
+    steps["claim"] = await steps_of(store, store.claim("ben", 1, ["default"], 10))
+    jobs = [job for job in await store.get([job.id for job in batch]) if job is not None]
+    steps["beat"] = await steps_of(store, store.beat(["ben"], ttl=10))
+    for outcome, job in zip(("succeeded", "failed", "retry", "handed back"), jobs, strict=False):
+        again = ended(job, outcome, delay=1000.0)
+        steps[outcome] = await steps_of(store, store.settle("ben", [again]))
+    steps["note"] = await steps_of(
+        store, store.note("ben", [Note(id=jobs[9].id, fence=jobs[9].fence, progress=0.5)])
+    )
+    steps["cancel"] = await steps_of(store, store.cancel([jobs[4].id]))
+    steps["get"] = await steps_of(store, store.get([jobs[4].id]))
+    steps["find"] = await steps_of(store, store.find(limit=5))
+    steps["find failed"] = await steps_of(store, store.find(state="failed", limit=1))
+    steps["find running"] = await steps_of(store, store.find(state="running", limit=1))
+    store.clock.shift(10)
+    await store.beat(["ann"], ttl=1000)
+    steps["recover"] = await steps_of(store, store.recover(delays=(1000.0,), grace=0))
+    return steps
+
+
+async def test_finished_jobs_and_jobs_of_the_future_cost_nothing(store, clock):
+    await join(store, "ann", ttl=1000)
+    for first in (100_000, 100_100, 100_200):  # the first ones leave something to be found
+        alone = await round_trip(store, first)
+    await finish_many(store, 10_000)
+    await insert_many(store, range(20_000, 30_000), delay=DAY)
+    crowded = await round_trip(store, 200_000)
+    assert await count(store, "tenure_done") >= 10_000
+    # Some bells are rung for the first time, which takes longer, and ids differ in their bells.
+    slack = 250
+    slower = {name: took for name, took in crowded.items() if took > alone[name] + slack}
+    assert slower == {}
+
+
+async def test_an_empty_poll_does_not_look_at_the_future(store):
+    await join(store, "ann", ttl=1000)
+
+    async def poll(number):
+        return await steps_of(store, store.claim("ann", number, ["default"], 10))
+
+    await insert_many(store, range(200), delay=DAY)
+    few = await poll(1)
+    await insert_many(store, range(200, 5_000), delay=DAY)
+    assert await poll(2) <= few + 10
+
+
+async def test_a_batch_takes_a_few_statements(store):
+    await join(store, "ann")
+    batch = [new(number, tags=("t",)) for number in range(BATCH_MAX)]
+    seen = await statements_of(store, store.insert(batch))
+    assert len([one for one in seen if "tenure_wake" in one]) == 1
+    jobs = []
+
+    async def get_them():
+        jobs.extend(await claim(store))
+
+    seen = await statements_of(store, get_them())
+    assert len(jobs) == BATCH_MAX
+    assert len(seen) <= 10
+    seen = await statements_of(
+        store, store.settle("ann", [ended(job, "handed back") for job in jobs])
+    )
+    assert len([one for one in seen if "tenure_wake" in one]) == 2  # the jobs, and their queue
+    assert len(seen) - BATCH_MAX <= 10
+
+
+async def test_a_search_looks_at_a_bounded_number_of_jobs(store, monkeypatch):
+    monkeypatch.setattr(looking, "LOOKS_MAX", 10)
+    await insert(store, *(new(number, queue="rare" if number < 2 else "b") for number in range(35)))
+    page = await store.find(queue="rare")
+    assert (page.jobs, page.cursor) == ([], id_of(25))
+    found = await find_all(store, queue="rare")
+    assert [job.id for job in found] == [id_of(1), id_of(0)]
+
+
+async def test_what_went_wrong_is_found_among_many_that_went_well(store, monkeypatch):
+    monkeypatch.setattr(looking, "LOOKS_MAX", 10)
+    await join(store, "ann", ttl=1000)
+    jobs = await start(store, *(new(number, retention=DAY) for number in range(100)))
+    outcomes = {0: "failed", 1: "cancelled"}
+    await store.settle(
+        "ann", [ended(job, outcomes.get(at, "succeeded")) for at, job in enumerate(jobs)]
+    )
+    for at, outcome in outcomes.items():
+        page = await store.find(state=outcome)
+        assert [job.id for job in page.jobs] == [id_of(at)]
+        assert page.cursor is None
+
+
+async def test_counting_stops(store, monkeypatch):
+    monkeypatch.setattr(looking, "COUNT_MAX", 20)
+    await insert_many(store, range(200))
+    few = await steps_of(store, store.counts())
+    await insert_many(store, range(200, 2_000))
+    assert await steps_of(store, store.counts()) <= few + 10
+    assert [one.waiting for one in await store.counts()] == [20]
+    assert COUNT_MAX > 20
+
+
+# Wake-ups.
+
+
+async def test_many_jobs_at_once_wake_other_processes_by_one_bell(store):
+    other = store.clone()
+    await other.open()
+    try:
+        jobs = await start(store, *(new(number) for number in range(BATCH_MAX)))
+        async with (
+            other.watch(("job", jobs[7].id)) as watch,
+            other.watch(("lease", "ben")) as aside,
+        ):
+            await store.settle("ann", [ended(job, "succeeded") for job in jobs])
+            assert await watch.wait(None)
+            assert not await aside.wait(0)
+    finally:
+        await other.close()
+    assert await count(store, "tenure_wake") < 70
+
+
+# The disk.
+
+
+async def forced(store: SqliteStore, call) -> bool:
+    """Make a call; return whether its commit waited for the disk."""
+    await take(store, "a lease", "makes the next level known")  # not forced
+    seen = await statements_of(store, call)
+    assert any(one.startswith("BEGIN IMMEDIATE") for one in seen)
+    levels = [one for one in seen if one.startswith("PRAGMA synchronous")]
+    return bool(levels) and levels[-1].endswith("FULL")
+
+
+async def test_every_change_of_a_job_is_on_the_disk(store, clock):
+    await join(store, "ann", "ben", "cid")
+    jobs = await start(store, *(new(number, retention=DAY) for number in range(3)))
+    first, second, third = jobs
+    for call in (
+        store.insert([new(10)]),
+        store.settle("ann", [ended(first, "succeeded")]),
+        store.settle("ann", [ended(second, "retry")]),
+        store.note("ann", [Note(id=third.id, fence=third.fence, checkpoint=b"c")]),
+        store.cancel([third.id, id_of(10)]),
+        store.requeue([first.id]),
+        store.claim("ben", 1, ["default"], 10),
+        store.leave("ben"),
+        store.claim("cid", 1, ["default"], 10),
+        store.bury("cid", [], delays=AT_ONCE),
+        store.pause("default"),
+        store.resume("default"),
+        store.recover(delays=AT_ONCE, grace=0),
+    ):
+        assert await forced(store, call)
+
+
+async def test_records_of_replicas_need_not_be_on_the_disk(store):
+    assert not await forced(store, store.join("ann", ttl=10, meta={}))
+    assert not await forced(store, store.beat(["ann"], ttl=10))
+    assert not await forced(store, store.prune_jobs())
+
+
+# Time.
+
+
+async def test_a_new_start_of_the_machine_expires_all_replicas(file, clock):
+    async with opened(file, clock) as store:
+        job = await start_one(store)
+    restarted = ManualClock(clock.wall())
+    restarted.boot_id = "another"
+    async with opened(file, restarted) as store:
+        (record,) = await store.replicas()
+        assert (record.expires_in, record.dead, record.held) == (0, False, 1)
+        await join(store, "ben")
+        assert [one.expired for one in await store.beat(["ben"], ttl=10)] == [True]
+        assert await claim_ids(store, "ann") == []
+        (lost,) = await store.recover(delays=AT_ONCE, grace=0)
+        assert (lost.id, lost.replica, lost.state) == (job.id, "ann", "waiting")
+        assert await store.beat(["ann"], ttl=10) == [None]
+        assert [one.id for one in await store.replicas()] == ["ben"]
+
+
+async def test_the_wall_clock_expires_no_replica(store, clock):
+    job = await start_one(store)
+    for seconds in (3600, -7200):
+        clock.step(seconds)
+        assert await store.recover(delays=AT_ONCE, grace=0) == []
+        assert (await store.replicas())[0].expires_in == 10
+    assert await settle(store, job, "succeeded") == "settled"
+
+
+async def test_without_a_boot_id_replicas_from_before_live_one_ttl_at_most(file, clock):
+    clock.boot_id = ""
+    clock.shift(1_000_000)
+    async with opened(file, clock) as store:
+        await start_one(store)
+    restarted = ManualClock(clock.wall())
+    restarted.boot_id = ""
+    async with opened(file, restarted) as store:
+        assert [one.expires_in for one in await store.replicas()] == [10]
+        assert await store.recover(delays=AT_ONCE, grace=0) == []
+        restarted.shift(10)
+        assert len(await store.recover(delays=AT_ONCE, grace=0)) == 1
+
+
+# Older files.
+
+
+async def make_format_1(file: Path, clock: ManualClock, monkeypatch) -> None:
+    with monkeypatch.context() as patch:
+        patch.setattr(schema, "FORMAT", 1)
+        patch.setattr(schema, "_STEPS", schema._STEPS[:1])
+        async with opened(file, clock) as store:
+            await take(store, "key", "ann")
+
+
+async def test_a_file_of_format_1_is_upgraded(file, clock, monkeypatch):
+    await make_format_1(file, clock, monkeypatch)
+    async with opened(file, clock) as store:
+        assert [lease.holder for lease in await store.leases()] == ["ann"]
+        await start_one(store)
+        assert await states(store, 1) == ["running"]
+    with closing(sqlite3.connect(file)) as db:
+        assert db.execute("SELECT version FROM tenure_format").fetchall() == [(2,)]
+
+
+async def test_check_refuses_a_file_of_format_1_with_advice(file, clock, monkeypatch):
+    await make_format_1(file, clock, monkeypatch)
+    with pytest.raises(ConfigError, match="has format 1; format 2 is needed") as refused:
+        async with opened(file, clock, "check"):
+            pass
+    assert 'migrate="auto"' in str(refused.value)
+    assert "'tenure migrate'" in str(refused.value)
+
+
+# Rows that cannot be read.
+
+
+@pytest.mark.parametrize(
+    "damage",
+    [
+        "attempt = 'many'",
+        "losses = x'00'",
+        "history = 7",
+        "cancelling = 2",
+        "started = 0.5",
+        "id = CAST(x'ff' AS TEXT)",
+    ],
+)
+@pytest.mark.parametrize("way", ["recover", "overdue", "bury", "leave"])
+async def test_one_unreadable_row_does_not_stop_the_others(store, clock, damage, way, caplog):
+    key = Unique(key="k")
+    await start(store, new(1, timeout=1), new(2, timeout=1, unique=key), new(3, timeout=1))
+    await change(store, f"UPDATE tenure_live SET {damage} WHERE id = ?", id_of(2))
+    clock.shift(5 if way == "overdue" else 10)
+    if way == "bury":
+        answers = await store.bury("ann", [id_of(1)], delays=AT_ONCE)
+    elif way == "leave":
+        assert len(await store.leave("ann")) == 3
+        answers = None
+    else:
+        answers = await store.recover(delays=AT_ONCE, grace=0)
+        assert await store.recover(delays=AT_ONCE, grace=0) == []
+    if answers is not None:
+        assert sorted(str(one.state) for one in answers) == ["None", "waiting", "waiting"]
+    assert await states(store, 1, 2, 3) == ["waiting", None, "waiting"]
+    assert await count(store, "tenure_aside") == 1
+    assert "set aside" in caplog.text
+    await insert(store, new(4, unique=key))  # its key is free
+
+
+@pytest.mark.parametrize("damage", ["attempt = 'many'", "fence = x'00'", "revision = 'r'"])
+async def test_an_unreadable_row_does_not_stay_first_in_its_queue(store, damage):
+    await join(store, "ann")
+    await insert(store, *(new(number) for number in range(3)))
+    await change(store, f"UPDATE tenure_live SET {damage} WHERE id = ?", id_of(0))
+    assert await claim_ids(store, limit=2) == [id_of(1), id_of(2)]
+    assert await count(store, "tenure_aside") == 1
+
+
+async def test_unreadable_tags_do_not_stay_first_in_their_queue(store):
+    await join(store, "ann")
+    await insert(store, new(0, tags=("t",)), new(1))
+    await change(store, "UPDATE tenure_job SET tags = '{' WHERE id = ?", id_of(0))
+    assert await claim_ids(store) == [id_of(1)]
+
+
+# What is left behind.
+
+
+async def test_pruning_leaves_nothing(store, clock):
+    jobs = await start(
+        store,
+        *(new(number, tags=("t", "s"), unique=Unique(key=str(number))) for number in range(5)),
+    )
+    assert await count(store, "tenure_tag") == 10
+    await store.settle("ann", [ended(job, "succeeded") for job in jobs])
+    clock.shift(1)
+    assert await store.prune_jobs(limit=3) == 3
+    assert await store.prune_jobs(limit=3) == 2
+    for table in ("job", "live", "done", "tag", "unique"):
+        assert await count(store, f"tenure_{table}") == 0
+
+
+async def test_a_settled_attempt_is_known_after_a_requeue(store):
+    job = await start_one(store, retention=DAY)
+    await settle(store, job, "succeeded", result=b"r")
+    assert await store.requeue([job.id]) == ["requeued"]
+    assert await settle(store, job, "succeeded") == "repeated"
+    assert await settle(store, job, "failed") == "lost"
+    assert (await look(store)).state == "waiting"
