@@ -15,6 +15,8 @@ from itertools import pairwise
 from pathlib import Path
 
 from tour import replica
+from tour.bakery import LOAVES, Ledger
+from tour.baking import RECOVERY, Baking
 from tour.fleet import NAMES, Broken, Fact, Fleet
 from tour.replica import TTL, Counter, Page
 from tour.screen import Screen
@@ -28,16 +30,17 @@ AFTERWARDS = """\
   .venv/bin/python examples/semaphore.py       a limit over all replicas
   .venv/bin/python examples/fenced_write.py    the fence in your own SQL
   .venv/bin/python examples/once_per_tick.py   a nightly job on one replica only
-  docs/locks.md                                the guide
+  docs/locks.md, docs/jobs.md                  the guides
   make test                                    the same promises on four stores"""
 
 
 class Tour:
-    """The four acts, and what they came to."""
+    """The five acts, and what they came to."""
 
     def __init__(self, fleet: Fleet, screen: Screen, folder: Path) -> None:
         self._fleet = fleet
         self._screen = screen
+        self._folder = folder
         self._counter = Counter(folder)
         self._page = Page(folder)
         self._broken = False
@@ -51,6 +54,7 @@ class Tour:
             await self.kill()
             if hasattr(signal, "SIGSTOP"):  # Windows has none
                 await self.freeze()
+                await self.bake()
         except Broken as why:
             self._judge(str(why), kept=False)
         self._sum_up()
@@ -113,6 +117,28 @@ class Tour:
         fleet.thaw(sleeper)
         await self._judge_late(sleeper, woken)
         await self._until_done(start, 2)
+
+    async def bake(self) -> None:
+        """Durable jobs, while the workers die and sleep."""
+        self._screen.title("5  Jobs outlive their workers")
+        baking = Baking(self._fleet, self._screen, self._folder)
+        await baking.run()
+        took, baked = baking.recovered_after, Ledger(self._folder).loaves()
+        promise = f"lost jobs run again within ttl + 2 s = {RECOVERY:g} s"
+        self._judge(f"{promise}: {took:.2f} s", kept=took <= RECOVERY)
+        done = sum(job.state == "succeeded" for job in baking.jobs)
+        self._judge(f"no job is lost: {done} of {LOAVES} succeeded", kept=done == LOAVES)
+        once = baked == list(range(LOAVES))
+        self._judge(f"every effect is there once: {len(baked)} loaves in the ledger", kept=once)
+        refused = sum(fact.what == "refused" for fact in baking.late)
+        seen = f"{refused} of {len(baking.late)}"
+        self._judge(f"late writes are refused: {seen}", kept=refused == len(baking.late) > 0)
+        self._results.append(
+            ("recovery of jobs after the kill", f"{took:.2f} s", f"{RECOVERY:g} s")
+        )
+        self._results.append(
+            ("jobs done, and effects in the ledger", f"{done}, {len(baked)}", f"{LOAVES}")
+        )
 
     async def _judge_late(self, late: str, start: int) -> None:
         """Judge what becomes of a holder that slept through its lease."""

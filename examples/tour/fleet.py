@@ -15,7 +15,7 @@ from types import TracebackType
 from typing import Self, TypeVar
 
 from tenure import Tenure
-from tour.replica import store_url
+from tour.replica import TTL, store_url
 
 T = TypeVar("T")
 
@@ -42,7 +42,7 @@ class Fleet:
 
     def __init__(self, program: Path, folder: Path, draw: Callable[[str], None]) -> None:
         self.facts: list[Fact] = []
-        self.app = Tenure(store_url(folder))
+        self.app = Tenure(store_url(folder), replica_ttl=TTL)
         self._program = program
         self._folder = folder
         self._draw = draw

@@ -16,6 +16,8 @@ from contextlib import asynccontextmanager, closing
 from pathlib import Path
 
 from tenure import Hold, LeaseLost, Semaphore, Tenure
+from tour import bakery
+from tour.bakery import OVENS
 
 TTL = 2.0
 
@@ -131,6 +133,13 @@ class Replica:
             self.tell("cancelled", fence=hold.fence)
             raise
 
+    async def bake(self) -> None:
+        """Be a worker, until the process ends."""
+        async with self._app.worker(concurrency=OVENS) as worker:
+            await worker.ready()
+            self.tell("works", text=worker.replica or "")
+            await worker.ended()
+
     @asynccontextmanager
     async def _inside(self, lock: Semaphore) -> AsyncIterator[Hold]:
         async with lock as hold:
@@ -141,8 +150,9 @@ class Replica:
 
 async def main(name: str, folder: Path) -> None:
     logging.getLogger("tenure").setLevel(logging.ERROR)  # the tour tells of the loss itself
-    async with Tenure(store_url(folder)) as app:
+    async with Tenure(store_url(folder), replica_ttl=TTL) as app:
         replica = Replica(name, folder, app)
+        bakery.declare(app, folder, replica.tell)
         serving = asyncio.ensure_future(replica.serve())
         _listen(replica.orders, serving)
         await asyncio.wait([serving])
