@@ -18,6 +18,7 @@ FOLDERS = (
     "unit",
     "contract",
     "locks",
+    "jobs",
     "model",
     "cli",
     "process",
@@ -27,7 +28,7 @@ FOLDERS = (
     "planted",
 )
 # The others start processes, measure time or use all cores themselves.
-PARALLEL = ("unit", "contract", "locks", "cli", "model", "planted")
+PARALLEL = ("unit", "contract", "locks", "jobs", "cli", "model", "planted")
 NOTHING_SELECTED = 5  # pytest's exit status
 
 

@@ -305,9 +305,10 @@ class Jobs:
 
     async def record(self, id_: str) -> JobRecord:
         """Return a job's record, or raise JobNotFound."""
-        record = await self._getting.add(id_) if is_job_id(str(id_)) else None
+        id_ = str(id_)
+        record = await self._getting.add(id_) if is_job_id(id_) else None
         if record is None:
-            raise JobNotFound(str(id_))
+            raise JobNotFound(id_)
         return record
 
     async def finished(self, id_: str, timeout: float | None) -> JobRecord:

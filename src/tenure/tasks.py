@@ -7,6 +7,7 @@ from datetime import UTC, datetime
 from hashlib import sha256
 from typing import Any, Generic, ParamSpec, Protocol, TypeVar, overload
 
+import msgspec
 from msgspec import Struct
 from msgspec.structs import replace
 
@@ -203,7 +204,9 @@ class Task(Generic[P, R]):
             return None
         # The length keeps task "a" with key "b:c" apart from task "a:b" with key "c".
         key = f"{len(self.name)}:{self.name}:{unique.key}"
-        return UniqueKey(key=key, digest=sha256(payload).hexdigest(), keep=unique.keep)
+        # Sorted, because two dictionaries are equal in whatever order they were filled.
+        same = msgspec.json.encode(msgspec.json.decode(payload), order="deterministic")
+        return UniqueKey(key=key, digest=sha256(same).hexdigest(), keep=unique.keep)
 
 
 class TaskDecorator(Protocol):
@@ -266,7 +269,7 @@ def _instant(at: object) -> int:
     if not isinstance(at, datetime):
         msg = f"at must be a datetime, not {at!r}."
         raise ConfigError(msg)
-    if at.tzinfo is None:
+    if at.utcoffset() is None:
         msg = (
             f"at={at.isoformat()} has no time zone, so that it means another instant on every "
             "machine. Use datetime.now(UTC) + ..., or give it a tzinfo."

@@ -55,7 +55,8 @@ class EmbeddedWorker:
         assert self._worker is not None
         assert self._running is not None
         try:
-            self._worker.stop()
+            if not self._worker.is_stopping:  # a second time would mean to hurry
+                self._worker.stop()
             await self._running
         finally:
             await self._entered.aclose()

@@ -10,9 +10,10 @@ from importlib import import_module
 from typing import Any, Literal, ParamSpec, TypeVar, overload
 
 from tenure.app.lifecycle import Lifecycle
-from tenure.core.durations import Duration, seconds
+from tenure.core import durations
+from tenure.core.durations import Duration
 from tenure.core.model import check_name
-from tenure.core.policy import Backoff
+from tenure.core.policy import TTL_MAX, Backoff
 from tenure.core.records import QueueCounts, Recovered, ReplicaRecord
 from tenure.core.states import STATES, JobState
 from tenure.errors import ConfigError, UniqueMismatch
@@ -166,9 +167,10 @@ class JobCalls(Lifecycle):
         """Return the processes that run work."""
         return await self._services().store.replicas()
 
-    async def pause_queue(self, queue: str, *, seconds: float | None = None) -> None:
+    async def pause_queue(self, queue: str, *, seconds: Duration | None = None) -> None:
         """Let no job of a queue start for so long, or until `resume_queue`."""
-        await self._services().store.pause(check_name(queue, "queue"), seconds=seconds)
+        length = None if seconds is None else durations.seconds(seconds, "seconds", maximum=TTL_MAX)
+        await self._services().store.pause(check_name(queue, "queue"), seconds=length)
 
     async def resume_queue(self, queue: str) -> None:
         """End a pause."""
@@ -207,8 +209,8 @@ class JobCalls(Lifecycle):
         if not 1 <= concurrency <= _CONCURRENCY_MAX:
             msg = f"concurrency must be from 1 to {_CONCURRENCY_MAX:,}, not {concurrency!r}."
             raise ConfigError(msg)
-        names = None if queues is None else tuple(check_name(one, "queue") for one in queues)
-        patience = self._settings.grace if grace is None else seconds(grace, "grace")
+        names = None if queues is None else _queues(queues)
+        patience = self._settings.grace if grace is None else durations.seconds(grace, "grace")
 
         def make() -> Worker:
             for module in self._settings.imports:
@@ -263,3 +265,10 @@ class JobCalls(Lifecycle):
                 yield
             finally:
                 self.state = None
+
+
+def _queues(queues: Sequence[str]) -> tuple[str, ...]:
+    if isinstance(queues, str) or not queues:
+        msg = f"queues must be a list of one name or more, such as ['default'], not {queues!r}."
+        raise ConfigError(msg)
+    return tuple(check_name(one, "queue") for one in queues)

@@ -13,7 +13,7 @@ from msgspec import Struct
 
 from tenure.core.clock import Clock
 from tenure.core.durations import Duration, micros, seconds
-from tenure.core.policy import Backoff
+from tenure.core.policy import TTL_MAX, Backoff
 from tenure.core.records import (
     Attempt,
     AttemptOutcome,
@@ -31,6 +31,7 @@ from tenure.runtime.threads import Threads
 __all__ = ["AttemptRunner", "ErrorReport", "Handler", "Reject", "Retry"]
 
 _TRACE_MAX = 8000
+_MESSAGE_MAX = 4000
 _ERROR_MAX = 300
 # A thread gets this long after its time-out before it is reported.
 _STUCK_AFTER = 1.0
@@ -44,7 +45,7 @@ class Retry(Exception):
 
     def __init__(self, message: str = "", *, after: Duration | None = None) -> None:
         super().__init__(message or "asked to run again")
-        self.after = None if after is None else seconds(after, "after")
+        self.after = None if after is None else seconds(after, "after", maximum=TTL_MAX)
 
 
 class Reject(Exception):
@@ -89,9 +90,12 @@ class AttemptRunner:
         """
         began = self._clock.boot()
         current.set(context)
+        context.check()
         try:
             result = await self._call(handler, record, context)
-        except (Exception, SystemExit) as error:
+        except (asyncio.CancelledError, KeyboardInterrupt, GeneratorExit):
+            raise
+        except BaseException as error:
             if context.stop_reason is not None:
                 raise asyncio.CancelledError from error
             return self.failed(handler, record, error, began)
@@ -99,7 +103,7 @@ class AttemptRunner:
             encoded = encode(result)
             if len(encoded) > self._result_limit:
                 raise TooLarge("the result", len(encoded), self._result_limit, "result_limit")
-        except (TypeError, ValueError, RecursionError) as error:
+        except Exception as error:  # noqa: BLE001 - a model may raise anything
             # Running it again would give the same, and its effects twice.
             return self._given_up(record, error, "result", began)
         return Settlement(
@@ -166,7 +170,7 @@ class AttemptRunner:
             id=record.id,
             fence=record.fence,
             outcome="retry",
-            delay=delay,
+            delay=min(delay, TTL_MAX),
             error=msgspec.json.encode(report),
             history=self.history(record, "retry", began, report.line),
         )
@@ -209,4 +213,16 @@ def _report(error: BaseException) -> ErrorReport:
     # What cannot be read never ran, so that its trace would only show us.
     plain = isinstance(error, _TimedOut | Reject | ArgumentsError)
     trace = "" if plain else "".join(traceback.format_exception(error))[-_TRACE_MAX:]
-    return ErrorReport(name, str(error), trace)
+    return ErrorReport(name, _storable(_message(error)[:_MESSAGE_MAX]), _storable(trace))
+
+
+def _message(error: BaseException) -> str:
+    try:
+        return str(error)
+    except Exception:  # noqa: BLE001 - an error that cannot be shown is still an error
+        return "(its message cannot be shown)"
+
+
+def _storable(text: str) -> str:
+    """Return the text with lone surrogates, as of odd file names, written out."""
+    return text.encode("utf-8", "backslashreplace").decode("utf-8")

@@ -50,6 +50,14 @@ class Batcher(Generic[Item, Answer]):
         while self._sending is not None:
             await asyncio.wait([self._sending])
 
+    def close(self) -> None:
+        """Give up what has no answer yet; whoever waits for one is cancelled."""
+        for _, future in self._waiting:
+            future.cancel()
+        self._waiting.clear()
+        if self._sending is not None:
+            self._sending.cancel()
+
     async def _send_all(self) -> None:
         try:
             while self._waiting:
@@ -61,12 +69,14 @@ class Batcher(Generic[Item, Answer]):
     async def _send_some(self, batch: list[tuple[Item, asyncio.Future[Answer]]]) -> None:
         try:
             answers = await self._send([item for item, _ in batch])
-        except BaseException as error:
+        except asyncio.CancelledError:
+            for _, future in batch:
+                future.cancel()
+            raise
+        except Exception as error:  # noqa: BLE001 - it belongs to those who wait for an answer
             for _, future in batch:
                 if not future.done():
                     future.set_exception(error)
-            if not isinstance(error, Exception):
-                raise
             return
         for (_, future), answer in zip(batch, answers, strict=True):
             if not future.done():

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Awaitable, Callable
 from typing import TypeVar
 
@@ -25,17 +26,25 @@ class Patience:
         self._clock = clock
         self._events = events
 
-    async def until_answered(self, call: str, send: Callable[[], Awaitable[T]]) -> T:
-        """Return the answer. `call` names it in the events."""
+    async def until_answered(
+        self, call: str, send: Callable[[], Awaitable[T]], give_up: asyncio.Event | None = None
+    ) -> T:
+        """Return the answer. `call` names it in the events.
+
+        Once `give_up` is set it is tried for a last time; then the error is raised.
+        """
         failures = 0
         while True:
             try:
                 answer = await send()
             except StoreError as error:
+                if give_up is not None and give_up.is_set():
+                    raise
                 failures += 1
                 if failures == 1:
                     self._events.emit(StoreFailing(call, str(error)))
-                await self._clock.sleep(retry_after_error(failures, self._clock.random()))
+                pause = retry_after_error(failures, self._clock.random())
+                await self._clock.wait(give_up or asyncio.Event(), pause)
             else:
                 if failures:
                     self._events.emit(StoreRestored(call, failures))

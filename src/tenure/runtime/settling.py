@@ -60,6 +60,11 @@ class Settler:
         """Wait until everything is settled."""
         await self._settling.drain()
 
+    def close(self) -> None:
+        """Give up what the store has not answered: others recover it."""
+        self._settling.close()
+        self._noting.close()
+
     async def _settle(self, batch: list[tuple[str, Settlement]]) -> Sequence[Settled]:
         answers: list[Settled] = []
         for replica, settlements in _by_replica(batch):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Collection
+from contextvars import copy_context
 from dataclasses import dataclass
 from functools import partial
 
@@ -31,7 +32,8 @@ class _Running:
             return
         self.context.stop(reason)
         if self.handler.is_async and self.task is not None:
-            self.task.cancel()
+            # Not before its first step: a task that never began would end without a trace.
+            self.task.get_loop().call_soon(self.task.cancel)
 
 
 class Slots:
@@ -54,6 +56,7 @@ class Slots:
         self._runner = AttemptRunner(clock, events, result_limit)
         self._running: set[_Running] = set()
         self._loop = asyncio.get_running_loop()
+        self._context = copy_context()
         self.mean_seconds: float | None = None
         """How long jobs take here, lately."""
 
@@ -65,7 +68,9 @@ class Slots:
         context = JobContext(record, send, self._loop, self._result_limit)
         running = _Running(record, handler, context, self._clock.boot())
         self._running.add(running)
-        running.task = self._loop.create_task(self._attempt(running))
+        # A context of its own: it may be the end of another job that makes room for this one.
+        context_variables = self._context.copy()
+        running.task = self._loop.create_task(self._attempt(running), context=context_variables)
 
     def stop(self, reason: StopReason, ids: Collection[str] | None = None) -> None:
         """Ask some jobs to stop, or all."""

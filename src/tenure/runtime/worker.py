@@ -130,6 +130,10 @@ class Worker:
         self._stopped.set()
         self._changed.set()
 
+    @property
+    def is_stopping(self) -> bool:
+        return self._stopping
+
     # What the replica tells.
 
     def joined(self, replica: str) -> None:
@@ -201,6 +205,8 @@ class Worker:
             if claimed is None or claimed.jobs or self._stopping:
                 return
             pause = SOON if claimed.next_in is None else min(SOON, claimed.next_in + 0.001)
+            if self._ahead:  # what waits for a slot here goes back if it waits too long
+                pause = min(pause, _AHEAD_PATIENCE)
             waits = [asyncio.ensure_future(bell.wait(pause)), self._until_stopped()]
             try:
                 await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
@@ -220,16 +226,22 @@ class Worker:
     async def _claim(self, want: int) -> Claimed | None:
         """Claim under a new number; an outage repeats it under the same one.
 
-        None: the store does not know this replica any more, which its beat learns as well.
+        None: the store does not know this replica any more, which its beat learns as well; or it
+        did not answer before this worker was stopped, and leaving hands back what it may have got.
         """
         replica = self.replica
         if replica is None or want <= 0:
             return None
         self._claim_no += 1
         number = self._claim_no
-        claimed = await self._patience.until_answered(
-            "claim", lambda: self._store.claim(replica, number, self._options.queues, want)
-        )
+        try:
+            claimed = await self._patience.until_answered(
+                "claim",
+                lambda: self._store.claim(replica, number, self._options.queues, want),
+                give_up=self._stopped,
+            )
+        except StoreError:
+            return None
         if claimed is None or self.replica != replica:
             if self.replica == replica:
                 self.replica = None
@@ -258,6 +270,8 @@ class Worker:
         now = self._clock.boot()
         while self._ahead and now - self._ahead[0][1] >= _AHEAD_PATIENCE:
             self._settler.hand_back(self._ahead.popleft()[0])
+            # Jobs take longer than it seemed: nothing more is claimed ahead until one has ended.
+            self._slots.mean_seconds = None
 
     def _take_unstarted(self, ids: set[str] | None = None) -> list[JobRecord]:
         """Remove and return claimed jobs that have not started: these, or all."""
@@ -304,6 +318,7 @@ class Worker:
         await self._let_finish(_UNWIND_SECONDS)
         await self._slots.abandon()
         await self._within(_SETTLE_SECONDS, self._settler.drain())
+        self._settler.close()
         await self._replica.stop()
         if self.replica is not None:
             await self._within(_SETTLE_SECONDS, self._leave(self.replica))
@@ -316,10 +331,7 @@ class Worker:
             await self._clock.wait(self._changed, left)
 
     async def _leave(self, replica: str) -> None:
-        try:
-            await self._store.leave(replica)
-        except StoreError as error:
-            log.warning("could not leave; the others notice within the replica ttl: %s", error)
+        await self._patience.until_answered("leave", lambda: self._store.leave(replica))
 
     async def _within(self, seconds: float, work: Coroutine[Any, Any, None]) -> None:
         try:

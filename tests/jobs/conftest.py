@@ -1,0 +1,87 @@
+"""Apps for job tests: on memory in virtual time, and on every store in real time."""
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import AsyncExitStack
+
+import pytest
+
+from tenure import Tenure
+from tenure.observe.events import Event
+from tenure.stores.connect import connect
+from tenure.stores.contract import Store
+from tenure.testing import Faults, FaultyStore, ManualClock
+from tests.contract.worlds import World
+from tests.jobs.replicas import Make
+
+
+@pytest.fixture
+def faults() -> Faults:
+    """What goes wrong between `app` and its store."""
+    return Faults()
+
+
+@pytest.fixture
+async def store(clock: ManualClock) -> AsyncIterator[Store]:
+    """The memory store of `app` without faults: how a test sees and changes what is stored."""
+    store = connect("memory://", namespace="test", clock=clock)
+    await store.open()
+    yield store
+    await store.close()
+
+
+@pytest.fixture
+async def make(store: Store, faults: Faults) -> AsyncIterator[Make]:
+    """Open apps with settings of their own, each a replica of the same service."""
+    async with AsyncExitStack() as stack:
+
+        async def make(*, faulty: bool = False, **settings: object) -> Tenure:
+            own = FaultyStore(store.clone(), faults if faulty else None)
+            # In virtual time nobody would let a grace period pass at the end of a failing test.
+            return await stack.enter_async_context(Tenure(own, **{"grace": 0, **settings}))
+
+        yield make
+
+
+@pytest.fixture
+async def app(make: Make) -> Tenure:
+    """An app on the memory store, in virtual time, with faults on demand."""
+    return await make(faulty=True)
+
+
+@pytest.fixture
+def seen(app: Tenure) -> list[Event]:
+    """What `app` has told."""
+    seen: list[Event] = []
+    app.on_event(seen.append)
+    return seen
+
+
+@pytest.fixture
+async def real_make(
+    real_world: World, faults: Faults
+) -> AsyncIterator[Callable[..., Awaitable[Tenure]]]:
+    """Open apps on each store, in real time."""
+    async with AsyncExitStack() as stack:
+
+        async def make(*, faulty: bool = False, **settings: object) -> Tenure:
+            own = FaultyStore(real_world.unopened(), faults if faulty else None)
+            return await stack.enter_async_context(Tenure(own, **settings))
+
+        yield make
+
+
+@pytest.fixture
+async def real_app(real_make: Make) -> Tenure:
+    """An app on each store, in real time, with faults on demand and a short ttl."""
+    return await real_make(faulty=True, replica_ttl=1)
+
+
+@pytest.fixture(autouse=True)
+async def no_noise() -> AsyncIterator[None]:
+    """Fail on anything asyncio complains about, such as an exception nobody retrieved."""
+    complaints: list[str] = []
+    loop = asyncio.get_running_loop()
+    loop.set_exception_handler(lambda _, context: complaints.append(str(context)))
+    yield
+    assert not complaints

@@ -1,0 +1,46 @@
+"""What tests of jobs need of other replicas: some that died, some that take over."""
+
+from collections.abc import Awaitable, Callable
+from typing import TypeAlias
+
+from tenure import Tenure
+from tenure.core.records import JobRecord
+from tenure.observe.events import Event
+from tenure.stores.contract import Store
+from tenure.testing import ManualClock
+
+Make: TypeAlias = Callable[..., Awaitable[Tenure]]
+
+DEFAULT_TTL = 10.0
+
+
+async def claim_and_die(
+    store: Store, name: str = "dead", *, ttl: float = DEFAULT_TTL, limit: int = 200
+) -> list[JobRecord]:
+    """Claim what is there under a replica that never beats."""
+    await store.join(name, ttl=ttl, meta={})
+    claimed = await store.claim(name, 1, ["default"], limit)
+    assert claimed is not None
+    return claimed.jobs
+
+
+async def lose_times(store: Store, clock: ManualClock, times: int) -> None:
+    """Let everything that waits be lost with its worker so often; it is due at once again."""
+    for number in range(times):
+        await claim_and_die(store, f"dead-{number}")
+        clock.shift(DEFAULT_TTL)
+        await store.recover(delays=[0.0] * 100, grace=25)
+
+
+def of_kind(seen: list[Event], kind: type) -> list[Event]:
+    """Return the events of one kind."""
+    return [event for event in seen if isinstance(event, kind)]
+
+
+async def until_idle(app: Tenure, clock: ManualClock) -> None:
+    """Let hardly any time pass, and everybody run, until no job waits or runs."""
+    for _ in range(500):
+        await clock.advance(0.0001)
+        if not await app.counts():
+            return
+    raise AssertionError(f"still at work: {await app.counts()}")
