@@ -111,9 +111,9 @@ def _payloads(namespace: str, topics: Iterable[Topic]) -> list[str]:
         if "\n" in name:
             payloads.append(f"{kind} {namespace} {name}")
         else:
-            kinds.setdefault(kind, []).append(name)
-    for kind, names in kinds.items():
-        payloads += _filled(f"{kind}s {namespace} ", names)
+            kinds.setdefault(f"{kind}s", []).append(name)
+    for plural, names in kinds.items():
+        payloads += _filled(f"{plural} {namespace} ", names)
     return payloads
 
 

@@ -73,10 +73,66 @@ def _hex(data: bytes | None) -> str | None:
 
 
 def as_record(row: Row) -> JobRecord:
-    """Return the job in a row of tenure.job_v1, whose columns are the fields in their order."""
-    fields = dict(zip(_FIELDS, row, strict=True))
-    fields["tags"] = tuple(fields["tags"])
-    return JobRecord(**fields)
+    """Return the job in a row of tenure.job_v1.
 
-
-_FIELDS = JobRecord.__struct_fields__
+    Field by field, because this is most of what a claim costs here: by name in a loop takes three
+    times as long.
+    """
+    (
+        id_,
+        task,
+        queue,
+        priority,
+        state,
+        payload,
+        tags,
+        timeout,
+        retention,
+        created,
+        due,
+        attempt,
+        failures,
+        losses,
+        fence,
+        revision,
+        replica,
+        started,
+        progress,
+        message,
+        checkpoint,
+        cancelling,
+        reason,
+        finished,
+        result,
+        error,
+        history,
+    ) = row
+    return JobRecord(
+        id=id_,
+        task=task,
+        queue=queue,
+        priority=priority,
+        state=state,
+        payload=payload,
+        tags=tuple(tags),
+        timeout=timeout,
+        retention=retention,
+        created=created,
+        due=due,
+        attempt=attempt,
+        failures=failures,
+        losses=losses,
+        fence=fence,
+        revision=revision,
+        replica=replica,
+        started=started,
+        progress=progress,
+        message=message,
+        checkpoint=checkpoint,
+        cancelling=cancelling,
+        reason=reason,
+        finished=finished,
+        result=result,
+        error=error,
+        history=history,
+    )

@@ -1,8 +1,7 @@
 -- Format 2: the way of a job, from insert through claim to settle; see 1_leases.sql for the rules.
 --
--- Lock order, which excludes deadlocks: rows of replica, then of replica_claim, then of job by id (or
--- without waiting: SKIP LOCKED), then of job_key by key. Inserts and requeues lock keys first, but
--- then wait for no job that is there: whether one lives they read without a lock, after the key's.
+-- Lock order, which excludes deadlocks: rows of job_key by key, of replica, of replica_claim, of job_done
+-- by id, of job by id. Whoever comes to one out of turn does not wait for it (SKIP LOCKED).
 --
 -- Batches come as text[], bytes as hexadecimal digits: for arrays of anything else, asyncpg first
 -- asks every new connection what they are made of. Answers go as text with a letter for each item.
@@ -41,6 +40,7 @@ DECLARE
     _k tenure.job_key;
     _now bigint;
     _letter text;
+    _taken text[] := '{}';
 BEGIN
     FOR _one IN
         SELECT DISTINCT u.key COLLATE "C" AS key FROM unnest(_keys) AS u (key)
@@ -59,10 +59,12 @@ BEGIN
             -- index: job_key_pkey
             SELECT * INTO _k FROM tenure.job_key k
             WHERE k.namespace = _namespace AND k.key = _one.key;
-            IF _k.id <> _one.id AND (_k.free_at IS NULL OR _k.until > _now) THEN
+            IF _k.id <> _one.id
+               AND (_one.key = ANY (_taken) OR tenure.job_key_is_taken_v1(_k, _now)) THEN
                 _letter := CASE WHEN _k.digest = _one.digest THEN 'e' ELSE 'm' END;
                 holders := holders || _k.id;
             ELSE
+                _taken := _taken || _one.key;
                 -- index: job_key_pkey
                 UPDATE tenure.job_key k
                 SET id = _one.id, digest = _one.digest, until = _now + _one.keep::bigint,
@@ -72,6 +74,16 @@ BEGIN
         END IF;
         answers := answers || _letter;
     END LOOP;
+END
+$$;
+
+-- Whether another job may not have this key, which the caller has locked.
+CREATE FUNCTION tenure.job_key_is_taken_v1(_k tenure.job_key, _now bigint) RETURNS boolean
+LANGUAGE plpgsql VOLATILE AS $$
+BEGIN
+    -- index: job_pkey
+    RETURN _k.until > _now OR (_k.free_at IS NULL AND EXISTS (
+        SELECT FROM tenure.job j WHERE j.namespace = _k.namespace AND j.id = _k.id));
 END
 $$;
 
@@ -269,28 +281,30 @@ BEGIN
             WHERE j.namespace || '' = _namespace AND j.queue = _open[step.n / 10 + 1]
               AND j.priority = step.n % 10 AND j.state = 'waiting'
               AND j.due / 1000 >= _now / 1000 AND j.due > _now
-            ORDER BY j.due / 1000, j.id LIMIT 10
+            ORDER BY j.due / 1000, j.id LIMIT 4
         ) AS later;
     END IF;
     RETURN NEXT _end;
 END
 $$;
 
--- Free the keys of jobs that have finished, or note when they will be free.
+-- Free the keys of jobs that have finished, or note when they will be free. It waits for nobody: who has
+-- locked a key finds out by itself whether the job lives, and pruning the job frees what is left.
 CREATE FUNCTION tenure.job_free_keys_v1(
     _namespace text, _ids text[], _keys text[], _now bigint
 ) RETURNS void LANGUAGE plpgsql VOLATILE AS $$
 BEGIN
-    -- index: job_key_pkey
-    PERFORM FROM tenure.job_key k
-    WHERE k.namespace = _namespace AND k.key = ANY (_keys) ORDER BY k.key FOR UPDATE;
     -- Not those that have gone to another job meanwhile.
     -- index: job_key_pkey
+    _keys := ARRAY(
+        SELECT k.key FROM tenure.job_key k
+        WHERE k.namespace = _namespace AND k.key = ANY (_keys) AND k.id = ANY (_ids)
+        FOR UPDATE SKIP LOCKED);
+    -- index: job_key_pkey
     DELETE FROM tenure.job_key k
-    WHERE k.namespace = _namespace AND k.key = ANY (_keys) AND k.id = ANY (_ids)
-      AND k.until <= _now;
+    WHERE k.namespace = _namespace AND k.key = ANY (_keys) AND k.until <= _now;
     UPDATE tenure.job_key k SET free_at = k.until
-    WHERE k.namespace = _namespace AND k.key = ANY (_keys) AND k.id = ANY (_ids);
+    WHERE k.namespace = _namespace AND k.key = ANY (_keys);
 END
 $$;
 

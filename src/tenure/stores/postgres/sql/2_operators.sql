@@ -56,9 +56,10 @@ END
 $$;
 
 -- Decide whether a job may wait again, and take its key: r requeued, u unfinished, x conflict, - no such
--- job. The caller has locked the keys named in _locked, and the rows of job_done.
+-- job. The caller has locked the keys named in _locked, and the rows of job_done; jobs in _moving are
+-- about to wait.
 CREATE FUNCTION tenure.job_may_requeue_v1(
-    _namespace text, _id text, _locked text[], _now bigint
+    _namespace text, _id text, _locked text[], _moving text[], _now bigint
 ) RETURNS text LANGUAGE plpgsql VOLATILE AS $$
 DECLARE
     _d record;
@@ -82,7 +83,7 @@ BEGIN
     -- index: job_key_pkey
     SELECT * INTO _k FROM tenure.job_key k
     WHERE k.namespace = _namespace AND k.key = _d.unique_key;
-    IF _k.id <> _id AND (_k.free_at IS NULL OR _k.until > _now) THEN
+    IF _k.id <> _id AND (_k.id = ANY (_moving) OR tenure.job_key_is_taken_v1(_k, _now)) THEN
         RETURN 'x';
     END IF;
     -- index: job_key_pkey
@@ -124,7 +125,8 @@ BEGIN
     answers := '';
     FOREACH _id IN ARRAY _ids LOOP
         _letter := CASE WHEN _id = ANY (_moving) THEN 'u'
-                        ELSE tenure.job_may_requeue_v1(_namespace, _id, _keys, _now) END;
+                        ELSE tenure.job_may_requeue_v1(
+                            _namespace, _id, _keys, _moving, _now) END;
         IF _letter = 'r' THEN
             _moving := _moving || _id;
         END IF;
@@ -371,7 +373,8 @@ SET enable_hashjoin = off SET enable_mergejoin = off
 AS $$
 DECLARE
     _now bigint := tenure.now_v1(_told);
-    _gone integer;
+    _gone text[];
+    _keys text[];
 BEGIN
     -- index: job_done_expires, job_done_pkey, job_label_id
     WITH old AS MATERIALIZED (
@@ -381,7 +384,7 @@ BEGIN
     ), gone AS (
         DELETE FROM tenure.job_done d USING old o
         WHERE d.namespace = o.namespace AND d.id = o.id
-        RETURNING d.namespace, d.id, d.queue, d.task, d.tags
+        RETURNING d.namespace, d.id, d.queue, d.task, d.tags, d.unique_key
     ), labels AS MATERIALIZED (
         SELECT DISTINCT g.namespace, l.label, g.id FROM gone g
         CROSS JOIN LATERAL (
@@ -392,13 +395,19 @@ BEGIN
         DELETE FROM tenure.job_label b USING labels l
         WHERE b.namespace = l.namespace AND b.label = l.label AND b.id = l.id
     )
-    SELECT count(*) INTO _gone FROM gone;
+    SELECT coalesce(array_agg(g.id), '{}'),
+           array_agg(g.unique_key) FILTER (WHERE g.unique_key IS NOT NULL)
+    INTO _gone, _keys
+    FROM gone g;
+    IF _keys IS NOT NULL THEN
+        PERFORM tenure.job_free_keys_v1(_namespace, _gone, _keys, _now);
+    END IF;
     -- index: job_key_free, job_key_pkey
     DELETE FROM tenure.job_key k
     WHERE k.namespace = _namespace AND k.key = ANY (ARRAY(
         SELECT f.key FROM tenure.job_key f
         WHERE f.namespace || '' = _namespace AND f.free_at IS NOT NULL AND f.free_at <= _now
         ORDER BY f.free_at LIMIT _limit FOR UPDATE SKIP LOCKED));
-    RETURN _gone;
+    RETURN cardinality(_gone);
 END
 $$;

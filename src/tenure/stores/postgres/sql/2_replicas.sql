@@ -129,16 +129,13 @@ BEGIN
     -- core.records.write_history makes.
     -- index: job_pkey
     RETURN QUERY
-    WITH was AS MATERIALIZED (
-        SELECT _namespace AS namespace, u.id, u.n, o.replica, CASE
-                   WHEN _delays IS NULL THEN CASE WHEN o.cancelling THEN 'cancelled' END
-                   WHEN o.cancelling THEN 'cancelled'
-                   WHEN o.losses >= _most THEN 'failed' END AS finish
-        FROM unnest(_ids) WITH ORDINALITY AS u (id, n)
-        CROSS JOIN LATERAL (
-            SELECT j.replica, j.cancelling, j.losses FROM tenure.job j
-            WHERE j.namespace = _namespace AND j.id = u.id
-        ) AS o
+    WITH asked AS MATERIALIZED (
+        SELECT _namespace AS namespace, u.id, u.n FROM unnest(_ids) WITH ORDINALITY AS u (id, n)
+    ), was AS MATERIALIZED (
+        SELECT a.namespace, a.id, a.n, j.replica, CASE
+                   WHEN j.cancelling THEN 'cancelled'
+                   WHEN _delays IS NOT NULL AND j.losses >= _most THEN 'failed' END AS finish
+        FROM asked a JOIN tenure.job j ON j.namespace = a.namespace AND j.id = a.id
     ), moved AS (
         UPDATE tenure.job j
         SET losses = j.losses + (_delays IS NOT NULL)::integer,

@@ -1,0 +1,430 @@
+"""What only concerns jobs in PostgreSQL: plans, locks, the migration, and notifications."""
+
+import asyncio
+import json
+import random
+import re
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import AsyncExitStack
+from importlib.resources import files
+from typing import Any
+
+import asyncpg
+import pytest
+
+from tenure.core.clock import SystemClock
+from tenure.core.records import JobRecord, NewJob, Note, Settlement, Unique
+from tenure.errors import ConfigError
+from tenure.stores.postgres import PostgresStore
+from tenure.stores.postgres.announcer import Announcer, _payloads, channel_of, topics_in
+from tests.contract.calls import renew, take
+from tests.rig.fixtures import Endpoint, PrivatePostgres
+from tests.rig.sizes import SIZE
+from tests.rig.waiting import wait_until_async
+
+Open = Callable[..., Awaitable[PostgresStore]]
+MANY = 10_000
+
+
+@pytest.fixture
+async def open_store(namespace: str) -> AsyncIterator[Open]:
+    """Open stores that are closed after the test."""
+    async with AsyncExitStack() as stack:
+
+        async def make(url: str, **how: Any) -> PostgresStore:
+            store = PostgresStore(url, namespace=namespace, clock=SystemClock())
+            stack.push_async_callback(store.close)
+            await store.open(**how)
+            return store
+
+        yield make
+
+
+@pytest.fixture
+async def store(open_store: Open, postgres_server: Endpoint) -> PostgresStore:
+    store = await open_store(postgres_server.url)
+    await store.join("ann", ttl=600, meta={})
+    return store
+
+
+@pytest.fixture
+async def operator(postgres_server: Endpoint) -> AsyncIterator[asyncpg.Connection]:
+    """Somebody else at the same database."""
+    connection = await asyncpg.connect(postgres_server.url)
+    try:
+        yield connection
+    finally:
+        connection.terminate()
+
+
+def new(number: int, **details: Any) -> NewJob:
+    return NewJob(**{"id": f"job-{number:06}", "task": "work", "retention": 600.0, **details})
+
+
+async def claim(store: PostgresStore, number: int, limit: int = 1) -> list[JobRecord]:
+    claimed = await store.claim("ann", number, ["default"], limit)
+    assert claimed is not None
+    return claimed.jobs
+
+
+def success(job: JobRecord, **details: Any) -> Settlement:
+    return Settlement(**{"id": job.id, "fence": job.fence, "outcome": "succeeded", **details})
+
+
+# Plans.
+
+EXPLAINING = {
+    "session_preload_libraries": "auto_explain",
+    "auto_explain.log_min_duration": "0",
+    "auto_explain.log_nested_statements": "on",
+}
+
+FILL = """
+INSERT INTO tenure.job (namespace, id, task, queue, priority, payload, tags, retention, created,
+                        due, state, replica)
+SELECT $1, 'x' || n, 'work', 'q' || n % 7, n % 10, '', '{}', 0, 0, 4e15,
+       CASE WHEN n % 20 = 0 THEN 'running' ELSE 'waiting' END,
+       CASE WHEN n % 20 = 0 THEN 'busy-' || n % 3 ELSE '' END
+FROM generate_series(1, $2::integer) AS n
+"""
+FINISH = """
+INSERT INTO tenure.job_done (namespace, id, task, queue, priority, payload, tags, retention,
+                             created, due, state, finished, expires)
+SELECT $1, 'y' || n, 'work', 'q' || n % 7, n % 10, '', '{}', 0, 0, 0,
+       CASE WHEN n % 20 = 0 THEN 'failed' ELSE 'succeeded' END, 1, 4e15
+FROM generate_series(1, $2::integer) AS n
+"""
+LABEL = """
+INSERT INTO tenure.job_label (namespace, label, id)
+SELECT namespace, 'q' || queue, id FROM tenure.job_record WHERE namespace = $1
+UNION ALL
+SELECT namespace, 'twork', id FROM tenure.job_record WHERE namespace = $1
+"""
+KEYS = """
+INSERT INTO tenure.job_key (namespace, key, id, digest, until, free_at)
+SELECT $1, 'k' || n, 'x' || n, '', 0, CASE WHEN n % 2 = 0 THEN 4e15::bigint END
+FROM generate_series(1, $2::integer) AS n
+"""
+
+
+async def use_everything(store: PostgresStore) -> None:
+    """Make every call, so that every statement of every function runs."""
+    for replica in ("ann", "ben", "cid"):
+        await store.join(replica, ttl=600, meta={})
+    key = Unique(key="once", keep=0.001)
+    await store.insert([new(n, timeout=0.001, tags=("red",)) for n in range(30)])
+    await store.insert([new(40, unique=key), new(41, unique=key), new(42, at=1)])
+    await store.insert([new(40, unique=key), new(1)])
+    ran = await claim(store, 1, 20)
+    await claim(store, 1, 20)
+    await store.note("ann", [Note(id=ran[0].id, fence=ran[0].fence, progress=0.5)])
+    await store.cancel([ran[1].id, "job-000029", "nobody"])
+    mixed = [success(ran[0]), success(ran[1], outcome="retry"), success(ran[2], outcome="retry")]
+    await store.settle("ann", [*mixed, success(ran[3])])
+    await store.settle("ann", [*mixed, success(ran[3], outcome="failed")])
+    await store.insert([new(int(ran[3].id[4:]))])
+    await store.requeue([ran[3].id, ran[4].id, "nobody"])
+    await store.beat(["ann", "ben"], ttl=600)
+    await store.replicas()
+    await store.get([ran[0].id, ran[5].id])
+    for how in (
+        {},
+        {"state": "running"},
+        {"state": "waiting"},
+        {"state": "failed"},
+        {"state": "succeeded"},
+        {"queue": "default"},
+        {"task": "work"},
+        {"tag": "red"},
+        {"replica": "ann"},
+    ):
+        await store.find(limit=3, cursor="z", **how)  # type: ignore[arg-type]
+    await store.pause("default", seconds=0.001)
+    await store.counts()
+    await store.resume("default")
+    await store.recover(delays=[0.0], grace=0.0, limit=2)
+    await store.bury("ann", [ran[9].id], delays=[])
+    claimed = await store.claim("ben", 1, ["default", "other"], 100)
+    assert claimed is not None
+    await store.settle("ben", [success(job) for job in claimed.jobs])
+    await store.leave("ben")
+    await store.join("dan", ttl=0.001, meta={})
+    await asyncio.sleep(0.01)
+    await store.beat(["cid"], ttl=600)
+    await store.recover(delays=[], grace=0.0)
+    await store.prune_jobs()
+
+
+@pytest.mark.parametrize("when", ["without statistics", "with statistics", "planned when empty"])
+async def test_every_statement_finds_its_rows_by_an_index(
+    open_store: Open, private_postgres: PrivatePostgres, namespace: str, when: str
+):
+    server = private_postgres(config={**EXPLAINING, "autovacuum": "off"})
+    store = await open_store(server.url)
+    if when == "planned when empty":
+        await use_everything(store)
+    connection = await asyncpg.connect(server.url)
+    for fill in (FILL, FINISH, KEYS):
+        await connection.fetch(fill, namespace, MANY)
+    await connection.fetch(LABEL, namespace)
+    await connection.execute("DELETE FROM tenure.job WHERE id LIKE 'job-%'")
+    await connection.execute("DELETE FROM tenure.job_done WHERE id LIKE 'job-%'")
+    if when == "with statistics":
+        await connection.execute("ANALYZE")
+    await connection.close()
+    seen = server.log.stat().st_size
+    await use_everything(store)
+    log = server.log.read_bytes()[seen:].decode()
+    assert log.count("Index Scan using job_pkey") > 20
+    walks = [line.strip() for line in log.splitlines() if re.search(r"Seq Scan on (job|rep)", line)]
+    assert not walks
+    # A range of the namespace alone is a walk too, unless its order is what is wanted.
+    alone = re.findall(r"using (job\w*) on [^\n]*\n\s*Index Cond: \(namespace = [^ )]+\)\n", log)
+    assert not alone
+
+
+async def buffers(connection: asyncpg.Connection, statement: str) -> int:
+    """Return how many pages a statement touches."""
+    [[plan]] = await connection.fetch(f"EXPLAIN (ANALYZE, BUFFERS, FORMAT JSON) {statement}")
+    top = json.loads(plan)[0]["Plan"]
+    return top["Shared Hit Blocks"] + top["Shared Read Blocks"]
+
+
+async def test_what_is_finished_or_due_later_costs_nothing(
+    store: PostgresStore, operator: asyncpg.Connection, namespace: str
+):
+    numbers = iter(range(1, 100))
+
+    async def costs() -> list[int]:
+        poll = (
+            f"SELECT * FROM tenure.job_claim_v1('{namespace}', 'ann', %d, '{{q1,q2}}', 100, NULL)"
+        )
+        beat = f"SELECT * FROM tenure.replica_beat_v1('{namespace}', '{{ann}}', 60000000, 9, NULL)"
+        recover = f"SELECT * FROM tenure.job_recover_v1('{namespace}', '{{}}', 0, 100, NULL)"
+        await buffers(operator, poll % next(numbers))
+        return [await buffers(operator, one) for one in (poll % next(numbers), beat, recover)]
+
+    before = await costs()
+    await operator.fetch(FILL, namespace, MANY)
+    await operator.fetch(FINISH, namespace, MANY)
+    for cheap, now in zip(before, await costs(), strict=True):
+        # For each of forty look-ups up to two more levels of an index, and a few next jobs.
+        assert now <= cheap + 200
+
+
+async def test_counts_stop(store: PostgresStore, operator: asyncpg.Connection, namespace: str):
+    await operator.fetch(FILL, namespace, 80_000)
+    counted = await store.counts()
+    assert max(one.waiting for one in counted) == 10_000
+
+
+# The migration.
+
+
+async def test_format_1_is_brought_up_to_date_and_its_functions_go_on(
+    open_store: Open, private_postgres: PrivatePostgres
+):
+    url = private_postgres().url
+    connection = await asyncpg.connect(url)
+    await connection.execute("CREATE SCHEMA tenure; CREATE TABLE tenure.format (number integer)")
+    for script in ("1_tables.sql", "1_leases.sql", "1_leases_kept.sql"):
+        folder = files("tenure.stores.postgres").joinpath("sql")
+        await connection.execute(folder.joinpath(script).read_text(encoding="utf-8"))
+    await connection.execute("INSERT INTO tenure.format VALUES (1)")
+    old = await open_store(url, migrate="skip")
+    lease = await take(old, "key", "ann")
+    with pytest.raises(ConfigError, match=r"'tenure migrate'.*migrate=\"auto\""):
+        await open_store(url, migrate="check")
+    store = await open_store(url)
+    await open_store(url, migrate="check")
+    assert await renew(old, lease) == [True]
+    assert [one.outcome for one in await store.insert([new(1)])] == ["created"]
+    assert await connection.fetchval("SELECT max(number) FROM tenure.format") == 2
+    await connection.close()
+
+
+# Races.
+
+
+async def test_a_beat_passes_a_claim_under_way(
+    store: PostgresStore, operator: asyncpg.Connection, namespace: str
+):
+    await store.insert([new(1)])
+    async with operator.transaction():
+        claimed = await operator.fetch(
+            "SELECT * FROM tenure.job_claim_v1($1, 'ann', 1, '{default}', 5, NULL)", namespace
+        )
+        assert len(claimed) == 2
+        async with asyncio.timeout(2):
+            [beat] = await store.beat(["ann"], ttl=600)
+        assert beat is not None
+        # Recovery and the same claim are kept out meanwhile; nobody else is given the job.
+        await store.join("ben", ttl=600, meta={})
+        other = await store.claim("ben", 1, ["default"], 5)
+        assert other is not None
+        assert other.jobs == []
+    [beat] = await store.beat(["ann"], ttl=600)
+    assert beat is not None
+    assert beat.held == 1
+
+
+@pytest.mark.parametrize("end", ["commit", "rollback"])
+async def test_of_two_with_one_unique_key_the_second_waits_for_the_first(
+    store: PostgresStore, operator: asyncpg.Connection, namespace: str, end: str
+):
+    await operator.execute("BEGIN")
+    await operator.fetch(
+        """
+        SELECT * FROM tenure.job_insert_v1(
+            $1, '{first}', '{work}', '{default}', '{5}', '{""}', NULL, '{0}', '{NULL}', '{NULL}',
+            '{0}', '{key}', '{""}', '{0}', NULL)
+        """,
+        namespace,
+    )
+    second = asyncio.create_task(store.insert([new(2, unique=Unique(key="key"))]))
+    done, _ = await asyncio.wait([second], timeout=0.2)
+    assert not done
+    await operator.execute(end)
+    [answer] = await second
+    expected = ("existing", "first") if end == "commit" else ("created", "job-000002")
+    assert (answer.outcome, answer.id) == expected
+
+
+async def test_a_job_that_finishes_while_its_insert_is_repeated_is_not_stored_again(
+    store: PostgresStore, operator: asyncpg.Connection, namespace: str
+):
+    await store.insert([new(1, tags=("red",))])
+    [job] = await claim(store, 1)
+    await operator.execute("BEGIN")
+    await operator.fetch(
+        """
+        SELECT * FROM tenure.job_settle_v1($1, $2, $3, '{succeeded}', '{0}', '{NULL}', '{NULL}',
+                                           '{""}', '{NULL}', NULL)
+        """,
+        namespace,
+        [job.id],
+        [str(job.fence)],
+    )
+    repeat = asyncio.create_task(store.insert([new(1, tags=("red",))]))
+    done, _ = await asyncio.wait([repeat], timeout=0.2)
+    assert not done
+    await operator.execute("COMMIT")
+    assert [one.outcome for one in await repeat] == ["created"]
+    assert [one.state for one in (await store.find()).jobs] == ["succeeded"]
+    assert [one.state for one in (await store.find(tag="red")).jobs] == ["succeeded"]
+
+
+async def test_64_tasks_at_the_same_jobs_never_block_each_other_for_good(
+    open_store: Open, postgres_server: Endpoint, operator: asyncpg.Connection
+):
+    stores = [await open_store(postgres_server.url) for _ in range(4)]
+    ids = [f"job-{n:06}" for n in range(60)]
+    deadlocks = "SELECT deadlocks FROM pg_stat_database WHERE datname = current_database()"
+    before = await operator.fetchval(deadlocks)
+    settled = 0
+
+    async def work(number: int) -> None:
+        nonlocal settled
+        chance, store = random.Random(number), stores[number % 4]
+        replica = f"r{number % 16}"
+        for step in range(6):
+            await store.join(replica, ttl=600 if chance.random() < 0.9 else 0.001, meta={})
+            some = chance.sample(ids, 20)
+            keys = [Unique(key=f"k{chance.randrange(9)}") for _ in some]
+            await store.insert(
+                [new(int(id_[4:]), unique=key) for id_, key in zip(some, keys, strict=True)]
+            )
+            claimed = await store.claim(replica, number + 100 * step + 1, ["default"], 20)
+            jobs = claimed.jobs if claimed else []
+            chance.shuffle(jobs)
+            outcomes = ("succeeded", "retry", "failed", "handed back", "cancelled")
+            ends = [success(job, outcome=chance.choice(outcomes)) for job in jobs[:15]]
+            await store.cancel(chance.sample(ids, 10))
+            settled += (await store.settle(replica, ends)).count("settled")
+            await store.requeue(chance.sample(ids, 20))
+            await store.recover(delays=[0.0], grace=0.0, limit=30)
+            if chance.random() < 0.3:
+                await store.leave(replica)
+            await store.prune_jobs()
+
+    async with asyncio.timeout(SIZE.patience * 4):
+        await asyncio.gather(*(work(number) for number in range(64)))
+    assert settled > 100
+    assert await operator.fetchval(deadlocks) == before
+    both = "SELECT count(*) FROM tenure.job JOIN tenure.job_done USING (namespace, id)"
+    assert await operator.fetchval(both) == 0
+
+
+async def test_a_record_that_cannot_be_counted_up_is_set_aside(
+    store: PostgresStore, operator: asyncpg.Connection, namespace: str
+):
+    await store.insert([new(n) for n in range(5)])
+    await claim(store, 1, 5)
+    await operator.execute(
+        "UPDATE tenure.job SET losses = 2147483647 WHERE namespace = $1 AND id = $2",
+        namespace,
+        "job-000003",
+    )
+    buried = await store.bury("ann", [f"job-{n:06}" for n in range(5)], delays=[0.0])
+    states = {one.id[-1]: one.state for one in buried}
+    waiting = dict.fromkeys("0124", "waiting")
+    assert states == {**waiting, "3": None}
+    assert await store.get(["job-000003"]) == [None]
+    assert await store.cancel(["job-000003"]) == [None]
+    assert len((await store.find()).jobs) == 4
+    assert not await store.recover(delays=[0.0], grace=0.0)
+
+
+# Notifications.
+
+
+async def test_many_changes_make_few_notifications(
+    store: PostgresStore, operator: asyncpg.Connection, namespace: str
+):
+    heard: list[str] = []
+    await operator.add_listener(channel_of(namespace), lambda *said: heard.append(str(said[-1])))
+    for number in range(100):
+        await store.insert([new(number)])
+    began = asyncio.get_running_loop().time()
+    while jobs := await claim(store, number := number + 1, 10):
+        await store.settle("ann", [success(job) for job in jobs])
+    await store.close()
+
+    def told() -> set[Any]:
+        return {topic for payload in heard for topic in topics_in(payload, namespace)}
+
+    everything = {("queue", "default"), *(("job", f"job-{n:06}") for n in range(100))}
+    await wait_until_async(lambda: told() == everything, SIZE.patience)
+    took = asyncio.get_running_loop().time() - began
+    assert len(heard) < 60 + took * 100
+
+
+async def test_what_is_told_arrives_whatever_the_names():
+    names = ["plain", "two\nlines", "sep\u2028arated", "", " blank", "ü" * 200]
+    topics: list[Any] = [("queue", name) for name in names]
+    topics += [("job", f"{n:036}") for n in range(500)]
+    payloads = _payloads("space", topics)
+    assert max(len(payload.encode()) for payload in payloads) < 8000
+    heard = [topic for payload in payloads for topic in topics_in(payload, "space")]
+    assert sorted(heard) == sorted(topics)
+    assert topics_in(payloads[0], "spac") == []
+
+
+async def test_a_single_change_is_told_at_once_and_a_crowd_of_them_together():
+    sent: list[list[str]] = []
+
+    async def send(_channel: str, payloads: list[str]) -> None:
+        sent.append(payloads)
+        await asyncio.sleep(0)
+
+    announcer = Announcer("space", send)
+    announcer.tell([("job", "first")])
+    await asyncio.sleep(0)
+    assert sent == [["jobs space first"]]
+    for number in range(1000):
+        announcer.tell([("job", str(number))])
+        await asyncio.sleep(0)
+    await announcer.close()
+    assert len(sent) < 50
+    told = {topic for payloads in sent for one in payloads for topic in topics_in(one, "space")}
+    assert len(told) == 1001
