@@ -77,7 +77,7 @@ class Connection:
                 bells=self._bells,
                 watchers=self._watchers,
                 clock=self.clock,
-                ask_for=self._ask_for,
+                ask_again=self._ask_again,
             )
         try:
             await self._log_in()
@@ -126,6 +126,10 @@ class Connection:
         flagged = self._open_sender.send("HSET", key, *flags)
         self._open_sender.send("PEXPIRE", key, _FLAGS_LIFE_MS)
         return flagged
+
+    def _ask_again(self, queues: Sequence[str]) -> None:
+        if queues and self._sender is not None:  # it is being closed otherwise
+            self._ask_for(queues)
 
     @property
     def _open_sender(self) -> Sender:

@@ -43,7 +43,7 @@ class Ear:
         bells: str,
         watchers: Watchers,
         clock: Clock,
-        ask_for: Callable[[Sequence[str]], object],
+        ask_again: Callable[[Sequence[str]], None],
     ) -> None:
         self._loop = asyncio.get_running_loop()
         self._address = address
@@ -51,7 +51,7 @@ class Ear:
         self._bells = bells.encode()
         self._watchers = watchers
         self._clock = clock
-        self._ask_for = ask_for
+        self._ask_again = ask_again
         # Of each channel that is wanted: done once it is subscribed on the present connection.
         self._wanted = {self._channel: self._loop.create_future()}
         self._task: asyncio.Task[None] | None = None
@@ -206,7 +206,3 @@ class Ear:
     def _stop_hearing(self, channel: bytes) -> None:
         if self._wanted.pop(channel, None) is not None and self._wire is not None:
             self._wire.write(pack((b"UNSUBSCRIBE", channel)))
-
-    def _ask_again(self, queues: Sequence[str]) -> None:
-        if queues:
-            self._ask_for(queues)

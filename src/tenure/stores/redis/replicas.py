@@ -61,15 +61,15 @@ class Replicas(JobScripts):
         recovered: list[Recovered] = []
         while len(recovered) < limit:
             most = min(BATCH_MAX, limit - len(recovered))
-            words = (most, micros(grace), *map(micros, delays))
-            reply = await self._job_script(RECOVER, *words)
+            words = (most, BATCH_MAX, micros(grace), *map(micros, delays))
+            replicas, *reply = await self._job_script(RECOVER, *words)
             recovered += [
                 Recovered(
                     id=id_.decode(), replica=replica.decode(), state=_LEFT[state], losses=losses
                 )
                 for id_, replica, state, losses in reply
             ]
-            if len(reply) < most:
+            if len(reply) < most and replicas < BATCH_MAX:
                 break
         return recovered
 

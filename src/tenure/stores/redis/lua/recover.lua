@@ -1,11 +1,12 @@
 -- Take jobs from expired replicas, and those that are past their deadline.
 --
--- ARGV: now, bells, limit, grace, delays
--- Returns for each job {id, replica, state or -1 if it cannot be read, losses}.
+-- ARGV: now, bells, limit, most replicas to look at, grace, delays
+-- Returns how many replicas were found, then for each job
+--   {id, replica, state or -1 if it cannot be read, losses}.
 
-local limit, grace, delays, answers = tonumber(ARGV[3]), tonumber(ARGV[4]), {}, {}
-for n = 5, #ARGV do
-  delays[n - 4] = ARGV[n]
+local limit, grace, delays, answers = tonumber(ARGV[3]), tonumber(ARGV[5]), {}, {}
+for n = 6, #ARGV do
+  delays[n - 5] = ARGV[n]
 end
 
 local function take(replica)
@@ -25,7 +26,8 @@ local function take(replica)
 end
 
 clamp_all()
-for _, id in ipairs(call('ZRANGEBYSCORE', EXPIRY, '-inf', now, 'LIMIT', 0, limit)) do
+local expired = call('ZRANGEBYSCORE', EXPIRY, '-inf', now, 'LIMIT', 0, ARGV[4])
+for _, id in ipairs(expired) do
   if #answers == limit then
     break  -- what was not touched may still revive
   end
@@ -55,4 +57,4 @@ if #answers < limit then
   end
 end
 ring()
-return answers
+return {#expired, unpack(answers)}

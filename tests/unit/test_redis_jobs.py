@@ -1,0 +1,444 @@
+"""What only concerns jobs on the Redis store: its scripts, its keys, its bells."""
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import AsyncExitStack
+from typing import Any
+
+import pytest
+import redis
+
+from tenure.core.clock import Clock, SystemClock
+from tenure.core.records import NewJob, Note, Recovered, Unique
+from tenure.errors import StoreUnavailable
+from tenure.stores.redis import RedisStore
+from tenure.stores.redis.scripts import CLAIM
+from tenure.testing import ManualClock
+from tests.contract.job_calls import (
+    AT_ONCE,
+    claim,
+    claim_ids,
+    ended,
+    id_of,
+    insert,
+    join,
+    new,
+    settle,
+    start,
+    start_one,
+)
+from tests.rig.fixtures import Endpoint, PrivateValkey
+from tests.rig.servers import Valkey
+from tests.rig.sizes import SIZE
+from tests.rig.waiting import wait_until_async
+
+Open = Callable[..., Awaitable[RedisStore]]
+
+HOUR = 3600.0
+WEEK = 7 * 24 * HOUR
+
+
+@pytest.fixture
+async def open_store(namespace: str) -> AsyncIterator[Open]:
+    """Open stores that are closed after the test, without a word of complaint."""
+    noise: list[dict[str, Any]] = []
+    asyncio.get_running_loop().set_exception_handler(lambda _, context: noise.append(context))
+    async with AsyncExitStack() as stack:
+
+        async def make(url: str, clock: Clock | None = None) -> RedisStore:
+            store = RedisStore(url, namespace=namespace, clock=clock or SystemClock())
+            stack.push_async_callback(store.close)
+            await store.open()
+            return store
+
+        yield make
+    assert not noise
+
+
+class Looker:
+    """Looks at a namespace past the store."""
+
+    def __init__(self, server: Endpoint | Valkey, namespace: str) -> None:
+        self.redis = redis.Redis.from_url(server.url, decode_responses=True)
+        self.tag = f"{{tenure:{namespace}}}:"
+
+    def keys(self) -> set[str]:
+        return {key.removeprefix(self.tag) for key in self.redis.scan_iter(f"{self.tag}*")}
+
+    def job(self, name: str) -> str:
+        """Return the name of a key of the jobs."""
+        return f"{self.tag}job:{name}"
+
+    def listeners(self, kind: str) -> int:
+        return self.redis.pubsub_numsub(f"{self.tag}bell:{kind}")[0][1]
+
+    def spoil(self, number: int, record: str = "no record at all, for sure") -> None:
+        assert self.redis.hset(self.job("state"), id_of(number), record) == 0
+
+    def commands(self) -> dict[str, int]:
+        """Return how often each command was called, by clients or scripts, since the last look."""
+        stats = self.redis.info("commandstats")
+        self.redis.config_resetstat()
+        ours = ("config|resetstat", "info", "time")
+        calls = {name.removeprefix("cmdstat_"): one["calls"] for name, one in stats.items()}
+        return {name: number for name, number in calls.items() if name not in ours}
+
+
+@pytest.fixture
+def looker(valkey_server: Endpoint, namespace: str) -> Looker:
+    return Looker(valkey_server, namespace)
+
+
+@pytest.fixture
+def private(private_valkey: PrivateValkey, namespace: str) -> tuple[Valkey, Looker]:
+    """A server that nobody else talks to, and a look at it."""
+    server = private_valkey()
+    return server, Looker(server, namespace)
+
+
+# What is left on the server.
+
+
+async def test_jobs_that_are_over_and_replicas_that_left_leave_nothing_behind(
+    open_store: Open, valkey_server: Endpoint, looker: Looker
+):
+    clock = ManualClock()
+    store = await open_store(valkey_server.url, clock)
+    before = looker.keys()
+    unique = Unique(key="key", keep=60)
+    jobs = [
+        new(1, tags=("a", "b"), timeout=5, retention=60),
+        new(2, unique=unique, timeout=5, retention=60, queue="other"),
+        new(3, delay=60),
+        new(4, priority=0),
+        new(5, tags=("a",)),
+    ]
+    await join(store, "ann")
+    await insert(store, *jobs)
+    assert len(await claim(store, queues=("default", "other"))) == 4
+    await store.cancel([id_of(1), id_of(3)])
+    await store.note("ann", [Note(id=id_of(4), fence=1)])
+    await store.pause("default", seconds=60)
+    assert len(await store.leave("ann")) == 4
+    await join(store, "ben")
+    await store.resume("default")
+    for job in await claim(store, "ben", queues=("default", "other")):
+        assert await settle(store, job, "failed", reason="error") == "settled"
+    await store.requeue([id_of(4)])
+    (again,) = await claim(store, "ben")
+    await settle(store, again, "succeeded", result=b"1")
+    assert looker.keys() > before
+    await store.leave("ben")
+    clock.shift(60)
+    assert await store.prune_jobs() == 5
+    assert looker.keys() == before
+
+
+async def test_a_replica_that_died_leaves_nothing_behind(
+    open_store: Open, valkey_server: Endpoint, looker: Looker
+):
+    clock = ManualClock()
+    store = await open_store(valkey_server.url, clock)
+    before = looker.keys()
+    await start(store, new(1, timeout=5), new(2))
+    await store.cancel([id_of(2)])
+    clock.shift(HOUR)
+    lost = await store.recover(delays=(), grace=0)
+    assert {one.id: one.state for one in lost} == {id_of(1): "failed", id_of(2): "cancelled"}
+    assert await store.prune_jobs() == 2
+    assert looker.keys() == before
+
+
+async def test_unique_keys_of_finished_jobs_are_forgotten_though_others_are_still_taken(
+    open_store: Open, valkey_server: Endpoint, looker: Looker
+):
+    clock = ManualClock()
+    store = await open_store(valkey_server.url, clock)
+    live = [new(n, unique=Unique(key=f"live {n}"), delay=HOUR) for n in range(300)]
+    await insert(store, *live)
+    job = await start_one(store, 1000, unique=Unique(key="done", keep=10))
+    await settle(store, job, "succeeded")
+    assert looker.redis.hlen(looker.job("unique")) == 301
+    clock.shift(10)
+    await store.prune_jobs()
+    assert looker.redis.hlen(looker.job("unique")) == 300
+    await store.cancel([one.id for one in live])
+    assert looker.redis.hlen(looker.job("unique")) == 0
+
+
+async def test_a_payload_is_written_once(open_store: Open, private: tuple[Valkey, Looker]):
+    server, looker = private
+    store = await open_store(server.url)
+    payload = b"x" * 200_000
+
+    def written() -> int:
+        return looker.redis.info("persistence")["aof_current_size"]
+
+    start_size = written()
+    job = await start_one(store, 1, payload=payload)
+    assert job.payload == payload
+    await settle(store, job, "retry", error=b"e")
+    (job,) = await claim(store)
+    await settle(store, job, "succeeded", result=b"r")
+    assert written() - start_size < 1.5 * len(payload)
+
+
+# Scripts.
+
+
+async def test_forgotten_scripts_are_loaded_again(open_store: Open, private: tuple[Valkey, Looker]):
+    server, looker = private
+    store = await open_store(server.url)
+    await join(store, "ann")
+    looker.redis.script_flush()
+    several = [store.insert([new(number)]) for number in range(1, 4)]
+    await asyncio.gather(*several)
+    looker.redis.script_flush()
+    assert await claim_ids(store) == [id_of(1), id_of(2), id_of(3)]
+    assert looker.redis.script_exists(CLAIM.sha.decode()) == [True]
+
+
+async def test_no_call_does_more_because_many_jobs_have_finished_or_are_not_due(
+    open_store: Open, private: tuple[Valkey, Looker]
+):
+    server, looker = private
+    clock = ManualClock()
+    store = await open_store(server.url, clock)
+    await join(store, "ann", ttl=WEEK)
+
+    async def work() -> dict[str, int]:
+        looker.commands()
+        await insert(store, new(1, priority=9), new(2, priority=9, timeout=1))
+        one, two = await claim(store, limit=10)
+        await settle(store, one, "succeeded")
+        await settle(store, two, "retry")
+        await store.beat(["ann"], ttl=WEEK)
+        assert await claim_ids(store, limit=1) == [id_of(2)]
+        clock.shift(2)
+        assert len(await store.recover(delays=AT_ONCE, grace=0)) == 1
+        await store.cancel([id_of(2)])
+        calls = looker.commands()
+        clock.shift(1)
+        assert await store.prune_jobs(limit=2) == 2
+        return calls
+
+    async def fill(first: int, **details: Any) -> list[str]:
+        jobs = [new(number, **details) for number in range(first, first + 10 * SIZE.jobs)]
+        await store.insert(jobs)
+        return [job.id for job in jobs]
+
+    await fill(100_000, delay=HOUR, priority=9)
+    await work()  # loads the scripts
+    few = await work()
+    await fill(200_000, delay=2 * HOUR, priority=9)
+    await store.cancel(await fill(300_000, retention=WEEK))
+    assert await work() == few
+
+
+async def test_no_script_takes_long(open_store: Open, private: tuple[Valkey, Looker]):
+    server, looker = private
+    store = await open_store(server.url)
+    await join(store, "ann", ttl=WEEK)
+    total = 10 * SIZE.jobs
+    await store.insert([new(n, tags=("t",), delay=HOUR * (n % 2)) for n in range(total)])
+    looker.redis.config_resetstat()
+    got = [job for _ in range(3) for job in await claim(store)]
+    await store.settle("ann", [ended(job, "succeeded", result=b"1") for job in got[:200]])
+    await store.settle("ann", [ended(job, "retry", delay=9) for job in got[200:400]])
+    for state in (None, "waiting", "running", "succeeded", "failed"):
+        await store.find(state=state, task="none")
+    await store.find(tag="t", limit=1000)
+    await store.counts()
+    await store.cancel([job.id for job in got])
+    await store.leave("ann")
+    await store.requeue([job.id for job in got[:200]])
+    scripts = looker.redis.info("commandstats")["cmdstat_evalsha"]
+    # The mean, because a single one may have been put to sleep by the system.
+    assert scripts["usec_per_call"] < 10_000
+
+
+# Records that cannot be read.
+
+
+@pytest.mark.parametrize("record", ["no record at all, for sure", "", "\x01", "\xff" * 99])
+async def test_what_cannot_be_read_is_set_aside_by_recover(
+    open_store: Open, valkey_server: Endpoint, looker: Looker, record: str
+):
+    clock = ManualClock()
+    store = await open_store(valkey_server.url, clock)
+    before = looker.keys()
+    await start(store, new(1), new(2, timeout=1), new(3))
+    looker.spoil(2, record)
+    clock.shift(HOUR)
+    assert await store.recover(delays=AT_ONCE, grace=0) == [
+        Recovered(id=id_of(1), replica="ann", state="waiting", losses=1),
+        Recovered(id=id_of(2), replica="ann", state=None),
+        Recovered(id=id_of(3), replica="ann", state="waiting", losses=1),
+    ]
+    assert await store.get([id_of(2)]) == [None]
+    assert looker.redis.hkeys(looker.job("broken")) == [id_of(2)]
+    assert [(one.waiting, one.running) for one in await store.counts()] == [(2, 0)]
+    await store.cancel([id_of(1), id_of(3)])
+    clock.shift(WEEK)
+    assert await store.prune_jobs() == 2
+    assert looker.keys() == before
+
+
+async def test_what_cannot_be_read_does_not_keep_others_from_being_claimed(
+    open_store: Open, valkey_server: Endpoint, looker: Looker
+):
+    store = await open_store(valkey_server.url)
+    await join(store, "ann")
+    await insert(store, new(1), new(2), new(3))
+    looker.spoil(1)
+    assert await claim_ids(store) == [id_of(2), id_of(3)]
+    assert await store.settle("ann", [ended(await lookup(store, 2), "failed")]) == ["settled"]
+    looker.spoil(2)
+    looker.spoil(3)
+    assert (await store.find()).jobs == []
+    assert await store.get([id_of(1), id_of(2), id_of(3)]) == [None] * 3
+    assert await store.cancel([id_of(3)]) == [None]
+    assert await store.leave("ann") == [id_of(3)]
+
+
+async def lookup(store: RedisStore, number: int) -> Any:
+    (job,) = await store.get([id_of(number)])
+    return job
+
+
+async def test_a_job_may_have_the_id_of_one_that_was_set_aside(
+    open_store: Open, valkey_server: Endpoint, looker: Looker
+):
+    clock = ManualClock()
+    store = await open_store(valkey_server.url, clock)
+    await join(store, "ann", ttl=2 * WEEK)
+    await insert(store, new(1))
+    looker.spoil(1)
+    assert await claim_ids(store) == []
+    await insert(store, new(1))
+    clock.shift(WEEK)
+    assert await store.prune_jobs() == 0
+    assert await claim_ids(store) == [id_of(1)]
+
+
+# Wake-ups.
+
+
+async def test_only_the_first_job_after_somebody_went_to_sleep_is_told(
+    open_store: Open, private: tuple[Valkey, Looker]
+):
+    server, looker = private
+    store, sleeper = await open_store(server.url), await open_store(server.url)
+    looker.commands()
+    await insert(store, new(1), new(2, queue="other"))
+    assert "publish" not in looker.commands()
+    async with sleeper.watch(("queue", "default")) as watch:
+        assert looker.redis.hkeys(looker.job("sleeping")) == ["default"]
+        assert 0 < looker.redis.pttl(looker.job("sleeping")) <= 86_400_000
+        looker.commands()
+        await insert(store, new(3, queue="other"), new(4, delay=HOUR))
+        assert "publish" not in looker.commands()
+        await insert(store, new(5), new(6), new(7, queue="other"))
+        assert looker.commands()["publish"] == 1
+        assert await watch.wait(SIZE.patience)
+    looker.redis.delete(looker.job("sleeping"))
+    await insert(store, new(8))
+    assert "publish" not in looker.commands()
+
+
+async def test_one_watch_is_woken_again_and_again(open_store: Open, valkey_server: Endpoint):
+    store, sleeper = await open_store(valkey_server.url), await open_store(valkey_server.url)
+    await join(sleeper, "ann")
+    async with sleeper.watch(("queue", "default")) as watch:
+        for number in range(1, 1 + SIZE.rounds):
+            assert await claim_ids(sleeper) == []
+            await insert(store, new(number))
+            assert await watch.wait(SIZE.patience)
+            assert await claim_ids(sleeper) == [id_of(number)]
+
+
+async def test_watchers_that_died_do_not_swallow_the_wake_ups_of_others(
+    open_store: Open, valkey_server: Endpoint, looker: Looker
+):
+    store, one, two = [await open_store(valkey_server.url) for _ in range(3)]
+    looker.redis.hset(looker.job("sleeping"), "default", "1")  # left by somebody who is gone
+    async with one.watch(("queue", "default")) as first:
+        await insert(store, new(1))
+        assert await first.wait(SIZE.patience)
+        async with two.watch(("queue", "default")) as second:
+            await one.close()
+            await insert(store, new(2))
+            assert await second.wait(SIZE.patience)
+            await insert(store, new(3))
+            assert await second.wait(SIZE.patience)
+
+
+async def test_after_a_lost_connection_the_flag_is_back_before_anybody_looks(
+    open_store: Open, private: tuple[Valkey, Looker]
+):
+    server, looker = private
+    store, sleeper = await open_store(server.url), await open_store(server.url)
+    async with sleeper.watch(("queue", "default"), ("job", id_of(1))) as watch:
+        looker.redis.execute_command("CLIENT", "KILL", "TYPE", "pubsub")
+        looker.redis.delete(looker.job("sleeping"))
+        assert await watch.wait(SIZE.patience)  # who knows what was missed
+        await sleeper.get([id_of(1)])
+        assert looker.redis.hkeys(looker.job("sleeping")) == ["default"]
+        await insert(store, new(1))
+        assert await watch.wait(SIZE.patience)
+        await store.cancel([id_of(1)])
+        assert await watch.wait(SIZE.patience)
+
+
+async def test_a_bell_is_heard_only_while_somebody_watches(
+    open_store: Open, valkey_server: Endpoint, looker: Looker
+):
+    store, watcher = await open_store(valkey_server.url), await open_store(valkey_server.url)
+    await insert(store, new(1), new(2))
+    async with watcher.watch(("lease", "ann")):
+        assert looker.listeners("job") == 0
+    for _ in range(2):
+        async with watcher.watch(("job", id_of(1)), ("replica", "ann")) as watch:
+            assert (looker.listeners("job"), looker.listeners("replica")) == (1, 1)
+            await store.cancel([id_of(2)])
+            await store.cancel([id_of(1)])
+            assert await watch.wait(SIZE.patience)
+        await store.requeue([id_of(1), id_of(2)])  # nobody wants to know
+        await wait_until_async(lambda: looker.listeners("job") == 0, SIZE.patience)
+
+
+async def test_a_call_rings_each_bell_once(open_store: Open, private: tuple[Valkey, Looker]):
+    server, looker = private
+    store = await open_store(server.url)
+    jobs = await start(store, *(new(number) for number in range(1, 100)))
+    async with store.watch(("queue", "default")):
+        looker.commands()
+        await store.settle("ann", [ended(job, "handed back") for job in jobs])
+        assert looker.commands()["publish"] == 2  # the queue, and the jobs
+        await claim(store)
+        assert looker.commands()["publish"] == 1
+        await store.cancel([job.id for job in jobs])
+        assert looker.commands()["publish"] == 2  # the jobs, and the replica
+
+
+# A server that is out of memory.
+
+
+async def test_without_memory_nothing_is_stored_by_halves_and_work_can_still_end(
+    open_store: Open, private: tuple[Valkey, Looker]
+):
+    server, looker = private
+    store = await open_store(server.url)
+    one, two, _ = await start(store, new(1), new(2, timeout=5), new(3))
+    await insert(store, new(4))
+    looker.redis.config_set("maxmemory", "1")
+    with pytest.raises(StoreUnavailable, match="out of memory"):
+        await store.insert([NewJob(id=id_of(5), task="work", tags=("t",), unique=Unique(key="k"))])
+    assert await store.settle("ann", [ended(one, "succeeded"), ended(two, "retry")]) == [
+        "settled",
+        "settled",
+    ]
+    assert set(await claim_ids(store)) == {id_of(2), id_of(4)}
+    looker.redis.config_set("maxmemory", "0")
+    assert await store.get([id_of(5)]) == [None]
+    await insert(store, new(6, unique=Unique(key="k")))
