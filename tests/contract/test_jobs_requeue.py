@@ -159,6 +159,7 @@ async def test_a_key_that_another_has_by_now_is_a_conflict(store: Store):
     (job,) = await claim(store)
     await settle(store, job, "succeeded")
     assert await store.requeue([id_of(1)]) == ["requeued"]
+    assert await store.insert([new(3, unique=KEY)]) == [Inserted("existing", id_of(1))]
 
 
 async def test_a_key_that_is_kept_for_another_is_a_conflict(store: Store, clock: ManualClock):

@@ -2,10 +2,12 @@
 
 import asyncio
 from collections.abc import Awaitable, Callable
+from functools import partial
 
 import pytest
 
 from tenure.core.model import Topic
+from tenure.core.records import SOON as DUE_SOON
 from tenure.core.records import Note
 from tenure.stores.contract import Store
 from tenure.testing import ManualClock
@@ -63,7 +65,7 @@ async def expire(store: Store, replica: str = "ann") -> None:
     await asyncio.sleep(0.02)
 
 
-# A queue: something can be claimed at once.
+# A queue: something waits that is due, or will be soon.
 
 
 async def test_an_insert_wakes_its_queue(here: Store, there: Store):
@@ -72,6 +74,34 @@ async def test_an_insert_wakes_its_queue(here: Store, there: Store):
 
 async def test_an_insert_for_a_past_instant_wakes_its_queue(here: Store, there: Store):
     assert await heard(here, there, QUEUE, lambda: insert(there, new(1, at=0)))
+
+
+async def test_an_insert_for_soon_wakes_its_queue(here: Store, there: Store):
+    for number, delay in enumerate((0.5, DUE_SOON)):
+        job = new(number, delay=delay)
+        assert await heard(here, there, QUEUE, lambda job=job: insert(there, job))
+
+
+async def test_an_insert_for_an_instant_soon_wakes_its_queue(here: Store, there: Store):
+    job = new(1, at=await there.now() + round(DUE_SOON * 500_000))
+    assert await heard(here, there, QUEUE, lambda: insert(there, job))
+
+
+@pytest.mark.parametrize("outcome", ["retry", "handed back"])
+async def test_an_attempt_that_goes_on_soon_wakes_the_queue(
+    here: Store, there: Store, outcome: str
+):
+    job = await start_one(there)
+    assert await heard(here, there, QUEUE, lambda: settle(there, job, outcome, delay=DUE_SOON))
+
+
+async def test_a_loss_that_goes_on_soon_wakes_the_queue(here: Store, there: Store):
+    await start_one(there)
+    await expire(there)
+    assert await heard(here, there, QUEUE, lambda: there.recover(delays=[DUE_SOON], grace=0))
+    await start_one(there, 2, replica="ben")
+    buried = partial(there.bury, "ben", [id_of(2)], delays=[DUE_SOON])
+    assert await heard(here, there, QUEUE, buried)
 
 
 async def test_an_insert_through_the_same_store_object_wakes_too(here: Store):
