@@ -256,15 +256,16 @@ class JobCalls(Lifecycle):
     @asynccontextmanager
     async def _enter_lifespan(self) -> AsyncIterator[None]:
         """Open what the user's work needs, once for all workers of this app."""
-        if self._lifespan is None or self.state is not None:
+        self._workers += 1
+        try:
+            if self._workers == 1 and self._lifespan is not None:
+                self.state = await self._at_work.enter_async_context(self._lifespan(self))
             yield
-            return
-        async with self._lifespan(self) as state:
-            self.state = state
-            try:
-                yield
-            finally:
+        finally:
+            self._workers -= 1
+            if self._workers == 0:
                 self.state = None
+                await self._at_work.aclose()
 
 
 def _queues(queues: Sequence[str]) -> tuple[str, ...]:

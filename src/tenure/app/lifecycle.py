@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 from collections.abc import Callable
-from contextlib import AbstractAsyncContextManager
+from contextlib import AbstractAsyncContextManager, AsyncExitStack
 from typing import Any, NoReturn, Self, TypeAlias
 
 from msgspec import Struct
@@ -56,6 +56,8 @@ class Lifecycle:
         self._migrate: Migrate = _migrate(migrate or environ.get("TENURE_MIGRATE") or "auto")
         self._require = _grade(require or environ.get("TENURE_REQUIRE") or None)
         self._lifespan = lifespan
+        self._at_work = AsyncExitStack()  # what the lifespan has opened
+        self._workers = 0
         self._events = Events()
         self._store = _store(
             environ.get("TENURE_URL") or URL_DEFAULT if url is None else url,
