@@ -1,12 +1,15 @@
 """The Lua scripts: one per atomic operation, put together as lua/prelude.lua describes.
 
-A job script is lua/jobs.lua and a file of its own.
+A job script is lua/jobs.lua and a file of its own, after the constants they share with us.
 """
 
 from __future__ import annotations
 
 from hashlib import sha1
 from importlib.resources import files
+
+from tenure.core.durations import micros
+from tenure.core.records import SOON
 
 __all__ = [
     "ACQUIRE",
@@ -42,9 +45,10 @@ _FOLDER = files("tenure.stores.redis") / "lua"
 class Script:
     """A script and the name under which servers keep it."""
 
-    def __init__(self, name: str, *parts: str) -> None:
+    def __init__(self, name: str, *parts: str, constants: str = "") -> None:
         self.name = name
-        self.text = b"".join((_FOLDER / f"{part}.lua").read_bytes() for part in parts)
+        texts = [(_FOLDER / f"{part}.lua").read_bytes() for part in parts]
+        self.text = b"".join([constants.encode(), *texts])
         self.sha = sha1(self.text, usedforsecurity=False).hexdigest().encode()
 
 
@@ -53,7 +57,7 @@ def _of_leases(name: str) -> Script:
 
 
 def _of_jobs(name: str) -> Script:
-    return Script(name, "jobs", name)
+    return Script(name, "jobs", name, constants=f"local SOON = {micros(SOON)}\n")
 
 
 ACQUIRE = _of_leases("acquire")

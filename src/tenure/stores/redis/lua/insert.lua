@@ -72,8 +72,8 @@ for i = 1, #fresh do
   fixed[even - 1], fixed[even] = id, ARGV[at + 4]
   waiting[even - 1], waiting[even] = '0', queue .. parts[1] .. id .. parts[2]
   index[even - 1], index[even] = '0', id
-  if parts[3] <= now then
-    claimable[sub(queue, 1, -3)] = true
+  if parts[3] <= now + SOON then
+    awaited[sub(queue, 1, -3)] = true
   end
 end
 call('HSET', FIXED, unpack(fixed))

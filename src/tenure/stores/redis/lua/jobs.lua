@@ -115,7 +115,7 @@ end
 
 -- Wake-ups: hints, sent after everything is written, and at most one of each kind per call. A
 -- refusal (a user without rights on the channel) must not fail what has been written.
-local claimable, changed = {}, {}
+local awaited, changed = {}, {}  -- queues whose next due time may be earlier now; ids of jobs
 
 local function publish(kind, names)
   redis.pcall('PUBLISH', ARGV[2] .. kind, table.concat(names, '\0'))
@@ -124,19 +124,19 @@ end
 -- Whoever is about to sleep leaves a flag, and only the first job after that is told: all who
 -- sleep hear it, and leave the flag again before they look.
 local function ring()
-  if next(claimable) then
-    local queues, awaited = {}, {}
-    for queue in pairs(claimable) do
+  if next(awaited) then
+    local queues, told = {}, {}
+    for queue in pairs(awaited) do
       queues[#queues + 1] = queue
     end
     for n, flag in ipairs(call('HMGET', SLEEPING, unpack(queues))) do
       if flag then
-        awaited[#awaited + 1] = queues[n]
+        told[#told + 1] = queues[n]
       end
     end
-    if #awaited > 0 then
-      call('HDEL', SLEEPING, unpack(awaited))
-      publish('queue', awaited)
+    if #told > 0 then
+      call('HDEL', SLEEPING, unpack(told))
+      publish('queue', told)
     end
   end
   if #changed > 0 then
@@ -217,8 +217,8 @@ local function wait(job, due)
   stop(job)
   job.state, job.due, job.fence = WAITS, due, max(job.fence + 1, now)
   call('ZADD', WAITING, '0', place(job.queue, job.priority, due, job.id))
-  if due <= now then
-    claimable[job.queue] = true
+  if due <= now + SOON then
+    awaited[job.queue] = true
   end
   save_change(job)
 end

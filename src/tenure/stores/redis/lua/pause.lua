@@ -4,7 +4,7 @@
 
 if ARGV[4] == '' then
   call('HDEL', PAUSED, ARGV[3])
-  claimable[ARGV[3]] = true
+  awaited[ARGV[3]] = true
   ring()
 else
   call('HSET', PAUSED, ARGV[3], ARGV[4] == 'inf' and 'inf' or now + ARGV[4])
