@@ -1,0 +1,255 @@
+"""Stopping a worker: nothing is lost, nothing is counted, and it takes no longer than it may."""
+
+import asyncio
+import threading
+
+import pytest
+
+from tenure import Tenure, current_job
+from tenure.observe.events import AttemptLost, HandlerStuck
+from tests.jobs.replicas import of_kind
+from tests.rig.waiting import wait_until_async
+
+
+class Handled:
+    """Long jobs, and what became of them here."""
+
+    def __init__(self, app: Tenure, clock) -> None:
+        self.began: list[int] = []
+        self.ended: list[int] = []
+        self.cancelled: list[int] = []
+
+        @app.task
+        async def work(seconds: int) -> int:
+            self.began.append(seconds)
+            try:
+                await clock.sleep(seconds)
+            except asyncio.CancelledError:
+                self.cancelled.append(seconds)
+                raise
+            self.ended.append(seconds)
+            return seconds
+
+        self.work = work
+
+
+@pytest.fixture
+def handled(app, clock) -> Handled:
+    return Handled(app, clock)
+
+
+async def leaving(worker) -> asyncio.Task[None]:
+    """Begin to leave a worker; time must pass before it has left."""
+    return asyncio.ensure_future(worker.__aexit__(None, None, None))
+
+
+async def test_what_runs_may_finish_within_the_grace_period(app, clock, handled):
+    worker = await app.worker(grace=25).__aenter__()
+    running = await handled.work.enqueue(20)
+    await clock.advance(1)
+    left = await leaving(worker)
+    await clock.advance(1)
+    later = await handled.work.enqueue(1)
+    await clock.advance(17)
+    assert not left.done()
+    assert len(await app.replicas()) == 1  # it beats while it waits
+    await clock.advance(2)
+    await left
+    assert await running.result() == 20
+    assert (await later.refresh()).state == "waiting"
+    assert handled.began == [20]
+    assert await app.replicas() == []
+
+
+async def test_what_does_not_finish_in_time_is_handed_back_uncounted(app, clock, handled):
+    worker = await app.worker(grace=25).__aenter__()
+    job = await handled.work.enqueue(100)
+    await clock.advance(1)
+    left = await leaving(worker)
+    await clock.advance(24.5)
+    assert handled.cancelled == []
+    await clock.advance(1)
+    await left
+    assert handled.cancelled == [100]
+    await job.refresh()
+    assert (job.state, job.attempt, job.failures, job.losses) == ("waiting", 1, 0, 0)
+    assert job.due <= job.created.fromtimestamp(clock.wall() / 1e6, tz=job.created.tzinfo)
+
+
+async def test_handed_back_jobs_run_elsewhere_at_once(app, make, clock, handled):
+    other = await make()
+    again = Handled(other, clock)
+    worker = await app.worker(grace=0).__aenter__()
+    job = await handled.work.enqueue(100)
+    await clock.advance(1)
+    async with other.worker():
+        await (await leaving(worker))
+        await clock.advance(0.1)
+        assert again.began == [100]
+        await clock.advance(100)
+        assert await job.result() == 100
+        assert (job.attempt, job.failures, job.losses) == (2, 0, 0)
+
+
+async def test_a_second_stop_hands_back_now(app, clock, handled):
+    worker = await app.worker(grace=600).__aenter__()
+    job = await handled.work.enqueue(100)
+    await clock.advance(1)
+    worker.stop()
+    await clock.advance(1)
+    assert handled.cancelled == []
+    worker.stop()
+    await clock.advance(0)
+    await worker.ended()
+    assert (await job.refresh()).state == "waiting"
+    await worker.__aexit__(None, None, None)
+
+
+async def test_stopping_before_leaving_the_block_is_one_stop(app, clock, handled):
+    worker = await app.worker(grace=25).__aenter__()
+    job = await handled.work.enqueue(10)
+    await clock.advance(1)
+    worker.stop()
+    left = await leaving(worker)
+    await clock.advance(10)
+    await left
+    assert await job.result() == 10
+
+
+async def test_jobs_claimed_ahead_are_handed_back(app, clock, handled):
+    @app.task
+    async def quick() -> None: ...
+
+    worker = await app.worker(concurrency=1, grace=25).__aenter__()
+    await app.enqueue_many(quick.request() for _ in range(20))
+    await clock.advance(0.5)
+    jobs = await app.enqueue_many(handled.work.request(5) for _ in range(3))
+    await clock.advance(0.1)
+    assert (await app.counts())[0].running == 3
+    left = await leaving(worker)
+    await clock.advance(0.1)
+    [count] = await app.counts()
+    assert (count.running, count.waiting) == (1, 2)
+    await clock.advance(5)
+    await left
+    states = [(await job.refresh()).state for job in jobs]
+    assert sorted(states) == ["succeeded", "waiting", "waiting"]
+
+
+async def test_jobs_of_a_claim_that_was_under_way_go_back_without_fuss(
+    app, clock, handled, faults, seen
+):
+    worker = await app.worker(grace=0).__aenter__()
+    await clock.advance(1)
+    faults.delay("claim", 2)
+    job = await handled.work.enqueue(50)
+    await clock.advance(1)
+    left = await leaving(worker)
+    await clock.advance(2)
+    await asyncio.wait_for(left, 1)
+    await job.refresh()
+    assert (job.state, job.failures, job.losses) == ("waiting", 0, 0)
+    assert seen == []
+
+
+async def test_stopping_does_not_wait_for_a_store_that_is_away(app, clock, handled, faults):
+    worker = await app.worker(grace=1).__aenter__()
+    await clock.advance(1)
+    faults.lose_request("claim", times=1000)
+    await clock.advance(10)
+    left = await leaving(worker)
+    await clock.advance(2)
+    await asyncio.wait_for(left, 1)
+    assert await app.replicas() == []
+
+
+async def test_results_that_cannot_be_settled_are_left_to_recovery_and_forgotten(
+    app, clock, handled, faults, monkeypatch
+):
+    monkeypatch.setattr("tenure.runtime.worker._SETTLE_SECONDS", 0.05)
+    worker = await app.worker(grace=1).__aenter__()
+    job = await handled.work.enqueue(1)
+    await clock.advance(0.5)
+    faults.lose_request("settle", times=1000)
+    faults.lose_request("leave", times=1000)
+    await clock.advance(1)
+    before = set(asyncio.all_tasks())
+    await (await leaving(worker))
+    calls = faults.calls["settle"]
+    await clock.advance(60)
+    assert faults.calls["settle"] == calls
+    assert not (asyncio.all_tasks() - before)
+    faults.heal()
+    assert (await job.refresh()).state == "running"
+    await app.recover()
+    assert (await job.refresh()).state == "waiting"
+
+
+async def test_a_handler_that_ignores_its_cancellation_is_reported_and_handed_back(
+    app, clock, seen
+):
+    @app.task
+    async def deaf() -> None:
+        while not let_go.is_set():
+            try:
+                await let_go.wait()
+            except asyncio.CancelledError:
+                continue
+
+    let_go = asyncio.Event()
+    worker = await app.worker(grace=1).__aenter__()
+    job = await deaf.enqueue()
+    await clock.advance(1)
+    left = await leaving(worker)
+    await clock.advance(7)
+    await left
+    assert seen == [HandlerStuck("deaf", job.id, "shutting down")]
+    assert (await job.refresh()).state == "waiting"
+    let_go.set()
+    await clock.advance(1)
+    assert (await job.refresh()).state == "waiting"  # what it returns now is nobody's
+
+
+async def test_a_thread_is_told_and_what_ignores_it_is_abandoned(app, clock, seen):
+    go_on = threading.Event()
+    polite = threading.Event()
+
+    @app.task
+    def stubborn() -> None:
+        go_on.wait(20)
+
+    @app.task
+    def listening() -> None:
+        while True:
+            polite.set()
+            current_job().check()
+
+    worker = await app.worker(grace=1).__aenter__()
+    jobs = [await stubborn.enqueue(), await listening.enqueue()]
+    await clock.advance(1)
+    await wait_until_async(polite.is_set)
+    left = await leaving(worker)
+
+    async def passes() -> bool:
+        await clock.advance(1)
+        return left.done()
+
+    await wait_until_async(passes)
+    await left
+    assert [event.job for event in of_kind(seen, HandlerStuck)] == [jobs[0].id]
+    for job in jobs:
+        await job.refresh()
+        assert (job.state, job.failures, job.losses) == ("waiting", 0, 0)
+    go_on.set()
+    assert not of_kind(seen, AttemptLost)
+
+
+@pytest.mark.parametrize("lost", ["lose_reply", "lose_request"])
+async def test_leaving_is_repeated_until_the_store_has_heard_it(app, clock, faults, lost):
+    worker = await app.worker(grace=0).__aenter__()
+    await clock.advance(1)
+    getattr(faults, lost)("leave", times=2)
+    left = await leaving(worker)
+    await clock.advance(1)
+    await left
+    assert await app.replicas() == []
