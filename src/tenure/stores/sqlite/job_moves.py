@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import Any, Literal, NamedTuple, TypeAlias
 
 from tenure.core.durations import micros
-from tenure.core.records import Attempt, AttemptOutcome, Recovered, write_history
+from tenure.core.records import SOON, Attempt, AttemptOutcome, Recovered, write_history
 from tenure.stores.sqlite import job_statements as sql
 from tenure.stores.sqlite.transaction import Row, Transaction, as_blob, as_json
 
@@ -75,10 +75,9 @@ def finished(tx: Transaction, ids: Sequence[str]) -> set[str]:
 def set_aside(tx: Transaction, numbers: Sequence[int]) -> None:
     """Move unfinished jobs out of the way. What was inserted stays where it is."""
     log.warning("%d unreadable jobs were set aside, in tenure_aside.", len(numbers))
-    each = [(number,) for number in numbers]
-    tx.change_each(sql.SET_ASIDE, each)
-    tx.change_each(sql.FREE, each)
-    tx.change(sql.REMOVE_LIVE, numbers=as_json(numbers))
+    listed = as_json(numbers)
+    for statement in (sql.SET_ASIDE, sql.FREE, sql.REMOVE_LIVE):
+        tx.change(statement, numbers=listed)
 
 
 class Moves:
@@ -90,15 +89,15 @@ class Moves:
         self._endings: list[Row] = []
         self._returns: list[Row] = []
         self._ended: list[int] = []
-        self._freed: list[Row] = []
+        self._freed: list[int] = []
         self._aside: list[int] = []
-        self._due: list[int] = []
+        self._soon: list[int] = []
         self._changed: list[str] = []
 
     def succeed(self, job: Standing, result: bytes | None, history: bytes | None) -> None:
         """End a job as it should."""
         wall = self._tx.wall
-        self._successes.append((wall, wall, as_blob(result), as_blob(history), job.number))
+        self._successes.append((job.number, wall, as_blob(result), as_blob(history)))
         self._has_ended(job)
 
     def finish(
@@ -119,8 +118,8 @@ class Moves:
         kept = isinstance(error, str)
         self._endings.append(
             (
-                *(state, failures, losses, wall, wall, settled_as, settled_as, reason, result),
-                *(kept, None if kept else error, history, job.number),
+                *(job.number, state, failures, losses, wall, settled_as, reason, result),
+                *(kept, None if kept else error, history),
             )
         )
         self._has_ended(job)
@@ -129,7 +128,7 @@ class Moves:
         self._ended.append(job.number)
         self._changed.append(job.id)
         if job.keyed:
-            self._freed.append((job.number,))
+            self._freed.append(job.number)
 
     def give_back(
         self,
@@ -154,13 +153,13 @@ class Moves:
         kept = isinstance(error, str)
         self._returns.append(
             (
-                *(due, wall, failures, losses, settled_as, settled_as),
-                *(kept, None if kept else error, history, job.number),
+                *(job.number, due, wall, failures, losses, settled_as),
+                *(kept, None if kept else error, history),
             )
         )
         self._changed.append(job.id)
-        if due <= wall:
-            self._due.append(job.number)
+        if due <= wall + micros(SOON):
+            self._soon.append(job.number)
 
     def return_held(self, job: Held) -> Recovered:
         """Hand a job back; nothing is counted."""
@@ -205,10 +204,10 @@ class Moves:
         if self._returns:
             tx.change_each(sql.GIVE_BACK, self._returns)
         if self._freed:
-            tx.change_each(sql.FREE, self._freed)
+            tx.change(sql.FREE, numbers=as_json(self._freed))
         tx.ring_all([("job", id_) for id_ in self._changed])
-        if self._due:
-            queues = tx.rows(sql.QUEUES_OF, numbers=as_json(self._due))
+        if self._soon:
+            queues = tx.rows(sql.QUEUES_OF, numbers=as_json(self._soon))
             tx.ring_all([("queue", queue) for (queue,) in queues])
 
     def set_aside(self, job: Held) -> Recovered:

@@ -1,7 +1,7 @@
 """The job statements. Each names what serves it; `:namespace :now :boot_id :wall` are always given.
 
-Lists go in as JSON text, which SQLite reads as a table, so that a batch is one statement. Those
-with `?` run once per job of a batch, with a tuple of values.
+Lists go in as JSON text, which SQLite reads as a table, so that a batch is one statement. The
+values of many jobs go in as rows of VALUES: see `Transaction.change_each`.
 
 A CROSS JOIN is more than a join: SQLite nests the tables in the order in which they are written,
 and so the rows come in the order of the outer ones.
@@ -34,16 +34,20 @@ INSERT_LIVE = """
 
 # By number.
 KEY_JOB = """
+    WITH given (number, unique_key, digest, keep) AS (
+        VALUES (?, ?, ?, ?)
+    )
     UPDATE tenure_job
-    SET unique_key = ?, digest = ?, keep = ?
-    WHERE number = ?
+    SET unique_key = given.unique_key, digest = given.digest, keep = given.keep
+    FROM given
+    WHERE tenure_job.number = given.number
 """
 
 # By number.
 KEY_LIVE = """
     UPDATE tenure_live
     SET keyed = 1
-    WHERE number = ?
+    WHERE number IN (SELECT value FROM json_each(:numbers))
 """
 
 INSERT_TAG = """
@@ -71,9 +75,9 @@ TAKE = """
 FREE = """
     UPDATE tenure_unique
     SET live = 0
-    WHERE (namespace, key, id) = (SELECT namespace, unique_key, id
-                                  FROM tenure_job
-                                  WHERE number = ?)
+    WHERE (namespace, key, id) IN (SELECT namespace, unique_key, id
+                                   FROM tenure_job
+                                   WHERE number IN (SELECT value FROM json_each(:numbers)))
 """
 
 # Claim.
@@ -170,28 +174,42 @@ SETTLED = """
 
 # By number. What most jobs come to; FINISH could do it too, and takes longer to be told.
 SUCCEED = """
+    WITH given (number, finished, result, history) AS (
+        VALUES (?, ?, ?, ?)
+    )
     INSERT INTO tenure_done (number, namespace, state, due, fence, revision, attempt,
                              failures, losses, started, finished, expires,
                              progress, message, reason, result, history, checkpoint)
-    SELECT number, namespace, 'succeeded', due, fence, revision + 1, attempt,
-           failures, losses, started, ?, ? + retained,
-           progress, message, '', ?, coalesce(?, history), checkpoint
-    FROM tenure_live
-    WHERE number = ?
+    SELECT l.number, l.namespace, 'succeeded', l.due, l.fence, l.revision + 1, l.attempt,
+           l.failures, l.losses, l.started, given.finished, given.finished + l.retained,
+           l.progress, l.message, '', given.result, coalesce(given.history, l.history),
+           l.checkpoint
+    FROM given
+    CROSS JOIN tenure_live AS l
+    WHERE l.number = given.number
 """
 
 # By number. Whoever settles names the fence that is there.
 FINISH = """
+    WITH given (number, state, failures, losses, finished, settled_as, reason, result,
+                keeps_error, error, history) AS (
+        VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
+    )
     INSERT INTO tenure_done (number, namespace, id, state, due, fence, revision, attempt,
                              failures, losses, started, finished, expires,
                              settled_fence, settled_as, progress, message,
                              reason, result, error, history, checkpoint)
-    SELECT number, namespace, id, ?, due, fence, revision + 1, attempt,
-           failures + ?, losses + ?, started, ?, ? + retained,
-           iif(? IS NULL, settled_fence, fence), coalesce(?, settled_as), progress, message,
-           coalesce(?, reason), ?, iif(?, error, ?), coalesce(?, history), checkpoint
-    FROM tenure_live
-    WHERE number = ?
+    SELECT l.number, l.namespace, l.id, given.state, l.due, l.fence, l.revision + 1, l.attempt,
+           l.failures + given.failures, l.losses + given.losses, l.started, given.finished,
+           given.finished + l.retained,
+           iif(given.settled_as IS NULL, l.settled_fence, l.fence),
+           coalesce(given.settled_as, l.settled_as), l.progress, l.message,
+           coalesce(given.reason, l.reason), given.result,
+           iif(given.keeps_error, l.error, given.error),
+           coalesce(given.history, l.history), l.checkpoint
+    FROM given
+    CROSS JOIN tenure_live AS l
+    WHERE l.number = given.number
 """
 
 # By number.
@@ -205,18 +223,25 @@ SET_ASIDE = """
     INSERT INTO tenure_aside
     SELECT *
     FROM tenure_live
-    WHERE number = ?
+    WHERE number IN (SELECT value FROM json_each(:numbers))
 """
 
 # By number.
 GIVE_BACK = """
-    UPDATE tenure_live
-    SET holder = NULL, deadline = NULL, due = ?, fence = max(fence + 1, ?),
-        revision = revision + 1, failures = failures + ?, losses = losses + ?,
-        settled_fence = iif(? IS NULL, settled_fence, fence),
-        settled_as = coalesce(?, settled_as),
-        error = iif(?, error, ?), history = coalesce(?, history)
-    WHERE number = ?
+    WITH given (number, due, wall, failures, losses, settled_as,
+                keeps_error, error, history) AS (
+        VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)
+    )
+    UPDATE tenure_live AS l
+    SET holder = NULL, deadline = NULL, due = given.due, fence = max(l.fence + 1, given.wall),
+        revision = l.revision + 1, failures = l.failures + given.failures,
+        losses = l.losses + given.losses,
+        settled_fence = iif(given.settled_as IS NULL, l.settled_fence, l.fence),
+        settled_as = coalesce(given.settled_as, l.settled_as),
+        error = iif(given.keeps_error, l.error, given.error),
+        history = coalesce(given.history, l.history)
+    FROM given
+    WHERE l.number = given.number
 """
 
 # By number.
@@ -238,8 +263,8 @@ NOTE = """
 # By number.
 REQUEST_CANCEL = """
     UPDATE tenure_live
-    SET cancelling = 1, reason = ?, revision = revision + 1
-    WHERE number = ?
+    SET cancelling = 1, reason = :reason, revision = revision + 1
+    WHERE number IN (SELECT value FROM json_each(:numbers))
 """
 
 # By number.
@@ -262,16 +287,20 @@ TO_REQUEUE = """
 
 # By number.
 WAIT_AGAIN = """
+    WITH given (number, due, retained, allowed) AS (
+        VALUES (?, ?, ?, ?)
+    )
     INSERT INTO tenure_live (number, namespace, id, queue, priority, due, retained, allowed,
                              keyed, fence, revision, attempt, started,
                              settled_fence, settled_as, history, checkpoint)
-    SELECT j.number, j.namespace, j.id, j.queue, j.priority, ?, ?, ?,
-           j.unique_key IS NOT NULL, max(d.fence + 1, ?), d.revision + 1, d.attempt, d.started,
-           coalesce(d.settled_fence, d.fence), coalesce(d.settled_as, d.state),
-           d.history, d.checkpoint
-    FROM tenure_done AS d
+    SELECT j.number, j.namespace, j.id, j.queue, j.priority, given.due, given.retained,
+           given.allowed, j.unique_key IS NOT NULL, max(d.fence + 1, given.due), d.revision + 1,
+           d.attempt, d.started, coalesce(d.settled_fence, d.fence),
+           coalesce(d.settled_as, d.state), d.history, d.checkpoint
+    FROM given
+    CROSS JOIN tenure_done AS d
     CROSS JOIN tenure_job AS j
-    WHERE d.number = ? AND j.number = d.number
+    WHERE d.number = given.number AND j.number = d.number
 """
 
 # By number.

@@ -10,6 +10,7 @@ import msgspec
 from tenure.core.durations import micros
 from tenure.core.model import Topic
 from tenure.core.records import (
+    SOON,
     Cancelled,
     Claimed,
     Inserted,
@@ -107,7 +108,7 @@ def _take(tx: Transaction, id_: str, key: str, digest: str, keep: float) -> tupl
 
 
 def _store(tx: Transaction, jobs: list[NewJob]) -> None:
-    namespace, wall = tx.namespace, tx.wall
+    namespace, wall, soon = tx.namespace, tx.wall, tx.wall + micros(SOON)
     ((last,),) = tx.rows(sql.LAST_NUMBER)
     rows: list[Row] = []
     live: list[Row] = []
@@ -116,10 +117,10 @@ def _store(tx: Transaction, jobs: list[NewJob]) -> None:
     queues: set[str] = set()
     for number, job in zip(count(last + 1), jobs, strict=False):
         due = wall + micros(job.delay) if job.at is None else job.at
-        if due <= wall:
+        if due <= soon:
             queues.add(job.queue)
         if job.unique is not None:
-            keys.append((job.unique.key, job.unique.digest, job.unique.keep, number))
+            keys.append((number, job.unique.key, job.unique.digest, job.unique.keep))
         rows.append(
             (
                 *(number, namespace, job.id, job.task, job.queue, job.priority, wall),
@@ -141,7 +142,7 @@ def _store(tx: Transaction, jobs: list[NewJob]) -> None:
         tx.change_each(sql.INSERT_TAG, tags)
     if keys:
         tx.change_each(sql.KEY_JOB, keys)
-        tx.change_each(sql.KEY_LIVE, [row[-1:] for row in keys])
+        tx.change(sql.KEY_LIVE, numbers=as_json([row[0] for row in keys]))
     tx.ring_all([("queue", queue) for queue in queues])
 
 
@@ -325,7 +326,8 @@ def _request(tx: Transaction, jobs: list[Standing], moves: Moves, reason: str) -
     if not jobs:
         return
     first = [job for job in jobs if not job.cancelling]
-    tx.change_each(sql.REQUEST_CANCEL, [(reason, job.number) for job in first])
+    numbers = as_json([job.number for job in first])
+    tx.change(sql.REQUEST_CANCEL, numbers=numbers, reason=reason)
     for job in first:
         moves.changed(job.id)
     holders = as_json(list({job.holder for job in jobs if job.holder is not None}))
@@ -352,13 +354,13 @@ def _requeue(tx: Transaction, ids: Sequence[str]) -> list[Requeued | None]:
                 answers.append("conflict")
                 continue
             allowed = None if timeout is None else micros(timeout)
-            again.append((tx.wall, micros(retention), allowed, tx.wall, number))
+            again.append((number, tx.wall, micros(retention), allowed))
             queues.add(queue)
             live.add(id_)
             answers.append("requeued")
     if again:
         tx.change_each(sql.WAIT_AGAIN, again)
-        tx.change(sql.REMOVE_DONE, numbers=as_json([row[-1] for row in again]))
+        tx.change(sql.REMOVE_DONE, numbers=as_json([row[0] for row in again]))
         woken = (id_ for id_, answer in zip(ids, answers, strict=True) if answer == "requeued")
         tx.ring_all([("job", id_) for id_ in woken])
         tx.ring_all([("queue", queue) for queue in queues])

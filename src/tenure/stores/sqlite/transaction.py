@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+import re
+from collections.abc import Sequence
+from functools import cache
+from itertools import chain
 from typing import Any, TypeAlias
 from zlib import crc32
 
@@ -24,6 +27,10 @@ _BELLS = 64
 # less than it takes to start a machine again. See `keep_fence`.
 _FENCE_LEAD = 1_000_000
 
+# How many rows go into a statement at once. Twice as many make it hardly any faster.
+_SCORE = 20
+_VALUES = re.compile(r"VALUES (\(.+\))$", re.MULTILINE)
+
 _RING = """
     INSERT INTO tenure_wake (namespace, bell, rung) VALUES (:namespace, :bell, 1)
     ON CONFLICT (namespace, bell) DO UPDATE SET rung = rung + 1 -- by primary key
@@ -35,6 +42,13 @@ _RING_ALL = """
     SELECT :namespace, value, 1 FROM json_each(:bells) WHERE true
     ON CONFLICT (namespace, bell) DO UPDATE SET rung = rung + 1 -- by primary key
 """
+
+
+@cache
+def _for_a_score(statement: str) -> str:
+    """Return a statement for so many rows of VALUES, which stand in a line of their own."""
+    (row,) = _VALUES.findall(statement)
+    return statement.replace(row, ", ".join([row] * _SCORE))
 
 
 def as_blob(value: bytes | None) -> bytearray | None:
@@ -110,9 +124,16 @@ class Transaction:
         """Return how many rows were changed."""
         return self._execute(statement, {**self._common, **values}).rowcount
 
-    def change_each(self, statement: str, values: Iterable[Sequence[Any]]) -> None:
-        """Run a statement once for each tuple of values. None is known by itself."""
-        self._execute_many(statement, values)
+    def change_each(self, statement: str, values: Sequence[Row]) -> None:
+        """Run a statement with `VALUES (?, ...)` for many such rows. Nothing else is known to it.
+
+        The rows go in by the score: to start a statement takes as long as to run it for a row.
+        """
+        scores = len(values) - len(values) % _SCORE
+        longer = _for_a_score(statement)
+        for at in range(0, scores, _SCORE):
+            self._execute(longer, list(chain.from_iterable(values[at : at + _SCORE])))
+        self._execute_many(statement, values[scores:])
 
     def ring(self, topic: Topic) -> None:
         """Wake who watches the topic: here after the commit, elsewhere at the next look."""
