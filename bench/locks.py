@@ -9,25 +9,33 @@ from __future__ import annotations
 import asyncio
 import json
 import os
-import platform
 import signal
 import statistics
-import subprocess
 import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from itertools import pairwise
-from pathlib import Path
 from typing import Any
 
 from bench import contestants
 from bench.contestants import CONTESTANTS, Contestant, contestant, maybe_await
+from bench.rig import (
+    Table,
+    as_markdown,
+    child,
+    finish_all,
+    machine,
+    note,
+    percentile,
+    start_child,
+    write,
+)
 from tenure import Tenure
 from tests.rig.servers import Postgres, Valkey
 
-ROOT = Path(__file__).resolve().parent.parent
+MODULE = "bench.locks"
 ROUNDS = 5
 SECONDS = 1.0
 CONTENDERS = 8
@@ -35,7 +43,6 @@ HOLD = 0.001
 CONTEND_SECONDS = 3.0
 KILLED_TTL = 2
 
-Table = list[list[str]]
 Urls = dict[str, str]
 
 
@@ -48,7 +55,7 @@ def uncontended(urls: Urls) -> Table:
     for round_number in range(ROUNDS):
         for index, one in enumerate(CONTESTANTS):
             note(f"uncontended, round {round_number + 1} of {ROUNDS}: {one.name} on {one.store}")
-            took = child("pairs", index, urls[one.store], SECONDS)
+            took = child(MODULE, "pairs", index, urls[one.store], SECONDS)
             rates[index].append(len(took) / sum(took))
             spans[index] += took
     table = [["lock", "store", "calls", "pairs/s", "p50 µs", "p99 µs", "of the raw limit"]]
@@ -115,7 +122,9 @@ def contended(urls: Urls) -> Table:
 
 
 def contention(index: int, url: str) -> list[str]:
-    children = [start_child("contend", index, url, CONTEND_SECONDS) for _ in range(CONTENDERS)]
+    children = [
+        start_child(MODULE, "contend", index, url, CONTEND_SECONDS) for _ in range(CONTENDERS)
+    ]
     for one in children:
         assert one.stdout is not None
         assert one.stdout.readline() == "ready\n"
@@ -198,10 +207,10 @@ def killed(urls: Urls) -> Table:
 
 
 def take_over(index: int, url: str) -> float:
-    holder = start_child("hold", index, url)
+    holder = start_child(MODULE, "hold", index, url)
     assert holder.stdout is not None
     holder.stdout.readline()
-    waiter = start_child("hold", index, url)
+    waiter = start_child(MODULE, "hold", index, url)
     assert waiter.stdout is not None
     time.sleep(1)
     os.kill(holder.pid, signal.SIGKILL)
@@ -226,45 +235,8 @@ async def hold(one: Contestant, url: str) -> None:
     del held
 
 
-# The rig.
-
-
-def child(*arguments: object) -> Any:
-    return json.loads(finish(start_child(*arguments)))
-
-
-def start_child(*arguments: object) -> subprocess.Popen[str]:
-    command = [sys.executable, "-m", "bench.locks", *map(str, arguments)]
-    pipe = subprocess.PIPE
-    return subprocess.Popen(command, cwd=ROOT, stdin=pipe, stdout=pipe, text=True)
-
-
-def finish(process: subprocess.Popen[str], told: str = "") -> str:
-    said, _ = process.communicate(told, timeout=120)
-    assert process.returncode == 0, f"{process.args} ended with {process.returncode}"
-    return said
-
-
-def finish_all(processes: list[subprocess.Popen[str]], told: str) -> list[str]:
-    """Tell all of them the same at once, then hear them out."""
-    for process in processes:
-        assert process.stdin is not None
-        process.stdin.write(told)
-        process.stdin.flush()
-    return [finish(process) for process in processes]
-
-
 def describe(one: Contestant) -> list[str]:
     return [one.name, one.store, "async" if one.is_async else "sync"]
-
-
-def percentile(values: list[float], part: float) -> float:
-    ordered = sorted(values)
-    return ordered[min(len(ordered) - 1, int(len(ordered) * part / 100))] if ordered else 0.0
-
-
-def note(text: str) -> None:
-    print(f"bench: {text}", file=sys.stderr, flush=True)
 
 
 @contextmanager
@@ -278,32 +250,6 @@ def servers() -> Iterator[Urls]:
         }
 
 
-def as_markdown(table: Table) -> str:
-    head, *rows = table
-    lines = [head, ["---"] * len(head), *rows]
-    return "\n".join(f"| {' | '.join(cells)} |" for cells in lines)
-
-
-def write(sections: dict[str, str]) -> None:
-    """Put the tables between their marks; the words around them stay."""
-    path = ROOT / "docs" / "benchmarks.md"
-    text = path.read_text(encoding="utf-8")
-    for name, body in sections.items():
-        begin, end = f"<!-- {name} -->", f"<!-- /{name} -->"
-        before, _, rest = text.partition(begin)
-        _, _, after = rest.partition(end)
-        text = f"{before}{begin}\n\n{body}\n\n{end}{after}"
-    path.write_text(text, encoding="utf-8")
-
-
-def machine() -> str:
-    day = time.strftime("%Y-%m-%d")
-    return (
-        f"{day}, {os.cpu_count()} cores, {platform.system()} {platform.release()}, "
-        f"Python {platform.python_version()}; {ROUNDS} rounds of {SECONDS:g} s each."
-    )
-
-
 def main() -> None:
     measurements: dict[str, Callable[[Urls], Table]] = {
         "uncontended": uncontended,
@@ -315,7 +261,7 @@ def main() -> None:
         tables = {name: as_markdown(measure(urls)) for name, measure in measurements.items()}
     for name, table in tables.items():
         print(f"\n{name}\n{table}")
-    write({"machine": machine(), **tables})
+    write({"machine": machine(f"{ROUNDS} rounds of {SECONDS:g} s each."), **tables})
 
 
 if __name__ == "__main__":
