@@ -62,7 +62,7 @@ class Looker:
         self.redis = redis.Redis.from_url(server.url, decode_responses=True)
         self.tag = f"{{tenure:{namespace}}}:"
 
-    def keys(self) -> set[str]:
+    def key_names(self) -> set[str]:
         return {key.removeprefix(self.tag) for key in self.redis.scan_iter(f"{self.tag}*")}
 
     def job(self, name: str) -> str:
@@ -104,7 +104,7 @@ async def test_jobs_that_are_over_and_replicas_that_left_leave_nothing_behind(
 ):
     clock = ManualClock()
     store = await open_store(valkey_server.url, clock)
-    before = looker.keys()
+    before = looker.key_names()
     unique = Unique(key="key", keep=60)
     jobs = [
         new(1, tags=("a", "b"), timeout=5, retention=60),
@@ -127,11 +127,11 @@ async def test_jobs_that_are_over_and_replicas_that_left_leave_nothing_behind(
     await store.requeue([id_of(4)])
     (again,) = await claim(store, "ben")
     await settle(store, again, "succeeded", result=b"1")
-    assert looker.keys() > before
+    assert looker.key_names() > before
     await store.leave("ben")
     clock.shift(60)
     assert await store.prune_jobs() == 5
-    assert looker.keys() == before
+    assert looker.key_names() == before
 
 
 async def test_a_replica_that_died_leaves_nothing_behind(
@@ -139,14 +139,14 @@ async def test_a_replica_that_died_leaves_nothing_behind(
 ):
     clock = ManualClock()
     store = await open_store(valkey_server.url, clock)
-    before = looker.keys()
+    before = looker.key_names()
     await start(store, new(1, timeout=5), new(2))
     await store.cancel([id_of(2)])
     clock.shift(HOUR)
     lost = await store.recover(delays=(), grace=0)
     assert {one.id: one.state for one in lost} == {id_of(1): "failed", id_of(2): "cancelled"}
     assert await store.prune_jobs() == 2
-    assert looker.keys() == before
+    assert looker.key_names() == before
 
 
 async def test_unique_keys_of_finished_jobs_are_forgotten_though_others_are_still_taken(
@@ -266,7 +266,7 @@ async def test_what_cannot_be_read_is_set_aside_by_recover(
 ):
     clock = ManualClock()
     store = await open_store(valkey_server.url, clock)
-    before = looker.keys()
+    before = looker.key_names()
     await start(store, new(1), new(2, timeout=1), new(3))
     looker.spoil(2, record)
     clock.shift(HOUR)
@@ -281,7 +281,7 @@ async def test_what_cannot_be_read_is_set_aside_by_recover(
     await store.cancel([id_of(1), id_of(3)])
     clock.shift(WEEK)
     assert await store.prune_jobs() == 2
-    assert looker.keys() == before
+    assert looker.key_names() == before
 
 
 async def test_what_cannot_be_read_does_not_keep_others_from_being_claimed(
@@ -405,6 +405,33 @@ async def test_a_bell_is_heard_only_while_somebody_watches(
             assert await watch.wait(SIZE.patience)
         await store.requeue([id_of(1), id_of(2)])  # nobody wants to know
         await wait_until_async(lambda: looker.listeners("job") == 0, SIZE.patience)
+
+
+async def test_watches_that_begin_together_all_hear(
+    open_store: Open, valkey_server: Endpoint, looker: Looker
+):
+    store, watcher = await open_store(valkey_server.url), await open_store(valkey_server.url)
+    await start_one(store)
+
+    async def hear(turns: int, kind: Any, name: str) -> None:
+        for _ in range(turns):
+            await asyncio.sleep(0)  # each at another stage of the first one's connection
+        async with watcher.watch((kind, name)) as watch:
+            assert looker.listeners(kind) == 1
+            assert await watch.wait(SIZE.patience)
+
+    kinds = [("replica", "ann"), ("job", id_of(1)), ("queue", "default")]
+    ears = [
+        asyncio.create_task(hear(turns, kind, name))
+        for turns, (kind, name) in zip((0, 3, 6), kinds, strict=True)
+    ]
+    await wait_until_async(
+        lambda: all(looker.listeners(kind) == 1 for kind, _ in kinds), SIZE.patience
+    )
+    await wait_until_async(lambda: "job:sleeping" in looker.key_names(), SIZE.patience)
+    await store.cancel([id_of(1)])
+    await insert(store, new(2))
+    await asyncio.gather(*ears)
 
 
 async def test_a_call_rings_each_bell_once(open_store: Open, private: tuple[Valkey, Looker]):

@@ -56,6 +56,8 @@ class Ear:
         self._wanted = {self._channel: self._loop.create_future()}
         self._task: asyncio.Task[None] | None = None
         self._wire: Wire | None = None
+        # The connection on which the channels were asked for, as long as it lasts.
+        self._asked: Wire | None = None
         # Done once the first attempt has ended, whatever came of it.
         self._tried: asyncio.Future[None] = self._loop.create_future()
         self._subscribed = False
@@ -73,8 +75,8 @@ class Ear:
         fresh = [bell for bell in bells if bell not in self._wanted]
         for bell in fresh:
             self._wanted[bell] = self._loop.create_future()
-        if fresh and self._subscribed:
-            cast("Wire", self._wire).write(pack((b"SUBSCRIBE", *fresh)))
+        if fresh and self._asked is not None:
+            self._asked.write(pack((b"SUBSCRIBE", *fresh)))
         if self._task is None:
             self._task = self._loop.create_task(self._keep())
         if not self._tried.done():
@@ -145,12 +147,14 @@ class Ear:
                     confirmed.set_result(reply)
 
         def lost(_wire: Wire, reason: Exception) -> None:
+            self._asked = None
             if not confirmed.done():
                 confirmed.set_result(reason)
 
         self._wire = wire = await dial(self._address, received, lost)
         self._wanted = {channel: self._loop.create_future() for channel in self._wanted}
         wire.write(pack((b"SUBSCRIBE", *self._wanted)))
+        self._asked = wire
         try:
             await asyncio.wait((confirmed,), timeout=self._address.timeout)
         finally:
@@ -204,5 +208,5 @@ class Ear:
             self._watchers.ring(cast("Topic", (kind, name)))
 
     def _stop_hearing(self, channel: bytes) -> None:
-        if self._wanted.pop(channel, None) is not None and self._wire is not None:
-            self._wire.write(pack((b"UNSUBSCRIBE", channel)))
+        if self._wanted.pop(channel, None) is not None and self._asked is not None:
+            self._asked.write(pack((b"UNSUBSCRIBE", channel)))

@@ -39,12 +39,14 @@ local this_rest = now % 1000
 -- order is by id, so there some may be due and some not.
 local function take(found, at)
   local mixed = sub(found[#found], at, at + 15) == this_text
-  for _, member in ipairs(found) do
+  local n = #members
+  for i = 1, #found do
+    local member = found[i]
     local rest = mixed and sub(member, at, at + 15) == this_text and tonumber(sub(member, -3))
     if rest and rest > this_rest then
       later = min(later, this_ms * 1000 + rest)
     else
-      local n = #members + 1
+      n = n + 1
       members[n], ids[n] = member, sub(member, at + 16, -5)
     end
   end
@@ -99,12 +101,14 @@ end
 local records, fixed = call('HMGET', STATE, unpack(ids)), call('HMGET', FIXED, unpack(ids))
 local answers, got, states, held, deadlines, queues = {next_in}, {}, {}, {}, {}, {}
 local broken, runs_on, holder = {}, pack(replica), replica .. '\0'
+local i = 0
 for n = 1, #ids do
   local record = records[n]
   local ok, offset, length, timeout, _, queue, _, _, _, _, state, fence, attempt, _, revision, _,
     due, nobody = pcall(decode_some, record or '', 16)
   if ok and fixed[n] and state == WAITS and type(queue) == 'string' and nobody == '' then
-    local i, id = #got + 1, ids[n]
+    local id = ids[n]
+    i = i + 1
     local new = sub(record, 1, length)
       .. middle(RUNS, max(fence + 1, now), attempt + 1, now, revision + 1, 0, due)
       .. runs_on .. sub(record, offset + 1)

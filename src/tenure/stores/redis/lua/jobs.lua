@@ -11,7 +11,7 @@ local WAITING    = KEYS[3]   -- zset of places: queue NUL priority due id NUL mi
 local HELD       = KEYS[4]   -- zset of replica NUL id NUL queue
 local UNFINISHED = KEYS[5]   -- zset of ids
 local TAGS       = KEYS[6]   -- zset of tag NUL id
-local FINISHED   = KEYS[7]   -- zset id -> end of its retention
+local FINISHED   = KEYS[7]   -- zset id, and NUL if it has tags -> end of its retention
 local DEADLINES  = KEYS[8]   -- zset id -> deadline of the running attempt
 local CANCELS    = KEYS[9]   -- zset of replica NUL id: running, with a cancel pending
 local RUNNING    = KEYS[10]  -- hash queue -> how many run
@@ -203,12 +203,16 @@ local function owner_of(key)
   end
 end
 
+local function member_of_finished(id, tagged)
+  return tagged > 0 and id .. '\0' or id
+end
+
 local function finish(job, state)
   stop(job)
   job.state, job.finished = state, now
   call('ZREM', UNFINISHED, job.id)
   call('ZADD', INDEX[state], '0', job.id)
-  call('ZADD', FINISHED, now + job.retention, job.id)
+  call('ZADD', FINISHED, now + job.retention, member_of_finished(job.id, job.tagged))
   let_go_of_key(job)
   save_change(job)
 end

@@ -1,4 +1,5 @@
--- Return those of some jobs that fit what is looked for, up to a limit.
+-- Return those of some jobs that fit what is looked for, up to a limit. Payloads and results may be
+-- large, so it may end early.
 --
 -- ARGV: now, bells, limit, state or '', then of queue, task, tag and replica each '' or the name
 --       with a letter before it, then ids
@@ -26,17 +27,17 @@ local function fits(job, fixed)
     and (not tag or has(its_tags))
 end
 
-local answers, looked = {}, 0
+local answers, looked, size = {}, 0, 0
 for n = 9, #ARGV do
   local record, fixed = call('HGET', STATE, ARGV[n]), call('HGET', FIXED, ARGV[n])
   local readable, job = pcall(read, ARGV[n], record or '')
-  looked = looked + 1
+  looked, size = looked + 1, size + #(record or '') + #(fixed or '')
   if readable and fixed and fits(job, fixed) then
     answers[#answers + 1] = record
     answers[#answers + 1] = fixed
-    if #answers == 2 * limit then
-      break
-    end
+  end
+  if #answers == 2 * limit or size > 4000000 then
+    break
   end
 end
 return {looked, unpack(answers)}

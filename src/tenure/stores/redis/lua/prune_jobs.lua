@@ -4,16 +4,19 @@
 -- Returns {jobs removed, entries looked at, keys removed}.
 
 local over = call('ZRANGEBYSCORE', FINISHED, '-inf', now, 'LIMIT', 0, ARGV[3])
-local ids, states, broken = {}, {[SUCCEEDED] = {}, [FAILED] = {}, [CANCELLED] = {}}, {}
+local ids, tagged, broken = {}, {}, {}
 for _, member in ipairs(over) do
+  local id = string.match(member, '[^%z]+')
   if sub(member, 1, 1) == '\0' then
-    broken[#broken + 1] = sub(member, 2)  -- there may be a job of this id again
+    broken[#broken + 1] = id  -- there may be a job of this id again
   else
-    ids[#ids + 1] = member
+    ids[#ids + 1] = id
+    if #id < #member then
+      tagged[#tagged + 1] = id
+    end
   end
 end
 
--- Only what is fixed names the tags, and only some jobs have any.
 local function forget_tags(id)
   local _, _, tags = decode_some(call('HGET', FIXED, id), 2)
   for _, tag in ipairs(tags) do
@@ -24,22 +27,13 @@ end
 if #over > 0 then
   call('ZREM', FINISHED, unpack(over))
 end
+-- Records are not read, as results may be large: an index that does not have an id does not mind.
 if #ids > 0 then
-  for n, record in ipairs(call('HMGET', STATE, unpack(ids))) do
-    local readable, job = pcall(read, ids[n], record or '')
-    for state, index in pairs(states) do
-      if not readable or job.state == state then
-        index[#index + 1] = ids[n]
-      end
-    end
-    if readable and job.tagged > 0 then
-      pcall(forget_tags, ids[n])
-    end
+  for _, id in ipairs(tagged) do
+    pcall(forget_tags, id)
   end
-  for state, index in pairs(states) do
-    if #index > 0 then
-      call('ZREM', INDEX[state], unpack(index))
-    end
+  for _, index in pairs(INDEX) do
+    call('ZREM', index, unpack(ids))
   end
   call('HDEL', STATE, unpack(ids))
   call('HDEL', FIXED, unpack(ids))

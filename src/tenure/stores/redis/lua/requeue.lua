@@ -18,7 +18,7 @@ local function requeue(id)
     local _, _, _, digest, keep = decode_some(call('HGET', FIXED, id), 4)
     take_key(job.key, id, digest, keep)
   end
-  call('ZREM', FINISHED, id)
+  call('ZREM', FINISHED, member_of_finished(id, job.tagged))
   call('ZREM', INDEX[job.state], id)
   call('ZADD', UNFINISHED, '0', id)
   job.failures, job.losses, job.finished = 0, 0, 0

@@ -57,7 +57,7 @@ local function settle_plain()
   local i = 0
   for n = 1, plain do
     local record, at = records[n], 3 * n + 1
-    local ok, offset, length, timeout, retention, queue, _, _, key, _, state, fence, attempt,
+    local ok, offset, length, timeout, retention, queue, _, tagged, key, _, state, fence, attempt,
       started, revision, cancelling, due, replica = pcall(decode_some, record or '', 16)
     if not ok or state ~= RUNS or key or cancelling ~= 0 or fence ~= tonumber(ARGV[at + 1])
       or type(replica) ~= 'string' or sub(record, offset + 1) ~= BLANK_END then
@@ -75,7 +75,7 @@ local function settle_plain()
       out[i] = id
       into[odd], into[even] = '0', id
       till[retention] = till[retention] or format('%.0f', now + retention)
-      ends[odd], ends[even] = till[retention], id
+      ends[odd], ends[even] = till[retention], member_of_finished(id, tagged)
       queues[queue] = (queues[queue] or 0) + 1
       changed[i] = id
       if timeout >= 0 then
