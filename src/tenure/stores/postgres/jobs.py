@@ -12,6 +12,7 @@ from tenure.core.model import Meta, Topic
 from tenure.core.records import (
     CANCELS_MAX,
     COUNT_MAX,
+    SOON,
     Beat,
     Cancelled,
     Claimed,
@@ -42,7 +43,7 @@ _INSERT = """
 SELECT * FROM tenure.job_insert_v1($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15)
 """
 _CLAIM = "SELECT * FROM tenure.job_claim_v1($1, $2, $3, $4, $5, $6)"
-_SETTLE = "SELECT * FROM tenure.job_settle_v1($1, $2, $3, $4, $5, $6, $7, $8, $9, $10)"
+_SETTLE = "SELECT * FROM tenure.job_settle_v1($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11)"
 _NOTE = "SELECT tenure.job_note_v1($1, $2, $3, $4, $5, $6)"
 _RECOVER = "SELECT * FROM tenure.job_recover_v1($1, $2, $3, $4, $5)"
 _CANCEL = "SELECT * FROM tenure.job_cancel_v1($1, $2, $3, $4)"
@@ -54,6 +55,7 @@ _PAUSE = "SELECT tenure.queue_pause_v1($1, $2, $3, $4)"
 _RESUME = "SELECT tenure.queue_resume_v1($1, $2)"
 _PRUNE = "SELECT tenure.job_prune_v1($1, $2, $3)"
 
+_SOON: Final = micros(SOON)
 _SETTLED: Final[dict[str, Settled]] = {"s": "settled", "r": "repeated", "l": "lost"}
 _CANCELLED: Final[dict[str, Cancelled | None]] = {
     "c": "cancelled",
@@ -120,23 +122,18 @@ class Jobs(Connection):
     async def insert(self, jobs: Sequence[NewJob]) -> list[Inserted]:
         if not jobs:
             return []
-        # Of one id the first counts; the others repeat it.
-        first = {job.id: job for job in reversed(jobs)}
-        distinct = jobs if len(first) == len(jobs) else list(first.values())[::-1]
         told = self.clock.for_server()
-        [row] = await self._fetch(_INSERT, self.namespace, *insert_columns(distinct), told)
-        answers = _inserted(distinct, row["answers"], row["holders"])
-        now = row["at"]
+        [row] = await self._fetch(_INSERT, self.namespace, *insert_columns(jobs), told)
+        answers = _inserted(jobs, row["answers"], row["holders"])
+        soon = row["at"] + _SOON
         queues = {
             job.queue
-            for job, answer in zip(distinct, answers, strict=True)
-            if (job.delay <= 0 if job.at is None else job.at <= now) and answer.id == job.id
+            for job, answer in zip(jobs, answers, strict=True)
+            if (job.delay <= SOON if job.at is None else job.at <= soon)
+            and answer.outcome == "created"
         }
         self._tell([("queue", queue) for queue in queues])
-        if distinct is jobs:
-            return answers
-        by_id = {job.id: answer for job, answer in zip(distinct, answers, strict=True)}
-        return [by_id[job.id] for job in jobs]
+        return answers
 
     async def claim(
         self, replica: str, claim_no: int, queues: Sequence[str], limit: int
@@ -167,7 +164,9 @@ class Jobs(Connection):
 
     async def _settle(self, settlements: Sequence[Settlement]) -> list[Settled]:
         told = self.clock.for_server()
-        [row] = await self._fetch(_SETTLE, self.namespace, *settle_columns(settlements), told)
+        [row] = await self._fetch(
+            _SETTLE, self.namespace, *settle_columns(settlements), _SOON, told
+        )
         answers = [_SETTLED[letter] for letter in row["answers"]]
         topics: list[Topic] = [
             ("job", one.id)
@@ -258,7 +257,7 @@ class Jobs(Connection):
         topics: list[Topic] = []
         for row in rows:
             topics.append(("job", row["id"]))
-            if row["due_now"]:
+            if row["due_in"] is not None and row["due_in"] <= _SOON:
                 topics.append(("queue", row["queue"]))
         self._tell(topics)
 
@@ -269,7 +268,7 @@ def _inserted(jobs: Sequence[NewJob], letters: str | None, holders: list[str]) -
     holder = iter(holders)
     return [
         Inserted("created", job.id)
-        if letter == "c"
+        if letter in "cd"
         else Inserted("existing" if letter == "e" else "mismatch", next(holder))
         for job, letter in zip(jobs, letters, strict=True)
     ]

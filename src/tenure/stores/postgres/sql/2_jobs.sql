@@ -29,8 +29,8 @@ BEGIN
 END
 $$;
 
--- Lock the keys of a batch, and decide about each of its jobs that has one: c created, e existing, m
--- mismatch. holders are the jobs that have the keys of e and m, in order.
+-- Lock the keys of a batch, and decide about each of its jobs, in order: c created, d created before in
+-- the same batch, e existing, m mismatch. holders are the jobs that have the keys of e and m.
 CREATE FUNCTION tenure.job_admit_v1(
     _namespace text, _ids text[], _keys text[], _digests text[], _keeps text[], _told bigint,
     OUT answers text, OUT holders text[]
@@ -41,6 +41,7 @@ DECLARE
     _now bigint;
     _letter text;
     _taken text[] := '{}';
+    _made text[] := '{}';
 BEGIN
     FOR _one IN
         SELECT DISTINCT u.key COLLATE "C" AS key FROM unnest(_keys) AS u (key)
@@ -54,8 +55,9 @@ BEGIN
     FOR _one IN
         SELECT u.* FROM unnest(_ids, _keys, _digests, _keeps) AS u (id, key, digest, keep)
     LOOP
-        _letter := 'c';
-        IF _one.key IS NOT NULL AND NOT tenure.job_is_known_v1(_namespace, _one.id) THEN
+        _letter := CASE WHEN _one.id = ANY (_made) THEN 'd' ELSE 'c' END;
+        IF _letter = 'c' AND _one.key IS NOT NULL
+           AND NOT tenure.job_is_known_v1(_namespace, _one.id) THEN
             -- index: job_key_pkey
             SELECT * INTO _k FROM tenure.job_key k
             WHERE k.namespace = _namespace AND k.key = _one.key;
@@ -71,6 +73,9 @@ BEGIN
                     free_at = NULL
                 WHERE k.namespace = _namespace AND k.key = _one.key;
             END IF;
+        END IF;
+        IF _letter = 'c' THEN
+            _made := _made || _one.id;
         END IF;
         answers := answers || _letter;
     END LOOP;
@@ -96,7 +101,8 @@ BEGIN
 END
 $$;
 
--- Store jobs; see job_admit_v1 for the answers.
+-- Store jobs; see job_admit_v1 for the answers. Without keys, which also means that no id is there twice,
+-- all are c, and answers is NULL.
 CREATE FUNCTION tenure.job_insert_v1(
     _namespace text, _ids text[], _tasks text[], _queues text[], _priorities text[],
     _payloads text[], _tags text[], _delays text[], _ats text[], _timeouts text[],
@@ -115,29 +121,45 @@ BEGIN
         FROM tenure.job_admit_v1(_namespace, _ids, _keys, _digests, _keeps, _told) a;
     END IF;
     at := tenure.now_v1(_told);
-    WITH made AS (
-        INSERT INTO tenure.job (
-            namespace, id, task, queue, priority, payload, tags, timeout, retention, created, due,
-            unique_key, unique_digest, unique_keep
-        )
-        SELECT _namespace, u.id, u.task, u.queue, u.priority::smallint, decode(u.payload, 'hex'),
-               CASE WHEN u.tags IS NULL THEN '{}'
-                    ELSE ARRAY(SELECT json_array_elements_text(u.tags::json)) END,
-               u.timeout::double precision, u.retention::double precision, at,
-               coalesce(u.due_at::bigint, at + u.delay::bigint), u.key, u.digest, u.keep::bigint
-        FROM unnest(
-            _ids, _tasks, _queues, _priorities, _payloads, _tags, _delays, _ats, _timeouts,
-            _retentions, _keys, _digests, _keeps
-        ) WITH ORDINALITY AS u (
-            id, task, queue, priority, payload, tags, delay, due_at, timeout, retention, key, digest,
-            keep, n)
-        WHERE answers IS NULL OR substr(answers, u.n::integer, 1) = 'c'
-        -- Everybody adds ids in this order: two callers may be repeating the same ones.
-        ORDER BY u.id COLLATE "C"
-        ON CONFLICT DO NOTHING
-        RETURNING id
-    )
-    SELECT coalesce(array_agg(m.id), '{}') INTO _made FROM made m;
+    _made := _ids;
+    IF answers IS NOT NULL THEN
+        _made := ARRAY(SELECT u.id FROM unnest(_ids) WITH ORDINALITY AS u (id, n)
+                       WHERE substr(answers, u.n::integer, 1) = 'c');
+    END IF;
+    LOOP
+        -- ON CONFLICT would cost every job a second look and a second record in the log, for the
+        -- sake of repeats, which are rare.
+        BEGIN
+            INSERT INTO tenure.job (
+                namespace, id, task, queue, priority, payload, tags, timeout, retention, created,
+                due, unique_key, unique_digest, unique_keep
+            )
+            SELECT _namespace, u.id, u.task, u.queue, u.priority::smallint,
+                   decode(u.payload, 'hex'),
+                   CASE WHEN u.tags IS NULL THEN '{}'
+                        ELSE ARRAY(SELECT json_array_elements_text(u.tags::json)) END,
+                   u.timeout::double precision, u.retention::double precision, at,
+                   coalesce(u.due_at::bigint, at + u.delay::bigint), u.key, u.digest,
+                   u.keep::bigint
+            FROM unnest(
+                _ids, _tasks, _queues, _priorities, _payloads, _tags, _delays, _ats, _timeouts,
+                _retentions, _keys, _digests, _keeps
+            ) WITH ORDINALITY AS u (
+                id, task, queue, priority, payload, tags, delay, due_at, timeout, retention, key,
+                digest, keep, n)
+            WHERE (answers IS NULL OR substr(answers, u.n::integer, 1) = 'c')
+              AND (cardinality(_made) = cardinality(_ids) OR u.id = ANY (_made))
+            -- Everybody adds ids in this order: two callers may be repeating the same ones.
+            ORDER BY u.id COLLATE "C";
+            EXIT;
+        EXCEPTION WHEN unique_violation THEN
+            -- index: job_pkey
+            _made := ARRAY(
+                SELECT unnest(_made) EXCEPT
+                SELECT j.id FROM tenure.job j
+                WHERE j.namespace = _namespace AND j.id = ANY (_made));
+        END;
+    END LOOP;
     -- Repeats of jobs that have finished. Looked for afterwards: a job that finished while this was
     -- under way was in neither table as the insert saw them.
     -- index: job_done_pkey
@@ -153,15 +175,17 @@ BEGIN
     END IF;
     INSERT INTO tenure.job_label (namespace, label, id)
     SELECT _namespace, l.label, u.id
-    FROM unnest(_ids, _tasks, _queues) AS u (id, task, queue)
+    FROM unnest(_ids, _tasks, _queues) WITH ORDINALITY AS u (id, task, queue, n)
     CROSS JOIN LATERAL (VALUES ('q' || u.queue), ('t' || u.task)) AS l (label)
-    WHERE cardinality(_made) = cardinality(_ids) OR u.id = ANY (_made);
+    WHERE (answers IS NULL OR substr(answers, u.n::integer, 1) = 'c')
+      AND (cardinality(_made) = cardinality(_ids) OR u.id = ANY (_made));
     IF _tags IS NOT NULL THEN
         INSERT INTO tenure.job_label (namespace, label, id)
         SELECT DISTINCT _namespace, 'g' || g.tag, u.id
-        FROM unnest(_ids, _tags) AS u (id, tags)
+        FROM unnest(_ids, _tags) WITH ORDINALITY AS u (id, tags, n)
         CROSS JOIN LATERAL json_array_elements_text(u.tags::json) AS g (tag)
-        WHERE u.tags IS NOT NULL AND u.id = ANY (_made);
+        WHERE u.tags IS NOT NULL AND u.id = ANY (_made)
+          AND (answers IS NULL OR substr(answers, u.n::integer, 1) = 'c');
     END IF;
 END
 $$;

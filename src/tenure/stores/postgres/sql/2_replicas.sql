@@ -151,9 +151,9 @@ BEGIN
             replica = '', deadline = NULL, revision = j.revision + 1
         FROM was w WHERE j.namespace = w.namespace AND j.id = w.id
         RETURNING w.n, j.id, w.replica, coalesce(w.finish, 'waiting') AS state, j.losses, j.queue,
-                  w.finish IS NULL AND j.due <= _now AS due_now
+                  CASE WHEN w.finish IS NULL THEN j.due - _now END AS due_in
     )
-    SELECT m.id, m.replica, m.state, m.losses, m.queue, m.due_now FROM moved m ORDER BY m.n;
+    SELECT m.id, m.replica, m.state, m.losses, m.queue, m.due_in FROM moved m ORDER BY m.n;
     -- Which they were is told by what was written: they run, and nowhere.
     -- index: job_pkey
     SELECT array_agg(j.id) FILTER (WHERE j.cancelling),
@@ -204,7 +204,7 @@ BEGIN
         UPDATE tenure.job j SET state = 'aside', replica = '', deadline = NULL, cancelling = false
         WHERE j.namespace = _namespace AND j.id = _ids[1]
     )
-    SELECT w.id, w.replica, NULL::text, 0, w.queue, false FROM was w;
+    SELECT w.id, w.replica, NULL::text, 0, w.queue, NULL::bigint FROM was w;
 END
 $$;
 

@@ -32,10 +32,11 @@ END
 $$;
 
 -- Return jobs to waiting, or finish them if a cancel is pending. The caller has locked all jobs of
--- the batch, and no id is in it twice. Also says of which queues some are due at once.
+-- the batch, and no id is in it twice. Also says of which queues some are due within _soon.
 CREATE FUNCTION tenure.job_settle_waiting_v1(
     _namespace text, _ids text[], _fences text[], _outcomes text[], _delays text[],
-    _errors text[], _histories text[], _now bigint, OUT ids text[], OUT queues text[]
+    _errors text[], _histories text[], _soon bigint, _now bigint,
+    OUT ids text[], OUT queues text[]
 ) LANGUAGE plpgsql VOLATILE AS $$
 DECLARE
     _cancelled text[];
@@ -59,10 +60,10 @@ BEGIN
         FROM asked a
         WHERE j.namespace = a.namespace AND j.id = a.id AND j.fence = a.fence::bigint
           AND j.replica <> ''
-        RETURNING j.id, j.queue, j.cancelling, NOT j.cancelling AND j.due <= _now AS due_now
+        RETURNING j.id, j.queue, j.cancelling, NOT j.cancelling AND j.due <= _now + _soon AS is_soon
     )
     SELECT coalesce(array_agg(m.id), '{}'), array_agg(m.id) FILTER (WHERE m.cancelling),
-           array_agg(DISTINCT m.queue) FILTER (WHERE m.due_now)
+           array_agg(DISTINCT m.queue) FILTER (WHERE m.is_soon)
     INTO ids, _cancelled, queues
     FROM moved m;
     IF _cancelled IS NOT NULL THEN
@@ -72,10 +73,11 @@ END
 $$;
 
 -- End attempts: s settled, r repeated, l lost. No id may be in the batch twice. Also says of which queues
--- some are due at once.
+-- some are due within _soon.
 CREATE FUNCTION tenure.job_settle_v1(
     _namespace text, _ids text[], _fences text[], _outcomes text[], _delays text[],
-    _results text[], _errors text[], _reasons text[], _histories text[], _told bigint,
+    _results text[], _errors text[], _reasons text[], _histories text[], _soon bigint,
+    _told bigint,
     OUT answers text, OUT queues text[]
 ) LANGUAGE plpgsql VOLATILE
 SET lock_timeout = 4000 SET plan_cache_mode = force_generic_plan
@@ -104,7 +106,7 @@ BEGIN
     IF _waits THEN
         SELECT w.ids, w.queues INTO _settled, queues
         FROM tenure.job_settle_waiting_v1(
-            _namespace, _ids, _fences, _outcomes, _delays, _errors, _histories, _now) w;
+            _namespace, _ids, _fences, _outcomes, _delays, _errors, _histories, _soon, _now) w;
     END IF;
     -- By id and fence: state = 'running' would let the planner walk over all that runs. The fence
     -- of a job that waits is known to readers, so it must have a replica too.

@@ -156,7 +156,7 @@ CREATE TYPE tenure.job_v1 AS (
     cancelling boolean, reason text, finished bigint, result bytea, error bytea, history bytea
 );
 
--- What became of a job that was taken from its replica.
+-- What became of a job that was taken from its replica; due_in is NULL unless it waits.
 CREATE TYPE tenure.job_returned_v1 AS (
-    id text, replica text, state text, losses integer, queue text, due_now boolean
+    id text, replica text, state text, losses integer, queue text, due_in bigint
 );
