@@ -93,8 +93,7 @@ REPLICA = """
 # is a look-up of its own by tenure_live_ready, which ends where the future begins.
 DUE = """
     SELECT j.number, j.id, j.task, j.queue, j.priority, j.payload, j.tags, j.timeout, j.retention,
-           j.created, l.due, l.attempt, l.failures, l.losses, l.fence, l.revision, l.progress,
-           l.message, l.checkpoint, l.error, l.history
+           j.created, l.due, l.revision
     FROM json_each(:queues) AS q
     CROSS JOIN (VALUES (0), (1), (2), (3), (4), (5), (6), (7), (8), (9)) AS p
     CROSS JOIN tenure_live AS l INDEXED BY tenure_live_ready
