@@ -161,6 +161,7 @@ class Worker:
         for record in self._take_unstarted(wanted):
             cancelled = Settlement(id=record.id, fence=record.fence, outcome="cancelled")
             self._settler.settle(record, cancelled)
+        self._changed.set()
 
     # Claiming.
 
@@ -171,7 +172,7 @@ class Worker:
             if self.replica is None:
                 await self._changed.wait()
             elif self._alone:
-                await self._run_alone(self._alone.popleft())
+                await self._run_alone()
             elif (want := self._wanted()) == 0:
                 await self._clock.wait(self._changed, _AHEAD_PATIENCE if self._ahead else None)
             else:
@@ -196,7 +197,7 @@ class Worker:
 
     async def _claim_or_sleep(self, want: int) -> None:
         claimed = await self._claim(want)
-        if claimed is None or len(claimed.jobs) == want or self._stopping:
+        if claimed is None or len(claimed.jobs) == want or self._alone or self._stopping:
             return
         topics = [("queue", name) for name in self._options.queues]
         async with self._store.watch(*topics) as bell:  # type: ignore[arg-type]
@@ -282,21 +283,26 @@ class Worker:
         self._alone = deque(one for one in self._alone if one.id not in gone)
         return taken
 
-    async def _run_alone(self, record: JobRecord) -> None:
+    async def _run_alone(self) -> None:
         """Run a job that may kill its process when nothing else would die with it."""
+        suspect = self._alone.popleft()
         for other in self._take_unstarted():
             self._settler.hand_back(other)
+        self._alone.append(suspect)  # a cancel, a take-over or the end takes it from there
         give_up_at = self._clock.boot() + _ALONE_PATIENCE
-        while self._slots and not self._stopping:
-            left = give_up_at - self._clock.boot()
-            if left <= 0 or self.replica != record.replica:
+        while self._slots and self._alone and not self._stopping:
+            if (left := give_up_at - self._clock.boot()) <= 0:
                 break
             self._changed.clear()
             await self._clock.wait(self._changed, left)
-        if self._slots or self._stopping or self.replica != record.replica:
-            self._settler.hand_back(record, 5.0 * self._clock.random())
+        if not self._alone or self._stopping:
             return
-        self._slots.start(record, self._handlers[record.task])
+        self._alone.clear()
+        if self._slots:
+            # Before it is tried here again, the others get their turn for about as long.
+            self._settler.hand_back(suspect, _ALONE_PATIENCE * (0.5 + self._clock.random()))
+            return
+        self._slots.start(suspect, self._handlers[suspect.task])
         while self._slots and not self._stopping:
             self._changed.clear()
             await self._changed.wait()

@@ -1,0 +1,130 @@
+"""A job that was lost twice may be what kills its workers: it runs alone."""
+
+import asyncio
+
+import pytest
+
+from tenure import Tenure
+from tests.jobs.replicas import lose_times
+
+
+@pytest.fixture
+def ran(app: Tenure, clock) -> list[str]:
+    """What has run, with who ran beside it."""
+    ran: list[str] = []
+    inside: set[str] = set()
+
+    @app.task
+    async def work(name: str, seconds: float) -> None:
+        inside.add(name)
+        ran.append("+".join(sorted(inside)))
+        try:
+            await clock.sleep(seconds)
+        finally:
+            inside.discard(name)
+
+    app.work = work
+    return ran
+
+
+async def test_after_one_loss_it_runs_with_the_others(app, store, clock, ran):
+    await app.work.enqueue("once lost", 5)
+    await lose_times(store, clock, 1)
+    async with app.worker():
+        await app.work.enqueue("other", 5)
+        await clock.advance(20)
+    assert ran[-1] == "once lost+other"
+
+
+async def test_after_two_losses_it_waits_until_nothing_else_runs_and_others_wait_for_it(
+    app, store, clock, ran
+):
+    await app.work.enqueue("poison", 5)
+    await lose_times(store, clock, 2)
+    async with app.worker():
+        await app.pause_queue("default")
+        await clock.advance(1)
+        await app.work.using(priority=0).enqueue("before", 8)
+        await app.work.using(priority=9).enqueue("behind", 1)
+        await app.resume_queue("default")
+        await clock.advance(0.1)
+        assert ran == ["before"]
+        await clock.advance(7.8)
+        assert ran == ["before"]
+        await clock.advance(0.2)
+        assert ran == ["before", "poison"]
+        late = await app.work.using(priority=0).enqueue("late", 1)
+        await clock.advance(4.5)
+        assert ran == ["before", "poison"]
+        await clock.advance(5)
+        assert (await late.refresh()).state == "succeeded"
+    assert sorted(ran[2:]) in (["behind", "behind+late"], ["behind+late", "late"])
+    assert await app.counts() == []
+
+
+async def test_what_cannot_be_alone_within_half_a_minute_goes_back_uncounted(
+    app, store, clock, ran
+):
+    poison = await app.work.enqueue("poison", 5)
+    await lose_times(store, clock, 2)
+    await app.pause_queue("default")
+    async with app.worker():
+        await clock.advance(1)
+        await app.work.using(priority=0).enqueue("endless", 100)
+        await app.resume_queue("default")
+        await clock.advance(29)
+        await poison.refresh()
+        assert (poison.state, ran) == ("running", ["endless"])
+        await clock.advance(1.5)
+        await poison.refresh()
+        assert (poison.state, poison.losses, poison.failures) == ("waiting", 2, 0)
+        other = await app.work.enqueue("other", 1)
+        await clock.advance(2)
+        assert (await other.refresh()).state == "succeeded"
+        await clock.advance(200)
+        assert (await poison.refresh()).state == "succeeded"
+    assert "poison" in ran
+    assert not any("+" in beside and "poison" in beside for beside in ran)
+
+
+async def test_two_of_them_do_not_run_together(app, store, clock, ran):
+    for name in ("a", "b", "c"):
+        await app.work.enqueue(name, 3)
+    await lose_times(store, clock, 2)
+    async with app.worker():
+        await clock.advance(60)
+    assert sorted(ran) == ["a", "b", "c"]
+
+
+async def test_one_that_is_cancelled_while_it_waits_to_be_alone(app, store, clock, ran):
+    poison = await app.work.enqueue("poison", 5)
+    await lose_times(store, clock, 2)
+    await app.pause_queue("default")
+    async with app.worker():
+        await clock.advance(1)
+        await app.work.using(priority=0).enqueue("before", 20)
+        await app.resume_queue("default")
+        await clock.advance(1)
+        await poison.cancel("found it")
+        await clock.advance(40)
+        await poison.refresh()
+    assert (poison.state, poison.reason) == ("cancelled", "found it")
+    assert ran == ["before"]
+
+
+async def test_stopping_hands_it_back(app, store, clock, ran):
+    poison = await app.work.enqueue("poison", 5)
+    await lose_times(store, clock, 2)
+    await app.pause_queue("default")
+    worker = await app.worker(grace=30).__aenter__()
+    await clock.advance(1)
+    await app.work.using(priority=0).enqueue("before", 20)
+    await app.resume_queue("default")
+    await clock.advance(1)
+    left = asyncio.ensure_future(worker.__aexit__(None, None, None))
+    await clock.advance(1)
+    assert (await poison.refresh()).state == "waiting"
+    await clock.advance(20)
+    await left
+    assert ran == ["before"]
+    assert poison.losses == 2

@@ -1,0 +1,168 @@
+"""A replica that was taken for dead stops what it ran, says so, and goes on under a new id."""
+
+import asyncio
+import threading
+
+from tenure import Tenure, current_job
+from tenure.core.records import Settlement
+from tenure.observe.events import AttemptLost, ReplicaLost
+from tests.jobs.replicas import of_kind
+from tests.rig.waiting import wait_until_async
+
+
+async def declare_dead(store, clock, faults) -> None:
+    """Let the beats of `app` be lost until another replica recovers its jobs."""
+    faults.lose_request("beat", times=100_000)
+    await clock.advance(11)
+    await store.recover(delays=[30.0, 30.0], grace=25)
+    faults.heal()
+
+
+async def test_it_stops_its_handlers_and_joins_under_a_new_id(
+    app: Tenure, store, clock, faults, seen
+):
+    cancelled, runs = [], []
+
+    @app.task
+    async def work() -> str:
+        runs.append(current_job().fence)
+        if len(runs) == 1:
+            try:
+                await clock.sleep(1000)
+            except asyncio.CancelledError:
+                cancelled.append(current_job().stop_reason)
+                raise
+        return "second time"
+
+    async with app.worker() as worker:
+        job = await work.enqueue()
+        await clock.advance(1)
+        first = worker.replica
+        await declare_dead(store, clock, faults)
+        assert cancelled == []
+        await clock.advance(5)
+        assert cancelled == ["taken over"]
+        assert of_kind(seen, ReplicaLost) == [ReplicaLost(first, (job.id,))]
+        assert worker.replica not in (None, first)
+        [record] = await app.replicas()
+        assert record.id == worker.replica
+        await clock.advance(30)
+        assert await job.result() == "second time"
+        assert (job.attempt, job.losses, job.failures) == (2, 1, 0)
+        assert runs[1] > runs[0]
+        after = await work.enqueue()
+        await clock.advance(0.1)
+        assert await after.result() == "second time"
+    assert await app.replicas() == []
+
+
+async def test_a_result_that_comes_too_late_is_refused_and_told(
+    app: Tenure, store, clock, faults, seen
+):
+    results = iter(["first", "second"])
+
+    @app.task
+    async def work() -> str:
+        mine = next(results)
+        await clock.sleep(5)
+        return mine
+
+    async with app.worker():
+        job = await work.enqueue()
+        await clock.advance(1)
+        [taken] = await store.get([job.id])
+        back = Settlement(id=job.id, fence=taken.fence, outcome="handed back", delay=60)
+        await store.settle(taken.replica, [back])
+        await clock.advance(10)
+        assert of_kind(seen, AttemptLost) == [AttemptLost(job.id, taken.fence, "succeeded")]
+        assert (await job.refresh()).state == "waiting"
+        await clock.advance(66)
+        await clock.advance(6)
+        assert await job.result() == "second"
+
+
+async def test_jobs_claimed_ahead_are_forgotten(app: Tenure, store, clock, faults):
+    ran = []
+
+    @app.task
+    async def quick() -> None: ...
+
+    @app.task
+    async def work(n: int) -> None:
+        ran.append((n, current_job().attempt))
+        await clock.sleep(0.9)
+
+    async with app.worker(concurrency=1) as worker:
+        await app.enqueue_many(quick.request() for _ in range(20))
+        await clock.advance(1)
+        await app.enqueue_many(work.request(n) for n in range(2))
+        await clock.advance(0.1)
+        assert (await app.counts())[0].running == 2
+        await store.leave(worker.replica)  # it is gone from the store, and does not know yet
+        await clock.advance(60)
+        assert await app.counts() == []
+    assert {n for n, _ in ran} == {0, 1}
+
+
+async def test_a_thread_that_was_taken_over_is_told(app: Tenure, store, clock, faults, seen):
+    told, go_on = [], threading.Event()
+
+    @app.task
+    def work() -> None:
+        go_on.wait(20)
+        told.append(current_job().cancelled)
+
+    async with app.worker():
+        job = await work.enqueue()
+        await clock.advance(1)
+        [before] = await store.get([job.id])
+        await declare_dead(store, clock, faults)
+        await clock.advance(5)
+        go_on.set()
+        await wait_until_async(lambda: told)
+        assert told == [True]
+
+        async def succeeded() -> bool:
+            await clock.advance(10)
+            return (await job.refresh()).state == "succeeded"
+
+        await wait_until_async(succeeded)
+        assert job.attempt == 2
+    assert len(of_kind(seen, ReplicaLost)) == 1
+    assert job.record.fence > before.fence
+
+
+async def test_its_new_id_claims_from_number_one(app: Tenure, store, clock, faults):
+    @app.task
+    async def work() -> int:
+        return 1
+
+    async with app.worker():
+        for _ in range(5):
+            await work.enqueue()
+            await clock.advance(1)
+        await declare_dead(store, clock, faults)
+        await clock.advance(10)
+        jobs = [await work.enqueue() for _ in range(3)]
+        await clock.advance(1)
+        assert [await job.result(0) for job in jobs] == [1, 1, 1]
+
+
+async def test_revived_in_time_nothing_has_happened(app: Tenure, clock, faults, seen):
+    @app.task
+    async def work() -> str:
+        await clock.sleep(40)
+        return "undisturbed"
+
+    async with app.worker() as worker:
+        job = await work.enqueue()
+        await clock.advance(1)
+        before = worker.replica
+        faults.lose_request("beat", times=100_000)
+        await clock.advance(25)  # it has expired, and nobody has taken anything
+        faults.heal()
+        await clock.advance(20)
+        assert await job.result() == "undisturbed"
+        assert worker.replica == before
+        assert (job.attempt, job.losses) == (1, 0)
+    assert not of_kind(seen, ReplicaLost)
