@@ -7,16 +7,29 @@ import re
 import subprocess
 import sys
 import tomllib
+from collections.abc import Iterator
 from pathlib import Path
 
+import click
 import pytest
 
 import tenure
+from tenure.cli import commands
 from tests.cli.conftest import Run
 
+GROUPS = ([], ["jobs"], ["locks"])
 COMMANDS = (
-    [],
-    ["locks"],
+    ["worker"],
+    ["jobs", "ls"],
+    ["jobs", "show"],
+    ["jobs", "cancel"],
+    ["jobs", "requeue"],
+    ["queues"],
+    ["queues", "pause"],
+    ["queues", "resume"],
+    ["replicas"],
+    ["recover"],
+    ["prune"],
     ["locks", "ls"],
     ["locks", "show"],
     ["locks", "release"],
@@ -67,7 +80,16 @@ def test_the_version(shell: Run):
     assert shell("--version").out == f"tenure {tenure.__version__}\n"
 
 
-@pytest.mark.parametrize("command", COMMANDS, ids=" ".join)
+def test_no_command_is_left_out():
+    def below(command: click.Command, *path: str) -> Iterator[list[str]]:
+        yield [*path]
+        for name, sub in getattr(command, "commands", {}).items():
+            yield from below(sub, *path, name)
+
+    assert sorted(below(commands.tenure)) == sorted([*GROUPS, *COMMANDS])
+
+
+@pytest.mark.parametrize("command", [*GROUPS, *COMMANDS], ids=" ".join)
 def test_every_command_explains_itself_with_examples(cli: Run, command: list[str]):
     told = cli(*command, "--help")
     assert told.code == 0
@@ -76,7 +98,7 @@ def test_every_command_explains_itself_with_examples(cli: Run, command: list[str
     assert max(map(len, told.out.splitlines())) <= 100
 
 
-@pytest.mark.parametrize("command", [one for one in COMMANDS if one not in ([], ["locks"])])
+@pytest.mark.parametrize("command", [one for one in COMMANDS if one != ["worker"]], ids=" ".join)
 def test_every_command_takes_the_same_options(cli: Run, command: list[str]):
     told = cli(*command, "--help").out
     assert {"--url", "--namespace", "--json"} <= set(re.findall(r"--\w+", told))
@@ -151,7 +173,22 @@ def test_options_after_the_command_win(cli: Run):
         ("sqlite:///missing/tenure.db", "does not exist. Create it"),
     ],
 )
-@pytest.mark.parametrize("command", [["locks", "ls"], ["migrate"], ["migrate", "--check"]])
+@pytest.mark.parametrize(
+    "command",
+    [
+        ["locks", "ls"],
+        ["migrate"],
+        ["migrate", "--check"],
+        ["jobs", "ls"],
+        ["jobs", "cancel", "01890a5d-ac96-774b-bcce-000000000000"],
+        ["queues"],
+        ["queues", "pause", "mail"],
+        ["replicas"],
+        ["recover"],
+        ["prune"],
+    ],
+    ids=" ".join,
+)
 def test_an_error_is_one_line_with_advice(cli: Run, url: str, said: str, command: list[str]):
     told = cli("--url", url, *command)
     assert told.code == 2
@@ -179,6 +216,11 @@ def test_an_error_as_json(shell: Run):
         (["locks", "ls", "--limit", "many"], "--limit"),
         (["locks", "ls", "--nonsense"], "--nonsense"),
         (["lock", "ls"], "lock"),
+        (["jobs", "cancel"], "ID..."),
+        (["jobs", "ls", "--state", "lost"], "--state"),
+        (["queues", "pause", "mail", "--for", "ever"], "--for"),
+        (["queues", "stop", "mail"], "stop"),
+        (["recover", "--loss-budget", "-1"], "--loss-budget"),
         (["--nonsense", "locks", "ls"], "--nonsense"),
     ],
     ids=" ".join,
@@ -234,7 +276,7 @@ def test_what_a_locale_cannot_show_does_not_end_the_command(shell: Run, monkeypa
 
 def test_the_guide_has_every_command_and_option(cli: Run):
     page = (ROOT / "docs" / "cli.md").read_text("utf-8")
-    for command in COMMANDS[2:]:
+    for command in COMMANDS:
         assert f"\n## tenure {' '.join(command)}\n" in page
-        options = set(re.findall(r"^ +(--\w+)", cli(*command, "--help").out, re.MULTILINE))
+        options = set(re.findall(r"^ +(--[\w-]+)", cli(*command, "--help").out, re.MULTILINE))
         assert {one for one in options if f"{one} " not in page and f"{one}`" not in page} == set()

@@ -14,6 +14,11 @@ def test_every_command_runs_as_a_program(shell: Run, place: Place):
             shown = pool.submit(shell, *place.options, "locks", "show", "invoice:42", "--json")
             checked = pool.submit(shell, *place.options, "migrate", "--check")
             examined = pool.submit(shell, *place.options, "doctor", "--json")
+            jobs = pool.submit(shell, *place.options, "jobs", "ls")
+            queues = pool.submit(shell, *place.options, "queues")
+            replicas = pool.submit(shell, *place.options, "replicas", "--json")
+            recovered = pool.submit(shell, *place.options, "recover")
+            pruned = pool.submit(shell, *place.options, "prune")
         released = shell(*place.options, "locks", "release", "invoice:42", "--all", given="y\n")
         assert app.locks() == []
         hold.release()
@@ -22,5 +27,11 @@ def test_every_command_runs_as_a_program(shell: Run, place: Place):
     assert checked.result().out == "The format is up to date.\n"
     assert examined.result().json["namespace"] == place.namespace
     assert f"Released invoice:42, fence {hold.fence}" in released.out
-    codes = [told.result().code for told in (listed, shown, checked, examined)]
-    assert [*codes, released.code] == [0, 0, 0, 0, 0]
+    assert jobs.result().out == "There are no jobs.\n"
+    assert queues.result().out == "No job waits or runs, and no queue is paused.\n"
+    assert replicas.result().json["replicas"] == []
+    assert recovered.result().out == "Nothing to recover.\n"
+    assert pruned.result().out == "Nothing to remove.\n"
+    locks = [told.result().code for told in (listed, shown, checked, examined)]
+    others = [told.result().code for told in (jobs, queues, replicas, recovered, pruned)]
+    assert {*locks, *others, released.code} == {0}

@@ -10,10 +10,14 @@ import click
 
 from tenure import __version__
 from tenure.cli.doctor import doctor
+from tenure.cli.jobs import jobs
 from tenure.cli.locks import locks
 from tenure.cli.migrate import migrate
+from tenure.cli.queues import queues
+from tenure.cli.replicas import prune, recover, replicas
 from tenure.cli.show import Screen
 from tenure.cli.target import store_options
+from tenure.cli.worker import worker
 
 __all__ = ["tenure"]
 
@@ -42,21 +46,22 @@ class _Command(click.Group):
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
     epilog="""\b
 Examples:
+  tenure worker shop.tasks:app                 run jobs
+  tenure jobs ls --state failed                what went wrong
   tenure locks ls                              who holds what
   tenure --url redis://cache/0 doctor          is this store set up well?
   TENURE_URL=postgresql://db/app tenure migrate
 
-Every command takes --json. It ends with 0 if done, with 1 if you answered no (or doctor --strict
-has warnings), with 2 if something is wrong.
+Every command but worker takes --json. It ends with 0 if done, with 1 if you answered no (or
+doctor --strict has warnings), with 2 if something is wrong.
 Keep passwords out of the command line: put the URL into TENURE_URL.""",
 )
 @click.version_option(__version__, prog_name="tenure", message="%(prog)s %(version)s")
 @store_options
 def tenure(url: str | None, namespace: str | None) -> None:
-    """Look after the store that the replicas of a service share."""
+    """Run jobs, and look after the store that the replicas of a service share."""
     del url, namespace  # commands find them in the context
 
 
-tenure.add_command(locks)
-tenure.add_command(migrate)
-tenure.add_command(doctor)
+for command in (worker, jobs, queues, replicas, recover, prune, locks, migrate, doctor):
+    tenure.add_command(command)

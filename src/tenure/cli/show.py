@@ -140,7 +140,8 @@ def duration(seconds: float) -> str:
         ("m", 60, "s", 1),
     ):
         if whole >= size:
-            return f"{whole // size}{unit} {whole % size // part}{smaller}"
+            rest = whole % size // part
+            return f"{whole // size}{unit} {rest}{smaller}" if rest else f"{whole // size}{unit}"
     return f"{whole}s"
 
 

@@ -13,19 +13,20 @@ from typing import Any, TypeVar
 
 import click
 
+from tenure.app import Tenure
 from tenure.cli.show import Screen
 from tenure.core.clock import SystemClock
+from tenure.core.settings import URL_DEFAULT
 from tenure.errors import StoreUnavailable, TenureError
 from tenure.stores.connect import connect
 from tenure.stores.contract import Migrate, Store
 
-__all__ = ["Target", "store_command", "store_options"]
+__all__ = ["Target", "explained", "place", "store_command", "store_options"]
 
 T = TypeVar("T")
 F = TypeVar("F", bound=Callable[..., Any])
 
 # As in `Tenure`.
-_URL_DEFAULT = "sqlite:///tenure.db"
 _NAMESPACE_DEFAULT = "tenure"
 
 
@@ -34,7 +35,7 @@ def store_options(command: F) -> F:
     command = click.option(
         "--namespace", help="The namespace [default: $TENURE_NAMESPACE, else tenure]."
     )(command)
-    return click.option("--url", help=f"The store [default: $TENURE_URL, else {_URL_DEFAULT}].")(
+    return click.option("--url", help=f"The store [default: $TENURE_URL, else {URL_DEFAULT}].")(
         command
     )
 
@@ -53,7 +54,7 @@ class Target:
         """Go by the options, then by the environment, then by the default."""
         env = os.environ.get("TENURE_URL")
         return cls(
-            url or env or _URL_DEFAULT,
+            url or env or URL_DEFAULT,
             "--url" if url else "$TENURE_URL" if env else "default",
             namespace or os.environ.get("TENURE_NAMESPACE") or _NAMESPACE_DEFAULT,
             screen,
@@ -75,6 +76,18 @@ class Target:
 
         return asyncio.run(run())
 
+    def run_app(self, work: Callable[[Tenure], Awaitable[T]], **settings: Any) -> T:
+        """Return what `work` makes of an open app without tasks, on whatever store it is."""
+
+        async def run() -> T:
+            app = Tenure(
+                self.store(), namespace=self.namespace, migrate="check", require="D", **settings
+            )
+            async with app:
+                return await work(app)
+
+        return asyncio.run(run())
+
     def about(self, store: Store) -> dict[str, Any]:
         """Return how every document begins."""
         return {"store": store.url, "namespace": store.namespace}
@@ -82,12 +95,17 @@ class Target:
     def announce(self) -> None:
         """Say which store this is about, where it does not get in the way of the answer."""
         store = self.store()
-        place, path = store.url, store.url.removeprefix("sqlite:///")
-        if path != place:
-            place = str(Path(path).resolve())  # relative paths are where most mistakes are made
-        self.screen.aside(f"{place} (from {self.source}), namespace {store.namespace}")
+        self.screen.aside(f"{place(store.url)} (from {self.source}), namespace {store.namespace}")
         if store.traits.scope == "process":
-            self.screen.aside("This store is this process alone; no other one's leases are seen.")
+            self.screen.aside(
+                "This store is this process alone; no other one's locks or jobs are seen."
+            )
+
+
+def place(url: str) -> str:
+    """Return where a store is: relative paths are where most mistakes are made."""
+    path = url.removeprefix("sqlite:///")
+    return url if path == url else str(Path(path).resolve())
 
 
 def store_command(function: Callable[..., None]) -> Callable[..., None]:
@@ -109,17 +127,29 @@ def store_command(function: Callable[..., None]) -> Callable[..., None]:
         as_json: bool,
         **options: Any,
     ) -> None:
+        if context.invoked_subcommand is not None:
+            return  # which finds the options given here
         _silence_logs()
-        above = context.find_root().params
-        screen = Screen(as_json=as_json)
-        target = Target.chosen(url or above["url"], namespace or above["namespace"], screen)
+        screen = Screen(as_json=as_json or bool(_from_above(context, "as_json")))
+        url = url or _from_above(context, "url")
+        target = Target.chosen(url, namespace or _from_above(context, "namespace"), screen)
         try:
             function(target, *arguments, **options)
         except TenureError as error:
-            screen.failure(type(error).__name__, _with_advice(error))
+            screen.failure(type(error).__name__, explained(error))
             context.exit(2)
 
     return command
+
+
+def _from_above(context: click.Context, option: str) -> Any:
+    """Return what was given for an option before the name of the command, nearest first."""
+    above = context.parent
+    while above is not None:
+        if given := above.params.get(option):
+            return given
+        above = above.parent
+    return None
 
 
 def _silence_logs() -> None:
@@ -129,7 +159,8 @@ def _silence_logs() -> None:
         log.addHandler(logging.NullHandler())
 
 
-def _with_advice(error: TenureError) -> str:
+def explained(error: TenureError) -> str:
+    """Return an error as one line with advice."""
     text = " ".join(str(error).split())
     if not isinstance(error, StoreUnavailable):
         return text

@@ -1,0 +1,72 @@
+"""Jobs for commands to look at: a few tasks, and replicas that live as long as a test wants."""
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from itertools import count
+
+import msgspec
+
+import tenure
+from tenure import blocking
+from tenure.core.records import Attempt, JobRecord, Settlement, write_history
+from tenure.runtime.attempt import ErrorReport
+from tests.cli.conftest import Place
+
+NOWHERE = "01890a5d-ac96-774b-bcce-000000000000"
+
+
+class Shop:
+    """An app with two tasks, for threads, and a hand in its store."""
+
+    def __init__(self, place: Place) -> None:
+        app = tenure.Tenure(place.url, namespace=place.namespace)
+
+        @app.task
+        async def resize(image: str, width: int = 800) -> int:
+            return width
+
+        @app.task(queue="mail", timeout=30, retention=0)
+        async def send(user: int) -> None: ...
+
+        self.resize, self.send = resize, send
+        self.sync = blocking.Tenure(app)
+        self._numbers = count(1)
+
+    def claim(
+        self, replica: str = "web-1", queues: Sequence[str] = ("default", "mail"), ttl: float = 600
+    ) -> list[JobRecord]:
+        """Let a replica run all that waits."""
+        store = self.sync._app._store
+
+        async def claim() -> list[JobRecord]:
+            await store.join(replica, ttl=ttl, meta={"host": replica, "pid": "4711"})
+            claimed = await store.claim(replica, next(self._numbers), queues, 200)
+            return claimed.jobs
+
+        return self.sync._portal().call(claim())
+
+    def settle(self, record: JobRecord, outcome: str, **how: bytes | str | float) -> None:
+        """End what a replica runs."""
+        attempt = Attempt(1, record.replica, record.started, record.started + 1500, outcome)
+        settlement = Settlement(
+            id=record.id,
+            fence=record.fence,
+            outcome=outcome,
+            history=write_history([attempt]),
+            **how,
+        )
+        store = self.sync._app._store
+        assert self.sync._portal().call(store.settle(record.replica, [settlement])) == ["settled"]
+
+    def fail(self, record: JobRecord, message: str, trace: str = "") -> None:
+        """End it with an error."""
+        report = ErrorReport("ValueError", message, trace)
+        self.settle(record, "failed", reason="error", error=msgspec.json.encode(report))
+
+
+@contextmanager
+def shop_at(place: Place) -> Iterator[Shop]:
+    """Open a shop."""
+    shop = Shop(place)
+    with shop.sync:
+        yield shop

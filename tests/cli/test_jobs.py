@@ -1,0 +1,262 @@
+"""`tenure jobs`, on every store."""
+
+import re
+import time
+from collections.abc import Iterator
+
+import pytest
+
+from tests.cli.conftest import Place, Run
+from tests.cli.jobbing import NOWHERE, Shop, shop_at
+
+
+@pytest.fixture
+def shop(place: Place) -> Iterator[Shop]:
+    with shop_at(place) as shop:
+        yield shop
+
+
+def test_ls_lists_the_newest_first(cli: Run, place: Place, shop: Shop):
+    job = shop.sync.enqueue(shop.resize.request("cat.png"))
+    time.sleep(0.002)  # ids sort by their millisecond
+    late = shop.sync.enqueue(shop.send.using(delay="2h").request(7))
+    told = cli(*place.options, "jobs", "ls")
+    assert told.code == 0
+    header, second, first = told.out.splitlines()
+    assert header.split() == ["ID", "TASK", "QUEUE", "STATE", "AGE", "ABOUT"]
+    assert first.split()[:4] == [job.id, "resize", "default", "waiting"]
+    assert second.split()[:4] == [late.id, "send", "mail", "waiting"]
+    assert re.search(r"\ds +due in (2h|1h 59m)$", second)
+    assert f"(from --url), namespace {place.namespace}" in told.err
+
+
+def test_ls_says_what_is_most_worth_knowing(cli: Run, place: Place, shop: Shop):
+    def about(job) -> str:
+        lines = cli(*place.options, "jobs", "ls").out.splitlines()
+        [line] = [line for line in lines if line.startswith(job.id)]
+        return re.split(r" {2,}", line)[3:]
+
+    good = shop.sync.enqueue(shop.resize.request("cat.png"))
+    bad = shop.sync.enqueue(shop.resize.request("dog.png"))
+    unwanted = shop.sync.enqueue(shop.resize.request("cow.png"))
+    running = shop.sync.enqueue(shop.resize.request("hen.png"))
+    unwanted.cancel("sent twice")
+    claimed = {record.id: record for record in shop.claim()}
+    shop.settle(claimed[good.id], "succeeded", result=b"800")
+    shop.fail(claimed[bad.id], "no such file")
+
+    state, _, said = about(good)
+    assert (state, re.fullmatch(r"took \d+ms|took \d\.\ds", said) is not None) == (
+        "succeeded",
+        True,
+    )
+    assert about(bad)[0] == "failed"
+    assert about(bad)[2] == "ValueError: no such file"
+    assert about(unwanted)[2] == "sent twice"
+    assert re.fullmatch(r"for \d\.\ds", about(running)[2])
+    running.cancel()
+    assert about(running)[0] == "cancelling"
+
+
+@pytest.mark.parametrize(
+    ("options", "found"),
+    [
+        ((), "abcd"),
+        (("--state", "running"), "bc"),
+        (("--task", "send"), "cd"),
+        (("--queue", "mail"), "cd"),
+        (("--tag", "x"), "bd"),
+        (("--tag", "x", "--task", "send"), "d"),
+        (("--limit", "2"), "cd"),
+        (("--limit", "1", "--all"), "abcd"),
+    ],
+)
+def test_ls_finds_what_fits(cli: Run, place: Place, shop: Shop, options, found: str):
+    later = {"delay": "1h"}
+    jobs = shop.sync.enqueue_many(
+        [
+            shop.resize.using(**later).request("a"),
+            shop.resize.using(tags=["x"]).request("b"),
+            shop.send.request(1),
+            shop.send.using(tags=["x"], **later).request(2),
+        ]
+    )
+    jobs.sort(key=lambda job: job.id)
+    letters = {job.id: letter for job, letter in zip(jobs, letters_of(jobs), strict=True)}
+    shop.claim()
+    document = cli(*place.options, "jobs", "ls", *options, "--json").json
+    listed = [letters[one["id"]] for one in document["jobs"]]
+    if "--limit" in options and "--all" not in options:
+        assert len(listed) == 2
+        assert document["cursor"] is not None
+    else:
+        assert sorted(listed) == list(found)
+        assert document["cursor"] is None
+
+
+def letters_of(jobs) -> Iterator[str]:
+    names = {b'"a"': "a", b'"b"': "b", b"1": "c", b"2": "d"}
+    for job in jobs:
+        [letter] = [name for word, name in names.items() if b":" + word in job.record.payload]
+        yield letter
+
+
+def test_ls_goes_on_where_it_ended(cli: Run, place: Place, shop: Shop):
+    jobs = shop.sync.enqueue_many([shop.resize.request(str(number)) for number in range(5)])
+    found, cursor = [], ()
+    for _ in range(3):
+        document = cli(*place.options, "jobs", "ls", "--limit", "2", *cursor, "--json").json
+        found += [one["id"] for one in document["jobs"]]
+        cursor = ("--cursor", document["cursor"] or "")
+    assert document["cursor"] is None
+    assert found == sorted((job.id for job in jobs), reverse=True)
+    told = cli(*place.options, "jobs", "ls", "--limit", "2")
+    assert re.search(r"go on with --cursor \S+, or use --all", told.err)
+
+
+def test_ls_of_many_takes_several_pages(cli: Run, place: Place, shop: Shop):
+    shop.sync.enqueue_many([shop.resize.request("x") for _ in range(250)])
+    assert len(cli(*place.options, "jobs", "ls", "--all", "--json").json["jobs"]) == 250
+    assert len(cli(*place.options, "jobs", "ls", "--limit", "230", "--json").json["jobs"]) == 230
+
+
+def test_ls_of_nothing_says_so(cli: Run, place: Place):
+    assert cli(*place.options, "jobs", "ls").out == "There are no jobs.\n"
+    assert cli(*place.options, "jobs", "ls", "--task", "x").out == "No job fits.\n"
+    assert cli(*place.options, "jobs", "ls", "--json").json == {
+        "store": place.url,
+        "namespace": place.namespace,
+        "jobs": [],
+        "cursor": None,
+    }
+
+
+def test_arguments_are_shown_decoded(cli: Run, place: Place, shop: Shop):
+    shop.sync.enqueue(shop.resize.request("größe.png", width=3))
+    [listed] = cli(*place.options, "jobs", "ls", "--json").json["jobs"]
+    assert listed["arguments"] == {"image": "größe.png", "width": 3}
+    shown = cli(*place.options, "jobs", "show", listed["id"]).out
+    assert 'arguments   {"image": "größe.png", "width": 3}' in shown
+
+
+def test_show_tells_all(cli: Run, place: Place, shop: Shop):
+    job = shop.sync.enqueue(shop.send.using(tags=["a", "b"], priority=2).request(7))
+    [record] = shop.claim()
+    trace = 'Traceback (most recent call last):\n  File "shop.py", line 7\nValueError: bad'
+    shop.fail(record, "bad", trace)
+    told = cli(*place.options, "jobs", "show", job.id)
+    assert told.code == 0
+    assert told.out.startswith(f"send  {job.id}  failed\n")
+    for fact in (
+        "queue       mail, priority 2",
+        "tags        a, b",
+        'arguments   {"user": 7}',
+        "attempts    1 (1 failed)",
+        "timeout     30s an attempt",
+        "reason      error",
+        "error       ValueError: bad",
+    ):
+        assert f"\n{fact}\n" in told.out
+    assert re.search(r"\ncreated +\d{4}-\d\d-\d\d \d\d:\d\d:\d\d UTC, \d\.\ds ago\n", told.out)
+    assert re.search(r"\n +1 +\d{4}-.* UTC +2ms +failed +web-1", told.out)
+    assert told.out.endswith(f"\n\n{trace}\n")
+
+
+def test_show_as_a_document(cli: Run, place: Place, shop: Shop):
+    job = shop.sync.enqueue(shop.resize.request("cat.png"))
+    [record] = shop.claim()
+    shop.settle(record, "succeeded", result=b'{"width":800}')
+    document = cli(*place.options, "jobs", "show", job.id, "--json").json
+    listed = cli(*place.options, "jobs", "ls", "--json").json["jobs"][0]
+    assert listed.items() <= document.items()
+    assert document["result"] == {"width": 800}
+    assert document["fence"] == record.fence
+    assert document["created"] <= document["started"] <= document["finished"]
+    [attempt] = document["history"]
+    assert (attempt["outcome"], attempt["replica"]) == ("succeeded", "web-1")
+    assert (document["error"], document["trace"], document["replica"]) == (None, "", None)
+
+
+@pytest.mark.parametrize("unknown", [NOWHERE, "nonsense", "'; DROP TABLE job"])
+def test_what_is_not_there_is_told(cli: Run, place: Place, unknown: str):
+    told = cli(*place.options, "jobs", "show", unknown)
+    assert (told.code, told.out) == (2, "")
+    assert f"there is no job {unknown}." in told.err
+    for command in ("cancel", "requeue"):
+        told = cli(*place.options, "jobs", command, unknown)
+        assert (told.code, told.out) == (2, f"There is no job {unknown}\n")
+        document = cli(*place.options, "jobs", command, unknown, "--json").json
+        assert document["jobs"] == [{"id": unknown, "outcome": "not found"}]
+
+
+def test_cancel_says_what_came_of_each(cli: Run, place: Place, shop: Shop):
+    done, running = shop.sync.enqueue_many([shop.resize.request(name) for name in "ab"])
+    claimed = {record.id: record for record in shop.claim()}
+    shop.settle(claimed[done.id], "succeeded", result=b"1")
+    waiting = shop.sync.enqueue(shop.resize.request("c"))
+    ids = (waiting.id, running.id, done.id)
+    told = cli(*place.options, "jobs", "cancel", *ids, "--reason", "sent twice")
+    assert told.code == 0
+    assert told.out.splitlines() == [
+        f"Cancelled {waiting.id}",
+        f"Told to stop {running.id}",
+        f"Had finished already: {done.id}",
+    ]
+    assert (waiting.refresh().state, waiting.reason) == ("cancelled", "sent twice")
+    assert running.refresh().record.cancelling
+    document = cli(*place.options, "jobs", "cancel", *ids, NOWHERE, "--json")
+    assert document.code == 2
+    outcomes = [one["outcome"] for one in document.json["jobs"]]
+    assert outcomes == ["finished", "requested", "finished", "not found"]
+
+
+def test_requeue_says_what_came_of_each(cli: Run, place: Place, shop: Shop):
+    once = shop.resize.using(unique="cat")
+    done, unique = shop.sync.enqueue_many([shop.resize.request("a"), once.request("cat.png")])
+    done.cancel()
+    unique.cancel()
+    taken = shop.sync.enqueue(once.request("cat.png"))
+    assert taken.is_new
+    told = cli(*place.options, "jobs", "requeue", done.id, unique.id, taken.id)
+    assert told.code == 2
+    assert told.out.splitlines() == [
+        f"Requeued {done.id}",
+        f"Another job has its unique key by now: {unique.id}",
+        f"Has not finished, so it cannot be requeued: {taken.id}",
+    ]
+    assert done.refresh().state == "waiting"
+    done.cancel()
+    told = cli(*place.options, "jobs", "requeue", done.id)
+    assert (told.code, told.out) == (0, f"Requeued {done.id}\n")
+
+
+def test_many_ids_are_done_in_slices(cli: Run, place: Place, shop: Shop):
+    jobs = shop.sync.enqueue_many([shop.resize.request("x") for _ in range(230)])
+    document = cli(*place.options, "jobs", "cancel", *(job.id for job in jobs), "--json").json
+    assert {one["outcome"] for one in document["jobs"]} == {"cancelled"}
+    assert shop.sync.counts() == []
+
+
+def test_texts_of_jobs_cannot_steer_the_terminal(cli: Run, place: Place, shop: Shop):
+    evil = "evil\x1b[2J\r\u202e"
+    job = shop.sync.enqueue(shop.resize.using(tags=[evil]).request(evil))
+    [record] = shop.claim()
+    shop.fail(record, evil, f"Traceback:\n{evil}\x07")
+    for command in (["ls"], ["show", job.id], ["show", job.id, "--json"]):
+        told = cli(*place.options, "jobs", *command)
+        assert not {"\x1b", "\r", "\x07", "\u202e"} & set(told.out)
+
+
+def test_arguments_that_are_not_json_do_not_end_the_command(cli: Run, place: Place, shop: Shop):
+    job = shop.sync.enqueue(shop.resize.request("cat.png"))
+    [record] = shop.claim()
+    shop.settle(record, "succeeded", result=b"\xff\x00")
+    assert (
+        'result      "(2 bytes that are not JSON)"'
+        in cli(*place.options, "jobs", "show", job.id).out
+    )
+
+
+def test_a_wrong_state_is_refused(cli: Run, place: Place):
+    told = cli(*place.options, "jobs", "ls", "--state", "lost", "--json")
+    assert (told.code, told.json["kind"]) == (2, "UsageError")

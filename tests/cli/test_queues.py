@@ -1,0 +1,148 @@
+"""`tenure queues`, `replicas`, `recover`, `prune`, on every store."""
+
+import re
+from collections.abc import Iterator
+
+import pytest
+
+from tests.cli.conftest import Place, Run
+from tests.cli.jobbing import Shop, shop_at
+from tests.rig.waiting import wait_until
+
+
+@pytest.fixture
+def shop(place: Place) -> Iterator[Shop]:
+    with shop_at(place) as shop:
+        yield shop
+
+
+def test_queues_say_how_they_stand(cli: Run, place: Place, shop: Shop):
+    assert cli(*place.options, "queues").out == "No job waits or runs, and no queue is paused.\n"
+    shop.sync.enqueue(shop.send.request(1))
+    shop.claim()
+    shop.sync.enqueue_many([shop.resize.request("a"), shop.resize.using(delay=99).request("b")])
+    told = cli(*place.options, "queues")
+    assert told.code == 0
+    header, default, mail = told.out.splitlines()
+    assert header.split() == ["QUEUE", "WAITING", "RUNNING", "OLDEST", "PAUSED"]
+    assert re.fullmatch(r"default +2 +0 +\d\.\ds", default)
+    assert re.fullmatch(r"mail +0 +1", mail)
+    first, second = cli(*place.options, "queues", "--json").json["queues"]
+    assert (first["queue"], first["waiting"], first["running"]) == ("default", 2, 0)
+    assert 0 <= first["oldest"] < 60
+    assert second == {
+        "queue": "mail",
+        "waiting": 0,
+        "running": 1,
+        "oldest": None,
+        "paused": False,
+        "paused_for": None,
+    }
+
+
+def test_a_queue_can_be_paused_and_resumed(cli: Run, place: Place, shop: Shop):
+    assert (
+        cli(*place.options, "queues", "pause", "mail").out == "Paused mail until it is resumed.\n"
+    )
+    [counts] = shop.sync.counts()
+    assert counts.paused_for == float("inf")
+    assert cli(*place.options, "queues").out.splitlines()[1].endswith("until resumed")
+    [listed] = cli(*place.options, "queues", "--json").json["queues"]
+    assert (listed["paused"], listed["paused_for"]) == (True, None)
+    assert cli(*place.options, "queues", "resume", "mail").out == "Resumed mail.\n"
+    assert shop.sync.counts() == []
+
+
+@pytest.mark.parametrize("length", ["90s", "90", "1m30s"])
+def test_a_pause_may_have_an_end(cli: Run, place: Place, shop: Shop, length: str):
+    told = cli(*place.options, "queues", "pause", "mail", "--for", length)
+    assert told.out == "Paused mail for 1m 30s.\n"
+    [counts] = shop.sync.counts()
+    assert 60 < counts.paused_for <= 90
+    assert re.search(r"for 1m \d+s$", cli(*place.options, "queues").out.splitlines()[1])
+
+
+def test_options_may_stand_before_the_word_pause(cli: Run, place: Place, shop: Shop):
+    document = cli("queues", *place.options, "--json", "pause", "mail", "--for", "60").json
+    assert document == {
+        "store": place.url,
+        "namespace": place.namespace,
+        "queue": "mail",
+        "paused": True,
+        "paused_for": 60.0,
+    }
+    assert [one.queue for one in shop.sync.counts()] == ["mail"]
+
+
+@pytest.mark.parametrize("length", ["soon", "-1", "inf", ""])
+def test_a_senseless_time_is_refused(cli: Run, place: Place, length: str):
+    told = cli(*place.options, "queues", "pause", "mail", f"--for={length}")
+    assert told.code == 2
+    assert "is no time; write seconds" in told.err
+
+
+def test_replicas_are_listed(cli: Run, place: Place, shop: Shop):
+    assert cli(*place.options, "replicas").out == "No worker is there.\n"
+    shop.sync.enqueue_many([shop.resize.request("a"), shop.resize.request("b")])
+    shop.claim("web-1", ttl=600)
+    shop.claim("web-2", ttl=0.05)
+    wait_until(lambda: shop.sync.replicas()[1].expires_in <= 0, 10, "it expires")
+    told = cli(*place.options, "replicas")
+    assert told.code == 0
+    header, first, second = told.out.splitlines()
+    assert header.split() == ["REPLICA", "PROCESS", "STATE", "JOBS", "UP", "LEFT"]
+    assert re.fullmatch(r"web-1 +web-1:4711 +alive +2 +\d\.\ds +(9m \d+s|10m)", first)
+    assert re.fullmatch(r"web-2 +web-2:4711 +expired +0 +\d\.\ds", second)
+    alive, expired = cli(*place.options, "replicas", "--json").json["replicas"]
+    assert (alive["replica"], alive["state"], alive["jobs"]) == ("web-1", "alive", 2)
+    assert alive["meta"] == {"host": "web-1", "pid": "4711"}
+    assert alive["joined"].endswith("Z")
+    assert expired["state"] == "expired"
+
+
+def test_recover_takes_jobs_from_who_is_gone(cli: Run, place: Place, shop: Shop):
+    assert cli(*place.options, "recover").out == "Nothing to recover.\n"
+    jobs = shop.sync.enqueue_many([shop.resize.request("a"), shop.resize.request("b")])
+    jobs[1].cancel()
+    shop.claim("web-1", ttl=600)
+    assert cli(*place.options, "recover").out == "Nothing to recover.\n"
+    jobs[1].requeue()
+    shop.claim("web-2", ttl=0.05)
+    wait_until(lambda: shop.sync.replicas()[1].expires_in <= 0, 10, "it expires")
+    told = cli(*place.options, "recover")
+    assert told.code == 0
+    header, row, _, last = told.out.splitlines()
+    assert header.split() == ["ID", "NOW", "LOSSES", "REPLICA"]
+    assert row.split() == [jobs[1].id, "waiting", "1", "web-2"]
+    assert last == "1 run again."
+    assert (jobs[0].refresh().state, jobs[1].refresh().losses) == ("running", 1)
+
+
+def test_recover_goes_by_the_loss_budget(cli: Run, place: Place, shop: Shop):
+    job = shop.sync.enqueue(shop.resize.request("a"))
+    shop.claim("web-1", ttl=0.05)
+    wait_until(lambda: shop.sync.replicas()[0].expires_in <= 0, 10, "it expires")
+    document = cli(*place.options, "recover", "--loss-budget", "0", "--json").json
+    assert document["recovered"] == [
+        {"id": job.id, "replica": "web-1", "state": "failed", "losses": 1}
+    ]
+    assert (job.refresh().state, job.reason) == ("failed", "lost")
+
+
+def test_prune_removes_what_is_over(cli: Run, place: Place, shop: Shop):
+    assert cli(*place.options, "prune").out == "Nothing to remove.\n"
+    jobs = shop.sync.enqueue_many([shop.send.request(1), shop.send.request(2)])
+    kept = shop.sync.enqueue(shop.resize.request("a"))
+    for job in (*jobs, kept):
+        job.cancel()
+    assert cli(*place.options, "prune").out == "Removed 2 finished jobs.\n"
+    assert [job.id for job in shop.sync.jobs()] == [kept.id]
+    assert cli(*place.options, "prune", "--json").json["removed"] == 0
+
+
+def test_a_requirement_of_the_app_does_not_keep_operators_out(
+    cli: Run, place: Place, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setenv("TENURE_REQUIRE", "A")
+    assert cli(*place.options, "prune").code == 0
+    assert cli(*place.options, "recover").code == 0

@@ -1,0 +1,214 @@
+"""`tenure worker`: as a program on every store, and what it says when it cannot start."""
+
+import os
+import signal
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from tenure import blocking
+from tests.cli.conftest import Place, Run
+from tests.rig.processes import Child, Fleet
+from tests.rig.waiting import wait_until
+
+MODULE = """
+import asyncio
+from tenure import Tenure
+
+app = Tenure(replica_ttl=2)
+
+@app.task
+async def double(number: int) -> int:
+    return 2 * number
+
+@app.task(queue="slow")
+async def stay(seconds: float) -> str:
+    await asyncio.sleep(seconds)
+    return "stayed"
+
+class Nested:
+    app = app
+"""
+
+Write = Callable[[str, str], str]
+
+
+@pytest.fixture
+def module(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, namespace: str) -> Write:
+    """Write a module of this test's own into the current directory; return its name."""
+    monkeypatch.setattr(sys, "path", [*sys.path])
+
+    def write(code: str, name: str = "tasks") -> str:
+        folder = tmp_path / namespace
+        folder.mkdir(exist_ok=True)
+        (folder / f"{name}.py").write_text(code)
+        return f"{namespace}.{name}"
+
+    return write
+
+
+@pytest.fixture
+def start(fleet: Fleet, place: Place, module: Write, tmp_path: Path) -> Callable[..., Child]:
+    """Start the program, without what `python -m` adds to the path, and wait until it works."""
+    name = module(MODULE)
+
+    def start(*options: str, app: str = "app") -> Child:
+        worker = fleet.start(
+            *("-W", "error", "-P", "-m", "tenure", "worker", f"{name}:{app}", *options),
+            env={"TENURE_URL": place.url, "TENURE_NAMESPACE": place.namespace},
+            cwd=tmp_path,
+        )
+        wait_until(lambda: "takes jobs from" in worker.stderr or not worker.running, 20)
+        return worker
+
+    return start
+
+
+def enqueue(place: Place, module: Write, task: str, *arguments: object) -> str:
+    """Ask for a job as another process would; return its id."""
+    scope: dict[str, object] = {}
+    exec(MODULE.replace("Tenure(", f"Tenure({place.url!r}, namespace={place.namespace!r}, "), scope)
+    with blocking.Tenure(scope["app"]) as sync:
+        return sync.enqueue(scope[task].request(*arguments)).id
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_a_worker_runs_jobs_until_a_signal(start, place: Place, module: Write, number):
+    first = enqueue(place, module, "double", 21)
+    worker = start()
+    with place.app() as app:
+        assert app.job(first).result(timeout=20) == 42
+        second = enqueue(place, module, "stay", 0.5)
+        wait_until(lambda: app.job(second).state == "running", 20)
+        [replica] = app.replicas()
+        assert replica.meta["pid"] == str(worker.pid)
+        worker.send_signal(number)
+        assert worker.wait() == 0
+        assert app.job(second).result(timeout=0) == "stayed"
+        assert app.replicas() == []
+
+
+def test_it_says_what_it_works_on(start, place: Place):
+    worker = start()
+    said = worker.stderr
+    where = place.url.removeprefix("sqlite:///")
+    assert said.splitlines()[0] == f"Worker {worker.pid} on {where}, namespace {place.namespace}"
+    assert "takes jobs from default, slow; it knows the tasks double, stay" in said
+    worker.terminate()
+    assert worker.wait() == 0
+    assert "SIGTERM: stopping" in worker.stderr
+    assert worker.noise == []
+
+
+def test_it_serves_only_the_queues_that_are_named(start, place: Place, module: Write):
+    start("--queues", "slow, rare", "--concurrency", "3", app="Nested.app")
+    quick = enqueue(place, module, "double", 21)
+    slow = enqueue(place, module, "stay", 0)
+    with place.app() as app:
+        assert app.job(slow).result(timeout=20) == "stayed"
+        assert app.job(quick).state == "waiting"
+
+
+def test_what_does_not_finish_within_the_grace_is_handed_back(start, place: Place, module: Write):
+    long = enqueue(place, module, "stay", 300)
+    worker = start("--grace", "200ms", "--log-level", "debug")
+    with place.app() as app:
+        wait_until(lambda: app.job(long).state == "running", 20)
+        worker.terminate()
+        assert worker.wait() == 0
+        job = app.job(long)
+        assert (job.state, job.failures, job.losses) == ("waiting", 0, 0)
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("{}.tasks", "'{}.tasks' names no app. Write MODULE:APP, such as {}.tasks:app."),
+        ("{}.tasks:", "Write MODULE:APP, such as {}.tasks:app."),
+        ("./{}/tasks.py:app", "Write MODULE:APP, such as {}.tasks:app."),
+        ("a b:app", "Write MODULE:APP, such as shop.tasks:app."),
+        ("{}.other:app", "there is no module '{}.other', neither in "),
+        ("nowhere_at_all.tasks:app", "there is no module 'nowhere_at_all', neither in "),
+        ("{}.tasks:ap", "has no 'ap'. Did you mean {}.tasks:app?"),
+        ("{}.tasks:double", "is no tenure.Tenure but a Task. Did you mean {}.tasks:app?"),
+        ("{}.bare:x", "is no tenure.Tenure but a str. There is no Tenure in {}.bare."),
+    ],
+)
+def test_what_is_no_app_is_told_in_one_line(
+    cli: Run, module: Write, namespace: str, text: str, said: str
+):
+    module(MODULE)
+    module("x = '1'", "bare")
+    told = cli("worker", text.replace("{}", namespace))
+    assert (told.code, told.out) == (2, "")
+    [line] = told.err.splitlines()
+    assert line.startswith("Error: ")
+    assert said.replace("{}", namespace) in line
+
+
+@pytest.mark.parametrize(
+    ("code", "said"),
+    [
+        ("import no_such_thing", "ModuleNotFoundError: No module named 'no_such_thing'"),
+        ("x = 1 / 0", "ZeroDivisionError: division by zero"),
+        ("x = (", "SyntaxError: '(' was never closed"),
+    ],
+)
+def test_a_module_that_fails_shows_where(cli: Run, module: Write, code: str, said: str):
+    name = module(f"\n{code}\n")
+    told = cli("worker", f"{name}:app")
+    assert (told.code, told.out) == (2, "")
+    assert told.err.splitlines()[-1].startswith(
+        f"Error: module {name!r} cannot be imported: {said}"
+    )
+    assert "tasks.py" in told.err
+    assert "line 2" in told.err
+    assert "importlib" not in told.err
+    assert "cli/worker.py" not in told.err.replace(os.sep, "/")
+
+
+def test_a_store_that_cannot_be_reached_is_told_in_one_line(cli: Run, module: Write):
+    name = module("from tenure import Tenure\napp = Tenure('redis://:secret@127.0.0.1:1/0')")
+    told = cli("worker", f"{name}:app", "--log-level", "error")
+    assert told.code == 2
+    assert "cannot be reached" in told.err.splitlines()[-1]
+    assert "Traceback" not in told.err
+    assert "secret" not in told.err
+
+
+def test_settings_that_are_wrong_are_told_in_one_line(cli: Run, module: Write):
+    name = module("from tenure import Tenure\napp = Tenure('memory://', replica_ttl='soon')")
+    told = cli("worker", f"{name}:app")
+    assert told.code == 2
+    assert "replica_ttl must be seconds" in told.err.splitlines()[-1]
+
+
+@pytest.mark.parametrize(
+    "options", [["--queues", " , "], ["--concurrency", "0"], ["--grace", "soon"], ["--json"]]
+)
+def test_senseless_options_are_refused(cli: Run, module: Write, options: list[str]):
+    told = cli("worker", f"{module(MODULE)}:app", *options)
+    assert told.code == 2
+    assert options[0] in told.err + told.out
+
+
+def test_the_app_says_which_store(cli: Run, module: Write):
+    told = cli("--url", "memory://", "worker", f"{module(MODULE)}:app")
+    assert told.code == 2
+    assert "TENURE_URL" in told.err
+
+
+def test_logging_that_the_app_has_set_up_is_left_alone(fleet: Fleet, module: Write, tmp_path: Path):
+    code = f"import logging\nlogging.basicConfig(format='mine: %(message)s', level=20)\n{MODULE}"
+    worker = fleet.start(
+        *("-m", "tenure", "worker", f"{module(code)}:app"),
+        env={"TENURE_URL": "memory://"},
+        cwd=tmp_path,
+    )
+    wait_until(lambda: "mine: worker " in worker.stderr, 20)
+    assert "no other one's jobs are seen" in worker.stderr
+    worker.terminate()
+    assert worker.wait() == 0
+    assert worker.stderr.count("takes jobs from") == 1
