@@ -5,7 +5,7 @@ BIN := .venv/bin
 ARGS ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help setup check test demo soak mutants bench-locks requirements clean
+.PHONY: help setup check test demo soak mutants bench-locks bench-jobs requirements clean
 
 help:  ## List the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-14s%s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -37,6 +37,10 @@ bench-locks:  ## Measure locks beside their peers, into docs/benchmarks.md
 	@$(PYTHON) scripts/setup.py bench
 	@$(BIN)/python -m bench.locks
 
+bench-jobs:  ## Measure jobs beside their peers, into docs/benchmarks.md; BENCH_SHORT=1 only tries
+	@$(PYTHON) scripts/setup.py bench
+	@$(BIN)/python -m bench.jobs $(ARGS)
+
 # Keeps the pins that still fit; ARGS=--upgrade moves them all, ARGS="-P ruff" one.
 COMPILE := uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-header
 requirements:  ## Pin requirements/*.txt anew from pyproject.toml and *.in (needs uv)
@@ -45,6 +49,7 @@ requirements:  ## Pin requirements/*.txt anew from pyproject.toml and *.in (need
 		--all-extras -c requirements/demo.txt
 	@$(COMPILE) $(ARGS) pyproject.toml requirements/bench.in -o requirements/bench.txt \
 		--all-extras -c requirements/dev.txt
+	@$(COMPILE) $(ARGS) bench/peers/older_redis.in -o bench/peers/older_redis.txt
 
 clean:  ## Remove .venv, caches and build results
 	@rm -rf .venv .hypothesis .mypy_cache .pytest_cache .ruff_cache build dist
