@@ -1,3 +1,5 @@
+import asyncio
+
 import pytest
 
 from tenure.core.records import BATCH_MAX, Claimed
@@ -14,11 +16,14 @@ from tests.contract.job_calls import (
     join,
     look,
     new,
+    new_claim_no,
     settle,
     start,
     start_one,
     states,
 )
+from tests.contract.worlds import World
+from tests.rig.sizes import SIZE
 
 DAY = 86_400.0
 
@@ -220,6 +225,22 @@ async def test_a_clock_set_back_makes_a_job_wait_again(store: Store, clock: Manu
     assert await claim_ids(store) == []
     clock.step(1)
     assert await claim_ids(store) == [id_of(1)]
+
+
+async def test_due_times_go_by_the_clock_of_the_store(real_world: World):
+    store = await real_world.store()
+    await join(store, "ann", ttl=60)
+    before = await store.now()
+    await insert(store, new(1, delay=0.15), new(2, at=before + 100_000))
+    due: list[int] = []
+    async with asyncio.timeout(SIZE.patience):
+        while len(due) < 2:
+            answer = await store.claim("ann", new_claim_no(), ["default"], 5)
+            assert answer is not None
+            assert all(before < job.due <= job.started <= job.fence for job in answer.jobs)
+            due += [job.due for job in answer.jobs]
+            await asyncio.sleep(min(answer.next_in or 0.01, 1))
+    assert due == sorted(due)
 
 
 # When the next one is due.

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from tenure.core.records import Note, Settlement
+from tenure.core.records import Note, Settlement, Unique
 from tenure.errors import StoreError
 from tenure.stores.contract import Store
 from tenure.testing import ManualClock
@@ -165,3 +165,39 @@ async def test_leaving_never_overtakes_the_cancelled_claim_that_it_undoes(store:
         await join(store, "ann")
 
     await cancel_everywhere(lambda: store.claim("ann", new_claim_no(), ["default"], 1), check)
+
+
+async def test_a_cancelled_insert_stores_all_its_jobs_or_none(store: Store):
+    jobs = [new(number, unique=Unique(key=f"key-{number}")) for number in range(10)]
+
+    async def check() -> None:
+        assert len(await find_all(store)) in (0, 10)
+        await store.cancel([job.id for job in jobs])
+        await store.prune_jobs()
+        assert await find_all(store) == []
+
+    await cancel_everywhere(lambda: store.insert(jobs), check)
+
+
+async def test_a_cancelled_claim_is_found_again_by_its_number(store: Store):
+    """Its caller never saw the answer; the repeat brings it, and nothing twice."""
+    await join(store, "ann")
+    await insert(store, new(1), new(2))
+    last = 0
+
+    def claim_anew() -> Coroutine[Any, Any, Any]:
+        nonlocal last
+        last += 1
+        return store.claim("ann", last, ["default"], 2)
+
+    async def check() -> None:
+        answer = await store.claim("ann", last, ["default"], 2)
+        assert answer is not None
+        assert {job.id for job in answer.jobs} == {id_of(1), id_of(2)}
+        assert {job.attempt for job in answer.jobs} == {1}
+        for job in answer.jobs:
+            await settle(store, job, "succeeded")
+        await store.prune_jobs()
+        await insert(store, new(1), new(2))
+
+    await cancel_everywhere(claim_anew, check)

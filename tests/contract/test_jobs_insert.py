@@ -97,6 +97,32 @@ async def test_an_instant_goes_before_a_delay(store: Store, clock: ManualClock):
         assert (await look(store, number)).due == at
 
 
+async def test_times_may_be_long(store: Store, clock: ManualClock):
+    ten_years, century = 315_360_000.0, 3_155_760_000_000_000
+    await insert(
+        store,
+        new(1, delay=ten_years, timeout=ten_years, retention=ten_years),
+        new(2, at=clock.wall() + century),
+    )
+    job = await look(store, 1)
+    assert (job.timeout, job.retention) == (ten_years, ten_years)
+    assert job.due == clock.wall() + round(ten_years) * 1_000_000
+    assert (await look(store, 2)).due == clock.wall() + century
+    clock.shift(ten_years)
+    await join(store, "ann", ttl=ten_years)
+    (job,) = await claim(store)
+    assert job.id == id_of(1)
+    await settle(store, job, "succeeded")
+    assert await store.prune_jobs() == 0
+
+
+async def test_many_large_payloads_go_through_one_call(store: Store):
+    payload = bytes(range(256)) * 800
+    await insert(store, *(new(number, payload=payload) for number in range(20)))
+    await join(store, "ann")
+    assert {job.payload for job in await claim(store)} == {payload}
+
+
 async def test_nothing_is_inserted_by_a_call_without_jobs(store: Store):
     assert await store.insert([]) == []
     assert await find_all(store) == []

@@ -1,6 +1,6 @@
 import pytest
 
-from tenure.core.records import CANCELS_MAX, Beat, ReplicaRecord
+from tenure.core.records import BATCH_MAX, CANCELS_MAX, Beat, ReplicaRecord
 from tenure.stores.contract import Store
 from tenure.testing import ManualClock
 from tests.contract.job_calls import (
@@ -321,6 +321,22 @@ async def test_an_expired_replica_may_leave(store: Store, clock: ManualClock):
     assert await store.leave("ann") == [id_of(1)]
     assert (await look(store)).losses == 0
     assert await recover_all(store) == []
+
+
+@pytest.mark.parametrize("way", ["leave", "bury"])
+async def test_who_runs_more_than_a_batch_hands_all_of_it_back(store: Store, way: str):
+    numbers = range(BATCH_MAX + 50)
+    for part in (numbers[:BATCH_MAX], numbers[BATCH_MAX:]):
+        await start(store, *(new(number) for number in part))
+    if way == "leave":
+        given = await store.leave("ann")
+    else:
+        started = [id_of(number) for number in numbers[:BATCH_MAX]]
+        given = [one.id for one in await store.bury("ann", started, delays=AT_ONCE)]
+    assert sorted(given) == [id_of(number) for number in numbers]
+    assert await store.replicas() == []
+    (counts,) = await store.counts()
+    assert (counts.waiting, counts.running) == (len(numbers), 0)
 
 
 # The list.

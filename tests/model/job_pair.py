@@ -57,9 +57,11 @@ class JobPair(Pair):
     # Steps. What refers to something that is not there yet does nothing.
 
     def insert(self, jobs: Sequence[dict[str, Any]]) -> None:
-        made = [self._make(**job) for job in jobs]
-        self._same(lambda store: store.insert(made))
-        self._inserted.update((job.id, job) for job in made)
+        """Insert; two different jobs with one id never meet in one call."""
+        made = {job["number"]: self._make(**job) for job in reversed(jobs)}
+        batch = [made[number] for number in dict.fromkeys(job["number"] for job in jobs)]
+        self._same(lambda store: store.insert(batch))
+        self._inserted.update((job.id, job) for job in batch)
 
     def insert_again(self, which: int) -> None:
         if jobs := list(self._inserted.values()):
