@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from itertools import count
 
 import msgspec
 
 from tenure.core.durations import micros
 from tenure.core.model import Topic
 from tenure.core.records import (
-    SOON,
     Cancelled,
     Claimed,
     Inserted,
@@ -24,10 +22,11 @@ from tenure.core.records import (
 from tenure.stores.sqlite import job_statements as sql
 from tenure.stores.sqlite import look_statements as look_sql
 from tenure.stores.sqlite.database import Mode
+from tenure.stores.sqlite.inserting import insert, take
 from tenure.stores.sqlite.job_moves import Moves, Standing, finished, set_aside, standing
 from tenure.stores.sqlite.looking import Looking, as_record, read_tags
 from tenure.stores.sqlite.replicas import Replicas
-from tenure.stores.sqlite.transaction import Row, Transaction, as_blob, as_json
+from tenure.stores.sqlite.transaction import Row, Transaction, as_json
 
 __all__ = ["Jobs"]
 
@@ -36,7 +35,7 @@ class Jobs(Replicas, Looking):
     """The job half of the contract. Every change of a job is on the disk before its answer."""
 
     async def insert(self, jobs: Sequence[NewJob]) -> list[Inserted]:
-        return await self._run(lambda tx: _insert(tx, jobs), Mode.DURABLE)
+        return await self._run(lambda tx: insert(tx, jobs), Mode.DURABLE)
 
     async def claim(
         self, replica: str, claim_no: int, queues: Sequence[str], limit: int
@@ -63,84 +62,6 @@ class Jobs(Replicas, Looking):
     async def prune_jobs(self, *, limit: int = 1000) -> int:
         # If a power loss undoes it, it is done again.
         return await self._run(lambda tx: _prune(tx, limit))
-
-
-def _insert(tx: Transaction, jobs: Sequence[NewJob]) -> list[Inserted]:
-    known = {id_ for (id_,) in tx.rows(sql.KNOWN, ids=as_json([job.id for job in jobs]))}
-    new: list[NewJob] = []
-    answers: list[Inserted] = []
-    for job in jobs:
-        other = None if job.id in known else _other_of(tx, job)
-        if other is not None:
-            answers.append(other)
-            continue
-        answers.append(Inserted("created", job.id))
-        if job.id not in known:
-            known.add(job.id)
-            new.append(job)
-    if new:
-        _store(tx, new)
-    return answers
-
-
-def _other_of(tx: Transaction, job: NewJob) -> Inserted | None:
-    """Take the unique key of a job, if it has one; return who else has it."""
-    unique = job.unique
-    if unique is None:
-        return None
-    digest = _take(tx, job.id, unique.key, unique.digest, unique.keep)
-    if digest is None:
-        return None
-    id_, theirs = digest
-    return Inserted("existing" if theirs == unique.digest else "mismatch", id_)
-
-
-def _take(tx: Transaction, id_: str, key: str, digest: str, keep: float) -> tuple[str, str] | None:
-    """Take a unique key; if another job has it, return that job's id and digest instead."""
-    taken = tx.row(sql.TAKEN, key=key)
-    if taken is not None and taken[0] != id_:
-        return taken[0], taken[1]
-    tx.change(sql.TAKE, key=key, id=id_, digest=digest, until=tx.wall + micros(keep))
-    return None
-
-
-def _store(tx: Transaction, jobs: list[NewJob]) -> None:
-    namespace, wall, soon = tx.namespace, tx.wall, tx.wall + micros(SOON)
-    ((last,),) = tx.rows(sql.LAST_NUMBER)
-    rows: list[Row] = []
-    live: list[Row] = []
-    tags: list[Row] = []
-    keys: list[Row] = []
-    queues: set[str] = set()
-    for number, job in zip(count(last + 1), jobs, strict=False):
-        due = wall + micros(job.delay) if job.at is None else job.at
-        if due <= soon:
-            queues.add(job.queue)
-        if job.unique is not None:
-            keys.append((number, job.unique.key, job.unique.digest, job.unique.keep))
-        rows.append(
-            (
-                *(number, namespace, job.id, job.task, job.queue, job.priority, wall),
-                *(job.retention, -1 if job.timeout is None else job.timeout),
-                *(as_json(job.tags) if job.tags else "", as_blob(job.payload)),
-            )
-        )
-        allowed = -1 if job.timeout is None else micros(job.timeout)
-        live.append(
-            (
-                *(number, namespace, job.id, job.queue, job.priority, due),
-                *(micros(job.retention), allowed),
-            )
-        )
-        tags += [(namespace, tag, job.id, number) for tag in job.tags]
-    tx.change_each(sql.INSERT_JOB, rows)
-    tx.change_each(sql.INSERT_LIVE, live)
-    if tags:
-        tx.change_each(sql.INSERT_TAG, tags)
-    if keys:
-        tx.change_each(sql.KEY_JOB, keys)
-        tx.change(sql.KEY_LIVE, numbers=as_json([row[0] for row in keys]))
-    tx.ring_all([("queue", queue) for queue in queues])
 
 
 def _claim(
@@ -346,7 +267,7 @@ def _requeue(tx: Transaction, ids: Sequence[str]) -> list[Requeued | None]:
             answers.append(None)
         else:
             _, number, queue, timeout, retention, key, digest, keep = ended[id_]
-            if key is not None and _take(tx, id_, key, digest, keep) is not None:
+            if key is not None and take(tx, id_, key, digest, keep) is not None:
                 answers.append("conflict")
                 continue
             allowed = None if timeout is None else micros(timeout)
