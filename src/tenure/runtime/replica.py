@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable
+from contextlib import suppress
 from typing import Protocol
 
 from tenure.core.model import Meta
@@ -157,9 +158,8 @@ class Replica:
             log.info("could not prune finished jobs this time: %s", error)
 
     def _tell(self, how: Callable[..., None], *values: object) -> None:
-        if self._loop.is_closed():
-            return
-        self._loop.call_soon_threadsafe(how, *values)
+        with suppress(RuntimeError):  # the loop is closed: nobody is left to tell
+            self._loop.call_soon_threadsafe(how, *values)
 
 
 def _is_over(task: asyncio.Task[None] | None) -> bool:

@@ -116,9 +116,17 @@ class Worker:
         watch = LoopWatch(self._clock, self._events)
         watching = None if self._clock.virtual else self._host.start(watch.run)
         self._replica.start()
+        claiming = asyncio.ensure_future(self._claim_until_stopped())
+        stopped = asyncio.ensure_future(self._stopped.wait())
         try:
-            await self._claim_until_stopped()
+            await asyncio.wait((claiming, stopped), return_when=asyncio.FIRST_COMPLETED)
+            # A claim on the way brings jobs to hand back. A store that is away brings none.
+            await asyncio.wait([claiming], timeout=_SETTLE_SECONDS)
+            if claiming.done():
+                claiming.result()
         finally:
+            claiming.cancel()
+            stopped.cancel()
             await self._shut_down()
             if watching is not None:
                 await self._host.stop(watching)
