@@ -276,24 +276,22 @@ BEGIN
         -- Nothing happened that a crash could undo, so there is no need to wait for the disk.
         PERFORM set_config('synchronous_commit', 'off', true);
     ELSE
+        -- They come back in the order of `taken`, because that can only be looked up in the table,
+        -- one after the other, and not the other way round.
         -- index: job_pkey
         RETURN QUERY
         WITH taken AS MATERIALIZED (
-            SELECT _namespace AS namespace, u.id, u.n
-            FROM unnest(_ids) WITH ORDINALITY AS u (id, n)
-        ), begun AS (
-            UPDATE tenure.job j
-            SET state = 'running', replica = _replica, claim_no = _claim_no,
-                fence = greatest(j.fence + 1, _now), attempt = j.attempt + 1, started = _now,
-                deadline = _now + round(j.timeout * 1000000)::bigint, revision = j.revision + 1
-            FROM taken t WHERE j.namespace = t.namespace AND j.id = t.id
-            RETURNING t.n, j.*
+            SELECT _namespace AS namespace, u.id FROM unnest(_ids) AS u (id)
         )
-        SELECT j.id, j.task, j.queue, j.priority, j.state, j.payload, j.tags, j.timeout,
-               j.retention, j.created, j.due, j.attempt, j.failures, j.losses, j.fence, j.revision,
-               j.replica, j.started, j.progress, j.message, j.checkpoint, j.cancelling, j.reason,
-               0::bigint, NULL::bytea, j.error, j.history
-        FROM begun j ORDER BY j.n;
+        UPDATE tenure.job j
+        SET state = 'running', replica = _replica, claim_no = _claim_no,
+            fence = greatest(j.fence + 1, _now), attempt = j.attempt + 1, started = _now,
+            deadline = _now + round(j.timeout * 1000000)::bigint, revision = j.revision + 1
+        FROM taken t WHERE j.namespace = t.namespace AND j.id = t.id
+        RETURNING j.id, j.task, j.queue, j.priority, j.state, j.payload, j.tags, j.timeout,
+                  j.retention, j.created, j.due, j.attempt, j.failures, j.losses, j.fence,
+                  j.revision, j.replica, j.started, j.progress, j.message, j.checkpoint,
+                  j.cancelling, j.reason, 0::bigint, NULL::bytea, j.error, j.history;
     END IF;
     IF cardinality(_ids) < _limit THEN
         -- Several of each, because within a millisecond they stand in the order of id.
