@@ -284,6 +284,39 @@ async def test_what_cannot_be_read_is_set_aside_by_recover(
     assert looker.key_names() == before
 
 
+async def test_what_cannot_be_read_and_is_past_its_deadline_is_set_aside_as_well(
+    open_store: Open, valkey_server: Endpoint, looker: Looker
+):
+    clock = ManualClock()
+    store = await open_store(valkey_server.url, clock)
+    await start(store, new(1, timeout=1), new(2, timeout=1))
+    looker.spoil(1)
+    clock.shift(2)
+    assert {one.id: one.state for one in await store.recover(delays=AT_ONCE, grace=0)} == {
+        id_of(1): None,
+        id_of(2): "waiting",
+    }
+    assert await store.recover(delays=AT_ONCE, grace=0) == []
+    assert await store.leave("ann") == [id_of(1)]
+    assert [(one.waiting, one.running) for one in await store.counts()] == [(1, 0)]
+
+
+async def test_entries_that_nothing_stands_behind_are_in_nobodys_way(
+    open_store: Open, valkey_server: Endpoint, looker: Looker
+):
+    clock = ManualClock()
+    store = await open_store(valkey_server.url, clock)
+    await insert(store, new(1), new(2))
+    await join(store, "ann")
+    looker.redis.zadd(looker.job("held"), {f"ann\0{id_of(1)}\0default": 0})
+    looker.redis.zadd(looker.job("deadlines"), {id_of(2): 1})
+    clock.shift(HOUR)
+    await store.recover(delays=AT_ONCE, grace=0)
+    assert await store.recover(delays=AT_ONCE, grace=0) == []
+    await join(store, "ben")
+    assert await claim_ids(store, "ben") == [id_of(1), id_of(2)]
+
+
 async def test_what_cannot_be_read_does_not_keep_others_from_being_claimed(
     open_store: Open, valkey_server: Endpoint, looker: Looker
 ):

@@ -15,7 +15,7 @@ for n = 4, #ARGV do
     answers[n - 3] = 2
     if job.cancelling == 0 then
       job.cancelling, job.reason = 1, ARGV[3]
-      call('ZADD', CANCELS, '0', job.replica .. '\0' .. id)
+      gather('ZADD', CANCELS, '0', job.replica .. '\0' .. id)
       save_change(job)
     end
     if not told[job.replica] then
@@ -24,11 +24,12 @@ for n = 4, #ARGV do
     end
   else
     answers[n - 3] = 1
-    call('ZREM', WAITING, place(job.queue, job.priority, job.due, id))
+    gather('ZREM', WAITING, place(job.queue, job.priority, job.due, id))
     job.reason = ARGV[3]
     finish(job, CANCELLED)
   end
 end
+flush()
 ring()
 if #replicas > 0 then
   publish('replica', replicas)

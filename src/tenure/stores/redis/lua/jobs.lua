@@ -91,19 +91,64 @@ local function read(id, record)
   return job
 end
 
+-- Moves do not write at once: what they do to one key is gathered, and `flush` writes it by one
+-- command for all jobs. Of each job there is at most one move per script.
+local gathered, order, running_change = {}, {}, {}
+
+local function gather(command, key, ...)
+  local words = gathered[command .. key]
+  if not words then
+    words = {command, key}
+    gathered[command .. key] = words
+    order[#order + 1] = words
+  end
+  for n = 1, select('#', ...) do
+    words[#words + 1] = (select(n, ...))
+  end
+end
+
+local function count_running(queue, change)
+  running_change[queue] = (running_change[queue] or 0) + change
+end
+
+-- Removals first: a server that is out of memory allows them, and then what follows.
+local function flush()
+  for _, words in ipairs(order) do
+    if words[1] == 'ZREM' then
+      call(unpack(words))
+    end
+  end
+  for _, words in ipairs(order) do
+    if words[1] ~= 'ZREM' then
+      call(unpack(words))
+    end
+  end
+  for queue, change in pairs(running_change) do
+    if call('HINCRBY', RUNNING, queue, change) == 0 then
+      call('HDEL', RUNNING, queue)
+    end
+  end
+  gathered, order, running_change = {}, {}, {}
+end
+
 local function write(job)
-  call('HSET', STATE, job.id, job.head
+  gather('HSET', STATE, job.id, job.head
     .. middle(job.state, job.fence, job.attempt, job.started, job.revision, job.cancelling, job.due)
     .. pack(job.replica, job.finished, job.reason, job.failures, job.losses, job.settled_fence,
       job.settled_as, job.progress, job.message)
     .. bin(job.checkpoint) .. bin(job.result) .. bin(job.error) .. bin(job.history))
 end
 
--- Return the job with this id; nil if there is none, or only something that cannot be read.
+-- Return the job with this id; nil if there is none, or only something that cannot be read. The
+-- same one each time, because what was done to it may not have been written yet.
+local known = {}
+
 local function job_of(id)
-  local record = call('HGET', STATE, id)
-  local readable, job = pcall(read, id, record or '')
-  return readable and job or nil
+  if known[id] == nil then
+    local readable, job = pcall(read, id, call('HGET', STATE, id) or '')
+    known[id] = readable and job
+  end
+  return known[id] or nil
 end
 
 -- Where a job waits: in order of priority, due time in whole milliseconds, id. The rest of the due
@@ -144,23 +189,17 @@ local function ring()
   end
 end
 
-local function count_running(queue, change)
-  if call('HINCRBY', RUNNING, queue, change) == 0 then
-    call('HDEL', RUNNING, queue)
-  end
-end
-
 -- Forget where a job runs, if it does.
 local function stop(job)
   if job.state ~= RUNS then
     return
   end
-  call('ZREM', HELD, job.replica .. '\0' .. job.id .. '\0' .. job.queue)
+  gather('ZREM', HELD, job.replica .. '\0' .. job.id .. '\0' .. job.queue)
   if job.timeout >= 0 then
-    call('ZREM', DEADLINES, job.id)
+    gather('ZREM', DEADLINES, job.id)
   end
   if job.cancelling == 1 then
-    call('ZREM', CANCELS, job.replica .. '\0' .. job.id)
+    gather('ZREM', CANCELS, job.replica .. '\0' .. job.id)
   end
   count_running(job.queue, -1)
   job.replica, job.cancelling = '', 0
@@ -180,7 +219,7 @@ local function let_go_of_key(job)
     if id == job.id and till <= now then
       call('HDEL', UNIQUE, job.key)
     elseif id == job.id then
-      call('ZADD', ENDS, till, job.key)
+      gather('ZADD', ENDS, till, job.key)
     end
   end
 end
@@ -210,9 +249,9 @@ end
 local function finish(job, state)
   stop(job)
   job.state, job.finished = state, now
-  call('ZREM', UNFINISHED, job.id)
-  call('ZADD', INDEX[state], '0', job.id)
-  call('ZADD', FINISHED, now + job.retention, member_of_finished(job.id, job.tagged))
+  gather('ZREM', UNFINISHED, job.id)
+  gather('ZADD', INDEX[state], '0', job.id)
+  gather('ZADD', FINISHED, now + job.retention, member_of_finished(job.id, job.tagged))
   let_go_of_key(job)
   save_change(job)
 end
@@ -220,7 +259,7 @@ end
 local function wait(job, due)
   stop(job)
   job.state, job.due, job.fence = WAITS, due, max(job.fence + 1, now)
-  call('ZADD', WAITING, '0', place(job.queue, job.priority, due, job.id))
+  gather('ZADD', WAITING, '0', place(job.queue, job.priority, due, job.id))
   if due <= now + SOON then
     awaited[job.queue] = true
   end
@@ -265,13 +304,6 @@ local function set_aside(id, record)
   call('ZREM', DEADLINES, id)
 end
 
-local function set_aside_held(member, replica, id, queue, record)
-  call('ZREM', HELD, member)
-  call('ZREM', CANCELS, replica .. '\0' .. id)
-  count_running(queue, -1)
-  set_aside(id, record)
-end
-
 -- Return up to `limit` of what a replica runs, in order of id: the entries of HELD, split.
 local function held_by(replica, limit)
   local found = call('ZRANGEBYLEX', HELD, '[' .. replica .. '\0', '(' .. replica .. '\1',
@@ -283,6 +315,21 @@ local function held_by(replica, limit)
       queue = sub(member, id_ends + 1)}
   end
   return held
+end
+
+-- Return the job behind one of them. If it cannot be read, or does not run there after all, the
+-- entry goes, so that it is never in the way again.
+local function held_job(replica, one)
+  local job = job_of(one.id)
+  if job and job.state == RUNS and job.replica == replica then
+    return job
+  end
+  call('ZREM', HELD, one.member)
+  call('ZREM', CANCELS, replica .. '\0' .. one.id)
+  count_running(one.queue, -1)
+  if not job then
+    set_aside(one.id, call('HGET', STATE, one.id))
+  end
 end
 
 local function replica_of(id)

@@ -14,9 +14,8 @@ end
 
 local held = held_by(replica, limit)
 for n, one in ipairs(held) do
-  local job = job_of(one.id)
+  local job = held_job(replica, one)
   if not job then
-    set_aside_held(one.member, replica, one.id, one.queue, call('HGET', STATE, one.id))
     answers[n] = {one.id, -1, 0}
   else
     if started[one.id] then
@@ -30,5 +29,6 @@ end
 if #held < limit then
   forget_replica(replica)
 end
+flush()
 ring()
 return answers

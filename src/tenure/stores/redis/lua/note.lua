@@ -20,5 +20,6 @@ for at = 3, #ARGV, 5 do
     save_change(job)
   end
 end
+flush()
 ring()
 return answers

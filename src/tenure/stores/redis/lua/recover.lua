@@ -11,18 +11,18 @@ end
 
 local function take(replica)
   local room = limit - #answers
-  local held = held_by(replica, room)
-  for _, one in ipairs(held) do
-    local job = job_of(one.id)
+  local held = held_by(replica, room + 1)
+  for n = 1, min(room, #held) do
+    local one = held[n]
+    local job = held_job(replica, one)
     if job then
       lose(job, delays)
       answers[#answers + 1] = {one.id, replica, job.state, job.losses}
     else
-      set_aside_held(one.member, replica, one.id, one.queue, call('HGET', STATE, one.id))
       answers[#answers + 1] = {one.id, replica, -1, 0}
     end
   end
-  return #held < room or #held_by(replica, 1) == 0
+  return #held <= room
 end
 
 clamp_all()
@@ -41,6 +41,7 @@ for _, id in ipairs(expired) do
     forget_replica(id)
   end
 end
+flush()
 if #answers < limit then
   local late = call('ZRANGEBYSCORE', DEADLINES, '-inf', now - grace, 'LIMIT', 0, limit - #answers)
   for _, id in ipairs(late) do
@@ -49,6 +50,8 @@ if #answers < limit then
       local replica = job.replica
       lose(job, delays)
       answers[#answers + 1] = {id, replica, job.state, job.losses}
+    elseif job then
+      call('ZREM', DEADLINES, id)
     else
       -- Its replica is not known; if that dies one day, what it held is set aside as well.
       set_aside(id, call('HGET', STATE, id))
@@ -56,5 +59,6 @@ if #answers < limit then
     end
   end
 end
+flush()
 ring()
 return {#expired, unpack(answers)}

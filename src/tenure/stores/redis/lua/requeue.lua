@@ -18,9 +18,9 @@ local function requeue(id)
     local _, _, _, digest, keep = decode_some(call('HGET', FIXED, id), 4)
     take_key(job.key, id, digest, keep)
   end
-  call('ZREM', FINISHED, member_of_finished(id, job.tagged))
-  call('ZREM', INDEX[job.state], id)
-  call('ZADD', UNFINISHED, '0', id)
+  gather('ZREM', FINISHED, member_of_finished(id, job.tagged))
+  gather('ZREM', INDEX[job.state], id)
+  gather('ZADD', UNFINISHED, '0', id)
   job.failures, job.losses, job.finished = 0, 0, 0
   job.result, job.error, job.progress = nil, nil, nil
   job.message, job.reason = '', ''
@@ -32,5 +32,6 @@ local answers = {}
 for n = 3, #ARGV do
   answers[n - 2] = requeue(ARGV[n])
 end
+flush()
 ring()
 return answers

@@ -112,5 +112,6 @@ for at = 3 * plain + 4, #ARGV, 6 do
   answers[n] = settle(ARGV[at], tonumber(ARGV[at + 1]), ARGV[at + 2], tonumber(ARGV[at + 3]),
     tonumber(ARGV[at + 4]), ARGV[at + 5])
 end
+flush()
 ring()
 return answers
