@@ -1,0 +1,166 @@
+"""Requests and replies that get lost: no duplicate, no orphan, no false loss, on every store."""
+
+import asyncio
+
+import pytest
+
+from tenure import Backoff, StoreUnavailable, current_job
+from tenure.observe.events import AttemptLost, JobsRecovered, ReplicaLost
+from tests.jobs.replicas import of_kind
+from tests.rig.waiting import wait_until_async
+
+LOST = pytest.mark.parametrize("lost", ["lose_reply", "lose_request"])
+WRONG = AttemptLost | JobsRecovered | ReplicaLost
+
+
+@pytest.fixture
+def told(real_app) -> list:
+    told: list = []
+    real_app.on_event(told.append)
+    return told
+
+
+@pytest.fixture
+def runs(real_app) -> list[int]:
+    runs: list[int] = []
+
+    @real_app.task(retry=Backoff(max_attempts=3, base=0))
+    async def work(n: int = 0, fails: bool = False) -> int:
+        runs.append(n)
+        if fails and current_job().attempt == 1:
+            raise ValueError
+        return n
+
+    real_app.work = work
+    return runs
+
+
+@LOST
+async def test_insert(real_app, faults, runs, told, lost):
+    getattr(faults, lost)("insert", times=2)
+    async with real_app.worker():
+        one = await real_app.work.enqueue(1)
+        getattr(faults, lost)("insert")
+        many = await real_app.enqueue_many(real_app.work.request(n) for n in range(2, 250))
+        assert await one.result(10) == 1
+        for job in many:
+            await job.wait(10)
+    assert sorted(runs) == list(range(1, 250))
+    assert len(await real_app.jobs(limit=1000)) == 249
+
+
+@LOST
+async def test_insert_with_a_unique_key_is_new_all_the_same(real_app, faults, runs, lost):
+    getattr(faults, lost)("insert", times=2)
+    job = await real_app.work.using(unique="k").enqueue(1)
+    assert job.is_new
+    again = await real_app.work.using(unique="k").enqueue(1)
+    assert (again.is_new, again.id) == (False, job.id)
+
+
+async def test_an_insert_that_gets_no_answer_is_told(real_app, faults, runs):
+    faults.lose_request("insert", times=100)
+    with pytest.raises(StoreUnavailable):
+        await real_app.work.enqueue(1)
+    assert faults.calls["insert"] == 3
+    faults.heal()
+    assert await real_app.jobs() == []
+
+
+@LOST
+async def test_claim(real_app, faults, runs, told, lost):
+    jobs = await real_app.enqueue_many(real_app.work.request(n) for n in range(5))
+    getattr(faults, lost)("claim", times=2)
+    async with real_app.worker(concurrency=2):
+        for job in jobs:
+            await job.wait(10)
+            getattr(faults, lost)("claim")
+    assert sorted(runs) == list(range(5))
+    assert [job.attempt for job in jobs] == [1] * 5
+    assert not of_kind(told, WRONG)
+
+
+@LOST
+async def test_settle(real_app, faults, runs, told, lost):
+    getattr(faults, lost)("settle", times=2)
+    async with real_app.worker():
+        job = await real_app.work.enqueue(1)
+        assert await job.result(10) == 1
+        getattr(faults, lost)("settle", times=2)
+        failing = await real_app.work.enqueue(2, fails=True)
+        assert await failing.result(10) == 2
+        assert (failing.attempt, failing.failures) == (2, 1)
+    assert runs == [1, 2, 2]
+    assert not of_kind(told, WRONG)
+
+
+@LOST
+async def test_beat_is_no_false_loss(real_app, faults, runs, told, lost):
+    @real_app.task
+    async def long() -> str:
+        await asyncio.sleep(2.5)
+        return "undisturbed"
+
+    async with real_app.worker() as worker:
+        job = await long.enqueue()
+        await worker.ready()
+        first = worker.replica
+        for _ in range(5):
+            getattr(faults, lost)("beat")
+            at = faults.calls["beat"]
+            await wait_until_async(lambda at=at: faults.calls["beat"] >= at + 2, timeout=10)
+        assert await job.result(10) == "undisturbed"
+        assert worker.replica == first
+    assert (job.attempt, job.losses) == (1, 0)
+    assert not of_kind(told, WRONG)
+
+
+@LOST
+async def test_join_makes_one_record(real_app, faults, runs, lost):
+    getattr(faults, lost)("join", times=2)
+    async with real_app.worker() as worker:
+        await asyncio.wait_for(worker.ready(), 10)
+        assert [record.id for record in await real_app.replicas()] == [worker.replica]
+        assert await (await real_app.work.enqueue(1)).result(10) == 1
+
+
+@LOST
+async def test_leave_leaves_nothing(real_app, faults, runs, told, lost):
+    go_on = asyncio.Event()
+
+    @real_app.task
+    async def long() -> None:
+        await go_on.wait()
+
+    async with real_app.worker(grace=0):
+        job = await long.enqueue()
+        await wait_until_async(lambda: has_state(job, "running"))
+        getattr(faults, lost)("settle")
+        getattr(faults, lost)("leave")
+    assert await real_app.replicas() == []
+    await job.refresh()
+    assert (job.state, job.failures, job.losses) == ("waiting", 0, 0)
+    assert not of_kind(told, WRONG)
+
+
+async def test_a_claim_whose_reply_never_came_goes_back_with_leaving(
+    app, clock, faults, store, seen
+):
+    @app.task
+    async def work() -> None: ...
+
+    worker = await app.worker(grace=0).__aenter__()
+    await clock.advance(1)
+    faults.lose_reply("claim", times=1000)
+    job = await work.enqueue()
+    await clock.advance(1)
+    assert (await job.refresh()).state == "running"
+    left = asyncio.ensure_future(worker.__aexit__(None, None, None))
+    await clock.advance(1)
+    await left
+    await job.refresh()
+    assert (job.state, job.failures, job.losses) == ("waiting", 0, 0)
+
+
+async def has_state(job, state: str) -> bool:
+    return (await job.refresh()).state == state

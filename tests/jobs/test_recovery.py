@@ -1,0 +1,281 @@
+"""Recovery: who takes the jobs of the dead, when, and how often."""
+
+import asyncio
+
+import pytest
+
+from tenure import JobFailed, Tenure
+from tenure.observe.events import JobsRecovered
+from tests.jobs.replicas import claim_and_die, of_kind
+
+
+@pytest.fixture
+def runs(app: Tenure) -> list[int]:
+    runs: list[int] = []
+
+    @app.task
+    async def work(n: int = 0) -> int:
+        runs.append(n)
+        return n
+
+    app.work = work
+    return runs
+
+
+async def test_where_another_replica_lives_the_dead_are_recovered_at_once(
+    app, make, store, clock, runs, seen
+):
+    witness = await make()
+    async with witness.worker():
+        await clock.advance(15)
+        job = await app.work.enqueue(1)
+        await claim_and_die(store)
+        clock.shift(10)  # the witness beats with the next step, and revives
+        await clock.advance(0)
+        await store.beat([(await store.replicas())[0].id], ttl=10)
+        async with app.worker(queues=["default"]) as worker:
+            await clock.advance(0.1)
+            assert await job.result(0) == 1
+            assert (job.attempt, job.losses, job.failures) == (2, 1, 0)
+            [event] = of_kind(seen, JobsRecovered)
+            assert event == JobsRecovered(worker.replica, ("dead",), (job.id,))
+            assert [line.outcome for line in job.history] == ["lost", "succeeded"]
+
+
+async def test_where_nobody_else_lives_it_waits_one_ttl_so_that_others_may_revive(
+    app, store, clock, runs
+):
+    job = await app.work.enqueue(1)
+    await claim_and_die(store)
+    clock.shift(60)
+    async with app.worker():
+        await clock.advance(9)
+        assert (await job.refresh()).state == "running"
+        await store.beat(["dead"], ttl=10)  # the others come back after the outage
+        await clock.advance(5)
+        assert (await job.refresh()).state == "running"
+        await clock.advance(9)
+        assert await job.result(0) == 1
+
+
+async def test_within_fifteen_seconds_of_a_death(app, store, clock, runs):
+    async with app.worker():
+        await clock.advance(30)
+        await app.pause_queue("default")
+        job = await app.work.enqueue(1)
+        await app.resume_queue("default")
+        await claim_and_die(store)
+        await clock.advance(13.1)
+        assert await job.result(0) == 1
+    assert runs == [1]
+
+
+async def test_after_a_gap_it_waits_one_ttl_from_its_first_good_beat(
+    app, store, clock, runs, faults
+):
+    async with app.worker():
+        await clock.advance(20)
+        faults.lose_request("beat", times=100_000)
+        faults.lose_request("claim", times=100_000)
+        job = await app.work.enqueue(1)
+        await claim_and_die(store)
+        await clock.advance(30)  # the store was away for everybody
+        faults.heal()
+        await clock.advance(9)
+        assert (await job.refresh()).state == "running"
+        await clock.advance(6)
+        assert await job.result(0) == 1
+        assert job.losses == 1
+
+
+async def test_by_hand_it_does_not_wait(app, store, clock, runs, seen):
+    job = await app.work.enqueue(1)
+    await claim_and_die(store)
+    assert await app.recover() == []  # it may still live
+    clock.shift(10)
+    [recovered] = await app.recover()
+    assert (recovered.id, recovered.replica, recovered.state) == (job.id, "dead", "waiting")
+    assert of_kind(seen, JobsRecovered) == [JobsRecovered("hand", ("dead",), (job.id,))]
+    assert await app.recover() == []
+    assert await app.replicas() == []
+
+
+async def test_a_job_may_be_lost_as_often_as_its_budget_says(make, store, clock):
+    app = await make(loss_budget=2)
+    fates = []
+
+    @app.task
+    async def work() -> None: ...
+
+    job = await work.enqueue()
+    for number in range(3):
+        [held] = await claim_and_die(store, f"dead-{number}")
+        assert held.attempt == number + 1
+        clock.shift(10)
+        [recovered] = await app.recover()
+        fates.append(recovered.state)
+        clock.shift(301)
+    assert fates == ["waiting", "waiting", "failed"]
+    with pytest.raises(JobFailed, match="its worker died each time") as caught:
+        await job.result()
+    assert caught.value.reason == "lost"
+    assert (job.losses, job.failures, job.error) == (3, 0, None)
+    assert [line.outcome for line in job.history] == ["lost"] * 3
+
+
+async def test_without_a_budget_the_first_loss_is_the_last(make, store, clock):
+    app = await make(loss_budget=0)
+
+    @app.task
+    async def work() -> None: ...
+
+    job = await work.enqueue()
+    await claim_and_die(store)
+    clock.shift(10)
+    [recovered] = await app.recover()
+    assert recovered.state == "failed"
+    assert (await job.refresh()).reason == "lost"
+
+
+async def test_the_first_loss_is_due_at_once_and_later_ones_ever_later(app, store, clock, runs):
+    await app.work.enqueue()
+    pauses = []
+    for number in range(3):
+        await claim_and_die(store, f"dead-{number}")
+        clock.shift(10)
+        [recovered] = await app.recover()
+        [record] = await store.get([recovered.id])
+        pauses.append((record.due - clock.wall()) / 1e6)
+        clock.shift(max(0.0, pauses[-1]))
+    assert pauses[0] == 0
+    assert 1 <= pauses[1] <= 2
+    assert 3 <= pauses[2] <= 6
+
+
+async def test_many_jobs_come_back_in_slices_with_an_event_each(
+    app, make, store, clock, runs, seen, faults
+):
+    await app.enqueue_many(app.work.request(n) for n in range(180))
+    await claim_and_die(store, limit=200)
+    clock.shift(10)
+    recovered = await app.recover()
+    assert len(recovered) == 180
+    assert faults.calls["recover"] == 3
+    assert [len(event.waiting) for event in of_kind(seen, JobsRecovered)] == [100, 80]
+
+
+async def test_a_recovery_that_fails_goes_on_with_the_next_beat(app, store, clock, runs, faults):
+    async with app.worker():
+        await clock.advance(20)
+        await app.pause_queue("default")
+        job = await app.work.enqueue(1)
+        await app.resume_queue("default")
+        await claim_and_die(store)
+        faults.lose_request("recover", times=2)
+        await clock.advance(20)
+        assert await job.result(0) == 1
+
+
+async def test_a_reply_to_recover_that_is_lost_counts_once(app, store, clock, runs, faults):
+    async with app.worker():
+        await clock.advance(20)
+        job = await app.work.using(delay=0.5).enqueue(1)
+        await app.pause_queue("default")
+        clock.shift(0.6)
+        await app.resume_queue("default")
+        await claim_and_die(store)
+        faults.lose_reply("recover")
+        await clock.advance(20)
+        assert await job.result(0) == 1
+        assert job.losses == 1
+
+
+async def test_a_job_ten_times_longer_than_the_ttl_runs_once(app, make, clock):
+    starts = []
+
+    def declare(one: Tenure):
+        @one.task(name="long")
+        async def long() -> str:
+            starts.append(1)
+            await clock.sleep(100)
+            return "done"
+
+        return long
+
+    other = await make()
+    job = await declare(app).enqueue()
+    declare(other)
+    async with app.worker(), other.worker():
+        await clock.advance(101)
+        assert await job.result(0) == "done"
+    assert starts == [1]
+    assert (job.attempt, job.losses) == (1, 0)
+
+
+async def test_finished_jobs_are_pruned_in_slices_by_whoever_is_there(
+    make, store, clock, monkeypatch
+):
+    monkeypatch.setattr("tenure.runtime.replica._PRUNE_SLICE", 10)
+    app = await make(faulty=True, retention=60)
+
+    @app.task
+    async def work() -> None: ...
+
+    jobs = await app.enqueue_many(work.request() for _ in range(35))
+    async with app.worker():
+        await clock.advance(30)
+        assert {(await job.refresh()).state for job in jobs} == {"succeeded"}
+        assert len(await app.jobs(limit=100)) == 35
+        await clock.advance(150)
+        assert len(await app.jobs(limit=100)) == 0
+
+
+async def test_pruning_that_fails_is_tried_again_later(make, clock, faults):
+    app = await make(faulty=True, retention=1)
+
+    @app.task
+    async def work() -> None: ...
+
+    await work.enqueue()
+    faults.lose_request("prune_jobs", times=1)
+    async with app.worker():
+        await clock.advance(300)
+    assert await app.jobs() == []
+
+
+async def test_by_hand_everything_whose_retention_is_over_is_pruned(app, store, clock, runs):
+    kept = await app.work.using(retention="1d").enqueue()
+    over = await app.work.using(retention=5).enqueue()
+    waiting = await app.work.using(delay="2d", retention=0).enqueue()
+    async with app.worker():
+        await clock.advance(1)
+    clock.shift(5)
+    assert await app.prune_jobs() == 1
+    assert {job.id for job in await app.jobs()} == {kept.id, waiting.id}
+    clock.shift(86400)
+    assert await app.prune_jobs() == 1
+    assert over.id not in {job.id for job in await app.jobs()}
+
+
+async def test_on_every_store_a_dead_workers_job_runs_again_within_three_seconds(
+    real_make, real_world
+):
+    app = await real_make(replica_ttl=1)
+    store = await real_world.store()
+
+    @app.task
+    async def work() -> str:
+        return "recovered"
+
+    job = await work.enqueue()
+    await claim_and_die(store, ttl=1)
+    async with app.worker():
+        assert await job.result(timeout=8) == "recovered"
+        second = await work.using(queue="elsewhere").enqueue()
+        await store.join("dead-too", ttl=1, meta={})
+        await store.claim("dead-too", 1, ["elsewhere"], 1)
+        began = asyncio.get_running_loop().time()
+        while (await second.refresh()).losses == 0:
+            assert asyncio.get_running_loop().time() - began < 3
+            await asyncio.sleep(0.05)
+    assert (job.attempt, job.losses, job.failures) == (2, 1, 0)
