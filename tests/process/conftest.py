@@ -1,11 +1,14 @@
 """Where tests with several processes live: on every store that more than one process can see."""
 
 from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack
 from pathlib import Path
 
 import pytest
 
+from tests.contract.worlds import chosen_families
 from tests.process.site import Site
+from tests.process.workshop import Workshop, opened
 from tests.rig.processes import Fleet
 from tests.rig.servers import Postgres, Valkey
 
@@ -61,3 +64,55 @@ async def site(
     site = Site(family, site_url, namespace, fleet, has_outages)
     yield site
     await site.end()
+
+
+@pytest.fixture
+async def shop(
+    request: pytest.FixtureRequest, site: Site, tmp_path: Path
+) -> AsyncIterator[Workshop]:
+    """A workshop on one store."""
+    own = request.getfixturevalue("server") if site.has_outages else None
+    async with opened(site, tmp_path, own) as shop:
+        yield shop
+
+
+@pytest.fixture
+async def shops(
+    request: pytest.FixtureRequest, namespace: str, fleet: Fleet, tmp_path: Path
+) -> AsyncIterator[list[Workshop]]:
+    """A workshop on every store, for tests that mostly wait: they wait on all at once."""
+    urls = {
+        "sqlite": lambda: f"sqlite:///{tmp_path / 'tenure.db'}",
+        "redis": lambda: request.getfixturevalue("valkey_server").url,
+        "postgres": lambda: request.getfixturevalue("postgres_server").url,
+    }
+    chosen = [family for family in _SHARED if family in chosen_families(request.config)]
+    sites = [Site(family, urls[family](), namespace, fleet) for family in chosen]
+    async with AsyncExitStack() as stack:
+        yield [await stack.enter_async_context(opened(site, tmp_path)) for site in sites]
+    for site in sites:
+        await site.end()
+
+
+@pytest.fixture
+async def shops_with_servers(
+    request: pytest.FixtureRequest, namespace: str, fleet: Fleet, tmp_path: Path
+) -> AsyncIterator[list[Workshop]]:
+    """A workshop on every store with a server, which is the test's own to kill and restart."""
+    make = {
+        # Nothing acknowledged is lost, so what a test sees comes from the outage alone.
+        "redis": lambda: request.getfixturevalue("private_valkey")(
+            config={"appendfsync": "always"}
+        ),
+        "postgres": lambda: request.getfixturevalue("private_postgres")(),
+    }
+    chosen = [family for family in make if family in chosen_families(request.config)]
+    servers = {family: make[family]() for family in chosen}
+    sites = [Site(one, servers[one].url, namespace, fleet, has_outages=True) for one in chosen]
+    async with AsyncExitStack() as stack:
+        yield [
+            await stack.enter_async_context(opened(site, tmp_path, servers[site.family]))
+            for site in sites
+        ]
+    for site in sites:
+        await site.end()

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 class Size:
     """The amounts that tests with many processes, random faults or generated examples use."""
 
+    name: str
     processes: int
     """Children that compete for the same thing."""
     seconds: float
@@ -25,12 +26,15 @@ class Size:
     """Faults injected by a test that breaks things at random."""
     jobs: int
     """Jobs that a queue under test works off."""
+    outage: float
+    """How long, in seconds, a store that goes away stays away."""
     patience: float
     """The deadline, in seconds, for something that ought to happen at once."""
 
 
 _SIZES = {
     "short": Size(
+        name="short",
         processes=6,
         seconds=4.0,
         examples=50,
@@ -38,9 +42,11 @@ _SIZES = {
         rounds=20,
         faults=10,
         jobs=200,
+        outage=5.0,
         patience=20.0,
     ),
     "soak": Size(
+        name="soak",
         processes=16,
         seconds=30.0,
         examples=2000,
@@ -48,6 +54,7 @@ _SIZES = {
         rounds=500,
         faults=300,
         jobs=20_000,
+        outage=30.0,
         patience=120.0,
     ),
 }

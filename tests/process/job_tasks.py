@@ -1,0 +1,96 @@
+"""The tasks of the tests with worker processes; what they do is in the ledger of the test."""
+
+import asyncio
+import os
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from tenure import Tenure, current_job
+from tests.process.job_ledger import JobLedger
+from tests.process.sink import FencedSink
+
+_LOOK_EVERY = 0.02
+
+
+class Tasks:
+    """The same tasks for whoever enqueues and whoever works."""
+
+    def __init__(self, app: Tenure, ledger: JobLedger) -> None:
+        self._ledger = ledger
+        self.nap = app.task(self._nap, name="nap")
+        self.block = app.task(self._block, name="block")
+        self.choke = app.task(self._choke, name="choke")
+        self.stay = app.task(self._stay, name="stay")
+        self.stay_blocking = app.task(self._stay_blocking, name="stay_blocking")
+        self.poison = app.task(self._poison, name="poison")
+        self.count = app.task(self._count, name="count")
+
+    async def _nap(self, seconds: float) -> int:
+        """Take a while."""
+        with self._noted():
+            await asyncio.sleep(seconds)
+        return os.getpid()
+
+    def _block(self, seconds: float) -> int:
+        """Take a while in a thread, deaf to everything."""
+        with self._noted():
+            time.sleep(seconds)
+        return os.getpid()
+
+    async def _choke(self, seconds: float) -> int:
+        """Keep the whole event loop for a while."""
+        with self._noted():
+            time.sleep(seconds)
+        return os.getpid()
+
+    async def _stay(self, gate: str) -> int:
+        """Run until the test opens the gate, by making that file; then write to its sink."""
+        with self._noted():
+            while not Path(gate).exists():
+                await asyncio.sleep(_LOOK_EVERY)
+            self._write_to_sink(gate)
+        return os.getpid()
+
+    def _stay_blocking(self, gate: str) -> int:
+        """Do the same in a thread, deaf to everything."""
+        with self._noted():
+            while not Path(gate).exists():
+                time.sleep(_LOOK_EVERY)
+            self._write_to_sink(gate)
+        return os.getpid()
+
+    async def _poison(self) -> None:
+        """Kill the process, once its neighbours have begun."""
+        with self._noted():
+            await asyncio.sleep(0.2)
+            os._exit(3)
+
+    async def _count(self, number: int) -> int:
+        """Be one of many."""
+        with self._noted(number):
+            await asyncio.sleep(0.005)
+        return number
+
+    def _write_to_sink(self, gate: str) -> None:
+        context = current_job()
+        sink = FencedSink(Path(f"{gate}.{context.id}"))
+        accepted = sink.write(context.fence, str(os.getpid()))
+        self._note("wrote", detail="accepted" if accepted else "refused")
+
+    def _note(self, what: str, **facts: str | int) -> None:
+        context = current_job()
+        self._ledger.write(
+            what, job=context.id, attempt=context.attempt, fence=context.fence, **facts
+        )
+
+    @contextmanager
+    def _noted(self, number: int = 0) -> Iterator[None]:
+        self._note("began", number=number)
+        try:
+            yield
+        except asyncio.CancelledError:
+            self._note("stopped", number=number, detail=str(current_job().stop_reason))
+            raise
+        self._note("ended", number=number)
