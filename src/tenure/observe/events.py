@@ -7,6 +7,7 @@ and must not block. What it raises is logged and goes no further.
 from __future__ import annotations
 
 import logging
+import re
 from collections.abc import Callable
 from typing import TypeAlias
 
@@ -32,7 +33,20 @@ __all__ = [
 log = logging.getLogger("tenure")
 
 
-class HoldLost(Struct, frozen=True):
+class _Fact(Struct, frozen=True):
+    """What all events share: a line that a person can read."""
+
+    def __str__(self) -> str:
+        name = re.sub(r"(?<!^)(?=[A-Z])", " ", type(self).__name__).lower()
+        told = ((part, getattr(self, part)) for part in self.__struct_fields__)
+        return f"{name}: " + ", ".join(f"{part} {_shown(value)}" for part, value in told if value)
+
+
+def _shown(value: object) -> str:
+    return ", ".join(map(str, value)) if isinstance(value, tuple) else str(value)
+
+
+class HoldLost(_Fact, frozen=True):
     """A lease ended before its holder gave it back."""
 
     name: str
@@ -40,7 +54,7 @@ class HoldLost(Struct, frozen=True):
     reason: str
 
 
-class LimitsDiffer(Struct, frozen=True):
+class LimitsDiffer(_Fact, frozen=True):
     """Live holders of a semaphore use different limits; the smallest one rules."""
 
     name: str
@@ -48,20 +62,20 @@ class LimitsDiffer(Struct, frozen=True):
     other: int
 
 
-class RenewalFailing(Struct, frozen=True):
+class RenewalFailing(_Fact, frozen=True):
     """Leases could not be renewed; they are trusted until their deadlines. Once per outage."""
 
     leases: int
     error: str
 
 
-class RenewalRestored(Struct, frozen=True):
+class RenewalRestored(_Fact, frozen=True):
     """Renewals work again after an outage."""
 
     failures: int
 
 
-class JobsRecovered(Struct, frozen=True):
+class JobsRecovered(_Fact, frozen=True):
     """Jobs were taken from replicas that are gone, or that let them run past their deadline."""
 
     by: str
@@ -75,14 +89,14 @@ class JobsRecovered(Struct, frozen=True):
     """Their records were set aside."""
 
 
-class ReplicaLost(Struct, frozen=True):
+class ReplicaLost(_Fact, frozen=True):
     """This replica was taken for dead: what it ran was stopped here and runs elsewhere."""
 
     replica: str
     jobs: tuple[str, ...]
 
 
-class AttemptLost(Struct, frozen=True):
+class AttemptLost(_Fact, frozen=True):
     """A job was taken over while it ran here; what came of this attempt was refused."""
 
     job: str
@@ -90,7 +104,7 @@ class AttemptLost(Struct, frozen=True):
     outcome: str
 
 
-class TaskUnknown(Struct, frozen=True):
+class TaskUnknown(_Fact, frozen=True):
     """A job was handed back because this replica has no task of that name."""
 
     task: str
@@ -98,7 +112,7 @@ class TaskUnknown(Struct, frozen=True):
     attempt: int
 
 
-class HandlerStuck(Struct, frozen=True):
+class HandlerStuck(_Fact, frozen=True):
     """A synchronous handler goes on although it was asked to stop; its thread is occupied."""
 
     task: str
@@ -106,21 +120,21 @@ class HandlerStuck(Struct, frozen=True):
     reason: str
 
 
-class LoopBlocked(Struct, frozen=True):
+class LoopBlocked(_Fact, frozen=True):
     """Something keeps the event loop of a worker from turning; nothing else runs meanwhile."""
 
     seconds: float
     stack: str
 
 
-class StoreFailing(Struct, frozen=True):
+class StoreFailing(_Fact, frozen=True):
     """A worker cannot reach the store; it goes on trying. Once per outage."""
 
     call: str
     error: str
 
 
-class StoreRestored(Struct, frozen=True):
+class StoreRestored(_Fact, frozen=True):
     """The store answers a worker again."""
 
     call: str
