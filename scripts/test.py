@@ -16,6 +16,7 @@ ROOT = Path(__file__).resolve().parent.parent
 TESTS = ROOT / "tests"
 FOLDERS = (
     "unit",
+    "typing",
     "contract",
     "locks",
     "jobs",

@@ -1,0 +1,116 @@
+# pyright: strict
+"""Uses of the library that type checkers must accept, and the types they must see.
+
+Never run; `test_typing.py` has it checked.
+"""
+
+from collections.abc import Awaitable
+from datetime import UTC, datetime, timedelta
+from typing import assert_type
+
+from msgspec import Struct
+
+from tenure import Backoff, Job, Request, Task, Tenure, Unique, UniqueMismatch, blocking
+
+app = Tenure("memory://")
+
+
+class Receipt(Struct):
+    number: int
+
+
+@app.task
+async def bare(user: int, template: str = "welcome") -> Receipt:
+    return Receipt(user)
+
+
+@app.task
+def bare_sync(user: int, /, *, template: str = "welcome") -> bool:
+    return True
+
+
+@app.task(queue="mail", timeout=30, retry=Backoff(max_attempts=8), priority=1, retention="1d")
+async def optioned(user: int) -> Receipt:
+    return Receipt(user)
+
+
+@app.task(name="other", retry=None)
+def optioned_sync(*users: int, **names: str) -> dict[str, int]:
+    return {}
+
+
+@app.task()
+async def without_result() -> None: ...
+
+
+def send_later(user: int, awaitable: Awaitable[Receipt]) -> Awaitable[Receipt]:
+    return awaitable
+
+
+declared = app.task(send_later)
+
+
+async def tasks() -> None:
+    assert_type(await bare.enqueue(7), Job[Receipt])
+    assert_type(await bare.enqueue(7, template="bye"), Job[Receipt])
+    assert_type(await bare_sync.enqueue(7, template="bye"), Job[bool])
+    assert_type(await optioned.enqueue(user=7), Job[Receipt])
+    assert_type(await optioned_sync.enqueue(1, 2, a="b"), Job[dict[str, int]])
+    assert_type(await without_result.enqueue(), Job[None])
+    assert_type(await declared.enqueue(7, bare(7)), Job[Receipt])
+
+
+async def results() -> None:
+    assert_type(await (await bare.enqueue(7)).result(timeout="30s"), Receipt)
+    assert_type(await (await bare_sync.enqueue(7)).result(timedelta(minutes=1)), bool)
+    assert_type((await (await bare.enqueue(7)).result()).number, int)
+    assert_type(await (await bare.enqueue(7)).wait(), Job[Receipt])
+    assert_type(await (await bare.enqueue(7)).refresh(), Job[Receipt])
+    assert_type(await (await bare.enqueue(7)).cancel(reason="enough"), bool)
+
+
+async def options() -> None:
+    soon = bare.using(delay="5m", priority=0, unique="user 7", tags=["a"], timeout=5)
+    later = bare.using(at=datetime.now(UTC), queue="other", unique=Unique("k", keep="1h"))
+    assert_type(await soon.enqueue(7), Job[Receipt])
+    assert_type(await later.using(retention=0).enqueue(7, "bye"), Job[Receipt])
+
+
+def takes_a_task(task: Task[[int], Receipt]) -> Request[Receipt]:
+    return task.request(7)
+
+
+async def requests() -> None:
+    assert_type(bare.request(7), Request[Receipt])
+    assert_type(takes_a_task(optioned), Request[Receipt])
+    assert_type(await app.enqueue(bare.request(7)), Job[Receipt])
+    many = await app.enqueue_many(bare.request(user) for user in range(9))
+    assert_type(many, list[Job[Receipt]])
+    asked = await app.enqueue_many([bare_sync.request(7)], return_exceptions=True)
+    assert_type(asked, list[Job[bool] | UniqueMismatch])
+
+
+async def looking() -> None:
+    job = await app.job("...")
+    page = await app.jobs(state="failed", limit=10)
+    assert_type(job.created, datetime)
+    assert_type(page[0].state == "failed", bool)
+    assert_type(page.cursor, str | None)
+    assert_type([counts.waiting for counts in await app.counts()], list[int])
+
+
+def threads() -> None:
+    with blocking.Tenure(app) as sync:
+        assert_type(sync.enqueue(bare.request(7)), blocking.Job[Receipt])
+        assert_type(sync.enqueue(bare.request(7)).result(timeout=30), Receipt)
+        assert_type(sync.enqueue(bare_sync.request(7)).wait().refresh(), blocking.Job[bool])
+        assert_type(sync.enqueue(without_result.request()).cancel(), bool)
+        many = sync.enqueue_many([bare.using(delay=5).request(7)])
+        assert_type(many, list[blocking.Job[Receipt]])
+        asked = sync.enqueue_many([bare.request(7)], return_exceptions=True)
+        assert_type(asked, list[blocking.Job[Receipt] | UniqueMismatch])
+        page = sync.jobs(tag="a")
+        assert_type(page[0].id, str)
+        assert_type(page.cursor, str | None)
+        assert_type(sync.job("...").progress, float | None)
+        assert_type(sync.prune_jobs(), int)
