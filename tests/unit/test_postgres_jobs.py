@@ -230,7 +230,14 @@ async def test_format_1_is_brought_up_to_date_and_its_functions_go_on(
     for script in ("1_tables.sql", "1_leases.sql", "1_leases_kept.sql"):
         folder = files("tenure.stores.postgres").joinpath("sql")
         await connection.execute(folder.joinpath(script).read_text(encoding="utf-8"))
-    await connection.execute("INSERT INTO tenure.format VALUES (1)")
+    await connection.execute(
+        """
+        INSERT INTO tenure.format VALUES (1);
+        CREATE ROLE "Plain Ann" LOGIN;
+        GRANT USAGE ON SCHEMA tenure TO "Plain Ann";
+        GRANT SELECT, INSERT, UPDATE, DELETE ON ALL TABLES IN SCHEMA tenure TO "Plain Ann"
+        """
+    )
     old = await open_store(url, migrate="skip")
     lease = await take(old, "key", "ann")
     with pytest.raises(ConfigError, match=r"'tenure migrate'.*migrate=\"auto\""):
@@ -240,6 +247,8 @@ async def test_format_1_is_brought_up_to_date_and_its_functions_go_on(
     assert await renew(old, lease) == [True]
     assert [one.outcome for one in await store.insert([new(1)])] == ["created"]
     assert await connection.fetchval("SELECT max(number) FROM tenure.format") == 2
+    # Who could use leases can use jobs.
+    await use_everything(await open_store(url.replace("tenure@", "Plain%20Ann@")))
     await connection.close()
 
 

@@ -15,7 +15,14 @@ __all__ = ["FORMAT", "found_format", "migrate"]
 # what the release before it does not use, because that release works on during a deployment.
 _SCRIPTS = {
     1: ("1_tables.sql", "1_leases.sql", "1_leases_kept.sql"),
-    2: ("2_tables.sql", "2_jobs.sql", "2_settle.sql", "2_replicas.sql", "2_operators.sql"),
+    2: (
+        "2_tables.sql",
+        "2_jobs.sql",
+        "2_settle.sql",
+        "2_replicas.sql",
+        "2_operators.sql",
+        "2_rights.sql",
+    ),
 }
 FORMAT = max(_SCRIPTS)
 
