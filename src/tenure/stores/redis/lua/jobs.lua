@@ -124,7 +124,7 @@ local function flush()
     end
   end
   for queue, change in pairs(running_change) do
-    if call('HINCRBY', RUNNING, queue, change) == 0 then
+    if call('HINCRBY', RUNNING, queue, change) <= 0 then
       call('HDEL', RUNNING, queue)
     end
   end
