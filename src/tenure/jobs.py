@@ -36,6 +36,7 @@ from tenure.errors import (
 )
 from tenure.runtime.attempt import ErrorReport, Handler
 from tenure.runtime.batcher import Batcher
+from tenure.runtime.context import storable
 from tenure.stores.contract import Store
 
 __all__ = ["Job", "JobPage", "Jobs", "Request"]
@@ -50,6 +51,7 @@ _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _TRIES = 3
 # Whoever waits for a job looks this often in case a wake-up does not come.
 _LOOK_EVERY = 2.0
+_REASON_MAX = 1000
 
 
 class Request(Struct, Generic[T], frozen=True):
@@ -331,7 +333,7 @@ class Jobs:
         return JobPage((Job(self, record) for record in page.jobs), page.cursor)
 
     async def cancel(self, ids: Sequence[str], reason: str) -> list[Cancelled | None]:
-        return await self._store.cancel(ids, reason=reason[:1000])
+        return await self._store.cancel(ids, reason=storable(reason, _REASON_MAX))
 
     async def requeue(self, id_: str) -> None:
         [answer] = await self._store.requeue([id_])

@@ -25,7 +25,7 @@ from tenure.core.records import (
 from tenure.core.signature import Signature, encode
 from tenure.errors import ArgumentsError, TooLarge
 from tenure.observe.events import Events, HandlerStuck
-from tenure.runtime.context import JobContext, current
+from tenure.runtime.context import JobContext, current, storable
 from tenure.runtime.threads import Threads
 
 __all__ = ["AttemptRunner", "ErrorReport", "Handler", "Reject", "Retry"]
@@ -213,7 +213,7 @@ def _report(error: BaseException) -> ErrorReport:
     # What cannot be read never ran, so that its trace would only show us.
     plain = isinstance(error, _TimedOut | Reject | ArgumentsError)
     trace = "" if plain else "".join(traceback.format_exception(error))[-_TRACE_MAX:]
-    return ErrorReport(name, _storable(_message(error)[:_MESSAGE_MAX]), _storable(trace))
+    return ErrorReport(name, storable(_message(error), _MESSAGE_MAX), storable(trace, _TRACE_MAX))
 
 
 def _message(error: BaseException) -> str:
@@ -221,8 +221,3 @@ def _message(error: BaseException) -> str:
         return str(error)
     except Exception:  # noqa: BLE001 - an error that cannot be shown is still an error
         return "(its message cannot be shown)"
-
-
-def _storable(text: str) -> str:
-    """Return the text with lone surrogates, as of odd file names, written out."""
-    return text.encode("utf-8", "backslashreplace").decode("utf-8")

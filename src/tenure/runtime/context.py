@@ -12,11 +12,12 @@ from tenure.core.records import JobRecord, Note
 from tenure.core.signature import decode_plain, encode
 from tenure.errors import ConfigError, StoreError, TooLarge
 
-__all__ = ["JobContext", "StopReason", "current", "current_job"]
+__all__ = ["JobContext", "StopReason", "current", "current_job", "storable"]
 
 StopReason: TypeAlias = Literal["cancelled", "timed out", "taken over", "shutting down"]
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+_MESSAGE_MAX = 1000
 
 current: ContextVar[JobContext] = ContextVar("tenure_job")
 
@@ -110,7 +111,8 @@ class JobContext:
         if not 0 <= part <= 1:
             msg = f"progress goes from 0 to 1, not {part!r}."
             raise ConfigError(msg)
-        note = Note(id=self.id, fence=self.fence, progress=float(part), message=message)
+        said = storable(message, _MESSAGE_MAX)
+        note = Note(id=self.id, fence=self.fence, progress=float(part), message=said)
         self._loop.call_soon_threadsafe(self._send_quietly, note)
 
     @property
@@ -146,6 +148,12 @@ class JobContext:
         """Ask the attempt to stop; only the first reason counts."""
         if self.stop_reason is None:
             self.stop_reason = reason
+
+
+def storable(text: str, most: int) -> str:
+    """Return free text as every store can keep it: not too long, no NUL, no lone surrogate."""
+    kept = str(text)[:most].replace("\0", "\N{REPLACEMENT CHARACTER}")
+    return kept.encode("utf-8", "backslashreplace").decode("utf-8")
 
 
 def _runs_on(loop: asyncio.AbstractEventLoop) -> bool:

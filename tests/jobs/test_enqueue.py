@@ -1,0 +1,250 @@
+"""Asking for jobs: options, unique keys, many at once."""
+
+import asyncio
+from datetime import UTC, datetime, timedelta, timezone, tzinfo
+
+import pytest
+
+from tenure import ConfigError, StoreError, Tenure, Unique, UniqueMismatch
+from tenure.core.policy import TTL_MAX
+
+
+@pytest.fixture
+def work(app: Tenure):
+    @app.task(queue="mail", priority=4, timeout=30, retention="1h")
+    async def work(n: int = 0, **named: int) -> int:
+        return n
+
+    return work
+
+
+async def test_a_job_has_the_options_of_its_task(app, work, clock):
+    job = await work.enqueue(1)
+    now = datetime.fromtimestamp(clock.wall() / 1e6, tz=UTC)
+    for one in (job, await app.job(job.id)):
+        assert (one.task, one.queue, one.priority, one.tags) == ("work", "mail", 4, ())
+        assert (one.record.timeout, one.record.retention) == (30, 3600)
+        assert (one.state, one.attempt, one.failures, one.losses) == ("waiting", 0, 0, 0)
+        assert (one.created, one.due, one.started, one.finished) == (now, now, None, None)
+        assert (one.error, one.trace, one.progress, one.replica) == (None, "", None, "")
+        assert one.history == []
+        assert not one.is_finished
+    assert job.is_new
+    assert repr(job) == f"<Job {job.id} of 'work', waiting>"
+
+
+async def test_a_job_may_have_options_of_its_own(app, work, clock):
+    special = work.using(
+        delay="5m", priority=0, queue="urgent", tags=["a", "b", "a"], timeout=5, retention=9
+    )
+    job = await app.job((await special.enqueue(1)).id)
+    assert (job.queue, job.priority, job.tags) == ("urgent", 0, ("a", "b"))
+    assert (job.record.timeout, job.record.retention) == (5, 9)
+    assert job.due - job.created == timedelta(minutes=5)
+    assert work.options.queue == "mail"  # the task itself is as it was
+
+
+async def test_retention_is_the_apps_unless_given(make):
+    app = await make(retention="2d")
+
+    @app.task
+    async def plain() -> None: ...
+
+    assert (await plain.enqueue()).record.retention == 2 * 86400
+
+
+async def test_at_an_instant(app, work, clock):
+    at = datetime(2027, 6, 1, 12, tzinfo=timezone(timedelta(hours=2)))
+    job = await work.using(at=at).enqueue()
+    assert job.due == at
+    assert (await app.job(job.id)).due == at
+    assert (await work.using(at=at).using(delay=1).enqueue()).due < at
+    assert (await work.using(delay=1).using(at=at).enqueue()).due == at
+
+
+class NoZone(tzinfo):
+    """A time zone that does not know its offset; such a datetime is naive as well."""
+
+    def utcoffset(self, when):
+        return None
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"at": datetime(2027, 1, 1)},  # noqa: DTZ001 - it is a mistake
+        {"at": datetime(2027, 1, 1, tzinfo=NoZone())},
+        {"at": "tomorrow"},
+        {"at": datetime(2027, 1, 1, tzinfo=UTC), "delay": 1},
+        {"delay": -1},
+        {"delay": float("inf")},
+        {"delay": 2 * TTL_MAX},
+        {"priority": 10},
+        {"priority": -1},
+        {"priority": 1.0},
+        {"queue": ""},
+        {"queue": "@own"},
+        {"queue": "nul\0"},
+        {"unique": ""},
+        {"unique": "x" * 201},
+        {"unique": 7},
+        {"tags": "word"},
+        {"tags": [""]},
+        {"tags": [str(n) for n in range(11)]},
+        {"timeout": 0},
+        {"timeout": -1},
+        {"retention": "for ever"},
+    ],
+)
+async def test_options_that_cannot_be(app, work, options):
+    with pytest.raises(ConfigError):
+        work.using(**options)
+    assert await app.jobs() == []
+
+
+async def test_a_naive_datetime_is_explained(app, work):
+    with pytest.raises(ConfigError, match="has no time zone"):
+        work.using(at=datetime(2027, 1, 1))  # noqa: DTZ001 - it is a mistake
+
+
+async def test_many_in_slices(app, work, faults):
+    jobs = await app.enqueue_many(work.request(n) for n in range(450))
+    assert faults.calls["insert"] == 3
+    assert len({job.id for job in jobs}) == 450
+    assert all(job.is_new for job in jobs)
+    assert [count.waiting for count in await app.counts()] == [450]
+    assert await app.enqueue_many([]) == []
+
+
+async def test_many_at_the_same_time_share_their_round_trips(app, work, faults):
+    jobs = await asyncio.gather(*(work.enqueue(n) for n in range(300)))
+    assert faults.calls["insert"] <= 3
+    assert [job.record.payload for job in jobs] == [f'{{"n":{n}}}'.encode() for n in range(300)]
+
+
+async def test_of_many_the_others_are_stored_when_one_does_not_match(app, work):
+    first = await work.using(unique="k").enqueue(1)
+    requests = [work.request(5), work.using(unique="k").request(2), work.request(6)]
+    with pytest.raises(UniqueMismatch) as caught:
+        await app.enqueue_many(requests)
+    assert (caught.value.key, caught.value.job) == ("k", first.id)
+    assert (await app.counts())[0].waiting == 3
+    [five, mismatch, six] = await app.enqueue_many(requests, return_exceptions=True)
+    assert isinstance(mismatch, UniqueMismatch)
+    assert five.is_new
+    assert six.is_new
+    assert (await app.counts())[0].waiting == 5
+
+
+@pytest.mark.parametrize("wrong", [7, None, "work"])
+async def test_what_is_no_request(app, work, wrong):
+    with pytest.raises(ConfigError, match="enqueue takes"):
+        await app.enqueue(wrong)
+    with pytest.raises(ConfigError, match="enqueue takes"):
+        await app.enqueue_many([work.request(1), wrong])
+    assert await app.jobs() == []
+
+
+async def test_a_request_may_be_asked_for_twice(app, work):
+    request = work.request(1)
+    one, two = await app.enqueue(request), await app.enqueue(request)
+    assert one.id != two.id
+
+
+async def test_a_unique_key_gives_the_job_that_has_it(app, work, clock):
+    only = work.using(unique="welcome:7")
+    first = await only.enqueue(7)
+    second = await only.enqueue(7)
+    assert (first.is_new, second.is_new) == (True, False)
+    assert first.id == second.id
+    with pytest.raises(UniqueMismatch, match="'welcome:7'"):
+        await only.enqueue(8)
+    async with app.worker():
+        await clock.advance(0.1)
+        assert await second.result(0) == 7
+    third = await only.enqueue(8)
+    assert third.is_new
+    assert third.id != first.id
+
+
+async def test_the_order_of_names_does_not_make_other_arguments(app, work):
+    only = work.using(unique="k")
+    first = await only.enqueue(a=1, b=2)
+    assert (await only.enqueue(b=2, a=1)).id == first.id
+    with pytest.raises(UniqueMismatch):
+        await only.enqueue(a=2, b=1)
+
+
+async def test_a_unique_key_may_be_kept_beyond_the_end_of_its_job(app, work, clock):
+    only = work.using(unique=Unique("k", keep="1h"), retention=1)
+    first = await only.enqueue(7)
+    async with app.worker():
+        await clock.advance(0.1)
+    assert (await only.enqueue(7)).id == first.id
+    clock.shift(1800)
+    await app.prune_jobs()
+    again = await only.enqueue(7)  # the job is gone, its key is not
+    assert (again.id, again.is_new) == (first.id, False)
+    clock.shift(1800)
+    assert (await only.enqueue(7)).is_new
+
+
+async def test_tasks_do_not_share_unique_keys(app, work):
+    @app.task(name="a:b")
+    async def one() -> None: ...
+
+    @app.task(name="a")
+    async def two() -> None: ...
+
+    assert (await one.using(unique="c").enqueue()).is_new
+    assert (await two.using(unique="b:c").enqueue()).is_new
+    assert (await two.using(unique="c").enqueue()).is_new
+
+
+async def test_enqueueing_needs_an_open_app():
+    app = Tenure("memory://")
+
+    @app.task
+    async def work() -> None: ...
+
+    with pytest.raises(StoreError, match="not open"):
+        await work.enqueue()
+
+
+async def test_on_every_store_fifty_at_once_with_one_key_make_one_job(real_make):
+    apps = [await real_make() for _ in range(2)]
+
+    async def work(n: int) -> int:
+        return n
+
+    tasks = [app.task(work) for app in apps]
+    only = [task.using(unique="k") for task in tasks]
+    jobs = await asyncio.gather(*(only[n % 2].enqueue(1) for n in range(50)))
+    assert len({job.id for job in jobs}) == 1
+    assert sum(job.is_new for job in jobs) == 1
+    with pytest.raises(UniqueMismatch):
+        await only[0].enqueue(2)
+    async with apps[1].worker():
+        assert await jobs[0].result(10) == 1
+
+
+async def test_on_every_store_everything_arrives_as_it_was(real_make):
+    app = await real_make()
+
+    @app.task
+    async def work(text: str) -> str:
+        return text[::-1]
+
+    text = "snow \N{SNOWMAN} nul \0 quote ' backslash \\ {}"
+    at = datetime(2099, 6, 1, 12, 30, 0, 123456, tzinfo=UTC)
+    job = await work.using(
+        at=at, priority=7, queue="q \N{SNOWMAN}", tags=["t'1", "ünï"], timeout=1.5, retention=7
+    ).enqueue(text)
+    found = await app.job(job.id)
+    assert (found.due, found.priority, found.queue) == (at, 7, "q \N{SNOWMAN}")
+    assert set(found.tags) == {"t'1", "ünï"}
+    assert (found.record.timeout, found.record.retention) == (1.5, 7)
+    assert found.record.payload == job.record.payload
+    now = await work.enqueue(text)
+    async with app.worker():
+        assert await now.result(10) == text[::-1]
