@@ -5,13 +5,17 @@ from hypothesis import strategies as st
 from tenure.core.policy import (
     TTL_MIN,
     WAITER_LIFE,
+    Backoff,
+    loss_delays,
     margin,
     next_fence,
     renew_after,
     retry_after_error,
     retry_when_busy,
     trust_until,
+    unknown_task_delay,
 )
+from tenure.errors import ConfigError
 
 FENCES = st.integers(min_value=0, max_value=2**53 - 1)
 TTLS = st.floats(min_value=TTL_MIN, max_value=1e6)
@@ -91,3 +95,58 @@ def test_a_waiter_looks_again_before_its_place_is_lost(retry_in: float, chance: 
 def test_a_waiter_looks_again_just_after_the_lease_ends():
     assert 0.5 < retry_when_busy(0.5, 0.0) <= retry_when_busy(0.5, 0.999) <= 0.521
     assert retry_when_busy(-3.0, 0.0) > 0
+
+
+def test_a_backoff_widens_up_to_its_cap():
+    backoff = Backoff(max_attempts=8, base="2s", factor=3, cap="1m")
+    assert [backoff.delay(n, 1.0) for n in range(1, 6)] == [2, 6, 18, 54, 60]
+    assert backoff.delay(3, 0.0) == 0
+
+
+@steady
+@given(failures=st.integers(min_value=1, max_value=10**6), chance=CHANCES)
+def test_a_backoff_never_passes_its_cap(failures: int, chance: float):
+    assert 0 <= Backoff().delay(failures, chance) <= 3600
+    assert 0 <= Backoff(factor=100, base=3600).delay(failures, chance) <= 3600
+
+
+@pytest.mark.parametrize("most", [1, 5])
+def test_a_backoff_allows_as_many_tries_as_it_says(most: int):
+    backoff = Backoff(max_attempts=most)
+    assert [backoff.allows(n) for n in range(1, most + 1)] == [True] * (most - 1) + [False]
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"max_attempts": 0},
+        {"max_attempts": 1.5},
+        {"max_attempts": True},
+        {"factor": 0.5},
+        {"factor": 101},
+        {"factor": float("nan")},
+        {"base": -1},
+        {"base": "soon"},
+        {"cap": float("inf")},
+    ],
+)
+def test_a_backoff_that_cannot_be(wrong: dict[str, object]):
+    with pytest.raises(ConfigError):
+        Backoff(**wrong)
+
+
+def test_the_first_loss_is_due_at_once_and_the_later_ones_ever_later():
+    assert loss_delays(6, 1.0) == [0, 2, 6, 18, 54, 162]
+    assert loss_delays(9, 1.0)[-3:] == [300, 300, 300]
+    assert loss_delays(3, 0.0) == [0, 1, 3]
+    assert loss_delays(1, 0.5) == [0]
+    assert loss_delays(0, 0.5) == []
+
+
+@steady
+@given(attempt=st.integers(min_value=1, max_value=10**6), chance=CHANCES)
+def test_an_unknown_task_is_offered_again_soon_and_then_rarely(attempt: int, chance: float):
+    pause = unknown_task_delay(attempt, chance)
+    assert 0.5 <= pause <= 300
+    assert unknown_task_delay(1, chance) <= 1
+    assert unknown_task_delay(20, chance) >= 150

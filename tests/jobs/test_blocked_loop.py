@@ -1,0 +1,66 @@
+"""A loop that does not turn for longer than the ttl loses nothing, and shows what keeps it."""
+
+import asyncio
+import time
+
+from tenure import current_job
+from tenure.observe.events import AttemptLost, JobsRecovered, LoopBlocked, ReplicaLost
+from tests.jobs.replicas import of_kind
+from tests.rig.waiting import wait_until_async
+
+
+def hog(seconds: float) -> None:
+    time.sleep(seconds)
+
+
+async def test_beats_go_on_and_the_stack_is_told(real_make, monkeypatch):
+    monkeypatch.setattr("tenure.runtime.loop_watch._BLOCKED_AFTER", 0.8)
+    monkeypatch.setattr("tenure.runtime.loop_watch._LOOK_EVERY", 0.1)
+    app = await real_make(replica_ttl=1)
+    told: list = []
+    app.on_event(told.append)
+    runs = []
+
+    @app.task
+    async def neighbour() -> str:
+        runs.append("neighbour")
+        await asyncio.sleep(3)
+        return "undisturbed"
+
+    @app.task
+    async def blocks() -> None:
+        runs.append("blocks")
+        hog(2.5)
+
+    async with app.worker() as worker:
+        await worker.ready()
+        first = worker.replica
+        job = await neighbour.enqueue()
+        await wait_until_async(lambda: runs)
+        blocking = await blocks.enqueue()
+        await blocking.wait(20)
+        assert await job.result(20) == "undisturbed"
+        assert worker.replica == first
+    assert runs == ["neighbour", "blocks"]
+    assert (job.attempt, job.losses, blocking.attempt, blocking.losses) == (1, 0, 1, 0)
+    [blocked] = of_kind(told, LoopBlocked)
+    assert blocked.seconds >= 0.8
+    assert "hog(2.5)" in blocked.stack
+    assert not of_kind(told, AttemptLost | JobsRecovered | ReplicaLost)
+
+
+async def test_a_thread_that_runs_far_longer_than_the_ttl_runs_once(real_make):
+    starts = []
+
+    def long() -> str:
+        starts.append(current_job().attempt)
+        time.sleep(3.5)
+        return "once"
+
+    apps = [await real_make(replica_ttl=1) for _ in range(2)]
+    [task, _] = [app.task(long) for app in apps]
+    async with apps[0].worker(), apps[1].worker():
+        job = await task.enqueue()
+        assert await job.result(20) == "once"
+    assert starts == [1]
+    assert (job.attempt, job.losses) == (1, 0)

@@ -1,0 +1,122 @@
+from datetime import timedelta
+
+import pytest
+
+from tenure import ConfigError, Tenure
+from tenure.core.settings import Settings
+
+NAMES = (
+    "replica_ttl",
+    "loss_budget",
+    "retention",
+    "payload_limit",
+    "result_limit",
+    "grace",
+    "namespace",
+    "imports",
+)
+
+
+def test_the_defaults():
+    settings = Settings.read({}, {})
+    assert settings == Settings(
+        replica_ttl=10.0,
+        loss_budget=3,
+        retention=7 * 86400.0,
+        payload_limit=262_144,
+        result_limit=1_048_576,
+        grace=25.0,
+        namespace="tenure",
+        imports=(),
+    )
+
+
+def test_from_arguments():
+    settings = Settings.read(
+        {
+            "replica_ttl": "1m",
+            "loss_budget": 0,
+            "retention": timedelta(days=1),
+            "payload_limit": 2048,
+            "result_limit": 4096,
+            "grace": 0,
+            "namespace": "billing",
+            "imports": ["a", "b.c"],
+        },
+        {f"TENURE_{name.upper()}": "nonsense" for name in NAMES if name != "imports"},
+    )
+    assert (settings.replica_ttl, settings.loss_budget, settings.retention) == (60, 0, 86400)
+    assert (settings.payload_limit, settings.result_limit, settings.grace) == (2048, 4096, 0)
+    assert (settings.namespace, settings.imports) == ("billing", ("a", "b.c"))
+
+
+def test_from_the_environment():
+    settings = Settings.read(
+        dict.fromkeys(NAMES),
+        {
+            "TENURE_REPLICA_TTL": "2.5",
+            "TENURE_LOSS_BUDGET": "5",
+            "TENURE_RETENTION": "1d12h",
+            "TENURE_PAYLOAD_LIMIT": "2048",
+            "TENURE_RESULT_LIMIT": "4096",
+            "TENURE_GRACE": "30s",
+            "TENURE_NAMESPACE": "billing",
+            "TENURE_IMPORTS": " a, b.c ,",
+        },
+    )
+    assert (settings.replica_ttl, settings.loss_budget, settings.retention) == (2.5, 5, 129_600)
+    assert (settings.payload_limit, settings.result_limit, settings.grace) == (2048, 4096, 30)
+    assert (settings.namespace, settings.imports) == ("billing", ("a", "b.c"))
+
+
+def test_an_empty_variable_is_none():
+    assert Settings.read({}, {"TENURE_GRACE": "", "TENURE_IMPORTS": ""}).grace == 25
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("replica_ttl", 0.5),  # a garbage collection would look like a death
+        ("replica_ttl", "soon"),
+        ("replica_ttl", True),
+        ("loss_budget", -1),
+        ("loss_budget", 1.5),
+        ("loss_budget", True),
+        ("loss_budget", "three"),
+        ("retention", -1),
+        ("retention", float("inf")),
+        ("payload_limit", 10),
+        ("result_limit", 2**31),
+        ("grace", "-1s"),
+        ("namespace", "two words"),
+        ("imports", 7),
+        ("imports", [7]),
+    ],
+)
+def test_what_is_wrong_is_named(name: str, value: object):
+    with pytest.raises(ConfigError, match=name):
+        Settings.read({name: value}, {})
+
+
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [("REPLICA_TTL", "0"), ("LOSS_BUDGET", "-1"), ("RETENTION", "x"), ("PAYLOAD_LIMIT", "1k")],
+)
+def test_what_is_wrong_in_the_environment_is_named_as_it_is_there(name: str, text: str):
+    with pytest.raises(ConfigError, match=f"TENURE_{name}"):
+        Settings.read({}, {f"TENURE_{name}": text})
+
+
+def test_an_app_reads_them(monkeypatch):
+    monkeypatch.setenv("TENURE_LOSS_BUDGET", "7")
+    monkeypatch.setenv("TENURE_GRACE", "3")
+    monkeypatch.setenv("TENURE_NAMESPACE", "there")
+    app = Tenure("memory://", grace="4s")
+    assert (app.settings.loss_budget, app.settings.grace) == (7, 4)
+    assert app.settings.namespace == "there"
+    assert app.clone().settings == app.settings
+
+
+def test_an_unknown_setting_is_an_error():
+    with pytest.raises(TypeError, match="lost_budget"):
+        Tenure("memory://", lost_budget=3)

@@ -1,0 +1,131 @@
+import json
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Any
+
+import pytest
+
+from tenure import ArgumentsError, ConfigError
+from tenure.core.signature import Signature, decode_plain, encode
+
+
+@dataclass
+class Point:
+    x: int
+    y: int = 0
+
+
+def sign(function) -> Signature:
+    return Signature(function, "task")
+
+
+def there_and_back(function, *args, **kwargs) -> tuple[list[Any], dict[str, Any]]:
+    signature = sign(function)
+    return signature.decode_arguments(signature.encode_arguments(args, kwargs))
+
+
+def test_arguments_are_written_by_name():
+    def function(a: int, b: Point, *c: int, d: str = "x", **e: int) -> None: ...
+
+    written = sign(function).encode_arguments((1, Point(2), 3, 4), {"f": 5})
+    assert json.loads(written) == {"a": 1, "b": {"x": 2, "y": 0}, "c": [3, 4], "e": {"f": 5}}
+
+
+def test_defaults_are_not_written():
+    def function(a: int = 1, *, b: int = 2) -> None: ...
+
+    assert sign(function).encode_arguments((), {}) == b"{}"
+    assert there_and_back(function) == ([], {})
+
+
+@pytest.mark.parametrize(
+    ("args", "kwargs"),
+    [
+        ((1,), {"c": 3}),
+        ((1, 2), {"c": 3}),
+        ((1, 2, 3, 4), {"c": 5, "z": 6}),
+        ((1,), {"b": 2, "c": 3}),
+    ],
+)
+def test_a_call_with_what_came_back_is_the_same_call(args, kwargs):
+    def function(a: int, /, b: int = 9, *rest: int, c: int, d: int = 8, **named: int):
+        return a, b, rest, c, d, named
+
+    again, named = there_and_back(function, *args, **kwargs)
+    assert function(*again, **named) == function(*args, **kwargs)
+
+
+def test_values_are_read_by_their_annotations():
+    def function(when: datetime, points: list[Point], anything) -> None: ...
+
+    when = datetime(2026, 1, 1, tzinfo=UTC)
+    args, _ = there_and_back(function, when, [Point(1)], Point(2))
+    assert args == [when, [Point(1)], {"x": 2, "y": 0}]
+
+
+def test_annotations_may_be_text():
+    def function(point: "Point") -> "Point": ...
+
+    assert there_and_back(function, Point(1)) == ([Point(1)], {})
+    assert sign(function).decode_result(b'{"x":1}') == Point(1)
+
+
+@pytest.mark.parametrize(
+    "payload", [b"", b"{", b"[]", b"null", b'{"a":"x"}', b'{"a":1,"b":2}', b"{}", b"\xff"]
+)
+def test_payloads_that_do_not_fit(payload):
+    def function(a: int) -> None: ...
+
+    with pytest.raises(ArgumentsError, match="no arguments for task 'task'"):
+        sign(function).decode_arguments(payload)
+
+
+def test_a_payload_nested_too_deeply():
+    def function(a: list) -> None: ...
+
+    with pytest.raises(ArgumentsError):
+        sign(function).decode_arguments(b'{"a":' + b"[" * 100_000 + b"]" * 100_000 + b"}")
+
+
+def test_data_names_no_code():
+    def function(a: Any) -> None: ...
+
+    tricky = {"__class__": "os.system", "__reduce__": ["rm"], "type": "Point"}
+    assert there_and_back(function, tricky) == ([tricky], {})
+
+
+def test_a_result_by_its_annotation_or_plainly():
+    def typed() -> list[Point]: ...
+    def untyped(): ...
+    def nothing() -> None: ...
+
+    assert sign(typed).decode_result(encode([Point(1)])) == [Point(1)]
+    assert sign(untyped).decode_result(encode([Point(1)])) == [{"x": 1, "y": 0}]
+    assert sign(nothing).decode_result(encode(None)) is None
+    assert decode_plain(encode(Point(1))) == {"x": 1, "y": 0}
+
+
+def test_a_class_that_cannot_be_read_is_told_when_it_is_used():
+    class Odd: ...
+
+    def function(a: Odd) -> None: ...
+
+    with pytest.raises(ArgumentsError, match="Odd has no JSON form"):
+        sign(function).encode_arguments((Odd(),), {})
+    with pytest.raises(ArgumentsError, match="cannot be read from JSON"):
+        sign(function).decode_arguments(b'{"a":{}}')
+
+
+def test_types_that_json_cannot_tell_apart_are_refused_at_once():
+    def function(a: Point | dict[str, int]) -> None: ...
+
+    with pytest.raises(ConfigError, match="signature of task 'task' cannot be written down"):
+        sign(function)
+
+
+def test_bound_methods_and_callables():
+    class Service:
+        def handle(self, n: int) -> int:
+            return n
+
+    assert there_and_back(Service().handle, 3) == ([3], {})

@@ -1,0 +1,109 @@
+import asyncio
+import threading
+from collections.abc import Iterator
+from contextvars import ContextVar
+
+import pytest
+
+from tenure.runtime.threads import Threads
+from tests.rig.waiting import wait_until_async
+
+word: ContextVar[str] = ContextVar("word", default="none")
+
+
+@pytest.fixture
+async def threads() -> Iterator[Threads]:
+    threads = Threads()
+    yield threads
+    threads.close()
+
+
+def fail(error: BaseException) -> None:
+    raise error
+
+
+async def test_what_a_function_returns(threads: Threads):
+    here = threading.get_ident()
+    there = await threads.run(threading.get_ident)
+    assert there != here
+
+
+@pytest.mark.parametrize("error", [ValueError("x"), SystemExit(1), asyncio.CancelledError()])
+async def test_what_a_function_raises(threads: Threads, error: BaseException):
+    with pytest.raises(type(error)):
+        await threads.run(lambda: fail(error))
+    assert await threads.run(lambda: 1) == 1
+
+
+async def test_stop_iteration_which_no_future_can_raise(threads: Threads):
+    with pytest.raises(RuntimeError, match="StopIteration"):
+        await threads.run(lambda: fail(StopIteration(7)))
+
+
+async def test_the_callers_context_goes_along_and_nothing_comes_back(threads: Threads):
+    word.set("hello")
+
+    def change() -> str:
+        before = word.get()
+        word.set("changed")
+        return before
+
+    assert await threads.run(change) == "hello"
+    assert await threads.run(change) == "hello"
+    assert word.get() == "hello"
+
+
+async def test_an_idle_thread_is_used_again(threads: Threads):
+    used = {await threads.run(lambda: threading.current_thread().name) for _ in range(20)}
+    assert len(used) == 1
+    assert used.pop().startswith("tenure-job-")
+
+
+async def test_nobody_waits_for_a_busy_one(threads: Threads):
+    barrier = threading.Barrier(8)
+    await asyncio.wait_for(
+        asyncio.gather(*(threads.run(lambda: barrier.wait(10)) for _ in range(8))), 10
+    )
+
+
+async def test_whoever_waits_may_give_up(threads: Threads):
+    go_on = threading.Event()
+    future = threads.run(lambda: go_on.wait(10))
+    future.cancel()
+    go_on.set()
+    assert await threads.run(lambda: 1) == 1
+
+
+async def test_closing_ends_idle_threads_at_once_and_others_with_what_they_run():
+    threads = Threads()
+    go_on = threading.Event()
+
+    def work() -> threading.Thread:
+        go_on.wait(10)
+        return threading.current_thread()
+
+    running = threads.run(work)
+    idle = await threads.run(threading.current_thread)
+    threads.close()
+    await wait_until_async(lambda: not idle.is_alive())
+    assert not running.done()
+    go_on.set()
+    busy = await running
+    await wait_until_async(lambda: not busy.is_alive())
+
+
+def test_they_keep_no_process_from_ending():
+    threads = Threads()
+    go_on = threading.Event()
+
+    async def main() -> threading.Thread:
+        found: list[threading.Thread] = []
+        threads.run(lambda: (found.append(threading.current_thread()), go_on.wait(10)))
+        return await wait_until_async(lambda: found and found[0])
+
+    thread = asyncio.run(main())  # the loop is closed while the thread still runs
+    assert thread.daemon
+    go_on.set()
+    threads.close()
+    thread.join(5)
+    assert not thread.is_alive()
