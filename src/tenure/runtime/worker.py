@@ -239,7 +239,7 @@ class Worker:
         did not answer before this worker was stopped, and leaving hands back what it may have got.
         """
         replica = self.replica
-        if replica is None or want <= 0:
+        if replica is None or want <= 0 or self._stopping:
             return None
         self._claim_no += 1
         number = self._claim_no
