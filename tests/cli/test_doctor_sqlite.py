@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from tenure.stores.sqlite import examine
+from tenure.stores.sqlite.schema import FORMAT
 from tests.cli.conftest import Run
 from tests.cli.doctoring import Expected, check, examined
 from tests.rig.servers import _unprivileged as unprivileged
@@ -76,7 +77,7 @@ SQLITES: list[tuple[Callable[[Path], Path], Expected]] = [
     (group_readable, Expected("note", "permissions", "its group may read the file (0640)")),
     (world_writable_folder, Expected("warning", "folder", "may replace files in")),
     (from_the_future, Expected("error", "format", "99, from a newer Tenure")),
-    (without_tables, Expected("note", "format", "none so far, 1 is needed")),
+    (without_tables, Expected("note", "format", f"none so far, {FORMAT} is needed")),
     (without_tables, Expected("note", "journal", "delete mode")),
     (no_database, Expected("error", "file", "is not an SQLite database")),
     (missing, Expected("note", "format", "the file is not there yet")),

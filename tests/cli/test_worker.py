@@ -169,6 +169,33 @@ def test_a_module_that_fails_shows_where(cli: Run, module: Write, code: str, sai
     assert "cli/worker.py" not in told.err.replace(os.sep, "/")
 
 
+def test_modules_that_the_app_names_are_imported(
+    fleet: Fleet, module: Write, tmp_path: Path, namespace: str
+):
+    module(f"from {namespace}.tasks import app\n@app.task\ndef late() -> None: ...", "more")
+    name = module(f"from tenure import Tenure\napp = Tenure(imports=['{namespace}.more'])")
+    worker = fleet.start(
+        *("-m", "tenure", "worker", f"{name}:app"), env={"TENURE_URL": "memory://"}, cwd=tmp_path
+    )
+    wait_until(lambda: "it knows the tasks late" in worker.stderr, 20)
+    assert "has no tasks" not in worker.stderr
+
+
+def test_a_module_that_the_app_names_and_is_not_there_is_told(cli: Run, module: Write):
+    name = module(
+        "from tenure import Tenure\napp = Tenure('memory://', imports=['shop_of_nobody'])"
+    )
+    told = cli("worker", f"{name}:app")
+    assert told.code == 2
+    assert told.err.startswith("Error: there is no module 'shop_of_nobody', neither in ")
+
+
+def test_an_app_without_tasks_is_told(fleet: Fleet, module: Write, tmp_path: Path):
+    name = module("from tenure import Tenure\napp = Tenure('memory://')")
+    worker = fleet.start("-m", "tenure", "worker", f"{name}:app", cwd=tmp_path)
+    wait_until(lambda: "The app has no tasks." in worker.stderr, 20)
+
+
 def test_a_store_that_cannot_be_reached_is_told_in_one_line(cli: Run, module: Write):
     name = module("from tenure import Tenure\napp = Tenure('redis://:secret@127.0.0.1:1/0')")
     told = cli("worker", f"{name}:app", "--log-level", "error")

@@ -191,7 +191,7 @@ def _attempts(history: Sequence[Attempt]) -> RenderableType:
                 _date(one.started),
                 _took(one.started, one.ended),
                 one.outcome,
-                Shrinking(safe(one.replica)),
+                safe(one.replica[:8]),  # as in the logs
                 Shrinking(safe(one.error)),
             ]
             for one in history

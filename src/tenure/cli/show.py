@@ -109,6 +109,7 @@ def table(
             justify="right" if column in right else "left",
             no_wrap=not any(isinstance(cell, Shrinking) for cell in cells),
             min_width=max(cell_len(column), *map(_least, cells)),
+            max_width=max(cell_len(column), *map(_most, cells)),
         )
     if columns:
         least = sum(column.min_width or 0 for column in made.columns)
@@ -120,6 +121,23 @@ def table(
 
 def _least(cell: Cell) -> int:
     return cell.least if isinstance(cell, Shrinking) else cell_len(str(cell))
+
+
+def _most(cell: Cell) -> int:
+    return cell_len(cell.text if isinstance(cell, Shrinking) else str(cell))
+
+
+def _fit(made: Table, room: int) -> None:
+    """Take what is too much from the widest columns, to the last cell of the line."""
+    widths = [column.max_width or 0 for column in made.columns]
+    least = [column.min_width or 0 for column in made.columns]
+    excess = sum(widths) + _GAP * (len(widths) - 1) - room
+    while excess > 0 and widths != least:
+        shrinking = [at for at, width in enumerate(widths) if width > least[at]]
+        widths[max(shrinking, key=widths.__getitem__)] -= 1
+        excess -= 1
+    for column, width in zip(made.columns, widths, strict=True):
+        column.width = width
 
 
 def safe(text: str) -> str:
@@ -154,6 +172,8 @@ def _console(file: Any) -> Console:
 
 def _print(console: Console, part: RenderableType) -> None:
     if console.is_terminal and isinstance(part, Table):
+        if part.show_header:
+            _fit(part, console.width)
         width, console.width = console.width, max(console.width, part.min_width or 0)
         console.print(part)
         console.width = width

@@ -80,6 +80,8 @@ def worker(
     screen = Screen(as_json=False)
     try:
         found = find_app(app)
+        for module in found.settings.imports:
+            _imported(module)  # the worker does it as well, but would not explain what is wrong
         _set_up_logging(log_level)
         _announce(screen, found)
         asyncio.run(found.run_worker(queues=queues, concurrency=concurrency, grace=grace))
@@ -161,7 +163,11 @@ def _set_up_logging(level: str | None) -> None:
 
 
 def _announce(screen: Screen, app: Tenure) -> None:
-    store = app._store  # noqa: SLF001 - users need not know it, whoever starts it does
+    store, tasks = app._store, app._handlers  # noqa: SLF001 - of no use to anybody else
     screen.aside(f"Worker {os.getpid()} on {place(store.url)}, namespace {store.namespace}")
     if store.traits.scope == "process":
         screen.aside("This store is this process alone: no other one's jobs are seen.")
+    if not tasks:
+        screen.aside(
+            "The app has no tasks. Name the modules that declare them: Tenure(imports=...)."
+        )

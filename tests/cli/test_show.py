@@ -1,0 +1,49 @@
+"""How tables fit a terminal."""
+
+import io
+
+import pytest
+from rich.console import Console
+
+from tenure.cli import show
+from tenure.cli.show import Shrinking, duration, table
+
+
+@pytest.mark.parametrize("width", range(60, 160, 3))
+def test_a_table_gives_up_middles_and_never_its_right_edge(width: int):
+    made = table(
+        [
+            [
+                "x" * 36,
+                Shrinking("task" * 6 + "1 end"),
+                "waiting",
+                Shrinking("about" * 20 + " over."),
+            ]
+        ],
+        ("ID", "TASK", "STATE", "ABOUT"),
+    )
+    console = Console(file=io.StringIO(), force_terminal=True, no_color=True, width=width)
+    show._print(console, made)
+    _, row = console.file.getvalue().splitlines()
+    assert row.endswith(" over.")
+    assert "k1 end" in row
+    assert len(row) == max(width, made.min_width)
+
+
+@pytest.mark.parametrize(
+    ("seconds", "said"),
+    [
+        (-3, "0.0s"),
+        (0.04, "0.0s"),
+        (9.94, "9.9s"),
+        (59, "59s"),
+        (60, "1m"),
+        (61, "1m 1s"),
+        (3600, "1h"),
+        (5400, "1h 30m"),
+        (604800, "7d"),
+        (90000, "1d 1h"),
+    ],
+)
+def test_a_time_is_said_in_at_most_two_units(seconds: float, said: str):
+    assert duration(seconds) == said
