@@ -24,6 +24,7 @@ from tenure import (
 from tenure.core.policy import TTL_MAX
 from tenure.core.records import Settlement
 from tenure.observe.events import HandlerStuck
+from tenure.stores.memory import MemoryStore
 from tests.jobs.replicas import claim_and_die, of_kind
 from tests.rig.waiting import wait_until_async
 
@@ -302,6 +303,33 @@ async def test_progress_arrives_and_is_gone_from_nobody(app, clock):
         assert (job.progress, job.message) == (0.4, "page 4")
         reached.set()
         await finished(job, clock)
+
+
+async def test_of_much_progress_only_some_is_sent(app, clock, monkeypatch):
+    sent = []
+    note = MemoryStore.note
+
+    async def noted(self, replica, notes):
+        sent.extend(notes)
+        return await note(self, replica, notes)
+
+    monkeypatch.setattr(MemoryStore, "note", noted)
+
+    @app.task
+    async def work() -> None:
+        for step in range(1000):
+            current_job().progress(step / 1000)
+        await clock.sleep(1)
+        current_job().progress(1)
+        await clock.sleep(1)
+
+    async with app.worker():
+        job = await work.enqueue()
+        await clock.advance(0.5)
+        assert (await job.refresh()).progress == 0.999
+        await clock.advance(2)
+        assert (await job.refresh()).progress == 1
+    assert len(sent) <= 3
 
 
 async def test_progress_from_a_thread(app, clock):

@@ -147,7 +147,15 @@ async def test_jobs_are_found_by_what_they_are(app, work, clock):
 
 
 @pytest.mark.parametrize(
-    "wanted", [{"state": "done"}, {"limit": 0}, {"limit": 1001}, {"limit": -1}]
+    "wanted",
+    [
+        {"state": "done"},
+        {"limit": 0},
+        {"limit": 1001},
+        {"task": ""},
+        {"tag": 7},
+        {"queue": "nul \0"},
+    ],
 )
 async def test_lists_that_cannot_be(app, wanted):
     with pytest.raises(ConfigError):
@@ -172,6 +180,22 @@ async def test_the_newest_first_page_by_page_on_every_store(real_make):
         if cursor is None:
             break
     assert found == sorted(made, reverse=True)
+
+
+@pytest.mark.parametrize("cursor", ["", "nonsense", "z" * 500, "nul \0", NOWHERE])
+async def test_a_cursor_that_nobody_gave_out(real_make, cursor):
+    app = await real_make()
+
+    @app.task
+    async def work() -> None: ...
+
+    await work.enqueue()
+    try:
+        page = await app.jobs(cursor=cursor)
+    except ConfigError:
+        assert cursor != NOWHERE
+    else:
+        assert len(page) <= 1
 
 
 async def test_how_queues_stand_on_every_store(real_make):

@@ -1,6 +1,8 @@
 """Stopping a worker: nothing is lost, nothing is counted, and it takes no longer than it may."""
 
 import asyncio
+import os
+import signal
 import threading
 
 import pytest
@@ -253,3 +255,47 @@ async def test_leaving_is_repeated_until_the_store_has_heard_it(app, clock, faul
     await clock.advance(1)
     await left
     assert await app.replicas() == []
+
+
+async def test_run_worker_opens_the_app_and_ends_with_a_signal():
+    app = Tenure("memory://")
+    inside = asyncio.Event()
+
+    @app.task
+    async def work() -> None:
+        inside.set()
+        await asyncio.sleep(0.2)
+
+    async def drive() -> str:
+        await wait_until_async(lambda: app.is_open)
+        job = await work.enqueue()
+        await asyncio.wait_for(inside.wait(), 5)
+        os.kill(os.getpid(), signal.SIGTERM)
+        await job.wait(5)
+        return job.state
+
+    driving = asyncio.ensure_future(drive())
+    await asyncio.wait_for(app.run_worker(), 10)
+    assert not app.is_open
+    assert await driving == "succeeded"
+
+
+async def test_a_second_signal_hands_back_now():
+    inside = asyncio.Event()
+    async with Tenure("memory://", grace=60) as app:
+
+        @app.task
+        async def work() -> None:
+            inside.set()
+            await asyncio.sleep(60)
+
+        running = asyncio.ensure_future(app.run_worker())
+        job = await work.enqueue()
+        await asyncio.wait_for(inside.wait(), 5)
+        os.kill(os.getpid(), signal.SIGINT)
+        await asyncio.sleep(0.1)
+        assert not running.done()
+        os.kill(os.getpid(), signal.SIGINT)
+        await asyncio.wait_for(running, 5)
+        assert app.is_open
+        assert (await job.refresh()).state == "waiting"

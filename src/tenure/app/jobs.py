@@ -155,6 +155,9 @@ class JobCalls(Lifecycle):
         if not 1 <= limit <= _PAGE_MAX:
             msg = f"limit must be from 1 to {_PAGE_MAX}, not {limit!r}."
             raise ConfigError(msg)
+        for what, text in {"task": task, "queue": queue, "tag": tag, "cursor": cursor}.items():
+            if text is not None:
+                check_name(text, what)
         return await self._services().jobs.page(
             state=state, task=task, queue=queue, tag=tag, limit=limit, cursor=cursor
         )

@@ -46,6 +46,7 @@ class JobContext:
         self._loop = loop
         self._limit = checkpoint_limit
         self._checkpoint = record.checkpoint
+        self._progress: Note | None = None
         self.stop_reason: StopReason | None = None
         """Why it was asked to stop."""
 
@@ -113,7 +114,7 @@ class JobContext:
             raise ConfigError(msg)
         said = storable(message, _MESSAGE_MAX)
         note = Note(id=self.id, fence=self.fence, progress=float(part), message=said)
-        self._loop.call_soon_threadsafe(self._send_quietly, note)
+        self._loop.call_soon_threadsafe(self._send_newest, note)
 
     @property
     def checkpoint(self) -> Any:
@@ -141,8 +142,22 @@ class JobContext:
             raise StoreError(msg)
         self._checkpoint = value
 
-    def _send_quietly(self, note: Note) -> None:
-        asyncio.ensure_future(self._send(note)).add_done_callback(_forget)
+    def _send_newest(self, note: Note) -> None:
+        """Send one at a time: what is overtaken on the way is never sent."""
+        is_sending = self._progress is not None
+        self._progress = note
+        if not is_sending:
+            asyncio.ensure_future(self._send_progress()).add_done_callback(_forget)
+
+    async def _send_progress(self) -> None:
+        note = None
+        try:
+            while self._progress is not note:
+                note = self._progress
+                assert note is not None
+                await self._send(note)
+        finally:
+            self._progress = None
 
     def stop(self, reason: StopReason) -> None:
         """Ask the attempt to stop; only the first reason counts."""
@@ -170,6 +185,6 @@ class _Done:
         yield from ()
 
 
-def _forget(sent: asyncio.Future[bool]) -> None:
+def _forget(sent: asyncio.Future[None]) -> None:
     if not sent.cancelled():
         sent.exception()  # progress is a courtesy: nobody is told that it did not arrive

@@ -19,6 +19,8 @@ log = logging.getLogger("tenure")
 
 # A slice of this size holds up nobody else on the store for long.
 _SLICE = 100
+# A handler past its time-out is cancelled by its own worker, and gets at least this to unwind.
+_UNWIND_SECONDS = 5.0
 
 
 class Recovery:
@@ -36,9 +38,10 @@ class Recovery:
 
     async def run(self, store: Store, by: str) -> list[Recovered]:
         """Take everything that can be taken now, slice by slice; `by` is named in the event."""
+        grace = max(self._settings.grace, _UNWIND_SECONDS)
         everything: list[Recovered] = []
         while True:
-            some = await store.recover(delays=self.delays, grace=self._settings.grace, limit=_SLICE)
+            some = await store.recover(delays=self.delays, grace=grace, limit=_SLICE)
             if not some:
                 return everything
             self.tell(some, by)
