@@ -138,10 +138,11 @@ async def test_jobs_claimed_ahead_are_handed_back(app, clock, handled):
     assert sorted(states) == ["succeeded", "waiting", "waiting"]
 
 
+@pytest.mark.parametrize("grace", [0, 25])
 async def test_jobs_of_a_claim_that_was_under_way_go_back_without_fuss(
-    app, clock, handled, faults, seen
+    app, clock, handled, faults, seen, grace
 ):
-    worker = await app.worker(grace=0).__aenter__()
+    worker = await app.worker(grace=grace).__aenter__()
     await clock.advance(1)
     faults.delay("claim", 2)
     job = await handled.work.enqueue(50)
@@ -151,6 +152,7 @@ async def test_jobs_of_a_claim_that_was_under_way_go_back_without_fuss(
     await asyncio.wait_for(left, 1)
     await job.refresh()
     assert (job.state, job.failures, job.losses) == ("waiting", 0, 0)
+    assert handled.began == []
     assert seen == []
 
 

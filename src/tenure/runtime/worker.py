@@ -269,7 +269,7 @@ class Worker:
             )
         elif record.losses >= _SUSPICIOUS_LOSSES:
             self._alone.append(record)
-        elif self._alone or len(self._slots) >= self._options.concurrency:
+        elif self._alone or self._stopping or len(self._slots) >= self._options.concurrency:
             self._ahead.append((record, now))
         else:
             self._slots.start(record, handler)
