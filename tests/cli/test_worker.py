@@ -122,6 +122,19 @@ def test_what_does_not_finish_within_the_grace_is_handed_back(start, place: Plac
         assert (job.state, job.failures, job.losses) == ("waiting", 0, 0)
 
 
+def test_a_second_signal_hands_back_at_once(start, place: Place, module: Write):
+    long = enqueue(place, module, "stay", 300)
+    worker = start("--grace", "5m")
+    with place.app() as app:
+        wait_until(lambda: app.job(long).state == "running", 20)
+        worker.terminate()
+        wait_until(lambda: "SIGTERM: stopping" in worker.stderr, 20)
+        assert worker.running
+        worker.terminate()
+        assert worker.wait() == 0
+        assert app.job(long).state == "waiting"
+
+
 @pytest.mark.parametrize(
     ("text", "said"),
     [
