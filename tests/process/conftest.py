@@ -39,6 +39,10 @@ def _fits(item: pytest.Item) -> bool:
 @pytest.fixture
 def server(request: pytest.FixtureRequest, family: str) -> Valkey | Postgres:
     """The server of `site`, as the test's own: it may be killed and restarted."""
+    return _own_server(request, family)
+
+
+def _own_server(request: pytest.FixtureRequest, family: str) -> Valkey | Postgres:
     if family == "redis":
         # Nothing acknowledged is lost, so what a test sees comes from the outage alone.
         return request.getfixturevalue("private_valkey")(config={"appendfsync": "always"})
@@ -99,15 +103,8 @@ async def shops_with_servers(
     request: pytest.FixtureRequest, namespace: str, fleet: Fleet, tmp_path: Path
 ) -> AsyncIterator[list[Workshop]]:
     """A workshop on every store with a server, which is the test's own to kill and restart."""
-    make = {
-        # Nothing acknowledged is lost, so what a test sees comes from the outage alone.
-        "redis": lambda: request.getfixturevalue("private_valkey")(
-            config={"appendfsync": "always"}
-        ),
-        "postgres": lambda: request.getfixturevalue("private_postgres")(),
-    }
-    chosen = [family for family in make if family in chosen_families(request.config)]
-    servers = {family: make[family]() for family in chosen}
+    chosen = [one for one in ("redis", "postgres") if one in chosen_families(request.config)]
+    servers = {family: _own_server(request, family) for family in chosen}
     sites = [Site(one, servers[one].url, namespace, fleet, has_outages=True) for one in chosen]
     async with AsyncExitStack() as stack:
         yield [

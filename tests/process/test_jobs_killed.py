@@ -1,5 +1,7 @@
 """Workers that die: their jobs run again soon, and none of it counts as a failure."""
 
+import pytest
+
 from tests.process.orders import boot
 from tests.process.workshop import Workshop, on_each
 from tests.rig.processes import Child
@@ -11,19 +13,19 @@ RUNNING = 5
 ROUNDS = 3
 
 
-async def test_jobs_of_a_killed_worker_run_again_within_3_seconds(shops: list[Workshop]):
+PROMISES = [({"replica_ttl": TTL}, 3.0)]
+if SIZE.name == "soak":
+    PROMISES.append(({}, 15.0))  # as long as it takes by default
+
+
+@pytest.mark.parametrize(
+    ("settings", "within"), PROMISES, ids=["short", "default"][: len(PROMISES)]
+)
+async def test_jobs_of_a_killed_worker_run_again_soon(
+    shops: list[Workshop], settings: dict[str, float], within: float
+):
     async def scenario(shop: Workshop) -> None:
-        await check_takeover(shop, {"replica_ttl": TTL}, within=3.0)
-
-    await on_each(shops, scenario)
-
-
-async def test_by_default_they_run_again_within_15_seconds(shops: list[Workshop]):
-    if SIZE.name != "soak":
-        return  # it takes as long as it says
-
-    async def scenario(shop: Workshop) -> None:
-        await check_takeover(shop, {}, within=15.0)
+        await check_takeover(shop, settings, within)
 
     await on_each(shops, scenario)
 

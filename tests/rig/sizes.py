@@ -26,6 +26,8 @@ class Size:
     """Faults injected by a test that breaks things at random."""
     jobs: int
     """Jobs that a queue under test works off."""
+    old_jobs: int
+    """Jobs that lie in a store and ought to disturb nobody."""
     outage: float
     """How long, in seconds, a store that goes away stays away."""
     patience: float
@@ -42,6 +44,7 @@ _SIZES = {
         rounds=20,
         faults=10,
         jobs=200,
+        old_jobs=2000,
         outage=5.0,
         patience=20.0,
     ),
@@ -54,6 +57,7 @@ _SIZES = {
         rounds=500,
         faults=300,
         jobs=20_000,
+        old_jobs=1_000_000,
         outage=30.0,
         patience=120.0,
     ),

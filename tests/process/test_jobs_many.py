@@ -1,0 +1,67 @@
+"""Workers among many jobs that have finished or are not due: nobody notices them."""
+
+import redis.asyncio as redis
+
+from tenure.core.ids import job_id
+from tenure.core.records import BATCH_MAX, NewJob
+from tests.process.orders import boot
+from tests.process.workshop import Workshop, on_each
+from tests.rig.sizes import SIZE
+
+TTL = 1.0
+HOUR = 3600.0
+SLOWEST_SCRIPT = 10_000  # microseconds
+
+
+async def test_many_old_jobs_slow_down_neither_claims_nor_recovery(shops: list[Workshop]):
+    await on_each(shops, among_many)
+
+
+async def among_many(shop: Workshop) -> None:
+    """Compare a worker's life before and after the store has filled."""
+    [worker] = await shop.hired(replica_ttl=TTL)
+    before = await shop.pick_up_latency()
+    await fill(shop)
+    if shop.site.family == "redis":
+        async with redis.Redis.from_url(shop.site.url) as server:
+            await server.config_resetstat()
+    after = await shop.pick_up_latency()
+    assert after < max(0.3, 3 * before)
+
+    gate = shop.gate()
+    job = await shop.tasks.stay.enqueue(str(gate))
+    await shop.written("began", job)
+    await shop.hired(replica_ttl=TTL)
+    killed = boot()
+    worker.kill()
+    [again] = await shop.written("began", job, attempt=2)
+    assert again.boot - killed < 10 * TTL
+    gate.touch()
+    await shop.finished(job)
+    assert (job.state, job.losses) == ("succeeded", 1)
+    if shop.site.family == "redis":
+        await check_scripts(shop.site.url)
+
+
+async def fill(shop: Workshop) -> None:
+    """Put jobs into the store that have finished, and as many that are due much later."""
+    store = shop.app._store
+    for _ in range(0, SIZE.old_jobs, BATCH_MAX):
+        finished = [new(store.clock, 0.0) for _ in range(BATCH_MAX)]
+        # In another queue, so that no worker takes them before they are cancelled.
+        await store.insert(finished)
+        await store.cancel([job.id for job in finished])
+        await store.insert([new(store.clock, HOUR) for _ in range(BATCH_MAX)])
+
+
+def new(clock, delay: float) -> NewJob:
+    id_ = job_id(clock.wall(), clock.token())
+    queue = "default" if delay else "nobody"
+    return NewJob(id=id_, task="count", payload=b"{}", delay=delay, retention=HOUR, queue=queue)
+
+
+async def check_scripts(url: str) -> None:
+    """All but a few, which the machine may have put to sleep, have taken little time."""
+    async with redis.Redis.from_url(url) as server:
+        stats = await server.info("latencystats")
+    assert stats["latency_percentiles_usec_evalsha"]["p99"] < SLOWEST_SCRIPT
