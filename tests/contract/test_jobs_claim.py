@@ -159,12 +159,34 @@ async def test_the_order_holds_over_many_small_claims(store: Store, clock: Manua
     assert [one for some in got for one in some] == [job.id for job in expected]
 
 
-async def test_a_job_that_comes_back_goes_by_its_new_due_time(store: Store, clock: ManualClock):
+async def test_a_job_that_comes_back_later_goes_by_its_new_due_time(
+    store: Store, clock: ManualClock
+):
     first, _ = await start(store, new(1), new(2))
     await insert(store, new(3))
+    await settle(store, first, "retry", delay=1)
     clock.shift(1)
-    await settle(store, first, "retry")
     assert await claim_ids(store) == [id_of(3), id_of(1)]
+
+
+@pytest.mark.parametrize("outcome", ["retry", "handed back"])
+async def test_a_job_that_comes_back_without_a_delay_keeps_its_place(
+    store: Store, clock: ManualClock, outcome: str
+):
+    first, _ = await start(store, new(1), new(2))
+    clock.shift(1)
+    await insert(store, new(3))
+    await settle(store, first, outcome)
+    assert await claim_ids(store) == [id_of(1), id_of(3)]
+
+
+async def test_a_lost_job_does_not_wait_behind_newer_ones(store: Store, clock: ManualClock):
+    await start(store, new(1), new(2))
+    clock.shift(TTL)
+    await insert(store, new(3))
+    await store.recover(delays=[0.0], grace=0)
+    await join(store, "ben")
+    assert await claim_ids(store, "ben") == [id_of(1), id_of(2), id_of(3)]
 
 
 # Due times.

@@ -7,6 +7,7 @@ every job and all its life:
 - Its fence is larger after every claim and every return to waiting: max(last + 1, now).
 - Whatever names a fence (`settle`, `note`) changes nothing unless the job runs under that fence.
 - `revision` grows by 1 or more with every change that `get` can see.
+- Whatever returns to waiting without a delay keeps its due time, and so its place in the queue.
 - A pending cancel wins over every return to waiting: the job is cancelled instead.
 - Finished jobs are kept apart from the others and cost `claim`, `settle`, `beat` and `recover`
   nothing, however many there are.
@@ -59,7 +60,7 @@ class JobStore(Protocol):
         ...
 
     async def leave(self, replica: str) -> list[str]:
-        """Forget the record and hand back what it runs: due at once, nothing counted.
+        """Forget the record and hand back what it runs: without a delay, nothing counted.
 
         Returns the ids that were handed back (or, with a pending cancel, cancelled). Of a record
         that is not there, none.

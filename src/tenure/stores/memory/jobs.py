@@ -122,7 +122,9 @@ class Jobs(Connection):
             record = self._alive(replica)
             if record is None:
                 return None
-            if claim_no <= record.claim_no:
+            if claim_no < record.claim_no:
+                return Claimed([])
+            if claim_no == record.claim_no:
                 same = [job for job in self._jobs.held_by(replica) if job.claim_no == claim_no]
                 return Claimed([job.as_record() for job in same])
             if record.has_expired(now):
@@ -353,7 +355,8 @@ class Jobs(Connection):
         if job.cancelling:
             self._finish(job, "cancelled", now)
             return
-        job.due = now + micros(delay)
+        if delay > 0:
+            job.due = now + micros(delay)
         self._wait(job, now)
 
     def _wait(self, job: Job, now: int) -> None:

@@ -149,7 +149,7 @@ class Moves:
             )
             return
         wall = self._tx.wall
-        due = wall + micros(delay)
+        due = wall + micros(delay) if delay else None  # it keeps its place in the queue
         kept = isinstance(error, str)
         self._returns.append(
             (
@@ -158,7 +158,7 @@ class Moves:
             )
         )
         self._changed.append(job.id)
-        if due <= wall + micros(SOON):
+        if delay <= SOON:
             self._soon.append(job.number)
 
     def return_held(self, job: Held) -> Recovered:

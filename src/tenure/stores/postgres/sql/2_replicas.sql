@@ -144,8 +144,9 @@ BEGIN
                 || j.started || ',"ended":' || _now || E',"outcome":"lost"}\n', 'UTF8') END,
             state = CASE WHEN w.finish IS NULL THEN 'waiting' ELSE j.state END,
             fence = CASE WHEN w.finish IS NULL THEN greatest(j.fence + 1, _now) ELSE j.fence END,
-            due = CASE WHEN w.finish IS NOT NULL THEN j.due
-                       ELSE _now + coalesce(_delays[j.losses + 1], 0) END,
+            -- Without a delay it keeps its place in the queue.
+            due = CASE WHEN w.finish IS NOT NULL OR coalesce(_delays[j.losses + 1], 0) = 0
+                       THEN j.due ELSE _now + _delays[j.losses + 1] END,
             reason = CASE WHEN w.finish = 'failed' THEN 'lost' ELSE j.reason END,
             error = CASE WHEN w.finish = 'failed' THEN NULL ELSE j.error END,
             replica = '', deadline = NULL, revision = j.revision + 1

@@ -55,7 +55,9 @@ BEGIN
             error = CASE WHEN a.outcome = 'retry' THEN decode(a.error, 'hex') ELSE j.error END,
             state = CASE WHEN j.cancelling THEN j.state ELSE 'waiting' END,
             fence = CASE WHEN j.cancelling THEN j.fence ELSE greatest(j.fence + 1, _now) END,
-            due = CASE WHEN j.cancelling THEN j.due ELSE _now + a.delay::bigint END,
+            -- Without a delay it keeps its place in the queue.
+            due = CASE WHEN j.cancelling OR a.delay::bigint = 0 THEN j.due
+                       ELSE _now + a.delay::bigint END,
             replica = '', deadline = NULL, revision = j.revision + 1
         FROM asked a
         WHERE j.namespace = a.namespace AND j.id = a.id AND j.fence = a.fence::bigint

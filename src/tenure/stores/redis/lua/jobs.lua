@@ -271,7 +271,8 @@ local function give_back(job, delay)
   if job.cancelling == 1 then
     finish(job, CANCELLED)
   else
-    wait(job, now + delay)
+    -- Without a delay it keeps its place in the queue.
+    wait(job, delay > 0 and now + delay or job.due)
   end
 end
 
