@@ -176,6 +176,7 @@ async def test_a_job_that_comes_back_without_a_delay_keeps_its_place(
     first, _ = await start(store, new(1), new(2))
     clock.shift(1)
     await insert(store, new(3))
+    clock.shift(1)
     await settle(store, first, outcome)
     assert await claim_ids(store) == [id_of(1), id_of(3)]
 
@@ -184,6 +185,7 @@ async def test_a_lost_job_does_not_wait_behind_newer_ones(store: Store, clock: M
     await start(store, new(1), new(2))
     clock.shift(TTL)
     await insert(store, new(3))
+    clock.shift(1)
     await store.recover(delays=[0.0], grace=0)
     await join(store, "ben")
     assert await claim_ids(store, "ben") == [id_of(1), id_of(2), id_of(3)]
