@@ -53,10 +53,11 @@ class Tasks:
             self._write_to_sink(gate)
         return os.getpid()
 
-    def _stay_blocking(self, gate: str) -> int:
-        """Do the same in a thread, deaf to everything."""
+    def _stay_blocking(self, gate: str, each: bool = False) -> int:
+        """Do the same in a thread, deaf to everything; with a gate for each attempt, if asked."""
         with self._noted():
-            while not Path(gate).exists():
+            path = Path(f"{gate}-{current_job().attempt}" if each else gate)
+            while not path.exists():
                 time.sleep(_LOOK_EVERY)
             self._write_to_sink(gate)
         return os.getpid()

@@ -12,15 +12,12 @@ RUNNING = 5
 # A machine that stands still may spoil one round; a bug spoils all of them.
 ROUNDS = 3
 
-
-PROMISES = [({"replica_ttl": TTL}, 3.0)]
+PROMISES = [pytest.param({"replica_ttl": TTL}, 3.0, id="short")]
 if SIZE.name == "soak":
-    PROMISES.append(({}, 15.0))  # as long as it takes by default
+    PROMISES.append(pytest.param({}, 15.0, id="default"))
 
 
-@pytest.mark.parametrize(
-    ("settings", "within"), PROMISES, ids=["short", "default"][: len(PROMISES)]
-)
+@pytest.mark.parametrize(("settings", "within"), PROMISES)
 async def test_jobs_of_a_killed_worker_run_again_soon(
     shops: list[Workshop], settings: dict[str, float], within: float
 ):

@@ -1,5 +1,7 @@
 """A worker that stood still past its lease finds its jobs taken over, and can spoil nothing."""
 
+from pathlib import Path
+
 from tests.process.orders import boot
 from tests.process.sink import FencedSink
 from tests.process.test_paused_process import stop_between_writes
@@ -19,12 +21,14 @@ async def paused(shop: Workshop) -> None:
     on_loop = await shop.tasks.stay.enqueue(str(gate))
     in_thread = await shop.tasks.stay_blocking.enqueue(str(gate))
     jobs = [on_loop, in_thread]
-    stale = {line.job: line.fence for line in await shop.written("began", *jobs)}
+    slow = await shop.tasks.stay_blocking.enqueue(str(later := shop.gate()), each=True)
+    stale = {line.job: line.fence for line in await shop.written("began", *jobs, slow)}
     [heir] = await shop.hired(replica_ttl=TTL)
     stop_between_writes(old, shop.site)
-    await shop.written("began", *jobs, pid=heir.pid)
+    await shop.written("began", *jobs, slow, pid=heir.pid)
     gate.touch()
     await shop.finished(*jobs)
+    opened(later, attempt=1)
     ended = boot()
     old.cont()
 
@@ -45,12 +49,25 @@ async def paused(shop: Workshop) -> None:
         assert (await job.refresh()).record == before
         assert (job.state, job.attempt, job.losses, job.failures) == ("succeeded", 2, 1, 0)
         assert await job.result() == heir.pid
-    # It works on, under a new id.
+    # What the heir still runs has not ended, though it has where it was taken away.
+    refused = await shop.heard(old, "AttemptLost", lambda one: one["job"] == slow.id)
+    assert refused["fence"] == stale[slow.id]
+    await slow.refresh()
+    assert (slow.state, slow.attempt) == ("running", 2)
+    opened(later, attempt=2)
+    await shop.finished(slow)
+    assert await slow.result() == heir.pid
+    # The old one works on, under a new id.
     heir.kill()
     await shop.joined(old)
     again = await shop.tasks.nap.enqueue(0)
     await shop.finished(again)
     assert await again.result() == old.pid
+
+
+def opened(gate: Path, attempt: int) -> None:
+    """Let one attempt end."""
+    gate.with_name(f"{gate.name}-{attempt}").touch()
 
 
 def check_one_effect(shop: Workshop, job, pid: int) -> None:
