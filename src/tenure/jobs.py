@@ -352,7 +352,11 @@ class Jobs:
         signature: Signature | None = None if handler is None else handler.signature
         if signature is None:
             return decode_plain(record.result)
-        return signature.decode_result(record.result)
+        try:
+            return signature.decode_result(record.result)
+        except (TypeError, ValueError) as error:
+            problem = f"has a result that is not what task {record.task!r} says it returns: {error}"
+            raise JobStateError(record.id, problem) from error
 
 
 def _fresh(new: NewJob, now: int) -> JobRecord:

@@ -234,9 +234,19 @@ def make_handler(fn: Callable[..., Any], name: str | None, retry: Backoff | None
         name=name,
         function=fn,
         is_async=is_async(fn),
-        signature=Signature(fn, name),
+        signature=_signature(fn, name),
         retry=Backoff(max_attempts=1) if retry is None else retry,
     )
+
+
+def _signature(fn: Callable[..., Any], name: str) -> Signature:
+    try:
+        return Signature(fn, name)
+    except ConfigError:
+        raise
+    except (TypeError, ValueError) as error:
+        msg = f"a task must be a function or a method with a signature, not {fn!r}."
+        raise ConfigError(msg) from error
 
 
 def _queue(name: object) -> str:

@@ -456,7 +456,40 @@ async def test_saving_in_an_attempt_that_is_over_is_refused_and_stops_it(app, st
         assert (job.failures, job.losses) == (0, 0)
 
 
-# Time-outs are in real time: a handler may wait for anything.
+async def test_a_time_out_goes_by_the_clock(app, clock):
+    @app.task(timeout=30, retry=None)
+    async def slow(seconds: float) -> float:
+        await clock.sleep(seconds)
+        return seconds
+
+    async with app.worker():
+        jobs = [await slow.enqueue(29), await slow.enqueue(31)]
+        await clock.advance(32)
+        states = [(await job.refresh()).state for job in jobs]
+    assert states == ["succeeded", "failed"]
+    assert jobs[1].error == "TimeoutError: it ran longer than its time-out of 30 s"
+
+
+async def test_a_thread_hears_of_its_time_out_by_the_clock(app, clock, seen):
+    asked = threading.Event()
+
+    @app.task(timeout=30, retry=None)
+    def slow() -> None:
+        while not current_job().cancelled:
+            asked.set()
+        time.sleep(0.05)
+
+    async with app.worker():
+        job = await slow.enqueue()
+        await clock.advance(29)
+        await wait_until_async(asked.is_set)
+        assert (await job.refresh()).state == "running"
+        await clock.advance(5)
+        await finished(job, clock)
+    assert job.error == "TimeoutError: it ran longer than its time-out of 30 s"
+
+
+# The same in real time.
 
 
 @pytest.fixture

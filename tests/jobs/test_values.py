@@ -5,12 +5,13 @@ import uuid
 from dataclasses import dataclass, field
 from datetime import UTC, date, datetime, timedelta
 from decimal import Decimal
+from functools import partial
 from typing import Annotated, Any, Literal
 
 import msgspec
 import pytest
 
-from tenure import ArgumentsError, ConfigError, Tenure, TooLarge
+from tenure import ArgumentsError, ConfigError, JobStateError, Tenure, TooLarge
 
 
 class Colour(enum.Enum):
@@ -235,6 +236,35 @@ async def test_a_result_whose_task_is_not_known_here_comes_plainly(app: Tenure, 
     assert await (await app.job(job.id)).result() == Address("Oslo")
 
 
+@pytest.mark.parametrize(("kind", "value"), [(int, "x"), (float, float("nan")), (Address, {})])
+async def test_a_result_that_is_not_what_the_task_says(app: Tenure, clock, kind, value):
+    async def work():
+        return value
+
+    work.__annotations__ = {"return": kind}
+    task = app.task(work)
+    async with app.worker():
+        job = await task.enqueue()
+        await clock.advance(0.1)
+        with pytest.raises(JobStateError, match="not what task 'work' says it returns"):
+            await job.result(0)
+    assert job.state == "succeeded"
+
+
+async def test_a_coroutine_that_nobody_awaits_is_explained(app: Tenure):
+    async def really() -> int:
+        return 1
+
+    @app.task
+    def work():
+        return really()
+
+    async with app.worker():
+        job = await (await work.enqueue()).wait(10)
+    assert (job.state, job.reason, job.attempt) == ("failed", "result", 1)
+    assert "declare it with 'async def'" in job.error
+
+
 @pytest.mark.parametrize(
     "declare",
     [
@@ -250,6 +280,8 @@ async def test_a_result_whose_task_is_not_known_here_comes_plainly(app: Tenure, 
         lambda app: app.task(timeout="soon")(nothing),
         lambda app: app.task(retention=-1)(nothing),
         lambda app: app.task(retry=3)(nothing),
+        lambda app: app.task(name="partial")(partial(nothing)),
+        lambda app: app.task(name="min")(min),
     ],
 )
 async def test_tasks_that_cannot_be(app: Tenure, declare):

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import inspect
 import traceback
 from collections.abc import Callable
 from functools import partial
-from typing import Any
+from typing import Any, TypeAlias
 
 import msgspec
 from msgspec import Struct
@@ -30,11 +31,15 @@ from tenure.runtime.threads import Threads
 
 __all__ = ["AttemptRunner", "ErrorReport", "Handler", "Reject", "Retry"]
 
+_Alarm: TypeAlias = asyncio.TimerHandle | asyncio.Future[None]
+
 _TRACE_MAX = 8000
 _MESSAGE_MAX = 4000
 _ERROR_MAX = 300
 # A thread gets this long after its time-out before it is reported.
 _STUCK_AFTER = 1.0
+
+_NOT_AWAITED = "the handler returned a coroutine; declare it with 'async def', and await it there"
 
 
 class Retry(Exception):
@@ -100,6 +105,9 @@ class AttemptRunner:
                 raise asyncio.CancelledError from error
             return self.failed(handler, record, error, began)
         try:
+            if inspect.iscoroutine(result):
+                result.close()
+                raise TypeError(_NOT_AWAITED)
             encoded = encode(result)
             if len(encoded) > self._result_limit:
                 raise TooLarge("the result", len(encoded), self._result_limit, "result_limit")
@@ -122,7 +130,8 @@ class AttemptRunner:
             )
         if record.timeout is None:
             return await handler.function(*args, **kwargs)
-        limit = asyncio.timeout(record.timeout)
+        limit, loop = asyncio.timeout(None), asyncio.get_running_loop()
+        alarm = self._alarm(record.timeout, lambda: limit.reschedule(loop.time()))
         try:
             async with limit:
                 return await handler.function(*args, **kwargs)
@@ -130,17 +139,20 @@ class AttemptRunner:
             if not limit.expired():
                 raise
             raise _TimedOut(record.timeout) from error
+        finally:
+            alarm.cancel()
 
     async def _call_in_thread(
         self, function: Callable[[], Any], record: JobRecord, context: JobContext
     ) -> Any:
         """Run a function that cannot be stopped, only asked to."""
-        alarms: list[asyncio.TimerHandle] = []
+        alarms: list[_Alarm] = []
         if record.timeout is not None:
-            loop = asyncio.get_running_loop()
             stuck = HandlerStuck(record.task, record.id, "timed out")
-            alarms.append(loop.call_later(record.timeout, context.stop, "timed out"))
-            alarms.append(loop.call_later(record.timeout + _STUCK_AFTER, self._events.emit, stuck))
+            alarms = [
+                self._alarm(record.timeout, partial(context.stop, "timed out")),
+                self._alarm(record.timeout + _STUCK_AFTER, partial(self._events.emit, stuck)),
+            ]
         try:
             result = await self.threads.run(function)
         finally:
@@ -149,6 +161,17 @@ class AttemptRunner:
         if context.stop_reason == "timed out":
             raise asyncio.CancelledError
         return result
+
+    def _alarm(self, seconds: float, ring: Callable[[], None]) -> _Alarm:
+        """Call `ring` after so long, by a virtual clock too; what this returns calls it off."""
+        if not self._clock.virtual:
+            return asyncio.get_running_loop().call_later(seconds, ring)
+
+        async def wait_and_ring() -> None:
+            await self._clock.sleep(seconds)
+            ring()
+
+        return asyncio.ensure_future(wait_and_ring())
 
     def timed_out(self, handler: Handler, record: JobRecord, began: float) -> Settlement:
         """Return the end of an attempt whose thread came back after its time-out."""
