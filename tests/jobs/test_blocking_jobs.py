@@ -123,7 +123,16 @@ def test_a_job_shows_everything_that_it_shows_on_a_loop(shop, sync):
 
 
 def test_the_facade_has_all_that_an_app_has():
-    on_a_loop_only = {"clone", "is_open", "run_worker", "settings", "state", "task", "worker"}
+    on_a_loop_only = {
+        "clone",
+        "is_open",
+        "run_worker",
+        "settings",
+        "state",
+        "task",
+        "tasks",
+        "worker",
+    }
     limits = {"payload_limit", "retention"}
     public = {name for name in dir(tenure.Tenure) if not name.startswith("_")}
     assert public - on_a_loop_only - limits <= set(dir(blocking.Tenure))

@@ -103,6 +103,11 @@ class JobCalls(Lifecycle):
         return declare if fn is None else declare(fn)
 
     @property
+    def tasks(self) -> tuple[str, ...]:
+        """The names of the declared tasks."""
+        return tuple(sorted(self._handlers))
+
+    @property
     def payload_limit(self) -> int:
         return self._settings.payload_limit
 
@@ -142,6 +147,7 @@ class JobCalls(Lifecycle):
         task: str | None = None,
         queue: str | None = None,
         tag: str | None = None,
+        replica: str | None = None,
         limit: int = 50,
         cursor: str | None = None,
     ) -> JobPage:
@@ -159,7 +165,13 @@ class JobCalls(Lifecycle):
             if text is not None:
                 check_name(text, what)
         return await self._services().jobs.page(
-            state=state, task=task, queue=queue, tag=tag, limit=limit, cursor=cursor
+            state=state,
+            task=task,
+            queue=queue,
+            tag=tag,
+            replica=replica,
+            limit=limit,
+            cursor=cursor,
         )
 
     async def counts(self) -> list[QueueCounts]:

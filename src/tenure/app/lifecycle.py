@@ -148,6 +148,11 @@ class Lifecycle:
         return self._store.traits
 
     @property
+    def url(self) -> str:
+        """The URL of the store, without its password."""
+        return self._store.url
+
+    @property
     def settings(self) -> Settings:
         """What it goes by."""
         return self._settings

@@ -71,6 +71,11 @@ class Tenure:
         self.close()
 
     @property
+    def url(self) -> str:
+        """The URL of the store, without its password."""
+        return self._app.url
+
+    @property
     def traits(self) -> Traits:
         """What the store can do and survive; complete once the app is open."""
         return self._app.traits
@@ -179,6 +184,7 @@ class Tenure:
         task: str | None = None,
         queue: str | None = None,
         tag: str | None = None,
+        replica: str | None = None,
         limit: int = 50,
         cursor: str | None = None,
     ) -> JobPage:
@@ -188,7 +194,15 @@ class Tenure:
         """
         portal = self._portal()
         page = portal.call(
-            self._app.jobs(state=state, task=task, queue=queue, tag=tag, limit=limit, cursor=cursor)
+            self._app.jobs(
+                state=state,
+                task=task,
+                queue=queue,
+                tag=tag,
+                replica=replica,
+                limit=limit,
+                cursor=cursor,
+            )
         )
         return JobPage((Job(portal, job) for job in page), page.cursor)
 

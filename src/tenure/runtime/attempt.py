@@ -36,6 +36,8 @@ _Alarm: TypeAlias = asyncio.TimerHandle | asyncio.Future[None]
 _TRACE_MAX = 8000
 _MESSAGE_MAX = 4000
 _ERROR_MAX = 300
+# Their frames say nothing about an error of a handler.
+_OURS = (__name__, "tenure.runtime.threads")
 # A thread gets this long after its time-out before it is reported.
 _STUCK_AFTER = 1.0
 
@@ -235,8 +237,16 @@ def _report(error: BaseException) -> ErrorReport:
         name = f"{kind.__module__}.{name}"
     # What cannot be read never ran, so that its trace would only show us.
     plain = isinstance(error, _TimedOut | Reject | ArgumentsError)
-    trace = "" if plain else "".join(traceback.format_exception(error))[-_TRACE_MAX:]
+    trace = "" if plain else _trace(error)
     return ErrorReport(name, storable(_message(error), _MESSAGE_MAX), storable(trace, _TRACE_MAX))
+
+
+def _trace(error: BaseException) -> str:
+    """Return the traceback, from where the handler begins."""
+    trace = error.__traceback__
+    while trace is not None and trace.tb_frame.f_globals.get("__name__") in _OURS:
+        trace = trace.tb_next
+    return "".join(traceback.format_exception(type(error), error, trace))[-_TRACE_MAX:]
 
 
 def _message(error: BaseException) -> str:

@@ -58,7 +58,8 @@ class Connection:
             writer.end()  # cancelled: no time to wait for it
             raise
         self._writer = writer
-        log.info("the store is %s (SQLite %s).", self._path, sqlite3.sqlite_version)
+        if migrate != "skip":  # a clone's original has said so
+            log.info("the store is %s (SQLite %s).", self._path, sqlite3.sqlite_version)
 
     async def close(self) -> None:
         writer, self._writer = self._writer, None

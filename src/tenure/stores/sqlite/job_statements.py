@@ -232,7 +232,8 @@ GIVE_BACK = """
         VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)
     )
     UPDATE tenure_live AS l
-    SET holder = NULL, deadline = NULL, due = coalesce(given.due, l.due), fence = max(l.fence + 1, given.wall),
+    SET holder = NULL, deadline = NULL, due = coalesce(given.due, l.due),
+        fence = max(l.fence + 1, given.wall),
         revision = l.revision + 1, failures = l.failures + given.failures,
         losses = l.losses + given.losses,
         settled_fence = iif(given.settled_as IS NULL, l.settled_fence, l.fence),
