@@ -1,4 +1,4 @@
-"""arq on Redis: 500 jobs at a time, its fastest setting here; it stores results by itself."""
+"""arq on Redis: 500 jobs at a time; it stores results by itself."""
 
 from __future__ import annotations
 

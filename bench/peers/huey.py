@@ -1,4 +1,4 @@
-"""Huey on SQLite: one thread, its fastest setting here; synchronous=FULL, results stored.
+"""Huey on SQLite: one thread; synchronous=FULL, results stored.
 
 It removes a job before it runs it: what a killed worker was running is lost.
 """

@@ -1,4 +1,4 @@
-"""PgQueuer on PostgreSQL: batches of 500, its fastest setting here; it has no results."""
+"""PgQueuer on PostgreSQL: batches of 500; it has no results."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Procrastinate on PostgreSQL: 10 jobs at a time, its fastest setting here; it has no results."""
+"""Procrastinate on PostgreSQL: 10 jobs at a time; it has no results."""
 
 from __future__ import annotations
 
