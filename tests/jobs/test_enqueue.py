@@ -248,3 +248,22 @@ async def test_on_every_store_everything_arrives_as_it_was(real_make):
     now = await work.enqueue(text)
     async with app.worker():
         assert await now.result(10) == text[::-1]
+
+
+async def test_on_every_store_instants_far_away(real_make):
+    app = await real_make()
+
+    @app.task
+    async def work() -> str:
+        return "long overdue"
+
+    ages_ago = datetime(1, 1, 2, tzinfo=UTC)
+    never = datetime(9999, 12, 30, 23, 59, 59, tzinfo=UTC)
+    late = await work.using(at=never).enqueue()
+    early = await work.using(at=ages_ago).enqueue()
+    async with app.worker():
+        assert await early.result(10) == "long overdue"
+    found = await app.job(late.id)
+    assert found.state == "waiting"
+    assert abs(found.due - never) < timedelta(seconds=1)
+    assert [count.waiting for count in await app.counts()] == [1]

@@ -282,6 +282,19 @@ async def test_history_keeps_the_last_ten(app, clock):
     assert [line.attempt for line in job.history] == list(range(4, 14))
 
 
+async def test_lines_of_a_newer_version_do_not_keep_a_job_from_ending(app, store, clock):
+    @app.task
+    async def work() -> None: ...
+
+    job = await work.enqueue()
+    line = b'{"attempt":1,"replica":"x","started":1,"ended":2,"outcome":"paused"}\n'
+    store._space.jobs.jobs[job.id].history = line
+    async with app.worker():
+        await finished(job, clock)
+    assert job.state == "succeeded"
+    assert job.record.history.startswith(line)
+
+
 def test_current_job_outside_of_a_job():
     with pytest.raises(ConfigError, match="here is none"):
         current_job()

@@ -16,11 +16,11 @@ from tenure.core.clock import Clock
 from tenure.core.durations import Duration, micros, seconds
 from tenure.core.policy import TTL_MAX, Backoff
 from tenure.core.records import (
+    HISTORY_MAX,
     Attempt,
     AttemptOutcome,
     JobRecord,
     Settlement,
-    read_history,
     write_history,
 )
 from tenure.core.signature import Signature, encode
@@ -222,7 +222,9 @@ class AttemptRunner:
         """
         ended = record.started + micros(self._clock.boot() - began)
         this = Attempt(record.attempt, record.replica, record.started, ended, outcome, error)
-        return write_history([*read_history(record.history), this] if record.history else [this])
+        # Not read, only kept: a newer version may write lines that this one does not know.
+        earlier = record.history.splitlines(keepends=True)[1 - HISTORY_MAX :]
+        return b"".join(earlier) + write_history([this])
 
 
 class _TimedOut(Exception):
