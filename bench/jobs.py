@@ -31,7 +31,7 @@ ROUNDS = 1 if SHORT else 3
 PICKS = 100 if SHORT else 400
 QUIET_SECONDS = 2 if SHORT else 5
 IDLE_SECONDS = 15 if SHORT else 60
-WITHIN = 120.0
+WITHIN = 300.0
 
 Places = dict[str, Place]
 

@@ -30,7 +30,7 @@ def start_child(
 
 
 def finish(process: subprocess.Popen[str], told: str = "") -> str:
-    said, _ = process.communicate(told, timeout=120)
+    said, _ = process.communicate(told, timeout=300)
     assert process.returncode == 0, f"{process.args} ended with {process.returncode}"
     return said
 
