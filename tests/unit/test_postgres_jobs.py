@@ -94,11 +94,9 @@ SELECT $1, 'y' || n, 'work', 'q' || n % 7, n % 10, '', '{}', 0, 0, 0,
        CASE WHEN n % 20 = 0 THEN 'failed' ELSE 'succeeded' END, 1, 4e15
 FROM generate_series(1, $2::integer) AS n
 """
-LABEL = """
-INSERT INTO tenure.job_label (namespace, label, id)
-SELECT namespace, 'q' || queue, id FROM tenure.job_record WHERE namespace = $1
-UNION ALL
-SELECT namespace, 'twork', id FROM tenure.job_record WHERE namespace = $1
+TAG = """
+INSERT INTO tenure.job_tag (namespace, tag, id)
+SELECT namespace, 'blue', id FROM tenure.job_record WHERE namespace = $1
 """
 KEYS = """
 INSERT INTO tenure.job_key (namespace, key, id, digest, until, free_at)
@@ -166,7 +164,7 @@ async def test_every_statement_finds_its_rows_by_an_index(
     connection = await asyncpg.connect(server.url)
     for fill in (FILL, FINISH, KEYS):
         await connection.fetch(fill, namespace, MANY)
-    await connection.fetch(LABEL, namespace)
+    await connection.fetch(TAG, namespace)
     await connection.execute("DELETE FROM tenure.job WHERE id LIKE 'job-%'")
     await connection.execute("DELETE FROM tenure.job_done WHERE id LIKE 'job-%'")
     if when == "with statistics":

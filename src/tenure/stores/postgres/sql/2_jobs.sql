@@ -173,15 +173,9 @@ BEGIN
         _made := ARRAY(
             SELECT j.id FROM tenure.job j WHERE j.namespace = _namespace AND j.id = ANY (_made));
     END IF;
-    INSERT INTO tenure.job_label (namespace, label, id)
-    SELECT _namespace, l.label, u.id
-    FROM unnest(_ids, _tasks, _queues) WITH ORDINALITY AS u (id, task, queue, n)
-    CROSS JOIN LATERAL (VALUES ('q' || u.queue), ('t' || u.task)) AS l (label)
-    WHERE (answers IS NULL OR substr(answers, u.n::integer, 1) = 'c')
-      AND (cardinality(_made) = cardinality(_ids) OR u.id = ANY (_made));
     IF _tags IS NOT NULL THEN
-        INSERT INTO tenure.job_label (namespace, label, id)
-        SELECT DISTINCT _namespace, 'g' || g.tag, u.id
+        INSERT INTO tenure.job_tag (namespace, tag, id)
+        SELECT DISTINCT _namespace, g.tag, u.id
         FROM unnest(_ids, _tags) WITH ORDINALITY AS u (id, tags, n)
         CROSS JOIN LATERAL json_array_elements_text(u.tags::json) AS g (tag)
         WHERE u.tags IS NOT NULL AND u.id = ANY (_made)

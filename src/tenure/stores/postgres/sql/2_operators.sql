@@ -173,11 +173,9 @@ $$;
 -- Return up to _most ids below _before, newest first, among which all that fit must be. Each way leads
 -- through one index in the order of id; the narrowest that applies is taken.
 CREATE FUNCTION tenure.job_candidates_v1(
-    _namespace text, _state text, _queue text, _task text, _tag text, _replica text,
-    _most integer, _before text, OUT ids text[]
+    _namespace text, _state text, _tag text, _replica text, _most integer, _before text,
+    OUT ids text[]
 ) LANGUAGE plpgsql VOLATILE AS $$
-DECLARE
-    _label text := coalesce('g' || _tag, 't' || _task, 'q' || _queue);
 BEGIN
     IF _replica <> '' THEN
         -- index: job_held
@@ -198,12 +196,12 @@ BEGIN
             ) AS h
             WHERE r.namespace = _namespace
             ORDER BY h.id DESC LIMIT _most);
-    ELSIF _label IS NOT NULL THEN
-        -- index: job_label_id
+    ELSIF _tag IS NOT NULL THEN
+        -- index: job_tag_id
         ids := ARRAY(
-            SELECT l.id FROM tenure.job_label l
-            WHERE l.namespace = _namespace AND l.label = _label AND l.id < _before
-            ORDER BY l.id DESC LIMIT _most);
+            SELECT t.id FROM tenure.job_tag t
+            WHERE t.namespace = _namespace AND t.tag = _tag AND t.id < _before
+            ORDER BY t.id DESC LIMIT _most);
     ELSIF _state IN ('failed', 'cancelled') THEN
         -- index: job_done_unsuccessful
         ids := ARRAY(
@@ -241,14 +239,14 @@ SET enable_hashjoin = off SET enable_mergejoin = off
 AS $$
 DECLARE
     -- As many are looked at; the bound that keeps a rare combination from costing the whole table.
-    _most integer := greatest(1000, _limit + 1);
+    _most integer := greatest(5000, _limit + 1);
     _ids text[];
     _one tenure.job_v1;
     _found integer := 0;
     _end tenure.job_v1;
 BEGIN
     SELECT c.ids INTO _ids FROM tenure.job_candidates_v1(
-        _namespace, _state, _queue, _task, _tag, _replica, _most,
+        _namespace, _state, _tag, _replica, _most,
         -- Without a bound: longer than any id, and of the largest character there is.
         coalesce(_before, repeat(U&'\+10FFFF', 201))) c;
     -- index: job_pkey, job_done_pkey
@@ -293,18 +291,30 @@ AS $$
 DECLARE
     _now bigint := tenure.now_v1(_told);
     _next text := '';
+    _busy text[];
+    _numbers bigint[];
 BEGIN
+    -- What runs is as much as all workers can, so it is simply counted.
+    -- index: replica_pkey, job_held
+    SELECT array_agg(b.queue), array_agg(b.number) INTO _busy, _numbers
+    FROM (
+        SELECT h.queue, count(*) AS number FROM tenure.replica r
+        CROSS JOIN LATERAL (
+            SELECT j.queue FROM tenure.job j
+            WHERE j.namespace || '' = _namespace AND j.replica = r.id AND j.state = 'running'
+            LIMIT _most
+        ) AS h
+        WHERE r.namespace = _namespace GROUP BY h.queue
+    ) AS b;
     LOOP
         -- From name to name through the indexes, however many jobs each has.
-        -- index: job_ready, job_running, queue_pause_pkey
+        -- index: job_ready, queue_pause_pkey
         SELECT min(f.queue) INTO _next FROM (
             (SELECT j.queue FROM tenure.job j
              WHERE j.namespace || '' = _namespace AND j.state = 'waiting' AND j.queue > _next
              ORDER BY j.queue, j.priority, j.due / 1000, j.id LIMIT 1)
             UNION ALL
-            (SELECT j.queue FROM tenure.job j
-             WHERE '' || j.namespace = _namespace AND j.state = 'running' AND j.queue > _next
-             ORDER BY j.queue, j.id LIMIT 1)
+            (SELECT u.name FROM unnest(_busy) AS u (name) WHERE u.name > _next COLLATE "C")
             UNION ALL
             (SELECT p.queue FROM tenure.queue_pause p
              WHERE p.namespace = _namespace AND p.queue > _next
@@ -318,11 +328,7 @@ BEGIN
             SELECT FROM tenure.job j
             WHERE j.namespace || '' = _namespace AND j.queue = _next AND j.state = 'waiting'
             LIMIT _most) AS w;
-        -- index: job_running
-        SELECT count(*) INTO running FROM (
-            SELECT FROM tenure.job j
-            WHERE '' || j.namespace = _namespace AND j.queue = _next AND j.state = 'running'
-            LIMIT _most) AS r;
+        running := least(_most, coalesce(_numbers[array_position(_busy, _next)], 0));
         -- Several of each, because within a millisecond they stand in the order of id.
         -- index: job_ready
         SELECT _now - min(f.due) INTO oldest
@@ -376,7 +382,7 @@ DECLARE
     _gone text[];
     _keys text[];
 BEGIN
-    -- index: job_done_expires, job_done_pkey, job_label_id
+    -- index: job_done_expires, job_done_pkey, job_tag_id
     WITH old AS MATERIALIZED (
         SELECT d.namespace, d.id FROM tenure.job_done d
         WHERE d.namespace || '' = _namespace AND d.expires <= _now
@@ -384,16 +390,12 @@ BEGIN
     ), gone AS (
         DELETE FROM tenure.job_done d USING old o
         WHERE d.namespace = o.namespace AND d.id = o.id
-        RETURNING d.namespace, d.id, d.queue, d.task, d.tags, d.unique_key
-    ), labels AS MATERIALIZED (
-        SELECT DISTINCT g.namespace, l.label, g.id FROM gone g
-        CROSS JOIN LATERAL (
-            VALUES ('q' || g.queue), ('t' || g.task)
-            UNION ALL SELECT 'g' || tag FROM unnest(g.tags) AS t (tag)
-        ) AS l (label)
-    ), unlabelled AS (
-        DELETE FROM tenure.job_label b USING labels l
-        WHERE b.namespace = l.namespace AND b.label = l.label AND b.id = l.id
+        RETURNING d.namespace, d.id, d.tags, d.unique_key
+    ), tags AS MATERIALIZED (
+        SELECT DISTINCT g.namespace, t.tag, g.id FROM gone g CROSS JOIN unnest(g.tags) AS t (tag)
+    ), untagged AS (
+        DELETE FROM tenure.job_tag b USING tags t
+        WHERE b.namespace = t.namespace AND b.tag = t.tag AND b.id = t.id
     )
     SELECT coalesce(array_agg(g.id), '{}'),
            array_agg(g.unique_key) FILTER (WHERE g.unique_key IS NOT NULL)

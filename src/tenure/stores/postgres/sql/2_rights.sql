@@ -12,7 +12,7 @@ BEGIN
           AND g.privilege_type IN ('SELECT', 'INSERT', 'UPDATE', 'DELETE')
     LOOP
         EXECUTE 'GRANT ' || _granted.what || ' ON tenure.replica, tenure.replica_claim, tenure.job, '
-            || 'tenure.job_done, tenure.job_label, tenure.job_key, tenure.queue_pause TO '
+            || 'tenure.job_done, tenure.job_tag, tenure.job_key, tenure.queue_pause TO '
             || _granted.whom;
         IF _granted.what = 'SELECT' THEN
             EXECUTE 'GRANT SELECT ON tenure.job_record TO ' || _granted.whom;

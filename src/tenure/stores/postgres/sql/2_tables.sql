@@ -81,8 +81,6 @@ CREATE INDEX job_ready ON tenure.job ((namespace || ''), queue, priority, (due /
     WHERE state = 'waiting';
 -- What a replica runs.
 CREATE INDEX job_held ON tenure.job ((namespace || ''), replica, id) WHERE state = 'running';
--- What runs of a queue.
-CREATE INDEX job_running ON tenure.job (('' || namespace), queue, id) WHERE state = 'running';
 CREATE INDEX job_deadline ON tenure.job ((namespace || ''), deadline, id)
     WHERE state = 'running' AND deadline IS NOT NULL;
 CREATE INDEX job_cancelling ON tenure.job ((namespace || ''), replica, id) WHERE cancelling;
@@ -101,16 +99,15 @@ CREATE INDEX job_done_expires ON tenure.job_done ((namespace || ''), expires, id
 CREATE INDEX job_done_unsuccessful ON tenure.job_done (('' || namespace), state, id)
     WHERE state <> 'succeeded';
 
--- What jobs are found by, finished or not: q and its queue, t and its task, g and each of its tags.
--- Written once and pruned with the job. As indexes of both tables above, the same would have to be
--- written again by each claim and each settlement.
-CREATE TABLE tenure.job_label (
+-- The tags of jobs, finished or not. Written once and pruned with the job: as an index of both tables
+-- above, the same would have to be written again by each claim and each settlement.
+CREATE TABLE tenure.job_tag (
     namespace text COLLATE "C" NOT NULL,
-    label     text COLLATE "C" NOT NULL,
+    tag       text COLLATE "C" NOT NULL,
     id        text COLLATE "C" NOT NULL
 ) WITH (autovacuum_vacuum_scale_factor = 0.05);
 
-CREATE INDEX job_label_id ON tenure.job_label (namespace, label, id);
+CREATE INDEX job_tag_id ON tenure.job_tag (namespace, tag, id);
 
 -- Unique keys: taken while the job is in tenure.job, and before the instant `until` in any case.
 -- free_at is when it is free, NULL as long as the job has not finished.
