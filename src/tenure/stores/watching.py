@@ -75,6 +75,12 @@ class Watchers:
         for armed in self._armed.get(topic, ()):
             armed.bell.set()
 
+    def ring_kind(self, kind: str) -> None:
+        """Wake everybody who watches a topic of a kind."""
+        for topic in list(self._armed):
+            if topic[0] == kind:
+                self.ring(topic)
+
     def ring_all(self) -> None:
         """Wake everybody: after a reconnect nobody knows what was missed."""
         for topic in self._armed:

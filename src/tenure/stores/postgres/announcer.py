@@ -11,7 +11,7 @@ from typing import cast
 from tenure.core.model import Topic
 from tenure.errors import TenureError
 
-__all__ = ["Announcer", "channel_of", "topics_in"]
+__all__ = ["Announcer", "channel_of", "kind_in", "topics_in"]
 
 # A commit that notifies takes a lock of the whole database and wakes every listener, so there are
 # at most fifty in a second. A few at once are free: the life of one job is told as it goes.
@@ -19,6 +19,9 @@ _PAUSE_SECONDS = 0.02
 _AT_ONCE = 5
 # How long closing waits for a server that does not answer.
 _CLOSE_SECONDS = 1.0
+# Beyond so many of a kind it is cheaper to wake everybody who waits for one of the kind.
+_NAMED_MAX = 64
+_EVERY = "*"
 # PostgreSQL refuses payloads of 8000 bytes.
 _PAYLOAD_BYTES = 7000
 
@@ -113,7 +116,10 @@ def _payloads(namespace: str, topics: Iterable[Topic]) -> list[str]:
         else:
             kinds.setdefault(f"{kind}s", []).append(name)
     for plural, names in kinds.items():
-        payloads += _filled(f"{plural} {namespace} ", names)
+        if len(names) > _NAMED_MAX:
+            payloads.append(f"{_EVERY} {namespace} {plural[:-1]}")
+        else:
+            payloads += _filled(f"{plural} {namespace} ", names)
     return payloads
 
 
@@ -128,6 +134,12 @@ def _filled(head: str, names: list[str]) -> list[str]:
         payloads[-1].append(name)
         size += length
     return [head + "\n".join(some) for some in payloads]
+
+
+def kind_in(payload: str, namespace: str) -> str | None:
+    """Return the kind of which everybody is meant; None if it names whom it means."""
+    head = f"{_EVERY} {namespace} "
+    return payload.removeprefix(head) if payload.startswith(head) else None
 
 
 def topics_in(payload: str, namespace: str) -> list[Topic]:

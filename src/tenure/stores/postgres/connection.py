@@ -14,7 +14,7 @@ from tenure.core.model import Grade, Topic, Traits
 from tenure.errors import StoreError, TenureError
 from tenure.stores.contract import Migrate, Watch
 from tenure.stores.postgres.address import Address
-from tenure.stores.postgres.announcer import Announcer, channel_of, topics_in
+from tenure.stores.postgres.announcer import Announcer, channel_of, kind_in, topics_in
 from tenure.stores.postgres.dialer import Dialer
 from tenure.stores.postgres.faults import translate
 from tenure.stores.postgres.listener import Listener
@@ -134,6 +134,9 @@ class Connection:
         return self._listener.channel if self._listener and self.traits.push else ""
 
     def _heard(self, payload: str) -> None:
+        if (kind := kind_in(payload, self.namespace)) is not None:
+            self._watchers.ring_kind(kind)
+            return
         for topic in topics_in(payload, self.namespace):
             self._watchers.ring(topic)
 
