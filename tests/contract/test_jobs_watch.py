@@ -328,3 +328,15 @@ async def test_wake_ups_come_while_the_clock_is_moved_by_hand(world: World, cloc
                 await clock.advance(0.05)
                 await asyncio.sleep(0.005)
         assert await wait is True
+
+
+async def test_one_of_very_many_changes_wakes(here: Store, there: Store):
+    """However a store saves messages: who waits for one of the jobs is woken."""
+    await join(there, "ann")
+    await insert(there, *(new(number) for number in range(200)))
+    jobs = await claim(there, limit=200)
+
+    async def settle_all() -> None:
+        await there.settle("ann", [ended(job, "succeeded") for job in jobs])
+
+    assert await heard(here, there, ("job", jobs[150].id), settle_all)
