@@ -85,10 +85,14 @@ async def enqueued(shop: Workshop) -> Job:
 async def test_an_outage_cancels_nothing_and_ends_by_itself(shops_with_servers: list[Workshop]):
     async def scenario(shop: Workshop) -> None:
         workers = await watched(shop)
+        ends_meanwhile = await shop.tasks.nap.enqueue(SIZE.outage / 2)
+        await shop.written("began", ends_meanwhile)
         await asyncio.to_thread(shop.server.kill)
         await asyncio.sleep(SIZE.outage)
+        assert shop.lines("ended", ends_meanwhile)
         await asyncio.to_thread(shop.server.start)
         await workers.check()
+        await shop.finished(ends_meanwhile)
         await finish(shop)
 
     await on_each(shops_with_servers, scenario)
