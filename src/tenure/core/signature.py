@@ -19,6 +19,8 @@ from tenure.errors import ArgumentsError, ConfigError
 
 __all__ = ["Signature", "decode_plain", "encode"]
 
+_NAMED = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY)
+
 
 class Signature:
     """What a function takes and gives, as far as it is written down."""
@@ -28,7 +30,8 @@ class Signature:
         self._signature = inspect.signature(function)
         types = _types(function, name)
         fields = [_field(one, types) for one in self._signature.parameters.values()]
-        self._parameters = list(self._signature.parameters.values())
+        self._kinds = [(one.name, one.kind) for one in self._signature.parameters.values()]
+        self._all_named = all(kind in _NAMED for _, kind in self._kinds)
         try:
             shape = msgspec.defstruct("Arguments", fields, forbid_unknown_fields=True, kw_only=True)
             self._arguments = msgspec.json.Decoder(shape, dec_hook=_from_plain)
@@ -54,25 +57,32 @@ class Signature:
             given = self._arguments.decode(payload)
         except (TypeError, ValueError, RecursionError) as error:
             raise ArgumentsError(self._name, _what(error)) from error
-        args: list[Any] = []
-        kwargs: dict[str, Any] = {}
-        for place, parameter in enumerate(self._parameters):
-            value = getattr(given, parameter.name)
-            if value is msgspec.UNSET:
-                continue
-            if parameter.kind is inspect.Parameter.VAR_POSITIONAL:
-                args += value
-            elif parameter.kind is inspect.Parameter.VAR_KEYWORD:
-                kwargs.update(value)
-            elif parameter.kind is inspect.Parameter.KEYWORD_ONLY or len(args) < place:
-                kwargs[parameter.name] = value
-            else:
-                args.append(value)
-        return args, kwargs
+        values = [(name, kind, getattr(given, name)) for name, kind in self._kinds]
+        if self._all_named:
+            return [], {name: value for name, _, value in values if value is not msgspec.UNSET}
+        return _arranged(values)
 
     def decode_result(self, result: bytes) -> Any:
         """Return what the function returned, as its annotation says."""
         return self._result.decode(result)
+
+
+def _arranged(values: list[tuple[str, Any, Any]]) -> tuple[list[Any], dict[str, Any]]:
+    """Return arguments by position and by name, where some cannot be given by name."""
+    args: list[Any] = []
+    kwargs: dict[str, Any] = {}
+    for place, (name, kind, value) in enumerate(values):
+        if value is msgspec.UNSET:
+            continue
+        if kind is inspect.Parameter.VAR_POSITIONAL:
+            args += value
+        elif kind is inspect.Parameter.VAR_KEYWORD:
+            kwargs.update(value)
+        elif kind is inspect.Parameter.KEYWORD_ONLY or len(args) < place:
+            kwargs[name] = value
+        else:
+            args.append(value)
+    return args, kwargs
 
 
 def encode(value: Any) -> bytes:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import math
 from collections.abc import Awaitable, Callable, Iterable
 from contextlib import suppress
 from hashlib import md5
@@ -13,9 +14,11 @@ from tenure.errors import TenureError
 
 __all__ = ["Announcer", "channel_of", "kind_in", "topics_in"]
 
-# A commit that notifies takes a lock of the whole database and wakes every listener, so there are
-# at most fifty in a second. A few at once are free: the life of one job is told as it goes.
+# A commit that notifies takes a lock of the whole database and wakes every listener, so it must not
+# happen for every change. Who waits for a job to end bears a moment; a worker without work does not.
+# A few at once are free: the life of one job is told as it goes.
 _PAUSE_SECONDS = 0.02
+_URGENT_PAUSE_SECONDS = 0.002
 _AT_ONCE = 5
 # How long closing waits for a server that does not answer.
 _CLOSE_SECONDS = 1.0
@@ -48,13 +51,22 @@ class Announcer:
         self._pending: dict[Topic, None] = {}
         self._credit = float(_AT_ONCE)
         self._counted = self._loop.time()
+        self._sent_at = -math.inf
+        self._urgent = False
         self._timer: asyncio.TimerHandle | None = None
         self._task: asyncio.Task[None] | None = None
 
     def tell(self, topics: Iterable[Topic]) -> None:
         """See to it that everybody who watches one of them is woken soon."""
-        self._pending.update(dict.fromkeys(topics))
-        if self._pending and self._timer is None and self._task is None:
+        topics = dict.fromkeys(topics)
+        self._pending.update(topics)
+        self._urgent = self._urgent or any(kind != "job" for kind, _ in topics)
+        if not self._pending or self._task is not None:
+            return
+        if self._timer is not None and self._urgent:
+            self._timer.cancel()
+            self._timer = None
+        if self._timer is None:
             self._send_or_wait()
 
     async def close(self) -> None:
@@ -77,11 +89,14 @@ class Announcer:
         now = self._loop.time()
         earned = (now - self._counted) / _PAUSE_SECONDS
         self._credit, self._counted = min(self._credit + earned, _AT_ONCE), now
-        if self._credit >= 1:
-            self._credit -= 1
+        pause = (1 - self._credit) * _PAUSE_SECONDS
+        if self._urgent:
+            pause = min(pause, self._sent_at + _URGENT_PAUSE_SECONDS - now)
+        if pause <= 0:
+            self._credit = max(self._credit - 1, 0.0)
+            self._sent_at = now
             self._start()
         else:
-            pause = (1 - self._credit) * _PAUSE_SECONDS
             self._timer = self._loop.call_later(pause, self._later)
 
     def _later(self) -> None:
@@ -89,7 +104,7 @@ class Announcer:
         self._send_or_wait()
 
     def _start(self) -> None:
-        topics, self._pending = self._pending, {}
+        topics, self._pending, self._urgent = self._pending, {}, False
         self._task = self._loop.create_task(self._send_all(topics))
         self._task.add_done_callback(self._sent)
 
