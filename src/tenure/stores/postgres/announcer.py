@@ -15,7 +15,7 @@ from tenure.errors import TenureError
 __all__ = ["Announcer", "channel_of", "kind_in", "topics_in"]
 
 # A commit that notifies takes a lock of the whole database and wakes every listener, so it must not
-# happen for every change. Who waits for a job to end bears a moment; a worker without work does not.
+# happen for every change. Who waits for a job to end bears a moment, a worker without work not.
 # A few at once are free: the life of one job is told as it goes.
 _PAUSE_SECONDS = 0.02
 _URGENT_PAUSE_SECONDS = 0.002
