@@ -49,7 +49,7 @@ class Baking:
         both = (victim, sleeper)
         await self._until(lambda: all(map(self._unfinished, both)), "both are at work")
         await fleet.freeze(sleeper)
-        fleet.kill(victim)
+        await fleet.bury(victim)
         since = time.monotonic()
         taken = self._unfinished(victim) | self._unfinished(sleeper)
         await self._until(lambda: taken <= self._ids("began", survivor), "its jobs begin again")

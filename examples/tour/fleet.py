@@ -95,6 +95,12 @@ class Fleet:
         with suppress(ProcessLookupError):
             self._processes[name].kill()
 
+    async def bury(self, name: str) -> None:
+        """Kill, and wait until all that was told is heard: by this one, and by frozen ones."""
+        self.kill(name)
+        await self._processes[name].wait()
+        await asyncio.sleep(0.2)
+
     async def freeze(self, name: str) -> None:
         """SIGSTOP, at a moment when the replica is not in the middle of a transaction.
 

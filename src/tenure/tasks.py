@@ -4,10 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Coroutine, Iterable
 from datetime import UTC, datetime
-from hashlib import sha256
 from typing import Any, Generic, ParamSpec, Protocol, TypeVar, overload
 
-import msgspec
 from msgspec import Struct
 from msgspec.structs import replace
 
@@ -183,7 +181,7 @@ class Task(Generic[P, R]):
             at=options.at,
             timeout=options.timeout,
             retention=self._home.retention if options.retention is None else options.retention,
-            unique=self._unique_key(payload),
+            unique=self._unique_key(args, kwargs),
         )
         return Request(new, options.unique.key if options.unique is not None else "")
 
@@ -198,15 +196,14 @@ class Task(Generic[P, R]):
         """
         return await self._home.enqueue(self.request(*args, **kwargs))
 
-    def _unique_key(self, payload: bytes) -> UniqueKey | None:
+    def _unique_key(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> UniqueKey | None:
         unique = self._options.unique
         if unique is None:
             return None
         # The length keeps task "a" with key "b:c" apart from task "a:b" with key "c".
         key = f"{len(self.name)}:{self.name}:{unique.key}"
-        # Sorted, because two dictionaries are equal in whatever order they were filled.
-        same = msgspec.json.encode(msgspec.json.decode(payload), order="deterministic")
-        return UniqueKey(key=key, digest=sha256(same).hexdigest(), keep=unique.keep)
+        digest = self._handler.signature.digest(args, kwargs)
+        return UniqueKey(key=key, digest=digest, keep=unique.keep)
 
 
 class TaskDecorator(Protocol):

@@ -3,13 +3,20 @@ import pytest
 from tenure import errors
 from tenure.errors import (
     AcquireTimeout,
+    ArgumentsError,
     ConfigError,
+    JobCancelled,
+    JobFailed,
+    JobNotFound,
+    JobStateError,
     LeaseLost,
     LimitMismatch,
     OnceFailed,
     StoreError,
     StoreUnavailable,
     TenureError,
+    TooLarge,
+    UniqueMismatch,
     WouldDeadlock,
 )
 
@@ -22,6 +29,13 @@ EXAMPLES = [
     WouldDeadlock("invoice:42"),
     LimitMismatch("gpu", 5, 3),
     OnceFailed("backfill", 2, "disk full"),
+    ArgumentsError("send_mail", "missing a required argument: 'user_id'"),
+    TooLarge("the result", 2_000_000, 1_048_576, "result_limit"),
+    UniqueMismatch("welcome:7", "0192"),
+    JobNotFound("0192"),
+    JobStateError("0192", "has not finished"),
+    JobFailed("0192", "error", "ValueError: no"),
+    JobCancelled("0192", "not needed"),
 ]
 
 
@@ -56,6 +70,13 @@ def test_exceptions_are_what_python_programmers_catch(kind: type, parent: type):
         (EXAMPLES[5], {"name": "invoice:42"}),
         (EXAMPLES[6], {"name": "gpu", "limit": 5, "other": 3}),
         (EXAMPLES[7], {"name": "backfill", "version": 2, "error": "disk full"}),
+        (EXAMPLES[8], {"task": "send_mail"}),
+        (EXAMPLES[9], {"setting": "result_limit"}),
+        (EXAMPLES[10], {"key": "welcome:7", "job": "0192"}),
+        (EXAMPLES[11], {"job": "0192"}),
+        (EXAMPLES[12], {"job": "0192"}),
+        (EXAMPLES[13], {"job": "0192", "reason": "error", "error": "ValueError: no"}),
+        (EXAMPLES[14], {"job": "0192", "reason": "not needed"}),
     ],
     ids=lambda value: type(value).__name__ if isinstance(value, Exception) else "",
 )

@@ -11,6 +11,7 @@ from __future__ import annotations
 import inspect
 import typing
 from collections.abc import Callable
+from hashlib import sha256
 from typing import Any
 
 import msgspec
@@ -50,6 +51,12 @@ class Signature:
         except (TypeError, ValueError, RecursionError) as error:
             raise ArgumentsError(self._name, _what(error)) from error
         return payload
+
+    def digest(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> str:
+        """Return what is the same for equal arguments, whatever the order of sets and dicts."""
+        given = self._signature.bind(*args, **kwargs).arguments
+        same = msgspec.json.encode(given, enc_hook=_to_plain, order="deterministic")
+        return sha256(same).hexdigest()
 
     def decode_arguments(self, payload: bytes) -> tuple[list[Any], dict[str, Any]]:
         """Return the arguments to call the function with, defaults filled in."""

@@ -38,6 +38,10 @@ class ReplicaListener(Protocol):
         """Work may be claimed under this id."""
         ...
 
+    def revived(self) -> None:
+        """The record may have expired for a while, in which claims got nothing."""
+        ...
+
     def taken_over(self, replica: str) -> None:
         """All that ran under this id was given to others."""
         ...
@@ -129,6 +133,8 @@ class Replica:
             return answer
 
         answer = await self._patience.until_answered("beat", beat)
+        if answer is not None and self._clock.boot() - self._last_beat > self._ttl:
+            self._tell(self._listener.revived)
         if sent - self._last_beat > self._ttl:
             # After a gap the others may have had one too: they get the time to come back.
             self._may_recover_at = sent + self._ttl

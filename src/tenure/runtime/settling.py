@@ -71,7 +71,8 @@ class Settler:
             settle = partial(self._store.settle, replica, settlements)
             answers += await self._patience.until_answered("settle", settle)
         for (_, one), answer in zip(batch, answers, strict=True):
-            if answer == "lost":
+            # Who hands back does not care whether it still had it; the reply may have been lost.
+            if answer == "lost" and one.outcome != "handed back":
                 self._events.emit(AttemptLost(one.id, one.fence, one.outcome))
         self._on_settled()
         return answers

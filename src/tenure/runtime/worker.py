@@ -106,6 +106,7 @@ class Worker:
         self._hurry = False
         self._changed = asyncio.Event()
         self._stopped = asyncio.Event()
+        self._look_again = asyncio.Event()
         self.replica: str | None = None
         """The id under which it works now; None before it has joined."""
         self.is_ready = asyncio.Event()
@@ -136,6 +137,7 @@ class Worker:
         self._hurry = self._stopping
         self._stopping = True
         self._stopped.set()
+        self._look_again.set()
         self._changed.set()
 
     @property
@@ -147,6 +149,7 @@ class Worker:
     def joined(self, replica: str) -> None:
         self.replica, self._claim_no = replica, 0
         self.is_ready.set()
+        self._look_again.set()
         self._changed.set()
         log.info(
             "worker %s takes jobs from %s; it knows the tasks %s",
@@ -154,6 +157,10 @@ class Worker:
             ", ".join(self._options.queues),
             ", ".join(sorted(self._handlers)) or "(none)",
         )
+
+    def revived(self) -> None:
+        # Who began to wait meanwhile has rung already, and got nothing.
+        self._look_again.set()
 
     def taken_over(self, replica: str) -> None:
         if self.replica == replica:
@@ -204,6 +211,7 @@ class Worker:
         return min(BATCH_MAX, int(soon))
 
     async def _claim_or_sleep(self, want: int) -> None:
+        self._look_again.clear()
         claimed = await self._claim(want)
         if claimed is None or len(claimed.jobs) == want or self._alone or self._stopping:
             return
@@ -216,7 +224,9 @@ class Worker:
             pause = SOON if claimed.next_in is None else min(SOON, claimed.next_in + 0.001)
             if self._ahead:  # what waits for a slot here goes back if it waits too long
                 pause = min(pause, _AHEAD_PATIENCE)
-            waits = [asyncio.ensure_future(bell.wait(pause)), self._until_stopped()]
+            waits = [
+                asyncio.ensure_future(one) for one in (bell.wait(pause), self._look_again.wait())
+            ]
             try:
                 await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
             finally:
@@ -228,9 +238,6 @@ class Worker:
 
     def _wake(self) -> None:
         self._changed.set()
-
-    def _until_stopped(self) -> asyncio.Future[bool]:
-        return asyncio.ensure_future(self._stopped.wait())
 
     async def _claim(self, want: int) -> Claimed | None:
         """Claim under a new number; an outage repeats it under the same one.
