@@ -44,7 +44,7 @@ _SIZES = {
         rounds=20,
         faults=10,
         jobs=200,
-        old_jobs=2000,
+        old_jobs=10_000,
         outage=5.0,
         patience=20.0,
     ),
