@@ -135,7 +135,12 @@ def _to_plain(value: Any) -> Any:
     if dump is None:
         msg = f"a {type(value).__name__} has no JSON form"
         raise TypeError(msg)
-    return dump(mode="json")
+    plain = dump(mode="json")
+    if _from_plain(type(value), plain) != value:
+        # Such as a secret, which Pydantic writes as asterisks: the job would get those.
+        msg = f"a {type(value).__name__} is not the same after it was written down as {plain!r}"
+        raise TypeError(msg)
+    return plain
 
 
 def _from_plain(kind: type, value: Any) -> Any:
