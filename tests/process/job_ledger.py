@@ -33,7 +33,9 @@ class JobLedger:
 
     def __init__(self, path: Path) -> None:
         self.path = path
-        self._file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
+        self._file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_APPEND)
+        self._lines: list[Line] = []
+        self._read_up_to = 0
 
     def write(self, what: str, **facts: str | int) -> None:
         line = Line(what=what, boot=boot(), pid=os.getpid(), **facts)  # type: ignore[arg-type]
@@ -44,8 +46,13 @@ class JobLedger:
 
     def read(self, what: str, fits: Callable[[Line], bool] = lambda _: True) -> list[Line]:
         """Return the lines of one kind so far, in the order in which they were written."""
-        lines = map(_decoder.decode, self.path.read_bytes().splitlines())
-        return [line for line in lines if line.what == what and fits(line)]
+        size = os.fstat(self._file).st_size
+        new = os.pread(self._file, size - self._read_up_to, self._read_up_to)
+        # A line that is just being written may be seen by halves.
+        whole = new[: new.rfind(b"\n") + 1]
+        self._lines += map(_decoder.decode, whole.splitlines())
+        self._read_up_to += len(whole)
+        return [line for line in self._lines if line.what == what and fits(line)]
 
 
 _decoder = msgspec.json.Decoder(Line)
