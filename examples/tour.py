@@ -26,6 +26,7 @@ SHARES = 8  # and in the second
 HAND_OVER = TTL + 1  # seconds a lock may at most stay with a holder that died or froze
 
 AFTERWARDS = """\
+  .venv/bin/python examples/jobs.py            jobs with retries, delays and results
   .venv/bin/python examples/lock.py            a lock, a try, and who waits
   .venv/bin/python examples/semaphore.py       a limit over all replicas
   .venv/bin/python examples/fenced_write.py    the fence in your own SQL
@@ -133,6 +134,7 @@ class Tour:
         refused = sum(fact.what == "refused" for fact in baking.late)
         seen = f"{refused} of {len(baking.late)}"
         self._judge(f"late writes are refused: {seen}", kept=refused == len(baking.late) > 0)
+        self._results.append(("stale writes of a lost worker refused", seen, "all"))
         self._results.append(
             ("recovery of jobs after the kill", f"{took:.2f} s", f"{RECOVERY:g} s")
         )
@@ -155,7 +157,7 @@ class Tour:
         kept = bool(refused) and not written and late not in body
         self._judge(f"late writes are refused: the page still says {body!r}", kept=kept)
         seen = f"{len(refused)} of {len(refused) + len(written)}"
-        self._results.append(("stale writes refused", seen, "all"))
+        self._results.append(("stale writes under a lost lock refused", seen, "all"))
 
     async def _line_up(self, order: str, names: tuple[str, ...]) -> int:
         """Have the first replica take the lock, and the others wait for it one after the other.

@@ -129,7 +129,7 @@ class ArgumentsError(TenureError, TypeError):
     """Arguments that do not fit the signature of a task."""
 
     def __init__(self, task: str, problem: str) -> None:
-        super().__init__(f"these are no arguments for task {task!r}: {problem}.")
+        super().__init__(f"these arguments do not fit task {task!r}: {problem}.")
         self.task = task
         self.problem = problem
 
@@ -139,7 +139,7 @@ class TooLarge(TenureError, ValueError):
 
     def __init__(self, what: str, size: int, limit: int, setting: str) -> None:
         super().__init__(
-            f"{what} has {size:,} bytes, and {setting} allows {limit:,}. Store large data "
+            f"{what}: {size:,} bytes, and {setting} allows {limit:,}. Store large data "
             f"elsewhere and pass a reference, or raise {setting} in Tenure(...)."
         )
         self.size = size

@@ -11,7 +11,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from tenure.core.durations import Duration, seconds
-from tenure.core.ids import is_job_id, job_id
+from tenure.core.ids import JobIds, is_job_id
 from tenure.core.policy import retry_after_error
 from tenure.core.records import (
     BATCH_MAX,
@@ -252,6 +252,7 @@ class Jobs:
         self._store = store
         self._clock = store.clock
         self._handlers = handlers
+        self._ids = JobIds(store.clock)
         self._inserting: Batcher[NewJob, Inserted] = Batcher(self._insert)
         self._getting: Batcher[str, JobRecord | None] = Batcher(store.get)
 
@@ -283,7 +284,7 @@ class Jobs:
         if not hasattr(request, "new"):
             msg = f"enqueue takes task.request(...), not {request!r}."
             raise ConfigError(msg)
-        return replace(request.new, id=job_id(self._clock.wall(), self._clock.token()))
+        return replace(request.new, id=self._ids.make())
 
     async def _insert(self, news: list[NewJob]) -> list[Inserted]:
         for failures in range(1, _TRIES):

@@ -251,6 +251,9 @@ def _queue(name: object) -> str:
     if queue.startswith("@"):
         msg = f"queue {queue!r}: names that begin with '@' are reserved."
         raise ConfigError(msg)
+    if "," in queue:
+        msg = f"queue {queue!r}: a comma separates queues on the command line; use another sign."
+        raise ConfigError(msg)
     return queue
 
 

@@ -23,7 +23,7 @@ from tenure import (
 )
 from tenure.core.policy import TTL_MAX
 from tenure.core.records import Settlement
-from tenure.observe.events import HandlerStuck
+from tenure.observe.events import AttemptFailed, HandlerStuck
 from tenure.stores.memory import MemoryStore
 from tests.jobs.replicas import claim_and_die, of_kind
 from tests.rig.waiting import wait_until_async
@@ -185,7 +185,7 @@ async def test_arguments_that_an_older_task_cannot_read(app, make, clock):
     async with app.worker():
         await finished(job, clock)
     assert job.state == "failed"
-    assert "no arguments for task 't'" in job.error
+    assert "do not fit task 't'" in job.error
     assert job.trace == ""
 
 
@@ -439,7 +439,7 @@ async def test_checkpoints_that_cannot_be_kept(make, clock):
     async with app.worker():
         job = await finished(await walk.enqueue(), clock)
     [large, formless] = await job.result()
-    assert "this checkpoint has 2,002 bytes" in large
+    assert "this checkpoint: 2,002 bytes" in large
     assert "no JSON form" in formless
 
 
@@ -525,7 +525,7 @@ async def test_an_async_handler_past_its_time_out_is_cancelled_and_has_failed(re
         job = await slow.enqueue()
         await job.wait(5)
     assert unwound
-    assert (job.state, job.reason, job.failures) == ("failed", "error", 1)
+    assert (job.state, job.reason, job.failures) == ("failed", "timeout", 1)
     assert job.error == "TimeoutError: it ran longer than its time-out of 0.05 s"
 
 
@@ -588,7 +588,9 @@ async def test_a_thread_that_ignores_its_time_out_is_reported_and_its_result_ref
         assert (await job.refresh()).state == "running"
         go_on.set()
         await job.wait(5)
-    assert seen == [HandlerStuck("stubborn", job.id, "timed out")]
+    assert of_kind(seen, HandlerStuck) == [HandlerStuck("stubborn", job.id, "timed out")]
+    [failed] = of_kind(seen, AttemptFailed)
+    assert (failed.job, failed.attempt, failed.retry_in) == (job.id, 1, None)
     assert (job.state, job.failures) == ("failed", 1)
 
 

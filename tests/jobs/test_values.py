@@ -11,7 +11,7 @@ from typing import Annotated, Any, Literal
 import msgspec
 import pytest
 
-from tenure import ArgumentsError, ConfigError, JobStateError, Tenure, TooLarge
+from tenure import ArgumentsError, ConfigError, JobFailed, Tenure, TooLarge
 
 
 class Colour(enum.Enum):
@@ -238,7 +238,7 @@ async def test_arguments_above_the_limit(make):
         await work.enqueue("x" * (room + 1))
     assert (caught.value.size, caught.value.limit) == (1025, 1024)
     assert caught.value.setting == "payload_limit"
-    assert "'work' has 1,025 bytes, and payload_limit allows 1,024" in str(caught.value)
+    assert "'work': 1,025 bytes, and payload_limit allows 1,024" in str(caught.value)
     assert len(await app.jobs()) == 1
 
 
@@ -265,9 +265,9 @@ async def test_a_result_that_is_not_what_the_task_says(app: Tenure, clock, kind,
     async with app.worker():
         job = await task.enqueue()
         await clock.advance(0.1)
-        with pytest.raises(JobStateError, match="not what task 'work' says it returns"):
+        with pytest.raises(JobFailed, match="not what the task says it returns"):
             await job.result(0)
-    assert job.state == "succeeded"
+    assert (job.reason, job.attempt) == ("result", 1)
 
 
 async def test_a_coroutine_that_nobody_awaits_is_explained(app: Tenure):

@@ -55,7 +55,7 @@ async def fill(shop: Workshop) -> None:
 
 
 def new(clock, delay: float) -> NewJob:
-    id_ = job_id(clock.wall(), clock.token())
+    id_ = job_id(clock.wall() // 1000, 0, clock.token())
     # What is to be cancelled is in another queue, so that no worker takes it before.
     queue = "default" if delay else "nobody"
     return NewJob(id=id_, task="count", payload=b"{}", delay=delay, retention=HOUR, queue=queue)

@@ -56,6 +56,16 @@ def test_lock(tmp_path: Path, url: str | None):
 
 
 @pytest.mark.parametrize("url", [None, "memory://"])
+def test_jobs(tmp_path: Path, url: str | None):
+    out = run("jobs.py", tmp_path, url=url)
+    assert "asked twice, one job: True" in out
+    assert "items packed: 2" in out
+    assert "attempts: [(1, 'retry'), (2, 'succeeded')]" in out
+    assert "later: succeeded" in out
+    assert out.endswith("refused: rejected - Reject: order 9 was never paid\n")
+
+
+@pytest.mark.parametrize("url", [None, "memory://"])
 def test_semaphore(tmp_path: Path, url: str | None):
     out = run("semaphore.py", tmp_path, url=url)
     assert out.count(" runs, ") == 9

@@ -4,41 +4,47 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tenure.core.clock import SystemClock
-from tenure.core.ids import is_job_id, job_id
+from tenure.core.ids import JobIds, is_job_id, job_id
+from tenure.testing import ManualClock
 
-WALLS = st.integers(min_value=0, max_value=2**48 * 1000 - 1)
+MILLISECONDS = st.integers(min_value=0, max_value=2**48 - 1)
+COUNTS = st.integers(min_value=0, max_value=2**12 - 1)
 TOKENS = st.integers(min_value=0, max_value=2**128 - 1).map(lambda bits: f"{bits:032x}")
 
 steady = settings(derandomize=True, database=None, deadline=None)
 
 
 @steady
-@given(wall=WALLS, token=TOKENS)
-def test_an_id_is_a_uuid_of_version_7_that_tells_its_millisecond(wall: int, token: str):
-    made = job_id(wall, token)
+@given(millisecond=MILLISECONDS, count=COUNTS, token=TOKENS)
+def test_an_id_is_a_uuid_of_version_7_that_tells_its_millisecond(millisecond, count, token):
+    made = job_id(millisecond, count, token)
     read = uuid.UUID(made)
     assert str(read) == made
     assert (read.version, read.variant) == (7, uuid.RFC_4122)
-    assert read.int >> 80 == wall // 1000
+    assert read.int >> 80 == millisecond
     assert is_job_id(made)
 
 
 @steady
-@given(first=WALLS, second=WALLS, one=TOKENS, two=TOKENS)
-def test_ids_sort_by_their_millisecond(first: int, second: int, one: str, two: str):
-    if first // 1000 < second // 1000:
-        assert job_id(first, one) < job_id(second, two)
+@given(first=st.tuples(MILLISECONDS, COUNTS), second=st.tuples(MILLISECONDS, COUNTS), one=TOKENS)
+def test_ids_sort_by_millisecond_and_number(first, second, one):
+    if first < second:
+        assert job_id(*first, "f" * 32) < job_id(*second, one)
 
 
-def test_74_bits_are_random():
+def test_62_bits_are_random():
     tokens = [f"{1 << bit:032x}" for bit in range(128)]
-    assert len({job_id(0, token) for token in tokens} - {job_id(0, "0" * 32)}) == 74
+    assert len({job_id(0, 0, token) for token in tokens} - {job_id(0, 0, "0" * 32)}) == 62
 
 
-def test_ids_of_one_moment_differ():
-    clock = SystemClock()
-    assert len({job_id(0, clock.token()) for _ in range(10_000)}) == 10_000
+def test_ids_sort_in_the_order_in_which_they_were_made():
+    clock = ManualClock()
+    ids = JobIds(clock)
+    made = []
+    for step in (0, 0.0005, 0.002, -60, 1, 120):
+        clock.step(step)
+        made += [ids.make() for _ in range(5000)]  # more than a millisecond has numbers for
+    assert made == sorted(set(made))
 
 
 @pytest.mark.parametrize(

@@ -12,6 +12,7 @@ from typing import Any, Literal, ParamSpec, TypeVar, overload
 from tenure.app.lifecycle import Lifecycle
 from tenure.core import durations
 from tenure.core.durations import Duration
+from tenure.core.ids import is_job_id
 from tenure.core.model import check_name
 from tenure.core.policy import TTL_MAX, Backoff
 from tenure.core.records import QueueCounts, Recovered, ReplicaRecord
@@ -94,7 +95,7 @@ class JobCalls(Lifecycle):
         def declare(function: Callable[..., Any]) -> Task[Any, Any]:
             handler = make_handler(function, name, retry)
             if handler.name in self._handlers:
-                msg = f"there is a task {handler.name!r} already. Give one of them another name=."
+                msg = f"there is a task {handler.name!r} already. Give this one another name."
                 raise ConfigError(msg)
             self._handlers[handler.name] = handler
             self._queues.setdefault(options.queue)
@@ -164,6 +165,9 @@ class JobCalls(Lifecycle):
         for what, text in {"task": task, "queue": queue, "tag": tag, "cursor": cursor}.items():
             if text is not None:
                 check_name(text, what)
+        if cursor is not None and not is_job_id(cursor):
+            msg = f"cursor {cursor!r} is not one: pass on the `cursor` of the page before."
+            raise ConfigError(msg)
         return await self._services().jobs.page(
             state=state,
             task=task,

@@ -42,7 +42,7 @@ def jobs() -> None:
 Examples:
   tenure jobs ls                                the newest 50
   tenure jobs ls --state running --queue mail
-  tenure jobs ls --state failed --all --json | jq -r '.jobs[].id' | xargs tenure jobs requeue"""
+  tenure jobs ls --state failed --all --json | jq -r '.jobs[].id' | xargs -r tenure jobs requeue"""
 )
 @click.option("--state", type=click.Choice(STATES), help="Only jobs in this state.")
 @click.option("--task", help="Only jobs of this task.")
@@ -122,7 +122,7 @@ def show(target: Target, job_id: str) -> None:
     epilog="""\b
 Examples:
   tenure jobs cancel 01890a5d-ac96-774b-bcce-b302099a8057 --reason 'sent twice'
-  tenure jobs ls --tag import --json | jq -r '.jobs[].id' | xargs tenure jobs cancel"""
+  tenure jobs ls --tag import --all --json | jq -r '.jobs[].id' | xargs -r tenure jobs cancel"""
 )
 @click.argument("ids", metavar="ID...", nargs=-1, required=True)
 @click.option("--reason", default="", help="Why; shown with the job.")
@@ -150,7 +150,7 @@ def cancel(target: Target, ids: tuple[str, ...], *, reason: str) -> None:
     epilog="""\b
 Examples:
   tenure jobs requeue 01890a5d-ac96-774b-bcce-b302099a8057
-  tenure jobs ls --state failed --json | jq -r '.jobs[].id' | xargs tenure jobs requeue"""
+  tenure jobs ls --state failed --all --json | jq -r '.jobs[].id' | xargs -r tenure jobs requeue"""
 )
 @click.argument("ids", metavar="ID...", nargs=-1, required=True)
 @store_command

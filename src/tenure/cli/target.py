@@ -164,4 +164,5 @@ def explained(error: TenureError) -> str:
     text = " ".join(str(error).split())
     if not isinstance(error, StoreUnavailable):
         return text
-    return f"{text.rstrip('.')}. Try again later, or see what 'tenure doctor' finds."
+    end = "" if text.endswith((".", "?")) else "."
+    return f"{text}{end} Try again later, or see what 'tenure doctor' finds."

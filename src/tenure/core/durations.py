@@ -52,7 +52,7 @@ def _length(value: Duration, what: str) -> float:
     if isinstance(value, str) and _WHOLE.fullmatch(text := value.replace(" ", "")):
         return sum(float(number) * _UNITS[unit] for number, unit in _PART.findall(text))
     msg = (
-        f"{what} must be seconds (30), a timedelta, or text such as '250ms', '30s' or '1h30m', "
+        f"{what} must be seconds (30), a timedelta, or text such as '250ms', '1h30m' or '7d', "
         f"not {value!r}."
     )
     raise ConfigError(msg)

@@ -39,6 +39,7 @@ __all__ = [
     "Settled",
     "Settlement",
     "Unique",
+    "add_attempt",
     "read_history",
     "write_history",
 ]
@@ -259,6 +260,15 @@ def write_history(attempts: Sequence[Attempt]) -> bytes:
     {"attempt":1,"replica":"...","started":1,"ended":2,"outcome":"lost"} and a newline.
     """
     return b"".join(msgspec.json.encode(one) + b"\n" for one in attempts[-HISTORY_MAX:])
+
+
+def add_attempt(history: bytes, this: Attempt) -> bytes:
+    """Return a history with one more attempt, the last HISTORY_MAX of all.
+
+    The others are not read, only kept: a newer version may write lines that this one does not know.
+    """
+    earlier = history.splitlines(keepends=True)[1 - HISTORY_MAX :]
+    return b"".join(earlier) + write_history([this])
 
 
 def read_history(lines: bytes) -> list[Attempt]:

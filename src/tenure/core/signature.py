@@ -69,6 +69,16 @@ class Signature:
             return [], {name: value for name, _, value in values if value is not msgspec.UNSET}
         return _arranged(values)
 
+    def encode_result(self, result: Any) -> bytes:
+        """Return a result as bytes; raise TypeError or ValueError if it is not as declared."""
+        encoded = encode(result)
+        try:
+            self._result.decode(encoded)
+        except ValueError as error:
+            msg = f"the result is not what the task says it returns: {error}"
+            raise TypeError(msg) from error
+        return encoded
+
     def decode_result(self, result: bytes) -> Any:
         """Return what the function returned, as its annotation says."""
         return self._result.decode(result)

@@ -1,11 +1,35 @@
 """What Tenure tells about itself: events for programs, log lines for people."""
 
 from tenure.observe.events import (
+    AttemptFailed,
+    AttemptLost,
     Event,
+    HandlerStuck,
     HoldLost,
+    JobsRecovered,
     LimitsDiffer,
+    LoopBlocked,
     RenewalFailing,
     RenewalRestored,
+    ReplicaLost,
+    StoreFailing,
+    StoreRestored,
+    TaskUnknown,
 )
 
-__all__ = ["Event", "HoldLost", "LimitsDiffer", "RenewalFailing", "RenewalRestored"]
+__all__ = [
+    "AttemptFailed",
+    "AttemptLost",
+    "Event",
+    "HandlerStuck",
+    "HoldLost",
+    "JobsRecovered",
+    "LimitsDiffer",
+    "LoopBlocked",
+    "RenewalFailing",
+    "RenewalRestored",
+    "ReplicaLost",
+    "StoreFailing",
+    "StoreRestored",
+    "TaskUnknown",
+]

@@ -14,6 +14,7 @@ from typing import TypeAlias
 from msgspec import Struct
 
 __all__ = [
+    "AttemptFailed",
     "AttemptLost",
     "Event",
     "Events",
@@ -88,6 +89,17 @@ class JobsRecovered(_Fact, frozen=True):
     unreadable: tuple[str, ...] = ()
     """Their records were set aside."""
 
+    def __str__(self) -> str:
+        ends = {
+            "run again": self.waiting,
+            "have failed, lost too often": self.failed,
+            "are cancelled": self.cancelled,
+            "could not be read and were set aside": self.unreadable,
+        }
+        told = (f"{len(ids)} {end} ({', '.join(ids)})" for end, ids in ends.items() if ids)
+        lost = ", ".join(one[:8] for one in self.replicas)
+        return f"jobs of lost workers {lost}: {'; '.join(told)}; recovered by {self.by[:8]}"
+
 
 class ReplicaLost(_Fact, frozen=True):
     """This replica was taken for dead: what it ran was stopped here and runs elsewhere."""
@@ -104,12 +116,30 @@ class AttemptLost(_Fact, frozen=True):
     outcome: str
 
 
+class AttemptFailed(_Fact, frozen=True):
+    """A handler raised, or took too long: the job is tried again or, without `retry_in`, failed."""
+
+    task: str
+    job: str
+    attempt: int
+    error: str
+    retry_in: float | None = None
+    trace: str = ""
+    """Only of the last attempt."""
+
+
 class TaskUnknown(_Fact, frozen=True):
     """A job was handed back because this replica has no task of that name."""
 
     task: str
     job: str
     attempt: int
+
+    def __str__(self) -> str:
+        return (
+            f"this worker knows no task {self.task!r}: job {self.job} waits for one that does. "
+            "If it should, name the module that declares it in Tenure(imports=...)."
+        )
 
 
 class HandlerStuck(_Fact, frozen=True):
@@ -149,6 +179,7 @@ Event: TypeAlias = (
     | JobsRecovered
     | ReplicaLost
     | AttemptLost
+    | AttemptFailed
     | TaskUnknown
     | HandlerStuck
     | LoopBlocked
@@ -157,6 +188,13 @@ Event: TypeAlias = (
 )
 
 _ONLY_INFORMS = RenewalRestored | StoreRestored
+
+
+def _level(event: Event) -> int:
+    informs = isinstance(event, _ONLY_INFORMS) or (
+        isinstance(event, AttemptFailed) and event.retry_in is not None
+    )
+    return logging.INFO if informs else logging.WARNING
 
 
 class Events:
@@ -169,8 +207,7 @@ class Events:
         self._subscribers.append(subscriber)
 
     def emit(self, event: Event) -> None:
-        level = logging.INFO if isinstance(event, _ONLY_INFORMS) else logging.WARNING
-        log.log(level, "%s", event)
+        log.log(_level(event), "%s", event)
         for subscriber in self._subscribers:
             try:
                 subscriber(event)

@@ -16,16 +16,15 @@ from tenure.core.clock import Clock
 from tenure.core.durations import Duration, micros, seconds
 from tenure.core.policy import TTL_MAX, Backoff
 from tenure.core.records import (
-    HISTORY_MAX,
     Attempt,
     AttemptOutcome,
     JobRecord,
     Settlement,
-    write_history,
+    add_attempt,
 )
-from tenure.core.signature import Signature, encode
+from tenure.core.signature import Signature
 from tenure.errors import ArgumentsError, TooLarge
-from tenure.observe.events import Events, HandlerStuck
+from tenure.observe.events import AttemptFailed, Events, HandlerStuck
 from tenure.runtime.context import JobContext, current, storable
 from tenure.runtime.threads import Threads
 
@@ -110,7 +109,7 @@ class AttemptRunner:
             if inspect.iscoroutine(result):
                 result.close()
                 raise TypeError(_NOT_AWAITED)
-            encoded = encode(result)
+            encoded = handler.signature.encode_result(result)
             if len(encoded) > self._result_limit:
                 raise TooLarge("the result", len(encoded), self._result_limit, "result_limit")
         except Exception as error:  # noqa: BLE001 - a model may raise anything
@@ -187,10 +186,12 @@ class AttemptRunner:
         if isinstance(error, Reject):
             return self._given_up(record, error, "rejected", began)
         if not handler.retry.allows(failures):
-            return self._given_up(record, error, "error", began)
+            reason = "timeout" if isinstance(error, _TimedOut) else "error"
+            return self._given_up(record, error, reason, began)
         report = _report(error)
         asked = error.after if isinstance(error, Retry) else None
         delay = handler.retry.delay(failures, self._clock.random()) if asked is None else asked
+        self._tell_failure(record, report, retry_in=round(delay, 1))
         return Settlement(
             id=record.id,
             fence=record.fence,
@@ -204,6 +205,7 @@ class AttemptRunner:
         self, record: JobRecord, error: BaseException, reason: str, began: float
     ) -> Settlement:
         report = _report(error)
+        self._tell_failure(record, report, trace=report.trace)
         return Settlement(
             id=record.id,
             fence=record.fence,
@@ -211,6 +213,18 @@ class AttemptRunner:
             reason=reason,
             error=msgspec.json.encode(report),
             history=self.history(record, "failed", began, report.line),
+        )
+
+    def _tell_failure(
+        self,
+        record: JobRecord,
+        report: ErrorReport,
+        *,
+        retry_in: float | None = None,
+        trace: str = "",
+    ) -> None:
+        self._events.emit(
+            AttemptFailed(record.task, record.id, record.attempt, report.line, retry_in, trace)
         )
 
     def history(
@@ -222,9 +236,7 @@ class AttemptRunner:
         """
         ended = record.started + micros(self._clock.boot() - began)
         this = Attempt(record.attempt, record.replica, record.started, ended, outcome, error)
-        # Not read, only kept: a newer version may write lines that this one does not know.
-        earlier = record.history.splitlines(keepends=True)[1 - HISTORY_MAX :]
-        return b"".join(earlier) + write_history([this])
+        return add_attempt(record.history, this)
 
 
 class _TimedOut(Exception):

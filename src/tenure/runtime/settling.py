@@ -8,13 +8,20 @@ from itertools import groupby
 from operator import itemgetter
 from typing import TypeVar
 
-from tenure.core.records import JobRecord, Note, Settled, Settlement
+from tenure.core.records import (
+    Attempt,
+    JobRecord,
+    Note,
+    Settled,
+    Settlement,
+    add_attempt,
+)
 from tenure.observe.events import AttemptLost, Events
 from tenure.runtime.batcher import Batcher
 from tenure.runtime.patience import Patience
 from tenure.stores.contract import Store
 
-__all__ = ["Settler"]
+__all__ = ["Settler", "handed_back"]
 
 T = TypeVar("T")
 
@@ -47,10 +54,9 @@ class Settler:
         """Say how an attempt ended, soon."""
         self._settling.add((record.replica, settlement))
 
-    def hand_back(self, record: JobRecord, delay: float = 0.0) -> None:
-        """Give a job back to all, uncounted."""
-        back = Settlement(id=record.id, fence=record.fence, outcome="handed back", delay=delay)
-        self.settle(record, back)
+    def hand_back(self, record: JobRecord, delay: float = 0.0, why: str = "") -> None:
+        """Give a job back to all, uncounted; a reason is remembered in its history."""
+        self.settle(record, handed_back(record, delay, why))
 
     async def note(self, replica: str, note: Note) -> bool:
         """Store what a running job says; False if it does not run under that fence any more."""
@@ -85,6 +91,19 @@ class Settler:
             if not stored:
                 self._on_stale(note)
         return answers
+
+
+def handed_back(record: JobRecord, delay: float = 0.0, why: str = "") -> Settlement:
+    """Return the settlement of a job that is to run elsewhere, or later."""
+    history = None
+    if why:
+        this = Attempt(
+            record.attempt, record.replica, record.started, record.started, "handed back", why
+        )
+        history = add_attempt(record.history, this)
+    return Settlement(
+        id=record.id, fence=record.fence, outcome="handed back", delay=delay, history=history
+    )
 
 
 def _by_replica(batch: list[tuple[str, T]]) -> Iterator[tuple[str, list[T]]]:

@@ -13,7 +13,7 @@ from tenure.core.records import JobRecord, Note, Settlement
 from tenure.observe.events import Events, HandlerStuck
 from tenure.runtime.attempt import AttemptRunner, Handler
 from tenure.runtime.context import JobContext, StopReason
-from tenure.runtime.settling import Settler
+from tenure.runtime.settling import Settler, handed_back
 
 __all__ = ["Slots"]
 
@@ -123,7 +123,7 @@ class Slots:
             case "taken over":
                 return None
             case "shutting down":
-                return Settlement(id=record.id, fence=record.fence, outcome="handed back")
+                return handed_back(record, why="its worker was stopped")
             case "cancelled":
                 history = self._runner.history(record, "cancelled", began)
                 return Settlement(

@@ -272,7 +272,9 @@ class Worker:
         if handler is None:
             self._events.emit(TaskUnknown(record.task, record.id, record.attempt))
             self._settler.hand_back(
-                record, unknown_task_delay(record.attempt, self._clock.random())
+                record,
+                unknown_task_delay(record.attempt, self._clock.random()),
+                why="its worker knows no such task",
             )
         elif record.losses >= _SUSPICIOUS_LOSSES:
             self._alone.append(record)
