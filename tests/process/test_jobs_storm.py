@@ -105,7 +105,11 @@ async def weather(shop: Workshop, restarts: int) -> None:
             assert shop.server is not None
             await asyncio.to_thread(shop.server.kill if number % 2 else shop.server.stop)
             await asyncio.to_thread(shop.server.start)
-    await wait_until_async(lambda: storm.kills >= SIZE.faults // 2, 10 * SIZE.faults, "all died")
+    await wait_until_async(
+        lambda: raging.done() or storm.kills >= SIZE.faults // 2, 10 * SIZE.faults, "all died"
+    )
+    if raging.done():
+        raging.result()  # somebody died who should not
     raging.cancel()
     await storm.calm_down()
     await account(shop)
