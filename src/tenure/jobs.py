@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Iterable, Sequence
 from datetime import UTC, datetime, timedelta
 from typing import Any, Generic, TypeVar
@@ -14,7 +15,6 @@ from tenure.core.durations import Duration, seconds
 from tenure.core.ids import JobIds, is_job_id
 from tenure.core.policy import retry_after_error
 from tenure.core.records import (
-    BATCH_MAX,
     Attempt,
     Cancelled,
     Inserted,
@@ -35,7 +35,7 @@ from tenure.errors import (
     UniqueMismatch,
 )
 from tenure.runtime.attempt import ErrorReport, Handler
-from tenure.runtime.batcher import Batcher
+from tenure.runtime.batcher import Batcher, next_slice
 from tenure.runtime.context import storable
 from tenure.stores.contract import Store
 
@@ -253,7 +253,7 @@ class Jobs:
         self._clock = store.clock
         self._handlers = handlers
         self._ids = JobIds(store.clock)
-        self._inserting: Batcher[NewJob, Inserted] = Batcher(self._insert)
+        self._inserting: Batcher[NewJob, Inserted] = Batcher(self._insert, weigh=_weight)
         self._getting: Batcher[str, JobRecord | None] = Batcher(store.get)
 
     async def enqueue(self, request: Request[T]) -> Job[T]:
@@ -268,8 +268,9 @@ class Jobs:
         given = list(requests)
         news = [self._identified(request) for request in given]
         answers: list[Inserted] = []
-        for first in range(0, len(news), BATCH_MAX):
-            answers += await self._insert(news[first : first + BATCH_MAX])
+        waiting = deque(news)
+        while waiting:
+            answers += await self._insert(next_slice(waiting, _weight))
         results: list[Any] = []
         for request, new, answer in zip(given, news, answers, strict=True):
             try:
@@ -358,6 +359,10 @@ class Jobs:
         except (TypeError, ValueError) as error:
             problem = f"has a result that is not what task {record.task!r} says it returns: {error}"
             raise JobStateError(record.id, problem) from error
+
+
+def _weight(new: NewJob) -> int:
+    return len(new.payload)
 
 
 def _fresh(new: NewJob, now: int) -> JobRecord:

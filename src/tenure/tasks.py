@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Coroutine, Iterable
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from typing import Any, Generic, ParamSpec, Protocol, TypeVar, overload
 
 from msgspec import Struct
@@ -26,6 +26,7 @@ P = ParamSpec("P")
 R = TypeVar("R")
 
 _TAGS_MAX = 10
+_LAST = datetime(9999, 12, 31, tzinfo=UTC)
 
 
 class Unique:
@@ -285,4 +286,7 @@ def _instant(at: object) -> int:
             "machine. Use datetime.now(UTC) + ..., or give it a tzinfo."
         )
         raise ConfigError(msg)
-    return round((at.astimezone(UTC) - datetime(1970, 1, 1, tzinfo=UTC)).total_seconds() * 1e6)
+    if at > _LAST:
+        msg = f"at={at.isoformat()} is too far away; the calendar ends with {_LAST.date()}."
+        raise ConfigError(msg)
+    return (at - datetime(1970, 1, 1, tzinfo=UTC)) // timedelta(microseconds=1)

@@ -57,9 +57,21 @@ class EmbeddedWorker:
         try:
             if not self._worker.is_stopping:  # a second time would mean to hurry
                 self._worker.stop()
-            await self._running
+            await self._until_ended()
         finally:
             await self._entered.aclose()
+        self._running.result()
+
+    async def _until_ended(self) -> None:
+        """Wait for the end of the worker; whoever is cancelled meanwhile is in a hurry."""
+        assert self._worker is not None
+        assert self._running is not None
+        try:
+            await asyncio.wait([self._running])
+        except asyncio.CancelledError:
+            self._worker.stop()
+            await asyncio.wait([self._running])
+            raise
 
     async def ready(self) -> None:
         """Wait until it has joined and may get jobs."""

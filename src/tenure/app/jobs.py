@@ -277,13 +277,15 @@ class JobCalls(Lifecycle):
         """Open what the user's work needs, once for all workers of this app."""
         self._workers += 1
         try:
-            if self._workers == 1 and self._lifespan is not None:
-                self.state = await self._at_work.enter_async_context(self._lifespan(self))
+            async with self._entering:
+                if not self._is_entered and self._lifespan is not None:
+                    self.state = await self._at_work.enter_async_context(self._lifespan(self))
+                    self._is_entered = True
             yield
         finally:
             self._workers -= 1
             if self._workers == 0:
-                self.state = None
+                self.state, self._is_entered = None, False
                 await self._at_work.aclose()
 
 

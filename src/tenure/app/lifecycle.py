@@ -57,6 +57,8 @@ class Lifecycle:
         self._require = _grade(require or environ.get("TENURE_REQUIRE") or None)
         self._lifespan = lifespan
         self._at_work = AsyncExitStack()  # what the lifespan has opened
+        self._entering = asyncio.Lock()
+        self._is_entered = False
         self._workers = 0
         self._events = Events()
         self._store = _store(

@@ -16,6 +16,7 @@ from tenure.core.model import Meta
 from tenure.core.states import JobState
 
 __all__ = [
+    "BATCH_BYTES",
     "BATCH_MAX",
     "CANCELS_MAX",
     "COUNT_MAX",
@@ -46,6 +47,9 @@ __all__ = [
 
 BATCH_MAX: Final = 200
 """The most jobs in one call to a store. Nobody else is served while Redis runs a script."""
+BATCH_BYTES: Final = 4 * 1024 * 1024
+"""The most bytes of payloads or results in one call, but for a single larger one: a call has to be
+answered within seconds."""
 CANCELS_MAX: Final = 200
 """The most cancels in the answer to one beat; the rest comes with the next ones."""
 COUNT_MAX: Final = 10_000

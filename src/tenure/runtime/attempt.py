@@ -189,7 +189,7 @@ class AttemptRunner:
             reason = "timeout" if isinstance(error, _TimedOut) else "error"
             return self._given_up(record, error, reason, began)
         report = _report(error)
-        asked = error.after if isinstance(error, Retry) else None
+        asked = getattr(error, "after", None) if isinstance(error, Retry) else None
         delay = handler.retry.delay(failures, self._clock.random()) if asked is None else asked
         self._tell_failure(record, report, retry_in=round(delay, 1))
         return Settlement(
@@ -213,6 +213,17 @@ class AttemptRunner:
             reason=reason,
             error=msgspec.json.encode(report),
             history=self.history(record, "failed", began, report.line),
+        )
+
+    def beyond_words(self, record: JobRecord, error: BaseException) -> Settlement:
+        """Return the end of an attempt whose error cannot be looked into."""
+        report = ErrorReport(type(error).__qualname__, "it could not be looked into; see the log")
+        return Settlement(
+            id=record.id,
+            fence=record.fence,
+            outcome="failed",
+            reason="error",
+            error=msgspec.json.encode(report),
         )
 
     def _tell_failure(

@@ -11,9 +11,9 @@ from collections import deque
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Generic, TypeVar
 
-from tenure.core.records import BATCH_MAX
+from tenure.core.records import BATCH_BYTES, BATCH_MAX
 
-__all__ = ["Batcher"]
+__all__ = ["Batcher", "next_slice"]
 
 Item = TypeVar("Item")
 Answer = TypeVar("Answer")
@@ -25,10 +25,13 @@ class Batcher(Generic[Item, Answer]):
     def __init__(
         self,
         send: Callable[[list[Item]], Awaitable[Sequence[Answer]]],
+        *,
         limit: int = BATCH_MAX,
+        weigh: Callable[[Item], int] | None = None,
     ) -> None:
         self._send = send
         self._limit = limit
+        self._weigh_entry = None if weigh is None else lambda entry: weigh(entry[0])
         self._waiting: deque[tuple[Item, asyncio.Future[Answer]]] = deque()
         self._sending: asyncio.Task[None] | None = None
 
@@ -61,8 +64,7 @@ class Batcher(Generic[Item, Answer]):
     async def _send_all(self) -> None:
         try:
             while self._waiting:
-                count = min(self._limit, len(self._waiting))
-                await self._send_some([self._waiting.popleft() for _ in range(count)])
+                await self._send_some(next_slice(self._waiting, self._weigh_entry, self._limit))
         finally:
             self._sending = None
 
@@ -81,3 +83,18 @@ class Batcher(Generic[Item, Answer]):
         for (_, future), answer in zip(batch, answers, strict=True):
             if not future.done():
                 future.set_result(answer)
+
+
+def next_slice(
+    waiting: deque[Item], weigh: Callable[[Item], int] | None, limit: int = BATCH_MAX
+) -> list[Item]:
+    """Take what goes into one call: not too many, and not too large in all."""
+    some = [waiting.popleft()]
+    weight = 0 if weigh is None else weigh(some[0])
+    while waiting and len(some) < limit:
+        if weigh is not None:
+            weight += weigh(waiting[0])
+            if weight > BATCH_BYTES:
+                break
+        some.append(waiting.popleft())
+    return some

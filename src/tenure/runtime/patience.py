@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import Awaitable, Callable
 from typing import TypeVar
 
 from tenure.core.clock import Clock
 from tenure.core.policy import retry_after_error
-from tenure.errors import StoreError
+from tenure.errors import TenureError
 from tenure.observe.events import Events, StoreFailing, StoreRestored
 
 __all__ = ["Patience"]
+
+log = logging.getLogger("tenure")
 
 T = TypeVar("T")
 
@@ -37,12 +40,14 @@ class Patience:
         while True:
             try:
                 answer = await send()
-            except StoreError as error:
+            except Exception as error:
                 if give_up is not None and give_up.is_set():
                     raise
                 failures += 1
                 if failures == 1:
                     self._events.emit(StoreFailing(call, str(error)))
+                    if not isinstance(error, TenureError):
+                        log.exception("%s failed in an unexpected way", call)
                 pause = retry_after_error(failures, self._clock.random())
                 await self._clock.wait(give_up or asyncio.Event(), pause)
             else:

@@ -13,7 +13,7 @@ from tenure.core.settings import Settings
 from tenure.observe.events import Events, JobsRecovered
 from tenure.stores.contract import Store
 
-__all__ = ["Recovery"]
+__all__ = ["Recovery", "recovery_grace"]
 
 log = logging.getLogger("tenure")
 
@@ -21,6 +21,11 @@ log = logging.getLogger("tenure")
 _SLICE = 100
 # A handler past its time-out is cancelled by its own worker, and gets at least this to unwind.
 _UNWIND_SECONDS = 5.0
+
+
+def recovery_grace(settings: Settings) -> float:
+    """Return how far past its deadline a job is taken even from a living replica."""
+    return max(settings.grace, _UNWIND_SECONDS)
 
 
 class Recovery:
@@ -38,7 +43,7 @@ class Recovery:
 
     async def run(self, store: Store, by: str) -> list[Recovered]:
         """Take everything that can be taken now, slice by slice; `by` is named in the event."""
-        grace = max(self._settings.grace, _UNWIND_SECONDS)
+        grace = recovery_grace(self._settings)
         everything: list[Recovered] = []
         while True:
             some = await store.recover(delays=self.delays, grace=grace, limit=_SLICE)

@@ -14,7 +14,7 @@ from typing import Protocol
 
 from tenure.core.model import Meta
 from tenure.core.policy import renew_after
-from tenure.core.records import Beat
+from tenure.core.records import CANCELS_MAX, Beat
 from tenure.core.settings import Settings
 from tenure.errors import StoreError
 from tenure.observe.events import Events
@@ -29,6 +29,11 @@ log = logging.getLogger("tenure")
 # Finished jobs whose retention is over are removed by whoever is there, in slices.
 _PRUNE_EVERY = 60.0
 _PRUNE_SLICE = 1000
+
+# More than the longest pause between two tries of a call, see `retry_after_error`.
+_SECOND_LOOK = 1.2
+# There are more cancels than one answer holds.
+_MORE_CANCELS = 0.05
 
 
 class ReplicaListener(Protocol):
@@ -73,6 +78,7 @@ class Replica:
         self._hosted: Hosted | None = None
         self._last_beat = 0.0
         self._may_recover_at = 0.0
+        self._expired_since: float | None = None
         self._prune_at = self._clock.boot() + _PRUNE_EVERY * self._clock.random()
         self._recovering: asyncio.Task[None] | None = None
         self._pruning: asyncio.Task[None] | None = None
@@ -88,15 +94,19 @@ class Replica:
     async def _run(self) -> None:
         try:
             while True:
-                replica = self._clock.token()
-                await self._join(replica)
-                self._tell(self._listener.joined, replica)
-                await self._live(replica)
-                self._tell(self._listener.taken_over, replica)
+                await self._join_and_live()
         finally:
             for task in (self._recovering, self._pruning):
                 if task is not None:
                     task.cancel()
+
+    async def _join_and_live(self) -> None:
+        """Live as one replica until that is taken for dead."""
+        replica = self._clock.token()
+        await self._join(replica)
+        self._tell(self._listener.joined, replica)
+        await self._live(replica)
+        self._tell(self._listener.taken_over, replica)
 
     async def _join(self, replica: str) -> None:
         async def join() -> bool:
@@ -121,7 +131,13 @@ class Replica:
                 if beat.cancels:
                     self._tell(self._listener.cancels, beat.cancels)
                 self._look_after_others(replica, beat)
-                await bell.wait(renew_after(self._ttl, self._clock.random()))
+                await bell.wait(self._pause(beat))
+
+    def _pause(self, beat: Beat) -> float:
+        pause = renew_after(self._ttl, self._clock.random())
+        if len(beat.cancels) == CANCELS_MAX:
+            return min(pause, _MORE_CANCELS)
+        return min(pause, self._second_look) if self._expired_since is not None else pause
 
     async def _beat(self, replica: str) -> Beat | None:
         sent = self._clock.boot()
@@ -135,8 +151,9 @@ class Replica:
         answer = await self._patience.until_answered("beat", beat)
         if answer is not None and self._clock.boot() - self._last_beat > self._ttl:
             self._tell(self._listener.revived)
-        if sent - self._last_beat > self._ttl:
-            # After a gap the others may have had one too: they get the time to come back.
+        if sent - self._last_beat > self._ttl / 2:
+            # After a gap the others may have had one too, and a longer one by up to a third of the
+            # ttl: they get the time to come back.
             self._may_recover_at = sent + self._ttl
         self._last_beat = sent
         return answer
@@ -144,11 +161,29 @@ class Replica:
     def _look_after_others(self, replica: str, beat: Beat) -> None:
         """Recover and prune beside the beats, which must not wait for it."""
         now = self._clock.boot()
-        if beat.expired and now >= self._may_recover_at and _is_over(self._recovering):
+        if not beat.expired:
+            self._expired_since = None
+        elif self._expired_since is None:
+            self._expired_since = now
+        elif self._should_recover(now):
             self._recovering = asyncio.ensure_future(self._recover(replica))
         if now >= self._prune_at and _is_over(self._pruning):
             self._prune_at = now + _PRUNE_EVERY * (0.5 + self._clock.random())
             self._pruning = asyncio.ensure_future(self._prune())
+
+    def _should_recover(self, now: float) -> bool:
+        """Whether it is time: what looks dead gets a second look, after a moment.
+
+        A replica that could not reach the store tries again within a second. Whoever is back
+        first must not take from those who are a moment later.
+        """
+        assert self._expired_since is not None
+        seen_twice = now - self._expired_since >= self._second_look
+        return seen_twice and now >= self._may_recover_at and _is_over(self._recovering)
+
+    @property
+    def _second_look(self) -> float:
+        return min(_SECOND_LOOK, self._ttl / 2)
 
     async def _recover(self, replica: str) -> None:
         try:

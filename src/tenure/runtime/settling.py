@@ -43,8 +43,12 @@ class Settler:
         self._events = events
         self._on_settled = on_settled
         self._on_stale = on_stale
-        self._settling: Batcher[tuple[str, Settlement], Settled] = Batcher(self._settle)
-        self._noting: Batcher[tuple[str, Note], bool] = Batcher(self._note)
+        self._settling: Batcher[tuple[str, Settlement], Settled] = Batcher(
+            self._settle, weigh=lambda item: _weight_of_end(item[1])
+        )
+        self._noting: Batcher[tuple[str, Note], bool] = Batcher(
+            self._note, weigh=lambda item: len(item[1].checkpoint or b"")
+        )
 
     def __len__(self) -> int:
         """How many settlements wait to be sent."""
@@ -86,11 +90,18 @@ class Settler:
     async def _note(self, batch: list[tuple[str, Note]]) -> Sequence[bool]:
         answers: list[bool] = []
         for replica, notes in _by_replica(batch):
-            answers += await self._store.note(replica, notes)
+            send = partial(self._store.note, replica, notes)
+            # Progress is a courtesy. A checkpoint is waited for, and an outage costs it nothing.
+            patient = any(one.checkpoint is not None for one in notes)
+            answers += await (self._patience.until_answered("note", send) if patient else send())
         for (_, note), stored in zip(batch, answers, strict=True):
             if not stored:
                 self._on_stale(note)
         return answers
+
+
+def _weight_of_end(one: Settlement) -> int:
+    return len(one.result or b"") + len(one.error or b"") + len(one.history or b"")
 
 
 def handed_back(record: JobRecord, delay: float = 0.0, why: str = "") -> Settlement:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import Callable, Collection
 from contextvars import copy_context
 from dataclasses import dataclass
@@ -16,6 +17,8 @@ from tenure.runtime.context import JobContext, StopReason
 from tenure.runtime.settling import Settler, handed_back
 
 __all__ = ["Slots"]
+
+log = logging.getLogger("tenure")
 
 
 @dataclass(slots=True, eq=False)
@@ -102,6 +105,11 @@ class Slots:
         for one in self._running:
             self._settler.hand_back(one.record)
 
+    @property
+    def are_told(self) -> bool:
+        """Whether everything that still runs was asked to stop."""
+        return all(one.context.stop_reason is not None for one in self._running)
+
     def close(self) -> None:
         self._runner.threads.close()
 
@@ -111,6 +119,10 @@ class Slots:
             settlement = await self._runner.run(running.handler, running.record, running.context)
         except asyncio.CancelledError:
             settlement = self._after_cancel(running)
+        except Exception as error:
+            # An error that cannot even be looked at; the job must not stay running for that.
+            log.exception("job %s failed in an unexpected way", running.record.id)
+            settlement = self._runner.beyond_words(running.record, error)
         finally:
             self._ended(running)
         if settlement is not None:

@@ -38,13 +38,14 @@ class Threads:
         """Return what it will return. The caller's context variables go along."""
         loop = asyncio.get_running_loop()
         future: asyncio.Future[Any] = loop.create_future()
-        self._calls.put(_Call(function, copy_context(), loop, future))
         if self._idle > 0:
             self._idle -= 1
         else:
-            self._started += 1
-            name = f"tenure-job-{self._started}"
+            # First, because it may be refused; then nothing must be left that runs later.
+            name = f"tenure-job-{self._started + 1}"
             threading.Thread(target=self._work, name=name, daemon=True).start()
+            self._started += 1
+        self._calls.put(_Call(function, copy_context(), loop, future))
         return future
 
     def close(self) -> None:

@@ -32,6 +32,7 @@ from tenure.runtime.attempt import Handler
 from tenure.runtime.hosting import Host
 from tenure.runtime.loop_watch import LoopWatch
 from tenure.runtime.patience import Patience
+from tenure.runtime.recovery import recovery_grace
 from tenure.runtime.replica import Replica
 from tenure.runtime.settling import Settler
 from tenure.runtime.slots import Slots
@@ -83,6 +84,7 @@ class Worker:
         self._events = events
         self._handlers = handlers
         self._options = options
+        self._overdue_after = recovery_grace(settings)
         self._patience = Patience(self._clock, events)
         self._replica = Replica(host, settings, events, meta, self)
         self._settler = Settler(
@@ -306,7 +308,7 @@ class Worker:
         for other in self._take_unstarted():
             self._settler.hand_back(other)
         self._alone.append(suspect)  # a cancel, a take-over or the end takes it from there
-        give_up_at = self._clock.boot() + _ALONE_PATIENCE
+        give_up_at = self._clock.boot() + self._patience_for(suspect)
         while self._slots and self._alone and not self._stopping:
             if (left := give_up_at - self._clock.boot()) <= 0:
                 break
@@ -320,9 +322,16 @@ class Worker:
             self._settler.hand_back(suspect, _ALONE_PATIENCE * (0.5 + self._clock.random()))
             return
         self._slots.start(suspect, self._handlers[suspect.task])
-        while self._slots and not self._stopping:
+        # A thread that does not listen to its time-out must not keep the worker for itself.
+        while self._slots and not self._slots.are_told and not self._stopping:
             self._changed.clear()
-            await self._changed.wait()
+            await self._clock.wait(self._changed, _ALONE_PATIENCE)
+
+    def _patience_for(self, suspect: JobRecord) -> float:
+        """Return how long it may wait; its deadline counts from the claim, so not for too long."""
+        if suspect.timeout is None:
+            return _ALONE_PATIENCE
+        return min(_ALONE_PATIENCE, self._overdue_after / 2)
 
     def _slot_freed(self) -> None:
         if self._ahead and not self._stopping and not self._alone:

@@ -6,6 +6,7 @@ with the header of an array in front, it is decoded in one go.
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Sequence
 from functools import lru_cache
 from typing import Any, Final
@@ -27,6 +28,8 @@ __all__ = [
     "read_job",
     "read_jobs",
 ]
+
+log = logging.getLogger("tenure")
 
 OUTCOMES: Final = {"succeeded": 2, "failed": 3, "cancelled": 4, "retry": 5, "handed back": 6}
 """As lua/jobs.lua counts them."""
@@ -108,8 +111,17 @@ def other_words(one: Settlement) -> tuple[Word, ...]:
 
 
 def read_jobs(parts: Sequence[bytes]) -> list[JobRecord]:
-    """Return the jobs of a reply in which the two parts of each record follow each other."""
-    return [_job(*_decode(_ARRAY + parts[at] + parts[at + 1])) for at in range(0, len(parts), 2)]
+    """Return the jobs of a reply in which the two parts of each record follow each other.
+
+    One that cannot be read is left out: its neighbours must not suffer.
+    """
+    read = [read_job(parts[at], parts[at + 1]) for at in range(0, len(parts), 2)]
+    jobs = [job for job in read if job is not None]
+    if len(jobs) < len(read):
+        log.error(
+            "%s of %s jobs have records that cannot be read", len(read) - len(jobs), len(read)
+        )
+    return jobs
 
 
 def read_job(record: bytes | None, fixed: bytes | None) -> JobRecord | None:

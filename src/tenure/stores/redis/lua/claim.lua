@@ -133,6 +133,7 @@ for _, n in ipairs(broken) do
 end
 write_replica(one)
 if #got == 0 then
+  call('HDEL', CLAIMS, replica)
   return answers
 end
 call('HSET', STATE, unpack(states))

@@ -1,0 +1,63 @@
+"""Replicas that live are not taken for dead, however the store was away for all of them."""
+
+from contextlib import AsyncExitStack
+
+import pytest
+
+from tenure.observe.events import ReplicaLost
+from tests.jobs.replicas import of_kind
+from tests.jobs.test_outages import away
+
+
+@pytest.fixture
+async def fleet(make, clock):
+    """Three apps with a long task, and what they told."""
+    apps = [await make(faulty=True) for _ in range(3)]
+    told, begun = [], []
+
+    async def work() -> None:
+        begun.append(1)
+        await clock.sleep(600)
+
+    for one in apps:
+        one.on_event(told.append)
+    return apps, [one.task(name="work")(work) for one in apps], told, begun
+
+
+@pytest.mark.parametrize("outage", [5, 7.5, 8.5, 9.5, 12, 30])
+async def test_an_outage_for_all_kills_nobody(fleet, clock, faults, outage):
+    apps, tasks, told, begun = fleet
+    async with AsyncExitStack() as stack:
+        for one in apps:  # each has its own rhythm
+            await stack.enter_async_context(one.worker(concurrency=2))
+            await clock.advance(0.9)
+        await apps[0].enqueue_many(tasks[0].request() for _ in range(6))
+        await clock.advance(15)
+        for _ in range(5):
+            away(faults)
+            await clock.advance(outage)
+            faults.heal()
+            await clock.advance(20 + 3 * clock.random())
+    assert of_kind(told, ReplicaLost) == []
+    assert len(begun) == 6
+
+
+async def test_who_joins_after_an_outage_takes_nothing_from_those_a_moment_later(
+    fleet, clock, faults
+):
+    (first, second, joiner), tasks, told, begun = fleet
+    async with AsyncExitStack() as stack:
+        await stack.enter_async_context(first.worker(concurrency=1))
+        await clock.advance(1.3)
+        await stack.enter_async_context(second.worker(concurrency=1))
+        await first.enqueue_many(tasks[0].request() for _ in range(2))
+        await clock.advance(15)
+        away(faults)
+        await clock.advance(30)
+        faults.heal()
+        while not any(one.expires_in > 0 for one in await joiner.replicas()):
+            await clock.advance(0.001)
+        await stack.enter_async_context(joiner.worker(concurrency=1))
+        await clock.advance(10)
+    assert of_kind(told, ReplicaLost) == []
+    assert len(begun) == 2
