@@ -11,7 +11,7 @@ from tour.fleet import NAMES, Fact, Fleet
 from tour.replica import TTL
 from tour.screen import Screen
 
-RECOVERY = TTL + 2  # seconds until the jobs of a lost worker have begun again
+RECOVERY = TTL + 3  # seconds until the jobs of a lost worker have begun again
 BEFORE_TROUBLE = 40  # loaves
 
 

@@ -26,7 +26,7 @@ async def test_where_another_replica_lives_the_dead_are_recovered_at_the_second_
     app, make, store, clock, runs, seen
 ):
     witness = await make()
-    async with witness.worker():
+    async with witness.worker(queues=["of its own"]):
         await clock.advance(15)
         job = await app.work.enqueue(1)
         await claim_and_die(store)

@@ -76,7 +76,7 @@ def test_annotations_may_be_text():
 def test_payloads_that_do_not_fit(payload):
     def function(a: int) -> None: ...
 
-    with pytest.raises(ArgumentsError, match="no arguments for task 'task'"):
+    with pytest.raises(ArgumentsError, match="do not fit task 'task'"):
         sign(function).decode_arguments(payload)
 
 
