@@ -26,7 +26,7 @@ SHARES = 8  # and in the second
 HAND_OVER = TTL + 1  # seconds a lock may at most stay with a holder that died or froze
 
 AFTERWARDS = """\
-  .venv/bin/python examples/jobs.py            jobs with retries, delays and results
+  .venv/bin/python examples/jobs.py            jobs, retries and results
   .venv/bin/python examples/lock.py            a lock, a try, and who waits
   .venv/bin/python examples/semaphore.py       a limit over all replicas
   .venv/bin/python examples/fenced_write.py    the fence in your own SQL

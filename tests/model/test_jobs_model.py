@@ -22,7 +22,7 @@ from tests.model.programs import Program, shorten
 from tests.model.test_leases_model import FIRST_SEED, SHORT
 from tests.rig.sizes import SIZE
 
-SEEDS = range(FIRST_SEED, FIRST_SEED + SIZE.examples)
+SEEDS = range(FIRST_SEED, FIRST_SEED + SIZE.examples // 2)  # job programs are long
 
 
 @pytest.mark.timeout(600 if SHORT else 14_400)
