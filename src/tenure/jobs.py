@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections import deque
-from collections.abc import Iterable, Sequence
-from datetime import UTC, datetime, timedelta
+from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
+from datetime import datetime
 from typing import Any, Generic, TypeVar
 
 import msgspec
@@ -23,8 +25,9 @@ from tenure.core.records import (
     Page,
     read_history,
 )
-from tenure.core.signature import Signature, decode_plain
+from tenure.core.signature import decode_plain
 from tenure.core.states import FINISHED, JobState
+from tenure.core.views import JobView, as_datetime
 from tenure.errors import (
     ConfigError,
     JobCancelled,
@@ -39,13 +42,9 @@ from tenure.runtime.batcher import Batcher, next_slice
 from tenure.runtime.context import storable
 from tenure.stores.contract import Store
 
-__all__ = ["Job", "JobPage", "Jobs", "Request"]
+__all__ = ["Job", "JobPage", "JobSnapshot", "Jobs", "Request"]
 
 T = TypeVar("T")
-Item = TypeVar("Item")
-Answer = TypeVar("Answer")
-
-_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 # A call whose reply was lost is repeated; a store that is really away is the caller's to handle.
 _TRIES = 3
@@ -65,37 +64,15 @@ class Request(Struct, Generic[T], frozen=True):
     """The unique key as it was given, for messages."""
 
 
-class Job(Generic[T]):
-    """A durable request to run a task. What it shows is as of the last look; see `refresh`."""
-
-    def __init__(self, jobs: Jobs, record: JobRecord, *, is_new: bool = False) -> None:
-        self._jobs = jobs
-        self._record = record
-        self.is_new = is_new
-        """False if a job with the same unique key was there already, and this is that job."""
+class JobSnapshot(JobView):
+    """What the store had about a job at the last look."""
 
     def __repr__(self) -> str:
         return f"<Job {self.id} of {self.task!r}, {self.state}>"
 
     @property
-    def id(self) -> str:
-        return self._record.id
-
-    @property
-    def task(self) -> str:
-        return self._record.task
-
-    @property
-    def queue(self) -> str:
-        return self._record.queue
-
-    @property
     def priority(self) -> int:
         return self._record.priority
-
-    @property
-    def tags(self) -> tuple[str, ...]:
-        return self._record.tags
 
     @property
     def state(self) -> JobState:
@@ -107,36 +84,21 @@ class Job(Generic[T]):
 
     @property
     def created(self) -> datetime:
-        return _instant(self._record.created)
+        return as_datetime(self._record.created)
 
     @property
     def due(self) -> datetime:
         """When it may start, or might have."""
-        return _instant(self._record.due)
+        return as_datetime(self._record.due)
 
     @property
     def started(self) -> datetime | None:
         """When its present or last attempt began."""
-        return _instant(self._record.started) if self._record.started else None
+        return as_datetime(self._record.started) if self._record.started else None
 
     @property
     def finished(self) -> datetime | None:
-        return _instant(self._record.finished) if self._record.finished else None
-
-    @property
-    def attempt(self) -> int:
-        """How often it was started."""
-        return self._record.attempt
-
-    @property
-    def failures(self) -> int:
-        """How many attempts ended with an error."""
-        return self._record.failures
-
-    @property
-    def losses(self) -> int:
-        """How many attempts ended with their worker."""
-        return self._record.losses
+        return as_datetime(self._record.finished) if self._record.finished else None
 
     @property
     def replica(self) -> str:
@@ -186,6 +148,16 @@ class Job(Generic[T]):
             return None
         return msgspec.json.decode(self._record.error, type=ErrorReport)
 
+
+class Job(JobSnapshot, Generic[T]):
+    """A durable request to run a task. What it shows is as of the last look; see `refresh`."""
+
+    def __init__(self, jobs: Jobs, record: JobRecord, *, is_new: bool = False) -> None:
+        self._jobs = jobs
+        self._record = record
+        self.is_new = is_new
+        """False if a job with the same unique key was there already, and this is that job."""
+
     async def refresh(self) -> Job[T]:
         """Look again; return itself. Raises JobNotFound if it was pruned."""
         self._record = await self._jobs.record(self.id)
@@ -222,7 +194,8 @@ class Job(Generic[T]):
         [answer] = await self._jobs.cancel([self.id], reason)
         if answer is None:
             raise JobNotFound(self.id)
-        await self.refresh()
+        with suppress(JobNotFound):  # it has ended, and was pruned at once
+            await self.refresh()
         return answer != "finished"
 
     async def requeue(self) -> None:
@@ -259,7 +232,8 @@ class Jobs:
     async def enqueue(self, request: Request[T]) -> Job[T]:
         """Store one job."""
         new = self._identified(request)
-        return await self._answered(request, new, await self._inserting.add(new))
+        answer = await self._inserting.add(new)
+        return self._answered(request, new, answer, await self._existing([answer]))
 
     async def enqueue_many(
         self, requests: Iterable[Request[Any]], *, return_exceptions: bool
@@ -271,10 +245,11 @@ class Jobs:
         waiting = deque(news)
         while waiting:
             answers += await self._insert(next_slice(waiting, _weight))
+        existing = await self._existing(answers)
         results: list[Any] = []
         for request, new, answer in zip(given, news, answers, strict=True):
             try:
-                results.append(await self._answered(request, new, answer))
+                results.append(self._answered(request, new, answer, existing))
             except UniqueMismatch as error:
                 if not return_exceptions:
                     raise
@@ -295,14 +270,24 @@ class Jobs:
                 await self._clock.sleep(retry_after_error(failures, self._clock.random()))
         return await self._store.insert(news)
 
-    async def _answered(self, request: Request[T], new: NewJob, answer: Inserted) -> Job[T]:
+    async def _existing(self, answers: Iterable[Inserted]) -> dict[str, JobRecord | None]:
+        """Return the records of jobs that were there already."""
+        ids = list({one.id for one in answers if one.outcome == "existing"})
+        return dict(zip(ids, await asyncio.gather(*map(self._getting.add, ids)), strict=True))
+
+    def _answered(
+        self,
+        request: Request[T],
+        new: NewJob,
+        answer: Inserted,
+        existing: Mapping[str, JobRecord | None],
+    ) -> Job[T]:
         if answer.outcome == "mismatch":
             raise UniqueMismatch(request.unique, answer.id)
         if answer.outcome == "created":
             return Job(self, _fresh(new, self._clock.wall()), is_new=True)
-        [record] = await self._store.get([answer.id])
         # Pruned since, or its key outlives it: its id is all there is.
-        return Job(self, record or _fresh(replace(new, id=answer.id), 0))
+        return Job(self, existing[answer.id] or _fresh(replace(new, id=answer.id), 0))
 
     async def job(self, id_: str) -> Job[Any]:
         return Job(self, await self.record(id_))
@@ -351,11 +336,10 @@ class Jobs:
         if record.result is None:
             return None
         handler = self._handlers.get(record.task)
-        signature: Signature | None = None if handler is None else handler.signature
-        if signature is None:
+        if handler is None:
             return decode_plain(record.result)
         try:
-            return signature.decode_result(record.result)
+            return handler.signature.decode_result(record.result)
         except (TypeError, ValueError) as error:
             problem = f"has a result that is not what task {record.task!r} says it returns: {error}"
             raise JobStateError(record.id, problem) from error
@@ -381,7 +365,3 @@ def _fresh(new: NewJob, now: int) -> JobRecord:
         created=now,
         due=due,
     )
-
-
-def _instant(micros: int) -> datetime:
-    return _EPOCH + timedelta(microseconds=micros)

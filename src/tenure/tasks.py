@@ -14,6 +14,7 @@ from tenure.core.model import check_name
 from tenure.core.policy import TTL_MAX, Backoff
 from tenure.core.records import PRIORITIES, NewJob
 from tenure.core.records import Unique as UniqueKey
+from tenure.core.settings import Settings
 from tenure.core.signature import Signature
 from tenure.errors import ConfigError, TooLarge
 from tenure.jobs import Job, Request
@@ -95,9 +96,7 @@ class TaskHome(Protocol):
     """What a task needs of its app."""
 
     @property
-    def payload_limit(self) -> int: ...
-    @property
-    def retention(self) -> float: ...
+    def settings(self) -> Settings: ...
     async def enqueue(self, request: Request[R]) -> Job[R]: ...
 
 
@@ -166,11 +165,11 @@ class Task(Generic[P, R]):
 
         Raises ArgumentsError if they do not fit the signature, TooLarge if there is too much.
         """
+        settings, options = self._home.settings, self._options
         payload = self._handler.signature.encode_arguments(args, kwargs)
-        if len(payload) > self._home.payload_limit:
+        if len(payload) > settings.payload_limit:
             what = f"the arguments of {self.name!r}"
-            raise TooLarge(what, len(payload), self._home.payload_limit, "payload_limit")
-        options = self._options
+            raise TooLarge(what, len(payload), settings.payload_limit, "payload_limit")
         new = NewJob(
             id="",
             task=self.name,
@@ -181,7 +180,7 @@ class Task(Generic[P, R]):
             delay=options.delay,
             at=options.at,
             timeout=options.timeout,
-            retention=self._home.retention if options.retention is None else options.retention,
+            retention=settings.retention if options.retention is None else options.retention,
             unique=self._unique_key(args, kwargs),
         )
         return Request(new, options.unique.key if options.unique is not None else "")

@@ -133,9 +133,8 @@ def test_the_facade_has_all_that_an_app_has():
         "tasks",
         "worker",
     }
-    limits = {"payload_limit", "retention"}
     public = {name for name in dir(tenure.Tenure) if not name.startswith("_")}
-    assert public - on_a_loop_only - limits <= set(dir(blocking.Tenure))
+    assert public - on_a_loop_only <= set(dir(blocking.Tenure))
 
 
 def test_waiting_ends_with_its_timeout_and_the_job_goes_on(shop, sync):

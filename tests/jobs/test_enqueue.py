@@ -250,6 +250,37 @@ async def test_on_every_store_everything_arrives_as_it_was(real_make):
         assert await now.result(10) == text[::-1]
 
 
+async def test_jobs_that_exist_are_looked_up_together(app: Tenure, faults):
+    @app.task
+    async def work(number: int) -> None: ...
+
+    def requests():
+        return (work.using(unique=str(number)).request(number) for number in range(300))
+
+    first = await app.enqueue_many(requests())
+    faults.calls.clear()
+    again = await app.enqueue_many(requests())
+    assert [job.id for job in again] == [job.id for job in first]
+    assert not any(job.is_new for job in again)
+    assert faults.calls["get"] == 2
+
+
+async def test_a_cancelled_job_may_be_gone_at_once(app: Tenure, monkeypatch):
+    @app.task(retention=0)
+    async def work() -> None: ...
+
+    job = await work.enqueue()
+    cancel = app._store.cancel
+
+    async def cancel_and_prune(*args, **kwargs):
+        answer = await cancel(*args, **kwargs)
+        await app.prune_jobs()
+        return answer
+
+    monkeypatch.setattr(app._store, "cancel", cancel_and_prune)
+    assert await job.cancel()
+
+
 async def test_on_every_store_instants_far_away(real_make):
     app = await real_make()
 

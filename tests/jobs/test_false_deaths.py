@@ -4,7 +4,11 @@ from contextlib import AsyncExitStack
 
 import pytest
 
+from tenure import Tenure
+from tenure.core.ids import job_id
+from tenure.core.records import NewJob
 from tenure.observe.events import ReplicaLost
+from tenure.testing import Faults, FaultyStore
 from tests.jobs.replicas import of_kind
 from tests.jobs.test_outages import away
 
@@ -40,6 +44,40 @@ async def test_an_outage_for_all_kills_nobody(fleet, clock, faults, outage):
             await clock.advance(20 + 3 * clock.random())
     assert of_kind(told, ReplicaLost) == []
     assert len(begun) == 6
+
+
+async def test_who_is_slow_to_come_back_is_waited_for(make, store, clock, faults):
+    """The last call of one replica hangs for longer than a second look takes."""
+    slow = Faults()
+    first, second = await make(faulty=True), Tenure(FaultyStore(store.clone(), slow), grace=0)
+    told, begun = [], []
+
+    async def work() -> None:
+        begun.append(1)
+        await clock.sleep(600)
+
+    async with second, AsyncExitStack() as stack:
+        for one in (first, second):
+            one.on_event(told.append)
+            one.task(name="work")(work)
+        await stack.enter_async_context(first.worker(concurrency=1))
+        await clock.advance(1)
+        await stack.enter_async_context(second.worker(concurrency=1))
+        await clock.advance(15)
+        jobs = [NewJob(id=job_id(1, n, "0" * 32), task="work", payload=b"{}") for n in range(2)]
+        await store.insert(jobs)
+        await clock.advance(5)
+        away(faults)
+        away(slow)
+        await clock.advance(8.5)
+        slow.heal()
+        slow.delay("beat", 5)
+        faults.heal()
+        await clock.advance(15)
+        slow.heal()
+        await clock.advance(5)
+    assert of_kind(told, ReplicaLost) == []
+    assert len(begun) == 2
 
 
 async def test_who_joins_after_an_outage_takes_nothing_from_those_a_moment_later(

@@ -84,6 +84,30 @@ async def test_a_replica_survives_an_error_that_is_no_outage(app, clock):
         assert worker.replica == replica
 
 
+async def test_a_replica_survives_an_error_of_ours(app, clock):
+    @app.task
+    async def work() -> int:
+        return 1
+
+    store = app._services().host.store
+    watch, failed = store.watch, []
+
+    def fail_once(*topics):
+        if topics[0][0] == "replica" and not failed:
+            failed.append(1)
+            raise RuntimeError("a mistake of ours")
+        return watch(*topics)
+
+    store.watch = fail_once
+    async with app.worker() as worker:
+        await clock.advance(30)
+        assert failed
+        assert [one.id for one in await app.replicas()] == [worker.replica]
+        job = await work.enqueue()
+        await clock.advance(1)
+        assert await job.result(0) == 1
+
+
 async def test_an_outage_costs_a_checkpoint_nothing(app, clock, faults):
     @app.task
     async def work() -> int:
@@ -197,6 +221,37 @@ async def test_no_worker_begins_before_the_lifespan_is_open(store, clock):
         await clock.advance(20)
         await asyncio.wait(serving)
     assert seen == ["open"]
+
+
+async def test_a_lifespan_that_is_closing_is_not_taken_for_open(store, clock):
+    told = []
+
+    @asynccontextmanager
+    async def lifespan(_app):
+        told.append("opened")
+        yield "open"
+        await clock.sleep(2)
+        told.append("closed")
+
+    async with Tenure(FaultyStore(store.clone()), lifespan=lifespan, grace=0) as app:
+
+        @app.task
+        async def work() -> str:
+            return f"{app.state} {told}"
+
+        async def serve(seconds: float) -> None:
+            async with app.worker():
+                await clock.sleep(seconds)
+
+        first = asyncio.ensure_future(serve(1))
+        await clock.advance(1.5)  # it is closing now
+        second = asyncio.ensure_future(serve(5))
+        job = await work.enqueue()
+        await clock.advance(4)
+        assert await job.result(0) == "open ['opened', 'closed', 'opened']"
+        await clock.advance(10)
+        await asyncio.wait([first, second])
+    assert told == ["opened", "closed", "opened", "closed"]
 
 
 async def test_large_results_are_settled_in_calls_of_bearable_size(real_make):

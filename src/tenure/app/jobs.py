@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import socket
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterable, Sequence
 from contextlib import asynccontextmanager
 from importlib import import_module
@@ -19,6 +17,8 @@ from tenure.core.records import QueueCounts, Recovered, ReplicaRecord
 from tenure.core.states import STATES, JobState
 from tenure.errors import ConfigError, UniqueMismatch
 from tenure.jobs import Job, JobPage, Request
+from tenure.runtime.process import about_this_process
+from tenure.runtime.pruning import prune_finished
 from tenure.runtime.recovery import Recovery
 from tenure.runtime.worker import Worker, WorkerOptions
 from tenure.tasks import Options, Task, TaskDecorator, make_handler
@@ -108,14 +108,6 @@ class JobCalls(Lifecycle):
         """The names of the declared tasks."""
         return tuple(sorted(self._handlers))
 
-    @property
-    def payload_limit(self) -> int:
-        return self._settings.payload_limit
-
-    @property
-    def retention(self) -> float:
-        return self._settings.retention
-
     async def enqueue(self, request: Request[R]) -> Job[R]:
         """Store one job; the same as `task.enqueue` for what `task.request` returned."""
         return await self._services().jobs.enqueue(request)
@@ -162,21 +154,14 @@ class JobCalls(Lifecycle):
         if not 1 <= limit <= _PAGE_MAX:
             msg = f"limit must be from 1 to {_PAGE_MAX}, not {limit!r}."
             raise ConfigError(msg)
-        for what, text in {"task": task, "queue": queue, "tag": tag, "cursor": cursor}.items():
+        wanted = {"task": task, "queue": queue, "tag": tag, "replica": replica}
+        for what, text in wanted.items():
             if text is not None:
                 check_name(text, what)
         if cursor is not None and not is_job_id(cursor):
             msg = f"cursor {cursor!r} is not one: pass on the `cursor` of the page before."
             raise ConfigError(msg)
-        return await self._services().jobs.page(
-            state=state,
-            task=task,
-            queue=queue,
-            tag=tag,
-            replica=replica,
-            limit=limit,
-            cursor=cursor,
-        )
+        return await self._services().jobs.page(state=state, limit=limit, cursor=cursor, **wanted)
 
     async def counts(self) -> list[QueueCounts]:
         """Return how each queue stands: waiting, running, for how long the oldest waits."""
@@ -203,13 +188,7 @@ class JobCalls(Lifecycle):
 
     async def prune_jobs(self) -> int:
         """Remove finished jobs whose retention is over. Workers do it by themselves."""
-        store = self._services().store
-        pruned = slice_ = 1000
-        total = 0
-        while pruned == slice_:
-            pruned = await store.prune_jobs(limit=slice_)
-            total += pruned
-        return total
+        return await prune_finished(self._services().store)
 
     def worker(
         self,
@@ -246,7 +225,7 @@ class JobCalls(Lifecycle):
                     concurrency=concurrency,
                     grace=patience,
                 ),
-                meta={"host": socket.gethostname()[:200], "pid": str(os.getpid())},
+                meta=about_this_process(),
             )
 
         return EmbeddedWorker(make, self._enter_lifespan)
@@ -284,9 +263,10 @@ class JobCalls(Lifecycle):
             yield
         finally:
             self._workers -= 1
-            if self._workers == 0:
-                self.state, self._is_entered = None, False
-                await self._at_work.aclose()
+            async with self._entering:  # a worker that begins now finds it open, or opens it anew
+                if self._workers == 0 and self._is_entered:
+                    self.state, self._is_entered = None, False
+                    await self._at_work.aclose()
 
 
 def _queues(queues: Sequence[str]) -> tuple[str, ...]:

@@ -14,6 +14,7 @@ __all__ = [
     "TTL_DEFAULT",
     "TTL_MAX",
     "TTL_MIN",
+    "UNWIND_SECONDS",
     "WAITER_LIFE",
     "Backoff",
     "loss_delays",
@@ -39,6 +40,9 @@ WAITER_LIFE = 3.0
 # Four attempts fit into one ttl, so three renewals in a row may fail.
 _RENEW_SHARE = 0.3
 _RENEW_JITTER = 0.1
+
+UNWIND_SECONDS = 5.0
+"""How long a handler that was told to stop gets to end by itself."""
 
 _ERROR_DELAY_FIRST = 0.05
 _ERROR_DELAY_MAX = 1.0

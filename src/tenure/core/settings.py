@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Final
+from typing import Final, cast
 
 from msgspec import Struct
 
@@ -72,17 +72,17 @@ class _Source:
         value, what = self._find(name, default)
         if isinstance(value, str) and _is_number(value):
             value = float(value)
-        return seconds(value, what, minimum=minimum, maximum=TTL_MAX)  # type: ignore[arg-type]
+        # Whatever else it is, `seconds` says what is wrong with it.
+        return seconds(cast("Duration", value), what, minimum=minimum, maximum=TTL_MAX)
 
     def number(self, name: str, default: int, minimum: int, maximum: int = 2**30) -> int:
         value, what = self._find(name, default)
         if isinstance(value, str) and value.isdecimal():
             value = int(value)
-        whole = isinstance(value, int) and not isinstance(value, bool)
-        if not whole or not minimum <= value <= maximum:  # type: ignore[operator]
-            msg = f"{what} must be a whole number from {minimum:,} to {maximum:,}, not {value!r}."
-            raise ConfigError(msg)
-        return value  # type: ignore[return-value]
+        if type(value) is int and minimum <= value <= maximum:  # True is an int to Python
+            return value
+        msg = f"{what} must be a whole number from {minimum:,} to {maximum:,}, not {value!r}."
+        raise ConfigError(msg)
 
     def text(self, name: str, default: str) -> object:
         return self._find(name, default)[0]

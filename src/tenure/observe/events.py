@@ -40,7 +40,8 @@ class _Fact(Struct, frozen=True):
     def __str__(self) -> str:
         name = re.sub(r"(?<!^)(?=[A-Z])", " ", type(self).__name__).lower()
         told = ((part, getattr(self, part)) for part in self.__struct_fields__)
-        return f"{name}: " + ", ".join(f"{part} {_shown(value)}" for part, value in told if value)
+        said = (f"{part} {_shown(value)}" for part, value in told if value not in (None, "", ()))
+        return f"{name}: " + ", ".join(said)
 
 
 def _shown(value: object) -> str:

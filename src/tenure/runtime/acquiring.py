@@ -10,8 +10,6 @@ from __future__ import annotations
 import asyncio
 import logging
 import math
-import os
-import socket
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -22,6 +20,7 @@ from tenure.errors import LimitMismatch, StoreError, StoreUnavailable
 from tenure.observe.events import Events, LimitsDiffer
 from tenure.runtime.background import Background
 from tenure.runtime.lines import Lines
+from tenure.runtime.process import about_this_process
 from tenure.stores.contract import Store
 
 __all__ = ["Acquirer", "Ask", "Grip"]
@@ -61,7 +60,7 @@ class Acquirer:
         self._clock = store.clock
         self._events = events
         # Shown to others beside what the user says about a lease.
-        self.about_us = {"host": socket.gethostname()[:200], "pid": str(os.getpid())}
+        self.about_us = about_this_process()
         self._lines = Lines(store.clock)
         self._background = Background()
 

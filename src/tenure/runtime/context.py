@@ -5,18 +5,18 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable, Generator
 from contextvars import ContextVar
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta
 from typing import Any, Literal, TypeAlias
 
 from tenure.core.records import JobRecord, Note
 from tenure.core.signature import decode_plain, encode
+from tenure.core.views import JobView, as_datetime
 from tenure.errors import ConfigError, StoreError, TooLarge
 
 __all__ = ["JobContext", "StopReason", "current", "current_job", "storable"]
 
 StopReason: TypeAlias = Literal["cancelled", "timed out", "taken over", "shutting down"]
 
-_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _MESSAGE_MAX = 1000
 
 current: ContextVar[JobContext] = ContextVar("tenure_job")
@@ -31,7 +31,7 @@ def current_job() -> JobContext:
         raise ConfigError(msg) from None
 
 
-class JobContext:
+class JobContext(JobView):
     """The running side of a job. Safe to use from the handler's own thread."""
 
     def __init__(
@@ -54,37 +54,6 @@ class JobContext:
         return f"<JobContext {self.id} of {self.task!r}, attempt {self.attempt}>"
 
     @property
-    def id(self) -> str:
-        return self._record.id
-
-    @property
-    def task(self) -> str:
-        return self._record.task
-
-    @property
-    def queue(self) -> str:
-        return self._record.queue
-
-    @property
-    def tags(self) -> tuple[str, ...]:
-        return self._record.tags
-
-    @property
-    def attempt(self) -> int:
-        """How often the job was started, this time included."""
-        return self._record.attempt
-
-    @property
-    def failures(self) -> int:
-        """How many attempts ended with an error."""
-        return self._record.failures
-
-    @property
-    def losses(self) -> int:
-        """How many attempts ended with their worker."""
-        return self._record.losses
-
-    @property
     def fence(self) -> int:
         """A number larger than that of every earlier attempt. Pass it on with writes."""
         return self._record.fence
@@ -95,7 +64,7 @@ class JobContext:
         record = self._record
         if record.timeout is None:
             return None
-        return _EPOCH + timedelta(microseconds=record.started) + timedelta(seconds=record.timeout)
+        return as_datetime(record.started) + timedelta(seconds=record.timeout)
 
     @property
     def cancelled(self) -> bool:
@@ -108,7 +77,10 @@ class JobContext:
             raise asyncio.CancelledError(self.stop_reason)
 
     def progress(self, part: float, message: str = "") -> None:
-        """Show how far it is, from 0 to 1. Returns at once; only the newest is sure to arrive."""
+        """Show how far it is, from 0 to 1. Returns at once.
+
+        A courtesy: a newer one may replace it on the way, and the end of the job overtake it.
+        """
         if not 0 <= part <= 1:
             msg = f"progress goes from 0 to 1, not {part!r}."
             raise ConfigError(msg)

@@ -7,7 +7,7 @@ from collections import defaultdict
 from collections.abc import Iterable
 
 from tenure.core.clock import Clock
-from tenure.core.policy import loss_delays
+from tenure.core.policy import UNWIND_SECONDS, loss_delays
 from tenure.core.records import Recovered
 from tenure.core.settings import Settings
 from tenure.observe.events import Events, JobsRecovered
@@ -19,13 +19,14 @@ log = logging.getLogger("tenure")
 
 # A slice of this size holds up nobody else on the store for long.
 _SLICE = 100
-# A handler past its time-out is cancelled by its own worker, and gets at least this to unwind.
-_UNWIND_SECONDS = 5.0
 
 
 def recovery_grace(settings: Settings) -> float:
-    """Return how far past its deadline a job is taken even from a living replica."""
-    return max(settings.grace, _UNWIND_SECONDS)
+    """Return how far past its deadline a job is taken even from a living replica.
+
+    Not before its own worker has had the time to cancel it.
+    """
+    return max(settings.grace, UNWIND_SECONDS)
 
 
 class Recovery:

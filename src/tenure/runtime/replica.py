@@ -16,10 +16,11 @@ from tenure.core.model import Meta
 from tenure.core.policy import renew_after
 from tenure.core.records import CANCELS_MAX, Beat
 from tenure.core.settings import Settings
-from tenure.errors import StoreError
+from tenure.errors import TenureError
 from tenure.observe.events import Events
 from tenure.runtime.hosting import Host, Hosted
 from tenure.runtime.patience import Patience
+from tenure.runtime.pruning import prune_finished
 from tenure.runtime.recovery import Recovery
 
 __all__ = ["Replica", "ReplicaListener"]
@@ -28,10 +29,11 @@ log = logging.getLogger("tenure")
 
 # Finished jobs whose retention is over are removed by whoever is there, in slices.
 _PRUNE_EVERY = 60.0
-_PRUNE_SLICE = 1000
 
 # More than the longest pause between two tries of a call, see `retry_after_error`.
 _SECOND_LOOK = 1.2
+# An error of ours may come again at once; the ttl must not run out meanwhile.
+_AFTER_A_SURPRISE = 0.3
 # There are more cancels than one answer holds.
 _MORE_CANCELS = 0.05
 
@@ -124,7 +126,15 @@ class Replica:
         self._may_recover_at = now if others else now + self._ttl
 
     async def _live(self, replica: str) -> None:
-        """Beat until the store says that this replica is dead."""
+        """Be that replica until the store says that it is dead, whatever goes wrong here."""
+        while True:
+            try:
+                return await self._beat_until_dead(replica)
+            except Exception:
+                log.exception("the beats of a worker failed in an unexpected way; they go on")
+                await self._clock.sleep(_AFTER_A_SURPRISE)
+
+    async def _beat_until_dead(self, replica: str) -> None:
         store = await self._host.open_store()
         async with store.watch(("replica", replica)) as bell:
             while (beat := await self._beat(replica)) is not None:
@@ -188,14 +198,13 @@ class Replica:
     async def _recover(self, replica: str) -> None:
         try:
             await self._recovery.run(self._host.store, replica)
-        except StoreError as error:
+        except TenureError as error:
             log.info("recovery goes on with the next beat: %s", error)
 
     async def _prune(self) -> None:
         try:
-            while await self._host.store.prune_jobs(limit=_PRUNE_SLICE) == _PRUNE_SLICE:
-                await self._clock.sleep(0)
-        except StoreError as error:
+            await prune_finished(self._host.store)
+        except TenureError as error:
             log.info("could not prune finished jobs this time: %s", error)
 
     def _tell(self, how: Callable[..., None], *values: object) -> None:

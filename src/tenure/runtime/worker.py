@@ -15,8 +15,8 @@ from typing import Any
 
 from msgspec import Struct
 
-from tenure.core.model import Meta
-from tenure.core.policy import unknown_task_delay
+from tenure.core.model import Meta, Topic
+from tenure.core.policy import UNWIND_SECONDS, unknown_task_delay
 from tenure.core.records import (
     BATCH_MAX,
     SOON,
@@ -26,7 +26,6 @@ from tenure.core.records import (
     Settlement,
 )
 from tenure.core.settings import Settings
-from tenure.errors import StoreError
 from tenure.observe.events import Events, ReplicaLost, TaskUnknown
 from tenure.runtime.attempt import Handler
 from tenure.runtime.hosting import Host
@@ -51,8 +50,7 @@ _UNSETTLED_MAX = 2000
 # A job that was lost this often may be what kills its workers: it runs alone.
 _SUSPICIOUS_LOSSES = 2
 _ALONE_PATIENCE = 30.0
-# How long a handler that was told to stop gets to unwind, and a last settlement to arrive.
-_UNWIND_SECONDS = 5.0
+# How long a last settlement gets to arrive.
 _SETTLE_SECONDS = 5.0
 
 
@@ -217,8 +215,8 @@ class Worker:
         claimed = await self._claim(want)
         if claimed is None or len(claimed.jobs) == want or self._alone or self._stopping:
             return
-        topics = [("queue", name) for name in self._options.queues]
-        async with self._store.watch(*topics) as bell:  # type: ignore[arg-type]
+        topics: list[Topic] = [("queue", name) for name in self._options.queues]
+        async with self._store.watch(*topics) as bell:
             # Asked again after the bell is armed, so that no wake-up falls in between.
             claimed = await self._claim(want - len(claimed.jobs))
             if claimed is None or claimed.jobs or self._stopping:
@@ -258,7 +256,7 @@ class Worker:
                 lambda: self._store.claim(replica, number, self._options.queues, want),
                 give_up=self._stopped,
             )
-        except StoreError:
+        except Exception:  # noqa: BLE001 - told by `Patience`, and this worker is about to leave
             return None
         if claimed is None or self.replica != replica:
             if self.replica == replica:
@@ -347,7 +345,7 @@ class Worker:
         await self._let_finish(self._options.grace)
         self._slots.stop("shutting down")
         self._hurry = False
-        await self._let_finish(_UNWIND_SECONDS)
+        await self._let_finish(UNWIND_SECONDS)
         await self._slots.abandon()
         await self._within(_SETTLE_SECONDS, self._settler.drain())
         self._settler.close()

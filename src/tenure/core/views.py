@@ -1,0 +1,53 @@
+"""What both sides of a job may know of it: whoever asked for it, and the handler that runs it."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+
+from tenure.core.records import JobRecord
+
+__all__ = ["JobView", "as_datetime"]
+
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+
+
+def as_datetime(instant: int) -> datetime:
+    """Return an instant of the store's clock as people read it."""
+    return _EPOCH + timedelta(microseconds=instant)
+
+
+class JobView:
+    """The facts of a record in the words that users read."""
+
+    _record: JobRecord
+
+    @property
+    def id(self) -> str:
+        return self._record.id
+
+    @property
+    def task(self) -> str:
+        return self._record.task
+
+    @property
+    def queue(self) -> str:
+        return self._record.queue
+
+    @property
+    def tags(self) -> tuple[str, ...]:
+        return self._record.tags
+
+    @property
+    def attempt(self) -> int:
+        """How often it was started, the present time included."""
+        return self._record.attempt
+
+    @property
+    def failures(self) -> int:
+        """How many attempts ended with an error."""
+        return self._record.failures
+
+    @property
+    def losses(self) -> int:
+        """How many attempts ended with their worker."""
+        return self._record.losses
