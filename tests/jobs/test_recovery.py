@@ -231,7 +231,7 @@ async def test_a_job_ten_times_longer_than_the_ttl_runs_once(app, make, clock):
 async def test_finished_jobs_are_pruned_in_slices_by_whoever_is_there(
     make, store, clock, monkeypatch
 ):
-    monkeypatch.setattr("tenure.runtime.replica._PRUNE_SLICE", 10)
+    monkeypatch.setattr("tenure.runtime.pruning._SLICE", 10)
     app = await make(faulty=True, retention=60)
 
     @app.task
