@@ -28,8 +28,8 @@ FOLDERS = (
     "sim",
     "planted",
 )
-# The others start processes, measure time or use all cores themselves.
-PARALLEL = ("unit", "contract", "locks", "jobs", "cli", "model", "planted")
+# The others run whole tools that use all cores themselves.
+PARALLEL = ("unit", "contract", "locks", "jobs", "cli", "model", "process", "planted")
 NOTHING_SELECTED = 5  # pytest's exit status
 
 
