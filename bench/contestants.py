@@ -1,11 +1,12 @@
 """The locks that are compared: each as a pair of calls, `acquire` and `release`, on one name.
 
 They are used as their documentation shows, with a ttl of 30 s. `raw` is no lock: two round trips
-that do nothing, the least that any lock on that server can cost.
+that do nothing, or two commits, the least that any lock on that store can cost.
 """
 
 from __future__ import annotations
 
+import sqlite3
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass
@@ -119,6 +120,29 @@ async def raw_postgres_async(url: str) -> AsyncIterator[Pair]:
     await connection.close()
 
 
+@asynccontextmanager
+async def raw_sqlite_async(url: str) -> AsyncIterator[Pair]:
+    """Two transactions that write one row each, as fast as the module can: no awaits, no threads.
+
+    In a file of its own, whose log SQLite copies by itself.
+    """
+    file = sqlite3.connect(url.removeprefix("sqlite:///") + "-raw", isolation_level=None)
+    file.execute("PRAGMA journal_mode = WAL")
+    file.execute("PRAGMA synchronous = NORMAL")
+    file.execute("CREATE TABLE IF NOT EXISTS pair (name PRIMARY KEY, fence) WITHOUT ROWID")
+
+    async def write(statement: str) -> None:
+        file.execute("BEGIN IMMEDIATE")
+        file.execute(statement, (NAME,))
+        file.execute("COMMIT")
+
+    yield Pair(
+        lambda: write("INSERT INTO pair VALUES (?, 1)"),
+        lambda _: write("DELETE FROM pair WHERE name = ?"),
+    )
+    file.close()
+
+
 @dataclass(frozen=True)
 class Contestant:
     """A lock on a kind of store."""
@@ -144,6 +168,7 @@ CONTESTANTS = [
     Contestant("tenure.blocking", "postgres", tenure_sync, is_async=False),
     Contestant("advisory lock (psycopg)", "postgres", advisory_sync, is_async=False),
     Contestant("tenure", "sqlite", tenure_async, is_async=True),
+    Contestant("raw: two commits", "sqlite", raw_sqlite_async, is_async=True, is_lock=False),
     Contestant("tenure.blocking", "sqlite", tenure_sync, is_async=False),
     Contestant("tenure", "memory", tenure_async, is_async=True),
 ]

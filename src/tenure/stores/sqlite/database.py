@@ -46,6 +46,7 @@ class Database:
 
     def __init__(self, path: Path, migrate: Migrate) -> None:
         self._path = path
+        self._file = str(path)  # a look at a Path takes longer
         self._wal = f"{path}-wal"
         self._copy_at = WAL_LIMIT
         self._copier: sqlite3.Connection | None = None
@@ -78,7 +79,7 @@ class Database:
 
         Processes that keep an old, deleted file open would not see those that open the new one.
         """
-        return files.identity(self._path) != self._identity
+        return files.identity(self._file) != self._identity
 
     def begin(self, mode: Mode, *, patient: bool = True) -> None:
         """Start a transaction. One that writes has the write lock from here on.

@@ -103,7 +103,7 @@ def _create(path: Path) -> None:
             raise ConfigError(msg) from error
 
 
-def identity(path: Path) -> Identity | None:
+def identity(path: Path | str) -> Identity | None:
     """Return which file the path leads to now, None if to none."""
     try:
         status = os.stat(path)  # noqa: PTH116 - Path.stat takes three times as long

@@ -83,9 +83,6 @@ class Key:
     def load(cls, tx: Transaction, name: str) -> Key:
         """Read the key and remove what has ended."""
         key = cls(tx, name)
-        ((is_bare,),) = tx.rows(sql.IS_BARE, key=name)
-        if is_bare:
-            return key
         first = tx.row(sql.FIRST_LEASE, key=name)
         if first is not None:
             grant = Grant(*first)
@@ -97,15 +94,27 @@ class Key:
         return key
 
     @classmethod
+    def grant_if_bare(cls, tx: Transaction, name: str, claim: Claim) -> Grant | None:
+        """Give out a lease if nobody has or wants one.
+
+        A short way through what everybody does most; `load` and `grant` come to the same.
+        """
+        fences = tx.rows(sql.FENCE_IF_BARE, key=name)
+        return cls(tx, name)._grant(claim, fences[0][0]) if fences else None
+
+    @classmethod
     def after_release(cls, tx: Transaction, name: str, holder: str, fence: int) -> Key | None:
         """Release the one lease of a lock and read what is left, or None if it is not there.
 
-        A short way through what everybody does most; `load` and `remove` come to the same.
+        A short way as well; `load` and `remove` come to the same.
         """
-        if not tx.change(sql.RELEASE_LOCK, key=name, holder=holder, fence=fence):
+        released = tx.rows(sql.RELEASE_LOCK, key=name, holder=holder, fence=fence)
+        if not released:
             return None
         key = cls(tx, name)
-        key._load_line()
+        ((somebody_waits,),) = released
+        if somebody_waits:
+            key._load_line()
         return key
 
     def _load_line(self) -> None:
@@ -192,8 +201,11 @@ class Key:
 
     def grant(self, claim: Claim) -> Grant:
         """Give out a lease; the caller has seen that there is room."""
+        ((fence,),) = self.tx.rows(sql.NEXT_FENCE)
+        return self._grant(claim, fence)
+
+    def _grant(self, claim: Claim, fence: int) -> Grant:
         tx = self.tx
-        ((fence,),) = tx.rows(sql.NEXT_FENCE, wall=tx.wall)
         tx.keep_fence(fence)
         grant = Grant(
             claim.holder,

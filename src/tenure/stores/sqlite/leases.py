@@ -101,6 +101,9 @@ class Leases(Connection):
 
 
 def _acquire(tx: Transaction, name: str, claim: Claim, life: int) -> Acquired:
+    first = Key.grant_if_bare(tx, name, claim)
+    if first is not None:
+        return Granted(first.as_lease(name, tx.now), None)
     key = Key.load(tx, name)
     grant = key.grant_of(claim.holder)
     other = key.other_limit(grant, claim.limit)

@@ -13,10 +13,15 @@ NEXT_FENCE = """
     RETURNING fence
 """
 
-# Whether nothing at all is known of the key, which spares the look at each kind. By primary keys.
-IS_BARE = """
-    SELECT NOT EXISTS (SELECT 1 FROM tenure_lease WHERE namespace = :namespace AND key = :key)
-       AND NOT EXISTS (SELECT 1 FROM tenure_waiter WHERE namespace = :namespace AND key = :key)
+# The same if nothing at all is known of the key, else no row: whoever asks first need not look any
+# further. By primary keys.
+FENCE_IF_BARE = """
+    INSERT INTO tenure_space (namespace, fence)
+    SELECT :namespace, :wall
+    WHERE NOT EXISTS (SELECT 1 FROM tenure_lease WHERE namespace = :namespace AND key = :key)
+      AND NOT EXISTS (SELECT 1 FROM tenure_waiter WHERE namespace = :namespace AND key = :key)
+    ON CONFLICT (namespace) DO UPDATE SET fence = max(fence + 1, excluded.fence)
+    RETURNING fence
 """
 
 # Any lease of the key; whether it is a lock's or a semaphore's shows how to go on. By primary key.
@@ -73,11 +78,13 @@ REMOVE_LEASE = """
     WHERE namespace = :namespace AND key = :key AND holder = :holder
 """
 
-# This very lease of a lock, while it lives: nobody else can have one beside it. By primary key.
+# This very lease of a lock, while it lives: nobody else can have one beside it. It says whether
+# anybody waits. By primary keys.
 RELEASE_LOCK = """
     DELETE FROM tenure_lease
     WHERE namespace = :namespace AND key = :key AND holder = :holder AND fence = :fence
       AND "limit" = 1 AND boot_id = :boot_id AND expires > :now
+    RETURNING EXISTS (SELECT 1 FROM tenure_waiter WHERE namespace = :namespace AND key = :key)
 """
 
 # All of a key, after the machine was started anew. By primary key.
