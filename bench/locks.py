@@ -36,8 +36,8 @@ from tenure import Tenure
 from tests.rig.servers import Postgres, Valkey
 
 MODULE = "bench.locks"
-ROUNDS = 5
-SECONDS = 1.0
+ROUNDS = 12
+SECONDS = 0.5
 CONTENDERS = 8
 HOLD = 0.001
 CONTEND_SECONDS = 3.0

@@ -1,7 +1,6 @@
 """`tenure jobs`, on every store."""
 
 import re
-import time
 from collections.abc import Iterator
 
 import pytest
@@ -18,7 +17,6 @@ def shop(place: Place) -> Iterator[Shop]:
 
 def test_ls_lists_the_newest_first(cli: Run, place: Place, shop: Shop):
     job = shop.sync.enqueue(shop.resize.request("cat.png"))
-    time.sleep(0.002)  # ids sort by their millisecond
     late = shop.sync.enqueue(shop.send.using(delay="2h").request(7))
     told = cli(*place.options, "jobs", "ls")
     assert told.code == 0

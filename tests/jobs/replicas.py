@@ -1,4 +1,4 @@
-"""What tests of jobs need of other replicas: some that died, some that take over."""
+"""What tests of jobs share: replicas that died or take over, and waiting for an end."""
 
 from collections.abc import Awaitable, Callable
 from typing import TypeAlias
@@ -8,6 +8,7 @@ from tenure.core.records import JobRecord
 from tenure.observe.events import Event
 from tenure.stores.contract import Store
 from tenure.testing import ManualClock
+from tests.rig.waiting import wait_until_async
 
 Make: TypeAlias = Callable[..., Awaitable[Tenure]]
 
@@ -44,3 +45,14 @@ async def until_idle(app: Tenure, clock: ManualClock) -> None:
         if not await app.counts():
             return
     raise AssertionError(f"still at work: {await app.counts()}")
+
+
+async def finished(job, clock):
+    """Let hardly any time pass until a job has ended, in a thread or not."""
+
+    async def has_ended() -> bool:
+        await clock.advance(0)
+        return (await job.refresh()).is_finished
+
+    await wait_until_async(has_ended)
+    return job

@@ -29,7 +29,7 @@ from tests.rig.sizes import SIZE
 from tests.rig.waiting import wait_until_async
 
 Open = Callable[..., Awaitable[PostgresStore]]
-MANY = 10_000
+MANY = 100_000
 
 
 @pytest.fixture

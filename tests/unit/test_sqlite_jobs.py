@@ -38,6 +38,7 @@ from tests.contract.job_calls import (
     start_one,
     states,
 )
+from tests.unit.sqlite_inside import inside, statements_of, steps_of
 
 DAY = 86_400.0
 
@@ -68,11 +69,6 @@ async def store(file: Path, clock: ManualClock):
         yield store
 
 
-async def inside(store: SqliteStore, look, mode=Mode.READ):
-    """Return what `look` does with the store's own connection, in its own thread."""
-    return await store._run(lambda tx: look(tx._execute.__self__), mode)
-
-
 async def change(store: SqliteStore, statement: str, *values) -> None:
     """Write to the tables behind the store's back."""
     await inside(store, lambda db: db.execute(statement, values), Mode.WRITE)
@@ -80,32 +76,6 @@ async def change(store: SqliteStore, statement: str, *values) -> None:
 
 async def count(store: SqliteStore, table: str) -> int:
     return await inside(store, lambda db: db.execute(f"SELECT count(*) FROM {table}").fetchone()[0])
-
-
-async def statements_of(store: SqliteStore, call) -> list[str]:
-    """Return the statements that a call runs."""
-    seen: list[str] = []
-    await inside(store, lambda db: db.set_trace_callback(seen.append))
-    seen.clear()
-    await call
-    await inside(store, lambda db: db.set_trace_callback(None))
-    return seen
-
-
-async def steps_of(store: SqliteStore, call) -> int:
-    """Return how many steps of SQLite's machine a call takes."""
-    steps = 0
-
-    def step() -> None:
-        nonlocal steps
-        steps += 1
-
-    await inside(store, lambda db: db.set_progress_handler(step, 1))
-    steps = 0
-    await call
-    taken = steps
-    await inside(store, lambda db: db.set_progress_handler(None, 0))
-    return taken
 
 
 # Every statement is served by an index.
@@ -152,6 +122,23 @@ async def finish_many(store: SqliteStore, amount: int) -> None:
         await store.settle("ann", [ended(job, "succeeded") for job in jobs])
 
 
+async def multiply(store: SqliteStore, times: int) -> None:
+    """Make so many jobs of each that is there."""
+
+    def copy(db: sqlite3.Connection) -> None:
+        step = db.execute("SELECT max(number) FROM tenure_job").fetchone()[0]
+        anew = {"number": f"number + {step} * n", "id": "id || '-' || n"}
+        for table in ("tenure_job", "tenure_live", "tenure_done", "tenure_tag"):
+            columns = [row[1] for row in db.execute(f"PRAGMA table_info({table})")]
+            values = ", ".join(anew.get(column, column) for column in columns)
+            db.execute(
+                f"WITH RECURSIVE copy (n) AS (SELECT 1 UNION ALL SELECT n + 1 FROM copy "
+                f"WHERE n < {times - 1}) INSERT INTO {table} SELECT {values} FROM {table}, copy"
+            )
+
+    await inside(store, copy, Mode.WRITE)
+
+
 async def round_trip(store: SqliteStore, first: int) -> dict[str, int]:
     """Return what each of the calls that must stay fast takes, in steps of SQLite's machine."""
     steps = {}
@@ -183,10 +170,12 @@ async def test_finished_jobs_and_jobs_of_the_future_cost_nothing(store, clock):
     await join(store, "ann", ttl=1000)
     for first in (100_000, 100_100, 100_200):  # the first ones leave something to be found
         alone = await round_trip(store, first)
-    await finish_many(store, 10_000)
-    await insert_many(store, range(20_000, 30_000), delay=DAY)
+    await finish_many(store, 1_000)
+    await insert_many(store, range(20_000, 21_000), delay=DAY)
+    await multiply(store, 100)
     crowded = await round_trip(store, 200_000)
-    assert await count(store, "tenure_done") >= 10_000
+    assert await count(store, "tenure_done") >= 100_000
+    assert await count(store, "tenure_live") >= 100_000
     # Some bells are rung for the first time, which takes longer, and ids differ in their bells.
     slack = 250
     slower = {name: took for name, took in crowded.items() if took > alone[name] + slack}
@@ -201,7 +190,7 @@ async def test_an_empty_poll_does_not_look_at_the_future(store):
 
     await insert_many(store, range(200), delay=DAY)
     few = await poll(1)
-    await insert_many(store, range(200, 5_000), delay=DAY)
+    await multiply(store, 500)
     assert await poll(2) <= few + 10
 
 

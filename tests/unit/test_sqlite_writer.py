@@ -12,12 +12,13 @@ import pytest
 from tenure.core.model import Granted, Lease
 from tenure.errors import StoreError, StoreUnavailable
 from tenure.stores.sqlite import SqliteStore, database, statements, writer
-from tenure.stores.sqlite.database import Mode
 from tenure.stores.sqlite.leases import _after
 from tenure.stores.sqlite.transaction import bell_of
 from tenure.testing import ManualClock
 from tests.contract.calls import ask, be_refused, fill, holders, take
 from tests.rig.sizes import SIZE
+from tests.rig.waiting import wait_until_async
+from tests.unit.sqlite_inside import inside, statements_of, steps_of
 
 
 @pytest.fixture
@@ -44,37 +45,6 @@ async def other(store: SqliteStore):
     await other.open()
     yield other
     await other.close()
-
-
-async def inside(store: SqliteStore, look):
-    """Return what `look` does with the store's own connection, in its own thread."""
-    return await store._run(lambda tx: look(tx._execute.__self__), Mode.READ)
-
-
-async def statements_of(store: SqliteStore, call) -> list[str]:
-    """Return the statements that a call runs."""
-    seen: list[str] = []
-    await inside(store, lambda db: db.set_trace_callback(seen.append))
-    seen.clear()
-    await call
-    await inside(store, lambda db: db.set_trace_callback(None))
-    return seen
-
-
-async def steps_of(store: SqliteStore, call) -> int:
-    """Return how many steps of SQLite's machine a call takes."""
-    steps = 0
-
-    def step() -> None:
-        nonlocal steps
-        steps += 1
-
-    await inside(store, lambda db: db.set_progress_handler(step, 1))
-    steps = 0
-    await call
-    taken = steps
-    await inside(store, lambda db: db.set_progress_handler(None, 0))
-    return taken
 
 
 @asynccontextmanager
@@ -128,7 +98,7 @@ async def test_a_brief_call_overtakes_nothing(store):
     turn = store._writer._turn
     with turn:  # so the thread has the first call in hand and cannot begin it
         first = asyncio.ensure_future(store._run(lambda tx: order.append("first")))
-        await asyncio.sleep(0.05)
+        await wait_until_async(store._writer._queue.empty)
     await store._run_brief(lambda tx: order.append("brief"))
     await first
     assert order == ["first", "brief"]

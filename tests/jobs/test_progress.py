@@ -1,0 +1,186 @@
+"""What an attempt tells while it runs: progress, and checkpoints that outlive it."""
+
+import asyncio
+
+import pytest
+
+from tenure import (
+    Backoff,
+    StoreError,
+    TooLarge,
+    current_job,
+)
+from tenure.core.records import Settlement
+from tenure.stores.memory import MemoryStore
+from tests.jobs.replicas import claim_and_die, finished
+
+ONCE = Backoff(max_attempts=1)
+
+
+async def test_progress_arrives_and_is_gone_from_nobody(app, clock):
+    reached = asyncio.Event()
+
+    @app.task
+    async def work() -> None:
+        for page in range(5):
+            current_job().progress(page / 10, f"page {page}")
+        await reached.wait()
+
+    async with app.worker():
+        job = await work.enqueue()
+        await clock.advance(0.1)
+        await job.refresh()
+        assert (job.progress, job.message) == (0.4, "page 4")
+        reached.set()
+        await finished(job, clock)
+
+
+async def test_of_much_progress_only_some_is_sent(app, clock, monkeypatch):
+    sent = []
+    note = MemoryStore.note
+
+    async def noted(self, replica, notes):
+        sent.extend(notes)
+        return await note(self, replica, notes)
+
+    monkeypatch.setattr(MemoryStore, "note", noted)
+
+    @app.task
+    async def work() -> None:
+        for step in range(1000):
+            current_job().progress(step / 1000)
+        await clock.sleep(1)
+        current_job().progress(1)
+        await clock.sleep(1)
+
+    async with app.worker():
+        job = await work.enqueue()
+        await clock.advance(0.5)
+        assert (await job.refresh()).progress == 0.999
+        await clock.advance(2)
+        assert (await job.refresh()).progress == 1
+    assert len(sent) <= 3
+
+
+async def test_progress_from_a_thread(app, clock):
+    @app.task
+    def work() -> None:
+        current_job().progress(0.5, "half")
+        current_job().save("first half")
+
+    async with app.worker():
+        job = await finished(await work.enqueue(), clock)
+    assert (job.progress, job.message) == (0.5, "half")
+
+
+@pytest.mark.parametrize("part", [-0.1, 1.1, float("nan")])
+async def test_progress_that_is_none(app, clock, part):
+    @app.task(retry=None)
+    async def work() -> None:
+        current_job().progress(part)
+
+    async with app.worker():
+        job = await finished(await work.enqueue(), clock)
+    assert "progress goes from 0 to 1" in job.error
+
+
+async def test_progress_that_cannot_be_sent_disturbs_nobody(app, clock, faults):
+    @app.task
+    async def work() -> None:
+        current_job().progress(0.5)
+        await clock.sleep(1)
+
+    async with app.worker():
+        faults.lose_request("note")
+        job = await work.enqueue()
+        await clock.advance(2)
+        assert (await job.refresh()).state == "succeeded"
+
+
+async def test_a_checkpoint_is_there_after_a_retry_and_after_a_loss(app, store, clock):
+    found = []
+
+    @app.task(retry=Backoff(max_attempts=2, base=0))
+    async def walk() -> None:
+        job = current_job()
+        found.append(job.checkpoint)
+        await job.save({"page": len(found)})
+        assert job.checkpoint == {"page": len(found)}
+        if len(found) == 1:
+            raise ValueError
+
+    job = await walk.enqueue()
+    async with app.worker():
+        await clock.advance(1)
+    assert found == [None, {"page": 1}]
+    await finished(job, clock)
+    await job.requeue()
+    await claim_and_die(store)
+    clock.shift(10)
+    await app.recover()
+    async with app.worker():
+        await finished(job, clock)
+    assert found[2] == {"page": 2}
+    assert job.losses == 1
+
+
+async def test_a_checkpoint_saved_in_a_thread_is_stored_when_save_returns(app, store, clock):
+    stored = []
+
+    @app.task
+    def walk() -> None:
+        current_job().save([1, 2])
+        stored.append(current_job().checkpoint)
+
+    async with app.worker():
+        job = await finished(await walk.enqueue(), clock)
+    assert job.state == "succeeded", job.error
+    [record] = await store.get([job.id])
+    assert record.checkpoint == b"[1,2]"
+    assert stored == [[1, 2]]
+
+
+async def test_checkpoints_that_cannot_be_kept(make, clock):
+    app = await make(result_limit=2000)
+
+    @app.task
+    async def walk() -> list[str]:
+        problems = []
+        for value in ("x" * 2000, object()):
+            try:
+                await current_job().save(value)
+            except (TooLarge, TypeError) as error:
+                problems.append(str(error))
+        return problems
+
+    async with app.worker():
+        job = await finished(await walk.enqueue(), clock)
+    [large, formless] = await job.result()
+    assert "this checkpoint: 2,002 bytes" in large
+    assert "no JSON form" in formless
+
+
+async def test_saving_in_an_attempt_that_is_over_is_refused_and_stops_it(app, store, clock, seen):
+    outcome = []
+
+    @app.task
+    async def walk() -> None:
+        await clock.sleep(5)
+        try:
+            await current_job().save(1)
+        except (StoreError, asyncio.CancelledError) as error:
+            outcome.append(type(error))
+            raise
+
+    async with app.worker():
+        job = await walk.enqueue()
+        await clock.advance(1)
+        [taken] = await store.get([job.id])
+        back = Settlement(id=job.id, fence=taken.fence, outcome="handed back", delay=30)
+        await store.settle(taken.replica, [back])
+        await clock.advance(5)
+        assert len(outcome) == 1
+        await clock.advance(30)
+        await clock.advance(6)
+        assert (await job.refresh()).state == "succeeded"
+        assert (job.failures, job.losses) == (0, 0)
