@@ -124,6 +124,7 @@ def test_a_job_shows_everything_that_it_shows_on_a_loop(shop, sync):
 
 def test_the_facade_has_all_that_an_app_has():
     on_a_loop_only = {
+        "around_attempt",
         "clone",
         "is_open",
         "run_worker",

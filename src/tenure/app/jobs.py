@@ -17,6 +17,7 @@ from tenure.core.records import QueueCounts, Recovered, ReplicaRecord
 from tenure.core.states import STATES, JobState
 from tenure.errors import ConfigError, UniqueMismatch
 from tenure.jobs import Job, JobPage, Request
+from tenure.runtime.attempt import Around
 from tenure.runtime.process import about_this_process
 from tenure.runtime.pruning import prune_finished
 from tenure.runtime.recovery import Recovery
@@ -102,6 +103,26 @@ class JobCalls(Lifecycle):
             return Task(self, handler, options)
 
         return declare if fn is None else declare(fn)
+
+    def around_attempt(self, make: Around) -> Around:
+        """Have something entered before every attempt and left after it; use it as a decorator.
+
+            @app.around_attempt
+            @asynccontextmanager
+            async def report_errors(job: JobContext):
+                with sentry_sdk.isolation_scope() as scope:
+                    scope.set_tag("task", job.task)
+                    try:
+                        yield
+                    except Exception as error:
+                        sentry_sdk.capture_exception(error)
+                        raise
+
+        The first one declared is the outermost. Errors and cancellations of the handler pass
+        through; an error of the surroundings fails the attempt like one of the handler.
+        """
+        self._around.append(make)
+        return make
 
     @property
     def tasks(self) -> tuple[str, ...]:
@@ -220,6 +241,7 @@ class JobCalls(Lifecycle):
                 self._settings,
                 self._events,
                 handlers=self._handlers,
+                around=self._around,
                 options=WorkerOptions(
                     queues=self._known_queues() if names is None else names,
                     concurrency=concurrency,

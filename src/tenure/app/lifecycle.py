@@ -18,7 +18,7 @@ from tenure.holds import Holds
 from tenure.jobs import Jobs
 from tenure.locks import USE_ASYNC_WITH
 from tenure.observe.events import Event, Events
-from tenure.runtime.attempt import Handler
+from tenure.runtime.attempt import Around, Handler
 from tenure.runtime.hosting import Host
 from tenure.stores.connect import connect
 from tenure.stores.contract import Migrate, Store
@@ -68,6 +68,7 @@ class Lifecycle:
         )
         self._handlers: dict[str, Handler] = {}
         self._queues: dict[str, None] = {}
+        self._around: list[Around] = []
         self._opened: Services | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
         self._pid = os.getpid()
@@ -112,7 +113,7 @@ class Lifecycle:
             require=self._require.name if self._require is not None else None,
             lifespan=self._lifespan,
         )
-        for name in ("_settings", "_handlers", "_queues"):
+        for name in ("_settings", "_handlers", "_queues", "_around"):
             setattr(other, name, getattr(self, name))
         return other
 

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import inspect
+import logging
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from contextlib import AbstractAsyncContextManager, AbstractContextManager, AsyncExitStack
 from functools import partial
 from typing import Any, TypeAlias
 
@@ -28,9 +30,16 @@ from tenure.observe.events import AttemptFailed, Events, HandlerStuck
 from tenure.runtime.context import JobContext, current, storable
 from tenure.runtime.threads import Threads
 
-__all__ = ["AttemptRunner", "ErrorReport", "Handler", "Reject", "Retry"]
+__all__ = ["Around", "AttemptRunner", "ErrorReport", "Handler", "Reject", "Retry"]
+
+Around: TypeAlias = Callable[
+    [JobContext], AbstractAsyncContextManager[Any] | AbstractContextManager[Any]
+]
+"""Makes what is entered before an attempt and left after it."""
 
 _Alarm: TypeAlias = asyncio.TimerHandle | asyncio.Future[None]
+
+log = logging.getLogger("tenure")
 
 _TRACE_MAX = 8000
 _MESSAGE_MAX = 4000
@@ -83,14 +92,19 @@ class ErrorReport(Struct, frozen=True):
 class AttemptRunner:
     """Runs attempts of one worker."""
 
-    def __init__(self, clock: Clock, events: Events, result_limit: int) -> None:
+    def __init__(
+        self, clock: Clock, events: Events, result_limit: int, around: Sequence[Around] = ()
+    ) -> None:
         self._clock = clock
         self._events = events
         self._result_limit = result_limit
+        self._around = around
         self.threads = Threads()
 
-    async def run(self, handler: Handler, record: JobRecord, context: JobContext) -> Settlement:
-        """Run the handler and return how it ended.
+    async def run(
+        self, handler: Handler, record: JobRecord, context: JobContext
+    ) -> Settlement | None:
+        """Run the handler and return how it ended; None if it has settled itself.
 
         Raises CancelledError if it stopped because it was told to; the caller knows why.
         """
@@ -98,13 +112,18 @@ class AttemptRunner:
         current.set(context)
         context.check()
         try:
-            result = await self._call(handler, record, context)
+            result = await self._surrounded(handler, record, context)
         except (asyncio.CancelledError, KeyboardInterrupt, GeneratorExit):
             raise
         except BaseException as error:
+            if context.is_settled:
+                log.exception("job %s failed after the commit that settled it", record.id)
+                return None
             if context.stop_reason is not None:
                 raise asyncio.CancelledError from error
             return self.failed(handler, record, error, began)
+        if context.is_settled:
+            return None
         try:
             if inspect.iscoroutine(result):
                 result.close()
@@ -122,6 +141,19 @@ class AttemptRunner:
             result=encoded,
             history=self.history(record, "succeeded", began),
         )
+
+    async def _surrounded(self, handler: Handler, record: JobRecord, context: JobContext) -> Any:
+        """Call the handler inside of everything that the user wants around attempts."""
+        if not self._around:
+            return await self._call(handler, record, context)
+        async with AsyncExitStack() as stack:
+            for make in self._around:
+                manager = make(context)
+                if isinstance(manager, AbstractAsyncContextManager):
+                    await stack.enter_async_context(manager)
+                else:
+                    stack.enter_context(manager)
+            return await self._call(handler, record, context)
 
     async def _call(self, handler: Handler, record: JobRecord, context: JobContext) -> Any:
         args, kwargs = handler.signature.decode_arguments(record.payload)

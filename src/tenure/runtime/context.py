@@ -49,6 +49,8 @@ class JobContext(JobView):
         self._progress: Note | None = None
         self.stop_reason: StopReason | None = None
         """Why it was asked to stop."""
+        self.is_settled = False
+        """Whether a transaction of the handler's own has settled it already."""
 
     def __repr__(self) -> str:
         return f"<JobContext {self.id} of {self.task!r}, attempt {self.attempt}>"

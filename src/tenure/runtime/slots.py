@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Sequence
 from contextvars import copy_context
 from dataclasses import dataclass
 from functools import partial
@@ -12,7 +12,7 @@ from functools import partial
 from tenure.core.clock import Clock
 from tenure.core.records import JobRecord, Note, Settlement
 from tenure.observe.events import Events, HandlerStuck
-from tenure.runtime.attempt import AttemptRunner, Handler
+from tenure.runtime.attempt import Around, AttemptRunner, Handler
 from tenure.runtime.context import JobContext, StopReason
 from tenure.runtime.settling import Settler, handed_back
 
@@ -49,6 +49,7 @@ class Slots:
         settler: Settler,
         *,
         result_limit: int,
+        around: Sequence[Around],
         on_freed: Callable[[], None],
     ) -> None:
         self._clock = clock
@@ -56,7 +57,7 @@ class Slots:
         self._settler = settler
         self._result_limit = result_limit
         self._on_freed = on_freed
-        self._runner = AttemptRunner(clock, events, result_limit)
+        self._runner = AttemptRunner(clock, events, result_limit, around)
         self._running: set[_Running] = set()
         self._loop = asyncio.get_running_loop()
         self._context = copy_context()
@@ -130,6 +131,8 @@ class Slots:
 
     def _after_cancel(self, running: _Running) -> Settlement | None:
         """Return how an attempt ended that stopped because it was told to, or by itself."""
+        if running.context.is_settled:
+            return None
         record, began = running.record, running.began
         match running.context.stop_reason:
             case "taken over":

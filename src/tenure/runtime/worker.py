@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import deque
-from collections.abc import Coroutine, Mapping
+from collections.abc import Coroutine, Mapping, Sequence
 from typing import Any
 
 from msgspec import Struct
@@ -27,7 +27,7 @@ from tenure.core.records import (
 )
 from tenure.core.settings import Settings
 from tenure.observe.events import Events, ReplicaLost, TaskUnknown
-from tenure.runtime.attempt import Handler
+from tenure.runtime.attempt import Around, Handler
 from tenure.runtime.hosting import Host
 from tenure.runtime.loop_watch import LoopWatch
 from tenure.runtime.patience import Patience
@@ -73,6 +73,7 @@ class Worker:
         events: Events,
         *,
         handlers: Mapping[str, Handler],
+        around: Sequence[Around],
         options: WorkerOptions,
         meta: Meta,
     ) -> None:
@@ -97,6 +98,7 @@ class Worker:
             events,
             self._settler,
             result_limit=settings.result_limit,
+            around=around,
             on_freed=self._slot_freed,
         )
         self._ahead: deque[tuple[JobRecord, float]] = deque()

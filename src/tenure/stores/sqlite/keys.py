@@ -100,7 +100,7 @@ class Key:
         A short way through what everybody does most; `load` and `grant` come to the same.
         """
         fences = tx.rows(sql.FENCE_IF_BARE, key=name)
-        return cls(tx, name)._grant(claim, fences[0][0]) if fences else None
+        return cls(tx, name).grant(claim, fences[0][0]) if fences else None
 
     @classmethod
     def after_release(cls, tx: Transaction, name: str, holder: str, fence: int) -> Key | None:
@@ -199,13 +199,11 @@ class Key:
             ((ends,),) = self.tx.rows(statement, key=self.name, nth=min(nth, last))
         return (ends - self.tx.now) / 1e6
 
-    def grant(self, claim: Claim) -> Grant:
-        """Give out a lease; the caller has seen that there is room."""
-        ((fence,),) = self.tx.rows(sql.NEXT_FENCE)
-        return self._grant(claim, fence)
-
-    def _grant(self, claim: Claim, fence: int) -> Grant:
+    def grant(self, claim: Claim, fence: int | None = None) -> Grant:
+        """Give out a lease, under the next fence or this new one; there is room."""
         tx = self.tx
+        if fence is None:
+            ((fence,),) = tx.rows(sql.NEXT_FENCE)
         tx.keep_fence(fence)
         grant = Grant(
             claim.holder,
