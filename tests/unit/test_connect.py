@@ -3,6 +3,7 @@ import sys
 
 import pytest
 
+from tenure import Tenure
 from tenure.errors import ConfigError
 from tenure.stores import connect as connecting
 from tenure.stores.connect import connect
@@ -79,3 +80,14 @@ def test_a_refusal_does_not_show_the_password():
         connect("mysql://user:secret@host/db", namespace="app", clock=ManualClock())
     assert "secret" not in str(caught.value)
     assert "mysql://user:***@host/db" in str(caught.value)
+
+
+@pytest.mark.parametrize("url", ["mysql://host/db", "sqlite://", "redis://host/x?db=y"])
+def test_a_wrong_url_says_where_it_came_from(monkeypatch: pytest.MonkeyPatch, url: str):
+    with pytest.raises(ConfigError, match=r"^url: "):
+        Tenure(url)
+    monkeypatch.setenv("TENURE_URL", url)
+    with pytest.raises(ConfigError, match=r"^TENURE_URL: "):
+        Tenure()
+    monkeypatch.setenv("TENURE_URL", "")
+    assert Tenure().url == "sqlite:///tenure.db"

@@ -117,6 +117,15 @@ def test_an_app_reads_them(monkeypatch):
     assert app.clone().settings == app.settings
 
 
+@pytest.mark.parametrize("name", ["require", "migrate"])
+def test_what_is_wrong_for_opening_is_named_as_well(monkeypatch, name: str):
+    with pytest.raises(ConfigError, match=f"^{name} must be .*, not 'E'"):
+        Tenure("memory://", **{name: "E"})
+    monkeypatch.setenv(f"TENURE_{name.upper()}", "E")
+    with pytest.raises(ConfigError, match=f"^TENURE_{name.upper()} must be .*, not 'E'"):
+        Tenure("memory://")
+
+
 def test_an_unknown_setting_is_an_error():
     with pytest.raises(TypeError, match="lost_budget"):
         Tenure("memory://", lost_budget=3)

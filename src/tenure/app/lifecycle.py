@@ -51,21 +51,16 @@ class Lifecycle:
         lifespan: Lifespan | None = None,
         **given: Any,
     ) -> None:
-        environ = os.environ
-        self._settings = Settings.read({"namespace": namespace, **given}, environ)
-        self._migrate: Migrate = _migrate(migrate or environ.get("TENURE_MIGRATE") or "auto")
-        self._require = _grade(require or environ.get("TENURE_REQUIRE") or None)
+        self._settings = Settings.read({"namespace": namespace, **given}, os.environ)
+        self._migrate = _migrate(*_given("migrate", migrate))
+        self._require = _grade(*_given("require", require))
         self._lifespan = lifespan
         self._at_work = AsyncExitStack()  # what the lifespan has opened
         self._entering = asyncio.Lock()
         self._is_entered = False
         self._workers = 0
         self._events = Events()
-        self._store = _store(
-            environ.get("TENURE_URL") or URL_DEFAULT if url is None else url,
-            self._settings.namespace,
-            clock,
-        )
+        self._store = _store(*_given("url", url), self._settings.namespace, clock)
         self._handlers: dict[str, Handler] = {}
         self._queues: dict[str, None] = {}
         self._around: list[Around] = []
@@ -187,27 +182,37 @@ class Lifecycle:
         return self._services().holds
 
 
-def _store(url: str | Store, namespace: str, clock: Clock | None) -> Store:
+def _given(name: str, value: Any) -> tuple[Any, str]:
+    """Return what was given for `name`, here or in the environment, and where that was."""
+    variable = f"TENURE_{name.upper()}"
+    if value is None and (text := os.environ.get(variable)):
+        return text, variable
+    return value, name
+
+
+def _store(url: str | Store | None, what: str, namespace: str, clock: Clock | None) -> Store:
+    if url is None:
+        url = URL_DEFAULT
     if isinstance(url, str):
-        return connect(url, namespace=namespace, clock=clock or SystemClock())
+        return connect(url, namespace=namespace, clock=clock or SystemClock(), what=what)
     if hasattr(url, "acquire"):
         return url
-    msg = f"url must be text such as 'sqlite:///file.db', not {url!r}."
+    msg = f"{what} must be text such as 'sqlite:///file.db', not {url!r}."
     raise ConfigError(msg)
 
 
-def _migrate(migrate: str) -> Migrate:
-    if migrate not in ("auto", "check"):
-        msg = f"migrate must be 'auto' or 'check', not {migrate!r}."
+def _migrate(migrate: str | None, what: str) -> Migrate:
+    if migrate not in (None, "auto", "check"):
+        msg = f"{what} must be 'auto' or 'check', not {migrate!r}."
         raise ConfigError(msg)
-    return "auto" if migrate == "auto" else "check"
+    return "check" if migrate == "check" else "auto"
 
 
-def _grade(require: str | None) -> Grade | None:
+def _grade(require: str | None, what: str) -> Grade | None:
     if require is None:
         return None
     try:
         return Grade[require]
     except KeyError:
-        msg = f"require must be a guarantee grade, 'A', 'B', 'C' or 'D', not {require!r}."
+        msg = f"{what} must be a guarantee grade, 'A', 'B', 'C' or 'D', not {require!r}."
         raise ConfigError(msg) from None

@@ -61,7 +61,8 @@ class Target:
         )
 
     def store(self) -> Store:
-        return connect(self.url, namespace=self.namespace, clock=SystemClock())
+        what = self.source.removeprefix("$")
+        return connect(self.url, namespace=self.namespace, clock=SystemClock(), what=what)
 
     def run(self, work: Callable[[Store], Awaitable[T]], migrate: Migrate = "check") -> T:
         """Return what `work` makes of the open store."""

@@ -26,11 +26,21 @@ _STORES = {
 }
 
 
-def connect(url: str, *, namespace: str, clock: Clock) -> Store:
+def connect(url: str, *, namespace: str, clock: Clock, what: str = "url") -> Store:
     """Return the store that `url` names, not opened yet.
 
-    Raises ConfigError for an unknown scheme, a wrong URL or a missing driver.
+    Raises ConfigError for an unknown scheme, a wrong URL or a missing driver; it begins with
+    `what`, which says where the URL came from.
     """
+    namespace = check_namespace(namespace)
+    try:
+        return _store_class(url)(url, namespace=namespace, clock=clock)
+    except ConfigError as error:
+        msg = f"{what}: {error}"
+        raise ConfigError(msg) from error.__cause__
+
+
+def _store_class(url: str) -> Callable[..., Store]:
     scheme, separator, _ = str(url).partition("://")
     if not separator or scheme not in _STORES:
         msg = (
@@ -46,4 +56,4 @@ def connect(url: str, *, namespace: str, clock: Clock) -> Store:
             raise
         msg = f"{scheme}:// needs a driver that is not installed: pip install 'tenure[{extra}]'."
         raise ConfigError(msg) from error
-    return make(url, namespace=check_namespace(namespace), clock=clock)
+    return make
