@@ -2,6 +2,9 @@
 
 Everything the process runs stands on that record. While it cannot be renewed the jobs are in
 doubt and run on; only the store's word that they were taken over stops them.
+
+Under a supervisor the record is renewed by that one, as long as the process exists: whatever keeps
+this process from running threads loses nothing. It renews by itself when it hears nothing.
 """
 
 from __future__ import annotations
@@ -16,26 +19,23 @@ from tenure.core.model import Meta
 from tenure.core.policy import renew_after
 from tenure.core.records import CANCELS_MAX, Beat
 from tenure.core.settings import Settings
-from tenure.errors import TenureError
 from tenure.observe.events import Events
+from tenure.runtime.caretaking import Caretaker
 from tenure.runtime.hosting import Host, Hosted
+from tenure.runtime.lifeline import Lifeline
 from tenure.runtime.patience import Patience
-from tenure.runtime.pruning import prune_finished
-from tenure.runtime.recovery import Recovery
+from tenure.runtime.words import Beaten, Joined, Retire, Stop, TakenOver
 
-__all__ = ["Replica", "ReplicaListener"]
+__all__ = ["Replica", "ReplicaListener", "pause_after"]
 
 log = logging.getLogger("tenure")
 
-# Finished jobs whose retention is over are removed by whoever is there, in slices.
-_PRUNE_EVERY = 60.0
-
-# More than the longest pause between two tries of a call, see `retry_after_error`.
-_SECOND_LOOK = 1.2
 # An error of ours may come again at once; the ttl must not run out meanwhile.
 _AFTER_A_SURPRISE = 0.3
 # There are more cancels than one answer holds.
 _MORE_CANCELS = 0.05
+# A supervisor beats every third of the ttl. Two beats of silence leave time for one of our own.
+_SILENCE = 2 / 3
 
 
 class ReplicaListener(Protocol):
@@ -57,6 +57,10 @@ class ReplicaListener(Protocol):
         """Somebody wants these jobs to stop. May be told several times."""
         ...
 
+    def told_to_stop(self, order: Stop | Retire | None) -> None:
+        """The supervisor wants this process to end; None: it is gone itself."""
+        ...
+
 
 class Replica:
     """Joins, beats, recovers others and joins again under a new id when it was taken for dead."""
@@ -68,6 +72,9 @@ class Replica:
         events: Events,
         meta: Meta,
         listener: ReplicaListener,
+        *,
+        lifeline: Lifeline | None = None,
+        resumed: str | None = None,
     ) -> None:
         self._host = host
         self._clock = host.store.clock
@@ -75,15 +82,11 @@ class Replica:
         self._patience = Patience(self._clock, events)
         self._meta = meta
         self._listener = listener
-        self._recovery = Recovery(settings, self._clock, events)
+        self._lifeline = lifeline
+        self._resumed = resumed
+        self._caretaker = Caretaker(host.store, settings, events)
         self._loop = asyncio.get_running_loop()
         self._hosted: Hosted | None = None
-        self._last_beat = 0.0
-        self._may_recover_at = 0.0
-        self._expired_since: float | None = None
-        self._prune_at = self._clock.boot() + _PRUNE_EVERY * self._clock.random()
-        self._recovering: asyncio.Task[None] | None = None
-        self._pruning: asyncio.Task[None] | None = None
 
     def start(self) -> None:
         self._hosted = self._host.start(self._run)
@@ -94,60 +97,70 @@ class Replica:
             await self._host.stop(self._hosted)
 
     async def _run(self) -> None:
+        listening = None
+        if self._lifeline is not None:
+            listening = asyncio.ensure_future(self._lifeline.listen(self._told_to_stop))
         try:
             while True:
                 await self._join_and_live()
         finally:
-            for task in (self._recovering, self._pruning):
-                if task is not None:
-                    task.cancel()
+            self._caretaker.close()
+            if listening is not None:
+                listening.cancel()
 
     async def _join_and_live(self) -> None:
         """Live as one replica until that is taken for dead."""
-        replica = self._clock.token()
+        replica, self._resumed = self._resumed or self._clock.token(), None
         await self._join(replica)
+        if self._lifeline is not None:
+            # Before the first claim: whoever buries this process must know its name.
+            self._lifeline.say(Joined(replica))
         self._tell(self._listener.joined, replica)
         await self._live(replica)
         self._tell(self._listener.taken_over, replica)
 
     async def _join(self, replica: str) -> None:
-        async def join() -> bool:
+        async def join() -> None:
             store = await self._host.open_store()
             await store.join(replica, ttl=self._ttl, meta=self._meta)
-            return any(
-                one.id != replica and one.expires_in > 0 and not one.dead
-                for one in await store.replicas()
-            )
+            await self._caretaker.begin([replica])
 
-        others = await self._patience.until_answered("join", join)
-        now = self._clock.boot()
-        self._last_beat = now
-        # Where nobody else lives there may have been an outage for all: let the others revive.
-        self._may_recover_at = now if others else now + self._ttl
+        await self._patience.until_answered("join", join)
 
     async def _live(self, replica: str) -> None:
         """Be that replica until the store says that it is dead, whatever goes wrong here."""
         while True:
             try:
-                return await self._beat_until_dead(replica)
+                if self._lifeline is not None and not self._lifeline.is_cut:
+                    if await self._live_supervised(replica, self._lifeline):
+                        return None
+                else:
+                    return await self._beat_until_dead(replica)
             except Exception:
                 log.exception("the beats of a worker failed in an unexpected way; they go on")
                 await self._clock.sleep(_AFTER_A_SURPRISE)
+
+    async def _live_supervised(self, replica: str, lifeline: Lifeline) -> bool:
+        """Live on the supervisor's beats; True if it is dead, False if the supervisor is."""
+        while not lifeline.is_cut:
+            match await lifeline.news(_SILENCE * self._ttl):
+                case Beaten() as word if word.replica == replica:
+                    self._hear(word.cancels, revived=word.revived)
+                case TakenOver() as word if word.replica == replica:
+                    return True
+                case None:
+                    beat = await self._beat(replica)
+                    if beat is None:
+                        return True
+                    self._caretaker.look(replica, beat)
+        return False
 
     async def _beat_until_dead(self, replica: str) -> None:
         store = await self._host.open_store()
         async with store.watch(("replica", replica)) as bell:
             while (beat := await self._beat(replica)) is not None:
-                if beat.cancels:
-                    self._tell(self._listener.cancels, beat.cancels)
-                self._look_after_others(replica, beat)
-                await bell.wait(self._pause(beat))
-
-    def _pause(self, beat: Beat) -> float:
-        pause = renew_after(self._ttl, self._clock.random())
-        if len(beat.cancels) == CANCELS_MAX:
-            return min(pause, _MORE_CANCELS)
-        return min(pause, self._second_look) if self._expired_since is not None else pause
+                self._caretaker.look(replica, beat)
+                await bell.wait(pause_after(beat, self._ttl, self._clock.random(), self._caretaker))
 
     async def _beat(self, replica: str) -> Beat | None:
         sent = self._clock.boot()
@@ -159,58 +172,26 @@ class Replica:
             return answer
 
         answer = await self._patience.until_answered("beat", beat)
-        if answer is not None and self._clock.boot() - self._last_beat > self._ttl:
-            self._tell(self._listener.revived)
-        if sent - self._last_beat > self._ttl / 2:
-            # After a gap the others may have had one too, and a longer one by up to a third of the
-            # ttl: they get the time to come back.
-            self._may_recover_at = sent + self._ttl
-        self._last_beat = sent
+        late = self._caretaker.beaten(sent)
+        if answer is not None:
+            self._hear(answer.cancels, revived=late)
         return answer
 
-    def _look_after_others(self, replica: str, beat: Beat) -> None:
-        """Recover and prune beside the beats, which must not wait for it."""
-        now = self._clock.boot()
-        if not beat.expired:
-            self._expired_since = None
-        elif self._expired_since is None:
-            self._expired_since = now
-        elif self._should_recover(now):
-            self._recovering = asyncio.ensure_future(self._recover(replica))
-        if now >= self._prune_at and _is_over(self._pruning):
-            self._prune_at = now + _PRUNE_EVERY * (0.5 + self._clock.random())
-            self._pruning = asyncio.ensure_future(self._prune())
+    def _hear(self, cancels: list[str], *, revived: bool) -> None:
+        if revived:
+            self._tell(self._listener.revived)
+        if cancels:
+            self._tell(self._listener.cancels, cancels)
 
-    def _should_recover(self, now: float) -> bool:
-        """Whether it is time: what looks dead gets a second look, after a moment.
-
-        A replica that could not reach the store tries again within a second. Whoever is back
-        first must not take from those who are a moment later.
-        """
-        assert self._expired_since is not None
-        seen_twice = now - self._expired_since >= self._second_look
-        return seen_twice and now >= self._may_recover_at and _is_over(self._recovering)
-
-    @property
-    def _second_look(self) -> float:
-        return min(_SECOND_LOOK, self._ttl / 2)
-
-    async def _recover(self, replica: str) -> None:
-        try:
-            await self._recovery.run(self._host.store, replica)
-        except TenureError as error:
-            log.info("recovery goes on with the next beat: %s", error)
-
-    async def _prune(self) -> None:
-        try:
-            await prune_finished(self._host.store)
-        except TenureError as error:
-            log.info("could not prune finished jobs this time: %s", error)
+    def _told_to_stop(self, order: Stop | Retire | None) -> None:
+        self._tell(self._listener.told_to_stop, order)
 
     def _tell(self, how: Callable[..., None], *values: object) -> None:
         with suppress(RuntimeError):  # the loop is closed: nobody is left to tell
             self._loop.call_soon_threadsafe(how, *values)
 
 
-def _is_over(task: asyncio.Task[None] | None) -> bool:
-    return task is None or task.done()
+def pause_after(beat: Beat, ttl: float, chance: float, caretaker: Caretaker) -> float:
+    """Return how long to wait for the next beat."""
+    pause = caretaker.next_look(renew_after(ttl, chance))
+    return min(pause, _MORE_CANCELS) if len(beat.cancels) == CANCELS_MAX else pause

@@ -13,6 +13,7 @@ from tenure.core.clock import Clock
 from tenure.core.records import JobRecord, Note, Settlement
 from tenure.observe.events import Events, HandlerStuck
 from tenure.runtime.attempt import Around, AttemptRunner, Handler
+from tenure.runtime.board import Board
 from tenure.runtime.context import JobContext, StopReason
 from tenure.runtime.settling import Settler, handed_back
 
@@ -27,6 +28,8 @@ class _Running:
     handler: Handler
     context: JobContext
     began: float
+    place: int
+    """On the board, if there is one."""
     task: asyncio.Task[None] | None = None
 
     def stop(self, reason: StopReason) -> None:
@@ -50,17 +53,21 @@ class Slots:
         *,
         result_limit: int,
         around: Sequence[Around],
+        board: Board | None,
         on_freed: Callable[[], None],
     ) -> None:
         self._clock = clock
         self._events = events
         self._settler = settler
         self._result_limit = result_limit
+        self._board = board
         self._on_freed = on_freed
         self._runner = AttemptRunner(clock, events, result_limit, around)
         self._running: set[_Running] = set()
         self._loop = asyncio.get_running_loop()
         self._context = copy_context()
+        self.is_fresh = True
+        """Whether nothing has run here yet."""
         self.mean_seconds: float | None = None
         """How long jobs take here, lately."""
 
@@ -70,7 +77,10 @@ class Slots:
     def start(self, record: JobRecord, handler: Handler) -> None:
         send = partial(self._settler.note, record.replica)
         context = JobContext(record, send, self._loop, self._result_limit)
-        running = _Running(record, handler, context, self._clock.boot())
+        self.is_fresh, began, place = False, self._clock.boot(), 0
+        if self._board is not None:
+            place = self._board.begin(record.id, (record.timeout and began + record.timeout) or 0.0)
+        running = _Running(record, handler, context, began, place)
         self._running.add(running)
         # A context of its own: it may be the end of another job that makes room for this one.
         context_variables = self._context.copy()
@@ -152,6 +162,8 @@ class Slots:
 
     def _ended(self, running: _Running) -> None:
         self._running.discard(running)
+        if self._board is not None:
+            self._board.end(running.place)
         took = self._clock.boot() - running.began
         mean = self.mean_seconds
         self.mean_seconds = took if mean is None else 0.9 * mean + 0.1 * took

@@ -9,8 +9,10 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import math
 from collections import deque
 from collections.abc import Coroutine, Mapping, Sequence
+from functools import partial
 from typing import Any
 
 from msgspec import Struct
@@ -29,12 +31,14 @@ from tenure.core.settings import Settings
 from tenure.observe.events import Events, ReplicaLost, TaskUnknown
 from tenure.runtime.attempt import Around, Handler
 from tenure.runtime.hosting import Host
+from tenure.runtime.lifeline import Lifeline
 from tenure.runtime.loop_watch import LoopWatch
 from tenure.runtime.patience import Patience
 from tenure.runtime.recovery import recovery_grace
 from tenure.runtime.replica import Replica
 from tenure.runtime.settling import Settler
 from tenure.runtime.slots import Slots
+from tenure.runtime.words import HandOver, Retire, Stop
 from tenure.stores.contract import Store
 
 __all__ = ["Worker", "WorkerOptions"]
@@ -76,6 +80,8 @@ class Worker:
         around: Sequence[Around],
         options: WorkerOptions,
         meta: Meta,
+        lifeline: Lifeline | None = None,
+        resumed: HandOver | None = None,
     ) -> None:
         self._store = store
         self._host = host
@@ -85,7 +91,17 @@ class Worker:
         self._options = options
         self._overdue_after = recovery_grace(settings)
         self._patience = Patience(self._clock, events)
-        self._replica = Replica(host, settings, events, meta, self)
+        self._lifeline = lifeline
+        self._resumed = resumed
+        self._replica = Replica(
+            host,
+            settings,
+            events,
+            meta,
+            self,
+            lifeline=lifeline,
+            resumed=None if resumed is None else resumed.replica,
+        )
         self._settler = Settler(
             store,
             self._patience,
@@ -99,13 +115,15 @@ class Worker:
             self._settler,
             result_limit=settings.result_limit,
             around=around,
+            board=None if lifeline is None else lifeline.board,
             on_freed=self._slot_freed,
         )
         self._ahead: deque[tuple[JobRecord, float]] = deque()
         self._alone: deque[JobRecord] = deque()
         self._claim_no = 0
         self._stopping = False
-        self._hurry = False
+        self._asked_to_stop = False
+        self._leave_by = math.inf
         self._changed = asyncio.Event()
         self._stopped = asyncio.Event()
         self._look_again = asyncio.Event()
@@ -136,7 +154,13 @@ class Worker:
 
     def stop(self) -> None:
         """Stop claiming and let running jobs finish; called again, hand them back now."""
-        self._hurry = self._stopping
+        patience = 0.0 if self._asked_to_stop else self._options.grace
+        self._asked_to_stop = True
+        self._leave_by = self._clock.boot() + patience
+        self.retire()
+
+    def retire(self) -> None:
+        """Stop claiming, and leave when what runs has finished, however long that takes."""
         self._stopping = True
         self._stopped.set()
         self._look_again.set()
@@ -150,6 +174,8 @@ class Worker:
 
     def joined(self, replica: str) -> None:
         self.replica, self._claim_no = replica, 0
+        if self._resumed is not None and self._resumed.replica == replica:
+            self._claim_no = self._resumed.claim_no
         self.is_ready.set()
         self._look_again.set()
         self._changed.set()
@@ -180,6 +206,16 @@ class Worker:
             self._settler.settle(record, cancelled)
         self._changed.set()
 
+    def told_to_stop(self, order: Stop | Retire | None) -> None:
+        match order:
+            case Stop():
+                self.stop()
+            case Retire():
+                self.retire()
+            case None if not self._asked_to_stop:
+                log.warning("the supervisor is gone; finishing within the grace period")
+                self.stop()
+
     # Claiming.
 
     async def _claim_until_stopped(self) -> None:
@@ -188,6 +224,8 @@ class Worker:
             self._hand_back_stale()
             if self.replica is None:
                 await self._changed.wait()
+            elif self._resumed is not None:
+                await self._resume(self._resumed)
             elif self._alone:
                 await self._run_alone()
             elif (want := self._wanted()) == 0:
@@ -317,6 +355,9 @@ class Worker:
         if not self._alone or self._stopping:
             return
         self._alone.clear()
+        if not self._slots and self._lifeline is not None and not self._slots.is_fresh:
+            await self._hand_over(suspect, self._lifeline)
+            return
         if self._slots:
             # Before it is tried here again, the others get their turn for about as long.
             self._settler.hand_back(suspect, _ALONE_PATIENCE * (0.5 + self._clock.random()))
@@ -326,6 +367,28 @@ class Worker:
         while self._slots and not self._slots.are_told and not self._stopping:
             self._changed.clear()
             await self._clock.wait(self._changed, _ALONE_PATIENCE)
+
+    async def _hand_over(self, suspect: JobRecord, lifeline: Lifeline) -> None:
+        """Have a fresh process run it, as this replica, and end.
+
+        Whatever earlier jobs have done to this process cannot hurt it there, nor later ones be
+        hurt by it.
+        """
+        await self._within(_SETTLE_SECONDS, self._settler.drain())
+        if self._stopping or self.replica != suspect.replica or lifeline.is_cut:
+            self._settler.hand_back(suspect)
+            return
+        lifeline.say(HandOver(suspect.replica, suspect.id, self._claim_no))
+        self.replica = None  # it is another process's from here on
+        self.retire()
+
+    async def _resume(self, taken: HandOver) -> None:
+        """Begin with the job that another process has claimed and not started."""
+        self._resumed = None
+        get = partial(self._store.get, [taken.job])
+        [record] = await self._patience.until_answered("get", get, give_up=self._stopped)
+        if record is not None and record.state == "running" and record.replica == taken.replica:
+            self._accept(record, self._clock.boot())
 
     def _patience_for(self, suspect: JobRecord) -> float:
         """Return how long it may wait; its deadline counts from the claim, so not for too long."""
@@ -344,10 +407,10 @@ class Worker:
     async def _shut_down(self) -> None:
         for record in self._take_unstarted():
             self._settler.hand_back(record)
-        await self._let_finish(self._options.grace)
+        await self._let_finish()
         self._slots.stop("shutting down")
-        self._hurry = False
-        await self._let_finish(UNWIND_SECONDS)
+        self._leave_by = self._clock.boot() + UNWIND_SECONDS
+        await self._let_finish()
         await self._slots.abandon()
         await self._within(_SETTLE_SECONDS, self._settler.drain())
         self._settler.close()
@@ -356,11 +419,10 @@ class Worker:
             await self._within(_SETTLE_SECONDS, self._leave(self.replica))
         self._slots.close()
 
-    async def _let_finish(self, seconds: float) -> None:
-        until = self._clock.boot() + seconds
-        while self._slots and not self._hurry and (left := until - self._clock.boot()) > 0:
+    async def _let_finish(self) -> None:
+        while self._slots and (left := self._leave_by - self._clock.boot()) > 0:
             self._changed.clear()
-            await self._clock.wait(self._changed, left)
+            await self._clock.wait(self._changed, None if left == math.inf else left)
 
     async def _leave(self, replica: str) -> None:
         await self._patience.until_answered("leave", lambda: self._store.leave(replica))

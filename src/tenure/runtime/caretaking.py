@@ -1,0 +1,115 @@
+"""Looking after others: whoever beats also recovers the jobs of the dead, and prunes."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Sequence
+
+from tenure.core.records import Beat
+from tenure.core.settings import Settings
+from tenure.errors import TenureError
+from tenure.observe.events import Events
+from tenure.runtime.pruning import prune_finished
+from tenure.runtime.recovery import Recovery
+from tenure.stores.contract import Store
+
+__all__ = ["Caretaker"]
+
+log = logging.getLogger("tenure")
+
+# Finished jobs whose retention is over are removed by whoever is there, in slices.
+_PRUNE_EVERY = 60.0
+
+# More than the longest pause between two tries of a call, see `retry_after_error`.
+_SECOND_LOOK = 1.2
+
+
+class Caretaker:
+    """Decides by its own beats when to recover and prune, and does it beside them."""
+
+    def __init__(self, store: Store, settings: Settings, events: Events) -> None:
+        self._store = store
+        self._clock = store.clock
+        self._ttl = settings.replica_ttl
+        self._recovery = Recovery(settings, self._clock, events)
+        self._last_beat = 0.0
+        self._may_recover_at = 0.0
+        self._expired_since: float | None = None
+        self._prune_at = self._clock.boot() + _PRUNE_EVERY * self._clock.random()
+        self._recovering: asyncio.Task[None] | None = None
+        self._pruning: asyncio.Task[None] | None = None
+
+    def close(self) -> None:
+        for task in (self._recovering, self._pruning):
+            if task is not None:
+                task.cancel()
+
+    async def begin(self, own: Sequence[str]) -> None:
+        """Take note that it has just joined, under these ids."""
+        others = any(
+            one.id not in own and one.expires_in > 0 and not one.dead
+            for one in await self._store.replicas()
+        )
+        now = self._clock.boot()
+        self._last_beat = now
+        # Where nobody else lives there may have been an outage for all: let the others revive.
+        self._may_recover_at = now if others else now + self._ttl
+
+    def beaten(self, sent: float) -> bool:
+        """Take note of a good beat; say whether the record may have expired before it."""
+        gap = sent - self._last_beat
+        if gap > self._ttl / 2:
+            # After a gap the others may have had one too, and a longer one by up to a third of the
+            # ttl: they get the time to come back.
+            self._may_recover_at = sent + self._ttl
+        late = self._clock.boot() - self._last_beat > self._ttl
+        self._last_beat = sent
+        return late
+
+    def look(self, by: str, beat: Beat) -> None:
+        """Recover and prune beside the beats, which must not wait for it."""
+        now = self._clock.boot()
+        if not beat.expired:
+            self._expired_since = None
+        elif self._expired_since is None:
+            self._expired_since = now
+        elif self._should_recover(now):
+            self._recovering = asyncio.ensure_future(self._recover(by))
+        if now >= self._prune_at and _is_over(self._pruning):
+            self._prune_at = now + _PRUNE_EVERY * (0.5 + self._clock.random())
+            self._pruning = asyncio.ensure_future(self._prune())
+
+    def next_look(self, pause: float) -> float:
+        """Return when to beat again, at the latest after `pause`."""
+        return pause if self._expired_since is None else min(pause, self._second_look)
+
+    def _should_recover(self, now: float) -> bool:
+        """Whether it is time: what looks dead gets a second look, after a moment.
+
+        A replica that could not reach the store tries again within a second. Whoever is back
+        first must not take from those who are a moment later.
+        """
+        assert self._expired_since is not None
+        seen_twice = now - self._expired_since >= self._second_look
+        return seen_twice and now >= self._may_recover_at and _is_over(self._recovering)
+
+    @property
+    def _second_look(self) -> float:
+        return min(_SECOND_LOOK, self._ttl / 2)
+
+    async def _recover(self, by: str) -> None:
+        try:
+            await self._recovery.run(self._store, by)
+        except TenureError as error:
+            log.info("recovery goes on with the next beat: %s", error)
+
+    async def _prune(self) -> None:
+        try:
+            await prune_finished(self._store)
+        except TenureError as error:
+            log.info("could not prune finished jobs this time: %s", error)
+
+
+def _is_over(task: asyncio.Task[None] | None) -> bool:
+    return task is None or task.done()
