@@ -14,6 +14,7 @@
     ├─ UniqueMismatch                 a job with this unique key, but other arguments, exists
     ├─ JobNotFound (LookupError)      no such job, or its retention is over
     ├─ JobStateError                  a job is not in a state in which that can be done
+    ├─ ProcessDied                    the child process of an attempt died; the attempt has failed
     ├─ JobFailed                      the job whose result was asked for has failed
     └─ JobCancelled                   the job whose result was asked for was cancelled
 
@@ -34,6 +35,7 @@ __all__ = [
     "LeaseLost",
     "LimitMismatch",
     "OnceFailed",
+    "ProcessDied",
     "StoreError",
     "StoreUnavailable",
     "TenureError",
@@ -173,6 +175,15 @@ class JobStateError(TenureError):
     def __init__(self, job: str, problem: str) -> None:
         super().__init__(f"job {job} {problem}.")
         self.job = job
+
+
+class ProcessDied(TenureError):
+    """The child process that ran an attempt died, or had to be ended. Counts as a failure."""
+
+    def __init__(self, how: str, exit_code: int) -> None:
+        super().__init__(how)
+        self.exit_code = exit_code
+        """What it ended with; the negative number of a signal if it was one."""
 
 
 class JobFailed(TenureError):

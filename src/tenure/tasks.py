@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Coroutine, Iterable
 from datetime import UTC, datetime, timedelta
+from inspect import ismethod
 from typing import Any, Generic, ParamSpec, Protocol, TypeVar, overload
 
 from msgspec import Struct
@@ -19,7 +20,7 @@ from tenure.core.signature import Signature
 from tenure.errors import ConfigError, TooLarge
 from tenure.jobs import Job, Request
 from tenure.locks import check_function, is_async
-from tenure.runtime.attempt import Handler
+from tenure.runtime.attempt import EXECUTORS, Executor, Handler
 
 __all__ = ["Options", "Task", "TaskDecorator", "Unique", "make_handler"]
 
@@ -217,7 +218,12 @@ class TaskDecorator(Protocol):
     def __call__(self, fn: Callable[P, R], /) -> Task[P, R]: ...
 
 
-def make_handler(fn: Callable[..., Any], name: str | None, retry: Backoff | None) -> Handler:
+def make_handler(
+    fn: Callable[..., Any],
+    name: str | None,
+    retry: Backoff | None,
+    executor: Executor = "auto",
+) -> Handler:
     """Return what a worker needs to run `fn`; raise ConfigError if it cannot be a task."""
     check_function(fn)
     name = check_name(getattr(fn, "__name__", None) if name is None else name, "task name")
@@ -227,13 +233,35 @@ def make_handler(fn: Callable[..., Any], name: str | None, retry: Backoff | None
     if type(retry) not in (Backoff, type(None)):
         msg = f"retry must be a Backoff, or None for a single try, not {retry!r}."
         raise ConfigError(msg)
+    _check_executor(executor, fn, name)
     return Handler(
         name=name,
         function=fn,
         is_async=is_async(fn),
         signature=_signature(fn, name),
         retry=Backoff(max_attempts=1) if retry is None else retry,
+        executor=executor,
     )
+
+
+def _check_executor(executor: object, fn: Callable[..., Any], name: str) -> None:
+    """Raise ConfigError for what cannot run there; a worker looks once more before it starts."""
+    if executor not in EXECUTORS:
+        msg = f"executor of task {name!r} must be 'auto', 'thread' or 'process', not {executor!r}."
+        raise ConfigError(msg)
+    if executor != "auto" and is_async(fn):
+        msg = (
+            f"task {name!r} is an async function, which runs on the worker's event loop; "
+            f"executor={executor!r} is for plain ones. Declare it with 'def', or leave that out."
+        )
+        raise ConfigError(msg)
+    qualname = getattr(fn, "__qualname__", "<nothing>")
+    if executor == "process" and ("<" in qualname or ismethod(fn)):
+        msg = (
+            f"task {name!r} has executor='process': a child process imports it by its name, so it "
+            f"must be a function at the top of a module, not {fn!r}."
+        )
+        raise ConfigError(msg)
 
 
 def _signature(fn: Callable[..., Any], name: str) -> Signature:

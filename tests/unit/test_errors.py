@@ -12,6 +12,7 @@ from tenure.errors import (
     LeaseLost,
     LimitMismatch,
     OnceFailed,
+    ProcessDied,
     StoreError,
     StoreUnavailable,
     TenureError,
@@ -36,6 +37,7 @@ EXAMPLES = [
     JobStateError("0192", "has not finished"),
     JobFailed("0192", "error", "ValueError: no"),
     JobCancelled("0192", "not needed"),
+    ProcessDied("its process ended with exit code 3", 3),
 ]
 
 
@@ -77,6 +79,7 @@ def test_exceptions_are_what_python_programmers_catch(kind: type, parent: type):
         (EXAMPLES[12], {"job": "0192"}),
         (EXAMPLES[13], {"job": "0192", "reason": "error", "error": "ValueError: no"}),
         (EXAMPLES[14], {"job": "0192", "reason": "not needed"}),
+        (EXAMPLES[15], {"exit_code": 3}),
     ],
     ids=lambda value: type(value).__name__ if isinstance(value, Exception) else "",
 )

@@ -12,6 +12,7 @@ NAMES = (
     "payload_limit",
     "result_limit",
     "grace",
+    "process_memory",
     "namespace",
     "imports",
 )
@@ -26,6 +27,7 @@ def test_the_defaults():
         payload_limit=262_144,
         result_limit=1_048_576,
         grace=25.0,
+        process_memory=None,
         namespace="tenure",
         imports=(),
     )
@@ -40,6 +42,7 @@ def test_from_arguments():
             "payload_limit": 2048,
             "result_limit": 4096,
             "grace": 0,
+            "process_memory": 200_000_000,
             "namespace": "billing",
             "imports": ["a", "b.c"],
         },
@@ -47,6 +50,7 @@ def test_from_arguments():
     )
     assert (settings.replica_ttl, settings.loss_budget, settings.retention) == (60, 0, 86400)
     assert (settings.payload_limit, settings.result_limit, settings.grace) == (2048, 4096, 0)
+    assert settings.process_memory == 200_000_000
     assert (settings.namespace, settings.imports) == ("billing", ("a", "b.c"))
 
 
@@ -60,12 +64,14 @@ def test_from_the_environment():
             "TENURE_PAYLOAD_LIMIT": "2048",
             "TENURE_RESULT_LIMIT": "4096",
             "TENURE_GRACE": "30s",
+            "TENURE_PROCESS_MEMORY": "1.5 GiB",
             "TENURE_NAMESPACE": "billing",
             "TENURE_IMPORTS": " a, b.c ,",
         },
     )
     assert (settings.replica_ttl, settings.loss_budget, settings.retention) == (2.5, 5, 129_600)
     assert (settings.payload_limit, settings.result_limit, settings.grace) == (2048, 4096, 30)
+    assert settings.process_memory == 3 * 2**29
     assert (settings.namespace, settings.imports) == ("billing", ("a", "b.c"))
 
 
@@ -88,6 +94,13 @@ def test_an_empty_variable_is_none():
         ("payload_limit", 10),
         ("result_limit", 2**31),
         ("grace", "-1s"),
+        ("process_memory", 0),
+        ("process_memory", True),
+        ("process_memory", "63MB"),  # Python itself would not fit
+        ("process_memory", "1e9"),
+        ("process_memory", "-1GB"),
+        ("process_memory", "512 parsecs"),
+        ("process_memory", 1.5),
         ("namespace", "two words"),
         ("imports", 7),
         ("imports", [7]),
@@ -100,11 +113,33 @@ def test_what_is_wrong_is_named(name: str, value: object):
 
 @pytest.mark.parametrize(
     ("name", "text"),
-    [("REPLICA_TTL", "0"), ("LOSS_BUDGET", "-1"), ("RETENTION", "x"), ("PAYLOAD_LIMIT", "1k")],
+    [
+        ("REPLICA_TTL", "0"),
+        ("LOSS_BUDGET", "-1"),
+        ("RETENTION", "x"),
+        ("PAYLOAD_LIMIT", "1k"),
+        ("PROCESS_MEMORY", "1k"),
+    ],
 )
 def test_what_is_wrong_in_the_environment_is_named_as_it_is_there(name: str, text: str):
     with pytest.raises(ConfigError, match=f"TENURE_{name}"):
         Settings.read({}, {f"TENURE_{name}": text})
+
+
+@pytest.mark.parametrize(
+    ("text", "count"),
+    [
+        ("70000000", 70_000_000),
+        ("70000000 B", 70_000_000),
+        ("512MB", 512_000_000),
+        ("512mb", 512_000_000),
+        ("512 MiB", 512 * 2**20),
+        ("0.5GB", 500_000_000),
+        ("1TiB", 2**40),
+    ],
+)
+def test_sizes_as_people_write_them(text: str, count: int):
+    assert Settings.read({"process_memory": text}, {}).process_memory == count
 
 
 def test_an_app_reads_them(monkeypatch):

@@ -38,6 +38,8 @@ class Tenure(LockCalls, JobCalls):
         payload_limit: the most bytes of a job's arguments (256 KiB).
         result_limit: the most bytes of a job's result, or of a checkpoint (1 MiB).
         grace: how long a worker that is asked to stop lets its jobs finish (25 s).
+        process_memory: the most memory of a child process that runs a job of a task with
+            executor="process", in bytes or as "512MB" (no limit).
         imports: modules that declare tasks; a worker imports them before it starts.
         lifespan: a function that takes the app and returns an async context manager. A process
             that runs work opens it once; what it yields is `app.state`.
@@ -57,6 +59,7 @@ class Tenure(LockCalls, JobCalls):
         payload_limit: int | None = None,
         result_limit: int | None = None,
         grace: Duration | None = None,
+        process_memory: int | str | None = None,
         imports: Sequence[str] | None = None,
         lifespan: Lifespan | None = None,
         clock: Clock | None = None,
@@ -72,6 +75,7 @@ class Tenure(LockCalls, JobCalls):
             payload_limit=payload_limit,
             result_limit=result_limit,
             grace=grace,
+            process_memory=process_memory,
             imports=imports,
             lifespan=lifespan,
             clock=clock,

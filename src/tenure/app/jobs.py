@@ -17,8 +17,9 @@ from tenure.core.records import QueueCounts, Recovered, ReplicaRecord
 from tenure.core.states import STATES, JobState
 from tenure.errors import ConfigError, UniqueMismatch
 from tenure.jobs import Job, JobPage, Request
-from tenure.runtime.attempt import Around
+from tenure.runtime.attempt import Around, Executor
 from tenure.runtime.process import about_this_process
+from tenure.runtime.processes import check_processes
 from tenure.runtime.pruning import prune_finished
 from tenure.runtime.recovery import Recovery
 from tenure.runtime.worker import Worker, WorkerOptions
@@ -59,6 +60,7 @@ class JobCalls(Lifecycle):
         retry: Backoff | None = _BACKOFF,
         priority: int = 5,
         retention: Duration | None = None,
+        executor: Executor = "auto",
     ) -> TaskDecorator: ...
     def task(
         self,
@@ -71,6 +73,7 @@ class JobCalls(Lifecycle):
         retry: Backoff | None = _BACKOFF,
         priority: int = 5,
         retention: Duration | None = None,
+        executor: Executor = "auto",
     ) -> Any:
         """Declare a function as a task, with or without options.
 
@@ -88,13 +91,15 @@ class JobCalls(Lifecycle):
             retry: how often and when a failed job is tried again; None: never.
             priority: 0 to 9; 0 is served first.
             retention: how long finished jobs are kept; the app's by default.
+            executor: where a plain function runs: in a "thread", or in a child "process", which
+                is for CPU-bound work and can be killed.
         """
         options = Options().changed(
             queue=queue, timeout=timeout, priority=priority, retention=retention
         )
 
         def declare(function: Callable[..., Any]) -> Task[Any, Any]:
-            handler = make_handler(function, name, retry)
+            handler = make_handler(function, name, retry, executor)
             if handler.name in self._handlers:
                 msg = f"there is a task {handler.name!r} already. Give this one another name."
                 raise ConfigError(msg)
@@ -234,6 +239,7 @@ class JobCalls(Lifecycle):
         def make() -> Worker:
             for module in self._settings.imports:
                 import_module(module)
+            check_processes(self._handlers.values())
             services = self._services()
             return Worker(
                 services.store,

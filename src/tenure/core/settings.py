@@ -10,6 +10,7 @@ from msgspec import Struct
 from tenure.core.durations import Duration, seconds
 from tenure.core.model import check_namespace
 from tenure.core.policy import TTL_MAX, TTL_MIN
+from tenure.core.sizes import size
 from tenure.errors import ConfigError
 
 __all__ = ["URL_DEFAULT", "Settings"]
@@ -17,6 +18,8 @@ __all__ = ["URL_DEFAULT", "Settings"]
 URL_DEFAULT: Final = "sqlite:///tenure.db"
 
 _KIB = 1024
+# A child process with nothing in it takes about 30 MB.
+_PROCESS_MEMORY_MIN = 64 * 10**6
 
 
 class Settings(Struct, frozen=True, kw_only=True):
@@ -33,6 +36,8 @@ class Settings(Struct, frozen=True, kw_only=True):
     """The most bytes of a job's arguments, and of its result or a checkpoint."""
     grace: float
     """How long a worker that is asked to stop lets running jobs finish."""
+    process_memory: int | None
+    """The most bytes of memory of a child process that runs a job; None: no limit."""
     namespace: str
     imports: tuple[str, ...]
     """Modules that declare tasks; a worker imports them before it starts."""
@@ -48,6 +53,7 @@ class Settings(Struct, frozen=True, kw_only=True):
             payload_limit=source.number("payload_limit", 256 * _KIB, minimum=_KIB),
             result_limit=source.number("result_limit", 1024 * _KIB, minimum=_KIB),
             grace=source.duration("grace", 25),
+            process_memory=source.size("process_memory", minimum=_PROCESS_MEMORY_MIN),
             namespace=check_namespace(source.text("namespace", "tenure")),
             imports=source.names("imports"),
         )
@@ -83,6 +89,10 @@ class _Source:
             return value
         msg = f"{what} must be a whole number from {minimum:,} to {maximum:,}, not {value!r}."
         raise ConfigError(msg)
+
+    def size(self, name: str, minimum: int) -> int | None:
+        value, what = self._find(name, None)
+        return None if value is None else size(value, what, minimum=minimum)
 
     def text(self, name: str, default: str) -> object:
         return self._find(name, default)[0]

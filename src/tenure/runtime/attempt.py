@@ -5,17 +5,16 @@ from __future__ import annotations
 import asyncio
 import inspect
 import logging
-import traceback
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from contextlib import AbstractAsyncContextManager, AbstractContextManager, AsyncExitStack
 from functools import partial
-from typing import Any, TypeAlias
+from typing import Any, Final, Literal, TypeAlias, get_args
 
 import msgspec
 from msgspec import Struct
 
 from tenure.core.clock import Clock
-from tenure.core.durations import Duration, micros, seconds
+from tenure.core.durations import micros
 from tenure.core.policy import TTL_MAX, Backoff
 from tenure.core.records import (
     Attempt,
@@ -25,46 +24,42 @@ from tenure.core.records import (
     add_attempt,
 )
 from tenure.core.signature import Signature
-from tenure.errors import ArgumentsError, TooLarge
+from tenure.errors import TooLarge
 from tenure.observe.events import AttemptFailed, Events, HandlerStuck
-from tenure.runtime.context import JobContext, current, storable
+from tenure.runtime.context import JobContext, current
+from tenure.runtime.processes import ChildResult, Processes
+from tenure.runtime.reports import ErrorReport, Reject, Retry, TimedOut, report_on
 from tenure.runtime.threads import Threads
 
-__all__ = ["Around", "AttemptRunner", "ErrorReport", "Handler", "Reject", "Retry"]
+__all__ = [
+    "EXECUTORS",
+    "Around",
+    "AttemptRunner",
+    "ErrorReport",
+    "Executor",
+    "Handler",
+    "Reject",
+    "Retry",
+    "written_down",
+]
 
 Around: TypeAlias = Callable[
     [JobContext], AbstractAsyncContextManager[Any] | AbstractContextManager[Any]
 ]
 """Makes what is entered before an attempt and left after it."""
 
+Executor: TypeAlias = Literal["auto", "thread", "process"]
+"""Where a handler runs; "auto": async functions on the loop, plain ones in threads."""
+EXECUTORS: Final = get_args(Executor)
+
 _Alarm: TypeAlias = asyncio.TimerHandle | asyncio.Future[None]
 
 log = logging.getLogger("tenure")
 
-_TRACE_MAX = 8000
-_MESSAGE_MAX = 4000
-_ERROR_MAX = 300
-# Their frames say nothing about an error of a handler.
-_OURS = (__name__, "tenure.runtime.threads")
 # A thread gets this long after its time-out before it is reported.
 _STUCK_AFTER = 1.0
 
 _NOT_AWAITED = "the handler returned a coroutine; declare it with 'async def', and await it there"
-
-
-class Retry(Exception):
-    """Raised by a handler: run this job again later. Counts as a failure.
-
-    raise Retry(after="5m")     # None: as the task's Backoff says
-    """
-
-    def __init__(self, message: str = "", *, after: Duration | None = None) -> None:
-        super().__init__(message or "asked to run again")
-        self.after = None if after is None else seconds(after, "after", maximum=TTL_MAX)
-
-
-class Reject(Exception):
-    """Raised by a handler: this job can never succeed; fail it now, whatever tries are left."""
 
 
 class Handler(Struct, frozen=True, kw_only=True):
@@ -75,31 +70,31 @@ class Handler(Struct, frozen=True, kw_only=True):
     is_async: bool
     signature: Signature
     retry: Backoff
-
-
-class ErrorReport(Struct, frozen=True):
-    """What is kept about an error."""
-
-    type: str
-    message: str
-    trace: str = ""
+    executor: Executor = "auto"
 
     @property
-    def line(self) -> str:
-        return f"{self.type}: {self.message}"[:_ERROR_MAX]
+    def is_cancellable(self) -> bool:
+        """Whether it can be stopped. A thread can only be asked to."""
+        return self.is_async or self.executor == "process"
 
 
 class AttemptRunner:
     """Runs attempts of one worker."""
 
     def __init__(
-        self, clock: Clock, events: Events, result_limit: int, around: Sequence[Around] = ()
+        self,
+        clock: Clock,
+        events: Events,
+        result_limit: int,
+        around: Sequence[Around] = (),
+        process_memory: int | None = None,
     ) -> None:
         self._clock = clock
         self._events = events
         self._result_limit = result_limit
         self._around = around
         self.threads = Threads()
+        self.processes = Processes(process_memory)
 
     async def run(
         self, handler: Handler, record: JobRecord, context: JobContext
@@ -125,12 +120,10 @@ class AttemptRunner:
         if context.is_settled:
             return None
         try:
-            if inspect.iscoroutine(result):
-                result.close()
-                raise TypeError(_NOT_AWAITED)
-            encoded = handler.signature.encode_result(result)
-            if len(encoded) > self._result_limit:
-                raise TooLarge("the result", len(encoded), self._result_limit, "result_limit")
+            if isinstance(result, ChildResult):
+                encoded = result.written_down()
+            else:
+                encoded = written_down(handler.signature, result, self._result_limit)
         except Exception as error:  # noqa: BLE001 - a model may raise anything
             # Running it again would give the same, and its effects twice.
             return self._given_up(record, error, "result", began)
@@ -156,22 +149,28 @@ class AttemptRunner:
             return await self._call(handler, record, context)
 
     async def _call(self, handler: Handler, record: JobRecord, context: JobContext) -> Any:
+        if handler.executor == "process":
+            run = self.processes.run(handler.function, record, context, self._result_limit)
+            return await self._within_timeout(run, record)
         args, kwargs = handler.signature.decode_arguments(record.payload)
-        if not handler.is_async:
-            return await self._call_in_thread(
-                partial(handler.function, *args, **kwargs), record, context
-            )
+        if handler.is_async:
+            return await self._within_timeout(handler.function(*args, **kwargs), record)
+        function = partial(handler.function, *args, **kwargs)
+        return await self._call_in_thread(function, record, context)
+
+    async def _within_timeout(self, work: Awaitable[Any], record: JobRecord) -> Any:
+        """Wait for what can be cancelled, until its time-out."""
         if record.timeout is None:
-            return await handler.function(*args, **kwargs)
+            return await work
         limit, loop = asyncio.timeout(None), asyncio.get_running_loop()
         alarm = self._alarm(record.timeout, lambda: limit.reschedule(loop.time()))
         try:
             async with limit:
-                return await handler.function(*args, **kwargs)
+                return await work
         except TimeoutError as error:
             if not limit.expired():
                 raise
-            raise _TimedOut(record.timeout) from error
+            raise TimedOut(record.timeout) from error
         finally:
             alarm.cancel()
 
@@ -208,7 +207,7 @@ class AttemptRunner:
 
     def timed_out(self, handler: Handler, record: JobRecord, began: float) -> Settlement:
         """Return the end of an attempt whose thread came back after its time-out."""
-        return self.failed(handler, record, _TimedOut(record.timeout or 0.0), began)
+        return self.failed(handler, record, TimedOut(record.timeout or 0.0), began)
 
     def failed(
         self, handler: Handler, record: JobRecord, error: BaseException, began: float
@@ -218,9 +217,9 @@ class AttemptRunner:
         if isinstance(error, Reject):
             return self._given_up(record, error, "rejected", began)
         if not handler.retry.allows(failures):
-            reason = "timeout" if isinstance(error, _TimedOut) else "error"
+            reason = "timeout" if isinstance(error, TimedOut) else "error"
             return self._given_up(record, error, reason, began)
-        report = _report(error)
+        report = report_on(error)
         asked = getattr(error, "after", None) if isinstance(error, Retry) else None
         delay = handler.retry.delay(failures, self._clock.random()) if asked is None else asked
         self._tell_failure(record, report, retry_in=round(delay, 1))
@@ -236,7 +235,7 @@ class AttemptRunner:
     def _given_up(
         self, record: JobRecord, error: BaseException, reason: str, began: float
     ) -> Settlement:
-        report = _report(error)
+        report = report_on(error)
         self._tell_failure(record, report, trace=report.trace)
         return Settlement(
             id=record.id,
@@ -282,32 +281,12 @@ class AttemptRunner:
         return add_attempt(record.history, this)
 
 
-class _TimedOut(Exception):
-    def __init__(self, timeout: float) -> None:
-        super().__init__(f"it ran longer than its time-out of {timeout:g} s")
-
-
-def _report(error: BaseException) -> ErrorReport:
-    kind = type(error)
-    name = "TimeoutError" if isinstance(error, _TimedOut) else kind.__qualname__
-    if kind.__module__ not in ("builtins", __name__):
-        name = f"{kind.__module__}.{name}"
-    # What cannot be read never ran, so that its trace would only show us.
-    plain = isinstance(error, _TimedOut | Reject | ArgumentsError)
-    trace = "" if plain else _trace(error)
-    return ErrorReport(name, storable(_message(error), _MESSAGE_MAX), storable(trace, _TRACE_MAX))
-
-
-def _trace(error: BaseException) -> str:
-    """Return the traceback, from where the handler begins."""
-    trace = error.__traceback__
-    while trace is not None and trace.tb_frame.f_globals.get("__name__") in _OURS:
-        trace = trace.tb_next
-    return "".join(traceback.format_exception(type(error), error, trace))[-_TRACE_MAX:]
-
-
-def _message(error: BaseException) -> str:
-    try:
-        return str(error)
-    except Exception:  # noqa: BLE001 - an error that cannot be shown is still an error
-        return "(its message cannot be shown)"
+def written_down(signature: Signature, result: Any, limit: int) -> bytes:
+    """Return a result as the store keeps it; raise what is wrong with it."""
+    if inspect.iscoroutine(result):
+        result.close()
+        raise TypeError(_NOT_AWAITED)
+    encoded = signature.encode_result(result)
+    if len(encoded) > limit:
+        raise TooLarge("the result", len(encoded), limit, "result_limit")
+    return encoded

@@ -116,6 +116,10 @@ class JobContext(JobView):
             raise StoreError(msg)
         self._checkpoint = value
 
+    async def pass_on(self, note: Note) -> bool:
+        """Store what the attempt says in a process of its own; False if it is over."""
+        return await self._send(note)
+
     def _send_newest(self, note: Note) -> None:
         """Send one at a time: what is overtaken on the way is never sent."""
         is_sending = self._progress is not None

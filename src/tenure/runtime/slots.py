@@ -37,7 +37,7 @@ class _Running:
         if self.context.stop_reason is not None:
             return
         self.context.stop(reason)
-        if self.handler.is_async and self.task is not None:
+        if self.handler.is_cancellable and self.task is not None:
             # Not before its first step: a task that never began would end without a trace.
             self.task.get_loop().call_soon(self.task.cancel)
 
@@ -52,6 +52,7 @@ class Slots:
         settler: Settler,
         *,
         result_limit: int,
+        process_memory: int | None,
         around: Sequence[Around],
         board: Board | None,
         on_freed: Callable[[], None],
@@ -62,7 +63,7 @@ class Slots:
         self._result_limit = result_limit
         self._board = board
         self._on_freed = on_freed
-        self._runner = AttemptRunner(clock, events, result_limit, around)
+        self._runner = AttemptRunner(clock, events, result_limit, around, process_memory)
         self._running: set[_Running] = set()
         self._loop = asyncio.get_running_loop()
         self._context = copy_context()
@@ -121,8 +122,9 @@ class Slots:
         """Whether everything that still runs was asked to stop."""
         return all(one.context.stop_reason is not None for one in self._running)
 
-    def close(self) -> None:
+    async def close(self) -> None:
         self._runner.threads.close()
+        await self._runner.processes.close()
 
     async def _attempt(self, running: _Running) -> None:
         settlement: Settlement | None = None

@@ -114,6 +114,7 @@ class Worker:
             events,
             self._settler,
             result_limit=settings.result_limit,
+            process_memory=settings.process_memory,
             around=around,
             board=None if lifeline is None else lifeline.board,
             on_freed=self._slot_freed,
@@ -417,7 +418,7 @@ class Worker:
         await self._replica.stop()
         if self.replica is not None:
             await self._within(_SETTLE_SECONDS, self._leave(self.replica))
-        self._slots.close()
+        await self._slots.close()
 
     async def _let_finish(self) -> None:
         while self._slots and (left := self._leave_by - self._clock.boot()) > 0:

@@ -1,0 +1,196 @@
+"""The child's side of `processes`: runs one attempt after the other in its main thread.
+
+A second thread talks with the worker, so that a job can say something while it computes, and so
+that a child whose worker is gone ends.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import ctypes
+import faulthandler
+import logging
+import os
+import signal
+import sys
+import threading
+from collections.abc import Callable
+from contextlib import suppress
+from contextvars import copy_context
+from pathlib import Path
+from queue import SimpleQueue
+from socket import socket
+from typing import Any
+
+import msgspec
+
+from tenure.core.records import Note
+from tenure.core.signature import Signature
+from tenure.errors import StoreError
+from tenure.runtime.attempt import written_down
+from tenure.runtime.context import JobContext, current
+from tenure.runtime.process_messages import (
+    Begun,
+    Ended,
+    Noted,
+    Run,
+    Said,
+    ToChild,
+    receive,
+    send,
+)
+from tenure.runtime.processes import function_at
+from tenure.runtime.reports import ErrorReport, Reject, Retry, report_on
+
+__all__ = ["main"]
+
+log = logging.getLogger("tenure")
+
+_PR_SET_PDEATHSIG = 1
+# The kernel looks for what to kill when memory runs out: rather this than the worker.
+_OOM_SCORE = "500"
+
+_to_child: msgspec.msgpack.Decoder[ToChild] = msgspec.msgpack.Decoder(ToChild)
+
+
+def main(descriptor: int) -> None:
+    """Run what the worker at the other end of this socket wants, until it goes away."""
+    _die_with_the_worker()
+    faulthandler.enable()
+    # A Ctrl-C is for the worker. Not SIG_IGN, which programs that handlers start would inherit.
+    signal.signal(signal.SIGINT, lambda *_: None)
+    connection = socket(fileno=descriptor)
+    connection.set_inheritable(inheritable=False)
+    link = _Link(connection)
+    link.start()
+    signatures: dict[Callable[..., Any], Signature] = {}
+    while (order := link.orders.get()) is not None:
+        ended = _attempt(order, link, signatures)
+        for stream in (sys.stdout, sys.stderr):
+            with suppress(Exception):  # it is the handler's business what became of them
+                stream.flush()
+        link.done(ended)
+    link.join()
+
+
+def _die_with_the_worker() -> None:
+    """Have the kernel end this process with the thread that started it, however that ends."""
+    if sys.platform == "linux":
+        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+        with suppress(OSError):
+            Path("/proc/self/oom_score_adj").write_text(_OOM_SCORE, encoding="ascii")
+
+
+def _attempt(order: Run, link: _Link, signatures: dict[Callable[..., Any], Signature]) -> Ended:
+    record = order.record
+    context = JobContext(record, link.note, link.loop, order.limit)
+    try:
+        function = function_at(order.module, order.qualname)
+        if function not in signatures:
+            signatures[function] = Signature(function, record.task)
+        signature = signatures[function]
+        args, kwargs = signature.decode_arguments(record.payload)
+        result = copy_context().run(_call, context, function, args, kwargs)
+    except BaseException as error:  # noqa: BLE001 - it belongs to the attempt, whatever it is
+        return _raised(error, context)
+    try:
+        encoded = written_down(signature, result, order.limit)
+    except Exception as error:  # noqa: BLE001 - a model may raise anything
+        report = _look_into(error)
+        return Ended(how="unwritable", report=report, is_settled=context.is_settled)
+    return Ended(how="returned", result=encoded, is_settled=context.is_settled)
+
+
+def _call(
+    context: JobContext, function: Callable[..., Any], args: list[Any], kwargs: dict[str, Any]
+) -> Any:
+    current.set(context)
+    return function(*args, **kwargs)
+
+
+def _raised(error: BaseException, context: JobContext) -> Ended:
+    settled = context.is_settled
+    match error:
+        case asyncio.CancelledError():
+            return Ended(how="cancelled", is_settled=settled)
+        case Retry():
+            after = getattr(error, "after", None)  # a subclass may have forgotten it
+            return Ended(how="retry", report=_look_into(error), after=after, is_settled=settled)
+        case Reject():
+            return Ended(how="rejected", report=_look_into(error), is_settled=settled)
+        case _:
+            return Ended(how="raised", report=_look_into(error), is_settled=settled)
+
+
+def _look_into(error: BaseException) -> ErrorReport:
+    try:
+        return report_on(error)
+    except Exception:
+        log.exception("a job failed with an error that cannot be looked into")
+        return ErrorReport(type(error).__qualname__, "it could not be looked into; see the log")
+
+
+class _Link:
+    """The connection with the worker, on a loop in a thread of its own."""
+
+    def __init__(self, connection: socket) -> None:
+        self._connection = connection
+        self._thread = threading.Thread(target=self._run, name="tenure-worker-link", daemon=True)
+        self._answers: dict[int, asyncio.Future[Noted]] = {}
+        self._last_number = 0
+        self._at_work = False
+        self._writer: asyncio.StreamWriter
+        self.loop = asyncio.new_event_loop()
+        self.orders: SimpleQueue[Run | None] = SimpleQueue()
+        """What to run; None: nothing more."""
+
+    def start(self) -> None:
+        self._thread.start()
+
+    def join(self) -> None:
+        self._thread.join()
+
+    def done(self, ended: Ended) -> None:
+        """Say how the attempt ended. Called in the main thread."""
+        self._at_work = False
+        with suppress(RuntimeError):  # the loop has ended: nobody listens any more
+            self.loop.call_soon_threadsafe(send, self._writer, ended)
+
+    async def note(self, note: Note) -> bool:
+        """Have the worker store a note; False if the attempt is over."""
+        self._last_number += 1
+        number = self._last_number
+        self._answers[number] = self.loop.create_future()
+        send(self._writer, Said(number, note))
+        noted = await self._answers[number]
+        if noted.problem:
+            raise StoreError(noted.problem)
+        return noted.stored
+
+    def _run(self) -> None:
+        self.loop.run_until_complete(self._listen())
+        self.loop.close()
+        self.orders.put(None)
+
+    async def _listen(self) -> None:
+        self._connection.settimeout(0)
+        reader, self._writer = await asyncio.open_connection(sock=self._connection)
+        self._writer.transport.set_write_buffer_limits(0)  # so that `drain` waits for all of it
+        with suppress(EOFError, OSError):
+            while True:
+                match await receive(reader, _to_child):
+                    case Run() as order:
+                        self._at_work = True
+                        # On its way before the handler can kill this process: else the worker
+                        # would take the job for one that has not run, and run it again.
+                        send(self._writer, Begun())
+                        await self._writer.drain()
+                        self.orders.put(order)
+                    case Noted() as noted:
+                        answer = self._answers.pop(noted.number, None)
+                        if answer is not None and not answer.done():
+                            answer.set_result(noted)
+        if self._at_work:
+            # Nobody wants the result any more. Whatever the job has started ends as well.
+            os.killpg(0, signal.SIGKILL)
+        self._writer.close()

@@ -1,0 +1,80 @@
+"""What a worker and its child processes say to each other, over a pair of sockets.
+
+Both ends are the same program, so nothing here outlives it. Values of users pass through as the
+JSON that the store has; nothing is pickled.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Literal, TypeAlias, TypeVar
+
+import msgspec
+from msgspec import Struct
+
+from tenure.core.records import JobRecord, Note
+from tenure.runtime.reports import ErrorReport
+
+__all__ = ["Begun", "Ended", "FromChild", "Noted", "Run", "Said", "ToChild", "receive", "send"]
+
+M = TypeVar("M")
+
+_LENGTH = 4
+
+
+class Run(Struct, frozen=True, tag=True):
+    """Run an attempt of this job, with the function of that name."""
+
+    module: str
+    qualname: str
+    record: JobRecord
+    limit: int
+    """The most bytes of a result or a checkpoint."""
+
+
+class Noted(Struct, frozen=True, tag=True):
+    """What became of the note of that number."""
+
+    number: int
+    stored: bool
+    problem: str = ""
+
+
+class Begun(Struct, frozen=True, tag=True):
+    """The attempt has begun: from here on its handler may have had effects."""
+
+
+class Said(Struct, frozen=True, tag=True):
+    """Store this, and say what became of it."""
+
+    number: int
+    note: Note
+
+
+class Ended(Struct, frozen=True, tag=True, kw_only=True):
+    """The attempt is over."""
+
+    how: Literal["returned", "unwritable", "raised", "retry", "rejected", "cancelled"]
+    """"unwritable": it returned something that cannot be stored."""
+    result: bytes = b""
+    report: ErrorReport | None = None
+    after: float | None = None
+    """For "retry"."""
+    is_settled: bool = False
+
+
+ToChild: TypeAlias = Run | Noted
+FromChild: TypeAlias = Begun | Said | Ended
+
+
+def send(writer: asyncio.StreamWriter, message: ToChild | FromChild) -> None:
+    """Write a message, its length first. Who has gone hears nothing."""
+    if not writer.is_closing():
+        body = msgspec.msgpack.encode(message)
+        writer.write(len(body).to_bytes(_LENGTH, "big") + body)
+
+
+async def receive(reader: asyncio.StreamReader, decoder: msgspec.msgpack.Decoder[M]) -> M:
+    """Read the next message. Raises EOFError or OSError when the other side is gone."""
+    length = await reader.readexactly(_LENGTH)
+    return decoder.decode(await reader.readexactly(int.from_bytes(length, "big")))

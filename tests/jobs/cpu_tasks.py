@@ -1,0 +1,184 @@
+"""Tasks that run in child processes. Children import this module, as do the tests."""
+
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+from msgspec import Struct
+
+from tenure import Backoff, Reject, Retry, Tenure, current_job
+
+app = Tenure("memory://")
+task = app.task(executor="process", retry=None)
+
+
+class Span(Struct):
+    begin: datetime
+    length: timedelta
+
+
+@task
+def end_of(span: Span, *more: timedelta, step: int = 1) -> datetime:
+    return span.begin + sum([span.length, *more], timedelta()) * step
+
+
+@task
+def pid() -> int:
+    return os.getpid()
+
+
+@task
+def main_thread_of(parent: int) -> bool:
+    return os.getppid() == parent
+
+
+@task
+def spin() -> None:
+    while True:
+        pass
+
+
+@task
+def hold_the_interpreter() -> None:
+    re.match(r"(a+)+$", "a" * 40 + "b")
+
+
+@task
+def rest(seconds: float, file: str = "") -> int:
+    """Leave the pid in a file, if there is one, and wait."""
+    if file:
+        Path(file).write_text(str(os.getpid()))
+    time.sleep(seconds)
+    return os.getpid()
+
+
+@task
+def fail(message: str) -> None:
+    raise LookupError(message)
+
+
+@task
+def leave() -> None:
+    sys.exit(4)
+
+
+@app.task(executor="process", retry=Backoff(max_attempts=3, base=0))
+def ask_again() -> int:
+    if current_job().failures == 0:
+        raise Retry("not yet", after=0.01)
+    return current_job().attempt
+
+
+@app.task(executor="process")
+def refuse() -> None:
+    raise Reject("never")
+
+
+@task
+def wrong_result() -> int:
+    return "seven"  # type: ignore[return-value]
+
+
+@task
+def long_result(length: int) -> str:
+    return "x" * length
+
+
+@task
+def forgotten() -> Any:
+    async def later() -> None: ...
+
+    return later()
+
+
+@task
+def exit_with(code: int) -> None:
+    os._exit(code)
+
+
+@task
+def die_of(number: int) -> None:
+    os.kill(os.getpid(), number)
+    signal.pause()
+
+
+@task
+def eat_memory() -> int:
+    eaten = []
+    while True:
+        eaten.append(bytearray(10_000_000))
+
+
+@task
+def take_memory(count: int) -> int:
+    kept.append(bytearray(count))
+    return os.getpid()
+
+
+kept: list[bytearray] = []
+
+
+@task
+def cut_the_connection() -> None:
+    os.closerange(3, 100)
+    signal.pause()
+
+
+@task
+def start_a_program(file: str) -> None:
+    program = subprocess.Popen(["sleep", "60"])
+    Path(file).write_text(str(program.pid))
+    program.wait()
+
+
+@task
+def fork_and_die(file: str) -> None:
+    """Leave a process behind that has everything of this one, its connection too."""
+    forked = os.fork()
+    if forked == 0:
+        time.sleep(60)
+        os._exit(0)
+    Path(file).write_text(str(forked))
+    os._exit(5)
+
+
+@task
+def about() -> dict[str, Any]:
+    job = current_job()
+    assert job.deadline is None or job.deadline > datetime.now(UTC)
+    return {
+        "id": job.id,
+        "task": job.task,
+        "queue": job.queue,
+        "tags": list(job.tags),
+        "attempt": job.attempt,
+        "failures": job.failures,
+        "losses": job.losses,
+        "fence": job.fence,
+        "cancelled": job.cancelled,
+        "deadline": job.deadline is not None,
+    }
+
+
+@app.task(executor="process", retry=Backoff(max_attempts=2, base=0))
+def count_up(until: int) -> list[int]:
+    """Die half way of the first attempt."""
+    job = current_job()
+    first = job.checkpoint or 0
+    for number in range(first, until):
+        job.progress(number / until, f"at {number}")
+        job.save(number + 1)
+        if job.attempt == 1 and number == until // 2:
+            os._exit(1)
+    return [first, until]
+
+
+@task
+def save_too_much() -> None:
+    current_job().save("x" * 2_000_000)
