@@ -1,8 +1,13 @@
 """Apps for job tests: on memory in virtual time, and on every store in real time."""
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable
+import sys
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import AsyncExitStack
+from importlib import import_module
+from pathlib import Path
+from textwrap import dedent
+from types import ModuleType
 
 import pytest
 
@@ -75,6 +80,22 @@ async def real_make(
 async def real_app(real_make: Make) -> Tenure:
     """An app on each store, in real time, with faults on demand and a short ttl."""
     return await real_make(faulty=True, replica_ttl=1)
+
+
+@pytest.fixture
+def make_module(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> Iterator[Callable[[str], ModuleType]]:
+    """Make a module that is found on the path of this process only."""
+    name = f"made_by_{tmp_path.name}"
+    monkeypatch.syspath_prepend(tmp_path)
+
+    def make(text: str) -> ModuleType:
+        (tmp_path / f"{name}.py").write_text(dedent(text))
+        return import_module(name)
+
+    yield make
+    sys.modules.pop(name, None)
 
 
 @pytest.fixture(autouse=True)

@@ -1,5 +1,6 @@
 """Tasks that run in child processes. Children import this module, as do the tests."""
 
+import asyncio
 import os
 import re
 import signal
@@ -34,18 +35,14 @@ def pid() -> int:
 
 
 @task
-def main_thread_of(parent: int) -> bool:
-    return os.getppid() == parent
-
-
-@task
 def spin() -> None:
     while True:
         pass
 
 
 @task
-def hold_the_interpreter() -> None:
+def hold_the_interpreter(file: str = os.devnull) -> None:
+    Path(file).write_text(str(os.getpid()))
     re.match(r"(a+)+$", "a" * 40 + "b")
 
 
@@ -60,7 +57,15 @@ def rest(seconds: float, file: str = "") -> int:
 
 @task
 def fail(message: str) -> None:
-    raise LookupError(message)
+    try:
+        raise KeyError(message)
+    except KeyError as error:
+        raise LookupError(message) from error
+
+
+@task
+def cancel_itself() -> None:
+    raise asyncio.CancelledError
 
 
 @task
@@ -103,16 +108,17 @@ def exit_with(code: int) -> None:
 
 
 @task
-def die_of(number: int) -> None:
+def die_of(number: int, ledger: str = os.devnull) -> None:
+    with Path(ledger).open("a") as lines:
+        lines.write("run\n")
     os.kill(os.getpid(), number)
     signal.pause()
 
 
 @task
 def eat_memory() -> int:
-    eaten = []
-    while True:
-        eaten.append(bytearray(10_000_000))
+    eaten = [bytearray(10_000_000) for _ in range(100)]  # enough, should nobody stop it
+    return len(eaten)
 
 
 @task
@@ -177,6 +183,13 @@ def count_up(until: int) -> list[int]:
         if job.attempt == 1 and number == until // 2:
             os._exit(1)
     return [first, until]
+
+
+@task
+def tell_and_rest(file: str) -> None:
+    current_job().progress(0.25, "a quarter")
+    Path(file).write_text(str(os.getpid()))
+    time.sleep(60)
 
 
 @task

@@ -1,0 +1,21 @@
+"""A worker with one idle child process and one at work; told where the latter leaves its pid."""
+
+import asyncio
+import sys
+from pathlib import Path
+
+from tests.jobs import cpu_tasks
+from tests.rig.telling import tell
+from tests.rig.waiting import wait_until_async
+
+
+async def main(file: Path) -> None:
+    async with cpu_tasks.app as app, app.worker():
+        busy = await cpu_tasks.hold_the_interpreter.enqueue(str(file))
+        tell("idle", pid=await (await cpu_tasks.pid.enqueue()).result(20))
+        pid = await wait_until_async(lambda: file.exists() and file.read_text(), 20)
+        tell("busy", pid=int(pid))
+        await busy.wait()
+
+
+asyncio.run(main(Path(sys.argv[1])))
