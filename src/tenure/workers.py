@@ -55,8 +55,7 @@ class EmbeddedWorker:
         assert self._worker is not None
         assert self._running is not None
         try:
-            if not self._worker.is_stopping:  # a second time would mean to hurry
-                self._worker.stop()
+            self._worker.stop()
             await self._until_ended()
         finally:
             await self._entered.aclose()
@@ -69,7 +68,7 @@ class EmbeddedWorker:
         try:
             await asyncio.wait([self._running])
         except asyncio.CancelledError:
-            self._worker.stop()
+            self._worker.hurry()
             await asyncio.wait([self._running])
             raise
 
@@ -80,6 +79,13 @@ class EmbeddedWorker:
 
     def stop(self) -> None:
         """Stop claiming and let running jobs finish; called again, hand them back now."""
+        if self._worker is not None and self._worker.is_asked_to_stop:
+            self._worker.hurry()
+        else:
+            self.stop_once()
+
+    def stop_once(self) -> None:
+        """Stop claiming and let running jobs finish; again it means nothing more."""
         if self._worker is not None:
             self._worker.stop()
 

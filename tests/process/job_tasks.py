@@ -1,7 +1,10 @@
 """The tasks of the tests with worker processes; what they do is in the ledger of the test."""
 
 import asyncio
+import ctypes
 import os
+import re
+import signal
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -19,12 +22,18 @@ class Tasks:
 
     def __init__(self, app: Tenure, ledger: JobLedger) -> None:
         self._ledger = ledger
+        self._leaked: list[bytes] = []
         self.nap = app.task(self._nap, name="nap")
         self.block = app.task(self._block, name="block")
         self.choke = app.task(self._choke, name="choke")
         self.stay = app.task(self._stay, name="stay")
         self.stay_blocking = app.task(self._stay_blocking, name="stay_blocking")
         self.poison = app.task(self._poison, name="poison")
+        self.crash = app.task(self._crash, name="crash")
+        self.hold_the_interpreter = app.task(self._hold_the_interpreter, name="hold")
+        self.never_end = app.task(self._never_end, name="never_end", timeout=1)
+        self.leak = app.task(self._leak, name="leak")
+        self.devour = app.task(self._devour, name="devour")
         self.count = app.task(self._count, name="count")
 
     async def _nap(self, seconds: float) -> int:
@@ -67,6 +76,35 @@ class Tasks:
         with self._noted():
             await asyncio.sleep(0.2)
             os._exit(3)
+
+    async def _crash(self) -> None:
+        """Die as faulty C code does."""
+        with self._noted():
+            os.kill(os.getpid(), signal.SIGSEGV)
+
+    async def _hold_the_interpreter(self, seconds: int) -> int:
+        """Let no thread of the process run for a while, as C code may do."""
+        with self._noted():
+            ctypes.PyDLL(None).sleep(seconds)  # unlike CDLL it keeps the interpreter's lock
+        return os.getpid()
+
+    async def _never_end(self) -> None:
+        """The same for ages, past every time-out; signals do not end this one."""
+        with self._noted():
+            re.match(r"(a+)+$", "a" * 50 + "b")
+
+    async def _leak(self, megabytes: int) -> int:
+        """Take memory and keep it."""
+        with self._noted():
+            self._leaked.append(os.urandom(1000) * (megabytes * 1000))
+        return os.getpid()
+
+    async def _devour(self) -> None:
+        """Take memory until somebody ends it."""
+        with self._noted():
+            while True:
+                self._leaked.append(os.urandom(1000) * 10_000)
+                await asyncio.sleep(_LOOK_EVERY)
 
     async def _count(self, number: int) -> int:
         """Be one of many."""

@@ -1,38 +1,57 @@
-"""`tenure worker`: run the jobs of an app until told to stop."""
+"""`tenure worker`: run the jobs of an app until told to stop. `tenure ping`: does one answer?"""
 
 from __future__ import annotations
 
 import asyncio
-import importlib
 import logging
 import os
-import sys
-import traceback
-from operator import attrgetter
-from types import ModuleType
-from typing import NoReturn
+import signal
+from contextlib import AsyncExitStack
+from pathlib import Path
 
 import click
 
 from tenure.app import Tenure
-from tenure.cli.parameters import names, span
-from tenure.cli.show import Screen
+from tenure.cli.parameters import bytes_, names, span
+from tenure.cli.show import Screen, duration
 from tenure.cli.target import explained, place
-from tenure.errors import ConfigError, TenureError
+from tenure.errors import TenureError
+from tenure.supervisor import Supervisor, SupervisorOptions
+from tenure.supervisor.finding import load_app, set_up_logging
+from tenure.supervisor.health import ask_health, serve_health
+from tenure.supervisor.spec import ChildSpec
 
-__all__ = ["find_app", "worker"]
+__all__ = ["ping", "worker"]
+
+log = logging.getLogger("tenure")
 
 _LEVELS = ("debug", "info", "warning", "error")
+
+_health_option = click.option(
+    "--health",
+    metavar="PATH",
+    envvar="TENURE_HEALTH",
+    type=click.Path(path_type=Path),
+    help="The socket at which a worker answers 'tenure ping' [or TENURE_HEALTH].",
+)
 
 
 @click.command(
     epilog="""\b
 Examples:
   tenure worker shop.tasks:app                    'app = Tenure(...)' in shop/tasks.py
-  tenure worker shop.tasks:app --queues urgent,default --concurrency 20
+  tenure worker shop.tasks:app --processes 4 --concurrency 20
+  tenure worker shop.tasks:app --queues urgent,default --max-memory 500MB
   TENURE_URL=redis://cache/0 tenure worker shop.tasks:app"""
 )
 @click.argument("app", metavar="MODULE:APP")
+@click.option(
+    "--processes",
+    type=click.IntRange(1, 256),
+    default=1,
+    show_default=True,
+    help="How many worker processes to run and look after.",
+)
 @click.option(
     "--queues",
     metavar="A,B",
@@ -44,7 +63,7 @@ Examples:
     type=click.IntRange(1, 10_000),
     default=100,
     show_default=True,
-    help="How many jobs run at a time.",
+    help="How many jobs run at a time in each process.",
 )
 @click.option(
     "--grace",
@@ -52,6 +71,20 @@ Examples:
     callback=span,
     help="How long running jobs may take to finish after a signal [default: as the app says].",
 )
+@click.option(
+    "--max-jobs",
+    type=click.IntRange(1),
+    metavar="N",
+    help="Replace a process after so many jobs, against slow leaks.",
+)
+@click.option(
+    "--max-memory",
+    metavar="SIZE",
+    callback=bytes_,
+    help="Replace a process that takes more than this, such as 500MB, once its jobs are done; "
+    "kill it at one and a half times as much.",
+)
+@_health_option
 @click.option(
     "--log-level",
     type=click.Choice(_LEVELS, case_sensitive=False),
@@ -62,15 +95,21 @@ def worker(
     context: click.Context,
     app: str,
     *,
+    processes: int,
     queues: tuple[str, ...] | None,
     concurrency: int,
     grace: float | None,
+    max_jobs: int | None,
+    max_memory: int | None,
+    health: Path | None,
     log_level: str | None,
 ) -> None:
     """Run the jobs of an app until SIGTERM or SIGINT.
 
-    A signal lets running jobs finish within the grace period and hands the rest back to others;
-    a second one hands all back at once. Modules are looked for in the current directory, too.
+    A supervisor starts the worker processes, renews their records, restarts what dies, and gives
+    its jobs to others at once. A signal lets running jobs finish within the grace period and
+    hands the rest back; a second one hands all back at once. Modules are looked for in the
+    current directory, too.
     """
     if any(context.find_root().params.values()):
         raise click.UsageError(
@@ -79,90 +118,48 @@ def worker(
         )
     screen = Screen(as_json=False)
     try:
-        found = find_app(app)
-        for module in found.settings.imports:
-            _imported(module)  # the worker does it as well, but would not explain what is wrong
-        _set_up_logging(log_level)
-        _announce(screen, found)
-        asyncio.run(found.run_worker(queues=queues, concurrency=concurrency, grace=grace))
+        found = load_app(app)
+        set_up_logging(log_level)
+        _announce(screen, found, queues)
+        if found.traits.scope == "process":
+            # Another process would see nothing of it.
+            asyncio.run(found.run_worker(queues=queues, concurrency=concurrency, grace=grace))
+            return
+        spec = ChildSpec(
+            app=app,
+            queues=queues,
+            concurrency=concurrency,
+            grace=found.settings.grace if grace is None else grace,
+            log_level=log_level,
+        )
+        options = SupervisorOptions(processes=processes, max_jobs=max_jobs, max_memory=max_memory)
+        context.exit(asyncio.run(_supervise(found, spec, options, health)))
     except TenureError as error:
         screen.failure(type(error).__name__, explained(error))
         context.exit(2)
 
 
-def find_app(text: str) -> Tenure:
-    """Return the app that "module:app" names. Raises ConfigError."""
-    name, colon, path = text.partition(":")
-    if not colon or not path or not all(part.isidentifier() for part in name.split(".")):
-        msg = f"{text!r} names no app. Write MODULE:APP, such as {_suggested(text)}."
-        raise ConfigError(msg)
-    module = _imported(name)
-    try:
-        found = attrgetter(path)(module)
-    except AttributeError:
-        msg = f"module {name!r} has no {path!r}. {_apps_of(module)}"
-        raise ConfigError(msg) from None
-    if isinstance(found, Tenure):
-        return found
-    msg = f"{text!r} is no tenure.Tenure but a {type(found).__name__}. {_apps_of(module)}"
-    raise ConfigError(msg)
+async def _supervise(
+    app: Tenure, spec: ChildSpec, options: SupervisorOptions, health: Path | None
+) -> int:
+    loop = asyncio.get_running_loop()
+    async with AsyncExitStack() as stack:
+        await stack.enter_async_context(app)
+        supervisor = Supervisor(app, spec, options)
+
+        def stop(number: signal.Signals) -> None:
+            log.info("%s: stopping; once more to hand running jobs back at once", number.name)
+            supervisor.stop()
+
+        for number in (signal.SIGTERM, signal.SIGINT):
+            loop.add_signal_handler(number, stop, number)
+        if health is not None:
+            await stack.enter_async_context(serve_health(health, supervisor.status))
+        await supervisor.run()
+    return supervisor.exit_code
 
 
-def _suggested(text: str) -> str:
-    """Return how what looks like the path of a file should have been written."""
-    name, _, path = text.partition(":")
-    module = name.removesuffix(".py").replace("\\", ".").replace("/", ".").strip(".")
-    if not all(part.isidentifier() for part in module.split(".")):
-        module = "shop.tasks"
-    return f"{module}:{path or 'app'}"
-
-
-def _imported(name: str) -> ModuleType:
-    here = os.getcwd()  # noqa: PTH109 - sys.path holds text
-    if here not in sys.path:
-        sys.path.insert(0, here)
-    try:
-        return importlib.import_module(name)
-    except ModuleNotFoundError as error:
-        if error.name is None or not f"{name}.".startswith(f"{error.name}."):
-            _tell_failed_import(name, error)
-        msg = f"there is no module {error.name!r}, neither in {here} nor among those installed."
-        raise ConfigError(msg) from None
-    except Exception as error:  # noqa: BLE001 - whatever a user's module does
-        _tell_failed_import(name, error)
-
-
-def _tell_failed_import(name: str, error: Exception) -> NoReturn:
-    """Show where the user's own code failed, and end."""
-    trace = error.__traceback__
-    while trace is not None and _is_of_importing(trace.tb_frame.f_code.co_filename):
-        trace = trace.tb_next
-    sys.stderr.write("".join(traceback.format_exception(error.with_traceback(trace))))
-    msg = f"module {name!r} cannot be imported: {type(error).__name__}: {error}."
-    raise ConfigError(msg) from None
-
-
-def _is_of_importing(file: str) -> bool:
-    return file in (__file__, importlib.__file__) or file.startswith("<frozen importlib")
-
-
-def _apps_of(module: ModuleType) -> str:
-    apps = [name for name, value in vars(module).items() if isinstance(value, Tenure)]
-    if not apps:
-        return f"There is no Tenure in {module.__name__}."
-    return f"Did you mean {' or '.join(f'{module.__name__}:{name}' for name in apps)}?"
-
-
-def _set_up_logging(level: str | None) -> None:
-    """Log to stderr, unless the app's module has seen to logging itself."""
-    logging.basicConfig(
-        level=logging.INFO, format="%(asctime)s %(levelname)-7s %(name)s: %(message)s"
-    )
-    if level is not None:
-        logging.getLogger().setLevel(level.upper())
-
-
-def _announce(screen: Screen, app: Tenure) -> None:
+def _announce(screen: Screen, app: Tenure, queues: tuple[str, ...] | None) -> None:
     store, tasks = app._store, app._handlers  # noqa: SLF001 - of no use to anybody else
     screen.aside(f"Worker {os.getpid()} on {place(store.url)}, namespace {store.namespace}")
     if store.traits.scope == "process":
@@ -171,3 +168,52 @@ def _announce(screen: Screen, app: Tenure) -> None:
         screen.aside(
             "The app has no tasks. Name the modules that declare them: Tenure(imports=...)."
         )
+    strange = [name for name in queues or () if name not in app._queues]  # noqa: SLF001 - likewise
+    if tasks and strange:
+        screen.aside(f"No task of the app is declared for the queue {', '.join(strange)}.")
+
+
+@click.command(
+    epilog="""\b
+Examples:
+  tenure ping --health /run/tenure.sock           is the worker alive?
+  tenure ping --ready                             with TENURE_HEALTH set: has it joined?"""
+)
+@_health_option
+@click.option("--ready", is_flag=True, help="Also ask whether all its processes have joined.")
+@click.option(
+    "--timeout",
+    metavar="TIME",
+    callback=span,
+    default="5s",
+    show_default=True,
+    help="How long the answer may take.",
+)
+@click.option("--json", "as_json", is_flag=True, help="Answer with one JSON document.")
+@click.pass_context
+def ping(
+    context: click.Context, *, health: Path | None, ready: bool, timeout: float, as_json: bool
+) -> None:
+    """Ask the worker on this machine how it is; ends with 0 if it is well, else with 1.
+
+    For the probes of container platforms. The worker must have been started with the same
+    --health path. A store that is away makes it not ready, but not dead.
+    """
+    screen = Screen(as_json=as_json)
+    if health is None:
+        raise click.UsageError("Name the socket of the worker: --health PATH, or TENURE_HEALTH.")
+    try:
+        status = ask_health(health, timeout)
+    except OSError as error:
+        screen.failure("NoAnswer", f"no worker answers at {health}: {error.strerror or error}.")
+        context.exit(1)
+    children = status.get("children", [])
+    running = sum(child["running"] for child in children)
+    state = "stopping" if status.get("stopping") else "ready" if status.get("ready") else "starting"
+    oldest = duration(max((child["age_seconds"] for child in children), default=0.0))
+    screen.answer(
+        status,
+        f"worker {status.get('pid')} is {state}: {len(children)} processes, the oldest for "
+        f"{oldest}; {running} jobs run",
+    )
+    context.exit(1 if ready and not status.get("ready") else 0)

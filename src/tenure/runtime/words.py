@@ -43,7 +43,9 @@ class TakenOver(Struct, frozen=True, tag=True):
 
 
 class Stop(Struct, frozen=True, tag=True):
-    """Finish within the grace period and leave; the second one: at once."""
+    """Finish within the grace period and leave, or leave at once."""
+
+    hurry: bool = False
 
 
 class Retire(Struct, frozen=True, tag=True):

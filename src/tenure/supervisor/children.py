@@ -1,0 +1,154 @@
+"""A worker process as its supervisor sees it."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import socket
+import sys
+from collections.abc import AsyncIterator
+from contextlib import suppress
+from pathlib import Path
+
+import msgspec
+
+from tenure.runtime.board import Board
+from tenure.runtime.words import HandOver, Order, Report, decode_report, encode_word
+from tenure.supervisor.spec import ChildSpec, encode_spec
+
+__all__ = ["DUMP_SIGNAL", "Child", "has_proc"]
+
+# Python's faulthandler writes all stacks at it, even while C code keeps the interpreter.
+DUMP_SIGNAL = signal.SIGUSR2
+
+# Beats that a child does not read are repeated anyway.
+_UNREAD_MAX = 65_536
+_PAGE = os.sysconf("SC_PAGE_SIZE")
+
+
+def has_proc() -> bool:
+    """Whether this system shows the states of processes as files."""
+    return Path("/proc/self/stat").exists()
+
+
+class Child:
+    """A process, its line and its board. `replica` is the id under which it works."""
+
+    def __init__(
+        self,
+        process: asyncio.subprocess.Process,
+        reader: asyncio.StreamReader,
+        writer: asyncio.StreamWriter,
+        board: Board,
+        started: float,
+    ) -> None:
+        self._process = process
+        self._reader = reader
+        self._writer = writer
+        self.board = board
+        self.started = started
+        self.replica: str | None = None
+        self.heir: HandOver | None = None
+        """What the process that takes its seat begins with."""
+        self.is_retiring = False
+        self.dumped = False
+        """Whether its stacks were shown since its threads ran last."""
+        self.vacated = asyncio.Event()
+        """Set when another one may take its seat."""
+
+    @classmethod
+    async def spawn(cls, spec: ChildSpec, now: float) -> Child:
+        """Start a fresh interpreter: nothing of this process but the line and the board."""
+        ours, theirs = socket.socketpair()
+        file = Board.make_file(spec.concurrency)
+        try:
+            spec = msgspec.structs.replace(spec, line=theirs.fileno(), board=file)
+            process = await asyncio.create_subprocess_exec(
+                sys.executable,
+                "-m",
+                "tenure.supervisor.child_process",
+                encode_spec(spec),
+                stdin=asyncio.subprocess.DEVNULL,
+                pass_fds=(theirs.fileno(), file),
+            )
+            board = Board(file, spec.concurrency)
+        except BaseException:
+            ours.close()
+            raise
+        finally:
+            theirs.close()
+            os.close(file)
+        reader, writer = await asyncio.open_connection(sock=ours)
+        return cls(process, reader, writer, board, now)
+
+    @property
+    def pid(self) -> int:
+        return self._process.pid
+
+    @property
+    def exit_code(self) -> int | None:
+        """What it ended with, below 0 for a signal; None while it runs."""
+        return self._process.returncode
+
+    def order(self, word: Order) -> None:
+        """Tell it something; it may be too late."""
+        with suppress(OSError, RuntimeError):
+            if self._writer.transport.get_write_buffer_size() < _UNREAD_MAX:
+                self._writer.write(encode_word(word) + b"\n")
+
+    async def reports(self) -> AsyncIterator[Report]:
+        """Hear it until its line ends."""
+        with suppress(OSError):
+            while line := await self._reader.readline():
+                yield decode_report(line)
+
+    async def ended(self, patience: float) -> int:
+        """Wait for its end, which must come soon, and return its exit code."""
+        try:
+            async with asyncio.timeout(patience):
+                return await self._process.wait()
+        except TimeoutError:
+            self.kill()
+            return await self._process.wait()
+
+    def kill(self) -> None:
+        with suppress(ProcessLookupError):
+            self._process.kill()
+
+    def dump_stacks(self) -> None:
+        """Have it write where all its threads are, to its stderr."""
+        with suppress(ProcessLookupError):
+            self._process.send_signal(DUMP_SIGNAL)
+
+    def close(self) -> None:
+        self._writer.close()
+        self.board.close()
+
+    def lives(self, now: float, ttl: float) -> bool:
+        """Whether its process exists and is not stopped, whatever its threads do.
+
+        Where the system does not show that, whether its host thread ticked within a ttl.
+        """
+        if self.exit_code is not None:
+            return False
+        state = _state(self.pid)
+        if state is None:
+            return now - max(self.board.ticked, self.started) < ttl
+        return state not in "TtZXx"
+
+    def memory(self) -> int:
+        """How many bytes of memory it takes; 0 where the system does not say."""
+        with suppress(OSError, IndexError, ValueError):
+            return int(Path(f"/proc/{self.pid}/statm").read_text().split()[1]) * _PAGE
+        return 0
+
+
+def _state(pid: int) -> str | None:
+    if not has_proc():
+        return None
+    try:
+        # The name of the program stands in parentheses and may hold anything.
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
+    except OSError:
+        return "X"

@@ -1,0 +1,97 @@
+"""From "module:app" to the app, with a word of advice for everything that can be wrong."""
+
+from __future__ import annotations
+
+import importlib
+import logging
+import os
+import sys
+import traceback
+from operator import attrgetter
+from types import ModuleType
+from typing import NoReturn
+
+from tenure.app import Tenure
+from tenure.errors import ConfigError
+
+__all__ = ["find_app", "load_app", "set_up_logging"]
+
+
+def load_app(text: str) -> Tenure:
+    """Return the app, with the modules imported that declare its tasks. Raises ConfigError."""
+    app = find_app(text)
+    for module in app.settings.imports:
+        _imported(module)
+    return app
+
+
+def find_app(text: str) -> Tenure:
+    """Return the app that "module:app" names. Raises ConfigError."""
+    name, colon, path = text.partition(":")
+    if not colon or not path or not all(part.isidentifier() for part in name.split(".")):
+        msg = f"{text!r} names no app. Write MODULE:APP, such as {_suggested(text)}."
+        raise ConfigError(msg)
+    module = _imported(name)
+    try:
+        found = attrgetter(path)(module)
+    except AttributeError:
+        msg = f"module {name!r} has no {path!r}. {_apps_of(module)}"
+        raise ConfigError(msg) from None
+    if isinstance(found, Tenure):
+        return found
+    msg = f"{text!r} is no tenure.Tenure but a {type(found).__name__}. {_apps_of(module)}"
+    raise ConfigError(msg)
+
+
+def _suggested(text: str) -> str:
+    """Return how what looks like the path of a file should have been written."""
+    name, _, path = text.partition(":")
+    module = name.removesuffix(".py").replace("\\", ".").replace("/", ".").strip(".")
+    if not all(part.isidentifier() for part in module.split(".")):
+        module = "shop.tasks"
+    return f"{module}:{path or 'app'}"
+
+
+def _imported(name: str) -> ModuleType:
+    here = os.getcwd()  # noqa: PTH109 - sys.path holds text
+    if here not in sys.path:
+        sys.path.insert(0, here)
+    try:
+        return importlib.import_module(name)
+    except ModuleNotFoundError as error:
+        if error.name is None or not f"{name}.".startswith(f"{error.name}."):
+            _tell_failed_import(name, error)
+        msg = f"there is no module {error.name!r}, neither in {here} nor among those installed."
+        raise ConfigError(msg) from None
+    except Exception as error:  # noqa: BLE001 - whatever a user's module does
+        _tell_failed_import(name, error)
+
+
+def _tell_failed_import(name: str, error: Exception) -> NoReturn:
+    """Show where the user's own code failed, and end."""
+    trace = error.__traceback__
+    while trace is not None and _is_of_importing(trace.tb_frame.f_code.co_filename):
+        trace = trace.tb_next
+    sys.stderr.write("".join(traceback.format_exception(error.with_traceback(trace))))
+    msg = f"module {name!r} cannot be imported: {type(error).__name__}: {error}."
+    raise ConfigError(msg) from None
+
+
+def _is_of_importing(file: str) -> bool:
+    return file in (__file__, importlib.__file__) or file.startswith("<frozen importlib")
+
+
+def _apps_of(module: ModuleType) -> str:
+    apps = [name for name, value in vars(module).items() if isinstance(value, Tenure)]
+    if not apps:
+        return f"There is no Tenure in {module.__name__}."
+    return f"Did you mean {' or '.join(f'{module.__name__}:{name}' for name in apps)}?"
+
+
+def set_up_logging(level: str | None) -> None:
+    """Log to stderr, unless the app's module has seen to logging itself."""
+    logging.basicConfig(
+        level=logging.INFO, format="%(asctime)s %(levelname)-7s %(process)d %(name)s: %(message)s"
+    )
+    if level is not None:
+        logging.getLogger().setLevel(level.upper())
