@@ -193,5 +193,11 @@ def tell_and_rest(file: str) -> None:
 
 
 @task
+def chatter(word: str) -> None:
+    for number in range(5):
+        current_job().progress(number / 5, word)
+
+
+@task
 def save_too_much() -> None:
     current_job().save("x" * 2_000_000)

@@ -187,6 +187,18 @@ async def test_a_checkpoint_that_is_too_large(run):
     assert "result_limit allows" in (await run(cpu_tasks.save_too_much.request())).error
 
 
+async def test_late_words_of_a_job_go_nowhere(tmp_path, capfd):
+    async with app_with_tasks() as app:
+        async with app.worker():
+            for word in ("first", "second"):
+                job = await (await app.enqueue(cpu_tasks.chatter.request(word))).wait(20)
+                assert job.state == "succeeded"
+            after = await app.enqueue(cpu_tasks.about.request())
+            assert (await after.wait(20)).state == "succeeded"
+        assert (await after.refresh()).message == ""
+    assert capfd.readouterr().err == ""  # such as complaints of a loop that had more to do
+
+
 # Stopping.
 
 

@@ -36,6 +36,7 @@ from tenure.runtime.process_messages import (
     Run,
     Said,
     ToChild,
+    packed,
     receive,
     send,
 )
@@ -48,7 +49,7 @@ log = logging.getLogger("tenure")
 
 _PR_SET_PDEATHSIG = 1
 # The kernel looks for what to kill when memory runs out: rather this than the worker.
-_OOM_SCORE = "500"
+_OOM_SCORE, _OOM_SCORE_MAX = 500, 1000
 
 _to_child: msgspec.msgpack.Decoder[ToChild] = msgspec.msgpack.Decoder(ToChild)
 
@@ -56,7 +57,8 @@ _to_child: msgspec.msgpack.Decoder[ToChild] = msgspec.msgpack.Decoder(ToChild)
 def main(descriptor: int) -> None:
     """Run what the worker at the other end of this socket wants, until it goes away."""
     _die_with_the_worker()
-    faulthandler.enable()
+    with suppress(RuntimeError):  # where there is no stderr
+        faulthandler.enable()
     # A Ctrl-C is for the worker. Not SIG_IGN, which programs that handlers start would inherit.
     signal.signal(signal.SIGINT, lambda *_: None)
     connection = socket(fileno=descriptor)
@@ -77,8 +79,10 @@ def _die_with_the_worker() -> None:
     """Have the kernel end this process with the thread that started it, however that ends."""
     if sys.platform == "linux":
         ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+        score = Path("/proc/self/oom_score_adj")
         with suppress(OSError):
-            Path("/proc/self/oom_score_adj").write_text(_OOM_SCORE, encoding="ascii")
+            worse = int(score.read_text(encoding="ascii")) + _OOM_SCORE
+            score.write_text(str(min(worse, _OOM_SCORE_MAX)), encoding="ascii")
 
 
 def _attempt(order: Run, link: _Link, signatures: dict[Callable[..., Any], Signature]) -> Ended:
@@ -92,13 +96,11 @@ def _attempt(order: Run, link: _Link, signatures: dict[Callable[..., Any], Signa
         args, kwargs = signature.decode_arguments(record.payload)
         result = copy_context().run(_call, context, function, args, kwargs)
     except BaseException as error:  # noqa: BLE001 - it belongs to the attempt, whatever it is
-        return _raised(error, context)
+        return _raised(error)
     try:
-        encoded = written_down(signature, result, order.limit)
+        return Ended(how="returned", result=written_down(signature, result, order.limit))
     except Exception as error:  # noqa: BLE001 - a model may raise anything
-        report = _look_into(error)
-        return Ended(how="unwritable", report=report, is_settled=context.is_settled)
-    return Ended(how="returned", result=encoded, is_settled=context.is_settled)
+        return Ended(how="unwritable", report=_look_into(error))
 
 
 def _call(
@@ -108,18 +110,18 @@ def _call(
     return function(*args, **kwargs)
 
 
-def _raised(error: BaseException, context: JobContext) -> Ended:
-    settled = context.is_settled
+def _raised(error: BaseException) -> Ended:
     match error:
         case asyncio.CancelledError():
-            return Ended(how="cancelled", is_settled=settled)
+            return Ended(how="cancelled")
         case Retry():
             after = getattr(error, "after", None)  # a subclass may have forgotten it
-            return Ended(how="retry", report=_look_into(error), after=after, is_settled=settled)
+            after = after if isinstance(after, int | float) else None
+            return Ended(how="retry", report=_look_into(error), after=after)
         case Reject():
-            return Ended(how="rejected", report=_look_into(error), is_settled=settled)
+            return Ended(how="rejected", report=_look_into(error))
         case _:
-            return Ended(how="raised", report=_look_into(error), is_settled=settled)
+            return Ended(how="raised", report=_look_into(error))
 
 
 def _look_into(error: BaseException) -> ErrorReport:
@@ -140,7 +142,8 @@ class _Link:
         self._last_number = 0
         self._at_work = False
         self._writer: asyncio.StreamWriter
-        self.loop = asyncio.new_event_loop()
+        self._runner = asyncio.Runner(loop_factory=asyncio.new_event_loop)
+        self.loop = self._runner.get_loop()
         self.orders: SimpleQueue[Run | None] = SimpleQueue()
         """What to run; None: nothing more."""
 
@@ -152,9 +155,10 @@ class _Link:
 
     def done(self, ended: Ended) -> None:
         """Say how the attempt ended. Called in the main thread."""
+        words = packed(ended)  # here, where an error ends this process and so the attempt
         self._at_work = False
         with suppress(RuntimeError):  # the loop has ended: nobody listens any more
-            self.loop.call_soon_threadsafe(send, self._writer, ended)
+            self.loop.call_soon_threadsafe(self._writer.write, words)
 
     async def note(self, note: Note) -> bool:
         """Have the worker store a note; False if the attempt is over."""
@@ -168,8 +172,8 @@ class _Link:
         return noted.stored
 
     def _run(self) -> None:
-        self.loop.run_until_complete(self._listen())
-        self.loop.close()
+        with self._runner as runner:
+            runner.run(self._listen())
         self.orders.put(None)
 
     async def _listen(self) -> None:

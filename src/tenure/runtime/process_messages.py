@@ -15,7 +15,18 @@ from msgspec import Struct
 from tenure.core.records import JobRecord, Note
 from tenure.runtime.reports import ErrorReport
 
-__all__ = ["Begun", "Ended", "FromChild", "Noted", "Run", "Said", "ToChild", "receive", "send"]
+__all__ = [
+    "Begun",
+    "Ended",
+    "FromChild",
+    "Noted",
+    "Run",
+    "Said",
+    "ToChild",
+    "packed",
+    "receive",
+    "send",
+]
 
 M = TypeVar("M")
 
@@ -60,18 +71,22 @@ class Ended(Struct, frozen=True, tag=True, kw_only=True):
     report: ErrorReport | None = None
     after: float | None = None
     """For "retry"."""
-    is_settled: bool = False
 
 
 ToChild: TypeAlias = Run | Noted
 FromChild: TypeAlias = Begun | Said | Ended
 
 
+def packed(message: ToChild | FromChild) -> bytes:
+    """Return a message as it is sent: its length first."""
+    body = msgspec.msgpack.encode(message)
+    return len(body).to_bytes(_LENGTH, "big") + body
+
+
 def send(writer: asyncio.StreamWriter, message: ToChild | FromChild) -> None:
-    """Write a message, its length first. Who has gone hears nothing."""
+    """Send a message. Who has gone hears nothing."""
     if not writer.is_closing():
-        body = msgspec.msgpack.encode(message)
-        writer.write(len(body).to_bytes(_LENGTH, "big") + body)
+        writer.write(packed(message))
 
 
 async def receive(reader: asyncio.StreamReader, decoder: msgspec.msgpack.Decoder[M]) -> M:

@@ -26,7 +26,7 @@ from msgspec import Struct
 
 from tenure.core.records import JobRecord
 from tenure.core.sizes import as_size
-from tenure.errors import ConfigError, ProcessDied, StoreError
+from tenure.errors import ConfigError, ProcessDied
 from tenure.runtime.background import Background
 from tenure.runtime.context import JobContext
 from tenure.runtime.process_messages import Begun, Ended, FromChild, Noted, Run, Said, receive, send
@@ -100,7 +100,6 @@ class Processes:
                 self._end(child, kill=True)
                 raise
             self._put_back(child)
-            context.is_settled = context.is_settled or ended.is_settled
             return _result(ended)
 
     async def close(self) -> None:
@@ -230,18 +229,20 @@ class _Child:
                 case Begun():
                     self.has_begun = True
                 case Said(note=note) as said:
-                    # What an earlier job says late goes nowhere. Nobody waits for the store here:
-                    # the end of the job may follow at once.
+                    # Nobody waits for the store here: the end of the job may follow at once. And
+                    # what an earlier job says late goes nowhere.
                     if (note.id, note.fence) == this:
                         self._storing.spawn(self._store(said, context))
+                    else:
+                        send(self._writer, Noted(said.number, stored=False))
                 case ended:
                     return ended
 
     async def _store(self, said: Said, context: JobContext) -> None:
         try:
             answer = Noted(said.number, await context.pass_on(said.note))
-        except StoreError as error:
-            answer = Noted(said.number, stored=False, problem=str(error))
+        except Exception as error:  # noqa: BLE001 - whatever it is, the job waits to hear of it
+            answer = Noted(said.number, stored=False, problem=str(error) or repr(error))
         send(self._writer, answer)
 
     def kill(self) -> None:
@@ -282,8 +283,9 @@ class _Child:
                 "that takes too much"
             )
         if code < 0:
-            return f"its process was killed by {signal.Signals(-code).name}"
-        return f"its process ended with exit code {code} in the middle of the job"
+            return f"its process was killed by {_signal_name(-code)}"
+        when = "in the middle of the job" if self.has_begun else "before the job began"
+        return f"its process ended with exit code {code} {when}"
 
     # Memory.
 
@@ -312,6 +314,13 @@ class _Child:
         except (OSError, IndexError):
             return 0
         return int(pages) * os.sysconf("SC_PAGE_SIZE")
+
+
+def _signal_name(number: int) -> str:
+    try:
+        return signal.Signals(number).name
+    except ValueError:  # one of those without a name
+        return f"signal {number}"
 
 
 def _ring(waiting: asyncio.Future[None]) -> None:
