@@ -18,10 +18,12 @@ from tenure.core.states import STATES, JobState
 from tenure.errors import ConfigError, UniqueMismatch
 from tenure.jobs import Job, JobPage, Request
 from tenure.runtime.attempt import Around, Executor
+from tenure.runtime.lifeline import Lifeline
 from tenure.runtime.process import about_this_process
 from tenure.runtime.processes import check_processes
 from tenure.runtime.pruning import prune_finished
 from tenure.runtime.recovery import Recovery
+from tenure.runtime.words import HandOver
 from tenure.runtime.worker import Worker, WorkerOptions
 from tenure.tasks import Options, Task, TaskDecorator, make_handler
 from tenure.workers import EmbeddedWorker, run_until_stopped
@@ -230,6 +232,17 @@ class JobCalls(Lifecycle):
             concurrency: how many jobs run at a time.
             grace: how long leaving lets running jobs finish; the app's setting by default.
         """
+        return self._worker(queues=queues, concurrency=concurrency, grace=grace)
+
+    def _worker(
+        self,
+        *,
+        queues: Sequence[str] | None,
+        concurrency: int,
+        grace: Duration | None,
+        lifeline: Lifeline | None = None,
+        resumed: HandOver | None = None,
+    ) -> EmbeddedWorker:
         if not 1 <= concurrency <= _CONCURRENCY_MAX:
             msg = f"concurrency must be from 1 to {_CONCURRENCY_MAX:,}, not {concurrency!r}."
             raise ConfigError(msg)
@@ -254,6 +267,8 @@ class JobCalls(Lifecycle):
                     grace=patience,
                 ),
                 meta=about_this_process(),
+                lifeline=lifeline,
+                resumed=resumed,
             )
 
         return EmbeddedWorker(make, self._enter_lifespan)

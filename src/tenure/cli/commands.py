@@ -17,7 +17,7 @@ from tenure.cli.queues import queues
 from tenure.cli.replicas import prune, recover, replicas
 from tenure.cli.show import Screen
 from tenure.cli.target import store_options
-from tenure.cli.worker import worker
+from tenure.cli.worker import ping, worker
 
 __all__ = ["tenure"]
 
@@ -63,5 +63,5 @@ def tenure(url: str | None, namespace: str | None) -> None:
     del url, namespace  # commands find them in the context
 
 
-for command in (worker, jobs, queues, replicas, recover, prune, locks, migrate, doctor):
+for command in (worker, ping, jobs, queues, replicas, recover, prune, locks, migrate, doctor):
     tenure.add_command(command)

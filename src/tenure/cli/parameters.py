@@ -5,10 +5,12 @@ from __future__ import annotations
 import click
 
 from tenure.core.durations import Duration, seconds
+from tenure.core.ids import is_job_id
 from tenure.core.model import check_name
+from tenure.core.sizes import size
 from tenure.errors import ConfigError
 
-__all__ = ["names", "span"]
+__all__ = ["cursor", "name", "names", "span"]
 
 
 def span(_context: click.Context, _option: click.Parameter, given: str | None) -> float | None:
@@ -19,6 +21,35 @@ def span(_context: click.Context, _option: click.Parameter, given: str | None) -
         return seconds(_number(given), "it")
     except ConfigError:
         msg = f"{given!r} is no time; write seconds (30), or 250ms, 30s, 1h30m."
+        raise click.BadParameter(msg) from None
+
+
+def name(_context: click.Context, _option: click.Parameter, given: str | None) -> str | None:
+    """Return a name that something can have."""
+    if given is None:
+        return None
+    try:
+        return check_name(given, "it")
+    except ConfigError as error:
+        raise click.BadParameter(str(error)) from None
+
+
+def cursor(_context: click.Context, _option: click.Parameter, given: str | None) -> str | None:
+    """Return where an earlier list of jobs ended."""
+    if given is None or is_job_id(given):
+        return given
+    msg = f"{given!r} is none; it stands at the end of the list before."
+    raise click.BadParameter(msg)
+
+
+def bytes_(_context: click.Context, _option: click.Parameter, given: str | None) -> int | None:
+    """Return a size in bytes."""
+    if given is None:
+        return None
+    try:
+        return size(given, "it", minimum=1)
+    except ConfigError:
+        msg = f"{given!r} is no size; write bytes, or 500MB, 1.5GiB."
         raise click.BadParameter(msg) from None
 
 

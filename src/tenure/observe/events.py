@@ -99,7 +99,8 @@ class JobsRecovered(_Fact, frozen=True):
         }
         told = (f"{len(ids)} {end} ({', '.join(ids)})" for end, ids in ends.items() if ids)
         lost = ", ".join(one[:8] for one in self.replicas)
-        return f"jobs of lost workers {lost}: {'; '.join(told)}; recovered by {self.by[:8]}"
+        by = self.by if " " in self.by else self.by[:8]
+        return f"jobs of lost workers {lost}: {'; '.join(told)}; recovered by {by}"
 
 
 class ReplicaLost(_Fact, frozen=True):

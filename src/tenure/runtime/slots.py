@@ -67,18 +67,19 @@ class Slots:
         self._running: set[_Running] = set()
         self._loop = asyncio.get_running_loop()
         self._context = copy_context()
-        self.is_fresh = True
-        """Whether nothing has run here yet."""
+        self.is_clean = True
+        """Whether nothing has run here yet, or only jobs that ran alone and came to an end."""
         self.mean_seconds: float | None = None
         """How long jobs take here, lately."""
 
     def __len__(self) -> int:
         return len(self._running)
 
-    def start(self, record: JobRecord, handler: Handler) -> None:
+    def start(self, record: JobRecord, handler: Handler, *, alone: bool = False) -> None:
         send = partial(self._settler.note, record.replica)
         context = JobContext(record, send, self._loop, self._result_limit)
-        self.is_fresh, began, place = False, self._clock.boot(), 0
+        self.is_clean = self.is_clean and alone
+        began, place = self._clock.boot(), 0
         if self._board is not None:
             place = self._board.begin(record.id, (record.timeout and began + record.timeout) or 0.0)
         running = _Running(record, handler, context, began, place)

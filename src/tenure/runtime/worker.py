@@ -123,7 +123,7 @@ class Worker:
         self._alone: deque[JobRecord] = deque()
         self._claim_no = 0
         self._stopping = False
-        self._asked_to_stop = False
+        self.is_asked_to_stop = False
         self._leave_by = math.inf
         self._changed = asyncio.Event()
         self._stopped = asyncio.Event()
@@ -154,10 +154,16 @@ class Worker:
                 await self._host.stop(watching)
 
     def stop(self) -> None:
-        """Stop claiming and let running jobs finish; called again, hand them back now."""
-        patience = 0.0 if self._asked_to_stop else self._options.grace
-        self._asked_to_stop = True
-        self._leave_by = self._clock.boot() + patience
+        """Stop claiming and let running jobs finish within the grace period."""
+        if not self.is_asked_to_stop:
+            self.is_asked_to_stop = True
+            self._leave_by = self._clock.boot() + self._options.grace
+            self.retire()
+
+    def hurry(self) -> None:
+        """Stop, and hand back now what runs."""
+        self.is_asked_to_stop = True
+        self._leave_by = self._clock.boot()
         self.retire()
 
     def retire(self) -> None:
@@ -166,10 +172,6 @@ class Worker:
         self._stopped.set()
         self._look_again.set()
         self._changed.set()
-
-    @property
-    def is_stopping(self) -> bool:
-        return self._stopping
 
     # What the replica tells.
 
@@ -209,11 +211,13 @@ class Worker:
 
     def told_to_stop(self, order: Stop | Retire | None) -> None:
         match order:
+            case Stop(hurry=True):
+                self.hurry()
             case Stop():
                 self.stop()
             case Retire():
                 self.retire()
-            case None if not self._asked_to_stop:
+            case None if not self.is_asked_to_stop:
                 log.warning("the supervisor is gone; finishing within the grace period")
                 self.stop()
 
@@ -356,14 +360,14 @@ class Worker:
         if not self._alone or self._stopping:
             return
         self._alone.clear()
-        if not self._slots and self._lifeline is not None and not self._slots.is_fresh:
+        if not self._slots and self._lifeline is not None and not self._slots.is_clean:
             await self._hand_over(suspect, self._lifeline)
             return
         if self._slots:
             # Before it is tried here again, the others get their turn for about as long.
             self._settler.hand_back(suspect, _ALONE_PATIENCE * (0.5 + self._clock.random()))
             return
-        self._slots.start(suspect, self._handlers[suspect.task])
+        self._slots.start(suspect, self._handlers[suspect.task], alone=True)
         # A thread that does not listen to its time-out must not keep the worker for itself.
         while self._slots and not self._slots.are_told and not self._stopping:
             self._changed.clear()
@@ -372,8 +376,7 @@ class Worker:
     async def _hand_over(self, suspect: JobRecord, lifeline: Lifeline) -> None:
         """Have a fresh process run it, as this replica, and end.
 
-        Whatever earlier jobs have done to this process cannot hurt it there, nor later ones be
-        hurt by it.
+        Whatever earlier jobs have done to this one cannot hurt it there.
         """
         await self._within(_SETTLE_SECONDS, self._settler.drain())
         if self._stopping or self.replica != suspect.replica or lifeline.is_cut:
