@@ -124,6 +124,14 @@ def place(family: str, world_url: str, namespace: str) -> Place:
         return place
 
 
+@pytest.fixture
+def file_place(tmp_path: Path) -> Place:
+    """A store in a file, for what does not depend on the store."""
+    place = Place("sqlite", f"sqlite:///{tmp_path}/shop.db", "tenure")
+    with place.app():
+        return place
+
+
 @pytest.fixture(scope="module")
 def roomy_postgres() -> Iterator[Postgres]:
     """A PostgreSQL server whose settings are as good as they get, for a whole module."""

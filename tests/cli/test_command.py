@@ -2,7 +2,6 @@
 
 import importlib.metadata
 import os
-import pty
 import re
 import subprocess
 import sys
@@ -16,12 +15,14 @@ import pytest
 import tenure
 from tenure.cli import commands
 from tests.cli.conftest import Run
+from tests.cli.terminal import on_a_terminal
 
 GROUPS = ([], ["jobs"], ["locks"])
 COMMANDS = (
     ["worker"],
     ["jobs", "ls"],
     ["jobs", "show"],
+    ["jobs", "tail"],
     ["jobs", "cancel"],
     ["jobs", "requeue"],
     ["queues"],
@@ -48,32 +49,6 @@ def python(code: str, **environment: str) -> subprocess.CompletedProcess[str]:
         timeout=30,
         check=False,
     )
-
-
-def on_a_terminal(*arguments: str, **environment: str) -> str:
-    """Run the command with a terminal for its output, of 80 columns; return what appears."""
-    master, slave = pty.openpty()
-    with subprocess.Popen(
-        [sys.executable, "-m", "tenure", *arguments],
-        stdin=slave,
-        stdout=slave,
-        stderr=slave,
-        env={**os.environ, "TERM": "xterm-256color", "COLUMNS": "80", **environment},
-    ) as process:
-        os.close(slave)
-        seen = b""
-        while piece := read_terminal(master):
-            seen += piece
-        process.wait(20)
-    os.close(master)
-    return seen.decode().replace("\r\n", "\n")
-
-
-def read_terminal(master: int) -> bytes:
-    try:
-        return os.read(master, 65536)
-    except OSError:  # how Linux says that the other end is closed
-        return b""
 
 
 def test_the_version(shell: Run):
@@ -216,7 +191,14 @@ def test_an_error_as_json(shell: Run):
         (["locks", "ls", "--limit", "many"], "--limit"),
         (["locks", "ls", "--nonsense"], "--nonsense"),
         (["lock", "ls"], "lock"),
-        (["jobs", "cancel"], "ID..."),
+        (["jobs", "cancel"], "Say which jobs"),
+        (["jobs", "requeue", "--yes"], "Say which jobs"),
+        (["jobs", "requeue", "--task", "x"], "add --yes"),
+        (["jobs", "requeue", "b302099a8057", "--task", "x"], "not both"),
+        (["jobs", "requeue", "--state", "running"], "--state"),
+        (["jobs", "ls", "--task", ""], "--task"),
+        (["jobs", "ls", "--cursor", "x"], "--cursor"),
+        (["jobs", "tail", "--interval", "1ms"], "--interval"),
         (["jobs", "ls", "--state", "lost"], "--state"),
         (["queues", "pause", "mail", "--for", "ever"], "--for"),
         (["queues", "stop", "mail"], "stop"),

@@ -156,7 +156,9 @@ def test_show_tells_all(cli: Run, place: Place, shop: Shop):
     ):
         assert f"\n{fact}\n" in told.out
     assert re.search(r"\ncreated +\d{4}-\d\d-\d\d \d\d:\d\d:\d\d UTC, \d\.\ds ago\n", told.out)
-    assert re.search(r"\n +1 +\d{4}-.* UTC +2ms +failed +web-1", told.out)
+    assert re.search(r"\nkept +until \d{4}-.* UTC, ", told.out)
+    line = r"\nattempt 1   \d{4}-.* UTC, \d\.\ds ago, on web-1: failed after 2ms\n"
+    assert re.search(line, told.out)
     assert told.out.endswith(f"\n\n{trace}\n")
 
 

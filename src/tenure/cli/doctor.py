@@ -13,9 +13,11 @@ from msgspec.structs import replace
 from rich.console import RenderableType
 from rich.text import Text
 
+from tenure.cli.job_findings import jobs_examined
 from tenure.cli.show import Cell, safe, table
 from tenure.cli.target import Target, store_command
 from tenure.core.model import Finding, Grade
+from tenure.errors import TenureError
 from tenure.stores.contract import Store
 
 __all__ = ["doctor"]
@@ -41,13 +43,15 @@ Ends with 0, with 1 if --strict and there are warnings, with 2 if there are erro
 @click.option("--strict", is_flag=True, help="End with 1 if there are warnings.")
 @store_command
 def doctor(target: Target, *, require: str | None, strict: bool) -> None:
-    """Examine the store: how safe it is, and what is set up badly.
+    """Examine the store, and how its jobs fare: what is unsafe, set up badly, or stuck.
 
     Changes nothing. What is found is a plain fact (ok), worth knowing (note), able to cost
-    leases some day (warning), or keeps the store from working (error).
+    leases or to keep jobs waiting (warning), or keeps the store from working (error).
     """
     store = target.store()
     findings = asyncio.run(store.examine())
+    if not any(finding.level == "error" for finding in findings):
+        findings += _about_jobs(target, store)
     if require is not None:
         findings += _required(store, findings, Grade[require])
     worst = max((finding.level for finding in findings), key=[*_STYLES].index)
@@ -59,6 +63,16 @@ def doctor(target: Target, *, require: str | None, strict: bool) -> None:
         raise click.exceptions.Exit(2)
     if worst == "warning" and strict:
         raise click.exceptions.Exit(1)
+
+
+def _about_jobs(target: Target, store: Store) -> list[Finding]:
+    """Return how jobs fare, where there can be any and the store can be opened."""
+    if store.traits.scope == "process":
+        return []
+    try:
+        return target.run(jobs_examined)
+    except TenureError:
+        return []  # as a rule it was never used; the findings about the store say so
 
 
 def _facts(store: Store, findings: list[Finding]) -> dict[str, Any]:

@@ -18,6 +18,9 @@ __all__ = ["Cell", "Screen", "Shrinking", "duration", "safe", "table"]
 
 _GAP = 3  # between two columns
 
+# Below this, whole ids leave too little room for what else is to be told about jobs.
+_NARROW = 110
+
 # So wide that nothing is ever wrapped: who reads from a pipe cuts for himself.
 _NO_LIMIT = 100_000
 
@@ -27,6 +30,8 @@ class Screen:
 
     def __init__(self, *, as_json: bool) -> None:
         self.as_json = as_json
+        self.is_stream = False
+        """Whether there is a JSON document in each line, and not a single one in all."""
         self._out = _console(sys.stdout)
         self._err = _console(sys.stderr)
 
@@ -34,11 +39,20 @@ class Screen:
     def is_terminal(self) -> bool:
         return self._out.is_terminal and not self.as_json
 
+    @property
+    def is_narrow(self) -> bool:
+        """Whether ids have to be shortened; never where a program may read them."""
+        return self.is_terminal and self._out.width < _NARROW
+
+    @property
+    def width(self) -> int:
+        return self._out.width
+
     def answer(self, document: dict[str, Any], *parts: RenderableType) -> None:
         """Show the document as JSON, or else the parts, which say the same to people."""
         if self.as_json:
             # ASCII only: it passes through every terminal, pipe and locale unharmed.
-            sys.stdout.write(json.dumps(document, indent=2) + "\n")
+            sys.stdout.write(json.dumps(document, indent=None if self.is_stream else 2) + "\n")
             return
         for part in parts:
             _print(self._out, part)
@@ -47,6 +61,12 @@ class Screen:
         """Say something beside the answer; not where a program reads it."""
         if not self.as_json:
             _print(self._err, Text(safe(text), "dim"))
+
+    def progress(self, text: str) -> None:
+        """Say how far something is, in a line of a terminal that vanishes with an empty text."""
+        if self._err.is_terminal and not self._err.is_dumb_terminal and not self.as_json:
+            self._err.file.write(f"\r\x1b[2K{text}")
+            self._err.file.flush()
 
     def failure(self, kind: str, text: str) -> None:
         """Say why there is no answer."""
@@ -61,9 +81,10 @@ class Shrinking:
     """A cell that gives up its middle where the terminal is too narrow for the whole table."""
 
     text: str
+    tail: int = 6
+    """How much of the end stays: of a host and its process, most of the process."""
 
     LEAST = 12
-    _TAIL = 6
 
     @property
     def least(self) -> int:
@@ -77,7 +98,7 @@ class Shrinking:
         """Draw as much of it as there is room for."""
         text, room = self.text, options.max_width
         if cell_len(text) > room:
-            tail = text[-self._TAIL :]  # of a host and its process, most of the process
+            tail = text[len(text) - self.tail :]
             text = set_cell_size(text, max(room - cell_len(tail) - 2, 0)) + ".." + tail
         yield Text(text, no_wrap=True, overflow="crop")
 

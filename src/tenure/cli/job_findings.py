@@ -1,0 +1,121 @@
+"""What `tenure doctor` finds about jobs: whether somebody runs them, and what is stuck."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+
+from tenure.cli.show import duration, safe
+from tenure.core.model import Finding
+from tenure.core.records import COUNT_MAX, QueueCounts, ReplicaRecord
+from tenure.stores.contract import Store
+
+__all__ = ["jobs_examined"]
+
+# A due job that waits for longer than this waits for something other than the next free worker.
+_LATE = 60.0
+_NAMES_TOLD = 5
+
+
+async def jobs_examined(store: Store) -> list[Finding]:
+    """Return what is to be known about workers and queues, and what is wrong with them."""
+    replicas, queues = await store.replicas(), await store.counts()
+    alive = [one for one in replicas if one.expires_in > 0 and not one.dead]
+    return [
+        _workers(alive, queues),
+        *_recovery([one for one in replicas if one not in alive], alive),
+        _waiting(queues),
+        *_stuck(alive, queues),
+        *_paused(queues),
+    ]
+
+
+def _workers(alive: Sequence[ReplicaRecord], queues: Sequence[QueueCounts]) -> Finding:
+    if alive:
+        running = sum(one.held for one in alive)
+        return Finding("ok", "workers", f"{len(alive):,} alive, with {_jobs(running)}")
+    if not any(one.waiting or one.running for one in queues):
+        return Finding("ok", "workers", "none, and there is nothing to do")
+    return Finding(
+        "warning",
+        "workers",
+        "none is alive, and there are jobs that have not finished",
+        "Start one: tenure worker MODULE:APP. If there should be some: do they use this store and "
+        "this namespace?",
+    )
+
+
+def _recovery(gone: Sequence[ReplicaRecord], alive: Sequence[ReplicaRecord]) -> Iterator[Finding]:
+    held = sum(one.held for one in gone)
+    if not held:
+        return
+    workers = "a worker that is" if len(gone) == 1 else f"{len(gone):,} workers that are"
+    detail = f"{_jobs(held)} of {workers} gone"
+    if alive:
+        advice = "The others take them over within seconds. If it stays so, see their logs."
+        yield Finding("note", "recovery", detail, advice)
+    else:
+        advice = "Start a worker, which takes them over, or run 'tenure recover'."
+        yield Finding("warning", "recovery", detail, advice)
+
+
+def _waiting(queues: Sequence[QueueCounts]) -> Finding:
+    waiting = sum(one.waiting for one in queues)
+    if not waiting:
+        return Finding("ok", "waiting", "no job")
+    more = " or more" if any(one.waiting >= COUNT_MAX for one in queues) else ""
+    oldest = max((one.oldest or 0.0 for one in queues), default=0.0)
+    due = f", due for {duration(oldest)} at the longest" if oldest else ", none is due"
+    return Finding("ok", "waiting", f"{_jobs(waiting)}{more}{due}")
+
+
+def _stuck(alive: Sequence[ReplicaRecord], queues: Sequence[QueueCounts]) -> Iterator[Finding]:
+    """Tell of queues that are behind though they may be served and somebody could."""
+    late = [one for one in queues if one.paused_for is None and (one.oldest or 0.0) > _LATE]
+    if not late or not alive:
+        return
+    idle = [one for one in late if not one.running]
+    if idle:
+        yield Finding(
+            "warning",
+            "queues",
+            f"jobs are due, and none runs: {_named(idle)}",
+            "Is there a worker that serves them? See its log, and 'tenure worker --queues'. "
+            "'tenure jobs show' tells what a job waits for.",
+        )
+    behind = [one for one in late if one.running]
+    if behind:
+        yield Finding(
+            "note",
+            "behind",
+            f"more comes in than is done: {_named(behind)}",
+            "Start more workers, or let each one run more: --concurrency.",
+        )
+
+
+def _paused(queues: Sequence[QueueCounts]) -> Iterator[Finding]:
+    paused = [
+        f"{safe(one.queue)} {_until(one.paused_for)}"
+        for one in queues
+        if one.paused_for is not None
+    ]
+    if paused:
+        advice = "'tenure queues resume NAME' lets its jobs start."
+        yield Finding("note", "paused", _some(paused), advice)
+
+
+def _until(left: float) -> str:
+    return "until it is resumed" if math.isinf(left) else f"for another {duration(left)}"
+
+
+def _named(queues: Sequence[QueueCounts]) -> str:
+    return _some([f"{safe(one.queue)} for {duration(one.oldest or 0.0)}" for one in queues])
+
+
+def _some(parts: Sequence[str]) -> str:
+    rest = len(parts) - _NAMES_TOLD
+    return ", ".join([*parts[:_NAMES_TOLD], *([f"{rest:,} others"] if rest > 0 else [])])
+
+
+def _jobs(number: int) -> str:
+    return "1 job" if number == 1 else f"{number:,} jobs"

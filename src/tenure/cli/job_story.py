@@ -1,0 +1,214 @@
+"""All about one job, for people: what it is, how it went so far, and what it waits for."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Iterator, Sequence
+from itertools import zip_longest
+from typing import Any
+
+from msgspec import Struct
+from rich.console import RenderableType
+from rich.text import Text
+
+from tenure.cli.job_views import STYLES, joined, plain, progress_of, state_of, took
+from tenure.cli.show import Cell, duration, safe, table
+from tenure.core.records import SOON, QueueCounts, ReplicaRecord
+from tenure.core.views import as_datetime
+from tenure.jobs import Job
+from tenure.stores.contract import Store
+
+__all__ = ["Surroundings", "shown"]
+
+# What a worker notes that hands a job back because its app has no such task.
+UNKNOWN_TASK = "its worker knows no such task"
+
+# Of a replica's id, as much as the logs show.
+_REPLICA = 8
+_PROCESS = ("host", "pid")
+
+
+class Surroundings(Struct, frozen=True, kw_only=True):
+    """What else the store says that explains how a job fares."""
+
+    now: int
+    queue: QueueCounts
+    replicas: Sequence[ReplicaRecord]
+
+    @classmethod
+    async def of(cls, job: Job[Any], store: Store) -> Surroundings:
+        """Look around, no further than this job needs."""
+        nothing = QueueCounts(queue=job.queue, waiting=0, running=0)
+        counts = await store.counts() if job.state == "waiting" else []
+        return cls(
+            now=await store.now(),
+            queue=next((one for one in counts if one.queue == job.queue), nothing),
+            replicas=[] if job.is_finished else await store.replicas(),
+        )
+
+    @property
+    def alive(self) -> int:
+        return sum(one.expires_in > 0 and not one.dead for one in self.replicas)
+
+    def waits_for(self, job: Job[Any]) -> Iterator[tuple[str, str]]:
+        """Yield why a waiting job does not run: in a word, and for people."""
+        if job.state != "waiting":
+            return
+        left = (job.record.due - self.now) / 1e6
+        if left > 0:
+            yield "due time", f"its due time, in {duration(left)}"
+        last = job.history[-1] if job.history else None
+        if last is not None and (last.outcome, last.error) == ("handed back", UNKNOWN_TASK):
+            named = f"a worker that knows the task {job.task!r}; the last one did not"
+            yield "task", named
+        pause = self.queue.paused_for
+        if pause is not None:
+            long = "until it is resumed" if math.isinf(pause) else f"for another {duration(pause)}"
+            yield "pause", f"its queue, which is paused {long} ('tenure queues resume {job.queue}')"
+        if not self.alive:
+            yield "worker", "a worker: none is alive ('tenure worker MODULE:APP' starts one)"
+        elif left <= 0 and pause is None:
+            yield self._turn(-left)
+
+    def _turn(self, late: float) -> tuple[str, str]:
+        queue = self.queue
+        # Workers look for jobs this often at the least, and an idle one takes what it finds.
+        if late > SOON and not queue.running:
+            workers = "1 worker is" if self.alive == 1 else f"{self.alive} workers are"
+            said = f"a worker that serves its queue: {workers} alive, but none runs a job of it"
+            return "queue", said
+        others = max(queue.waiting - 1, 0)
+        return "turn", f"its turn, beside {others:,} of its queue; {queue.running:,} run"
+
+    def where(self, replica: str) -> str:
+        """Return which replica that is, and on which process of which host, if that is known."""
+        known = self._replica(replica)
+        host, pid = ("", "") if known is None else (known.meta.get(key, "") for key in _PROCESS)
+        return safe(" at ".join(filter(None, (replica[:_REPLICA], f"{host}:{pid}".strip(":")))))
+
+    def fate(self, replica: str) -> str:
+        """Return what becomes of a running job whose replica is not alive."""
+        known = self._replica(replica)
+        if known is None or (known.expires_in > 0 and not known.dead):
+            return ""
+        return "which is gone: a worker takes the job over within seconds, or 'tenure recover'"
+
+    def _replica(self, replica: str) -> ReplicaRecord | None:
+        return next((one for one in self.replicas if one.id == replica), None)
+
+
+def shown(job: Job[Any], around: Surroundings, *, folded: bool) -> Iterator[RenderableType]:
+    """Yield all that is known about a job; `folded` over as many lines as it takes."""
+    style = STYLES[job.state]
+    yield Text.assemble((safe(job.task), "bold"), f"  {job.id}  ", (state_of(job), style))
+    yield Text()
+    yield table([fact, Text(value)] for fact, value in _facts(job, around) if value)
+    attempts = [*_attempts(job, around, folded=folded)]
+    if attempts:
+        yield Text()
+        yield table(attempts)
+    if job.trace:
+        yield Text()
+        for line in job.trace.splitlines():
+            yield Text(safe(line))
+
+
+def _facts(job: Job[Any], around: Surroundings) -> Iterator[tuple[str, str]]:
+    record, now = job.record, around.now
+    for at, (_, why) in enumerate(around.waits_for(job)):
+        yield "and for" if at else "waits for", safe(why)
+    yield "queue", f"{safe(job.queue)}, priority {job.priority}"
+    yield "tags", safe(", ".join(job.tags))
+    yield "arguments", _text(record.payload)
+    yield "created", _when(record.created, now)
+    yield "due", _when(record.due, now) if job.state == "waiting" else ""
+    yield "started", _when(record.started, now)
+    yield "finished", _when(record.finished, now)
+    yield "attempts", _counted(job)
+    yield "runs on", joined(around.where(job.replica), around.fate(job.replica))
+    yield "progress", safe(progress_of(job))
+    yield "timeout", _timeout(job, now)
+    yield "kept", _kept(job, now)
+    yield "checkpoint", _text(record.checkpoint)
+    yield "result", _text(record.result)
+    yield "reason", safe(job.reason)
+    yield "error", safe(job.error or "")
+
+
+def _timeout(job: Job[Any], now: int) -> str:
+    length = job.record.timeout
+    if length is None:
+        return ""
+    every = f"{duration(length)} an attempt"
+    if job.state != "running":
+        return every
+    left = (job.record.started - now) / 1e6 + length
+    return f"{every}, in {duration(left)}" if left > 0 else f"{every}, {duration(-left)} ago"
+
+
+def _kept(job: Job[Any], now: int) -> str:
+    length = job.record.retention
+    if not job.is_finished:
+        return f"{duration(length)} after it has finished"
+    end = job.record.finished + round(length * 1e6)
+    # What is over is removed by workers, from time to time.
+    return f"until {_when(end, now)}"
+
+
+def _counted(job: Job[Any]) -> str:
+    failures = f"{job.failures} failed" if job.failures else ""
+    losses = f"{job.losses} lost with the worker" if job.losses else ""
+    bad = joined(failures, losses)
+    return f"{job.attempt} ({bad})" if bad else str(job.attempt)
+
+
+_OUTCOMES = {
+    "retry": "failed after {}",
+    "failed": "failed after {}",
+    "succeeded": "succeeded after {}",
+    "cancelled": "cancelled after {}",
+    "handed back": "handed back after {}",
+    "lost": "lost with its worker after {}",
+}
+
+
+def _attempts(job: Job[Any], around: Surroundings, *, folded: bool) -> Iterator[list[Cell]]:
+    """Yield the attempts, oldest first, each with how long it took until the next one."""
+    started = [one.started for one in job.history]
+    if job.state == "running":
+        started.append(job.record.started)
+    for one, following in zip_longest(job.history, started[1:]):
+        if one is None:
+            break
+        again = "" if following is None else f"started again {took(one.ended, following)} later"
+        ended = _OUTCOMES[one.outcome].format(took(one.started, one.ended))
+        lines = [
+            f"{_when(one.started, around.now)}, on {around.where(one.replica)}",
+            joined(ended, again),
+            safe(one.error),
+        ]
+        yield [f"attempt {one.attempt}", Text(_laid_out(lines, folded=folded))]
+    if job.state == "running":
+        running = f"running for {duration((around.now - job.record.started) / 1e6)}"
+        lines = [
+            f"{_when(job.record.started, around.now)}, on {around.where(job.replica)}",
+            joined(running, safe(progress_of(job))),
+        ]
+        yield [f"attempt {job.attempt}", Text(_laid_out(lines, folded=folded))]
+
+
+def _laid_out(lines: Sequence[str], *, folded: bool) -> str:
+    return ("\n" if folded else ": ").join(filter(None, lines))
+
+
+def _when(micros: int, now: int) -> str:
+    if not micros:
+        return ""
+    past = (now - micros) / 1e6
+    date = f"{as_datetime(micros):%Y-%m-%d %H:%M:%S} UTC"
+    return f"{date}, in {duration(-past)}" if past < 0 else f"{date}, {duration(past)} ago"
+
+
+def _text(data: bytes | None) -> str:
+    return safe(json.dumps(plain(data), ensure_ascii=False)) if data else ""

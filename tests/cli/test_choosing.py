@@ -1,0 +1,225 @@
+"""Jobs by the ends of their ids, and `requeue` and `cancel` of all that fit, on every store."""
+
+from collections import Counter
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from tenure.cli import choosing, target
+from tenure.core.records import NewJob
+from tenure.stores.connect import connect
+from tenure.testing import Faults, FaultyStore
+from tests.cli.conftest import Place, Run
+from tests.cli.jobbing import Shop, shop_at
+from tests.cli.terminal import on_a_terminal, plain
+
+
+@pytest.fixture
+def shop(place: Place) -> Iterator[Shop]:
+    with shop_at(place) as shop:
+        yield shop
+
+
+@pytest.fixture
+def failed(shop: Shop) -> list[str]:
+    """Four jobs: two of `resize` and one of `send` have failed, another one has succeeded."""
+    resize = shop.resize.using(tags=["x"])
+    jobs = shop.sync.enqueue_many(
+        [resize.request("a"), shop.resize.request("b"), shop.send.request(1), resize.request("d")]
+    )
+    claimed = {record.id: record for record in shop.claim()}
+    for job, error in zip(jobs[:3], ["disk full", "no such file", "Disk full"], strict=True):
+        shop.fail(claimed[job.id], error)
+    shop.settle(claimed[jobs[3].id], "succeeded", result=b"1")
+    return [job.id for job in jobs]
+
+
+def states(shop: Shop) -> dict[str, str]:
+    return {job.id: job.state for job in shop.sync.jobs()}
+
+
+@pytest.mark.parametrize(
+    ("options", "found"),
+    [
+        (("--state", "failed"), {0, 1, 2}),
+        (("--task", "resize"), {0, 1}),
+        (("--queue", "mail"), {2}),
+        (("--tag", "x"), {0}),
+        (("--error", "disk FULL"), {0, 2}),
+        (("--error", "disk full", "--task", "resize"), {0}),
+        (("--state", "succeeded"), {3}),
+        (("--state", "failed", "--limit", "1"), {2}),
+        (("--task", "nothing"), set()),
+    ],
+    ids=lambda value: " ".join(value) if isinstance(value, tuple) else "",
+)
+def test_requeue_takes_what_fits(cli: Run, place: Place, shop: Shop, failed, options, found):
+    before = states(shop)
+    only = cli(*place.options, "jobs", "requeue", *options, "--dry-run", "--json")
+    assert only.json["fitting"] == len(found)
+    assert {one["id"] for one in only.json["jobs"]} == {failed[at] for at in found}
+    assert states(shop) == before
+    told = cli(*place.options, "jobs", "requeue", *options, "--yes", "--json")
+    assert told.code == 0
+    assert [*told.json["jobs"]] == [
+        {"id": failed[at], "outcome": "requeued"} for at in sorted(found)
+    ]
+    now = states(shop)
+    assert {at for at in range(4) if now[failed[at]] == "waiting"} == found
+
+
+def test_requeue_says_how_many(cli: Run, place: Place, shop: Shop, failed):
+    dry = cli(*place.options, "jobs", "requeue", "--state", "failed", "--dry-run")
+    assert (dry.code, dry.out) == (0, "3 failed jobs fit: 2 of resize, 1 of send.\n")
+    told = cli(*place.options, "jobs", "requeue", "--task", "send", "--yes")
+    assert (told.code, told.out) == (0, "Requeued 1 job.\n")
+    told = cli(*place.options, "jobs", "requeue", "--task", "send", "--yes")
+    assert (told.code, told.out) == (0, "No job fits.\n")
+
+
+def test_requeue_does_nothing_unasked(cli: Run, place: Place, shop: Shop, failed):
+    told = cli(*place.options, "jobs", "requeue", "--state", "failed", given="y\n")
+    assert told.code == 2
+    assert "nobody to ask: add --yes" in told.err
+    assert Counter(states(shop).values()) == {"failed": 3, "succeeded": 1}
+
+
+def test_on_a_terminal_it_asks(file_place: Place):
+    command = (*file_place.options, "jobs", "requeue", "--state", "cancelled")
+    with shop_at(file_place) as shop:
+        for request in (shop.resize.request("a"), shop.resize.request("b"), shop.send.request(1)):
+            shop.sync.enqueue(request).cancel()
+        no = plain(on_a_terminal(*command, given="n\n"))
+        assert "3 cancelled jobs fit: 2 of resize, 1 of send.\nRequeue them? [y/N]: n\n" in no
+        assert no.endswith("Error: nothing was requeued.\n")
+        assert set(states(shop).values()) == {"cancelled"}
+        yes = plain(on_a_terminal(*command, given="y\n"))
+        assert yes.endswith("Requeue them? [y/N]: y\nRequeued 3 jobs.\n")
+        assert set(states(shop).values()) == {"waiting"}
+
+
+def test_a_unique_key_that_is_taken_is_told(cli: Run, place: Place, shop: Shop):
+    once = shop.resize.using(unique="cat")
+    shop.sync.enqueue(once.request("cat.png")).cancel()
+    shop.sync.enqueue(shop.resize.request("dog.png")).cancel()
+    shop.sync.enqueue(once.request("cat.png"))
+    told = cli(*place.options, "jobs", "requeue", "--state", "cancelled", "--yes")
+    assert told.code == 2
+    assert told.out.splitlines() == [
+        "Requeued 1 job.",
+        "Left 1 job as before: the unique key belongs to another job by now.",
+    ]
+
+
+def test_cancel_takes_what_fits(cli: Run, place: Place, shop: Shop):
+    running = shop.sync.enqueue(shop.send.request(1))
+    shop.claim()
+    waiting = shop.sync.enqueue(shop.send.request(2))
+    other = shop.sync.enqueue(shop.resize.request("x"))
+    dry = cli(*place.options, "jobs", "cancel", "--queue", "mail", "--dry-run").out
+    assert dry == "2 waiting or running jobs fit: 2 of send.\n"
+    told = cli(*place.options, "jobs", "cancel", "--queue", "mail", "--yes", "--reason", "no")
+    assert told.out.splitlines() == ["Cancelled 1 job.", "Told 1 job to stop."]
+    assert (waiting.refresh().state, waiting.reason) == ("cancelled", "no")
+    assert running.refresh().record.cancelling
+    assert other.refresh().state == "waiting"
+
+
+def test_many_are_found_and_done_in_slices(cli: Run, place: Place, shop: Shop):
+    shop.sync.enqueue_many([shop.resize.request("x") for _ in range(450)])
+    told = cli(*place.options, "jobs", "cancel", "--task", "resize", "--yes")
+    assert told.out == "Cancelled 450 jobs.\n"
+    told = cli(*place.options, "jobs", "requeue", "--state", "cancelled", "--limit", "410", "--yes")
+    assert told.out == "Requeued 410 jobs.\n"
+    [counts] = shop.sync.counts()
+    assert counts.waiting == 410
+
+
+def test_an_outage_says_how_far_it_went(cli: Run, file_place: Place, monkeypatch):
+    faults = Faults()
+
+    def connected(url: str, **how: Any) -> FaultyStore:
+        return FaultyStore(connect(url, **how), faults)
+
+    with shop_at(file_place) as shop:
+        shop.sync.enqueue_many([shop.resize.request("x") for _ in range(250)])
+        monkeypatch.setattr(target, "connect", connected)
+        faults.lose_request("cancel")
+        told = cli(*file_place.options, "jobs", "cancel", "--task", "resize", "--yes")
+        assert (told.code, told.out) == (2, "")
+        assert "\n0 of 250 were done before this happened:\nError: " in told.err
+        assert set(states(shop).values()) == {"waiting"}
+
+
+def insert(shop: Shop, *ids: str) -> None:
+    store, call = shop.sync._app._store, shop.sync._portal().call
+    call(store.insert([NewJob(id=one, task="resize") for one in ids]))
+
+
+ONE = "01890a5d-ac96-774b-bcce-b302099a8057"
+OTHER = "01890a5d-ac97-774b-bcce-b312099a8057"
+
+
+@pytest.mark.parametrize("end", [ONE[-8:], ONE[-12:], ONE[1:]])
+def test_the_end_of_an_id_will_do(cli: Run, place: Place, shop: Shop, end: str):
+    job = shop.sync.enqueue(shop.resize.request("x"))
+    insert(shop, ONE)
+    assert cli(*place.options, "jobs", "show", end, "--json").json["id"] == ONE
+    told = cli(*place.options, "jobs", "cancel", end, job.id, ONE)
+    assert (told.code, told.out) == (0, f"Cancelled {ONE}\nCancelled {job.id}\n")
+    assert cli(*place.options, "jobs", "requeue", end).out == f"Requeued {ONE}\n"
+
+
+def test_an_end_that_several_ids_have_is_refused(cli: Run, place: Place, shop: Shop):
+    insert(shop, ONE, OTHER)
+    for command in ("show", "cancel", "requeue"):
+        told = cli(*place.options, "jobs", command, ONE[-8:])
+        assert (told.code, told.out) == (2, "")
+        several = f"several jobs end with '{ONE[-8:]}': {ONE}, {OTHER}. Write more of the id."
+        assert several in told.err
+    assert set(states(shop).values()) == {"waiting"}
+    assert cli(*place.options, "jobs", "cancel", ONE[-12:]).out == f"Cancelled {ONE}\n"
+
+
+@pytest.mark.parametrize("command", ["show", "cancel", "requeue"])
+def test_an_end_that_no_id_has_is_told(cli: Run, place: Place, shop: Shop, command: str):
+    insert(shop, ONE)
+    told = cli(*place.options, "jobs", command, "b302099a8058")
+    assert (told.code, told.out) == (2, "")
+    assert "no job ends with 'b302099a8058', among the newest 1,000 of each state" in told.err
+
+
+def test_less_than_eight_characters_are_no_end(cli: Run, place: Place, shop: Shop):
+    insert(shop, ONE)
+    assert "there is no job 99a8057." in cli(*place.options, "jobs", "show", "99a8057").err
+    assert cli(*place.options, "jobs", "cancel", "99a8057").out == "There is no job 99a8057\n"
+
+
+def test_looking_for_an_end_is_bounded(cli: Run, place: Place, shop: Shop, monkeypatch):
+    monkeypatch.setattr(choosing, "PAGE", 2)
+    insert(shop, ONE)
+    jobs = shop.sync.enqueue_many([shop.resize.request("x") for _ in range(10)])
+    assert "no job ends with" in cli(*place.options, "jobs", "show", ONE[-8:]).err
+    jobs[0].cancel()
+    shown = cli(*place.options, "jobs", "show", jobs[0].id[-8:], "--json")
+    assert shown.json["state"] == "cancelled"
+    assert cli(*place.options, "jobs", "show", ONE[-8:], "--json").json["id"] == ONE
+
+
+def test_short_ids_on_a_narrow_terminal_only(cli: Run, file_place: Place):
+    queue = "a-queue-with-a-long-name"
+    with shop_at(file_place) as shop:
+        job = shop.sync.enqueue(shop.resize.using(queue=queue).request("x"))
+        [record] = shop.claim(queues=[queue])
+        shop.fail(record, f"no such file: {'x' * 80}")
+    command = (*file_place.options, "jobs", "ls")
+    header, line = plain(on_a_terminal(*command)).splitlines()[-2:]
+    assert line.split()[0] == job.id[-8:]
+    assert max(len(header), len(line)) <= 80
+    assert "ValueError: n" in line
+    wide = plain(on_a_terminal(*command, COLUMNS="120")).splitlines()[-1]
+    assert wide.startswith(f"{job.id} ")
+    assert len(wide) <= 120
+    assert cli(*command).out.splitlines()[-1].startswith(f"{job.id} ")
+    assert job.id in on_a_terminal(*command, "--json")

@@ -1,0 +1,110 @@
+"""What `tenure doctor` finds about jobs, on every store."""
+
+from collections.abc import Iterator
+
+import pytest
+
+from tenure.core.model import Finding
+from tenure.core.records import NewJob
+from tests.cli.conftest import Place, Run
+from tests.cli.doctoring import examined
+from tests.cli.jobbing import Shop, shop_at
+from tests.rig.waiting import wait_until
+
+SUBJECTS = ("workers", "recovery", "waiting", "queues", "behind", "paused")
+
+
+@pytest.fixture
+def shop(place: Place) -> Iterator[Shop]:
+    with shop_at(place) as shop:
+        yield shop
+
+
+@pytest.fixture
+def found(cli: Run, place: Place):
+    def found() -> dict[str, Finding]:
+        _, findings = examined(cli, *place.options)
+        return {subject: one for subject, one in findings.items() if subject in SUBJECTS}
+
+    return found
+
+
+def late(shop: Shop, *numbers: int, queue: str = "default") -> None:
+    """Insert jobs that have been due for two minutes."""
+    store, call = shop.sync._app._store, shop.sync._portal().call
+    due = call(store.now()) - 120_000_000
+    ids = [f"01890a5d-ac96-774b-bcce-{number:012}" for number in numbers]
+    call(store.insert([NewJob(id=one, task="resize", queue=queue, at=due) for one in ids]))
+
+
+def test_where_nothing_is_to_be_done_all_is_well(found, shop: Shop):
+    assert found() == {
+        "workers": Finding("ok", "workers", "none, and there is nothing to do"),
+        "waiting": Finding("ok", "waiting", "no job"),
+    }
+
+
+def test_workers_and_what_waits(found, shop: Shop):
+    shop.sync.enqueue(shop.resize.request("x"))
+    shop.claim()
+    shop.sync.enqueue_many([shop.resize.request("x"), shop.send.using(delay=99).request(1)])
+    findings = found()
+    assert findings["workers"] == Finding("ok", "workers", "1 alive, with 1 job")
+    assert findings["waiting"].detail.startswith("2 jobs, due for 0.")
+    assert len(findings) == 2
+
+
+def test_jobs_without_workers(found, shop: Shop):
+    shop.sync.enqueue(shop.resize.using(delay=99).request("x"))
+    findings = found()
+    assert findings["workers"].level == "warning"
+    assert "tenure worker MODULE:APP" in findings["workers"].advice
+    assert findings["waiting"].detail == "1 job, none is due"
+
+
+def test_jobs_of_workers_that_are_gone(found, shop: Shop):
+    shop.sync.enqueue_many([shop.resize.request("x") for _ in range(3)])
+    shop.claim("web-1", ttl=0.05)
+    wait_until(lambda: "recovery" in found())
+    assert found()["recovery"].level == "warning"
+    assert found()["recovery"].detail == "3 jobs of a worker that is gone"
+    assert "tenure recover" in found()["recovery"].advice
+    shop.claim("web-2")
+    assert found()["recovery"].level == "note"
+
+
+def test_queues_that_nobody_serves_and_those_that_are_behind(found, shop: Shop):
+    late(shop, 1, queue="reports")
+    late(shop, 2)
+    shop.claim()
+    late(shop, 3)
+    findings = found()
+    assert findings["queues"].level == "warning"
+    assert findings["queues"].detail == "jobs are due, and none runs: reports for 2m"
+    assert findings["behind"].level == "note"
+    assert findings["behind"].detail == "more comes in than is done: default for 2m"
+    assert findings["waiting"].detail == "2 jobs, due for 2m at the longest"
+
+
+def test_a_paused_queue_is_told_and_not_blamed(found, shop: Shop):
+    shop.claim()
+    late(shop, 1)
+    shop.sync.pause_queue("default")
+    findings = found()
+    assert findings["paused"].level == "note"
+    assert findings["paused"].detail == "default until it is resumed"
+    assert "queues" not in findings
+
+
+def test_no_more_than_a_few_names_are_told(found, shop: Shop):
+    for number in range(8):
+        shop.sync.pause_queue(f"q{number}")
+    detail = found()["paused"].detail
+    assert (detail.count("until it is resumed"), detail.endswith(", 3 others")) == (5, True)
+
+
+def test_a_store_that_was_never_used_has_none(cli: Run):
+    _, findings = examined(cli, "--url", "sqlite:///new.db")
+    assert "workers" not in findings
+    _, findings = examined(cli, "--url", "memory://")
+    assert "workers" not in findings

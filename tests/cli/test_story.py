@@ -1,0 +1,141 @@
+"""`tenure jobs show`: why a job waits, where it runs, how its attempts went; on every store."""
+
+import asyncio
+import re
+from collections.abc import Iterator
+
+import pytest
+
+import tenure
+from tenure.core.records import Attempt, NewJob, Settlement, write_history
+from tests.cli.conftest import Place, Run, Told
+from tests.cli.jobbing import Shop, shop_at
+from tests.rig.waiting import wait_until, wait_until_async
+
+ID = "01890a5d-ac96-774b-bcce-b302099a8057"
+
+
+@pytest.fixture
+def shop(place: Place) -> Iterator[Shop]:
+    with shop_at(place) as shop:
+        yield shop
+
+
+@pytest.fixture
+def reasons(cli: Run, place: Place):
+    """Says why a job waits: in words for programs, and for people."""
+
+    def reasons(id_: str) -> tuple[list[str], str]:
+        words = cli(*place.options, "jobs", "show", id_, "--json").json["waits_for"]
+        facts = cli(*place.options, "jobs", "show", id_).out.partition("\nqueue ")[0]
+        return words, facts
+
+    return reasons
+
+
+def test_a_job_that_is_not_due(shop: Shop, reasons):
+    job = shop.sync.enqueue(shop.resize.using(delay="2h").request("x"))
+    shop.claim()
+    words, facts = reasons(job.id)
+    assert words == ["due time"]
+    assert re.search(r"\nwaits for +its due time, in (2h|1h 59m)$", facts)
+
+
+def test_a_paused_queue_without_workers(shop: Shop, reasons):
+    job = shop.sync.enqueue(shop.resize.request("x"))
+    shop.sync.pause_queue("default", seconds="10m")
+    words, facts = reasons(job.id)
+    assert words == ["pause", "worker"]
+    assert re.search(r"paused for another (10m|9m 5\ds) \('tenure queues resume default'\)", facts)
+    assert "\nand for     a worker: none is alive" in facts
+    shop.sync.pause_queue("default")
+    assert "paused until it is resumed" in reasons(job.id)[1]
+
+
+def test_a_worker_that_is_gone_is_none(shop: Shop, reasons):
+    shop.claim(ttl=0.05)
+    job = shop.sync.enqueue(shop.resize.request("x"))
+    wait_until(lambda: reasons(job.id)[0] == ["worker"])
+
+
+def test_its_turn(shop: Shop, reasons):
+    shop.claim()
+    first, *_ = shop.sync.enqueue_many([shop.resize.request("x") for _ in range(3)])
+    words, facts = reasons(first.id)
+    assert words == ["turn"]
+    assert "waits for   its turn, beside 2 of its queue; 0 run" in facts
+
+
+def test_a_queue_that_nobody_serves(shop: Shop, reasons):
+    shop.claim(queues=["mail"])
+    store, call = shop.sync._app._store, shop.sync._portal().call
+    late = call(store.now()) - 60_000_000
+    call(store.insert([NewJob(id=ID, task="resize", at=late)]))
+    words, facts = reasons(ID)
+    assert words == ["queue"]
+    assert "a worker that serves its queue: 1 worker is alive, but none runs a job of it" in facts
+    # Somebody does.
+    shop.claim(queues=["default"])
+    call(store.insert([NewJob(id=ID[:-1] + "8", task="resize", at=late)]))
+    assert reasons(ID[:-1] + "8")[0] == ["turn"]
+    assert reasons(ID)[0] == []
+
+
+def test_a_task_that_no_worker_knows(place: Place, shop: Shop, reasons):
+    job = shop.sync.enqueue(shop.resize.request("x"))
+
+    async def work_without_tasks() -> None:
+        app = tenure.Tenure(place.url, namespace=place.namespace)
+        async with app, app.worker(queues=["default"]):
+            await wait_until_async(lambda: bool(job.refresh().history))
+
+    asyncio.run(work_without_tasks())
+    words, facts = reasons(job.id)
+    assert "task" in words
+    assert "a worker that knows the task 'resize'; the last one did not" in facts
+
+
+def test_where_it_runs(cli: Run, place: Place, shop: Shop):
+    job = shop.sync.enqueue(shop.send.request(7))
+    [record] = shop.claim()
+    out = cli(*place.options, "jobs", "show", job.id).out
+    assert "\nruns on     web-1 at web-1:4711\n" in out
+    assert re.search(r"\ntimeout     30s an attempt, in (30|29|2\d)s\n", out)
+    assert re.search(r"\nattempt 1 .* ago, on web-1 at web-1:4711: running for \d\.\ds\n", out)
+    assert "waits for" not in out
+    shop.settle(record, "handed back")
+    shop.claim("web-2", ttl=0.05)
+
+    def is_told_gone() -> bool:
+        return ", which is gone: a worker takes" in show(cli, place, job.id).out
+
+    wait_until(is_told_gone)
+
+
+def show(cli: Run, place: Place, id_: str) -> Told:
+    return cli(*place.options, "jobs", "show", id_)
+
+
+def test_the_attempts_one_after_the_other(cli: Run, place: Place, shop: Shop):
+    job = shop.sync.enqueue(shop.resize.request("x"))
+    [record] = shop.claim()
+    second = 1_000_000
+    begun = record.started - 100 * second
+    history = [
+        Attempt(1, "web-1", begun, begun + second // 4, "retry", "ValueError: bad"),
+        Attempt(2, "web-2", begun + 10 * second, begun + 12 * second, "lost"),
+        Attempt(3, "web-1", begun + 90 * second, begun + 95 * second, "failed", "OSError: worse"),
+    ]
+    settlement = Settlement(
+        id=job.id, fence=record.fence, outcome="failed", history=write_history(history)
+    )
+    store = shop.sync._app._store
+    shop.sync._portal().call(store.settle("web-1", [settlement]))
+    lines = show(cli, place, job.id).out.splitlines()
+    first, second_line, third = (line for line in lines if line.startswith("attempt "))
+    ago = r" +\d{4}-\d\d-\d\d \d\d:\d\d:\d\d UTC, 1m \d+s ago, on "
+    failed = "web-1: failed after 250ms, started again 9.8s later: ValueError: bad"
+    assert re.fullmatch(f"attempt 1{ago}{failed}", first)
+    lost = "web-2: lost with its worker after 2.0s, started again 1m 18s later"
+    assert re.fullmatch(f"attempt 2{ago}{lost}", second_line)
+    assert re.fullmatch(r"attempt 3 +.*: failed after 5\.0s: OSError: worse", third)
