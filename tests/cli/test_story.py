@@ -100,7 +100,7 @@ def test_where_it_runs(cli: Run, place: Place, shop: Shop):
     [record] = shop.claim()
     out = cli(*place.options, "jobs", "show", job.id).out
     assert "\nruns on     web-1 at web-1:4711\n" in out
-    assert re.search(r"\ntimeout     30s an attempt, in (30|29|2\d)s\n", out)
+    assert re.search(r"\ntimeout     30s an attempt, over in (30|29|2\d)s\n", out)
     assert re.search(r"\nattempt 1 .* ago, on web-1 at web-1:4711: running for \d\.\ds\n", out)
     assert "waits for" not in out
     shop.settle(record, "handed back")

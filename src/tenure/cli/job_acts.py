@@ -161,7 +161,7 @@ def _do_with_all(target: Target, act: _Act, choice: Choice) -> None:
         target.screen.answer({**document, "jobs": jobs}, Text(_told(act, choice, found)))
         return
     if asks:
-        _ask(target, act, _told(act, choice, found))
+        _ask(target, act, _told(act, choice, found), "it" if len(found) == 1 else "them")
     # Found newest first, done oldest first: so they start in their old order.
     outcomes = _done_inslices(target, act, [*reversed(found)])
     counts = Counter(outcomes.values())
@@ -226,10 +226,10 @@ def _told(act: _Act, choice: Choice, found: Mapping[str, str]) -> str:
     return f"{len(found):,} {jobs} {fit}: {', '.join(parts)}."
 
 
-def _ask(target: Target, act: _Act, told: str) -> None:
+def _ask(target: Target, act: _Act, told: str, what: str) -> None:
     click.echo(told, err=True)
     try:
-        click.confirm(f"{act.verb.capitalize()} them?", abort=True, err=True)
+        click.confirm(f"{act.verb.capitalize()} {what}?", abort=True, err=True)
     except click.Abort:
         target.screen.failure("Aborted", f"nothing was {act.done}.")
         raise click.exceptions.Exit(1) from None

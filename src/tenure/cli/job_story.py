@@ -144,7 +144,8 @@ def _timeout(job: Job[Any], now: int) -> str:
     if job.state != "running":
         return every
     left = (job.record.started - now) / 1e6 + length
-    return f"{every}, in {duration(left)}" if left > 0 else f"{every}, {duration(-left)} ago"
+    over = f"over in {duration(left)}" if left > 0 else f"over for {duration(-left)}"
+    return f"{every}, {over}"
 
 
 def _kept(job: Job[Any], now: int) -> str:
