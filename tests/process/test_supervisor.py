@@ -103,6 +103,24 @@ async def test_jobs_that_were_only_claimed_count_no_loss(shops: list[Workshop]):
     await on_each(shops, scenario)
 
 
+async def test_jobs_of_a_killed_group_run_elsewhere_after_its_ttl(shops: list[Workshop]):
+    async def scenario(shop: Workshop) -> None:
+        supervisor = supervised(shop, "--processes", 2)
+        await workers_of(shop, 2)
+        gate = shop.gate()
+        jobs = await enqueue_stays(shop, gate)
+        await shop.written("began", *jobs)
+        await shop.hired(replica_ttl=TTL)
+        supervisor.kill()  # and all of its processes
+        await begun(shop, *jobs, attempt=2)
+        gate.touch()
+        await shop.finished(*jobs)
+        for job in jobs:
+            assert (job.state, job.attempt, job.losses) == ("succeeded", 2, 1)
+
+    await on_each(shops, scenario)
+
+
 async def test_children_outlive_a_supervisor_that_is_killed_and_leave(shops: list[Workshop]):
     async def scenario(shop: Workshop) -> None:
         supervisor = supervised(shop, "--processes", 2, "--grace", 4)
@@ -182,6 +200,27 @@ async def test_code_that_keeps_the_interpreter_loses_nothing(shops: list[Worksho
         assert len(shop.lines("began", job)) == 1
 
     await on_each(shops, scenario)
+
+
+async def test_an_outage_of_the_store_stops_nothing(shops_with_servers: list[Workshop]):
+    async def scenario(shop: Workshop) -> None:
+        supervisor = supervised(shop, "--processes", 2)
+        children = await workers_of(shop, 2)
+        gate = shop.gate()
+        jobs = await enqueue_stays(shop, gate)
+        await shop.written("began", *jobs)
+        assert shop.server is not None
+        shop.server.pause()
+        paused = boot()
+        await shop.until(lambda: boot() > paused + 2 * TTL, "records would have expired")
+        shop.server.resume()
+        gate.touch()
+        await shop.finished(*jobs)
+        for job in jobs:
+            assert (job.state, job.attempt, job.losses) == ("succeeded", 1, 0)
+        assert set(children) == set(await workers_of(shop, 2)), supervisor.story()
+
+    await on_each(shops_with_servers, scenario)
 
 
 # Poison.

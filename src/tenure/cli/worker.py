@@ -151,8 +151,9 @@ async def _supervise(
             log.info("%s: stopping; once more to hand running jobs back at once", number.name)
             supervisor.stop()
 
-        for number in (signal.SIGTERM, signal.SIGINT):
-            loop.add_signal_handler(number, stop, number)
+        for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
+            if signal.getsignal(number) is not signal.SIG_IGN:  # as nohup has it
+                loop.add_signal_handler(number, stop, number)
         if health is not None:
             await stack.enter_async_context(serve_health(health, supervisor.status))
         await supervisor.run()

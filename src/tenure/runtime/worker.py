@@ -409,6 +409,7 @@ class Worker:
     # Stopping.
 
     async def _shut_down(self) -> None:
+        self._settler.handed_back = 0
         for record in self._take_unstarted():
             self._settler.hand_back(record)
         await self._let_finish()

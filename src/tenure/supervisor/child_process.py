@@ -24,8 +24,9 @@ log = logging.getLogger("tenure")
 def main() -> None:
     """Run one worker; ends with 2 if it cannot even begin."""
     spec = decode_spec(sys.argv[1])
-    # The supervisor decides when to stop; a Ctrl-C in the terminal reaches all of its group.
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    # The supervisor decides when to stop; what the terminal sends reaches all of its group.
+    for number in (signal.SIGINT, signal.SIGHUP):
+        signal.signal(number, signal.SIG_IGN)
     faulthandler.register(DUMP_SIGNAL)
     try:
         app = load_app(spec.app)
