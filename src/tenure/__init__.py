@@ -7,6 +7,7 @@ from tenure.election import Election, Leader, Term
 from tenure.errors import (
     AcquireTimeout,
     ArgumentsError,
+    AttemptOver,
     ConfigError,
     JobCancelled,
     JobFailed,
@@ -35,6 +36,7 @@ __version__ = "0.1.0"
 __all__ = [
     "AcquireTimeout",
     "ArgumentsError",
+    "AttemptOver",
     "Backoff",
     "ConfigError",
     "Election",

@@ -14,6 +14,7 @@
     ├─ UniqueMismatch                 a job with this unique key, but other arguments, exists
     ├─ JobNotFound (LookupError)      no such job, or its retention is over
     ├─ JobStateError                  a job is not in a state in which that can be done
+    ├─ AttemptOver                    this attempt of a job is over; its transaction was undone
     ├─ ProcessDied                    the child process of an attempt died; the attempt has failed
     ├─ JobFailed                      the job whose result was asked for has failed
     └─ JobCancelled                   the job whose result was asked for was cancelled
@@ -27,6 +28,7 @@ from __future__ import annotations
 __all__ = [
     "AcquireTimeout",
     "ArgumentsError",
+    "AttemptOver",
     "ConfigError",
     "JobCancelled",
     "JobFailed",
@@ -184,6 +186,21 @@ class ProcessDied(TenureError):
         super().__init__(how)
         self.exit_code = exit_code
         """What it ended with; the negative number of a signal if it was one."""
+
+
+class AttemptOver(TenureError):
+    """The job no longer runs under the fence of this attempt: nothing of the block was kept.
+
+    Another attempt has taken over, or the job has ended.
+    """
+
+    def __init__(self, job: str, fence: int) -> None:
+        super().__init__(
+            f"job {job} no longer runs under fence {fence}: it was taken over, or has ended. "
+            "The transaction was rolled back; do not write for this attempt any more."
+        )
+        self.job = job
+        self.fence = fence
 
 
 class JobFailed(TenureError):

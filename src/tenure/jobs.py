@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 from collections import deque
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from datetime import datetime
 from typing import Any, Generic, TypeVar
@@ -40,7 +41,8 @@ from tenure.errors import (
 from tenure.runtime.attempt import ErrorReport, Handler
 from tenure.runtime.batcher import Batcher, next_slice
 from tenure.runtime.context import storable
-from tenure.stores.contract import Store
+from tenure.stores.contract import Store, Within
+from tenure.stores.within import plainly
 
 __all__ = ["Job", "JobPage", "JobSnapshot", "Jobs", "Request"]
 
@@ -226,26 +228,66 @@ class Jobs:
         self._clock = store.clock
         self._handlers = handlers
         self._ids = JobIds(store.clock)
+        self._naming = threading.Lock()  # threads with connections of their own make ids too
         self._inserting: Batcher[NewJob, Inserted] = Batcher(self._insert, weigh=_weight)
         self._getting: Batcher[str, JobRecord | None] = Batcher(store.get)
 
-    async def enqueue(self, request: Request[T]) -> Job[T]:
+    async def enqueue(self, request: Request[T], *, within: object = None) -> Job[T]:
         """Store one job."""
+        if within is not None:
+            jobs = await self.enqueue_many([request], within=within, return_exceptions=False)
+            job: Job[T] = jobs[0]
+            return job
         new = self._identified(request)
         answer = await self._inserting.add(new)
         return self._answered(request, new, answer, await self._existing([answer]))
 
     async def enqueue_many(
-        self, requests: Iterable[Request[Any]], *, return_exceptions: bool
+        self, requests: Iterable[Request[Any]], *, within: object = None, return_exceptions: bool
     ) -> list[Any]:
         """Store many jobs, a slice in each round trip."""
         given = list(requests)
         news = [self._identified(request) for request in given]
-        answers: list[Inserted] = []
-        waiting = deque(news)
-        while waiting:
-            answers += await self._insert(next_slice(waiting, _weight))
-        existing = await self._existing(answers)
+        if within is None:
+            answers = await _in_slices(news, self._insert)
+            existing = await self._existing(answers)
+        else:
+            own = self._store.within(within, "bind()")
+            answers, existing = await self._enqueue_within(own, news)
+        return self._all_answered(given, news, answers, existing, return_exceptions)
+
+    def enqueue_many_blocking(
+        self, requests: Iterable[Request[Any]], *, within: object, return_exceptions: bool
+    ) -> list[Any]:
+        """Do the same on a synchronous connection, in the calling thread."""
+        own = self._store.within(within, "bind()")
+        if not own.blocks:
+            msg = "this connection is asynchronous; give within= a synchronous one here."
+            raise ConfigError(msg)
+        given = list(requests)
+        news = [self._identified(request) for request in given]
+        answers, existing = plainly(self._enqueue_within(own, news))
+        return self._all_answered(given, news, answers, existing, return_exceptions)
+
+    async def _enqueue_within(
+        self, own: Within, news: list[NewJob]
+    ) -> tuple[list[Inserted], dict[str, JobRecord | None]]:
+        """Store jobs in a transaction of the user's own, and see there what was there before.
+
+        The store's own connection might wait for that transaction, which waits for this.
+        """
+        answers = await _in_slices(news, own.insert)
+        ids = _ids_of_existing(answers)
+        return answers, dict(zip(ids, await own.get(ids), strict=True)) if ids else {}
+
+    def _all_answered(
+        self,
+        given: list[Request[Any]],
+        news: list[NewJob],
+        answers: list[Inserted],
+        existing: Mapping[str, JobRecord | None],
+        return_exceptions: bool,  # noqa: FBT001 - passed on as it came
+    ) -> list[Any]:
         results: list[Any] = []
         for request, new, answer in zip(given, news, answers, strict=True):
             try:
@@ -260,7 +302,8 @@ class Jobs:
         if not hasattr(request, "new"):
             msg = f"enqueue takes task.request(...), not {request!r}."
             raise ConfigError(msg)
-        return replace(request.new, id=self._ids.make())
+        with self._naming:
+            return replace(request.new, id=self._ids.make())
 
     async def _insert(self, news: list[NewJob]) -> list[Inserted]:
         for failures in range(1, _TRIES):
@@ -272,7 +315,7 @@ class Jobs:
 
     async def _existing(self, answers: Iterable[Inserted]) -> dict[str, JobRecord | None]:
         """Return the records of jobs that were there already."""
-        ids = list({one.id for one in answers if one.outcome == "existing"})
+        ids = _ids_of_existing(answers)
         return dict(zip(ids, await asyncio.gather(*map(self._getting.add, ids)), strict=True))
 
     def _answered(
@@ -343,6 +386,20 @@ class Jobs:
         except (TypeError, ValueError) as error:
             problem = f"has a result that is not what task {record.task!r} says it returns: {error}"
             raise JobStateError(record.id, problem) from error
+
+
+async def _in_slices(
+    news: list[NewJob], insert: Callable[[list[NewJob]], Awaitable[list[Inserted]]]
+) -> list[Inserted]:
+    answers: list[Inserted] = []
+    waiting = deque(news)
+    while waiting:
+        answers += await insert(next_slice(waiting, _weight))
+    return answers
+
+
+def _ids_of_existing(answers: Iterable[Inserted]) -> list[str]:
+    return list({one.id for one in answers if one.outcome == "existing"})
 
 
 def _weight(new: NewJob) -> int:

@@ -98,16 +98,19 @@ class TaskHome(Protocol):
 
     @property
     def settings(self) -> Settings: ...
-    async def enqueue(self, request: Request[R]) -> Job[R]: ...
+    async def enqueue(self, request: Request[R], *, within: object = None) -> Job[R]: ...
 
 
 class Task(Generic[P, R]):
     """A registered function. Calling it runs it here and now; `enqueue` makes a job of it."""
 
-    def __init__(self, home: TaskHome, handler: Handler, options: Options) -> None:
+    def __init__(
+        self, home: TaskHome, handler: Handler, options: Options, within: object = None
+    ) -> None:
         self._home = home
         self._handler = handler
         self._options = options
+        self._within = within
         self.__doc__ = handler.function.__doc__
         self.__name__ = getattr(handler.function, "__name__", handler.name)
 
@@ -159,7 +162,20 @@ class Task(Generic[P, R]):
             timeout=timeout,
             retention=retention,
         )
-        return Task(self._home, self._handler, options)
+        return Task(self._home, self._handler, options, self._within)
+
+    def bind(self, connection: object) -> Task[P, R]:
+        """Return the same task whose `enqueue` takes part in your own transaction.
+
+            async with connection.transaction():
+                await connection.execute("INSERT INTO orders ...")
+                await send_mail.bind(connection).enqueue(7)
+
+        The job is there if and when you commit; until then nobody sees it. The connection leads
+        to the store's own SQL database: one of asyncpg, psycopg, sqlite3, or a connection or
+        session of SQLAlchemy. `enqueue` raises ConfigError if this cannot work.
+        """
+        return Task(self._home, self._handler, self._options, connection)
 
     def request(self, *args: P.args, **kwargs: P.kwargs) -> Request[R]:
         """Check and write down the arguments, for `app.enqueue_many`.
@@ -195,7 +211,7 @@ class Task(Generic[P, R]):
             UniqueMismatch: its unique key belongs to a job with other arguments.
             StoreUnavailable: the store does not answer; the job may or may not be there.
         """
-        return await self._home.enqueue(self.request(*args, **kwargs))
+        return await self._home.enqueue(self.request(*args, **kwargs), within=self._within)
 
     def _unique_key(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> UniqueKey | None:
         unique = self._options.unique

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from tenure.stores import connect
-from tenure.stores.contract import Store, Watch
+from tenure.stores.contract import Store, Watch, Within
 from tests.contract.worlds import FAMILIES, World, chosen_families, planned_tests
 from tests.rig import fixtures
 
@@ -38,7 +38,10 @@ def test_every_method_of_the_contract_is_called_in_some_test():
         if isinstance(node, ast.Attribute)
     }
     promised = {
-        name for promise in (Store, Watch) for name in vars(promise) if not name.startswith("_")
+        name
+        for promise in (Store, Watch, Within)
+        for name in vars(promise)
+        if not name.startswith("_")
     } | set(Store.__annotations__)
     assert promised - called == set()
 

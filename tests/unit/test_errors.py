@@ -4,6 +4,7 @@ from tenure import errors
 from tenure.errors import (
     AcquireTimeout,
     ArgumentsError,
+    AttemptOver,
     ConfigError,
     JobCancelled,
     JobFailed,
@@ -38,6 +39,7 @@ EXAMPLES = [
     JobFailed("0192", "error", "ValueError: no"),
     JobCancelled("0192", "not needed"),
     ProcessDied("its process ended with exit code 3", 3),
+    AttemptOver("0192", 7),
 ]
 
 
@@ -80,6 +82,7 @@ def test_exceptions_are_what_python_programmers_catch(kind: type, parent: type):
         (EXAMPLES[13], {"job": "0192", "reason": "error", "error": "ValueError: no"}),
         (EXAMPLES[14], {"job": "0192", "reason": "not needed"}),
         (EXAMPLES[15], {"exit_code": 3}),
+        (EXAMPLES[16], {"job": "0192", "fence": 7}),
     ],
     ids=lambda value: type(value).__name__ if isinstance(value, Exception) else "",
 )

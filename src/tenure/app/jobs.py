@@ -16,7 +16,7 @@ from tenure.core.policy import TTL_MAX, Backoff
 from tenure.core.records import QueueCounts, Recovered, ReplicaRecord
 from tenure.core.states import STATES, JobState
 from tenure.errors import ConfigError, UniqueMismatch
-from tenure.jobs import Job, JobPage, Request
+from tenure.jobs import Job, JobPage, Jobs, Request
 from tenure.runtime.attempt import Around, Executor
 from tenure.runtime.lifeline import Lifeline
 from tenure.runtime.process import about_this_process
@@ -136,26 +136,45 @@ class JobCalls(Lifecycle):
         """The names of the declared tasks."""
         return tuple(sorted(self._handlers))
 
-    async def enqueue(self, request: Request[R]) -> Job[R]:
-        """Store one job; the same as `task.enqueue` for what `task.request` returned."""
-        return await self._services().jobs.enqueue(request)
+    async def enqueue(self, request: Request[R], *, within: object = None) -> Job[R]:
+        """Store one job; the same as `task.enqueue` for what `task.request` returned.
+
+        With `within`, a connection, as part of your own transaction on it; see `task.bind`.
+        """
+        return await self._services().jobs.enqueue(request, within=within)
 
     @overload
-    async def enqueue_many(self, requests: Iterable[Request[R]]) -> list[Job[R]]: ...
+    async def enqueue_many(
+        self, requests: Iterable[Request[R]], *, within: object = None
+    ) -> list[Job[R]]: ...
     @overload
     async def enqueue_many(
-        self, requests: Iterable[Request[R]], *, return_exceptions: Literal[True]
+        self,
+        requests: Iterable[Request[R]],
+        *,
+        within: object = None,
+        return_exceptions: Literal[True],
     ) -> list[Job[R] | UniqueMismatch]: ...
     async def enqueue_many(
-        self, requests: Iterable[Request[Any]], *, return_exceptions: bool = False
+        self,
+        requests: Iterable[Request[Any]],
+        *,
+        within: object = None,
+        return_exceptions: bool = False,
     ) -> Any:
         """Store many jobs, 200 in a round trip; each slice is stored as a whole or not at all.
+
+        With `within`, a connection, all as part of your own transaction on it; see `task.bind`.
 
         A unique key that belongs to a job with other arguments raises UniqueMismatch after all
         others were stored; with `return_exceptions` it stands in the list instead.
         """
         jobs = self._services().jobs
-        return await jobs.enqueue_many(requests, return_exceptions=return_exceptions)
+        return await jobs.enqueue_many(requests, within=within, return_exceptions=return_exceptions)
+
+    async def job_service(self) -> Jobs:
+        """Return what makes jobs and looks them up here: for `tenure.blocking`."""
+        return self._services().jobs
 
     async def job(self, id: str) -> Job[Any]:  # noqa: A002 - that is what it is
         """Return a job by its id. Raises JobNotFound."""

@@ -150,23 +150,45 @@ class Tenure:
         """Return who holds and who waits for locks whose name starts with `prefix`."""
         return self._portal().call(self._app.locks(prefix, limit=limit))
 
-    def enqueue(self, request: Request[T]) -> Job[T]:
-        """Store the job that `task.request(...)` describes; see `tenure.Task.enqueue`."""
+    def enqueue(self, request: Request[T], *, within: object = None) -> Job[T]:
+        """Store the job that `task.request(...)` describes; see `tenure.Task.enqueue`.
+
+        With `within`, a synchronous connection, as part of your own transaction on it; see
+        `tenure.Task.bind`.
+        """
         portal = self._portal()
+        if within is not None:
+            return self.enqueue_many([request], within=within)[0]
         return Job(portal, portal.call(self._app.enqueue(request)))
 
     @overload
-    def enqueue_many(self, requests: Iterable[Request[T]]) -> list[Job[T]]: ...
+    def enqueue_many(
+        self, requests: Iterable[Request[T]], *, within: object = None
+    ) -> list[Job[T]]: ...
     @overload
     def enqueue_many(
-        self, requests: Iterable[Request[T]], *, return_exceptions: Literal[True]
+        self,
+        requests: Iterable[Request[T]],
+        *,
+        within: object = None,
+        return_exceptions: Literal[True],
     ) -> list[Job[T] | UniqueMismatch]: ...
     def enqueue_many(
-        self, requests: Iterable[Request[Any]], *, return_exceptions: bool = False
+        self,
+        requests: Iterable[Request[Any]],
+        *,
+        within: object = None,
+        return_exceptions: bool = False,
     ) -> Any:
         """Store many jobs, 200 in a round trip; see `tenure.Tenure.enqueue_many`."""
         portal = self._portal()
         given = list(requests)  # in this thread: making them may be work
+        if within is not None:
+            # In this thread, whose connection it is; the loop's thread has no part in it.
+            answers = portal.call(self._app.job_service()).enqueue_many_blocking(
+                given, within=within, return_exceptions=return_exceptions
+            )
+            return [Job(portal, one) if isinstance(one, tenure.Job) else one for one in answers]
         if not return_exceptions:
             return [Job(portal, job) for job in portal.call(self._app.enqueue_many(given))]
         answers = portal.call(self._app.enqueue_many(given, return_exceptions=True))

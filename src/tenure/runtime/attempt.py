@@ -30,6 +30,7 @@ from tenure.runtime.context import JobContext, current
 from tenure.runtime.processes import ChildResult, Processes
 from tenure.runtime.reports import ErrorReport, Reject, Retry, TimedOut, report_on
 from tenure.runtime.threads import Threads
+from tenure.runtime.transaction import Ending
 
 __all__ = [
     "EXECUTORS",
@@ -104,6 +105,8 @@ class AttemptRunner:
         Raises CancelledError if it stopped because it was told to; the caller knows why.
         """
         began = self._clock.boot()
+        succeeded = partial(self.history, record, "succeeded", began)
+        context.ending = Ending(handler.signature, succeeded, self._result_limit)
         current.set(context)
         context.check()
         try:

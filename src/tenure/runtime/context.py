@@ -12,6 +12,8 @@ from tenure.core.records import JobRecord, Note
 from tenure.core.signature import decode_plain, encode
 from tenure.core.views import JobView, as_datetime
 from tenure.errors import ConfigError, StoreError, TooLarge
+from tenure.runtime.transaction import Ending, JobTransaction
+from tenure.stores.contract import Purpose, Within
 
 __all__ = ["JobContext", "StopReason", "current", "current_job", "storable"]
 
@@ -40,17 +42,22 @@ class JobContext(JobView):
         send: Callable[[Note], Awaitable[bool]],
         loop: asyncio.AbstractEventLoop,
         checkpoint_limit: int,
+        within: Callable[[object, Purpose], Within] | None = None,
     ) -> None:
         self._record = record
         self._send = send
         self._loop = loop
         self._limit = checkpoint_limit
+        self._within = within
+        self._transaction: JobTransaction | None = None
         self._checkpoint = record.checkpoint
         self._progress: Note | None = None
         self.stop_reason: StopReason | None = None
         """Why it was asked to stop."""
         self.is_settled = False
         """Whether a transaction of the handler's own has settled it already."""
+        self.ending: Ending | None = None
+        """Set by who runs the attempt."""
 
     def __repr__(self) -> str:
         return f"<JobContext {self.id} of {self.task!r}, attempt {self.attempt}>"
@@ -87,6 +94,8 @@ class JobContext(JobView):
             msg = f"progress goes from 0 to 1, not {part!r}."
             raise ConfigError(msg)
         said = storable(message, _MESSAGE_MAX)
+        if self.is_settled:
+            return  # it has ended, and nobody would take it for running
         note = Note(id=self.id, fence=self.fence, progress=float(part), message=said)
         self._loop.call_soon_threadsafe(self._send_newest, note)
 
@@ -102,6 +111,9 @@ class JobContext(JobView):
 
         Raises TooLarge, TypeError for what has no JSON form, StoreError if this attempt is over.
         """
+        if self._is_in_transaction:
+            msg = "save() inside of transaction() would wait for its commit: call it before."
+            raise ConfigError(msg)
         value = encode(value)
         if len(value) > self._limit:
             raise TooLarge("this checkpoint", len(value), self._limit, "result_limit")
@@ -111,7 +123,8 @@ class JobContext(JobView):
         return _Done()
 
     async def _save(self, value: bytes) -> None:
-        if not await self._send(Note(id=self.id, fence=self.fence, checkpoint=value)):
+        note = Note(id=self.id, fence=self.fence, checkpoint=value)
+        if self.is_settled or not await self._send(note):
             msg = f"job {self.id} no longer runs under fence {self.fence}; nothing was saved."
             raise StoreError(msg)
         self._checkpoint = value
@@ -119,6 +132,49 @@ class JobContext(JobView):
     async def pass_on(self, note: Note) -> bool:
         """Store what the attempt says in a process of its own; False if it is over."""
         return await self._send(note)
+
+    def transaction(self, connection: object) -> JobTransaction:
+        """Do the last of this job's work: your writes and its success in one commit.
+
+            async with current_job().transaction(connection) as done:
+                await connection.execute("UPDATE ...")
+                done.result(7)
+
+        Begins a transaction on a connection of yours to the store's own SQL database. Nobody takes
+        the job over before its end. An error in the block undoes it, and fails the attempt as
+        ever. After the block the job has succeeded; what the handler returns is ignored. Keep it
+        short: on SQLite nobody else can write meanwhile, beats included.
+
+        Raises AttemptOver, before the block or at its end, if the job runs elsewhere by now: then
+        nothing of it was kept. Raises ConfigError if this cannot work.
+        """
+        if self._within is None or self.ending is None:
+            msg = "transaction() is for handlers that run in the worker's own process."
+            raise ConfigError(msg)
+        if self.is_settled:
+            msg = (
+                f"job {self.id} has succeeded with the commit of its first transaction(). Do all "
+                "that belongs to it in one block, which must be the last of its work."
+            )
+            raise ConfigError(msg)
+        if self._is_in_transaction:
+            msg = f"job {self.id} is in a transaction() already: one commit settles it, not two."
+            raise ConfigError(msg)
+        within = self._within(connection, "transaction()")
+        self._transaction = JobTransaction(within, self._record, self.ending, self._has_settled)
+        return self._transaction
+
+    @property
+    def settles_itself(self) -> bool:
+        """Whether a transaction of its own decides about it, or has decided."""
+        return self.is_settled or self._is_in_transaction
+
+    @property
+    def _is_in_transaction(self) -> bool:
+        return self._transaction is not None and self._transaction.is_open
+
+    def _has_settled(self) -> None:
+        self.is_settled = True
 
     def _send_newest(self, note: Note) -> None:
         """Send one at a time: what is overtaken on the way is never sent."""

@@ -19,7 +19,7 @@ from tenure.core.records import (
 from tenure.observe.events import AttemptLost, Events
 from tenure.runtime.batcher import Batcher
 from tenure.runtime.patience import Patience
-from tenure.stores.contract import Store
+from tenure.stores.contract import Purpose, Store, Within
 
 __all__ = ["Settler", "handed_back"]
 
@@ -43,6 +43,8 @@ class Settler:
         self._events = events
         self._on_settled = on_settled
         self._on_stale = on_stale
+        self.handed_back = 0
+        """How many jobs have gone back to others."""
         self._settling: Batcher[tuple[str, Settlement], Settled] = Batcher(
             self._settle, weigh=lambda item: _weight_of_end(item[1])
         )
@@ -50,12 +52,17 @@ class Settler:
             self._note, weigh=lambda item: len(item[1].checkpoint or b"")
         )
 
+    def within(self, connection: object, purpose: Purpose) -> Within:
+        """Take part in a transaction of the user's own; see `Store.within`."""
+        return self._store.within(connection, purpose)
+
     def __len__(self) -> int:
         """How many settlements wait to be sent."""
         return len(self._settling)
 
     def settle(self, record: JobRecord, settlement: Settlement) -> None:
         """Say how an attempt ended, soon."""
+        self.handed_back += settlement.outcome == "handed back"
         self._settling.add((record.replica, settlement))
 
     def hand_back(self, record: JobRecord, delay: float = 0.0, why: str = "") -> None:

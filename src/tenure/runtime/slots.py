@@ -36,6 +36,8 @@ class _Running:
         """Ask the attempt to stop, once. A thread is only told; it may look at its context."""
         if self.context.stop_reason is not None:
             return
+        if self.context.settles_itself and reason == "taken over":
+            return  # the store decides with its commit; a late note of its own may have met that
         self.context.stop(reason)
         if self.handler.is_cancellable and self.task is not None:
             # Not before its first step: a task that never began would end without a trace.
@@ -77,7 +79,8 @@ class Slots:
 
     def start(self, record: JobRecord, handler: Handler, *, alone: bool = False) -> None:
         send = partial(self._settler.note, record.replica)
-        context = JobContext(record, send, self._loop, self._result_limit)
+        within = self._settler.within
+        context = JobContext(record, send, self._loop, self._result_limit, within)
         self.is_clean = self.is_clean and alone
         began, place = self._clock.boot(), 0
         if self._board is not None:

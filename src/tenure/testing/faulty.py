@@ -27,7 +27,7 @@ from tenure.core.records import (
 )
 from tenure.errors import StoreUnavailable
 from tenure.stores.connect import connect
-from tenure.stores.contract import Migrate, Store, Watch
+from tenure.stores.contract import Migrate, Purpose, Store, Watch, Within
 
 __all__ = ["Faults", "FaultyStore"]
 
@@ -107,6 +107,9 @@ class FaultyStore:
 
     async def close(self) -> None:
         await self._store.close()
+
+    def within(self, connection: object, purpose: Purpose) -> Within:
+        return self._store.within(connection, purpose)
 
     def clone(self) -> Self:
         return type(self)(self._store.clone(), self.faults)

@@ -24,8 +24,9 @@ from tenure.core.clock import Clock
 from tenure.core.model import Finding, Topic, Traits
 from tenure.stores.contract.jobs import JobStore
 from tenure.stores.contract.leases import LeaseStore
+from tenure.stores.contract.within import Purpose, Within
 
-__all__ = ["Migrate", "Store", "Watch"]
+__all__ = ["Migrate", "Purpose", "Store", "Watch", "Within"]
 
 Migrate: TypeAlias = Literal["auto", "check", "skip"]
 
@@ -92,5 +93,13 @@ class Store(LeaseStore, JobStore, Protocol):
 
         Where it cannot be armed, it is entered all the same, and each `wait` takes its full time
         until it can: progress never depends on wake-ups.
+        """
+        ...
+
+    def within(self, connection: object, purpose: Purpose) -> Within:
+        """Take part in the user's own transaction on `connection`, a connection to this database.
+
+        Raises ConfigError if the store has no transactions to take part in, or does not know this
+        kind of connection.
         """
         ...

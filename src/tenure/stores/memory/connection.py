@@ -6,14 +6,15 @@ import asyncio
 import threading
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
-from typing import Self
+from typing import NoReturn, Self
 
 from tenure.core.clock import Clock
 from tenure.core.model import Grade, Topic, Traits
 from tenure.errors import StoreError
-from tenure.stores.contract import Migrate, Watch
+from tenure.stores.contract import Migrate, Purpose, Watch
 from tenure.stores.memory.world import Space, World, named_world
 from tenure.stores.watching import Watchers
+from tenure.stores.within import no_transactions
 
 __all__ = ["Connection"]
 
@@ -45,6 +46,10 @@ class Connection:
 
     def clone(self) -> Self:
         return type(self)(self.url, namespace=self.namespace, clock=self.clock, world=self._world)
+
+    def within(self, connection: object, purpose: Purpose) -> NoReturn:
+        del connection
+        raise no_transactions(purpose, self.url)
 
     async def now(self) -> int:
         return self.clock.wall()

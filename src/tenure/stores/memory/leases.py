@@ -8,9 +8,9 @@ from typing import NoReturn
 from tenure.core.durations import micros
 from tenure.core.model import Acquired, Busy, Granted, Lease, Mark, Meta
 from tenure.core.policy import next_fence
-from tenure.stores.guarding import no_transactions
 from tenure.stores.memory.connection import Connection
 from tenure.stores.memory.world import Grant, Key, Waiter
+from tenure.stores.within import no_transactions
 
 __all__ = ["Leases"]
 
@@ -111,7 +111,7 @@ class Leases(Connection):
 
     def guard(self, connection: object, lease: Lease) -> NoReturn:
         del connection, lease
-        raise no_transactions(self.url)
+        raise no_transactions("guard()", self.url)
 
     async def prune(self, *, idle: float, limit: int = 1000) -> int:
         with self._lock:

@@ -12,7 +12,7 @@ from typing import cast
 from tenure.core.model import Topic
 from tenure.errors import TenureError
 
-__all__ = ["Announcer", "channel_of", "kind_in", "topics_in"]
+__all__ = ["Announcer", "channel_of", "kind_in", "payloads", "topics_in"]
 
 # A commit that notifies takes a lock of the whole database and wakes every listener, so it must not
 # happen for every change. Who waits for a job to end bears a moment, a worker without work not.
@@ -115,27 +115,27 @@ class Announcer:
 
     async def _send_all(self, topics: Iterable[Topic]) -> None:
         with suppress(TenureError):  # whoever waits looks again by itself
-            await self._send(self._channel, _payloads(self._namespace, topics))
+            await self._send(self._channel, payloads(self._namespace, topics))
 
 
-def _payloads(namespace: str, topics: Iterable[Topic]) -> list[str]:
+def payloads(namespace: str, topics: Iterable[Topic]) -> list[str]:
     """Return the kind, the namespace (which has no blanks) and the names, which NUL cannot be in.
 
     The separator is a line feed; a name that has one is told in a payload of its own.
     """
     kinds: dict[str, list[str]] = {}
-    payloads = []
+    found = []
     for kind, name in topics:
         if "\n" in name:
-            payloads.append(f"{kind} {namespace} {name}")
+            found.append(f"{kind} {namespace} {name}")
         else:
             kinds.setdefault(f"{kind}s", []).append(name)
     for plural, names in kinds.items():
         if len(names) > _NAMED_MAX:
-            payloads.append(f"{_EVERY} {namespace} {plural[:-1]}")
+            found.append(f"{_EVERY} {namespace} {plural[:-1]}")
         else:
-            payloads += _filled(f"{plural} {namespace} ", names)
-    return payloads
+            found += _filled(f"{plural} {namespace} ", names)
+    return found
 
 
 def _filled(head: str, names: list[str]) -> list[str]:

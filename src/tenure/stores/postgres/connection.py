@@ -12,7 +12,7 @@ import asyncpg
 from tenure.core.clock import Clock
 from tenure.core.model import Grade, Topic, Traits
 from tenure.errors import StoreError, TenureError
-from tenure.stores.contract import Migrate, Watch
+from tenure.stores.contract import Migrate, Purpose, Watch, Within
 from tenure.stores.postgres.address import Address
 from tenure.stores.postgres.announcer import Announcer, channel_of, kind_in, topics_in
 from tenure.stores.postgres.dialer import Dialer
@@ -21,6 +21,7 @@ from tenure.stores.postgres.listener import Listener
 from tenure.stores.postgres.pool import Pool, Row
 from tenure.stores.postgres.schema import migrate as migrate_schema
 from tenure.stores.postgres.server import Server
+from tenure.stores.postgres.within import PostgresWithin
 from tenure.stores.watching import Watchers
 
 __all__ = ["Connection"]
@@ -36,11 +37,20 @@ FROM set_config('synchronous_commit', 'off', true), unnest($2::text[]) AS payloa
 class Connection:
     """What every part of the PostgreSQL store shares."""
 
-    def __init__(self, url: str, *, namespace: str, clock: Clock, grade: Grade = Grade.D) -> None:
+    def __init__(
+        self,
+        url: str,
+        *,
+        namespace: str,
+        clock: Clock,
+        grade: Grade = Grade.D,
+        place: str = "",
+    ) -> None:
         self._address = Address.parse(url)
         self.namespace = namespace
         self.clock = clock
         self._grade = grade
+        self._place = place
         self._watchers = Watchers(clock)
         self._dialer = Dialer(self._address.options)
         self._pool: Pool | None = None
@@ -89,7 +99,7 @@ class Connection:
         server = await Server.ask(connection)
         server.check(self.url)
         await migrate_schema(connection, migrate, self.url)
-        self._grade = server.grade
+        self._grade, self._place = server.grade, server.place
 
     async def close(self) -> None:
         pool, self._pool = self._pool, None
@@ -103,7 +113,21 @@ class Connection:
 
     def clone(self) -> Self:
         return type(self)(
-            self._address.url, namespace=self.namespace, clock=self.clock, grade=self._grade
+            self._address.url,
+            namespace=self.namespace,
+            clock=self.clock,
+            grade=self._grade,
+            place=self._place,
+        )
+
+    def within(self, connection: object, purpose: Purpose) -> Within:
+        return PostgresWithin(
+            connection,
+            purpose,
+            namespace=self.namespace,
+            url=self.url,
+            place=self._place,
+            told=self.clock.for_server(),
         )
 
     async def now(self) -> int:

@@ -6,19 +6,28 @@ Batches go as one list of text for each field, bytes as hexadecimal digits; see 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TypeAlias
+from typing import Final, TypeAlias
 
 import msgspec
 
 from tenure.core.durations import micros
-from tenure.core.records import JobRecord, NewJob, Note, Settlement
+from tenure.core.records import Inserted, JobRecord, NewJob, Note, Settled, Settlement
 from tenure.stores.postgres.pool import Row
 
-__all__ = ["as_record", "insert_columns", "note_columns", "settle_columns"]
+__all__ = [
+    "as_record",
+    "insert_columns",
+    "inserted",
+    "note_columns",
+    "settle_columns",
+    "settled",
+]
 
 Column: TypeAlias = Sequence[str | None] | None
 
 _encode = msgspec.json.encode
+
+_SETTLED: Final[dict[str, Settled]] = {"s": "settled", "r": "repeated", "l": "lost"}
 
 
 def insert_columns(jobs: Sequence[NewJob]) -> tuple[Column, ...]:
@@ -44,6 +53,19 @@ def insert_columns(jobs: Sequence[NewJob]) -> tuple[Column, ...]:
     )
 
 
+def inserted(jobs: Sequence[NewJob], letters: str | None, holders: list[str]) -> list[Inserted]:
+    """Return what job_insert_v1 has answered."""
+    if letters is None:
+        return [Inserted("created", job.id) for job in jobs]
+    holder = iter(holders)
+    return [
+        Inserted("created", job.id)
+        if letter in "cd"
+        else Inserted("existing" if letter == "e" else "mismatch", next(holder))
+        for job, letter in zip(jobs, letters, strict=True)
+    ]
+
+
 def settle_columns(settlements: Sequence[Settlement]) -> tuple[Column, ...]:
     """Return the arguments of job_settle_v1."""
     return (
@@ -56,6 +78,11 @@ def settle_columns(settlements: Sequence[Settlement]) -> tuple[Column, ...]:
         [one.reason for one in settlements],
         [_hex(one.history) for one in settlements],
     )
+
+
+def settled(letters: str) -> list[Settled]:
+    """Return what job_settle_v1 has answered."""
+    return [_SETTLED[letter] for letter in letters]
 
 
 def note_columns(notes: Sequence[Note]) -> tuple[Column, ...]:

@@ -30,7 +30,14 @@ from tenure.core.records import (
 )
 from tenure.core.states import JobState
 from tenure.stores.postgres.connection import Connection
-from tenure.stores.postgres.job_rows import as_record, insert_columns, note_columns, settle_columns
+from tenure.stores.postgres.job_rows import (
+    as_record,
+    insert_columns,
+    inserted,
+    note_columns,
+    settle_columns,
+    settled,
+)
 from tenure.stores.postgres.pool import Row
 
 __all__ = ["Jobs"]
@@ -56,7 +63,6 @@ _RESUME = "SELECT tenure.queue_resume_v1($1, $2)"
 _PRUNE = "SELECT tenure.job_prune_v1($1, $2, $3)"
 
 _SOON: Final = micros(SOON)
-_SETTLED: Final[dict[str, Settled]] = {"s": "settled", "r": "repeated", "l": "lost"}
 _CANCELLED: Final[dict[str, Cancelled | None]] = {
     "c": "cancelled",
     "r": "requested",
@@ -124,7 +130,7 @@ class Jobs(Connection):
             return []
         told = self.clock.for_server()
         [row] = await self._fetch(_INSERT, self.namespace, *insert_columns(jobs), told)
-        answers = _inserted(jobs, row["answers"], row["holders"])
+        answers = inserted(jobs, row["answers"], row["holders"])
         soon = row["at"] + _SOON
         queues = {
             job.queue
@@ -167,7 +173,7 @@ class Jobs(Connection):
         [row] = await self._fetch(
             _SETTLE, self.namespace, *settle_columns(settlements), _SOON, told
         )
-        answers = [_SETTLED[letter] for letter in row["answers"]]
+        answers = settled(row["answers"])
         topics: list[Topic] = [
             ("job", one.id)
             for one, answer in zip(settlements, answers, strict=True)
@@ -260,18 +266,6 @@ class Jobs(Connection):
             if row["due_in"] is not None and row["due_in"] <= _SOON:
                 topics.append(("queue", row["queue"]))
         self._tell(topics)
-
-
-def _inserted(jobs: Sequence[NewJob], letters: str | None, holders: list[str]) -> list[Inserted]:
-    if letters is None:
-        return [Inserted("created", job.id) for job in jobs]
-    holder = iter(holders)
-    return [
-        Inserted("created", job.id)
-        if letter in "cd"
-        else Inserted("existing" if letter == "e" else "mismatch", next(holder))
-        for job, letter in zip(jobs, letters, strict=True)
-    ]
 
 
 def _as_text(delays: Sequence[float]) -> list[str]:

@@ -10,8 +10,8 @@ from tenure.core.codec import decode_meta, encode_meta
 from tenure.core.durations import micros
 from tenure.core.model import Acquired, Busy, Granted, Lease, Mark, Meta
 from tenure.stores.postgres.connection import Connection
-from tenure.stores.postgres.guard import guard
 from tenure.stores.postgres.pool import Row
+from tenure.stores.postgres.within import guard
 
 __all__ = ["Leases"]
 

@@ -19,6 +19,8 @@ OLDEST = 13
 # are no standbys, and neither is a base backup.
 _FACTS = """
 SELECT current_setting('server_version') AS version,
+       (SELECT d.datname || '/' || d.oid FROM pg_database d WHERE d.datname = current_database())
+           AS place,
        current_setting('server_version_num')::integer / 10000 AS release,
        current_setting('server_encoding') AS encoding,
        current_setting('transaction_read_only') = 'on' AS read_only,
@@ -53,6 +55,8 @@ class Server(Struct, frozen=True):
     """The value of synchronous_commit."""
     lagging_standbys: int
     """Standbys that a commit does not wait for."""
+    place: str = ""
+    """Which database this is: its name and number."""
 
     @classmethod
     async def ask(cls, connection: asyncpg.Connection) -> Server:

@@ -6,20 +6,21 @@ import asyncio
 import logging
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
-from typing import Any, Self
+from typing import Any, NoReturn, Self
 
 from redis.exceptions import RedisError, ResponseError
 
 from tenure.core.clock import Clock
 from tenure.core.model import Grade, Topic, Traits
 from tenure.errors import ConfigError, StoreError
-from tenure.stores.contract import Migrate, Watch
+from tenure.stores.contract import Migrate, Purpose, Watch
 from tenure.stores.redis.address import Address
 from tenure.stores.redis.ear import Ear
 from tenure.stores.redis.faults import missing_rights, translate
 from tenure.stores.redis.sender import Sender
 from tenure.stores.redis.wire import Word
 from tenure.stores.watching import ARM_SECONDS, Watchers
+from tenure.stores.within import no_transactions
 
 __all__ = ["Connection"]
 
@@ -98,6 +99,10 @@ class Connection:
 
     def clone(self) -> Self:
         return type(self)(self._secret_url, namespace=self.namespace, clock=self.clock)
+
+    def within(self, connection: object, purpose: Purpose) -> NoReturn:
+        del connection
+        raise no_transactions(purpose, self.url)
 
     async def now(self) -> int:
         virtual = self.clock.for_server()

@@ -8,10 +8,10 @@ from typing import Any, NoReturn
 from tenure.core.codec import decode_meta, encode_meta
 from tenure.core.durations import micros
 from tenure.core.model import Acquired, Busy, Granted, Lease, Mark, Meta
-from tenure.stores.guarding import no_transactions
 from tenure.stores.redis.connection import Connection
 from tenure.stores.redis.scripts import ACQUIRE, LIST, MARK, PRUNE, RELEASE, RENEW, Script
 from tenure.stores.redis.wire import Word
+from tenure.stores.within import no_transactions
 
 __all__ = ["Leases"]
 
@@ -110,7 +110,7 @@ class Leases(Connection):
 
     def guard(self, connection: object, lease: Lease) -> NoReturn:
         del connection, lease
-        raise no_transactions(self.url)
+        raise no_transactions("guard()", self.url)
 
     async def prune(self, *, idle: float, limit: int = 1000) -> int:
         # Released keys are gone already. What crashed holders left is found by walking over the

@@ -9,9 +9,10 @@ from __future__ import annotations
 from tenure.stores.sqlite.examine import Examination
 from tenure.stores.sqlite.jobs import Jobs
 from tenure.stores.sqlite.leases import Leases
+from tenure.stores.sqlite.within import TakingPart
 
 __all__ = ["SqliteStore"]
 
 
-class SqliteStore(Leases, Jobs, Examination):
+class SqliteStore(Leases, Jobs, TakingPart, Examination):
     """Keeps everything in one file, in write-ahead mode; its clock is the host's."""

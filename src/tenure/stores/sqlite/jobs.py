@@ -28,7 +28,7 @@ from tenure.stores.sqlite.looking import Looking, as_record, read_tags
 from tenure.stores.sqlite.replicas import Replicas
 from tenure.stores.sqlite.transaction import Row, Transaction, as_json
 
-__all__ = ["Jobs"]
+__all__ = ["Jobs", "settle"]
 
 
 class Jobs(Replicas, Looking):
@@ -47,7 +47,7 @@ class Jobs(Replicas, Looking):
 
     async def settle(self, replica: str, settlements: Sequence[Settlement]) -> list[Settled]:
         del replica  # a fence names the attempt, and the attempt its replica
-        return await self._run(lambda tx: _settle(tx, settlements), Mode.DURABLE)
+        return await self._run(lambda tx: settle(tx, settlements), Mode.DURABLE)
 
     async def note(self, replica: str, notes: Sequence[Note]) -> list[bool]:
         del replica
@@ -144,7 +144,8 @@ def _first_start(row: Row, replica: str, wall: int) -> JobRecord:
     )
 
 
-def _settle(tx: Transaction, settlements: Sequence[Settlement]) -> list[Settled]:
+def settle(tx: Transaction, settlements: Sequence[Settlement]) -> list[Settled]:
+    """End attempts, and answer for each."""
     live = standing(tx, [one.id for one in settlements])
     moves = Moves(tx)
     answers: list[Settled] = []

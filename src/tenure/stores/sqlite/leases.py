@@ -8,12 +8,12 @@ from collections.abc import Sequence
 from tenure.core.codec import decode_meta
 from tenure.core.durations import micros
 from tenure.core.model import Acquired, Busy, Granted, Lease, Mark, Meta
-from tenure.stores.guarding import no_open_transaction, other_database, unknown_connection
 from tenure.stores.sqlite import statements as sql
 from tenure.stores.sqlite.connection import Connection
 from tenure.stores.sqlite.database import Mode
 from tenure.stores.sqlite.keys import Claim, Key
 from tenure.stores.sqlite.transaction import Row, Transaction
+from tenure.stores.within import no_open_transaction, other_database, unknown_connection
 
 __all__ = ["Leases"]
 
@@ -67,20 +67,20 @@ class Leases(Connection):
         So nobody else changes anything until it ends, our own renewals included.
         """
         if not isinstance(connection, sqlite3.Connection):
-            raise unknown_connection(connection, "sqlite3.Connection")
+            raise unknown_connection("guard()", connection, "sqlite3.Connection")
         if connection.isolation_level is None and not connection.in_transaction:
-            raise no_open_transaction("BEGIN IMMEDIATE")
+            raise no_open_transaction("guard()", "BEGIN IMMEDIATE")
         identity = {"namespace": self.namespace, "key": lease.key, "holder": lease.holder}
         now = {"boot_id": self.clock.boot_id, "now": micros(self.clock.boot())}
         try:
             done = connection.execute(sql.GUARD, {**identity, **now, "fence": lease.fence})
         except sqlite3.OperationalError as error:
             if "no such table" in str(error):
-                raise other_database(self.url) from error
+                raise other_database("guard()", self.url) from error
             raise
         if not connection.in_transaction:
             # From Python 3.12 on, autocommit=True: the write has been committed by itself.
-            raise no_open_transaction("BEGIN IMMEDIATE")
+            raise no_open_transaction("guard()", "BEGIN IMMEDIATE")
         return done.rowcount == 1
 
     async def prune(self, *, idle: float, limit: int = 1000) -> int:

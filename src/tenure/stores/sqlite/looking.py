@@ -15,7 +15,7 @@ from tenure.stores.sqlite.connection import Connection
 from tenure.stores.sqlite.database import Mode
 from tenure.stores.sqlite.transaction import Row, Transaction, as_json
 
-__all__ = ["Looking", "as_record", "read_tags"]
+__all__ = ["Looking", "as_record", "get", "read_tags"]
 
 # How many jobs one search looks at. Most of them are turned down at a glance: this takes a few
 # milliseconds, during which nobody else is served in this process.
@@ -31,11 +31,7 @@ class Looking(Connection):
     """The part of the contract that looks at jobs, and that pauses queues."""
 
     async def get(self, ids: Sequence[str]) -> list[JobRecord | None]:
-        def work(tx: Transaction) -> list[JobRecord | None]:
-            found = {row[0]: as_record(row) for row in tx.rows(sql.GET, ids=as_json(ids))}
-            return [found.get(id_) for id_ in ids]
-
-        return await self._run(work, Mode.READ)
+        return await self._run(lambda tx: get(tx, ids), Mode.READ)
 
     async def find(
         self,
@@ -73,6 +69,12 @@ class Looking(Connection):
             tx.ring(("queue", queue))
 
         await self._run(work, Mode.DURABLE)
+
+
+def get(tx: Transaction, ids: Sequence[str]) -> list[JobRecord | None]:
+    """Return jobs by id."""
+    found = {row[0]: as_record(row) for row in tx.rows(sql.GET, ids=as_json(ids))}
+    return [found.get(id_) for id_ in ids]
 
 
 def _find(tx: Transaction, limit: int, **wanted: str | bytes | int | None) -> Page:

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import cache
 from itertools import chain
-from typing import Any, TypeAlias
+from typing import Any, Protocol, TypeAlias
 from zlib import crc32
 
 import msgspec
@@ -14,9 +14,8 @@ import msgspec
 from tenure.core.clock import Clock
 from tenure.core.durations import micros
 from tenure.core.model import Topic
-from tenure.stores.sqlite.database import Database
 
-__all__ = ["Row", "Transaction", "as_blob", "as_json", "bell_of", "general_bell_of"]
+__all__ = ["Row", "Speaker", "Transaction", "as_blob", "as_json", "bell_of", "general_bell_of"]
 
 Row: TypeAlias = tuple[Any, ...]
 
@@ -76,6 +75,15 @@ def general_bell_of(topic: Topic) -> str:
     return f"{topic[0]}:all"
 
 
+class Speaker(Protocol):
+    """Whoever can run statements on an open file; what they return is a cursor."""
+
+    @property
+    def execute(self) -> Callable[[str, Any], Any]: ...
+    @property
+    def execute_many(self) -> Callable[[str, Any], Any]: ...
+
+
 class Transaction:
     """Statements of one transaction, at one instant.
 
@@ -95,7 +103,7 @@ class Transaction:
         "wall",
     )
 
-    def __init__(self, db: Database, namespace: str, clock: Clock, rings: list[Topic]) -> None:
+    def __init__(self, db: Speaker, namespace: str, clock: Clock, rings: list[Topic]) -> None:
         self._execute = db.execute
         self._execute_many = db.execute_many
         self._rings = rings
@@ -118,11 +126,13 @@ class Transaction:
 
     def rows(self, statement: str, **values: Any) -> list[Row]:
         """Return all rows."""
-        return self._execute(statement, {**self._common, **values}).fetchall()
+        found: list[Row] = self._execute(statement, {**self._common, **values}).fetchall()
+        return found
 
     def change(self, statement: str, **values: Any) -> int:
         """Return how many rows were changed."""
-        return self._execute(statement, {**self._common, **values}).rowcount
+        changed: int = self._execute(statement, {**self._common, **values}).rowcount
+        return changed
 
     def change_each(self, statement: str, values: Sequence[Row]) -> None:
         """Run a statement with `VALUES (?, ...)` for many such rows. Nothing else is known to it.

@@ -160,6 +160,22 @@ BEGIN
 END
 $$;
 
+-- Whether a job runs under this fence. If so, nobody takes it away before the transaction ends: who
+-- would, locks it FOR UPDATE first, and recovery skips what is locked. What it says of itself passes.
+CREATE FUNCTION tenure.job_hold_v1(_namespace text, _id text, _fence bigint) RETURNS boolean
+LANGUAGE plpgsql VOLATILE
+SET lock_timeout = 4000 SET plan_cache_mode = force_generic_plan
+SET enable_seqscan = off SET enable_bitmapscan = off
+AS $$
+BEGIN
+    -- index: job_pkey
+    PERFORM FROM tenure.job j
+    WHERE j.namespace = _namespace AND j.id = _id AND j.fence = _fence AND j.replica <> ''
+    FOR KEY SHARE;
+    RETURN FOUND;
+END
+$$;
+
 -- Store what running jobs say about themselves: y, or n if the fence is not current.
 CREATE FUNCTION tenure.job_note_v1(
     _namespace text, _ids text[], _fences text[], _progresses text[], _messages text[],

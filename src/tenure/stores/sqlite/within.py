@@ -1,0 +1,256 @@
+"""Taking part in a user's own transaction, on connections of sqlite3 and SQLAlchemy."""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Any, Final, Protocol, TypeVar
+
+from tenure.core.clock import Clock
+from tenure.core.records import Inserted, JobRecord, NewJob, Settled, Settlement
+from tenure.stores.contract import Purpose, Within
+from tenure.stores.sqlite.connection import Connection
+from tenure.stores.sqlite.inserting import insert
+from tenure.stores.sqlite.job_moves import standing
+from tenure.stores.sqlite.jobs import settle
+from tenure.stores.sqlite.looking import get
+from tenure.stores.sqlite.transaction import Row, Transaction
+from tenure.stores.within import (
+    Sqlalchemy,
+    already_open,
+    ended_inside,
+    no_open_transaction,
+    other_database,
+    unknown_connection,
+)
+
+__all__ = ["TakingPart"]
+
+T = TypeVar("T")
+
+_KNOWN: Final = "sqlite3.Connection, or a connection of SQLAlchemy over sqlite3 or aiosqlite"
+_HOW: Final = "BEGIN IMMEDIATE, or in SQLAlchemy without the isolation level AUTOCOMMIT"
+# Changes nothing, and still the transaction has the write lock then: nobody else writes between
+# what it reads next and its end.
+_LOCK: Final = "UPDATE tenure_wake SET rung = rung WHERE false"
+_FILES: Final = "SELECT file FROM pragma_database_list WHERE name = 'main'"
+
+
+class TakingPart(Connection):
+    """The part of the contract for transactions of the user's own."""
+
+    def within(self, connection: object, purpose: Purpose) -> Within:
+        return _SqliteWithin(
+            _speak(connection, purpose),
+            purpose,
+            namespace=self.namespace,
+            clock=self.clock,
+            url=self.url,
+            path=self._path,
+        )
+
+
+class _Voice(Protocol):
+    """One kind of connection."""
+
+    blocks: bool
+
+    async def run(self, work: Callable[[_Cursors], T]) -> T:
+        """Return what `work` makes of the connection, which does not wait."""
+        ...
+
+    async def begin(self, purpose: Purpose) -> None:
+        """Begin a transaction, unless one is open."""
+        ...
+
+    async def goes_on(self) -> bool:
+        """Return whether what `begin` began is still open."""
+        ...
+
+    async def commit(self) -> None: ...
+    async def rollback(self) -> None: ...
+
+
+def _speak(connection: object, purpose: Purpose) -> _Voice:
+    if isinstance(connection, sqlite3.Connection):
+        return _Sqlite3(connection)
+    alchemy = Sqlalchemy.of(connection)
+    if alchemy is not None and alchemy.driver in ("pysqlite", "aiosqlite"):
+        return _Alchemy(alchemy)
+    raise unknown_connection(purpose, connection, _KNOWN)
+
+
+class _SqliteWithin:
+    """A connection of the user's own to the file of a store."""
+
+    def __init__(
+        self,
+        voice: _Voice,
+        purpose: Purpose,
+        *,
+        namespace: str,
+        clock: Clock,
+        url: str,
+        path: Path,
+    ) -> None:
+        self._voice = voice
+        self._purpose = purpose
+        self._namespace = namespace
+        self._clock = clock
+        self._url = url
+        self._path = path
+        self._has_begun = False
+        self.blocks = voice.blocks
+
+    async def begin(self) -> None:
+        await self._voice.begin(self._purpose)
+        self._has_begun = True
+
+    async def commit(self) -> None:
+        await self._must_go_on()
+        await self._voice.commit()
+
+    async def rollback(self) -> None:
+        await self._voice.rollback()
+
+    async def insert(self, jobs: Sequence[NewJob]) -> list[Inserted]:
+        return await self._run(lambda tx: insert(tx, jobs))
+
+    async def get(self, ids: Sequence[str]) -> list[JobRecord | None]:
+        return await self._run(lambda tx: get(tx, ids))
+
+    async def hold(self, id_: str, fence: int) -> bool:
+        def work(tx: Transaction) -> bool:
+            job = standing(tx, [id_]).get(id_)
+            return job is not None and job.fence == fence and job.holder is not None
+
+        return await self._run(work)
+
+    async def settle(self, settlement: Settlement) -> Settled:
+        return await self._run(lambda tx: settle(tx, [settlement])[0])
+
+    async def _must_go_on(self) -> None:
+        if self._has_begun and not await self._voice.goes_on():
+            raise ended_inside(self._purpose)
+
+    async def _run(self, work: Callable[[Transaction], T]) -> T:
+        await self._must_go_on()
+
+        def with_write_lock(cursors: _Cursors) -> T:
+            self._must_fit(cursors)
+            # Others are woken by the bells in the file, when they see that it has changed.
+            return work(Transaction(cursors, self._namespace, self._clock, []))
+
+        return await self._voice.run(with_write_lock)
+
+    def _must_fit(self, cursors: _Cursors) -> None:
+        """Take the write lock in an open transaction on the right file, or raise ConfigError."""
+        [[file]] = cursors.execute(_FILES, ()).fetchall()
+        if not file or not _is_same(file, self._path):
+            raise other_database(self._purpose, self._url)
+        if not cursors.in_transaction:
+            if not cursors.begins_by_itself:
+                raise no_open_transaction(self._purpose, _HOW)
+            cursors.execute("BEGIN IMMEDIATE", ())
+        cursors.execute(_LOCK, ())
+
+
+def _is_same(file: str, path: Path) -> bool:
+    try:
+        return path.samefile(file)
+    except OSError:
+        return False
+
+
+class _Cursors:
+    """What a `Transaction` needs, on a cursor of whichever driver."""
+
+    def __init__(self, cursor: Any, driver: Any) -> None:
+        self._cursor = cursor
+        self._driver = driver
+
+    @property
+    def in_transaction(self) -> bool:
+        return bool(self._driver.in_transaction)
+
+    @property
+    def begins_by_itself(self) -> bool:
+        """Whether the driver begins a transaction before the first write."""
+        # From Python 3.12 on, autocommit=True or False is asked for instead.
+        legacy = getattr(self._driver, "autocommit", -1) == -1
+        return legacy and self._driver.isolation_level is not None
+
+    def execute(self, statement: str, values: Any) -> Any:
+        self._cursor.execute(statement, values)
+        return self._cursor
+
+    def execute_many(self, statement: str, values: Sequence[Row]) -> Any:
+        if values:
+            self._cursor.executemany(statement, values)
+
+
+class _Sqlite3:
+    blocks = True
+
+    def __init__(self, connection: sqlite3.Connection) -> None:
+        self._connection = connection
+
+    async def run(self, work: Callable[[_Cursors], T]) -> T:
+        with _plain_rows(self._connection) as cursor:
+            return work(_Cursors(cursor, self._connection))
+
+    async def begin(self, purpose: Purpose) -> None:
+        if self._connection.in_transaction:
+            raise already_open(purpose)
+        self._connection.execute("BEGIN IMMEDIATE")
+
+    async def goes_on(self) -> bool:
+        return self._connection.in_transaction
+
+    async def commit(self) -> None:
+        self._connection.execute("COMMIT")
+
+    async def rollback(self) -> None:
+        if self._connection.in_transaction:
+            with suppress(sqlite3.Error):
+                self._connection.execute("ROLLBACK")
+
+
+@contextmanager
+def _plain_rows(connection: sqlite3.Connection) -> Iterator[sqlite3.Cursor]:
+    """Make a cursor that returns tuples and text, whatever the user likes to get."""
+    liked = connection.text_factory
+    cursor = connection.cursor()
+    cursor.row_factory = None
+    connection.text_factory = str
+    try:
+        yield cursor
+    finally:
+        connection.text_factory = liked
+        cursor.close()
+
+
+class _Alchemy:
+    """SQLAlchemy must know that there is a transaction, or it would not commit."""
+
+    def __init__(self, alchemy: Sqlalchemy) -> None:
+        self._alchemy = alchemy
+        self.blocks = alchemy.blocks
+        self.begin = alchemy.begin
+        self.goes_on = alchemy.goes_on
+        self.commit = alchemy.commit
+        self.rollback = alchemy.rollback
+
+    async def run(self, work: Callable[[_Cursors], T]) -> T:
+        def on_connection(connection: Any) -> T:
+            if not connection.in_transaction():
+                connection.begin()
+            cursor = connection.connection.cursor()
+            try:
+                return work(_Cursors(cursor, connection.connection.driver_connection))
+            finally:
+                cursor.close()
+
+        return await self._alchemy.run(on_connection)
