@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from tenure import blocking
+from tenure.cli.worker import worker
 from tests.cli.conftest import Place, Run
 from tests.rig.processes import Child, Fleet
 from tests.rig.waiting import wait_until
@@ -82,8 +83,8 @@ def test_a_worker_runs_jobs_until_a_signal(start, place: Place, module: Write, n
         assert app.job(first).result(timeout=20) == 42
         second = enqueue(place, module, "stay", 0.5)
         wait_until(lambda: app.job(second).state == "running", 20)
-        [replica] = app.replicas()
-        assert replica.meta["pid"] == str(worker.pid)
+        [replica] = app.replicas()  # that of its only child
+        assert replica.meta["pid"] != str(worker.pid)
         worker.send_signal(number)
         assert worker.wait() == 0
         assert app.job(second).result(timeout=0) == "stayed"
@@ -209,6 +210,21 @@ def test_an_app_without_tasks_is_told(fleet: Fleet, module: Write, tmp_path: Pat
     wait_until(lambda: "The app has no tasks." in worker.stderr, 20)
 
 
+def test_a_store_in_memory_has_no_supervisor(fleet: Fleet, module: Write, tmp_path: Path):
+    path = tmp_path / "health"
+    worker = fleet.start(
+        *("-m", "tenure", "worker", f"{module(MODULE)}:app", "--processes", "4"),
+        *("--health", str(path)),
+        env={"TENURE_URL": "memory://"},
+        cwd=tmp_path,
+    )
+    wait_until(lambda: "takes jobs from" in worker.stderr, 20)
+    assert "So there is no supervisor" in worker.stderr
+    assert worker.stderr.count("takes jobs from") == 1
+    assert f" {worker.pid} tenure: worker" in worker.stderr
+    assert not path.exists()
+
+
 def test_a_store_that_cannot_be_reached_is_told_in_one_line(cli: Run, module: Write):
     name = module("from tenure import Tenure\napp = Tenure('redis://:secret@127.0.0.1:1/0')")
     told = cli("worker", f"{name}:app", "--log-level", "error")
@@ -216,6 +232,27 @@ def test_a_store_that_cannot_be_reached_is_told_in_one_line(cli: Run, module: Wr
     assert "cannot be reached" in told.err.splitlines()[-1]
     assert "Traceback" not in told.err
     assert "secret" not in told.err
+
+
+def test_a_health_path_that_is_a_file_is_left_alone(
+    cli: Run, module: Write, file_place: Place, tmp_path: Path
+):
+    taken = tmp_path / "precious"
+    taken.write_text("mine")
+    name = module(f"from tenure import Tenure\napp = Tenure({file_place.url!r})")
+    told = cli("worker", f"{name}:app", "--health", taken, "--log-level", "error")
+    assert told.code == 2
+    assert "precious is there already and is no socket." in told.err.splitlines()[-1]
+    assert taken.read_text() == "mine"
+
+
+def test_a_health_path_without_its_folder_is_told(
+    cli: Run, module: Write, file_place: Place, tmp_path: Path
+):
+    name = module(f"from tenure import Tenure\napp = Tenure({file_place.url!r})")
+    told = cli("worker", f"{name}:app", "--health", tmp_path / "no" / "health")
+    assert told.code == 2
+    assert told.err.splitlines()[-1].endswith("cannot be made: No such file or directory.")
 
 
 def test_settings_that_are_wrong_are_told_in_one_line(cli: Run, module: Write):
@@ -226,12 +263,37 @@ def test_settings_that_are_wrong_are_told_in_one_line(cli: Run, module: Write):
 
 
 @pytest.mark.parametrize(
-    "options", [["--queues", " , "], ["--concurrency", "0"], ["--grace", "soon"], ["--json"]]
+    "options",
+    [
+        ["--queues", " , "],
+        ["--concurrency", "0"],
+        ["--processes", "0"],
+        ["--processes", "257"],
+        ["--max-jobs", "0"],
+        ["--max-memory", "much"],
+        ["--max-memory", "0"],
+        ["--max-memory", "-1MB"],
+        ["--grace", "soon"],
+        ["--json"],
+    ],
 )
 def test_senseless_options_are_refused(cli: Run, module: Write, options: list[str]):
     told = cli("worker", f"{module(MODULE)}:app", *options)
     assert told.code == 2
     assert options[0] in told.err + told.out
+
+
+def test_what_is_no_size_is_told_with_an_example(cli: Run, module: Write):
+    told = cli("worker", f"{module(MODULE)}:app", "--max-memory", "much")
+    assert "'much' is no size; write bytes, or 500MB, 1.5GiB." in told.err
+
+
+def test_its_help_names_every_option(cli: Run):
+    told = cli("worker", "--help")
+    assert told.code == 0
+    options = [option for one in worker.params for option in one.opts if option.startswith("--")]
+    assert {"--processes", "--max-jobs", "--max-memory", "--health"} <= {*options}
+    assert [one for one in options if f"  {one}" not in told.out] == []
 
 
 def test_the_app_says_which_store(cli: Run, module: Write):

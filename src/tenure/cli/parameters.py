@@ -10,7 +10,7 @@ from tenure.core.model import check_name
 from tenure.core.sizes import size
 from tenure.errors import ConfigError
 
-__all__ = ["cursor", "name", "names", "span"]
+__all__ = ["bytes_", "cursor", "name", "names", "span"]
 
 
 def span(_context: click.Context, _option: click.Parameter, given: str | None) -> float | None:

@@ -8,6 +8,7 @@ import os
 import signal
 from contextlib import AsyncExitStack
 from pathlib import Path
+from typing import Any
 
 import click
 
@@ -123,6 +124,8 @@ def worker(
         _announce(screen, found, queues)
         if found.traits.scope == "process":
             # Another process would see nothing of it.
+            if processes > 1 or max_jobs or max_memory or health:
+                screen.aside("So there is no supervisor, and what is meant for one has no effect.")
             asyncio.run(found.run_worker(queues=queues, concurrency=concurrency, grace=grace))
             return
         spec = ChildSpec(
@@ -208,13 +211,21 @@ def ping(
     except OSError as error:
         screen.failure("NoAnswer", f"no worker answers at {health}: {error.strerror or error}.")
         context.exit(1)
-    children = status.get("children", [])
-    running = sum(child["running"] for child in children)
-    state = "stopping" if status.get("stopping") else "ready" if status.get("ready") else "starting"
-    oldest = duration(max((child["age_seconds"] for child in children), default=0.0))
-    screen.answer(
-        status,
-        f"worker {status.get('pid')} is {state}: {len(children)} processes, the oldest for "
-        f"{oldest}; {running} jobs run",
-    )
+    screen.answer(status, _in_words(status))
     context.exit(1 if ready and not status.get("ready") else 0)
+
+
+def _in_words(status: dict[str, Any]) -> str:
+    if status.get("stopping"):
+        state = "stopping"
+    elif status.get("ready"):
+        state = "ready"
+    else:
+        state = "starting" if status.get("last_beat_seconds_ago") is None else "not ready"
+    children = status.get("children", [])
+    oldest = duration(max((child["age_seconds"] for child in children), default=0.0))
+    running = sum(child["running"] for child in children)
+    return (
+        f"worker {status.get('pid')} is {state}; worker processes: {len(children)}, "
+        f"the oldest for {oldest}; running jobs: {running}"
+    )

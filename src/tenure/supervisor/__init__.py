@@ -318,10 +318,12 @@ class Supervisor:
         beat_age = None if self._last_beat is None else round(now - self._last_beat, 3)
         children = [_shown(child, now) for child in self._children]
         joined = sum(child["replica"] is not None for child in children)
+        stopping = self._stopping.is_set()
+        all_work = joined >= self._options.processes and (beat_age or 0.0) < self._ttl
         return {
             "pid": os.getpid(),
-            "stopping": self._stopping.is_set(),
-            "ready": joined >= self._options.processes and (beat_age or 0.0) < self._ttl,
+            "stopping": stopping,
+            "ready": all_work and not stopping,
             "last_beat_seconds_ago": beat_age,
             "children": children,
         }

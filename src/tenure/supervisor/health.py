@@ -45,15 +45,18 @@ async def serve_health(path: Path, status: Callable[[], dict[str, Any]]) -> Asyn
 
 
 def ask_health(path: Path, patience: float) -> dict[str, Any]:
-    """Return what a supervisor answers. Raises OSError if there is none or it is silent."""
+    """Return what a supervisor answers. Raises OSError if there is none or it says nothing."""
     with socket.socket(socket.AF_UNIX) as line:
         line.settimeout(patience)
         line.connect(os.fspath(path))
         answer = b""
         while (part := line.recv(65_536)) and len(answer) < _ANSWER_MAX:
             answer += part
-    decoded: dict[str, Any] = msgspec.json.decode(answer or b"{}", type=dict)
-    return decoded
+    try:
+        return msgspec.json.decode(answer, type=dict[str, Any])
+    except msgspec.DecodeError:
+        msg = "what answers there is no worker"
+        raise OSError(msg) from None
 
 
 def _make_room(path: Path) -> None:

@@ -1,0 +1,122 @@
+"""What a worker writes on its board is there for its supervisor, whenever it dies."""
+
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import closing
+
+import pytest
+
+from tenure.core.ids import is_job_id, job_id
+from tenure.runtime.board import Board
+
+PLACES = 3
+JOBS = [job_id(1_800_000_000_000 + number, 0, "0123456789abcdef" * 2) for number in range(4)]
+
+
+@pytest.fixture
+def file() -> Iterator[int]:
+    made = Board.make_file(PLACES)
+    yield made
+    os.close(made)
+
+
+@pytest.fixture
+def written(file: int) -> Iterator[Board]:
+    """The board as the worker has it."""
+    with closing(Board(file, PLACES)) as board:
+        yield board
+
+
+@pytest.fixture
+def read(file: int) -> Iterator[Board]:
+    """The same board as the supervisor has it."""
+    with closing(Board(file, PLACES)) as board:
+        yield board
+
+
+def test_a_new_board_is_empty(read: Board):
+    assert (read.started(), read.deadlines(), read.ended, read.ticked) == ([], {}, 0, 0.0)
+
+
+def test_what_has_begun_and_not_ended_stands_there(written: Board, read: Board):
+    first, second, _ = (written.begin(job, 0.0) for job in JOBS[:3])
+    assert sorted(read.started()) == JOBS[:3]
+    written.end(second)
+    assert sorted(read.started()) == [JOBS[0], JOBS[2]]
+    written.end(first)
+    assert read.started() == [JOBS[2]]
+
+
+def test_places_are_used_again(written: Board, read: Board):
+    for _ in range(5):
+        places = [written.begin(job, 0.0) for job in JOBS[:PLACES]]
+        assert sorted(places) == [*range(PLACES)]
+        written.end(places[1])
+        assert written.begin(JOBS[3], 0.0) == places[1]
+        assert sorted(read.started()) == [JOBS[0], JOBS[2], JOBS[3]]
+        for place in places:
+            written.end(place)
+        assert read.started() == []
+
+
+def test_only_attempts_with_a_time_out_have_a_deadline(written: Board, read: Board):
+    written.begin(JOBS[0], 0.0)
+    place = written.begin(JOBS[1], 12.5)
+    assert read.deadlines() == {JOBS[1]: 12.5}
+    written.end(place)
+    assert read.deadlines() == {}
+    written.begin(JOBS[2], 0.0)  # in the place of the one that had one
+    assert read.deadlines() == {}
+
+
+def test_ends_and_ticks_do_not_disturb_each_other(written: Board, read: Board):
+    written.tick(1.5)
+    for job in JOBS:
+        written.end(written.begin(job, 0.0))
+    assert (read.ended, read.ticked) == (4, 1.5)
+    written.tick(2.5)
+    assert (read.ended, read.ticked) == (4, 2.5)
+
+
+@pytest.mark.parametrize("length", [1, 20, 35])
+def test_a_line_that_was_torn_names_no_job(file: int, written: Board, read: Board, length: int):
+    written.begin(JOBS[0], 0.0)
+    whole = os.pread(file, 1000, 0)
+    begins = whole.index(JOBS[0].encode())
+    os.pwrite(file, bytes(len(JOBS[0]) - length), begins + length)
+    [torn] = read.started()
+    assert torn == JOBS[0][:length]
+    assert not is_job_id(torn)
+
+
+def test_bytes_that_are_no_text_harm_nobody(file: int, written: Board, read: Board):
+    written.begin(JOBS[0], 0.0)
+    os.pwrite(file, b"\xff\xfe", os.pread(file, 1000, 0).index(JOBS[0].encode()))
+    [torn] = read.started()
+    assert not is_job_id(torn)
+
+
+KILLED = """
+import os, signal, sys
+from tenure.runtime.board import Board
+file, first, second, third = int(sys.argv[1]), *sys.argv[2:]
+board = Board(file, 3)
+os.close(file)
+board.tick(7.0)
+board.end(board.begin(first, 0.0))
+board.begin(second, 9.0)
+board.begin(third, 0.0)
+os.kill(os.getpid(), signal.SIGKILL)
+"""
+
+
+def test_it_outlives_the_process_that_wrote_it(file: int, read: Board):
+    command = [sys.executable, "-c", KILLED, str(file), *JOBS[:3]]
+    died = subprocess.run(command, pass_fds=[file], check=False, timeout=20)
+    assert died.returncode == -signal.SIGKILL
+    assert sorted(read.started()) == JOBS[1:3]
+    assert read.deadlines() == {JOBS[1]: 9.0}
+    assert (read.ended, read.ticked) == (1, 7.0)
