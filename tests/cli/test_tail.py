@@ -8,6 +8,7 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
+from typing import Self
 
 import pytest
 
@@ -15,9 +16,7 @@ from tenure.cli import following
 from tenure.cli import tail as tail_module
 from tenure.cli.following import Follower
 from tenure.cli.show import Screen
-from tenure.core.clock import SystemClock
 from tenure.core.records import NewJob, Note
-from tenure.stores.connect import connect
 from tenure.testing import Faults, FaultyStore
 from tests.cli.conftest import Place, Run
 from tests.cli.jobbing import NOWHERE, Shop, shop_at
@@ -208,31 +207,57 @@ def test_a_reader_that_has_seen_enough_ends_it(file_place: Place):
             process.stdout.readline()
             process.stdout.close()
             shop.sync.enqueue(shop.resize.request("y"))
-            assert process.wait(20) == 0
+            assert process.wait(20) == 1  # as click ends every command then
             assert process.stderr.read() == ""
 
 
+class Tailing:
+    """The command's own loop on a store with faults, and what it has said so far."""
+
+    def __init__(self, capsys, *, as_json: bool) -> None:
+        self.faults = Faults()
+        self.store = FaultyStore("memory://", self.faults)
+        screen = Screen(as_json=as_json)
+        screen.is_stream = True
+        self._following = tail_module._Following(screen, EVERY, None, 0.01)
+        self._capsys = capsys
+        self.words = ""
+
+    def has_said(self, words: str) -> bool:
+        self.words += "".join(self._capsys.readouterr())
+        return words in self.words
+
+    async def __aenter__(self) -> Self:
+        await self.store.open()
+        self._task = asyncio.create_task(self._following.run(self.store, 10))
+        await wait_until_async(lambda: self.faults.calls["find"] > 2)
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        self._task.cancel()
+        await asyncio.wait([self._task])
+        await self.store.close()
+
+
 async def test_an_outage_is_told_once_and_outlived(capsys):
-    faults, inner = Faults(), connect("memory://", namespace="app", clock=SystemClock())
-    store = FaultyStore(inner, faults)
-    await store.open()
-    following = tail_module._Following(Screen(as_json=False), EVERY, None, 0.01)
-    seen: list[str] = []
+    async with Tailing(capsys, as_json=False) as tailing:
+        tailing.faults.lose_request("find", times=3)
+        await wait_until_async(lambda: tailing.has_said("The store answers again."))
+        await tailing.store.insert([NewJob(id=NOWHERE, task="resize")])
+        await wait_until_async(lambda: tailing.has_said(NOWHERE))
+        assert tailing.words.count("Trying on.") == 1
 
-    def said(words: str) -> bool:
-        seen.extend(capsys.readouterr())
-        return words in "".join(seen)
 
-    task = asyncio.create_task(following.run(store, 10))
-    await wait_until_async(lambda: faults.calls["find"] > 2)
-    faults.lose_request("find", times=3)
-    await wait_until_async(lambda: said("The store answers again."))
-    await store.insert([NewJob(id=NOWHERE, task="resize")])
-    await wait_until_async(lambda: said(NOWHERE))
-    assert "".join(seen).count("Trying on.") == 1
-    task.cancel()
-    await asyncio.wait([task])
-    await store.close()
+async def test_programs_are_told_of_outages_and_gaps(capsys, monkeypatch):
+    monkeypatch.setattr(following, "PAGE", 2)
+    async with Tailing(capsys, as_json=True) as tailing:
+        tailing.faults.lose_request("find", times=2)
+        await wait_until_async(lambda: tailing.has_said('"kind": "StoreUnavailable"}\n'))
+        ids = [f"{NOWHERE[:-2]}{number}" for number in range(10, 60)]
+        # A clock far ahead: ids that are newer than this moment.
+        await tailing.store.insert([NewJob(id=f"f{one[1:]}", task="resize") for one in ids])
+        await wait_until_async(lambda: tailing.has_said('"gap": true}\n'))
+        assert all(json.loads(line) for line in tailing.words.splitlines())
 
 
 def test_an_error_is_a_line_as_well(cli: Run):

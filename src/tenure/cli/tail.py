@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import os
 import sys
 from collections.abc import Sequence
+from contextlib import suppress
 from typing import Any
 
 import click
@@ -76,13 +76,8 @@ def tail(
     if target.screen.is_terminal:
         target.screen.aside("Times are UTC. Ctrl-C ends it.")
     following = _Following(target.screen, wanted, state, interval)
-    try:
+    with suppress(KeyboardInterrupt):  # that is how it ends
         target.run(lambda store: following.run(store, lines))
-    except KeyboardInterrupt:
-        pass  # that is how it ends
-    except BrokenPipeError:
-        # Nobody reads on, and nothing may be written when Python ends and empties its buffers.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 class _Following:
@@ -114,16 +109,24 @@ class _Following:
             changes = await follower.look(self._state)
         except StoreUnavailable as error:
             if not self._is_away:
-                self._screen.aside(f"{explained(error)} Trying on.")
+                told = {"error": str(error), "kind": type(error).__name__}
+                self._remark(f"{explained(error)} Trying on.", told)
             self._is_away = True
             return
         if self._is_away:
             self._screen.aside("The store answers again.")
             self._is_away = False
         if follower.has_gap:
-            most = f"{PAGE * PAGES:,}"
-            self._screen.aside(f"More than {most} jobs came since the last look; not all are here.")
+            many = f"More than {PAGE * PAGES:,} jobs came since the last look; not all are here."
+            self._remark(many, {"time": instant(follower.now), "gap": True})
         self._show(changes, follower.now)
+
+    def _remark(self, text: str, told: dict[str, Any]) -> None:
+        """Say beside the changes that some may be missing; programs get it among them."""
+        self._screen.aside(text)
+        if self._screen.as_json:
+            self._screen.answer(told)
+            sys.stdout.flush()
 
     async def _wait(self, store: Store, bell: Watch) -> None:
         if await bell.wait(self._interval):
