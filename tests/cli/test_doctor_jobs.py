@@ -1,11 +1,15 @@
 """What `tenure doctor` finds about jobs, on every store."""
 
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
 
+from tenure.cli import target
 from tenure.core.model import Finding
 from tenure.core.records import NewJob
+from tenure.stores.connect import connect
+from tenure.testing import Faults, FaultyStore
 from tests.cli.conftest import Place, Run
 from tests.cli.doctoring import examined
 from tests.cli.jobbing import Shop, shop_at
@@ -108,3 +112,16 @@ def test_a_store_that_was_never_used_has_none(cli: Run):
     assert "workers" not in findings
     _, findings = examined(cli, "--url", "memory://")
     assert "workers" not in findings
+
+
+def test_jobs_that_cannot_be_looked_at_are_told(cli: Run, file_place: Place, monkeypatch):
+    faults = Faults()
+    faults.lose_request("replicas")
+
+    def connected(url: str, **how: Any) -> FaultyStore:
+        return FaultyStore(connect(url, **how), faults)
+
+    monkeypatch.setattr(target, "connect", connected)
+    code, findings = examined(cli, *file_place.options)
+    assert (code, findings["jobs"].level) == (0, "warning")
+    assert findings["jobs"].detail.startswith("could not be looked at: ")

@@ -17,7 +17,7 @@ from tenure.cli.job_findings import jobs_examined
 from tenure.cli.show import Cell, safe, table
 from tenure.cli.target import Target, store_command
 from tenure.core.model import Finding, Grade
-from tenure.errors import TenureError
+from tenure.errors import ConfigError, TenureError
 from tenure.stores.contract import Store
 
 __all__ = ["doctor"]
@@ -71,8 +71,11 @@ def _about_jobs(target: Target, store: Store) -> list[Finding]:
         return []
     try:
         return target.run(jobs_examined)
-    except TenureError:
-        return []  # as a rule it was never used; the findings about the store say so
+    except ConfigError:
+        return []  # nobody has used it yet, or it needs `migrate`: the findings say so already
+    except TenureError as error:
+        advice = "Try again; if it stays so, may this user do all that jobs need?"
+        return [Finding("warning", "jobs", f"could not be looked at: {error}", advice)]
 
 
 def _facts(store: Store, findings: list[Finding]) -> dict[str, Any]:

@@ -22,7 +22,7 @@ from tenure.stores.contract import Store
 __all__ = ["Surroundings", "shown"]
 
 # What a worker notes that hands a job back because its app has no such task.
-UNKNOWN_TASK = "its worker knows no such task"
+_UNKNOWN_TASK = "its worker knows no such task"
 
 # Of a replica's id, as much as the logs show.
 _REPLICA = 8
@@ -59,7 +59,7 @@ class Surroundings(Struct, frozen=True, kw_only=True):
         if left > 0:
             yield "due time", f"its due time, in {duration(left)}"
         last = job.history[-1] if job.history else None
-        if last is not None and (last.outcome, last.error) == ("handed back", UNKNOWN_TASK):
+        if last is not None and (last.outcome, last.error) == ("handed back", _UNKNOWN_TASK):
             named = f"a worker that knows the task {job.task!r}; the last one did not"
             yield "task", named
         pause = self.queue.paused_for
