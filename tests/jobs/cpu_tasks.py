@@ -80,7 +80,7 @@ def ask_again() -> int:
     return current_job().attempt
 
 
-@app.task(executor="process")
+@app.task(executor="process", retry=Backoff(max_attempts=2, base=0))
 def refuse() -> None:
     raise Reject("never")
 

@@ -18,7 +18,7 @@ from tenure.runtime.reports import RaisedInChild
 from tests.jobs import cpu_tasks
 from tests.jobs.replicas import finished
 from tests.rig.processes import Fleet
-from tests.rig.spawn import alive, family
+from tests.rig.spawn import alive, family, send
 from tests.rig.waiting import wait_until, wait_until_async
 
 Run = Callable[[Request], Awaitable[Job]]
@@ -66,8 +66,11 @@ async def pid_in(file: Path) -> int:
 
 
 async def gone(*pids: int) -> None:
-    # Less than the time after which a child that should end by itself is killed.
-    await wait_until_async(lambda: not any(map(alive, pids)), 0.8, "killed processes are gone")
+    try:
+        # Less than the time after which a child that should end by itself is killed.
+        await wait_until_async(lambda: not any(map(alive, pids)), 0.8, "killed processes are gone")
+    finally:
+        send(pids, signal.SIGKILL)
 
 
 # What goes in and comes out.
@@ -283,7 +286,10 @@ def test_children_die_with_a_worker_that_is_killed(tmp_path):
         idle = worker.expect("idle")["pid"]
         busy = worker.expect("busy")["pid"]
         os.kill(worker.pid, signal.SIGKILL)
-        wait_until(lambda: not alive(busy) and not alive(idle), 2)
+        try:
+            wait_until(lambda: not alive(busy) and not alive(idle), 2)
+        finally:
+            send([busy, idle], signal.SIGKILL)
 
 
 async def test_a_child_whose_worker_hangs_up_ends_by_itself(app, tmp_path):
@@ -357,10 +363,14 @@ async def test_a_child_that_dies_while_it_is_idle_harms_no_job(run, noticed):
     assert job.failures == 0
 
 
-async def test_what_a_dying_job_has_forked_dies_too(run, tmp_path):
-    job = await run(cpu_tasks.fork_and_die.request(str(tmp_path / "pid")))
+async def test_what_a_dying_job_has_forked_dies_too(app, tmp_path):
+    job = await app.enqueue(cpu_tasks.fork_and_die.request(str(tmp_path / "pid")))
+    forked = await pid_in(tmp_path / "pid")
+    try:
+        await job.wait(5)
+    finally:
+        await gone(forked)
     assert "exit code 5" in job.error
-    await gone(int((tmp_path / "pid").read_text()))
 
 
 async def test_twenty_good_jobs_beside_bad_ones_succeed_and_no_slot_is_lost():
