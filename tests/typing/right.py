@@ -34,7 +34,7 @@ async def optioned(user: int) -> Receipt:
     return Receipt(user)
 
 
-@app.task(name="other", retry=None)
+@app.task(name="other", retry=None, executor="process")
 def optioned_sync(*users: int, **names: str) -> dict[str, int]:
     return {}
 
