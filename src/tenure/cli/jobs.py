@@ -26,7 +26,7 @@ __all__ = ["jobs"]
 Examples:
   tenure jobs ls --state failed
   tenure jobs show 01890a5d-ac96-774b-bcce-b302099a8057
-  tenure jobs show b302099a8057                            the end of an id will do
+  tenure jobs show b302099a8057               the end of an id will do
   tenure jobs tail
   tenure jobs requeue --task resize --dry-run"""
 )
@@ -111,7 +111,7 @@ Examples:
 @click.argument("job_id", metavar="ID")
 @store_command
 def show(target: Target, job_id: str) -> None:
-    """Tell all about one job: what it waits for, its attempts, the last error, the result.
+    """Tell all about one job, also why it waits.
 
     Instead of the whole id, its last 8 characters or more will do, for one of the newest 1,000
     jobs of each state.

@@ -60,9 +60,9 @@ Examples:
 def tail(
     target: Target, *, state: JobState | None, lines: int, interval: float, **wanted: str | None
 ) -> None:
-    """Follow what happens to jobs, a line for each change, until Ctrl-C.
+    """Follow what happens to jobs, until Ctrl-C.
 
-    With --json, each line is a document.
+    There is a line for each change; with --json, each line is a document.
 
     It looks again and again, at the newest 200 jobs (up to 1,000 if so many are new), the newest
     200 that run, and 1,000 that it has seen waiting or running. So between two looks, of a job
