@@ -61,7 +61,7 @@ async def test_what_is_inserted_is_there_with_the_commit_only(store: Store, worl
         if own is None:
             return
         for end, found in ((own.rollback, []), (own.commit, ["waiting"])):
-            await own.begin()
+            await own.begin(on_loop=True)
             assert await own.insert([job]) == [Inserted("created", job.id)]
             assert await own.insert([job]) == [Inserted("created", job.id)]  # a repeat
             [seen] = await own.get([job.id])
@@ -71,7 +71,7 @@ async def test_what_is_inserted_is_there_with_the_commit_only(store: Store, worl
             assert [one.state for one in await store.get([job.id]) if one] == found
         assert await store.get([job.id]) == [seen]
         assert (await store.find(tag="t")).jobs == [seen]
-        await own.begin()
+        await own.begin(on_loop=True)
         other = calls.new(2, unique=Unique(key="k", digest="d"))
         mismatch = calls.new(3, unique=Unique(key="k", digest="other"))
         assert await own.insert([other, mismatch]) == [
@@ -96,19 +96,19 @@ async def test_an_attempt_ends_with_the_commit_only(store: Store, world: World):
     async with taking_part(store, world) as own:
         if own is None:
             return
-        await own.begin()
+        await own.begin(on_loop=True)
         assert await own.hold(job.id, job.fence)
         assert await own.settle(end) == "settled"
         await own.rollback()
         assert await calls.look(store) == job
-        await own.begin()
+        await own.begin(on_loop=True)
         assert await own.hold(job.id, job.fence)
         assert await own.settle(end) == "settled"
         await own.commit()
         ended = await calls.look(store)
         assert (ended.state, ended.result, ended.history) == ("succeeded", b"1", b"{}\n")
         # What has ended so is no longer running: its writes must not be made twice.
-        await own.begin()
+        await own.begin(on_loop=True)
         assert not await own.hold(job.id, job.fence)
         assert await own.settle(end) == "repeated"
         await own.rollback()
@@ -121,7 +121,7 @@ async def test_only_the_present_attempt_is_held(store: Store, world: World):
     async with taking_part(store, world) as own:
         if own is None:
             return
-        await own.begin()
+        await own.begin(on_loop=True)
         assert not await own.hold(job.id, job.fence - 1)
         assert not await own.hold(job.id, job.fence + 1)
         assert not await own.hold(waiting.id, waiting.fence)
@@ -138,7 +138,7 @@ async def test_a_pending_cancel_does_not_stop_a_commit(store: Store, world: Worl
     async with taking_part(store, world) as own:
         if own is None:
             return
-        await own.begin()
+        await own.begin(on_loop=True)
         assert await own.hold(job.id, job.fence)
         success = Settlement(id=job.id, fence=job.fence, outcome="succeeded")
         assert await own.settle(success) == "settled"
@@ -152,7 +152,7 @@ async def test_one_namespace_never_sees_another(store: Store, world: World):
     async with taking_part(stranger, world) as own:
         if own is None:
             return
-        await own.begin()
+        await own.begin(on_loop=True)
         assert await own.get([job.id]) == [None]
         assert not await own.hold(job.id, job.fence)
         await own.rollback()

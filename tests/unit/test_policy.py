@@ -140,6 +140,7 @@ def test_the_first_loss_is_due_at_once_and_the_later_ones_ever_later():
     assert loss_delays(9, 1.0)[-3:] == [300, 300, 300]
     assert loss_delays(3, 0.0) == [0, 1, 3]
     assert loss_delays(1, 0.5) == [0]
+    assert loss_delays(1000, 1.0)[-1] == 300
     assert loss_delays(0, 0.5) == []
 
 

@@ -140,7 +140,8 @@ def loss_delays(budget: int, chance: float) -> list[float]:
 
     The first one at once: as a rule a machine died and the job is innocent.
     """
-    widening = (min(_LOSS_DELAY_MAX, _LOSS_DELAY * _LOSS_FACTOR**n) for n in range(budget - 1))
+    ceilings = (_LOSS_DELAY * _LOSS_FACTOR ** min(n, 100) for n in range(budget - 1))
+    widening = (min(_LOSS_DELAY_MAX, ceiling) for ceiling in ceilings)
     return [0.0, *(ceiling * (0.5 + 0.5 * chance) for ceiling in widening)][:budget]
 
 

@@ -58,7 +58,7 @@ class JobTransaction:
         self._result = encoded
 
     async def __aenter__(self) -> Self:
-        await self._begin()
+        await self._begin(on_loop=True)
         return self
 
     async def __aexit__(self, kind: object, error: BaseException | None, trace: object) -> None:
@@ -78,15 +78,15 @@ class JobTransaction:
         if not self._within.blocks:
             msg = "this connection is asynchronous: write 'async with current_job().transaction'."
             raise ConfigError(msg)
-        plainly(self._begin())
+        plainly(self._begin(on_loop=False))
         return self
 
     def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
         plainly(self._finish() if error is None else self._undo())
 
-    async def _begin(self) -> None:
+    async def _begin(self, *, on_loop: bool) -> None:
         record = self._record
-        await self._within.begin()
+        await self._within.begin(on_loop=on_loop)
         try:
             if not await self._within.hold(record.id, record.fence):
                 raise AttemptOver(record.id, record.fence)

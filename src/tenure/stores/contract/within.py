@@ -25,8 +25,8 @@ class Within(Protocol):
         """Whether it is a synchronous connection: then no call ever waits for an event loop."""
         ...
 
-    async def begin(self) -> None:
-        """Begin a transaction.
+    async def begin(self, *, on_loop: bool) -> None:
+        """Begin a transaction; `on_loop`, let others on the event loop run while this waits.
 
         Raises ConfigError if one is open already: a transaction within it would be no commit.
         """

@@ -162,7 +162,8 @@ class PostgresWithin:
         self._has_begun = False
         self.blocks = self._voice.blocks
 
-    async def begin(self) -> None:
+    async def begin(self, *, on_loop: bool) -> None:
+        del on_loop  # it waits for nobody
         await self._voice.begin(self._purpose)
         self._has_begun = True
 

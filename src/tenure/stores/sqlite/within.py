@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import sqlite3
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
@@ -12,6 +13,7 @@ from tenure.core.clock import Clock
 from tenure.core.records import Inserted, JobRecord, NewJob, Settled, Settlement
 from tenure.stores.contract import Purpose, Within
 from tenure.stores.sqlite.connection import Connection
+from tenure.stores.sqlite.failures import is_busy
 from tenure.stores.sqlite.inserting import insert
 from tenure.stores.sqlite.job_moves import standing
 from tenure.stores.sqlite.jobs import settle
@@ -35,6 +37,8 @@ _HOW: Final = "BEGIN IMMEDIATE, or in SQLAlchemy without the isolation level AUT
 # Changes nothing, and still the transaction has the write lock then: nobody else writes between
 # what it reads next and its end.
 _LOCK: Final = "UPDATE tenure_wake SET rung = rung WHERE false"
+# How often somebody who waits for the write lock on an event loop looks.
+_LOOK_EVERY: Final = 0.005
 _FILES: Final = "SELECT file FROM pragma_database_list WHERE name = 'main'"
 
 
@@ -61,7 +65,7 @@ class _Voice(Protocol):
         """Return what `work` makes of the connection, which does not wait."""
         ...
 
-    async def begin(self, purpose: Purpose) -> None:
+    async def begin(self, purpose: Purpose, *, on_loop: bool) -> None:
         """Begin a transaction, unless one is open."""
         ...
 
@@ -104,8 +108,8 @@ class _SqliteWithin:
         self._has_begun = False
         self.blocks = voice.blocks
 
-    async def begin(self) -> None:
-        await self._voice.begin(self._purpose)
+    async def begin(self, *, on_loop: bool) -> None:
+        await self._voice.begin(self._purpose, on_loop=on_loop)
         self._has_begun = True
 
     async def commit(self) -> None:
@@ -201,10 +205,30 @@ class _Sqlite3:
         with _plain_rows(self._connection) as cursor:
             return work(_Cursors(cursor, self._connection))
 
-    async def begin(self, purpose: Purpose) -> None:
+    async def begin(self, purpose: Purpose, *, on_loop: bool) -> None:
+        """Take the write lock, without keeping the loop from who has it: it may run there too."""
         if self._connection.in_transaction:
             raise already_open(purpose)
+        [patience] = self._connection.cursor().execute("PRAGMA busy_timeout").fetchone()
+        looks = round(patience / 1000 / _LOOK_EVERY) if on_loop else 0
+        for _ in range(looks):
+            if self._begins_at_once(patience):
+                return
+            await _pause(_LOOK_EVERY)
         self._connection.execute("BEGIN IMMEDIATE")
+
+    def _begins_at_once(self, patience: int) -> bool:
+        self._connection.execute("PRAGMA busy_timeout = 0")
+        try:
+            self._connection.execute("BEGIN IMMEDIATE")
+        except sqlite3.OperationalError as error:
+            if not is_busy(error):
+                raise
+            return False
+        else:
+            return True
+        finally:
+            self._connection.execute(f"PRAGMA busy_timeout = {patience}")
 
     async def goes_on(self) -> bool:
         return self._connection.in_transaction
@@ -216,6 +240,13 @@ class _Sqlite3:
         if self._connection.in_transaction:
             with suppress(sqlite3.Error):
                 self._connection.execute("ROLLBACK")
+
+
+async def _pause(seconds: float) -> None:
+    """Wait in real time, by a virtual clock too: other processes do not know that."""
+    with suppress(TimeoutError):
+        async with asyncio.timeout(seconds):
+            await asyncio.Event().wait()
 
 
 @contextmanager
@@ -238,10 +269,13 @@ class _Alchemy:
     def __init__(self, alchemy: Sqlalchemy) -> None:
         self._alchemy = alchemy
         self.blocks = alchemy.blocks
-        self.begin = alchemy.begin
         self.goes_on = alchemy.goes_on
         self.commit = alchemy.commit
         self.rollback = alchemy.rollback
+
+    async def begin(self, purpose: Purpose, *, on_loop: bool) -> None:
+        del on_loop  # aiosqlite waits in a thread
+        await self._alchemy.begin(purpose)
 
     async def run(self, work: Callable[[_Cursors], T]) -> T:
         def on_connection(connection: Any) -> T:
