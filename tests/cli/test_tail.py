@@ -16,6 +16,7 @@ from tenure.cli import following
 from tenure.cli import tail as tail_module
 from tenure.cli.following import Follower
 from tenure.cli.show import Screen
+from tenure.core.ids import job_id
 from tenure.core.records import NewJob, Note
 from tenure.testing import Faults, FaultyStore
 from tests.cli.conftest import Place, Run
@@ -122,8 +123,27 @@ def test_a_look_goes_through_pages_until_it_knows_the_rest(shop: Shop, monkeypat
     assert looking.follower.has_gap
 
 
-def test_what_was_seen_unfinished_is_followed_behind_the_newest(shop: Shop, monkeypatch):
+def test_ids_by_a_clock_that_is_behind_are_seen(shop: Shop, monkeypatch):
     monkeypatch.setattr(following, "PAGE", 2)
+    looking = Looking(shop)
+    newest = shop.sync.enqueue(shop.resize.request("new")).id
+    assert len(looking.look()) == 1
+    millisecond = following._millisecond(newest)
+    late = [job_id(millisecond - 1500 + number, 0, "a" * 32) for number in range(6)]
+    store = shop.sync._app._store
+    shop.sync._portal().call(store.insert([NewJob(id=one, task="resize") for one in late]))
+    assert sorted(one for one, _, _ in looking.look()) == late
+    assert not looking.follower.has_gap
+
+
+def look_no_further_than(monkeypatch: pytest.MonkeyPatch, page: int) -> None:
+    """See only so many of the newest jobs, as if all others were known for long."""
+    monkeypatch.setattr(following, "PAGE", page)
+    monkeypatch.setattr(following, "_SKEW", -60_000)
+
+
+def test_what_was_seen_unfinished_is_followed_behind_the_newest(shop: Shop, monkeypatch):
+    look_no_further_than(monkeypatch, 2)
     looking = Looking(shop)
     old = shop.sync.enqueue(shop.resize.request("old"))
     assert looking.look() == [(old.id, None, "waiting")]
@@ -136,7 +156,7 @@ def test_what_was_seen_unfinished_is_followed_behind_the_newest(shop: Shop, monk
 
 
 def test_what_was_never_seen_is_told_when_it_runs(shop: Shop, monkeypatch):
-    monkeypatch.setattr(following, "PAGE", 2)
+    look_no_further_than(monkeypatch, 2)
     old = shop.sync.enqueue(shop.resize.request("old"))
     newer = [shop.resize.using(delay=99).request("new") for _ in range(4)]
     shop.sync.enqueue_many(newer)
@@ -147,7 +167,7 @@ def test_what_was_never_seen_is_told_when_it_runs(shop: Shop, monkeypatch):
 
 def test_old_news_are_none(shop: Shop, monkeypatch):
     """Jobs with a short retention are removed, and older ones move up."""
-    monkeypatch.setattr(following, "PAGE", 1)
+    look_no_further_than(monkeypatch, 1)
     monkeypatch.setattr(following, "_SLACK", 0)
     shop.sync.enqueue(shop.resize.request("old"))
     [record] = shop.claim()

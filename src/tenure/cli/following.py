@@ -25,6 +25,11 @@ _WATCHED = 20
 # before, give or take the time that a look and a transaction take.
 _SLACK = 5_000_000
 
+# Ids are made by whoever asks for jobs, and clocks differ: a look goes back by so many milliseconds
+# behind the newest id that it knows.
+_SKEW = 2_000
+_NOBODY = "0" * 32
+
 _Face = tuple[object, ...]
 
 
@@ -57,7 +62,7 @@ class Follower:
         self._known: dict[str, _Known] = {}
         self.now = 0
         """The store's time at the last look."""
-        self._newest = ""
+        self._newest = self._floor = ""
         self._queues = dict.fromkeys(filter(None, [wanted["queue"]]))
         self.has_gap = False
         """Whether more jobs came since the look before than this one could see."""
@@ -97,15 +102,18 @@ class Follower:
         """Return the newest jobs and the newest running ones."""
         seen: dict[str, Job[Any]] = {}
         cursor: str | None = None
-        for _ in range(1 if first else PAGES):
+        if first:
+            self._floor = job_id(now // 1000 - _SKEW, 0, _NOBODY)
+        for _ in range(PAGES):
             page = await self._jobs.page(**self._wanted, limit=PAGE, cursor=cursor)
             seen |= {job.id: job for job in page}
             cursor = page.cursor
-            if cursor is None or cursor <= self._newest:
+            if cursor is None or cursor <= self._floor:
                 break
         self.has_gap = not first and cursor is not None and cursor > self._newest
         # Where no job fits, the search for new ones ends at the ids of this moment.
-        self._newest = max(self._newest, job_id(now // 1000, 0, "0" * 32), *seen)
+        self._newest = max(self._newest, *seen) if seen else job_id(now // 1000, 0, _NOBODY)
+        self._floor = job_id(_millisecond(self._newest) - _SKEW, 0, _NOBODY)
         # After the others: what began to run meanwhile is among these, and newer.
         running = await self._jobs.page(**self._wanted, state="running", limit=PAGE)
         return seen | {job.id: job for job in running}
@@ -126,6 +134,11 @@ class Follower:
             elif before.face != this.face:
                 yield Change(_changed_at(job, before, now), before.state, job)
         self._known, self.now = known, now
+
+
+def _millisecond(id_: str) -> int:
+    """Return when an id was made, by the clock of its maker."""
+    return int(id_[:8] + id_[9:13], 16)
 
 
 def _order(change: Change) -> tuple[int, str]:
