@@ -1,7 +1,6 @@
 """Jobs in the user's own transactions, while processes are killed and paused."""
 
 import asyncio
-import random
 import sqlite3
 from collections import Counter
 from collections.abc import AsyncIterator, Awaitable, Callable
@@ -22,7 +21,7 @@ from tests.rig.waiting import wait_until_async
 
 WORKERS = 3
 STRIKES = 2 if SIZE.name == "short" else 100
-JOBS = 20  # enqueued before each strike
+JOBS = 40  # enqueued before each strike
 TTL = 1.0
 
 
@@ -127,7 +126,7 @@ async def test_an_attempt_that_was_paused_cannot_write_after_its_successor(every
         job = await books.tasks.book_later.enqueue(str(books.gate))
         await told(old, "began")
         heir = books.start("work")
-        await wait_until_async(lambda: two_work(books), SIZE.patience)
+        await wait_until_async(lambda: work_together(books, 2), SIZE.patience)
         await asyncio.to_thread(stop_between_writes, old, books.site)
         assert (await told(heir, "began"))["attempt"] == 2
         books.gate.with_name(f"{books.gate.name}-1").touch()
@@ -142,8 +141,8 @@ async def test_an_attempt_that_was_paused_cannot_write_after_its_successor(every
     await everywhere(scenario)
 
 
-async def two_work(books: Books) -> bool:
-    return len(await books.app.replicas()) == 2
+async def work_together(books: Books, number: int) -> bool:
+    return len(await books.app.replicas()) == number
 
 
 async def test_effects_happen_once_while_workers_are_killed_and_paused(everywhere):
@@ -159,16 +158,22 @@ async def test_effects_happen_once_while_workers_are_killed_and_paused(everywher
     await everywhere(scenario)
 
 
+async def busiest(books: Books, workers: list[Child]) -> Child | None:
+    """Return the worker with the most jobs in hand, if one has any."""
+    held = {one.meta["pid"]: one.held for one in await books.app.replicas()}
+    first = max(workers, key=lambda worker: held.get(str(worker.pid), 0))
+    return first if held.get(str(first.pid), 0) > 1 else None
+
+
 async def rage(books: Books) -> list[Job[int]]:
     """Kill one worker amid its jobs, or pause it past its lease, and again; return all jobs."""
-    chance = random.Random(7)
     workers = [books.start("work") for _ in range(WORKERS)]
-    jobs = await books.app.enqueue_many([books.tasks.book.request()])
-    await books.finished(*jobs)
+    await wait_until_async(lambda: work_together(books, WORKERS), SIZE.patience)
+    jobs: list[Job[int]] = []
     for strike in range(STRIKES):
         jobs += await books.app.enqueue_many(books.tasks.book.request() for _ in range(JOBS))
-        await asyncio.sleep(0.1)
-        victim = workers.pop(chance.randrange(WORKERS))
+        victim = await wait_until_async(lambda: busiest(books, workers), SIZE.patience)
+        workers.remove(victim)
         if strike % 2:
             await asyncio.to_thread(victim.kill)
             workers.append(books.start("work"))
