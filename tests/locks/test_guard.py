@@ -9,6 +9,8 @@ from pathlib import Path
 import asyncpg
 import psycopg
 import pytest
+from sqlalchemy.ext.asyncio import AsyncSession, create_async_engine
+from sqlalchemy.pool import NullPool
 
 from tenure import ConfigError, LeaseLost, Tenure, blocking
 
@@ -197,6 +199,19 @@ def test_from_a_thread(kind, url, namespace):
         hold.guard(db)  # both begin a transaction by themselves
         db.commit()
         db.close()
+
+
+async def test_a_session_of_sqlalchemy(postgres_server, namespace):
+    url = postgres_server.url
+    engine = create_async_engine(url.replace("://", "+asyncpg://"), poolclass=NullPool)
+    async with Tenure(url, namespace=namespace) as app:
+        hold = await app.lock("x").acquire()
+        async with AsyncSession(engine) as session, session.begin():
+            await hold.guard(session)
+        await hold.release()
+        async with AsyncSession(engine) as session, session.begin():
+            with pytest.raises(LeaseLost):
+                await hold.guard(session)
 
 
 async def test_a_released_hold_guards_nothing(app, account):
