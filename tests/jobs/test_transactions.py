@@ -24,7 +24,7 @@ from tenure import (
     blocking,
     current_job,
 )
-from tenure.core.records import JobRecord, Settlement
+from tenure.core.records import JobRecord, Note, Settlement
 from tenure.core.signature import Signature
 from tenure.runtime.transaction import Ending, JobTransaction
 from tests.jobs.own_connections import (
@@ -141,6 +141,15 @@ async def test_what_was_bound_keeps_its_options_and_the_other_way_round(app, own
     assert (await first.refresh()).tags == ("x",)
     assert [(await one.refresh()).queue for one in (first, second)] == ["a", "b"]
     assert second.due > second.created
+
+
+@POSTGRES
+async def test_nothing_is_set_in_a_transaction_that_is_the_users(app, own):
+    ask = own.connection.fetch
+    async with own.transaction():
+        before = await ask("SELECT name, setting FROM pg_settings ORDER BY name")
+        await declare_double(app).using(unique="k").bind(own.connection).enqueue(1)
+        assert await ask("SELECT name, setting FROM pg_settings ORDER BY name") == before
 
 
 @ONE_OF_EACH_DRIVER
@@ -437,7 +446,8 @@ async def test_nobody_takes_the_job_before_the_commit_and_others_are_not_held_up
                     own.url, f"UPDATE tenure.replica SET ttl = 0 WHERE id = '{me.replica}'"
                 )
                 recovered.extend(await rival.recover())
-                await app._store.note(me.replica, [])
+                note = Note(id=job.id, fence=job.fence, progress=0.5)
+                assert await rival._store.note(me.replica, [note]) == [True]
                 done.result("kept")
 
         async with app.worker(grace=0):
