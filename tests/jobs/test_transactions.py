@@ -279,6 +279,17 @@ async def test_taste_in_rows_does_not_matter(app, own):
     assert own.connection.text_factory is bytes
 
 
+@pytest.mark.parametrize("kind", ["sqlite3"], indirect=True)
+async def test_nobody_writes_between_what_a_bound_job_reads_and_its_commit(app, own):
+    rival = sqlite3.connect(path_of(own.url), timeout=0, isolation_level=None)
+    own.connection.execute("BEGIN")  # which takes no lock yet
+    assert await app._store.within(own.connection, "bind()").get([]) == []
+    with pytest.raises(sqlite3.OperationalError, match="locked"):
+        rival.execute("BEGIN IMMEDIATE")
+    own.connection.execute("ROLLBACK")
+    rival.close()
+
+
 # From threads.
 
 
