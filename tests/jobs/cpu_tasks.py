@@ -193,6 +193,11 @@ def tell_and_rest(file: str) -> None:
 
 
 @task
+def settle_itself() -> None:
+    current_job().transaction(None)
+
+
+@task
 def chatter(word: str) -> None:
     for number in range(5):
         current_job().progress(number / 5, word)

@@ -186,8 +186,10 @@ async def test_progress_is_shown_and_a_checkpoint_survives_the_child(app, run, t
     assert (job.attempt, job.failures) == (2, 1)
 
 
-async def test_a_checkpoint_that_is_too_large(run):
+async def test_what_a_job_cannot_do_there(run):
     assert "result_limit allows" in (await run(cpu_tasks.save_too_much.request())).error
+    job = await run(cpu_tasks.settle_itself.request())
+    assert "transaction() is for handlers that run in the worker's own process" in job.error
 
 
 async def test_late_words_of_a_job_go_nowhere(tmp_path, capfd):
