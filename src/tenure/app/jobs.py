@@ -172,7 +172,7 @@ class JobCalls(Lifecycle):
         jobs = self._services().jobs
         return await jobs.enqueue_many(requests, within=within, return_exceptions=return_exceptions)
 
-    async def job_service(self) -> Jobs:
+    async def _job_service(self) -> Jobs:
         """Return what makes jobs and looks them up here: for `tenure.blocking`."""
         return self._services().jobs
 

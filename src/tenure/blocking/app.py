@@ -185,7 +185,8 @@ class Tenure:
         given = list(requests)  # in this thread: making them may be work
         if within is not None:
             # In this thread, whose connection it is; the loop's thread has no part in it.
-            answers = portal.call(self._app.job_service()).enqueue_many_blocking(
+            service = portal.call(self._app._job_service())  # noqa: SLF001 - not for users
+            answers = service.enqueue_many_blocking(
                 given, within=within, return_exceptions=return_exceptions
             )
             return [Job(portal, one) if isinstance(one, tenure.Job) else one for one in answers]
