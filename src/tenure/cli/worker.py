@@ -18,6 +18,7 @@ from tenure.cli.show import Screen, duration
 from tenure.cli.target import explained, place
 from tenure.errors import TenureError
 from tenure.supervisor import Supervisor, SupervisorOptions
+from tenure.supervisor.children import show_stacks_at_signal
 from tenure.supervisor.finding import load_app, set_up_logging
 from tenure.supervisor.health import ask_health, serve_health
 from tenure.supervisor.spec import ChildSpec
@@ -146,6 +147,7 @@ async def _supervise(
     app: Tenure, spec: ChildSpec, options: SupervisorOptions, health: Path | None
 ) -> int:
     loop = asyncio.get_running_loop()
+    show_stacks_at_signal()
     async with AsyncExitStack() as stack:
         await stack.enter_async_context(app)
         supervisor = Supervisor(app, spec, options)

@@ -29,6 +29,7 @@ from tenure.core.sizes import as_size
 from tenure.errors import ConfigError, ProcessDied
 from tenure.runtime.background import Background
 from tenure.runtime.context import JobContext
+from tenure.runtime.process import memory_of, signal_name
 from tenure.runtime.process_messages import Begun, Ended, FromChild, Noted, Run, Said, receive, send
 from tenure.runtime.reports import ErrorReport, RaisedInChild, RejectedInChild, RetryInChild
 
@@ -198,7 +199,9 @@ class _Child:
         """Whether it has done enough, or holds on to too much."""
         if self._jobs >= _JOBS_MAX:
             return True
-        return self._memory is not None and self._used() > self._memory * _MEMORY_LEFT
+        return (
+            self._memory is not None and memory_of(self._process.pid) > self._memory * _MEMORY_LEFT
+        )
 
     def rest(self, expire: Callable[[], None]) -> None:
         """Wait for the next job, but not for ever."""
@@ -283,7 +286,7 @@ class _Child:
                 "that takes too much"
             )
         if code < 0:
-            return f"its process was killed by {_signal_name(-code)}"
+            return f"its process was killed by {signal_name(-code)}"
         when = "in the middle of the job" if self.has_begun else "before the job began"
         return f"its process ended with exit code {code} {when}"
 
@@ -298,7 +301,7 @@ class _Child:
         """
         assert self._memory is not None
         while True:
-            if (used := self._used()) > self._memory:
+            if (used := memory_of(self._process.pid)) > self._memory:
                 self._excess = used
                 self.kill()
                 return
@@ -306,21 +309,6 @@ class _Child:
             # Real time also where the clock is virtual: the memory is real.
             self._loop.call_later(_LOOK_EVERY, _ring, waiting)
             await waiting
-
-    def _used(self) -> int:
-        """Return the bytes of memory it uses; 0 where that cannot be seen."""
-        try:
-            pages = Path(f"/proc/{self._process.pid}/statm").read_text(encoding="ascii").split()[1]
-        except (OSError, IndexError):
-            return 0
-        return int(pages) * os.sysconf("SC_PAGE_SIZE")
-
-
-def _signal_name(number: int) -> str:
-    try:
-        return signal.Signals(number).name
-    except ValueError:  # one of those without a name
-        return f"signal {number}"
 
 
 def _ring(waiting: asyncio.Future[None]) -> None:

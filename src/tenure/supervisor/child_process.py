@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import faulthandler
 import logging
 import os
 import signal
@@ -14,7 +13,7 @@ from tenure.app import Tenure
 from tenure.errors import TenureError
 from tenure.runtime.board import Board
 from tenure.runtime.lifeline import Lifeline
-from tenure.supervisor.children import DUMP_SIGNAL
+from tenure.supervisor.children import show_stacks_at_signal
 from tenure.supervisor.finding import load_app, set_up_logging
 from tenure.supervisor.spec import ChildSpec, decode_spec
 
@@ -27,7 +26,7 @@ def main() -> None:
     # The supervisor decides when to stop; what the terminal sends reaches all of its group.
     for number in (signal.SIGINT, signal.SIGHUP):
         signal.signal(number, signal.SIG_IGN)
-    faulthandler.register(DUMP_SIGNAL)
+    show_stacks_at_signal()
     try:
         app = load_app(spec.app)
         set_up_logging(spec.log_level)

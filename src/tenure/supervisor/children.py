@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import faulthandler
 import os
 import signal
 import socket
@@ -14,17 +15,31 @@ from pathlib import Path
 import msgspec
 
 from tenure.runtime.board import Board
-from tenure.runtime.words import HandOver, Order, Report, decode_report, encode_word
+from tenure.runtime.process import memory_of
+from tenure.runtime.words import (
+    Beaten,
+    HandOver,
+    InDoubt,
+    Order,
+    Report,
+    decode_report,
+    encode_word,
+)
 from tenure.supervisor.spec import ChildSpec, encode_spec
 
-__all__ = ["DUMP_SIGNAL", "Child", "has_proc"]
+__all__ = ["Child", "has_proc", "show_stacks_at_signal"]
 
 # Python's faulthandler writes all stacks at it, even while C code keeps the interpreter.
-DUMP_SIGNAL = signal.SIGUSR2
+_DUMP_SIGNAL = signal.SIGUSR2
 
 # Beats that a child does not read are repeated anyway.
 _UNREAD_MAX = 65_536
-_PAGE = os.sysconf("SC_PAGE_SIZE")
+
+
+def show_stacks_at_signal() -> None:
+    """Have this process write the stacks of its threads to stderr at SIGUSR2."""
+    with suppress(OSError, RuntimeError):  # where stderr is no file, or not there
+        faulthandler.register(_DUMP_SIGNAL)
 
 
 def has_proc() -> bool:
@@ -52,7 +67,9 @@ class Child:
         self.heir: HandOver | None = None
         """What the process that takes its seat begins with."""
         self.is_retiring = False
-        self.dumped = False
+        self.is_doomed = False
+        """Whether it is about to be killed."""
+        self.is_shown = False
         """Whether its stacks were shown since its threads ran last."""
         self.vacated = asyncio.Event()
         """Set when another one may take its seat."""
@@ -94,7 +111,8 @@ class Child:
     def order(self, word: Order) -> None:
         """Tell it something; it may be too late."""
         with suppress(OSError, RuntimeError):
-            if self._writer.transport.get_write_buffer_size() < _UNREAD_MAX:
+            unread = self._writer.transport.get_write_buffer_size()
+            if unread < _UNREAD_MAX or not isinstance(word, Beaten | InDoubt):
                 self._writer.write(encode_word(word) + b"\n")
 
     async def reports(self) -> AsyncIterator[Report]:
@@ -119,7 +137,7 @@ class Child:
     def dump_stacks(self) -> None:
         """Have it write where all its threads are, to its stderr."""
         with suppress(ProcessLookupError):
-            self._process.send_signal(DUMP_SIGNAL)
+            self._process.send_signal(_DUMP_SIGNAL)
 
     def close(self) -> None:
         self._writer.close()
@@ -139,9 +157,7 @@ class Child:
 
     def memory(self) -> int:
         """How many bytes of memory it takes; 0 where the system does not say."""
-        with suppress(OSError, IndexError, ValueError):
-            return int(Path(f"/proc/{self.pid}/statm").read_text().split()[1]) * _PAGE
-        return 0
+        return memory_of(self.pid)
 
 
 def _state(pid: int) -> str | None:

@@ -1,0 +1,114 @@
+"""Beats for all children, in one call."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Collection, Coroutine
+from functools import partial
+from typing import Any
+
+from tenure.core.records import Beat
+from tenure.core.settings import Settings
+from tenure.errors import TenureError
+from tenure.observe.events import Events
+from tenure.runtime.caretaking import Caretaker
+from tenure.runtime.patience import Patience
+from tenure.runtime.replica import pause_after
+from tenure.runtime.words import Beaten, InDoubt, TakenOver
+from tenure.stores.contract import Store
+from tenure.supervisor.children import Child
+
+__all__ = ["Beats"]
+
+
+class Beats:
+    """Renews the records of all children that live, and tells each how it stands.
+
+    Whoever beats also looks after others; `name` is who it does that as.
+    """
+
+    def __init__(
+        self,
+        store: Store,
+        settings: Settings,
+        events: Events,
+        children: Collection[Child],
+        name: str,
+    ) -> None:
+        self._store = store
+        self._clock = store.clock
+        self._ttl = settings.replica_ttl
+        self._patience = Patience(self._clock, events)
+        self._caretaker = Caretaker(store, settings, events)
+        self._children = children
+        self._name = name
+        self._changed = asyncio.Event()
+        self.last: float | None = None
+        """When the last good one was sent."""
+
+    def look_again(self) -> None:
+        """Beat now: somebody has joined."""
+        self._changed.set()
+
+    async def run(self) -> None:
+        """Beat until cancelled."""
+        try:
+            while True:
+                self._changed.clear()
+                alive = {child.replica: child for child in self._living() if child.replica}
+                if alive:
+                    await self._beat_and_wait(alive)
+                else:
+                    await self._clock.wait(self._changed, self._ttl / 3)
+        finally:
+            self._caretaker.close()
+
+    def _living(self) -> list[Child]:
+        now = self._clock.boot()
+        return [child for child in self._children if child.lives(now, self._ttl)]
+
+    async def _beat_and_wait(self, alive: dict[str, Child]) -> None:
+        if self.last is None:
+            begin = partial(self._caretaker.begin, list(alive))
+            await self._patience.until_answered("replicas", begin)
+        async with self._store.watch(*(("replica", name) for name in alive)) as bell:
+            pause = await self._beat(alive)
+            await _first(bell.wait(pause), self._changed.wait())
+
+    async def _beat(self, alive: dict[str, Child]) -> float:
+        """Renew them all, tell each of them, and return how long to wait for the next time."""
+        sent = self._clock.boot()
+
+        async def beat() -> list[Beat | None]:
+            nonlocal sent
+            sent = self._clock.boot()
+            try:
+                return await self._store.beat(list(alive), ttl=self._ttl)
+            except TenureError:
+                for child in alive.values():
+                    child.order(InDoubt())
+                raise
+
+        answers = await self._patience.until_answered("beat", beat)
+        late = self._caretaker.beaten(sent)
+        self.last = sent
+        pause = self._ttl / 3
+        for (replica, child), answer in zip(alive.items(), answers, strict=True):
+            if answer is None:
+                child.replica = None
+                child.order(TakenOver(replica))
+                continue
+            child.order(Beaten(replica, answer.cancels, late))
+            self._caretaker.look(self._name, answer)
+            chance = self._clock.random()
+            pause = min(pause, pause_after(answer, self._ttl, chance, self._caretaker))
+        return pause
+
+
+async def _first(*waits: Coroutine[Any, Any, Any]) -> None:
+    tasks = [asyncio.ensure_future(one) for one in waits]
+    try:
+        await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+    finally:
+        for one in tasks:
+            one.cancel()

@@ -1,0 +1,85 @@
+"""What a child may do, and what becomes of one that does more."""
+
+from __future__ import annotations
+
+import logging
+
+from msgspec import Struct
+
+from tenure.core.sizes import as_size
+from tenure.runtime.words import Retire
+from tenure.supervisor.children import Child
+
+__all__ = ["Limits", "SupervisorOptions"]
+
+log = logging.getLogger("tenure")
+
+# An attempt past its time-out by so much has its child replaced, as it will have to be killed.
+_OVERDUE_AFTER = 1.0
+# Above its limit a child is replaced when its jobs are done; above this much of it, at once.
+_MEMORY_HARD = 1.5
+# Threads that do not run for so long have their stacks shown.
+_SILENT_AFTER = 5.0
+
+
+class SupervisorOptions(Struct, frozen=True, kw_only=True):
+    """How many children, and when they are replaced."""
+
+    processes: int = 1
+    max_jobs: int | None = None
+    max_memory: int | None = None
+
+
+class Limits:
+    """Looks at children: retires those that should be replaced, and says which must be killed."""
+
+    def __init__(self, options: SupervisorOptions, *, grace: float, ttl: float) -> None:
+        self._options = options
+        self._grace = grace
+        self._ttl = ttl
+
+    def must_be_killed(self, child: Child, now: float) -> str:
+        """Return why, or nothing; before it comes to that, the child is replaced."""
+        self._watch_ticks(child, now)
+        job, overdue = _most_overdue(child, now)
+        most = self._options.max_memory
+        memory = 0 if most is None else child.memory()
+        if overdue > max(self._grace, _OVERDUE_AFTER):
+            return f"job {job} does not stop at its time-out"
+        if most is not None and memory > _MEMORY_HARD * most:
+            return f"it takes {as_size(memory)}"
+        if overdue > min(_OVERDUE_AFTER, self._grace / 2):
+            _retire(child, f"job {job} does not stop at its time-out")
+        elif most is not None and memory > most:
+            _retire(child, f"it takes {as_size(memory)}")
+        elif self._options.max_jobs and child.board.ended >= self._options.max_jobs:
+            _retire(child, f"it has run {child.board.ended} jobs")
+        return ""
+
+    def _watch_ticks(self, child: Child, now: float) -> None:
+        """Show once what keeps the threads of a child from running. It does no harm by itself."""
+        silent = child.board.ticked > 0 and now - child.board.ticked > _SILENT_AFTER
+        if silent and not child.is_shown and child.lives(now, self._ttl):
+            log.warning(
+                "no thread of worker process %s has run for %.0f s; its stacks follow",
+                child.pid,
+                now - child.board.ticked,
+            )
+            child.dump_stacks()
+        child.is_shown = silent
+
+
+def _most_overdue(child: Child, now: float) -> tuple[str, float]:
+    """Return the job that is furthest past its time-out, and by how much; below 0 if none is."""
+    late = ((now - deadline, job) for job, deadline in child.board.deadlines().items())
+    overdue, job = max(late, default=(-1.0, ""))
+    return job, overdue
+
+
+def _retire(child: Child, why: str) -> None:
+    """Let a child finish what it runs, while another one takes its seat."""
+    if not child.is_retiring:
+        log.info("worker process %s is replaced: %s", child.pid, why)
+        child.is_retiring = True
+        child.order(Retire())
+        child.vacated.set()

@@ -1,0 +1,229 @@
+"""The supervisor itself: it keeps its seats filled, and sees to what the dead leave behind."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+from functools import partial
+from typing import Any
+
+import msgspec
+
+from tenure.app import Tenure
+from tenure.core.policy import UNWIND_SECONDS
+from tenure.errors import TenureError
+from tenure.runtime.patience import Patience
+from tenure.runtime.process import signal_name
+from tenure.runtime.recovery import Recovery
+from tenure.runtime.words import HandOver, Joined, Stop
+from tenure.supervisor.beats import Beats
+from tenure.supervisor.children import Child
+from tenure.supervisor.limits import Limits, SupervisorOptions
+from tenure.supervisor.spec import ChildSpec
+
+__all__ = ["Supervisor"]
+
+log = logging.getLogger("tenure")
+
+# How often children are looked at.
+_LOOK_EVERY = 0.2
+# A child that lived for less gets its successor later and later.
+_SHORT_LIFE = 10.0
+_RESTART_FIRST = 0.5
+_RESTART_MAX = 30.0
+# How long the last steps of a child that was told to stop may take, beyond its grace period.
+_LAST_STEPS = UNWIND_SECONDS + 12.0
+# A child whose line has ended has nothing left to do.
+_EXIT_PATIENCE = 10.0
+# How long stacks take to be written before the kill.
+_DUMP_SECONDS = 0.3
+# The exit code of a child that could not even start.
+_UNUSABLE = 2
+
+
+class Supervisor:
+    """Runs children until it is stopped. Made and run on one event loop, with an open app."""
+
+    def __init__(self, app: Tenure, spec: ChildSpec, options: SupervisorOptions) -> None:
+        services, settings = app._services(), app.settings  # noqa: SLF001 - of the same house
+        self._store = services.store
+        self._clock = self._store.clock
+        self._ttl = settings.replica_ttl
+        self._spec = spec
+        self._options = options
+        self._name = f"supervisor {os.getpid()}"
+        events = app._events  # noqa: SLF001 - of the same house
+        self._patience = Patience(self._clock, events)
+        self._recovery = Recovery(settings, self._clock, events)
+        self._children: set[Child] = set()
+        self._beats = Beats(self._store, settings, events, self._children, self._name)
+        self._limits = Limits(options, grace=spec.grace, ttl=self._ttl)
+        self._farewells: set[asyncio.Task[None]] = set()
+        self._stopping = asyncio.Event()
+        self._stop_by = 0.0
+        self._has_joined = False
+        self.exit_code = 0
+
+    async def run(self) -> None:
+        """Keep all seats filled until `stop` is called and the last child has ended."""
+        helping = [
+            asyncio.ensure_future(self._beats.run()),
+            asyncio.ensure_future(self._look_after_all()),
+        ]
+        try:
+            await asyncio.gather(*(self._fill_seat() for _ in range(self._options.processes)))
+            while self._farewells:
+                await asyncio.wait(self._farewells)
+        finally:
+            for child in self._children:
+                child.kill()
+            for task in helping:
+                task.cancel()
+            await asyncio.wait(helping)
+
+    def stop(self) -> None:
+        """Let children finish within their grace period; called again, hand all back at once."""
+        hurry = self._stopping.is_set()
+        self._stopping.set()
+        grace = 0.0 if hurry else self._spec.grace
+        self._stop_by = self._clock.boot() + grace + _LAST_STEPS
+        for child in self._children:
+            child.order(Stop(hurry))
+
+    # Seats: one child each.
+
+    async def _fill_seat(self) -> None:
+        resumed: HandOver | None = None
+        short_lives = 0
+        while not self._stopping.is_set():
+            try:
+                child = await self._start(resumed)
+            except OSError as error:
+                log.warning("a worker process cannot be started: %s", error)
+                await self._give_back(resumed)
+                resumed, short_lives = None, short_lives + 1
+            else:
+                await child.vacated.wait()
+                resumed = child.heir
+                lived = self._clock.boot() - child.started
+                expected = child.is_retiring or resumed is not None
+                short_lives = 0 if expected or lived >= _SHORT_LIFE else short_lives + 1
+            if short_lives and not self._stopping.is_set():
+                await self._clock.wait(self._stopping, self._restart_delay(short_lives))
+        await self._give_back(resumed)
+
+    def _restart_delay(self, short_lives: int) -> float:
+        delay = min(_RESTART_MAX, _RESTART_FIRST * 2.0 ** (short_lives - 1))
+        return delay * (0.5 + self._clock.random() / 2)
+
+    async def _start(self, resumed: HandOver | None) -> Child:
+        spec = msgspec.structs.replace(self._spec, resumed=resumed)
+        child = await Child.spawn(spec, self._clock.boot())
+        if resumed is not None:
+            child.replica = resumed.replica  # beats go on meanwhile
+        self._children.add(child)
+        farewell = asyncio.ensure_future(self._accompany(child))
+        self._farewells.add(farewell)
+        farewell.add_done_callback(self._farewells.discard)
+        if self._stopping.is_set():
+            child.order(Stop())
+        return child
+
+    async def _accompany(self, child: Child) -> None:
+        """Listen to a child until it has ended, and see to what it leaves behind."""
+        async for report in child.reports():
+            if isinstance(report, Joined):
+                child.replica, self._has_joined = report.replica, True
+                self._beats.look_again()
+            else:
+                child.heir = report
+        code = await child.ended(_EXIT_PATIENCE)
+        self._tell_end(child, code)
+        # A replica that is handed over lives on: its next process is about to start.
+        lives_on = code == 0 and not child.is_retiring and not self._stopping.is_set()
+        if not lives_on:
+            child.heir = None
+        self._children.discard(child)
+        child.vacated.set()
+        try:
+            if child.heir is None and child.replica is not None:
+                await self._bury(child.replica, child.board.started())
+        finally:
+            child.close()
+
+    def _tell_end(self, child: Child, code: int) -> None:
+        if code == 0:
+            return
+        how = f"was killed by {signal_name(-code)}" if code < 0 else f"ended with {code}"
+        log.warning("worker process %s %s", child.pid, how)
+        if code == _UNUSABLE and not self._has_joined:
+            self.exit_code = _UNUSABLE
+            self.stop()
+
+    async def _bury(self, replica: str, started: list[str]) -> None:
+        delays = self._recovery.delays
+        bury = partial(self._store.bury, replica, started, delays=delays)
+        try:
+            recovered = await self._patience.until_answered("bury", bury, give_up=self._stopping)
+        except TenureError as error:
+            log.warning("others recover the jobs of worker %s later: %s", replica[:8], error)
+        else:
+            if recovered:
+                self._recovery.tell(recovered, self._name)
+
+    async def _give_back(self, resumed: HandOver | None) -> None:
+        """Give up a job that was to be handed over, when there is nobody to take it."""
+        if resumed is not None:
+            await self._bury(resumed.replica, [])
+
+    # Looking after children.
+
+    async def _look_after_all(self) -> None:
+        while True:
+            await self._clock.sleep(_LOOK_EVERY)
+            now = self._clock.boot()
+            for child in self._children:
+                if child.is_doomed:
+                    continue
+                why = self._limits.must_be_killed(child, now)
+                if self._stopping.is_set() and now > self._stop_by:
+                    why = "it did not stop in time"
+                if why:
+                    self._doom(child, why)
+
+    def _doom(self, child: Child, why: str) -> None:
+        """Have a child show its stacks, and kill it when they are written."""
+        log.error("worker process %s is killed: %s; its stacks follow", child.pid, why)
+        child.is_doomed = True
+        child.dump_stacks()
+        asyncio.get_running_loop().call_later(_DUMP_SECONDS, child.kill)
+
+    def status(self) -> dict[str, Any]:
+        """Return how things stand, for probes."""
+        now = self._clock.boot()
+        last = self._beats.last
+        beat_age = None if last is None else round(now - last, 3)
+        children = [_shown(child, now) for child in self._children]
+        joined = sum(child["replica"] is not None for child in children)
+        stopping = self._stopping.is_set()
+        all_work = joined >= self._options.processes and (beat_age or 0.0) < self._ttl
+        return {
+            "pid": os.getpid(),
+            "stopping": stopping,
+            "ready": all_work and not stopping,
+            "last_beat_seconds_ago": beat_age,
+            "children": children,
+        }
+
+
+def _shown(child: Child, now: float) -> dict[str, Any]:
+    return {
+        "pid": child.pid,
+        "replica": child.replica,
+        "retiring": child.is_retiring,
+        "running": len(child.board.started()),
+        "ended": child.board.ended,
+        "memory": child.memory() or None,
+        "age_seconds": round(now - child.started, 1),
+    }
