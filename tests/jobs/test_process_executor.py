@@ -330,7 +330,8 @@ async def test_an_interrupt_from_the_keyboard_is_left_to_the_worker(app, tmp_pat
     ],
     ids=["exit", "segv", "kill", "cut"],
 )
-async def test_a_child_that_dies_fails_its_attempt(run, request_, how):
+async def test_a_child_that_dies_fails_its_attempt(run, request_, how, monkeypatch):
+    monkeypatch.setattr("tenure.runtime.processes._END_SECONDS", 0.2)
     job = await run(request_)
     assert (job.state, job.reason, job.failures, job.losses) == ("failed", "error", 1, 0)
     assert job.error.startswith("tenure.errors.ProcessDied: ")
@@ -365,7 +366,8 @@ async def test_a_child_that_dies_while_it_is_idle_harms_no_job(run, noticed):
     assert job.failures == 0
 
 
-async def test_what_a_dying_job_has_forked_dies_too(app, tmp_path):
+async def test_what_a_dying_job_has_forked_dies_too(app, tmp_path, monkeypatch):
+    monkeypatch.setattr("tenure.runtime.processes._END_SECONDS", 0.2)
     job = await app.enqueue(cpu_tasks.fork_and_die.request(str(tmp_path / "pid")))
     forked = await pid_in(tmp_path / "pid")
     try:
