@@ -73,15 +73,14 @@ async def app(url, namespace) -> AsyncIterator[Tenure]:
 async def own(kind, url, app, namespace) -> AsyncIterator[Own]:
     """The user's own connection to the database of the app, and a table there."""
     table = f"effect_{namespace}"
-    async with AsyncExitStack() as stack:
-        first = await connect("asyncpg" if kind in ON_POSTGRES else "sqlite3", url, stack)
-        await first.run(f"CREATE TABLE {table} (amount INTEGER)")
-        own = await connect(kind, url, stack)
-        own.table, own.url = table, url
-        yield own
-    async with AsyncExitStack() as stack:
-        last = await connect("asyncpg" if kind in ON_POSTGRES else "sqlite3", url, stack)
-        await last.run(f"DROP TABLE {table}")
+    async with AsyncExitStack() as outer:
+        keeper = await connect("asyncpg" if kind in ON_POSTGRES else "sqlite3", url, outer)
+        await keeper.run(f"CREATE TABLE {table} (amount INTEGER)")
+        async with AsyncExitStack() as stack:
+            own = await connect(kind, url, stack)
+            own.table, own.url = table, url
+            yield own
+        await keeper.run(f"DROP TABLE {table}")
 
 
 class Undo(Exception):

@@ -19,7 +19,7 @@ from tests.rig.processes import Child, Event, Fleet
 from tests.rig.sizes import SIZE
 from tests.rig.waiting import wait_until_async
 
-WORKERS = 3
+WORKERS = 2
 STRIKES = 2 if SIZE.name == "short" else 100
 JOBS = 40  # enqueued before each strike
 TTL = 1.0
