@@ -175,6 +175,9 @@ class Task(Generic[P, R]):
         to the store's own SQL database: one of asyncpg, psycopg, sqlite3, or a connection or
         session of SQLAlchemy. `enqueue` raises ConfigError if this cannot work.
         """
+        if connection is None:
+            msg = "bind() needs a connection of yours, not None; without bind() nothing is bound."
+            raise ConfigError(msg)
         return Task(self._home, self._handler, self._options, connection)
 
     def request(self, *args: P.args, **kwargs: P.kwargs) -> Request[R]:

@@ -228,6 +228,8 @@ async def test_a_strange_connection_is_refused(app):
     double = declare_double(app)
     with pytest.raises(ConfigError, match=r"bind\(\) cannot use a builtins.object"):
         await double.bind(object()).enqueue(1)
+    with pytest.raises(ConfigError, match="not None"):
+        double.bind(None)
 
 
 @ONE_OF_EACH
