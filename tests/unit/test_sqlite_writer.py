@@ -95,10 +95,10 @@ async def test_a_brief_call_runs_in_the_callers_thread(store):
 async def test_a_brief_call_overtakes_nothing(store):
     await ask(store, "warm", "up")
     order = []
-    turn = store._writer._turn
-    with turn:  # so the thread has the first call in hand and cannot begin it
+    writer = store._writer
+    with writer._turn:  # so the thread has the first call in hand and cannot begin it
         first = asyncio.ensure_future(store._run(lambda tx: order.append("first")))
-        await wait_until_async(store._writer._queue.empty)
+        await wait_until_async(lambda: writer._pending and writer._queue.empty())
     await store._run_brief(lambda tx: order.append("brief"))
     await first
     assert order == ["first", "brief"]
