@@ -1,0 +1,8 @@
+"""Jobs: the handles that callers get, and the service behind them."""
+
+from __future__ import annotations
+
+from tenure.jobs.handles import Job, JobPage, JobSnapshot, Request
+from tenure.jobs.service import Jobs
+
+__all__ = ["Job", "JobPage", "JobSnapshot", "Jobs", "Request"]
