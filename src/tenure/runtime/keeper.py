@@ -125,7 +125,7 @@ class Keeper:
         self._clock = host.store.clock
         self._events = events
         self._hosted: Hosted | None = None
-        self._kept: set[Kept] = set()
+        self._kept: dict[Kept, None] = {}  # in order: a seed must mean the same every time
         self._forgotten: deque[Kept] = deque()
         self._changing = threading.Lock()
         self._planned = -math.inf
@@ -147,7 +147,7 @@ class Keeper:
         if self._hosted is None or self._hosted.done:
             self._hosted = self._host.start(self.run)
         with self._changing:
-            self._kept.add(kept)
+            self._kept[kept] = None
             self._kept_lately = True
             sooner = min(kept.renew_at, kept.deadline) < self._planned
         if sooner and self._loop is not None:
@@ -159,7 +159,7 @@ class Keeper:
         One in flight is harmless to a release: it never resurrects a lease.
         """
         with self._changing:
-            self._kept.discard(kept)
+            self._kept.pop(kept, None)
 
     def forget(self, kept: Kept) -> None:
         """Stop renewing, soon. For finalizers: they may run inside `keep`, whose lock is taken."""
@@ -290,4 +290,4 @@ class Keeper:
 
     def _drop_forgotten(self) -> None:
         while self._forgotten:
-            self._kept.discard(self._forgotten.popleft())
+            self._kept.pop(self._forgotten.popleft(), None)

@@ -66,7 +66,7 @@ class Slots:
         self._board = board
         self._on_freed = on_freed
         self._runner = AttemptRunner(clock, events, result_limit, around, process_memory)
-        self._running: set[_Running] = set()
+        self._running: dict[_Running, None] = {}  # in the order of their beginnings
         self._loop = asyncio.get_running_loop()
         self._context = copy_context()
         self.is_clean = True
@@ -86,7 +86,7 @@ class Slots:
         if self._board is not None:
             place = self._board.begin(record.id, (record.timeout and began + record.timeout) or 0.0)
         running = _Running(record, handler, context, began, place)
-        self._running.add(running)
+        self._running[running] = None
         # A context of its own: it may be the end of another job that makes room for this one.
         context_variables = self._context.copy()
         running.task = self._loop.create_task(self._attempt(running), context=context_variables)
@@ -167,7 +167,7 @@ class Slots:
                 return self._runner.failed(running.handler, record, error, began)
 
     def _ended(self, running: _Running) -> None:
-        self._running.discard(running)
+        self._running.pop(running, None)
         if self._board is not None:
             self._board.end(running.place)
         took = self._clock.boot() - running.began

@@ -1,0 +1,1 @@
+"""A seeded, deterministic simulation of the real runtime."""

@@ -1,0 +1,361 @@
+"""Checks the life of jobs: legal moves only, one settlement per fence, none lost, none invented.
+
+The store's answers are replayed on a model that knows the table of states, who holds which job
+under which fence, and which replicas live.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from copy import deepcopy
+from dataclasses import dataclass, field
+
+from tenure.core.states import FINISHED, MOVES, JobState
+from tenure.testing.sim.history import Entry
+
+__all__ = ["check_jobs"]
+
+_CALLS = {
+    "succeeded": "succeed",
+    "failed": "fail",
+    "retry": "retry",
+    "handed back": "hand back",
+    "cancelled": "confirm",
+}
+_RECOVERED = {"waiting": "recover", "failed": "give up", "cancelled": "stop"}
+_ENDS: Mapping[tuple[str, JobState | None], JobState] = {
+    (move.call, move.start): move.end for move in MOVES
+}
+
+
+@dataclass(slots=True)
+class _Job:
+    state: JobState
+    due: int
+    key: str
+    timeout: int
+    fence: int = 0
+    attempt: int = 0
+    losses: int = 0
+    replica: str = ""
+    claim_no: int = 0
+    deadline: int | None = None
+    cancelling: bool = False
+    settled: tuple[int, str] = (0, "")
+
+
+@dataclass(slots=True)
+class _Replica:
+    renewed: int
+    ttl: int
+    claim_no: int = 0
+
+    def has_expired(self, now: int) -> bool:
+        self.renewed = min(self.renewed, now)
+        return self.renewed + self.ttl <= now
+
+
+@dataclass(slots=True)
+class _Stored:
+    """What the store has, as far as its answers tell."""
+
+    jobs: dict[str, _Job] = field(default_factory=dict)
+    replicas: dict[str, _Replica] = field(default_factory=dict)
+    keys: dict[str, str] = field(default_factory=dict)
+
+
+class _Jobs:
+    def __init__(self) -> None:
+        self.stored = _Stored()
+        self.wrong: list[str] = []
+        self.lost_jobs = 0
+        self._copy = _Stored()
+        self._asked = Entry(at=0, by="", what="")
+        self._highest: dict[str, int] = {}
+        self._claims: set[tuple[str, int]] = set()
+        self._settled: set[tuple[str, int]] = set()
+        self._began: set[tuple[str, int]] = set()
+        self._offered: set[int] = set()
+        self._accepted: dict[str, Entry] = {}
+        self._numbers: dict[int, str] = {}
+        self._effects: set[tuple[str, int]] = set()
+        self._was_set_back = False
+        self._forgotten: set[str] = set()
+        """What the store has lost."""
+
+    def blame(self, entry: Entry, why: str) -> None:
+        self.wrong.append(
+            f"{entry.at:.6f} s, {entry.by}: {entry.what} job {entry.job} replica "
+            f"{entry.replica[:8]} fence {entry.fence} {entry.outcome} {entry.answer}: {why}"
+        )
+
+    def move(self, entry: Entry, job: _Job, call: str) -> None:
+        end = _ENDS.get((call, job.state))
+        if end is None:
+            self.blame(entry, f"nobody can {call} a job that is {job.state}")
+            return
+        job.state = end
+        if end != "running":
+            job.replica, job.deadline = "", None
+            job.cancelling = False
+
+    # Replicas.
+
+    def joined(self, entry: Entry) -> None:
+        ttl = round(entry.ttl * 1e6)
+        known = self.stored.replicas.setdefault(entry.replica, _Replica(entry.now, ttl))
+        known.renewed, known.ttl = entry.now, ttl
+
+    def beaten(self, entry: Entry) -> None:
+        known = self.stored.replicas.get(entry.replica)
+        if (known is not None) != entry.ok:
+            self.blame(entry, "it is taken for dead, or the dead live")
+        if known is not None:
+            known.renewed, known.ttl = entry.now, round(entry.ttl * 1e6)
+            cancels = [id_ for id_, job in self._held(entry.replica) if job.cancelling]
+            if entry.ok and sorted(cancels) != entry.ids:
+                self.blame(entry, f"it is told to cancel {entry.ids}, not {cancels}")
+
+    def left(self, entry: Entry) -> None:
+        held = self._held(entry.replica)
+        if sorted(id_ for id_, _ in held) != entry.ids:
+            self.blame(entry, f"it ran {[id_ for id_, _ in held]}, and gave back {entry.ids}")
+        for _, job in held:
+            self.move(entry, job, "stop" if job.cancelling else "hand back")
+        self.stored.replicas.pop(entry.replica, None)
+
+    def _held(self, replica: str) -> list[tuple[str, _Job]]:
+        jobs = self.stored.jobs.items()
+        return [
+            (id_, job) for id_, job in jobs if job.state == "running" and job.replica == replica
+        ]
+
+    # Jobs.
+
+    def inserted(self, entry: Entry) -> None:
+        stored, known = self.stored, self.stored.jobs.get(entry.job)
+        if entry.answer != "created":
+            # A clock that was set back keeps the keys of finished jobs until it has caught up.
+            finished = known is not None and known.state in FINISHED and not self._was_set_back
+            if known is None or finished or known.key != entry.key:
+                self.blame(entry, "it does not have that key")
+            return
+        if known is not None:
+            return
+        other = stored.jobs.get(stored.keys.get(entry.key, ""))
+        if entry.key and other is not None and other.state not in FINISHED:
+            self.blame(entry, f"{stored.keys[entry.key]} has its key {entry.key!r}")
+        if not entry.key and self._numbers.setdefault(entry.number, entry.job) != entry.job:
+            self.blame(entry, f"this was stored before as {self._numbers[entry.number]}")
+        stored.keys[entry.key] = entry.job
+        due = entry.now + round(entry.seconds * 1e6)
+        stored.jobs[entry.job] = _Job("waiting", due, entry.key, round(entry.ttl * 1e6))
+
+    def asked(self, entry: Entry) -> None:
+        self._asked = entry
+        known = self.stored.replicas.get(entry.replica)
+        if (known is not None) != entry.ok:
+            self.blame(entry, "it is taken for dead, or the dead claim")
+
+    def claimed(self, entry: Entry) -> None:
+        number = self._asked.number
+        job = self.stored.jobs.get(entry.job)
+        replica = self.stored.replicas.get(entry.replica)
+        if job is None or replica is None:
+            self.blame(entry, "there is no such job or replica")
+            return
+        if job.state == "running" and job.fence == entry.fence:
+            if (job.replica, job.claim_no) != (entry.replica, number):
+                self.blame(entry, f"it runs on {job.replica[:8]}, by claim {job.claim_no}")
+            return
+        if replica.has_expired(entry.now):
+            self.blame(entry, "this replica has expired")
+        if number <= replica.claim_no and not self._is_first(entry):
+            self.blame(entry, f"claim {number} was answered before")
+        if job.due > entry.now:
+            self.blame(entry, f"it is due {job.due - entry.now} us later")
+        if entry.fence <= self._highest.get(entry.job, 0):
+            self.blame(entry, f"an earlier fence was {self._highest[entry.job]}")
+        if entry.attempt != job.attempt + 1:
+            self.blame(entry, f"attempt {entry.attempt} follows {job.attempt}")
+        self.move(entry, job, "claim")
+        replica.claim_no = number
+        job.replica, job.claim_no, job.fence = entry.replica, number, entry.fence
+        job.attempt = entry.attempt
+        job.deadline = entry.now + job.timeout if job.timeout else None
+        self._highest[entry.job] = max(entry.fence, self._highest.get(entry.job, 0))
+        self._claims.add((entry.job, entry.fence))
+
+    def _is_first(self, entry: Entry) -> bool:
+        """Whether an earlier job of the same claim has moved its number on."""
+        return entry.job in self._asked.ids[1:]
+
+    def settled(self, entry: Entry) -> None:
+        job = self.stored.jobs.get(entry.job)
+        is_current = job is not None and job.state == "running" and job.fence == entry.fence
+        if job is None or entry.answer == "lost":
+            if is_current or entry.answer != "lost":
+                self.blame(entry, "that is not so")
+            return
+        if entry.answer == "repeated":
+            if job.settled != (entry.fence, entry.outcome):
+                self.blame(entry, f"the last end was {job.settled}")
+            return
+        if not is_current:
+            self.blame(entry, f"it is {job.state} under fence {job.fence}")
+            return
+        if (entry.job, entry.fence) in self._settled:
+            self.blame(entry, "this fence was settled before")
+        self._settled.add((entry.job, entry.fence))
+        job.settled = entry.fence, entry.outcome
+        returns = entry.outcome in ("retry", "handed back")
+        if returns and entry.seconds > 0:
+            job.due = entry.now + round(entry.seconds * 1e6)
+        self.move(entry, job, "stop" if returns and job.cancelling else _CALLS[entry.outcome])
+
+    def noted(self, entry: Entry) -> None:
+        job = self.stored.jobs.get(entry.job)
+        is_current = job is not None and job.state == "running" and job.fence == entry.fence
+        if is_current != entry.ok:
+            self.blame(entry, "a note of a stale attempt, or a good one refused")
+
+    def recovered(self, entry: Entry) -> None:
+        job = self.stored.jobs.get(entry.job)
+        replica = self.stored.replicas.get(entry.replica)
+        if job is None or job.replica != entry.replica:
+            self.blame(entry, "it did not run there")
+            return
+        overdue = job.deadline is not None and job.deadline + entry.seconds * 1e6 <= entry.now
+        if replica is not None and not replica.has_expired(entry.now) and not overdue:
+            self.blame(entry, "its replica lives")
+        job.losses += 1
+        if entry.number != job.losses:
+            self.blame(entry, f"it was lost {job.losses} times")
+        if entry.ttl > 0:
+            job.due = entry.now + round(entry.ttl * 1e6)
+        self.move(entry, job, _RECOVERED[entry.outcome])
+
+    def looked(self, entry: Entry) -> None:
+        """All that were found dead are gone, and have left nothing behind."""
+        replicas = self.stored.replicas
+        for id_ in [id_ for id_, one in replicas.items() if one.has_expired(entry.now)]:
+            del replicas[id_]
+            if held := self._held(id_):
+                self.blame(entry, f"{held} were left with the dead {id_[:8]}")
+
+    def cancelled(self, entry: Entry) -> None:
+        job = self.stored.jobs.get(entry.job)
+        if job is None or job.state in FINISHED:
+            if entry.answer != ("" if job is None else "finished"):
+                self.blame(entry, "there is nothing to cancel")
+        elif job.state == "running":
+            job.cancelling = True
+            if entry.answer != "requested":
+                self.blame(entry, "it runs")
+        else:
+            if entry.answer != "cancelled":
+                self.blame(entry, "it waits")
+            self.move(entry, job, "cancel")
+
+    # What the store loses.
+
+    def stepped(self, entry: Entry) -> None:
+        self._was_set_back = self._was_set_back or entry.seconds < 0
+
+    def emptied(self, _: Entry) -> None:
+        self._forgotten |= set(self.stored.jobs)
+        self.stored = _Stored()
+
+    def copied(self, _: Entry) -> None:
+        self._copy = deepcopy(self.stored)
+
+    def fell_back(self, _: Entry) -> None:
+        self._forgotten |= set(self.stored.jobs) - set(self._copy.jobs)
+        self.stored, self._copy = self._copy, _Stored()
+        self._settled.clear()  # what was settled since may be settled again
+
+    # What the processes say.
+
+    def offered(self, entry: Entry) -> None:
+        self._offered.add(entry.number)
+
+    def accepted(self, entry: Entry) -> None:
+        self._accepted[entry.job] = entry
+
+    def began(self, entry: Entry) -> None:
+        attempt = entry.job, entry.fence
+        if attempt not in self._claims:
+            self.blame(entry, "nobody claimed it")
+        if attempt in self._began:
+            self.blame(entry, "this attempt began twice")
+        self._began.add(attempt)
+
+    def effect(self, entry: Entry) -> None:
+        if entry.ok:
+            self._effects.add((entry.key, entry.fence))
+
+    def final(self, entry: Entry) -> None:
+        job = self.stored.jobs.pop(entry.job, None)
+        self._accepted.pop(entry.job, None)
+        if job is None or job.state != entry.outcome:
+            self.blame(entry, f"it should be {'absent' if job is None else job.state}")
+        if entry.number not in self._offered:
+            self.blame(entry, f"nobody asked for number {entry.number}")
+        if entry.outcome not in FINISHED:
+            self.blame(entry, "it has no end")
+        if entry.outcome == "succeeded" and (entry.job, entry.fence) not in self._effects:
+            self.blame(entry, "it has succeeded without an effect")
+
+    def end(self) -> None:
+        """Look for what is missing; only what the store has lost may be."""
+        for id_, entry in self._accepted.items():
+            if id_ in self._forgotten:
+                self.lost_jobs += 1
+            else:
+                self.blame(entry, "it was accepted, and is gone")
+
+
+def check_jobs(history: Iterable[Entry]) -> tuple[list[str], int]:
+    """Return what is wrong with the jobs of a history, and how many the store has lost.
+
+    - Only the moves of the table of states; attempts follow one another, and so do their fences.
+    - One settlement per fence, and none by whoever was taken for dead.
+    - Only the dead are recovered, and all they had.
+    - What was accepted is there in the end, has ended, and was asked for once; what has succeeded
+      has had its effect.
+    """
+    model = _Jobs()
+    steps = {name.replace("_", " "): getattr(model, name) for name in _STEPS}
+    steps["looked for the dead"] = model.looked
+    is_finished = False
+    for entry in history:
+        is_finished = is_finished or entry.what == "final"
+        step = steps.get(entry.what)
+        if step is not None and (not is_finished or entry.what in ("final", "effect")):
+            step(entry)
+    if is_finished:
+        model.end()
+    return model.wrong, model.lost_jobs
+
+
+_STEPS = (
+    "joined",
+    "beaten",
+    "left",
+    "inserted",
+    "asked",
+    "claimed",
+    "settled",
+    "noted",
+    "recovered",
+    "cancelled",
+    "stepped",
+    "emptied",
+    "copied",
+    "fell_back",
+    "offered",
+    "accepted",
+    "began",
+    "effect",
+    "final",
+)

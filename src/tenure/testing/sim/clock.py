@@ -1,0 +1,84 @@
+"""The clocks of a simulation: each machine has its own, and so has the store."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections.abc import Callable
+
+__all__ = ["EPOCH", "MachineClock", "StoreClock"]
+
+EPOCH = 1_800_000_000_000_000
+"""The wall time at which a simulation begins, in microseconds."""
+
+
+class StoreClock:
+    """The clock that decides: how the store sees the time."""
+
+    virtual = True
+    boot_id = "simulated"
+
+    def __init__(self, time: Callable[[], float]) -> None:
+        self._time = time
+        self._stepped = 0
+
+    def wall(self) -> int:
+        return EPOCH + self._stepped + int(self._time() * 1e6)
+
+    def boot(self) -> float:
+        return self._time()
+
+    def for_server(self) -> int | None:
+        return self.wall()
+
+    def random(self) -> float:
+        raise AssertionError("a store draws no numbers")
+
+    def token(self) -> str:
+        raise AssertionError("a store makes no ids")
+
+    def step(self, seconds: float) -> None:
+        """Set the clock forward or back; no time passes."""
+        self._stepped += int(seconds * 1e6)
+
+    async def sleep(self, seconds: float) -> None:
+        await asyncio.sleep(seconds)
+
+    async def wait(self, event: asyncio.Event, timeout: float | None) -> bool:
+        del event, timeout
+        raise AssertionError("a store waits for nobody")
+
+
+class MachineClock(StoreClock):
+    """The clock of a machine: it is off by something, and runs a little too fast or too slow."""
+
+    def __init__(self, time: Callable[[], float], *, seed: str, offset: float, rate: float) -> None:
+        super().__init__(time)
+        self._dice = random.Random(seed)
+        self._rate = rate
+        self.step(offset)
+
+    def wall(self) -> int:
+        return EPOCH + self._stepped + int(self._time() * self._rate * 1e6)
+
+    def boot(self) -> float:
+        # A machine that is about as old as the world: instants before its start stay positive.
+        return 1000.0 + self._time() * self._rate
+
+    def random(self) -> float:
+        return self._dice.random()
+
+    def token(self) -> str:
+        return f"{self._dice.getrandbits(128):032x}"
+
+    async def sleep(self, seconds: float) -> None:
+        await asyncio.sleep(seconds / self._rate)
+
+    async def wait(self, event: asyncio.Event, timeout: float | None) -> bool:
+        if timeout is None or event.is_set():
+            return await event.wait()
+        try:
+            async with asyncio.timeout(timeout / self._rate):
+                return await event.wait()
+        except TimeoutError:
+            return event.is_set()

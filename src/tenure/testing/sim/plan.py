@@ -1,0 +1,184 @@
+"""The plan of a run: everything that will go wrong, drawn from the seed before it begins.
+
+Each seed switches a part of the faults on ("swarm testing"): a run with all of them at once hardly
+gets anywhere, and hides what only a few of them together can show.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Collection
+from typing import Final
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+__all__ = ["EVENTS", "FAULTS", "LOSSES", "WEATHER", "Event", "Plan"]
+
+WEATHER: Final = (
+    "delays",  # some requests and replies take long
+    "lost requests",  # the caller sees an error, and nothing has happened
+    "lost replies",  # the caller sees an error, and it has happened
+    "duplicates",  # a request arrives twice
+    "late requests",  # the caller sees an error, and it happens afterwards
+    "lost wake-ups",
+    "late effects",  # what a holder writes elsewhere arrives late
+)
+EVENTS: Final = (
+    "crash",  # a process is gone between two steps
+    "pause",  # a process does nothing for a while, and goes on as if nothing had been
+    "stop",  # a process is asked to stop, and another one is started
+    "break",  # the connections of a machine break
+    "cut",  # a machine does not reach the store for a while
+    "slow",  # the store takes long for everything
+    "clock",  # somebody sets the clock of a machine
+    "store clock",  # somebody sets the clock of the store
+    "restart",  # the store is away for a moment, and all connections break
+    "empty",  # the store comes back without data
+    "failover",  # the store comes back without its last writes
+)
+CLOCKS: Final = ("offset", "drift")
+FAULTS: Final = (*WEATHER, *EVENTS, *CLOCKS)
+LOSSES: Final = frozenset({"empty", "failover"})
+"""What loses acknowledged writes: only a store of a low grade does so."""
+
+_ON = 0.3
+# Guarantees hold for clocks whose rates are less than one per cent apart.
+_DRIFT = 0.009
+_OFFSET = 100_000.0
+
+
+class Event(Struct, frozen=True):
+    """One thing that goes wrong at an instant."""
+
+    at: float
+    what: str
+    machine: int = 0
+    length: float = 0.0
+    """Seconds, if it lasts; for a crash, how long the machine stays away."""
+    amount: float = 0.0
+    """For a crash the steps until then, for a clock its step, for a fail-over the writes lost."""
+
+    def __str__(self) -> str:
+        where = f" of machine {self.machine}" if self.what in _OF_MACHINES else ""
+        return f"{self.at:.3f} s: {self.what}{where} ({self.length:.3f} s, {self.amount:g})"
+
+
+_OF_MACHINES = ("crash", "pause", "stop", "break", "cut", "clock")
+
+
+class Plan(Struct, frozen=True, kw_only=True):
+    """What a run is made of."""
+
+    seed: int
+    scenario: str
+    machines: int
+    horizon: float
+    """When everything stops going wrong."""
+    ttl: float
+    """The length of leases and of replicas' records, about: faults last some of it."""
+    weather: dict[str, float]
+    """How likely each is, per call."""
+    events: tuple[Event, ...]
+    offsets: tuple[float, ...]
+    rates: tuple[float, ...]
+
+    @classmethod
+    def draw(
+        cls, seed: int, scenario: str, *, machines: int, horizon: float, faults: Collection[str]
+    ) -> Plan:
+        """Return the plan of a seed; only what is among `faults` can be in it."""
+        dice = random.Random(f"plan {scenario} {seed}")
+        on = [fault for fault in FAULTS if dice.random() < _ON]
+        if "empty" in on or "failover" in on:
+            # Without its data a store needs a clock that was not set back, or fences repeat.
+            on = [fault for fault in on if fault != "store clock"]
+        ttl = dice.choice((1.0, 1.0, 1.5, 2.5))
+        plan = cls(
+            seed=seed,
+            scenario=scenario,
+            machines=machines,
+            horizon=horizon,
+            ttl=ttl,
+            weather={one: dice.choice((0.02, 0.1, 0.25)) for one in WEATHER if one in on},
+            events=tuple(_events(dice, on, machines, horizon, ttl)),
+            offsets=tuple(dice.uniform(-_OFFSET, _OFFSET) for _ in range(machines)),
+            rates=tuple(1 + dice.uniform(-_DRIFT, _DRIFT) for _ in range(machines)),
+        )
+        off = [one for one in FAULTS if one not in on or one not in faults]
+        return plan.without(off)
+
+    def without(self, faults: Collection[str]) -> Plan:
+        """Return the plan with these kinds of faults left out."""
+        return replace(
+            self,
+            weather={one: chance for one, chance in self.weather.items() if one not in faults},
+            events=tuple(event for event in self.events if event.what not in faults),
+            offsets=(0.0,) * self.machines if "offset" in faults else self.offsets,
+            rates=(1.0,) * self.machines if "drift" in faults else self.rates,
+        )
+
+    def only(self, numbers: Collection[int]) -> Plan:
+        """Return the plan with these events alone, by their places."""
+        return replace(
+            self, events=tuple(one for place, one in enumerate(self.events) if place in numbers)
+        )
+
+    def until(self, horizon: float) -> Plan:
+        """Return the plan with everything going well from `horizon` on."""
+        kept = tuple(event for event in self.events if event.at < horizon)
+        return replace(self, horizon=min(horizon, self.horizon), events=kept)
+
+    @property
+    def faults(self) -> list[str]:
+        """What is switched on."""
+        kinds = {event.what for event in self.events} | set(self.weather)
+        kinds |= {"offset"} if any(self.offsets) else set()
+        kinds |= {"drift"} if any(rate != 1 for rate in self.rates) else set()
+        return [one for one in FAULTS if one in kinds]
+
+    def __str__(self) -> str:
+        lines = [f"{self.machines} machines, ttl {self.ttl:g} s, all well from {self.horizon:g} s"]
+        lines += [f"{one}: {chance:.0%} of all calls" for one, chance in self.weather.items()]
+        lines += [f"clocks: {one}" for one in CLOCKS if one in self.faults]
+        lines += map(str, self.events)
+        return "\n".join(lines)
+
+
+def _events(
+    dice: random.Random, on: Collection[str], machines: int, horizon: float, ttl: float
+) -> list[Event]:
+    events: list[Event] = []
+    for what in EVENTS:
+        times = dice.choice((1, 1, 2, 3)) if what not in _ONCE else 1
+        drawn = [_event(dice, what, machines, horizon, ttl) for _ in range(times)]
+        events += drawn if what in on else []
+    return sorted(events, key=lambda event: event.at)
+
+
+_ONCE = ("empty", "failover", "store clock")
+
+
+def _event(dice: random.Random, what: str, machines: int, horizon: float, ttl: float) -> Event:
+    longer = dice.uniform(0.05, 3 * ttl)
+    lengths = {
+        "crash": dice.choice((0.05, 1.0, longer)),
+        "restart": dice.choice((0.05, 0.3, longer)),
+        "empty": dice.choice((0.05, 0.3, longer)),
+        "slow": dice.uniform(0.1, ttl),
+    }
+    amounts = {
+        "crash": dice.randint(1, 40),
+        "clock": dice.choice((-3600.0, -1.0, 1.0, 3600.0)),
+        # Set back it delays what is due, by as much.
+        "store clock": dice.choice((-30.0, -1.0, 0.5, 60.0)),
+        "failover": dice.randint(1, 20),
+        "slow": dice.uniform(0.05, 0.8 * ttl),
+    }
+    return Event(
+        at=round(dice.uniform(0.01, horizon), 3),
+        what=what,
+        machine=dice.randrange(machines),
+        length=round(lengths.get(what, longer), 3),
+        amount=round(amounts.get(what, 0.0), 3),
+    )

@@ -1,0 +1,259 @@
+"""One run from beginning to end: let it go wrong, let it calm down, and see what is left."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import sys
+from collections import Counter
+from collections.abc import Callable, Collection, Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+
+from tenure.core.policy import WAITER_LIFE
+from tenure.testing.sim.checks.effects import check_effects, check_once, check_told
+from tenure.testing.sim.checks.jobs import check_jobs
+from tenure.testing.sim.checks.leases import check_leases
+from tenure.testing.sim.fleet import Fleet, Program
+from tenure.testing.sim.history import Entry
+from tenure.testing.sim.link import CALL_TIMEOUT
+from tenure.testing.sim.loop import Stuck
+from tenure.testing.sim.plan import FAULTS, LOSSES, Plan
+from tenure.testing.sim.scenarios import fleets, jobs, leases
+
+__all__ = ["SCENARIOS", "Outcome", "Scenario", "planned", "run"]
+
+_MAX_STEPS = 1_000_000
+# The longest that work may take once nothing goes wrong any more, by the clock of the simulation.
+_PATIENCE = 200.0
+_LOOK_EVERY = 0.1
+_FAILOVER_PATIENCE = 40.0
+
+
+@dataclass(frozen=True)
+class Scenario:
+    """What the machines of a run do."""
+
+    program: Program
+    is_done: Callable[[Fleet], bool]
+    machines: tuple[int, ...]
+    horizon: float
+    begin: Callable[[Fleet], None] = lambda _: None
+    end: Callable[[Fleet], None] = lambda _: None
+    """Ask the processes to end, where they do not end by themselves."""
+
+
+SCENARIOS = {
+    "leases": Scenario(leases.program, leases.is_done, (2, 2, 3), 5.0),
+    "jobs": Scenario(jobs.program, jobs.is_done, (2, 3), 6.0, jobs.begin, jobs.end),
+    "fleet": Scenario(fleets.program, fleets.is_done, (3,), 6.0, fleets.begin, jobs.end),
+}
+
+
+@dataclass
+class Outcome:
+    """What came of a run."""
+
+    plan: Plan
+    wrong: list[str]
+    counts: Counter[str]
+    history: list[Entry]
+
+
+def planned(seed: int, scenario: str, faults: Collection[str] = FAULTS) -> Plan:
+    """Return what a seed means."""
+    shape = SCENARIOS[scenario]
+    machines = shape.machines[seed % len(shape.machines)]
+    return Plan.draw(seed, scenario, machines=machines, horizon=shape.horizon, faults=faults)
+
+
+def run(plan: Plan) -> Outcome:
+    """Carry out a plan, and check what happened."""
+    scenario = SCENARIOS[plan.scenario]
+    fleet = Fleet(plan, scenario.program)
+    wrong: list[str] = []
+    with _complaints(wrong):
+        try:
+            fleet.loop.run(_live(fleet, scenario, wrong), max_steps=_MAX_STEPS)
+        except Stuck as error:
+            wrong.append(f"stuck: {error}")
+    _tear_down(fleet)
+    wrong += fleet.loop.complaints
+    return Outcome(plan, wrong + _check(fleet), fleet.counts, fleet.history.entries)
+
+
+async def _live(fleet: Fleet, scenario: Scenario, wrong: list[str]) -> None:
+    await fleet.server.open()
+    scenario.begin(fleet)
+    fleet.start()
+    await _within(fleet.plan.horizon, lambda: scenario.is_done(fleet))
+    fleet.calm()
+    if "failover" in fleet.plan.faults:
+        await _restart_who_was_misled(fleet, lambda: scenario.is_done(fleet))
+    if not await _within(_PATIENCE, lambda: scenario.is_done(fleet)):
+        wrong.append(f"not done {_PATIENCE} s after all was well again: {_unfinished(fleet)}")
+        return
+    if not await _within(_longest_life(fleet.plan), lambda: not _strange_replicas(fleet)):
+        wrong.append(f"replicas that nobody recovers: {_strange_replicas(fleet)}")
+    scenario.end(fleet)
+    if not await _within(_PATIENCE, lambda: fleet.are_finished):
+        wrong.append(f"processes do not end: {_unfinished(fleet)}")
+        return
+    if not await _within(_longest_life(fleet.plan), lambda: not _leases_left(fleet)):
+        wrong.append(f"leases that do not end: {_leases_left(fleet)}")
+    await asyncio.sleep(_LOOK_EVERY)
+    wrong += [
+        f"{process.name} has ended, and these tasks have not: {left}"
+        for process in fleet.ended
+        if (left := process.lane.unfinished())
+    ]
+
+
+async def _restart_who_was_misled(fleet: Fleet, is_done: Callable[[], bool]) -> None:
+    """Do what an operator would after a fail-over: restart workers that wait for ever.
+
+    A store that took back what it had said can leave a worker with a job that it has finished, or
+    one that has heard of its own death while its record lives. Known, and counted.
+    """
+    if not await _within(_FAILOVER_PATIENCE, lambda: is_done() and not _strange_replicas(fleet)):
+        fleet.counts["restarts after a fail-over"] += 1
+        for machine in fleet.machines:
+            machine.stop()
+
+
+async def _within(seconds: float, is_so: Callable[[], bool]) -> bool:
+    loop = asyncio.get_running_loop()
+    until = loop.time() + seconds
+    while not is_so():
+        if loop.time() >= until:
+            return False
+        await asyncio.sleep(_LOOK_EVERY)
+    return True
+
+
+def _longest_life(plan: Plan) -> float:
+    """Return how long something may be left on the store by whoever was cut off from it."""
+    return 2 * plan.ttl + WAITER_LIFE + CALL_TIMEOUT + 5.0
+
+
+def _leases_left(fleet: Fleet) -> list[str]:
+    now = fleet.server.store_clock.wall()
+    left = []
+    for name, key in fleet.server.space.keys.items():
+        key.settle(now)
+        left += [f"{name} {holder[:8]}" for holder in (*key.grants, *key.line)]
+    return left
+
+
+def _strange_replicas(fleet: Fleet) -> list[str]:
+    """Return replicas that the store knows and that do not live."""
+    living = {
+        worker.replica
+        for machine in fleet.machines
+        if machine.process is not None and (worker := machine.memory.get("worker")) is not None
+    }
+    return [one for one in fleet.server.space.jobs.replicas if one not in living]
+
+
+def _unfinished(fleet: Fleet) -> str:
+    told = [
+        f"{machine.name}: {'no process' if machine.process is None else machine.process.name}, "
+        f"{machine.memory}"
+        for machine in fleet.machines
+    ]
+    return "; ".join(told)
+
+
+def _check(fleet: Fleet) -> list[str]:
+    entries, counts = fleet.history.entries, fleet.counts
+    about_leases, expired = check_leases(entries)
+    about_jobs, lost_jobs = check_jobs(entries)
+    counts["expired leases"] += expired
+    counts["lost jobs"] += lost_jobs
+    counts["lost writes"] += fleet.server.lost_writes
+    counts["losses"] += len(LOSSES.intersection(fleet.plan.faults))
+    counts["steps"] += fleet.loop.steps
+    for entry in entries:
+        _count(counts, entry)
+    return [
+        *about_leases,
+        *about_jobs,
+        *check_effects(entries),
+        *check_once(entries),
+        *check_told(entries),
+    ]
+
+
+def _count(counts: Counter[str], entry: Entry) -> None:
+    match entry.what:
+        case "granted":
+            counts["grants"] += 1
+        case "renewed" | "released" | "noted" if not entry.ok:
+            counts["refused stale calls"] += 1
+        case "settled" if entry.answer == "lost":
+            counts["refused stale calls"] += 1
+        case "settled" if entry.outcome == "retry":
+            counts["retries"] += 1
+        case "effect" if not entry.ok:
+            counts["refused stale effects"] += 1
+        case "recovered":
+            counts["recoveries"] += 1
+        case "claimed":
+            counts["claims"] += 1
+        case "settled" if entry.answer == "settled":
+            counts["settlements"] += 1
+        case _:
+            pass
+
+
+class _Listener(logging.Handler):
+    def __init__(self, wrong: list[str]) -> None:
+        super().__init__(logging.ERROR)
+        self._wrong = wrong
+
+    def emit(self, record: logging.LogRecord) -> None:
+        error = record.exc_info[1] if record.exc_info else None
+        self._wrong.append(f"logged: {record.getMessage()} {error!r}")
+
+
+@contextmanager
+def _complaints(wrong: list[str]) -> Iterator[None]:
+    """Take what is logged as an error for one; be quiet about the rest."""
+    log = logging.getLogger("tenure")
+    listener = _Listener(wrong)
+    before = log.level, log.propagate
+    log.addHandler(listener)
+    log.setLevel(logging.ERROR)
+    log.propagate = False
+    try:
+        yield
+    finally:
+        log.removeHandler(listener)
+        log.setLevel(before[0])
+        log.propagate = before[1]
+
+
+def _tear_down(fleet: Fleet) -> None:
+    """Take apart what has not ended. Whatever that runs, nobody is listening any more."""
+    processes = [*fleet.graveyard, *fleet.ended]
+    processes += [one.process for one in fleet.machines if one.process is not None]
+    fleet.loop.close()
+    with _nobody_listening():
+        for lane in [fleet.loop.world, *(process.lane for process in processes)]:
+            lane.is_dead = True
+            for task in lane.unfinished():
+                task._log_destroy_pending = False  # type: ignore[attr-defined] # noqa: SLF001
+                coroutine = task.get_coro()
+                with suppress(BaseException):
+                    assert coroutine is not None
+                    coroutine.close()
+
+
+@contextmanager
+def _nobody_listening() -> Iterator[None]:
+    log, hook = logging.getLogger("tenure"), sys.unraisablehook
+    log.disabled, sys.unraisablehook = True, lambda _: None
+    try:
+        yield
+    finally:
+        log.disabled, sys.unraisablehook = False, hook

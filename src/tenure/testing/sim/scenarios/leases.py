@@ -1,0 +1,172 @@
+"""Locks, semaphores, an election and what runs once: a few rounds of each, on a few machines."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Coroutine
+from contextlib import aclosing
+from random import Random
+from typing import Any, cast
+
+from tenure.app import Tenure
+from tenure.errors import AcquireTimeout, LeaseLost, OnceFailed, StoreError
+from tenure.holds import Hold
+from tenure.locks import Semaphore
+from tenure.testing.sim.fleet import Fleet, Process
+from tenure.testing.sim.scenarios.opening import opened
+
+__all__ = ["ACTORS", "ROUNDS", "act", "is_done", "play", "program"]
+
+ACTORS = 2
+ROUNDS = 3
+
+# Two that everybody wants, and a place for two.
+_KEYS = (("red", 1), ("red", 1), ("blue", 1), ("pair", 2))
+_WAITS = (None, None, 0.0, 0.4, 3.0)
+
+
+async def program(process: Process) -> None:
+    """Play the rounds that this machine has left."""
+    left = process.machine.memory.setdefault("rounds", [ROUNDS] * ACTORS)
+    app = Tenure(process.link())
+    app.on_event(process.hear)
+    if not await opened(app, process):
+        return
+    try:
+        await asyncio.gather(*(play(process, app, left, actor) for actor in range(ACTORS)))
+    finally:
+        await app.close()
+
+
+async def play(process: Process, app: Tenure, left: list[int], actor: int) -> None:
+    """Play rounds until none is left, or the process is asked to stop."""
+    dice = process.machine.dice
+    while left[actor] > 0 and not process.stopping.is_set():
+        left[actor] -= 1
+        playing = _round(process, app, dice)
+        if dice.random() < 0.15:
+            await _cut_short(process, playing, dice.uniform(0, 1.5 * process.fleet.plan.ttl))
+        else:
+            await playing
+        await process.clock.sleep(dice.choice((0.0, 0.0, 0.1, 0.5)))
+
+
+async def _cut_short(process: Process, playing: Coroutine[Any, Any, None], after: float) -> None:
+    task = asyncio.ensure_future(playing)
+    await asyncio.wait([task], timeout=after)
+    if not task.done():
+        process.say("cancels")
+        task.cancel()
+    await asyncio.wait([task])
+    if not task.cancelled() and task.exception() is not None:
+        process.say("fell", detail=repr(task.exception()))
+
+
+async def _round(process: Process, app: Tenure, dice: Random) -> None:
+    try:
+        match dice.randrange(12):
+            case 0:
+                await _lead(process, app, dice)
+            case 1:
+                await _once(process, app, dice)
+            case 2:
+                await _try(process, app, dice)
+            case _:
+                await _enter(process, app, dice)
+    except AcquireTimeout:
+        process.say("waited in vain")
+    except LeaseLost as loss:
+        process.say("told of a loss", key=loss.name, fence=loss.fence)
+    except StoreError as error:
+        process.say("refused", detail=type(error).__name__)
+
+
+def _lock(process: Process, app: Tenure, dice: Random) -> tuple[Semaphore, int]:
+    key, limit = dice.choice(_KEYS)
+    ttl = process.fleet.plan.ttl * dice.choice((1, 1, 2))
+    wait = dice.choice(_WAITS)
+    least = dice.choice((0.0, 0.0, 0.0, 0.3))
+    most = dice.choice((None, None, None, 1.2))
+    if limit == 1:
+        return app.lock(key, ttl=ttl, wait=wait, min_hold=least, max_hold=most), limit
+    return app.semaphore(key, limit, ttl=ttl, wait=wait, min_hold=least, max_hold=most), limit
+
+
+async def _enter(process: Process, app: Tenure, dice: Random) -> None:
+    lock, limit = _lock(process, app, dice)
+    async with lock as hold:
+        await _work(process, hold, limit, dice)
+
+
+async def _try(process: Process, app: Tenure, dice: Random) -> None:
+    """Hold without a block: nobody is cancelled, so it has to look for itself."""
+    lock, limit = _lock(process, app, dice)
+    hold = await lock.try_acquire()
+    if hold is None:
+        return
+    try:
+        await _work(process, hold, limit, dice)
+        if hold.is_held and dice.random() < 0.5:
+            await hold.renew()
+            act(process, hold, limit)
+    finally:
+        process.say("gives back", key=hold.name, holder=hold.holder, fence=hold.fence)
+        await hold.release()
+
+
+async def _lead(process: Process, app: Tenure, dice: Random) -> None:
+    election = app.election("leader", ttl=process.fleet.plan.ttl)
+    async with aclosing(cast("Any", election.terms())) as terms:
+        async for term in terms:
+            async with term:
+                await _work(process, term._hold, 1, dice)  # noqa: SLF001 - it acts like any holder
+            return
+
+
+async def _once(process: Process, app: Tenure, dice: Random) -> None:
+    name = dice.choice(("first", "second"))
+
+    async def run() -> None:
+        process.say("runs once", key=name)
+        await process.clock.sleep(dice.choice((0.0, 0.2)))
+
+    try:
+        ran = await app.once(name, run, ttl=process.fleet.plan.ttl, wait=3)
+    except OnceFailed:
+        return
+    process.say("ran once", key=name, ok=ran)
+
+
+async def _work(process: Process, hold: Hold, limit: int, dice: Random) -> None:
+    process.say("entered", key=hold.name, holder=hold.holder, fence=hold.fence, limit=limit)
+    pause = process.fleet.plan.ttl * dice.choice((0.0, 0.05, 0.3, 0.8))
+    try:
+        for _ in range(dice.randint(1, 4)):
+            act(process, hold, limit)
+            await process.clock.sleep(pause * dice.random())
+        act(process, hold, limit)
+    finally:
+        process.say("leaves", key=hold.name, holder=hold.holder, fence=hold.fence)
+
+
+def act(process: Process, hold: Hold, limit: int) -> None:
+    """Look, and act in the same step: an honest holder never does so beside another one."""
+    if hold.is_held:
+        process.say(
+            "acts",
+            key=hold.name,
+            holder=hold.holder,
+            fence=hold.fence,
+            limit=limit,
+            seconds=round(hold.expires_in(), 6),
+            now=process.fleet.server.store_clock.wall(),
+        )
+        if limit == 1:
+            process.fleet.sink.write(process.name, hold.name, hold.fence)
+    else:
+        process.say("sees a loss", key=hold.name, holder=hold.holder, fence=hold.fence)
+
+
+def is_done(fleet: Fleet) -> bool:
+    """Return whether all rounds were played: then the processes have ended by themselves."""
+    return fleet.are_finished

@@ -1,0 +1,270 @@
+"""The store of a simulation: the memory store, which writes down all that it answers.
+
+It can be away, come back without its data, or come back without its last writes.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Sequence
+from copy import deepcopy
+from typing import Any
+
+from tenure.core.model import Acquired, Granted, Lease, Meta, Topic
+from tenure.core.records import (
+    Beat,
+    Cancelled,
+    Claimed,
+    Inserted,
+    NewJob,
+    Note,
+    Recovered,
+    Settled,
+    Settlement,
+)
+from tenure.stores.contract import Migrate
+from tenure.stores.memory import MemoryStore
+from tenure.stores.memory.world import Space, World
+from tenure.testing.sim.clock import StoreClock
+from tenure.testing.sim.history import History
+
+__all__ = ["Server"]
+
+NAMESPACE = "sim"
+_NUMBER = re.compile(rb'"number":(\d+)')
+
+
+class Server(MemoryStore):
+    """One store for all machines."""
+
+    def __init__(self, clock: StoreClock, history: History) -> None:
+        self.world = World()
+        super().__init__("memory://", namespace=NAMESPACE, clock=clock, world=self.world)
+        self.store_clock = clock
+        self._history = history
+        self.is_away = False
+        self.slowness = 0.0
+        """How much longer than usual everything takes, in seconds."""
+        self.writes = 0
+        self.lost_writes = 0
+        self._copy: tuple[int, Space] | None = None
+        self._loses_after = 0
+        self._on_loss: Callable[[], None] | None = None
+
+    async def open(self, migrate: Migrate = "auto") -> None:
+        # One listener for all, set by who made this: those of the world have no order.
+        if self._loop is None:
+            listeners = self.world.listeners.copy()
+            await super().open(migrate)
+            self.world.listeners.clear()
+            self.world.listeners.update(listeners)
+
+    def listen(self, hear: Callable[[Topic], None]) -> None:
+        self.world.listeners.add(lambda _, topic: hear(topic))
+
+    @property
+    def space(self) -> Space:
+        """All that it has."""
+        return self.world.space(NAMESPACE)
+
+    def come_back(self) -> None:
+        self.is_away = False
+
+    # Losing data.
+
+    def lose_everything(self) -> None:
+        self.lost_writes += self.writes
+        self._replace(Space())
+        self._say("emptied")
+
+    def lose_after(self, writes: int, then: Callable[[], None]) -> None:
+        """After so many more writes, lose them: call `then`, which calls `lose_tail`."""
+        self._copy = (self.writes, deepcopy(self.space))
+        self._loses_after = self.writes + writes
+        self._on_loss = then
+        self._say("copied")
+
+    def lose_tail(self) -> None:
+        """Go back to the copy, if there is one that was not used."""
+        if self._copy is not None:
+            writes, space = self._copy
+            self._copy = self._on_loss = None
+            self.lost_writes += self.writes - writes
+            self._replace(space)
+            self._say("fell back")
+
+    def forget_copy(self) -> None:
+        """Lose nothing any more."""
+        self._copy = self._on_loss = None
+
+    def _replace(self, space: Space) -> None:
+        self.world._spaces[NAMESPACE] = space  # noqa: SLF001 - no store has a call for this
+
+    def _say(self, what: str, **facts: Any) -> None:
+        clock = self.store_clock
+        self._history.add(clock.boot(), "store", what, now=clock.wall(), **facts)
+
+    def _wrote(self) -> None:
+        self.writes += 1
+        if self._on_loss is not None and self.writes >= self._loses_after:
+            self._on_loss()
+
+    # Leases.
+
+    async def acquire(
+        self,
+        key: str,
+        *,
+        holder: str,
+        limit: int,
+        ttl: float,
+        meta: Meta,
+        waiting: float = 0.0,
+    ) -> Acquired:
+        answer = await super().acquire(
+            key, holder=holder, limit=limit, ttl=ttl, meta=meta, waiting=waiting
+        )
+        facts = {"key": key, "holder": holder, "limit": limit}
+        if isinstance(answer, Granted):
+            self._say("granted", fence=answer.lease.fence, ttl=ttl, **facts)
+        else:
+            self._say("busy", ttl=waiting, **facts)
+        self._wrote()
+        return answer
+
+    async def renew(self, leases: Sequence[Lease]) -> list[bool | None]:
+        answers = await super().renew(leases)
+        for lease, answer in zip(leases, answers, strict=True):
+            self._say_of(lease, "renewed", ok=bool(answer), ttl=lease.ttl)
+        self._wrote()
+        return answers
+
+    async def release(self, leases: Sequence[Lease]) -> list[bool]:
+        answers = await super().release(leases)
+        for lease, answer in zip(leases, answers, strict=True):
+            self._say_of(lease, "released", ok=answer)
+        self._wrote()
+        return answers
+
+    def _say_of(self, lease: Lease, what: str, **facts: Any) -> None:
+        self._say(what, key=lease.key, holder=lease.holder, fence=lease.fence, **facts)
+
+    async def mark(self, key: str, lease: Lease, value: str) -> bool:
+        answer = await super().mark(key, lease, value)
+        self._say_of(lease, "marked", ok=answer, detail=f"{key}={value}")
+        self._wrote()
+        return answer
+
+    # Jobs.
+
+    def say_how_jobs_ended(self) -> None:
+        """Write down all jobs as they are now."""
+        for job in self.space.jobs.jobs.values():
+            self._say(
+                "final",
+                job=job.id,
+                outcome=job.state,
+                fence=job.settled[0],
+                attempt=job.attempt,
+                number=_number(job.new.payload),
+                detail=job.reason,
+            )
+
+    async def join(self, replica: str, *, ttl: float, meta: Meta) -> None:
+        await super().join(replica, ttl=ttl, meta=meta)
+        self._say("joined", replica=replica, ttl=ttl)
+        self._wrote()
+
+    async def beat(self, replicas: Sequence[str], *, ttl: float) -> list[Beat | None]:
+        answers = await super().beat(replicas, ttl=ttl)
+        for replica, answer in zip(replicas, answers, strict=True):
+            cancels = [] if answer is None else answer.cancels
+            self._say("beaten", replica=replica, ttl=ttl, ok=answer is not None, ids=cancels)
+        self._wrote()
+        return answers
+
+    async def leave(self, replica: str) -> list[str]:
+        ids = await super().leave(replica)
+        self._say("left", replica=replica, ids=ids)
+        self._wrote()
+        return ids
+
+    async def insert(self, jobs: Sequence[NewJob]) -> list[Inserted]:
+        answers = await super().insert(jobs)
+        for job, answer in zip(jobs, answers, strict=True):
+            unique = "" if job.unique is None else job.unique.key
+            self._say(
+                "inserted",
+                job=answer.id,
+                answer=answer.outcome,
+                key=unique,
+                seconds=job.delay,
+                ttl=job.timeout or 0.0,
+                number=_number(job.payload),
+            )
+        self._wrote()
+        return answers
+
+    async def claim(
+        self, replica: str, claim_no: int, queues: Sequence[str], limit: int
+    ) -> Claimed | None:
+        answer = await super().claim(replica, claim_no, queues, limit)
+        ids = [] if answer is None else [job.id for job in answer.jobs]
+        self._say("asked", replica=replica, number=claim_no, ok=answer is not None, ids=ids)
+        for job in [] if answer is None else answer.jobs:
+            self._say("claimed", replica=replica, job=job.id, fence=job.fence, attempt=job.attempt)
+        self._wrote()
+        return answer
+
+    async def settle(self, replica: str, settlements: Sequence[Settlement]) -> list[Settled]:
+        answers = await super().settle(replica, settlements)
+        for one, answer in zip(settlements, answers, strict=True):
+            self._say(
+                "settled",
+                replica=replica,
+                job=one.id,
+                fence=one.fence,
+                outcome=one.outcome,
+                seconds=one.delay,
+                answer=answer,
+            )
+        self._wrote()
+        return answers
+
+    async def note(self, replica: str, notes: Sequence[Note]) -> list[bool]:
+        answers = await super().note(replica, notes)
+        for one, answer in zip(notes, answers, strict=True):
+            self._say("noted", replica=replica, job=one.id, fence=one.fence, ok=answer)
+        self._wrote()
+        return answers
+
+    async def recover(
+        self, *, delays: Sequence[float], grace: float, limit: int = 100
+    ) -> list[Recovered]:
+        answers = await super().recover(delays=delays, grace=grace, limit=limit)
+        for one in answers:
+            self._say(
+                "recovered",
+                replica=one.replica,
+                job=one.id,
+                outcome=one.state or "",
+                number=one.losses,
+                seconds=grace,
+                ttl=delays[one.losses - 1] if one.losses <= len(delays) else 0.0,
+            )
+        self._say("looked for the dead")
+        self._wrote()
+        return answers
+
+    async def cancel(self, ids: Sequence[str], *, reason: str = "") -> list[Cancelled | None]:
+        answers = await super().cancel(ids, reason=reason)
+        for one, answer in zip(ids, answers, strict=True):
+            self._say("cancelled", job=one, answer=answer or "")
+        self._wrote()
+        return answers
+
+
+def _number(payload: bytes) -> int:
+    """Return the number of the order in a payload: it tells one request from another."""
+    found = _NUMBER.search(payload)
+    return int(found[1]) if found else 0
