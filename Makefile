@@ -5,7 +5,7 @@ BIN := .venv/bin
 ARGS ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help setup check test demo soak mutants bench-locks bench-jobs requirements clean
+.PHONY: help setup check test demo soak sim mutants bench-locks bench-jobs requirements clean
 
 help:  ## List the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-14s%s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -29,6 +29,10 @@ demo:  ## Run the tour of what Tenure does; needs no server
 # Sizes that take hours need more than the usual minute per test.
 soak: setup  ## All tests in long sizes
 	@TENURE_TEST_SIZE=soak TENURE_PLANTED=all PYTEST_TIMEOUT=14400 $(BIN)/python scripts/test.py $(ARGS)
+
+N ?= 3000
+sim: setup  ## Simulate the runtime under N seeds (3000), see docs/proof.md
+	@$(BIN)/python -m tenure.testing.sim --count $(N) $(ARGS)
 
 mutants: setup  ## Plant every bug of tests/planted, and see each of them caught
 	@TENURE_PLANTED=all $(BIN)/pytest tests/planted -q -n 2 $(ARGS)

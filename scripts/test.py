@@ -29,7 +29,7 @@ FOLDERS = (
     "planted",
 )
 # The others run whole tools that use all cores themselves.
-PARALLEL = ("unit", "contract", "locks", "jobs", "cli", "model", "process", "planted")
+PARALLEL = ("unit", "contract", "locks", "jobs", "cli", "model", "process", "sim", "planted")
 NOTHING_SELECTED = 5  # pytest's exit status
 
 

@@ -42,7 +42,8 @@ FAULTS: Final = (*WEATHER, *EVENTS, *CLOCKS)
 LOSSES: Final = frozenset({"empty", "failover"})
 """What loses acknowledged writes: only a store of a low grade does so."""
 
-_ON = 0.3
+_ON = 0.25
+_OFTEN_ON = {"crash": 0.45, "pause": 0.4}
 # Guarantees hold for clocks whose rates are less than one per cent apart.
 _DRIFT = 0.009
 _OFFSET = 100_000.0
@@ -89,7 +90,7 @@ class Plan(Struct, frozen=True, kw_only=True):
     ) -> Plan:
         """Return the plan of a seed; only what is among `faults` can be in it."""
         dice = random.Random(f"plan {scenario} {seed}")
-        on = [fault for fault in FAULTS if dice.random() < _ON]
+        on = [fault for fault in FAULTS if dice.random() < _OFTEN_ON.get(fault, _ON)]
         if "empty" in on or "failover" in on:
             # Without its data a store needs a clock that was not set back, or fences repeat.
             on = [fault for fault in on if fault != "store clock"]
@@ -150,9 +151,9 @@ def _events(
 ) -> list[Event]:
     events: list[Event] = []
     for what in EVENTS:
-        times = dice.choice((1, 1, 2, 3)) if what not in _ONCE else 1
-        drawn = [_event(dice, what, machines, horizon, ttl) for _ in range(times)]
-        events += drawn if what in on else []
+        if what in on:
+            times = 1 if what in _ONCE else dice.choice((1, 1, 2, 3))
+            events += [_event(dice, what, machines, horizon, ttl) for _ in range(times)]
     return sorted(events, key=lambda event: event.at)
 
 

@@ -171,10 +171,11 @@ class _Leases:
     # What the holders do.
 
     def acts(self, entry: Entry) -> None:
-        key = self.key(entry)
+        # Only looked at: a store, too, does nothing about what has ended before somebody asks.
+        key = self.keys.get(entry.key, _Key())
         held = key.holders.get(entry.holder)
-        if held is not None and held.fence == entry.fence:
-            left = (held.since + held.ttl - entry.now) / 1e6
+        left = 0.0 if held is None else (held.since + held.ttl - entry.now) / 1e6
+        if held is not None and held.fence == entry.fence and left > 0:
             if entry.seconds > left and not self._may_doubt(entry):
                 self.blame(entry, f"it trusts it for {entry.seconds} s; the store for {left} s")
         elif not self._may_doubt(entry):

@@ -15,7 +15,7 @@ from tenure.locks import Semaphore
 from tenure.testing.sim.fleet import Fleet, Process
 from tenure.testing.sim.scenarios.opening import opened
 
-__all__ = ["ACTORS", "ROUNDS", "act", "is_done", "play", "program"]
+__all__ = ["ACTORS", "ROUNDS", "act", "few", "is_done", "play", "program"]
 
 ACTORS = 2
 ROUNDS = 3
@@ -27,13 +27,22 @@ _WAITS = (None, None, 0.0, 0.4, 3.0)
 
 async def program(process: Process) -> None:
     """Play the rounds that this machine has left."""
-    left = process.machine.memory.setdefault("rounds", [ROUNDS] * ACTORS)
+    await _play_all(process, [ROUNDS] * ACTORS)
+
+
+async def few(process: Process) -> None:
+    """Play a few rounds only: small histories, and many of them."""
+    await _play_all(process, [2, 1])
+
+
+async def _play_all(process: Process, rounds: list[int]) -> None:
+    left = process.machine.memory.setdefault("rounds", rounds)
     app = Tenure(process.link())
     app.on_event(process.hear)
     if not await opened(app, process):
         return
     try:
-        await asyncio.gather(*(play(process, app, left, actor) for actor in range(ACTORS)))
+        await asyncio.gather(*(play(process, app, left, actor) for actor in range(len(left))))
     finally:
         await app.close()
 

@@ -1,0 +1,124 @@
+"""The command: `python -m tenure.testing.sim --count 2000`, or `--scenario jobs --seed 7`."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from pathlib import Path
+
+from tenure.testing.sim.history import write_lines
+from tenure.testing.sim.many import Sum, below_floors, run_many
+from tenure.testing.sim.plan import FAULTS
+from tenure.testing.sim.run import SCENARIOS, run
+from tenure.testing.sim.shorten import Cut, shorten
+
+_SHOWN = 5
+_SHORTENED = 3
+_COLUMNS = (
+    "grants",
+    "expired leases",
+    "claims",
+    "settlements",
+    "retries",
+    "recoveries",
+    "refused stale calls",
+    "refused stale effects",
+    "crashes",
+    "pause",
+    "stop",
+    "break",
+    "cut",
+    "slow",
+    "restart",
+    "empty",
+    "failover",
+    "lost writes",
+    "lost jobs",
+    "misled workers restarted",
+    "compared to the byte",
+)
+
+
+def main() -> int:
+    """Replay one seed, or run many and print what happened in them."""
+    given = _arguments()
+    if given.seed is not None:
+        return _replay(given)
+    faults = () if given.no_faults else FAULTS
+    scenarios = [given.scenario] if given.scenario else list(SCENARIOS)
+    sums = run_many(given.count, scenarios=scenarios, first=given.first, faults=faults)
+    _print_counts(sums)
+    failed = [(name, seed, why) for name, one in sums.items() for seed, why in one.failed]
+    for number, (name, seed, why) in enumerate(failed[:_SHOWN]):
+        _print_failure(Cut(scenario=name, seed=seed), why, is_shortened=number < _SHORTENED)
+    missing = below_floors(sums)
+    for line in missing:
+        print(f"too little happened: {line}")
+    runs = sum(one.runs for one in sums.values())
+    print(f"\n{runs} histories, {len(failed)} with violations")
+    return 1 if failed or missing or not runs else 0
+
+
+def _arguments() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(prog="python -m tenure.testing.sim", description=__doc__)
+    parser.add_argument("--count", type=int, default=3000, help="how many seeds to run (3000)")
+    parser.add_argument("--first", type=int, default=0, help="the first seed (0)")
+    parser.add_argument("--scenario", choices=list(SCENARIOS), help="only this one")
+    parser.add_argument("--no-faults", action="store_true", help="let nothing go wrong")
+    parser.add_argument("--seed", type=int, help="replay this one")
+    parser.add_argument("--without", default="", help="leave these kinds of faults out")
+    parser.add_argument("--drop", default="", help="leave these events out, by their numbers")
+    parser.add_argument("--until", type=float, help="let everything go well from this second on")
+    parser.add_argument(
+        "--no-operator", action="store_true", help="let nobody restart workers that were misled"
+    )
+    parser.add_argument("--history", type=Path, help="write the history of a replay to this file")
+    given = parser.parse_args()
+    if given.seed is not None and given.scenario is None:
+        parser.error("--seed needs a --scenario: a seed means something else in each")
+    return given
+
+
+def _replay(given: argparse.Namespace) -> int:
+    cut = Cut(
+        scenario=given.scenario,
+        seed=given.seed,
+        without=tuple(one for one in given.without.split(",") if one),
+        dropped=tuple(int(one) for one in given.drop.split(",") if one),
+        until=given.until,
+    )
+    outcome = run(cut.plan, operator=not given.no_operator)
+    print(cut.plan)
+    if given.history is not None:
+        given.history.write_bytes(write_lines(outcome.history))
+    print(f"\n{len(outcome.history)} entries, {len(outcome.wrong)} violations")
+    for line in outcome.wrong:
+        print(f"  {line}")
+    return 1 if outcome.wrong else 0
+
+
+def _print_counts(sums: Sum) -> None:
+    print(f"{'':<28}" + "".join(f"{name:>12}" for name in sums))
+    print(f"{'histories':<28}" + "".join(f"{one.runs:>12,}" for one in sums.values()))
+    for what in _COLUMNS:
+        print(f"{what:<28}" + "".join(f"{one.counts[what]:>12,}" for one in sums.values()))
+    rates = (one.runs / max(one.seconds, 1e-9) for one in sums.values())
+    print(f"{'histories/s of one core':<28}" + "".join(f"{rate:>12,.0f}" for rate in rates))
+    rates = (one.counts["steps"] / max(one.seconds, 1e-9) for one in sums.values())
+    print(f"{'steps/s of one core':<28}" + "".join(f"{rate:>12,.0f}" for rate in rates))
+
+
+def _print_failure(cut: Cut, why: list[str], *, is_shortened: bool) -> None:
+    print(f"\nseed {cut.seed} of {cut.scenario}: {len(why)} violations")
+    for line in why[:_SHOWN]:
+        print(f"  {line[:400]}")
+    print(f"replay:    {cut.command}")
+    if is_shortened:
+        shortest = shorten(cut)
+        print(f"shortened: {shortest.command}")
+        for line in str(shortest.plan).splitlines():
+            print(f"  {line}")
+
+
+if __name__ == "__main__":
+    sys.exit(main())

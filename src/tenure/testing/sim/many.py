@@ -1,0 +1,133 @@
+"""Many runs at once: their sum, their speed, and the least that must have happened in them."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections import Counter
+from collections.abc import Collection, Iterable, Iterator
+from concurrent.futures import ProcessPoolExecutor
+from dataclasses import dataclass, field
+from functools import partial
+from multiprocessing import get_context
+
+from tenure.testing.sim.history import write_lines
+from tenure.testing.sim.plan import FAULTS
+from tenure.testing.sim.run import SCENARIOS, planned, run
+
+__all__ = ["FLOORS", "Batch", "Sum", "below_floors", "run_batch", "run_many"]
+
+SHARES = {"locks": 0.3, "leases": 0.3, "jobs": 0.3, "fleet": 0.1}
+"""How many of all runs are of which scenario."""
+
+_BATCH = 25
+# Every so many runs are done twice, and must give the same history to the byte.
+_TWICE = 100
+# With fewer runs than this there may be too little of something by chance.
+FLOORS_FROM = 100
+
+FLOORS = {
+    "locks": {"grants": 2.0, "expired leases": 0.15, "refused stale calls": 0.1, "pause": 0.15},
+    "leases": {
+        "grants": 5.0,
+        "expired leases": 0.5,
+        "refused stale calls": 1.0,
+        "refused stale effects": 0.1,
+        "crashes": 0.05,
+        "pause": 0.2,
+        "lost writes": 1.0,
+    },
+    "jobs": {
+        "claims": 6.0,
+        "retries": 2.0,
+        "recoveries": 0.15,
+        "refused stale calls": 0.4,
+        "refused stale effects": 0.03,
+        "crashes": 0.08,
+        "pause": 0.15,
+        "lost writes": 5.0,
+    },
+    "fleet": {"grants": 3.0, "claims": 8.0, "recoveries": 0.2, "crashes": 0.1, "pause": 0.15},
+}
+"""The least of each, per run. A simulation in which nothing happens proves nothing."""
+
+
+@dataclass
+class Batch:
+    """Some runs of one scenario."""
+
+    scenario: str
+    runs: int = 0
+    seconds: float = 0.0
+    """Of a core's time."""
+    counts: Counter[str] = field(default_factory=Counter)
+    failed: list[tuple[int, list[str]]] = field(default_factory=list)
+
+    def add(self, other: Batch) -> None:
+        self.runs += other.runs
+        self.seconds += other.seconds
+        self.counts.update(other.counts)
+        self.failed += other.failed
+
+
+Sum = dict[str, Batch]
+
+
+def run_batch(scenario: str, seeds: Iterable[int], faults: Collection[str] = FAULTS) -> Batch:
+    """Run some seeds one after the other."""
+    batch = Batch(scenario)
+    began = time.process_time()
+    for seed in seeds:
+        outcome = run(planned(seed, scenario, faults))
+        batch.runs += 1
+        batch.counts.update(outcome.counts)
+        if seed % _TWICE == 0:
+            again = run(planned(seed, scenario, faults))
+            batch.counts["compared to the byte"] += 1
+            if write_lines(outcome.history) != write_lines(again.history):
+                outcome.wrong.append("the same seed has given another history")
+        if outcome.wrong:
+            batch.failed.append((seed, outcome.wrong))
+    batch.seconds = time.process_time() - began
+    return batch
+
+
+def run_many(
+    count: int,
+    *,
+    scenarios: Collection[str] = tuple(SCENARIOS),
+    first: int = 0,
+    faults: Collection[str] = FAULTS,
+    cores: int | None = None,
+) -> Sum:
+    """Run `count` seeds, shared out over scenarios and cores."""
+    sums = {name: Batch(name) for name in SCENARIOS if name in scenarios}
+    # A child of its own kind: whatever the caller has open stays with the caller.
+    with ProcessPoolExecutor(cores or os.cpu_count(), get_context("spawn")) as pool:
+        batches = list(_batches(count, list(sums), first))
+        for batch in pool.map(partial(_run_batch, faults=tuple(faults)), batches):
+            sums[batch.scenario].add(batch)
+    return sums
+
+
+def _run_batch(batch: tuple[str, range], faults: Collection[str]) -> Batch:
+    return run_batch(*batch, faults)
+
+
+def _batches(count: int, scenarios: list[str], first: int) -> Iterator[tuple[str, range]]:
+    whole = sum(SHARES[name] for name in scenarios)
+    for name in scenarios:
+        last = first + round(count * SHARES[name] / whole)
+        for start in range(first, last, _BATCH):
+            yield name, range(start, min(last, start + _BATCH))
+
+
+def below_floors(sums: Sum) -> list[str]:
+    """Return what happened too rarely to prove anything."""
+    return [
+        f"{name}: only {batch.counts[what]} {what} in {batch.runs} runs; "
+        f"at least {least * batch.runs:.0f} are expected"
+        for name, batch in sums.items()
+        for what, least in FLOORS[name].items()
+        if batch.runs >= FLOORS_FROM and batch.counts[what] < least * batch.runs
+    ]

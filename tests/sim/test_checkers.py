@@ -1,0 +1,296 @@
+"""The checkers, on histories written by hand: what is right passes, what is wrong is told."""
+
+from typing import Any
+
+import pytest
+
+from tenure.testing.sim.checks.effects import check_effects, check_once
+from tenure.testing.sim.checks.jobs import check_jobs
+from tenure.testing.sim.checks.leases import check_leases
+from tenure.testing.sim.history import Entry
+
+SECOND = 1_000_000
+
+
+def entry(at: float, what: str, by: str = "store", **facts: Any) -> Entry:
+    return Entry(at=at, by=by, what=what, now=round(at * SECOND), **facts)
+
+
+def granted(at: float, holder: str, fence: int, *, ttl: float = 10, limit: int = 1) -> Entry:
+    return entry(at, "granted", key="k", holder=holder, fence=fence, ttl=ttl, limit=limit)
+
+
+def of_holder(at: float, what: str, holder: str, fence: int, **facts: Any) -> Entry:
+    return entry(at, what, key="k", holder=holder, fence=fence, **facts)
+
+
+def busy(at: float, holder: str, life: float = 3) -> Entry:
+    return entry(at, "busy", key="k", holder=holder, limit=1, ttl=life)
+
+
+RIGHT = {
+    "one after the other": [
+        granted(1, "a", 1),
+        of_holder(2, "acts", "a", 1, seconds=8.9),
+        of_holder(3, "released", "a", 1, ok=True),
+        granted(3, "b", 2),
+    ],
+    "after the end": [granted(1, "a", 1), granted(11, "b", 2)],
+    "asked again": [granted(1, "a", 1), granted(2, "a", 1)],
+    "renewed": [granted(1, "a", 1), of_holder(5, "renewed", "a", 1, ok=True, ttl=10)],
+    "two of two": [granted(1, "a", 1, limit=2), granted(1, "b", 2, limit=2)],
+    "in line": [
+        granted(1, "a", 1),
+        busy(1, "b"),
+        busy(2, "c"),
+        of_holder(3, "released", "a", 1, ok=True),
+        granted(3, "b", 2),
+    ],
+    "a dead waiter": [
+        granted(1, "a", 1, ttl=4),
+        busy(1, "b"),
+        busy(3, "c"),
+        granted(5, "c", 2),
+    ],
+    "lost by the store": [
+        granted(1, "a", 1),
+        entry(2, "emptied"),
+        granted(3, "b", 2),
+        of_holder(3, "acts", "a", 1, seconds=7.0),
+        of_holder(4, "renewed", "a", 1, ok=False),
+    ],
+    "fallen back": [
+        entry(0, "copied"),
+        granted(1, "a", 1),
+        entry(2, "fell back"),
+        granted(3, "b", 2),
+    ],
+}
+
+WRONG = {
+    "two of one": [granted(1, "a", 1), granted(2, "b", 2)],
+    "three of two": [granted(1, x, n, limit=2) for n, x in enumerate("abc", 1)],
+    "a larger limit than that of a holder": [granted(1, "a", 1), granted(2, "b", 2, limit=2)],
+    "a moment too early": [granted(1, "a", 1), granted(10.999999, "b", 2)],
+    "the same fence": [granted(1, "a", 5), granted(11, "b", 5)],
+    "a fence that falls after a loss": [
+        granted(1, "a", 5),
+        entry(2, "emptied"),
+        granted(3, "b", 4),
+    ],
+    "another fence for the same": [granted(1, "a", 1), granted(2, "a", 2)],
+    "overtaken": [
+        granted(1, "a", 1),
+        busy(1, "b"),
+        of_holder(2, "released", "a", 1, ok=True),
+        granted(2, "c", 2),
+    ],
+    "refused although free": [busy(1, "a")],
+    "renewed after its end": [granted(1, "a", 1), of_holder(11, "renewed", "a", 1, ok=True)],
+    "not renewed": [granted(1, "a", 1), of_holder(2, "renewed", "a", 1, ok=False)],
+    "renewed by another": [granted(1, "a", 1), of_holder(2, "renewed", "b", 1, ok=True)],
+    "released by an old fence": [granted(1, "a", 2), of_holder(2, "released", "a", 1, ok=True)],
+    "acts after its end": [granted(1, "a", 1), of_holder(11, "acts", "a", 1)],
+    "acts beside another": [granted(1, "a", 1), granted(11, "b", 2), of_holder(12, "acts", "a", 1)],
+    "trusts too long": [granted(1, "a", 1), of_holder(2, "acts", "a", 1, seconds=9.5)],
+    "trusts for ever what was lost": [
+        granted(1, "a", 1),
+        entry(2, "emptied"),
+        of_holder(5, "acts", "a", 1, seconds=7.0),
+    ],
+    "marked too late": [granted(1, "a", 1), of_holder(12, "marked", "a", 1, ok=True, detail="m")],
+}
+
+
+@pytest.mark.parametrize("history", RIGHT.values(), ids=RIGHT)
+def test_leases_that_are_right(history: list[Entry]):
+    assert check_leases(history)[0] == []
+
+
+@pytest.mark.parametrize("history", WRONG.values(), ids=WRONG)
+def test_leases_that_are_wrong(history: list[Entry]):
+    assert len(check_leases(history)[0]) == 1
+
+
+def test_leases_that_ended_by_themselves_are_counted():
+    assert check_leases([granted(1, "a", 1), granted(11, "b", 2)])[1] == 1
+
+
+def of_job(at: float, what: str, fence: int = 0, **facts: Any) -> Entry:
+    return entry(at, what, job="j", fence=fence, **facts)
+
+
+BEGIN = [
+    entry(0, "offered", by="p", number=1),
+    of_job(1, "inserted", number=1, answer="created"),
+    entry(1, "accepted", by="p", job="j", number=1),
+    entry(1, "joined", replica="r", ttl=10),
+    entry(1, "joined", replica="s", ttl=100),
+]
+
+
+def claimed(
+    at: float, fence: int, attempt: int = 1, replica: str = "r", no: int = 1
+) -> list[Entry]:
+    asked = entry(at, "asked", replica=replica, number=no, ok=True, ids=["j"])
+    return [asked, of_job(at, "claimed", fence, replica=replica, attempt=attempt)]
+
+
+def settled(at: float, fence: int, outcome: str = "succeeded", answer: str = "settled") -> Entry:
+    return of_job(at, "settled", fence, outcome=outcome, answer=answer)
+
+
+def recovered(at: float, outcome: str = "waiting", number: int = 1) -> list[Entry]:
+    lost = of_job(at, "recovered", replica="r", outcome=outcome, number=number, seconds=25)
+    return [lost, entry(at, "looked for the dead")]
+
+
+def effect(at: float, fence: int, *, ok: bool = True) -> Entry:
+    return entry(at, "effect", by="sink", key="j", fence=fence, ok=ok)
+
+
+END = of_job(90, "final", 5, outcome="succeeded", number=1)
+DONE = [*claimed(2, 5), effect(3, 5), settled(4, 5)]
+
+RIGHT_JOBS = {
+    "once": [*DONE, END],
+    "repeated claim": [*claimed(2, 5), *claimed(3, 5), effect(3, 5), settled(4, 5), END],
+    "repeated end": [*DONE, settled(5, 5, answer="repeated"), END],
+    "recovered": [
+        *claimed(2, 3),
+        *recovered(12),
+        *claimed(13, 5, 2, "s"),
+        settled(13, 3, answer="lost"),
+        effect(14, 5),
+        settled(15, 5),
+        END,
+    ],
+    "retried": [*claimed(2, 3), settled(3, 3, "retry"), *claimed(4, 5, 2, no=2), *DONE[2:], END],
+    "cancelled": [
+        of_job(2, "cancelled", answer="cancelled"),
+        of_job(90, "final", outcome="cancelled", number=1),
+    ],
+    "overdue": [
+        *claimed(2, 3, replica="s"),
+        settled(3, 3, "handed back"),
+        *claimed(4, 5, 2, replica="s", no=2),
+        effect(5, 5),
+        settled(6, 5),
+        END,
+    ],
+    "lost by the store": [entry(2, "emptied")],
+    "left": [
+        *claimed(2, 3),
+        entry(3, "left", replica="r", ids=["j"]),
+        *claimed(4, 5, 2, "s"),
+        *DONE[2:],
+        END,
+    ],
+}
+
+WRONG_JOBS = {
+    "two at once": [*claimed(2, 3), *claimed(3, 5, 2, "s"), *DONE[2:], END],
+    "an older fence settles": [
+        *claimed(2, 3),
+        *recovered(12),
+        *claimed(13, 5, 2, "s"),
+        settled(14, 3),
+        effect(14, 5),
+        settled(15, 5),
+        END,
+    ],
+    "refused": [*claimed(2, 5), settled(3, 5, answer="lost"), effect(3, 5), settled(4, 5), END],
+    "a repeat that is none": [*claimed(2, 5), settled(3, 5, "failed", "repeated"), *DONE[2:], END],
+    "recovered from the living": [
+        *claimed(2, 3),
+        *recovered(5),
+        *claimed(13, 5, 2, "s"),
+        *DONE[2:],
+        END,
+    ],
+    "claimed by the dead": [*claimed(11, 5), *DONE[2:], END],
+    "attempt not counted": [
+        *claimed(2, 3),
+        settled(3, 3, "retry"),
+        *claimed(4, 5, 1, no=2),
+        *DONE[2:],
+        END,
+    ],
+    "a fence that falls": [
+        *claimed(2, 6),
+        settled(3, 6, "retry"),
+        *claimed(4, 5, 2, no=2),
+        *DONE[2:],
+        END,
+    ],
+    "losses not counted": [
+        *claimed(2, 3),
+        *recovered(12, number=0),
+        *claimed(13, 5, 2, "s"),
+        effect(14, 5),
+        settled(15, 5),
+        END,
+    ],
+    "no end": [of_job(90, "final", outcome="waiting", number=1)],
+    "gone": [entry(90, "final", job="x", outcome="cancelled", number=1)],
+    "asked for by nobody": [*DONE, of_job(90, "final", 5, outcome="succeeded", number=2)],
+    "no effect": [*claimed(2, 5), settled(4, 5), END],
+    "stored twice": [entry(2, "inserted", job="x", number=1, answer="created"), *DONE, END],
+    "begun twice": [*DONE, *2 * [of_job(5, "began", 5, by="p")], END],
+    "begun without a claim": [*DONE, of_job(5, "began", 4, by="p"), END],
+    "a stale note": [*DONE, of_job(5, "noted", 5, ok=True), END],
+    "a cancel that is forgotten": [
+        *claimed(2, 5),
+        of_job(3, "cancelled", answer="requested"),
+        entry(3, "beaten", replica="r", ttl=10, ok=True),
+        effect(3, 5),
+        settled(4, 5),
+        END,
+    ],
+    "the living called dead": [entry(2, "beaten", replica="r", ok=False), *DONE, END],
+    "left with more": [
+        *claimed(2, 3),
+        entry(3, "left", replica="r"),
+        *claimed(4, 5, 2, "s"),
+        *DONE[2:],
+        END,
+    ],
+}
+
+
+@pytest.mark.parametrize("history", RIGHT_JOBS.values(), ids=RIGHT_JOBS)
+def test_jobs_that_are_right(history: list[Entry]):
+    assert check_jobs([*BEGIN, *history])[0] == []
+
+
+@pytest.mark.parametrize("history", WRONG_JOBS.values(), ids=WRONG_JOBS)
+def test_jobs_that_are_wrong(history: list[Entry]):
+    assert check_jobs([*BEGIN, *history])[0]
+
+
+def test_only_jobs_that_the_store_has_lost_are_counted_and_forgiven():
+    final = entry(90, "final", job="x", outcome="cancelled", number=1)
+    others = entry(3, "inserted", job="x", number=1, key="u", answer="created")
+    wrong, lost = check_jobs([*BEGIN, entry(2, "emptied"), others, final])
+    assert lost == 1
+    assert not any("accepted" in one for one in wrong)
+
+
+def test_effects():
+    given = [granted(1, "a", 1), granted(2, "b", 2)]
+
+    def effects(*fences: tuple[int, bool]) -> list[Entry]:
+        return [*given, *(entry(3, "effect", by="sink", key="k", fence=f, ok=o) for f, o in fences)]
+
+    assert not check_effects(effects((1, True), (2, True), (1, False), (2, True)))
+    assert len(check_effects(effects((2, True), (1, True)))) == 1
+    assert len(check_effects(effects((1, True), (1, False)))) == 1
+    assert len(check_effects(effects((3, True)))) == 1
+
+
+def test_once_is_once():
+    ran = entry(1, "ran once", by="p", key="o", ok=True)
+    skipped = entry(1, "ran once", by="p", key="o")
+    assert not check_once([ran, skipped, skipped])
+    assert check_once([ran, ran])
+    assert not check_once([ran, entry(2, "emptied"), ran])
