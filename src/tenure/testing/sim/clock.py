@@ -37,6 +37,10 @@ class StoreClock:
     def token(self) -> str:
         raise AssertionError("a store makes no ids")
 
+    def time_of(self, instant: int) -> float:
+        """Return the time of the simulation at which the wall clock shows an instant."""
+        return (instant - EPOCH - self._stepped + 0.1) / 1e6
+
     def step(self, seconds: float) -> None:
         """Set the clock forward or back; no time passes."""
         self._stepped += int(seconds * 1e6)

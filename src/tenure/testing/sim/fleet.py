@@ -9,6 +9,7 @@ from collections.abc import Callable, Coroutine
 from contextvars import ContextVar
 from typing import Any
 
+from tenure.observe.events import AttemptLost, HoldLost, ReplicaLost
 from tenure.observe.events import Event as TenureEvent
 from tenure.testing.sim.clock import MachineClock, StoreClock
 from tenure.testing.sim.history import History
@@ -50,7 +51,14 @@ class Process:
 
     def hear(self, event: TenureEvent) -> None:
         """Write down an event of the app."""
-        self.say("event", detail=type(event).__name__)
+        facts: dict[str, Any] = {}
+        if isinstance(event, HoldLost):
+            facts = {"key": event.name, "fence": event.fence, "answer": event.reason}
+        elif isinstance(event, AttemptLost):
+            facts = {"job": event.job, "fence": event.fence}
+        elif isinstance(event, ReplicaLost):
+            facts = {"replica": event.replica, "ids": list(event.jobs)}
+        self.say("event", detail=type(event).__name__, **facts)
         self.fleet.counts[type(event).__name__] += 1
 
 
@@ -69,7 +77,7 @@ class Machine:
         )
         self.dice = random.Random(f"work {plan.scenario} {plan.seed} {number}")
         """What its programs draw from."""
-        self.line = Line(fleet.server, random.Random(f"line {plan.seed} {number}"), plan.weather)
+        self.line = Line(fleet.server, random.Random(f"line {plan.seed} {number}"), plan)
         self.process: Process | None = None
         self.is_finished = False
         """Whether its last process has come to its end, and no other one is wanted."""
@@ -109,6 +117,12 @@ class Machine:
         if self.process is not None:
             self._away = event.length
             self.process.lane.fuse = int(event.amount)
+
+    def die_here(self) -> None:
+        """Kill the process that calls this, with the end of the present step."""
+        if self.process is not None and not self.fleet.is_calm:
+            self._away = 0.05
+            self.process.lane.fuse = 1
 
     def _die(self) -> None:
         process = self.process

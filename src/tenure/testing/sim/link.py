@@ -21,6 +21,7 @@ from tenure.stores.watching import Watchers
 from tenure.testing.faulty import FaultyStore
 from tenure.testing.sim.clock import MachineClock
 from tenure.testing.sim.loop import Lane, VirtualLoop
+from tenure.testing.sim.plan import Plan
 from tenure.testing.sim.server import Server
 
 __all__ = ["CALL_TIMEOUT", "Line", "Link"]
@@ -32,16 +33,20 @@ CALL_TIMEOUT = 5.0
 
 _USUAL = (0.0002, 0.002)
 _LONG = (0.01, 0.4)
+_LONG_IN_FAIR_WEATHER = (0.01, 0.05)
 _LATE = (0.1, 4.0)
 
 
 class Line:
     """What the network between one machine and the store is like; kept over crashes."""
 
-    def __init__(self, server: Server, dice: random.Random, weather: dict[str, float]) -> None:
+    def __init__(self, server: Server, dice: random.Random, plan: Plan) -> None:
         self.server = server
         self.dice = dice
-        self.weather = weather
+        self.weather = plan.weather
+        self._long = _LONG_IN_FAIR_WEATHER if plan.is_fair else _LONG
+        self.hangs = 0.0 if plan.is_fair else 0.1
+        """How often nobody answers at all, where nobody is there."""
         self.is_cut = False
         self.links: list[Link] = []
 
@@ -50,7 +55,7 @@ class Line:
         return chance is not None and self.dice.random() < chance
 
     def delay(self) -> float:
-        span = _LONG if self.strikes("delays") else _USUAL
+        span = self._long if self.strikes("delays") else _USUAL
         return self.dice.uniform(*span) + self.server.slowness * self.dice.random()
 
     def mend(self) -> None:
@@ -145,7 +150,7 @@ class Link(FaultyStore):
         world = loop.world.context
         if line.is_cut or line.server.is_away or line.strikes("lost requests"):
             # Refused at once, or nobody answers at all.
-            wait = CALL_TIMEOUT if line.dice.random() < 0.1 else line.delay()
+            wait = CALL_TIMEOUT if line.dice.random() < line.hangs else line.delay()
             loop.call_later(wait, request.fail, "nobody is there", context=world)
             return
         if line.strikes("late requests"):
@@ -154,7 +159,10 @@ class Link(FaultyStore):
             return
         self._queue.append(request)
         self._open[request] = None
-        self._last_arrival = max(self._last_arrival, loop.time() + line.delay())
+        arrival = loop.time() + line.delay()
+        if line.strikes("edges"):
+            arrival = line.server.next_edge(arrival)
+        self._last_arrival = max(self._last_arrival, arrival)
         loop.call_at(self._last_arrival, self._arrive, context=world)
         if self._last_arrival > loop.time() + CALL_TIMEOUT:
             loop.call_later(CALL_TIMEOUT, request.fail, "no answer in time", context=world)

@@ -14,6 +14,11 @@ from tenure.core.policy import WAITER_LIFE
 from tenure.testing.sim.checks.effects import check_effects, check_once, check_told
 from tenure.testing.sim.checks.jobs import check_jobs
 from tenure.testing.sim.checks.leases import check_leases
+from tenure.testing.sim.checks.telling import (
+    check_fair,
+    check_told_in_time,
+    check_told_of_stale_ends,
+)
 from tenure.testing.sim.fleet import Fleet, Program
 from tenure.testing.sim.history import Entry
 from tenure.testing.sim.link import CALL_TIMEOUT
@@ -173,9 +178,9 @@ def _unfinished(fleet: Fleet) -> str:
 
 def _check(fleet: Fleet) -> list[str]:
     entries, counts = fleet.history.entries, fleet.counts
-    about_leases, expired = check_leases(entries)
-    about_jobs, lost_jobs = check_jobs(entries)
-    counts["expired leases"] += expired
+    about_leases = check_leases(entries)
+    about_jobs, lost_jobs = check_jobs(entries, loss_budget=jobs.loss_budget(fleet.plan))
+    counts["expired leases"] += about_leases.expired
     counts["lost jobs"] += lost_jobs
     counts["lost writes"] += fleet.server.lost_writes
     counts["losses"] += len(LOSSES.intersection(fleet.plan.faults))
@@ -183,11 +188,14 @@ def _check(fleet: Fleet) -> list[str]:
     for entry in entries:
         _count(counts, entry)
     return [
-        *about_leases,
+        *about_leases.wrong,
         *about_jobs,
         *check_effects(entries),
         *check_once(entries),
         *check_told(entries),
+        *check_told_in_time(entries),
+        *check_told_of_stale_ends(entries),
+        *(check_fair(entries, about_leases.left_behind) if fleet.plan.is_fair else ()),
     ]
 
 

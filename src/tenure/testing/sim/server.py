@@ -70,6 +70,16 @@ class Server(MemoryStore):
     def come_back(self) -> None:
         self.is_away = False
 
+    def next_edge(self, time: float) -> float:
+        """Return the next time, within half a second, at which something ends or is due."""
+        space, clock = self.space, self.store_clock
+        instants = [one.expires for key in space.keys.values() for one in key.grants.values()]
+        instants += [one.expires for key in space.keys.values() for one in key.line.values()]
+        instants += [one.renewed + one.ttl for one in space.jobs.replicas.values()]
+        instants += [one.due for one in space.jobs.jobs.values() if one.state == "waiting"]
+        times = (clock.time_of(instant) for instant in instants)
+        return min((one for one in times if time <= one < time + 0.5), default=time)
+
     # Losing data.
 
     def lose_everything(self) -> None:
@@ -249,6 +259,7 @@ class Server(MemoryStore):
                 job=one.id,
                 outcome=one.state or "",
                 number=one.losses,
+                limit=len(delays),
                 seconds=grace,
                 ttl=delays[one.losses - 1] if one.losses <= len(delays) else 0.0,
             )

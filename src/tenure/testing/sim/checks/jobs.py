@@ -6,6 +6,7 @@ under which fence, and which replicas live.
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Iterable, Mapping
 from copy import deepcopy
 from dataclasses import dataclass, field
@@ -22,6 +23,7 @@ _CALLS = {
     "handed back": "hand back",
     "cancelled": "confirm",
 }
+_SUSPICIOUS = 2
 _RECOVERED = {"waiting": "recover", "failed": "give up", "cancelled": "stop"}
 _ENDS: Mapping[tuple[str, JobState | None], JobState] = {
     (move.call, move.start): move.end for move in MOVES
@@ -65,7 +67,8 @@ class _Stored:
 
 
 class _Jobs:
-    def __init__(self) -> None:
+    def __init__(self, loss_budget: int) -> None:
+        self._loss_budget = loss_budget
         self.stored = _Stored()
         self.wrong: list[str] = []
         self.lost_jobs = 0
@@ -79,6 +82,9 @@ class _Jobs:
         self._accepted: dict[str, Entry] = {}
         self._numbers: dict[int, str] = {}
         self._effects: dict[str, int] = {}
+        self._saved: dict[str, Entry] = {}
+        self._running: dict[str, set[tuple[str, int]]] = defaultdict(set)
+        """What each process runs, by its own word."""
         self._was_set_back = False
         self._forgotten: set[str] = set()
         """What the store has lost."""
@@ -231,6 +237,8 @@ class _Jobs:
         if replica is not None and not replica.has_expired(entry.now) and not overdue:
             self.blame(entry, "its replica lives")
         job.losses += 1
+        if (entry.outcome == "failed") != (job.losses > self._loss_budget) and not job.cancelling:
+            self.blame(entry, f"lost {job.losses} times, and {self._loss_budget} are allowed")
         if entry.number != job.losses:
             self.blame(entry, f"it was lost {job.losses} times")
         if entry.ttl > 0:
@@ -267,6 +275,7 @@ class _Jobs:
     def emptied(self, _: Entry) -> None:
         self._forgotten |= set(self.stored.jobs)
         self.stored = _Stored()
+        self._saved.clear()
 
     def copied(self, _: Entry) -> None:
         self._copy = deepcopy(self.stored)
@@ -275,6 +284,7 @@ class _Jobs:
         self._forgotten |= set(self.stored.jobs) - set(self._copy.jobs)
         self.stored, self._copy = self._copy, _Stored()
         self._settled.clear()  # what was settled since may be settled again
+        self._saved.clear()
 
     # What the processes say.
 
@@ -291,6 +301,28 @@ class _Jobs:
         if attempt in self._began:
             self.blame(entry, "this attempt began twice")
         self._began.add(attempt)
+        saved = self._saved.get(entry.job)
+        # Who was paused between its claim and its beginning cannot know what came after it.
+        if saved is not None and saved.fence < entry.fence and saved.detail != entry.detail:
+            self.blame(entry, f"{saved.detail!r} was saved, and {entry.detail!r} found")
+        self._begin_alone(entry)
+
+    def _begin_alone(self, entry: Entry) -> None:
+        """What was lost twice may kill its process: nothing runs beside it."""
+        others = self._running[entry.by]
+        beside = [job for id_, _ in others if (job := self.stored.jobs.get(id_)) is not None]
+        job = self.stored.jobs.get(entry.job)
+        suspect = job is not None and job.losses >= _SUSPICIOUS
+        if others and (suspect or any(one.losses >= _SUSPICIOUS for one in beside)):
+            self.blame(entry, "a job that was lost too often does not run alone")
+        others.add((entry.job, entry.fence))
+
+    def ended(self, entry: Entry) -> None:
+        self._running[entry.by].discard((entry.job, entry.fence))
+
+    def saved(self, entry: Entry) -> None:
+        if entry.job in self.stored.jobs:
+            self._saved[entry.job] = entry
 
     def effect(self, entry: Entry) -> None:
         if entry.ok:
@@ -318,18 +350,20 @@ class _Jobs:
                 self.blame(entry, "it was accepted, and is gone")
 
 
-def check_jobs(history: Iterable[Entry]) -> tuple[list[str], int]:
+def check_jobs(history: Iterable[Entry], *, loss_budget: int = 3) -> tuple[list[str], int]:
     """Return what is wrong with the jobs of a history, and how many the store has lost.
 
     - Only the moves of the table of states; attempts follow one another, and so do their fences.
     - One settlement per fence, and none by whoever was taken for dead.
-    - Only the dead are recovered, and all they had.
+    - Only the dead are recovered, and all they had; what was lost too often fails.
+    - What was lost twice runs alone. What an attempt has saved, the next one finds.
     - What was accepted is there in the end, has ended, and was asked for once; what has succeeded
       has had its effect.
     """
-    model = _Jobs()
+    model = _Jobs(loss_budget)
     steps = {name.replace("_", " "): getattr(model, name) for name in _STEPS}
     steps["looked for the dead"] = model.looked
+    steps |= dict.fromkeys(("stopped", "failed", "finished"), model.ended)
     is_finished = False
     for entry in history:
         is_finished = is_finished or entry.what == "final"
@@ -359,6 +393,7 @@ _STEPS = (
     "offered",
     "accepted",
     "began",
+    "saved",
     "effect",
     "final",
 )

@@ -9,10 +9,11 @@ from __future__ import annotations
 from collections.abc import Iterable
 from copy import deepcopy
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 from tenure.testing.sim.history import Entry
 
-__all__ = ["check_leases"]
+__all__ = ["LeaseFindings", "check_leases"]
 
 
 @dataclass(slots=True)
@@ -23,6 +24,7 @@ class _Record:
     ttl: int
     limit: int
     fence: int = 0
+    first_ttl: int = 0
 
     def is_over(self, now: int) -> bool:
         self.since = min(self.since, now)  # the clock was set back: never longer than the ttl
@@ -34,14 +36,17 @@ class _Key:
     holders: dict[str, _Record] = field(default_factory=dict)
     line: dict[str, _Record] = field(default_factory=dict)
 
-    def settle(self, now: int) -> int:
-        """Drop what is over; say how many leases have ended by themselves."""
-        ended = [holder for holder, one in self.holders.items() if one.is_over(now)]
-        for holder in ended:
-            del self.holders[holder]
-        for holder in [holder for holder, one in self.line.items() if one.is_over(now)]:
+    def settle(self, now: int) -> tuple[int, list[str]]:
+        """Drop what is over; say how many leases have ended, and what nobody gave back."""
+        over = [holder for holder, one in self.holders.items() if one.is_over(now)]
+        left = [holder for holder, one in self.line.items() if one.is_over(now)]
+        for holder in left:
             del self.line[holder]
-        return len(ended)
+        # A last renewal that was shortened gives it back, in a while.
+        left += [one for one in over if self.holders[one].ttl >= self.holders[one].first_ttl]
+        for holder in over:
+            del self.holders[holder]
+        return len(over), left
 
     def ahead_of(self, holder: str) -> int:
         names = list(self.line)
@@ -59,6 +64,7 @@ class _Leases:
         self.keys: dict[str, _Key] = {}
         self.wrong: list[str] = []
         self.expired = 0
+        self.left_behind: list[str] = []
         self.highest: dict[str, int] = {}
         """Never goes back, whatever the store loses."""
         self._copy: dict[str, _Key] = {}
@@ -68,7 +74,9 @@ class _Leases:
 
     def key(self, entry: Entry) -> _Key:
         key = self.keys.setdefault(entry.key, _Key())
-        self.expired += key.settle(entry.now)
+        expired, left = key.settle(entry.now)
+        self.expired += expired
+        self.left_behind += [f"{entry.key!r} of {holder[:8]}" for holder in left]
         return key
 
     def blame(self, entry: Entry, why: str) -> None:
@@ -99,7 +107,7 @@ class _Leases:
             self.blame(entry, f"an earlier fence was {self.highest[entry.key]}")
         self.highest[entry.key] = max(entry.fence, self.highest.get(entry.key, 0))
         key.line.pop(entry.holder, None)
-        key.holders[entry.holder] = _Record(entry.now, ttl, entry.limit, entry.fence)
+        key.holders[entry.holder] = _Record(entry.now, ttl, entry.limit, entry.fence, ttl)
 
     def busy(self, entry: Entry) -> None:
         key = self.key(entry)
@@ -187,8 +195,18 @@ class _Leases:
         return until is not None and entry.at + entry.seconds <= until
 
 
-def check_leases(history: Iterable[Entry]) -> tuple[list[str], int]:
-    """Return what is wrong with the leases of a history, and how many ended by themselves.
+class LeaseFindings(NamedTuple):
+    """What came of the leases of a history."""
+
+    wrong: list[str]
+    expired: int
+    """How many leases ended by themselves."""
+    left_behind: list[str]
+    """Leases, and places in a line, that nobody gave back."""
+
+
+def check_leases(history: Iterable[Entry]) -> LeaseFindings:
+    """Return what is wrong with the leases of a history.
 
     - At most `limit` hold a key at any instant of the store, and nobody overtakes who waits.
     - Fences rise, whatever the store loses. Nothing that has ended is renewed or released.
@@ -213,4 +231,4 @@ def check_leases(history: Iterable[Entry]) -> tuple[list[str], int]:
         step = steps.get(entry.what)
         if step is not None:
             step(entry)
-    return model.wrong, model.expired
+    return LeaseFindings(model.wrong, model.expired, model.left_behind)

@@ -18,13 +18,13 @@ from tenure.runtime.attempt import Reject, Retry
 from tenure.runtime.context import current_job
 from tenure.tasks import Task
 from tenure.testing.sim.fleet import Fleet, Process, current_process
+from tenure.testing.sim.plan import Plan
 from tenure.testing.sim.scenarios.opening import opened
 
-__all__ = ["ORDERS", "begin", "end", "is_done", "jobs_done", "program", "run_jobs"]
+__all__ = ["ORDERS", "begin", "end", "is_done", "jobs_done", "loss_budget", "program", "run_jobs"]
 
 ORDERS = 4
 """For each machine."""
-LOSS_BUDGET = 3
 _TRIES = 3
 _BACKOFF = Backoff(max_attempts=_TRIES, base=0.2, cap=1)
 # A request that was cut off may arrive so much later.
@@ -38,6 +38,8 @@ class Order(Struct, frozen=True):
     seconds: float
     fails: int = 0
     """How many failures it has before it succeeds."""
+    kills: int = 0
+    """How many attempts take their process with them."""
     rejects: bool = False
     saves: bool = False
     delay: float = 0.0
@@ -50,7 +52,10 @@ async def work(order: Order) -> int:
     """Do what the order says, and leave a trace of it."""
     process, job = current_process.get(), current_job()
     facts: dict[str, Any] = {"job": job.id, "fence": job.fence, "attempt": job.attempt}
-    process.say("began", number=order.number, **facts)
+    saved = "" if job.checkpoint is None else str(job.checkpoint)
+    process.say("began", number=order.number, detail=saved, **facts)
+    if job.losses < order.kills:
+        process.machine.die_here()
     try:
         process.fleet.sink.write(process.name, job.id, job.fence)
         if order.saves:
@@ -74,30 +79,37 @@ async def work(order: Order) -> int:
 
 async def _save(process: Process, value: int) -> None:
     job = current_job()
-    earlier = job.checkpoint
-    if earlier is not None and earlier != value:
-        process.say("fell", detail=f"a checkpoint of another job: {earlier}")
     try:
         await job.save(value)
     except StoreError:
         process.say("told of a loss", job=job.id, fence=job.fence)
+    else:
+        process.say("saved", job=job.id, fence=job.fence, detail=str(value))
 
 
 def begin(fleet: Fleet) -> None:
     """Hand out the orders."""
     for place, machine in enumerate(fleet.machines):
-        orders = [_order(machine.dice, 100 * place + n, fleet.plan.ttl) for n in range(ORDERS)]
+        orders = [_order(machine.dice, 100 * place + n, fleet.plan) for n in range(ORDERS)]
         machine.memory["orders"] = orders
         machine.memory["asking"] = False
 
 
-def _order(dice: Random, number: int, ttl: float) -> Order:
+def loss_budget(plan: Plan) -> int:
+    """Return how often a job may be lost in this run."""
+    return (3, 1, 0, 3)[plan.seed % 4]
+
+
+def _order(dice: Random, number: int, plan: Plan) -> Order:
+    ttl = plan.ttl
+    is_poison = "crash" in plan.faults and dice.random() < 0.1
     length = dice.choice((0.0, 0.0, 0.01, 0.3 * ttl, 1.5 * ttl, 3 * ttl))
     shared = dice.random() < 0.15
     return Order(
         number=7777 if shared else number,
         seconds=0.4 if shared else round(length * dice.uniform(0.5, 1.0), 3),
         fails=0 if shared else dice.choice((0, 0, 0, 1, 2, 3)),
+        kills=dice.choice((1, 2, 9)) if is_poison and not shared else 0,
         rejects=not shared and dice.random() < 0.05,
         saves=not shared and dice.random() < 0.3,
         delay=0.0 if shared else dice.choice((0.0, 0.0, 0.0, 0.5)),
@@ -118,7 +130,11 @@ async def run_jobs(
     """Run a worker and a producer, and what else a program does beside them."""
     machine, dice = process.machine, process.machine.dice
     machine.memory["asking"] = False
-    app = Tenure(process.link(), replica_ttl=process.fleet.plan.ttl, loss_budget=LOSS_BUDGET)
+    app = Tenure(
+        process.link(),
+        replica_ttl=process.fleet.plan.ttl,
+        loss_budget=loss_budget(process.fleet.plan),
+    )
     task = app.task(name="work", retry=_BACKOFF)(work)
     app.on_event(process.hear)
     if not await opened(app, process):

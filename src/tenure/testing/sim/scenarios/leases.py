@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Coroutine
+from collections.abc import AsyncIterator, Coroutine
 from contextlib import aclosing
 from random import Random
 from typing import Any, cast
 
 from tenure.app import Tenure
+from tenure.election import Election, Term
 from tenure.errors import AcquireTimeout, LeaseLost, OnceFailed, StoreError
 from tenure.holds import Hold
 from tenure.locks import Semaphore
@@ -62,11 +63,13 @@ async def play(process: Process, app: Tenure, left: list[int], actor: int) -> No
 
 async def _cut_short(process: Process, playing: Coroutine[Any, Any, None], after: float) -> None:
     task = asyncio.ensure_future(playing)
-    await asyncio.wait([task], timeout=after)
-    if not task.done():
-        process.say("cancels")
-        task.cancel()
-    await asyncio.wait([task])
+    try:
+        await asyncio.wait([task], timeout=after)
+    finally:
+        if not task.done():
+            process.say("cancels")
+            task.cancel()
+        await asyncio.wait([task])
     if not task.cancelled() and task.exception() is not None:
         process.say("fell", detail=repr(task.exception()))
 
@@ -104,7 +107,7 @@ def _lock(process: Process, app: Tenure, dice: Random) -> tuple[Semaphore, int]:
 async def _enter(process: Process, app: Tenure, dice: Random) -> None:
     lock, limit = _lock(process, app, dice)
     async with lock as hold:
-        await _work(process, hold, limit, dice)
+        await _work(process, hold, limit, dice, is_told=True)
 
 
 async def _try(process: Process, app: Tenure, dice: Random) -> None:
@@ -125,11 +128,22 @@ async def _try(process: Process, app: Tenure, dice: Random) -> None:
 
 async def _lead(process: Process, app: Tenure, dice: Random) -> None:
     election = app.election("leader", ttl=process.fleet.plan.ttl)
-    async with aclosing(cast("Any", election.terms())) as terms:
+    async with aclosing(cast("Any", _terms(process, election))) as terms:
         async for term in terms:
             async with term:
-                await _work(process, term._hold, 1, dice)  # noqa: SLF001 - it acts like any holder
+                hold = term._hold  # noqa: SLF001 - a leader acts like any holder
+                await _work(process, hold, 1, dice, is_told=True)
             return
+
+
+async def _terms(process: Process, election: Election) -> AsyncIterator[Term]:
+    """Stand for election: that has no end, whatever becomes of the store."""
+    try:
+        async with aclosing(cast("Any", election.terms())) as terms:
+            async for term in terms:
+                yield term
+    except StoreError as error:
+        process.say("fell", detail=f"the election has ended: {error!r}")
 
 
 async def _once(process: Process, app: Tenure, dice: Random) -> None:
@@ -146,19 +160,22 @@ async def _once(process: Process, app: Tenure, dice: Random) -> None:
     process.say("ran once", key=name, ok=ran)
 
 
-async def _work(process: Process, hold: Hold, limit: int, dice: Random) -> None:
+async def _work(
+    process: Process, hold: Hold, limit: int, dice: Random, *, is_told: bool = False
+) -> None:
+    """Act now and then. In a block it is told of a loss, and need not look."""
     process.say("entered", key=hold.name, holder=hold.holder, fence=hold.fence, limit=limit)
     pause = process.fleet.plan.ttl * dice.choice((0.0, 0.05, 0.3, 0.8))
     try:
         for _ in range(dice.randint(1, 4)):
-            act(process, hold, limit)
+            act(process, hold, limit, is_told=is_told)
             await process.clock.sleep(pause * dice.random())
-        act(process, hold, limit)
+        act(process, hold, limit, is_told=is_told)
     finally:
         process.say("leaves", key=hold.name, holder=hold.holder, fence=hold.fence)
 
 
-def act(process: Process, hold: Hold, limit: int) -> None:
+def act(process: Process, hold: Hold, limit: int, *, is_told: bool = False) -> None:
     """Look, and act in the same step: an honest holder never does so beside another one."""
     if hold.is_held:
         process.say(
@@ -173,7 +190,15 @@ def act(process: Process, hold: Hold, limit: int) -> None:
         if limit == 1:
             process.fleet.sink.write(process.name, hold.name, hold.fence)
     else:
-        process.say("sees a loss", key=hold.name, holder=hold.holder, fence=hold.fence)
+        late = process.clock.boot() - hold._kept.deadline  # noqa: SLF001 - nobody else tells
+        process.say(
+            "sees a loss",
+            key=hold.name,
+            holder=hold.holder,
+            fence=hold.fence,
+            ok=is_told,
+            seconds=round(late, 6),
+        )
 
 
 def is_done(fleet: Fleet) -> bool:

@@ -1,0 +1,94 @@
+"""Checks that whoever has lost something is told, in time, and nobody else is."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Sequence
+
+from tenure.testing.sim.history import Entry
+
+__all__ = ["check_fair", "check_told_in_time", "check_told_of_stale_ends"]
+
+# A block is cancelled when its trust ends, by the same clock; what it does meanwhile takes no time.
+_AT_ONCE = 0.05
+# A worker that stops lets a last settlement arrive within seconds, and then gives up.
+_LAST_WORDS = 12.0
+
+
+def check_told_in_time(history: Sequence[Entry]) -> list[str]:
+    """Return blocks that had to look to see a loss, and handlers that ran on after a take-over.
+
+    Only a process that was paused may be told late.
+    """
+    pauses = [
+        (f"m{one.number}.", one.at, one.at + one.seconds)
+        for one in history
+        if one.by == "world" and one.what == "pause"
+    ]
+    wrong: list[str] = []
+    taken: dict[tuple[str, str], float] = {}
+    for entry in history:
+        if entry.what == "sees a loss" and entry.ok and entry.seconds > _AT_ONCE:
+            since = entry.at - entry.seconds * 1.01
+            if not _was_paused(pauses, entry.by, since, entry.at):
+                wrong.append(f"{entry.at} s, {entry.by}: not told of a loss {entry.seconds} s ago")
+        elif entry.what == "event" and entry.detail == "ReplicaLost":
+            taken.update({(entry.by, job): entry.at for job in entry.ids})
+        elif entry.what == "began":
+            taken.pop((entry.by, entry.job), None)
+        elif entry.what in ("finished", "failed") and (entry.by, entry.job) in taken:
+            at = taken[entry.by, entry.job]
+            if entry.at > at + _AT_ONCE and not _was_paused(pauses, entry.by, at, entry.at):
+                wrong.append(f"{entry.at} s, {entry.by}: {entry.job} ran on after its take-over")
+    return wrong
+
+
+def _was_paused(
+    pauses: Iterable[tuple[str, float, float]], process: str, since: float, until: float
+) -> bool:
+    return any(
+        process.startswith(machine) and begin <= until and end >= since
+        for machine, begin, end in pauses
+    )
+
+
+def check_told_of_stale_ends(history: Sequence[Entry]) -> list[str]:
+    """Return attempts whose end was refused by the store, and whose worker did not say so."""
+    settled = {
+        (one.job, one.fence)
+        for one in history
+        if one.what == "settled" and one.answer in ("settled", "repeated")
+    }
+    told = {(one.by, one.job, one.fence) for one in history if one.detail == "AttemptLost"}
+    gone: dict[str, float] = {}
+    for one in history:
+        if one.what == "crash":
+            gone[one.detail] = 0.0
+        elif one.what == "ended":
+            gone.setdefault(one.by, one.at)
+    return [
+        f"{one.at} s, {one.by}: nobody was told that the end of {one.job} was refused"
+        for one in history
+        if one.what == "finished"
+        and (one.job, one.fence) not in settled
+        and (one.by, one.job, one.fence) not in told
+        and gone.get(one.by, one.at + _LAST_WORDS) >= one.at + _LAST_WORDS
+    ]
+
+
+def check_fair(history: Sequence[Entry], left_behind: Sequence[str]) -> list[str]:
+    """Return what was lost although nothing happened that could cost anybody anything.
+
+    `left_behind`: leases and waiters that ended by themselves; see `check_leases`.
+    """
+    wrong = [f"{one} was left behind" for one in left_behind]
+    said: dict[str, list[Entry]] = defaultdict(list)
+    for entry in history:
+        said[entry.what].append(entry)
+    wrong += [f"{one.at} s: {one.job} was recovered" for one in said["recovered"]]
+    for event in said["event"]:
+        if event.detail == "HoldLost" and event.answer != "max_hold is over":
+            wrong.append(f"{event.at} s, {event.by}: {event.key!r} was lost: {event.answer}")
+        elif event.detail == "ReplicaLost":
+            wrong.append(f"{event.at} s, {event.by}: its replica was taken for dead")
+    return wrong
