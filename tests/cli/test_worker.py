@@ -283,9 +283,10 @@ def test_senseless_options_are_refused(cli: Run, module: Write, options: list[st
     assert options[0] in told.err + told.out
 
 
-def test_what_is_no_size_is_told_with_an_example(cli: Run, module: Write):
-    told = cli("worker", f"{module(MODULE)}:app", "--max-memory", "much")
-    assert "'much' is no size; write bytes, or 500MB, 1.5GiB." in told.err
+@pytest.mark.parametrize("given", ["much", "500"])
+def test_what_is_no_size_is_told_with_an_example(cli: Run, module: Write, given: str):
+    told = cli("worker", f"{module(MODULE)}:app", "--max-memory", given)
+    assert f"{given!r} is no size of a process; write 500MB, 1.5GiB, at least 40MB." in told.err
 
 
 def test_its_help_names_every_option(cli: Run):

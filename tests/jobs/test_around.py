@@ -133,3 +133,27 @@ async def test_a_cancelled_handler_leaves_it(app, clock):
         await clock.advance(5)
         await finished(job, clock)
     assert (job.state, left) == ("cancelled", ["cancelled"])
+
+
+@pytest.mark.parametrize("kind", ["async", "thread"])
+async def test_the_time_out_counts_what_is_around(app, clock, kind):
+    ran = []
+
+    @app.around_attempt
+    @asynccontextmanager
+    async def slow(job):
+        await clock.sleep(6)
+        yield
+
+    def work() -> None:
+        ran.append(1)
+
+    async def work_async() -> None:
+        ran.append(1)
+
+    task = app.task(timeout=1, retry=ONCE)(work_async if kind == "async" else work)
+    async with app.worker():
+        job = await task.enqueue()
+        await clock.advance(7)
+        await finished(job, clock)
+    assert (job.state, job.reason, job.losses, ran) == ("failed", "timeout", 0, [])

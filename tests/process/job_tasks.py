@@ -29,6 +29,7 @@ class Tasks:
         self.stay = app.task(self._stay, name="stay")
         self.stay_blocking = app.task(self._stay_blocking, name="stay_blocking")
         self.poison = app.task(self._poison, name="poison")
+        self.fork_and_stay = app.task(self._fork_and_stay, name="fork_and_stay")
         self.crash = app.task(self._crash, name="crash")
         self.hold_the_interpreter = app.task(self._hold_the_interpreter, name="hold")
         self.never_end = app.task(self._never_end, name="never_end", timeout=1)
@@ -76,6 +77,18 @@ class Tasks:
         with self._noted():
             await asyncio.sleep(0.2)
             os._exit(3)
+
+    async def _fork_and_stay(self, gate: str) -> int:
+        """Leave a process behind that has all open files of this one, and run until told."""
+        with self._noted():
+            forked = os.fork()
+            if forked == 0:
+                time.sleep(60)  # noqa: ASYNC251 - it does nothing else
+                os._exit(0)
+            self._note("forked", number=forked)
+            while not os.path.exists(gate):  # noqa: ASYNC110, ASYNC240, PTH110 - another process opens it
+                await asyncio.sleep(_LOOK_EVERY)
+        return os.getpid()
 
     async def _crash(self) -> None:
         """Die as faulty C code does."""

@@ -1,7 +1,11 @@
 """The place of a test with several processes: one store, and everybody on it."""
 
 import asyncio
+import sqlite3
+from collections.abc import Callable
+from contextlib import closing
 from dataclasses import dataclass
+from pathlib import Path
 
 from tenure import Tenure
 from tenure.core.model import Lease
@@ -42,6 +46,19 @@ class Site:
             child.expect("ready", SIZE.patience)
         return children
 
+    def pause(self, stop: Callable[[], object], go_on: Callable[[], object]) -> None:
+        """Stop a process; on SQLite, not inside a write.
+
+        A process that is stopped inside a write keeps the lock of the file, and then nobody else
+        can write, whatever Tenure does.
+        """
+        for _ in range(20):
+            stop()
+            if self.family != "sqlite" or _can_write(Path(self.url.removeprefix("sqlite:///"))):
+                return
+            go_on()
+        raise AssertionError("the process always writes")
+
     async def end(self) -> None:
         """End all children; what they held must go with them, no later than it says itself."""
         for child in self.fleet.children:
@@ -57,6 +74,16 @@ class Site:
             await wait_until_async(
                 lambda: _nothing(app), longest + LISTING_SLACK, f"{len(leases)} leases have ended"
             )
+
+
+def _can_write(file: Path) -> bool:
+    with closing(sqlite3.connect(file, timeout=0.4, isolation_level=None)) as connection:
+        try:
+            connection.execute("BEGIN IMMEDIATE")
+        except sqlite3.OperationalError:
+            return False
+        connection.execute("ROLLBACK")
+        return True
 
 
 async def listed(app: Tenure, name: str = "") -> list[Lease]:

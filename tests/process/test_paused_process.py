@@ -1,5 +1,3 @@
-import sqlite3
-from contextlib import closing
 from pathlib import Path
 
 from tests.process.orders import boot
@@ -43,24 +41,5 @@ async def test_a_paused_process_sees_its_loss_at_the_first_look(site: Site, tmp_
 
 
 def stop_between_writes(child: Child, site: Site) -> None:
-    """Stop the child; on SQLite, not inside a write.
-
-    A process that is stopped inside a write keeps the lock of the file, and then nobody else can
-    write, whatever Tenure does.
-    """
-    for _ in range(20):
-        child.stop_signal()
-        if site.family != "sqlite" or _can_write(Path(site.url.removeprefix("sqlite:///"))):
-            return
-        child.cont()
-    raise AssertionError("the child always writes")
-
-
-def _can_write(file: Path) -> bool:
-    with closing(sqlite3.connect(file, timeout=0.4, isolation_level=None)) as connection:
-        try:
-            connection.execute("BEGIN IMMEDIATE")
-        except sqlite3.OperationalError:
-            return False
-        connection.execute("ROLLBACK")
-        return True
+    """Stop the child, with all that it has started; on SQLite, not inside a write."""
+    site.pause(child.stop_signal, child.cont)

@@ -3,6 +3,8 @@
 import os
 import signal
 from collections.abc import Sequence
+from contextlib import suppress
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -31,6 +33,11 @@ def supervised(shop: Workshop, *options: object, **settings: object) -> Child:
     }
     command = ("-m", "tenure", "worker", "tests.process.supervised_app:app", *map(str, options))
     return shop.site.fleet.start(*command, env=environment)
+
+
+def pause(shop: Workshop, pid: int) -> None:
+    """Stop one process, and not those that it has started."""
+    shop.site.pause(partial(os.kill, pid, signal.SIGSTOP), partial(os.kill, pid, signal.SIGCONT))
 
 
 async def workers_of(shop: Workshop, number: int, without: Sequence[int] = ()) -> list[int]:
@@ -80,6 +87,31 @@ async def test_jobs_of_a_killed_child_run_elsewhere_at_once(shops: list[Workshop
                 assert (job.attempt, job.losses) == expected
             await workers_of(shop, 2, without=[victim])
         assert min(took) <= 1.5, f"{shop.site.family}: {took}"
+
+    await on_each(shops, scenario)
+
+
+async def test_what_a_handler_has_started_does_not_hide_the_death_of_its_child(
+    shops: list[Workshop],
+):
+    async def scenario(shop: Workshop) -> None:
+        supervised(shop, "--processes", 2)
+        await workers_of(shop, 2)
+        gate = shop.gate()
+        job = await shop.tasks.fork_and_stay.enqueue(str(gate))
+        [first] = await shop.written("began", job)
+        [forked] = await shop.written("forked", job)
+        os.kill(first.pid, signal.SIGKILL)
+        try:
+            await begun(shop, job, attempt=2)
+            assert alive(forked.number)
+        finally:
+            gate.touch()
+            for line in shop.lines("forked", job):
+                with suppress(ProcessLookupError):
+                    os.kill(line.number, signal.SIGKILL)
+        await shop.finished(job)
+        assert (job.state, job.attempt, job.losses) == ("succeeded", 2, 1)
 
     await on_each(shops, scenario)
 
@@ -154,7 +186,7 @@ async def test_children_beat_for_themselves_while_the_supervisor_is_silent(shops
         gate = shop.gate()
         [job] = await enqueue_stays(shop, gate, 1)
         await shop.written("began", job)
-        os.kill(supervisor.pid, signal.SIGSTOP)
+        pause(shop, supervisor.pid)
         stopped = boot()
         await shop.until(lambda: boot() > stopped + 3 * TTL, "time passes")
         os.kill(supervisor.pid, signal.SIGCONT)
@@ -173,7 +205,7 @@ async def test_a_child_that_is_paused_is_no_longer_kept_alive(shops: list[Worksh
         gate = shop.gate()
         [job] = await enqueue_stays(shop, gate, 1)
         await shop.written("began", job)
-        os.kill(child, signal.SIGSTOP)
+        pause(shop, child)
         try:
             [heir] = await shop.hired(replica_ttl=TTL)
             await shop.written("began", job, pid=heir.pid)

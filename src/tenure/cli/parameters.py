@@ -13,6 +13,10 @@ from tenure.errors import ConfigError
 __all__ = ["bytes_", "cursor", "name", "names", "span"]
 
 
+# A worker process with nothing in it takes 30 MB.
+_LEAST_MEMORY = 40_000_000
+
+
 def span(_context: click.Context, _option: click.Parameter, given: str | None) -> float | None:
     """Return a time in seconds."""
     if given is None:
@@ -47,9 +51,9 @@ def bytes_(_context: click.Context, _option: click.Parameter, given: str | None)
     if given is None:
         return None
     try:
-        return size(given, "it", minimum=1)
+        return size(given, "it", minimum=_LEAST_MEMORY)
     except ConfigError:
-        msg = f"{given!r} is no size; write bytes, or 500MB, 1.5GiB."
+        msg = f"{given!r} is no size of a process; write 500MB, 1.5GiB, at least 40MB."
         raise click.BadParameter(msg) from None
 
 

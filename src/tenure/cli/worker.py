@@ -153,7 +153,10 @@ async def _supervise(
         supervisor = Supervisor(app, spec, options)
 
         def stop(number: signal.Signals) -> None:
-            log.info("%s: stopping; once more to hand running jobs back at once", number.name)
+            meaning = f"stopping within {duration(spec.grace)}; once more to hand all back at once"
+            if supervisor.is_stopping:
+                meaning = "handing back what runs"
+            log.info("%s: %s", number.name, meaning)
             supervisor.stop()
 
         for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):

@@ -92,10 +92,10 @@ class JobsRecovered(_Fact, frozen=True):
 
     def __str__(self) -> str:
         ends = {
-            "run again": self.waiting,
-            "have failed, lost too often": self.failed,
-            "are cancelled": self.cancelled,
-            "could not be read and were set aside": self.unreadable,
+            "to run again": self.waiting,
+            "failed, lost too often": self.failed,
+            "cancelled": self.cancelled,
+            "set aside, as they cannot be read": self.unreadable,
         }
         told = (f"{len(ids)} {end} ({', '.join(ids)})" for end, ids in ends.items() if ids)
         lost = ", ".join(one[:8] for one in self.replicas)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import inspect
 import logging
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Callable, Coroutine, Sequence
 from contextlib import AbstractAsyncContextManager, AbstractContextManager, AsyncExitStack
 from functools import partial
 from typing import Any, Final, Literal, TypeAlias, get_args
@@ -110,7 +110,7 @@ class AttemptRunner:
         current.set(context)
         context.check()
         try:
-            result = await self._surrounded(handler, record, context)
+            result = await self._in_time(handler, record, context)
         except (asyncio.CancelledError, KeyboardInterrupt, GeneratorExit):
             raise
         except BaseException as error:
@@ -138,6 +138,15 @@ class AttemptRunner:
             history=self.history(record, "succeeded", began),
         )
 
+    async def _in_time(self, handler: Handler, record: JobRecord, context: JobContext) -> Any:
+        """Run it with all that is around it, until its time-out."""
+        work = self._surrounded(handler, record, context)
+        if record.timeout is None:
+            return await work
+        if handler.is_cancellable:
+            return await self._cancelled_in_time(work, record.timeout)
+        return await self._told_in_time(work, record, context, record.timeout)
+
     async def _surrounded(self, handler: Handler, record: JobRecord, context: JobContext) -> Any:
         """Call the handler inside of everything that the user wants around attempts."""
         if not self._around:
@@ -153,43 +162,38 @@ class AttemptRunner:
 
     async def _call(self, handler: Handler, record: JobRecord, context: JobContext) -> Any:
         if handler.executor == "process":
-            run = self.processes.run(handler.function, record, context, self._result_limit)
-            return await self._within_timeout(run, record)
+            return await self.processes.run(handler.function, record, context, self._result_limit)
         args, kwargs = handler.signature.decode_arguments(record.payload)
         if handler.is_async:
-            return await self._within_timeout(handler.function(*args, **kwargs), record)
-        function = partial(handler.function, *args, **kwargs)
-        return await self._call_in_thread(function, record, context)
+            return await handler.function(*args, **kwargs)
+        context.check()  # its time may be over before it has begun
+        return await self.threads.run(partial(handler.function, *args, **kwargs))
 
-    async def _within_timeout(self, work: Awaitable[Any], record: JobRecord) -> Any:
+    async def _cancelled_in_time(self, work: Coroutine[Any, Any, Any], timeout: float) -> Any:
         """Wait for what can be cancelled, until its time-out."""
-        if record.timeout is None:
-            return await work
         limit, loop = asyncio.timeout(None), asyncio.get_running_loop()
-        alarm = self._alarm(record.timeout, lambda: limit.reschedule(loop.time()))
+        alarm = self._alarm(timeout, lambda: limit.reschedule(loop.time()))
         try:
             async with limit:
                 return await work
         except TimeoutError as error:
             if not limit.expired():
                 raise
-            raise TimedOut(record.timeout) from error
+            raise TimedOut(timeout) from error
         finally:
             alarm.cancel()
 
-    async def _call_in_thread(
-        self, function: Callable[[], Any], record: JobRecord, context: JobContext
+    async def _told_in_time(
+        self, work: Coroutine[Any, Any, Any], record: JobRecord, context: JobContext, timeout: float
     ) -> Any:
-        """Run a function that cannot be stopped, only asked to."""
-        alarms: list[_Alarm] = []
-        if record.timeout is not None:
-            stuck = HandlerStuck(record.task, record.id, "timed out")
-            alarms = [
-                self._alarm(record.timeout, partial(context.stop, "timed out")),
-                self._alarm(record.timeout + _STUCK_AFTER, partial(self._events.emit, stuck)),
-            ]
+        """Wait for what cannot be stopped, only asked to."""
+        stuck = HandlerStuck(record.task, record.id, "timed out")
+        alarms = [
+            self._alarm(timeout, partial(context.stop, "timed out")),
+            self._alarm(timeout + _STUCK_AFTER, partial(self._events.emit, stuck)),
+        ]
         try:
-            result = await self.threads.run(function)
+            result = await work
         finally:
             for alarm in alarms:
                 alarm.cancel()

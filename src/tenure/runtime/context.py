@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import weakref
 from collections.abc import Awaitable, Callable, Generator
 from contextvars import ContextVar
 from datetime import datetime, timedelta
@@ -49,7 +50,7 @@ class JobContext(JobView):
         self._loop = loop
         self._limit = checkpoint_limit
         self._within = within
-        self._transaction: JobTransaction | None = None
+        self._transaction: weakref.ref[JobTransaction] | None = None
         self._checkpoint = record.checkpoint
         self._progress: Note | None = None
         self.stop_reason: StopReason | None = None
@@ -161,8 +162,10 @@ class JobContext(JobView):
             msg = f"job {self.id} is in a transaction() already: one commit settles it, not two."
             raise ConfigError(msg)
         within = self._within(connection, "transaction()")
-        self._transaction = JobTransaction(within, self._record, self.ending, self._has_settled)
-        return self._transaction
+        transaction = JobTransaction(within, self._record, self.ending, self._has_settled)
+        # Not kept alive by this: a connection that nobody uses any more must not keep its locks.
+        self._transaction = weakref.ref(transaction)
+        return transaction
 
     @property
     def settles_itself(self) -> bool:
@@ -171,7 +174,8 @@ class JobContext(JobView):
 
     @property
     def _is_in_transaction(self) -> bool:
-        return self._transaction is not None and self._transaction.is_open
+        transaction = None if self._transaction is None else self._transaction()
+        return transaction is not None and transaction.is_open
 
     def _has_settled(self) -> None:
         self.is_settled = True

@@ -61,12 +61,13 @@ class Lifeline:
             on_stop(None)
         finally:
             ticking.cancel()
+            self.board.tick(0.0)  # it ends, and nobody need wonder why it is silent
             writer.close()
 
     async def news(self, seconds: float) -> Order | None:
         """Return the next word about the replica, None after a silence or when the line is cut."""
         with suppress(TimeoutError):
-            async with asyncio.timeout(seconds):
+            async with asyncio.timeout(max(0.0, seconds)):
                 return await self._news.get()
         return None
 

@@ -142,17 +142,22 @@ class Replica:
 
     async def _live_supervised(self, replica: str, lifeline: Lifeline) -> bool:
         """Live on the supervisor's beats; True if it is dead, False if the supervisor is."""
+        patience = _SILENCE * self._ttl
+        heard = self._clock.boot()
         while not lifeline.is_cut:
-            match await lifeline.news(_SILENCE * self._ttl):
+            match await lifeline.news(heard + patience - self._clock.boot()):
                 case Beaten() as word if word.replica == replica:
+                    heard = self._clock.boot()
                     self._hear(word.cancels, revived=word.revived)
                 case TakenOver() as word if word.replica == replica:
                     return True
-                case None:
-                    beat = await self._beat(replica)
-                    if beat is None:
-                        return True
-                    self._caretaker.look(replica, beat)
+            if self._clock.boot() - heard >= patience:
+                # It is silent, or cannot reach the store. Perhaps this process can.
+                beat = await self._beat(replica)
+                if beat is None:
+                    return True
+                heard = self._clock.boot()
+                self._caretaker.look(replica, beat)
         return False
 
     async def _beat_until_dead(self, replica: str) -> None:

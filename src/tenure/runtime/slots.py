@@ -15,7 +15,7 @@ from tenure.observe.events import Events, HandlerStuck
 from tenure.runtime.attempt import Around, AttemptRunner, Handler
 from tenure.runtime.board import Board
 from tenure.runtime.context import JobContext, StopReason
-from tenure.runtime.settling import Settler, handed_back
+from tenure.runtime.settling import Settler
 
 __all__ = ["Slots"]
 
@@ -154,7 +154,12 @@ class Slots:
             case "taken over":
                 return None
             case "shutting down":
-                return handed_back(record, why="its worker was stopped")
+                history = self._runner.history(
+                    record, "handed back", began, "its worker was stopped"
+                )
+                return Settlement(
+                    id=record.id, fence=record.fence, outcome="handed back", history=history
+                )
             case "cancelled":
                 history = self._runner.history(record, "cancelled", began)
                 return Settlement(

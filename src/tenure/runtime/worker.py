@@ -93,6 +93,8 @@ class Worker:
         self._patience = Patience(self._clock, events)
         self._lifeline = lifeline
         self._resumed = resumed
+        # A replica that only this process can leave, should its supervisor be gone.
+        self._passed_on = None if resumed is None else resumed.replica
         self._replica = Replica(
             host,
             settings,
@@ -176,7 +178,7 @@ class Worker:
     # What the replica tells.
 
     def joined(self, replica: str) -> None:
-        self.replica, self._claim_no = replica, 0
+        self.replica, self._claim_no, self._passed_on = replica, 0, None
         if self._resumed is not None and self._resumed.replica == replica:
             self._claim_no = self._resumed.claim_no
         self.is_ready.set()
@@ -378,12 +380,15 @@ class Worker:
 
         Whatever earlier jobs have done to this one cannot hurt it there.
         """
-        await self._within(_SETTLE_SECONDS, self._settler.drain())
-        if self._stopping or self.replica != suspect.replica or lifeline.is_cut:
+        # What is not settled by then would stay with a replica that lives on without knowing it.
+        is_settled = await self._within(_SETTLE_SECONDS, self._settler.drain())
+        is_ours = self.replica == suspect.replica and not self._stopping
+        if not is_settled or not is_ours or lifeline.is_cut:
             self._settler.hand_back(suspect)
             return
         lifeline.say(HandOver(suspect.replica, suspect.id, self._claim_no))
-        self.replica = None  # it is another process's from here on
+        # It is another process's from here on, unless there is nobody to start one.
+        self.replica, self._passed_on = None, suspect.replica
         self.retire()
 
     async def _resume(self, taken: HandOver) -> None:
@@ -419,9 +424,13 @@ class Worker:
         await self._slots.abandon()
         await self._within(_SETTLE_SECONDS, self._settler.drain())
         self._settler.close()
+        if self._lifeline is not None and self._lifeline.is_cut:
+            self.replica = self.replica or self._passed_on
         await self._replica.stop()
         if self.replica is not None:
             await self._within(_SETTLE_SECONDS, self._leave(self.replica))
+            back, short = self._settler.handed_back, self.replica[:8]
+            log.info("worker %s has stopped; jobs handed back: %d", short, back)
         await self._slots.close()
 
     async def _let_finish(self) -> None:
@@ -432,9 +441,12 @@ class Worker:
     async def _leave(self, replica: str) -> None:
         await self._patience.until_answered("leave", lambda: self._store.leave(replica))
 
-    async def _within(self, seconds: float, work: Coroutine[Any, Any, None]) -> None:
+    async def _within(self, seconds: float, work: Coroutine[Any, Any, None]) -> bool:
+        """Give something so long to be done; say whether it was."""
         try:
             async with asyncio.timeout(seconds):
                 await work
         except TimeoutError:
             log.warning("the store did not answer in time; others recover what is left")
+            return False
+        return True

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import Collection, Coroutine
 from functools import partial
 from typing import Any
@@ -19,6 +20,11 @@ from tenure.stores.contract import Store
 from tenure.supervisor.children import Child
 
 __all__ = ["Beats"]
+
+log = logging.getLogger("tenure")
+
+# An error of ours may come again at once; the ttl must not run out meanwhile.
+_AFTER_A_SURPRISE = 0.3
 
 
 class Beats:
@@ -54,14 +60,21 @@ class Beats:
         """Beat until cancelled."""
         try:
             while True:
-                self._changed.clear()
-                alive = {child.replica: child for child in self._living() if child.replica}
-                if alive:
-                    await self._beat_and_wait(alive)
-                else:
-                    await self._clock.wait(self._changed, self._ttl / 3)
+                try:
+                    await self._go_round()
+                except Exception:
+                    log.exception("the beats of a supervisor failed; they go on")
+                    await self._clock.sleep(_AFTER_A_SURPRISE)
         finally:
             self._caretaker.close()
+
+    async def _go_round(self) -> None:
+        self._changed.clear()
+        alive = {child.replica: child for child in self._living() if child.replica}
+        if alive:
+            await self._beat_and_wait(alive)
+        else:
+            await self._clock.wait(self._changed, self._ttl / 3)
 
     def _living(self) -> list[Child]:
         now = self._clock.boot()
@@ -95,7 +108,8 @@ class Beats:
         pause = self._ttl / 3
         for (replica, child), answer in zip(alive.items(), answers, strict=True):
             if answer is None:
-                child.replica = None
+                if child.replica == replica:  # and not a new one, under which it joined meanwhile
+                    child.replica = None
                 child.order(TakenOver(replica))
                 continue
             child.order(Beaten(replica, answer.cancels, late))

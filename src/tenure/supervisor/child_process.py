@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 import asyncio
+import faulthandler
 import logging
 import os
 import signal
 import socket
 import sys
+from contextlib import suppress
 
 from tenure.app import Tenure
 from tenure.errors import TenureError
 from tenure.runtime.board import Board
 from tenure.runtime.lifeline import Lifeline
-from tenure.supervisor.children import show_stacks_at_signal
+from tenure.supervisor.children import HELD_SIGNALS, show_stacks_at_signal
 from tenure.supervisor.finding import load_app, set_up_logging
 from tenure.supervisor.spec import ChildSpec, decode_spec
 
@@ -24,9 +26,13 @@ def main() -> None:
     """Run one worker; ends with 2 if it cannot even begin."""
     spec = decode_spec(sys.argv[1])
     # The supervisor decides when to stop; what the terminal sends reaches all of its group.
+    # Not SIG_IGN, which programs that handlers start would inherit.
     for number in (signal.SIGINT, signal.SIGHUP):
-        signal.signal(number, signal.SIG_IGN)
+        signal.signal(number, lambda *_: None)
     show_stacks_at_signal()
+    with suppress(OSError, RuntimeError):  # where stderr is no file, or not there
+        faulthandler.enable()
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, HELD_SIGNALS)
     try:
         app = load_app(spec.app)
         set_up_logging(spec.log_level)
@@ -34,11 +40,15 @@ def main() -> None:
     except TenureError as error:
         log.error("%s: %s", type(error).__name__, error)  # noqa: TRY400 - it says what to do
         sys.exit(2)
+    except Exception:
+        log.exception("the worker has ended with an error")  # in one piece, beside its siblings
+        sys.exit(1)
 
 
 async def work(app: Tenure, spec: ChildSpec) -> None:
     """Work until the supervisor says so, is gone, or somebody else asks for an end."""
     with socket.socket(fileno=spec.line) as line:
+        line.set_inheritable(False)  # programs that handlers start must not keep it open
         lifeline = Lifeline(line, _board(spec), app._store.clock)  # noqa: SLF001 - of the same house
         async with app:
             worker = app._worker(  # noqa: SLF001 - of the same house

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import faulthandler
+import math
 import os
 import signal
 import socket
 import sys
-from collections.abc import AsyncIterator
-from contextlib import suppress
+from collections.abc import AsyncIterator, Iterable, Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import msgspec
@@ -27,10 +28,13 @@ from tenure.runtime.words import (
 )
 from tenure.supervisor.spec import ChildSpec, encode_spec
 
-__all__ = ["Child", "has_proc", "show_stacks_at_signal"]
+__all__ = ["HELD_SIGNALS", "Child", "has_proc", "show_stacks_at_signal"]
 
 # Python's faulthandler writes all stacks at it, even while C code keeps the interpreter.
 _DUMP_SIGNAL = signal.SIGUSR2
+
+HELD_SIGNALS = (signal.SIGINT, signal.SIGHUP, _DUMP_SIGNAL)
+"""What a child is born with blocked, until it knows what to do about it."""
 
 # Beats that a child does not read are repeated anyway.
 _UNREAD_MAX = 65_536
@@ -38,8 +42,10 @@ _UNREAD_MAX = 65_536
 
 def show_stacks_at_signal() -> None:
     """Have this process write the stacks of its threads to stderr at SIGUSR2."""
-    with suppress(OSError, RuntimeError):  # where stderr is no file, or not there
+    try:
         faulthandler.register(_DUMP_SIGNAL)
+    except (OSError, RuntimeError):  # stderr is no file, or not there
+        signal.signal(_DUMP_SIGNAL, signal.SIG_IGN)  # else it would end the process
 
 
 def has_proc() -> bool:
@@ -67,6 +73,10 @@ class Child:
         self.heir: HandOver | None = None
         """What the process that takes its seat begins with."""
         self.is_retiring = False
+        self.is_too_large = False
+        """Whether it is retiring because of its memory."""
+        self.must_end_by = math.inf
+        """When it must be gone, once it has handed over its seat."""
         self.is_doomed = False
         """Whether it is about to be killed."""
         self.is_shown = False
@@ -81,14 +91,15 @@ class Child:
         file = Board.make_file(spec.concurrency)
         try:
             spec = msgspec.structs.replace(spec, line=theirs.fileno(), board=file)
-            process = await asyncio.create_subprocess_exec(
-                sys.executable,
-                "-m",
-                "tenure.supervisor.child_process",
-                encode_spec(spec),
-                stdin=asyncio.subprocess.DEVNULL,
-                pass_fds=(theirs.fileno(), file),
-            )
+            with _blocked(HELD_SIGNALS):
+                process = await asyncio.create_subprocess_exec(
+                    sys.executable,
+                    "-m",
+                    "tenure.supervisor.child_process",
+                    encode_spec(spec),
+                    stdin=asyncio.subprocess.DEVNULL,
+                    pass_fds=(theirs.fileno(), file),
+                )
             board = Board(file, spec.concurrency)
         except BaseException:
             ours.close()
@@ -117,18 +128,13 @@ class Child:
 
     async def reports(self) -> AsyncIterator[Report]:
         """Hear it until its line ends."""
-        with suppress(OSError):
+        with suppress(OSError, ValueError):  # a line too long, or one that is none of ours
             while line := await self._reader.readline():
                 yield decode_report(line)
 
-    async def ended(self, patience: float) -> int:
-        """Wait for its end, which must come soon, and return its exit code."""
-        try:
-            async with asyncio.timeout(patience):
-                return await self._process.wait()
-        except TimeoutError:
-            self.kill()
-            return await self._process.wait()
+    async def exited(self) -> int:
+        """Wait for its end, and return its exit code."""
+        return await self._process.wait()
 
     def kill(self) -> None:
         with suppress(ProcessLookupError):
@@ -160,11 +166,21 @@ class Child:
         return memory_of(self.pid)
 
 
+@contextmanager
+def _blocked(signals: Iterable[signal.Signals]) -> Iterator[None]:
+    """Hold back signals meanwhile; what is started in the block inherits that."""
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, signals)
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+
+
 def _state(pid: int) -> str | None:
     if not has_proc():
         return None
     try:
         # The name of the program stands in parentheses and may hold anything.
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
+        return Path(f"/proc/{pid}/stat").read_bytes().rpartition(b")")[2].split()[0].decode()
     except OSError:
         return "X"

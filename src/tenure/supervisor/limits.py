@@ -51,6 +51,7 @@ class Limits:
         if overdue > min(_OVERDUE_AFTER, self._grace / 2):
             _retire(child, f"job {job} does not stop at its time-out")
         elif most is not None and memory > most:
+            child.is_too_large = True
             _retire(child, f"it takes {as_size(memory)}")
         elif self._options.max_jobs and child.board.ended >= self._options.max_jobs:
             _retire(child, f"it has run {child.board.ended} jobs")
@@ -78,7 +79,7 @@ def _most_overdue(child: Child, now: float) -> tuple[str, float]:
 
 def _retire(child: Child, why: str) -> None:
     """Let a child finish what it runs, while another one takes its seat."""
-    if not child.is_retiring:
+    if not child.is_retiring and child.heir is None:
         log.info("worker process %s is replaced: %s", child.pid, why)
         child.is_retiring = True
         child.order(Retire())

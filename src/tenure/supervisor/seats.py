@@ -36,6 +36,8 @@ _RESTART_MAX = 30.0
 _LAST_STEPS = UNWIND_SECONDS + 12.0
 # A child whose line has ended has nothing left to do.
 _EXIT_PATIENCE = 10.0
+# What a child said before it ended has arrived, or never will.
+_LAST_WORDS = 1.0
 # How long stacks take to be written before the kill.
 _DUMP_SECONDS = 0.3
 # The exit code of a child that could not even start.
@@ -82,6 +84,10 @@ class Supervisor:
                 task.cancel()
             await asyncio.wait(helping)
 
+    @property
+    def is_stopping(self) -> bool:
+        return self._stopping.is_set()
+
     def stop(self) -> None:
         """Let children finish within their grace period; called again, hand all back at once."""
         hurry = self._stopping.is_set()
@@ -107,10 +113,12 @@ class Supervisor:
                 await child.vacated.wait()
                 resumed = child.heir
                 lived = self._clock.boot() - child.started
-                expected = child.is_retiring or resumed is not None
+                expected = (child.is_retiring and not child.is_too_large) or resumed is not None
                 short_lives = 0 if expected or lived >= _SHORT_LIFE else short_lives + 1
             if short_lives and not self._stopping.is_set():
-                await self._clock.wait(self._stopping, self._restart_delay(short_lives))
+                delay = self._restart_delay(short_lives)
+                log.warning("the next worker process starts in %.1f s", delay)
+                await self._clock.wait(self._stopping, delay)
         await self._give_back(resumed)
 
     def _restart_delay(self, short_lives: int) -> float:
@@ -132,13 +140,16 @@ class Supervisor:
 
     async def _accompany(self, child: Child) -> None:
         """Listen to a child until it has ended, and see to what it leaves behind."""
-        async for report in child.reports():
-            if isinstance(report, Joined):
-                child.replica, self._has_joined = report.replica, True
-                self._beats.look_again()
-            else:
-                child.heir = report
-        code = await child.ended(_EXIT_PATIENCE)
+        hearing = asyncio.ensure_future(self._hear(child))
+        exiting = asyncio.ensure_future(child.exited())
+        await asyncio.wait((hearing, exiting), return_when=asyncio.FIRST_COMPLETED)
+        # Whatever a handler has forked may keep the line open for ever; and a process may hang
+        # after its line has ended.
+        await asyncio.wait([hearing], timeout=_LAST_WORDS if exiting.done() else None)
+        hearing.cancel()
+        await asyncio.wait([exiting], timeout=_EXIT_PATIENCE)
+        child.kill()
+        code = await exiting
         self._tell_end(child, code)
         # A replica that is handed over lives on: its next process is about to start.
         lives_on = code == 0 and not child.is_retiring and not self._stopping.is_set()
@@ -151,6 +162,16 @@ class Supervisor:
                 await self._bury(child.replica, child.board.started())
         finally:
             child.close()
+
+    async def _hear(self, child: Child) -> None:
+        async for report in child.reports():
+            if isinstance(report, Joined):
+                child.replica, self._has_joined = report.replica, True
+                self._beats.look_again()
+            else:
+                log.info("worker process %s makes room for job %s", child.pid, report.job)
+                child.heir = report
+                child.must_end_by = self._clock.boot() + _LAST_STEPS
 
     def _tell_end(self, child: Child, code: int) -> None:
         if code == 0:
@@ -182,15 +203,21 @@ class Supervisor:
     async def _look_after_all(self) -> None:
         while True:
             await self._clock.sleep(_LOOK_EVERY)
-            now = self._clock.boot()
-            for child in self._children:
-                if child.is_doomed:
-                    continue
-                why = self._limits.must_be_killed(child, now)
-                if self._stopping.is_set() and now > self._stop_by:
-                    why = "it did not stop in time"
-                if why:
-                    self._doom(child, why)
+            try:
+                for child in self._children:
+                    self._look_after(child)
+            except Exception:
+                log.exception("looking after worker processes failed; it goes on")
+
+    def _look_after(self, child: Child) -> None:
+        if child.is_doomed:
+            return
+        now = self._clock.boot()
+        why = self._limits.must_be_killed(child, now)
+        if now > (self._stop_by if self._stopping.is_set() else child.must_end_by):
+            why = "it did not stop in time"
+        if why:
+            self._doom(child, why)
 
     def _doom(self, child: Child, why: str) -> None:
         """Have a child show its stacks, and kill it when they are written."""
@@ -205,7 +232,9 @@ class Supervisor:
         last = self._beats.last
         beat_age = None if last is None else round(now - last, 3)
         children = [_shown(child, now) for child in self._children]
-        joined = sum(child["replica"] is not None for child in children)
+        joined = sum(
+            child.replica is not None and child.lives(now, self._ttl) for child in self._children
+        )
         stopping = self._stopping.is_set()
         all_work = joined >= self._options.processes and (beat_age or 0.0) < self._ttl
         return {

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import asyncio
 import math
 from collections.abc import Iterable, Sequence
 from typing import Final
+
+from asyncpg.exceptions import LockNotAvailableError
 
 from tenure.core.codec import decode_meta, encode_meta
 from tenure.core.durations import micros
@@ -29,6 +32,7 @@ from tenure.core.records import (
     Settlement,
 )
 from tenure.core.states import JobState
+from tenure.errors import StoreUnavailable
 from tenure.stores.postgres.connection import Connection
 from tenure.stores.postgres.job_rows import (
     as_record,
@@ -163,10 +167,30 @@ class Jobs(Connection):
 
     async def settle(self, replica: str, settlements: Sequence[Settlement]) -> list[Settled]:
         del replica  # a fence names the attempt, and the attempt its replica
-        if len({one.id for one in settlements}) == len(settlements):
+        if len({one.id for one in settlements}) < len(settlements):
+            # One after the other: what the first does to a job decides about the next.
+            return [(await self._settle([one]))[0] for one in settlements]
+        try:
             return await self._settle(settlements) if settlements else []
-        # One after the other: what the first does to a job decides about the next.
-        return [(await self._settle([one]))[0] for one in settlements]
+        except StoreUnavailable as error:
+            if not isinstance(error.__cause__, LockNotAvailableError) or len(settlements) == 1:
+                raise
+        return await self._settle_each(settlements)
+
+    async def _settle_each(self, settlements: Sequence[Settlement]) -> list[Settled]:
+        """Settle those that nobody holds in a transaction of their own; raise if there are others.
+
+        The caller repeats it, and what is settled by now stays so.
+        """
+        alone = await asyncio.gather(
+            *(self._settle([one]) for one in settlements), return_exceptions=True
+        )
+        answers: list[Settled] = []
+        for one in alone:
+            if isinstance(one, BaseException):
+                raise one
+            answers += one
+        return answers
 
     async def _settle(self, settlements: Sequence[Settlement]) -> list[Settled]:
         told = self.clock.for_server()

@@ -14,7 +14,10 @@ _BUSY = frozenset({sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED, sqlite3.SQLITE_PR
 _ADVICE = {
     sqlite3.SQLITE_BUSY: (
         StoreUnavailable,
-        "is locked. Another program keeps a transaction open for longer than 5 seconds; end it",
+        (
+            "is locked. Another connection, of this program or another one, keeps a transaction "
+            "open for longer than 5 seconds; end it"
+        ),
     ),
     sqlite3.SQLITE_LOCKED: (StoreUnavailable, "is locked within this process"),
     sqlite3.SQLITE_PROTOCOL: (StoreUnavailable, "is locked: too many programs open it at once"),

@@ -237,7 +237,7 @@ BEGIN
     FROM (
         SELECT j.id FROM tenure.job j
         WHERE j.namespace || '' = _namespace AND j.replica = _replica AND j.state = 'running'
-        ORDER BY j.id FOR UPDATE
+        ORDER BY j.id FOR UPDATE SKIP LOCKED
     ) AS h;
     _now := tenure.now_v1(_told);
     RETURN QUERY
@@ -246,6 +246,18 @@ BEGIN
         UNION ALL
         SELECT * FROM tenure.job_return_safely_v1(_namespace, _back, NULL, _now)
     ) AS returned ORDER BY returned.id COLLATE "C";
+    -- A job that somebody holds in a transaction of their own waits for its end, but its neighbours
+    -- do not wait for it. Recovery takes it then.
+    -- index: job_held
+    IF EXISTS (
+        SELECT FROM tenure.job j
+        WHERE j.namespace || '' = _namespace AND j.replica = _replica AND j.state = 'running'
+    ) THEN
+        -- index: replica_pkey
+        UPDATE tenure.replica r SET dead = true
+        WHERE r.namespace = _namespace AND r.id = _replica;
+        RETURN;
+    END IF;
     -- index: replica_claim_pkey, replica_pkey
     DELETE FROM tenure.replica_claim c WHERE c.namespace = _namespace AND c.replica = _replica;
     DELETE FROM tenure.replica r WHERE r.namespace = _namespace AND r.id = _replica;

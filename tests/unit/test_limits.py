@@ -1,0 +1,94 @@
+"""What a supervisor decides about its children by looking at them."""
+
+import os
+import subprocess
+import sys
+from types import SimpleNamespace
+
+import pytest
+
+from tenure.runtime.words import HandOver, Retire
+from tenure.supervisor.children import _state
+from tenure.supervisor.limits import Limits, SupervisorOptions
+from tests.rig.waiting import wait_until
+
+JOB = "0193e0e8-0000-7000-8000-000000000000"
+
+
+def a_child(*, deadline: float | None = None, ended: int = 0, memory: int = 0):
+    """What limits see of a child; `orders` is what it was told."""
+    orders: list[object] = []
+    board = SimpleNamespace(
+        ticked=0.0, ended=ended, deadlines=lambda: {} if deadline is None else {JOB: deadline}
+    )
+    return SimpleNamespace(
+        pid=1, board=board, heir=None, is_retiring=False, is_too_large=False, is_shown=False,
+        memory=lambda: memory, lives=lambda *_: True, orders=orders, order=orders.append,
+        vacated=SimpleNamespace(set=lambda: None),
+    )  # fmt: skip
+
+
+def limits(**options: int) -> Limits:
+    return Limits(SupervisorOptions(**options), grace=4.0, ttl=10.0)
+
+
+@pytest.mark.parametrize(
+    ("late", "retires", "dies"),
+    [(-1, False, False), (0.5, False, False), (1.5, True, False), (4.5, False, True)],
+)
+def test_a_job_past_its_time_out_costs_its_child(late: float, retires: bool, dies: bool):
+    child = a_child(deadline=100.0)
+    why = limits().must_be_killed(child, 100.0 + late)
+    assert (child.orders == [Retire()], JOB in why) == (retires, dies)
+
+
+@pytest.mark.parametrize(
+    ("memory", "retires", "dies"), [(90, False, False), (110, True, False), (151, False, True)]
+)
+def test_memory_costs_a_child(memory: int, retires: bool, dies: bool):
+    child = a_child(memory=memory)
+    why = limits(max_memory=100).must_be_killed(child, 100.0)
+    assert (child.orders == [Retire()], bool(why)) == (retires, dies)
+    assert child.is_too_large == retires
+
+
+def test_a_child_is_replaced_after_its_jobs_and_told_so_once():
+    child = a_child(ended=5)
+    for _ in range(3):
+        assert limits(max_jobs=5).must_be_killed(child, 100.0) == ""
+    assert child.orders == [Retire()]
+
+
+def test_a_child_that_has_handed_over_is_not_replaced_a_second_time():
+    child = a_child(ended=5)
+    child.heir = HandOver("replica", JOB, 1)
+    assert limits(max_jobs=5).must_be_killed(child, 100.0) == ""
+    assert child.orders == []
+    assert not child.is_retiring
+
+
+def test_a_process_may_have_any_name():
+    code = (
+        "import ctypes, time; ctypes.CDLL(None).prctl(15, 'äöüäöüäö'.encode(), 0, 0, 0);"
+        "print(flush=True); time.sleep(60)"
+    )
+    with subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE) as process:
+        try:
+            assert process.stdout is not None
+            process.stdout.readline()
+            assert _state(process.pid) in ("S", "R")
+        finally:
+            process.kill()
+    wait_until(lambda: _state(process.pid) == "X")
+
+
+def test_a_process_without_stderr_survives_the_call_for_stacks():
+    code = (
+        "import os, signal; from tenure.supervisor.children import show_stacks_at_signal as show;"
+        "show(); os.kill(os.getpid(), signal.SIGUSR2); print('alive')"
+    )
+    command = f'exec "{sys.executable}" -c "{code}" 2>&-'
+    told = subprocess.run(
+        ["/bin/sh", "-c", command], capture_output=True, text=True, check=False, env=os.environ
+    )
+    assert (told.stdout, told.returncode) == ("alive\n", 0)
