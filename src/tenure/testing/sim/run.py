@@ -28,7 +28,7 @@ from tenure.testing.sim.scenarios import fleets, jobs, leases
 
 __all__ = ["SCENARIOS", "Outcome", "Scenario", "planned", "run"]
 
-_MAX_STEPS = 1_000_000
+_MAX_STEPS = 200_000
 # The longest that work may take once nothing goes wrong any more, by the clock of the simulation.
 _PATIENCE = 200.0
 _LOOK_EVERY = 0.25

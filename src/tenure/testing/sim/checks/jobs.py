@@ -75,7 +75,8 @@ class _Jobs:
         self._copy = _Stored()
         self._asked = Entry(at=0, by="", what="")
         self._highest: dict[str, int] = {}
-        self._claims: set[tuple[str, int]] = set()
+        self._claims: dict[tuple[str, int], int] = {}
+        """All that were claimed, and how often each was lost before."""
         self._settled: set[tuple[str, int]] = set()
         self._began: set[tuple[str, int]] = set()
         self._offered: set[int] = set()
@@ -192,7 +193,7 @@ class _Jobs:
         job.attempt = entry.attempt
         job.deadline = entry.now + job.timeout if job.timeout else None
         self._highest[entry.job] = max(entry.fence, self._highest.get(entry.job, 0))
-        self._claims.add((entry.job, entry.fence))
+        self._claims[entry.job, entry.fence] = job.losses
 
     def _is_first(self, entry: Entry) -> bool:
         """Whether an earlier job of the same claim has moved its number on."""
@@ -309,13 +310,10 @@ class _Jobs:
 
     def _begin_alone(self, entry: Entry) -> None:
         """What was lost twice may kill its process: nothing runs beside it."""
-        others = self._running[entry.by]
-        beside = [job for id_, _ in others if (job := self.stored.jobs.get(id_)) is not None]
-        job = self.stored.jobs.get(entry.job)
-        suspect = job is not None and job.losses >= _SUSPICIOUS
-        if others and (suspect or any(one.losses >= _SUSPICIOUS for one in beside)):
+        running = self._running[entry.by]
+        running.add((entry.job, entry.fence))
+        if len(running) > 1 and max(self._claims.get(one, 0) for one in running) >= _SUSPICIOUS:
             self.blame(entry, "a job that was lost too often does not run alone")
-        others.add((entry.job, entry.fence))
 
     def ended(self, entry: Entry) -> None:
         self._running[entry.by].discard((entry.job, entry.fence))

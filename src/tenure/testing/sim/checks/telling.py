@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
 
@@ -11,8 +12,8 @@ __all__ = ["check_fair", "check_told_in_time", "check_told_of_stale_ends"]
 
 # A block is cancelled when its trust ends, by the same clock; what it does meanwhile takes no time.
 _AT_ONCE = 0.05
-# A worker that stops lets a last settlement arrive within seconds, and then gives up.
-_LAST_WORDS = 12.0
+# What is refused is heard, or asked again, within this time.
+_HEARD = 1.0
 
 
 def check_told_in_time(history: Sequence[Entry]) -> list[str]:
@@ -54,25 +55,32 @@ def _was_paused(
 
 def check_told_of_stale_ends(history: Sequence[Entry]) -> list[str]:
     """Return attempts whose end was refused by the store, and whose worker did not say so."""
-    settled = {
-        (one.job, one.fence)
-        for one in history
-        if one.what == "settled" and one.answer in ("settled", "repeated")
-    }
-    told = {(one.by, one.job, one.fence) for one in history if one.detail == "AttemptLost"}
+    settled: set[tuple[str, int]] = set()
+    refused: dict[tuple[str, int], float] = {}
+    told: set[tuple[str, str, int]] = set()
     gone: dict[str, float] = {}
     for one in history:
-        if one.what == "crash":
-            gone[one.detail] = 0.0
-        elif one.what == "ended":
-            gone.setdefault(one.by, one.at)
+        match one.what:
+            case "settled" if one.answer == "lost":
+                refused[one.job, one.fence] = one.at
+            case "settled":
+                settled.add((one.job, one.fence))
+            case "event" if one.detail == "AttemptLost":
+                told.add((one.by, one.job, one.fence))
+            case "crash":
+                gone[one.detail] = 0.0
+            case "ended":
+                gone.setdefault(one.by, one.at)
+            case _:
+                pass
     return [
         f"{one.at} s, {one.by}: nobody was told that the end of {one.job} was refused"
         for one in history
         if one.what == "finished"
-        and (one.job, one.fence) not in settled
-        and (one.by, one.job, one.fence) not in told
-        and gone.get(one.by, one.at + _LAST_WORDS) >= one.at + _LAST_WORDS
+        and (known := (one.job, one.fence)) in refused
+        and known not in settled
+        and (one.by, *known) not in told
+        and gone.get(one.by, math.inf) > refused[known] + _HEARD
     ]
 
 

@@ -62,6 +62,8 @@ async def work(order: Order) -> int:
             job.progress(0.5, "half")
             await _save(process, order.number)
         await process.clock.sleep(order.seconds)
+        if order.saves:
+            job.progress(0.9)
         if order.rejects:
             raise Reject("not this one")
         if job.failures < order.fails:
@@ -102,16 +104,16 @@ def loss_budget(plan: Plan) -> int:
 
 def _order(dice: Random, number: int, plan: Plan) -> Order:
     ttl = plan.ttl
-    is_poison = "crash" in plan.faults and dice.random() < 0.1
+    is_poison = "crash" in plan.faults and dice.random() < 0.2
     length = dice.choice((0.0, 0.0, 0.01, 0.3 * ttl, 1.5 * ttl, 3 * ttl))
     shared = dice.random() < 0.15
     return Order(
         number=7777 if shared else number,
         seconds=0.4 if shared else round(length * dice.uniform(0.5, 1.0), 3),
         fails=0 if shared else dice.choice((0, 0, 0, 1, 2, 3)),
-        kills=dice.choice((1, 2, 9)) if is_poison and not shared else 0,
+        kills=dice.choice((1, 3, 9)) if is_poison and not shared else 0,
         rejects=not shared and dice.random() < 0.05,
-        saves=not shared and dice.random() < 0.3,
+        saves=not shared and dice.random() < 0.5,
         delay=0.0 if shared else dice.choice((0.0, 0.0, 0.0, 0.5)),
         timeout=0.0 if shared else dice.choice((0.0, 0.0, 0.0, ttl)),
         cancel_after=-1.0 if shared or dice.random() > 0.15 else round(dice.uniform(0, 2), 3),

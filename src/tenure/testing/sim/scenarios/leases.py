@@ -93,12 +93,14 @@ async def _round(process: Process, app: Tenure, dice: Random) -> None:
         process.say("refused", detail=type(error).__name__)
 
 
-def _lock(process: Process, app: Tenure, dice: Random) -> tuple[Semaphore, int]:
+def _lock(
+    process: Process, app: Tenure, dice: Random, *, is_bounded: bool = True
+) -> tuple[Semaphore, int]:
     key, limit = dice.choice(_KEYS)
     ttl = process.fleet.plan.ttl * dice.choice((1, 1, 2))
     wait = dice.choice(_WAITS)
     least = dice.choice((0.0, 0.0, 0.0, 0.3))
-    most = dice.choice((None, None, None, 1.2))
+    most = dice.choice((None, None, None, 1.2)) if is_bounded else None
     if limit == 1:
         return app.lock(key, ttl=ttl, wait=wait, min_hold=least, max_hold=most), limit
     return app.semaphore(key, limit, ttl=ttl, wait=wait, min_hold=least, max_hold=most), limit
@@ -112,7 +114,7 @@ async def _enter(process: Process, app: Tenure, dice: Random) -> None:
 
 async def _try(process: Process, app: Tenure, dice: Random) -> None:
     """Hold without a block: nobody is cancelled, so it has to look for itself."""
-    lock, limit = _lock(process, app, dice)
+    lock, limit = _lock(process, app, dice, is_bounded=False)
     hold = await lock.try_acquire()
     if hold is None:
         return
