@@ -11,7 +11,7 @@ import asyncpg
 import pytest
 
 from tenure.core.records import Inserted, Settlement, Unique
-from tenure.errors import ConfigError
+from tenure.errors import ConfigError, StoreUnavailable
 from tenure.stores.contract import Store, Within
 from tests.contract import job_calls as calls
 from tests.contract.worlds import World
@@ -156,3 +156,26 @@ async def test_one_namespace_never_sees_another(store: Store, world: World):
         assert await own.get([job.id]) == [None]
         assert not await own.hold(job.id, job.fence)
         await own.rollback()
+
+
+async def test_a_job_that_is_held_does_not_keep_its_neighbours(store: Store, world: World):
+    """On SQLite everybody waits for the user's commit; elsewhere nobody holds anything."""
+    if world.family != "postgres":
+        return
+    held, *others = await calls.start(store, *(calls.new(n) for n in range(1, 5)))
+    settled, *rest = others
+    async with connected(world) as connection:
+        own = store.within(connection, "transaction()")
+        await own.begin(on_loop=True)
+        assert await own.hold(held.id, held.fence)
+        ends = [calls.ended(one, "succeeded") for one in (held, settled)]
+        with pytest.raises(StoreUnavailable):
+            await store.settle("ann", ends)
+        assert await calls.states(store, 2, 1) == ["succeeded", "running"]
+        buried = await store.bury("ann", [held.id], delays=calls.AT_ONCE)
+        assert [one.id for one in buried] == [one.id for one in rest]
+        assert [one.dead for one in await store.replicas()] == [True]
+        await own.rollback()
+    [lost] = await store.recover(delays=calls.AT_ONCE, grace=0)
+    assert (lost.id, lost.state, lost.losses) == (held.id, "waiting", 1)
+    assert await store.replicas() == []

@@ -95,7 +95,7 @@ async def test_what_a_handler_has_started_does_not_hide_the_death_of_its_child(
     shops: list[Workshop],
 ):
     async def scenario(shop: Workshop) -> None:
-        supervised(shop, "--processes", 2)
+        supervised(shop, "--processes", 2, replica_ttl=60)  # so that only a burial helps
         await workers_of(shop, 2)
         gate = shop.gate()
         job = await shop.tasks.fork_and_stay.enqueue(str(gate))

@@ -21,7 +21,7 @@ from tenure.runtime.batcher import Batcher
 from tenure.runtime.patience import Patience
 from tenure.stores.contract import Purpose, Store, Within
 
-__all__ = ["Settler", "handed_back"]
+__all__ = ["Settler"]
 
 T = TypeVar("T")
 
@@ -67,7 +67,7 @@ class Settler:
 
     def hand_back(self, record: JobRecord, delay: float = 0.0, why: str = "") -> None:
         """Give a job back to all, uncounted; a reason is remembered in its history."""
-        self.settle(record, handed_back(record, delay, why))
+        self.settle(record, _handed_back(record, delay, why))
 
     async def note(self, replica: str, note: Note) -> bool:
         """Store what a running job says; False if it does not run under that fence any more."""
@@ -111,7 +111,7 @@ def _weight_of_end(one: Settlement) -> int:
     return len(one.result or b"") + len(one.error or b"") + len(one.history or b"")
 
 
-def handed_back(record: JobRecord, delay: float = 0.0, why: str = "") -> Settlement:
+def _handed_back(record: JobRecord, delay: float = 0.0, why: str = "") -> Settlement:
     """Return the settlement of a job that is to run elsewhere, or later."""
     history = None
     if why:

@@ -8,6 +8,7 @@ from collections.abc import Callable, Collection, Sequence
 from contextvars import copy_context
 from dataclasses import dataclass
 from functools import partial
+from typing import Literal
 
 from tenure.core.clock import Clock
 from tenure.core.records import JobRecord, Note, Settlement
@@ -154,22 +155,21 @@ class Slots:
             case "taken over":
                 return None
             case "shutting down":
-                history = self._runner.history(
-                    record, "handed back", began, "its worker was stopped"
-                )
-                return Settlement(
-                    id=record.id, fence=record.fence, outcome="handed back", history=history
-                )
+                return self._stopped(running, "handed back", "its worker was stopped")
             case "cancelled":
-                history = self._runner.history(record, "cancelled", began)
-                return Settlement(
-                    id=record.id, fence=record.fence, outcome="cancelled", history=history
-                )
+                return self._stopped(running, "cancelled")
             case "timed out":
                 return self._runner.timed_out(running.handler, record, began)
             case None:
                 error = RuntimeError("the handler cancelled itself")
                 return self._runner.failed(running.handler, record, error, began)
+
+    def _stopped(
+        self, running: _Running, outcome: Literal["handed back", "cancelled"], why: str = ""
+    ) -> Settlement:
+        record = running.record
+        history = self._runner.history(record, outcome, running.began, why)
+        return Settlement(id=record.id, fence=record.fence, outcome=outcome, history=history)
 
     def _ended(self, running: _Running) -> None:
         self._running.pop(running, None)

@@ -75,14 +75,15 @@ END
 $$;
 
 -- End attempts: s settled, r repeated, l lost. No id may be in the batch twice. Also says of which queues
--- some are due within _soon.
+-- some are due within _soon. What somebody holds in a transaction of their own is given up sooner than
+-- the whole call, so that the caller can tell.
 CREATE FUNCTION tenure.job_settle_v1(
     _namespace text, _ids text[], _fences text[], _outcomes text[], _delays text[],
     _results text[], _errors text[], _reasons text[], _histories text[], _soon bigint,
     _told bigint,
     OUT answers text, OUT queues text[]
 ) LANGUAGE plpgsql VOLATILE
-SET lock_timeout = 4000 SET plan_cache_mode = force_generic_plan
+SET lock_timeout = 2000 SET plan_cache_mode = force_generic_plan
 SET enable_seqscan = off SET enable_bitmapscan = off
 SET enable_hashjoin = off SET enable_mergejoin = off
 AS $$
