@@ -31,6 +31,7 @@ AFTERWARDS = """\
   .venv/bin/python examples/semaphore.py       a limit over all replicas
   .venv/bin/python examples/fenced_write.py    the fence in your own SQL
   .venv/bin/python examples/once_per_tick.py   a nightly job on one replica only
+  .venv/bin/pip install -e '.[cli]'            then .venv/bin/tenure --help
   docs/locks.md, docs/jobs.md                  the guides
   make test                                    the same promises on four stores"""
 
