@@ -40,6 +40,7 @@ class Server(MemoryStore):
     def __init__(self, clock: StoreClock, history: History) -> None:
         self.world = World()
         super().__init__("memory://", namespace=NAMESPACE, clock=clock, world=self.world)
+        self._current = self.world.space(NAMESPACE)
         self.store_clock = clock
         self._history = history
         self.is_away = False
@@ -65,7 +66,11 @@ class Server(MemoryStore):
     @property
     def space(self) -> Space:
         """All that it has."""
-        return self.world.space(NAMESPACE)
+        return self._current
+
+    @property
+    def _space(self) -> Space:
+        return self._current  # looked up very often, and there is only one
 
     def come_back(self) -> None:
         self.is_away = False
@@ -108,7 +113,7 @@ class Server(MemoryStore):
         self._copy = self._on_loss = None
 
     def _replace(self, space: Space) -> None:
-        self.world._spaces[NAMESPACE] = space  # noqa: SLF001 - no store has a call for this
+        self._current = space
 
     def _say(self, what: str, **facts: Any) -> None:
         clock = self.store_clock

@@ -23,7 +23,7 @@ from tenure.testing.sim.scenarios.opening import opened
 
 __all__ = ["ORDERS", "begin", "end", "is_done", "jobs_done", "loss_budget", "program", "run_jobs"]
 
-ORDERS = 4
+ORDERS = 3
 """For each machine."""
 _TRIES = 3
 _BACKOFF = Backoff(max_attempts=_TRIES, base=0.2, cap=1)
@@ -67,7 +67,7 @@ async def work(order: Order) -> int:
         if order.rejects:
             raise Reject("not this one")
         if job.failures < order.fails:
-            raise ValueError("once more") if order.number % 2 else Retry(after=0.1)
+            raise Retry(after=0.1) if order.number % 3 else ValueError("once more")
         process.fleet.sink.write(process.name, job.id, job.fence)
     except asyncio.CancelledError:
         process.say("stopped", **facts)
