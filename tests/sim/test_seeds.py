@@ -9,7 +9,7 @@ import pytest
 
 from tenure.testing.sim.history import read_lines, write_lines
 from tenure.testing.sim.many import FLOORS_FROM, Batch, below_floors, run_batch
-from tenure.testing.sim.plan import FAULTS, Event, Plan
+from tenure.testing.sim.plan import FAULTS
 from tenure.testing.sim.run import SCENARIOS, planned, run
 from tenure.testing.sim.shorten import Cut
 from tests.rig.sizes import SIZE
@@ -99,36 +99,3 @@ def test_the_same_seed_gives_the_same_history_in_every_process():
 def test_histories_survive_being_written_down(scenario: str):
     history = run(planned(3, scenario)).history
     assert read_lines(write_lines(history)) == history
-
-
-def misled(seeds: range, weather: dict[str, float], event: Event) -> list[int]:
-    """Return the seeds under which work waits for ever after one event."""
-    plans = [
-        Plan(
-            seed=seed,
-            scenario="jobs",
-            machines=2,
-            horizon=2.5,
-            ttl=1.0,
-            is_fair=False,
-            weather=weather,
-            events=(event,),
-            offsets=(0.0, 0.0),
-            rates=(1.0, 1.0),
-        )
-        for seed in seeds
-    ]
-    return [plan.seed for plan in plans if run(plan, operator=False).wrong]
-
-
-@pytest.mark.xfail(strict=True, reason="a job whose end was lost in a fail-over runs for ever")
-def test_a_job_whose_end_the_store_has_lost_comes_to_an_end():
-    assert not misled(range(12), {}, Event(at=1.1, what="failover", length=1.0, amount=10))
-
-
-@pytest.mark.xfail(
-    strict=True, reason="a worker that heard of its death waits, if its record lives"
-)
-def test_a_worker_whose_record_comes_back_goes_on():
-    weather = {"late requests": 0.5}
-    assert not misled(range(40, 60), weather, Event(at=0.8, what="empty", length=0.05))
