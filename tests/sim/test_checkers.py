@@ -7,6 +7,12 @@ import pytest
 from tenure.testing.sim.checks.effects import check_effects, check_once
 from tenure.testing.sim.checks.jobs import check_jobs
 from tenure.testing.sim.checks.leases import check_leases
+from tenure.testing.sim.checks.sections import check_sections
+from tenure.testing.sim.checks.telling import (
+    check_fair,
+    check_told_in_time,
+    check_told_of_stale_ends,
+)
 from tenure.testing.sim.history import Entry
 
 SECOND = 1_000_000
@@ -276,6 +282,21 @@ def test_only_jobs_that_the_store_has_lost_are_counted_and_forgiven():
     assert not any("accepted" in one for one in wrong)
 
 
+def test_sections_of_holders_alone():
+    def of(by: str, at: float, what: str, fence: int) -> Entry:
+        return Entry(at=at, by=by, what=what, key="k", fence=fence, limit=1)
+
+    first = [of("a", 1, "entered", 1), of("a", 3, "leaves", 1)]
+    late = [of("b", 2, "entered", 2), of("b", 4, "leaves", 2)]
+    assert not check_sections([*first, of("b", 3, "entered", 2), of("b", 4, "leaves", 2)])
+    assert len(check_sections([*first, *late])) == 1
+    assert not check_sections([*first, *late, of("a", 3.5, "told of a loss", 1)])
+    assert not check_sections(
+        [first[0], Entry(at=1.5, by="world", what="crash", detail="a"), *late]
+    )
+    assert len(check_sections([*first, of("b", 3, "entered", 1), of("b", 4, "leaves", 1)])) == 1
+
+
 def test_effects():
     given = [granted(1, "a", 1), granted(2, "b", 2)]
 
@@ -294,3 +315,34 @@ def test_once_is_once():
     assert not check_once([ran, skipped, skipped])
     assert check_once([ran, ran])
     assert not check_once([ran, entry(2, "emptied"), ran])
+
+
+def test_who_is_told_in_time():
+    late = Entry(at=5, by="m0.1", what="sees a loss", ok=True, seconds=2)
+    pause = Entry(at=2, by="world", what="pause", number=0, seconds=2.5)
+    assert len(check_told_in_time([late])) == 1
+    assert not check_told_in_time([pause, late])
+    taken = Entry(at=5, by="m0.1", what="event", detail="ReplicaLost", ids=["j"])
+    ran_on = Entry(at=6, by="m0.1", what="finished", job="j")
+    assert len(check_told_in_time([taken, ran_on])) == 1
+    assert not check_told_in_time([taken, Entry(at=6, by="m0.1", what="stopped", job="j")])
+
+
+def test_who_is_told_of_a_refused_end():
+    finished = Entry(at=1, by="m0.1", what="finished", job="j", fence=5)
+    refused = settled(2, 5, answer="lost")
+    told = Entry(at=3, by="m0.1", what="event", detail="AttemptLost", job="j", fence=5)
+    crash = Entry(at=2, by="world", what="crash", detail="m0.1")
+    assert len(check_told_of_stale_ends([finished, refused])) == 1
+    assert not check_told_of_stale_ends([finished, refused, told])
+    assert not check_told_of_stale_ends([finished, refused, crash])
+    assert not check_told_of_stale_ends([finished, settled(2, 5), refused])
+
+
+def test_fair_weather_costs_nothing():
+    lost = Entry(at=1, by="m0.1", what="event", detail="HoldLost", key="k", answer="no more")
+    over = Entry(
+        at=1, by="m0.1", what="event", detail="HoldLost", key="k", answer="max_hold is over"
+    )
+    assert not check_fair([over], [])
+    assert len(check_fair([lost, *recovered(2)], ["'k' of a"])) == 3

@@ -1,1 +1,21 @@
-"""A seeded, deterministic simulation of the real runtime."""
+"""A seeded simulation of the real runtime: many replicas, one process, virtual time.
+
+    python -m tenure.testing.sim --count 3000
+    python -m tenure.testing.sim --scenario jobs --seed 7
+
+The parts, from the bottom up: `loop` runs lanes of callbacks in virtual time; `clock` is off on
+every machine; `server` is the memory store with a diary; `link` loses, delays and repeats what
+travels to it; `sink` is where effects land; `plan` is drawn from the seed, and `fleet` carries it
+out; the `scenarios` are what machines do, and the `checks` what must be true of the history.
+
+A scenario is a program for each process, with a word on when all is done: whatever an app can do
+joins the simulation by being done there.
+"""
+
+from __future__ import annotations
+
+from tenure.testing.sim.history import Entry, read_lines, write_lines
+from tenure.testing.sim.plan import Plan
+from tenure.testing.sim.run import SCENARIOS, Outcome, planned, run
+
+__all__ = ["SCENARIOS", "Entry", "Outcome", "Plan", "planned", "read_lines", "run", "write_lines"]

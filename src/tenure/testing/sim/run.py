@@ -6,7 +6,7 @@ import asyncio
 import logging
 import sys
 from collections import Counter
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 
@@ -14,6 +14,7 @@ from tenure.core.policy import WAITER_LIFE
 from tenure.testing.sim.checks.effects import check_effects, check_once, check_told
 from tenure.testing.sim.checks.jobs import check_jobs
 from tenure.testing.sim.checks.leases import check_leases
+from tenure.testing.sim.checks.sections import check_sections
 from tenure.testing.sim.checks.telling import (
     check_fair,
     check_told_in_time,
@@ -195,8 +196,17 @@ def _check(fleet: Fleet) -> list[str]:
         *check_told(entries),
         *check_told_in_time(entries),
         *check_told_of_stale_ends(entries),
+        *(() if _may_overlap(entries) else check_sections(entries)),
         *(check_fair(entries, about_leases.left_behind) if fleet.plan.is_fair else ()),
     ]
+
+
+def _may_overlap(entries: Iterable[Entry]) -> bool:
+    """Whether the store has given something away that somebody still had."""
+    return any(
+        entry.what in ("emptied", "fell back") or (entry.what == "stepped" and entry.seconds > 0)
+        for entry in entries
+    )
 
 
 def _count(counts: Counter[str], entry: Entry) -> None:
