@@ -9,6 +9,7 @@ from tenure.testing.sim.checks.jobs import check_jobs
 from tenure.testing.sim.checks.leases import check_leases
 from tenure.testing.sim.checks.sections import check_sections
 from tenure.testing.sim.checks.telling import (
+    check_bounds,
     check_fair,
     check_told_in_time,
     check_told_of_stale_ends,
@@ -155,7 +156,12 @@ def effect(at: float, fence: int, *, ok: bool = True) -> Entry:
     return entry(at, "effect", by="sink", key="j", fence=fence, ok=ok)
 
 
-END = of_job(90, "final", 5, outcome="succeeded", number=1)
+def ended(attempt: int = 1, *, failures: int = 0, losses: int = 0) -> Entry:
+    facts = {"attempt": attempt, "failures": failures, "losses": losses}
+    return of_job(90, "final", 5, outcome="succeeded", number=1, **facts)
+
+
+END = ended()
 DONE = [*claimed(2, 5), effect(3, 5), settled(4, 5)]
 
 RIGHT_JOBS = {
@@ -169,9 +175,15 @@ RIGHT_JOBS = {
         settled(13, 3, answer="lost"),
         effect(14, 5),
         settled(15, 5),
-        END,
+        ended(2, losses=1),
     ],
-    "retried": [*claimed(2, 3), settled(3, 3, "retry"), *claimed(4, 5, 2, no=2), *DONE[2:], END],
+    "retried": [
+        *claimed(2, 3),
+        settled(3, 3, "retry"),
+        *claimed(4, 5, 2, no=2),
+        *DONE[2:],
+        ended(2, failures=1),
+    ],
     "cancelled": [
         of_job(2, "cancelled", answer="cancelled"),
         of_job(90, "final", outcome="cancelled", number=1),
@@ -182,7 +194,7 @@ RIGHT_JOBS = {
         *claimed(4, 5, 2, replica="s", no=2),
         effect(5, 5),
         settled(6, 5),
-        END,
+        ended(2),
     ],
     "lost by the store": [entry(2, "emptied")],
     "left": [
@@ -190,12 +202,12 @@ RIGHT_JOBS = {
         entry(3, "left", replica="r", ids=["j"]),
         *claimed(4, 5, 2, "s"),
         *DONE[2:],
-        END,
+        ended(2),
     ],
 }
 
 WRONG_JOBS = {
-    "two at once": [*claimed(2, 3), *claimed(3, 5, 2, "s"), *DONE[2:], END],
+    "two at once": [*claimed(2, 3), *claimed(3, 5, 2, "s"), *DONE[2:], ended(2)],
     "an older fence settles": [
         *claimed(2, 3),
         *recovered(12),
@@ -203,7 +215,7 @@ WRONG_JOBS = {
         settled(14, 3),
         effect(14, 5),
         settled(15, 5),
-        END,
+        ended(2, losses=1),
     ],
     "refused": [*claimed(2, 5), settled(3, 5, answer="lost"), effect(3, 5), settled(4, 5), END],
     "a repeat that is none": [*claimed(2, 5), settled(3, 5, "failed", "repeated"), *DONE[2:], END],
@@ -212,7 +224,7 @@ WRONG_JOBS = {
         *recovered(5),
         *claimed(13, 5, 2, "s"),
         *DONE[2:],
-        END,
+        ended(2, losses=1),
     ],
     "claimed by the dead": [*claimed(11, 5), *DONE[2:], END],
     "attempt not counted": [
@@ -220,14 +232,14 @@ WRONG_JOBS = {
         settled(3, 3, "retry"),
         *claimed(4, 5, 1, no=2),
         *DONE[2:],
-        END,
+        ended(1, failures=1),
     ],
     "a fence that falls": [
         *claimed(2, 6),
         settled(3, 6, "retry"),
         *claimed(4, 5, 2, no=2),
         *DONE[2:],
-        END,
+        ended(2, failures=1),
     ],
     "losses not counted": [
         *claimed(2, 3),
@@ -235,11 +247,15 @@ WRONG_JOBS = {
         *claimed(13, 5, 2, "s"),
         effect(14, 5),
         settled(15, 5),
-        END,
+        ended(2, losses=1),
     ],
+    "counted otherwise": [*DONE, ended(1, losses=1)],
     "no end": [of_job(90, "final", outcome="waiting", number=1)],
     "gone": [entry(90, "final", job="x", outcome="cancelled", number=1)],
-    "asked for by nobody": [*DONE, of_job(90, "final", 5, outcome="succeeded", number=2)],
+    "asked for by nobody": [
+        *DONE,
+        of_job(90, "final", 5, outcome="succeeded", number=2, attempt=1),
+    ],
     "no effect": [*claimed(2, 5), settled(4, 5), END],
     "stored twice": [entry(2, "inserted", job="x", number=1, answer="created"), *DONE, END],
     "begun twice": [*DONE, *2 * [of_job(5, "began", 5, by="p")], END],
@@ -259,7 +275,7 @@ WRONG_JOBS = {
         entry(3, "left", replica="r"),
         *claimed(4, 5, 2, "s"),
         *DONE[2:],
-        END,
+        ended(2),
     ],
 }
 
@@ -346,3 +362,11 @@ def test_fair_weather_costs_nothing():
     )
     assert not check_fair([over], [])
     assert len(check_fair([lost, *recovered(2)], ["'k' of a"])) == 3
+
+
+def test_holds_keep_within_their_bounds():
+    entered = Entry(at=1, by="p", what="entered", key="k", holder="a", limit=1, seconds=2, ttl=5)
+    acts = Entry(at=7, by="p", what="acts", key="k", holder="a")
+    assert not check_bounds([entered, granted(3, "b", 2)])
+    assert len(check_bounds([entered, granted(2, "b", 2)])) == 1
+    assert len(check_bounds([entered, acts])) == 1

@@ -27,6 +27,7 @@ ONCE_FAILED = [
     ("jobs", 1052),
     ("jobs", 1625),
     ("fleet", 2104),
+    ("jobs", 100363),
     ("fleet", 1351),
     ("locks", 219),
     ("leases", 257),

@@ -29,6 +29,8 @@ class Entry(Struct, kw_only=True, omit_defaults=True):
     job: str = ""
     replica: str = ""
     attempt: int = 0
+    failures: int = 0
+    losses: int = 0
     number: int = 0
     seconds: float = 0.0
     ok: bool = False

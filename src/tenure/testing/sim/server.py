@@ -181,6 +181,8 @@ class Server(MemoryStore):
                 outcome=job.state,
                 fence=job.settled[0],
                 attempt=job.attempt,
+                failures=job.failures,
+                losses=job.losses,
                 number=_number(job.new.payload),
                 detail=job.reason,
             )

@@ -38,6 +38,7 @@ class _Job:
     timeout: int
     fence: int = 0
     attempt: int = 0
+    failures: int = 0
     losses: int = 0
     replica: str = ""
     claim_no: int = 0
@@ -74,6 +75,7 @@ class _Jobs:
         self.lost_jobs = 0
         self._copy = _Stored()
         self._asked = Entry(at=0, by="", what="")
+        self._may_claim = False
         self._highest: dict[str, int] = {}
         self._claims: dict[tuple[str, int], int] = {}
         """All that were claimed, and how often each was lost before."""
@@ -165,6 +167,10 @@ class _Jobs:
         known = self.stored.replicas.get(entry.replica)
         if (known is not None) != entry.ok:
             self.blame(entry, "it is taken for dead, or the dead claim")
+        self._may_claim = False
+        if known is not None and entry.number > known.claim_no:
+            self._may_claim = not known.has_expired(entry.now)
+            known.claim_no = entry.number if self._may_claim else known.claim_no
 
     def claimed(self, entry: Entry) -> None:
         number = self._asked.number
@@ -177,10 +183,8 @@ class _Jobs:
             if (job.replica, job.claim_no) != (entry.replica, number):
                 self.blame(entry, f"it runs on {job.replica[:8]}, by claim {job.claim_no}")
             return
-        if replica.has_expired(entry.now):
-            self.blame(entry, "this replica has expired")
-        if number <= replica.claim_no and not self._is_first(entry):
-            self.blame(entry, f"claim {number} was answered before")
+        if not self._may_claim:
+            self.blame(entry, f"this replica has expired, or claim {number} was answered before")
         if job.due > entry.now:
             self.blame(entry, f"it is due {job.due - entry.now} us later")
         if entry.fence <= self._highest.get(entry.job, 0):
@@ -188,16 +192,11 @@ class _Jobs:
         if entry.attempt != job.attempt + 1:
             self.blame(entry, f"attempt {entry.attempt} follows {job.attempt}")
         self.move(entry, job, "claim")
-        replica.claim_no = number
         job.replica, job.claim_no, job.fence = entry.replica, number, entry.fence
         job.attempt = entry.attempt
         job.deadline = entry.now + job.timeout if job.timeout else None
         self._highest[entry.job] = max(entry.fence, self._highest.get(entry.job, 0))
         self._claims[entry.job, entry.fence] = job.losses
-
-    def _is_first(self, entry: Entry) -> bool:
-        """Whether an earlier job of the same claim has moved its number on."""
-        return entry.job in self._asked.ids[1:]
 
     def settled(self, entry: Entry) -> None:
         job = self.stored.jobs.get(entry.job)
@@ -217,6 +216,7 @@ class _Jobs:
             self.blame(entry, "this fence was settled before")
         self._settled.add((entry.job, entry.fence))
         job.settled = entry.fence, entry.outcome
+        job.failures += entry.outcome in ("failed", "retry")
         returns = entry.outcome in ("retry", "handed back")
         if returns and entry.seconds > 0:
             job.due = entry.now + round(entry.seconds * 1e6)
@@ -331,6 +331,12 @@ class _Jobs:
         self._accepted.pop(entry.job, None)
         if job is None or job.state != entry.outcome:
             self.blame(entry, f"it should be {'absent' if job is None else job.state}")
+        elif (entry.attempt, entry.failures, entry.losses) != (
+            job.attempt,
+            job.failures,
+            job.losses,
+        ):
+            self.blame(entry, f"{entry} has counted otherwise than {job}")
         if entry.number not in self._offered:
             self.blame(entry, f"nobody asked for number {entry.number}")
         if entry.outcome not in FINISHED:

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Sequence
 
 from tenure.testing.sim.history import Entry
 
-__all__ = ["check_fair", "check_told_in_time", "check_told_of_stale_ends"]
+__all__ = ["check_bounds", "check_fair", "check_told_in_time", "check_told_of_stale_ends"]
 
 # A block is cancelled when its trust ends, by the same clock; what it does meanwhile takes no time.
 _AT_ONCE = 0.05
@@ -84,12 +84,35 @@ def check_told_of_stale_ends(history: Sequence[Entry]) -> list[str]:
     ]
 
 
+def check_bounds(history: Sequence[Entry]) -> list[str]:
+    """Return holds that were given to the next before `min_hold`, or acted after `max_hold`.
+
+    Both are in "entered", as seconds and ttl. A lease may always be lost earlier: only for
+    histories in which none is.
+    """
+    wrong: list[str] = []
+    inside: dict[str, Entry] = {}
+    for entry in history:
+        held = inside.get(entry.key)
+        if entry.what == "entered" and entry.limit == 1:
+            inside[entry.key] = entry
+        elif held is None:
+            continue
+        elif entry.what == "granted" and entry.holder != held.holder:
+            if entry.at < held.at + held.seconds * 0.99:
+                wrong.append(f"{entry.at} s: {entry.key!r} granted before its min_hold was over")
+        elif entry.what == "acts" and entry.holder == held.holder:  # noqa: SIM102 - as above
+            if held.ttl and entry.at > held.at + held.ttl * 1.01 + _AT_ONCE:
+                wrong.append(f"{entry.at} s: {entry.key!r} held after its max_hold")
+    return wrong
+
+
 def check_fair(history: Sequence[Entry], left_behind: Sequence[str]) -> list[str]:
     """Return what was lost although nothing happened that could cost anybody anything.
 
     `left_behind`: leases and waiters that ended by themselves; see `check_leases`.
     """
-    wrong = [f"{one} was left behind" for one in left_behind]
+    wrong = [f"{one} was left behind" for one in left_behind] + check_bounds(history)
     said: dict[str, list[Entry]] = defaultdict(list)
     for entry in history:
         said[entry.what].append(entry)

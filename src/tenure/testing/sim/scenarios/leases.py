@@ -11,7 +11,7 @@ from typing import Any, cast
 from tenure.app import Tenure
 from tenure.election import Election, Term
 from tenure.errors import AcquireTimeout, LeaseLost, OnceFailed, StoreError
-from tenure.holds import Hold
+from tenure.holds import Hold, Rules
 from tenure.locks import Semaphore
 from tenure.testing.sim.fleet import Fleet, Process
 from tenure.testing.sim.scenarios.opening import opened
@@ -109,7 +109,7 @@ def _lock(
 async def _enter(process: Process, app: Tenure, dice: Random) -> None:
     lock, limit = _lock(process, app, dice)
     async with lock as hold:
-        await _work(process, hold, limit, dice, is_told=True)
+        await _work(process, hold, limit, dice, is_told=True, rules=lock._rules)  # noqa: SLF001
 
 
 async def _try(process: Process, app: Tenure, dice: Random) -> None:
@@ -163,10 +163,24 @@ async def _once(process: Process, app: Tenure, dice: Random) -> None:
 
 
 async def _work(
-    process: Process, hold: Hold, limit: int, dice: Random, *, is_told: bool = False
+    process: Process,
+    hold: Hold,
+    limit: int,
+    dice: Random,
+    *,
+    is_told: bool = False,
+    rules: Rules | None = None,
 ) -> None:
     """Act now and then. In a block it is told of a loss, and need not look."""
-    process.say("entered", key=hold.name, holder=hold.holder, fence=hold.fence, limit=limit)
+    process.say(
+        "entered",
+        key=hold.name,
+        holder=hold.holder,
+        fence=hold.fence,
+        limit=limit,
+        seconds=0.0 if rules is None else rules.min_hold,
+        ttl=0.0 if rules is None else rules.max_hold or 0.0,
+    )
     pause = process.fleet.plan.ttl * dice.choice((0.0, 0.05, 0.3, 0.8))
     try:
         for _ in range(dice.randint(1, 4)):
