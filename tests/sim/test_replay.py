@@ -6,10 +6,10 @@ import sys
 import pytest
 
 from tenure.testing.sim import __main__ as command
-from tenure.testing.sim import run as running
+from tenure.testing.sim import running
 from tenure.testing.sim.history import Entry, write_lines
 from tenure.testing.sim.many import Batch, below_floors
-from tenure.testing.sim.run import planned, run
+from tenure.testing.sim.running import planned, run
 from tenure.testing.sim.shorten import Cut, shorten
 
 

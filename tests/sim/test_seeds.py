@@ -10,7 +10,7 @@ import pytest
 from tenure.testing.sim.history import read_lines, write_lines
 from tenure.testing.sim.many import FLOORS_FROM, Batch, below_floors, run_batch
 from tenure.testing.sim.plan import FAULTS
-from tenure.testing.sim.run import SCENARIOS, planned, run
+from tenure.testing.sim.running import SCENARIOS, planned, run
 from tenure.testing.sim.shorten import Cut
 from tests.rig.sizes import SIZE
 
@@ -71,7 +71,7 @@ HASHES = """
 import sys
 from hashlib import sha256
 from tenure.testing.sim.history import write_lines
-from tenure.testing.sim.run import planned, run
+from tenure.testing.sim.running import planned, run
 for scenario, seeds in (("locks", 30), ("leases", 20), ("jobs", 12), ("fleet", 6)):
     for seed in range(seeds):
         lines = write_lines(run(planned(seed, scenario)).history)

@@ -16,6 +16,6 @@ from __future__ import annotations
 
 from tenure.testing.sim.history import Entry, read_lines, write_lines
 from tenure.testing.sim.plan import Plan
-from tenure.testing.sim.run import SCENARIOS, Outcome, planned, run
+from tenure.testing.sim.running import SCENARIOS, Outcome, planned, run
 
 __all__ = ["SCENARIOS", "Entry", "Outcome", "Plan", "planned", "read_lines", "run", "write_lines"]

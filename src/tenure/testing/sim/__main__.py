@@ -9,7 +9,7 @@ from pathlib import Path
 from tenure.testing.sim.history import write_lines
 from tenure.testing.sim.many import Sum, below_floors, run_many
 from tenure.testing.sim.plan import FAULTS
-from tenure.testing.sim.run import SCENARIOS, run
+from tenure.testing.sim.running import SCENARIOS, run
 from tenure.testing.sim.shorten import Cut, shorten
 
 _SHOWN = 5

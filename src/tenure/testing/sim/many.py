@@ -13,7 +13,7 @@ from multiprocessing import get_context
 
 from tenure.testing.sim.history import write_lines
 from tenure.testing.sim.plan import FAULTS
-from tenure.testing.sim.run import SCENARIOS, planned, run
+from tenure.testing.sim.running import SCENARIOS, planned, run
 
 __all__ = ["FLOORS", "Batch", "Sum", "below_floors", "run_batch", "run_many"]
 

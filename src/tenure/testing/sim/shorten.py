@@ -8,7 +8,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from tenure.testing.sim.plan import Plan
-from tenure.testing.sim.run import planned, run
+from tenure.testing.sim.running import planned, run
 
 __all__ = ["Cut", "fails", "shorten"]
 
