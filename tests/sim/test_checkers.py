@@ -310,6 +310,10 @@ def test_sections_of_holders_alone():
     assert not check_sections(
         [first[0], Entry(at=1.5, by="world", what="crash", detail="a"), *late]
     )
+    pause = Entry(at=1.5, by="world", what="pause", detail="a")
+    crash = Entry(at=5, by="world", what="crash", detail="a")
+    assert not check_sections([first[0], pause, *late, crash])
+    assert len(check_sections([first[0], *late, crash])) == 1
     assert len(check_sections([*first, of("b", 3, "entered", 1), of("b", 4, "leaves", 1)])) == 1
 
 

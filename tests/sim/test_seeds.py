@@ -28,6 +28,7 @@ ONCE_FAILED = [
     ("jobs", 1625),
     ("fleet", 2104),
     ("jobs", 100363),
+    ("leases", 501080),
     ("fleet", 1351),
     ("locks", 219),
     ("leases", 257),

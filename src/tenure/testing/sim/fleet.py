@@ -205,12 +205,17 @@ class Fleet:
     def _happen(self, event: Event) -> None:
         if self.is_calm:
             return
-        if event.what != "crash":  # that is written down when it comes true
-            self.history.add(
-                self.loop.time(), "world", event.what, number=event.machine, seconds=event.length
-            )
-        self.counts[event.what] += event.what != "crash"
         machine = self.machines[event.machine]
+        if event.what != "crash":  # that is written down when it comes true
+            self.counts[event.what] += 1
+            self.history.add(
+                self.loop.time(),
+                "world",
+                event.what,
+                number=event.machine,
+                seconds=event.length,
+                detail="" if machine.process is None else machine.process.name,
+            )
         match event.what:
             case "crash":
                 machine.crash(event)

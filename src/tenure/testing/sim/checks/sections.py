@@ -29,19 +29,24 @@ def sections_of(history: Iterable[Entry]) -> list[Section]:
     """Return the sections of a history, in the order of their beginnings.
 
     They are told by "entered" and "leaves"; by "told of a loss", "sees a loss" and the event
-    HoldLost; and by "crash", which ends all sections of the process in `detail`.
+    HoldLost; and by "crash", which ends all sections of the process in `detail`. A process that
+    did not wake from a "pause" before that was last inside when it was paused.
     """
     sections: dict[tuple[str, str, int], Section] = {}
+    paused: dict[str, float] = {}
     for entry in history:
+        paused.pop(entry.by, None)
         known = sections.get((entry.by, entry.key, entry.fence))
         if entry.what == "entered":
             sections[entry.by, entry.key, entry.fence] = Section(
                 entry.by, entry.key, entry.fence, entry.limit, entry.at
             )
+        elif entry.what == "pause":
+            paused.setdefault(entry.detail, entry.at)
         elif entry.what == "crash":
             for one in sections.values():
                 if one.by == entry.detail and one.end is None:
-                    one.end = entry.at
+                    one.end = paused.get(one.by, entry.at)
         elif known is not None and entry.what == "leaves":
             known.end = entry.at
         elif known is not None and entry.what in ("told of a loss", "sees a loss", "event"):
