@@ -29,6 +29,7 @@ ONCE_FAILED = [
     ("fleet", 2104),
     ("jobs", 100363),
     ("leases", 501080),
+    ("locks", 700909),
     ("fleet", 1351),
     ("locks", 219),
     ("leases", 257),

@@ -108,8 +108,8 @@ async def _live(fleet: Fleet, scenario: Scenario, wrong: list[str], *, operator:
     if not await _within(_PATIENCE, lambda: fleet.are_finished):
         wrong.append(f"processes do not end: {_unfinished(fleet)}")
         return
-    if not await _within(_longest_life(fleet.plan), lambda: not _leases_left(fleet)):
-        wrong.append(f"leases that do not end: {_leases_left(fleet)}")
+    if not await _within(_longest_life(fleet.plan), lambda: not fleet.server.leases_left()):
+        wrong.append(f"leases that do not end: {fleet.server.leases_left()}")
     await _within(_longest_life(fleet.plan), lambda: not _tasks_left(fleet))
     wrong += _tasks_left(fleet)
 
@@ -147,15 +147,6 @@ def _tasks_left(fleet: Fleet) -> list[str]:
         for process in fleet.ended
         if (left := process.lane.unfinished())
     ]
-
-
-def _leases_left(fleet: Fleet) -> list[str]:
-    now = fleet.server.store_clock.wall()
-    left = []
-    for name, key in fleet.server.space.keys.items():
-        key.settle(now)
-        left += [f"{name} {holder[:8]}" for holder in (*key.grants, *key.line)]
-    return left
 
 
 def _strange_replicas(fleet: Fleet) -> list[str]:

@@ -161,6 +161,16 @@ class Server(MemoryStore):
         self._wrote()
         return answers
 
+    def leases_left(self) -> list[str]:
+        """Return who holds or waits, as whoever asks would see it."""
+        now = self.store_clock.wall()
+        self._say("listed")
+        left: list[str] = []
+        for name, key in self.space.keys.items():
+            key.settle(now)
+            left += [f"{name} {holder[:8]}" for holder in (*key.grants, *key.line)]
+        return left
+
     def _say_of(self, lease: Lease, what: str, **facts: Any) -> None:
         self._say(what, key=lease.key, holder=lease.holder, fence=lease.fence, **facts)
 

@@ -74,10 +74,18 @@ class _Leases:
 
     def key(self, entry: Entry) -> _Key:
         key = self.keys.setdefault(entry.key, _Key())
-        expired, left = key.settle(entry.now)
-        self.expired += expired
-        self.left_behind += [f"{entry.key!r} of {holder[:8]}" for holder in left]
+        self._settle(entry.key, key, entry.now)
         return key
+
+    def _settle(self, name: str, key: _Key, now: int) -> None:
+        expired, left = key.settle(now)
+        self.expired += expired
+        self.left_behind += [f"{name!r} of {holder[:8]}" for holder in left]
+
+    def listed(self, entry: Entry) -> None:
+        """Whoever lists leases sees, and removes, what has ended."""
+        for name, key in self.keys.items():
+            self._settle(name, key, entry.now)
 
     def blame(self, entry: Entry, why: str) -> None:
         holder = entry.holder[:8]
@@ -221,6 +229,7 @@ def check_leases(history: Iterable[Entry]) -> LeaseFindings:
         "renewed": model.renewed,
         "released": model.released,
         "marked": model.marked,
+        "listed": model.listed,
         "emptied": model.emptied,
         "copied": model.copied,
         "fell back": model.fell_back,
