@@ -75,7 +75,7 @@ async def test_it_beats_for_itself_if_the_supervisor_does_not(app, store, clock,
 async def test_it_leaves_the_beats_to_a_supervisor_that_beats(app, store, clock, line):
     async with supervised(app, line):
         await clock.advance(0)
-        line.says = Beaten(line.replica, [], revived=False)
+        line.says = Beaten(line.replica, [], held=0, revived=False)
         await clock.advance(3 * DEFAULT_TTL)
         assert await expires_in(store) < 0
 

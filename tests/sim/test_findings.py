@@ -25,7 +25,6 @@ async def store(clock: ManualClock) -> AsyncIterator[MemoryStore]:
     await store.close()
 
 
-@pytest.mark.xfail(strict=True, reason="it is running, on a worker that has forgotten it")
 async def test_a_job_whose_end_was_lost_in_a_fail_over_ends_again(store, clock):
     async with Tenure(FaultyStore(store.clone()), grace=0) as app:
 
@@ -44,7 +43,6 @@ async def test_a_job_whose_end_was_lost_in_a_fail_over_ends_again(store, clock):
             assert (await job.refresh()).state == "succeeded"
 
 
-@pytest.mark.xfail(strict=True, reason="it waits for a new id, and its beats are answered")
 async def test_a_worker_whose_record_came_back_goes_on(store, clock):
     async with Tenure(FaultyStore(store.clone()), grace=0) as app:
 

@@ -13,6 +13,7 @@ import asyncio
 import logging
 from collections.abc import Callable
 from contextlib import suppress
+from functools import partial
 from typing import Protocol
 
 from tenure.core.model import Meta
@@ -45,8 +46,11 @@ class ReplicaListener(Protocol):
         """Work may be claimed under this id."""
         ...
 
-    def revived(self) -> None:
-        """The record may have expired for a while, in which claims got nothing."""
+    def beaten(self, replica: str, held: int, *, revived: bool) -> None:
+        """The record was renewed; the store thinks that it holds so many jobs.
+
+        `revived` if it may have expired for a while, in which claims got nothing.
+        """
         ...
 
     def taken_over(self, replica: str) -> None:
@@ -148,7 +152,7 @@ class Replica:
             match await lifeline.news(heard + patience - self._clock.boot()):
                 case Beaten() as word if word.replica == replica:
                     heard = self._clock.boot()
-                    self._hear(word.cancels, revived=word.revived)
+                    self._hear(replica, word.held, word.cancels, revived=word.revived)
                 case TakenOver() as word if word.replica == replica:
                     return True
             if self._clock.boot() - heard >= patience:
@@ -179,12 +183,11 @@ class Replica:
         answer = await self._patience.until_answered("beat", beat)
         late = self._caretaker.beaten(sent)
         if answer is not None:
-            self._hear(answer.cancels, revived=late)
+            self._hear(replica, answer.held, answer.cancels, revived=late)
         return answer
 
-    def _hear(self, cancels: list[str], *, revived: bool) -> None:
-        if revived:
-            self._tell(self._listener.revived)
+    def _hear(self, replica: str, held: int, cancels: list[str], *, revived: bool) -> None:
+        self._tell(partial(self._listener.beaten, replica, held, revived=revived))
         if cancels:
             self._tell(self._listener.cancels, cancels)
 

@@ -43,6 +43,8 @@ class Settler:
         self._events = events
         self._on_settled = on_settled
         self._on_stale = on_stale
+        self.unsettled: set[str] = set()
+        """Jobs of which the store has not been told yet, or has not answered."""
         self.handed_back = 0
         """How many jobs have gone back to others."""
         self._settling: Batcher[tuple[str, Settlement], Settled] = Batcher(
@@ -63,6 +65,7 @@ class Settler:
     def settle(self, record: JobRecord, settlement: Settlement) -> None:
         """Say how an attempt ended, soon."""
         self.handed_back += settlement.outcome == "handed back"
+        self.unsettled.add(settlement.id)
         self._settling.add((record.replica, settlement))
 
     def hand_back(self, record: JobRecord, delay: float = 0.0, why: str = "") -> None:
@@ -88,6 +91,7 @@ class Settler:
             settle = partial(self._store.settle, replica, settlements)
             answers += await self._patience.until_answered("settle", settle)
         for (_, one), answer in zip(batch, answers, strict=True):
+            self.unsettled.discard(one.id)
             # Who hands back does not care whether it still had it; the reply may have been lost.
             if answer == "lost" and one.outcome != "handed back":
                 self._events.emit(AttemptLost(one.id, one.fence, one.outcome))

@@ -78,6 +78,11 @@ class Slots:
     def __len__(self) -> int:
         return len(self._running)
 
+    @property
+    def ids(self) -> list[str]:
+        """The jobs that run."""
+        return [one.record.id for one in self._running]
+
     def start(self, record: JobRecord, handler: Handler, *, alone: bool = False) -> None:
         send = partial(self._settler.note, record.replica)
         within = self._settler.within

@@ -28,6 +28,7 @@ class Beaten(Struct, frozen=True, tag=True):
 
     replica: str
     cancels: list[str]
+    held: int
     revived: bool
     """It may have expired for a while."""
 

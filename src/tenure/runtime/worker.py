@@ -30,6 +30,7 @@ from tenure.core.records import (
 from tenure.core.settings import Settings
 from tenure.observe.events import Events, ReplicaLost, TaskUnknown
 from tenure.runtime.attempt import Around, Handler
+from tenure.runtime.audit import Audit
 from tenure.runtime.hosting import Host
 from tenure.runtime.lifeline import Lifeline
 from tenure.runtime.loop_watch import LoopWatch
@@ -121,6 +122,7 @@ class Worker:
             board=None if lifeline is None else lifeline.board,
             on_freed=self._slot_freed,
         )
+        self._audit = Audit(store, self._patience, self._settler)
         self._ahead: deque[tuple[JobRecord, float]] = deque()
         self._alone: deque[JobRecord] = deque()
         self._claim_no = 0
@@ -130,6 +132,7 @@ class Worker:
         self._changed = asyncio.Event()
         self._stopped = asyncio.Event()
         self._look_again = asyncio.Event()
+        self._doubted: str | None = None
         self.replica: str | None = None
         """The id under which it works now; None before it has joined."""
         self.is_ready = asyncio.Event()
@@ -191,11 +194,19 @@ class Worker:
             ", ".join(sorted(self._handlers)) or "(none)",
         )
 
-    def revived(self) -> None:
-        # Who began to wait meanwhile has rung already, and got nothing.
-        self._look_again.set()
+    def beaten(self, replica: str, held: int, *, revived: bool) -> None:
+        if self.replica is None and self._doubted == replica:
+            # A claim was told that it is dead. It has come back: in a fail-over, say.
+            self.replica = replica
+            self._changed.set()
+        self._audit.beaten(held, len(self._known_here()))
+        if revived or self._audit.is_due:
+            # Who began to wait while it had expired has rung already, and got nothing.
+            self._look_again.set()
+            self._changed.set()
 
     def taken_over(self, replica: str) -> None:
+        self._doubted = None
         if self.replica == replica:
             self.replica = None
         self._ahead.clear()
@@ -233,6 +244,8 @@ class Worker:
                 await self._changed.wait()
             elif self._resumed is not None:
                 await self._resume(self._resumed)
+            elif self._audit.is_due:
+                await self._audit.hand_back(self.replica, self._known_here, self._stopped)
             elif self._alone:
                 await self._run_alone()
             elif (want := self._wanted()) == 0:
@@ -307,7 +320,7 @@ class Worker:
             return None
         if claimed is None or self.replica != replica:
             if self.replica == replica:
-                self.replica = None
+                self.replica, self._doubted = None, replica
             return None
         now = self._clock.boot()
         for record in claimed.jobs:
@@ -337,6 +350,11 @@ class Worker:
             self._settler.hand_back(self._ahead.popleft()[0])
             # Jobs take longer than it seemed: nothing more is claimed ahead until one has ended.
             self._slots.mean_seconds = None
+
+    def _known_here(self) -> set[str]:
+        """Return the jobs that run here, wait to run, or wait to be settled."""
+        waiting = [record.id for record, _ in self._ahead] + [one.id for one in self._alone]
+        return {*waiting, *self._slots.ids, *self._settler.unsettled}
 
     def _take_unstarted(self, ids: set[str] | None = None) -> list[JobRecord]:
         """Remove and return claimed jobs that have not started: these, or all."""

@@ -112,7 +112,7 @@ class Beats:
                     child.replica = None
                 child.order(TakenOver(replica))
                 continue
-            child.order(Beaten(replica, answer.cancels, late))
+            child.order(Beaten(replica, answer.cancels, answer.held, late))
             self._caretaker.look(self._name, answer)
             chance = self._clock.random()
             pause = min(pause, pause_after(answer, self._ttl, chance, self._caretaker))
