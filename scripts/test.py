@@ -28,8 +28,18 @@ FOLDERS = (
     "sim",
     "planted",
 )
-# The others run whole tools that use all cores themselves.
-PARALLEL = ("unit", "contract", "locks", "jobs", "cli", "model", "process", "sim", "planted")
+# How many run at a time. Processes mostly wait; what is not here uses all cores itself.
+WORKERS = {
+    "unit": 2,
+    "contract": 2,
+    "locks": 2,
+    "jobs": 2,
+    "cli": 2,
+    "model": 2,
+    "process": 3,
+    "sim": 2,
+    "planted": 2,
+}
 NOTHING_SELECTED = 5  # pytest's exit status
 
 
@@ -68,8 +78,8 @@ def run(folder: str, arguments: list[str]) -> Outcome:
     with tempfile.TemporaryDirectory() as scratch:
         report = Path(scratch) / "junit.xml"
         command = [sys.executable, "-m", "pytest", f"tests/{folder}", f"--junit-xml={report}", "-q"]
-        if folder in PARALLEL:
-            command += ["-n", "2"]
+        if folder in WORKERS:
+            command += ["-n", str(WORKERS[folder])]
         started = time.monotonic()
         status = subprocess.run([*command, *arguments], check=False, cwd=ROOT).returncode
         seconds = time.monotonic() - started
