@@ -34,7 +34,6 @@ _COLUMNS = (
     "failover",
     "lost writes",
     "lost jobs",
-    "misled workers restarted",
     "compared to the byte",
 )
 
@@ -69,9 +68,6 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("--without", default="", help="leave these kinds of faults out")
     parser.add_argument("--drop", default="", help="leave these events out, by their numbers")
     parser.add_argument("--until", type=float, help="let everything go well from this second on")
-    parser.add_argument(
-        "--no-operator", action="store_true", help="let nobody restart workers that were misled"
-    )
     parser.add_argument("--history", type=Path, help="write the history of a replay to this file")
     given = parser.parse_args()
     if given.seed is not None and given.scenario is None:
@@ -87,7 +83,7 @@ def _replay(given: argparse.Namespace) -> int:
         dropped=tuple(int(one) for one in given.drop.split(",") if one),
         until=given.until,
     )
-    outcome = run(cut.plan, operator=not given.no_operator)
+    outcome = run(cut.plan)
     print(cut.plan)
     if given.history is not None:
         given.history.write_bytes(write_lines(outcome.history))

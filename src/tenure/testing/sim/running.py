@@ -33,9 +33,6 @@ _MAX_STEPS = 200_000
 # The longest that work may take once nothing goes wrong any more, by the clock of the simulation.
 _PATIENCE = 200.0
 _LOOK_EVERY = 0.25
-# A store that contradicts itself.
-_MISLEADING = LOSSES | {"late requests"}
-_OPERATOR = 40.0
 
 
 @dataclass(frozen=True)
@@ -76,14 +73,14 @@ def planned(seed: int, scenario: str, faults: Collection[str] = FAULTS) -> Plan:
     return Plan.draw(seed, scenario, machines=machines, horizon=shape.horizon, faults=faults)
 
 
-def run(plan: Plan, *, operator: bool = True) -> Outcome:
-    """Carry out a plan, and check what happened; with `operator` misled workers are restarted."""
+def run(plan: Plan) -> Outcome:
+    """Carry out a plan, and check what happened."""
     scenario = SCENARIOS[plan.scenario]
     fleet = Fleet(plan, scenario.program)
     wrong: list[str] = []
     with _complaints(wrong):
         try:
-            fleet.loop.run(_live(fleet, scenario, wrong, operator=operator), max_steps=_MAX_STEPS)
+            fleet.loop.run(_live(fleet, scenario, wrong), max_steps=_MAX_STEPS)
         except Stuck as error:
             wrong.append(f"stuck: {error}")
     _tear_down(fleet)
@@ -91,14 +88,12 @@ def run(plan: Plan, *, operator: bool = True) -> Outcome:
     return Outcome(plan, wrong + _check(fleet), fleet.counts, fleet.history.entries)
 
 
-async def _live(fleet: Fleet, scenario: Scenario, wrong: list[str], *, operator: bool) -> None:
+async def _live(fleet: Fleet, scenario: Scenario, wrong: list[str]) -> None:
     await fleet.server.open()
     scenario.begin(fleet)
     fleet.start()
     await _within(fleet.plan.horizon, lambda: scenario.is_done(fleet))
     fleet.calm()
-    if operator and _MISLEADING.intersection(fleet.plan.faults):
-        await _restart_who_was_misled(fleet, lambda: scenario.is_done(fleet))
     if not await _within(_PATIENCE, lambda: scenario.is_done(fleet)):
         wrong.append(f"not done {_PATIENCE} s after all was well again: {_unfinished(fleet)}")
         return
@@ -112,18 +107,6 @@ async def _live(fleet: Fleet, scenario: Scenario, wrong: list[str], *, operator:
         wrong.append(f"leases that do not end: {fleet.server.leases_left()}")
     await _within(_longest_life(fleet.plan), lambda: not _tasks_left(fleet))
     wrong += _tasks_left(fleet)
-
-
-async def _restart_who_was_misled(fleet: Fleet, is_done: Callable[[], bool]) -> None:
-    """Do what an operator would where a worker waits for ever: restart it.
-
-    A store that took back what it had said can leave a worker with a job that it has ended before,
-    or one that has heard of its own death while its record lives. Known, and counted.
-    """
-    if not await _within(_OPERATOR, lambda: is_done() and not _strange_replicas(fleet)):
-        fleet.counts["misled workers restarted"] += 1
-        for machine in fleet.machines:
-            machine.stop()
 
 
 async def _within(seconds: float, is_so: Callable[[], bool]) -> bool:
