@@ -92,15 +92,34 @@ async def test_a_brief_call_runs_in_the_callers_thread(store):
     assert threads[1:] == [threading.get_ident()] * 4
 
 
+class HeldBack:
+    """The turn at the connection, which the thread does not get before `go` is set."""
+
+    def __init__(self, turn: threading.Lock) -> None:
+        self._turn = turn
+        self.go = threading.Event()
+        self.acquire, self.release = turn.acquire, turn.release
+
+    def __enter__(self) -> None:
+        assert self.go.wait(10)
+        self._turn.acquire()
+
+    def __exit__(self, *_: object) -> None:
+        self._turn.release()
+
+
 async def test_a_brief_call_overtakes_nothing(store):
     await ask(store, "warm", "up")
     order = []
     writer = store._writer
-    with writer._turn:  # so the thread has the first call in hand and cannot begin it
-        first = asyncio.ensure_future(store._run(lambda tx: order.append("first")))
-        await wait_until_async(lambda: writer._pending and writer._queue.empty())
-    await store._run_brief(lambda tx: order.append("brief"))
+    writer._turn = turn = HeldBack(writer._turn)
+    first = asyncio.ensure_future(store._run(lambda tx: order.append("first")))
+    await wait_until_async(lambda: writer._pending and writer._queue.empty())
+    brief = asyncio.ensure_future(store._run_brief(lambda tx: order.append("brief")))
+    await asyncio.sleep(0)  # it begins, and could run by itself
+    turn.go.set()
     await first
+    await brief
     assert order == ["first", "brief"]
 
 
