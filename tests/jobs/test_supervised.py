@@ -134,7 +134,7 @@ async def test_nothing_is_handed_over_before_all_is_settled(
     app, store, clock, line, faults, monkeypatch
 ):
     monkeypatch.setattr("tenure.runtime.worker._SETTLE_SECONDS", 0)  # in real time
-    suspect, ordinary = await suspect_beside_another(app, store, clock, line)
+    _, ordinary = await suspect_beside_another(app, store, clock, line)
     async with supervised(app, line):
         await clock.advance(0.5)
         faults.lose_request("settle", times=10_000)
@@ -146,7 +146,6 @@ async def test_nothing_is_handed_over_before_all_is_settled(
             await clock.advance(1)
         assert (await ordinary.refresh()).state == "succeeded"
     assert (ordinary.attempt, ordinary.losses) == (1, 0)
-    del suspect
 
 
 async def test_who_hands_over_to_nobody_leaves(app, store, clock, line):
