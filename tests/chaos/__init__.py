@@ -1,0 +1,1 @@
+"""Fleets of real processes under faults: python -m tests.chaos, or `make chaos`."""
