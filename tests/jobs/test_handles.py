@@ -253,9 +253,11 @@ async def test_words_that_databases_do_not_like(real_make):
     async with app.worker():
         job = await work.enqueue()
         await asyncio.wait_for(said.wait(), 10)
-        async with asyncio.timeout(10):
-            while "snow \N{SNOWMAN}" not in (await job.refresh()).message:
-                await asyncio.sleep(0.02)
+
+        async def is_told() -> bool:
+            return "snow \N{SNOWMAN}" in (await job.refresh()).message
+
+        await wait_until_async(is_told, 10)
         assert (job.progress, job.failures) == (0.5, 0)
         go_on.set()
         await job.wait(10)

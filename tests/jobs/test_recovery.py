@@ -1,12 +1,11 @@
 """Recovery: who takes the jobs of the dead, when, and how often."""
 
-import asyncio
-
 import pytest
 
 from tenure import JobFailed, Tenure
 from tenure.observe.events import JobsRecovered
 from tests.jobs.replicas import claim_and_die, of_kind
+from tests.rig.waiting import wait_until_async
 
 
 @pytest.fixture
@@ -273,9 +272,7 @@ async def test_by_hand_everything_whose_retention_is_over_is_pruned(app, store, 
     assert over.id not in {job.id for job in await app.jobs()}
 
 
-async def test_on_every_store_a_dead_workers_job_runs_again(
-    real_make, real_world
-):
+async def test_on_every_store_a_dead_workers_job_runs_again(real_make, real_world):
     app = await real_make(replica_ttl=1)
     store = await real_world.store()
 
@@ -290,7 +287,9 @@ async def test_on_every_store_a_dead_workers_job_runs_again(
         second = await work.using(queue="elsewhere").enqueue()
         await store.join("dead-too", ttl=1, meta={})
         await store.claim("dead-too", 1, ["elsewhere"], 1)
-        async with asyncio.timeout(15):
-            while (await second.refresh()).losses == 0:
-                await asyncio.sleep(0.05)
+
+        async def is_lost() -> bool:
+            return (await second.refresh()).losses > 0
+
+        await wait_until_async(is_lost, 15)
     assert (job.attempt, job.losses, job.failures) == (2, 1, 0)

@@ -14,6 +14,7 @@ import re
 import shutil
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from zlib import crc32
 
@@ -35,7 +36,10 @@ def chosen() -> list[Path]:
 
 @pytest.mark.timeout(180)
 @pytest.mark.parametrize("patch", chosen(), ids=lambda patch: patch.stem)
-def test_the_bug_is_caught(patch: Path, tmp_path: Path):
+def test_the_bug_is_caught(
+    patch: Path, tmp_path: Path, record_property: Callable[[str, object], None]
+):
+    record_property("bug", patch.stem)
     test = heading(patch, "Caught by")
     shutil.copytree(ROOT / "src", tmp_path / "src")  # with what is compiled: it saves a second each
     subprocess.run(["git", "apply", str(patch)], cwd=tmp_path, check=True)
@@ -58,6 +62,9 @@ def test_the_bug_is_caught(patch: Path, tmp_path: Path):
         check=False,
     )
     assert run.returncode == TESTS_FAILED, f"{test} did not fail:\n{run.stdout}\n{run.stderr}"
+    found = re.search(r"^(?:FAILED|ERROR) (\S+)", run.stdout, re.MULTILINE)
+    assert found, run.stdout
+    record_property("caught by", found.group(1))
 
 
 def test_each_promise_has_its_own_patch():

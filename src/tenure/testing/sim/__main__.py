@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import argparse
+import json
 import sys
+import time
+from collections import Counter
 from pathlib import Path
 
 from tenure.testing.sim.history import write_lines
@@ -14,6 +17,7 @@ from tenure.testing.sim.shorten import Cut, shorten
 
 _SHOWN = 5
 _SHORTENED = 3
+_SAY_EVERY = 10.0  # seconds
 _COLUMNS = (
     "grants",
     "expired leases",
@@ -45,7 +49,13 @@ def main() -> int:
         return _replay(given)
     faults = () if given.no_faults else FAULTS
     scenarios = [given.scenario] if given.scenario else list(SCENARIOS)
-    sums = run_many(given.count, scenarios=scenarios, first=given.first, faults=faults)
+    sums = run_many(
+        given.count,
+        scenarios=scenarios,
+        first=given.first,
+        faults=faults,
+        on_progress=_Progress(given.count),
+    )
     _print_counts(sums)
     failed = [(name, seed, why) for name, one in sums.items() for seed, why in one.failed]
     for number, (name, seed, why) in enumerate(failed[:_SHOWN]):
@@ -55,6 +65,8 @@ def main() -> int:
         print(f"too little happened: {line}")
     runs = sum(one.runs for one in sums.values())
     print(f"\n{runs} histories, {len(failed)} with violations")
+    if given.summary is not None:
+        _write_summary(given.summary, sums)
     return 1 if failed or missing or not runs else 0
 
 
@@ -69,6 +81,7 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("--drop", default="", help="leave these events out, by their numbers")
     parser.add_argument("--until", type=float, help="let everything go well from this second on")
     parser.add_argument("--history", type=Path, help="write the history of a replay to this file")
+    parser.add_argument("--summary", type=Path, help="write the sums to this file, as JSON")
     given = parser.parse_args()
     if given.seed is not None and given.scenario is None:
         parser.error("--seed needs a --scenario: a seed means something else in each")
@@ -91,6 +104,38 @@ def _replay(given: argparse.Namespace) -> int:
     for line in outcome.wrong:
         print(f"  {line}")
     return 1 if outcome.wrong else 0
+
+
+class _Progress:
+    """Says now and then how far it is, to whoever watches."""
+
+    def __init__(self, count: int) -> None:
+        self._count = count
+        self._began = self._said = time.monotonic()
+
+    def __call__(self, sums: Sum) -> None:
+        now = time.monotonic()
+        if now - self._said < _SAY_EVERY:
+            return
+        self._said = now
+        runs = sum(one.runs for one in sums.values())
+        failed = sum(len(one.failed) for one in sums.values())
+        left = (self._count - runs) * (now - self._began) / runs
+        print(
+            f"{now - self._began:5.0f} s: {runs:,} of {self._count:,} histories, "
+            f"{failed} with violations; at this rate {left / 60:.0f} min more",
+            file=sys.stderr,
+            flush=True,
+        )
+
+
+def _write_summary(path: Path, sums: Sum) -> None:
+    summary = {
+        "histories": sum(one.runs for one in sums.values()),
+        "violations": sum(len(one.failed) for one in sums.values()),
+        "counts": sum((one.counts for one in sums.values()), Counter()),
+    }
+    path.write_text(json.dumps(summary, indent=2) + "\n", encoding="utf-8")
 
 
 def _print_counts(sums: Sum) -> None:

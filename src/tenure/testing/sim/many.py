@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import time
 from collections import Counter
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass, field
 from functools import partial
@@ -99,6 +99,7 @@ def run_many(
     first: int = 0,
     faults: Collection[str] = FAULTS,
     cores: int | None = None,
+    on_progress: Callable[[Sum], None] = lambda _: None,
 ) -> Sum:
     """Run `count` seeds, shared out over scenarios and cores."""
     sums = {name: Batch(name) for name in SCENARIOS if name in scenarios}
@@ -107,6 +108,7 @@ def run_many(
         batches = list(_batches(count, list(sums), first))
         for batch in pool.map(partial(_run_batch, faults=tuple(faults)), batches):
             sums[batch.scenario].add(batch)
+            on_progress(sums)
     return sums
 
 

@@ -1,0 +1,17 @@
+"""The list that `make mutants` ends with: which test has caught which bug."""
+
+import pytest
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter):
+    told = [
+        dict(report.user_properties)
+        for outcome in ("passed", "failed")
+        for report in terminalreporter.stats.get(outcome, [])
+    ]
+    caught = {one["bug"]: one.get("caught by", "NOTHING") for one in told if "bug" in one}
+    terminalreporter.section("planted bugs, and what has caught them")
+    for bug, test in sorted(caught.items()):
+        terminalreporter.write_line(f"{bug:<50} {test}")
+    survivors = sum(test == "NOTHING" for test in caught.values())
+    terminalreporter.write_line(f"{len(caught)} bugs planted, {survivors} not caught")
