@@ -90,6 +90,10 @@ class NewJob(Struct, frozen=True, kw_only=True):
     retention: float = 0.0
     """Seconds to keep it after it has finished."""
     unique: Unique | None = None
+    schedule: str = ""
+    """The schedule whose run it is; only `advance` takes such a job."""
+    rerun: bool = True
+    """Whether it may run again after it was lost or interrupted."""
 
 
 class Inserted(Struct, frozen=True):
@@ -155,6 +159,8 @@ class JobRecord(Struct, frozen=True, kw_only=True):
     """What the last failure left; gone when it succeeds."""
     history: bytes = b""
     """One line per attempt, oldest first; see `read_history`."""
+    schedule: str = ""
+    rerun: bool = True
 
 
 class Claimed(Struct, frozen=True):
@@ -243,7 +249,7 @@ class QueueCounts(Struct, frozen=True, kw_only=True):
 
 
 Cancelled: TypeAlias = Literal["cancelled", "requested", "finished"]
-Requeued: TypeAlias = Literal["requeued", "unfinished", "conflict"]
+Requeued: TypeAlias = Literal["requeued", "unfinished", "conflict", "refused"]
 
 
 class Page(Struct, frozen=True):

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import AbstractAsyncContextManager
+from functools import partial
 from typing import Any, Self, TypeVar
 
 from tenure.core.clock import Clock, SystemClock
@@ -24,6 +25,15 @@ from tenure.core.records import (
     Requeued,
     Settled,
     Settlement,
+)
+from tenure.core.schedules import (
+    DECISIONS_MAX,
+    Advance,
+    Advanced,
+    Decision,
+    Planted,
+    Planting,
+    ScheduleRecord,
 )
 from tenure.errors import StoreUnavailable
 from tenure.stores.connect import connect
@@ -210,6 +220,31 @@ class FaultyStore:
 
     async def prune_jobs(self, *, limit: int = 1000) -> int:
         return await self._pass("prune_jobs", lambda: self._store.prune_jobs(limit=limit))
+
+    async def plant(self, schedules: Sequence[Planting]) -> list[Planted]:
+        return await self._pass("plant", lambda: self._store.plant(schedules))
+
+    async def advance(self, move: Advance) -> Advanced:
+        return await self._pass("advance", lambda: self._store.advance(move))
+
+    async def schedules(
+        self, names: Sequence[str] | None = None, *, limit: int = 1000
+    ) -> list[ScheduleRecord]:
+        return await self._pass("schedules", lambda: self._store.schedules(names, limit=limit))
+
+    async def decisions(self, name: str, *, limit: int = DECISIONS_MAX) -> list[Decision]:
+        return await self._pass("decisions", lambda: self._store.decisions(name, limit=limit))
+
+    async def freeze(self, name: str, *, until: int | None = None, reason: str = "") -> bool:
+        freeze = partial(self._store.freeze, name, until=until, reason=reason)
+        return await self._pass("freeze", freeze)
+
+    async def thaw(self, name: str) -> bool:
+        return await self._pass("thaw", lambda: self._store.thaw(name))
+
+    async def prune_schedules(self, *, idle: float, limit: int = 1000) -> int:
+        prune = partial(self._store.prune_schedules, idle=idle, limit=limit)
+        return await self._pass("prune_schedules", prune)
 
     async def _pass(self, call: str, send: Callable[[], Awaitable[T]]) -> T:
         self.faults.calls[call] += 1

@@ -24,6 +24,7 @@ from tenure.core.clock import Clock
 from tenure.core.model import Finding, Topic, Traits
 from tenure.stores.contract.jobs import JobStore
 from tenure.stores.contract.leases import LeaseStore
+from tenure.stores.contract.schedules import ScheduleStore
 from tenure.stores.contract.within import Purpose, Within
 
 __all__ = ["Migrate", "Purpose", "Store", "Watch", "Within"]
@@ -42,8 +43,8 @@ class Watch(Protocol):
         ...
 
 
-class Store(LeaseStore, JobStore, Protocol):
-    """A place that keeps leases and jobs for all replicas of a service."""
+class Store(LeaseStore, JobStore, ScheduleStore, Protocol):
+    """A place that keeps leases, jobs and schedules for all replicas of a service."""
 
     clock: Clock
     namespace: str

@@ -148,8 +148,8 @@ class JobStore(Protocol):
         """Make finished jobs wait again, due at once: failures and losses 0, attempt kept.
 
         Result, error, progress, message and reason are cleared; checkpoint and history stay. A
-        unique key is taken again; "conflict" if another job has it by now. "unfinished" and None
-        (no such job) change nothing.
+        unique key is taken again; "conflict" if another job has it by now. "unfinished", "refused"
+        (a run of a schedule) and None (no such job) change nothing.
         """
         ...
 

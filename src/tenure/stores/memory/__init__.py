@@ -7,11 +7,11 @@ names it. All methods are safe to call from several threads, each on its own eve
 from __future__ import annotations
 
 from tenure.stores.memory.examine import Examination
-from tenure.stores.memory.jobs import Jobs
 from tenure.stores.memory.leases import Leases
+from tenure.stores.memory.schedules import Schedules
 
 __all__ = ["MemoryStore"]
 
 
-class MemoryStore(Leases, Jobs, Examination):
+class MemoryStore(Leases, Schedules, Examination):
     """Keeps everything in this process; gone when it ends."""

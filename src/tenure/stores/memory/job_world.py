@@ -88,6 +88,8 @@ class Job:
             result=self.result,
             error=self.error,
             history=self.history,
+            schedule=new.schedule,
+            rerun=new.rerun,
         )
 
 

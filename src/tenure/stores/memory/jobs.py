@@ -240,6 +240,8 @@ class Jobs(Connection):
             return None
         if job.state not in FINISHED:
             return "unfinished"
+        if job.new.schedule:
+            return "refused"
         if job.new.unique is not None:
             taken = self._jobs.taken(job.new.unique.key, now)
             if taken is not None and taken.id != id_:
@@ -341,7 +343,7 @@ class Jobs(Connection):
         job.losses += 1
         lost = Attempt(job.attempt, replica, job.started, now, "lost")
         job.history += write_history([lost])
-        if job.losses <= len(delays):
+        if job.losses <= len(delays) and job.new.rerun:
             self._give_back(job, now, delays[job.losses - 1])
         elif job.cancelling:
             self._finish(job, "cancelled", now)
@@ -354,6 +356,10 @@ class Jobs(Connection):
         """Return a running job to waiting, unless a cancel is pending."""
         if job.cancelling:
             self._finish(job, "cancelled", now)
+            return
+        if not job.new.rerun:
+            job.reason, job.error = "interrupted", None
+            self._finish(job, "failed", now)
             return
         if delay > 0:
             job.due = now + micros(delay)

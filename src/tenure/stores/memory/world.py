@@ -12,6 +12,7 @@ from typing import TypeVar
 
 from tenure.core.model import Lease, Mark, Meta, Topic
 from tenure.stores.memory.job_world import JobSpace
+from tenure.stores.memory.schedule_world import ScheduleSpace
 
 __all__ = ["Grant", "Key", "Space", "Waiter", "World", "named_world"]
 
@@ -123,6 +124,7 @@ class Space:
     marks: dict[str, Mark] = field(default_factory=dict)
     floor: int = 0
     jobs: JobSpace = field(default_factory=JobSpace)
+    schedules: ScheduleSpace = field(default_factory=ScheduleSpace)
 
     def key(self, name: str, now: int) -> Key:
         """Return the key as it stands now, made on first use."""

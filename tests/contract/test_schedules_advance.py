@@ -1,0 +1,310 @@
+import asyncio
+
+import pytest
+
+from tenure.core.schedules import DECISIONS_MAX, Decision
+from tenure.stores.contract import Store
+from tenure.testing import ManualClock
+from tests.contract.job_calls import TTL, id_of, join, look, new, recover_all, settle
+from tests.contract.schedule_calls import SECOND, TIMERS, bound, look_at, move, plant, run, tick
+from tests.contract.worlds import World
+
+
+@pytest.fixture(autouse=True)
+async def ann(store: Store) -> None:
+    """A replica, and a schedule."""
+    await join(store, "ann", "ben")
+    await plant(store)
+
+
+async def test_a_move_makes_a_run_that_runs_already(store: Store, clock: ManualClock):
+    clock.shift(2)
+    to = clock.wall() - SECOND
+    answer = await tick(store, to, replica="ann")
+    assert (answer.outcome, answer.cursor, answer.last_run) == ("done", to, to)
+    assert answer.now == clock.wall()
+    run = answer.run
+    assert run is not None
+    assert (run.state, run.replica, run.attempt) == ("running", "ann", 1)
+    assert (run.task, run.queue, run.schedule, run.rerun) == ("@sync", TIMERS, "sync", False)
+    assert run.started == run.created == clock.wall()
+    assert run.fence >= clock.wall()
+    assert (await store.get([run.id])) == [run]
+    assert await settle(store, run, "succeeded", result=b"7") == "settled"
+    assert (await look_at(store)).live == 0
+
+
+async def test_a_run_without_a_replica_waits_in_its_queue(store: Store, clock: ManualClock):
+    async with store.watch(("queue", TIMERS)) as bell:
+        waiting = await run(store, clock.wall())
+        assert await bell.wait(5)
+    assert (waiting.state, waiting.replica, waiting.attempt) == ("waiting", "", 0)
+    claimed = await store.claim("ben", 1, [TIMERS], 10)
+    assert claimed is not None
+    assert [(one.id, one.schedule) for one in claimed.jobs] == [(waiting.id, "sync")]
+
+
+async def test_a_tick_at_or_below_the_cursor_never_runs_again(store: Store, clock: ManualClock):
+    clock.shift(2)
+    before = await plant(store)
+    to = clock.wall()
+    assert (await store.advance(move(before, to))).outcome == "done"
+    late = await store.advance(move(before, to))
+    assert (late.outcome, late.cursor, late.run) == ("passed", to, None)
+    assert (await look_at(store)).live == 1
+
+
+async def test_what_is_not_due_is_refused(store: Store, clock: ManualClock):
+    planted = await plant(store)
+    early = await tick(store, planted.cursor, due=clock.wall() + 2 * SECOND)
+    assert (early.outcome, early.ready_in, early.run) == ("early", 2.0, None)
+    assert (await look_at(store)).cursor == planted.cursor
+    clock.shift(2)
+    assert (await tick(store, planted.cursor + 1, due=clock.wall())).outcome == "done"
+
+
+async def test_a_lost_reply_changes_nothing(store: Store, clock: ManualClock):
+    clock.shift(1)
+    planted = await plant(store)
+    one = move(planted, clock.wall(), replica="ann", limit=bound(1))
+    first = await store.advance(one)
+    assert await store.advance(one) == first
+    assert (await look_at(store)).live == 1
+    clock.shift(1)
+    await tick(store, clock.wall(), limit=None)
+    repeated = await store.advance(one)
+    assert (repeated.outcome, repeated.run) == ("done", first.run)
+    assert len(await store.decisions("sync")) == 2
+
+
+async def test_a_lost_reply_to_a_skip_or_a_mere_move_changes_nothing(
+    store: Store, clock: ManualClock
+):
+    await run(store, clock.wall(), replica="ann")
+    clock.shift(1)
+    skip = move(await plant(store), clock.wall(), limit=bound(1, "overlap"))
+    first = await store.advance(skip)
+    assert (first.outcome, first.reason) == ("skipped", "overlap")
+    assert await store.advance(skip) == first
+    clock.shift(1)
+    mere = move(await plant(store), clock.wall(), run=None)
+    first = await store.advance(mere)
+    assert (first.outcome, first.run, first.cursor) == ("done", None, clock.wall())
+    assert await store.advance(mere) == first
+    assert [one.ticks for one in await store.decisions("sync")] == [1, 1]
+
+
+async def test_a_replica_that_is_gone_gets_no_run(store: Store, clock: ManualClock):
+    before = await plant(store)
+    assert (await tick(store, clock.wall(), replica="nobody")).outcome == "gone"
+    clock.shift(TTL)
+    held = await tick(store, clock.wall(), replica="ann")
+    assert (held.outcome, held.reason) == ("held", "expired")
+    await store.beat(["ann"], ttl=TTL)
+    clock.shift(TTL)
+    await store.recover(delays=(0.0,), grace=0.0)
+    assert (await tick(store, clock.wall(), replica="ann")).outcome == "gone"
+    assert (await look_at(store)).cursor == before.cursor
+
+
+async def test_a_schedule_that_is_not_there_is_unknown(store: Store, clock: ManualClock):
+    planted = await plant(store)
+    answer = await store.advance(move(planted, clock.wall(), name="other"))
+    assert (answer.outcome, answer.cursor, answer.revision) == ("unknown", 0, 0)
+
+
+async def test_a_limit_counts_unfinished_runs_everywhere(store: Store, clock: ManualClock):
+    first = await run(store, clock.wall(), replica="ann", limit=bound(2))
+    clock.shift(1)
+    await run(store, clock.wall(), replica="ben", limit=bound(2))
+    clock.shift(1)
+    full = await tick(store, clock.wall(), replica="ann", limit=bound(2))
+    assert (full.outcome, full.reason, full.cursor) == ("skipped", "limit", clock.wall())
+    assert full.run is None
+    await settle(store, first, "failed")
+    clock.shift(1)
+    await run(store, clock.wall(), limit=bound(2))
+    clock.shift(1)
+    assert (await tick(store, clock.wall(), limit=bound(2))).outcome == "skipped"  # it waits
+    assert (await look_at(store)).live == 2
+
+
+async def test_a_limit_of_its_own_counts_what_runs_there(store: Store, clock: ManualClock):
+    await run(store, clock.wall(), replica="ann")
+    clock.shift(1)
+    own = bound(1, "overlap")
+    assert (await tick(store, clock.wall(), replica="ann", own=own)).reason == "overlap"
+    clock.shift(1)
+    await run(store, clock.wall(), replica="ben", own=own)
+
+
+async def test_a_tick_that_is_held_changes_nothing(store: Store, clock: ManualClock):
+    one = await run(store, clock.wall(), replica="ann")
+    clock.shift(1)
+    held = move(await plant(store), clock.wall(), limit=bound(1, "overlap", "hold"))
+    answer = await store.advance(held)
+    assert (answer.outcome, answer.reason) == ("held", "overlap")
+    assert (await look_at(store)).cursor == held.seen
+    assert len(await store.decisions("sync")) == 1
+    await settle(store, one, "succeeded")
+    assert (await store.advance(held)).outcome == "done"
+
+
+async def test_a_tick_may_cancel_the_runs_before_it(store: Store, clock: ManualClock):
+    runs = await run(store, clock.wall(), replica="ann")
+    clock.shift(1)
+    waits = await run(store, clock.wall())
+    clock.shift(1)
+    newer = move(await plant(store), clock.wall(), limit=bound(1, "newer", "cancel"))
+    assert (await store.advance(newer)).outcome == "held"
+    (beat,) = await store.beat(["ann"], ttl=TTL)
+    assert beat is not None
+    assert beat.cancels == [runs.id]
+    (cancelled,) = await store.get([waits.id])
+    assert cancelled is not None
+    assert (cancelled.state, cancelled.reason) == ("cancelled", "newer")
+    await settle(store, runs, "cancelled")
+    assert (await store.advance(newer)).outcome == "done"
+
+
+async def test_it_may_rest_after_its_last_run(store: Store, clock: ManualClock):
+    one = await run(store, clock.wall(), replica="ann", rest=5.0)
+    clock.shift(1)
+    busy = await tick(store, clock.wall(), replica="ann", rest=5.0)
+    assert (busy.outcome, busy.reason) == ("held", "running")
+    await settle(store, one, "succeeded")
+    clock.shift(2)
+    early = await tick(store, clock.wall(), replica="ann", rest=5.0)
+    assert (early.outcome, early.ready_in) == ("early", 3.0)
+    clock.shift(3)
+    await run(store, clock.wall(), replica="ann", rest=5.0)
+
+
+async def test_a_trigger_leaves_the_cursor_alone(store: Store, clock: ManualClock):
+    planted = await plant(store)
+    clock.shift(7)
+    await store.freeze("sync")
+    forced = move(planted, clock.wall(), seen=None, forced=True)
+    answer = await store.advance(forced)
+    assert (answer.outcome, answer.cursor) == ("done", planted.cursor)
+    assert await store.advance(forced) == answer
+    (decision,) = await store.decisions("sync")
+    assert (decision.outcome, decision.reason) == ("ran", "triggered")
+    full = await tick(store, clock.wall(), seen=None, forced=True, limit=bound(1))
+    assert (full.outcome, full.reason) == ("skipped", "limit")
+
+
+async def test_the_deadline_of_a_run_counts_from_its_birth(store: Store, clock: ManualClock):
+    timed = new(1, task="@sync", queue=TIMERS, schedule="sync", rerun=False, timeout=3.0)
+    clock.shift(1)
+    await run(store, clock.wall(), id=timed.id, run=timed, replica="ann")
+    clock.shift(3)
+    (lost,) = await recover_all(store)
+    assert (lost.id, lost.state) == (id_of(1), "failed")
+    assert (await look(store)).reason == "lost"
+
+
+async def test_decisions_tell_what_became_of_each_tick(store: Store, clock: ManualClock):
+    zero = clock.wall()
+    missed = Decision(outcome="missed", reason="late", first=zero + 1, last=zero + 3, ticks=3)
+    clock.shift(5)
+    ran = await run(store, zero + 4, replica="ann", passed=(missed,))
+    assert await store.decisions("sync") == [
+        Decision(
+            outcome="ran", first=zero + 4, last=zero + 4, at=clock.wall(), job=ran.id, replica="ann"
+        ),
+        Decision(
+            outcome="missed", reason="late", first=zero + 1, last=zero + 3, ticks=3, at=clock.wall()
+        ),
+    ]
+    record = await look_at(store)
+    assert record.latest == (await store.decisions("sync", limit=1))[0]
+    assert (record.last_run, record.last_job, record.live) == (zero + 4, ran.id, 1)
+
+
+async def test_decisions_that_are_alike_are_merged(store: Store, clock: ManualClock):
+    await run(store, clock.wall(), replica="ann")
+    begin = clock.wall()
+    for _ in range(5):
+        clock.shift(1)
+        await tick(store, clock.wall(), limit=bound(1, "overlap"))
+    newest, oldest = await store.decisions("sync")
+    assert oldest.outcome == "ran"
+    assert newest == Decision(
+        outcome="skipped",
+        reason="overlap",
+        first=begin + SECOND,
+        last=begin + 5 * SECOND,
+        ticks=5,
+        at=clock.wall(),
+    )
+    clock.shift(1)
+    await tick(store, clock.wall(), limit=bound(1, "other"))
+    assert [one.reason for one in await store.decisions("sync")] == ["other", "overlap", ""]
+
+
+async def test_old_decisions_are_forgotten_and_their_ticks_stay_decided(
+    store: Store, clock: ManualClock
+):
+    first = move(await plant(store), clock.wall(), replica="ann")
+    await store.advance(first)
+    for _ in range(DECISIONS_MAX + 5):
+        clock.shift(1)
+        await store.beat(["ann"], ttl=TTL)
+        one = await run(store, clock.wall(), replica="ann")
+        await settle(store, one, "succeeded")
+    decisions = await store.decisions("sync", limit=1000)
+    assert len(decisions) == DECISIONS_MAX
+    assert decisions[0].last == clock.wall()
+    clock.shift(100)
+    await store.prune_jobs()
+    again = move(await plant(store), first.to, seen=first.seen)
+    assert (await store.advance(again)).outcome == "passed"
+
+
+async def test_of_many_who_see_a_tick_one_runs_it(world: World, clock: ManualClock):
+    stores = [await world.store() for _ in range(3)]
+    for _ in range(20):
+        clock.shift(1)
+        await stores[0].beat(["ann", "ben"], ttl=TTL)
+        planted = await plant(stores[0])
+        answers = await asyncio.gather(
+            *(
+                stores[number % 3].advance(
+                    move(planted, clock.wall(), replica="ann" if number % 2 else "ben")
+                )
+                for number in range(9)
+            )
+        )
+        outcomes = sorted(one.outcome for one in answers)
+        assert outcomes == ["done", *["passed"] * 8]
+        (run,) = [one.run for one in answers if one.run is not None]
+        await settle(stores[0], run, "succeeded")
+
+
+async def test_a_limit_is_exact_however_many_ask_at_once(world: World, clock: ManualClock):
+    stores = [await world.store() for _ in range(3)]
+    for _ in range(10):
+        clock.shift(1)
+        await stores[0].beat(["ann", "ben"], ttl=TTL)
+        planted = await plant(stores[0])
+        answers = await asyncio.gather(
+            *(
+                stores[number % 3].advance(
+                    move(planted, clock.wall(), seen=None, replica="ann", limit=bound(3))
+                )
+                for number in range(8)
+            )
+        )
+        runs = [one.run for one in answers if one.run is not None]
+        assert len(runs) == 3
+        assert sum(one.outcome == "skipped" for one in answers) == 5
+        for one in runs:
+            await settle(stores[0], one, "succeeded")
+
+
+async def test_a_large_limit_costs_no_more_calls(store: Store, clock: ManualClock):
+    for _ in range(20):
+        clock.shift(0.1)
+        await run(store, clock.wall(), limit=bound(1000))
+    assert (await look_at(store)).live == 20

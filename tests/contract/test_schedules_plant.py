@@ -1,0 +1,171 @@
+import pytest
+
+from tenure.core.schedules import DECLARED_FOR, DIGESTS_MAX
+from tenure.stores.contract import Store
+from tenure.testing import ManualClock
+from tests.contract.job_calls import join
+from tests.contract.schedule_calls import SECOND, look_at, move, plant, planting, run, tick
+
+
+async def test_a_new_schedule_begins_now(store: Store, clock: ManualClock):
+    planted = await plant(store)
+    assert planted.revision == 1
+    assert planted.cursor == planted.now == clock.wall()
+    assert planted.last_run == 0
+    record = await look_at(store)
+    assert (record.definition, record.cursor, record.live) == (b"first", clock.wall(), 0)
+    assert (record.planted, record.declared) == (clock.wall(), clock.wall())
+    assert (record.freeze, record.latest, record.successor) == (None, None, "")
+
+
+async def test_planting_again_changes_nothing_but_when_it_was_declared(
+    store: Store, clock: ManualClock
+):
+    before = await plant(store)
+    clock.shift(20)
+    again = await plant(store)
+    assert (again.revision, again.cursor) == (before.revision, before.cursor)
+    record = await look_at(store)
+    assert (record.planted, record.declared) == (before.now, clock.wall())
+
+
+async def test_what_happened_while_nobody_was_there_is_not_forgotten(
+    store: Store, clock: ManualClock
+):
+    planted = await plant(store)
+    await run(store, planted.cursor)
+    clock.shift(10 * DECLARED_FOR)
+    again = await plant(store)
+    assert (again.revision, again.cursor) == (planted.revision, planted.cursor)
+    assert again.last_run == planted.cursor
+
+
+async def test_a_definition_that_was_never_seen_rules_at_once(store: Store, clock: ManualClock):
+    old = await plant(store)
+    clock.shift(5)
+    new = await plant(store, definition=b"second")
+    assert new.revision == old.revision + 1
+    assert new.cursor == clock.wall()
+    assert (await look_at(store)).definition == b"second"
+    assert (await store.advance(move(old, clock.wall()))).outcome == "passed"
+
+
+async def test_an_older_definition_yields_while_the_newer_one_is_declared(
+    store: Store, clock: ManualClock
+):
+    await plant(store)
+    new = await plant(store, definition=b"second")
+    clock.shift(DECLARED_FOR - 1)
+    yields = await plant(store)
+    assert yields.revision == 0
+    assert (await look_at(store)).definition == b"second"
+    clock.shift(2)
+    back = await plant(store)
+    assert back.revision == new.revision + 1
+    assert back.cursor == clock.wall()
+    assert (await plant(store, definition=b"second")).revision == 0
+
+
+async def test_whoever_moves_the_cursor_declares_it(store: Store, clock: ManualClock):
+    await plant(store)
+    await plant(store, definition=b"second")
+    clock.shift(DECLARED_FOR - 1)
+    await run(store, clock.wall())
+    clock.shift(DECLARED_FOR - 1)
+    assert (await plant(store)).revision == 0
+
+
+async def test_very_old_definitions_are_new_again(store: Store):
+    for number in range(DIGESTS_MAX + 1):
+        await plant(store, definition=str(number).encode())
+    assert (await plant(store, definition=b"1")).revision == 0
+    assert (await plant(store, definition=b"0")).revision == DIGESTS_MAX + 2
+
+
+async def test_the_cursor_never_goes_back(store: Store, clock: ManualClock):
+    clock.shift(100)
+    planted = await plant(store)
+    clock.step(-50)
+    assert (await plant(store, definition=b"second")).cursor == planted.cursor
+
+
+async def test_several_are_planted_in_one_call(store: Store):
+    await plant(store, "b")
+    both = await store.plant([planting("a"), planting("b", b"second")])
+    assert [one.revision for one in both] == [1, 2]
+    assert [one.name for one in await store.schedules()] == ["a", "b"]
+    assert [one.name for one in await store.schedules(limit=1)] == ["a"]
+    assert [one.name for one in await store.schedules(["b", "c"])] == ["b"]
+    assert await store.plant([]) == []
+    assert await store.schedules([]) == []
+
+
+async def test_a_renamed_schedule_goes_on_where_it_was(store: Store, clock: ManualClock):
+    old = await plant(store, "old")
+    await store.freeze("old", reason="not now")
+    clock.shift(5)
+    await tick(store, clock.wall(), name="old")
+    (new,) = await store.plant([planting("new", renamed_from=("never", "old"))])
+    assert new.cursor == clock.wall()
+    record = await look_at(store, "new")
+    assert record.freeze is not None
+    assert record.freeze.reason == "not now"
+    assert (await look_at(store, "old")).successor == "new"
+    assert (await store.advance(move(old, clock.wall(), name="old"))).outcome == "passed"
+    clock.shift(1)
+    yields = await plant(store, "old")
+    assert yields.revision == 0
+
+
+async def test_a_rename_that_is_taken_back_goes_on_as_well(store: Store, clock: ManualClock):
+    await plant(store, "old")
+    await store.plant([planting("new", renamed_from=("old",))])
+    clock.shift(5)
+    await run(store, clock.wall(), name="new")
+    clock.shift(DECLARED_FOR + 1)
+    back = await plant(store, "old")
+    assert back.revision > 0
+    assert (back.cursor, back.last_run) == ((await look_at(store, "new")).cursor,) * 2
+    assert (await look_at(store, "old")).successor == ""
+
+
+async def test_a_name_that_is_there_already_takes_nothing_over(store: Store, clock: ManualClock):
+    await plant(store, "old")
+    clock.shift(5)
+    first = await plant(store, "new")
+    (again,) = await store.plant([planting("new", renamed_from=("old",))])
+    assert again.cursor == first.cursor
+    assert (await look_at(store, "old")).successor == ""
+
+
+async def test_schedules_that_nobody_declares_are_forgotten_in_the_end(
+    store: Store, clock: ManualClock
+):
+    await join(store, "ann", ttl=1000)
+    await plant(store, "idle")
+    await plant(store, "busy")
+    await run(store, clock.wall(), name="busy", replica="ann")
+    clock.shift(100)
+    await plant(store, "young")
+    assert await store.prune_schedules(idle=200) == 0
+    assert await store.prune_schedules(idle=100) == 1
+    assert [one.name for one in await store.schedules()] == ["busy", "young"]
+    assert await store.decisions("idle") == []
+
+
+@pytest.mark.parametrize("name", ["naïve", "a b", "日次", "x:y/z{}%*?[]", "'; --"])
+async def test_names_are_kept_as_they_are(store: Store, clock: ManualClock, name: str):
+    await plant(store, name, b'{"every": 5}')
+    await run(store, clock.wall(), name=name)
+    assert [one.name for one in await store.schedules()] == [name]
+    assert (await store.decisions(name))[0].last == clock.wall()
+
+
+async def test_one_namespace_never_sees_another(world, clock: ManualClock):
+    here, there = await world.store(), await world.store("elsewhere")
+    await plant(here)
+    await here.freeze("*")
+    assert await there.schedules() == []
+    later = await plant(there)
+    clock.shift(1)
+    assert (await tick(there, later.cursor + SECOND)).outcome == "done"
