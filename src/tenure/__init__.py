@@ -20,6 +20,8 @@ from tenure.errors import (
     StoreError,
     StoreUnavailable,
     TenureError,
+    TimerBusy,
+    TimerNotFound,
     TooLarge,
     UniqueMismatch,
     WouldDeadlock,
@@ -30,6 +32,7 @@ from tenure.locks import Lock, Outcome, Semaphore
 from tenure.runtime.attempt import Reject, Retry
 from tenure.runtime.context import JobContext, current_job
 from tenure.tasks import Task, Unique
+from tenure.timers import Pause, Tick, TickRecord, TimerHandle, TimerInfo
 
 __version__ = "0.1.0"
 
@@ -55,6 +58,7 @@ __all__ = [
     "Lock",
     "OnceFailed",
     "Outcome",
+    "Pause",
     "ProcessDied",
     "Reject",
     "Request",
@@ -66,6 +70,12 @@ __all__ = [
     "Tenure",
     "TenureError",
     "Term",
+    "Tick",
+    "TickRecord",
+    "TimerBusy",
+    "TimerHandle",
+    "TimerInfo",
+    "TimerNotFound",
     "TooLarge",
     "Traits",
     "Unique",

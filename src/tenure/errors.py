@@ -14,6 +14,8 @@
     ├─ UniqueMismatch                 a job with this unique key, but other arguments, exists
     ├─ JobNotFound (LookupError)      no such job, or its retention is over
     ├─ JobStateError                  a job is not in a state in which that can be done
+    ├─ TimerNotFound (LookupError)    no timer or schedule of that name
+    ├─ TimerBusy                      a timer may not run once more just now
     ├─ AttemptOver                    this attempt of a job is over; its transaction was undone
     ├─ ProcessDied                    the child process of an attempt died; the attempt has failed
     ├─ JobFailed                      the job whose result was asked for has failed
@@ -41,6 +43,8 @@ __all__ = [
     "StoreError",
     "StoreUnavailable",
     "TenureError",
+    "TimerBusy",
+    "TimerNotFound",
     "TooLarge",
     "UniqueMismatch",
     "WouldDeadlock",
@@ -177,6 +181,25 @@ class JobStateError(TenureError):
     def __init__(self, job: str, problem: str) -> None:
         super().__init__(f"job {job} {problem}.")
         self.job = job
+
+
+class TimerNotFound(TenureError, LookupError):
+    """No timer or schedule has this name, or nobody has declared it for a long time."""
+
+    def __init__(self, name: str) -> None:
+        super().__init__(
+            f"the store knows no timer or schedule {name!r}. A process that declares it must have "
+            "run its timers once; 'tenure timers ls' shows those that are there."
+        )
+        self.name = name
+
+
+class TimerBusy(TenureError):
+    """The timer may not run once more just now. Nothing was changed."""
+
+    def __init__(self, name: str, problem: str) -> None:
+        super().__init__(f"timer {name!r} was not triggered: {problem}. Try again later.")
+        self.name = name
 
 
 class ProcessDied(TenureError):

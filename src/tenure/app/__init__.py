@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from tenure.app.jobs import JobCalls
 from tenure.app.lifecycle import Lifespan
 from tenure.app.locks import LockCalls
+from tenure.app.timers import TimerCalls
 from tenure.core.clock import Clock
 from tenure.core.durations import Duration
 from tenure.stores.contract import Migrate, Store
@@ -14,7 +14,7 @@ from tenure.stores.contract import Migrate, Store
 __all__ = ["Tenure"]
 
 
-class Tenure(LockCalls, JobCalls):
+class Tenure(LockCalls, TimerCalls):
     """Shares work safely between the replicas of a service.
 
         app = Tenure()                      # url=, else $TENURE_URL, else sqlite:///tenure.db

@@ -23,6 +23,7 @@ from tenure.runtime.process import about_this_process
 from tenure.runtime.processes import check_processes
 from tenure.runtime.pruning import prune_finished
 from tenure.runtime.recovery import Recovery
+from tenure.runtime.ticker import TIMERS_QUEUE
 from tenure.runtime.words import HandOver
 from tenure.runtime.worker import Worker, WorkerOptions
 from tenure.tasks import Options, Task, TaskDecorator, make_handler
@@ -273,6 +274,7 @@ class JobCalls(Lifecycle):
                 import_module(module)
             check_processes(self._handlers.values())
             services = self._services()
+            serves = self._known_queues() if names is None else names
             return Worker(
                 services.store,
                 services.host,
@@ -281,16 +283,17 @@ class JobCalls(Lifecycle):
                 handlers=self._handlers,
                 around=self._around,
                 options=WorkerOptions(
-                    queues=self._known_queues() if names is None else names,
+                    queues=self._with_timers(serves),
                     concurrency=concurrency,
                     grace=patience,
                 ),
                 meta=about_this_process(),
+                plans=tuple(self._plans.values()),
                 lifeline=lifeline,
                 resumed=resumed,
             )
 
-        return EmbeddedWorker(make, self._enter_lifespan)
+        return EmbeddedWorker(make, self._entering_work)
 
     async def run_worker(
         self,
@@ -312,6 +315,23 @@ class JobCalls(Lifecycle):
 
     def _known_queues(self) -> tuple[str, ...]:
         return tuple(self._queues) or ("default",)
+
+    def _with_timers(self, queues: tuple[str, ...]) -> tuple[str, ...]:
+        """Return the queues to serve, those of timers first, where there are any."""
+        return tuple(dict.fromkeys([TIMERS_QUEUE, *queues])) if self._plans else queues
+
+    @asynccontextmanager
+    async def _entering_work(self) -> AsyncIterator[None]:
+        """Open what work needs; timers tick once per process."""
+        if self._plans and self._is_ticking:
+            msg = "the timers of this app run already in this process; run them once."
+            raise ConfigError(msg)
+        async with self._enter_lifespan():
+            self._is_ticking = True
+            try:
+                yield
+            finally:
+                self._is_ticking = False
 
     @asynccontextmanager
     async def _enter_lifespan(self) -> AsyncIterator[None]:

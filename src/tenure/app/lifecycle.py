@@ -13,6 +13,7 @@ from msgspec import Struct
 from tenure.core.clock import Clock, SystemClock
 from tenure.core.model import Grade, Traits
 from tenure.core.settings import URL_DEFAULT, Settings
+from tenure.core.ticking import Plan
 from tenure.errors import ConfigError, StoreError
 from tenure.holds import Holds
 from tenure.jobs import Jobs
@@ -64,6 +65,8 @@ class Lifecycle:
         self._handlers: dict[str, Handler] = {}
         self._queues: dict[str, None] = {}
         self._around: list[Around] = []
+        self._plans: dict[str, Plan] = {}
+        self._is_ticking = False
         self._opened: Services | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
         self._pid = os.getpid()
@@ -108,7 +111,7 @@ class Lifecycle:
             require=self._require.name if self._require is not None else None,
             lifespan=self._lifespan,
         )
-        for name in ("_settings", "_handlers", "_queues", "_around"):
+        for name in ("_settings", "_handlers", "_queues", "_around", "_plans"):
             setattr(other, name, getattr(self, name))
         return other
 

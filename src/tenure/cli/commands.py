@@ -17,6 +17,7 @@ from tenure.cli.queues import queues
 from tenure.cli.replicas import prune, recover, replicas
 from tenure.cli.show import Screen
 from tenure.cli.target import store_options
+from tenure.cli.timers import timers
 from tenure.cli.worker import ping, worker
 
 __all__ = ["tenure"]
@@ -49,6 +50,7 @@ Examples:
   tenure worker shop.tasks:app                 run jobs
   tenure jobs ls --state failed                what went wrong
   tenure locks ls                              who holds what
+  tenure timers ls                             what runs when
   tenure --url redis://cache/0 doctor          is this store set up well?
   TENURE_URL=postgresql://db/app tenure migrate
 
@@ -63,5 +65,7 @@ def tenure(url: str | None, namespace: str | None) -> None:
     del url, namespace  # commands find them in the context
 
 
-for command in (worker, ping, jobs, queues, replicas, recover, prune, locks, migrate, doctor):
+for command in (
+    *(worker, ping, jobs, queues, timers, replicas, recover, prune, locks, migrate, doctor),
+):
     tenure.add_command(command)

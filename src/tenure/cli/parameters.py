@@ -2,15 +2,21 @@
 
 from __future__ import annotations
 
+import re
+from contextlib import suppress
+from datetime import datetime, time, timedelta
+
 import click
 
+from tenure.core.clock import SystemClock
 from tenure.core.durations import Duration, seconds
 from tenure.core.ids import is_job_id
 from tenure.core.model import check_name
 from tenure.core.sizes import size
+from tenure.core.views import as_datetime
 from tenure.errors import ConfigError
 
-__all__ = ["bytes_", "cursor", "name", "names", "span"]
+__all__ = ["bytes_", "cursor", "name", "names", "point_in_time", "span"]
 
 
 # A worker process with nothing in it takes 30 MB.
@@ -26,6 +32,26 @@ def span(_context: click.Context, _option: click.Parameter, given: str | None) -
     except ConfigError:
         msg = f"{given!r} is no time; write seconds (30), or 250ms, 30s, 1h30m."
         raise click.BadParameter(msg) from None
+
+
+def point_in_time(
+    _context: click.Context, _option: click.Parameter, given: str | None
+) -> datetime | float | None:
+    """Return a moment, or the seconds until then. A time of day is the next one here."""
+    if given is None:
+        return None
+    with suppress(ConfigError):
+        return seconds(_number(given), "it")
+    here = as_datetime(SystemClock().wall()).astimezone()
+    try:
+        if re.fullmatch(r"\d{1,2}:\d{2}(:\d{2})?", given):
+            wanted = datetime.combine(here, time.fromisoformat(given.zfill(5)), here.tzinfo)
+            return wanted if wanted > here else wanted + timedelta(days=1)
+        moment = datetime.fromisoformat(given)
+    except ValueError:
+        msg = f"{given!r} is neither a time such as 2h nor a moment: 18:00, 2026-12-01T06:00+01:00."
+        raise click.BadParameter(msg) from None
+    return moment if moment.utcoffset() is not None else moment.astimezone()
 
 
 def name(_context: click.Context, _option: click.Parameter, given: str | None) -> str | None:

@@ -128,8 +128,16 @@ class Jobs:
         if not hasattr(request, "new"):
             msg = f"enqueue takes task.request(...), not {request!r}."
             raise ConfigError(msg)
+        return replace(request.new, id=self.new_id())
+
+    def new_id(self) -> str:
+        """Return an id that no job has."""
         with self._naming:
-            return replace(request.new, id=self._ids.make())
+            return self._ids.make()
+
+    def handle(self, record: JobRecord) -> Job[Any]:
+        """Return the handle of a job whose record is known."""
+        return Job(self, record)
 
     async def _insert(self, news: list[NewJob]) -> list[Inserted]:
         for failures in range(1, _TRIES):
@@ -199,6 +207,9 @@ class Jobs:
             raise JobStateError(id_, "has not finished; only finished jobs can be requeued")
         if answer == "conflict":
             raise JobStateError(id_, "cannot be requeued: another job has its unique key by now")
+        if answer == "refused":
+            problem = "is a run of a timer or schedule, which has its limits: trigger that instead"
+            raise JobStateError(id_, problem)
 
     def decode_result(self, record: JobRecord) -> Any:
         """Return a result by the return type of its task, or plainly if that is not known here."""

@@ -29,6 +29,8 @@ __all__ = [
     "StoreFailing",
     "StoreRestored",
     "TaskUnknown",
+    "TickSkipped",
+    "TicksMissed",
 ]
 
 log = logging.getLogger("tenure")
@@ -159,6 +161,21 @@ class LoopBlocked(_Fact, frozen=True):
     stack: str
 
 
+class TickSkipped(_Fact, frozen=True):
+    """A tick of a timer or schedule did not run, as its rules say."""
+
+    timer: str
+    reason: str
+
+
+class TicksMissed(_Fact, frozen=True):
+    """Nobody was there to run these ticks in time."""
+
+    timer: str
+    ticks: int
+    reason: str
+
+
 class StoreFailing(_Fact, frozen=True):
     """A worker cannot reach the store; it goes on trying. Once per outage."""
 
@@ -187,9 +204,11 @@ Event: TypeAlias = (
     | LoopBlocked
     | StoreFailing
     | StoreRestored
+    | TickSkipped
+    | TicksMissed
 )
 
-_ONLY_INFORMS = RenewalRestored | StoreRestored
+_ONLY_INFORMS = RenewalRestored | StoreRestored | TickSkipped
 
 
 def _level(event: Event) -> int:

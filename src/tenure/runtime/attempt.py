@@ -8,7 +8,7 @@ import logging
 from collections.abc import Callable, Coroutine, Sequence
 from contextlib import AbstractAsyncContextManager, AbstractContextManager, AsyncExitStack
 from functools import partial
-from typing import Any, Final, Literal, TypeAlias, get_args
+from typing import Any, Final, Literal, Protocol, TypeAlias, get_args
 
 import msgspec
 from msgspec import Struct
@@ -39,6 +39,7 @@ __all__ = [
     "ErrorReport",
     "Executor",
     "Handler",
+    "Pacing",
     "Reject",
     "Retry",
     "written_down",
@@ -63,6 +64,21 @@ _STUCK_AFTER = 1.0
 _NOT_AWAITED = "the handler returned a coroutine; declare it with 'async def', and await it there"
 
 
+class Pacing(Protocol):
+    """When an attempt begins, and whether it begins again by itself after an error."""
+
+    def before(self, record: JobRecord) -> float:
+        """Return how long to wait before the handler is called."""
+        ...
+
+    def after_failure(self, record: JobRecord, tries: int, seconds: float) -> float | None:
+        """Return how long to wait before it is called again; None: not again.
+
+        `seconds` have passed since the attempt began.
+        """
+        ...
+
+
 class Handler(Struct, frozen=True, kw_only=True):
     """A function that jobs of one name run."""
 
@@ -72,6 +88,7 @@ class Handler(Struct, frozen=True, kw_only=True):
     signature: Signature
     retry: Backoff
     executor: Executor = "auto"
+    pacing: Pacing | None = None
 
     @property
     def is_cancellable(self) -> bool:
@@ -140,12 +157,33 @@ class AttemptRunner:
 
     async def _in_time(self, handler: Handler, record: JobRecord, context: JobContext) -> Any:
         """Run it with all that is around it, until its time-out."""
-        work = self._surrounded(handler, record, context)
+        work = self._paced(handler, record, context)
         if record.timeout is None:
             return await work
         if handler.is_cancellable:
             return await self._cancelled_in_time(work, record.timeout)
         return await self._told_in_time(work, record, context, record.timeout)
+
+    async def _paced(self, handler: Handler, record: JobRecord, context: JobContext) -> Any:
+        """Run it when its time has come; some kinds again and again, within the same attempt."""
+        pacing = handler.pacing
+        if pacing is None:
+            return await self._surrounded(handler, record, context)
+        began = self._clock.boot()
+        await self._clock.sleep(pacing.before(record))
+        while True:
+            try:
+                return await self._surrounded(handler, record, context)
+            except Reject:
+                raise
+            except Exception as error:
+                passed = self._clock.boot() - began
+                pause = pacing.after_failure(record, context.tries, passed)
+                if pause is None or context.stop_reason is not None:
+                    raise
+                self._tell_failure(record, report_on(error), retry_in=round(pause, 1))
+                await self._clock.sleep(pause)
+                context.tries += 1
 
     async def _surrounded(self, handler: Handler, record: JobRecord, context: JobContext) -> Any:
         """Call the handler inside of everything that the user wants around attempts."""

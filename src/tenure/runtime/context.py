@@ -59,6 +59,8 @@ class JobContext(JobView):
         """Whether a transaction of the handler's own has settled it already."""
         self.ending: Ending | None = None
         """Set by who runs the attempt."""
+        self.tries = 1
+        """How often the handler was called in this attempt."""
 
     def __repr__(self) -> str:
         return f"<JobContext {self.id} of {self.task!r}, attempt {self.attempt}>"
@@ -67,6 +69,11 @@ class JobContext(JobView):
     def fence(self) -> int:
         """A number larger than that of every earlier attempt. Pass it on with writes."""
         return self._record.fence
+
+    @property
+    def started(self) -> datetime:
+        """When this attempt was claimed, by the store's clock."""
+        return as_datetime(self._record.started)
 
     @property
     def deadline(self) -> datetime | None:

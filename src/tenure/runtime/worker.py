@@ -28,6 +28,7 @@ from tenure.core.records import (
     Settlement,
 )
 from tenure.core.settings import Settings
+from tenure.core.ticking import Plan
 from tenure.observe.events import Events, ReplicaLost, TaskUnknown
 from tenure.runtime.attempt import Around, Handler
 from tenure.runtime.audit import Audit
@@ -39,6 +40,7 @@ from tenure.runtime.recovery import recovery_grace
 from tenure.runtime.replica import Replica
 from tenure.runtime.settling import Settler
 from tenure.runtime.slots import Slots
+from tenure.runtime.ticker import Ticker
 from tenure.runtime.words import HandOver, Retire, Stop
 from tenure.stores.contract import Store
 
@@ -81,6 +83,7 @@ class Worker:
         around: Sequence[Around],
         options: WorkerOptions,
         meta: Meta,
+        plans: Sequence[Plan] = (),
         lifeline: Lifeline | None = None,
         resumed: HandOver | None = None,
     ) -> None:
@@ -123,6 +126,14 @@ class Worker:
             on_freed=self._slot_freed,
         )
         self._audit = Audit(store, self._patience, self._settler)
+        self._ticker = Ticker(
+            store,
+            self._patience,
+            events,
+            plans,
+            replica=lambda: self.replica,
+            start=self._start_run,
+        )
         self._ahead: deque[tuple[JobRecord, float]] = deque()
         self._alone: deque[JobRecord] = deque()
         self._claim_no = 0
@@ -144,15 +155,18 @@ class Worker:
         watching = None if self._clock.virtual else self._host.start(watch.run)
         self._replica.start()
         claiming = asyncio.ensure_future(self._claim_until_stopped())
+        ticking = asyncio.ensure_future(self._ticker.run())
         stopped = asyncio.ensure_future(self._stopped.wait())
         try:
-            await asyncio.wait((claiming, stopped), return_when=asyncio.FIRST_COMPLETED)
+            await asyncio.wait((claiming, ticking, stopped), return_when=asyncio.FIRST_COMPLETED)
             # A claim on the way brings jobs to hand back. A store that is away brings none.
-            await asyncio.wait([claiming], timeout=_SETTLE_SECONDS)
-            if claiming.done():
-                claiming.result()
+            await asyncio.wait([claiming, ticking], timeout=_SETTLE_SECONDS)
+            for one in (claiming, ticking):
+                if one.done():
+                    one.result()
         finally:
             claiming.cancel()
+            ticking.cancel()
             stopped.cancel()
             await self._shut_down()
             if watching is not None:
@@ -174,6 +188,7 @@ class Worker:
     def retire(self) -> None:
         """Stop claiming, and leave when what runs has finished, however long that takes."""
         self._stopping = True
+        self._ticker.stop()
         self._stopped.set()
         self._look_again.set()
         self._changed.set()
@@ -187,6 +202,7 @@ class Worker:
         self.is_ready.set()
         self._look_again.set()
         self._changed.set()
+        self._ticker.poke()
         log.info(
             "worker %s takes jobs from %s; it knows the tasks %s",
             replica[:8],
@@ -199,6 +215,7 @@ class Worker:
             # A claim was told that it is dead. It has come back: in a fail-over, say.
             self.replica = replica
             self._changed.set()
+            self._ticker.poke()
         self._audit.beaten(held, len(self._known_here()))
         if revived or self._audit.is_due:
             # Who began to wait while it had expired has rung already, and got nothing.
@@ -297,7 +314,12 @@ class Worker:
         self._slots.stop_stale(note)
 
     def _wake(self) -> None:
+        self._ticker.run_ended()
         self._changed.set()
+
+    def _start_run(self, record: JobRecord) -> None:
+        """Start the run of a tick: at its time, whatever else is going on here."""
+        self._slots.start(record, self._handlers[record.task])
 
     async def _claim(self, want: int) -> Claimed | None:
         """Claim under a new number; an outage repeats it under the same one.
@@ -354,7 +376,7 @@ class Worker:
     def _known_here(self) -> set[str]:
         """Return the jobs that run here, wait to run, or wait to be settled."""
         waiting = [record.id for record, _ in self._ahead] + [one.id for one in self._alone]
-        return {*waiting, *self._slots.ids, *self._settler.unsettled}
+        return {*waiting, *self._slots.ids, *self._settler.unsettled, *self._ticker.pending}
 
     def _take_unstarted(self, ids: set[str] | None = None) -> list[JobRecord]:
         """Remove and return claimed jobs that have not started: these, or all."""

@@ -1,0 +1,219 @@
+"""The timer calls of an app: timers, schedules, and what operators do with them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from datetime import datetime
+from typing import Any, TypeVar
+
+from tenure.app.jobs import JobCalls
+from tenure.core.blackouts import Blackout
+from tenure.core.durations import Duration
+from tenure.core.policy import Backoff
+from tenure.core.schedules import EVERYTHING
+from tenure.core.ticking import CatchUp, Each, Overlap, Plan, RunOptions
+from tenure.errors import ConfigError
+from tenure.jobs import Jobs
+from tenure.runtime.ticker import TIMERS_QUEUE
+from tenure.stores.contract import Store
+from tenure.tasks import Task
+from tenure.timers import (
+    After,
+    OnCrash,
+    Options,
+    TimerHandle,
+    Timers,
+    instant_of,
+    make_plan,
+    make_timer_handler,
+    run_options,
+    timer_name,
+)
+
+__all__ = ["TimerCalls"]
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+
+class TimerCalls(JobCalls):
+    """What happens at certain times, on one replica of many."""
+
+    def timer(
+        self,
+        *,
+        every: Duration | None = None,
+        cron: str | None = None,
+        tz: str = "UTC",
+        name: str | None = None,
+        each: Each = "cluster",
+        limit: int | None = None,
+        per_replica: int | None = None,
+        max_run_time: Duration | None = None,
+        retry: int | Backoff = 0,
+        overlap: Overlap | None = None,
+        catch_up: CatchUp = "latest",
+        within: Duration | None = None,
+        spread: bool | Duration = False,
+        jitter: Duration | None = None,
+        blackout: Sequence[Blackout] = (),
+        after: After | None = None,
+        on_crash: OnCrash = "record",
+        renamed_from: str | Sequence[str] | None = None,
+    ) -> Callable[[F], F]:
+        """Run a function at certain times: each tick on one replica, at most once, ever.
+
+            @app.timer(cron="30 2 * * *", tz="Europe/Berlin")
+            async def penalties(tick: Tick) -> None: ...
+
+        It runs in `tenure worker`, `app.worker()` and `app.run_timers()`; opening the app starts
+        nothing. The function takes a `Tick`, or nothing, and may be async or plain.
+
+        Args:
+            every: a period such as "60s"; ticks come at its multiples since 1970.
+            cron: or five fields (six with seconds first), or "@daily" and the like.
+            tz: the zone in which `cron` is read.
+            name: its name in the store; the function's own by default.
+            each: "cluster": one replica runs a tick. "replica": every replica has its own ticks.
+            limit: the most unfinished runs over all replicas.
+            per_replica: the most unfinished runs on one replica.
+            max_run_time: the longest a run may take; it is then cancelled and has failed.
+            retry: how often it is tried again after an error, until the next tick is due.
+            overlap: if a run is unfinished at the next tick: "skip" that one (the default, unless
+                there is a limit), "allow" both, "queue_one" after it, or "cancel_previous".
+            catch_up: of ticks that nobody ran in time, run the "latest", "none" or "all" (of the
+                last ten).
+            within: how late a tick may run at all.
+            spread: delay all its ticks by the same time, which follows from its name: up to so
+                long; True: up to its period.
+            jitter: delay each run by a random time of up to so long.
+            blackout: when it must not run; see `weekdays`, `window`.
+            after: "completion": `every` counts from the end of the last run.
+            on_crash: a run that is lost with its replica is only "record"ed, or "rerun".
+            renamed_from: the name, or names, that it had before.
+        """
+        options = Options(
+            every=every,
+            cron=cron,
+            tz=tz,
+            each=each,
+            limit=limit,
+            per_replica=per_replica,
+            overlap=overlap,
+            catch_up=catch_up,
+            within=within,
+            spread=spread,
+            jitter=jitter,
+            blackout=blackout,
+            after=after,
+            renamed_from=renamed_from,
+        )
+
+        def declare(fn: F) -> F:
+            own = timer_name(fn, name)
+            runs = run_options(
+                own,
+                max_run_time=max_run_time,
+                on_crash=on_crash,
+                retention=self._settings.retention,
+            )
+            plan = make_plan("timer", own, options, runs)
+            handler = make_timer_handler(fn, plan, retry)
+            self._add_plan(plan)
+            self._handlers[handler.name] = handler
+            return fn
+
+        return declare
+
+    def schedule(
+        self,
+        task: Task[..., Any],
+        *,
+        every: Duration | None = None,
+        cron: str | None = None,
+        tz: str = "UTC",
+        args: Sequence[Any] = (),
+        kwargs: Mapping[str, Any] | None = None,
+        name: str | None = None,
+        limit: int | None = None,
+        overlap: Overlap | None = None,
+        catch_up: CatchUp = "latest",
+        within: Duration | None = None,
+        spread: bool | Duration = False,
+        blackout: Sequence[Blackout] = (),
+        after: After | None = None,
+        renamed_from: str | Sequence[str] | None = None,
+    ) -> TimerHandle:
+        """Enqueue a durable job at certain times, once per tick.
+
+            app.schedule(build_report, cron="0 6 * * 1", args=("weekly",))
+
+        Options of the job (queue, priority, time-out...) are the task's: `task.using(...)`. The
+        others are those of `timer`. By default a tick is skipped while the job of an earlier one
+        is unfinished; overlap="allow" enqueues one regardless.
+        """
+        request = task.request(*args, **(kwargs or {})).new
+        if request.unique is not None or request.delay or request.at is not None:
+            msg = (
+                "a schedule says itself when its jobs run, and how many there may be: leave out "
+                "unique, delay and at."
+            )
+            raise ConfigError(msg)
+        options = Options(
+            every=every,
+            cron=cron,
+            tz=tz,
+            limit=limit,
+            overlap=overlap,
+            catch_up=catch_up,
+            within=within,
+            spread=spread,
+            blackout=blackout,
+            after=after,
+            renamed_from=renamed_from,
+        )
+        runs = RunOptions(
+            task=request.task,
+            queue=request.queue,
+            priority=request.priority,
+            payload=request.payload,
+            tags=request.tags,
+            timeout=request.timeout,
+            retention=request.retention,
+        )
+        own = timer_name(task, name)
+        self._add_plan(make_plan("schedule", own, options, runs))
+        return self.timers[own]
+
+    @property
+    def timers(self) -> Timers:
+        """The timers and schedules: `app.timers["sync_orders"].pause("migration", until="2h")`."""
+        return Timers(self._plans, self._reach_timers)
+
+    async def freeze(self, reason: str = "", until: datetime | Duration | None = None) -> None:
+        """Skip all ticks of all timers and schedules until an instant, or until `unfreeze`."""
+        store = self._services().store
+        await store.freeze(EVERYTHING, until=await instant_of(until, store), reason=reason)
+
+    async def unfreeze(self) -> bool:
+        """End a freeze; ticks that came meanwhile stay skipped. False if there was none."""
+        return await self._services().store.thaw(EVERYTHING)
+
+    async def run_timers(self) -> None:
+        """Run timers and schedules, and nothing else, until cancelled, SIGTERM or SIGINT.
+
+        Opens the app if it is not open. Raises ConfigError if they run in this process already.
+        """
+        if not self._plans:
+            msg = "there are no timers: declare them with @app.timer before run_timers()."
+            raise ConfigError(msg)
+        await self.run_worker(queues=[TIMERS_QUEUE])
+
+    def _add_plan(self, plan: Plan) -> None:
+        if plan.name in self._plans:
+            msg = f"there is a timer or schedule {plan.name!r} already. Give this one another name."
+            raise ConfigError(msg)
+        self._plans[plan.name] = plan
+
+    def _reach_timers(self) -> tuple[Store, Jobs]:
+        services = self._services()
+        return services.store, services.jobs

@@ -1,0 +1,283 @@
+"""The ticker: moves the cursors of schedules when their ticks are due. There is no leader.
+
+Every replica sleeps until the next tick of each schedule and then asks the store to move the cursor
+from where it was seen. One of them gets the run; the others learn that it has passed. All that a
+ticker knows can be lost, and may be wrong: the store decides.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Final
+
+from msgspec.structs import replace
+
+from tenure.core.clock import Clock
+from tenure.core.ids import JobIds
+from tenure.core.records import BATCH_MAX, JobRecord, NewJob
+from tenure.core.schedules import DECLARED_FOR, Advance, Advanced, Planted, Planting
+from tenure.core.ticking import Plan, Step, bounds, next_step, run_of
+from tenure.observe.events import Events, TickSkipped, TicksMissed
+from tenure.runtime.patience import Patience
+from tenure.runtime.store_time import StoreTime
+from tenure.stores.contract import Store
+
+__all__ = ["TIMERS_QUEUE", "Ticker"]
+
+TIMERS_QUEUE: Final = "@timers"
+"""Where runs wait that were triggered, or that run again."""
+
+_DECLARE_EVERY = DECLARED_FOR / 3
+# Nobody sleeps for longer: clocks are set, and rules of zones change.
+_LOOK_EVERY = 60.0
+# How soon a tick is tried again that there is no room for; the end of a run here comes earlier.
+_HELD = 1.0
+# Many timers are due at the same instant. The store answers others in between.
+_AT_ONCE = 50
+_NEVER: Final = 2**62
+
+
+@dataclass(eq=False, slots=True)
+class _Hand:
+    """How one schedule stands, as far as it is known here."""
+
+    plan: Plan
+    revision: int = 0
+    cursor: int = 0
+    last_run: int = 0
+    poked: asyncio.Event = field(default_factory=asyncio.Event)
+    pending: str = ""
+    """The run that was asked for, until there is an answer."""
+
+    @property
+    def is_shared(self) -> bool:
+        """Whether its cursor is the store's; a replica's own ticks are its own business."""
+        return self.plan.definition.each == "cluster"
+
+    def planted(self, answer: Planted) -> None:
+        is_new = self.revision == 0
+        self.revision, self.last_run = answer.revision, answer.last_run
+        if self.is_shared:
+            self.cursor = max(self.cursor, answer.cursor)
+        elif is_new and answer.revision:
+            self.cursor = max(self.cursor, answer.now)
+        self.poked.set()
+
+    def moved(self, answer: Advanced) -> None:
+        """Take over what the store says."""
+        if self.is_shared:
+            self.cursor = answer.cursor
+        self.last_run = answer.last_run
+
+
+class Ticker:
+    """The schedules of one worker."""
+
+    def __init__(
+        self,
+        store: Store,
+        patience: Patience,
+        events: Events,
+        plans: Sequence[Plan],
+        *,
+        replica: Callable[[], str | None],
+        start: Callable[[JobRecord], None],
+    ) -> None:
+        self._store = store
+        self._clock: Clock = store.clock
+        self._patience = patience
+        self._events = events
+        self._replica = replica
+        self._start = start
+        self._ids = JobIds(self._clock)
+        self._time = StoreTime(self._clock)
+        self._hands = [_Hand(plan) for plan in plans]
+        self._stopped = asyncio.Event()
+        self._declares = asyncio.Event()
+        self._room = asyncio.Semaphore(_AT_ONCE)
+        self._held: set[_Hand] = set()
+
+    @property
+    def pending(self) -> set[str]:
+        """Runs that may have been born here, and of which nobody here knows yet."""
+        return {hand.pending for hand in self._hands if hand.pending}
+
+    async def run(self) -> None:
+        """Tick until `stop` is called; a tick that is being decided then is still decided."""
+        if not self._hands:
+            await self._stopped.wait()
+            return
+        async with asyncio.TaskGroup() as group:
+            group.create_task(self._keep_declaring())
+            for hand in self._hands:
+                group.create_task(self._follow(hand))
+
+    def stop(self) -> None:
+        self._stopped.set()
+        self._declares.set()
+        self.poke()
+
+    def poke(self) -> None:
+        """Look again at all of them: the replica is another one, say."""
+        for hand in self._hands:
+            hand.poked.set()
+
+    def run_ended(self) -> None:
+        """Look again at those that there was no room for."""
+        for hand in self._held:
+            hand.poked.set()
+        self._held.clear()
+
+    # Declaring.
+
+    async def _keep_declaring(self) -> None:
+        while not self._stopped.is_set():
+            self._declares.clear()
+            for first in range(0, len(self._hands), BATCH_MAX):
+                await self._declare(self._hands[first : first + BATCH_MAX])
+            await self._clock.wait(self._declares, _DECLARE_EVERY)
+
+    async def _declare(self, hands: list[_Hand]) -> None:
+        plantings = [_planting(hand.plan) for hand in hands]
+
+        async def plant() -> list[Planted]:
+            sent = self._clock.boot()
+            answers = await self._store.plant(plantings)
+            self._time.heard(answers[0].now, sent)
+            return answers
+
+        try:
+            answers = await self._patience.until_answered("plant", plant, self._stopped)
+        except Exception:  # noqa: BLE001 - told by `Patience`, and this ticker is about to stop
+            return
+        for hand, answer in zip(hands, answers, strict=True):
+            hand.planted(answer)
+
+    # Ticking.
+
+    async def _follow(self, hand: _Hand) -> None:
+        while not self._stopped.is_set():
+            hand.poked.clear()
+            replica = self._replica()
+            if not hand.revision or replica is None:
+                await self._clock.wait(hand.poked, None)
+                continue
+            now = self._time.now()
+            step = next_step(hand.plan.definition, hand.cursor, now)
+            if isinstance(step, Step):
+                async with self._room:
+                    pause = await self._take(hand, step, replica)
+            else:
+                pause = _LOOK_EVERY if step is None else (step - now) / 1e6
+            if pause > 0 and not self._stopped.is_set():
+                await self._clock.wait(hand.poked, min(pause, _LOOK_EVERY))
+
+    async def _take(self, hand: _Hand, step: Step, replica: str) -> float:
+        """Try to move the cursor; return how long to wait before the next look."""
+        move = self._move(hand, step, replica)
+        hand.pending = move.id
+        try:
+            answer = await self._ask(hand, move)
+            if answer is None:
+                return 0.0
+            return self._answered(hand, move, answer)
+        finally:
+            hand.pending = ""
+
+    def _move(self, hand: _Hand, step: Step, replica: str) -> Advance:
+        plan, id_ = hand.plan, self._ids.make()
+        limit, own = bounds(plan.definition, is_made_up=step.is_made_up)
+        return Advance(
+            id=id_,
+            name=plan.name,
+            revision=hand.revision,
+            seen=hand.cursor if hand.is_shared else None,
+            to=step.to,
+            due=step.due,
+            run=self._run(hand, id_, step) if step.runs else None,
+            replica=replica if plan.definition.kind == "timer" else "",
+            rest=plan.definition.rest,
+            limit=limit,
+            own=own,
+            passed=step.passed,
+        )
+
+    def _run(self, hand: _Hand, id_: str, step: Step) -> NewJob:
+        chance = self._clock.random()
+        return run_of(
+            hand.plan, id_, tick=step.to, due=step.due, previous=hand.last_run, chance=chance
+        )
+
+    async def _ask(self, hand: _Hand, move: Advance) -> Advanced | None:
+        """Return the store's answer, however long it takes; None: this ticker was stopped.
+
+        After an outage the tick may not be wanted any more, because a newer one is due. Then the
+        same move is only asked about: if it has happened its answer tells, and if not it is too
+        early for it for ever.
+        """
+
+        async def advance() -> Advanced:
+            is_wanted = self._is_wanted(hand, move)
+            sent = self._clock.boot()
+            answer = await self._store.advance(move if is_wanted else replace(move, due=_NEVER))
+            self._time.heard(answer.now, sent)
+            return answer if is_wanted or answer.outcome != "early" else replace(answer, ready_in=0)
+
+        try:
+            return await self._patience.until_answered("advance", advance, self._stopped)
+        except Exception:  # noqa: BLE001 - told by `Patience`, and this ticker is about to stop
+            return None
+
+    def _is_wanted(self, hand: _Hand, move: Advance) -> bool:
+        if hand.plan.definition.rests:
+            return True
+        step = next_step(hand.plan.definition, hand.cursor, self._time.now())
+        return isinstance(step, Step) and step.to == move.to
+
+    def _answered(self, hand: _Hand, move: Advance, answer: Advanced) -> float:
+        """Do what follows from an answer; return how long to wait before the next look."""
+        match answer.outcome:
+            case "done" | "skipped":
+                self._decided(hand, move, answer)
+                return 0.0
+            case "early":
+                return answer.ready_in
+            case "held":
+                self._held.add(hand)
+                return _HELD * (0.5 + 0.5 * self._clock.random())
+            case "passed" if answer.revision == hand.revision:
+                hand.moved(answer)
+                return 0.0
+            case "passed" | "unknown":
+                hand.revision = 0
+                self._declares.set()
+                return 0.0
+            case "gone":
+                return _HELD  # its beat learns it as well, and joins anew
+
+    def _decided(self, hand: _Hand, move: Advance, answer: Advanced) -> None:
+        hand.moved(answer)
+        if not hand.is_shared:
+            hand.cursor = move.to
+        for one in move.passed:
+            if one.outcome == "missed":
+                self._events.emit(TicksMissed(move.name, one.ticks, one.reason))
+            else:
+                self._events.emit(TickSkipped(move.name, one.reason))
+        if answer.outcome == "skipped":
+            self._events.emit(TickSkipped(move.name, answer.reason))
+        run = answer.run
+        if run is not None and run.state == "running" and run.replica == move.replica:
+            self._start(run)
+
+
+def _planting(plan: Plan) -> Planting:
+    definition = plan.definition
+    return Planting(
+        name=plan.name,
+        digest=definition.digest,
+        definition=definition.encode(),
+        renamed_from=plan.renamed_from,
+    )

@@ -1,0 +1,310 @@
+"""Timers and schedules as operators see them: how they stand, and what became of their ticks."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from datetime import UTC, datetime, timedelta
+from typing import Any, Literal, TypeAlias
+
+import msgspec
+from msgspec import Struct
+from msgspec.structs import replace
+
+from tenure.core.durations import Duration, micros, seconds
+from tenure.core.model import check_name
+from tenure.core.policy import TTL_MAX
+from tenure.core.records import JobRecord
+from tenure.core.schedules import (
+    DECISIONS_MAX,
+    DECLARED_FOR,
+    EVERYTHING,
+    Advance,
+    Advanced,
+    Bound,
+    Decision,
+    ScheduleRecord,
+)
+from tenure.core.ticking import Definition, Plan, bounds, next_due, preview, run_of
+from tenure.core.views import as_datetime
+from tenure.errors import ConfigError, TimerBusy, TimerNotFound
+from tenure.jobs import Job, Jobs
+from tenure.runtime.reports import ErrorReport
+from tenure.stores.contract import Store
+
+__all__ = ["Pause", "TickRecord", "TimerHandle", "TimerInfo", "Timers", "instant_of"]
+
+TickOutcome: TypeAlias = Literal[
+    "succeeded", "failed", "cancelled", "running", "waiting", "ran", "skipped", "missed"
+]
+
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+_PREVIEW_MAX = 1000
+_REACHABLE = 10_000
+
+
+class TickRecord(Struct, frozen=True, kw_only=True):
+    """What became of a tick; or of several in a row that did not run for the same reason."""
+
+    outcome: TickOutcome
+    """How its run stands; "ran" if that is no longer known; or "skipped", or "missed"."""
+    reason: str = ""
+    """Why it did not run: overlap, limit, blackout, paused, late; or failed: error, lost..."""
+    nominal: datetime
+    """The instant that the rule gives; of several, the last one."""
+    first: datetime
+    ticks: int = 1
+    decided: datetime
+    job: str = ""
+    replica: str = ""
+    started: datetime | None = None
+    finished: datetime | None = None
+    attempts: int = 0
+    error: str = ""
+
+
+class Pause(Struct, frozen=True, kw_only=True):
+    """Why and for how long ticks are skipped."""
+
+    since: datetime
+    until: datetime | None
+    reason: str
+
+
+class TimerInfo(Struct, frozen=True, kw_only=True):
+    """How a timer or schedule stands."""
+
+    name: str
+    kind: Literal["timer", "schedule"]
+    rule: str
+    """In words."""
+    task: str
+    next: datetime | None
+    """When the next tick is due, if nothing is in the way."""
+    previous: datetime | None
+    """The nominal instant of the last run."""
+    running: int
+    """Its unfinished runs."""
+    pause: Pause | None
+    is_declared: bool
+    """Whether a process that declares it was heard of lately."""
+    latest: TickRecord | None
+    revision: int
+
+
+class TimerHandle:
+    """One timer or schedule, by its name; it need not be declared in this process."""
+
+    def __init__(self, timers: Timers, name: str) -> None:
+        self._timers = timers
+        self.name = name
+
+    def __repr__(self) -> str:
+        return f"<Timer {self.name!r}>"
+
+    async def info(self) -> TimerInfo:
+        """Return how it stands. Raises TimerNotFound, as all calls here do."""
+        record = await self._record()
+        return _info(record, await self._timers.store.now())
+
+    async def pause(self, reason: str = "", until: datetime | Duration | None = None) -> None:
+        """Skip its ticks until an instant, for so long, or until `resume`. Runs go on."""
+        store = self._timers.store
+        end = await instant_of(until, store)
+        if not await store.freeze(self.name, until=end, reason=reason):
+            raise TimerNotFound(self.name)
+
+    async def resume(self) -> bool:
+        """End a pause; ticks that came meanwhile stay skipped. False if there was none."""
+        await self._record()
+        return await self._timers.store.thaw(self.name)
+
+    async def trigger(self) -> Job[Any]:
+        """Have it run once, now, also while it is paused. The next tick comes as ever.
+
+        A worker that has timers takes the run from its queue. Raises TimerBusy if the limits of
+        the timer do not allow one more.
+        """
+        store = self._timers.store
+        record = await self._record()
+        now = await store.now()
+        move = _trigger(record, self._timers.jobs.new_id(), now)
+        answer = await store.advance(move)
+        if answer.outcome != "done" or answer.run is None:
+            raise TimerBusy(self.name, _why(answer))
+        return self._timers.jobs.handle(answer.run)
+
+    async def preview(self, number: int = 5) -> list[datetime]:
+        """Return when the next ticks are due."""
+        if not 1 <= number <= _PREVIEW_MAX:
+            msg = f"preview shows from 1 to {_PREVIEW_MAX:,} ticks, not {number!r}."
+            raise ConfigError(msg)
+        record = await self._record()
+        now = await self._timers.store.now()
+        ticks = preview(_definition(record), max(record.cursor, now), number)
+        return [as_datetime(due) for _, due in ticks]
+
+    async def history(self, number: int = 20) -> list[TickRecord]:
+        """Return what became of the last ticks, newest first; at most 100 are remembered."""
+        if not 1 <= number <= DECISIONS_MAX:
+            msg = f"history shows from 1 to {DECISIONS_MAX} records, not {number!r}."
+            raise ConfigError(msg)
+        store = self._timers.store
+        await self._record()
+        decisions = await store.decisions(self.name, limit=number)
+        runs = {job.id: job for job in await _jobs_of(store, decisions)}
+        return [_tick_record(one, runs.get(one.job)) for one in decisions]
+
+    async def _record(self) -> ScheduleRecord:
+        found = await self._timers.store.schedules([self.name])
+        if not found or self.name == EVERYTHING:
+            raise TimerNotFound(self.name)
+        return found[0]
+
+
+class Timers:
+    """`app.timers`: those declared here, and by name those that any process has declared."""
+
+    def __init__(self, plans: Mapping[str, Plan], reach: Callable[[], tuple[Store, Jobs]]) -> None:
+        self._plans = plans
+        self._reach = reach
+
+    def __getitem__(self, name: str) -> TimerHandle:
+        return TimerHandle(self, check_name(name, "timer name"))
+
+    def __iter__(self) -> Iterator[str]:
+        """Go through the names of those that are declared here."""
+        return iter(sorted(self._plans))
+
+    def __len__(self) -> int:
+        return len(self._plans)
+
+    def __contains__(self, name: object) -> bool:
+        return name in self._plans
+
+    async def all(self) -> list[TimerInfo]:
+        """Return how all that the store knows stand, by name."""
+        now = await self.store.now()
+        return [_info(one, now) for one in await self.store.schedules(limit=_REACHABLE)]
+
+    async def frozen(self) -> Pause | None:
+        """Return the freeze of all of them, if there is one that has not ended."""
+        found = await self.store.schedules([EVERYTHING])
+        return _pause(found[0], await self.store.now()) if found else None
+
+    @property
+    def store(self) -> Store:
+        return self._reach()[0]
+
+    @property
+    def jobs(self) -> Jobs:
+        return self._reach()[1]
+
+
+async def instant_of(until: datetime | Duration | None, store: Store) -> int | None:
+    """Return the store's instant that is meant by a point in time or a length from now."""
+    if until is None:
+        return None
+    if not isinstance(until, datetime):
+        return await store.now() + micros(seconds(until, "until", maximum=TTL_MAX))
+    if until.utcoffset() is None:
+        msg = (
+            f"until={until.isoformat()} has no time zone. Use datetime.now(UTC) + ..., give it a "
+            "tzinfo, or say for how long: until='2h'."
+        )
+        raise ConfigError(msg)
+    return (until - _EPOCH) // timedelta(microseconds=1)
+
+
+def _definition(record: ScheduleRecord) -> Definition:
+    return msgspec.json.decode(record.definition, type=Definition)
+
+
+def _trigger(record: ScheduleRecord, id_: str, now: int) -> Advance:
+    definition = _definition(record)
+    plan = Plan(name=record.name, definition=definition)
+    run = run_of(plan, id_, tick=now, due=now, previous=record.last_run)
+    limit, _ = bounds(definition)
+    return Advance(
+        id=id_,
+        name=record.name,
+        revision=record.revision,
+        to=now,
+        due=0,
+        # Whoever takes it may not know this timer, and has to give it back unharmed.
+        run=replace(run, rerun=True),
+        limit=None if limit is None else _or_else_nothing(limit),
+        forced=True,
+    )
+
+
+def _or_else_nothing(limit: Bound) -> Bound:
+    """Return a bound that turns a trigger away instead of recording a skipped tick."""
+    return limit if limit.full == "cancel" else replace(limit, full="hold")
+
+
+def _why(answer: Advanced) -> str:
+    match answer.outcome:
+        case "held" | "skipped":
+            return f"it has as many unfinished runs as it may ({answer.reason})"
+        case _:
+            return "its definition has just changed"
+
+
+def _info(record: ScheduleRecord, now: int) -> TimerInfo:
+    definition = _definition(record)
+    tick = next_due(definition, max(record.cursor, now))
+    return TimerInfo(
+        name=record.name,
+        kind=definition.kind,
+        rule=definition.rule.words(),
+        task=definition.run.task,
+        next=None if tick is None else as_datetime(tick[1]),
+        previous=as_datetime(record.last_run) if record.last_run else None,
+        running=record.live,
+        pause=_pause(record, now),
+        is_declared=record.declared + micros(DECLARED_FOR) > now and not record.successor,
+        latest=None if record.latest is None else _tick_record(record.latest, None),
+        revision=record.revision,
+    )
+
+
+def _pause(record: ScheduleRecord, now: int) -> Pause | None:
+    freeze = record.freeze
+    if freeze is None or (freeze.until is not None and freeze.until <= now):
+        return None
+    until = None if freeze.until is None else as_datetime(freeze.until)
+    return Pause(since=as_datetime(freeze.since), until=until, reason=freeze.reason)
+
+
+async def _jobs_of(store: Store, decisions: list[Decision]) -> list[JobRecord]:
+    ids = [one.job for one in decisions if one.job]
+    return [job for job in await store.get(ids) if job is not None] if ids else []
+
+
+def _tick_record(decision: Decision, job: JobRecord | None) -> TickRecord:
+    ran: dict[str, Any] = {}
+    outcome: TickOutcome = decision.outcome
+    reason = decision.reason
+    if job is not None:
+        outcome, reason = job.state, job.reason or decision.reason
+        ran = {
+            "started": as_datetime(job.started) if job.started else None,
+            "finished": as_datetime(job.finished) if job.finished else None,
+            "attempts": job.attempt,
+            "error": _error(job),
+        }
+    return TickRecord(
+        outcome=outcome,
+        reason=reason,
+        nominal=as_datetime(decision.last),
+        first=as_datetime(decision.first),
+        ticks=decision.ticks,
+        decided=as_datetime(decision.at),
+        job=decision.job,
+        replica=decision.replica,
+        **ran,
+    )
+
+
+def _error(job: JobRecord) -> str:
+    return msgspec.json.decode(job.error, type=ErrorReport).line if job.error else ""
