@@ -113,8 +113,11 @@ def test_the_guides_know_every_error_and_event():
     assert [name for name in (*errors.__all__, *kinds) if name not in first_cells()] == []
 
 
+GUIDES = ("locks.md", "jobs.md", "timers.md")
+
+
 def guides() -> str:
-    return "".join((ROOT / "docs" / page).read_text("utf-8") for page in ("locks.md", "jobs.md"))
+    return "".join((ROOT / "docs" / page).read_text("utf-8") for page in GUIDES)
 
 
 def first_cells() -> set[str]:
