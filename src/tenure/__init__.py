@@ -1,6 +1,7 @@
 """Tenure lets the replicas of one service share background work safely."""
 
 from tenure.app import Tenure
+from tenure.core.blackouts import daily, weekdays, weekends, window
 from tenure.core.model import Grade, Lease, Traits
 from tenure.core.policy import Backoff
 from tenure.election import Election, Leader, Term
@@ -82,4 +83,8 @@ __all__ = [
     "UniqueMismatch",
     "WouldDeadlock",
     "current_job",
+    "daily",
+    "weekdays",
+    "weekends",
+    "window",
 ]

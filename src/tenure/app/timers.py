@@ -116,7 +116,7 @@ class TimerCalls(JobCalls):
                 on_crash=on_crash,
                 retention=self._settings.retention,
             )
-            plan = make_plan("timer", own, options, runs)
+            plan = make_plan("timer", own, options, runs, now=self._store.clock.wall())
             handler = make_timer_handler(fn, plan, retry)
             self._add_plan(plan)
             self._handlers[handler.name] = handler
@@ -181,7 +181,8 @@ class TimerCalls(JobCalls):
             retention=request.retention,
         )
         own = timer_name(task, name)
-        self._add_plan(make_plan("schedule", own, options, runs))
+        now = self._store.clock.wall()
+        self._add_plan(make_plan("schedule", own, options, runs, now=now))
         return self.timers[own]
 
     @property

@@ -12,7 +12,7 @@ from typing import Final, Literal, TypeAlias
 import msgspec
 from msgspec import Struct
 
-from tenure.core.blackouts import Blackout
+from tenure.core.blackouts import Blackout, clear_at, covering
 from tenure.core.durations import micros
 from tenure.core.records import NewJob
 from tenure.core.rules import Every, Rule
@@ -142,7 +142,7 @@ def _due_step(definition: Definition, cursor: int, now: int) -> Step | int:
     """Decide about the ticks between the cursor and now, of which there is at least one."""
     tick = _candidate(definition, cursor, now)
     earlier = _missed(definition, cursor, tick - 1)
-    blackout = next((one for one in definition.blackouts if one.covers(tick)), None)
+    blackout = covering(definition.blackouts, tick)
     if blackout is not None and blackout.action == "skip":
         skipped = Decision(outcome="skipped", reason="blackout", first=tick, last=tick)
         return Step(to=tick, due=tick, runs=False, passed=(*earlier, skipped))
@@ -171,11 +171,8 @@ def _candidate(definition: Definition, cursor: int, now: int) -> int:
 
 def _due(definition: Definition, tick: int) -> int:
     """Return when a tick may run: later than its nominal instant with an offset or a blackout."""
-    due = tick + definition.offset
     deferring = [one for one in definition.blackouts if one.action == "defer"]
-    while covering := next((one for one in deferring if one.covers(due)), None):
-        due = covering.ends_at(due)
-    return due
+    return clear_at(deferring, tick + definition.offset)
 
 
 def _is_too_late(definition: Definition, tick: int, due: int, now: int) -> bool:

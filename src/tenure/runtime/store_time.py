@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from tenure.core.clock import Clock
+from tenure.core.durations import micros
 
 __all__ = ["StoreTime"]
 
@@ -17,16 +18,12 @@ class StoreTime:
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
-        self._behind: float | None = None
-        """The store's seconds minus those of this machine's boot clock, at least."""
-
-    @property
-    def is_known(self) -> bool:
-        return self._behind is not None
+        self._behind: int | None = None
+        """The store's microseconds minus those of this machine's boot clock, at least."""
 
     def heard(self, now: int, sent: float) -> None:
         """Take note of an answer that was asked for at the boot instant `sent`."""
-        least, most = now / 1e6 - self._clock.boot(), now / 1e6 - sent
+        least, most = now - micros(self._clock.boot()), now - micros(sent)
         # A later answer may have travelled faster; or somebody has set a clock.
         if self._behind is None or not least <= self._behind <= most:
             self._behind = least
@@ -34,4 +31,4 @@ class StoreTime:
     def now(self) -> int:
         """Return the store's instant, or a little less."""
         assert self._behind is not None, "nothing was heard of the store yet"
-        return int((self._clock.boot() + self._behind) * 1e6)
+        return micros(self._clock.boot()) + self._behind

@@ -15,9 +15,10 @@ from tenure.core.durations import Duration, seconds
 from tenure.core.model import check_name
 from tenure.core.policy import TTL_MAX, Backoff
 from tenure.core.records import JobRecord
-from tenure.core.rules import Every, Rule, check_spread, make_rule, spread_offset
+from tenure.core.rules import Every, Rule, make_rule, shortest_distance
 from tenure.core.schedules import EVERYTHING
 from tenure.core.signature import Signature
+from tenure.core.spreads import check_spread, spread_offset
 from tenure.core.ticking import (
     CatchUp,
     Definition,
@@ -102,14 +103,14 @@ def timer_name(fn: Callable[..., Any], name: str | None) -> str:
 
 
 def make_plan(
-    kind: Literal["timer", "schedule"], name: str, options: Options, run: RunOptions
+    kind: Literal["timer", "schedule"], name: str, options: Options, run: RunOptions, *, now: int
 ) -> Plan:
-    """Return what the ticker goes by; raise ConfigError for what cannot work."""
+    """Return what the ticker goes by; raise ConfigError for what cannot work from `now` on."""
     rule = make_rule(every=options.every, cron=options.cron, tz=options.tz)
     _check_choices(options)
     _check_rest(options, rule)
     blackouts = tuple(options.blackout)
-    check_blackouts(blackouts, rule)
+    check_blackouts(blackouts, rule, now=now)
     definition = Definition(
         kind=kind,
         rule=rule,
@@ -120,7 +121,7 @@ def make_plan(
         overlap=_overlap(options),
         catch_up=options.catch_up,
         within=_optional_seconds(options.within, "within"),
-        offset=_offset(name, options, rule),
+        offset=_offset(name, options, rule, now),
         blackouts=blackouts,
         jitter=_optional_seconds(options.jitter, "jitter") or 0.0,
         rests=options.after == "completion",
@@ -160,11 +161,12 @@ def _overlap(options: Options) -> Overlap:
     return "allow" if options.limit is not None and options.each == "cluster" else "skip"
 
 
-def _offset(name: str, options: Options, rule: Rule) -> int:
+def _offset(name: str, options: Options, rule: Rule, now: int) -> int:
     if options.spread is False:
         return 0
-    window = None if options.spread is True else seconds(options.spread, "spread")
-    return spread_offset(name, check_spread(rule, window))
+    if options.spread is True:
+        return spread_offset(name, shortest_distance(rule, now) / 1e6)
+    return spread_offset(name, check_spread(options.spread, rule, now=now))
 
 
 def _former_names(options: Options, name: str) -> tuple[str, ...]:
