@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 import random
 
+from tenure.core.durations import micros
+
 __all__ = ["ManualClock"]
 
 
@@ -19,19 +21,20 @@ class ManualClock:
     boot_id = "manual"
 
     def __init__(self, wall: int = 1_800_000_000_000_000, *, seed: int = 0) -> None:
-        self._wall = wall
         self._boot = 1000.0
+        # Added to the time since boot, so that many small steps do not add up their rounding.
+        self._offset = wall - micros(self._boot)
         self._random = random.Random(seed)
         self._sleepers: dict[asyncio.Event, float] = {}
 
     def wall(self) -> int:
-        return self._wall
+        return micros(self._boot) + self._offset
 
     def boot(self) -> float:
         return self._boot
 
     def for_server(self) -> int | None:
-        return self._wall
+        return self.wall()
 
     def random(self) -> float:
         return self._random.random()
@@ -41,11 +44,10 @@ class ManualClock:
 
     def step(self, seconds: float) -> None:
         """Set the wall clock forward or back; no time passes."""
-        self._wall += round(seconds * 1_000_000)
+        self._offset += micros(seconds)
 
     def shift(self, seconds: float) -> None:
         """Let time pass without running anybody: what a paused process sees when it wakes."""
-        self._wall += round(seconds * 1_000_000)
         self._boot += seconds
 
     async def advance(self, seconds: float) -> None:
@@ -80,9 +82,7 @@ class ManualClock:
                 one.cancel()
 
     def _move_to(self, boot: float) -> None:
-        if boot > self._boot:
-            self._wall += round((boot - self._boot) * 1_000_000)
-            self._boot = boot
+        self._boot = max(self._boot, boot)
         for alarm, due in list(self._sleepers.items()):
             if due <= self._boot:
                 del self._sleepers[alarm]
