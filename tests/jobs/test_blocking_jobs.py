@@ -127,11 +127,14 @@ def test_the_facade_has_all_that_an_app_has():
         "around_attempt",
         "clone",
         "is_open",
+        "run_timers",
         "run_worker",
+        "schedule",
         "settings",
         "state",
         "task",
         "tasks",
+        "timer",
         "worker",
     }
     public = {name for name in dir(tenure.Tenure) if not name.startswith("_")}

@@ -11,7 +11,7 @@ import pytest
 from tenure import Backoff, ConfigError, JobStateError, Tenure, Tick
 from tenure.core.schedules import DECLARED_FOR
 from tenure.core.views import as_datetime
-from tenure.observe.events import AttemptFailed, HandlerStuck, TicksMissed, TickSkipped
+from tenure.observe.events import AttemptFailed, HandlerStuck, TickSkipped, TicksMissed
 from tenure.stores.contract import Store
 from tenure.testing import ManualClock
 from tests.jobs.replicas import of_kind

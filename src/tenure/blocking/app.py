@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from datetime import datetime
 from typing import Any, Literal, Self, TypeVar, TypeVarTuple, Unpack, overload
 
 import tenure
 from tenure.blocking.jobs import Job, JobPage
 from tenure.blocking.locks import Election, Lock, LockOptions, OnLost, Semaphore
 from tenure.blocking.portal import Portal
+from tenure.blocking.timers import Timers
 from tenure.core.durations import Duration
 from tenure.core.model import Lease, Meta, Traits
 from tenure.core.policy import TTL_DEFAULT
@@ -252,6 +254,19 @@ class Tenure:
     def prune_jobs(self) -> int:
         """Remove finished jobs whose retention is over. Workers do it by themselves."""
         return self._portal().call(self._app.prune_jobs())
+
+    @property
+    def timers(self) -> Timers:
+        """The timers and schedules, by name."""
+        return Timers(self._portal, self._app.timers)
+
+    def freeze(self, reason: str = "", until: datetime | Duration | None = None) -> None:
+        """Skip all ticks of all timers and schedules until an instant, or until `unfreeze`."""
+        self._portal().call(self._app.freeze(reason, until))
+
+    def unfreeze(self) -> bool:
+        """End a freeze; ticks that came meanwhile stay skipped. False if there was none."""
+        return self._portal().call(self._app.unfreeze())
 
     def _portal(self) -> Portal:
         if self._opened is None:
