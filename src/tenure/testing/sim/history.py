@@ -32,6 +32,8 @@ class Entry(Struct, kw_only=True, omit_defaults=True):
     failures: int = 0
     losses: int = 0
     number: int = 0
+    tick: int = 0
+    seen: int = 0
     seconds: float = 0.0
     ok: bool = False
     answer: str = ""

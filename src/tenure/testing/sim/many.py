@@ -17,7 +17,7 @@ from tenure.testing.sim.running import SCENARIOS, planned, run
 
 __all__ = ["FLOORS", "Batch", "Sum", "below_floors", "run_batch", "run_many"]
 
-SHARES = {"locks": 0.3, "leases": 0.3, "jobs": 0.3, "fleet": 0.1}
+SHARES = {"locks": 0.3, "leases": 0.25, "jobs": 0.25, "fleet": 0.1, "timers": 0.1}
 """How many of all runs are of which scenario."""
 
 _BATCH = 25
@@ -48,6 +48,7 @@ FLOORS = {
         "lost writes": 5.0,
     },
     "fleet": {"grants": 3.0, "claims": 8.0, "recoveries": 0.2, "crashes": 0.1, "pause": 0.15},
+    "timers": {"ticks": 5.0, "ticks won by others": 5.0, "skipped ticks": 1.0, "crashes": 0.1},
 }
 """The least of each, per run. A simulation in which nothing happens proves nothing."""
 

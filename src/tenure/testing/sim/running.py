@@ -10,6 +10,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 
+from tenure.core.durations import micros
 from tenure.core.policy import WAITER_LIFE
 from tenure.testing.sim.checks.effects import check_effects, check_once, check_told
 from tenure.testing.sim.checks.jobs import check_jobs
@@ -20,12 +21,13 @@ from tenure.testing.sim.checks.telling import (
     check_told_in_time,
     check_told_of_stale_ends,
 )
+from tenure.testing.sim.checks.ticks import check_ticks, without_runs
 from tenure.testing.sim.fleet import Fleet, Program
 from tenure.testing.sim.history import Entry
 from tenure.testing.sim.link import CALL_TIMEOUT
 from tenure.testing.sim.loop import Stuck
 from tenure.testing.sim.plan import FAULTS, LOSSES, Plan
-from tenure.testing.sim.scenarios import fleets, jobs, leases
+from tenure.testing.sim.scenarios import fleets, jobs, leases, timers
 
 __all__ = ["SCENARIOS", "Outcome", "Scenario", "planned", "run"]
 
@@ -53,6 +55,7 @@ SCENARIOS = {
     "leases": Scenario(leases.program, leases.is_done, (2, 2, 3), 5.0),
     "jobs": Scenario(jobs.program, jobs.is_done, (2, 3), 6.0, jobs.begin, jobs.end),
     "fleet": Scenario(fleets.program, fleets.is_done, (3,), 6.0, fleets.begin, jobs.end),
+    "timers": Scenario(timers.program, timers.is_done, (2, 3), 6.0, end=timers.end),
 }
 
 
@@ -154,7 +157,9 @@ def _unfinished(fleet: Fleet) -> str:
 def _check(fleet: Fleet) -> list[str]:
     entries, counts = fleet.history.entries, fleet.counts
     about_leases = check_leases(entries)
-    about_jobs, lost_jobs = check_jobs(entries, loss_budget=jobs.loss_budget(fleet.plan))
+    about_jobs, lost_jobs = check_jobs(
+        without_runs(entries), loss_budget=jobs.loss_budget(fleet.plan)
+    )
     counts["expired leases"] += about_leases.expired
     counts["lost jobs"] += lost_jobs
     counts["lost writes"] += fleet.server.lost_writes
@@ -166,6 +171,7 @@ def _check(fleet: Fleet) -> list[str]:
         *about_leases.wrong,
         *about_jobs,
         *check_effects(entries),
+        *check_ticks(entries, period=micros(timers.PERIOD)),
         *check_once(entries),
         *check_told(entries),
         *check_told_in_time(entries),
@@ -185,24 +191,29 @@ def _may_overlap(entries: Iterable[Entry]) -> bool:
 
 def _count(counts: Counter[str], entry: Entry) -> None:
     match entry.what:
-        case "granted":
-            counts["grants"] += 1
         case "renewed" | "released" | "noted" if not entry.ok:
             counts["refused stale calls"] += 1
         case "settled" if entry.answer == "lost":
             counts["refused stale calls"] += 1
         case "settled" if entry.outcome == "retry":
             counts["retries"] += 1
-        case "effect" if not entry.ok:
-            counts["refused stale effects"] += 1
-        case "recovered":
-            counts["recoveries"] += 1
-        case "claimed":
-            counts["claims"] += 1
         case "settled" if entry.answer == "settled":
             counts["settlements"] += 1
-        case _:
-            pass
+        case "effect" if not entry.ok:
+            counts["refused stale effects"] += 1
+        case "moved" if entry.outcome in _MOVED:
+            counts[_MOVED[entry.outcome]] += 1
+        case what if what in _COUNTED:
+            counts[_COUNTED[what]] += 1
+
+
+_COUNTED = {
+    "granted": "grants",
+    "recovered": "recoveries",
+    "claimed": "claims",
+    "ticked": "ticks",
+}
+_MOVED = {"passed": "ticks won by others", "skipped": "skipped ticks"}
 
 
 class _Listener(logging.Handler):

@@ -22,6 +22,7 @@ from tenure.core.records import (
     Settled,
     Settlement,
 )
+from tenure.core.schedules import Advance, Advanced, Planted, Planting
 from tenure.stores.contract import Migrate
 from tenure.stores.memory import MemoryStore
 from tenure.stores.memory.world import Space, World
@@ -290,6 +291,42 @@ class Server(MemoryStore):
             self._say("cancelled", job=one, answer=answer or "")
         self._wrote()
         return answers
+
+    # Schedules.
+
+    async def plant(self, schedules: Sequence[Planting]) -> list[Planted]:
+        answers = await super().plant(schedules)
+        for one, answer in zip(schedules, answers, strict=True):
+            self._say("planted", key=one.name, number=answer.revision, tick=answer.cursor)
+        self._wrote()
+        return answers
+
+    async def advance(self, move: Advance) -> Advanced:
+        schedule = self.space.schedules.schedules.get(move.name)
+        is_repeat = move.id in self.space.jobs.jobs or (
+            schedule is not None and schedule.last_move[0] == move.id
+        )
+        answer = await super().advance(move)
+        born = answer.run is not None and not is_repeat
+        self._say(
+            "moved",
+            key=move.name,
+            replica=move.replica,
+            seen=move.seen or 0,
+            tick=move.to,
+            number=sum(one.ticks for one in move.passed),
+            limit=0 if move.limit is None else move.limit.most,
+            answer="run" if move.run is not None else "",
+            outcome=answer.outcome,
+            detail=answer.reason,
+            ok=is_repeat,
+            job=move.id if born else "",
+        )
+        if born and answer.run is not None:
+            run = answer.run
+            self._say("claimed", replica=run.replica, job=run.id, fence=run.fence, attempt=1)
+        self._wrote()
+        return answer
 
 
 def _number(payload: bytes) -> int:
