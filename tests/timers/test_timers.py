@@ -273,7 +273,7 @@ async def test_retries_end_with_the_next_tick(store: Store, clock: ManualClock):
     failed: list[AttemptFailed] = []
 
     def declare(app: Tenure, _: Replica) -> None:
-        app.on_event(lambda event: failed.append(event))
+        app.on_event(failed.append)
 
         @app.timer(every="10s", retry=Backoff(max_attempts=100, base=3, factor=1))
         async def work(tick: Tick) -> None:

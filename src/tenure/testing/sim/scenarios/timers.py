@@ -51,7 +51,6 @@ async def _handler(tick: Tick) -> None:
         job=job.id,
         fence=job.fence,
         attempt=tick.attempt,
-        now=process.fleet.server.store_clock.wall(),
     )
     process.fleet.sink.write(process.name, job.id, job.fence)
     await process.clock.sleep(process.machine.dice.choice(_LENGTHS))
