@@ -64,7 +64,7 @@ class JobPair(Pair):
         self._inserted.update((job.id, job) for job in batch)
 
     def insert_again(self, which: int) -> None:
-        if jobs := list(self._inserted.values()):
+        if jobs := [job for job in self._inserted.values() if not job.schedule]:
             self._same(lambda store: store.insert([jobs[-1 - which % len(jobs)]]))
 
     def join(self, replica: str, ttl: float) -> None:

@@ -76,14 +76,24 @@ def test_programs_come_through_all_that_can_happen():
     assert seen >= {"retried", "recovered", "cancelling", "requeued"}
 
 
-def check(connect_to: Callable[[Clock], Store]) -> None:
+def check(
+    connect_to: Callable[[Clock], Store],
+    *,
+    seeds: Sequence[int] = SEEDS,
+    draw: Callable[..., Program] = draw,
+    kind: type[JobPair] = JobPair,
+) -> None:
     """Run all programs; report the first that shows a difference, without its idle steps."""
-    for seed in SEEDS:
+
+    def differs(program: Program) -> Exception | None:
+        return difference(program, connect_to, kind)
+
+    for seed in seeds:
         program = draw(random.Random(seed), length=2 * SIZE.steps)
-        if difference(program, connect_to):
-            short = shortest(program, lambda part: difference(part, connect_to) is not None)
+        if differs(program):
+            short = shortest(program, lambda part: differs(part) is not None)
             report = "\n".join(f"    {step!r}," for step in short)
-            found = difference(short, connect_to)
+            found = differs(short)
             raise AssertionError(
                 f"seed {seed}; the shortest program that shows it:\n{report}\n{found}"
             ) from found
@@ -96,9 +106,11 @@ def shortest(program: Program, fails: Callable[[Program], bool]) -> Program:
     return program
 
 
-def difference(program: Program, connect_to: Callable[[Clock], Store]) -> Exception | None:
+def difference(
+    program: Program, connect_to: Callable[[Clock], Store], kind: type[JobPair]
+) -> Exception | None:
     """Run a program on a fresh pair of stores; return where they differed, if they did."""
-    with JobPair(connect_to) as pair:
+    with kind(connect_to) as pair:
         try:
             pair.run(program)
         except Exception as error:  # noqa: BLE001 - an error is as different as an answer
