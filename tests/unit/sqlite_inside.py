@@ -1,7 +1,22 @@
 """Looks at a SQLite store from inside: its connection, its statements, its steps."""
 
+from contextlib import asynccontextmanager
+from pathlib import Path
+
 from tenure.stores.sqlite import SqliteStore
 from tenure.stores.sqlite.database import Mode
+from tenure.testing import ManualClock
+from tests.contract.calls import take
+
+
+@asynccontextmanager
+async def opened(file: Path, clock: ManualClock, migrate="auto"):
+    store = SqliteStore(f"sqlite:///{file}", namespace="app", clock=clock)
+    await store.open(migrate)
+    try:
+        yield store
+    finally:
+        await store.close()
 
 
 async def inside(store: SqliteStore, look, mode=Mode.READ):
@@ -33,3 +48,21 @@ async def steps_of(store: SqliteStore, call) -> int:
     taken = steps
     await inside(store, lambda db: db.set_progress_handler(None, 0))
     return taken
+
+
+async def change(store: SqliteStore, statement: str, *values) -> None:
+    """Write to the tables behind the store's back."""
+    await inside(store, lambda db: db.execute(statement, values), Mode.WRITE)
+
+
+async def count(store: SqliteStore, table: str) -> int:
+    return await inside(store, lambda db: db.execute(f"SELECT count(*) FROM {table}").fetchone()[0])
+
+
+async def forced(store: SqliteStore, call) -> bool:
+    """Make a call; return whether its commit waited for the disk."""
+    await take(store, "a lease", "makes the next level known")  # not forced
+    seen = await statements_of(store, call)
+    assert any(one.startswith("BEGIN IMMEDIATE") for one in seen)
+    levels = [one for one in seen if one.startswith("PRAGMA synchronous")]
+    return bool(levels) and levels[-1].endswith("FULL")

@@ -2,7 +2,7 @@
 
 import re
 import sqlite3
-from contextlib import asynccontextmanager, closing
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -15,6 +15,7 @@ from tenure.stores.sqlite import (
     look_statements,
     looking,
     replica_statements,
+    schedule_statements,
     schema,
     transaction,
 )
@@ -38,7 +39,15 @@ from tests.contract.job_calls import (
     start_one,
     states,
 )
-from tests.unit.sqlite_inside import inside, statements_of, steps_of
+from tests.unit.sqlite_inside import (
+    change,
+    count,
+    forced,
+    inside,
+    opened,
+    statements_of,
+    steps_of,
+)
 
 DAY = 86_400.0
 
@@ -53,36 +62,17 @@ def file(tmp_path: Path) -> Path:
     return tmp_path / "tenure.db"
 
 
-@asynccontextmanager
-async def opened(file: Path, clock: ManualClock, migrate="auto"):
-    store = SqliteStore(f"sqlite:///{file}", namespace="app", clock=clock)
-    await store.open(migrate)
-    try:
-        yield store
-    finally:
-        await store.close()
-
-
 @pytest.fixture
 async def store(file: Path, clock: ManualClock):
     async with opened(file, clock) as store:
         yield store
 
 
-async def change(store: SqliteStore, statement: str, *values) -> None:
-    """Write to the tables behind the store's back."""
-    await inside(store, lambda db: db.execute(statement, values), Mode.WRITE)
-
-
-async def count(store: SqliteStore, table: str) -> int:
-    return await inside(store, lambda db: db.execute(f"SELECT count(*) FROM {table}").fetchone()[0])
-
-
 # Every statement is served by an index.
 
 STATEMENTS = {
     name: text
-    for module in (job_statements, replica_statements, look_statements)
+    for module in (job_statements, replica_statements, look_statements, schedule_statements)
     for name, text in vars(module).items()
     if name.isupper() and not name.startswith("_")
 } | {"RING_ALL": transaction._RING_ALL}
@@ -270,15 +260,6 @@ async def test_many_jobs_at_once_wake_other_processes_by_one_bell(store):
 # The disk.
 
 
-async def forced(store: SqliteStore, call) -> bool:
-    """Make a call; return whether its commit waited for the disk."""
-    await take(store, "a lease", "makes the next level known")  # not forced
-    seen = await statements_of(store, call)
-    assert any(one.startswith("BEGIN IMMEDIATE") for one in seen)
-    levels = [one for one in seen if one.startswith("PRAGMA synchronous")]
-    return bool(levels) and levels[-1].endswith("FULL")
-
-
 async def test_every_change_of_a_job_is_on_the_disk(store, clock):
     await join(store, "ann", "ben", "cid")
     jobs = await start(store, *(new(number, retention=DAY) for number in range(3)))
@@ -368,12 +349,12 @@ async def test_a_file_of_format_1_is_upgraded(file, clock, monkeypatch):
         await start_one(store)
         assert await states(store, 1) == ["running"]
     with closing(sqlite3.connect(file)) as db:
-        assert db.execute("SELECT version FROM tenure_format").fetchall() == [(2,)]
+        assert db.execute("SELECT version FROM tenure_format").fetchall() == [(schema.FORMAT,)]
 
 
 async def test_check_refuses_a_file_of_format_1_with_advice(file, clock, monkeypatch):
     await make_format_1(file, clock, monkeypatch)
-    with pytest.raises(ConfigError, match="has format 1; format 2 is needed") as refused:
+    with pytest.raises(ConfigError, match="has format 1; format 3 is needed") as refused:
         async with opened(file, clock, "check"):
             pass
     assert 'migrate="auto"' in str(refused.value)

@@ -7,12 +7,12 @@ The file may be your own database: all tables here are named `tenure_...`.
 from __future__ import annotations
 
 from tenure.stores.sqlite.examine import Examination
-from tenure.stores.sqlite.jobs import Jobs
 from tenure.stores.sqlite.leases import Leases
+from tenure.stores.sqlite.schedules import Schedules
 from tenure.stores.sqlite.within import TakingPart
 
 __all__ = ["SqliteStore"]
 
 
-class SqliteStore(Leases, Jobs, TakingPart, Examination):
+class SqliteStore(Leases, Schedules, TakingPart, Examination):
     """Keeps everything in one file, in write-ahead mode; its clock is the host's."""

@@ -10,7 +10,7 @@ from tenure.core.records import SOON, Inserted, NewJob
 from tenure.stores.sqlite import job_statements as sql
 from tenure.stores.sqlite.transaction import Row, Transaction, as_blob, as_json
 
-__all__ = ["insert", "take"]
+__all__ = ["insert", "store", "take"]
 
 
 def insert(tx: Transaction, jobs: Sequence[NewJob]) -> list[Inserted]:
@@ -28,7 +28,7 @@ def insert(tx: Transaction, jobs: Sequence[NewJob]) -> list[Inserted]:
             known.add(job.id)
             new.append(job)
     if new:
-        _store(tx, new)
+        store(tx, new)
     return answers
 
 
@@ -53,13 +53,15 @@ def take(tx: Transaction, id_: str, key: str, digest: str, keep: float) -> tuple
     return None
 
 
-def _store(tx: Transaction, jobs: list[NewJob]) -> None:
+def store(tx: Transaction, jobs: Sequence[NewJob], *, quietly: bool = False) -> int:
+    """Store jobs; return the number of the first. Unless `quietly`, wake who waits for them."""
     namespace, wall, soon = tx.namespace, tx.wall, tx.wall + micros(SOON)
-    ((last,),) = tx.rows(sql.LAST_NUMBER)
+    last: int = tx.rows(sql.LAST_NUMBER)[0][0]
     rows: list[Row] = []
     live: list[Row] = []
     tags: list[Row] = []
     keys: list[Row] = []
+    marked: list[Row] = []
     queues: set[str] = set()
     for number, job in zip(count(last + 1), jobs, strict=False):
         due = wall + micros(job.delay) if job.at is None else job.at
@@ -82,6 +84,8 @@ def _store(tx: Transaction, jobs: list[NewJob]) -> None:
             )
         )
         tags += [(namespace, tag, job.id, number) for tag in job.tags]
+        if job.schedule or not job.rerun:
+            marked.append((number, job.schedule or None, int(job.rerun)))
     tx.change_each(sql.INSERT_JOB, rows)
     tx.change_each(sql.INSERT_LIVE, live)
     if tags:
@@ -89,4 +93,9 @@ def _store(tx: Transaction, jobs: list[NewJob]) -> None:
     if keys:
         tx.change_each(sql.KEY_JOB, keys)
         tx.change(sql.KEY_LIVE, numbers=as_json([row[0] for row in keys]))
-    tx.ring_all([("queue", queue) for queue in queues])
+    if marked:
+        tx.change_each(sql.MARK_JOB, marked)
+        tx.change(sql.MARK_LIVE, numbers=as_json([row[0] for row in marked]))
+    if not quietly:
+        tx.ring_all([("queue", queue) for queue in queues])
+    return last + 1

@@ -27,6 +27,7 @@ class Standing(NamedTuple):
     holder: int | None
     cancelling: int
     keyed: int
+    rerun: int
 
 
 class Held(NamedTuple):
@@ -36,6 +37,7 @@ class Held(NamedTuple):
     id: str
     cancelling: int
     keyed: int
+    rerun: int
     attempt: int
     losses: int
     started: int
@@ -59,7 +61,7 @@ class Held(NamedTuple):
 
 
 # Of each column of Held, in their order.
-_HELD_TYPES = (int, str, int, int, int, int, int, bytes, str)
+_HELD_TYPES = (int, str, int, int, int, int, int, int, bytes, str)
 
 
 def standing(tx: Transaction, ids: Sequence[str]) -> dict[str, Standing]:
@@ -141,11 +143,14 @@ class Moves:
         error: bytes | Literal["kept"] | None = "kept",
         history: bytes | None = None,
     ) -> None:
-        """Return a running job to waiting, unless a cancel is pending."""
-        counted: dict[str, Any] = {"failures": failures, "losses": losses}
+        """Return a running job to waiting, unless a cancel is pending or it may not run again."""
+        counted: dict[str, Any] = {"failures": failures, "losses": losses, "history": history}
         if job.cancelling:
+            self.finish(job, "cancelled", settled_as=settled_as, error=error, **counted)
+            return
+        if not job.rerun:
             self.finish(
-                job, "cancelled", settled_as=settled_as, error=error, history=history, **counted
+                job, "failed", settled_as=settled_as, reason="interrupted", error=None, **counted
             )
             return
         wall = self._tx.wall
@@ -166,7 +171,9 @@ class Moves:
         if not job.readable:
             return self.set_aside(job)
         self.give_back(job)
-        state: Literal["waiting", "cancelled"] = "cancelled" if job.cancelling else "waiting"
+        state: Literal["waiting", "failed", "cancelled"] = "waiting" if job.rerun else "failed"
+        if job.cancelling:
+            state = "cancelled"
         return Recovered(id=job.id, replica=job.replica, state=state, losses=job.losses)
 
     def lose(self, job: Held, delays: Sequence[float]) -> Recovered:
@@ -177,7 +184,7 @@ class Moves:
         line = Attempt(job.attempt, job.replica, job.started, self._tx.wall, "lost")
         history = job.history + write_history([line])
         state: Literal["waiting", "failed", "cancelled"]
-        if losses <= len(delays) or job.cancelling:
+        if (job.rerun and losses <= len(delays)) or job.cancelling:
             state = "cancelled" if job.cancelling else "waiting"
             delay = delays[losses - 1] if losses <= len(delays) else 0.0
             self.give_back(job, delay, losses=1, history=history)

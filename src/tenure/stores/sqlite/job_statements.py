@@ -44,6 +44,26 @@ KEY_JOB = """
 """
 
 # By number.
+MARK_JOB = """
+    WITH given (number, schedule, rerun) AS (
+        VALUES (?, ?, ?)
+    )
+    UPDATE tenure_job
+    SET schedule = given.schedule, rerun = given.rerun
+    FROM given
+    WHERE tenure_job.number = given.number
+"""
+
+# By number.
+MARK_LIVE = """
+    UPDATE tenure_live
+    SET schedule = tenure_job.schedule, rerun = tenure_job.rerun
+    FROM tenure_job
+    WHERE tenure_live.number IN (SELECT value FROM json_each(:numbers))
+      AND tenure_job.number = tenure_live.number
+"""
+
+# By number.
 KEY_LIVE = """
     UPDATE tenure_live
     SET keyed = 1
@@ -93,7 +113,7 @@ REPLICA = """
 # is a look-up of its own by tenure_live_ready, which ends where the future begins.
 DUE = """
     SELECT j.number, j.id, j.task, j.queue, j.priority, j.payload, j.tags, j.timeout, j.retention,
-           j.created, l.due, l.revision
+           j.created, j.schedule, j.rerun, l.due, l.revision
     FROM json_each(:queues) AS q
     CROSS JOIN (VALUES (0), (1), (2), (3), (4), (5), (6), (7), (8), (9)) AS p
     CROSS JOIN tenure_live AS l INDEXED BY tenure_live_ready
@@ -144,7 +164,7 @@ COUNT_CLAIM = """
 
 # By tenure_job_id, which knows the number, and then by number.
 STANDING = """
-    SELECT j.id, j.number, l.fence, l.holder, l.cancelling, l.keyed
+    SELECT j.id, j.number, l.fence, l.holder, l.cancelling, l.keyed, l.rerun
     FROM json_each(:ids) AS i
     CROSS JOIN tenure_job AS j INDEXED BY tenure_job_id
     CROSS JOIN tenure_live AS l
@@ -278,7 +298,8 @@ REPLICAS_OF = """
 
 # By tenure_job_id and number.
 TO_REQUEUE = """
-    SELECT j.id, j.number, j.queue, j.timeout, j.retention, j.unique_key, j.digest, j.keep
+    SELECT j.id, j.number, j.queue, j.timeout, j.retention, j.unique_key, j.digest, j.keep,
+           j.schedule
     FROM json_each(:ids) AS i
     CROSS JOIN tenure_job AS j INDEXED BY tenure_job_id
     CROSS JOIN tenure_done AS d

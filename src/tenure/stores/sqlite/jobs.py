@@ -28,7 +28,7 @@ from tenure.stores.sqlite.looking import Looking, as_record, read_tags
 from tenure.stores.sqlite.replicas import Replicas
 from tenure.stores.sqlite.transaction import Row, Transaction, as_json
 
-__all__ = ["Jobs", "settle"]
+__all__ = ["Jobs", "cancel", "settle"]
 
 
 class Jobs(Replicas, Looking):
@@ -54,7 +54,7 @@ class Jobs(Replicas, Looking):
         return await self._run(lambda tx: _note(tx, notes), Mode.DURABLE)
 
     async def cancel(self, ids: Sequence[str], *, reason: str = "") -> list[Cancelled | None]:
-        return await self._run(lambda tx: _cancel(tx, ids, reason), Mode.DURABLE)
+        return await self._run(lambda tx: cancel(tx, ids, reason), Mode.DURABLE)
 
     async def requeue(self, ids: Sequence[str]) -> list[Requeued | None]:
         return await self._run(lambda tx: _requeue(tx, ids), Mode.DURABLE)
@@ -123,7 +123,8 @@ def _first_start(row: Row, replica: str, wall: int) -> JobRecord:
 
     That is how most jobs are, and it takes half as long as to read all that there may be.
     """
-    _, id_, task, queue, priority, payload, tags, timeout, retention, created, due, _ = row
+    _, id_, task, queue, priority, payload, tags, timeout, retention, created, *rest = row
+    schedule, rerun, due, _ = rest
     return JobRecord(
         id=id_,
         task=task,
@@ -141,6 +142,8 @@ def _first_start(row: Row, replica: str, wall: int) -> JobRecord:
         revision=2,
         replica=replica,
         started=wall,
+        schedule=schedule or "",
+        rerun=bool(rerun),
     )
 
 
@@ -215,7 +218,8 @@ def _note(tx: Transaction, notes: Sequence[Note]) -> list[bool]:
     return answers
 
 
-def _cancel(tx: Transaction, ids: Sequence[str], reason: str) -> list[Cancelled | None]:
+def cancel(tx: Transaction, ids: Sequence[str], reason: str) -> list[Cancelled | None]:
+    """End what waits, leave word with what runs, and answer for each."""
     live = standing(tx, ids)
     ended = finished(tx, [id_ for id_ in ids if id_ not in live])
     moves = Moves(tx)
@@ -267,7 +271,10 @@ def _requeue(tx: Transaction, ids: Sequence[str]) -> list[Requeued | None]:
         elif id_ not in ended:
             answers.append(None)
         else:
-            _, number, queue, timeout, retention, key, digest, keep = ended[id_]
+            _, number, queue, timeout, retention, key, digest, keep, schedule = ended[id_]
+            if schedule is not None:
+                answers.append("refused")
+                continue
             if key is not None and take(tx, id_, key, digest, keep) is not None:
                 answers.append("conflict")
                 continue

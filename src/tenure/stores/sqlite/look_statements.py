@@ -14,7 +14,8 @@ _RECORD = """
     coalesce(l.progress, d.progress), coalesce(l.message, d.message),
     coalesce(l.checkpoint, d.checkpoint), coalesce(l.cancelling, 0),
     coalesce(l.reason, d.reason), coalesce(d.finished, 0), d.result,
-    coalesce(l.error, d.error), coalesce(l.history, d.history)
+    coalesce(l.error, d.error), coalesce(l.history, d.history),
+    coalesce(j.schedule, ''), j.rerun
 """
 
 # By tenure_job_id, and then by the job's number.

@@ -161,4 +161,6 @@ def as_record(row: Row) -> JobRecord:
         result=row[24],
         error=row[25],
         history=row[26],
+        schedule=row[27],
+        rerun=bool(row[28]),
     )

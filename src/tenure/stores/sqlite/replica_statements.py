@@ -99,8 +99,8 @@ REMOVE_REPLICA = """
 # By tenure_live_held; it sorts what one replica runs. An id that is no text would keep sqlite3
 # from reading any of them; as a blob it is one record that cannot be read.
 HELD = """
-    SELECT l.number, CAST(l.id AS BLOB), l.cancelling, l.keyed, l.attempt, l.losses, l.started,
-           l.history, r.id
+    SELECT l.number, CAST(l.id AS BLOB), l.cancelling, l.keyed, l.rerun, l.attempt, l.losses,
+           l.started, l.history, r.id
     FROM tenure_live AS l INDEXED BY tenure_live_held
     CROSS JOIN tenure_replica AS r
     WHERE l.holder = :holder AND r.number = l.holder
@@ -110,8 +110,8 @@ HELD = """
 
 # By tenure_live_deadline.
 OVERDUE = """
-    SELECT l.number, CAST(l.id AS BLOB), l.cancelling, l.keyed, l.attempt, l.losses, l.started,
-           l.history, r.id
+    SELECT l.number, CAST(l.id AS BLOB), l.cancelling, l.keyed, l.rerun, l.attempt, l.losses,
+           l.started, l.history, r.id
     FROM tenure_live AS l INDEXED BY tenure_live_deadline
     CROSS JOIN tenure_replica AS r
     WHERE l.namespace = :namespace AND l.deadline <= :since AND r.number = l.holder

@@ -254,8 +254,73 @@ _FORMAT_2 = (
     "CREATE INDEX tenure_replica_end ON tenure_replica (namespace, dead, boot_id, expires)",
 )
 
+# Schedules. Their runs are jobs; for all others the new columns stay as they are.
+_FORMAT_3 = (
+    "ALTER TABLE tenure_job ADD COLUMN schedule TEXT",
+    "ALTER TABLE tenure_job ADD COLUMN rerun INTEGER NOT NULL DEFAULT 1",
+    "ALTER TABLE tenure_live ADD COLUMN schedule TEXT",
+    "ALTER TABLE tenure_live ADD COLUMN rerun INTEGER NOT NULL DEFAULT 1",
+    # It takes whole rows of tenure_live.
+    "ALTER TABLE tenure_aside ADD COLUMN schedule TEXT",
+    "ALTER TABLE tenure_aside ADD COLUMN rerun INTEGER",
+    # The unfinished runs of a schedule, and those that one replica runs. No other job is in it.
+    """
+    CREATE INDEX tenure_live_run ON tenure_live (namespace, schedule, holder)
+    WHERE schedule IS NOT NULL
+    """,
+    # `digests` is a JSON list of the definitions that have ruled, the present one last. The last
+    # move is known by its id, so that a repeat is answered as before.
+    """
+    CREATE TABLE tenure_schedule (
+        namespace  TEXT NOT NULL,
+        name       TEXT NOT NULL,
+        revision   INTEGER NOT NULL,
+        cursor     INTEGER NOT NULL,
+        declared   INTEGER NOT NULL,
+        planted    INTEGER NOT NULL,
+        last_run   INTEGER NOT NULL DEFAULT 0,
+        last_job   TEXT NOT NULL DEFAULT '',
+        moved_by   TEXT NOT NULL DEFAULT '',
+        outcome    TEXT NOT NULL DEFAULT '',
+        reason     TEXT NOT NULL DEFAULT '',
+        successor  TEXT NOT NULL DEFAULT '',
+        definition BLOB NOT NULL,
+        digests    TEXT NOT NULL,
+        PRIMARY KEY (namespace, name)
+    ) WITHOUT ROWID
+    """,
+    # What became of the ticks of a schedule; larger numbers are newer.
+    """
+    CREATE TABLE tenure_decision (
+        namespace TEXT NOT NULL,
+        name      TEXT NOT NULL,
+        number    INTEGER NOT NULL,
+        outcome   TEXT NOT NULL,
+        reason    TEXT NOT NULL,
+        first     INTEGER NOT NULL,
+        last      INTEGER NOT NULL,
+        ticks     INTEGER NOT NULL,
+        at        INTEGER NOT NULL,
+        job       TEXT NOT NULL,
+        replica   TEXT NOT NULL,
+        PRIMARY KEY (namespace, name, number)
+    ) WITHOUT ROWID
+    """,
+    # Of single schedules and of all; without an end if `until` is NULL.
+    """
+    CREATE TABLE tenure_freeze (
+        namespace TEXT NOT NULL,
+        name      TEXT NOT NULL,
+        since     INTEGER NOT NULL,
+        until     INTEGER,
+        reason    TEXT NOT NULL,
+        PRIMARY KEY (namespace, name)
+    ) WITHOUT ROWID
+    """,
+)
+
 # What leads from each format to the next, beginning with an empty file.
-_STEPS = (_FORMAT_1, _FORMAT_2)
+_STEPS = (_FORMAT_1, _FORMAT_2, _FORMAT_3)
 
 FORMAT = len(_STEPS)
 

@@ -1,0 +1,238 @@
+"""The statements about schedules, in the manner of `job_statements`."""
+
+from __future__ import annotations
+
+# Planting.
+
+# By primary key.
+TO_PLANT = """
+    SELECT s.digests, s.name, s.revision, s.cursor, s.declared, s.planted, s.last_run,
+           s.successor, s.definition
+    FROM json_each(:names) AS n
+    CROSS JOIN tenure_schedule AS s
+    WHERE s.namespace = :namespace AND s.name = n.value
+"""
+
+# By primary key. Who moved it last stays as it is.
+PLANT = """
+    INSERT INTO tenure_schedule (namespace, name, revision, cursor, declared, planted, last_run,
+                                 successor, definition, digests)
+    VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
+    ON CONFLICT (namespace, name) DO UPDATE
+    SET revision = excluded.revision, cursor = excluded.cursor, declared = excluded.declared,
+        last_run = excluded.last_run, successor = excluded.successor,
+        definition = excluded.definition, digests = excluded.digests
+"""
+
+# By primary key.
+DECLARE = """
+    UPDATE tenure_schedule
+    SET declared = :wall
+    WHERE namespace = :namespace AND name IN (SELECT value FROM json_each(:names))
+"""
+
+# By primary key; the WHERE keeps SQLite from reading ON as part of a join.
+INHERIT_FREEZE = """
+    INSERT INTO tenure_freeze (namespace, name, since, until, reason)
+    SELECT namespace, :heir, since, until, reason
+    FROM tenure_freeze
+    WHERE namespace = :namespace AND name = :name
+    ON CONFLICT (namespace, name) DO UPDATE
+    SET since = excluded.since, until = excluded.until, reason = excluded.reason
+"""
+
+# Moving a cursor.
+
+# By primary key.
+TO_MOVE = """
+    SELECT revision, cursor, last_run, last_job, moved_by, outcome, reason, successor
+    FROM tenure_schedule
+    WHERE namespace = :namespace AND name = :name
+"""
+
+# Whether a run is unfinished, and when it finished. By tenure_job_id and number.
+LAST_RUN = """
+    SELECT l.number IS NOT NULL, d.finished
+    FROM tenure_job AS j INDEXED BY tenure_job_id
+    LEFT JOIN tenure_live AS l ON l.number = j.number
+    LEFT JOIN tenure_done AS d ON d.number = j.number
+    WHERE j.namespace = :namespace AND j.id = :id
+      AND (l.number IS NOT NULL OR d.number IS NOT NULL)
+"""
+
+# By primary key, both.
+FROZEN = """
+    SELECT 1
+    FROM tenure_freeze
+    WHERE namespace = :namespace AND name IN (:name, :everything)
+      AND (until IS NULL OR until > :tick)
+"""
+
+# By tenure_live_run, which has all that is asked for; no further than the limit.
+COUNT_RUNS = """
+    SELECT count(*)
+    FROM (SELECT 1
+          FROM tenure_live INDEXED BY tenure_live_run
+          WHERE namespace = :namespace AND schedule = :name
+          LIMIT :limit)
+"""
+
+# The same for those on one replica; for those that wait, if there is none.
+COUNT_OWN_RUNS = """
+    SELECT count(*)
+    FROM (SELECT 1
+          FROM tenure_live INDEXED BY tenure_live_run
+          WHERE namespace = :namespace AND schedule = :name AND holder IS :holder
+          LIMIT :limit)
+"""
+
+# By tenure_live_run.
+RUNS = """
+    SELECT id
+    FROM tenure_live INDEXED BY tenure_live_run
+    WHERE namespace = :namespace AND schedule = :name
+"""
+
+# By tenure_live_run.
+OWN_RUNS = """
+    SELECT id
+    FROM tenure_live INDEXED BY tenure_live_run
+    WHERE namespace = :namespace AND schedule = :name AND holder IS :holder
+"""
+
+# By primary key.
+MOVE = """
+    UPDATE tenure_schedule
+    SET cursor = :cursor, last_run = :last_run, last_job = :last_job, declared = :wall,
+        moved_by = :id, outcome = :outcome, reason = :reason
+    WHERE namespace = :namespace AND name = :name
+"""
+
+# Decisions.
+
+# By primary key, from its end.
+DECISIONS = """
+    SELECT number, outcome, reason, first, last, ticks, at, job, replica
+    FROM tenure_decision
+    WHERE namespace = :namespace AND name = :name
+    ORDER BY number DESC
+    LIMIT :limit
+"""
+
+# By primary key.
+WRITE_DECISION = """
+    INSERT OR REPLACE INTO tenure_decision (namespace, name, number, outcome, reason, first, last,
+                                            ticks, at, job, replica)
+    VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
+"""
+
+# By primary key.
+FORGET_DECISIONS = """
+    DELETE FROM tenure_decision
+    WHERE namespace = :namespace AND name = :name AND number <= :number
+"""
+
+# Looking.
+
+# What `as_schedule` reads; the runs by tenure_live_run, all else by primary key.
+_RECORD = """
+    s.name, s.revision, s.definition, s.cursor, s.last_run, s.last_job,
+    (SELECT count(*)
+     FROM tenure_live INDEXED BY tenure_live_run
+     WHERE namespace = :namespace AND schedule = s.name),
+    s.planted, s.declared, s.successor, f.since, f.until, f.reason,
+    d.number, d.outcome, d.reason, d.first, d.last, d.ticks, d.at, d.job, d.replica
+"""
+
+_AROUND = """
+    LEFT JOIN tenure_freeze AS f ON f.namespace = s.namespace AND f.name = s.name
+    LEFT JOIN tenure_decision AS d
+      ON d.namespace = s.namespace AND d.name = s.name
+         AND d.number = (SELECT max(number)
+                         FROM tenure_decision
+                         WHERE namespace = s.namespace AND name = s.name)
+"""
+
+# By primary key, in its order.
+ALL_SCHEDULES = f"""
+    SELECT {_RECORD}
+    FROM tenure_schedule AS s
+    {_AROUND}
+    WHERE s.namespace = :namespace
+    ORDER BY s.name
+    LIMIT :limit
+"""  # noqa: S608 - put together from constants
+
+# By primary key; it sorts those that were asked for.
+SCHEDULES = f"""
+    SELECT {_RECORD}
+    FROM json_each(:names) AS n
+    CROSS JOIN tenure_schedule AS s
+    {_AROUND}
+    WHERE s.namespace = :namespace AND s.name = n.value
+    ORDER BY s.name
+    LIMIT :limit
+"""  # noqa: S608 - put together from constants
+
+# By primary key.
+FREEZE_OF = """
+    SELECT since, until, reason
+    FROM tenure_freeze
+    WHERE namespace = :namespace AND name = :name
+"""
+
+# By primary key.
+IS_PLANTED = """
+    SELECT 1
+    FROM tenure_schedule
+    WHERE namespace = :namespace AND name = :name
+"""
+
+# Freezing.
+
+# By primary key.
+FREEZE = """
+    INSERT INTO tenure_freeze (namespace, name, since, until, reason)
+    VALUES (:namespace, :name, :wall, :until, :reason)
+    ON CONFLICT (namespace, name) DO UPDATE
+    SET since = excluded.since, until = excluded.until, reason = excluded.reason
+"""
+
+# By primary key.
+THAW = """
+    UPDATE tenure_freeze
+    SET until = :wall
+    WHERE namespace = :namespace AND name = :name AND (until IS NULL OR until > :wall)
+"""
+
+# Forgetting.
+
+# All schedules of the namespace, by primary key: there are few, and it is not asked for often. An
+# index would be written to with every tick.
+IDLE = """
+    SELECT s.name
+    FROM tenure_schedule AS s
+    WHERE s.namespace = :namespace AND s.declared <= :since
+      AND NOT EXISTS (SELECT 1
+                      FROM tenure_live INDEXED BY tenure_live_run
+                      WHERE namespace = :namespace AND schedule = s.name)
+    LIMIT :limit
+"""
+
+# By primary key.
+REMOVE_SCHEDULES = """
+    DELETE FROM tenure_schedule
+    WHERE namespace = :namespace AND name IN (SELECT value FROM json_each(:names))
+"""
+
+# By primary key.
+REMOVE_DECISIONS = """
+    DELETE FROM tenure_decision
+    WHERE namespace = :namespace AND name IN (SELECT value FROM json_each(:names))
+"""
+
+# By primary key.
+REMOVE_FREEZES = """
+    DELETE FROM tenure_freeze
+    WHERE namespace = :namespace AND name IN (SELECT value FROM json_each(:names))
+"""
