@@ -89,6 +89,17 @@ async def test_the_cursor_never_goes_back(store: Store, clock: ManualClock):
     assert (await plant(store, definition=b"second")).cursor == planted.cursor
 
 
+async def test_a_clock_that_was_set_back_keeps_no_definition_alive(
+    store: Store, clock: ManualClock
+):
+    await plant(store)
+    new = await plant(store, definition=b"second")
+    clock.step(-3600)
+    assert (await plant(store)).revision == 0
+    clock.shift(DECLARED_FOR)
+    assert (await plant(store)).revision == new.revision + 1
+
+
 async def test_several_are_planted_in_one_call(store: Store):
     await plant(store, "b")
     both = await store.plant([planting("a"), planting("b", b"second")])
