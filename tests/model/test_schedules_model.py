@@ -21,7 +21,7 @@ from tests.model.test_jobs_model import check
 from tests.model.test_leases_model import FIRST_SEED, SHORT
 from tests.rig.sizes import SIZE
 
-SEEDS = range(FIRST_SEED, FIRST_SEED + SIZE.examples // 3)  # these programs look at a lot
+SEEDS = range(FIRST_SEED, FIRST_SEED + SIZE.examples // 5)  # these programs look at a lot
 
 
 @pytest.mark.timeout(600 if SHORT else 14_400)
