@@ -17,6 +17,8 @@ from pathlib import Path
 from tour import replica
 from tour.bakery import LOAVES, Ledger
 from tour.baking import RECOVERY, Baking
+from tour.chiming import Chiming
+from tour.clockwork import LIMIT
 from tour.fleet import NAMES, Broken, Fact, Fleet
 from tour.replica import TTL, Counter, Page
 from tour.screen import Screen
@@ -32,12 +34,12 @@ AFTERWARDS = """\
   .venv/bin/python examples/fenced_write.py    the fence in your own SQL
   .venv/bin/python examples/once_per_tick.py   a nightly job on one replica only
   .venv/bin/pip install -e '.[cli]'            then .venv/bin/tenure --help
-  docs/locks.md, docs/jobs.md                  the guides
+  docs/locks.md, jobs.md, timers.md            the guides
   make test                                    the same promises on four stores"""
 
 
 class Tour:
-    """The five acts, and what they came to."""
+    """The six acts, and what they came to."""
 
     def __init__(self, fleet: Fleet, screen: Screen, folder: Path) -> None:
         self._fleet = fleet
@@ -57,6 +59,7 @@ class Tour:
             if hasattr(signal, "SIGSTOP"):  # Windows has none
                 await self.freeze()
                 await self.bake()
+            await self.chime()
         except Broken as why:
             self._judge(str(why), kept=False)
         self._sum_up()
@@ -142,6 +145,27 @@ class Tour:
         self._results.append(
             ("jobs done, and effects in the ledger", f"{done}, {len(baked)}", f"{LOAVES}")
         )
+
+    async def chime(self) -> None:
+        """Timers, while a replica dies and comes back."""
+        fleet = self._fleet
+        self._screen.title("6  Each tick once")
+        for name in NAMES:  # they were workers for good
+            await fleet.bury(name)
+        await fleet.start(*NAMES)
+        chiming = Chiming(fleet, self._screen)
+        await chiming.run()
+        ticks, most = chiming.ticks, most_at_once(chiming.told)
+        twice = sum(number > 1 for number in ticks.values())
+        self._judge(
+            f"no tick runs twice: {len(ticks)} ticks, {twice} of them twice", kept=not twice
+        )
+        explained = not chiming.unexplained
+        self._judge("what the store says has run was told by a replica", kept=explained)
+        limit = f"a limit holds over all replicas: at most {most} of {LIMIT} at once"
+        self._judge(limit, kept=most <= LIMIT)
+        self._results.append(("runs of a tick, at most", str(max(ticks.values())), "1"))
+        self._results.append(("runs of the timer with a limit at once", str(most), f"{LIMIT}"))
 
     async def _judge_late(self, late: str, start: int) -> None:
         """Judge what becomes of a holder that slept through its lease."""

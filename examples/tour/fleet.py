@@ -15,7 +15,7 @@ from types import TracebackType
 from typing import Self, TypeVar
 
 from tenure import Tenure
-from tour.replica import TTL, store_url
+from tour.replica import TTL, clockwork_app, store_url
 
 T = TypeVar("T")
 
@@ -85,6 +85,10 @@ class Fleet:
     def order(self, name: str, order: str, **details: float) -> None:
         stdin = self._processes[name].stdin
         stdin.write(json.dumps({"order": order, **details}).encode() + b"\n")
+
+    def clockwork(self) -> Tenure:
+        """Return an app that sees the timers, not open yet."""
+        return clockwork_app(self._folder)
 
     def pid(self, name: str) -> int:
         return self._processes[name].pid

@@ -16,7 +16,7 @@ from contextlib import asynccontextmanager, closing
 from pathlib import Path
 
 from tenure import Hold, LeaseLost, Semaphore, Tenure
-from tour import bakery
+from tour import bakery, clockwork
 from tour.bakery import OVENS
 
 TTL = 2.0
@@ -24,6 +24,10 @@ TTL = 2.0
 
 def store_url(folder: Path) -> str:
     return f"sqlite:///{folder / 'tenure.db'}"
+
+
+def clockwork_app(folder: Path) -> Tenure:
+    return Tenure(store_url(folder), namespace=clockwork.NAMESPACE, replica_ttl=TTL)
 
 
 class Counter:
@@ -74,6 +78,7 @@ class Replica:
 
     def __init__(self, name: str, folder: Path, app: Tenure) -> None:
         self._name = name
+        self._folder = folder
         self._app = app
         self._meta = {"replica": name}
         self._counter = Counter(folder)
@@ -139,6 +144,12 @@ class Replica:
             await worker.ready()
             self.tell("works", text=worker.replica or "")
             await worker.ended()
+
+    async def tick(self) -> None:
+        """Run timers, until the process ends."""
+        async with clockwork_app(self._folder) as app:
+            clockwork.declare(app, self.tell)
+            await app.run_timers()
 
     @asynccontextmanager
     async def _inside(self, lock: Semaphore) -> AsyncIterator[Hold]:

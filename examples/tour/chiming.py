@@ -1,0 +1,73 @@
+"""The sixth act: a tick each second on three replicas, one of which is killed and comes back."""
+
+from collections import Counter
+
+from tenure import TickRecord
+from tour.fleet import NAMES, Fact, Fleet
+from tour.screen import Screen
+
+BEFORE_KILL = 4  # ticks
+AFTER_KILL = 3
+AFTER_RETURN = 3
+
+
+class Chiming:
+    """Lets replicas tick, disturbs them, and compares what they tell with what the store says."""
+
+    def __init__(self, fleet: Fleet, screen: Screen) -> None:
+        self._fleet = fleet
+        self._screen = screen
+        self._start = len(fleet.facts)
+        self.history: list[TickRecord] = []
+
+    async def run(self) -> None:
+        fleet, screen, (victim, *_) = self._fleet, self._screen, NAMES
+        screen.say("`@app.timer(every='1s')` on three replicas: each tick runs on one of them.")
+        for name in NAMES:
+            fleet.order(name, "tick")
+        await self._until(BEFORE_KILL)
+        screen.say(f"Now {victim} is killed. Nobody was the leader, so nobody is missed.")
+        await fleet.bury(victim)
+        await self._until(BEFORE_KILL + AFTER_KILL)
+        await fleet.start(victim)
+        fleet.order(victim, "tick")
+        screen.told(victim, "is back")
+        await self._until(BEFORE_KILL + AFTER_KILL + AFTER_RETURN)
+        async with fleet.clockwork() as app:
+            self.history = await app.timers["chime"].history()
+        self._draw()
+
+    @property
+    def told(self) -> list[Fact]:
+        """What the replicas told in this act."""
+        return self._fleet.facts[self._start :]
+
+    @property
+    def ticks(self) -> Counter[str]:
+        """How often each tick has run."""
+        return Counter(fact.text for fact in self.told if fact.what == "chimed")
+
+    @property
+    def unexplained(self) -> int:
+        """How many ticks the store says have run, and of which no replica has told."""
+        ran = {f"{one.nominal:%H:%M:%S}" for one in self.history if one.outcome == "succeeded"}
+        return len(ran - set(self.ticks))
+
+    async def _until(self, ticks: int) -> None:
+        await self._fleet.until(
+            lambda: len(self.ticks) >= ticks,
+            "it ticks on",
+            within=30,
+            progress=lambda: f"{len(self.ticks)} ticks",
+        )
+
+    def _draw(self) -> None:
+        dot = self._screen.signs["dot"]
+        by = {(fact.text, fact.replica) for fact in self.told if fact.what == "chimed"}
+        self._screen.table(
+            ("tick", *NAMES),
+            [
+                (tick, *(dot if (tick, name) in by else "" for name in NAMES))
+                for tick in sorted(self.ticks)
+            ],
+        )
