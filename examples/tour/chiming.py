@@ -1,6 +1,8 @@
 """The sixth act: a tick each second on three replicas, one of which is killed and comes back."""
 
+import time
 from collections import Counter
+from dataclasses import replace
 
 from tenure import TickRecord
 from tour.fleet import NAMES, Fact, Fleet
@@ -18,6 +20,7 @@ class Chiming:
         self._fleet = fleet
         self._screen = screen
         self._start = len(fleet.facts)
+        self._died: list[Fact] = []
         self.history: list[TickRecord] = []
 
     async def run(self) -> None:
@@ -27,7 +30,7 @@ class Chiming:
             fleet.order(name, "tick")
         await self._until(BEFORE_KILL)
         screen.say(f"Now {victim} is killed. Nobody was the leader, so nobody is missed.")
-        await fleet.bury(victim)
+        await self._kill(victim)
         await self._until(BEFORE_KILL + AFTER_KILL)
         await fleet.start(victim)
         fleet.order(victim, "tick")
@@ -37,10 +40,22 @@ class Chiming:
             self.history = await app.timers["chime"].history()
         self._draw()
 
+    async def _kill(self, victim: str) -> None:
+        fleet = self._fleet
+        fleet.kill(victim)
+        killed_at = time.monotonic()
+        await fleet.bury(victim)
+        ended = {fact.fence for fact in fleet.told("out", victim, self._start)}
+        begun = fleet.told("in", victim, self._start)
+        # What it was in the middle of has ended with it.
+        self._died = [
+            replace(fact, what="out", at=killed_at) for fact in begun if fact.fence not in ended
+        ]
+
     @property
     def told(self) -> list[Fact]:
         """What the replicas told in this act."""
-        return self._fleet.facts[self._start :]
+        return self._fleet.facts[self._start :] + self._died
 
     @property
     def ticks(self) -> Counter[str]:
@@ -62,12 +77,14 @@ class Chiming:
         )
 
     def _draw(self) -> None:
+        """Show what the store has recorded beside what the replicas told."""
         dot = self._screen.signs["dot"]
         by = {(fact.text, fact.replica) for fact in self.told if fact.what == "chimed"}
-        self._screen.table(
-            ("tick", *NAMES),
-            [
-                (tick, *(dot if (tick, name) in by else "" for name in NAMES))
-                for tick in sorted(self.ticks)
-            ],
-        )
+        rows = []
+        for record in reversed(self.history):
+            tick, last = (f"{moment:%H:%M:%S}" for moment in (record.first, record.nominal))
+            dots = (dot if (tick, name) in by else "" for name in NAMES)
+            several = f" to {last}" if record.ticks > 1 else ""
+            why = f", {record.reason}" if record.reason else ""
+            rows.append((f"{tick}{several}", *dots, f"{record.outcome}{why}"))
+        self._screen.table(("tick", *NAMES, "in the store"), rows)

@@ -187,7 +187,8 @@ class Schedules(Jobs):
         reason: str = "",
         run: JobRecord | None = None,
     ) -> Advanced:
-        outcome: Moved = "skipped" if reason else "done"
+        is_skipped = decision is not None and decision.outcome == "skipped"
+        outcome: Moved = "skipped" if is_skipped else "done"
         schedule = self._schedules.schedules[move.name]
         for one in (*move.passed, decision):
             if one is not None:
