@@ -1,4 +1,4 @@
-"""The PostgreSQL store: leases and jobs as rows, decided by functions in the schema `tenure`.
+"""The PostgreSQL store: all it keeps are rows, decided by functions in the schema `tenure`.
 
     postgresql://user:password@host:5432/database
 
@@ -22,9 +22,10 @@ from __future__ import annotations
 from tenure.stores.postgres.examine import Examination
 from tenure.stores.postgres.jobs import Jobs
 from tenure.stores.postgres.leases import Leases
+from tenure.stores.postgres.schedules import Schedules
 
 __all__ = ["PostgresStore"]
 
 
-class PostgresStore(Leases, Jobs, Examination):
+class PostgresStore(Leases, Jobs, Schedules, Examination):
     """Keeps everything in one PostgreSQL database, for any number of machines."""

@@ -6,7 +6,7 @@ Batches go as one list of text for each field, bytes as hexadecimal digits; see 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Final, TypeAlias
+from typing import Any, Final, TypeAlias
 
 import msgspec
 
@@ -100,8 +100,8 @@ def _hex(data: bytes | None) -> str | None:
     return None if data is None else data.hex()
 
 
-def as_record(row: Row) -> JobRecord:
-    """Return the job in a row of tenure.job_v1.
+def as_record(row: Row | Sequence[Any]) -> JobRecord:
+    """Return the job in a row of tenure.job_v2.
 
     Field by field, because this is most of what a claim costs here: by name in a loop takes three
     times as long.
@@ -134,6 +134,8 @@ def as_record(row: Row) -> JobRecord:
         result,
         error,
         history,
+        schedule,
+        rerun,
     ) = row
     return JobRecord(
         id=id_,
@@ -163,4 +165,6 @@ def as_record(row: Row) -> JobRecord:
         result=result,
         error=error,
         history=history,
+        schedule=schedule,
+        rerun=rerun,
     )

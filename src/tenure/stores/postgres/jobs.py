@@ -53,14 +53,14 @@ _REPLICAS = "SELECT * FROM tenure.replica_list_v1($1, $2, $3)"
 _INSERT = """
 SELECT * FROM tenure.job_insert_v1($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15)
 """
-_CLAIM = "SELECT * FROM tenure.job_claim_v1($1, $2, $3, $4, $5, $6)"
+_CLAIM = "SELECT * FROM tenure.job_claim_v2($1, $2, $3, $4, $5, $6)"
 _SETTLE = "SELECT * FROM tenure.job_settle_v1($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11)"
 _NOTE = "SELECT tenure.job_note_v1($1, $2, $3, $4, $5, $6)"
 _RECOVER = "SELECT * FROM tenure.job_recover_v1($1, $2, $3, $4, $5)"
 _CANCEL = "SELECT * FROM tenure.job_cancel_v1($1, $2, $3, $4)"
-_REQUEUE = "SELECT * FROM tenure.job_requeue_v1($1, $2, $3)"
-_GET = "SELECT * FROM tenure.job_get_v1($1, $2)"
-_FIND = "SELECT * FROM tenure.job_find_v1($1, $2, $3, $4, $5, $6, $7, $8)"
+_REQUEUE = "SELECT * FROM tenure.job_requeue_v2($1, $2, $3)"
+_GET = "SELECT * FROM tenure.job_get_v2($1, $2)"
+_FIND = "SELECT * FROM tenure.job_find_v2($1, $2, $3, $4, $5, $6, $7, $8)"
 _COUNTS = "SELECT * FROM tenure.job_counts_v1($1, $2, $3)"
 _PAUSE = "SELECT tenure.queue_pause_v1($1, $2, $3, $4)"
 _RESUME = "SELECT tenure.queue_resume_v1($1, $2)"
@@ -77,6 +77,7 @@ _REQUEUED: Final[dict[str, Requeued | None]] = {
     "r": "requeued",
     "u": "unfinished",
     "x": "conflict",
+    "n": "refused",
     "-": None,
 }
 

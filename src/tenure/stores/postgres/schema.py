@@ -12,7 +12,8 @@ from tenure.stores.contract import Migrate
 __all__ = ["FORMAT", "found_format", "migrate"]
 
 # From one format to the next: the scripts in sql/ that make it. A migration only adds, or replaces
-# what the release before it does not use, because that release works on during a deployment.
+# what does the same for all that the release before it knows, because that release works on during
+# a deployment.
 _SCRIPTS = {
     1: ("1_tables.sql", "1_leases.sql", "1_leases_kept.sql"),
     2: (
@@ -22,6 +23,14 @@ _SCRIPTS = {
         "2_replicas.sql",
         "2_operators.sql",
         "2_rights.sql",
+    ),
+    3: (
+        "3_tables.sql",
+        "3_jobs.sql",
+        "3_runs.sql",
+        "3_advance.sql",
+        "3_schedules.sql",
+        "3_rights.sql",
     ),
 }
 FORMAT = max(_SCRIPTS)

@@ -43,7 +43,7 @@ _HOLD: Final = """
 SELECT d.datname || '/' || d.oid, tenure.job_hold_v1($1::text, $2::text, $3::bigint)
 FROM pg_database d WHERE d.datname = current_database()
 """
-_GET: Final = "SELECT * FROM tenure.job_get_v1($1::text, $2::text[])"
+_GET: Final = "SELECT * FROM tenure.job_get_v2($1::text, $2::text[])"
 # Where it leads is asked together with what is to be done, and nothing is done elsewhere. What is
 # notified in a transaction is delivered when that is committed. Nothing may be set in it, such as
 # synchronous_commit: it is the user's.
