@@ -1,12 +1,9 @@
 """What only concerns jobs in PostgreSQL: plans, locks, the migration, and notifications."""
 
 import asyncio
-import json
 import random
-import re
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import AsyncExitStack
-from importlib.resources import files
 from typing import Any
 
 import asyncpg
@@ -23,13 +20,23 @@ from tenure.stores.postgres.announcer import (
     payloads,
     topics_in,
 )
+from tenure.stores.postgres.schema import FORMAT
 from tests.contract.calls import renew, take
 from tests.rig.fixtures import Endpoint, PrivatePostgres
 from tests.rig.sizes import SIZE
 from tests.rig.waiting import wait_until_async
+from tests.unit.postgres_inside import (
+    EXPLAINING,
+    FILL,
+    FINISH,
+    MANY,
+    buffers,
+    make_format,
+    plain_ann,
+    walks_in,
+)
 
 Open = Callable[..., Awaitable[PostgresStore]]
-MANY = 100_000
 
 
 @pytest.fixture
@@ -79,27 +86,6 @@ def success(job: JobRecord, **details: Any) -> Settlement:
 
 # Plans.
 
-EXPLAINING = {
-    "session_preload_libraries": "auto_explain",
-    "auto_explain.log_min_duration": "0",
-    "auto_explain.log_nested_statements": "on",
-}
-
-FILL = """
-INSERT INTO tenure.job (namespace, id, task, queue, priority, payload, tags, retention, created,
-                        due, state, replica)
-SELECT $1, 'x' || n, 'work', 'q' || n % 7, n % 10, '', '{}', 0, 0, 4e15,
-       CASE WHEN n % 20 = 0 THEN 'running' ELSE 'waiting' END,
-       CASE WHEN n % 20 = 0 THEN 'busy-' || n % 3 ELSE '' END
-FROM generate_series(1, $2::integer) AS n
-"""
-FINISH = """
-INSERT INTO tenure.job_done (namespace, id, task, queue, priority, payload, tags, retention,
-                             created, due, state, finished, expires)
-SELECT $1, 'y' || n, 'work', 'q' || n % 7, n % 10, '', '{}', 0, 0, 0,
-       CASE WHEN n % 20 = 0 THEN 'failed' ELSE 'succeeded' END, 1, 4e15
-FROM generate_series(1, $2::integer) AS n
-"""
 TAG = """
 INSERT INTO tenure.job_tag (namespace, tag, id)
 SELECT namespace, 'blue', id FROM tenure.job_record WHERE namespace = $1
@@ -180,18 +166,7 @@ async def test_every_statement_finds_its_rows_by_an_index(
     await use_everything(store)
     log = server.log.read_bytes()[seen:].decode()
     assert log.count("Index Scan using job_pkey") > 20
-    walks = [line.strip() for line in log.splitlines() if re.search(r"Seq Scan on (job|rep)", line)]
-    assert not walks
-    # A range of the namespace alone is a walk too, unless its order is what is wanted.
-    alone = re.findall(r"using (job\w*) on [^\n]*\n\s*Index Cond: \(namespace = [^ )]+\)\n", log)
-    assert not alone
-
-
-async def buffers(connection: asyncpg.Connection, statement: str) -> int:
-    """Return how many pages a statement touches."""
-    [[plan]] = await connection.fetch(f"EXPLAIN (ANALYZE, BUFFERS, FORMAT JSON) {statement}")
-    top = json.loads(plan)[0]["Plan"]
-    return top["Shared Hit Blocks"] + top["Shared Read Blocks"]
+    assert not walks_in(log)
 
 
 async def test_what_is_finished_or_due_later_costs_nothing(
@@ -230,18 +205,7 @@ async def test_format_1_is_brought_up_to_date_and_its_functions_go_on(
 ):
     url = private_postgres().url
     connection = await asyncpg.connect(url)
-    await connection.execute("CREATE SCHEMA tenure; CREATE TABLE tenure.format (number integer)")
-    for script in ("1_tables.sql", "1_leases.sql", "1_leases_kept.sql"):
-        folder = files("tenure.stores.postgres").joinpath("sql")
-        await connection.execute(folder.joinpath(script).read_text(encoding="utf-8"))
-    await connection.execute(
-        """
-        INSERT INTO tenure.format VALUES (1);
-        CREATE ROLE "Plain Ann" LOGIN;
-        GRANT USAGE ON SCHEMA tenure TO "Plain Ann";
-        GRANT SELECT, INSERT, UPDATE, DELETE ON ALL TABLES IN SCHEMA tenure TO "Plain Ann"
-        """
-    )
+    await make_format(connection, 1)
     old = await open_store(url, migrate="skip")
     lease = await take(old, "key", "ann")
     with pytest.raises(ConfigError, match=r"'tenure migrate'.*migrate=\"auto\""):
@@ -250,9 +214,9 @@ async def test_format_1_is_brought_up_to_date_and_its_functions_go_on(
     await open_store(url, migrate="check")
     assert await renew(old, lease) == [True]
     assert [one.outcome for one in await store.insert([new(1)])] == ["created"]
-    assert await connection.fetchval("SELECT max(number) FROM tenure.format") == 2
+    assert await connection.fetchval("SELECT max(number) FROM tenure.format") == FORMAT
     # Who could use leases can use jobs.
-    await use_everything(await open_store(url.replace("tenure@", "Plain%20Ann@")))
+    await use_everything(await open_store(plain_ann(url)))
     await connection.close()
 
 

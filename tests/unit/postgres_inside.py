@@ -1,0 +1,69 @@
+"""Looks at a PostgreSQL store from inside: its plans and their cost, and its earlier formats."""
+
+import json
+import re
+from importlib.resources import files
+
+import asyncpg
+
+from tenure.stores.postgres.schema import _SCRIPTS
+
+MANY = 100_000
+EXPLAINING = {
+    "session_preload_libraries": "auto_explain",
+    "auto_explain.log_min_duration": "0",
+    "auto_explain.log_nested_statements": "on",
+}
+
+FILL = """
+INSERT INTO tenure.job (namespace, id, task, queue, priority, payload, tags, retention, created,
+                        due, state, replica)
+SELECT $1, 'x' || n, 'work', 'q' || n % 7, n % 10, '', '{}', 0, 0, 4e15,
+       CASE WHEN n % 20 = 0 THEN 'running' ELSE 'waiting' END,
+       CASE WHEN n % 20 = 0 THEN 'busy-' || n % 3 ELSE '' END
+FROM generate_series(1, $2::integer) AS n
+"""
+FINISH = """
+INSERT INTO tenure.job_done (namespace, id, task, queue, priority, payload, tags, retention,
+                             created, due, state, finished, expires)
+SELECT $1, 'y' || n, 'work', 'q' || n % 7, n % 10, '', '{}', 0, 0, 0,
+       CASE WHEN n % 20 = 0 THEN 'failed' ELSE 'succeeded' END, 1, 4e15
+FROM generate_series(1, $2::integer) AS n
+"""
+
+
+async def buffers(connection: asyncpg.Connection, statement: str) -> int:
+    """Return how many pages a statement touches."""
+    [[plan]] = await connection.fetch(f"EXPLAIN (ANALYZE, BUFFERS, FORMAT JSON) {statement}")
+    top = json.loads(plan)[0]["Plan"]
+    return top["Shared Hit Blocks"] + top["Shared Read Blocks"]
+
+
+def walks_in(log: str) -> list[str]:
+    """Return where a log of plans shows that a whole table, or namespace, was read."""
+    walks = re.findall(r"Seq Scan on (?:job|rep|schedule)[^\n]*", log)
+    # A range of the namespace alone is a walk too, unless its order is what is wanted.
+    alone = r"using (job\w*) on [^\n]*\n\s*Index Cond: \(namespace = [^ )]+\)\n"
+    return walks + re.findall(alone, log)
+
+
+async def make_format(connection: asyncpg.Connection, number: int) -> None:
+    """Make the schema as an earlier release did, and a role that may use it, but no more."""
+    await connection.execute("CREATE SCHEMA tenure; CREATE TABLE tenure.format (number integer)")
+    folder = files("tenure.stores.postgres").joinpath("sql")
+    for earlier in range(1, number + 1):
+        for script in _SCRIPTS[earlier]:
+            await connection.execute(folder.joinpath(script).read_text(encoding="utf-8"))
+        await connection.execute("INSERT INTO tenure.format VALUES ($1)", earlier)
+    await connection.execute(
+        """
+        CREATE ROLE "Plain Ann" LOGIN;
+        GRANT USAGE ON SCHEMA tenure TO "Plain Ann";
+        GRANT SELECT, INSERT, UPDATE, DELETE ON ALL TABLES IN SCHEMA tenure TO "Plain Ann"
+        """
+    )
+
+
+def plain_ann(url: str) -> str:
+    """Return the URL under which that role uses it."""
+    return url.replace("tenure@", "Plain%20Ann@")

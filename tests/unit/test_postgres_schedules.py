@@ -1,0 +1,437 @@
+"""What only concerns schedules in PostgreSQL: plans, locks, and the migration."""
+
+import asyncio
+import random
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import AsyncExitStack
+from typing import Any
+
+import asyncpg
+import pytest
+from msgspec.structs import replace
+
+from tenure.core.clock import SystemClock
+from tenure.core.records import JobRecord, NewJob
+from tenure.core.schedules import Advance, Decision, Planting
+from tenure.errors import ConfigError
+from tenure.stores.postgres import PostgresStore
+from tenure.stores.postgres.schedule_rows import move_argument
+from tenure.stores.postgres.schema import FORMAT
+from tests.contract.schedule_calls import bound, look_at, move, plant, planting, run, tick
+from tests.rig.fixtures import Endpoint, PrivatePostgres
+from tests.rig.sizes import SIZE
+from tests.unit.postgres_inside import (
+    EXPLAINING,
+    FILL,
+    FINISH,
+    buffers,
+    make_format,
+    plain_ann,
+    walks_in,
+)
+
+Open = Callable[..., Awaitable[PostgresStore]]
+MANY = 20_000
+
+
+@pytest.fixture
+async def open_store(namespace: str) -> AsyncIterator[Open]:
+    """Open stores that are closed after the test."""
+    async with AsyncExitStack() as stack:
+
+        async def make(url: str, **how: Any) -> PostgresStore:
+            store = PostgresStore(url, namespace=namespace, clock=SystemClock())
+            stack.push_async_callback(store.close)
+            await store.open(**how)
+            return store
+
+        yield make
+
+
+@pytest.fixture
+async def store(open_store: Open, postgres_server: Endpoint) -> PostgresStore:
+    store = await open_store(postgres_server.url)
+    await store.join("ann", ttl=600, meta={})
+    return store
+
+
+@pytest.fixture
+async def operator(postgres_server: Endpoint) -> AsyncIterator[asyncpg.Connection]:
+    """Somebody else at the same database."""
+    connection = await asyncpg.connect(postgres_server.url)
+    try:
+        yield connection
+    finally:
+        connection.terminate()
+
+
+_ADVANCE = "SELECT * FROM tenure.schedule_advance_v1($1, $2, 100, NULL)"
+
+
+async def is_waiting(task: asyncio.Future[Any]) -> bool:
+    done, _ = await asyncio.wait([task], timeout=0.2)
+    return not done
+
+
+# Plans.
+
+
+async def use_everything(store: PostgresStore) -> None:
+    """Make every call, so that every statement of every function runs."""
+    await store.join("ann", ttl=600, meta={})
+    await store.join("short", ttl=0.001, meta={})
+    await store.plant([planting("old"), planting()])
+    await store.freeze("old", reason="now")
+    await store.plant([planting("new", renamed_from=("never", "old")), planting()])
+    await store.plant([planting("old"), planting("sync", b"second")])
+    await store.plant([planting("sync", b"first"), planting("sync", b"second")])
+    now = await store.now()
+    missed = Decision(outcome="missed", reason="late", first=1, last=2, ticks=2)
+    first = move(
+        (await store.plant([planting("sync", b"second")]))[0],
+        now,
+        replica="ann",
+        limit=bound(9),
+        own=bound(9),
+        passed=(missed,),
+    )
+    await store.advance(first)
+    await store.advance(first)
+    await tick(store, now + 1, replica="short")
+    await tick(store, now + 1, replica="nobody")
+    await tick(store, now + 1, due=now + 10**9)
+    for number, full in enumerate(("skip", "skip", "hold", "cancel")):
+        here = {"replica": "ann", "own": bound(1, "overlap", full)}
+        await tick(store, now + 10 + number, **here)
+        await tick(store, now + 20 + number, limit=bound(1, "limit", full))
+    await tick(store, now + 30, rest=1.0)
+    ran = (await store.get([first.id]))[0]
+    assert ran is not None
+    await store.requeue([ran.id])
+    await store.leave("ann")
+    await tick(store, now + 30, rest=1.0)
+    await store.requeue([ran.id])
+    await tick(store, now + 40, run=None)
+    await store.freeze("*")
+    await tick(store, now + 50)
+    await store.schedules()
+    await store.schedules(["sync", "*"])
+    await store.decisions("sync")
+    await store.thaw("*")
+    await store.prune_schedules(idle=600)
+    assert await store.prune_schedules(idle=0) > 0
+
+
+OTHER_RUNS = """
+UPDATE tenure.job SET schedule = 'other-' || length(id) || priority WHERE id LIKE 'x%5'
+"""
+SCHEDULES = """
+INSERT INTO tenure.schedule (namespace, name, revision, digests, declared, decided)
+SELECT $1, 's' || n, 1, '{a}', 4e15, 1 FROM generate_series(1, 5000) AS n
+"""
+DECISIONS = """
+INSERT INTO tenure.schedule_decision (namespace, name, number, outcome, reason, first, last, ticks,
+                                      at, job, replica)
+SELECT $1, 's' || n, m, 'ran', '', 1, 1, 1, 1, '', ''
+FROM generate_series(1, 5000) AS n, generate_series(1, 10) AS m
+"""
+
+
+@pytest.mark.parametrize("when", ["without statistics", "with statistics", "planned when empty"])
+async def test_every_statement_finds_its_rows_by_an_index(
+    open_store: Open, private_postgres: PrivatePostgres, namespace: str, when: str
+):
+    server = private_postgres(config={**EXPLAINING, "autovacuum": "off"})
+    store = await open_store(server.url)
+    if when == "planned when empty":
+        await use_everything(store)
+    connection = await asyncpg.connect(server.url)
+    for fill in (FILL, FINISH):
+        await connection.fetch(fill, namespace, MANY)
+    for fill in (SCHEDULES, DECISIONS):
+        await connection.fetch(fill, namespace)
+    await connection.execute(OTHER_RUNS)
+    if when == "with statistics":
+        await connection.execute("ANALYZE")
+    await connection.close()
+    seen = server.log.stat().st_size
+    await use_everything(store)
+    log = server.log.read_bytes()[seen:].decode()
+    assert log.count("using job_run on job") > 20
+    assert log.count("using schedule_decision_pkey") > 20
+    assert not walks_in(log)
+
+
+async def test_a_move_costs_the_same_however_much_there_is(
+    store: PostgresStore, operator: asyncpg.Connection, namespace: str
+):
+    planted = await plant(store)
+    numbers = iter(range(1, 1000))
+
+    async def cost() -> int:
+        limits = {"limit": bound(5, full="hold"), "own": bound(5, full="hold")}
+        one = move(planted, next(numbers), seen=None, replica="ann", **limits)
+        statement = "SELECT * FROM tenure.schedule_advance_v1({}, {}, 100, NULL)"
+        quote = "SELECT quote_literal($1), quote_literal($2)"
+        quoted = await operator.fetchrow(quote, namespace, move_argument(one))
+        return await buffers(operator, statement.format(*quoted))
+
+    await cost()
+    before = await cost()
+    await operator.fetch(FILL, namespace, MANY)
+    await operator.fetch(FINISH, namespace, MANY)
+    await operator.fetch(SCHEDULES, namespace)
+    assert await cost() <= before + 100
+    # As many runs of this very schedule, half of them on the same replica.
+    await operator.execute(
+        """
+        UPDATE tenure.job SET schedule = 'sync', state = 'running',
+                              replica = CASE WHEN id LIKE '%1' THEN 'ann' ELSE 'ben' END
+        WHERE namespace = $1 AND id LIKE 'x%'
+        """,
+        namespace,
+    )
+    assert await cost() <= before + 100
+
+
+# The migration.
+
+OLD_CLAIM = "SELECT * FROM tenure.job_claim_v1($1, $2, $3, '{default}', 5, NULL)"
+OLD_INSERT = """
+SELECT * FROM tenure.job_insert_v1($1, $2, '{work}', '{default}', '{5}', '{""}', NULL, '{0}',
+                                   '{NULL}', '{NULL}', '{600}', NULL, NULL, NULL, NULL)
+"""
+OLD_SETTLE = """
+SELECT * FROM tenure.job_settle_v1($1, $2, $3, $4, '{0}', '{NULL}', '{NULL}', '{""}', '{NULL}', 0,
+                                   NULL)
+"""
+OLD_JOIN = "SELECT tenure.replica_join_v1($1, $2, $3, '{}', NULL)"
+
+
+async def test_format_2_is_brought_up_to_date_and_its_functions_go_on(
+    open_store: Open, private_postgres: PrivatePostgres, namespace: str
+):
+    url = private_postgres().url
+    old = await asyncpg.connect(url)
+    await make_format(old, 2)
+    await old.fetch(OLD_JOIN, namespace, "ann", 600 * 10**6)
+    await old.fetch(OLD_INSERT, namespace, ["before"])
+    job, _ = await old.fetch(OLD_CLAIM, namespace, "ann", 1)
+    with pytest.raises(ConfigError, match="format 2, and format 3 is needed"):
+        await open_store(url, migrate="check")
+    store = await open_store(url)
+    await open_store(url, migrate="check")
+    assert await old.fetchval("SELECT max(number) FROM tenure.format") == FORMAT
+    (found,) = await store.get(["before"])
+    assert found is not None
+    assert (found.state, found.schedule, found.rerun) == ("running", "", True)
+    # What was prepared before goes on, for old jobs and new ones.
+    settle = [namespace, ["before"], [str(job["fence"])]]
+    assert (await old.fetchrow(OLD_SETTLE, *settle, ["retry"]))["answers"] == "s"
+    await old.fetch(OLD_INSERT, namespace, ["after"])
+    *jobs, _ = await old.fetch(OLD_CLAIM, namespace, "ann", 2)
+    assert {one["id"] for one in jobs} == {"before", "after"}
+    assert "schedule" not in jobs[0].keys()  # noqa: SIM118 - a record contains values
+    # Who could use jobs can use schedules.
+    await use_everything(await open_store(plain_ann(url)))
+    await old.close()
+
+
+async def test_the_release_before_does_no_harm_to_runs(
+    store: PostgresStore, operator: asyncpg.Connection, namespace: str
+):
+    await plant(store)
+    now = await store.now()
+    lost = await run(store, now, replica="ann")
+    kept = await run(store, now + 1, replica="ann", rerun=True)
+    waiting = await run(store, now + 2, run=replace(_job(7), queue="default"), id=_job(7).id)
+    *claimed, _ = await operator.fetch(OLD_CLAIM, namespace, "ann", 1)
+    assert [one["id"] for one in claimed] == [waiting.id]
+    settle = [namespace, [waiting.id], [str(claimed[0]["fence"])], ["succeeded"]]
+    assert (await operator.fetchrow(OLD_SETTLE, *settle))["answers"] == "s"
+    leave = "SELECT * FROM tenure.replica_remove_v1($1, 'ann', NULL, NULL, NULL)"
+    await operator.fetch(leave, namespace)
+    found = [one for one in await store.get([lost.id, kept.id, waiting.id]) if one is not None]
+    assert [one.state for one in found] == ["failed", "waiting", "succeeded"]
+    assert [(one.schedule, one.rerun) for one in found] == [
+        ("sync", False),
+        ("sync", True),
+        ("sync", False),
+    ]
+    requeue = "SELECT * FROM tenure.job_requeue_v1($1, $2, NULL)"
+    # It does not know of "refused".
+    assert (await operator.fetchrow(requeue, namespace, [waiting.id]))["answers"] == "x"
+    assert await store.requeue([waiting.id, "nobody"]) == ["refused", None]
+
+
+def _job(number: int) -> NewJob:
+    return NewJob(id=f"job-{number}", task="@sync", schedule="sync", rerun=False, retention=600.0)
+
+
+async def test_a_migration_lets_others_pass_while_somebody_holds_a_job(
+    open_store: Open, private_postgres: PrivatePostgres, namespace: str
+):
+    url = private_postgres().url
+    holder, other = await asyncpg.connect(url), await asyncpg.connect(url)
+    await make_format(holder, 2)
+    await holder.fetch(OLD_INSERT, namespace, ["held"])
+    await holder.execute("BEGIN")
+    await holder.fetch("SELECT FROM tenure.job WHERE id = 'held' FOR KEY SHARE")
+    migration = asyncio.ensure_future(open_store(url))
+    for number in range(8):
+        async with asyncio.timeout(SIZE.patience):
+            await other.fetch(OLD_INSERT, namespace, [f"job-{number}"])
+        assert await is_waiting(migration)
+    await holder.execute("COMMIT")
+    async with asyncio.timeout(SIZE.patience):
+        store = await migration
+    assert len((await store.find()).jobs) == 9
+    holder.terminate()
+    other.terminate()
+
+
+# Races.
+
+
+@pytest.mark.parametrize("end", ["commit", "rollback"])
+async def test_of_two_moves_the_second_waits_for_the_first(
+    store: PostgresStore, operator: asyncpg.Connection, namespace: str, end: str
+):
+    planted = await plant(store)
+    now = await store.now()
+    await operator.execute("BEGIN")
+    await operator.fetch(_ADVANCE, namespace, move_argument(move(planted, now, replica="ann")))
+    second = asyncio.ensure_future(store.advance(move(planted, now, replica="ann")))
+    assert await is_waiting(second)
+    await operator.execute(end)
+    assert (await second).outcome == ("passed" if end == "commit" else "done")
+    assert (await look_at(store)).live == 1
+
+
+@pytest.mark.parametrize("end", ["commit", "rollback"])
+async def test_a_limit_counts_what_another_move_is_about_to_make(
+    store: PostgresStore, operator: asyncpg.Connection, namespace: str, end: str
+):
+    planted = await plant(store)
+    now = await store.now()
+    one, two = (move(planted, now, seen=None, limit=bound(1)) for _ in range(2))
+    await operator.execute("BEGIN")
+    await operator.fetch(_ADVANCE, namespace, move_argument(one))
+    second = asyncio.ensure_future(store.advance(two))
+    assert await is_waiting(second)
+    await operator.execute(end)
+    assert (await second).outcome == ("skipped" if end == "commit" else "done")
+    assert (await look_at(store)).live == 1
+
+
+async def test_a_beat_passes_a_move_under_way_and_recovery_does_not(
+    store: PostgresStore, operator: asyncpg.Connection, namespace: str
+):
+    planted = await plant(store)
+    await store.join("ben", ttl=1.0, meta={})
+    async with operator.transaction():
+        one = move(planted, await store.now(), replica="ben")
+        moved = await operator.fetchrow(_ADVANCE, namespace, move_argument(one))
+        assert moved["outcome"] == "done"
+        async with asyncio.timeout(SIZE.patience):
+            assert await store.beat(["ben"], ttl=0.001) != [None]
+        await asyncio.sleep(0.01)
+        assert await store.recover(delays=[0.0], grace=0.0) == []
+    lost = await store.recover(delays=[0.0], grace=0.0)
+    assert [(job.id, job.state) for job in lost] == [(one.id, "failed")]
+
+
+async def test_a_schedule_that_moves_is_not_forgotten(
+    store: PostgresStore, operator: asyncpg.Connection, namespace: str
+):
+    planted = await plant(store)
+    async with operator.transaction():
+        one = move(planted, await store.now(), replica="ann")
+        await operator.fetch(_ADVANCE, namespace, move_argument(one))
+        assert await store.prune_schedules(idle=0) == 0
+    assert (await look_at(store)).live == 1
+
+
+async def test_a_run_that_was_set_aside_takes_no_place(
+    store: PostgresStore, operator: asyncpg.Connection
+):
+    await plant(store)
+    now = await store.now()
+    one = await run(store, now, replica="ann", limit=bound(1))
+    await operator.execute("UPDATE tenure.job SET losses = 2147483647 WHERE id = $1", one.id)
+    (buried,) = await store.bury("ann", [one.id], delays=[0.0])
+    assert buried.state is None
+    assert (await look_at(store)).live == 0
+    await run(store, now + 1, limit=bound(1), rest=5.0)
+
+
+async def test_a_cancel_is_told_to_the_replica_that_runs(store: PostgresStore):
+    await plant(store)
+    now = await store.now()
+    one = await run(store, now, replica="ann")
+    async with store.watch(("replica", "ann"), ("job", one.id)) as bell:
+        held = await tick(store, now + 1, limit=bound(1, "newer", "cancel"))
+        assert held.outcome == "held"
+        assert await bell.wait(SIZE.patience)
+    # Whoever tries again does not wait for somebody who holds the run.
+    (before,) = await store.get([one.id])
+    await tick(store, now + 1, limit=bound(1, "newer", "cancel"))
+    assert await store.get([one.id]) == [before]
+
+
+async def test_many_at_the_same_schedules_never_block_each_other_for_good(
+    open_store: Open, postgres_server: Endpoint, operator: asyncpg.Connection, namespace: str
+):
+    stores = [await open_store(postgres_server.url) for _ in range(4)]
+    names = "abcdefgh"
+    deadlocks = "SELECT deadlocks FROM pg_stat_database WHERE datname = current_database()"
+    before = await operator.fetchval(deadlocks)
+    ran: list[JobRecord] = []
+
+    async def move_one(store: PostgresStore, chance: random.Random, replica: str) -> None:
+        name = chance.choice(names)
+        for one in await store.schedules([name]):
+            details: dict[str, Any] = {
+                "limit": bound(2, full=chance.choice(("skip", "hold", "cancel"))),
+                "replica": chance.choice(("", replica)),
+            }
+            to = max(one.cursor + 1, await store.now() - 10**6)
+            answer = await store.advance(_move(one.revision, one.cursor, to, name, **details))
+            if answer.run is not None and answer.outcome == "done":
+                ran.append(answer.run)
+
+    async def work(number: int) -> None:
+        chance, store = random.Random(number), stores[number % 4]
+        replica = f"r{number % 5}"
+        for _ in range(6):
+            await store.join(replica, ttl=600, meta={})
+            await store.plant([_planting(name, chance) for name in chance.sample(names, 4)])
+            for _ in range(3):
+                await move_one(store, chance, replica)
+            await store.freeze(chance.choice(names), until=1)
+            await store.cancel([job.id for job in chance.sample(ran, min(5, len(ran)))])
+            if chance.random() < 0.2:
+                await store.leave(replica)
+            if chance.random() < 0.1:
+                await store.prune_schedules(idle=0, limit=2)
+
+    async with asyncio.timeout(SIZE.patience * 4):
+        await asyncio.gather(*(work(number) for number in range(24)))
+    assert len(ran) > 20
+    assert len({job.id for job in ran}) == len(ran)
+    assert await operator.fetchval(deadlocks) == before
+    counts = "SELECT count(*) FROM tenure.job WHERE namespace = $1 GROUP BY schedule"
+    assert all(row["count"] <= 2 for row in await operator.fetch(counts, namespace))
+
+
+def _planting(name: str, chance: random.Random) -> Planting:
+    from_ = (chance.choice("abcdefgh"),) if chance.random() < 0.1 else ()
+    return planting(name, chance.choice((b"first", b"first", b"second")), renamed_from=from_)
+
+
+def _move(revision: int, seen: int, to: int, name: str, **details: Any) -> Advance:
+    id_ = SystemClock().token()
+    job = NewJob(id=id_, task="@sync", schedule=name, rerun=False)
+    return Advance(
+        id=id_, name=name, revision=revision, seen=seen, to=to, due=to, run=job, **details
+    )
