@@ -111,6 +111,14 @@ async def test_several_are_planted_in_one_call(store: Store):
     assert await store.schedules([]) == []
 
 
+async def test_two_definitions_in_one_call_come_one_after_the_other(store: Store):
+    await plant(store)
+    both = [planting(definition=b"first"), planting(definition=b"second")]
+    assert [one.revision for one in await store.plant(both)] == [1, 2]
+    assert [one.revision for one in await store.plant(both)] == [0, 2]
+    assert (await look_at(store)).definition == b"second"
+
+
 async def test_a_renamed_schedule_goes_on_where_it_was(store: Store, clock: ManualClock):
     old = await plant(store, "old")
     await store.freeze("old", reason="not now")
