@@ -328,7 +328,7 @@ async def test_a_beat_passes_a_move_under_way_and_recovery_does_not(
     store: PostgresStore, operator: asyncpg.Connection, namespace: str
 ):
     planted = await plant(store)
-    await store.join("ben", ttl=1.0, meta={})
+    await store.join("ben", ttl=600, meta={})
     async with operator.transaction():
         one = move(planted, await store.now(), replica="ben")
         moved = await operator.fetchrow(_ADVANCE, namespace, move_argument(one))
