@@ -263,7 +263,7 @@ def test_seconds_as_well(zone: str):
 
 
 @pytest.mark.skipif(not SOAK, reason="walks through whole years; TENURE_TEST_SIZE=soak")
-@pytest.mark.timeout(600)
+@pytest.mark.timeout(1800)
 @pytest.mark.parametrize("zone", ZONES)
 def test_whole_years(zone: str):
     dice = random.Random(zone)

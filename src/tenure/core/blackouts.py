@@ -205,10 +205,9 @@ def check_blackouts(blackouts: Sequence[object], rule: Rule, *, now: int) -> Non
 
 
 def _some_tick_runs(blackouts: Sequence[Blackout], rule: Rule, now: int) -> bool:
-    tick = rule.next_after(now)
-    seen = 0
-    while tick is not None and (tick - now <= _HORIZON or seen < _TICKS_MIN):
-        seen += 1
+    until = max(now + _HORIZON, _after_ticks(rule, now, _TICKS_MIN))
+    first = tick = rule.next_after(now)
+    while tick is not None and tick <= until:
         cover = covering(blackouts, tick)
         if cover is None:
             return True
@@ -218,7 +217,14 @@ def _some_tick_runs(blackouts: Sequence[Blackout], rule: Rule, now: int) -> bool
         # All ticks up to there are covered: a rule may have millions of them.
         tick = rule.next_after(clear - 1)
     # A rule without any tick is not the blackouts' fault.
-    return seen == 0
+    return first is None
+
+
+def _after_ticks(rule: Rule, now: int, ticks: int) -> int:
+    at = now
+    for _ in range(ticks):
+        at = rule.next_after(at) or at
+    return at
 
 
 def _recurring(

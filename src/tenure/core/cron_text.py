@@ -78,11 +78,6 @@ def normalize(cron: object) -> str:
     if not isinstance(cron, str):
         msg = f"cron must be text such as '30 2 * * *', not {cron!r}."
         raise ConfigError(msg)
-    if len(cron) > _LENGTH_MAX:
-        msg = (
-            f"cron={cron[:40]!r}... has {len(cron)} characters; at most {_LENGTH_MAX} are allowed."
-        )
-        raise ConfigError(msg)
     text = " ".join(cron.split())
     text = text.lower() if text.startswith("@") else text
     expand(text)
@@ -96,13 +91,19 @@ def expand(expression: str) -> str:
         ConfigError: It cannot work; the message shows where it is wrong and what is allowed there.
 
     """
+    if len(expression) > _LENGTH_MAX:
+        msg = (
+            f"cron={expression[:40]!r}... has {len(expression)} characters; at most {_LENGTH_MAX} "
+            "are allowed."
+        )
+        raise ConfigError(msg)
     if expression.startswith("@"):
         return _nickname(expression)
     fields = expression.upper().split()
-    if len(fields) not in {5, 6} or len(expression) > _LENGTH_MAX:
+    if len(fields) not in {5, 6}:
         msg = (
-            f"cron={expression[:_LENGTH_MAX]!r} has {len(fields)} fields. It takes 5 (minute, "
-            "hour, day of month, month, day of week), or 6 with the second in front."
+            f"cron={expression!r} has {len(fields)} fields. It takes 5 (minute, hour, day of "
+            "month, month, day of week), or 6 with the second in front."
         )
         raise ConfigError(msg)
     for field, text in zip(_FIELDS[-len(fields) :], fields, strict=True):
