@@ -253,6 +253,7 @@ def test_every_tick_is_where_the_oracle_has_it(zone: str):
             agree(Cron(expression, zone), walk, walk.ticks(Fields(expression)), dice)
 
 
+@pytest.mark.timeout(600)
 @pytest.mark.parametrize("zone", ZONES)
 def test_seconds_as_well(zone: str):
     dice = random.Random(zone)

@@ -12,8 +12,9 @@ nothing about this. (Debian's cron takes jumps beyond three hours for correction
 lets them swallow what they leave out. A zone's jumps are none, whatever their length.)
 
 cronsim reads the expressions and finds the dates; the jumps are handled here. Its own walk over
-them loses ticks where clocks jump by half an hour or off the hour, and in the second pass answers
-with ticks of the past.
+them loses ticks where clocks jump by half an hour or off the hour, does not end for some
+expressions (`45 */3 * * *` on Chatham in autumn), and in the second pass of an hour answers with
+ticks of the past.
 """
 
 from __future__ import annotations
