@@ -182,22 +182,22 @@ def test_a_sixth_field_in_front_is_the_second():
         pytest.param(
             *("Europe/Berlin", "30 2 * * *", "2026-03-28T12:00"),
             ["2026-03-29T03:00+02:00", "2026-03-30T02:30+02:00"],
-            id="daily inside a gap",
+            id="daily-inside-a-gap",
         ),
         pytest.param(
             *("Europe/Berlin", "30 2 * * *", "2026-10-24T12:00"),
             ["2026-10-25T02:30+02:00", "2026-10-26T02:30+01:00"],
-            id="daily inside a repeat",
+            id="daily-inside-a-repeat",
         ),
         pytest.param(
             *("Europe/Berlin", "0 * * * *", "2026-03-29T00:30"),
             ["2026-03-29T01:00+01:00", "2026-03-29T03:00+02:00", "2026-03-29T04:00+02:00"],
-            id="hourly across a gap",
+            id="hourly-across-a-gap",
         ),
         pytest.param(
             *("Europe/Berlin", "0 * * * *", "2026-10-25T01:30"),
             ["2026-10-25T02:00+02:00", "2026-10-25T02:00+01:00", "2026-10-25T03:00+01:00"],
-            id="hourly across a repeat",
+            id="hourly-across-a-repeat",
         ),
         pytest.param(
             *("Europe/Berlin", "*/30 * * * *", "2026-10-25T01:30"),
@@ -205,32 +205,32 @@ def test_a_sixth_field_in_front_is_the_second():
                 *("2026-10-25T02:00+02:00", "2026-10-25T02:30+02:00"),
                 *("2026-10-25T02:00+01:00", "2026-10-25T02:30+01:00", "2026-10-25T03:00+01:00"),
             ],
-            id="every 30 minutes across a repeat",
+            id="every-30-minutes-across-a-repeat",
         ),
         pytest.param(
             *("Europe/Berlin", "0 12 * * *", "2026-03-28T00:00"),
             ["2026-03-28T12:00+01:00", "2026-03-29T12:00+02:00"],
-            id="noon across a gap",
+            id="noon-across-a-gap",
         ),
         pytest.param(
             *("Europe/Berlin", "0 12 * * *", "2026-10-24T00:00"),
             ["2026-10-24T12:00+02:00", "2026-10-25T12:00+01:00"],
-            id="noon across a repeat",
+            id="noon-across-a-repeat",
         ),
         pytest.param(
             *("America/Santiago", "0 0 * * *", "2026-09-05T12:00"),
             ["2026-09-06T01:00-03:00", "2026-09-07T00:00-03:00"],
-            id="midnight inside a gap",
+            id="midnight-inside-a-gap",
         ),
         pytest.param(
             *("America/Santiago", "30 23 * * *", "2026-04-04T12:00"),
             ["2026-04-04T23:30-03:00", "2026-04-05T23:30-04:00"],
-            id="23:30 repeated",
+            id="2330-repeated",
         ),
         pytest.param(
             *("Australia/Lord_Howe", "15 2 * * *", "2026-10-03T12:00"),
             ["2026-10-04T02:30+11:00", "2026-10-05T02:15+11:00"],
-            id="a gap of 30 minutes",
+            id="a-gap-of-30-minutes",
         ),
         pytest.param(
             *("Australia/Lord_Howe", "*/15 * * * *", "2026-04-05T01:15"),
@@ -238,43 +238,43 @@ def test_a_sixth_field_in_front_is_the_second():
                 *("2026-04-05T01:30+11:00", "2026-04-05T01:45+11:00"),
                 *("2026-04-05T01:30+10:30", "2026-04-05T01:45+10:30", "2026-04-05T02:00+10:30"),
             ],
-            id="a repeat of 30 minutes",
+            id="a-repeat-of-30-minutes",
         ),
         pytest.param(
             *("Europe/Berlin", "0,20,40 2,3 * * *", "2026-03-29T00:00"),
             ["2026-03-29T03:00+02:00", "2026-03-29T03:20+02:00"],
-            id="all that is left out comes together",
+            id="all-that-is-left-out-comes-together",
         ),
         pytest.param(
             *("Europe/Berlin", "0 30 2 * * *", "2026-03-28T12:00"),
             ["2026-03-29T03:00+02:00", "2026-03-30T02:30+02:00"],
-            id="a second in front changes nothing in a gap",
+            id="a-second-in-front-changes-nothing-in-a-gap",
         ),
         pytest.param(
             *("Europe/Berlin", "0 30 2 * * *", "2026-10-24T12:00"),
             ["2026-10-25T02:30+02:00", "2026-10-26T02:30+01:00"],
-            id="a second in front changes nothing in a repeat",
+            id="a-second-in-front-changes-nothing-in-a-repeat",
         ),
         # The next four are what cronsim alone loses, or makes up.
         pytest.param(
             *("Australia/Lord_Howe", "*/10 3 * * *", "2026-10-03T12:00"),
             ["2026-10-04T03:00+11:00", "2026-10-04T03:10+11:00"],
-            id="the hour after a jump of 30 minutes",
+            id="the-hour-after-a-jump-of-30-minutes",
         ),
         pytest.param(
             *("Pacific/Chatham", "*/10 3 * * *", "2026-09-26T12:00"),
             ["2026-09-27T03:50+13:45", "2026-09-28T03:00+13:45"],
-            id="the rest of an hour that a jump begins in",
+            id="the-rest-of-an-hour-that-a-jump-begins-in",
         ),
         pytest.param(
             *("America/Santiago", "0 */3 * * SUN", "2026-09-05T12:00"),
             ["2026-09-06T03:00-03:00", "2026-09-06T06:00-03:00"],
-            id="no midnight on a day without one",
+            id="no-midnight-on-a-day-without-one",
         ),
         pytest.param(
             *("Pacific/Apia", "0 12 * * *", "2011-12-29T12:00"),
             ["2011-12-31T00:00+14:00", "2011-12-31T12:00+14:00"],
-            id="a day that was left out",
+            id="a-day-that-was-left-out",
         ),
     ],
 )
