@@ -64,7 +64,7 @@ def test_a_period_ticks_at_its_multiples_since_1970():
 @given(
     st.integers(1_000_000, 10**13), st.integers(0, 10**16), st.integers(0, 10**9), st.integers(0, 9)
 )
-@settings(max_examples=SIZE.examples)
+@settings(max_examples=SIZE.examples, deadline=None)
 def test_the_answers_of_a_period_agree(period: int, instant: int, more: int, most: int):
     rule = Every(period)
     later = rule.next_after(instant)
