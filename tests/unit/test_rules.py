@@ -481,6 +481,7 @@ def test_an_expression_is_text(cron):
 
 @given(st.text("0159*/,-L#W? MONJULsat\t@", max_size=30))
 @settings(max_examples=SIZE.examples * 4, deadline=None)
+@pytest.mark.timeout(600)
 def test_any_text_is_a_rule_or_a_config_error(cron: str):
     try:
         rule = make_rule(cron=cron)
