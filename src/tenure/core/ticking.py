@@ -12,7 +12,7 @@ from typing import Final, Literal, TypeAlias
 import msgspec
 from msgspec import Struct
 
-from tenure.core.blackouts import Blackout, clear_at, covering
+from tenure.core.blackouts import Blackout, clear_at
 from tenure.core.durations import micros
 from tenure.core.records import NewJob
 from tenure.core.rules import Every, Rule
@@ -142,11 +142,10 @@ def _due_step(definition: Definition, cursor: int, now: int) -> Step | int:
     """Decide about the ticks between the cursor and now, of which there is at least one."""
     tick = _candidate(definition, cursor, now)
     earlier = _missed(definition, cursor, tick - 1)
-    blackout = covering(definition.blackouts, tick)
-    if blackout is not None and blackout.action == "skip":
+    due = _due(definition, tick)
+    if _is_skipped(definition, tick, due):
         skipped = Decision(outcome="skipped", reason="blackout", first=tick, last=tick)
         return Step(to=tick, due=tick, runs=False, passed=(*earlier, skipped))
-    due = _due(definition, tick)
     if due > now:
         return due
     if _is_too_late(definition, tick, due, now):
@@ -173,6 +172,15 @@ def _due(definition: Definition, tick: int) -> int:
     """Return when a tick may run: later than its nominal instant with an offset or a blackout."""
     deferring = [one for one in definition.blackouts if one.action == "defer"]
     return clear_at(deferring, tick + definition.offset)
+
+
+def _is_skipped(definition: Definition, tick: int, due: int) -> bool:
+    """Return whether a blackout lets a tick fall: at its nominal instant, or when it would run."""
+    return any(one.covers(at) for one in _skipping(definition) for at in (tick, due))
+
+
+def _skipping(definition: Definition) -> list[Blackout]:
+    return [one for one in definition.blackouts if one.action == "skip"]
 
 
 def _is_too_late(definition: Definition, tick: int, due: int, now: int) -> bool:
@@ -251,12 +259,15 @@ def next_due(definition: Definition, after: int) -> tuple[int, int] | None:
     None if there is none. How long to search is bounded: a schedule with nothing but blackouts was
     refused when it was declared.
     """
+    skipping = _skipping(definition)
     tick = definition.rule.next_after(after)
-    while tick is not None and any(
-        one.action == "skip" and one.covers(tick) for one in definition.blackouts
-    ):
-        tick = definition.rule.next_after(tick)
-    return None if tick is None else (tick, _due(definition, tick))
+    while tick is not None:
+        due = _due(definition, tick)
+        if not _is_skipped(definition, tick, due):
+            return tick, due
+        # Behind the blackout, not tick by tick through it.
+        tick = definition.rule.next_after(max(tick, clear_at(skipping, tick) - 1))
+    return None
 
 
 def preview(definition: Definition, after: int, number: int) -> list[tuple[int, int]]:
