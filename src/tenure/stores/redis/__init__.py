@@ -11,9 +11,10 @@ from tenure.stores.redis.job_views import JobViews
 from tenure.stores.redis.jobs import Jobs
 from tenure.stores.redis.leases import Leases
 from tenure.stores.redis.replicas import Replicas
+from tenure.stores.redis.schedules import Schedules
 
 __all__ = ["RedisStore"]
 
 
-class RedisStore(Leases, Replicas, Jobs, JobViews, Examination):
+class RedisStore(Leases, Replicas, Jobs, JobViews, Schedules, Examination):
     """Keeps everything on one Redis or Valkey server."""

@@ -25,10 +25,12 @@ from tenure.stores.within import no_transactions
 __all__ = ["Connection"]
 
 FORMAT = 1
-"""The shape of what is stored; described in lua/prelude.lua and lua/jobs.lua.
+"""The shape of what is stored; described in lua/prelude.lua, lua/jobs.lua and
+lua/schedules.lua.
 
-Jobs did not raise it: their keys are new, and a version that knows only leases neither reads nor
-removes them. So both versions work side by side, as during a rolling deploy.
+Neither jobs nor schedules raised it: their keys are new, and a version that does not know them
+neither reads nor removes them. Runs of schedules are jobs that such a version can read, claim and
+settle. So all versions work side by side, as during a rolling deploy.
 """
 
 # What the job scripts take, in the order of lua/jobs.lua.
@@ -36,7 +38,7 @@ _JOB_KEYS = (
     *("state", "fixed", "waiting", "held", "unfinished", "tags", "finished", "deadlines"),
     *("cancels", "running", "unique", "ends", "paused", "sleeping"),
     *("replicas", "expiry", "renewed", "joined", "claims", "broken"),
-    *("succeeded", "failed", "cancelled"),
+    *("succeeded", "failed", "cancelled", "live"),
 )
 
 # The flags of sleepers are hints: those that nobody has renewed or answered for a day can go.

@@ -27,6 +27,7 @@ __all__ = [
     "plain_words",
     "read_job",
     "read_jobs",
+    "run_words",
 ]
 
 log = logging.getLogger("tenure")
@@ -67,6 +68,20 @@ def _head(  # noqa: PLR0917 - a cache by keywords would take longer than it save
     return b"\xcd" + size.to_bytes(2) + rest
 
 
+def run_words(job: NewJob) -> tuple[Word, Word]:
+    """Return the head and what is fixed of a run, as advance.lua takes them."""
+    key = f"\0{job.rerun:d}{job.schedule}"
+    head = _head(job.queue, job.priority, job.timeout, job.retention, len(job.tags), key)
+    return head, _fixed(job, "", 0)
+
+
+def _fixed(job: NewJob, digest: str, keep: int) -> bytes:
+    """Return the part of a record that is written once."""
+    return _encode(
+        (job.task, job.tags, digest, keep, job.id, job.timeout, job.retention, job.payload)
+    )[1:]
+
+
 def insert_words(jobs: Sequence[NewJob]) -> list[Word]:
     """Return the arguments of insert.lua after the first two."""
     words: list[Word] = [len(jobs)]
@@ -79,9 +94,7 @@ def insert_words(jobs: Sequence[NewJob]) -> list[Word]:
             uniques += (number, key, digest, keep)
         for tag in job.tags:
             tags += (number, tag)
-        fixed = _encode(
-            (job.task, job.tags, digest, keep, job.id, job.timeout, job.retention, job.payload)
-        )[1:]
+        fixed = _fixed(job, digest, keep)
         head = _head(job.queue, job.priority, job.timeout, job.retention, len(job.tags), key)
         words += (job.id, f"{job.queue}\0{job.priority}", _when(job), head, fixed)
     return [*words, *uniques, 0, *tags]
@@ -141,7 +154,7 @@ def _job(  # noqa: PLR0917 - the values of a record, in its order
     queue: str,
     priority: int,
     _tagged: int,
-    _key: str | None,
+    key: str | None,
     created: int,
     state: int,
     fence: int,
@@ -172,6 +185,9 @@ def _job(  # noqa: PLR0917 - the values of a record, in its order
     retention: float,
     payload: bytes,
 ) -> JobRecord:
+    rerun, schedule = True, ""
+    if key is not None and key[0] == "\0":  # see `is_run` in lua/jobs.lua
+        rerun, schedule = key[1] == "1", key[2:]
     return JobRecord(
         id=id_,
         task=task,
@@ -200,4 +216,6 @@ def _job(  # noqa: PLR0917 - the values of a record, in its order
         result=result,
         error=error,
         history=history or b"",
+        schedule=schedule,
+        rerun=rerun,
     )

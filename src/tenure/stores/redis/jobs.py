@@ -46,7 +46,9 @@ __all__ = ["JobScripts", "Jobs"]
 
 _SETTLED: Final[tuple[Settled, ...]] = ("lost", "settled", "repeated")
 _CANCELLED: Final[tuple[Cancelled | None, ...]] = (None, "cancelled", "requested", "finished")
-_REQUEUED: Final[tuple[Requeued | None, ...]] = (None, "requeued", "unfinished", "conflict")
+_REQUEUED: Final[tuple[Requeued | None, ...]] = (
+    *(None, "requeued", "unfinished", "conflict", "refused"),
+)
 
 # Among 200,000 jobs, 100 with tags are inserted in 5 ms on a slow machine.
 _SLICE: Final = 100
@@ -57,9 +59,11 @@ _One = TypeVar("_One")
 class JobScripts(Connection):
     """How the parts of the job half run their scripts."""
 
-    async def _job_script(self, script: Script, *arguments: Word) -> list[Any]:
-        """Run a script on all keys of the jobs; its reply is a list."""
-        keys = self._job_keys
+    async def _job_script(
+        self, script: Script, *arguments: Word, keys: tuple[str, ...] = ()
+    ) -> list[Any]:
+        """Run a script on all keys of the jobs, if not on more; its reply is a list."""
+        keys = keys or self._job_keys
         words = (len(keys), *keys, self._now, self._bells, *arguments)
         reply = await self._open_sender.run(script, words)
         if type(reply) is not list:

@@ -1,6 +1,7 @@
 """The Lua scripts: one per atomic operation, put together as lua/prelude.lua describes.
 
-A job script is lua/jobs.lua and a file of its own, after the constants they share with us.
+A job script is lua/jobs.lua and a file of its own, after the constants they share with us. One of
+schedules has lua/schedules.lua between the two.
 """
 
 from __future__ import annotations
@@ -10,25 +11,32 @@ from importlib.resources import files
 
 from tenure.core.durations import micros
 from tenure.core.records import SOON
+from tenure.core.schedules import DECISIONS_MAX, DECLARED_FOR, DIGESTS_MAX
 
 __all__ = [
     "ACQUIRE",
+    "ADVANCE",
     "BEAT",
     "CANCEL",
     "CANDIDATES",
     "CLAIM",
     "COUNTS",
+    "DECISIONS",
+    "FREEZE",
     "GET",
     "INSERT",
     "JOIN",
     "LEAVE",
     "LIST",
+    "LOOK",
     "MARK",
     "NOTE",
     "PAUSE",
     "PICK",
+    "PLANT",
     "PRUNE",
     "PRUNE_JOBS",
+    "PRUNE_SCHEDULES",
     "QUEUES",
     "RECOVER",
     "RELEASE",
@@ -36,6 +44,7 @@ __all__ = [
     "REPLICAS",
     "REQUEUE",
     "SETTLE",
+    "THAW",
     "Script",
 ]
 
@@ -56,8 +65,16 @@ def _of_leases(name: str) -> Script:
     return Script(name, "prelude", f"{name}.alone", "crowd", f"{name}.crowd")
 
 
-def _of_jobs(name: str) -> Script:
-    return Script(name, "jobs", name, constants=f"local SOON = {micros(SOON)}\n")
+def _of_jobs(name: str, *before: str) -> Script:
+    return Script(name, "jobs", *before, name, constants=f"local SOON = {micros(SOON)}\n")
+
+
+def _of_schedules(name: str, *before: str) -> Script:
+    constants = (
+        f"local SOON, DECLARED_FOR = {micros(SOON)}, {micros(DECLARED_FOR)}\n"
+        f"local DECISIONS_MAX, DIGESTS_MAX = {DECISIONS_MAX}, {DIGESTS_MAX}\n"
+    )
+    return Script(name, "jobs", "schedules", *before, name, constants=constants)
 
 
 ACQUIRE = _of_leases("acquire")
@@ -76,7 +93,7 @@ INSERT = _of_jobs("insert")
 CLAIM = _of_jobs("claim")
 SETTLE = _of_jobs("settle")
 NOTE = _of_jobs("note")
-CANCEL = _of_jobs("cancel")
+CANCEL = _of_jobs("cancel", "cancelling")
 REQUEUE = _of_jobs("requeue")
 GET = _of_jobs("get")
 CANDIDATES = _of_jobs("candidates")
@@ -85,3 +102,11 @@ QUEUES = _of_jobs("queues")
 COUNTS = _of_jobs("counts")
 PAUSE = _of_jobs("pause")
 PRUNE_JOBS = _of_jobs("prune_jobs")
+
+PLANT = _of_schedules("plant")
+ADVANCE = _of_schedules("advance", "cancelling")
+LOOK = _of_schedules("look")
+DECISIONS = _of_schedules("decisions")
+FREEZE = _of_schedules("freeze")
+THAW = _of_schedules("thaw")
+PRUNE_SCHEDULES = _of_schedules("prune_schedules")

@@ -100,13 +100,17 @@ end
 
 local records, fixed = call('HMGET', STATE, unpack(ids)), call('HMGET', FIXED, unpack(ids))
 local answers, got, states, held, deadlines, queues = {next_in}, {}, {}, {}, {}, {}
-local broken, runs_on, holder = {}, pack(replica), replica .. '\0'
+local broken, again, runs_on, holder = {}, {}, pack(replica), replica .. '\0'
 local i = 0
 for n = 1, #ids do
   local record = records[n]
-  local ok, offset, length, timeout, _, queue, _, _, _, _, state, fence, attempt, _, revision, _,
-    due, nobody = pcall(decode_some, record or '', 16)
-  if ok and fixed[n] and state == WAITS and type(queue) == 'string' and nobody == '' then
+  local ok, offset, length, timeout, _, queue, _, _, key, _, state, fence, attempt, _, revision,
+    _, due, nobody = pcall(decode_some, record or '', 16)
+  if not (ok and fixed[n] and state == WAITS and type(queue) == 'string' and nobody == '') then
+    broken[#broken + 1] = n
+  elseif key and attempt > 0 and runs_once(key) then
+    again[#again + 1] = ids[n]
+  else
     local id = ids[n]
     i = i + 1
     local new = sub(record, 1, length)
@@ -121,8 +125,6 @@ for n = 1, #ids do
       deadlines[#deadlines + 1] = now + timeout
       deadlines[#deadlines + 1] = id
     end
-  else
-    broken[#broken + 1] = n
   end
 end
 
@@ -130,6 +132,16 @@ end
 call('ZREM', WAITING, unpack(members))
 for _, n in ipairs(broken) do
   set_aside(ids[n], records[n])
+end
+-- A version that knows no schedules has let it wait.
+for _, id in ipairs(again) do
+  local job = job_of(id)
+  job.reason, job.error = 'lost', nil
+  finish(job, FAILED)
+end
+if #again > 0 then
+  flush()
+  ring()
 end
 write_replica(one)
 if #got == 0 then

@@ -26,6 +26,7 @@ local JOINED     = KEYS[18]  -- zset replica -> when it joined
 local CLAIMS     = KEYS[19]  -- hash replica -> the ids that its last claim got
 local BROKEN     = KEYS[20]  -- hash id -> a record that could not be read; NUL id in FINISHED
 local INDEX      = {[2] = KEYS[21], [3] = KEYS[22], [4] = KEYS[23]}  -- state -> zset of ids
+local LIVE       = KEYS[24]  -- zset of schedule NUL id NUL queue: unfinished runs, see `place_of_run`
 
 -- Zsets without "->" have the score 0 everywhere, so their order is that of the bytes, and a range
 -- of them serves as an index. Names never contain NUL, so no name runs into what follows it.
@@ -211,8 +212,27 @@ local function save_change(job)
   write(job)
 end
 
+-- A run of a schedule has, where others have their unique key: NUL, 1 if it may run again and else
+-- 0, its schedule. To a version that knows no schedules it is a key like any other, and free. Such a
+-- version leaves runs that it ended in LIVE: whoever counts them looks into UNFINISHED as well.
+local function is_run(key)
+  return key and string.byte(key) == 0
+end
+
+local function runs_once(key)
+  return key and sub(key, 1, 2) == '\0000'
+end
+
+local function place_of_run(key, id, queue)
+  return sub(key, 3) .. '\0' .. id .. '\0' .. queue
+end
+
 -- A unique key is taken as long as its job is unfinished; afterwards, if at all, until an instant.
 local function let_go_of_key(job)
+  if is_run(job.key) then
+    gather('ZREM', LIVE, place_of_run(job.key, job.id, job.queue))
+    return
+  end
   local taken = job.key and call('HGET', UNIQUE, job.key)
   if taken then
     local id, _, till = decode(taken)
@@ -266,10 +286,13 @@ local function wait(job, due)
   save_change(job)
 end
 
--- Return a running job to waiting, unless a cancel is pending.
+-- Return a running job to waiting, unless a cancel is pending, or it may not run again.
 local function give_back(job, delay)
   if job.cancelling == 1 then
     finish(job, CANCELLED)
+  elseif runs_once(job.key) then
+    job.reason, job.error = 'interrupted', nil
+    finish(job, FAILED)
   else
     -- Without a delay it keeps its place in the queue.
     wait(job, delay > 0 and now + delay or job.due)
@@ -282,7 +305,7 @@ local function lose(job, delays)
   local replica = string.gsub(cjson.encode(job.replica), '\\/', '/')
   job.history = (job.history or '') .. '{"attempt":' .. job.attempt .. ',"replica":' .. replica
     .. format(',"started":%.0f,"ended":%.0f,"outcome":"lost"}\n', job.started, now)
-  if job.losses <= #delays then
+  if job.losses <= #delays and not runs_once(job.key) then
     give_back(job, tonumber(delays[job.losses]))
   elseif job.cancelling == 1 then
     finish(job, CANCELLED)

@@ -1,7 +1,8 @@
 -- Make finished jobs wait again.
 --
 -- ARGV: now, bells, ids
--- Returns for each 0 if there is no such job, 1 requeued, 2 unfinished, 3 conflict.
+-- Returns for each 0 if there is no such job, 1 requeued, 2 unfinished, 3 conflict,
+-- 4 a run of a schedule.
 
 local function requeue(id)
   local job = job_of(id)
@@ -9,6 +10,8 @@ local function requeue(id)
     return 0
   elseif job.state <= RUNS then
     return 2
+  elseif is_run(job.key) then
+    return 4
   end
   if job.key then
     local owner = owner_of(job.key)

@@ -1,0 +1,26 @@
+-- Return schedules by name; those that are not there are left out.
+--
+-- ARGV: now, bells, names
+-- Returns for each {name, record or '', planted, definition, declared, unfinished runs, freeze or '',
+--   latest decision or ''}.
+
+local function live(name)
+  local counted = count_live(name)
+  -- Thousands need not be exact.
+  return counted > 0 and counted < 1000 and #live_runs(name, counted) or counted
+end
+
+local answers = {}
+for n = 3, #ARGV do
+  local name = ARGV[n]
+  local one, freeze = schedule_of(name), call('HGET', FREEZES, name) or ''
+  if one then
+    local definition, latest = definition_of(name), places_of_decisions(one, 1)[1]
+    answers[#answers + 1] = {name, call('HGET', SCHEDULES, name), definition.planted,
+      definition.text, declared_at(name), live(name), freeze,
+      latest and call('HGET', DECISIONS, latest) or ''}
+  elseif name == EVERYTHING and freeze ~= '' then
+    answers[#answers + 1] = {name, '', 0, '', 0, 0, freeze, ''}
+  end
+end
+return answers
