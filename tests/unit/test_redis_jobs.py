@@ -1,19 +1,14 @@
 """What only concerns jobs on the Redis store: its scripts, its keys, its bells."""
 
 import asyncio
-from collections import defaultdict
-from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import AsyncExitStack
-from statistics import median
-from typing import Any, TypeGuard
+from collections.abc import AsyncIterator
+from typing import Any
 
 import pytest
-import redis
 
-from tenure.core.clock import Clock, SystemClock
 from tenure.core.records import BATCH_MAX, NewJob, Note, Recovered, Unique
 from tenure.errors import StoreUnavailable
-from tenure.stores.redis import RedisStore, scripts
+from tenure.stores.redis import RedisStore
 from tenure.stores.redis.scripts import CLAIM
 from tenure.testing import ManualClock
 from tests.contract.job_calls import (
@@ -33,8 +28,7 @@ from tests.rig.fixtures import Endpoint, PrivateValkey
 from tests.rig.servers import Valkey
 from tests.rig.sizes import SIZE
 from tests.rig.waiting import wait_until_async
-
-Open = Callable[..., Awaitable[RedisStore]]
+from tests.unit.redis_inside import Looker, Open, stores_of
 
 HOUR = 3600.0
 WEEK = 7 * 24 * HOUR
@@ -42,48 +36,8 @@ WEEK = 7 * 24 * HOUR
 
 @pytest.fixture
 async def open_store(namespace: str) -> AsyncIterator[Open]:
-    """Open stores that are closed after the test, without a word of complaint."""
-    noise: list[dict[str, Any]] = []
-    asyncio.get_running_loop().set_exception_handler(lambda _, context: noise.append(context))
-    async with AsyncExitStack() as stack:
-
-        async def make(url: str, clock: Clock | None = None) -> RedisStore:
-            store = RedisStore(url, namespace=namespace, clock=clock or SystemClock())
-            stack.push_async_callback(store.close)
-            await store.open()
-            return store
-
+    async with stores_of(namespace) as make:
         yield make
-    assert not noise
-
-
-class Looker:
-    """Looks at a namespace past the store."""
-
-    def __init__(self, server: Endpoint | Valkey, namespace: str) -> None:
-        self.redis = redis.Redis.from_url(server.url, decode_responses=True)
-        self.tag = f"{{tenure:{namespace}}}:"
-
-    def key_names(self) -> set[str]:
-        return {key.removeprefix(self.tag) for key in self.redis.scan_iter(f"{self.tag}*")}
-
-    def job(self, name: str) -> str:
-        """Return the name of a key of the jobs."""
-        return f"{self.tag}job:{name}"
-
-    def listeners(self, kind: str) -> int:
-        return self.redis.pubsub_numsub(f"{self.tag}bell:{kind}")[0][1]
-
-    def spoil(self, number: int, record: str = "no record at all, for sure") -> None:
-        assert self.redis.hset(self.job("state"), id_of(number), record) == 0
-
-    def commands(self) -> dict[str, int]:
-        """Return how often each command was called, by clients or scripts, since the last look."""
-        stats = self.redis.info("commandstats")
-        self.redis.config_resetstat()
-        ours = ("config|resetstat", "info", "time")
-        calls = {name.removeprefix("cmdstat_"): one["calls"] for name, one in stats.items()}
-        return {name: number for name, number in calls.items() if name not in ours}
 
 
 @pytest.fixture
@@ -173,16 +127,13 @@ async def test_a_payload_is_written_once(open_store: Open, private: tuple[Valkey
     store = await open_store(server.url)
     payload = b"x" * 200_000
 
-    def written() -> int:
-        return looker.redis.info("persistence")["aof_current_size"]
-
-    start_size = written()
+    start_size = looker.written()
     job = await start_one(store, 1, payload=payload)
     assert job.payload == payload
     await settle(store, job, "retry", error=b"e")
     (job,) = await claim(store)
     await settle(store, job, "succeeded", result=b"r")
-    assert written() - start_size < 1.5 * len(payload)
+    assert looker.written() - start_size < 1.5 * len(payload)
 
 
 # Scripts.
@@ -274,25 +225,12 @@ async def test_no_script_takes_long_among_many_jobs(
     await fill(60_000, delay=HOUR)
     await store.cancel(await fill(80_000, retention=WEEK))
     await call_everything()  # loads the scripts
-    looker.redis.slowlog_reset()
-    looker.redis.config_set("slowlog-max-len", 100_000)
-    looker.redis.config_set("slowlog-log-slower-than", 0)
+    looker.log_scripts()
     for _ in range(5):
         await call_everything()
-    names = {script.sha: script.name for script in vars(scripts).values() if is_script(script)}
-    took = defaultdict(list)
-    for line in looker.redis.slowlog_get(100_000):
-        match line["command"].split():
-            case [b"EVALSHA", sha, *_]:
-                took[names[sha]].append(line["duration"])
-    # The median, because the system may put the server to sleep at any time.
-    typical = {name: median(times) for name, times in took.items()}
+    typical = looker.script_times()
     assert len(typical) > 10
     assert {name: usec for name, usec in typical.items() if usec > 10_000} == {}
-
-
-def is_script(value: object) -> TypeGuard[scripts.Script]:
-    return isinstance(value, scripts.Script)
 
 
 # Records that cannot be read.

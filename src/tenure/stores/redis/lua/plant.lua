@@ -34,6 +34,7 @@ local function make(name, digest, text, former)
   write_definition(name, {planted = now, digests = {digest}, text = text})
   call('ZADD', NAMES, '0', name)
   take_over(one, former)
+  write_schedule(one)
   return one
 end
 
@@ -46,43 +47,50 @@ local function take_back(one)
     one.cursor, one.last_run = max(one.cursor, heir.cursor), max(one.last_run, heir.last_run)
   end
   one.successor = ''
+  write_schedule(one)
   return true
 end
 
 -- Let a definition rule, unless it is an older one of a rolling deploy.
 local function redefine(one, definition, digest, text)
-  local earlier, is_known = {}, false
+  local digests, is_known = {}, false
   for _, other in ipairs(definition.digests) do
     if other == digest then
       is_known = true
     else
-      earlier[#earlier + 1] = other
+      digests[#digests + 1] = other
     end
   end
   if is_known and is_declared(one.name) then
     return false
   end
-  earlier[#earlier + 1] = digest
-  definition.digests = {unpack(earlier, max(1, #earlier - DIGESTS_MAX + 1))}
+  digests[#digests + 1] = digest
+  definition.digests = {unpack(digests, max(1, #digests - DIGESTS_MAX + 1))}
   definition.text = text
   write_definition(one.name, definition)
   one.revision, one.cursor = one.revision + 1, max(one.cursor, now)
+  write_schedule(one)
   return true
 end
 
+-- Say whether a definition of a schedule that is there rules from now on.
+local function rules(one, digest, text)
+  if one.successor ~= '' and not take_back(one) then
+    return false
+  end
+  local definition = definition_of(one.name)
+  return definition.digests[#definition.digests] == digest
+    or redefine(one, definition, digest, text)
+end
+
 local function plant(name, digest, text, former)
-  local one = schedule_of(name) or make(name, digest, text, former)
-  local rules = one.successor == '' or take_back(one)
-  if rules then
-    local definition = definition_of(name)
-    rules = definition.digests[#definition.digests] == digest
-      or redefine(one, definition, digest, text)
+  local one = schedule_of(name)
+  if one and not rules(one, digest, text) then
+    return {0, one.cursor, one.last_run}
   end
-  write_schedule(one)
-  if rules then
-    declare(name)
-  end
-  return {rules and one.revision or 0, one.cursor, one.last_run}
+  one = one or make(name, digest, text, former)
+  declare(name)
+  return {one.revision, one.cursor, one.last_run}
 end
 
 local answers, at = {now}, 3

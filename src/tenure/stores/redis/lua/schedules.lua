@@ -19,7 +19,7 @@ local function read_schedule(name, record)
   local one = {name = name}
   one.revision, one.cursor, one.last_run, one.last_job, one.successor, one.move, one.outcome,
     one.reason, one.decided = decode(record)
-  assert(type(one.cursor) == 'number' and type(one.decided) == 'number')
+  assert(type(one.reason) == 'string' and type(one.decided) == 'number')
   return one
 end
 
