@@ -65,6 +65,11 @@ class Looker:
         """Return the size of the append-only file."""
         return self.redis.info("persistence")["aof_current_size"]
 
+    def worked(self) -> float:
+        """Return the seconds of processor time that the server has spent on commands."""
+        cpu = self.redis.info("cpu")
+        return cpu["used_cpu_user_main_thread"] + cpu["used_cpu_sys_main_thread"]
+
     def commands(self) -> dict[str, int]:
         """Return how often each command was called, by clients or scripts, since the last look."""
         stats = self.redis.info("commandstats")
