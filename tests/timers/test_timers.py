@@ -526,3 +526,16 @@ async def test_a_tick_tells_about_itself(store: Store, clock: ManualClock):
     assert first.lateness < 0.001
     assert second.previous == first.nominal
     assert second.fence > first.fence
+
+
+async def test_after_an_outage_the_newest_tick_runs(store: Store, clock: ManualClock):
+    fleet = Fleet(store, clock, notes_ticks(every="1m"))
+    async with fleet.running(1):
+        await clock.advance(59)
+        fleet.replicas[0].faults.lose_request("advance", times=10_000)
+        await clock.advance(200)
+        fleet.replicas[0].faults.heal()
+        await clock.advance(2)
+        history = await fleet.replicas[0].app.timers["work"].history()
+    assert sorted(fleet.ran) == [BEGIN + 240]
+    assert [(one.outcome, one.ticks) for one in history] == [("succeeded", 1), ("missed", 3)]
