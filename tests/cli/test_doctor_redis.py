@@ -120,7 +120,7 @@ def test_a_format_from_the_future_on_valkey(cli: Run, private_valkey: PrivateVal
         ({"redis_version": "6.2.0"}, Expected("ok", "server", "Redis 6.2.0")),
         ({"redis_version": "10.0.1"}, Expected("ok", "server", "Redis 10.0.1")),
         ({"redis_mode": "sentinel"}, Expected("error", "role", "this is a Sentinel")),
-        ({"cluster_enabled": "1"}, Expected("note", "cluster", "The URL must name that node")),
+        ({"cluster_enabled": "1"}, Expected("note", "cluster", "Use redis+cluster://")),
         ({"maxmemory_policy": "volatile-lru"}, Expected("warning", "eviction", "volatile-lru")),
     ],
 )

@@ -285,7 +285,7 @@ async def test_a_cluster_node_serves_the_namespaces_it_owns(
 @pytest.mark.parametrize(
     ("reply", "kind", "advice"),
     [
-        ("MOVED 866 127.0.0.1:7001", StoreError, "put that node's address into the URL"),
+        ("MOVED 866 127.0.0.1:7001", StoreError, "Use redis+cluster://"),
         ("CROSSSLOT Keys in request don't hash to the same slot", StoreError, "slot"),
         ("LOADING Redis is loading the dataset in memory", StoreUnavailable, "loading"),
         ("READONLY You can't write against a read only replica.", StoreUnavailable, "primary"),

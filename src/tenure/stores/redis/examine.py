@@ -10,7 +10,7 @@ from redis.exceptions import RedisError, ResponseError
 from tenure.core.model import Finding
 from tenure.errors import TenureError
 from tenure.stores.redis.connection import FORMAT, Connection
-from tenure.stores.redis.faults import NEEDED_RIGHTS, missing_rights
+from tenure.stores.redis.faults import NEEDED_RIGHTS, Misled, missing_rights
 from tenure.stores.redis.sender import Sender
 from tenure.stores.redis.wire import Word
 
@@ -48,13 +48,14 @@ class Examination(Connection):
         info = await self._info()
         settings = await self._settings()
         await self._inspect()  # for the grade
-        server, *others = judge(info, settings)
+        server, *others = judge(info, settings, follows=self._address.moves)
         grade = self.traits.grade
         findings += [
             server,
             Finding("ok", "grade", f"{grade.name}, {grade.value}"),
             Finding("ok", "scope", "any number of machines"),
             await self._clock_finding(),
+            *await self._topology_findings(),
             *others,
         ]
         if info.get("redis_mode") == "sentinel":
@@ -65,6 +66,13 @@ class Examination(Connection):
             if rights.subject == "commands":
                 return  # it would only be said twice
         findings.append(await self._format_finding())
+
+    async def _topology_findings(self) -> list[Finding]:
+        try:
+            finding = await self._address.census()
+        except RedisError as error:
+            raise self._fault(error) from error
+        return [finding] if finding else []
 
     async def _info(self) -> Facts:
         reply = await self._open_sender.send("INFO")
@@ -154,6 +162,8 @@ def _no_answer(error: TenureError) -> Finding:
             f"refused: {_line(reason)}",
             "Check the user and the password in the URL.",
         )
+    if isinstance(reason, Misled):
+        return Finding("error", "topology", f"the URL {reason.what}", reason.advice)
     if isinstance(reason, ResponseError):
         return Finding(
             "error", "connection", _line(error), "See the server's log, and try again later."
@@ -170,8 +180,8 @@ def _line(error: Exception) -> str:
     return " ".join(str(error).split()).rstrip(".")
 
 
-def judge(info: Facts, settings: Facts) -> Iterator[Finding]:
-    """Tell what the server's own words amount to."""
+def judge(info: Facts, settings: Facts, *, follows: bool = False) -> Iterator[Finding]:
+    """Tell what the server's own words amount to, if the URL follows the primary or does not."""
     if not info:
         yield Finding(
             "note",
@@ -182,7 +192,7 @@ def judge(info: Facts, settings: Facts) -> Iterator[Finding]:
     else:
         yield _server(info)
         yield _role(info)
-        yield from _replication(info)
+        yield from _replication(info, follows=follows)
         yield _persistence(info, settings)
         yield _memory(info)
     if not settings:
@@ -216,7 +226,7 @@ def _role(info: Facts) -> Finding:
             "error",
             "role",
             "this is a Sentinel, which keeps no data",
-            "Put the primary's address into the URL ('SENTINEL get-master-addr-by-name' tells).",
+            "Use redis+sentinel://host:26379/service-name: it follows the primary.",
         )
     if info.get("role") == "slave":
         primary = f"{info.get('master_host', '?')}:{info.get('master_port', '?')}"
@@ -229,7 +239,7 @@ def _role(info: Facts) -> Finding:
     return Finding("ok", "role", "primary")
 
 
-def _replication(info: Facts) -> Iterator[Finding]:
+def _replication(info: Facts, *, follows: bool) -> Iterator[Finding]:
     replicas = info.get("connected_slaves", "0")
     if replicas != "0":
         yield Finding(
@@ -238,12 +248,12 @@ def _replication(info: Facts) -> Iterator[Finding]:
             f"{replicas} attached: what was acknowledged last can be lost if one takes over",
             "Fences still grow: check them where you write. Demand a better grade with require=.",
         )
-    if info.get("cluster_enabled") == "1":
+    if info.get("cluster_enabled") == "1" and not follows:
         yield Finding(
             "note",
             "cluster",
             "a namespace lives on one node of a cluster",
-            "The URL must name that node, and must change if another one takes over.",
+            "Use redis+cluster://: it finds that node, and the next one when it is replaced.",
         )
 
 
