@@ -27,6 +27,7 @@ from tests.rig.waiting import wait_until
 __all__ = ["ClusterGroup", "Group", "SentinelGroup"]
 
 SERVICE = "tenure"
+SECRET = "unspeakable"
 _INSIDERS = ("replica", "watcher")
 _SLOTS = 16384
 _PATIENCE = 30.0
@@ -39,16 +40,16 @@ _DATA_SERVER = {
     "repl-diskless-sync-delay": "0",
     "repl-ping-replica-period": "1",
     "masteruser": "replica",
-    "masterauth": "secret",
-    **{f"user {name}": "on >secret ~* &* +@all" for name in _INSIDERS},
+    "masterauth": SECRET,
+    **{f"user {name}": f"on >{SECRET} ~* &* +@all" for name in _INSIDERS},
 }
 
 
 class _Member(Valkey):
     """A server whose port is known before it starts, so that others can be told of it."""
 
-    def __init__(self, config: dict[str, str]) -> None:
-        super().__init__(config=config)
+    def __init__(self, config: dict[str, str], password: str | None = SECRET) -> None:
+        super().__init__(config=config, password=password)
         self._port = free_port()
         self.id = secrets.token_hex(20)
         self.cut_off = False
@@ -60,7 +61,9 @@ class _Member(Valkey):
         """Return the bare reply to an operator, who is never cut off; None from who is gone."""
         if not self.running or self._paused:
             return None  # without waiting for it
-        connection = redis.Connection(port=self.port, socket_timeout=2, socket_connect_timeout=2)
+        connection = redis.Connection(
+            port=self.port, password=self._password, protocol=2, socket_timeout=2
+        )
         try:
             connection.connect()
             connection.send_command(*words)
@@ -80,7 +83,7 @@ class _Sentinel(_Member):
     """One who watches the primary, and knows all others from the beginning."""
 
     def __init__(self) -> None:
-        super().__init__({"appendonly": "no"})
+        super().__init__({}, password=None)
         self._lines: list[str] = []
 
     def know(self, primary: _Member, replicas: list[_Member], others: list["_Sentinel"]) -> None:
@@ -92,7 +95,7 @@ class _Sentinel(_Member):
             f"sentinel failover-timeout {SERVICE} 3000",
             f"sentinel parallel-syncs {SERVICE} 2",
             f"sentinel auth-user {SERVICE} watcher",
-            f"sentinel auth-pass {SERVICE} secret",
+            f"sentinel auth-pass {SERVICE} {SECRET}",
             *(f"sentinel known-replica {SERVICE} 127.0.0.1 {one.port}" for one in replicas),
             *(f"sentinel known-sentinel {SERVICE} 127.0.0.1 {o.port} {o.id}" for o in others),
         ]
@@ -201,7 +204,7 @@ class SentinelGroup(Group):
     @property
     def url(self) -> str:
         places = ",".join(f"127.0.0.1:{one.port}" for one in self.sentinels)
-        return f"redis+sentinel://{places}/{SERVICE}?{_CLIENT_OPTIONS}"
+        return f"redis+sentinel://:{SECRET}@{places}/{SERVICE}?{_CLIENT_OPTIONS}"
 
     def primary(self, namespace: str = "") -> _Member:
         del namespace  # one primary has all
@@ -243,7 +246,8 @@ class SentinelGroup(Group):
         super().start()
         for sentinel in self.sentinels:
             # The usual periods of seconds are for networks; here they would only be waited for.
-            sentinel.ask("SENTINEL", "DEBUG", "ask-period", "100", "info-period", "500")
+            periods = ("ask-period", "100", "info-period", "500", "publish-period", "300")
+            sentinel.ask("SENTINEL", "DEBUG", *periods)
         return self
 
 
@@ -253,7 +257,7 @@ class ClusterGroup(Group):
     @property
     def url(self) -> str:
         places = ",".join(f"127.0.0.1:{one.port}" for one in self.servers[:3])
-        return f"redis+cluster://{places}?{_CLIENT_OPTIONS}"
+        return f"redis+cluster://:{SECRET}@{places}?{_CLIENT_OPTIONS}"
 
     def primary(self, namespace: str = "") -> _Member:
         slot = key_slot(f"{{tenure:{namespace}}}".encode())
@@ -292,6 +296,7 @@ class ClusterGroup(Group):
         self.servers = [_Member(_DATA_SERVER | settings) for _ in range(6)]
         for member in self.servers:
             member.set(cluster_port=str(free_port()))
+        for member in self.servers:
             lines = [self._line(one, number, member) for number, one in enumerate(self.servers)]
             lines.append("vars currentEpoch 3 lastVoteEpoch 0")
             (member.data / "nodes.conf").write_text("\n".join(lines) + "\n")
@@ -300,9 +305,10 @@ class ClusterGroup(Group):
     def _line(self, member: _Member, number: int, reader: _Member) -> str:
         """Return what nodes.conf says of one who has been in the cluster for long."""
         me = "myself," if member is reader else ""
-        place = f"127.0.0.1:{member.port}@{member._config.get('cluster-port', '0')}"
+        place = f"127.0.0.1:{member.port}@{member._config['cluster-port']}"
         if number >= 3:
-            return f"{member.id} {place} {me}slave {self.servers[number - 3].id} 0 0 {number - 2} connected"
+            primary = self.servers[number - 3].id
+            return f"{member.id} {place} {me}slave {primary} 0 0 {number - 2} connected"
         first, last = number * _SLOTS // 3, (number + 1) * _SLOTS // 3 - 1
         return f"{member.id} {place} {me}master - 0 0 {number + 1} connected {first}-{last}"
 
