@@ -17,7 +17,7 @@ _ENCODED = re.compile(r"%([0-9a-fA-F]{2})")
 def redact(url: object) -> str:
     """Return the URL with its passwords hidden. Never raises.
 
-    Hidden are the password beside the user's name and each option whose name contains "password".
+    Hidden are the password beside the user's name and each option whose name contains "pass".
     Where it is unclear how far a password goes, since somebody wrote '@', '/' or '?' in it as they
     are, too much is hidden rather than too little.
     """
@@ -42,7 +42,7 @@ def redact(url: object) -> str:
 def _option(option: str) -> str:
     name, equals, _ = option.partition("=")
     plain = _ENCODED.sub(lambda code: chr(int(code[1], 16)), name).lower()
-    return f"{name}={_HIDDEN}" if equals and "password" in plain else option
+    return f"{name}={_HIDDEN}" if equals and "pass" in plain else option
 
 
 def _without_login_password(rest: str) -> str:
