@@ -16,4 +16,4 @@ __all__ = ["RedisStore"]
 
 
 class RedisStore(Leases, Replicas, Jobs, JobViews, Examination):
-    """Keeps everything on one Redis or Valkey server."""
+    """Keeps everything on one Redis or Valkey server, or on whichever is the primary now."""
