@@ -150,6 +150,7 @@ async def test_what_is_refused_keeps_its_order_and_comes_once(
         pointer.server = new
         demote(old, new)
         sender = store._open_sender
+        sender.send("PING")  # so that what follows is written, and refused, together
         replies = [sender.send("RPUSH", "list", number) for number in range(50)]
         await asyncio.sleep(0.01)
         replies += [sender.send("RPUSH", "list", number) for number in range(50, 100)]
