@@ -34,6 +34,10 @@ _PATIENCE = 30.0
 # Clients give up a server that hangs within this time.
 _CLIENT_OPTIONS = "socket_timeout=1&socket_connect_timeout=1"
 
+_QUICK_SENTINEL = (
+    *("ping-period", "100", "ask-period", "100"),
+    *("info-period", "500", "publish-period", "300"),
+)
 _DATA_SERVER = {
     # What was acknowledged shall be lost by a fail-over alone.
     "appendfsync": "always",
@@ -73,6 +77,10 @@ class _Member(Valkey):
         finally:
             connection.disconnect()
 
+    def tail(self) -> str:
+        """Return the end of its log."""
+        return self._tail()
+
     @property
     def role(self) -> str:
         reply = self.ask("ROLE")
@@ -91,7 +99,7 @@ class _Sentinel(_Member):
         self._lines = [
             f"sentinel myid {self.id}",
             f"sentinel monitor {SERVICE} 127.0.0.1 {primary.port} 2",
-            f"sentinel down-after-milliseconds {SERVICE} 300",
+            f"sentinel down-after-milliseconds {SERVICE} 500",
             f"sentinel failover-timeout {SERVICE} 3000",
             f"sentinel parallel-syncs {SERVICE} 2",
             f"sentinel auth-user {SERVICE} watcher",
@@ -112,6 +120,7 @@ class Group(ABC):
 
     def __init__(self) -> None:
         self.servers: list[_Member] = []
+        self._members: list[_Member] = []
         self._stack = ExitStack()
 
     @property
@@ -133,7 +142,8 @@ class Group(ABC):
 
     def start(self) -> Self:
         """Start all, and return when a fail-over could happen."""
-        for server in self._arrange():
+        self._members = self._arrange()
+        for server in self._members:
             self._stack.enter_context(server)
         self.wait_until_whole()
         return self
@@ -172,6 +182,9 @@ class Group(ABC):
         member.cut_off = False
         for user in _INSIDERS:
             member.ask("ACL", "SETUSER", user, "on")
+        # A sentinel that was refused goes on with the connection it has, and never logs in again.
+        for kind in ("normal", "pubsub"):
+            member.ask("CLIENT", "KILL", "TYPE", kind)
 
     def wait_for_successor(self, old: Valkey, namespace: str = "") -> float:
         """Return how long it took until another one is the primary."""
@@ -191,7 +204,16 @@ class Group(ABC):
         self.wait_until_whole()
 
     def wait_until_whole(self) -> None:
-        wait_until(self.is_whole, _PATIENCE, "a whole group")
+        try:
+            wait_until(self.is_whole, _PATIENCE, "a whole group")
+        except AssertionError as error:
+            raise AssertionError(f"{error}\n{self.story()}") from None
+
+    def story(self) -> str:
+        """Tell what everybody says, for the message of a failure."""
+        members = self._members
+        told = [f"{one.name} {one.port}: {one.ask('ROLE')}\n{one.tail()}" for one in members]
+        return "\n".join(told)
 
 
 class SentinelGroup(Group):
@@ -245,9 +267,9 @@ class SentinelGroup(Group):
     def start(self) -> Self:
         super().start()
         for sentinel in self.sentinels:
-            # The usual periods of seconds are for networks; here they would only be waited for.
-            periods = ("ask-period", "100", "info-period", "500", "publish-period", "300")
-            sentinel.ask("SENTINEL", "DEBUG", *periods)
+            # The usual periods of seconds are for networks; here they would only be waited for, and
+            # who reconnects no sooner takes everybody for dead who has just changed its role.
+            sentinel.ask("SENTINEL", "DEBUG", *_QUICK_SENTINEL)
         return self
 
 
