@@ -34,13 +34,15 @@ BLOWS: tuple[Blow, ...] = ("kill", "cut off", "pause")
 NAMESPACE = "chaos"
 WORKERS = {"replica_ttl": 1, "loss_budget": 50, "concurrency": 4}
 TTL = 1.0
-LONG_STAY = 1.5
+LONG_STAY = 0.8
 # A primary that is cut off gets so long to acknowledge what nobody else will know.
 ALONE_FOR = 0.5
 # Asynchronous replication is this far behind at most, on a machine of any load.
 BEHIND = 1.0
 # After that a replaced primary is left: a look every two seconds, a time-out, a connect.
 SERVED_ON = 5.0
+# A worker that is not woken looks about every second.
+PUSHED_WITHIN = 0.3
 # Two processes may write down in another order what the store has given them in quick succession.
 JITTER = 0.5
 
@@ -56,7 +58,8 @@ async def fail_over(tally: Tally, folder: Path, size: _Size) -> None:
     for name, group in (("sentinel", SentinelGroup()), ("cluster", ClusterGroup())):
         place = folder / name
         place.mkdir(parents=True, exist_ok=True)
-        await storm(group, blows, tally, place)
+        with group:
+            await storm(group, blows, tally, place)
 
 
 @dataclass
@@ -73,17 +76,12 @@ class Strike:
 
 
 async def storm(group: Group, blows: Sequence[Blow], tally: Tally, folder: Path) -> None:
-    """Strike one primary after the other, and account for everything."""
-    await asyncio.to_thread(group.start)
-    try:
-        async with _working(group, folder) as scene:
-            for blow in blows:
-                await scene.strike(blow, tally)
-            await scene.end()
-            await account(scene, tally)
-    finally:
-        await asyncio.to_thread(group.close)
-    tally.demand("failovers", tally.counts["failovers"])
+    """Strike one primary of a group after the other, and account for everything."""
+    async with _working(group, folder) as scene:
+        for blow in blows:
+            await scene.strike(blow, tally)
+        await scene.end(tally)
+        await account(scene, tally)
 
 
 @dataclass
@@ -99,8 +97,8 @@ class Scene:
     strikes: list[Strike] = field(default_factory=list)
 
     async def strike(self, blow: Blow, tally: Tally) -> None:
-        """Have the primary replaced, see that all go on by themselves, and make the group whole."""
-        await asyncio.to_thread(self.group.wait_until_whole)
+        """Have the primary replaced, and see that all go on by themselves."""
+        await asyncio.to_thread(self.group.heal)  # from the strike before
         strike = Strike(blow, boot())
         self.strikes.append(strike)
         await asyncio.to_thread(self._replace_primary, blow)
@@ -110,7 +108,6 @@ class Scene:
         tally.add("failovers")
         tally.add(f"fail-overs by {blow}")
         tally.counts["slowest to go on, ms"] = max(tally.counts["slowest to go on, ms"], took)
-        await asyncio.to_thread(self.group.heal)
 
     def _replace_primary(self, blow: Blow) -> None:
         old = self.group.primary(NAMESPACE)
@@ -137,8 +134,10 @@ class Scene:
         for child in [*self.workers, self.producer]:
             assert child.running, child.story()
 
-    async def end(self) -> None:
-        """End the producer and the holders; workers stay for what is left."""
+    async def end(self, tally: Tally) -> None:
+        """See that workers are woken by push, and end all but them: they stay for what is left."""
+        if (latency := await self.shop.pick_up_latency()) > PUSHED_WITHIN:
+            tally.violate(f"wake-ups are not pushed any more: a job waits {latency:.2f} s")
         self.producer.send("end")
         assert await self.shop.exited(self.producer) == 0, self.producer.story()
         await self.short.dismiss()
@@ -151,10 +150,9 @@ async def _working(group: Group, folder: Path) -> AsyncIterator[Scene]:
         site = Site("redis", group.url, NAMESPACE, fleet, has_outages=True)
         async with opened(site, folder) as shop:
             crowds = [_crowd(site, folder / name, stay) for name, stay in _STAYS.items()]
-            workers = await shop.hired(2, **WORKERS)
             producer = site.start("job_producer", shop.ledger.path, 1)
-            for crowd in crowds:
-                await crowd.gather(2)
+            hired = shop.hired(2, **WORKERS)
+            workers, *_ = await asyncio.gather(hired, *(crowd.gather(2) for crowd in crowds))
             scene = Scene(group, shop, workers, producer, *crowds)
             await scene.all_go_on()
             yield scene
