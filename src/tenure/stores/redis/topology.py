@@ -213,7 +213,7 @@ class Group(Topology):
 
     def opened(self, wire: Wire) -> None:
         super().opened(wire)
-        if self._guard is None:
+        if self._guard is None or self._guard.done():
             self._guard = asyncio.get_running_loop().create_task(self._follow())
 
     def _closed(self, wire: Wire) -> None:
