@@ -53,7 +53,10 @@ class Server(ABC):
     quick_signal: signal.Signals
     """Ends the server at once, leaving nothing behind outside its folder."""
 
-    def __init__(self, identity: Identity, *, on_disk: bool) -> None:
+    def __init__(
+        self, identity: Identity, *, on_disk: bool, env: Mapping[str, str] | None = None
+    ) -> None:
+        self._env = dict(env or {})
         self.folder = new_folder(self.name, on_disk=on_disk)
         self.data = self.folder / "data"
         self.log = self.folder / "server.log"
@@ -173,7 +176,7 @@ class Server(ABC):
                 identity=self.identity,
                 stdout=log,
                 stderr=log,
-                env=_clean_environment(),
+                env={**_clean_environment(), **self._env},
                 cwd=self.folder,
             )
         try:
@@ -222,12 +225,16 @@ class Valkey(Server):
     quick_signal = signal.SIGKILL
 
     def __init__(
-        self, *, config: Mapping[str, str] | None = None, password: str | None = None
+        self,
+        *,
+        config: Mapping[str, str] | None = None,
+        password: str | None = None,
+        env: Mapping[str, str] | None = None,
     ) -> None:
         binary = find_valkey()
         if binary is None:
             raise FileNotFoundError("no valkey-server or redis-server found")
-        super().__init__("self", on_disk=False)
+        super().__init__("self", on_disk=False, env=env)
         self.data.mkdir()
         self._binary = binary
         self._config = dict(config or {})
@@ -295,13 +302,14 @@ class Postgres(Server):
         durable: bool = False,
         config: Mapping[str, str] | None = None,
         run_as: Identity | None = None,
+        env: Mapping[str, str] | None = None,
     ) -> None:
         binary = find_postgres()
         if binary is None:
             raise FileNotFoundError("no postgres with initdb beside it found")
         identity = run_as or _unprivileged()
         self._binary = _reachable(binary) if identity == "nobody" else binary
-        super().__init__(identity, on_disk=durable)
+        super().__init__(identity, on_disk=durable, env=env)
         self._config = {**self._settings(durable), **(config or {})}
 
     @property
