@@ -17,6 +17,10 @@ from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 
+from tests.chaos import clocks
+from tests.chaos.busy import busy_file
+from tests.chaos.disks import Mounts, fill_disks
+from tests.chaos.memory import eat_memory
 from tests.chaos.places import FAMILIES, Family, missing, opened
 from tests.chaos.storm import storm
 from tests.chaos.tally import Tally, sum_of, table, write_summary
@@ -35,6 +39,8 @@ class Run:
     faults: bool
     fenced: bool
     folder: Path
+    mounts: Mounts | str
+    """What small disks are made with, or why there are none."""
 
 
 Part = Callable[[Run, Family, Tally, Path], Awaitable[None]]
@@ -45,8 +51,38 @@ async def _storm(run: Run, family: Family, tally: Tally, folder: Path) -> None:
         await storm(place, tally, run.size, run.seed, faults=run.faults, fenced=run.fenced)
 
 
-PARTS: dict[str, Part] = {"storm": _storm}
-"""Each runs once per store."""
+async def _busy(run: Run, family: Family, tally: Tally, folder: Path) -> None:
+    with opened(family, folder) as place:
+        await busy_file(place, tally, run.size, run.seed)
+
+
+async def _memory(run: Run, family: Family, tally: Tally, folder: Path) -> None:
+    with opened(family, folder) as place:
+        await eat_memory(place, tally, run.size, run.seed, faults=run.faults)
+
+
+async def _disk(run: Run, family: Family, tally: Tally, folder: Path) -> None:
+    if isinstance(run.mounts, str):
+        tally.skip(run.mounts)
+        return
+    await fill_disks(run.mounts, family, folder, tally, run.size, run.seed, faults=run.faults)
+
+
+async def _clock(run: Run, family: Family, tally: Tally, folder: Path) -> None:
+    if reason := clocks.impossible():
+        tally.skip(reason)
+        return
+    await clocks.set_clocks(family, folder, tally, run.size, run.seed, faults=run.faults)
+
+
+PARTS: dict[str, Part] = {
+    "storm": _storm,
+    "busy": _busy,
+    "memory": _memory,
+    "disk": _disk,
+    "clock": _clock,
+}
+"""Each runs once per store, except "busy", which is about one file."""
 
 
 def parsed() -> argparse.Namespace:
@@ -72,11 +108,17 @@ def main() -> None:
     options = parsed()
     seed = options.seed if options.seed is not None else time.time_ns() % 1_000_000
     scale = options.minutes / 20 if options.minutes else options.scale
+    mounts = own_mounts()
     print(f"chaos: seed {seed}, {scale:g} times the full size")
     with ExitStack() as stack:
         folder = options.keep or Path(stack.enter_context(tempfile.TemporaryDirectory()))
         run = Run(
-            scaled(FULL_STORM, scale), seed, not options.no_faults, not options.unfenced, folder
+            size=scaled(FULL_STORM, scale),
+            seed=seed,
+            faults=not options.no_faults,
+            fenced=not options.unfenced,
+            folder=folder,
+            mounts=mounts,
         )
         tallies = asyncio.run(run_all(run, options.store, options.part or ["all"]))
     total = sum_of(tallies)
@@ -86,6 +128,14 @@ def main() -> None:
     if options.summary:
         write_summary(options.summary, tallies)
     sys.exit(report(tallies, total))
+
+
+def own_mounts() -> Mounts | str:
+    """Have mounts of our own, before there is any thread that would stay without."""
+    try:
+        return Mounts()
+    except OSError as error:
+        return str(error)
 
 
 def scaled(size: Storm, scale: float) -> Storm:
@@ -103,7 +153,8 @@ async def run_all(run: Run, store: str, parts: list[str]) -> list[Tally]:
     tallies: list[Tally] = []
     for family in FAMILIES:
         for name, part in PARTS.items():
-            if store in ("all", family) and {"all", name} & set(parts):
+            asked = store in ("all", family) and {"all", name} & set(parts)
+            if asked and (name != "busy" or family == "sqlite"):
                 tallies.append(await run_part(run, name, part, family))
     if store in ("all", "redis") and {"all", "failovers"} & set(parts):
         tallies += await run_failovers(run)

@@ -11,13 +11,15 @@ from typing import Literal
 
 import msgspec
 
-from tests.chaos.diary import Diary
+from tests.chaos.diary import Diary, diary_of, read_diary
 from tests.chaos.roles import Order
 from tests.rig.processes import Child, Fleet
 from tests.rig.sizes import SIZE
 from tests.rig.waiting import wait_until, wait_until_async
 
 Fate = Literal["", "killed", "terminated", "doomed"]
+_TAIL = 3000
+
 Pause = Callable[[Callable[[], object], Callable[[], object]], None]
 
 
@@ -43,6 +45,23 @@ class Member:
     @property
     def log(self) -> Path:
         return Path(self.order.folder) / f"{self.by}.log"
+
+    def story(self) -> str:
+        """Return the end of its log and of its diary."""
+        tails = [path.read_text(errors="replace")[-_TAIL:] for path in (self.log, self.diary)]
+        return "\n".join(tails)
+
+    @property
+    def diary(self) -> Path:
+        return diary_of(Path(self.order.folder), self.by)
+
+    def is_busy(self) -> bool:
+        """Say whether it is inside a lock, or runs a job, as far as its diary tells."""
+        entries = read_diary(self.diary)
+        if self.order.role == "holder":
+            return bool(entries) and entries[-1].what == "entered"
+        ended = {(one.job, one.fence) for one in entries if one.what in ("ended", "refused")}
+        return any(one.what == "began" and (one.job, one.fence) not in ended for one in entries)
 
 
 class Brood:
@@ -102,18 +121,22 @@ class Brood:
 
     async def ended(self, member: Member) -> int:
         """Wait for the end of one, and return its exit code."""
-        await wait_until_async(lambda: self._has_ended(member), SIZE.patience, f"{member.by} ends")
+        try:
+            await wait_until_async(lambda: self._has_ended(member), SIZE.patience)
+        except AssertionError:
+            msg = f"{member.by} does not end, {member.fate}:\n{member.story()}"
+            raise AssertionError(msg) from None
         assert member.code is not None
         return member.code
 
     async def pause(self, member: Member, seconds: float, pause: Pause) -> bool:
-        """Stop one for a while; say whether it was stopped and woke again."""
-        if not await self._is_born(member):
-            return False
+        """Stop one amid its work for a while; say whether it was so and woke again."""
         member.is_paused = True
         try:
+            if not await self._is_born(member):
+                return False
             await asyncio.to_thread(pause, lambda: self._stop(member), lambda: self._go_on(member))
-            if not member.lives:
+            if not member.lives or not member.is_busy():
                 return False
             self.world.write("pause", detail=member.by)
             await asyncio.sleep(seconds)

@@ -5,7 +5,6 @@ processes of a machine share. A line is on the disk when `write` returns.
 """
 
 import os
-from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -23,7 +22,7 @@ class Diary:
     def __init__(self, folder: Path, by: str) -> None:
         self.by = by
         flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_DSYNC
-        self._file = os.open(folder / f"{by}{_ENDING}", flags, 0o644)
+        self._file = os.open(diary_of(folder, by), flags, 0o644)
 
     def write(self, what: str, *, at: float | None = None, **facts: Any) -> None:
         """Write one line, with one write of its own: a kill leaves it whole or not at all."""
@@ -34,16 +33,19 @@ class Diary:
         os.close(self._file)
 
 
+def diary_of(folder: Path, by: str) -> Path:
+    """Return where a process writes its lines to."""
+    return folder / f"{by}{_ENDING}"
+
+
 def read_diaries(folder: Path) -> list[Entry]:
     """Return what all processes wrote, in the order in which it happened."""
-    entries = [entry for path in _diaries(folder) for entry in _whole_lines(path)]
+    paths = sorted(folder.glob(f"*{_ENDING}"))
+    entries = [entry for path in paths for entry in read_diary(path)]
     return sorted(entries, key=lambda entry: entry.at)
 
 
-def _diaries(folder: Path) -> Iterable[Path]:
-    return sorted(folder.glob(f"*{_ENDING}"))
-
-
-def _whole_lines(path: Path) -> list[Entry]:
-    text = path.read_bytes()
+def read_diary(path: Path) -> list[Entry]:
+    """Return what one process wrote so far, without a line that is just being written."""
+    text = path.read_bytes() if path.exists() else b""
     return read_lines(text[: text.rfind(b"\n") + 1])

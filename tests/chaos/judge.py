@@ -11,7 +11,7 @@ import msgspec
 
 from tenure import Job, Tenure
 from tenure.testing.sim.checks.effects import check_effects
-from tenure.testing.sim.checks.sections import check_sections
+from tenure.testing.sim.checks.sections import check_sections, sections_of
 from tenure.testing.sim.history import Entry
 from tests.chaos.labour import read_result
 from tests.chaos.tally import Tally
@@ -26,7 +26,9 @@ def judge_locks(entries: Sequence[Entry], tally: Tally, *, clock_was_set: bool =
     If the clock of the store was set, leases may have ended early, and holders may have overlapped
     until the next renewal: then only fences and effects are judged.
     """
-    if not clock_was_set:
+    if clock_was_set:
+        _violate(tally, "fences", _falling_fences(entries))
+    else:
         _violate(tally, "exclusion", check_sections(entries))
     stays = [entry for entry in entries if entry.what == "entered"]
     tally.add("grants", len(stays))
@@ -107,7 +109,7 @@ class Books:
         tally.add("invented", sum(number not in offered for number in numbers))
         tally.add("invented", sum(many - 1 for many in numbers.values()))
         known = {job.id for job in self.stored}
-        ran = {one.job for one in self.entries if one.what == "began"}
+        ran = {one.job for one in self.entries if one.what == "began" and one.number in offered}
         tally.add("invented", len(ran - known))
         tally.add("invented", len(set(self.booked) - numbers.keys()))
 
@@ -139,6 +141,18 @@ def _count_repeated_fences(stays: Iterable[Entry], tally: Tally) -> None:
     seen = Counter((one.key, one.fence) for one in stays)
     tally.add("repeated fences", sum(number - 1 for number in seen.values()))
     tally.expect_none("repeated fences")
+
+
+def _falling_fences(entries: Iterable[Entry]) -> list[str]:
+    """Return where, of those who did not lose it, a later one has a lower fence."""
+    wrong: list[str] = []
+    highest: dict[str, int] = defaultdict(int)
+    for stay in sections_of(entries):
+        if stay.limit == 1 and not stay.is_lost:
+            if stay.fence <= highest[stay.key]:
+                wrong.append(f"{stay} comes after fence {highest[stay.key]}")
+            highest[stay.key] = max(highest[stay.key], stay.fence)
+    return wrong
 
 
 def _with_grants(entries: Iterable[Entry]) -> Iterable[Entry]:

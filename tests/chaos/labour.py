@@ -10,6 +10,7 @@ from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from functools import partial
 from itertools import count
+from pathlib import Path
 from typing import Any
 
 import asyncpg
@@ -143,14 +144,28 @@ async def connected(url: str) -> AsyncIterator[tuple[Any, Callable[[str], Any]]]
 async def work(order: Order) -> None:
     """Work until a signal."""
     if order.memory:
-        resource.setrlimit(resource.RLIMIT_AS, (order.memory, order.memory))
-        resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+        _limit_memory(order)
     actor = Actor(order)
     app = actor.app()
     Tasks(app, actor)
     async with actor.opened(app):
         actor.diary.write("works", number=os.getpid())
         await app.run_worker(concurrency=order.concurrency)
+
+
+def _limit_memory(order: Order) -> None:
+    """Let this process have so much more than it has now, or end."""
+    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+    number = int(order.by.rpartition("-")[2])
+    if order.group and number % 2:
+        group = Path(order.group) / order.by
+        group.mkdir()
+        (group / "memory.limit_in_bytes").write_text(str(order.memory))
+        (group / "cgroup.procs").write_text(str(os.getpid()))
+        return
+    pages = int(Path("/proc/self/statm").read_text().split()[0])
+    most = pages * resource.getpagesize() + order.memory
+    resource.setrlimit(resource.RLIMIT_AS, (most, most))
 
 
 async def produce(order: Order) -> None:

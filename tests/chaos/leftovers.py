@@ -26,7 +26,9 @@ async def check_store(place: Place, app: Tenure, tally: Tally) -> None:
     """No lease, no waiter, no replica, no job that is not finished: no later than a ttl."""
 
     async def all_gone() -> bool:
-        await app.recover()  # nobody else is there any more to bury the last who died
+        # Nobody else is there any more to bury the last who died, and to clean up after them.
+        await app.recover()
+        await app._services().store.prune(idle=0)
         return not (await app.locks() or await app.replicas() or await app.counts())
 
     try:
@@ -75,8 +77,7 @@ async def _alone(place: Place) -> bool:
 def check_processes(brood: Brood, tally: Tally) -> None:
     """Nobody lives on, and nobody has fallen who was not pushed."""
     for member in brood.fallen():
-        end = member.log.read_text(errors="replace")[-2000:] if member.log.exists() else ""
-        tally.violate(f"{member.by} ended with {member.code} by itself:\n{end}")
+        tally.violate(f"{member.by} ended with {member.code} by itself:\n{member.story()}")
     left = [one.by for one in brood.members.values() if one.pid and alive(one.pid)]
     if left:
         tally.violate(f"still alive: {left}")

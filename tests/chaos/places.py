@@ -65,25 +65,33 @@ def missing(family: Family) -> str:
 
 @contextmanager
 def opened(
-    family: Family, folder: Path, *, env: Mapping[str, str] | None = None
+    family: Family,
+    folder: Path,
+    *,
+    env: Mapping[str, str] | None = None,
+    data: Path | None = None,
 ) -> Iterator[Place]:
     """Start a store that keeps what it has acknowledged, as durably as its grade says.
 
-    `env` is given to its server, if it has one.
+    `env` is given to its server, if it has one; `data` is where to keep everything.
     """
     namespace = f"chaos-{secrets.token_hex(3)}"
     with ExitStack() as stack:
         if family == "sqlite":
-            yield Place(family, folder, f"sqlite:///{folder / 'tenure.db'}", namespace)
+            home = data or folder
+            home.mkdir(exist_ok=True)
+            yield Place(family, folder, f"sqlite:///{home / 'tenure.db'}", namespace)
             return
         server: Valkey | Postgres
         if family == "redis":
-            server = Valkey(config={"appendfsync": "always"}, password=PASSWORD, env=env)
+            # With "always" it ends itself when its disk is full.
+            flush = "always" if data is None else "everysec"
+            server = Valkey(config={"appendfsync": flush}, password=PASSWORD, env=env, data=data)
             stack.enter_context(server)
             url = server.url
             network = stack.enter_context(Proxy(server.port, "resp"))
         else:
-            server = stack.enter_context(Postgres(durable=True, env=env))
+            server = stack.enter_context(Postgres(durable=True, env=env, data=data))
             # It asks for none, and a client sends what it has only if asked.
             url = server.url.replace("tenure@", f"tenure:{PASSWORD}@")
             network = stack.enter_context(Proxy(server.port, "postgres"))

@@ -38,7 +38,9 @@ class Order(Struct, kw_only=True, forbid_unknown_fields=True):
     pace: float = 0.1
     """Seconds between two offers of a producer, or between two stays of a holder."""
     memory: int = 0
-    """Bytes that the process may have, if not 0."""
+    """Bytes that the process may take, if not 0."""
+    group: str = ""
+    """Where control groups may be made, if anywhere."""
 
 
 class Actor:

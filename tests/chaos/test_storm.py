@@ -18,14 +18,14 @@ def seed() -> int:
 
 
 @pytest.mark.timeout(180)
-@pytest.mark.parametrize("family", FAMILIES)
+@pytest.mark.parametrize("store", FAMILIES)
 async def test_nothing_is_lost_doubled_or_stale_in_a_storm(
-    family: Family, seed: int, chaos_folder: Path
+    store: Family, seed: int, chaos_folder: Path
 ):
-    if reason := missing(family):
+    if reason := missing(store):
         pytest.skip(reason)
-    tally = Tally(f"{family}, seed {seed}")
-    with opened(family, chaos_folder) as place:
+    tally = Tally(f"{store}, seed {seed}")
+    with opened(store, chaos_folder) as place:
         await storm(place, tally, SIZE.storm, seed)
     print(tally.line())  # noqa: T201 - shown if it fails
     assert tally.violations == []

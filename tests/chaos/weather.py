@@ -14,6 +14,7 @@ from tests.rig.sizes import Storm
 
 _PAUSED_AT_ONCE = 3
 _SHORTEST_PAUSE = 1.6
+_TRIES = 10
 _AWAY_AT_MOST = 1.5
 
 Strike = Callable[[], Awaitable[None]]
@@ -78,16 +79,20 @@ class Weather:
     async def _pause_one(self) -> None:
         if len(self._pausing) >= _PAUSED_AT_ONCE:
             return
-        role = self.chance.choice(["worker", "holder"])
-        victim = self.brood.sample(self.chance, role)
-        if victim is not None and len(self.brood.living(role)) > 1:
-            _in_background(self._pausing, self._pause(victim))
+        _in_background(self._pausing, self._pause(self.chance.choice(["worker", "holder"])))
 
-    async def _pause(self, victim: Member) -> None:
+    async def _pause(self, role: str) -> None:
         # Long enough for others to take over what it had, and to finish it.
         seconds = self.ttl * self.chance.uniform(_SHORTEST_PAUSE, self.size.longest_pause)
-        if await self.brood.pause(victim, seconds, self._between_writes):
-            self.tally.add("pauses")
+        for _ in range(_TRIES):
+            victim = self.brood.sample(self.chance, role)
+            if victim is None or len(self.brood.living(role)) < 2:
+                return
+            # Whoever has nothing in hand when it stops is let go at once, and another one tried.
+            if await self.brood.pause(victim, seconds, self._between_writes):
+                self.tally.add("pauses")
+                return
+            await asyncio.sleep(0.05)
 
     def _between_writes(self, stop: Callable[[], object], go_on: Callable[[], object]) -> None:
         pause_between_writes(self.place.family, self.place.url, stop, go_on)
@@ -105,7 +110,7 @@ class Weather:
     async def _leave(self, victim: Member) -> None:
         code = await self.brood.ended(victim)
         if code != 0:
-            self.tally.violate(f"{victim.by} ended with {code} after SIGTERM, see {victim.log}")
+            self.tally.violate(f"{victim.by} ended with {code} after SIGTERM:\n{victim.story()}")
         self.replace(victim)
 
     # The store.

@@ -54,11 +54,16 @@ class Server(ABC):
     """Ends the server at once, leaving nothing behind outside its folder."""
 
     def __init__(
-        self, identity: Identity, *, on_disk: bool, env: Mapping[str, str] | None = None
+        self,
+        identity: Identity,
+        *,
+        on_disk: bool,
+        env: Mapping[str, str] | None = None,
+        data: Path | None = None,
     ) -> None:
         self._env = dict(env or {})
         self.folder = new_folder(self.name, on_disk=on_disk)
-        self.data = self.folder / "data"
+        self.data = data or self.folder / "data"
         self.log = self.folder / "server.log"
         self.identity = identity
         self._process: subprocess.Popen[bytes] | None = None
@@ -88,6 +93,10 @@ class Server(ABC):
     def running(self) -> bool:
         """Say whether the main process exists; a paused server counts as running."""
         return self._process is not None and self._process.poll() is None
+
+    def answers(self) -> bool:
+        """Say whether the server runs and serves clients."""
+        return self.running and self._answers(self.port)
 
     def start(self) -> Self:
         """Start the server and return when it answers; raise with its log when it does not."""
@@ -217,7 +226,7 @@ class Valkey(Server):
     """A Valkey (or Redis) server that keeps what it acknowledged, unless told otherwise.
 
     `config` is merged over the rig's own settings; the values stand in the configuration file as
-    they are given.
+    they are given. `env` is added to its environment; `data` is where to keep its files.
     """
 
     name = "valkey"
@@ -230,11 +239,12 @@ class Valkey(Server):
         config: Mapping[str, str] | None = None,
         password: str | None = None,
         env: Mapping[str, str] | None = None,
+        data: Path | None = None,
     ) -> None:
         binary = find_valkey()
         if binary is None:
             raise FileNotFoundError("no valkey-server or redis-server found")
-        super().__init__("self", on_disk=False, env=env)
+        super().__init__("self", on_disk=False, env=env, data=data)
         self.data.mkdir()
         self._binary = binary
         self._config = dict(config or {})
@@ -289,7 +299,8 @@ class Postgres(Server):
 
     `durable` makes it flush to disk as in production; without it, data survives every death of the
     server's processes but not one of the machine. PostgreSQL refuses to run as root; root therefore
-    runs it with the identity of somebody else, which `run_as` can choose.
+    runs it with the identity of somebody else, which `run_as` can choose. `env` and `data` are as
+    for `Valkey`.
     """
 
     name = "postgres"
@@ -303,13 +314,14 @@ class Postgres(Server):
         config: Mapping[str, str] | None = None,
         run_as: Identity | None = None,
         env: Mapping[str, str] | None = None,
+        data: Path | None = None,
     ) -> None:
         binary = find_postgres()
         if binary is None:
             raise FileNotFoundError("no postgres with initdb beside it found")
         identity = run_as or _unprivileged()
         self._binary = _reachable(binary) if identity == "nobody" else binary
-        super().__init__(identity, on_disk=durable, env=env)
+        super().__init__(identity, on_disk=durable, env=env, data=data)
         self._config = {**self._settings(durable), **(config or {})}
 
     @property
