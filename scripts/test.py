@@ -23,6 +23,7 @@ FOLDERS = (
     "model",
     "cli",
     "process",
+    "chaos",
     "http",
     "browser",
     "sim",
@@ -37,6 +38,7 @@ WORKERS = {
     "cli": 2,
     "model": 2,
     "process": 3,
+    "chaos": 3,
     "sim": 2,
     "planted": 2,
 }

@@ -55,13 +55,14 @@ class Member:
     def diary(self) -> Path:
         return diary_of(Path(self.order.folder), self.by)
 
-    def is_busy(self) -> bool:
-        """Say whether it is inside a lock, or runs a job, as far as its diary tells."""
+    def is_busy(self, task: str = "") -> bool:
+        """Say whether it is inside a lock, or runs such a job, as far as its diary tells."""
         entries = read_diary(self.diary)
         if self.order.role == "holder":
             return bool(entries) and entries[-1].what == "entered"
-        ended = {(one.job, one.fence) for one in entries if one.what in ("ended", "refused")}
-        return any(one.what == "began" and (one.job, one.fence) not in ended for one in entries)
+        ended = {(one.job, one.fence) for one in entries if one.what != "began"}
+        begun = [one for one in entries if one.what == "began" and task in ("", one.detail)]
+        return any((one.job, one.fence) not in ended for one in begun)
 
 
 class Brood:
@@ -129,14 +130,17 @@ class Brood:
         assert member.code is not None
         return member.code
 
-    async def pause(self, member: Member, seconds: float, pause: Pause) -> bool:
-        """Stop one amid its work for a while; say whether it was so and woke again."""
+    async def pause(self, member: Member, seconds: float, pause: Pause, task: str = "") -> bool:
+        """Stop one amid its work for a while; say whether it was so and woke again.
+
+        A worker has to have a job of this task in hand.
+        """
         member.is_paused = True
         try:
             if not await self._is_born(member):
                 return False
             await asyncio.to_thread(pause, lambda: self._stop(member), lambda: self._go_on(member))
-            if not member.lives or not member.is_busy():
+            if not member.lives or not member.is_busy(task):
                 return False
             self.world.write("pause", detail=member.by)
             await asyncio.sleep(seconds)

@@ -41,7 +41,7 @@ def judge_effects(entries: Sequence[Entry], tally: Tally) -> None:
     """No effect of an older fence after one of a newer, none refused that was good."""
     effects = [entry for entry in entries if entry.what == "effect"]
     tally.add("stale writes refused", sum(not one.ok for one in effects))
-    tally.add("stale writes refused", _count(entries, "refused"))  # by a transaction
+    tally.add("stale transactions refused", _count(entries, "refused"))
     tally.add("stale ends refused", _count(entries, "AttemptLost"))
     highest: dict[str, int] = defaultdict(int)
     for one in effects:

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import asyncpg
+import psycopg
 
 from tenure import AttemptOver, Backoff, Task, Tenure, current_job
 from tests.chaos.roles import Actor, Order
@@ -27,6 +28,7 @@ _SQLITE = "sqlite:///"
 _NUMBERS_EACH = 1_000_000
 _AT_ONCE = (1, 1, 1, 4)
 _ATTEMPTS_MAX = 10_000
+_AGAIN = 3.0
 
 
 def result_of(number: int, attempt: int) -> int:
@@ -59,26 +61,31 @@ class Tasks:
         return self._end(number)
 
     def _grind(self, number: int, secret: str) -> int:
-        """Take a moment in a thread, deaf to everything."""
+        """Take a moment in a thread, deaf to everything; much longer when it runs again.
+
+        So whoever wakes from a pause comes to its end while its successor is at work.
+        """
         self._begin(number, secret)
-        time.sleep(self._while())
+        again = _AGAIN * self._actor.order.longest if current_job().attempt > 1 else 0
+        time.sleep(self._while() + again)
         return self._end(number)
 
-    async def _book(self, number: int, secret: str) -> int:
-        """Write one line, in the transaction that ends the job."""
+    def _book(self, number: int, secret: str) -> int:
+        """Write one line, in the transaction that ends the job, deaf to everything."""
         self._begin(number, secret)
-        await asyncio.sleep(self._while() / 4)
-        job = current_job()
+        time.sleep(self._while())
+        job, url = current_job(), self._actor.order.url
+        db = sqlite3.connect(url.removeprefix(_SQLITE)) if _SQLITE in url else psycopg.connect(url)
         try:
-            async with (
-                connected(self._actor.order.url) as (connection, execute),
-                job.transaction(connection) as done,
-            ):
-                await execute(f"INSERT INTO {BOOKS} VALUES ({number}, {job.fence})")
+            with job.transaction(db) as done:
+                db.execute(f"INSERT INTO {BOOKS} VALUES ({number}, {job.fence})")
                 done.result(result_of(number, job.attempt))
         except AttemptOver:
             self._note("refused", number)
             raise
+        finally:
+            db.close()
+        self._note("booked", number)
         return -1
 
     async def _poison(self, number: int, secret: str) -> int:
@@ -107,7 +114,12 @@ class Tasks:
     def _note(self, what: str, number: int) -> None:
         job = current_job()
         self._actor.diary.write(
-            what, job=job.id, attempt=job.attempt, fence=job.fence, number=number
+            what,
+            job=job.id,
+            attempt=job.attempt,
+            fence=job.fence,
+            number=number,
+            detail=job.task,
         )
 
 

@@ -55,7 +55,7 @@ class Scene:
                 names=list(LOCKS),
                 limits=LIMITS,
                 ttl=TTL,
-                tasks=["toil", "grind", *(["book"] if self.place.has_tables else [])],
+                tasks=["toil", "grind", "grind", *(["book"] if self.place.has_tables else [])],
                 **self.orders.get(role, {}),  # type: ignore[arg-type]
             )
         )
@@ -160,7 +160,7 @@ async def storm(
         )
         raging = asyncio.ensure_future(weather.rage(over) if faults else over.wait())
         try:
-            await _long_enough(here, tally, size.seconds, raging, faults=faults)
+            await _long_enough(here, tally, size.seconds, raging, hopeless=not (faults and fenced))
         finally:
             over.set()
             await raging
@@ -187,12 +187,15 @@ def demand(place: Place, tally: Tally, size: Storm) -> None:
     tally.demand("expiries while held", usual(size.pause_every, 0.1))
     tally.demand("stale writes refused", usual(size.pause_every, 0.1))
     tally.demand("stale holders told", usual(size.pause_every, 0.05))
+    tally.demand("stale ends refused", usual(size.pause_every, 0.1))
+    if place.has_tables:
+        tally.demand("stale transactions refused", usual(size.pause_every, 0.05))
 
 
 async def _long_enough(
-    here: Scene, tally: Tally, seconds: float, raging: "asyncio.Future[object]", *, faults: bool
+    here: Scene, tally: Tally, seconds: float, raging: "asyncio.Future[object]", *, hopeless: bool
 ) -> None:
-    """Return after so many seconds, or later: when enough has happened."""
+    """Return after so many seconds, or later: when enough has happened, if there is hope for it."""
     began, looked, shown = boot(), 0.0, 0.0
     while not raging.done():
         await asyncio.sleep(_LOOK_EVERY)
@@ -207,7 +210,7 @@ async def _long_enough(
             tally.progress(f"{passed:.0f} s: {so_far.line()}")
             shown = passed
         enough = not so_far.missed()
-        if passed >= seconds and (enough or not faults or passed >= _LONGEST * seconds):
+        if passed >= seconds and (enough or hopeless or passed >= _LONGEST * seconds):
             break
     tally.seconds = 0.0
     if raging.done():

@@ -38,6 +38,8 @@ NAMES = (
     "repeated fences",
     "stale effects accepted",
     "stale writes refused",
+    "stale ends refused",
+    "stale transactions refused",
     "stale holders",
     "stale holders told",
 )

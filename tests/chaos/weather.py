@@ -14,7 +14,7 @@ from tests.rig.sizes import Storm
 
 _PAUSED_AT_ONCE = 3
 _SHORTEST_PAUSE = 1.6
-_TRIES = 10
+_TRIES = 20
 _AWAY_AT_MOST = 1.5
 
 Strike = Callable[[], Awaitable[None]]
@@ -79,17 +79,19 @@ class Weather:
     async def _pause_one(self) -> None:
         if len(self._pausing) >= _PAUSED_AT_ONCE:
             return
-        _in_background(self._pausing, self._pause(self.chance.choice(["worker", "holder"])))
+        deaf = ["grind", "book"] if self.place.has_tables else ["grind"]
+        role = self.chance.choice(["worker", "holder"])
+        _in_background(self._pausing, self._pause(role, self.chance.choice(deaf)))
 
-    async def _pause(self, role: str) -> None:
+    async def _pause(self, role: str, task: str) -> None:
         # Long enough for others to take over what it had, and to finish it.
         seconds = self.ttl * self.chance.uniform(_SHORTEST_PAUSE, self.size.longest_pause)
         for _ in range(_TRIES):
             victim = self.brood.sample(self.chance, role)
             if victim is None or len(self.brood.living(role)) < 2:
                 return
-            # Whoever has nothing in hand when it stops is let go at once, and another one tried.
-            if await self.brood.pause(victim, seconds, self._between_writes):
+            # Whoever has no such thing in hand when it stops is let go at once, and another tried.
+            if await self.brood.pause(victim, seconds, self._between_writes, task):
                 self.tally.add("pauses")
                 return
             await asyncio.sleep(0.05)
