@@ -3,7 +3,7 @@
 import asyncio
 
 from tests.chaos.places import Place
-from tests.chaos.storm import Scene, scene
+from tests.chaos.storm import Scene, long_enough, scene
 from tests.chaos.tally import Tally
 from tests.rig.sizes import Storm
 
@@ -19,14 +19,14 @@ async def busy_file(place: Place, tally: Tally, size: Storm, seed: int) -> None:
     """Enqueue, claim, settle, lock and release for a while, as fast as it goes."""
     tally.demand("processes", sum(_CREW.values()))
     tally.demand("accepted", int(10 * size.busy_seconds))
-    tally.demand("succeeded", int(10 * size.busy_seconds))
     tally.demand("grants", int(10 * size.busy_seconds))
     async with scene(place, tally, seed, orders=_PACE) as here:
         for role, number in _CREW.items():
             for _ in range(number):
                 here.start(role)
                 tally.add("processes")
-        await asyncio.sleep(size.busy_seconds)
+        nothing_goes_wrong: asyncio.Future[object] = asyncio.Future()
+        await long_enough(here, tally, size.busy_seconds, nothing_goes_wrong)
         await here.settle_down()
         await here.account()
         _check_nobody_was_told(here, tally)

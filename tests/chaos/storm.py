@@ -160,7 +160,7 @@ async def storm(
         )
         raging = asyncio.ensure_future(weather.rage(over) if faults else over.wait())
         try:
-            await _long_enough(here, tally, size.seconds, raging, hopeless=not (faults and fenced))
+            await long_enough(here, tally, size.seconds, raging, hopeless=not (faults and fenced))
         finally:
             over.set()
             await raging
@@ -192,8 +192,13 @@ def demand(place: Place, tally: Tally, size: Storm) -> None:
         tally.demand("stale transactions refused", usual(size.pause_every, 0.05))
 
 
-async def _long_enough(
-    here: Scene, tally: Tally, seconds: float, raging: "asyncio.Future[object]", *, hopeless: bool
+async def long_enough(
+    here: Scene,
+    tally: Tally,
+    seconds: float,
+    raging: "asyncio.Future[object]",
+    *,
+    hopeless: bool = False,
 ) -> None:
     """Return after so many seconds, or later: when enough has happened, if there is hope for it."""
     began, looked, shown = boot(), 0.0, 0.0
