@@ -34,6 +34,7 @@ _SHARE = 1 / 4
 _LOOK_EVERY = 2.0
 
 _ENOUGH_SENTINELS = 3
+_OF_THE_PRIMARY = ("username", "password", "db")
 
 _FORMS = {
     "sentinel": "redis+sentinel://user:password@host:26379,host:26379/service-name/0",
@@ -75,16 +76,18 @@ class Topology(Address):
 
     moves = True
 
+    own_options: tuple[str, ...] = ()
+    """Options of the URL that no connection to the primary knows."""
+
     def __init__(self, url: str, path: str) -> None:
         parts = urlsplit(url)
         login, at, hosts = parts.netloc.rpartition("@")
         scheme, _, kind = parts.scheme.partition("+")
         self._scheme, self._login, self._path = scheme, login + at, path
-        options = [option for option in parts.query.split("&") if option]
-        # What is meant for the sentinels is nothing that a connection to the primary knows.
-        aside = [option for option in options if option.startswith(f"{kind}_")]
-        self._aside = {name: unquote(value) for name, _, value in map(_split, aside)}
-        self._query = "&".join(option for option in options if option not in aside)
+        options = [option.partition("=") for option in parts.query.split("&") if option]
+        own = [option for option in options if option[0] in self.own_options]
+        self._own = {name: unquote(value) for name, _, value in own}
+        self._query = "&".join("".join(option) for option in options if option not in own)
         self.seeds = [_place(host, _PORTS[kind]) for host in hosts.split(",")]
         super().__init__(self._url_of(self.seeds[0]))
         self.text = redact(url)
@@ -137,14 +140,15 @@ class Topology(Address):
         except TimeoutError as error:
             raise exceptions.ConnectionError("no answer in time") from error
 
-    def _url_of(self, place: Place, login: str | None = None, path: str | None = None) -> str:
-        netloc = f"{self._login if login is None else login}{place}"
-        path = self._path if path is None else path
-        return urlunsplit((self._scheme, netloc, path, self._query, ""))
+    def _url_of(self, place: Place) -> str:
+        netloc = f"{self._login}{place}"
+        return urlunsplit((self._scheme, netloc, self._path, self._query, ""))
 
 
 class Group(Topology):
     """A primary and its replicas, watched by sentinels that say which one is the primary."""
+
+    own_options = ("sentinel_username", "sentinel_password")
 
     def __init__(self, url: str) -> None:
         service, _, database = urlsplit(url).path.strip("/").partition("/")
@@ -154,15 +158,18 @@ class Group(Topology):
             raise _Wrong(f"the database must be a number, not {database!r}")
         self.service = unquote(service)
         super().__init__(url, f"/{database}")
-        user = quote(self._aside.pop("sentinel_username", ""), safe="")
-        password = quote(self._aside.pop("sentinel_password", ""), safe="")
-        if self._aside:
-            raise _Wrong(f"there is no option {min(self._aside)!r}")
-        login = f"{user}:{password}@" if user or password else ""
         self._sentinels = deque(
-            (place, Address(self._url_of(place, login, ""))) for place in self.seeds
+            (place, Address(self._url_of_sentinel(place))) for place in self.seeds
         )
         self._guard: asyncio.Task[None] | None = None
+
+    def _url_of_sentinel(self, place: Place) -> str:
+        """Return a URL with the same options of TLS and time, but a log-in of its own."""
+        user, password = (quote(self._own.get(name, ""), safe="") for name in self.own_options)
+        login = f"{user}:{password}@" if user or password else ""
+        options = self._query.split("&")
+        query = "&".join(one for one in options if one.partition("=")[0] not in _OF_THE_PRIMARY)
+        return urlunsplit((self._scheme, f"{login}{place}", "", query, ""))
 
     async def _find(self) -> Place:
         reply = await self.ask("GET-MASTER-ADDR-BY-NAME", self.service)
@@ -243,8 +250,6 @@ class Cluster(Topology):
         if urlsplit(url).path.strip("/") not in ("", "0"):
             raise _Wrong("a cluster has no databases but 0")
         super().__init__(url, "")
-        if self._aside:
-            raise _Wrong(f"there is no option {min(self._aside)!r}")
         self.slot = key_slot(tag.encode())
         self._nodes = deque(self.seeds)
 
@@ -310,10 +315,6 @@ async def _check_role(connection: Connection, place: Place) -> None:
 async def _reply(connection: Connection, *words: str) -> Any:
     await connection.send_command(*words)
     return await connection.read_response()
-
-
-def _split(option: str) -> tuple[str, str, str]:
-    return option.partition("=")
 
 
 def _place(text: str, default_port: int) -> Place:
