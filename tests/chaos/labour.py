@@ -61,12 +61,13 @@ class Tasks:
         return self._end(number)
 
     def _grind(self, number: int, secret: str) -> int:
-        """Take a moment in a thread, deaf to everything; much longer when it runs again.
+        """Take a moment in a thread, deaf to everything; the second time much longer.
 
-        So whoever wakes from a pause comes to its end while its successor is at work.
+        So whoever wakes from a pause comes to its end while its successor is at work. What was lost
+        twice runs alone in its process, and must not take long.
         """
         self._begin(number, secret)
-        again = _AGAIN * self._actor.order.longest if current_job().attempt > 1 else 0
+        again = _AGAIN * self._actor.order.longest if current_job().attempt == 2 else 0
         time.sleep(self._while() + again)
         return self._end(number)
 

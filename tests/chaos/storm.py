@@ -23,7 +23,7 @@ from tests.rig.waiting import wait_until_async
 TTL = 1.0
 LOCKS = ("lock-0", "lock-1", "lock-2", "lock-3", "lock-4", "pool-0", "pool-1")
 LIMITS = {"pool-0": 2, "pool-1": 3}
-_LOOK_EVERY = 0.5
+_LOOK_EVERY = 1.0
 _SHOW_EVERY = 5.0
 # A loaded machine may need longer until enough has happened, but not for ever.
 _LONGEST = 4.0
@@ -188,7 +188,8 @@ def demand(place: Place, tally: Tally, size: Storm) -> None:
     tally.demand("stale writes refused", usual(size.pause_every, 0.1))
     tally.demand("stale holders told", usual(size.pause_every, 0.05))
     tally.demand("stale ends refused", usual(size.pause_every, 0.1))
-    if place.has_tables:
+    # Where connections break as well, a short storm may see none that gets as far as the fence.
+    if place.has_tables and (place.server is None or size.seconds >= 60):
         tally.demand("stale transactions refused", usual(size.pause_every, 0.05))
 
 

@@ -13,7 +13,7 @@ from tests.process.site import pause_between_writes
 from tests.rig.sizes import Storm
 
 _PAUSED_AT_ONCE = 3
-_SHORTEST_PAUSE = 1.6
+_SHORTEST_PAUSE = 2.2
 _TRIES = 20
 _AWAY_AT_MOST = 1.5
 

@@ -24,8 +24,8 @@ class Storm:
     terminate_every: float = 6.0
     restart_every: float = 12.0
     network_every: float = 5.0
-    longest_pause: float = 4.0
-    """Of a process, in ttls; the shortest is 1.6."""
+    longest_pause: float = 4.5
+    """Of a process, in ttls."""
     busy_seconds: float = 60.0
     """How long eight processes share one SQLite file."""
     steps: int = 6
@@ -86,7 +86,7 @@ _SIZES = {
             terminate_every=3.0,
             restart_every=3.5,
             network_every=2.5,
-            longest_pause=3.0,
+            longest_pause=4.0,
             busy_seconds=3.0,
             steps=1,
         ),
