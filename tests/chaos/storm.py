@@ -164,7 +164,9 @@ async def storm(
         finally:
             over.set()
             await raging
+        tally.progress("the storm is over")
         await here.settle_down()
+        tally.progress("everybody has left")
         await here.account()
     tally.seconds += boot() - began
 
