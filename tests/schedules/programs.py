@@ -51,10 +51,28 @@ def drawn(kind: str, seed: int, *, cuts: bool = True, windows: bool = True) -> S
     """Return the schedule of a seed; without windows, one call is made at a time."""
     chance = random.Random(f"{kind} {seed}")
     draw = programs.draw if kind == "leases" else job_programs.draw
-    steps = _dealt_out(chance, draw(chance, length=_STEPS[kind]), windows=windows)
+    program = draw(chance, length=_STEPS[kind])
+    if kind == "jobs":
+        program = _crowded(program, chance.choice([2, 3, 5]))
+    steps = _dealt_out(chance, program, windows=windows)
     if cuts and chance.random() < 0.8:  # some go well, to reach further
         steps = (_perhaps_cut(chance, step) for step in steps)
     return Schedule(kind, seed, tuple(steps))
+
+
+def _crowded(program: programs.Program, jobs: int) -> programs.Program:
+    """Return the same about only so many jobs, so that calls meet."""
+
+    def fewer(arguments: dict[str, Any]) -> dict[str, Any]:
+        fewer = dict(arguments)
+        for name in ("numbers", "started"):
+            if name in fewer:
+                fewer[name] = list(dict.fromkeys(number % jobs for number in fewer[name]))
+        if "jobs" in fewer:
+            fewer["jobs"] = [{**job, "number": job["number"] % jobs} for job in fewer["jobs"]]
+        return fewer
+
+    return [(name, fewer(arguments)) for name, arguments in program]
 
 
 def _dealt_out(
