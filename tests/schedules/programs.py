@@ -15,7 +15,25 @@ STORES = 3
 KINDS = ("leases", "jobs")
 PASSING = ("pass_time", "pass_time_until_an_end")
 AT_ITS_REPLY = -1
-_STEPS = {"leases": 18, "jobs": 22}
+_POOL = 120
+_WINDOWS = 7
+_ANYTHING = ("",)
+# What a window is about. Mostly calls between which something could go wrong.
+_LEASE_THEMES = (
+    ("acquire", "acquire", "release"),
+    ("acquire", "renew", "release", "release_by_holder"),
+    ("mark", "mark", "release", "acquire", "look"),
+    ("acquire", "prune", "acquire_again", "release_by_holder"),
+    _ANYTHING,
+)
+_JOB_THEMES = (
+    ("claim", "claim", "claim", "insert", "cancel"),
+    ("settle", "settle", "settle_again", "cancel", "note", "recover", "find"),
+    ("recover", "recover", "beat", "claim", "bury", "leave", "note", "settle"),
+    ("requeue", "requeue", "insert", "insert_again", "prune", "settle"),
+    _ANYTHING,
+    _ANYTHING,
+)
 
 
 class Step(NamedTuple):
@@ -50,14 +68,38 @@ class Schedule(NamedTuple):
 def drawn(kind: str, seed: int, *, cuts: bool = True, windows: bool = True) -> Schedule:
     """Return the schedule of a seed; without windows, one call is made at a time."""
     chance = random.Random(f"{kind} {seed}")
-    draw = programs.draw if kind == "leases" else job_programs.draw
-    program = draw(chance, length=_STEPS[kind])
-    if kind == "jobs":
-        program = _crowded(program, chance.choice([2, 3, 5]))
-    steps = _dealt_out(chance, program, windows=windows)
+    if kind == "leases":
+        pool = _Pool(programs.draw(chance, length=_POOL))
+        steps = list(_dealt_out(chance, pool, _LEASE_THEMES))
+    else:
+        program = job_programs.draw(chance, length=_POOL)
+        pool = _Pool(_crowded(program, chance.choice([2, 3, 5])))
+        first = [("join", {"replica": one, "ttl": 3.0}) for one in job_programs.REPLICAS]
+        first += pool.take("insert", "insert", "insert")
+        steps = [Step(0, caller % CALLERS, *step) for caller, step in enumerate(first)]
+        steps += _dealt_out(chance, pool, _JOB_THEMES)
+    if not windows:
+        steps = [step._replace(window=number) for number, step in enumerate(steps)]
     if cuts and chance.random() < 0.8:  # some go well, to reach further
-        steps = (_perhaps_cut(chance, step) for step in steps)
+        steps = [_perhaps_cut(chance, step) for step in steps]
     return Schedule(kind, seed, tuple(steps))
+
+
+class _Pool:
+    """The steps of a program, to be taken by name."""
+
+    def __init__(self, program: programs.Program) -> None:
+        self._left = list(program)
+
+    def take(self, *names: str) -> programs.Program:
+        """Return the next step of each name, as far as there is one; of any, without a name."""
+        taken = []
+        for name in names:
+            fitting = (step for step in self._left if not name or step[0] == name)
+            if step := next((one for one in fitting if name or one[0] not in PASSING), None):
+                self._left.remove(step)
+                taken.append(step)
+        return taken
 
 
 def _crowded(program: programs.Program, jobs: int) -> programs.Program:
@@ -76,21 +118,20 @@ def _crowded(program: programs.Program, jobs: int) -> programs.Program:
 
 
 def _dealt_out(
-    chance: random.Random, program: programs.Program, *, windows: bool
+    chance: random.Random, pool: _Pool, themes: tuple[tuple[str, ...], ...]
 ) -> Iterable[Step]:
-    window = room = 0
-    callers: list[int] = []
-    for name, arguments in program:
-        if name in PASSING:
-            window, room = window + 1, 0
-            yield Step(window, 0, name, arguments)
-            continue
-        if room == 0:
-            window += 1
-            room = chance.choice([2, 3, 3, 4]) if windows else 1
-            callers = chance.sample(range(CALLERS), CALLERS)
-        room -= 1
-        yield Step(window, callers[room], name, arguments)
+    """Return windows of calls that have to do with each other, with time in between."""
+    for window in range(1, _WINDOWS + 1):
+        if chance.random() < 0.4:
+            for step in pool.take(chance.choice(PASSING)):
+                yield Step(2 * window, 0, *step)
+        theme = chance.choice(themes)
+        names = [chance.choice(theme) for _ in range(chance.choice([2, 3, 3, 4]))]
+        callers = chance.sample(range(CALLERS), CALLERS)
+        for caller, (name, arguments) in zip(callers, pool.take(*names), strict=False):
+            # Each caller claims for itself: a replica has one claim under way.
+            own = {"replica": job_programs.REPLICAS[caller % STORES]} if name == "claim" else {}
+            yield Step(2 * window + 1, caller, name, {**arguments, **own})
 
 
 def _perhaps_cut(chance: random.Random, step: Step) -> Step:
