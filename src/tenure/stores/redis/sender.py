@@ -56,8 +56,9 @@ class Sender:
         self._connecting: asyncio.Task[None] | None = None
         self._waiting: deque[_Call] = deque()
         self._flying: deque[_Call] = deque()
-        # What was refused by a server that is not the primary, until all it was sent is answered.
-        self._refused: list[_Call] = []
+        # What will be sent again, once everything that is in flight has been answered.
+        self._again: list[_Call] = []
+        # Whether that has to go to another server.
         self._misplaced = False
         self._deadline = 0.0
         self._alarm: asyncio.TimerHandle | None = None
@@ -136,6 +137,10 @@ class Sender:
                 continue
             call.reply.set_result(reply)
         if not self._flying and self._wire is not None:
+            if self._again:
+                # First, and in its order, so that a caller's later calls still come after it.
+                self._waiting.extendleft(reversed(self._again))
+                self._again.clear()
             if self._misplaced:
                 self._move(self._wire)
             elif self._waiting:
@@ -150,35 +155,27 @@ class Sender:
             self._misplaced = True
             if code in NOT_DONE and call.moves < _MOST_MOVES:
                 call.moves += 1
-                self._refused.append(call)
+                call.loaded = False  # the next server may not know the script
+                self._again.append(call)
                 return True
         return False
 
     def _load_script(self, call: _Call) -> bool:
         """Repeat a call whose script the server has forgotten, unless that was done before.
 
-        Scripts vanish with a restart, a failover and SCRIPT FLUSH. The repeat goes before
-        everything that waits, so that a caller's later calls still come after it. It is not
-        EVAL, because servers forget scripts that came that way when there are many of them.
+        Scripts vanish with a restart, a failover and SCRIPT FLUSH. It is not repeated as EVAL,
+        because servers forget scripts that came that way when there are many of them.
         """
         if call.script is None or call.loaded:
             return False
         call.loaded = True
         load = pack((b"SCRIPT", b"LOAD", call.script.text))
-        self._waiting.appendleft(call)
-        self._waiting.appendleft(_Call(load, self._loop.create_future(), None))
+        self._again += (_Call(load, self._loop.create_future(), None), call)
         return True
 
     def _move(self, wire: Wire) -> None:
-        """Leave a server that is no longer the primary, and take along what it has refused.
-
-        That goes first, in its order, so that a caller's later calls still come after it.
-        """
+        """Leave a server that is no longer the primary; what waits goes to the next one."""
         self._drop(wire, exceptions.ConnectionError("this server is no longer the primary"))
-        for call in self._refused:
-            call.loaded = False  # the next server may not know the script
-        self._waiting.extendleft(reversed(self._refused))
-        self._refused.clear()
         if self._waiting:
             self._connecting = self._loop.create_task(self._connect())
 
@@ -199,8 +196,8 @@ class Sender:
     def _fail(self, error: Exception) -> None:
         """Drop the connection and let everybody know; the next call makes a new one."""
         self._drop(self._wire, error)
-        failed = [*self._refused, *self._flying, *self._waiting]
-        self._refused.clear()
+        failed = [*self._again, *self._flying, *self._waiting]
+        self._again.clear()
         self._flying.clear()
         self._waiting.clear()
         for call in failed:
