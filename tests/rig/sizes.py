@@ -55,6 +55,8 @@ class Size:
     """Jobs that lie in a store and ought to disturb nobody."""
     outage: float
     """How long, in seconds, a store that goes away stays away."""
+    fuzz: float
+    """How long, in seconds, each decoder is fed with bad input."""
     patience: float
     """The deadline, in seconds, for something that ought to happen at once."""
     storm: Storm
@@ -76,6 +78,7 @@ _SIZES = {
         jobs=200,
         old_jobs=10_000,
         outage=5.0,
+        fuzz=0.15,
         patience=20.0,
         storm=Storm(
             seconds=7.0,
@@ -102,6 +105,7 @@ _SIZES = {
         jobs=20_000,
         old_jobs=1_000_000,
         outage=30.0,
+        fuzz=30.0,
         patience=120.0,
         storm=FULL_STORM,
     ),

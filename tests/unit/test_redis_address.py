@@ -14,7 +14,8 @@ from tenure.core.model import Grade, Lease
 from tenure.errors import ConfigError, StoreError, StoreUnavailable
 from tenure.stores.redis import RedisStore
 from tenure.stores.redis.address import Address
-from tenure.stores.redis.faults import NEEDED_RIGHTS, translate
+from tenure.stores.redis.faults import translate
+from tenure.stores.redis.rights import NEEDED_RIGHTS
 from tests.contract.calls import ask, be_refused, take
 from tests.rig.fixtures import Endpoint, PrivateValkey
 from tests.rig.sizes import SIZE

@@ -10,7 +10,7 @@ from redis.asyncio.connection import parse_url
 from redis.asyncio.retry import Retry
 from redis.backoff import NoBackoff
 
-from tenure.core.redaction import redact
+from tenure.core.redaction import Secret, redact
 from tenure.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -42,7 +42,7 @@ class Address:
             self.connect_timeout = float(options.pop("socket_connect_timeout", _TIMEOUT))
             self.timeout = float(options.pop("socket_timeout", _TIMEOUT))
             self.user = str(options.get("username", "default"))
-            self._options = options | self._fixed_options()
+            self._options = Secret(options | self._fixed_options())
             self.connection()
         except (ValueError, TypeError) as error:
             # The driver's own text is no longer shown: it may quote the URL, password and all.
@@ -55,7 +55,7 @@ class Address:
 
     def connection(self) -> Connection:
         """Return a new connection, not connected yet."""
-        return self._make(**self._options)
+        return self._make(**self._options())
 
     async def reach(self) -> Connection:
         """Return a connection that is logged in. What fails leaves nothing open."""

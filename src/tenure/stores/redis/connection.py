@@ -12,6 +12,7 @@ from redis.exceptions import RedisError, ResponseError
 
 from tenure.core.clock import Clock
 from tenure.core.model import Grade, Topic, Traits
+from tenure.core.redaction import Secret
 from tenure.errors import ConfigError, StoreError
 from tenure.stores.contract import Migrate, Purpose, Watch
 from tenure.stores.redis.address import address_of
@@ -22,7 +23,7 @@ from tenure.stores.redis.wire import Word
 from tenure.stores.watching import ARM_SECONDS, Watchers
 from tenure.stores.within import no_transactions
 
-__all__ = ["Connection"]
+__all__ = ["FORMAT", "Connection", "read_format"]
 
 FORMAT = 1
 """The shape of what is stored; described in lua/prelude.lua and lua/jobs.lua.
@@ -55,7 +56,7 @@ class Connection:
         # The braces are a hash tag: in a cluster, all keys of a namespace lie on one node.
         self._tag = f"{{tenure:{namespace}}}:"
         self._address = address_of(url, self._tag)
-        self._secret_url = url
+        self._secret_url = Secret(url)
         self.url = self._address.text
         self.namespace = namespace
         self.clock = clock
@@ -98,7 +99,7 @@ class Connection:
             await sender.close()
 
     def clone(self) -> Self:
-        return type(self)(self._secret_url, namespace=self.namespace, clock=self.clock)
+        return type(self)(self._secret_url(), namespace=self.namespace, clock=self.clock)
 
     def within(self, connection: object, purpose: Purpose) -> NoReturn:
         del connection
@@ -189,9 +190,16 @@ class Connection:
                 "Open it once with migrate='auto', or run 'tenure migrate'."
             )
             raise ConfigError(msg)
-        if int(found) > FORMAT:
+        number = read_format(found)
+        if number is None:
             msg = (
-                f"the store {self.url} has format {int(found)} in namespace {self.namespace!r}, "
+                f"the store {self.url} has a key {key!r} that is not Tenure's: {found[:50]!r}. "
+                "Use another namespace, or another database."
+            )
+            raise ConfigError(msg)
+        if number > FORMAT:
+            msg = (
+                f"the store {self.url} has format {number} in namespace {self.namespace!r}, "
                 f"and this version of Tenure knows only {FORMAT}. Install a newer Tenure."
             )
             raise ConfigError(msg)
@@ -229,6 +237,11 @@ class Connection:
                 policy,
             )
         return facts
+
+
+def read_format(value: bytes) -> int | None:
+    """Return the number of a format; None if that was not written by Tenure."""
+    return int(value) if value.isdigit() and len(value) < 10 else None
 
 
 def _grade(facts: dict[str, str]) -> Grade:

@@ -9,8 +9,10 @@ from redis.exceptions import RedisError, ResponseError
 
 from tenure.core.model import Finding
 from tenure.errors import TenureError
-from tenure.stores.redis.connection import FORMAT, Connection
-from tenure.stores.redis.faults import NEEDED_RIGHTS, Misled, missing_rights
+from tenure.stores.redis.connection import FORMAT, Connection, read_format
+from tenure.stores.redis.faults import Misled, missing_rights
+from tenure.stores.redis.rights import NEEDED_RIGHTS
+from tenure.stores.redis.scripts import RIGHTS
 from tenure.stores.redis.sender import Sender
 from tenure.stores.redis.wire import Word
 
@@ -111,7 +113,19 @@ class Examination(Connection):
                 return self._refusal(str(command[0]), reply)
             if isinstance(reply, RedisError):
                 raise self._fault(reply)
-        return Finding("ok", "rights", f"{self._address.user!r} may do all that leases need")
+        user = self._address.user
+        refused = await self._open_sender.run(RIGHTS, (1, nobody, nobody))
+        if isinstance(refused, RedisError):
+            raise self._fault(refused)
+        if not refused:
+            return Finding("ok", "rights", f"{user!r} may do all that leases need")
+        names = [one.decode().lower() for one in refused]
+        return Finding(
+            "error",
+            "rights",
+            f"{user!r} may not run {', '.join(names)}",
+            f"ACL SETUSER {user} {' '.join(f'+{name}' for name in names)}",
+        )
 
     def _refusal(self, command: str, reply: ResponseError) -> Finding:
         if not missing_rights(reply):
@@ -125,7 +139,7 @@ class Examination(Connection):
             "error",
             "rights",
             f"{command} was refused: {_line(reply)}",
-            f"Give {self._address.user!r} the rights {NEEDED_RIGHTS!r}.",
+            f"ACL SETUSER {self._address.user} {NEEDED_RIGHTS}",
         )
 
     async def _format_finding(self) -> Finding:
@@ -142,14 +156,22 @@ class Examination(Connection):
                 "Run 'tenure migrate', or let an app with migrate=\"auto\" do it. If it should be "
                 "there: check the namespace and the database number in the URL.",
             )
-        if int(reply) > FORMAT:
+        number = read_format(reply)
+        if number is None:
             return Finding(
                 "error",
                 "format",
-                f"{int(reply)}, from a newer Tenure; this one knows formats up to {FORMAT}",
+                f"{reply[:50]!r} is not Tenure's",
+                "Use another namespace, or another database.",
+            )
+        if number > FORMAT:
+            return Finding(
+                "error",
+                "format",
+                f"{number}, from a newer Tenure; this one knows formats up to {FORMAT}",
                 "Upgrade Tenure here.",
             )
-        return Finding("ok", "format", str(int(reply)))
+        return Finding("ok", "format", str(number))
 
 
 def _no_answer(error: TenureError) -> Finding:

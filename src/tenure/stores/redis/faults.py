@@ -9,17 +9,7 @@ from redis import exceptions
 from tenure.errors import StoreError, StoreUnavailable
 from tenure.stores.redis.address import Address
 
-__all__ = [
-    "NEEDED_RIGHTS",
-    "NOT_DONE",
-    "WRONG_PLACE",
-    "Misled",
-    "code_of",
-    "missing_rights",
-    "translate",
-]
-
-NEEDED_RIGHTS = "resetchannels ~{tenure:* &{tenure:* +@all -@dangerous +info"
+__all__ = ["NOT_DONE", "WRONG_PLACE", "Misled", "code_of", "missing_rights", "translate"]
 
 # The first word of an error reply, and what it means to a caller.
 _LATER = {
@@ -77,7 +67,8 @@ def translate(error: Exception, address: Address) -> StoreError:
     if missing_rights(error):
         return StoreError(
             f"{where} refused the user {address.user!r}: {said}. Check user and password in the "
-            f"URL; the user needs the rights {NEEDED_RIGHTS!r}."
+            "URL. A user needs the keys '~{tenure:*', the channels '&{tenure:*' and some commands: "
+            "'tenure doctor' names those that it lacks."
         )
     if isinstance(error, exceptions.ResponseError):
         return _refusal(code_of(error), where, said, address)

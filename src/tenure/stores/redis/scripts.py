@@ -13,6 +13,7 @@ from tenure.core.records import SOON
 
 __all__ = [
     "ACQUIRE",
+    "ASIDE",
     "BEAT",
     "CANCEL",
     "CANDIDATES",
@@ -35,6 +36,7 @@ __all__ = [
     "RENEW",
     "REPLICAS",
     "REQUEUE",
+    "RIGHTS",
     "SETTLE",
     "Script",
 ]
@@ -74,6 +76,7 @@ RECOVER = _of_jobs("recover")
 REPLICAS = _of_jobs("replicas")
 INSERT = _of_jobs("insert")
 CLAIM = _of_jobs("claim")
+ASIDE = _of_jobs("aside")
 SETTLE = _of_jobs("settle")
 NOTE = _of_jobs("note")
 CANCEL = _of_jobs("cancel")
@@ -85,3 +88,5 @@ QUEUES = _of_jobs("queues")
 COUNTS = _of_jobs("counts")
 PAUSE = _of_jobs("pause")
 PRUNE_JOBS = _of_jobs("prune_jobs")
+
+RIGHTS = Script("rights", "rights")

@@ -18,7 +18,7 @@ from redis.asyncio import Connection
 from redis.crc import key_slot
 
 from tenure.core.model import Finding
-from tenure.core.redaction import redact
+from tenure.core.redaction import Secret, redact
 from tenure.errors import ConfigError
 from tenure.stores.redis.address import Address
 from tenure.stores.redis.faults import Misled, missing_rights
@@ -83,11 +83,12 @@ class Topology(Address):
         parts = urlsplit(url)
         login, at, hosts = parts.netloc.rpartition("@")
         scheme, _, kind = parts.scheme.partition("+")
-        self._scheme, self._login, self._path = scheme, login + at, path
+        self._scheme, self._login, self._path = scheme, Secret(login + at), path
         options = [option.partition("=") for option in parts.query.split("&") if option]
         own = [option for option in options if option[0] in self.own_options]
-        self._own = {name: unquote(value) for name, _, value in own}
-        self._query = "&".join("".join(option) for option in options if option not in own)
+        self._own = Secret({name: unquote(value) for name, _, value in own})
+        rest = ("".join(option) for option in options if option not in own)
+        self._query = Secret("&".join(rest))
         self.seeds = [_place(host, _PORTS[kind]) for host in hosts.split(",")]
         super().__init__(self._url_of(self.seeds[0]))
         self.text = redact(url)
@@ -141,8 +142,8 @@ class Topology(Address):
             raise exceptions.ConnectionError("no answer in time") from error
 
     def _url_of(self, place: Place) -> str:
-        netloc = f"{self._login}{place}"
-        return urlunsplit((self._scheme, netloc, self._path, self._query, ""))
+        netloc = f"{self._login()}{place}"
+        return urlunsplit((self._scheme, netloc, self._path, self._query(), ""))
 
 
 class Group(Topology):
@@ -165,9 +166,9 @@ class Group(Topology):
 
     def _url_of_sentinel(self, place: Place) -> str:
         """Return a URL with the same options of TLS and time, but a log-in of its own."""
-        user, password = (quote(self._own.get(name, ""), safe="") for name in self.own_options)
+        user, password = (quote(self._own().get(name, ""), safe="") for name in self.own_options)
         login = f"{user}:{password}@" if user or password else ""
-        options = self._query.split("&")
+        options = self._query().split("&")
         query = "&".join(one for one in options if one.partition("=")[0] not in _OF_THE_PRIMARY)
         return urlunsplit((self._scheme, f"{login}{place}", "", query, ""))
 

@@ -106,7 +106,9 @@ for n = 1, #ids do
   local record = records[n]
   local ok, offset, length, timeout, _, queue, _, _, _, _, state, fence, attempt, _, revision, _,
     due, nobody = pcall(decode_some, record or '', 16)
-  if ok and fixed[n] and state == WAITS and type(queue) == 'string' and nobody == '' then
+  if ok and fixed[n] and state == WAITS and type(queue) == 'string' and nobody == ''
+    and type(length) == 'number' and type(timeout) == 'number' and type(fence) == 'number'
+    and type(attempt) == 'number' and type(revision) == 'number' and type(due) == 'number' then
     local id = ids[n]
     i = i + 1
     local new = sub(record, 1, length)
@@ -130,6 +132,7 @@ end
 call('ZREM', WAITING, unpack(members))
 for _, n in ipairs(broken) do
   set_aside(ids[n], records[n])
+  answers[1] = 0  -- there may be more behind them, and due
 end
 write_replica(one)
 if #got == 0 then
