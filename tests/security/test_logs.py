@@ -140,6 +140,8 @@ URLS = [
     f"redis://ann:{PASSWORD}@127.0.0.1:1/0",
     f"redis://127.0.0.1:1/0?password={PASSWORD}",
     f"rediss://ann:{PASSWORD}@127.0.0.1:1/0",
+    f"redis+sentinel://ann:{PASSWORD}@127.0.0.1:1/main/0?sentinel_password={PASSWORD}",
+    f"redis+cluster://ann:{PASSWORD}@127.0.0.1:1",
     f"postgresql://ann:{PASSWORD}@127.0.0.1:1/d",
     f"postgresql://ann@127.0.0.1:1/d?password={PASSWORD}",
 ]
