@@ -5,7 +5,9 @@ from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
 
-SOURCE = Path(__file__).parents[2] / "src" / "tenure"
+import tenure
+
+SOURCE = Path(tenure.__file__).parent
 
 
 @cache
