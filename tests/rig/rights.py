@@ -33,6 +33,8 @@ def make_postgres_roles(url: str) -> None:
     owner = as_owner(url)
     asyncio.run(_migrate(owner))
     _ask(owner, grants[0])
+    # A place for tables of its own, as services have.
+    _ask(url, "CREATE SCHEMA tenure_app AUTHORIZATION tenure_app")
 
 
 def as_app(url: str) -> str:
