@@ -40,6 +40,13 @@ async def test_a_link_of_our_own_is_followed(tmp_path: Path):
     assert (tmp_path / "real.db").exists()
 
 
+async def test_links_in_a_circle_are_refused(tmp_path: Path):
+    (tmp_path / "one.db").symlink_to(tmp_path / "two.db")
+    (tmp_path / "two.db").symlink_to(tmp_path / "one.db")
+    with pytest.raises(ConfigError):
+        await Tenure(f"sqlite:///{tmp_path}/one.db").open()
+
+
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can make a link of somebody else")
 async def test_a_link_that_somebody_else_put_into_a_shared_folder_is_refused(tmp_path: Path):
     shared = tmp_path / "shared"

@@ -354,6 +354,7 @@ FOUND = [
     ("settings", b"9" * 5000),
     ("times", b"9" * 5000),
     ("URLs", b"u:p@h:1/0?db=1\xd9"),
+    ("URLs", b"/" + b"x" * 5000),
 ]
 
 

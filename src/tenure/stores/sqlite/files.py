@@ -56,10 +56,14 @@ def locate(url: str) -> Path:
         msg = f"{url!r} has options or a NUL in it; an SQLite URL is a path and nothing more."
         raise ConfigError(msg)
     path = Path(name[1:])
-    _refuse_foreign_link(path)
-    # Links are followed once, here: a later change of directory or link must not lead this store
-    # or its clones to another file.
-    return path.resolve()
+    try:
+        _refuse_foreign_link(path)
+        # Links are followed once, here: a later change of directory or link must not lead this
+        # store or its clones to another file.
+        return path.resolve()
+    except (OSError, RuntimeError) as error:  # a name too long, links in a circle
+        msg = f"the path in {url[:200]!r} leads nowhere: {error.__class__.__name__}. Use another."
+        raise ConfigError(msg) from error
 
 
 def _refuse_foreign_link(path: Path) -> None:
