@@ -134,7 +134,7 @@ class RedisRig(LoopRig):
         self._ops.clear()
         self._calls = self._breaks = self.seed
         for store in self.stores:
-            made = type(store)(store._secret_url, namespace=namespace, clock=self.clock)
+            made = type(store)(store._secret_url(), namespace=namespace, clock=self.clock)
             for name in ("namespace", "_tag", "_names", "_fence", "_marks", "_bells", "_job_keys"):
                 setattr(store, name, getattr(made, name))
 
