@@ -238,13 +238,15 @@ async def account(scene: Scene, tally: Tally) -> None:
 async def _account_for_jobs(scene: Scene, tally: Tally) -> None:
     shop = scene.shop
     accepted = {line.job: line for line in shop.lines("accepted")}
-    stored = await _stored(shop)
-    ended = {line.job for line in shop.lines("ended")}
+    stored = await _stored(shop, tally)
+    ended = Counter(line.job for line in shop.lines("ended"))
     gone = [line for id_, line in accepted.items() if id_ not in stored]
     tally.add("accepted", len(accepted))
     tally.add("succeeded", sum(state == "succeeded" for state in stored.values()))
     tally.add("forgotten with the tail", len(gone))
     tally.add("lost", sum(line.job not in ended for line in gone))
+    # Its end was in the tail, so it had to run again, under a higher fence.
+    tally.add("run again", sum(ended[id_] > 1 for id_ in stored))
     for line in gone:
         if not any(strike.may_have_lost(line.boot) for strike in scene.strikes):
             tally.add("lost beyond the tail")
@@ -260,14 +262,17 @@ async def _account_for_jobs(scene: Scene, tally: Tally) -> None:
     _compare_fences([(line.job, line.boot, line.fence) for line in ran], tally)
 
 
-async def _stored(shop: Workshop) -> dict[str, str]:
-    """Return the state of each job of the producer, once all of them have ended."""
+async def _stored(shop: Workshop, tally: Tally) -> dict[str, str]:
+    """Return the state of each job of the producer, once all of them have ended, each once."""
     states: dict[str, str] = {}
     cursor = None
     while True:
         page = await shop.app.jobs(task="count", limit=1000, cursor=cursor)
         await shop.finished(*page)
-        states |= {job.id: job.state for job in page}
+        for job in page:
+            states[job.id] = job.state
+            ends = sum(one.outcome == "succeeded" for one in job.history)
+            tally.add("doubled", max(0, ends - 1))
         if (cursor := page.cursor) is None:
             return states
 

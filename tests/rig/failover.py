@@ -103,7 +103,8 @@ class _Sentinel(_Member):
             f"sentinel myid {self.id}",
             f"sentinel monitor {SERVICE} 127.0.0.1 {primary.port} {1 if leads else 2}",
             f"sentinel down-after-milliseconds {SERVICE} {500 if leads else 900}",
-            f"sentinel failover-timeout {SERVICE} 2000",
+            # Twice that has to lie between two fail-overs.
+            f"sentinel failover-timeout {SERVICE} 1000",
             f"sentinel parallel-syncs {SERVICE} 2",
             f"sentinel auth-user {SERVICE} watcher",
             f"sentinel auth-pass {SERVICE} {SECRET}",
