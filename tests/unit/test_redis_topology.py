@@ -16,6 +16,7 @@ from tenure.core.redaction import redact
 from tenure.errors import ConfigError, StoreUnavailable
 from tenure.stores.redis import RedisStore, topology
 from tenure.stores.redis.address import address_of
+from tenure.stores.redis.rights import NEEDED_RIGHTS
 from tests.contract.calls import ask, be_refused, take
 from tests.rig.fixtures import PrivateValkey
 from tests.rig.impostor import Answer, Impostor, impostor
@@ -356,6 +357,16 @@ async def test_the_log_in_of_sentinels_is_their_own(
         assert ["AUTH", "eve", "p@ss"] in sentinel.heard
         assert not sentinel.times("SELECT")
         assert "secret" not in str(sentinel.heard)
+
+
+async def test_the_least_rights_are_enough_to_find_the_primary(
+    open_store: Open, private_valkey: PrivateValkey
+):
+    server = private_valkey()
+    command(server, "ACL", "SETUSER", "ann", "on", ">secret", *NEEDED_RIGHTS.split())
+    async with impostor(Pointer(server)) as sentinel:
+        store = await open_store(sentinel_url(sentinel).replace("//", "//ann:secret@"))
+        await take(store, "key", "ann")
 
 
 @pytest.mark.parametrize(
