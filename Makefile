@@ -5,7 +5,7 @@ BIN := .venv/bin
 ARGS ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help setup check test demo soak sim mutants bench-locks bench-jobs requirements clean
+.PHONY: help setup check test demo soak sim schedules chaos proof mutants bench-locks bench-jobs requirements clean
 
 help:  ## List the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-14s%s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -33,6 +33,16 @@ soak: setup  ## All tests in long sizes
 N ?= 3000
 sim: setup  ## Simulate the runtime under N seeds (3000), see docs/proof.md
 	@$(BIN)/python -m tenure.testing.sim --count $(N) $(ARGS)
+
+SEEDS ?= 600
+schedules: setup  ## Interleave and cut calls on the real stores, SEEDS for each (600)
+	@$(BIN)/python -m tests.schedules --seeds $(SEEDS) $(ARGS)
+
+chaos: setup  ## Kill, pause and cut off real processes for 20 minutes; ARGS="--minutes 5" for less
+	@$(BIN)/python -m tests.chaos $(ARGS)
+
+proof: setup  ## Simulation and chaos in full size, and their numbers into the README (45 minutes)
+	@$(BIN)/python scripts/proof.py $(ARGS)
 
 mutants: setup  ## Plant every bug of tests/planted, and see each of them caught
 	@TENURE_PLANTED=all $(BIN)/pytest tests/planted -q -n 2 $(ARGS)

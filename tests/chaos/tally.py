@@ -12,7 +12,7 @@ nothing happened is no success.
 
 import json
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -38,6 +38,8 @@ NAMES = (
     "repeated fences",
     "stale effects accepted",
     "stale writes refused",
+    "stale ends refused",
+    "stale transactions refused",
     "stale holders",
     "stale holders told",
 )
@@ -54,6 +56,12 @@ class Tally:
     skipped: list[str] = field(default_factory=list)
     """What could not be tried on this machine, with the reason."""
     seconds: float = 0.0
+    tell: Callable[[str], None] = lambda _: None
+    """Where progress is shown."""
+
+    def progress(self, what: str) -> None:
+        """Show how far it is to whoever looks on."""
+        self.tell(f"{self.part}, {what}")
 
     def add(self, name: str, number: int = 1) -> None:
         """Count something that happened."""
@@ -97,7 +105,7 @@ class Tally:
 
     def line(self) -> str:
         """Return the counters that are not zero in one line, for whoever looks on."""
-        return ", ".join(f"{number} {name}" for name, number in self.counts.items() if number)
+        return ", ".join(f"{number:,} {name}" for name, number in self.counts.items() if number)
 
     def as_json(self) -> dict[str, object]:
         return {

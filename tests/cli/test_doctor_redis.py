@@ -5,7 +5,7 @@ import redis
 
 from tenure.cli import target
 from tenure.stores.redis.examine import judge
-from tenure.stores.redis.faults import NEEDED_RIGHTS
+from tenure.stores.redis.rights import NEEDED_RIGHTS
 from tests.cli.conftest import Run
 from tests.cli.doctoring import Expected, ShiftedClock, check, examined
 from tests.rig.fixtures import Endpoint, PrivateValkey
@@ -52,8 +52,9 @@ def test_a_badly_set_up_valkey(cli: Run, private_valkey: PrivateValkey, name: st
         ("~* &* +@all -info", Expected("note", "server", "the grade is taken as D")),
         ("~* &* +@all -@dangerous", Expected("note", "eviction", "is not known")),
         ("~* resetchannels +@all", Expected("error", "rights", "PUBLISH was refused")),
-        ("~* &* +@all -@scripting", Expected("error", "rights", "Give 'app' the rights")),
+        ("~* &* +@all -@scripting", Expected("error", "rights", "ACL SETUSER app resetkeys")),
         ("~other:* ~*format &* +@all", Expected("error", "rights", "DEL was refused")),
+        (f"{NEEDED_RIGHTS} -zrank", Expected("error", "rights", "ACL SETUSER app +zrank")),
         (NEEDED_RIGHTS, Expected("ok", "rights", "'app' may do all that leases need")),
     ],
 )
@@ -120,7 +121,7 @@ def test_a_format_from_the_future_on_valkey(cli: Run, private_valkey: PrivateVal
         ({"redis_version": "6.2.0"}, Expected("ok", "server", "Redis 6.2.0")),
         ({"redis_version": "10.0.1"}, Expected("ok", "server", "Redis 10.0.1")),
         ({"redis_mode": "sentinel"}, Expected("error", "role", "this is a Sentinel")),
-        ({"cluster_enabled": "1"}, Expected("note", "cluster", "The URL must name that node")),
+        ({"cluster_enabled": "1"}, Expected("note", "cluster", "Use redis+cluster://")),
         ({"maxmemory_policy": "volatile-lru"}, Expected("warning", "eviction", "volatile-lru")),
     ],
 )

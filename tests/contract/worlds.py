@@ -20,6 +20,7 @@ from tenure.core.clock import Clock, SystemClock
 from tenure.stores.connect import connect
 from tenure.stores.contract import Store
 from tenure.testing import ManualClock
+from tests.rig.rights import as_owner
 
 FAMILIES = ("memory", "sqlite", "redis", "postgres")
 
@@ -103,11 +104,14 @@ def chosen_families(config: pytest.Config) -> list[str]:
 
 @pytest.fixture
 def world_url(request: pytest.FixtureRequest, family: str, namespace: str, tmp_path: Path) -> str:
-    """Where the store of this test lives. Only the namespace is the test's own on a server."""
+    """Where the store of this test lives, for a user with no more rights than a store needs.
+
+    Only the namespace is the test's own on a server.
+    """
     if family == "redis":
-        return request.getfixturevalue("valkey_server").url
+        return request.getfixturevalue("valkey_server").app_url
     if family == "postgres":
-        return request.getfixturevalue("postgres_server").url
+        return request.getfixturevalue("postgres_server").app_url
     return f"sqlite:///{tmp_path / 'tenure.db'}" if family == "sqlite" else f"memory://{namespace}"
 
 
@@ -143,21 +147,27 @@ async def blank_world(
 
 
 @pytest.fixture
-def blank_url(family: str, world_url: str, namespace: str) -> Iterator[str]:
-    """Where no store has been yet. Only PostgreSQL keeps something outside the namespace."""
+def blank_url(
+    request: pytest.FixtureRequest, family: str, world_url: str, namespace: str
+) -> Iterator[str]:
+    """Where no store has been yet, for who may migrate.
+
+    Only PostgreSQL keeps something outside the namespace.
+    """
     if family != "postgres":
         yield world_url
         return
+    server = request.getfixturevalue("postgres_server").url
 
     async def ask_server(statement: str) -> None:
-        connection = await asyncpg.connect(world_url)
+        connection = await asyncpg.connect(server)
         try:
             await connection.execute(statement)
         finally:
             await connection.close()
 
-    asyncio.run(ask_server(f'CREATE DATABASE "{namespace}"'))
-    yield f"{world_url.rpartition('/')[0]}/{namespace}"
+    asyncio.run(ask_server(f'CREATE DATABASE "{namespace}" OWNER tenure_owner'))
+    yield f"{as_owner(server).rpartition('/')[0]}/{namespace}"
     asyncio.run(ask_server(f'DROP DATABASE "{namespace}" WITH (FORCE)'))
 
 

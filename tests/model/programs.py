@@ -2,7 +2,9 @@
 
 import random
 from collections.abc import Callable
-from typing import Any, TypeAlias
+from typing import Any, TypeAlias, TypeVar
+
+T = TypeVar("T")
 
 Step: TypeAlias = tuple[str, dict[str, Any]]
 """A method of `Pair` and its arguments."""
@@ -69,7 +71,14 @@ def draw(chance: random.Random, *, length: int) -> Program:
     return [(name, arguments()) for _, name, arguments in drawn]
 
 
-def shorten(program: Program, fails: Callable[[Program], bool], *, attempts: int = 500) -> Program:
+def shortest(program: list[T], fails: Callable[[list[T]], bool]) -> list[T]:
+    """Shorten until nothing more can be left out: a later step may have needed an earlier one."""
+    while len(shorter := shorten(program, fails)) < len(program):
+        program = shorter
+    return program
+
+
+def shorten(program: list[T], fails: Callable[[list[T]], bool], *, attempts: int = 500) -> list[T]:
     """Leave out steps, large pieces first, as long as the program still fails."""
     size = len(program)
     while size := size // 2:

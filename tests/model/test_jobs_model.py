@@ -18,7 +18,7 @@ from tenure.stores.contract import Store
 from tenure.stores.memory import MemoryStore
 from tests.model.job_pair import JobPair
 from tests.model.job_programs import draw
-from tests.model.programs import Program, shorten
+from tests.model.programs import Program, shortest
 from tests.model.test_leases_model import FIRST_SEED, SHORT
 from tests.rig.sizes import SIZE
 
@@ -97,13 +97,6 @@ def check(
             raise AssertionError(
                 f"seed {seed}; the shortest program that shows it:\n{report}\n{found}"
             ) from found
-
-
-def shortest(program: Program, fails: Callable[[Program], bool]) -> Program:
-    """Shorten until nothing more can be left out: a later step may have needed an earlier one."""
-    while len(shorter := shorten(program, fails)) < len(program):
-        program = shorter
-    return program
 
 
 def difference(

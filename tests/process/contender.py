@@ -14,6 +14,7 @@ from tenure.holds import Hold
 from tenure.locks import Semaphore
 from tests.process.ledger import Count, Counter, Ledger
 from tests.process.orders import hearing
+from tests.process.sink import FencedSink
 from tests.rig.telling import tell
 
 
@@ -28,6 +29,7 @@ def parsed() -> argparse.Namespace:
     parser.add_argument("--limit", type=int, default=1)
     parser.add_argument("--stay", type=float, default=0.002, help="seconds inside")
     parser.add_argument("--counter", type=Path, help="a file to count the stays in")
+    parser.add_argument("--sink", type=Path, help="a fenced sink, written to without a look")
     parser.add_argument("--eager", action="store_true", help="try at once instead of waiting")
     parser.add_argument("--patient", action="store_true", help="outlive outages of the store")
     return parser.parse_args()
@@ -41,6 +43,7 @@ class Contender:
         self._options = options
         self._ledger = Ledger(options.ledger)
         self._counter = Counter(options.counter) if options.counter else None
+        self._sink = FencedSink(options.sink) if options.sink else None
         self.outages = 0
 
     async def once(self) -> None:
@@ -73,7 +76,12 @@ class Contender:
         saw = self._counter.read() if self._counter else Count(0, 0)
         self._ledger.enter(name, hold.fence, saw)
         # Between reading and writing, so that a second one inside would spoil the count.
-        await asyncio.sleep(self._options.stay)
+        try:
+            await asyncio.sleep(self._options.stay)
+        finally:
+            if self._sink:  # also by who was told to stop: the sink has to refuse
+                accepted = self._sink.write(hold.fence, self._options.ledger.stem)
+                self._ledger.effect(hold.fence, accepted=accepted)
         hold.check()
         if self._counter:
             self._counter.write(Count(saw.value + 1, hold.fence))

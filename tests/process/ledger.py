@@ -34,6 +34,9 @@ class Section:
     lost: bool = False
     killed: float | None = None
     """When its process was killed, if that was before its end."""
+    accepted: float | None = None
+    """When the fenced sink took what it wrote, if it did."""
+    refused: bool = False
 
 
 class Ledger:
@@ -50,6 +53,9 @@ class Ledger:
 
     def lose(self, fence: int) -> None:
         self._write("lose", fence)
+
+    def effect(self, fence: int, *, accepted: bool) -> None:
+        self._write("accepted" if accepted else "refused", fence)
 
     def _write(self, what: str, fence: int, **facts: object) -> None:
         line = json.dumps({"what": what, "fence": fence, "boot": boot(), **facts})
@@ -82,6 +88,10 @@ def read_ledger(path: Path) -> list[Section]:
             sections[fence] = Section(path.stem, entry["name"], fence, entry["boot"], saw)
         elif entry["what"] == "leave":
             sections[fence].end = entry["boot"]
+        elif entry["what"] == "accepted":
+            sections[fence].accepted = entry["boot"]
+        elif entry["what"] == "refused":
+            sections[fence].refused = True
         else:
             sections[fence].lost = True
     return list(sections.values())

@@ -47,17 +47,8 @@ class Site:
         return children
 
     def pause(self, stop: Callable[[], object], go_on: Callable[[], object]) -> None:
-        """Stop a process; on SQLite, not inside a write.
-
-        A process that is stopped inside a write keeps the lock of the file, and then nobody else
-        can write, whatever Tenure does.
-        """
-        for _ in range(20):
-            stop()
-            if self.family != "sqlite" or _can_write(Path(self.url.removeprefix("sqlite:///"))):
-                return
-            go_on()
-        raise AssertionError("the process always writes")
+        """Stop a process; on SQLite, not inside a write."""
+        pause_between_writes(self.family, self.url, stop, go_on)
 
     async def end(self) -> None:
         """End all children; what they held must go with them, no later than it says itself."""
@@ -74,6 +65,22 @@ class Site:
             await wait_until_async(
                 lambda: _nothing(app), longest + LISTING_SLACK, f"{len(leases)} leases have ended"
             )
+
+
+def pause_between_writes(
+    family: str, url: str, stop: Callable[[], object], go_on: Callable[[], object]
+) -> None:
+    """Stop a process; on SQLite, not inside a write.
+
+    A process that is stopped inside a write keeps the lock of the file, and then nobody else can
+    write, whatever Tenure does.
+    """
+    for _ in range(20):
+        stop()
+        if family != "sqlite" or _can_write(Path(url.removeprefix("sqlite:///"))):
+            return
+        go_on()
+    raise AssertionError("the process always writes")
 
 
 def _can_write(file: Path) -> bool:

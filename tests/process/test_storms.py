@@ -1,8 +1,6 @@
 import asyncio
 from pathlib import Path
 
-import pytest
-
 from tenure import Tenure
 from tests.process import history
 from tests.process.crowd import Crowd
@@ -62,22 +60,6 @@ async def test_a_semaphore_admits_no_more_than_its_limit_while_processes_die(
     assert history.most_at_once(sections) == PLACES
     assert len({section.fence for section in sections}) == len(sections)
     check_shares(crowd)
-
-
-@pytest.mark.on("sqlite")
-async def test_a_busy_file_is_no_error(site: Site, tmp_path: Path):
-    names = [f"short-{number}" for number in range(4)]
-    crowd = Crowd(site, tmp_path, *names, "--stay", 0)
-    await crowd.gather(8)
-    await asyncio.sleep(SIZE.seconds)
-    await crowd.each_works_on()
-    await crowd.dismiss()
-
-    for name in names:
-        sections = [section for section in crowd.sections() if section.name == name]
-        history.check_one_at_a_time(sections)
-        history.check_fences_rise(sections)
-    assert not [one.child.stderr for one in crowd.members if "locked" in one.child.stderr]
 
 
 async def observe(app: Tenure) -> list[int]:

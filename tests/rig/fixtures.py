@@ -12,9 +12,9 @@ import pytest
 
 from tests.rig.processes import Fleet
 from tests.rig.proxy import Proxy
+from tests.rig.rights import as_app, make_postgres_roles, redis_user
 from tests.rig.servers import Postgres, Server, Valkey, find_postgres, find_valkey
 
-_KINDS: dict[str, type[Valkey] | type[Postgres]] = {"valkey": Valkey, "postgres": Postgres}
 _FIND = {"valkey": find_valkey, "postgres": find_postgres}
 
 
@@ -23,6 +23,12 @@ class Endpoint:
     """Where a server shared by many tests listens; it cannot be stopped by one of them."""
 
     url: str
+    """For its administrator, who may do everything."""
+
+    @property
+    def app_url(self) -> str:
+        """For a user with the least rights that a store needs."""
+        return as_app(self.url)
 
     @property
     def port(self) -> int:
@@ -66,8 +72,16 @@ class _SharedServers:
         if _FIND[kind]() is None:
             return None
         if kind not in self._running:
-            self._running[kind] = _KINDS[kind]().__enter__()
+            self._running[kind] = self._start(kind)
         return self._running[kind].url
+
+    @staticmethod
+    def _start(kind: str) -> Server:
+        if kind == "valkey":
+            return Valkey(config=redis_user()).__enter__()
+        server = Postgres().__enter__()
+        make_postgres_roles(server.url)
+        return server
 
     def close(self) -> None:
         """End all servers that were started."""
@@ -87,7 +101,7 @@ def pytest_configure(config: pytest.Config) -> None:
 def pytest_configure_node(node: Any) -> None:
     """Tell a worker of pytest-xdist, before it starts, where the servers of the run are."""
     servers = node.config.stash[_SERVERS]
-    node.workerinput["tenure_urls"] = {kind: servers.url(kind) for kind in _KINDS}
+    node.workerinput["tenure_urls"] = {kind: servers.url(kind) for kind in _FIND}
 
 
 def pytest_unconfigure(config: pytest.Config) -> None:

@@ -47,7 +47,7 @@ def _become_nobody() -> None:
     os.setuid(nobody.pw_uid)
 
 
-def _die_with(parent_pid: int) -> None:
+def die_with(parent_pid: int) -> None:
     """Have the kernel kill this process when its parent ends."""
     if sys.platform != "linux":
         return
@@ -64,7 +64,7 @@ def main(arguments: list[str]) -> None:
     elif identity == "nobody":
         _become_nobody()
     # Last, because the kernel forgets the death signal when credentials change.
-    _die_with(int(parent_pid))
+    die_with(int(parent_pid))
     os.execvp(program[0], program)
 
 

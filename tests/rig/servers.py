@@ -53,9 +53,17 @@ class Server(ABC):
     quick_signal: signal.Signals
     """Ends the server at once, leaving nothing behind outside its folder."""
 
-    def __init__(self, identity: Identity, *, on_disk: bool) -> None:
+    def __init__(
+        self,
+        identity: Identity,
+        *,
+        on_disk: bool,
+        env: Mapping[str, str] | None = None,
+        data: Path | None = None,
+    ) -> None:
+        self._env = dict(env or {})
         self.folder = new_folder(self.name, on_disk=on_disk)
-        self.data = self.folder / "data"
+        self.data = data or self.folder / "data"
         self.log = self.folder / "server.log"
         self.identity = identity
         self._process: subprocess.Popen[bytes] | None = None
@@ -85,6 +93,10 @@ class Server(ABC):
     def running(self) -> bool:
         """Say whether the main process exists; a paused server counts as running."""
         return self._process is not None and self._process.poll() is None
+
+    def answers(self) -> bool:
+        """Say whether the server runs and serves clients."""
+        return self.running and self._answers(self.port)
 
     def start(self) -> Self:
         """Start the server and return when it answers; raise with its log when it does not."""
@@ -173,7 +185,7 @@ class Server(ABC):
                 identity=self.identity,
                 stdout=log,
                 stderr=log,
-                env=_clean_environment(),
+                env={**_clean_environment(), **self._env},
                 cwd=self.folder,
             )
         try:
@@ -214,7 +226,7 @@ class Valkey(Server):
     """A Valkey (or Redis) server that keeps what it acknowledged, unless told otherwise.
 
     `config` is merged over the rig's own settings; the values stand in the configuration file as
-    they are given.
+    they are given. `env` is added to its environment; `data` is where to keep its files.
     """
 
     name = "valkey"
@@ -222,12 +234,17 @@ class Valkey(Server):
     quick_signal = signal.SIGKILL
 
     def __init__(
-        self, *, config: Mapping[str, str] | None = None, password: str | None = None
+        self,
+        *,
+        config: Mapping[str, str] | None = None,
+        password: str | None = None,
+        env: Mapping[str, str] | None = None,
+        data: Path | None = None,
     ) -> None:
         binary = find_valkey()
         if binary is None:
             raise FileNotFoundError("no valkey-server or redis-server found")
-        super().__init__("self", on_disk=False)
+        super().__init__("self", on_disk=False, env=env, data=data)
         self.data.mkdir()
         self._binary = binary
         self._config = dict(config or {})
@@ -282,7 +299,8 @@ class Postgres(Server):
 
     `durable` makes it flush to disk as in production; without it, data survives every death of the
     server's processes but not one of the machine. PostgreSQL refuses to run as root; root therefore
-    runs it with the identity of somebody else, which `run_as` can choose.
+    runs it with the identity of somebody else, which `run_as` can choose. `env` and `data` are as
+    for `Valkey`.
     """
 
     name = "postgres"
@@ -295,13 +313,15 @@ class Postgres(Server):
         durable: bool = False,
         config: Mapping[str, str] | None = None,
         run_as: Identity | None = None,
+        env: Mapping[str, str] | None = None,
+        data: Path | None = None,
     ) -> None:
         binary = find_postgres()
         if binary is None:
             raise FileNotFoundError("no postgres with initdb beside it found")
         identity = run_as or _unprivileged()
         self._binary = _reachable(binary) if identity == "nobody" else binary
-        super().__init__(identity, on_disk=durable)
+        super().__init__(identity, on_disk=durable, env=env, data=data)
         self._config = {**self._settings(durable), **(config or {})}
 
     @property

@@ -8,6 +8,31 @@ from dataclasses import dataclass
 
 
 @dataclass(frozen=True)
+class Storm:
+    """How hard a storm of `tests.chaos` is, and for how long; all times are in seconds.
+
+    One kind of fault comes every so often, on average. What must have come of it at the least is
+    derived from that, see `tests.chaos.weather`.
+    """
+
+    seconds: float
+    workers: int = 5
+    producers: int = 2
+    holders: int = 6
+    kill_every: float = 0.5
+    pause_every: float = 2.6
+    terminate_every: float = 6.0
+    restart_every: float = 12.0
+    network_every: float = 5.0
+    longest_pause: float = 4.5
+    """Of a process, in ttls."""
+    busy_seconds: float = 60.0
+    """How long eight processes share one SQLite file."""
+    steps: int = 6
+    """How often the clock of a store is set, a disk filled, a worker given poison."""
+
+
+@dataclass(frozen=True)
 class Size:
     """The amounts that tests with many processes, random faults or generated examples use."""
 
@@ -30,9 +55,16 @@ class Size:
     """Jobs that lie in a store and ought to disturb nobody."""
     outage: float
     """How long, in seconds, a store that goes away stays away."""
+    fuzz: float
+    """How long, in seconds, each decoder is fed with bad input."""
     patience: float
     """The deadline, in seconds, for something that ought to happen at once."""
+    storm: Storm
+    """The chaos of each store."""
 
+
+FULL_STORM = Storm(seconds=240.0)
+"""What `make chaos` does; with all stores and parts it takes about 20 minutes."""
 
 _SIZES = {
     "short": Size(
@@ -46,7 +78,21 @@ _SIZES = {
         jobs=200,
         old_jobs=10_000,
         outage=5.0,
+        fuzz=0.15,
         patience=20.0,
+        storm=Storm(
+            seconds=7.0,
+            workers=4,
+            holders=5,
+            kill_every=0.6,
+            pause_every=1.1,
+            terminate_every=3.0,
+            restart_every=3.5,
+            network_every=2.5,
+            longest_pause=4.0,
+            busy_seconds=3.0,
+            steps=1,
+        ),
     ),
     "soak": Size(
         name="soak",
@@ -59,7 +105,9 @@ _SIZES = {
         jobs=20_000,
         old_jobs=1_000_000,
         outage=30.0,
+        fuzz=30.0,
         patience=120.0,
+        storm=FULL_STORM,
     ),
 }
 

@@ -40,6 +40,8 @@ def test_a_wrong_namespace_is_refused():
         ("rediss://host", "redis"),
         ("valkey://host", "redis"),
         ("valkeys://host", "redis"),
+        ("redis+sentinel://host/service", "redis"),
+        ("valkeys+cluster://host", "redis"),
         ("postgresql://host/db", "postgres"),
         ("postgres://host/db", "postgres"),
     ],

@@ -360,9 +360,9 @@ async def test_many_changes_make_few_notifications(
 ):
     heard: list[str] = []
     await operator.add_listener(channel_of(namespace), lambda *said: heard.append(str(said[-1])))
+    began = asyncio.get_running_loop().time()
     for number in range(100):
         await store.insert([new(number)])
-    began = asyncio.get_running_loop().time()
     while jobs := await claim(store, number := number + 1, 10):
         await store.settle("ann", [success(job) for job in jobs])
     await store.close()

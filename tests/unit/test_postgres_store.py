@@ -124,7 +124,7 @@ def test_a_url_that_cannot_be_meant_so_is_refused_without_quoting_it(url: str):
 
 
 def test_the_url_may_override_our_settings():
-    settings = Address.parse("postgresql://h/d?jit=on&application_name=me").options
+    settings = Address.parse("postgresql://h/d?jit=on&application_name=me").options()
     assert {"jit", "application_name"}.isdisjoint(settings["server_settings"])
     assert "statement_timeout" in settings["server_settings"]
 
@@ -132,8 +132,8 @@ def test_the_url_may_override_our_settings():
 def test_behind_a_pooler_nothing_is_left_in_a_session():
     address = Address.parse("postgresql://h/d?statement_cache_size=0")
     assert address.shares_sessions
-    assert "statement_cache_size" not in address.options["dsn"]
-    assert list(address.options["server_settings"]) == ["application_name"]
+    assert "statement_cache_size" not in address.options()["dsn"]
+    assert list(address.options()["server_settings"]) == ["application_name"]
 
 
 @pytest.mark.parametrize(
@@ -145,7 +145,7 @@ def test_behind_a_pooler_nothing_is_left_in_a_session():
     ],
 )
 def test_of_several_hosts_the_one_that_takes_writes_is_meant(url: str, wanted: str | None):
-    assert Address.parse(url).options.get("target_session_attrs") == wanted
+    assert Address.parse(url).options().get("target_session_attrs") == wanted
 
 
 # Setting up.

@@ -14,7 +14,8 @@ from tenure.core.model import Grade, Lease
 from tenure.errors import ConfigError, StoreError, StoreUnavailable
 from tenure.stores.redis import RedisStore
 from tenure.stores.redis.address import Address
-from tenure.stores.redis.faults import NEEDED_RIGHTS, translate
+from tenure.stores.redis.faults import translate
+from tenure.stores.redis.rights import NEEDED_RIGHTS
 from tests.contract.calls import ask, be_refused, take
 from tests.rig.fixtures import Endpoint, PrivateValkey
 from tests.rig.sizes import SIZE
@@ -285,7 +286,7 @@ async def test_a_cluster_node_serves_the_namespaces_it_owns(
 @pytest.mark.parametrize(
     ("reply", "kind", "advice"),
     [
-        ("MOVED 866 127.0.0.1:7001", StoreError, "put that node's address into the URL"),
+        ("MOVED 866 127.0.0.1:7001", StoreError, "Use redis+cluster://"),
         ("CROSSSLOT Keys in request don't hash to the same slot", StoreError, "slot"),
         ("LOADING Redis is loading the dataset in memory", StoreUnavailable, "loading"),
         ("READONLY You can't write against a read only replica.", StoreUnavailable, "primary"),

@@ -230,6 +230,20 @@ async def test_scripts_that_the_server_forgot_are_loaded_again_in_the_middle_of_
     assert await store.leases() == []
 
 
+async def test_calls_keep_their_order_while_their_scripts_are_loaded(
+    open_store: Open, valkey_server: Endpoint
+):
+    store = await open_store(valkey_server.url)
+    with client(valkey_server) as looker:
+        looker.script_flush()
+    first = asyncio.ensure_future(store.now())  # so that what follows is written together
+    takers = [asyncio.ensure_future(take(store, f"key-{number}", "ann")) for number in range(20)]
+    await first
+    fences = [(await taker).fence for taker in takers]
+    assert fences == sorted(fences)
+    await store.release([await taker for taker in takers])
+
+
 async def test_a_call_cancelled_before_its_script_is_loaded_does_not_happen_any_more(
     open_store: Open, private_valkey: PrivateValkey, proxy: ProxyTo
 ):

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-import msgspec
 from rich.console import RenderableType
 from rich.text import Text
 
@@ -174,5 +173,5 @@ def plain(data: bytes | None) -> Any:
         return None
     try:
         return decode_plain(data)
-    except msgspec.DecodeError:
+    except (ValueError, RecursionError):
         return f"({len(data):,} bytes that are not JSON)"

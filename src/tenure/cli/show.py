@@ -14,6 +14,8 @@ from rich.measure import Measurement
 from rich.table import Table
 from rich.text import Text
 
+from tenure.core.showing import safe
+
 __all__ = ["Cell", "Screen", "Shrinking", "duration", "safe", "table"]
 
 _GAP = 3  # between two columns
@@ -159,13 +161,6 @@ def _fit(made: Table, room: int) -> None:
         excess -= 1
     for column, width in zip(made.columns, widths, strict=True):
         column.width = width
-
-
-def safe(text: str) -> str:
-    """Return text from elsewhere as one line that cannot steer a terminal or hide anything."""
-    return "".join(
-        one if one.isprintable() else one.encode("unicode_escape").decode("ascii") for one in text
-    )
 
 
 def duration(seconds: float) -> str:

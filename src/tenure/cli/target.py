@@ -6,7 +6,7 @@ import asyncio
 import logging
 import os
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import wraps
 from pathlib import Path
 from typing import Any, TypeVar
@@ -44,7 +44,7 @@ def store_options(command: F) -> F:
 class Target:
     """The store that was asked for, and the screen to show what it says."""
 
-    url: str
+    url: str = field(repr=False)
     source: str
     namespace: str
     screen: Screen

@@ -17,5 +17,11 @@ def encode_meta(meta: Meta) -> str:
 
 
 def decode_meta(text: str | bytes) -> Meta:
-    """Return what `encode_meta` wrote down."""
-    return _meta.decode(text) if text else {}
+    """Return what `encode_meta` wrote down; nothing if it was something else.
+
+    It only tells people who holds something. A lease counts without it.
+    """
+    try:
+        return _meta.decode(text) if text else {}
+    except (ValueError, RecursionError):
+        return {}

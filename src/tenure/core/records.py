@@ -7,6 +7,7 @@ microseconds of the store's clock, durations seconds.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import suppress
 from typing import Final, Literal, TypeAlias
 
 import msgspec
@@ -282,5 +283,9 @@ def add_attempt(history: bytes, this: Attempt) -> bytes:
 
 
 def read_history(lines: bytes) -> list[Attempt]:
-    """Return the attempts of a job, oldest first."""
-    return [_line.decode(line) for line in lines.splitlines()]
+    """Return the attempts of a job, oldest first; but for lines that this version cannot read."""
+    attempts = []
+    for line in lines.splitlines():
+        with suppress(ValueError, RecursionError):
+            attempts.append(_line.decode(line))
+    return attempts

@@ -1,10 +1,14 @@
-"""URLs as they may be shown: in messages, in logs, on a screen."""
+"""URLs as they may be shown: in messages, in logs, on a screen. And what is never to be shown."""
 
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
+from typing import Generic, NoReturn, TypeVar
 
-__all__ = ["redact"]
+__all__ = ["Secret", "redact"]
+
+T = TypeVar("T")
 
 _HIDDEN = "***"
 _UNREADABLE = "<unreadable URL>"
@@ -14,10 +18,34 @@ _PLACE = re.compile(rf"{_HOST}(?:,{_HOST})*(?:/.*)?", re.DOTALL)
 _ENCODED = re.compile(r"%([0-9a-fA-F]{2})")
 
 
+class Secret(Generic[T]):
+    """A value that only who asks for it gets: `secret()`.
+
+    Whoever merely looks does not see it, be it in `repr`, `vars`, or a traceback that shows
+    variables. It is never pickled.
+    """
+
+    __slots__ = ("_reveal",)
+
+    def __init__(self, value: T) -> None:
+        # Not an attribute: those are shown.
+        self._reveal: Callable[[], T] = lambda: value
+
+    def __call__(self) -> T:
+        return self._reveal()
+
+    def __repr__(self) -> str:
+        return f"<{_HIDDEN}>"
+
+    def __reduce__(self) -> NoReturn:
+        msg = "this holds a password and is not pickled. Pass the URL on, and connect there."
+        raise TypeError(msg)
+
+
 def redact(url: object) -> str:
     """Return the URL with its passwords hidden. Never raises.
 
-    Hidden are the password beside the user's name and each option whose name contains "password".
+    Hidden are the password beside the user's name and each option whose name contains "pass".
     Where it is unclear how far a password goes, since somebody wrote '@', '/' or '?' in it as they
     are, too much is hidden rather than too little.
     """
@@ -42,7 +70,7 @@ def redact(url: object) -> str:
 def _option(option: str) -> str:
     name, equals, _ = option.partition("=")
     plain = _ENCODED.sub(lambda code: chr(int(code[1], 16)), name).lower()
-    return f"{name}={_HIDDEN}" if equals and "password" in plain else option
+    return f"{name}={_HIDDEN}" if equals and "pass" in plain else option
 
 
 def _without_login_password(rest: str) -> str:

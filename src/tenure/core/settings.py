@@ -18,6 +18,8 @@ __all__ = ["URL_DEFAULT", "Settings"]
 URL_DEFAULT: Final = "sqlite:///tenure.db"
 
 _KIB = 1024
+# More than any setting can have, and far less than Python refuses to count.
+_DIGITS_MAX = 20
 # A child process with nothing in it takes about 30 MB.
 _PROCESS_MEMORY_MIN = 64 * 10**6
 
@@ -83,7 +85,7 @@ class _Source:
 
     def number(self, name: str, default: int, minimum: int, maximum: int = 2**30) -> int:
         value, what = self._find(name, default)
-        if isinstance(value, str) and value.isdecimal():
+        if isinstance(value, str) and value.isdecimal() and len(value) <= _DIGITS_MAX:
             value = int(value)
         if type(value) is int and minimum <= value <= maximum:  # True is an int to Python
             return value

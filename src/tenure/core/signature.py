@@ -16,6 +16,7 @@ from typing import Any
 
 import msgspec
 
+from tenure.core.nesting import DEPTH_MAX, is_too_deep
 from tenure.errors import ArgumentsError, ConfigError
 
 __all__ = ["Signature", "decode_plain", "encode"]
@@ -61,7 +62,7 @@ class Signature:
     def decode_arguments(self, payload: bytes) -> tuple[list[Any], dict[str, Any]]:
         """Return the arguments to call the function with, defaults filled in."""
         try:
-            given = self._arguments.decode(payload)
+            given = self._arguments.decode(_shallow(payload))
         except (TypeError, ValueError, RecursionError) as error:
             raise ArgumentsError(self._name, _what(error)) from error
         values = [(name, kind, getattr(given, name)) for name, kind in self._kinds]
@@ -81,7 +82,7 @@ class Signature:
 
     def decode_result(self, result: bytes) -> Any:
         """Return what the function returned, as its annotation says."""
-        return self._result.decode(result)
+        return self._result.decode(_shallow(result))
 
 
 def _arranged(values: list[tuple[str, Any, Any]]) -> tuple[list[Any], dict[str, Any]]:
@@ -104,12 +105,20 @@ def _arranged(values: list[tuple[str, Any, Any]]) -> tuple[list[Any], dict[str, 
 
 def encode(value: Any) -> bytes:
     """Return a value as JSON; raise TypeError, ValueError or RecursionError if it has no form."""
-    return msgspec.json.encode(value, enc_hook=_to_plain)
+    return _shallow(msgspec.json.encode(value, enc_hook=_to_plain))
 
 
 def decode_plain(text: bytes) -> Any:
     """Return JSON as plain values, for what nobody knows the type of."""
-    return msgspec.json.decode(text)
+    return msgspec.json.decode(_shallow(text))
+
+
+def _shallow(text: bytes) -> bytes:
+    """Return JSON as it is; raise ValueError if it is nested too deeply to be read everywhere."""
+    if is_too_deep(text):
+        msg = f"lists and objects in each other more than {DEPTH_MAX} deep"
+        raise ValueError(msg)
+    return text
 
 
 def _field(parameter: inspect.Parameter, types: dict[str, Any]) -> tuple[str, Any, Any]:
@@ -148,7 +157,7 @@ def _to_plain(value: Any) -> Any:
     plain = dump(mode="json")
     if _from_plain(type(value), plain) != value:
         # Such as a secret, which Pydantic writes as asterisks: the job would get those.
-        msg = f"a {type(value).__name__} is not the same after it was written down as {plain!r}"
+        msg = f"a {type(value).__name__} is not the same after it was written down"
         raise TypeError(msg)
     return plain
 
@@ -158,7 +167,19 @@ def _from_plain(kind: type, value: Any) -> Any:
     if validate is None:
         msg = f"{kind.__name__} cannot be read from JSON; use a dataclass or a plain type"
         raise TypeError(msg)
-    return validate(value)
+    try:
+        return validate(value)
+    except ValueError as error:
+        raise _without_values(error) from None
+
+
+def _without_values(error: ValueError) -> ValueError:
+    """Return what is wrong with a Pydantic model without quoting it: this goes to logs."""
+    problems = getattr(error, "errors", None)
+    if problems is None:
+        return error
+    found = problems(include_input=False, include_url=False, include_context=False)
+    return ValueError("; ".join(f"{'.'.join(map(str, one['loc']))}: {one['msg']}" for one in found))
 
 
 def _what(error: Exception) -> str:

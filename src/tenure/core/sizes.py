@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 
 from tenure.errors import ConfigError
@@ -45,4 +46,5 @@ def _bytes(value: object) -> int | None:
     parts = _TEXT.fullmatch(value.replace(" ", "").upper())
     if parts is None or parts[2] not in _UNITS:
         return None
-    return int(float(parts[1]) * _UNITS[parts[2]])
+    found = float(parts[1]) * _UNITS[parts[2]]
+    return int(found) if math.isfinite(found) else None

@@ -9,11 +9,15 @@ from tenure.core.records import JobRecord
 __all__ = ["JobView", "as_datetime"]
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+_LAST = datetime(9999, 12, 31, tzinfo=UTC)
 
 
 def as_datetime(instant: int) -> datetime:
-    """Return an instant of the store's clock as people read it."""
-    return _EPOCH + timedelta(microseconds=instant)
+    """Return an instant of the store's clock as people read it, as far as they count."""
+    try:
+        return _EPOCH + timedelta(microseconds=instant)
+    except OverflowError:
+        return _LAST if instant > 0 else _EPOCH
 
 
 class JobView:

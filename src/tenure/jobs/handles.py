@@ -44,6 +44,9 @@ class Request(Struct, Generic[T], frozen=True):
     unique: str = ""
     """The unique key as it was given, for messages."""
 
+    def __repr__(self) -> str:
+        return f"<Request of {self.new.task!r}>"
+
 
 class JobSnapshot(JobView):
     """What the store had about a job at the last look."""
@@ -127,7 +130,10 @@ class JobSnapshot(JobView):
     def _report(self) -> ErrorReport | None:
         if self._record.error is None:
             return None
-        return msgspec.json.decode(self._record.error, type=ErrorReport)
+        try:
+            return msgspec.json.decode(self._record.error, type=ErrorReport)
+        except (ValueError, RecursionError):
+            return ErrorReport("unknown", "what is stored about this error cannot be read")
 
 
 class Job(JobSnapshot, Generic[T]):

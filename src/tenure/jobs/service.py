@@ -216,11 +216,10 @@ class Jobs:
         if record.result is None:
             return None
         handler = self._handlers.get(record.task)
-        if handler is None:
-            return decode_plain(record.result)
+        decode = decode_plain if handler is None else handler.signature.decode_result
         try:
-            return handler.signature.decode_result(record.result)
-        except (TypeError, ValueError) as error:
+            return decode(record.result)
+        except (TypeError, ValueError, RecursionError) as error:
             problem = f"has a result that is not what task {record.task!r} says it returns: {error}"
             raise JobStateError(record.id, problem) from error
 

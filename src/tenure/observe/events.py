@@ -13,6 +13,8 @@ from typing import TypeAlias
 
 from msgspec import Struct
 
+from tenure.core.showing import indented, safe
+
 __all__ = [
     "AttemptFailed",
     "AttemptLost",
@@ -42,12 +44,22 @@ class _Fact(Struct, frozen=True):
     def __str__(self) -> str:
         name = re.sub(r"(?<!^)(?=[A-Z])", " ", type(self).__name__).lower()
         told = ((part, getattr(self, part)) for part in self.__struct_fields__)
-        said = (f"{part} {_shown(value)}" for part, value in told if value not in (None, "", ()))
+        said = (_shown(part, value) for part, value in told if value not in (None, "", ()))
         return f"{name}: " + ", ".join(said)
 
 
-def _shown(value: object) -> str:
-    return ", ".join(map(str, value)) if isinstance(value, tuple) else str(value)
+# Of several lines. All else that comes from elsewhere stays in one.
+_LONG = ("trace", "stack")
+
+
+def _shown(part: str, value: object) -> str:
+    if part in _LONG:
+        return f"{part} {indented(str(value))}"
+    return f"{part} {_listed(value) if isinstance(value, tuple) else safe(str(value))}"
+
+
+def _listed(items: tuple[str, ...]) -> str:
+    return ", ".join(map(safe, items))
 
 
 class HoldLost(_Fact, frozen=True):
@@ -99,9 +111,9 @@ class JobsRecovered(_Fact, frozen=True):
             "cancelled": self.cancelled,
             "set aside, as they cannot be read": self.unreadable,
         }
-        told = (f"{len(ids)} {end} ({', '.join(ids)})" for end, ids in ends.items() if ids)
-        lost = ", ".join(one[:8] for one in self.replicas)
-        by = self.by if " " in self.by else self.by[:8]
+        told = (f"{len(ids)} {end} ({_listed(ids)})" for end, ids in ends.items() if ids)
+        lost = _listed(tuple(one[:8] for one in self.replicas))
+        by = safe(self.by if " " in self.by else self.by[:8])
         return f"jobs of lost workers {lost}: {'; '.join(told)}; recovered by {by}"
 
 
@@ -140,8 +152,9 @@ class TaskUnknown(_Fact, frozen=True):
     attempt: int
 
     def __str__(self) -> str:
+        job = safe(self.job)
         return (
-            f"this worker knows no task {self.task!r}: job {self.job} waits for one that does. "
+            f"this worker knows no task {self.task!r}: job {job} waits for one that does. "
             "If it should, name the module that declares it in Tenure(imports=...)."
         )
 

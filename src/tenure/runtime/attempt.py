@@ -103,12 +103,15 @@ class AttemptRunner:
         self,
         clock: Clock,
         events: Events,
+        *,
+        payload_limit: int,
         result_limit: int,
         around: Sequence[Around] = (),
         process_memory: int | None = None,
     ) -> None:
         self._clock = clock
         self._events = events
+        self._payload_limit = payload_limit
         self._result_limit = result_limit
         self._around = around
         self.threads = Threads()
@@ -199,6 +202,10 @@ class AttemptRunner:
             return await self._call(handler, record, context)
 
     async def _call(self, handler: Handler, record: JobRecord, context: JobContext) -> Any:
+        if len(record.payload) > self._payload_limit:
+            # Before anybody reads it: who writes to the store keeps to no limit of ours.
+            what = f"the arguments of job {record.id}"
+            raise TooLarge(what, len(record.payload), self._payload_limit, "payload_limit")
         if handler.executor == "process":
             return await self.processes.run(handler.function, record, context, self._result_limit)
         args, kwargs = handler.signature.decode_arguments(record.payload)

@@ -109,8 +109,20 @@ class JobContext(JobView):
 
     @property
     def checkpoint(self) -> Any:
-        """What `save` stored last, in this attempt or an earlier one; None if nothing."""
-        return None if self._checkpoint is None else decode_plain(self._checkpoint)
+        """What `save` stored last, in this attempt or an earlier one; None if nothing.
+
+        Raises StoreError for what cannot have been stored by `save`.
+        """
+        if self._checkpoint is None:
+            return None
+        try:
+            return decode_plain(self._checkpoint)
+        except (ValueError, RecursionError) as error:
+            msg = (
+                f"the checkpoint of job {self.id} cannot be read: {error}. It was damaged in the "
+                "store: enqueue the job anew, which then begins at the beginning."
+            )
+            raise StoreError(msg) from error
 
     def save(self, value: Any) -> Awaitable[None]:
         """Store a value for the next attempt, should this one be cut short.
@@ -213,7 +225,7 @@ class JobContext(JobView):
 def storable(text: str, most: int) -> str:
     """Return free text as every store can keep it: not too long, no NUL, no lone surrogate."""
     kept = str(text)[:most].replace("\0", "\N{REPLACEMENT CHARACTER}")
-    return kept.encode("utf-8", "backslashreplace").decode("utf-8")
+    return kept.encode("utf-8", "backslashreplace").decode("utf-8")[:most]
 
 
 def _runs_on(loop: asyncio.AbstractEventLoop) -> bool:

@@ -49,7 +49,8 @@ class Lifeline:
         ticking = asyncio.ensure_future(self._tick())
         reader, writer = await asyncio.open_connection(sock=self._line.dup(), limit=_LINE_MAX)
         try:
-            with suppress(OSError):
+            # Who says what no supervisor says is none.
+            with suppress(OSError, ValueError, RecursionError):
                 while line := await reader.readline():
                     order = decode_order(line)
                     if isinstance(order, Stop | Retire):

@@ -8,6 +8,7 @@ from msgspec import Struct
 
 from tenure.core.durations import Duration, seconds
 from tenure.core.policy import TTL_MAX
+from tenure.core.showing import safe
 from tenure.errors import ArgumentsError, ProcessDied
 from tenure.runtime.context import storable
 
@@ -60,7 +61,8 @@ class ErrorReport(Struct, frozen=True):
 
     @property
     def line(self) -> str:
-        return f"{self.type}: {self.message}"[:_ERROR_MAX]
+        """The error in one line, which cannot be taken for several, nor for anything else."""
+        return safe(f"{self.type}: {self.message}"[:_ERROR_MAX])[:_ERROR_MAX]
 
 
 class RaisedInChild(Exception):

@@ -54,6 +54,7 @@ class Slots:
         events: Events,
         settler: Settler,
         *,
+        payload_limit: int,
         result_limit: int,
         process_memory: int | None,
         around: Sequence[Around],
@@ -66,7 +67,14 @@ class Slots:
         self._result_limit = result_limit
         self._board = board
         self._on_freed = on_freed
-        self._runner = AttemptRunner(clock, events, result_limit, around, process_memory)
+        self._runner = AttemptRunner(
+            clock,
+            events,
+            payload_limit=payload_limit,
+            result_limit=result_limit,
+            around=around,
+            process_memory=process_memory,
+        )
         self._running: dict[_Running, None] = {}  # in the order of their beginnings
         self._loop = asyncio.get_running_loop()
         self._context = copy_context()

@@ -119,6 +119,7 @@ class Worker:
             self._clock,
             events,
             self._settler,
+            payload_limit=settings.payload_limit,
             result_limit=settings.result_limit,
             process_memory=settings.process_memory,
             around=around,

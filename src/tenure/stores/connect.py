@@ -17,10 +17,14 @@ __all__ = ["connect"]
 _STORES = {
     "memory": ("tenure.stores.memory", "MemoryStore", None),
     "sqlite": ("tenure.stores.sqlite", "SqliteStore", None),
-    "redis": ("tenure.stores.redis", "RedisStore", "redis"),
-    "rediss": ("tenure.stores.redis", "RedisStore", "redis"),
-    "valkey": ("tenure.stores.redis", "RedisStore", "redis"),
-    "valkeys": ("tenure.stores.redis", "RedisStore", "redis"),
+    **dict.fromkeys(
+        (
+            f"{scheme}{topology}"
+            for scheme in ("redis", "rediss", "valkey", "valkeys")
+            for topology in ("", "+sentinel", "+cluster")
+        ),
+        ("tenure.stores.redis", "RedisStore", "redis"),
+    ),
     "postgresql": ("tenure.stores.postgres", "PostgresStore", "postgres"),
     "postgres": ("tenure.stores.postgres", "PostgresStore", "postgres"),
 }

@@ -128,7 +128,8 @@ class Child:
 
     async def reports(self) -> AsyncIterator[Report]:
         """Hear it until its line ends."""
-        with suppress(OSError, ValueError):  # a line too long, or one that is none of ours
+        # A line too long, or one that is none of ours.
+        with suppress(OSError, ValueError, RecursionError):
             while line := await self._reader.readline():
                 yield decode_report(line)
 

@@ -15,7 +15,7 @@ import msgspec
 
 from tenure.errors import ConfigError
 
-__all__ = ["ask_health", "serve_health"]
+__all__ = ["ask_health", "decode_health", "serve_health"]
 
 _ANSWER_MAX = 10_000_000
 
@@ -52,9 +52,14 @@ def ask_health(path: Path, patience: float) -> dict[str, Any]:
         answer = b""
         while (part := line.recv(65_536)) and len(answer) < _ANSWER_MAX:
             answer += part
+    return decode_health(answer)
+
+
+def decode_health(answer: bytes) -> dict[str, Any]:
+    """Return what was answered. Raises OSError for what no supervisor says."""
     try:
         return msgspec.json.decode(answer, type=dict[str, Any])
-    except msgspec.DecodeError:
+    except (ValueError, RecursionError):
         msg = "what answers there is no worker"
         raise OSError(msg) from None
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Any, Self
 from urllib.parse import SplitResult, parse_qsl, urlencode, urlsplit, urlunsplit
 
-from tenure.core.redaction import redact
+from tenure.core.redaction import Secret, redact
 from tenure.errors import ConfigError
 
 __all__ = ["CALL_TIMEOUT", "CONNECT_TIMEOUT", "Address"]
@@ -36,10 +36,10 @@ class Address:
     may be left in a session: no prepared statement, no setting, no LISTEN.
     """
 
-    url: str
+    url: Secret[str]
     shown: str
     shares_sessions: bool
-    options: dict[str, Any]
+    options: Secret[dict[str, Any]]
     """The arguments of asyncpg.connect."""
 
     @classmethod
@@ -65,11 +65,12 @@ class Address:
         if several and "target_session_attrs" not in query:
             # Of several hosts the one that takes writes is meant, also after a fail-over.
             options["target_session_attrs"] = "read-write"
-        return cls(url, redact(url), shares_sessions, options)
+        return cls(Secret(url), redact(url), shares_sessions, Secret(options))
 
 
 def _split(url: str) -> tuple[SplitResult, dict[str, str]]:
     try:
+        url.encode()  # what came from the environment may be no text at all
         parts = urlsplit(url)
         query = dict(
             parse_qsl(parts.query, keep_blank_values=True, strict_parsing=bool(parts.query))

@@ -113,7 +113,7 @@ class Connection:
 
     def clone(self) -> Self:
         return type(self)(
-            self._address.url,
+            self._address.url(),
             namespace=self.namespace,
             clock=self.clock,
             grade=self._grade,

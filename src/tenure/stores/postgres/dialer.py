@@ -7,6 +7,8 @@ from typing import Any
 
 import asyncpg
 
+from tenure.core.redaction import Secret
+
 __all__ = ["Dialer"]
 
 # How long closing waits for a server that has not answered yet.
@@ -21,13 +23,13 @@ class Dialer:
     connection is thrown away when it is there.
     """
 
-    def __init__(self, options: dict[str, Any]) -> None:
+    def __init__(self, options: Secret[dict[str, Any]]) -> None:
         self._options = options
         self._tasks: set[asyncio.Task[asyncpg.Connection]] = set()
 
     async def dial(self) -> asyncpg.Connection:
         """Return a new connection; raise what asyncpg raises."""
-        task = asyncio.create_task(asyncpg.connect(**self._options))
+        task = asyncio.create_task(asyncpg.connect(**self._options()))
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
         try:

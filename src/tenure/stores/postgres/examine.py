@@ -13,6 +13,7 @@ from tenure.errors import TenureError
 from tenure.stores.postgres.connection import Connection
 from tenure.stores.postgres.faults import translate
 from tenure.stores.postgres.pool import Row
+from tenure.stores.postgres.rights import grants, missing
 from tenure.stores.postgres.schema import FORMAT
 from tenure.stores.postgres.server import OLDEST, Server
 
@@ -41,15 +42,6 @@ SELECT current_user AS role,
        has_schema_privilege(to_regnamespace('tenure')::oid, 'CREATE') AS may_fill
 """
 
-# Looked up by name through the catalogs: naming the tables would fail where they are missing.
-_RIGHTS = """
-SELECT coalesce(bool_and(
-           has_table_privilege(c.oid, 'SELECT') AND (c.relname = 'format' OR (
-               has_table_privilege(c.oid, 'INSERT') AND has_table_privilege(c.oid, 'UPDATE')
-               AND has_table_privilege(c.oid, 'DELETE')))), false)
-FROM pg_class c
-WHERE c.relnamespace = to_regnamespace('tenure') AND c.relkind IN ('r', 'p')
-"""
 _HAS_FORMAT = "SELECT to_regclass('tenure.format') IS NOT NULL"
 _READ_FORMAT = "SELECT coalesce(max(number), 0) FROM tenure.format"
 
@@ -91,7 +83,7 @@ class Examination(Connection):
 
     async def _probe(self, stack: AsyncExitStack) -> asyncpg.Connection:
         """Return a connection that prepares nothing, so that no pooler in between can mind."""
-        options = {**self._address.options, "statement_cache_size": 0}
+        options = {**self._address.options(), "statement_cache_size": 0}
         connection = await asyncpg.connect(**options)
         stack.push_async_callback(_end, connection)
         return connection
@@ -278,20 +270,20 @@ async def _format_findings(connection: asyncpg.Connection, more: Row) -> list[Fi
         more["may_enter"] and not await connection.fetchval(_HAS_FORMAT)
     ):
         return [_not_set_up(more)]
-    if not more["may_enter"] or not await connection.fetchval(_RIGHTS):
-        return [
-            Finding(
-                "error",
-                "rights",
-                f"the role {role!r} may not use all of the schema 'tenure'",
-                f'GRANT USAGE ON SCHEMA tenure TO "{role}"; GRANT SELECT, INSERT, UPDATE, DELETE '
-                f'ON ALL TABLES IN SCHEMA tenure TO "{role}";',
-            )
-        ]
+    if not more["may_enter"]:
+        return [_no_rights(role, "may not use the schema 'tenure'")]
+    if lacking := await missing(connection):
+        told = "; ".join(f"{what} {', '.join(tables)}" for what, tables in lacking.items())
+        return [_no_rights(role, f"has not all rights in the schema 'tenure': it lacks {told}")]
     return [
         Finding("ok", "rights", f"{role!r} may do all that leases need"),
         _format(await connection.fetchval(_READ_FORMAT)),
     ]
+
+
+def _no_rights(role: str, what: str) -> Finding:
+    advice = "; ".join(grants(role)) + ";"
+    return Finding("error", "rights", f"the role {role!r} {what}", advice)
 
 
 def _not_set_up(more: Row) -> Finding:

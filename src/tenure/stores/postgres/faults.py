@@ -11,8 +11,8 @@ from tenure.errors import ConfigError, StoreError, StoreUnavailable, TenureError
 __all__ = ["RIGHTS", "breaks", "translate"]
 
 RIGHTS = (
-    "Let a role that may CREATE in the database open the store once, then GRANT USAGE ON SCHEMA "
-    "tenure and SELECT, INSERT, UPDATE, DELETE ON ALL TABLES IN SCHEMA tenure to this one."
+    "Let a role that may CREATE in the database run 'tenure migrate', then GRANT USAGE ON SCHEMA "
+    "tenure and rights on its tables to this one: 'tenure doctor' says which."
 )
 
 _errors = asyncpg.exceptions
@@ -87,6 +87,8 @@ def _advice(error: Exception) -> str | None:  # noqa: PLR0911 - one line for eac
     if isinstance(error, _errors.UndefinedFunctionError | _errors.UndefinedTableError):
         return "Something removed what Tenure made in the schema 'tenure'. Open the store again."
     if isinstance(error, _errors.ClientConfigurationError):
+        if "root certificate" in text:
+            return "Name the file with the root certificate: add sslrootcert= to the URL."
         return "Correct the URL."
     return None
 

@@ -17,4 +17,4 @@ __all__ = ["RedisStore"]
 
 
 class RedisStore(Leases, Replicas, Jobs, JobViews, Schedules, Examination):
-    """Keeps everything on one Redis or Valkey server."""
+    """Keeps everything on one Redis or Valkey server, or on whichever is the primary now."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 from urllib.parse import SplitResult, urlsplit, urlunsplit
 
 from redis.asyncio import Connection
@@ -10,10 +10,14 @@ from redis.asyncio.connection import parse_url
 from redis.asyncio.retry import Retry
 from redis.backoff import NoBackoff
 
-from tenure.core.redaction import redact
+from tenure.core.redaction import Secret, redact
 from tenure.errors import ConfigError
 
-__all__ = ["Address"]
+if TYPE_CHECKING:
+    from tenure.core.model import Finding
+    from tenure.stores.redis.wire import Wire
+
+__all__ = ["Address", "address_of"]
 
 _SCHEMES = {"redis": "redis", "valkey": "redis", "rediss": "rediss", "valkeys": "rediss"}
 
@@ -27,6 +31,9 @@ class Address:
     Beyond redis-py's forms, `redis:///path/to/redis.sock` names a Unix socket.
     """
 
+    moves = False
+    """Whether the server behind it may be another one at the next connect; see topology.py."""
+
     def __init__(self, url: str) -> None:
         self.text = redact(url)
         try:
@@ -35,7 +42,7 @@ class Address:
             self.connect_timeout = float(options.pop("socket_connect_timeout", _TIMEOUT))
             self.timeout = float(options.pop("socket_timeout", _TIMEOUT))
             self.user = str(options.get("username", "default"))
-            self._options = options | self._fixed_options()
+            self._options = Secret(options | self._fixed_options())
             self.connection()
         except (ValueError, TypeError) as error:
             # The driver's own text is no longer shown: it may quote the URL, password and all.
@@ -48,7 +55,24 @@ class Address:
 
     def connection(self) -> Connection:
         """Return a new connection, not connected yet."""
-        return self._make(**self._options)
+        return self._make(**self._options())
+
+    async def reach(self) -> Connection:
+        """Return a connection that is logged in. What fails leaves nothing open."""
+        connection = self.connection()
+        try:
+            await connection.connect()  # type: ignore[no-untyped-call]
+        except BaseException:
+            await connection.disconnect(nowait=True)
+            raise
+        return connection
+
+    async def census(self) -> Finding | None:
+        """Tell who else is there besides the primary; nothing is known of that here."""
+        return None
+
+    def opened(self, wire: Wire) -> None:
+        """Hear of a wire over what `reach` has returned last."""
 
     def _fixed_options(self) -> dict[str, Any]:
         return {
@@ -62,6 +86,16 @@ class Address:
             "protocol": 2,
             "decode_responses": False,
         }
+
+
+def address_of(url: str, tag: str) -> Address:
+    """Return where the keys that begin with `tag` are to be found, today and later."""
+    if "+" not in url.partition("://")[0]:
+        return Address(url)
+    # Only who needs it pays for it.
+    from tenure.stores.redis.topology import address_by_topology  # noqa: PLC0415 - see above
+
+    return address_by_topology(url, tag)
 
 
 def _for_driver(parts: SplitResult) -> str:

@@ -12,17 +12,18 @@ from redis.exceptions import RedisError, ResponseError
 
 from tenure.core.clock import Clock
 from tenure.core.model import Grade, Topic, Traits
+from tenure.core.redaction import Secret
 from tenure.errors import ConfigError, StoreError
 from tenure.stores.contract import Migrate, Purpose, Watch
-from tenure.stores.redis.address import Address
+from tenure.stores.redis.address import address_of
 from tenure.stores.redis.ear import Ear
-from tenure.stores.redis.faults import missing_rights, translate
+from tenure.stores.redis.faults import Misled, missing_rights, translate
 from tenure.stores.redis.sender import Sender
 from tenure.stores.redis.wire import Word
 from tenure.stores.watching import ARM_SECONDS, Watchers
 from tenure.stores.within import no_transactions
 
-__all__ = ["Connection"]
+__all__ = ["FORMAT", "Connection", "read_format"]
 
 FORMAT = 1
 """The shape of what is stored; described in lua/prelude.lua, lua/jobs.lua and
@@ -54,13 +55,13 @@ class Connection:
     traits = Traits(grade=Grade.D, scope="fleet", push=True, transactional=False)
 
     def __init__(self, url: str, *, namespace: str, clock: Clock) -> None:
-        self._address = Address(url)
-        self._secret_url = url
+        # The braces are a hash tag: in a cluster, all keys of a namespace lie on one node.
+        self._tag = f"{{tenure:{namespace}}}:"
+        self._address = address_of(url, self._tag)
+        self._secret_url = Secret(url)
         self.url = self._address.text
         self.namespace = namespace
         self.clock = clock
-        # The braces are a hash tag: in a cluster, all keys of a namespace lie on one node.
-        self._tag = f"{{tenure:{namespace}}}:"
         self._names, self._fence = f"{self._tag}names", f"{self._tag}fence"
         self._marks = f"{self._tag}marks"
         self._channel = f"{self._tag}ear:{clock.token()}"
@@ -84,7 +85,7 @@ class Connection:
             )
         try:
             await self._log_in()
-            await self._inspect()
+            self._refuse_sentinel(await self._inspect())
             await self._check_format(migrate)
         except BaseException:
             if was_closed:
@@ -100,7 +101,7 @@ class Connection:
             await sender.close()
 
     def clone(self) -> Self:
-        return type(self)(self._secret_url, namespace=self.namespace, clock=self.clock)
+        return type(self)(self._secret_url(), namespace=self.namespace, clock=self.clock)
 
     def within(self, connection: object, purpose: Purpose) -> NoReturn:
         del connection
@@ -173,7 +174,7 @@ class Connection:
         fault = self._fault(reply)
         # Later on, when a password has been changed, the same is a StoreError: no argument of
         # that call was wrong.
-        if missing_rights(reply):
+        if missing_rights(reply) or isinstance(reply, Misled):
             raise ConfigError(str(fault)) from reply
         raise fault
 
@@ -191,24 +192,41 @@ class Connection:
                 "Open it once with migrate='auto', or run 'tenure migrate'."
             )
             raise ConfigError(msg)
-        if int(found) > FORMAT:
+        number = read_format(found)
+        if number is None:
             msg = (
-                f"the store {self.url} has format {int(found)} in namespace {self.namespace!r}, "
+                f"the store {self.url} has a key {key!r} that is not Tenure's: {found[:50]!r}. "
+                "Use another namespace, or another database."
+            )
+            raise ConfigError(msg)
+        if number > FORMAT:
+            msg = (
+                f"the store {self.url} has format {number} in namespace {self.namespace!r}, "
                 f"and this version of Tenure knows only {FORMAT}. Install a newer Tenure."
             )
             raise ConfigError(msg)
 
-    async def _inspect(self) -> None:
-        """Learn what the server survives, and warn about what would lose leases."""
+    def _refuse_sentinel(self, facts: dict[str, str]) -> None:
+        if facts.get("redis_mode") == "sentinel":
+            msg = (
+                f"the store {self.url} is a Sentinel, which keeps no data. Use "
+                "redis+sentinel://host:26379/service-name: it follows the primary."
+            )
+            raise ConfigError(msg)
+
+    async def _inspect(self) -> dict[str, str]:
+        """Learn what the server survives, and warn about what would lose leases; return INFO."""
         reply = await self._open_sender.send("INFO")
         if isinstance(reply, ResponseError):
             _log.debug("%s forbids INFO (%s); its grade is taken as D.", self.url, reply)
-            return
+            return {}
         if isinstance(reply, RedisError):
             raise self._fault(reply)
         lines = reply.decode(errors="replace").splitlines()
         facts = dict(line.split(":", 1) for line in lines if ":" in line)
-        self.traits = Traits(grade=_grade(facts), scope="fleet", push=True, transactional=False)
+        # Who may be replaced can lose what was acknowledged last, also while alone for now.
+        grade = Grade.C if self._address.moves else _grade(facts)
+        self.traits = Traits(grade=grade, scope="fleet", push=True, transactional=False)
         policy = facts.get("maxmemory_policy")
         if policy is None:
             _log.debug("%s does not tell its maxmemory-policy; it must be noeviction.", self.url)
@@ -220,6 +238,12 @@ class Connection:
                 self.url,
                 policy,
             )
+        return facts
+
+
+def read_format(value: bytes) -> int | None:
+    """Return the number of a format; None if that was not written by Tenure."""
+    return int(value) if value.isdigit() and len(value) < 10 else None
 
 
 def _grade(facts: dict[str, str]) -> Grade:

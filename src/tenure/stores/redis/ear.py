@@ -192,15 +192,15 @@ class Ear:
 
     def _ring(self, channel: bytes, message: bytes) -> None:
         if channel == self._channel:
-            kind, _, name = message.decode().partition(" ")
+            kind, _, name = message.decode(errors="replace").partition(" ")
             self._watchers.ring(cast("Topic", (kind, name)))
             return
-        kind = channel.removeprefix(self._bells).decode()
+        kind = channel.removeprefix(self._bells).decode(errors="replace")
         watched = {name for topic, name in self._watchers.topics if topic == kind}
         if not watched:
             self._stop_hearing(channel)
             return
-        told = watched.intersection(message.decode().split("\0"))
+        told = watched.intersection(message.decode(errors="replace").split("\0"))
         if kind == "queue":
             # The flag is gone. It must be back before anybody who is woken now looks again.
             self._ask_again(list(told))

@@ -9,8 +9,10 @@ from redis.exceptions import RedisError, ResponseError
 
 from tenure.core.model import Finding
 from tenure.errors import TenureError
-from tenure.stores.redis.connection import FORMAT, Connection
-from tenure.stores.redis.faults import NEEDED_RIGHTS, missing_rights
+from tenure.stores.redis.connection import FORMAT, Connection, read_format
+from tenure.stores.redis.faults import Misled, missing_rights
+from tenure.stores.redis.rights import NEEDED_RIGHTS
+from tenure.stores.redis.scripts import RIGHTS
 from tenure.stores.redis.sender import Sender
 from tenure.stores.redis.wire import Word
 
@@ -48,13 +50,14 @@ class Examination(Connection):
         info = await self._info()
         settings = await self._settings()
         await self._inspect()  # for the grade
-        server, *others = judge(info, settings)
+        server, *others = judge(info, settings, follows=self._address.moves)
         grade = self.traits.grade
         findings += [
             server,
             Finding("ok", "grade", f"{grade.name}, {grade.value}"),
             Finding("ok", "scope", "any number of machines"),
             await self._clock_finding(),
+            *await self._topology_findings(),
             *others,
         ]
         if info.get("redis_mode") == "sentinel":
@@ -65,6 +68,13 @@ class Examination(Connection):
             if rights.subject == "commands":
                 return  # it would only be said twice
         findings.append(await self._format_finding())
+
+    async def _topology_findings(self) -> list[Finding]:
+        try:
+            finding = await self._address.census()
+        except RedisError as error:
+            raise self._fault(error) from error
+        return [finding] if finding else []
 
     async def _info(self) -> Facts:
         reply = await self._open_sender.send("INFO")
@@ -103,7 +113,19 @@ class Examination(Connection):
                 return self._refusal(str(command[0]), reply)
             if isinstance(reply, RedisError):
                 raise self._fault(reply)
-        return Finding("ok", "rights", f"{self._address.user!r} may do all that leases need")
+        user = self._address.user
+        refused = await self._open_sender.run(RIGHTS, (1, nobody, nobody))
+        if isinstance(refused, RedisError):
+            raise self._fault(refused)
+        if not refused:
+            return Finding("ok", "rights", f"{user!r} may do all that leases need")
+        names = [one.decode().lower() for one in refused]
+        return Finding(
+            "error",
+            "rights",
+            f"{user!r} may not run {', '.join(names)}",
+            f"ACL SETUSER {user} {' '.join(f'+{name}' for name in names)}",
+        )
 
     def _refusal(self, command: str, reply: ResponseError) -> Finding:
         if not missing_rights(reply):
@@ -117,7 +139,7 @@ class Examination(Connection):
             "error",
             "rights",
             f"{command} was refused: {_line(reply)}",
-            f"Give {self._address.user!r} the rights {NEEDED_RIGHTS!r}.",
+            f"ACL SETUSER {self._address.user} {NEEDED_RIGHTS}",
         )
 
     async def _format_finding(self) -> Finding:
@@ -134,14 +156,22 @@ class Examination(Connection):
                 "Run 'tenure migrate', or let an app with migrate=\"auto\" do it. If it should be "
                 "there: check the namespace and the database number in the URL.",
             )
-        if int(reply) > FORMAT:
+        number = read_format(reply)
+        if number is None:
             return Finding(
                 "error",
                 "format",
-                f"{int(reply)}, from a newer Tenure; this one knows formats up to {FORMAT}",
+                f"{reply[:50]!r} is not Tenure's",
+                "Use another namespace, or another database.",
+            )
+        if number > FORMAT:
+            return Finding(
+                "error",
+                "format",
+                f"{number}, from a newer Tenure; this one knows formats up to {FORMAT}",
                 "Upgrade Tenure here.",
             )
-        return Finding("ok", "format", str(int(reply)))
+        return Finding("ok", "format", str(number))
 
 
 def _no_answer(error: TenureError) -> Finding:
@@ -154,6 +184,8 @@ def _no_answer(error: TenureError) -> Finding:
             f"refused: {_line(reason)}",
             "Check the user and the password in the URL.",
         )
+    if isinstance(reason, Misled):
+        return Finding("error", "topology", f"the URL {reason.what}", reason.advice)
     if isinstance(reason, ResponseError):
         return Finding(
             "error", "connection", _line(error), "See the server's log, and try again later."
@@ -170,8 +202,8 @@ def _line(error: Exception) -> str:
     return " ".join(str(error).split()).rstrip(".")
 
 
-def judge(info: Facts, settings: Facts) -> Iterator[Finding]:
-    """Tell what the server's own words amount to."""
+def judge(info: Facts, settings: Facts, *, follows: bool = False) -> Iterator[Finding]:
+    """Tell what the server's own words amount to, if the URL follows the primary or does not."""
     if not info:
         yield Finding(
             "note",
@@ -182,7 +214,7 @@ def judge(info: Facts, settings: Facts) -> Iterator[Finding]:
     else:
         yield _server(info)
         yield _role(info)
-        yield from _replication(info)
+        yield from _replication(info, follows=follows)
         yield _persistence(info, settings)
         yield _memory(info)
     if not settings:
@@ -216,7 +248,7 @@ def _role(info: Facts) -> Finding:
             "error",
             "role",
             "this is a Sentinel, which keeps no data",
-            "Put the primary's address into the URL ('SENTINEL get-master-addr-by-name' tells).",
+            "Use redis+sentinel://host:26379/service-name: it follows the primary.",
         )
     if info.get("role") == "slave":
         primary = f"{info.get('master_host', '?')}:{info.get('master_port', '?')}"
@@ -229,7 +261,7 @@ def _role(info: Facts) -> Finding:
     return Finding("ok", "role", "primary")
 
 
-def _replication(info: Facts) -> Iterator[Finding]:
+def _replication(info: Facts, *, follows: bool) -> Iterator[Finding]:
     replicas = info.get("connected_slaves", "0")
     if replicas != "0":
         yield Finding(
@@ -238,12 +270,12 @@ def _replication(info: Facts) -> Iterator[Finding]:
             f"{replicas} attached: what was acknowledged last can be lost if one takes over",
             "Fences still grow: check them where you write. Demand a better grade with require=.",
         )
-    if info.get("cluster_enabled") == "1":
+    if info.get("cluster_enabled") == "1" and not follows:
         yield Finding(
             "note",
             "cluster",
             "a namespace lives on one node of a cluster",
-            "The URL must name that node, and must change if another one takes over.",
+            "Use redis+cluster://: it finds that node, and the next one when it is replaced.",
         )
 
 

@@ -9,9 +9,7 @@ from redis import exceptions
 from tenure.errors import StoreError, StoreUnavailable
 from tenure.stores.redis.address import Address
 
-__all__ = ["NEEDED_RIGHTS", "missing_rights", "translate"]
-
-NEEDED_RIGHTS = "resetchannels ~{tenure:* &{tenure:* +@all -@dangerous +info"
+__all__ = ["NOT_DONE", "WRONG_PLACE", "Misled", "code_of", "missing_rights", "translate"]
 
 # The first word of an error reply, and what it means to a caller.
 _LATER = {
@@ -22,23 +20,36 @@ _LATER = {
     "MISCONF": "refuses writes because it cannot save to disk; see its log",
     "NOREPLICAS": "refuses writes because too few replicas are connected",
     "OOM": "is out of memory and refuses writes; raise maxmemory",
-    "READONLY": "is a read-only replica, maybe after a failover; the URL must name the primary",
+    "READONLY": "is a read-only replica, maybe after a fail-over; the URL must name the primary",
     "TRYAGAIN": "is moving keys to another node",
     "UNBLOCKED": "changed its role",
 }
 _NEVER = {
-    "ASK": "is part of a cluster and does not own this namespace",
     "CROSSSLOT": "is part of a cluster and was sent keys of two slots; this is a bug in Tenure",
+}
+_MOVED = {
+    "ASK": "is moving this namespace to another node of the cluster",
     "MOVED": "is part of a cluster and does not own this namespace",
 }
-_CLUSTER_ADVICE = (
-    "A namespace lives on one node of a cluster: put that node's address into the URL "
-    "(CLUSTER KEYSLOT '{tenure:<namespace>}' tells the slot, CLUSTER SLOTS its node)."
-)
+
+NOT_DONE = frozenset(("MOVED", "READONLY"))
+"""Replies of a server that will not do it and has not done it; another one may."""
+
+WRONG_PLACE = NOT_DONE | {"ASK", "CLUSTERDOWN", "LOADING", "MASTERDOWN", "TRYAGAIN"}
+"""Replies after which the primary may be somebody else."""
 
 _NO_RIGHTS = ("NOAUTH", "NOPERM", "WRONGPASS")
 _NO_RIGHTS_IN_SCRIPT = ("ACL failure in script", "The user executing the script can't")
 _IN_SCRIPT = re.compile(r": -([A-Z]+) ")
+
+
+class Misled(exceptions.RedisError):
+    """The URL leads to servers that do not fit it; the text goes on after "the store <url>"."""
+
+    def __init__(self, what: str, advice: str) -> None:
+        super().__init__(f"{what}. {advice}")
+        self.what = what
+        self.advice = advice
 
 
 def missing_rights(error: Exception) -> bool:
@@ -47,7 +58,7 @@ def missing_rights(error: Exception) -> bool:
         return True
     if not isinstance(error, exceptions.ResponseError):
         return False
-    return _code(error) in _NO_RIGHTS or any(text in str(error) for text in _NO_RIGHTS_IN_SCRIPT)
+    return code_of(error) in _NO_RIGHTS or any(text in str(error) for text in _NO_RIGHTS_IN_SCRIPT)
 
 
 def translate(error: Exception, address: Address) -> StoreError:
@@ -56,15 +67,13 @@ def translate(error: Exception, address: Address) -> StoreError:
     if missing_rights(error):
         return StoreError(
             f"{where} refused the user {address.user!r}: {said}. Check user and password in the "
-            f"URL; the user needs the rights {NEEDED_RIGHTS!r}."
+            "URL. A user needs the keys '~{tenure:*', the channels '&{tenure:*' and some commands: "
+            "'tenure doctor' names those that it lacks."
         )
     if isinstance(error, exceptions.ResponseError):
-        code = _code(error)
-        if code in _LATER:
-            return StoreUnavailable(f"{where} {_LATER[code]} ({said}).")
-        if code in _NEVER:
-            return StoreError(f"{where} {_NEVER[code]} ({said}). {_CLUSTER_ADVICE}")
-        return StoreError(f"{where} answered with an error: {said}.")
+        return _refusal(code_of(error), where, said, address)
+    if isinstance(error, Misled):
+        return StoreUnavailable(f"{where} {said}.")
     if isinstance(error, exceptions.TimeoutError):
         return StoreUnavailable(
             f"{where} did not answer in time: {said}. Is it overloaded, or does one side use TLS "
@@ -75,7 +84,23 @@ def translate(error: Exception, address: Address) -> StoreError:
     )
 
 
-def _code(error: exceptions.ResponseError) -> str:
+def _refusal(code: str, where: str, said: str, address: Address) -> StoreError:
+    if code in _LATER:
+        return StoreUnavailable(f"{where} {_LATER[code]} ({said}).")
+    if code in _MOVED and address.moves:
+        return StoreUnavailable(f"{where} {_MOVED[code]} ({said}).")
+    if code in _MOVED:
+        return StoreError(
+            f"{where} {_MOVED[code]} ({said}). Use redis+cluster:// instead of redis://, with the "
+            "addresses of some nodes: it follows the namespace wherever it goes."
+        )
+    if code in _NEVER:
+        return StoreError(f"{where} {_NEVER[code]} ({said}).")
+    return StoreError(f"{where} answered with an error: {said}.")
+
+
+def code_of(error: exceptions.ResponseError) -> str:
+    """Return the word by which the server says what kind of error it is."""
     text = str(error)
     # Redis 6.2 puts the error of a command into one of the script that sent it.
     inner = _IN_SCRIPT.search(text) if text.startswith("ERR Error running script") else None

@@ -9,9 +9,10 @@ from __future__ import annotations
 import logging
 from collections.abc import Sequence
 from functools import lru_cache
-from typing import Any, Final
+from typing import Annotated, Final, Literal
 
 import msgspec
+from msgspec import Meta, Struct
 
 from tenure.core.durations import micros
 from tenure.core.records import JobRecord, NewJob, Settlement
@@ -35,12 +36,54 @@ log = logging.getLogger("tenure")
 OUTCOMES: Final = {"succeeded": 2, "failed": 3, "cancelled": 4, "retry": 5, "handed back": 6}
 """As lua/jobs.lua counts them."""
 
-# An array of as many values as `_job` takes.
+# An array of as many values as `_Stored` has.
 _ARRAY: Final = b"\xdc\x00\x24"
 _NIL: Final = b"\xc0"
 _CREATED_SIZE: Final = 9
 
-_decode = msgspec.msgpack.Decoder(list[Any]).decode
+
+class _Stored(Struct, frozen=True, array_like=True):
+    """The values of a record in their order. What has other types cannot be read."""
+
+    size: int
+    life: int
+    kept: int
+    queue: str
+    priority: int
+    tagged: int
+    key: str | None
+    created: int
+    state: Literal[0, 1, 2, 3, 4]
+    fence: int
+    attempt: int
+    started: int
+    revision: int
+    cancelling: int
+    due: int
+    replica: str
+    finished: int
+    reason: str
+    failures: int
+    losses: int
+    settled_fence: int
+    settled_as: int
+    progress: float | None
+    message: str
+    checkpoint: bytes | None
+    result: bytes | None
+    error: bytes | None
+    history: bytes | None
+    task: str
+    tags: tuple[str, ...]
+    digest: str
+    keep: int
+    id: str
+    timeout: Annotated[float, Meta(ge=0)] | None
+    retention: float
+    payload: bytes
+
+
+_decode = msgspec.msgpack.Decoder(_Stored).decode
 _encode = msgspec.msgpack.Encoder().encode
 
 
@@ -142,80 +185,43 @@ def read_job(record: bytes | None, fixed: bytes | None) -> JobRecord | None:
     if record is None or fixed is None:
         return None
     try:
-        return _job(*_decode(_ARRAY + record + fixed))
-    except (msgspec.DecodeError, TypeError, IndexError):
+        return _as_record(_decode(_ARRAY + record + fixed))
+    except (ValueError, RecursionError):
         return None
 
 
-def _job(  # noqa: PLR0917 - the values of a record, in its order
-    _size: int,
-    _timeout: int,
-    _retention: int,
-    queue: str,
-    priority: int,
-    _tagged: int,
-    key: str | None,
-    created: int,
-    state: int,
-    fence: int,
-    attempt: int,
-    started: int,
-    revision: int,
-    cancelling: int,
-    due: int,
-    replica: str,
-    finished: int,
-    reason: str,
-    failures: int,
-    losses: int,
-    _settled_fence: int,
-    _settled_as: int,
-    progress: float | None,
-    message: str,
-    checkpoint: bytes | None,
-    result: bytes | None,
-    error: bytes | None,
-    history: bytes | None,
-    task: str,
-    tags: list[str],
-    _digest: str,
-    _keep: int,
-    id_: str,
-    timeout: float | None,
-    retention: float,
-    payload: bytes,
-) -> JobRecord:
+def _as_record(one: _Stored) -> JobRecord:
     rerun, schedule = True, ""
-    if key is not None and key[0] == "\0":  # see `is_run` in lua/jobs.lua
-        rerun, schedule = key[1] == "1", key[2:]
+    if one.key is not None and one.key[:1] == "\0":  # see `is_run` in lua/jobs.lua
+        rerun, schedule = one.key[1:2] == "1", one.key[2:]
     return JobRecord(
-        id=id_,
-        task=task,
-        queue=queue,
-        priority=priority,
-        state=STATES[state],
-        payload=payload,
-        tags=tuple(tags),
-        timeout=timeout,
-        retention=retention,
-        created=created,
-        due=due,
-        attempt=attempt,
-        failures=failures,
-        losses=losses,
-        fence=fence,
-        revision=revision,
-        replica=replica,
-        started=started,
-        progress=None if progress is None else float(progress),
-        message=message,
-        checkpoint=checkpoint,
-        cancelling=cancelling == 1,
-        reason=reason,
-        finished=finished,
-        result=result,
-        error=error,
-        history=history or b"",
+        id=one.id,
+        task=one.task,
+        queue=one.queue,
+        priority=one.priority,
+        state=STATES[one.state],
+        payload=one.payload,
+        tags=one.tags,
+        timeout=one.timeout,
+        retention=one.retention,
+        created=one.created,
+        due=one.due,
+        attempt=one.attempt,
+        failures=one.failures,
+        losses=one.losses,
+        fence=one.fence,
+        revision=one.revision,
+        replica=one.replica,
+        started=one.started,
+        progress=one.progress,
+        message=one.message,
+        checkpoint=one.checkpoint,
+        cancelling=one.cancelling == 1,
+        reason=one.reason,
+        finished=one.finished,
+        result=one.result,
+        error=one.error,
+        history=one.history or b"",
         schedule=schedule,
         rerun=rerun,
     )

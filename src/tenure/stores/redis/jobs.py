@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterator, Sequence
 from typing import Any, Final, TypeVar
 
@@ -29,6 +30,7 @@ from tenure.stores.redis.job_words import (
     read_jobs,
 )
 from tenure.stores.redis.scripts import (
+    ASIDE,
     CANCEL,
     CLAIM,
     GET,
@@ -43,6 +45,8 @@ from tenure.stores.redis.scripts import (
 from tenure.stores.redis.wire import Word
 
 __all__ = ["JobScripts", "Jobs"]
+
+log = logging.getLogger("tenure")
 
 _SETTLED: Final[tuple[Settled, ...]] = ("lost", "settled", "repeated")
 _CANCELLED: Final[tuple[Cancelled | None, ...]] = (None, "cancelled", "requested", "finished")
@@ -99,8 +103,14 @@ class Jobs(JobScripts):
         reply = await self._job_script(CLAIM, replica, claim_no, most, *dict.fromkeys(queues))
         if not reply:
             return None
-        next_in = reply[0]
-        return Claimed(read_jobs(reply[1:]), None if next_in < 0 else next_in / 1e6)
+        next_in, *parts = reply
+        jobs = read_jobs(parts)
+        if 2 * len(jobs) < len(parts):
+            # Nobody can ever run them, and this replica would seem to, as long as it lives.
+            aside = await self._job_script(ASIDE, replica, *(job.id for job in jobs))
+            log.error("unreadable jobs were set aside: %r", [id_.decode() for id_ in aside])
+            next_in = 0  # there may be more behind them
+        return Claimed(jobs, None if next_in < 0 else next_in / 1e6)
 
     async def settle(self, replica: str, settlements: Sequence[Settlement]) -> list[Settled]:
         del replica  # a fence names the attempt, and the attempt its replica

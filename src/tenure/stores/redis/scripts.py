@@ -16,6 +16,7 @@ from tenure.core.schedules import DECISIONS_MAX, DECLARED_FOR, DIGESTS_MAX
 __all__ = [
     "ACQUIRE",
     "ADVANCE",
+    "ASIDE",
     "BEAT",
     "CANCEL",
     "CANDIDATES",
@@ -43,6 +44,7 @@ __all__ = [
     "RENEW",
     "REPLICAS",
     "REQUEUE",
+    "RIGHTS",
     "SETTLE",
     "THAW",
     "Script",
@@ -91,6 +93,7 @@ RECOVER = _of_jobs("recover")
 REPLICAS = _of_jobs("replicas")
 INSERT = _of_jobs("insert")
 CLAIM = _of_jobs("claim")
+ASIDE = _of_jobs("aside")
 SETTLE = _of_jobs("settle")
 NOTE = _of_jobs("note")
 CANCEL = _of_jobs("cancel", "cancelling")
@@ -110,3 +113,4 @@ DECISIONS = _of_schedules("decisions")
 FREEZE = _of_schedules("freeze")
 THAW = _of_schedules("thaw")
 PRUNE_SCHEDULES = _of_schedules("prune_schedules")
+RIGHTS = Script("rights", "rights")

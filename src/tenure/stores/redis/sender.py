@@ -17,21 +17,29 @@ from typing import Any
 from redis import exceptions
 
 from tenure.stores.redis.address import Address
+from tenure.stores.redis.faults import NOT_DONE, WRONG_PLACE, code_of
 from tenure.stores.redis.scripts import Script
 from tenure.stores.redis.wire import Wire, Word, dial, pack
 
 __all__ = ["Sender"]
 
+# Of one call, to a primary that was found anew each time. After that its caller has to decide.
+_MOST_MOVES = 2
+
 
 class _Call:
     """A command on its way, and where its reply goes."""
 
-    __slots__ = ("packed", "reply", "script")
+    __slots__ = ("loaded", "moves", "packed", "reply", "script")
 
     def __init__(self, packed: bytes, reply: asyncio.Future[Any], script: Script | None) -> None:
         self.packed = packed
         self.reply = reply
         self.script = script
+        self.loaded = False
+        """Whether its script was sent before it."""
+        self.moves = 0
+        """How many servers have refused it because another one is the primary."""
 
 
 class Sender:
@@ -48,6 +56,10 @@ class Sender:
         self._connecting: asyncio.Task[None] | None = None
         self._waiting: deque[_Call] = deque()
         self._flying: deque[_Call] = deque()
+        # What will be sent again, once everything that is in flight has been answered.
+        self._again: list[_Call] = []
+        # Whether that has to go to another server.
+        self._misplaced = False
         self._deadline = 0.0
         self._alarm: asyncio.TimerHandle | None = None
         self._closed = False
@@ -121,25 +133,51 @@ class Sender:
             call = self._flying.popleft()
             if call.reply.done():
                 continue
-            if type(reply) is exceptions.ResponseError and self._load_script(call, reply):
+            if type(reply) is exceptions.ResponseError and self._repeats(call, reply):
                 continue
             call.reply.set_result(reply)
-        if not self._flying and self._waiting and self._wire is not None:
-            self._flush(self._wire)
+        if not self._flying and self._wire is not None:
+            if self._again:
+                # First, and in its order, so that a caller's later calls still come after it.
+                self._waiting.extendleft(reversed(self._again))
+                self._again.clear()
+            if self._misplaced:
+                self._move(self._wire)
+            elif self._waiting:
+                self._flush(self._wire)
 
-    def _load_script(self, call: _Call, error: exceptions.ResponseError) -> bool:
-        """Repeat a call whose script the server has forgotten; say whether it will be repeated.
+    def _repeats(self, call: _Call, error: exceptions.ResponseError) -> bool:
+        """Say whether a call will be sent again, instead of its caller being told of the error."""
+        code = code_of(error)
+        if code == "NOSCRIPT":
+            return self._load_script(call)
+        if code in WRONG_PLACE and self._address.moves:
+            self._misplaced = True
+            if code in NOT_DONE and call.moves < _MOST_MOVES:
+                call.moves += 1
+                call.loaded = False  # the next server may not know the script
+                self._again.append(call)
+                return True
+        return False
 
-        Scripts vanish with a restart, a failover and SCRIPT FLUSH. The repeat goes before
-        everything that waits, so that a caller's later calls still come after it. It is not
-        EVAL, because servers forget scripts that came that way when there are many of them.
+    def _load_script(self, call: _Call) -> bool:
+        """Repeat a call whose script the server has forgotten, unless that was done before.
+
+        Scripts vanish with a restart, a failover and SCRIPT FLUSH. It is not repeated as EVAL,
+        because servers forget scripts that came that way when there are many of them.
         """
-        if call.script is None or not str(error).startswith("NOSCRIPT"):
+        if call.script is None or call.loaded:
             return False
+        call.loaded = True
         load = pack((b"SCRIPT", b"LOAD", call.script.text))
-        self._waiting.appendleft(_Call(call.packed, call.reply, None))
-        self._waiting.appendleft(_Call(load, self._loop.create_future(), None))
+        self._again += (_Call(load, self._loop.create_future(), None), call)
         return True
+
+    def _move(self, wire: Wire) -> None:
+        """Leave a server that is no longer the primary; what waits goes to the next one."""
+        self._drop(wire, exceptions.ConnectionError("this server is no longer the primary"))
+        if self._waiting:
+            self._connecting = self._loop.create_task(self._connect())
 
     async def _connect(self) -> None:
         try:
@@ -157,15 +195,20 @@ class Sender:
 
     def _fail(self, error: Exception) -> None:
         """Drop the connection and let everybody know; the next call makes a new one."""
-        wire, self._wire = self._wire, None
-        if wire is not None:
-            wire.abort(error)
-        if self._alarm is not None:
-            self._alarm.cancel()
-            self._alarm = None
-        failed = [*self._flying, *self._waiting]
+        self._drop(self._wire, error)
+        failed = [*self._again, *self._flying, *self._waiting]
+        self._again.clear()
         self._flying.clear()
         self._waiting.clear()
         for call in failed:
             if not call.reply.done():
                 call.reply.set_result(error)
+
+    def _drop(self, wire: Wire | None, reason: Exception) -> None:
+        self._wire = None
+        self._misplaced = False
+        if wire is not None:
+            wire.abort(reason)
+        if self._alarm is not None:
+            self._alarm.cancel()
+            self._alarm = None

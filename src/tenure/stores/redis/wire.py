@@ -89,13 +89,9 @@ class Wire(asyncio.Protocol):
 
 async def dial(address: Address, received: Received, lost: Lost) -> Wire:
     """Connect and log in, in bounded time. Raises redis-py's exceptions."""
-    connection = address.connection()
     try:
         async with asyncio.timeout(address.connect_timeout):
-            await connection.connect()  # type: ignore[no-untyped-call]
-        # The one place that reaches into redis-py: it has no public way to hand over its stream.
-        stream, connection._writer = connection._writer, None  # noqa: SLF001
-        connection._reader = None  # noqa: SLF001
+            connection = await address.reach()
     except TimeoutError as error:
         msg = f"no connection within {address.connect_timeout:g} s"
         raise exceptions.TimeoutError(msg) from error
@@ -103,11 +99,13 @@ async def dial(address: Address, received: Received, lost: Lost) -> Wire:
         raise
     except Exception as error:
         raise exceptions.ConnectionError(str(error)) from error
-    finally:
-        # Left half open by a failure or a cancellation; nothing to do after the hand-over.
-        await connection.disconnect(nowait=True)
+    # The one place that reaches into redis-py: it has no public way to hand over its stream.
+    stream, connection._writer = connection._writer, None  # noqa: SLF001
+    connection._reader = None  # noqa: SLF001
+    await connection.disconnect(nowait=True)
     if stream is None or stream.is_closing():
         raise exceptions.ConnectionError("closed by the server during log-in")
     wire = Wire(received, lost)
     wire.take_over(stream)
+    address.opened(wire)
     return wire

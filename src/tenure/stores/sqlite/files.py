@@ -7,6 +7,7 @@ of that file, SQLite's locks included. So nothing here ever opens a file that ma
 from __future__ import annotations
 
 import os
+import stat
 import threading
 from collections import Counter
 from pathlib import Path
@@ -54,9 +55,30 @@ def locate(url: str) -> Path:
     if "?" in name or "\0" in name:
         msg = f"{url!r} has options or a NUL in it; an SQLite URL is a path and nothing more."
         raise ConfigError(msg)
-    # Links are followed once, here: a later change of directory or link must not lead this store
-    # or its clones to another file.
-    return Path(name[1:]).resolve()
+    path = Path(name[1:])
+    try:
+        _refuse_foreign_link(path)
+        # Links are followed once, here: a later change of directory or link must not lead this
+        # store or its clones to another file.
+        return path.resolve()
+    except (OSError, RuntimeError) as error:  # a name too long, links in a circle
+        msg = f"the path in {url[:200]!r} leads nowhere: {error.__class__.__name__}. Use another."
+        raise ConfigError(msg) from error
+
+
+def _refuse_foreign_link(path: Path) -> None:
+    """Raise ConfigError for a link in a folder such as /tmp that is not its user's own.
+
+    Whoever may make files there could have us write to another file of ours. The kernel of Linux
+    refuses to follow such links, too, but we follow them ourselves.
+    """
+    if os.name != "posix" or not path.is_symlink():
+        return
+    folder, owner = path.parent.stat(), path.lstat().st_uid
+    shared = folder.st_mode & stat.S_IWOTH and folder.st_mode & stat.S_ISVTX
+    if shared and owner not in (os.geteuid(), folder.st_uid):
+        msg = f"{path} is a link that another user has put into {path.parent}. Use another folder."
+        raise ConfigError(msg)
 
 
 def provide(path: Path, *, create: bool) -> None:

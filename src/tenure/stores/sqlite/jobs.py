@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-
-import msgspec
+from types import NoneType
 
 from tenure.core.durations import micros
 from tenure.core.model import Topic
@@ -24,7 +23,7 @@ from tenure.stores.sqlite import look_statements as look_sql
 from tenure.stores.sqlite.database import Mode
 from tenure.stores.sqlite.inserting import insert, take
 from tenure.stores.sqlite.job_moves import Moves, Standing, finished, set_aside, standing
-from tenure.stores.sqlite.looking import Looking, as_record, read_tags
+from tenure.stores.sqlite.looking import Looking, as_records, read_tags
 from tenure.stores.sqlite.replicas import Replicas
 from tenure.stores.sqlite.transaction import Row, Transaction, as_json
 
@@ -75,7 +74,7 @@ def _claim(
         return Claimed([])
     if claim_no == last:
         rows = tx.rows(look_sql.CLAIMED, holder=holder, claim_no=claim_no)
-        return Claimed([as_record(row) for row in rows])
+        return Claimed(as_records(rows))
     if not lives:
         return Claimed([])
     tx.change(sql.COUNT_CLAIM, holder=holder, claim_no=claim_no)
@@ -88,8 +87,8 @@ def _claim(
         if all(row[-1] == 1 for row in due):
             jobs = [_first_start(row, replica, tx.wall) for row in due]
         else:
-            now = {row[0]: as_record(row) for row in tx.rows(look_sql.CLAIMED, **claim)}
-            jobs = [now[row[1]] for row in due]
+            now = {job.id: job for job in as_records(tx.rows(look_sql.CLAIMED, **claim))}
+            jobs = [now[row[1]] for row in due if row[1] in now]
         tx.ring_all([("job", job.id) for job in jobs])
     if len(jobs) == limit:
         return Claimed(jobs)
@@ -104,16 +103,24 @@ def _due(tx: Transaction, queues: str, limit: int) -> list[Row]:
     """
     while True:
         rows = tx.rows(sql.DUE, queues=queues, limit=limit)
-        unreadable = [row[0] for row in rows if row[6] and not _is_readable(row[6])]
+        unreadable = [row[0] for row in rows if not _is_readable(row)]
         if not unreadable:
             return rows
         set_aside(tx, unreadable)
 
 
-def _is_readable(tags: str) -> bool:
+# Of each column of DUE, in their order. SQLite stores any value in any of them.
+_DUE_TYPES: tuple[type | tuple[type, ...], ...] = (
+    *(int, str, str, str, int, bytes, str, (float, NoneType), float, int, int, int),
+)
+
+
+def _is_readable(row: Row) -> bool:
+    if not all(map(isinstance, row, _DUE_TYPES)):
+        return False
     try:
-        read_tags(tags)
-    except msgspec.MsgspecError:
+        read_tags(row[6])
+    except ValueError:
         return False
     return True
 

@@ -2,20 +2,24 @@
 
 from __future__ import annotations
 
+import logging
 import math
 from collections.abc import Sequence
+from types import NoneType
 
 import msgspec
 
 from tenure.core.durations import micros
 from tenure.core.records import COUNT_MAX, JobRecord, Page, QueueCounts
-from tenure.core.states import JobState
+from tenure.core.states import STATES, JobState
 from tenure.stores.sqlite import look_statements as sql
 from tenure.stores.sqlite.connection import Connection
 from tenure.stores.sqlite.database import Mode
 from tenure.stores.sqlite.transaction import Row, Transaction, as_json
 
-__all__ = ["Looking", "as_record", "get", "read_tags"]
+__all__ = ["Looking", "as_record", "as_records", "get", "read_tags"]
+
+log = logging.getLogger("tenure")
 
 # How many jobs one search looks at. Most of them are turned down at a glance: this takes a few
 # milliseconds, during which nobody else is served in this process.
@@ -80,9 +84,9 @@ def get(tx: Transaction, ids: Sequence[str]) -> list[JobRecord | None]:
 def _find(tx: Transaction, limit: int, **wanted: str | bytes | int | None) -> Page:
     fitting, looked_at = _way_in(wanted["tag"], wanted["state"], wanted["replica"])
     rows = tx.rows(fitting, limit=limit + 1, **wanted)
-    jobs = [as_record(row) for row in rows[:limit]]
+    jobs = as_records(rows[:limit])
     if len(rows) > limit:
-        return Page(jobs, jobs[-1].id if jobs else None)
+        return Page(jobs, rows[limit - 1][0] if limit else None)
     ((looked, last),) = tx.rows(looked_at, **wanted)
     return Page(jobs, last if looked == wanted["looks"] else None)
 
@@ -131,8 +135,30 @@ def read_tags(tags: str) -> tuple[str, ...]:
     return _tags.decode(tags) if tags else ()
 
 
-def as_record(row: Row) -> JobRecord:
-    """Return a job from the columns that `look_statements` names."""
+# Of each column that `as_record` reads, in their order. SQLite stores any value in any of them.
+_REAL, _BLOB = (float, NoneType), (bytes, NoneType)
+_TYPES: tuple[type | tuple[type, ...], ...] = (
+    *(str, str, str, int, str, bytes, str, _REAL, float, int, int),
+    *(int, int, int, int, int, str, int, _REAL, str, _BLOB, int, str, int, _BLOB, _BLOB, bytes),
+)
+
+
+def as_records(rows: Sequence[Row]) -> list[JobRecord]:
+    """Return jobs, but for those that cannot be read: their neighbours must not suffer."""
+    jobs = [job for row in rows if (job := as_record(row)) is not None]
+    if len(jobs) < len(rows):
+        log.error("%s of %s jobs cannot be read", len(rows) - len(jobs), len(rows))
+    return jobs
+
+
+def as_record(row: Row) -> JobRecord | None:
+    """Return a job from the columns that `look_statements` names; None if that is none."""
+    if not all(map(isinstance, row, _TYPES)) or row[4] not in STATES:
+        return None
+    try:
+        tags = read_tags(row[6])
+    except ValueError:
+        return None
     return JobRecord(
         id=row[0],
         task=row[1],
@@ -140,7 +166,7 @@ def as_record(row: Row) -> JobRecord:
         priority=row[3],
         state=row[4],
         payload=row[5],
-        tags=read_tags(row[6]),
+        tags=tags,
         timeout=row[7],
         retention=row[8],
         created=row[9],

@@ -106,7 +106,9 @@ for n = 1, #ids do
   local record = records[n]
   local ok, offset, length, timeout, _, queue, _, _, key, _, state, fence, attempt, _, revision,
     _, due, nobody = pcall(decode_some, record or '', 16)
-  if not (ok and fixed[n] and state == WAITS and type(queue) == 'string' and nobody == '') then
+  if not (ok and fixed[n] and state == WAITS and type(queue) == 'string' and nobody == ''
+    and type(length) == 'number' and type(timeout) == 'number' and type(fence) == 'number'
+    and type(attempt) == 'number' and type(revision) == 'number' and type(due) == 'number') then
     broken[#broken + 1] = n
   elseif key and attempt > 0 and runs_once(key) then
     again[#again + 1] = ids[n]
@@ -132,6 +134,7 @@ end
 call('ZREM', WAITING, unpack(members))
 for _, n in ipairs(broken) do
   set_aside(ids[n], records[n])
+  answers[1] = 0  -- there may be more behind them, and due
 end
 -- A version that knows no schedules has let it wait.
 for _, id in ipairs(again) do

@@ -73,6 +73,12 @@ local function bytes_in(piece)
   return bytes
 end
 
+-- What is counted or compared about a job; a record with something else there is none.
+local COUNTED = {'timeout', 'retention', 'priority', 'tagged', 'fence', 'attempt', 'started',
+  'revision', 'due', 'failures', 'losses'}
+local STATES = {[WAITS] = true, [RUNS] = true, [SUCCEEDED] = true, [FAILED] = true,
+  [CANCELLED] = true}
+
 -- Return the job in a record. Raises an error if it is none.
 --
 -- The first value is the length of the part that never changes: it is copied as it is.
@@ -85,6 +91,10 @@ local function read(id, record)
   job.head = sub(record, 1, length)
   offset, job.finished, job.reason, job.failures, job.losses, job.settled_fence, job.settled_as,
     job.progress, job.message = decode_some(record, 8, offset)
+  for _, name in ipairs(COUNTED) do
+    assert(type(job[name]) == 'number')
+  end
+  assert(STATES[job.state])
   offset, job.checkpoint = read_bin(record, offset)
   offset, job.result = read_bin(record, offset)
   offset, job.error = read_bin(record, offset)

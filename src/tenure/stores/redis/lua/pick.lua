@@ -32,7 +32,8 @@ for n = 9, #ARGV do
   local record, fixed = call('HGET', STATE, ARGV[n]), call('HGET', FIXED, ARGV[n])
   local readable, job = pcall(read, ARGV[n], record or '')
   looked, size = looked + 1, size + #(record or '') + #(fixed or '')
-  if readable and fixed and fits(job, fixed) then
+  local decided, fit = pcall(fits, job, fixed)
+  if readable and decided and fit then
     answers[#answers + 1] = record
     answers[#answers + 1] = fixed
   end

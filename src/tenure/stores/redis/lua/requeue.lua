@@ -18,7 +18,10 @@ local function requeue(id)
     if owner and owner ~= id then
       return 3
     end
-    local _, _, _, digest, keep = decode_some(call('HGET', FIXED, id), 4)
+    local readable, _, _, _, digest, keep = pcall(decode_some, call('HGET', FIXED, id), 4)
+    if not readable then
+      return 0
+    end
     take_key(job.key, id, digest, keep)
   end
   gather('ZREM', FINISHED, member_of_finished(id, job.tagged))

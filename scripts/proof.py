@@ -1,0 +1,91 @@
+"""Run the whole proof and put its numbers into the README.
+
+Takes about 45 minutes on two cores. Each number comes from a command that anybody can repeat; the
+README says which. With --from FOLDER the summaries of an earlier run are taken as they are.
+"""
+
+import argparse
+import json
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+ROOT = Path(__file__).resolve().parent.parent
+BUILD = ROOT / "build" / "proof"
+BEGIN, END = "<!-- proof -->", "<!-- /proof -->"
+
+
+def main() -> None:
+    """Run both parts, whatever the first one comes to; write only what was without violations."""
+    parser = argparse.ArgumentParser(prog="python scripts/proof.py", description=__doc__)
+    parser.add_argument("--count", type=int, default=200_000, help="histories to simulate")
+    parser.add_argument("--minutes", type=float, default=20, help="of chaos, about")
+    parser.add_argument("--from", dest="folder", type=Path, help="use the summaries there")
+    given = parser.parse_args()
+    folder = given.folder or BUILD
+    if given.folder is None:
+        folder.mkdir(parents=True, exist_ok=True)
+        simulated = run("tenure.testing.sim", "--count", given.count, summary=folder / "sim.json")
+        stormed = run("tests.chaos", "--minutes", given.minutes, summary=folder / "chaos.json")
+        if not (simulated and stormed):
+            sys.exit("proof: something is wrong, see above; the README stays as it was")
+    write(block(read(folder / "sim.json"), read(folder / "chaos.json")))
+
+
+def run(module: str, *arguments: object, summary: Path) -> bool:
+    """Run one part to its end; say whether it found nothing wrong."""
+    command = [sys.executable, "-m", module, *map(str, arguments), "--summary", str(summary)]
+    print(f"proof: {' '.join(command[1:])}", flush=True)
+    return subprocess.run(command, cwd=ROOT, check=False).returncode == 0
+
+
+def read(file: Path) -> Any:
+    return json.loads(file.read_text(encoding="utf-8"))
+
+
+def block(simulated: Any, stormed: Any) -> str:
+    """Return the three numbers, each with what was lost and doubled."""
+    parts = {one["part"]: one["counts"] for one in stormed["parts"]}
+    failing = {name: counts for name, counts in parts.items() if "failovers" in counts}
+    storms = [counts for name, counts in parts.items() if name not in failing]
+    kills, pauses = (sum(one.get(name, 0) for one in storms) for name in ("kills", "pauses"))
+    lost, doubled = (sum(one.get(name, 0) for one in storms) for name in ("lost", "doubled"))
+    overs = sum(one["failovers"] for one in failing.values())
+    tail = sum(one.get("lost", 0) for one in failing.values())
+    again = sum(one.get("doubled", 0) for one in failing.values())
+    wrong = simulated["violations"]
+    rows = [
+        ("", "how many", "lost", "doubled"),
+        ("---", "---", "---", "---"),
+        ("histories simulated from seeds", f"{simulated['histories']:,}", f"{wrong}", f"{wrong}"),
+        (
+            "processes killed, or paused past their lease",
+            f"{kills:,} + {pauses:,}",
+            f"{lost}",
+            f"{doubled}",
+        ),
+        (
+            "fail-overs of Redis Sentinel and Cluster",
+            f"{overs:,}",
+            f"{tail} of the tail that no replica had",
+            f"{again}",
+        ),
+    ]
+    lines = [f"| {' | '.join(cells)} |" for cells in rows]
+    lines += ["", f"By `make proof` on {time.strftime('%Y-%m-%d')}."]
+    return "\n".join(lines)
+
+
+def write(text: str) -> None:
+    """Put the block between its marks; the words around it stay."""
+    readme = ROOT / "README.md"
+    before, _, rest = readme.read_text(encoding="utf-8").partition(BEGIN)
+    _, _, after = rest.partition(END)
+    readme.write_text(f"{before}{BEGIN}\n\n{text}\n\n{END}{after}", encoding="utf-8")
+    print(text)
+
+
+if __name__ == "__main__":
+    main()

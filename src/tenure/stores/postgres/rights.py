@@ -1,0 +1,46 @@
+"""The least that a role has to be allowed: to read and change the rows of Tenure's own tables.
+
+Another role, which may create a schema, owns them and runs the migrations.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+import asyncpg
+
+__all__ = ["WRITTEN", "grants", "missing"]
+
+WRITTEN: Final = (
+    *("space", "lease_key", "lease", "waiter", "mark"),
+    *("replica", "replica_claim", "job", "job_done", "job_tag", "job_key", "queue_pause"),
+    *("schedule", "schedule_freeze", "schedule_decision"),
+)
+"""The tables whose rows change. All else in the schema is only read."""
+
+# Looked up by name through the catalogs: naming the tables would fail where they are missing.
+_MISSING = """
+SELECT what, array_agg(c.relname::text ORDER BY c.relname) AS tables
+FROM pg_class c CROSS JOIN unnest(ARRAY['SELECT', 'INSERT', 'UPDATE', 'DELETE']) AS what
+WHERE c.relnamespace = to_regnamespace('tenure') AND c.relkind IN ('r', 'p', 'v')
+  AND (what = 'SELECT' OR c.relname = ANY ($1::text[]))
+  AND NOT has_table_privilege(c.oid, what)
+GROUP BY what ORDER BY what
+"""
+
+
+async def missing(connection: asyncpg.Connection) -> dict[str, list[str]]:
+    """Return what the role of this connection may not do, and with which tables."""
+    rows = await connection.fetch(_MISSING, list(WRITTEN))
+    return {row["what"]: row["tables"] for row in rows}
+
+
+def grants(role: str) -> list[str]:
+    """Return the statements that give a role all it needs."""
+    whom = '"' + role.replace('"', '""') + '"'
+    written = ", ".join(f"tenure.{table}" for table in WRITTEN)
+    return [
+        f"GRANT USAGE ON SCHEMA tenure TO {whom}",
+        f"GRANT SELECT ON ALL TABLES IN SCHEMA tenure TO {whom}",
+        f"GRANT INSERT, UPDATE, DELETE ON {written} TO {whom}",
+    ]

@@ -1,0 +1,27 @@
+-- What this user may not do, of all that the other scripts call: run by `tenure doctor` on a key that
+-- nobody uses, and without effect on anything else. Answers with the names of the commands.
+
+local KEY, CHANNEL = KEYS[1], ARGV[1]
+
+local tries = {
+  {'TIME'}, {'PUBLISH', CHANNEL, ''},
+  {'GET', KEY}, {'MGET', KEY}, {'SET', KEY, '', 'XX'}, {'PEXPIRE', KEY, '1'},
+  {'HGET', KEY, ''}, {'HMGET', KEY, ''}, {'HGETALL', KEY}, {'HKEYS', KEY}, {'HLEN', KEY},
+  {'HEXISTS', KEY, ''}, {'HSET', KEY, '', ''}, {'HINCRBY', KEY, 'n', '1'}, {'HDEL', KEY, '', 'n'},
+  {'ZADD', KEY, 'XX', '0', ''}, {'ZREM', KEY, ''}, {'ZCARD', KEY}, {'ZSCORE', KEY, ''},
+  {'ZRANK', KEY, ''}, {'ZLEXCOUNT', KEY, '-', '+'}, {'ZRANGE', KEY, '0', '0'},
+  {'ZRANGEBYLEX', KEY, '-', '+'}, {'ZRANGEBYSCORE', KEY, '0', '0'},
+  {'ZREVRANGEBYLEX', KEY, '+', '-'}, {'ZREVRANGEBYSCORE', KEY, '0', '0'},
+  {'DEL', KEY},
+}
+
+local refused = {}
+for _, words in ipairs(tries) do
+  local reply = redis.pcall(unpack(words))
+  local said = type(reply) == 'table' and reply.err
+  if said and (said:find('NOPERM') or said:find('ACL failure') or said:find('The user executing'))
+  then
+    refused[#refused + 1] = words[1]
+  end
+end
+return refused

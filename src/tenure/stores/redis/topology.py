@@ -1,0 +1,361 @@
+"""Addresses behind which the server changes: a group watched by Sentinel, and a cluster.
+
+Every connection is made to whoever is the primary at that moment, which the others have to say and
+the server itself has to confirm. As soon as one connection of a store object has found another
+primary, the other one is ended and follows.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from abc import abstractmethod
+from collections import deque
+from typing import TYPE_CHECKING, Any, NamedTuple
+from urllib.parse import quote, unquote, urlsplit, urlunsplit
+
+from redis import exceptions
+from redis.asyncio import Connection
+from redis.crc import key_slot
+
+from tenure.core.model import Finding
+from tenure.core.redaction import Secret, redact
+from tenure.errors import ConfigError
+from tenure.stores.redis.address import Address
+from tenure.stores.redis.faults import Misled, missing_rights
+
+if TYPE_CHECKING:
+    from tenure.stores.redis.wire import Wire
+
+__all__ = ["Cluster", "Group", "Place", "Topology", "address_by_topology"]
+
+# Of the time for one connect, so that three who are silent leave enough for the primary.
+_SHARE = 1 / 4
+# A primary that was replaced while it was cut off or paused may serve on, as if nothing had been.
+_LOOK_EVERY = 2.0
+
+_ENOUGH_SENTINELS = 3
+_OF_THE_PRIMARY = ("username", "password", "db")
+
+_FORMS = {
+    "sentinel": "redis+sentinel://user:password@host:26379,host:26379/service-name/0",
+    "cluster": "redis+cluster://user:password@host:6379,host:6379",
+}
+_PORTS = {"sentinel": 26379, "cluster": 6379}
+
+
+class Place(NamedTuple):
+    """Where one server listens."""
+
+    host: str
+    port: int
+
+    def __str__(self) -> str:
+        return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
+
+
+def address_by_topology(url: str, tag: str) -> Address:
+    """Return the address for a URL whose scheme ends with +sentinel or +cluster."""
+    kind = urlsplit(url).scheme.rpartition("+")[2]
+    try:
+        return Group(url) if kind == "sentinel" else Cluster(url, tag)
+    except ValueError as error:  # which ConfigError is, too
+        reason = error.args[0] if isinstance(error, _Wrong) else "see its parts"
+        msg = (
+            f"{redact(url)!r} is not a URL that can work: {reason}. Use {_FORMS[kind]}, with "
+            "rediss+ for TLS, and with options of a redis-py connection after '?'."
+        )
+        raise ConfigError(msg) from None
+
+
+class _Wrong(ValueError):
+    """A part of the URL cannot work."""
+
+
+class Topology(Address):
+    """An address that is found out anew for each connection."""
+
+    moves = True
+
+    own_options: tuple[str, ...] = ()
+    """Options of the URL that no connection to the primary knows."""
+
+    def __init__(self, url: str, path: str) -> None:
+        parts = urlsplit(url)
+        login, at, hosts = parts.netloc.rpartition("@")
+        scheme, _, kind = parts.scheme.partition("+")
+        self._scheme, self._login, self._path = scheme, Secret(login + at), path
+        options = [option.partition("=") for option in parts.query.split("&") if option]
+        own = [option for option in options if option[0] in self.own_options]
+        self._own = Secret({name: unquote(value) for name, _, value in own})
+        rest = ("".join(option) for option in options if option not in own)
+        self._query = Secret("&".join(rest))
+        self.seeds = [_place(host, _PORTS[kind]) for host in hosts.split(",")]
+        super().__init__(self._url_of(self.seeds[0]))
+        self.text = redact(url)
+        self.place: Place | None = None
+        """Where the primary was found last."""
+        self._wires: set[Wire] = set()
+
+    @abstractmethod
+    async def _find(self) -> Place:
+        """Return where the primary is said to be."""
+
+    async def reach(self) -> Connection:
+        place = await self._find()
+        connection = await Address(self._url_of(place)).reach()
+        try:
+            await _check_role(connection, place)
+        except BaseException:
+            await connection.disconnect(nowait=True)
+            raise
+        if place != self.place:
+            self._leave(f"the primary is now {place}")
+        self.place = place
+        return connection
+
+    @abstractmethod
+    async def census(self) -> Finding:
+        """Tell who is there, and whether that is enough for a fail-over."""
+
+    def opened(self, wire: Wire) -> None:
+        self._wires.add(wire)
+        wire.closed.add_done_callback(lambda _: self._closed(wire))
+
+    def _closed(self, wire: Wire) -> None:
+        self._wires.discard(wire)
+
+    def _leave(self, why: str) -> None:
+        """End all connections; whoever needs one looks for the primary again."""
+        for wire in list(self._wires):
+            wire.abort(exceptions.ConnectionError(why))
+
+    async def _ask(self, address: Address, *words: str) -> Any:
+        """Ask one of those who should know, on a connection of its own and in bounded time."""
+        try:
+            async with asyncio.timeout(self.connect_timeout * _SHARE):
+                connection = await address.reach()
+                try:
+                    return await _reply(connection, *words)
+                finally:
+                    await connection.disconnect(nowait=True)
+        except TimeoutError as error:
+            raise exceptions.ConnectionError("no answer in time") from error
+
+    def _url_of(self, place: Place) -> str:
+        netloc = f"{self._login()}{place}"
+        return urlunsplit((self._scheme, netloc, self._path, self._query(), ""))
+
+
+class Group(Topology):
+    """A primary and its replicas, watched by sentinels that say which one is the primary."""
+
+    own_options = ("sentinel_username", "sentinel_password")
+
+    def __init__(self, url: str) -> None:
+        service, _, database = urlsplit(url).path.strip("/").partition("/")
+        if not service:
+            raise _Wrong("the name of the service is missing, which the sentinels know it by")
+        if database and not database.isdecimal():
+            raise _Wrong(f"the database must be a number, not {database!r}")
+        self.service = unquote(service)
+        super().__init__(url, f"/{database}")
+        self._sentinels = deque(
+            (place, Address(self._url_of_sentinel(place))) for place in self.seeds
+        )
+        self._guard: asyncio.Task[None] | None = None
+
+    def _url_of_sentinel(self, place: Place) -> str:
+        """Return a URL with the same options of TLS and time, but a log-in of its own."""
+        user, password = (quote(self._own().get(name, ""), safe="") for name in self.own_options)
+        login = f"{user}:{password}@" if user or password else ""
+        options = self._query().split("&")
+        query = "&".join(one for one in options if one.partition("=")[0] not in _OF_THE_PRIMARY)
+        return urlunsplit((self._scheme, f"{login}{place}", "", query, ""))
+
+    async def _find(self) -> Place:
+        reply = await self.ask("GET-MASTER-ADDR-BY-NAME", self.service)
+        return Place(reply[0].decode(), int(reply[1]))
+
+    async def ask(self, *words: str) -> Any:
+        """Return what the first sentinel says that has an answer, beginning with another each time.
+
+        So one that is cut off, and knows only old things, is not believed twice in a row.
+        """
+        troubles: list[exceptions.RedisError] = []
+        for _ in range(len(self._sentinels)):
+            place, sentinel = self._sentinels[0]
+            self._sentinels.rotate(-1)
+            try:
+                reply = await self._ask(sentinel, "SENTINEL", *words)
+            except exceptions.RedisError as error:
+                troubles.append(_of_sentinel(place, error))
+                continue
+            if reply is not None:
+                return reply
+            troubles.append(
+                Misled(
+                    f"names the service {self.service!r}, which the sentinel {place} does not know",
+                    "Put the name into the URL that stands in 'sentinel monitor' there.",
+                )
+            )
+        raise _worst(troubles, "no sentinel answers")
+
+    async def census(self) -> Finding:
+        told = await self.ask("MASTER", self.service)
+        facts = dict(zip(told[::2], told[1::2], strict=True))
+        replicas, others = int(facts[b"num-slaves"]), int(facts[b"num-other-sentinels"])
+        detail = (
+            f"Sentinel, service {self.service!r}: the primary is {self.place}, "
+            f"with {_number(replicas, 'replica')} and {_number(1 + others, 'sentinel')}"
+        )
+        if not replicas:
+            return _nobody_takes_over(detail)
+        if 1 + others < _ENOUGH_SENTINELS:
+            return Finding(
+                "warning",
+                "topology",
+                f"{detail}: when one of them is gone with the primary, nobody replaces it",
+                f"Run {_ENOUGH_SENTINELS} sentinels, on machines of their own.",
+            )
+        return Finding("ok", "topology", detail)
+
+    def opened(self, wire: Wire) -> None:
+        super().opened(wire)
+        if self._guard is None or self._guard.done():
+            self._guard = asyncio.get_running_loop().create_task(self._follow())
+
+    def _closed(self, wire: Wire) -> None:
+        super()._closed(wire)
+        if not self._wires and self._guard is not None:
+            self._guard.cancel()
+            self._guard = None
+
+    async def _follow(self) -> None:
+        """Leave a primary that was replaced, even if it goes on as if it was not."""
+        never = asyncio.get_running_loop().create_future()
+        while True:
+            await asyncio.wait((never,), timeout=_LOOK_EVERY)
+            try:
+                # Two have to say so: one alone may be cut off itself.
+                place = await self._find()
+                if place != self.place and place == await self._find():
+                    self._leave(f"the sentinels say that the primary is now {place}")
+            except exceptions.RedisError:
+                continue  # without sentinels there is no fail-over either
+
+
+class Cluster(Topology):
+    """A cluster, in which all keys of a namespace lie in one slot."""
+
+    def __init__(self, url: str, tag: str) -> None:
+        if urlsplit(url).path.strip("/") not in ("", "0"):
+            raise _Wrong("a cluster has no databases but 0")
+        super().__init__(url, "")
+        self.slot = key_slot(tag.encode())
+        self._nodes = deque(self.seeds)
+
+    async def _find(self) -> Place:
+        return (await self._owners())[0]
+
+    async def census(self) -> Finding:
+        primary, *replicas = await self._owners()
+        detail = (
+            f"cluster of {_number(len(self._nodes), 'node')}: slot {self.slot} of this namespace "
+            f"is at {primary}, with {_number(len(replicas), 'replica')}"
+        )
+        return Finding("ok", "topology", detail) if replicas else _nobody_takes_over(detail)
+
+    async def _owners(self) -> list[Place]:
+        """Return who has the slot: first the primary, then its replicas.
+
+        The nodes are asked in turn, those of the URL and those that were seen since.
+        """
+        troubles: list[exceptions.RedisError] = []
+        for _ in range(len(self._nodes)):
+            asked = self._nodes[0]
+            self._nodes.rotate(-1)
+            try:
+                ranges = await self._ask(Address(self._url_of(asked)), "CLUSTER", "SLOTS")
+            except exceptions.RedisError as error:
+                troubles.append(_of_node(asked, error))
+                continue
+            self._remember([_node(node, asked) for _, _, *nodes in ranges for node in nodes])
+            for first, last, *owners in ranges:
+                if first <= self.slot <= last:
+                    return [_node(owner, asked) for owner in owners]
+            troubles.append(exceptions.ConnectionError(f"nobody serves slot {self.slot}"))
+        raise _worst(troubles, "no node of the cluster answers")
+
+    def _remember(self, seen: list[Place]) -> None:
+        """Keep whom to ask next time, without those who have left the cluster."""
+        known = [node for node in self._nodes if node in seen or node in self.seeds]
+        self._nodes = deque(dict.fromkeys([*known, *seen]))
+
+
+def _number(number: int, what: str) -> str:
+    return f"{number} {what}{'' if number == 1 else 's'}"
+
+
+def _nobody_takes_over(detail: str) -> Finding:
+    return Finding(
+        "warning", "topology", f"{detail}: nobody can take over", "Give the primary a replica."
+    )
+
+
+async def _check_role(connection: Connection, place: Place) -> None:
+    """Raise unless the server itself says that it is a primary.
+
+    HELLO tells it to every user; ROLE and INFO are rights that not everybody gives.
+    """
+    told = await _reply(connection, "HELLO")
+    facts = dict(zip(told[::2], told[1::2], strict=True))
+    if facts.get(b"role") != b"master":
+        raise exceptions.ConnectionError(f"{place} is not the primary, or not yet")
+
+
+async def _reply(connection: Connection, *words: str) -> Any:
+    await connection.send_command(*words)
+    return await connection.read_response()
+
+
+def _place(text: str, default_port: int) -> Place:
+    parts = urlsplit(f"//{text}")
+    if not parts.hostname or parts.path:
+        raise _Wrong("a host is missing")
+    return Place(parts.hostname, parts.port or default_port)
+
+
+def _node(node: list[Any], asked: Place) -> Place:
+    """Return where a node of CLUSTER SLOTS is; one without a host is at the host that was asked."""
+    host = (node[0] or b"").decode()
+    return Place(asked.host if host in ("", "?") else host, int(node[1]))
+
+
+def _of_sentinel(place: Place, error: exceptions.RedisError) -> exceptions.RedisError:
+    if missing_rights(error):
+        return Misled(
+            f"was refused by the sentinel {place} ({error})",
+            "Sentinels have a log-in of their own: add sentinel_password=, and sentinel_username= "
+            "if they have users, to the options of the URL.",
+        )
+    if "unknown command" in str(error):
+        return Misled(
+            f"names {place} as a sentinel, which it is not",
+            "Use the port of a sentinel, usually 26379, or redis:// for a server without them.",
+        )
+    return error
+
+
+def _of_node(place: Place, error: exceptions.RedisError) -> exceptions.RedisError:
+    if "cluster support disabled" in str(error) or "unknown command" in str(error):
+        return Misled(f"names {place}, which is not part of a cluster", "Use redis:// for it.")
+    return error
+
+
+def _worst(troubles: list[exceptions.RedisError], summary: str) -> exceptions.RedisError:
+    """Return what only a person can put right, or else that nobody could be asked."""
+    for trouble in troubles:
+        if isinstance(trouble, Misled) or missing_rights(trouble):
+            return trouble
+    said = "; ".join(dict.fromkeys(str(trouble) for trouble in troubles))
+    return exceptions.ConnectionError(f"{summary} ({said})")

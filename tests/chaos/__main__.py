@@ -1,0 +1,218 @@
+"""Put fleets of real processes through storms: python -m tests.chaos
+
+Prints what it does while it runs, a table at the end, and every violation. It fails on a violation,
+and if too little has happened to show anything.
+"""
+
+import argparse
+import asyncio
+import dataclasses
+import importlib.util
+import shutil
+import sys
+import tempfile
+import time
+from collections.abc import Awaitable, Callable
+from contextlib import ExitStack
+from dataclasses import dataclass
+from pathlib import Path
+
+from tests.chaos import clocks
+from tests.chaos.busy import busy_file
+from tests.chaos.disks import Mounts, fill_disks
+from tests.chaos.memory import eat_memory
+from tests.chaos.places import FAMILIES, Family, missing, opened
+from tests.chaos.storm import storm
+from tests.chaos.tally import Tally, sum_of, table, write_summary
+from tests.rig.sizes import FULL_STORM, Storm
+
+# What all parts together come to in the full size, at the least.
+FLOORS = {"kills": 1000, "pauses": 200, "restarts": 30, "failovers": 10}
+
+
+@dataclass(frozen=True)
+class Run:
+    """What was asked for."""
+
+    size: Storm
+    seed: int
+    faults: bool
+    fenced: bool
+    folder: Path
+    mounts: Mounts | str
+    """What small disks are made with, or why there are none."""
+
+
+Part = Callable[[Run, Family, Tally, Path], Awaitable[None]]
+
+
+async def _storm(run: Run, family: Family, tally: Tally, folder: Path) -> None:
+    with opened(family, folder) as place:
+        await storm(place, tally, run.size, run.seed, faults=run.faults, fenced=run.fenced)
+
+
+async def _busy(run: Run, family: Family, tally: Tally, folder: Path) -> None:
+    with opened(family, folder) as place:
+        await busy_file(place, tally, run.size, run.seed)
+
+
+async def _memory(run: Run, family: Family, tally: Tally, folder: Path) -> None:
+    with opened(family, folder) as place:
+        await eat_memory(place, tally, run.size, run.seed, faults=run.faults)
+
+
+async def _disk(run: Run, family: Family, tally: Tally, folder: Path) -> None:
+    if isinstance(run.mounts, str):
+        tally.skip(run.mounts)
+        return
+    await fill_disks(run.mounts, family, folder, tally, run.size, run.seed, faults=run.faults)
+
+
+async def _clock(run: Run, family: Family, tally: Tally, folder: Path) -> None:
+    if reason := clocks.impossible():
+        tally.skip(reason)
+        return
+    await clocks.set_clocks(family, folder, tally, run.size, run.seed, faults=run.faults)
+
+
+PARTS: dict[str, Part] = {
+    "storm": _storm,
+    "busy": _busy,
+    "memory": _memory,
+    "disk": _disk,
+    "clock": _clock,
+}
+"""Each runs once per store, except "busy", which is about one file."""
+
+
+def parsed() -> argparse.Namespace:
+    """Return what was asked for on the command line."""
+    parser = argparse.ArgumentParser(prog="python -m tests.chaos", description=__doc__)
+    stores = ["all", *FAMILIES]
+    parts = ["all", *PARTS, "failovers"]
+    parser.add_argument("--store", choices=stores, default="all")
+    parser.add_argument("--part", choices=parts, action="append", help="may be given again")
+    parser.add_argument("--seed", type=int, default=None, help="decides what strikes when")
+    length = parser.add_mutually_exclusive_group()
+    length.add_argument("--minutes", type=float, help="about so long for all of it (20)")
+    length.add_argument("--scale", type=float, default=1.0, help="so many times the full size")
+    parser.add_argument("--summary", type=Path, metavar="FILE", help="write the figures as JSON")
+    parser.add_argument("--keep", type=Path, metavar="FOLDER", help="keep ledgers and logs there")
+    parser.add_argument("--no-faults", action="store_true", help="must fail, on its floors")
+    parser.add_argument("--unfenced", action="store_true", help="a sink without fences: must fail")
+    return parser.parse_args()
+
+
+def main() -> None:
+    """Run the parts, and say how it went."""
+    options = parsed()
+    seed = options.seed if options.seed is not None else time.time_ns() % 1_000_000
+    scale = options.minutes / 20 if options.minutes else options.scale
+    mounts = own_mounts()
+    print(f"chaos: seed {seed}, {scale:g} times the full size")
+    with ExitStack() as stack:
+        folder = options.keep or Path(stack.enter_context(tempfile.TemporaryDirectory()))
+        run = Run(
+            size=scaled(FULL_STORM, scale),
+            seed=seed,
+            faults=not options.no_faults,
+            fenced=not options.unfenced,
+            folder=folder,
+            mounts=mounts,
+        )
+        tallies = asyncio.run(run_all(run, options.store, options.part or ["all"]))
+    total = sum_of(tallies)
+    if options.store == "all" and "all" in (options.part or ["all"]):
+        for name, floor in FLOORS.items():
+            total.demand(name, int(floor * scale))
+    if options.summary:
+        write_summary(options.summary, tallies)
+    sys.exit(report(tallies, total))
+
+
+def own_mounts() -> Mounts | str:
+    """Have mounts of our own, before there is any thread that would stay without."""
+    try:
+        return Mounts()
+    except OSError as error:
+        return str(error)
+
+
+def scaled(size: Storm, scale: float) -> Storm:
+    """Return the size for a longer or shorter run."""
+    return dataclasses.replace(
+        size,
+        seconds=size.seconds * scale,
+        busy_seconds=size.busy_seconds * scale,
+        steps=max(1, round(size.steps * scale)),
+    )
+
+
+async def run_all(run: Run, store: str, parts: list[str]) -> list[Tally]:
+    """Run one part after the other, store by store."""
+    tallies: list[Tally] = []
+    for family in FAMILIES:
+        for name, part in PARTS.items():
+            asked = store in ("all", family) and {"all", name} & set(parts)
+            if asked and (name != "busy" or family == "sqlite"):
+                tallies.append(await run_part(run, name, part, family))
+    if store in ("all", "redis") and {"all", "failovers"} & set(parts):
+        tallies += await run_failovers(run)
+    return tallies
+
+
+async def run_part(run: Run, name: str, part: Part, family: Family) -> Tally:
+    """Run one part on one store; whatever breaks in it is a violation as well."""
+    tally = Tally(f"{family} {name}", tell=_tell)
+    if reason := missing(family):
+        tally.skip(reason)
+        return tally
+    folder = run.folder / f"{family}-{name}"
+    shutil.rmtree(folder, ignore_errors=True)
+    folder.mkdir(parents=True)
+    began = time.monotonic()
+    try:
+        await part(run, family, tally, folder)
+    except Exception as error:  # noqa: BLE001 - the other parts are still worth running
+        tally.violate(f"{type(error).__name__}: {error}")
+    tally.seconds = time.monotonic() - began
+    tally.progress(f"ended after {tally.seconds:.0f} s: {tally.line()}")
+    return tally
+
+
+async def run_failovers(run: Run) -> list[Tally]:
+    """Run the fail-overs of Redis, if they are there."""
+    tally = Tally("failovers", tell=_tell)
+    if importlib.util.find_spec("tests.chaos.failovers") is None:
+        tally.skip("tests/chaos/failovers.py is not there")
+        return [tally]
+    failovers = importlib.import_module("tests.chaos.failovers")
+    folder = run.folder / "failovers"
+    folder.mkdir(parents=True, exist_ok=True)
+    began = time.monotonic()
+    await failovers.fail_over(tally, folder, run.size)
+    tally.seconds = time.monotonic() - began
+    return [tally]
+
+
+def report(tallies: list[Tally], total: Tally) -> int:
+    """Print the table and all that went wrong; return the exit code."""
+    print("\n" + table(tallies))
+    for skipped in total.skipped:
+        print(f"skipped: {skipped}")
+    missed = [what for one in [*tallies, total] for what in one.missed()]
+    for what in missed:
+        print(f"TOO LITTLE: {what}")
+    for violation in total.violations:
+        print(f"VIOLATION: {violation}")
+    passed = not (missed or total.violations)
+    print("\nchaos: " + ("no violation" if passed else "FAILED"))
+    return 0 if passed else 1
+
+
+def _tell(what: str) -> None:
+    print(f"{time.strftime('%H:%M:%S')} {what}", flush=True)
+
+
+if __name__ == "__main__":
+    main()

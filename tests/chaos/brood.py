@@ -1,0 +1,197 @@
+"""The processes of a storm, as seen from outside: started, killed, paused, counted."""
+
+import asyncio
+import json
+import random
+import signal
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+import msgspec
+
+from tests.chaos.diary import Diary, diary_of, read_diary
+from tests.chaos.roles import Order
+from tests.rig.processes import Child, Fleet
+from tests.rig.sizes import SIZE
+from tests.rig.waiting import wait_until, wait_until_async
+
+Fate = Literal["", "killed", "terminated", "doomed"]
+_TAIL = 3000
+
+Pause = Callable[[Callable[[], object], Callable[[], object]], None]
+
+
+@dataclass(eq=False)
+class Member:
+    """One process."""
+
+    order: Order
+    pid: int = 0
+    code: int | None = None
+    fate: Fate = ""
+    """What we did to it; whoever ends without that has fallen."""
+    is_paused: bool = False
+
+    @property
+    def by(self) -> str:
+        return self.order.by
+
+    @property
+    def lives(self) -> bool:
+        return self.pid > 0 and self.code is None
+
+    @property
+    def log(self) -> Path:
+        return Path(self.order.folder) / f"{self.by}.log"
+
+    def story(self) -> str:
+        """Return the end of its log and of its diary."""
+        tails = [path.read_text(errors="replace")[-_TAIL:] for path in (self.log, self.diary)]
+        return "\n".join(tails)
+
+    @property
+    def diary(self) -> Path:
+        return diary_of(Path(self.order.folder), self.by)
+
+    def is_busy(self, task: str = "") -> bool:
+        """Say whether it is inside a lock, or runs such a job, as far as its diary tells."""
+        entries = read_diary(self.diary)
+        if self.order.role == "holder":
+            return bool(entries) and entries[-1].what == "entered"
+        ended = {(one.job, one.fence) for one in entries if one.what != "began"}
+        begun = [one for one in entries if one.what == "began" and task in ("", one.detail)]
+        return any((one.job, one.fence) not in ended for one in begun)
+
+
+class Brood:
+    """All processes that a nursery has made."""
+
+    def __init__(self, fleet: Fleet, folder: Path, env: Mapping[str, str] | None = None) -> None:
+        self._nursery: Child = fleet.start("-m", "tests.chaos.nursery", env=env)
+        self._folder = folder
+        self._seen = 0
+        self.world = Diary(folder, "world")
+        self.members: dict[str, Member] = {}
+
+    async def ready(self) -> None:
+        await asyncio.to_thread(self._nursery.expect, "ready", SIZE.patience)
+
+    @property
+    def noise(self) -> str:
+        """What the nursery itself has said, which ought to be nothing."""
+        return self._nursery.stderr
+
+    def living(self, *roles: str) -> list[Member]:
+        """Return those that are neither dead, nor dying, nor paused."""
+        self._hear()
+        return [
+            one
+            for one in self.members.values()
+            if one.lives and not one.fate and not one.is_paused and one.order.role in roles
+        ]
+
+    def fallen(self) -> list[Member]:
+        """Return those that have ended though nobody wanted them to."""
+        self._hear()
+        return [one for one in self.members.values() if one.code is not None and not one.fate]
+
+    def start(self, order: Order) -> Member:
+        """Start one more."""
+        member = Member(order)
+        self.members[order.by] = member
+        self._nursery.send(msgspec.json.encode(order).decode())
+        return member
+
+    async def kill(self, member: Member) -> bool:
+        """SIGKILL one; say whether it was still there to be killed."""
+        if not await self._is_born(member):
+            return False
+        member.fate = "killed"
+        self._signal(member, signal.SIGKILL)
+        await self.ended(member)
+        # Only now is it sure that nothing of it is inside any more.
+        self.world.write("crash", detail=member.by)
+        return member.code == -signal.SIGKILL
+
+    def terminate(self, member: Member) -> None:
+        """SIGTERM one."""
+        member.fate = "terminated"
+        self._signal(member, signal.SIGTERM)
+
+    async def ended(self, member: Member) -> int:
+        """Wait for the end of one, and return its exit code."""
+        try:
+            await wait_until_async(lambda: self._has_ended(member), SIZE.patience)
+        except AssertionError:
+            msg = f"{member.by} does not end, {member.fate}:\n{member.story()}"
+            raise AssertionError(msg) from None
+        assert member.code is not None
+        return member.code
+
+    async def pause(self, member: Member, seconds: float, pause: Pause, task: str = "") -> bool:
+        """Stop one amid its work for a while; say whether it was so and woke again.
+
+        A worker has to have a job of this task in hand.
+        """
+        member.is_paused = True
+        try:
+            if not await self._is_born(member):
+                return False
+            await asyncio.to_thread(pause, lambda: self._stop(member), lambda: self._go_on(member))
+            if not member.lives or not member.is_busy(task):
+                return False
+            self.world.write("pause", detail=member.by)
+            await asyncio.sleep(seconds)
+            self.world.write("resume", detail=member.by)
+        finally:
+            self._go_on(member)
+            member.is_paused = False
+        return member.lives
+
+    def sample(self, chance: random.Random, *roles: str) -> Member | None:
+        """Return one of the living at random."""
+        living = self.living(*roles)
+        return chance.choice(living) if living else None
+
+    def _stop(self, member: Member) -> None:
+        self._signal(member, signal.SIGSTOP)
+        wait_until(lambda: _stands_still(member.pid) or self._has_ended(member), SIZE.patience)
+
+    def _go_on(self, member: Member) -> None:
+        self._signal(member, signal.SIGCONT)
+
+    def _signal(self, member: Member, number: signal.Signals) -> None:
+        self._nursery.send(json.dumps({"by": member.by, "signal": int(number)}))
+
+    async def _is_born(self, member: Member) -> bool:
+        def has_pid() -> bool:
+            self._hear()
+            return member.pid > 0
+
+        await wait_until_async(has_pid, SIZE.patience, f"{member.by} is born")
+        return member.lives
+
+    def _has_ended(self, member: Member) -> bool:
+        self._hear()
+        return member.code is not None
+
+    def _hear(self) -> None:
+        news = self._nursery.events[self._seen :]
+        self._seen += len(news)
+        for event in news:
+            if event["kind"] == "born":
+                self.members[event["by"]].pid = event["pid"]
+            elif event["kind"] == "ended":
+                self.members[event["by"]].code = event["code"]
+
+
+def _stands_still(pid: int) -> bool:
+    """Say whether all threads of a process are stopped."""
+    try:
+        threads = list(Path(f"/proc/{pid}/task").iterdir())
+        states = [(one / "stat").read_text().rpartition(")")[2].split()[0] for one in threads]
+    except (FileNotFoundError, ProcessLookupError):
+        return False
+    return bool(states) and set(states) <= {"T"}

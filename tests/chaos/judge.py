@@ -1,0 +1,206 @@
+"""Decides, from the ledgers outside the store and from the store itself, what a storm came to.
+
+The rules for stays in locks and for effects are those of the simulation (`tenure.testing.sim`).
+"""
+
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+import msgspec
+
+from tenure import Job, Tenure
+from tenure.testing.sim.checks.effects import check_effects
+from tenure.testing.sim.checks.sections import check_sections, sections_of
+from tenure.testing.sim.history import Entry
+from tests.chaos.labour import read_result
+from tests.chaos.tally import Tally
+
+_SHOWN = 5
+_LOSSES = ("sees a loss", "told of a loss")
+
+
+def judge_locks(entries: Sequence[Entry], tally: Tally, *, clock_was_set: bool = False) -> None:
+    """Look at both layers: who was inside, and what came of it in the sink.
+
+    If the clock of the store was set, leases may have ended early, and holders may have overlapped
+    until the next renewal: then only fences and effects are judged.
+    """
+    if clock_was_set:
+        _violate(tally, "fences", _falling_fences(entries))
+    else:
+        _violate(tally, "exclusion", check_sections(entries))
+    stays = [entry for entry in entries if entry.what == "entered"]
+    tally.add("grants", len(stays))
+    tally.add("expiries while held", _count(entries, *_LOSSES))
+    _count_repeated_fences(stays, tally)
+    _count_stale_holders(entries, tally)
+
+
+def judge_effects(entries: Sequence[Entry], tally: Tally) -> None:
+    """No effect of an older fence after one of a newer, none refused that was good."""
+    effects = [entry for entry in entries if entry.what == "effect"]
+    tally.add("stale writes refused", sum(not one.ok for one in effects))
+    tally.add("stale transactions refused", _count(entries, "refused"))
+    tally.add("stale ends refused", _count(entries, "AttemptLost"))
+    highest: dict[str, int] = defaultdict(int)
+    for one in effects:
+        if one.ok:
+            tally.add("stale effects accepted", one.fence < highest[one.key])
+            highest[one.key] = max(highest[one.key], one.fence)
+    _violate(tally, "effects", check_effects(_with_grants(entries)))
+    tally.expect_none("stale effects accepted")
+
+
+@dataclass
+class Books:
+    """The accounts of the jobs: what was offered and accepted, what the store has, what it did."""
+
+    entries: Sequence[Entry]
+    stored: Sequence[Job[int]]
+    booked: Sequence[int]
+    """What jobs wrote in their own transactions, if the store has tables."""
+
+    def judge(self, tally: Tally) -> None:
+        """Nothing accepted is lost, nothing happens twice, nothing comes from nowhere."""
+        accepted = {one.job: one for one in self.entries if one.what == "accepted"}
+        by_id = {job.id: job for job in self.stored}
+        lost = [one for id_, one in accepted.items() if id_ not in by_id]
+        unfinished = [job for job in self.stored if job.state != "succeeded"]
+        tally.add("accepted", len(accepted))
+        tally.add("succeeded", len(self.stored) - len(unfinished))
+        tally.add("recovered", sum(len(one.ids) for one in self.entries))
+        tally.add("lost", len(lost) + sum(job.id in accepted for job in unfinished))
+        _violate(tally, "not succeeded", [f"{job.record}" for job in unfinished])
+        _violate(tally, "lost", map(str, lost))
+        self._judge_ends(tally)
+        self._judge_effects(tally)
+        self._judge_origins(tally)
+        tally.expect_none("lost", "doubled", "invented", "ended by a stale attempt")
+
+    def _judge_ends(self, tally: Tally) -> None:
+        for job in self.stored:
+            if job.state != "succeeded":
+                continue
+            outcomes = Counter(one.outcome for one in job.history)
+            tally.add("doubled", max(0, outcomes["succeeded"] - 1))
+            _, attempt = read_result(_result(job))
+            if attempt != job.record.attempt:
+                tally.add("ended by a stale attempt")
+                tally.violate(f"attempt {attempt} has ended a job that was at {job.record}")
+
+    def _judge_effects(self, tally: Tally) -> None:
+        effects = Counter(
+            one.key
+            for one in self.entries
+            if one.what == "effect" and one.answer == "once" and one.ok
+        )
+        booked = Counter(self.booked)
+        for job in self.stored:
+            number, _ = read_result(_result(job)) if job.state == "succeeded" else (0, 0)
+            happened = booked[number] if job.task == "book" else effects[job.id]
+            tally.add("doubled", max(0, happened - 1))
+            if happened == 0 and job.state == "succeeded":
+                tally.violate(f"succeeded without an effect: {job.record}")
+
+    def _judge_origins(self, tally: Tally) -> None:
+        offered = {one.number for one in self.entries if one.what == "offered"}
+        numbers = Counter(_number(job) for job in self.stored)
+        tally.add("invented", sum(number not in offered for number in numbers))
+        tally.add("invented", sum(many - 1 for many in numbers.values()))
+        known = {job.id for job in self.stored}
+        ran = {one.job for one in self.entries if one.what == "began" and one.number in offered}
+        tally.add("invented", len(ran - known))
+        tally.add("invented", len(set(self.booked) - numbers.keys()))
+
+
+async def stored_jobs(app: Tenure) -> list[Job[int]]:
+    """Return all jobs that the store has."""
+    jobs: list[Job[int]] = []
+    cursor = None
+    while True:
+        page = await app.jobs(limit=1000, cursor=cursor)
+        jobs += page
+        if (cursor := page.cursor) is None:
+            return jobs
+
+
+def _count(entries: Iterable[Entry], *kinds: str) -> int:
+    return sum(entry.what in kinds for entry in entries)
+
+
+def _violate(tally: Tally, kind: str, found: Iterable[str]) -> None:
+    """Show the first few of what was found, and the number of the rest."""
+    some = list(found)
+    tally.violate_all(f"{kind}: {one}" for one in some[:_SHOWN])
+    if len(some) > _SHOWN:
+        tally.violate(f"{kind}: and {len(some) - _SHOWN} more")
+
+
+def _count_repeated_fences(stays: Iterable[Entry], tally: Tally) -> None:
+    seen = Counter((one.key, one.fence) for one in stays)
+    tally.add("repeated fences", sum(number - 1 for number in seen.values()))
+    tally.expect_none("repeated fences")
+
+
+def _falling_fences(entries: Iterable[Entry]) -> list[str]:
+    """Return where, of those who did not lose it, a later one has a lower fence."""
+    wrong: list[str] = []
+    highest: dict[str, int] = defaultdict(int)
+    for stay in sections_of(entries):
+        if stay.limit == 1 and not stay.is_lost:
+            if stay.fence <= highest[stay.key]:
+                wrong.append(f"{stay} comes after fence {highest[stay.key]}")
+            highest[stay.key] = max(highest[stay.key], stay.fence)
+    return wrong
+
+
+def _with_grants(entries: Iterable[Entry]) -> Iterable[Entry]:
+    """Say of whoever was inside, and of whatever began, that it was given its fence."""
+    given = {"entered": "granted", "began": "claimed"}
+    for entry in entries:
+        yield entry
+        if entry.what in given:
+            yield msgspec.structs.replace(entry, what=given[entry.what])
+
+
+def _count_stale_holders(entries: Sequence[Entry], tally: Tally) -> None:
+    """Whoever was inside when it was paused past its ttl must be told before it leaves.
+
+    Not counted is whoever was killed before it could look.
+    """
+    inside: dict[tuple[str, str, int], Entry] = {}
+    paused: dict[str, float] = {}
+    stale: set[tuple[str, str, int]] = set()
+    for entry in entries:
+        where = (entry.by, entry.key, entry.fence)
+        if entry.what == "entered":
+            inside[where] = entry
+        elif entry.what == "pause":
+            paused[entry.detail] = entry.at
+        elif entry.what == "resume":
+            seconds = entry.at - paused.pop(entry.detail)
+            stale |= {
+                one
+                for one, stay in inside.items()
+                if one[0] == entry.detail and seconds >= stay.ttl
+            }
+        elif entry.what in ("leaves", *_LOSSES):
+            inside.pop(where, None)
+            if where in stale:
+                stale.discard(where)
+                tally.add("stale holders")
+                tally.add("stale holders told", entry.what in _LOSSES)
+                if entry.what == "leaves":
+                    tally.violate(f"a stale holder was not told: {entry}")
+
+
+def _result(job: Job[int]) -> int:
+    assert job.record.result is not None
+    return msgspec.json.decode(job.record.result, type=int)
+
+
+def _number(job: Job[int]) -> int:
+    """Return the first argument of a job."""
+    arguments = msgspec.json.decode(job.record.payload)
+    return int(arguments["number"] if isinstance(arguments, dict) else arguments[0])

@@ -1,0 +1,97 @@
+"""What a storm may not leave behind: in the store, among processes, and in the logs."""
+
+import asyncio
+from pathlib import Path
+
+from redis.asyncio import Redis
+
+from tenure import Tenure
+from tests.chaos.brood import Brood
+from tests.chaos.labour import CANARY, connected
+from tests.chaos.places import PASSWORD, Place
+from tests.chaos.tally import Tally
+from tests.rig.sizes import SIZE
+from tests.rig.spawn import alive
+from tests.rig.waiting import wait_until_async
+
+# A namespace is a fixed set of hashes and lists, however many jobs and locks it has had.
+_KEYS_AT_MOST = 40
+_EMPTY_TABLES = {
+    "sqlite": ("tenure_lease", "tenure_waiter", "tenure_replica", "tenure_live"),
+    "postgres": ("tenure.lease", "tenure.waiter", "tenure.replica", "tenure.job"),
+}
+
+
+async def check_store(place: Place, app: Tenure, tally: Tally) -> None:
+    """No lease, no waiter, no replica, no job that is not finished: no later than a ttl."""
+
+    async def all_gone() -> bool:
+        # Nobody else is there any more to bury the last who died, and to clean up after them.
+        await app.recover()
+        await app._services().store.prune(idle=0)
+        return not (await app.locks() or await app.replicas() or await app.counts())
+
+    try:
+        await wait_until_async(all_gone, SIZE.patience, "leases, replicas and jobs are gone")
+    except AssertionError:
+        facts = [await app.locks(), await app.replicas(), await app.counts()]
+        tally.violate(f"left in the store: {facts}")
+    await _check_rows(place, tally)
+
+
+async def _check_rows(place: Place, tally: Tally) -> None:
+    if place.family == "redis":
+        async with Redis.from_url(place.url) as client:
+            keys = [key async for key in client.scan_iter(count=1000)]
+        tally.add("keys left", len(keys))
+        if len(keys) > _KEYS_AT_MOST:
+            tally.violate(f"{len(keys)} keys are left, such as {sorted(keys)[:_KEYS_AT_MOST]}")
+        return
+    async with connected(place.url) as (_, execute):
+        for table in _EMPTY_TABLES[place.family]:
+            [[number]] = await execute(f"SELECT count(*) FROM {table}")
+            if number:
+                tally.violate(f"{number} rows are left in {table}")
+
+
+async def check_connections(place: Place, tally: Tally) -> None:
+    """When everybody has closed, the server has nobody left but whoever asks."""
+    if place.server is None:
+        return
+    try:
+        await wait_until_async(lambda: _alone(place), SIZE.patience, "all connections are closed")
+    except AssertionError:
+        tally.violate("connections are left open")
+
+
+async def _alone(place: Place) -> bool:
+    if place.family == "redis":
+        async with Redis.from_url(place.url) as client:
+            return len(await client.client_list()) == 1
+    async with connected(place.url) as (_, execute):
+        others = "backend_type = 'client backend' AND pid <> pg_backend_pid()"
+        [[number]] = await execute(f"SELECT count(*) FROM pg_stat_activity WHERE {others}")
+        return bool(number == 0)
+
+
+def check_processes(brood: Brood, tally: Tally) -> None:
+    """Nobody lives on, and nobody has fallen who was not pushed."""
+    for member in brood.fallen():
+        tally.violate(f"{member.by} ended with {member.code} by itself:\n{member.story()}")
+    left = [one.by for one in brood.members.values() if one.pid and alive(one.pid)]
+    if left:
+        tally.violate(f"still alive: {left}")
+    if brood.noise:
+        tally.violate(f"the nursery said {brood.noise[-2000:]}")
+
+
+async def check_logs(folder: Path, tally: Tally) -> None:
+    """No log of any process has a password of a store or an argument of a job in it."""
+    texts = await asyncio.to_thread(
+        lambda: {log.name: log.read_text(errors="replace") for log in folder.glob("*.log")}
+    )
+    tally.add("log lines", sum(text.count("\n") for text in texts.values()))
+    for secret in (PASSWORD, CANARY):
+        found = [name for name, text in texts.items() if secret in text]
+        if found:
+            tally.violate(f"{secret[:12]}... stands in {found[:5]}")

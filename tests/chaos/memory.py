@@ -1,0 +1,105 @@
+"""Jobs that eat all memory, on workers that have a limit: they fail alone, and all others succeed.
+
+A control group kills the worker; without one the limit of the address space does, because the job
+writes to memory that it did not get.
+"""
+
+import asyncio
+import os
+from pathlib import Path
+
+from tenure import Job, Tenure
+from tests.chaos.labour import CANARY
+from tests.chaos.places import Place
+from tests.chaos.storm import Scene, scene
+from tests.chaos.tally import Tally
+from tests.rig.sizes import SIZE, Storm
+from tests.rig.waiting import wait_until_async
+
+_CREW = {"worker": 4, "producer": 1}
+_LOSS_BUDGET = 2
+_BYTES = 96 << 20
+_GROUPS = Path("/sys/fs/cgroup/memory")
+
+
+def groups() -> Path | None:
+    """Make a place for control groups, if that is permitted."""
+    group = _GROUPS / f"tenure-chaos-{os.getpid()}"
+    try:
+        group.mkdir()
+    except OSError:
+        return None
+    return group
+
+
+async def eat_memory(
+    place: Place, tally: Tally, size: Storm, seed: int, *, faults: bool = True
+) -> None:
+    """Give workers poison among their jobs."""
+    tally.demand("memory kills", size.steps * (1 + _LOSS_BUDGET))
+    tally.demand("poison given up", size.steps)
+    tally.demand("accepted", 10)
+    group = groups()
+    if group is None:
+        tally.skip(f"{_GROUPS} is not ours: only the address space is limited")
+    limits: dict[str, object] = {"memory": _BYTES, "loss_budget": _LOSS_BUDGET}
+    orders = {"worker": limits | {"group": str(group or "")}, "producer": {"pace": 0.2}}
+    try:
+        async with scene(place, tally, seed, orders=orders) as here:
+            for role, number in _CREW.items():
+                for _ in range(number):
+                    here.start(role)
+            if faults:
+                await _poison(here, tally, size.steps)
+            await here.settle_down()
+            await here.account(without="poison")
+    finally:
+        for one in [*group.iterdir(), group] if group else []:
+            if one.is_dir():
+                one.rmdir()
+
+
+async def _poison(here: Scene, tally: Tally, number: int) -> None:
+    async with here.place.app() as app:
+        poison = _declared(app)
+        jobs = [await poison.enqueue(one, f"{CANARY}-{one}") for one in range(number)]
+        replacing = asyncio.ensure_future(_replace_the_dead(here, tally))
+        try:
+            await wait_until_async(lambda: _all_finished(jobs), number * 3 * SIZE.patience)
+        finally:
+            replacing.cancel()
+        _bury(here, tally)
+        for job in jobs:
+            ends = (job.state, job.reason, job.attempt)
+            if ends != ("failed", "lost", 1 + _LOSS_BUDGET):
+                tally.violate(f"a poisonous job ended as {ends}")
+            else:
+                tally.add("poison given up")
+
+
+def _declared(app: Tenure):  # type: ignore[no-untyped-def]
+    @app.task
+    async def poison(number: int, secret: str) -> int: ...
+
+    return poison
+
+
+async def _all_finished(jobs: list[Job[int]]) -> bool:
+    await asyncio.gather(*(job.refresh() for job in jobs if not job.is_finished))
+    return all(job.is_finished for job in jobs)
+
+
+async def _replace_the_dead(here: Scene, tally: Tally) -> None:
+    """Start another worker for each that died of its memory, as a service manager does."""
+    while True:
+        _bury(here, tally)
+        await asyncio.sleep(0.05)
+
+
+def _bury(here: Scene, tally: Tally) -> None:
+    for member in here.brood.fallen():
+        assert member.code is not None
+        if member.code < 0:
+            member.fate = "doomed"
+            tally.add("memory kills")
+            here.replace(member)

@@ -1,0 +1,111 @@
+"""The judges of the chaos: each of them must be able to find somebody guilty."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from tenure.testing.sim.history import Entry
+from tests.chaos.__main__ import report
+from tests.chaos.diary import Diary, read_diaries
+from tests.chaos.judge import judge_effects, judge_locks
+from tests.chaos.sink import Sink
+from tests.chaos.tally import Tally, sum_of, table, write_summary
+
+
+def stay(by: str, fence: int, start: float, end: float | None, key: str = "a") -> list[Entry]:
+    came = Entry(at=start, by=by, what="entered", key=key, fence=fence, limit=1, ttl=1.0)
+    left = [Entry(at=end, by=by, what="leaves", key=key, fence=fence)] if end else []
+    return [came, *left]
+
+
+def world(at: float, what: str, by: str) -> Entry:
+    return Entry(at=at, by="world", what=what, detail=by)
+
+
+def judged(*entries: Entry, clock_was_set: bool = False) -> Tally:
+    tally = Tally("test")
+    history = sorted(entries, key=lambda entry: entry.at)
+    judge_locks(history, tally, clock_was_set=clock_was_set)
+    judge_effects(history, tally)
+    return tally
+
+
+def test_two_inside_at_once_are_found():
+    assert not judged(*stay("x", 1, 0, 1), *stay("y", 2, 2, 3)).violations
+    assert judged(*stay("x", 1, 0, 2.5), *stay("y", 2, 2, 3)).violations
+
+
+def test_who_was_killed_is_no_longer_inside():
+    killed = [*stay("x", 1, 0, None), world(1, "crash", "x")]
+    assert not judged(*killed, *stay("y", 2, 2, 3)).violations
+    assert judged(*stay("x", 1, 0, None), *stay("y", 2, 2, 3)).violations
+
+
+@pytest.mark.parametrize("clock_was_set", [False, True])
+@pytest.mark.parametrize("second", [1, 2])
+def test_fences_that_fall_or_repeat_are_found(second: int, clock_was_set: bool):
+    tally = judged(*stay("x", 2, 0, 1), *stay("y", second, 2, 3), clock_was_set=clock_was_set)
+    assert tally.violations
+    assert tally.counts["repeated fences"] == (second == 2)
+
+
+def test_a_stale_holder_has_to_be_told():
+    paused = [world(1, "pause", "x"), world(3, "resume", "x")]
+    told = Entry(at=3.1, by="x", what="sees a loss", key="a", fence=1)
+    good = judged(*stay("x", 1, 0, None), *paused, told)
+    assert (good.counts["stale holders"], good.counts["stale holders told"]) == (1, 1)
+    assert not good.violations
+    bad = judged(*stay("x", 1, 0, 3.1), *paused)
+    assert (bad.counts["stale holders"], bad.counts["stale holders told"]) == (1, 0)
+    assert bad.violations
+
+
+def test_a_short_pause_makes_nobody_stale():
+    paused = [world(1, "pause", "x"), world(1.5, "resume", "x")]
+    assert judged(*stay("x", 1, 0, 3), *paused).counts["stale holders"] == 0
+
+
+def test_the_sink_refuses_what_is_stale_and_its_ledger_shows_if_it_does_not(tmp_path: Path):
+    for fenced in (True, False):
+        folder = tmp_path / str(fenced)
+        folder.mkdir()
+        granted = Diary(folder, "holders")
+        granted.write("entered", key="a", fence=1, limit=2)
+        granted.write("entered", key="a", fence=2, limit=2)
+        sink = Sink(folder, fenced=fenced)
+        answers = [sink.take("x", "a", fence, once=False) for fence in (1, 2, 1)]
+        assert answers == ["accepted", "accepted", "refused" if fenced else "accepted"]
+        tally = Tally("test")
+        judge_effects(read_diaries(folder), tally)
+        assert tally.counts["stale effects accepted"] == (not fenced)
+        assert bool(tally.violations) is not fenced
+
+
+def test_the_sink_takes_what_may_happen_once_a_single_time(tmp_path: Path):
+    sink = Sink(tmp_path, fenced=True)
+    assert [sink.take("x", "job", fence, once=True) for fence in (1, 2)] == ["accepted", "done"]
+
+
+def test_tallies_add_up_and_fail_on_floors_and_violations(tmp_path: Path, capsys):
+    one, other = Tally("one"), Tally("other")
+    one.add("kills", 3)
+    other.add("kills", 4)
+    other.expect_none("lost")
+    assert [one.failed, other.failed] == [False, False]
+    assert sum_of([one, other]).counts == {"kills": 7, "lost": 0}
+    one.demand("kills", 4)
+    assert one.failed
+    other.add("lost")
+    other.expect_none("lost")
+    assert other.violations == ["other: 1 lost"]
+    assert "kills" in table([one, other])
+    write_summary(tmp_path / "summary.json", [one, other])
+    summary = json.loads((tmp_path / "summary.json").read_text())
+    assert summary["all"]["counts"]["kills"] == 7
+    assert summary["parts"][0]["missed"] == ["one: 3 kills, at least 4 were demanded"]
+    assert report([one, other], sum_of([one, other])) == 1
+    printed = capsys.readouterr().out
+    assert "TOO LITTLE: one" in printed
+    assert "VIOLATION: other: 1 lost" in printed
+    assert report([Tally("calm")], Tally("all")) == 0

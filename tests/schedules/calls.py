@@ -1,0 +1,241 @@
+"""From a step of a program to the call that a client would make at that moment.
+
+The programs are those of `tests.model`. A step names what it is about by how recent it is, so that
+it can be drawn before anything has happened.
+"""
+
+from collections import Counter
+from collections.abc import Sequence
+from typing import Any
+
+from tenure.core.durations import micros
+from tenure.core.model import Granted, Lease
+from tenure.core.records import Claimed, JobRecord, NewJob, Note, Settlement, Unique
+from tenure.testing import ManualClock
+from tests.contract.job_calls import id_of
+from tests.schedules.orders import Op
+from tests.schedules.spec import Call
+
+
+class Calls:
+    """What clients know: all answers so far. What refers to nothing gives no call."""
+
+    def __init__(self, clock: ManualClock) -> None:
+        self._clock = clock
+        self._grants: list[Lease] = []
+        self._asked: list[Call] = []
+        self._claimed: list[JobRecord] = []
+        self._settled: list[Settlement] = []
+        self._claim_numbers: Counter[str] = Counter()
+        self._last_claims: dict[str, Call] = {}
+        self.inserted: dict[str, NewJob] = {}
+        self.keys: set[str] = set()
+        # Instants at which something ends, unless it is renewed.
+        self.ends: set[int] = set()
+
+    def made_of(self, name: str, arguments: dict[str, Any]) -> Call | None:
+        """Return the call of a step."""
+        made: Call | None = getattr(self, f"_{name}")(**arguments)
+        return made
+
+    def looks(self) -> list[Call]:
+        """Return the calls that show all there is."""
+        if not self.inserted:
+            return [Call("leases"), Call("marked", (sorted(self.keys),))]
+        return [Call("get", (sorted(self.inserted),)), Call("replicas"), Call("counts")]
+
+    def learn(self, op: Op) -> None:
+        """Remember what an answer said."""
+        answer = op.answer
+        if isinstance(answer, Granted) and answer.lease not in self._grants:
+            self._grants.append(answer.lease)
+        elif isinstance(answer, Claimed):
+            self._claimed += answer.jobs
+            self._ends_after(*(job.timeout or 0.0 for job in answer.jobs))
+
+    def _ends_after(self, *lengths: float) -> None:
+        self.ends.update(self._clock.wall() + micros(length) for length in lengths)
+
+    # Leases.
+
+    def _acquire(self, key: str, holder: str, **wishes: Any) -> Call:
+        self._ends_after(wishes["ttl"], wishes["waiting"])
+        self.keys.add(key)
+        call = Call("acquire", (key,), {"holder": holder, **wishes})
+        self._asked.append(call)
+        return call
+
+    def _acquire_again(self, which: int) -> Call | None:
+        return self._asked[-1 - which % len(self._asked)] if self._asked else None
+
+    def _come_and_go(self, key: str, holder: str, times: int) -> Call:
+        del times
+        return self._release_by_holder(key, holder)
+
+    def _renew(self, which: Sequence[int]) -> Call | None:
+        leases = self._recent(which)
+        self._ends_after(*(lease.ttl for lease in leases))
+        return Call("renew", (leases,)) if leases else None
+
+    def _release(self, which: Sequence[int]) -> Call | None:
+        leases = self._recent(which)
+        return Call("release", (leases,)) if leases else None
+
+    def _release_by_holder(self, key: str, holder: str) -> Call:
+        return Call("release", ([Lease(key=key, holder=holder)],))
+
+    def _mark(self, which: int, value: str) -> Call | None:
+        leases = self._recent([which])
+        # Under the lease's own key, because fences of two keys do not compare.
+        return Call("mark", (leases[0].key, leases[0], value)) if leases else None
+
+    def _look(self, **_: Any) -> Call | None:
+        return Call("marked", (sorted(self.keys),)) if self.keys else None
+
+    def _recent(self, which: Sequence[int]) -> list[Lease]:
+        """Return grants, counted from the last one, each once."""
+        chosen = [self._grants[-1 - one % len(self._grants)] for one in which if self._grants]
+        return list({(one.key, one.fence): one for one in chosen}.values())
+
+    # Jobs.
+
+    def _insert(self, jobs: Sequence[dict[str, Any]]) -> Call:
+        numbers = {job["number"]: job for job in jobs}
+        for number, job in numbers.items():
+            if id_of(number) not in self.inserted:  # an id never stands for two different jobs
+                self.inserted[id_of(number)] = self._new(**job)
+        return Call("insert", ([self.inserted[id_of(number)] for number in numbers],))
+
+    def _insert_again(self, which: int) -> Call | None:
+        jobs = list(self.inserted.values())
+        return Call("insert", ([jobs[-1 - which % len(jobs)]],)) if jobs else None
+
+    def _join(self, replica: str, ttl: float) -> Call:
+        self._ends_after(ttl)
+        return Call("join", (replica,), {"ttl": ttl, "meta": {"host": replica}})
+
+    def _beat(self, replicas: Sequence[str], ttl: float) -> Call:
+        self._ends_after(ttl)
+        return Call("beat", (replicas,), {"ttl": ttl})
+
+    def _leave(self, replica: str) -> Call:
+        return Call("leave", (replica,))
+
+    def _bury(self, replica: str, started: Sequence[int], delays: Sequence[float]) -> Call:
+        return Call("bury", (replica, [id_of(one) for one in started]), {"delays": delays})
+
+    def _claim(self, replica: str, queues: Sequence[str], limit: int) -> Call:
+        # Numbers only grow, also if the replica was forgotten meanwhile.
+        self._claim_numbers[replica] += 1
+        call = Call("claim", (replica, self._claim_numbers[replica], queues, limit))
+        self._last_claims[replica] = call
+        return call
+
+    def _claim_again(self, replica: str) -> Call | None:
+        last = self._last_claims.get(replica)
+        return last and repeated(last)
+
+    def _claim_with_an_older_number(self, replica: str) -> Call | None:
+        if self._claim_numbers[replica] < 2:  # there is none
+            return None
+        return Call("claim", (replica, 1, ["a"], 1))
+
+    def _settle(self, settlements: Sequence[dict[str, Any]]) -> Call | None:
+        made: dict[str, Settlement] = {}
+        for one in settlements if self._claimed else ():
+            details = dict(one)
+            job = self._claimed[-1 - details.pop("which") % len(self._claimed)]
+            self._ends_after(details["delay"], job.retention)
+            # Of each job one attempt, as two of them never meet in one call of a worker.
+            made.setdefault(job.id, Settlement(id=job.id, fence=job.fence, **details))
+        self._settled += made.values()
+        return Call("settle", ("any", list(made.values()))) if made else None
+
+    def _settle_again(self, which: int) -> Call | None:
+        if not self._settled:
+            return None
+        return Call("settle", ("any", [self._settled[-1 - which % len(self._settled)]]))
+
+    def _note(self, notes: Sequence[dict[str, Any]]) -> Call | None:
+        made: list[Note] = []
+        for one in notes if self._claimed else ():
+            details = dict(one)
+            job = self._claimed[-1 - details.pop("which") % len(self._claimed)]
+            made.append(Note(id=job.id, fence=job.fence, **details))
+        return Call("note", ("any", made)) if made else None
+
+    def _recover(self, delays: Sequence[float], grace: float, limit: int) -> Call:
+        del limit  # with a small one, whom it takes first is each store's own matter
+        self._ends_after(*delays)
+        return Call("recover", (), {"delays": delays, "grace": grace, "limit": 100})
+
+    def _cancel(self, numbers: Sequence[int], reason: str) -> Call:
+        return Call("cancel", ([id_of(one) for one in numbers],), {"reason": reason})
+
+    def _requeue(self, numbers: Sequence[int]) -> Call:
+        return Call("requeue", ([id_of(one) for one in numbers],))
+
+    def _pause(self, queue: str, seconds: float | None) -> Call:
+        self._ends_after(seconds or 0.0)
+        return Call("pause", (queue,), {"seconds": seconds})
+
+    def _resume(self, queue: str) -> Call:
+        return Call("resume", (queue,))
+
+    def _prune(self, **details: Any) -> Call:
+        return Call("prune", (), details) if details else Call("prune_jobs")
+
+    def _find(self, **_: Any) -> Call | None:
+        return Call("get", (sorted(self.inserted),)) if self.inserted else None
+
+    def _new(
+        self,
+        number: int,
+        at_in: float | None,
+        key: str | None,
+        digest: str,
+        keep: float,
+        **details: Any,
+    ) -> NewJob:
+        # An id that comes again after a prune has no fences yet; a second later than the old ones
+        # they are larger by the clock alone.
+        details["retention"] = max(1.0, details["retention"])
+        self._ends_after(details["delay"], at_in or 0.0, keep, details["retention"])
+        return NewJob(
+            id=id_of(number),
+            at=None if at_in is None else self._clock.wall() + micros(at_in),
+            unique=None if key is None else Unique(key=key, digest=digest, keep=keep),
+            **details,
+        )
+
+
+def repeated(call: Call) -> Call:
+    """Return the same call, as it is made again after a lost reply."""
+    return Call(call.name, call.arguments, call.details, is_repeat=True)
+
+
+def undoing(call: Call) -> Call:
+    """Return what a client does that was cancelled while it made this call."""
+    if call.name != "acquire":
+        return repeated(call)
+    (key,) = call.arguments
+    return Call("release", ([Lease(key=key, holder=call.details["holder"])],))
+
+
+def touched(op: Op, everything: frozenset[str]) -> frozenset[str]:
+    """Return the jobs and replicas that a call may have locked for a moment."""
+    if op.fate != "answered" or op.call.name in ("recover", "prune_jobs"):
+        return everything
+    names: Sequence[str] = ()
+    match op.call.name, op.call.arguments:
+        case ("beat" | "cancel" | "requeue", [some]):
+            names = some
+        case ("join" | "claim", [replica, *_]):
+            names = [replica]
+        case ("settle" | "note", [_, some]):
+            names = [one.id for one in some]
+        case ("leave", [replica]):
+            names = [replica, *op.answer]
+        case ("bury", [replica, _]):
+            names = [replica, *(one.id for one in op.answer)]
+    return frozenset(names)

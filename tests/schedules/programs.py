@@ -1,0 +1,142 @@
+"""Schedules: programs of `tests.model`, dealt out to several callers and cut into windows.
+
+The calls of one window are made concurrently. A seed decides the program, who makes which call,
+what is cut where, and in which order everything waits or goes on.
+"""
+
+import random
+from collections.abc import Iterable
+from typing import Any, NamedTuple
+
+from tests.model import job_programs, programs
+
+CALLERS = 4
+STORES = 3
+KINDS = ("leases", "jobs")
+PASSING = ("pass_time", "pass_time_until_an_end")
+AT_ITS_REPLY = -1
+_POOL = 120
+_WINDOWS = 7
+_ANYTHING = ("",)
+# What a window is about. Mostly calls between which something could go wrong.
+_LEASE_THEMES = (
+    ("acquire", "acquire", "release"),
+    ("acquire", "renew", "release", "release_by_holder"),
+    ("mark", "mark", "release", "acquire", "look"),
+    ("acquire", "prune", "acquire_again", "release_by_holder"),
+    _ANYTHING,
+)
+_JOB_THEMES = (
+    ("claim", "claim", "claim", "insert", "cancel"),
+    ("settle", "settle", "settle_again", "cancel", "note", "recover", "find"),
+    ("recover", "recover", "beat", "claim", "bury", "leave", "note", "settle"),
+    ("requeue", "requeue", "insert", "insert_again", "prune", "settle"),
+    _ANYTHING,
+    _ANYTHING,
+)
+
+
+class Step(NamedTuple):
+    """One call, or time that passes."""
+
+    window: int
+    caller: int
+    name: str
+    arguments: dict[str, Any]
+    cut: str = ""
+    """Empty, "break" (its connection) or "cancel" (its caller)."""
+    at: int = 0
+    """After how many of the points at which it is held up it is cut, or AT_ITS_REPLY."""
+
+    def __str__(self) -> str:
+        cut = f", {self.cut} at {self.at}" if self.cut else ""
+        return f"window {self.window}, caller {self.caller}{cut}: {self.name} {self.arguments}"
+
+
+class Schedule(NamedTuple):
+    """All that is decided before anything happens."""
+
+    kind: str
+    seed: int
+    steps: tuple[Step, ...]
+
+    def chance(self, window: int) -> random.Random:
+        """Return what decides the order within a window, whatever else was left out."""
+        return random.Random(f"{self.kind} {self.seed} {window}")
+
+
+def drawn(kind: str, seed: int, *, cuts: bool = True, windows: bool = True) -> Schedule:
+    """Return the schedule of a seed; without windows, one call is made at a time."""
+    chance = random.Random(f"{kind} {seed}")
+    if kind == "leases":
+        pool = _Pool(programs.draw(chance, length=_POOL))
+        steps = list(_dealt_out(chance, pool, _LEASE_THEMES))
+    else:
+        program = job_programs.draw(chance, length=_POOL)
+        pool = _Pool(_crowded(program, chance.choice([2, 3, 5])))
+        first = [("join", {"replica": one, "ttl": 3.0}) for one in job_programs.REPLICAS]
+        first += pool.take("insert", "insert", "insert")
+        steps = [Step(0, caller % CALLERS, *step) for caller, step in enumerate(first)]
+        steps += _dealt_out(chance, pool, _JOB_THEMES)
+    if not windows:
+        steps = [step._replace(window=number) for number, step in enumerate(steps)]
+    if cuts and chance.random() < 0.8:  # some go well, to reach further
+        steps = [_perhaps_cut(chance, step) for step in steps]
+    return Schedule(kind, seed, tuple(steps))
+
+
+class _Pool:
+    """The steps of a program, to be taken by name."""
+
+    def __init__(self, program: programs.Program) -> None:
+        self._left = list(program)
+
+    def take(self, *names: str) -> programs.Program:
+        """Return the next step of each name, as far as there is one; of any, without a name."""
+        taken = []
+        for name in names:
+            fitting = (step for step in self._left if not name or step[0] == name)
+            if step := next((one for one in fitting if name or one[0] not in PASSING), None):
+                self._left.remove(step)
+                taken.append(step)
+        return taken
+
+
+def _crowded(program: programs.Program, jobs: int) -> programs.Program:
+    """Return the same about only so many jobs, so that calls meet."""
+
+    def fewer(arguments: dict[str, Any]) -> dict[str, Any]:
+        fewer = dict(arguments)
+        for name in ("numbers", "started"):
+            if name in fewer:
+                fewer[name] = list(dict.fromkeys(number % jobs for number in fewer[name]))
+        if "jobs" in fewer:
+            fewer["jobs"] = [{**job, "number": job["number"] % jobs} for job in fewer["jobs"]]
+        return fewer
+
+    return [(name, fewer(arguments)) for name, arguments in program]
+
+
+def _dealt_out(
+    chance: random.Random, pool: _Pool, themes: tuple[tuple[str, ...], ...]
+) -> Iterable[Step]:
+    """Return windows of calls that have to do with each other, with time in between."""
+    for window in range(1, _WINDOWS + 1):
+        if chance.random() < 0.4:
+            for step in pool.take(chance.choice(PASSING)):
+                yield Step(2 * window, 0, *step)
+        theme = chance.choice(themes)
+        names = [chance.choice(theme) for _ in range(chance.choice([2, 3, 3, 4]))]
+        callers = chance.sample(range(CALLERS), CALLERS)
+        for caller, (name, arguments) in zip(callers, pool.take(*names), strict=False):
+            # Each caller claims for itself: a replica has one claim under way.
+            own = {"replica": job_programs.REPLICAS[caller % STORES]} if name == "claim" else {}
+            yield Step(2 * window + 1, caller, name, {**arguments, **own})
+
+
+def _perhaps_cut(chance: random.Random, step: Step) -> Step:
+    if step.name in PASSING or chance.random() < 0.7:  # most calls go well
+        return step
+    # The first points are those before any effect, the last ones are different for each call.
+    at = chance.choice([0, 1, 2, 3, 5, 8, 13, AT_ITS_REPLY, AT_ITS_REPLY, AT_ITS_REPLY])
+    return step._replace(cut=chance.choice(["break", "break", "cancel"]), at=at)

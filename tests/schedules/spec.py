@@ -1,0 +1,287 @@
+"""The memory store as a value: what it would answer next, from each state it may be in.
+
+A state carries the fences that the store under test has given, as far as they are known. Where a
+reply was lost, the fence is the specification's own until an answer tells the real one.
+"""
+
+import math
+import pickle
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+from itertools import chain, combinations
+from typing import Any
+
+from msgspec import Struct
+
+from tenure.core.model import Lease, Mark
+from tenure.core.records import Beat, Claimed, JobRecord
+from tenure.core.states import FINISHED
+from tenure.stores.memory import MemoryStore
+from tenure.stores.memory.job_world import Job
+from tenure.stores.memory.world import Key, Space
+from tenure.testing import ManualClock
+
+CLOSE = 0.001  # seconds, as precisely as a queue need know what is due next
+_NOT_COMPARED = ("fence", "revision")  # the first is bound, the second each store's own matter
+
+
+@dataclass(frozen=True)
+class Call:
+    """One call of the contract. It changes nothing that it is made of, so it can be repeated."""
+
+    name: str
+    arguments: tuple[Any, ...] = ()
+    details: dict[str, Any] = field(default_factory=dict)
+    is_repeat: bool = False
+
+    def made_on(self, store: Any) -> Any:
+        """Return the coroutine."""
+        return getattr(store, self.name)(*self.arguments, **self.details)
+
+    def __str__(self) -> str:
+        words = [*map(repr, self.arguments), *(f"{k}={v!r}" for k, v in self.details.items())]
+        return f"{self.name}({', '.join(words)})"
+
+
+UNKNOWN = object()
+"""The answer to a call whose reply was lost."""
+
+
+class State:
+    """What the specification knows, and which of its fences are those of the store under test."""
+
+    __slots__ = ("bound", "last", "space")
+
+    def __init__(self) -> None:
+        self.space = Space()
+        self.bound: set[tuple[str, int]] = set()
+        self.last: dict[str, int] = {}
+
+    def copy(self) -> "State":
+        other = State.__new__(State)
+        other.space, other.bound, other.last = pickle.loads(  # our own
+            pickle.dumps((self.space, self.bound, self.last), pickle.HIGHEST_PROTOCOL)
+        )
+        return other
+
+    def __getstate__(self) -> None:
+        raise TypeError("copy it")
+
+    @property
+    def fingerprint(self) -> str:
+        """Equal for two states that will always answer the same."""
+        jobs = self.space.jobs
+        parts = (
+            sorted((name, repr(key)) for name, key in self.space.keys.items()),
+            sorted(self.space.marks.items(), key=lambda one: one[0]),
+            sorted((id_, _without_revision(job)) for id_, job in jobs.jobs.items()),
+            sorted((id_, repr(one)) for id_, one in jobs.replicas.items()),
+            sorted(jobs.keys.items(), key=lambda one: one[0]),
+            sorted(jobs.paused.items()),
+            sorted(self.bound),
+            sorted(self.last.items()),
+        )
+        return repr(parts)
+
+    def bind(self, name: str, ours: int, theirs: int) -> bool:
+        """Take over the store's fence for ours; return whether it can be the one."""
+        if (name, ours) in self.bound:
+            return ours == theirs
+        if theirs <= self.last.get(name, 0):
+            return False
+        self.last[name] = theirs
+        self.bound.add((name, theirs))
+        return True
+
+
+def _without_revision(job: Job) -> str:
+    revision, job.revision = job.revision, 0
+    try:
+        return repr(job)
+    finally:
+        job.revision = revision
+
+
+class Spec:
+    """Runs calls on states."""
+
+    def __init__(self, clock: ManualClock) -> None:
+        self._store = MemoryStore("memory://", namespace="spec", clock=clock)
+        self._store._loop = self
+        self.applied = 0
+
+    def after(
+        self,
+        state: State,
+        call: Call,
+        answer: Any,
+        *,
+        held: Iterable[str] = (),
+        strict: bool = True,
+    ) -> Iterator[State]:
+        """Return the states that the call can lead to with this answer.
+
+        `held` are jobs and replicas that others may have locked, where the store does not wait
+        for them. A call that is not `strict` may have read one thing earlier than another.
+        """
+        if call.name in (
+            "prune",
+            "skip",
+        ):  # how much there was to forget is each store's own matter
+            yield state
+            return
+        for hidden in _subsets(self._relevant(state, call, held)):
+            after = state.copy()
+            self.applied += 1
+            with_hidden = _Hidden(after.space, hidden)
+            ours = self._answer(after.space, self._decided(call, answer))
+            with_hidden.put_back()
+            if answer is UNKNOWN or _fits(after, call, answer, ours, strict=strict):
+                yield after
+
+    def answer(self, state: State, call: Call) -> Any:
+        """Return what the specification answers, without a change."""
+        return self._answer(state.copy().space, call)
+
+    def _answer(self, space: Space, call: Call) -> Any:
+        self._store._world._spaces["spec"] = space
+        try:
+            call.made_on(self._store).send(None)
+        except StopIteration as end:
+            return end.value
+        raise AssertionError("the memory store never waits")
+
+    def _decided(self, call: Call, answer: Any) -> Call:
+        """Leave out the leases that a renewal did not decide about."""
+        if call.name != "renew" or answer is UNKNOWN or None not in answer:
+            return call
+        (leases,) = call.arguments
+        some = [lease for lease, said in zip(leases, answer, strict=True) if said is not None]
+        return Call("renew", (some,))
+
+    def _relevant(self, state: State, call: Call, held: Iterable[str]) -> list[str]:
+        wanted = PASSED_BY.get(call.name)
+        if wanted is None:
+            return []
+        jobs = state.space.jobs
+        names = [one for one in held if one in jobs.jobs and jobs.jobs[one].state in wanted]
+        if call.name == "recover":
+            names += [one for one in held if one in jobs.replicas]
+        return sorted(names)[:_HELD_MAX]
+
+
+_RUNNING = frozenset({"running"})
+PASSED_BY: dict[str, frozenset[str]] = {
+    "claim": frozenset({"waiting"}),
+    "recover": _RUNNING,
+    "leave": _RUNNING,
+    "bury": _RUNNING,
+    "prune_jobs": FINISHED,
+}
+"""Calls that, on PostgreSQL, do not wait for jobs that others have locked, by their states."""
+
+_HELD_MAX = 6  # two to the power of it are tried
+
+
+class _Hidden:
+    """Jobs and replicas that a call does not see, because somebody else has them locked."""
+
+    def __init__(self, space: Space, names: Iterable[str]) -> None:
+        self._jobs = space.jobs
+        self._replicas_before = dict(self._jobs.replicas)
+        self._hidden_jobs = {n: self._jobs.jobs.pop(n) for n in names if n in self._jobs.jobs}
+        self._hidden = {n: self._jobs.replicas.pop(n) for n in names if n in self._jobs.replicas}
+
+    def put_back(self) -> None:
+        """Show them again; a replica that could not be emptied stays, dead."""
+        self._jobs.jobs.update(self._hidden_jobs)
+        self._jobs.replicas.update(self._hidden)
+        for job in self._hidden_jobs.values():
+            replica = self._replicas_before.get(job.replica)
+            if replica is not None and job.replica not in self._jobs.replicas:
+                replica.dead = True
+                self._jobs.replicas[replica.id] = replica
+
+
+def _subsets(names: list[str]) -> Iterator[tuple[str, ...]]:
+    return chain.from_iterable(combinations(names, size) for size in range(len(names) + 1))
+
+
+def _fits(after: State, call: Call, theirs: Any, ours: Any, *, strict: bool) -> bool:
+    """Return whether the answer is that of the specification; take over its fences."""
+    if call.name == "renew":
+        return [one for one in theirs if one is not None] == ours
+    if call.name in ("recover", "bury", "replicas"):
+        theirs, ours = sorted(theirs, key=_by_id), sorted(ours, key=_by_id)
+    elif call.name == "leave":
+        theirs, ours = sorted(theirs), sorted(ours)
+    elif call.name == "beat":
+        return _beats_fit(theirs, ours, strict=strict)
+    elif call.name == "claim" and theirs is not None and ours is not None:
+        if call.is_repeat:
+            theirs = Claimed(sorted(theirs.jobs, key=_by_id), theirs.next_in)
+            ours = Claimed(sorted(ours.jobs, key=_by_id), ours.next_in)
+        if call.is_repeat or not strict:
+            theirs, ours = theirs.jobs, ours.jobs
+    return _same(after, theirs, ours)
+
+
+def _by_id(one: Any) -> str:
+    id_: str = one.id
+    return id_
+
+
+def _beats_fit(theirs: list[Beat | None], ours: list[Beat | None], *, strict: bool) -> bool:
+    if [one is None for one in theirs] != [one is None for one in ours]:
+        return False
+    return not strict or all(
+        (sorted(one.cancels), one.held, one.expired) == (sorted(two.cancels), two.held, two.expired)
+        for one, two in zip(theirs, ours, strict=True)
+        if one is not None and two is not None
+    )
+
+
+def _same(after: State, theirs: Any, ours: Any) -> bool:
+    if type(theirs) is not type(ours):
+        return False
+    if isinstance(theirs, list | tuple):
+        return len(theirs) == len(ours) and all(
+            _same(after, one, two) for one, two in zip(theirs, ours, strict=True)
+        )
+    if isinstance(theirs, float):
+        return theirs == ours or math.isclose(theirs, ours, abs_tol=CLOSE)
+    if not isinstance(theirs, Struct):
+        return bool(theirs == ours)
+    names = [one for one in theirs.__struct_fields__ if one not in _NOT_COMPARED]
+    return all(_same(after, getattr(theirs, one), getattr(ours, one)) for one in names) and _bound(
+        after, theirs, ours
+    )
+
+
+def _bound(after: State, theirs: Any, ours: Any) -> bool:
+    """Take over the fence of a record; return whether it can be the one."""
+    if isinstance(theirs, Lease):
+        if theirs.waiting:
+            return True
+        key = after.space.keys[theirs.key]
+        if not after.bind(f"lease {theirs.key}", ours.fence, theirs.fence):
+            return False
+        _take_over(key, theirs.holder, theirs.fence)
+    elif isinstance(theirs, JobRecord):
+        job = after.space.jobs.jobs[theirs.id]
+        if not (theirs.fence and ours.fence):
+            return bool(theirs.fence == ours.fence)
+        if not after.bind(f"job {theirs.id}", job.fence, theirs.fence):
+            return False
+        job.fence = theirs.fence
+    elif isinstance(theirs, Mark):
+        return bool(theirs.fence == ours.fence)
+    return True
+
+
+def _take_over(key: Key, holder: str, fence: int) -> None:
+    grant = key.grants.get(holder)
+    if grant is not None and grant.fence != fence:
+        if key.fence == grant.fence:
+            key.fence = fence
+        grant.fence = fence

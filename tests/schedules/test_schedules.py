@@ -1,0 +1,144 @@
+"""Several callers at once on real stores, interleaved from a seed, each call cut where it hurts.
+
+The memory store is the specification: some order of the concurrent calls, made one after the other,
+must explain every answer and all that can be seen afterwards. See docs/proof.md.
+"""
+
+import os
+import random
+from collections.abc import Callable
+
+import pytest
+
+from tenure.core.model import Busy, Granted, Lease
+from tenure.stores.sqlite import SqliteStore
+from tenure.testing import ManualClock
+from tests.rig.fixtures import PrivatePostgres, PrivateValkey
+from tests.rig.sizes import SIZE
+from tests.schedules.many import replay_command, run_many, running, shortened, violation
+from tests.schedules.orders import Op, explained
+from tests.schedules.programs import KINDS, drawn
+from tests.schedules.spec import Call, Spec, State
+
+SHORT = os.environ.get("TENURE_TEST_SIZE", "short") == "short"
+# Every ordinary run does the same, so that a red one is red for the next person too.
+FIRST_SEED = 0 if SHORT else random.SystemRandom().randrange(10**9)
+
+
+def check(family: str, kind: str, number: int, url: str | None = None) -> None:
+    """Run so many schedules; fail on a difference, and if too little happened in them."""
+    total = run_many(family, kind, range(FIRST_SEED, FIRST_SEED + number), url=url, failures=1)
+    for schedule, why in total.failed:
+        raise AssertionError(f"{why}\nreplay: {replay_command(family, schedule)}")
+    assert not total.missing(family)
+
+
+@pytest.mark.timeout(120 if SHORT else 14_400)
+@pytest.mark.parametrize("kind", KINDS)
+class TestAnswersAreExplainedBySomeOrder:
+    def test_sqlite(self, kind: str):
+        check("sqlite", kind, SIZE.examples)
+
+    def test_redis(self, kind: str, private_valkey: PrivateValkey):
+        check("redis", kind, SIZE.examples * 3 // 5, private_valkey().url)
+
+    def test_postgres(self, kind: str, private_postgres: PrivatePostgres):
+        check("postgres", kind, SIZE.examples // 3, private_postgres().url)
+
+
+def test_a_run_in_which_no_calls_overlap_is_not_enough():
+    total = run_many("sqlite", "leases", range(5), windows=False)
+    assert any(line.startswith("calls that overlapped") for line in total.missing("sqlite"))
+    assert any(line.startswith("blocked statements") for line in total.missing("sqlite"))
+
+
+def test_a_run_without_cuts_is_not_enough():
+    total = run_many("sqlite", "leases", range(5), cuts=False)
+    assert {"cuts before", "cuts after", "cancelled", "repeats"} <= {
+        line.partition(":")[0] for line in total.missing("sqlite")
+    }
+
+
+def test_a_store_that_differs_is_shown_in_few_steps(monkeypatch: pytest.MonkeyPatch):
+    real = SqliteStore.release
+
+    async def forgetful(self: SqliteStore, leases: list[Lease]) -> list[bool]:
+        """Look first and release then, which is right as long as nobody else does anything."""
+        there = [(one.key, one.holder, one.fence) for one in await self.leases()]
+        await real(self, leases)
+        return [(one.key, one.holder, one.fence) in there for one in leases]
+
+    with running("sqlite") as rig:
+        wrong = "release"
+        monkeypatch.setattr(SqliteStore, wrong, forgetful)
+        schedule = next(
+            one for seed in range(100) if violation(one := drawn("leases", seed), rig) is not None
+        )
+        short = shortened(schedule, rig)
+        assert violation(short, rig) is not None
+    assert 2 <= len(short.steps) <= 6
+    assert any(step.name.startswith(("release", "come_and_go")) for step in short.steps)
+
+
+class TestOrders:
+    """What is explained, and what is not."""
+
+    @pytest.fixture
+    def explains(self) -> Callable[..., bool]:
+        spec = Spec(ManualClock())
+
+        def explains(*ops: Op) -> bool:
+            return bool(explained(spec, [State()], list(ops), skips=False))
+
+        return explains
+
+    def asked(self, holder: str, begun: int, ended: int | None, answer: object, **how) -> Op:
+        wishes = {"limit": 1, "ttl": 10.0, "meta": {}, "waiting": 0.0}
+        call = Call("acquire", ("a",), {"holder": holder, **wishes})
+        return Op(call, 0, 0, begun, ended, answer=answer, **how)
+
+    def granted(self, holder: str, begun: int, ended: int, fence: int) -> Op:
+        values = {"key": "a", "ttl": 10.0, "limit": 1, "meta": {}, "expires_in": 10.0}
+        lease = Lease(holder=holder, fence=fence, **values)
+        return self.asked(holder, begun, ended, Granted(lease))
+
+    def refused(self, holder: str, begun: int, ended: int) -> Op:
+        return self.asked(holder, begun, ended, Busy(10.0))
+
+    def test_one_of_two_is_granted(self, explains):
+        assert explains(self.granted("p", 1, 4, 7), self.refused("q", 2, 3))
+        assert explains(self.refused("q", 2, 3), self.granted("p", 1, 4, 7))
+
+    def test_two_are_not(self, explains):
+        assert not explains(self.granted("p", 1, 4, 7), self.granted("q", 2, 3, 8))
+
+    def test_real_time_counts(self, explains):
+        assert not explains(self.refused("q", 1, 2), self.granted("p", 3, 4, 7))
+
+    def test_fences_rise_in_that_order(self, explains):
+        released = Op(Call("release", ([Lease(key="a", holder="p")],)), 0, 0, 3, 4, answer=[True])
+        assert explains(self.granted("p", 1, 2, 7), released, self.granted("q", 5, 6, 8))
+        assert not explains(self.granted("p", 1, 2, 8), released, self.granted("q", 5, 6, 7))
+
+    def test_what_was_cut_happened_or_not(self, explains):
+        for other in (self.refused("q", 4, 5), self.granted("q", 4, 5, 7)):
+            assert explains(self.asked("p", 1, None, None, fate="maybe"), other)
+
+    def test_what_took_effect_did(self, explains):
+        cut = self.asked("p", 1, 3, None, fate="happened")
+        assert explains(cut, self.refused("q", 4, 5))
+        assert not explains(cut, self.granted("q", 4, 5, 7))
+
+    def test_what_never_happened_did_not(self, explains):
+        cut = self.asked("p", 1, 3, None, fate="never")
+        assert explains(cut, self.granted("q", 4, 5, 7))
+        assert not explains(cut, self.refused("q", 4, 5))
+
+    def test_what_was_cancelled_is_over_with_the_next_call(self, explains):
+        cut = self.asked("p", 1, 4, None, fate="maybe")
+        assert not explains(cut, self.granted("q", 5, 6, 7), self.refused("r", 2, 3))
+        late = self.asked("p", 1, None, None, fate="maybe")
+        released = Op(Call("release", ([Lease(key="a", holder="p")],)), 0, 0, 5, 6, answer=[False])
+        refused = self.refused("q", 7, 8)
+        assert explains(late, released, refused)
+        assert not explains(self.asked("p", 1, 4, None, fate="maybe"), released, refused)

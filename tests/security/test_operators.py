@@ -1,0 +1,53 @@
+"""Tired operators: what changes jobs or locks says what it means to do, and is never a default."""
+
+from collections.abc import Iterator
+
+import click
+import pytest
+from click.testing import CliRunner
+
+from tenure.cli.commands import tenure
+
+# Every command, by what it may do without being told what exactly.
+LOOKING = {
+    *("jobs ls", "jobs show", "jobs tail", "locks ls", "locks show", "replicas", "doctor", "ping"),
+}
+NAMED = {  # they change one thing, which has to be named
+    *("locks release", "queues pause", "queues resume"),
+}
+CHOSEN = {"jobs cancel", "jobs requeue"}  # they change what fits, which has to be described
+TIDYING = {"prune", "recover", "migrate", "worker"}  # they do what workers do anyway
+
+
+def commands(group: click.Group, before: str = "") -> Iterator[tuple[str, click.Command]]:
+    for name, command in group.commands.items():
+        full = f"{before} {name}".strip()
+        if isinstance(command, click.Group) and command.commands:
+            yield from commands(command, full)
+        else:
+            yield full, command
+
+
+def test_every_command_is_known_here():
+    known = LOOKING | NAMED | CHOSEN | TIDYING
+    assert {name for name, _ in commands(tenure)} == known
+
+
+@pytest.mark.parametrize("name", sorted(NAMED | CHOSEN))
+def test_without_saying_what_nothing_is_changed(name: str, tmp_path):
+    runner = CliRunner()
+    url = f"sqlite:///{tmp_path}/tenure.db"
+    assert runner.invoke(tenure, ["migrate", "--url", url]).exit_code == 0
+    told = runner.invoke(tenure, [*name.split(), "--url", url])
+    assert told.exit_code == 2
+    assert "Error" in told.output
+
+
+@pytest.mark.parametrize("name", sorted(CHOSEN))
+@pytest.mark.parametrize("option", [("--task", ""), ("--queue", ""), ("--tag", ""), ("--yes",)])
+def test_an_empty_description_means_nobody_and_not_everybody(name: str, option, tmp_path):
+    runner = CliRunner()
+    url = f"sqlite:///{tmp_path}/tenure.db"
+    assert runner.invoke(tenure, ["migrate", "--url", url]).exit_code == 0
+    told = runner.invoke(tenure, [*name.split(), "--url", url, *option])
+    assert told.exit_code == 2, told.output

@@ -1,0 +1,62 @@
+"""Workers of these tests: one app, one task that takes anything, and jobs past all checks."""
+
+from collections.abc import Sequence
+from typing import Any
+
+from tenure import Backoff, Tenure
+from tenure.core.clock import SystemClock
+from tenure.core.ids import JobIds
+from tenure.core.records import JobRecord, NewJob
+from tenure.core.states import FINISHED
+from tests.contract.worlds import World
+from tests.rig.sizes import SIZE
+from tests.rig.waiting import wait_until_async
+
+_ids = JobIds(SystemClock())
+
+
+def app_on(world: World, **settings: Any) -> Tenure:
+    """Return an app whose task `taking` returns what it gets, without a second try."""
+    app = Tenure(world.unopened(), replica_ttl=2, **settings)
+
+    @app.task(name="taking", retry=Backoff(max_attempts=1))
+    async def taking(value: Any, number: int = 0) -> Any:
+        del number
+        return value
+
+    return app
+
+
+async def put(app: Tenure, payloads: Sequence[bytes], task: str = "taking") -> list[str]:
+    """Store jobs as somebody would who writes to the store directly; return their ids."""
+    return await put_all(app, [NewJob(id="", task=task, payload=one) for one in payloads])
+
+
+async def put_all(app: Tenure, jobs: Sequence[NewJob]) -> list[str]:
+    """Store any jobs, under new ids."""
+    news = [_with_id(job) for job in jobs]
+    for first in range(0, len(news), 100):
+        await app._services().store.insert(news[first : first + 100])
+    return [one.id for one in news]
+
+
+def _with_id(job: NewJob) -> NewJob:
+    kept = {name: getattr(job, name) for name in job.__struct_fields__}
+    return NewJob(**{**kept, "retention": 3600.0, "id": _ids.make()})
+
+
+async def records(app: Tenure, ids: Sequence[str]) -> list[JobRecord | None]:
+    store = app._services().store
+    return [one for at in range(0, len(ids), 100) for one in await store.get(ids[at : at + 100])]
+
+
+async def ended(app: Tenure, ids: Sequence[str]) -> list[JobRecord]:
+    """Wait until all have finished; return them."""
+    found: list[JobRecord] = []
+
+    async def all_ended() -> bool:
+        found[:] = [one for one in await records(app, ids) if one is not None]
+        return len(found) == len(ids) and all(one.state in FINISHED for one in found)
+
+    await wait_until_async(all_ended, SIZE.patience, "every job has ended")
+    return found
