@@ -14,7 +14,7 @@ COMMANDS: Final = (
     *("evalsha", "script|load"),
     *("get", "mget", "set", "del", "pexpire"),
     *("hget", "hmget", "hgetall", "hkeys", "hlen", "hexists", "hset", "hincrby", "hdel"),
-    *("zadd", "zrem", "zcard", "zscore", "zrank", "zlexcount"),
+    *("zadd", "zrem", "zcard", "zscore", "zmscore", "zrank", "zlexcount"),
     *("zrange", "zrangebylex", "zrangebyscore", "zrevrangebylex", "zrevrangebyscore"),
 )
 """All that this store sends, itself or in a script. None of them sees or empties a database;

@@ -111,7 +111,8 @@ def _due(tx: Transaction, queues: str, limit: int) -> list[Row]:
 
 # Of each column of DUE, in their order. SQLite stores any value in any of them.
 _DUE_TYPES: tuple[type | tuple[type, ...], ...] = (
-    *(int, str, str, str, int, bytes, str, (float, NoneType), float, int, int, int),
+    *(int, str, str, str, int, bytes, str, (float, NoneType), float, int),
+    *((str, NoneType), int, int, int),
 )
 
 

@@ -140,6 +140,7 @@ _REAL, _BLOB = (float, NoneType), (bytes, NoneType)
 _TYPES: tuple[type | tuple[type, ...], ...] = (
     *(str, str, str, int, str, bytes, str, _REAL, float, int, int),
     *(int, int, int, int, int, str, int, _REAL, str, _BLOB, int, str, int, _BLOB, _BLOB, bytes),
+    *(str, int),
 )
 
 
