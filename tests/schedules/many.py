@@ -5,7 +5,7 @@ import tempfile
 import time
 from collections import Counter
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -125,7 +125,8 @@ def violation(schedule: Schedule, rig: Rig) -> ViolationError | None:
     try:
         Run(schedule, rig).go()
     except ViolationError as why:
-        rig.drain()
+        with suppress(ViolationError):  # it may hang for good
+            rig.drain()
         rig.finished()
         return why
     return None
