@@ -4,7 +4,7 @@ import os
 import tempfile
 import time
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -96,7 +96,7 @@ class Sum:
 def run_many(
     family: str,
     kind: str,
-    seeds: range,
+    seeds: Sequence[int],
     *,
     url: str | None = None,
     failures: int = 10,

@@ -23,11 +23,14 @@ from tests.schedules.spec import Call, Spec, State
 SHORT = os.environ.get("TENURE_TEST_SIZE", "short") == "short"
 # Every ordinary run does the same, so that a red one is red for the next person too.
 FIRST_SEED = 0 if SHORT else random.SystemRandom().randrange(10**9)
+# Seeds that have shown planted bugs beyond the first ones. Where few are run, these are among them.
+TELLING = {("postgres", "jobs"): (22,)}
 
 
 def check(family: str, kind: str, number: int, url: str | None = None) -> None:
     """Run so many schedules; fail on a difference, and if too little happened in them."""
-    total = run_many(family, kind, range(FIRST_SEED, FIRST_SEED + number), url=url, failures=1)
+    seeds = [*TELLING.get((family, kind), ()), *range(FIRST_SEED, FIRST_SEED + number)]
+    total = run_many(family, kind, seeds, url=url, failures=1)
     for schedule, why in total.failed:
         raise AssertionError(f"{why}\nreplay: {replay_command(family, schedule)}")
     assert not total.missing(family)
