@@ -19,10 +19,10 @@ class Storm:
     workers: int = 5
     producers: int = 2
     holders: int = 6
-    kill_every: float = 0.5
-    pause_every: float = 2.6
+    kill_every: float = 0.42
+    pause_every: float = 2.0
     terminate_every: float = 6.0
-    restart_every: float = 12.0
+    restart_every: float = 8.0
     network_every: float = 5.0
     longest_pause: float = 4.5
     """Of a process, in ttls."""
@@ -63,7 +63,7 @@ class Size:
     """The chaos of each store."""
 
 
-FULL_STORM = Storm(seconds=240.0)
+FULL_STORM = Storm(seconds=220.0)
 """What `make chaos` does; with all stores and parts it takes about 20 minutes."""
 
 _SIZES = {
