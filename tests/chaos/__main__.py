@@ -158,6 +158,7 @@ def scaled(size: Storm, scale: float) -> Storm:
         size,
         seconds=size.seconds * scale,
         busy_seconds=size.busy_seconds * scale,
+        rounds=max(1, round(size.rounds * scale)),
         steps=max(1, round(size.steps * scale)),
     )
 

@@ -37,8 +37,8 @@ async def eat_memory(
     place: Place, tally: Tally, size: Storm, seed: int, *, faults: bool = True
 ) -> None:
     """Give workers poison among their jobs."""
-    tally.demand("memory kills", size.steps * (1 + _LOSS_BUDGET))
-    tally.demand("poison given up", size.steps)
+    tally.demand("memory kills", size.rounds * (1 + _LOSS_BUDGET))
+    tally.demand("poison given up", size.rounds)
     tally.demand("accepted", 10)
     group = groups()
     if group is None:
@@ -51,7 +51,7 @@ async def eat_memory(
                 for _ in range(number):
                     here.start(role)
             if faults:
-                await _poison(here, tally, size.steps)
+                await _poison(here, tally, size.rounds)
             await here.settle_down()
             await here.account(without="poison")
     finally:

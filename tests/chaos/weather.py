@@ -2,6 +2,7 @@
 
 import asyncio
 import random
+import threading
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -34,6 +35,7 @@ class Weather:
     """Starts another process in the place of one that is gone."""
     _pausing: set[asyncio.Task[None]] = field(default_factory=set)
     _leaving: set[asyncio.Task[None]] = field(default_factory=set)
+    _stopping_one: threading.Lock = field(default_factory=threading.Lock)
 
     async def rage(self, over: asyncio.Event) -> None:
         """Let everything go wrong until it is over; nothing is left broken then."""
@@ -96,8 +98,9 @@ class Weather:
                 return
             await asyncio.sleep(0.05)
 
-    def _between_writes(self, stop: Callable[[], object], go_on: Callable[[], object]) -> None:
-        pause_between_writes(self.place.family, self.place.url, stop, go_on)
+    def _between_writes(self, stop: Callable[[], object], go_on: Callable[[], object]) -> bool:
+        with self._stopping_one:  # two who are stopped for a look would see each other's lock
+            return pause_between_writes(self.place.family, self.place.url, stop, go_on)
 
     async def _terminate_some(self) -> None:
         """One worker or holder, or now and then all workers at once, as a bad roll-out does it."""

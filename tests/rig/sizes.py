@@ -28,8 +28,10 @@ class Storm:
     """Of a process, in ttls."""
     busy_seconds: float = 60.0
     """How long eight processes share one SQLite file."""
-    steps: int = 6
+    rounds: int = 3
     """How often the clock of a store is set, a disk filled, a worker given poison."""
+    steps: int = 6
+    """How often each kind of group fails over."""
 
 
 @dataclass(frozen=True)
@@ -91,6 +93,7 @@ _SIZES = {
             network_every=2.5,
             longest_pause=4.0,
             busy_seconds=3.0,
+            rounds=1,
             steps=1,
         ),
     ),
