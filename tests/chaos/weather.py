@@ -15,7 +15,7 @@ from tests.rig.sizes import Storm
 
 _PAUSED_AT_ONCE = 3
 _SHORTEST_PAUSE = 2.2
-_TRIES = 20
+_TRIES = 40
 _AWAY_AT_MOST = 1.5
 
 Strike = Callable[[], Awaitable[None]]
@@ -89,11 +89,12 @@ class Weather:
         # Long enough for others to take over what it had, and to finish it.
         seconds = self.ttl * self.chance.uniform(_SHORTEST_PAUSE, self.size.longest_pause)
         for _ in range(_TRIES):
-            victim = self.brood.sample(self.chance, role)
-            if victim is None or len(self.brood.living(role)) < 2:
-                return
-            # Whoever has no such thing in hand when it stops is let go at once, and another tried.
-            if await self.brood.pause(victim, seconds, self._between_writes, task):
+            living = self.brood.living(role)
+            busy = [one for one in living if one.is_busy(task)] if len(living) > 1 else []
+            # Whoever has nothing in hand any more when it stops is let go at once.
+            if busy and await self.brood.pause(
+                self.chance.choice(busy), seconds, self._between_writes, task
+            ):
                 self.tally.add("pauses")
                 return
             await asyncio.sleep(0.05)
