@@ -6,6 +6,7 @@ import random
 import signal
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Literal
 
@@ -20,7 +21,7 @@ from tests.rig.waiting import wait_until, wait_until_async
 Fate = Literal["", "killed", "terminated", "doomed"]
 _TAIL = 3000
 
-Pause = Callable[[Callable[[], object], Callable[[], object]], None]
+Pause = Callable[[Callable[[], object], Callable[[], object]], bool]
 
 
 @dataclass(eq=False)
@@ -139,8 +140,9 @@ class Brood:
         try:
             if not await self._is_born(member):
                 return False
-            await asyncio.to_thread(pause, lambda: self._stop(member), lambda: self._go_on(member))
-            if not member.lives or not member.is_busy(task):
+            stop, go_on = partial(self._stop, member), partial(self._go_on, member)
+            stands_still = await asyncio.to_thread(pause, stop, go_on)
+            if not (stands_still and member.lives and member.is_busy(task)):
                 return False
             self.world.write("pause", detail=member.by)
             await asyncio.sleep(seconds)

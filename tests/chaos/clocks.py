@@ -63,11 +63,11 @@ async def set_clocks(
     family: Family, folder: Path, tally: Tally, size: Storm, seed: int, *, faults: bool = True
 ) -> None:
     """Set the clock ahead and back several times under load."""
-    steps = 2 * size.steps
+    steps = 2 * size.rounds
     tally.demand("clock steps", steps)
     tally.demand("accepted", steps)
     tally.demand("grants", steps)
-    tally.demand("granted again after a step back", size.steps)
+    tally.demand("granted again after a step back", size.rounds)
     if family != "sqlite":  # there leases end by a clock that nobody can set
         tally.demand("expiries while held", 1)
     clock = ClockSetter(folder)
@@ -79,7 +79,7 @@ async def set_clocks(
                 for _ in range(number):
                     here.start(role)
             await asyncio.sleep(_PHASE)
-            for _ in range(size.steps if faults else 0):
+            for _ in range(size.rounds if faults else 0):
                 await _set(clock, clock.shift + _AHEAD * chance.uniform(0.1, 2), tally)
                 await _step_back(here, clock, tally, chance)
                 # What became due ahead would wait for that hour: jobs are late, and not lost.

@@ -89,15 +89,15 @@ async def fill_disks(
 ) -> None:
     """Fill the disk under a store at work, and free it, several times."""
     with mounts.disk(folder / "disk", _MEGABYTES[family]) as disk:
-        tally.demand("full disks", size.steps)
-        tally.demand("refused by a full disk", size.steps)
-        tally.demand("accepted", 5 * size.steps)
+        tally.demand("full disks", size.rounds)
+        tally.demand("refused by a full disk", size.rounds)
+        tally.demand("accepted", 5 * size.rounds)
         with opened(family, folder, data=disk.folder / "data") as place:
             async with scene(place, tally, seed, orders={"producer": {"pace": 0.05}}) as here:
                 for role, number in _CREW.items():
                     for _ in range(number):
                         here.start(role)
-                for _ in range(size.steps if faults else 0):
+                for _ in range(size.rounds if faults else 0):
                     await _works(here, "before the disk is full")
                     await _fill_and_free(here, disk, tally)
                     await _works(here, "after the disk was full")

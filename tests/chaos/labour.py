@@ -29,6 +29,7 @@ _NUMBERS_EACH = 1_000_000
 _AT_ONCE = (1, 1, 1, 4)
 _ATTEMPTS_MAX = 10_000
 _AGAIN = 3.0
+_ADDRESSES_FOR_EACH = 30
 
 
 def result_of(number: int, attempt: int) -> int:
@@ -93,7 +94,7 @@ class Tasks:
         """Take memory until the process is ended for it."""
         self._begin(number, secret)
         await asyncio.sleep(0.1)
-        devour()
+        devour(touch=self._actor.is_in_group)
         return -1
 
     def _while(self) -> float:
@@ -124,13 +125,15 @@ class Tasks:
         )
 
 
-def devour() -> None:
-    """Take memory as C code does that does not look whether it got any."""
+def devour(*, touch: bool) -> None:
+    """Take memory as C code does that does not look whether it got any; and use it, or not yet."""
     libc = ctypes.CDLL(None)
     libc.malloc.restype = ctypes.c_void_p
     size = 4 << 20
-    while True:
-        ctypes.memset(libc.malloc(size), 1, size)
+    while memory := libc.malloc(size):
+        if touch:
+            ctypes.memset(memory, 1, size)
+    ctypes.memset(memory, 1, size)
 
 
 @asynccontextmanager
@@ -156,9 +159,9 @@ async def connected(url: str) -> AsyncIterator[tuple[Any, Callable[[str], Any]]]
 
 async def work(order: Order) -> None:
     """Work until a signal."""
-    if order.memory:
-        _limit_memory(order)
     actor = Actor(order)
+    if order.memory:
+        _limit_memory(actor)
     app = actor.app()
     Tasks(app, actor)
     async with actor.opened(app):
@@ -166,18 +169,20 @@ async def work(order: Order) -> None:
         await app.run_worker(concurrency=order.concurrency)
 
 
-def _limit_memory(order: Order) -> None:
-    """Let this process have so much more than it has now, or end."""
+def _limit_memory(actor: Actor) -> None:
+    """Let this process have so much memory more than it has now, or end."""
+    order = actor.order
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
-    number = int(order.by.rpartition("-")[2])
-    if order.group and number % 2:
+    if order.group and int(order.by.rpartition("-")[2]) % 2:
+        actor.is_in_group = True
         group = Path(order.group) / order.by
         group.mkdir()
         (group / "memory.limit_in_bytes").write_text(str(order.memory))
         (group / "cgroup.procs").write_text(str(os.getpid()))
         return
+    # Addresses are taken by the gigabyte, for stacks and arenas of threads that use little of them.
     pages = int(Path("/proc/self/statm").read_text().split()[0])
-    most = pages * resource.getpagesize() + order.memory
+    most = pages * resource.getpagesize() + _ADDRESSES_FOR_EACH * order.memory
     resource.setrlimit(resource.RLIMIT_AS, (most, most))
 
 

@@ -1,6 +1,7 @@
 """What a storm may not leave behind: in the store, among processes, and in the logs."""
 
 import asyncio
+import threading
 from pathlib import Path
 
 from redis.asyncio import Redis
@@ -16,6 +17,8 @@ from tests.rig.waiting import wait_until_async
 
 # A namespace is a fixed set of hashes and lists, however many jobs and locks it has had.
 _KEYS_AT_MOST = 40
+# The pools of asyncio and of the rig, which live as long as the process.
+_POOLS = ("asyncio_", "starter-")
 _EMPTY_TABLES = {
     "sqlite": ("tenure_lease", "tenure_waiter", "tenure_replica", "tenure_live"),
     "postgres": ("tenure.lease", "tenure.waiter", "tenure.replica", "tenure.job"),
@@ -83,6 +86,14 @@ def check_processes(brood: Brood, tally: Tally) -> None:
         tally.violate(f"still alive: {left}")
     if brood.noise:
         tally.violate(f"the nursery said {brood.noise[-2000:]}")
+
+
+def check_threads(before: set[threading.Thread], tally: Tally) -> None:
+    """The apps, proxies and children of the rig itself have left no thread behind."""
+    new = set(threading.enumerate()) - before
+    left = [one.name for one in new if not one.name.startswith(_POOLS)]
+    if left:
+        tally.violate(f"threads are left: {left}")
 
 
 async def check_logs(folder: Path, tally: Tally) -> None:

@@ -6,6 +6,7 @@ writes to memory that it did not get.
 
 import asyncio
 import os
+from functools import partial
 from pathlib import Path
 
 from tenure import Job, Tenure
@@ -36,8 +37,8 @@ async def eat_memory(
     place: Place, tally: Tally, size: Storm, seed: int, *, faults: bool = True
 ) -> None:
     """Give workers poison among their jobs."""
-    tally.demand("memory kills", size.steps * (1 + _LOSS_BUDGET))
-    tally.demand("poison given up", size.steps)
+    tally.demand("memory kills", size.rounds * (1 + _LOSS_BUDGET))
+    tally.demand("poison given up", size.rounds)
     tally.demand("accepted", 10)
     group = groups()
     if group is None:
@@ -50,7 +51,7 @@ async def eat_memory(
                 for _ in range(number):
                     here.start(role)
             if faults:
-                await _poison(here, tally, size.steps)
+                await _poison(here, tally, size.rounds)
             await here.settle_down()
             await here.account(without="poison")
     finally:
@@ -60,21 +61,27 @@ async def eat_memory(
 
 
 async def _poison(here: Scene, tally: Tally, number: int) -> None:
+    """Enqueue one after the other, and let each do its worst."""
     async with here.place.app() as app:
         poison = _declared(app)
-        jobs = [await poison.enqueue(one, f"{CANARY}-{one}") for one in range(number)]
         replacing = asyncio.ensure_future(_replace_the_dead(here, tally))
         try:
-            await wait_until_async(lambda: _all_finished(jobs), number * 3 * SIZE.patience)
+            for one in range(number):
+                job = await poison.enqueue(one, f"{CANARY}-{one}")
+                await wait_until_async(partial(_has_finished, job), 3 * SIZE.patience)
+                _check_given_up(here, job, tally)
         finally:
             replacing.cancel()
         _bury(here, tally)
-        for job in jobs:
-            ends = (job.state, job.reason, job.attempt)
-            if ends != ("failed", "lost", 1 + _LOSS_BUDGET):
-                tally.violate(f"a poisonous job ended as {ends}")
-            else:
-                tally.add("poison given up")
+
+
+def _check_given_up(here: Scene, job: Job[int], tally: Tally) -> None:
+    ran = sum(one.what == "began" and one.job == job.id for one in here.entries())
+    ends = (job.state, job.reason, job.losses, ran)
+    if ends == ("failed", "lost", 1 + _LOSS_BUDGET, 1 + _LOSS_BUDGET):
+        tally.add("poison given up")
+    else:
+        tally.violate(f"a poisonous job ended as {ends}")
 
 
 def _declared(app: Tenure):  # type: ignore[no-untyped-def]
@@ -84,9 +91,8 @@ def _declared(app: Tenure):  # type: ignore[no-untyped-def]
     return poison
 
 
-async def _all_finished(jobs: list[Job[int]]) -> bool:
-    await asyncio.gather(*(job.refresh() for job in jobs if not job.is_finished))
-    return all(job.is_finished for job in jobs)
+async def _has_finished(job: Job[int]) -> bool:
+    return (await job.refresh()).is_finished
 
 
 async def _replace_the_dead(here: Scene, tally: Tally) -> None:

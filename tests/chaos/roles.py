@@ -53,6 +53,8 @@ class Actor:
         self.diary = Diary(folder, order.by)
         self.sink = SinkClient(folder, order.by)
         self.asked_to_stop = asyncio.Event()
+        self.is_in_group = False
+        """Whether a control group watches its memory."""
 
     def app(self) -> Tenure:
         """Make the app that this process works with; its events go to the diary."""

@@ -26,7 +26,7 @@ LIMITS = {"pool-0": 2, "pool-1": 3}
 _LOOK_EVERY = 1.0
 _SHOW_EVERY = 5.0
 # A loaded machine may need longer until enough has happened, but not for ever.
-_LONGEST = 4.0
+_LONGEST = 6.0
 
 
 @dataclass

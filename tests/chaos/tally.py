@@ -132,8 +132,8 @@ def sum_of(tallies: Iterable[Tally], part: str = "all") -> Tally:
 
 
 def table(tallies: list[Tally]) -> str:
-    """Return the counters of all parts side by side, with their sums in the last column."""
-    columns = [*tallies, sum_of(tallies)] if len(tallies) > 1 else tallies
+    """Return the counters of all parts side by side."""
+    columns = tallies
     seen = {name for one in tallies for name in one.counts}
     names = [name for name in NAMES if name in seen]
     names += sorted(seen - set(names))
@@ -147,7 +147,7 @@ def table(tallies: list[Tally]) -> str:
 
 
 def _row(name: str, cells: list[str], widths: list[int]) -> str:
-    return f"{name:<26}" + "".join(f"{c:>{w}}" for c, w in zip(cells, widths, strict=True))
+    return f"{name:<34}" + "".join(f"{c:>{w}}" for c, w in zip(cells, widths, strict=True))
 
 
 def write_summary(file: Path, tallies: list[Tally]) -> None:

@@ -2,6 +2,7 @@
 
 import asyncio
 import random
+import threading
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -14,7 +15,7 @@ from tests.rig.sizes import Storm
 
 _PAUSED_AT_ONCE = 3
 _SHORTEST_PAUSE = 2.2
-_TRIES = 20
+_TRIES = 40
 _AWAY_AT_MOST = 1.5
 
 Strike = Callable[[], Awaitable[None]]
@@ -34,6 +35,7 @@ class Weather:
     """Starts another process in the place of one that is gone."""
     _pausing: set[asyncio.Task[None]] = field(default_factory=set)
     _leaving: set[asyncio.Task[None]] = field(default_factory=set)
+    _stopping_one: threading.Lock = field(default_factory=threading.Lock)
 
     async def rage(self, over: asyncio.Event) -> None:
         """Let everything go wrong until it is over; nothing is left broken then."""
@@ -87,17 +89,19 @@ class Weather:
         # Long enough for others to take over what it had, and to finish it.
         seconds = self.ttl * self.chance.uniform(_SHORTEST_PAUSE, self.size.longest_pause)
         for _ in range(_TRIES):
-            victim = self.brood.sample(self.chance, role)
-            if victim is None or len(self.brood.living(role)) < 2:
-                return
-            # Whoever has no such thing in hand when it stops is let go at once, and another tried.
-            if await self.brood.pause(victim, seconds, self._between_writes, task):
+            living = self.brood.living(role)
+            busy = [one for one in living if one.is_busy(task)] if len(living) > 1 else []
+            # Whoever has nothing in hand any more when it stops is let go at once.
+            if busy and await self.brood.pause(
+                self.chance.choice(busy), seconds, self._between_writes, task
+            ):
                 self.tally.add("pauses")
                 return
             await asyncio.sleep(0.05)
 
-    def _between_writes(self, stop: Callable[[], object], go_on: Callable[[], object]) -> None:
-        pause_between_writes(self.place.family, self.place.url, stop, go_on)
+    def _between_writes(self, stop: Callable[[], object], go_on: Callable[[], object]) -> bool:
+        with self._stopping_one:  # two who are stopped for a look would see each other's lock
+            return pause_between_writes(self.place.family, self.place.url, stop, go_on)
 
     async def _terminate_some(self) -> None:
         """One worker or holder, or now and then all workers at once, as a bad roll-out does it."""

@@ -96,6 +96,28 @@ async def test_two_of_them_do_not_run_together(app, store, clock, ran):
     assert sorted(ran) == ["a", "b", "c"]
 
 
+async def test_it_starts_when_the_others_have_gone_back_for_sure(make, faults, store, clock):
+    """Whoever is handed back and has not arrived would be lost with it, and count a loss."""
+    app = await make(faulty=True)
+    running: list[list[str]] = []
+
+    @app.task
+    async def poison() -> None:
+        page = await app.jobs(state="running")
+        running.append([job.task for job in page])
+
+    @app.task
+    async def neighbour() -> None: ...
+
+    for task in (poison, neighbour, neighbour):
+        await task.enqueue()
+    await lose_times(store, clock, 2)
+    faults.delay("settle", 2)
+    async with app.worker():
+        await clock.advance(60)
+    assert running == [["poison"]]
+
+
 async def test_one_that_is_cancelled_while_it_waits_to_be_alone(app, store, clock, ran):
     poison = await app.work.enqueue("poison", 5)
     await lose_times(store, clock, 2)

@@ -48,7 +48,8 @@ class Site:
 
     def pause(self, stop: Callable[[], object], go_on: Callable[[], object]) -> None:
         """Stop a process; on SQLite, not inside a write."""
-        pause_between_writes(self.family, self.url, stop, go_on)
+        stopped = pause_between_writes(self.family, self.url, stop, go_on)
+        assert stopped, "the process always writes"
 
     async def end(self) -> None:
         """End all children; what they held must go with them, no later than it says itself."""
@@ -69,8 +70,8 @@ class Site:
 
 def pause_between_writes(
     family: str, url: str, stop: Callable[[], object], go_on: Callable[[], object]
-) -> None:
-    """Stop a process; on SQLite, not inside a write.
+) -> bool:
+    """Stop a process; on SQLite, not inside a write. Say whether it stands still.
 
     A process that is stopped inside a write keeps the lock of the file, and then nobody else can
     write, whatever Tenure does.
@@ -78,9 +79,9 @@ def pause_between_writes(
     for _ in range(20):
         stop()
         if family != "sqlite" or _can_write(Path(url.removeprefix("sqlite:///"))):
-            return
+            return True
         go_on()
-    raise AssertionError("the process always writes")
+    return False
 
 
 def _can_write(file: Path) -> bool:

@@ -19,17 +19,19 @@ class Storm:
     workers: int = 5
     producers: int = 2
     holders: int = 6
-    kill_every: float = 0.5
-    pause_every: float = 2.6
+    kill_every: float = 0.42
+    pause_every: float = 2.0
     terminate_every: float = 6.0
-    restart_every: float = 12.0
+    restart_every: float = 8.0
     network_every: float = 5.0
     longest_pause: float = 4.5
     """Of a process, in ttls."""
     busy_seconds: float = 60.0
     """How long eight processes share one SQLite file."""
-    steps: int = 6
+    rounds: int = 3
     """How often the clock of a store is set, a disk filled, a worker given poison."""
+    steps: int = 6
+    """How often each kind of group fails over."""
 
 
 @dataclass(frozen=True)
@@ -63,7 +65,7 @@ class Size:
     """The chaos of each store."""
 
 
-FULL_STORM = Storm(seconds=240.0)
+FULL_STORM = Storm(seconds=220.0)
 """What `make chaos` does; with all stores and parts it takes about 20 minutes."""
 
 _SIZES = {
@@ -91,6 +93,7 @@ _SIZES = {
             network_every=2.5,
             longest_pause=4.0,
             busy_seconds=3.0,
+            rounds=1,
             steps=1,
         ),
     ),

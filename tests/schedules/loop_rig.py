@@ -14,7 +14,7 @@ from tenure.stores.contract import Store
 from tenure.testing import ManualClock
 from tests.schedules.orders import Op
 from tests.schedules.programs import STORES
-from tests.schedules.scheduler import Point
+from tests.schedules.scheduler import Point, ViolationError
 from tests.schedules.spec import Call
 
 # The call that whatever runs is part of.
@@ -131,7 +131,7 @@ class LoopRig(ABC):
             if await self.is_quiet():
                 return
             await asyncio.sleep(_MOMENT)
-        raise AssertionError(f"something neither waits nor ends: {self.tasks}")
+        raise ViolationError(f"something neither waits nor ends: {self.tasks}")
 
     @abstractmethod
     async def is_quiet(self) -> bool:

@@ -4,8 +4,8 @@ import os
 import tempfile
 import time
 from collections import Counter
-from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -96,7 +96,7 @@ class Sum:
 def run_many(
     family: str,
     kind: str,
-    seeds: range,
+    seeds: Sequence[int],
     *,
     url: str | None = None,
     failures: int = 10,
@@ -125,7 +125,8 @@ def violation(schedule: Schedule, rig: Rig) -> ViolationError | None:
     try:
         Run(schedule, rig).go()
     except ViolationError as why:
-        rig.drain()
+        with suppress(ViolationError):  # it may hang for good
+            rig.drain()
         rig.finished()
         return why
     return None

@@ -25,6 +25,8 @@ class Op:
     error: BaseException | None = None
     note: str = ""
     """What was done to it."""
+    followers: set["Op"] = field(default_factory=set)
+    """Calls that it must not come after."""
     touches: frozenset[str] = field(default_factory=frozenset)
     """The jobs and replicas that it may lock for a moment."""
 
@@ -43,6 +45,10 @@ class Op:
 
 def _end(op: Op) -> float:
     return float("inf") if op.ended is None else op.ended
+
+
+def _precedes(op: Op, other: Op) -> bool:
+    return _end(op) < other.begun or other in op.followers
 
 
 def explained(spec: Spec, states: Iterable[State], ops: list[Op], *, skips: bool) -> list[State]:
@@ -67,7 +73,7 @@ def explained(spec: Spec, states: Iterable[State], ops: list[Op], *, skips: bool
             found[print_] = state
         for one in left:
             op = made[one]
-            missed = [x for x in left if x != one and _end(made[x]) < op.begun]
+            missed = [x for x in left if x != one and _precedes(made[x], op)]
             if any(made[x].fate != "maybe" for x in missed):
                 continue
             answer = op.answer if op.fate == "answered" else UNKNOWN

@@ -15,6 +15,7 @@ from tests.schedules.orders import Fate, Op
 from tests.schedules.scheduler import ITS_REPLY, Point
 
 _AMIDST = "a statement"
+_AFTER_ALL_CALLS = 10_000
 _FINE_EVERY = 2  # seeds: the others stop calls only before their commits, and so get further
 _DEADLOCK_SECONDS = 0.5  # until PostgreSQL has ended one for sure
 
@@ -145,7 +146,8 @@ class PostgresRig(LoopRig):
     def _park(self, line: _Line, what: str) -> Point:
         self.counts["statements"] += 1
         op = line.op if line.op in self.tasks else None
-        point = Point(op, what, line.number)
+        # By the call, because which connection it has got depends on schedules before this one.
+        point = Point(op, what, op.begun if op else _AFTER_ALL_CALLS + line.number)
         self.held.append(point)
         return point
 

@@ -19,6 +19,7 @@ _POOL = 120
 _WINDOWS = 7
 _ANYTHING = ("",)
 # What a window is about. Mostly calls between which something could go wrong.
+_REVIVAL = ("beat", "beat", "recover", "recover", "claim", "settle")
 _LEASE_THEMES = (
     ("acquire", "acquire", "release"),
     ("acquire", "renew", "release", "release_by_holder"),
@@ -29,6 +30,8 @@ _LEASE_THEMES = (
 _JOB_THEMES = (
     ("claim", "claim", "claim", "insert", "cancel"),
     ("settle", "settle", "settle_again", "cancel", "note", "recover", "find"),
+    ("settle", "settle", "settle_again", "leave", "bury"),
+    _REVIVAL,
     ("recover", "recover", "beat", "claim", "bury", "leave", "note", "settle"),
     ("requeue", "requeue", "insert", "insert_again", "prune", "settle"),
     _ANYTHING,
@@ -122,10 +125,12 @@ def _dealt_out(
 ) -> Iterable[Step]:
     """Return windows of calls that have to do with each other, with time in between."""
     for window in range(1, _WINDOWS + 1):
-        if chance.random() < 0.4:
+        theme = chance.choice(themes)
+        if theme is _REVIVAL:  # when replicas have expired
+            yield Step(2 * window, 0, "pass_time", {"seconds": 3.1})
+        elif chance.random() < 0.4:
             for step in pool.take(chance.choice(PASSING)):
                 yield Step(2 * window, 0, *step)
-        theme = chance.choice(themes)
         names = [chance.choice(theme) for _ in range(chance.choice([2, 3, 3, 4]))]
         callers = chance.sample(range(CALLERS), CALLERS)
         for caller, (name, arguments) in zip(callers, pool.take(*names), strict=False):

@@ -4,7 +4,7 @@ import asyncio
 from collections import Counter, deque
 from typing import Protocol
 
-from tenure.errors import StoreUnavailable
+from tenure.errors import StoreUnavailable, TenureError
 from tenure.testing import ManualClock
 from tests.schedules.calls import Calls, repeated, touched, undoing
 from tests.schedules.orders import Fate, Op, explained
@@ -83,6 +83,8 @@ class Run:
 
     def go(self) -> None:
         """Run it; raise ViolationError where the store differs from the specification."""
+        # Every schedule at the same time, so that it does not depend on those before it.
+        vars(self._rig.clock).update(vars(ManualClock()))
         self._rig.begin(self._schedule.seed)
         counts = self._rig.counts
         counts["schedules"] += 1
@@ -141,11 +143,12 @@ class Run:
             return
         store = caller % STORES
         self._instant += 1
-        for op in self._ops:
-            # What was cancelled is never carried out after a call of the same store begins.
-            if op.store == store and op.fate == "maybe" and op.note.startswith("cancelled"):
-                op.ended = op.ended or self._instant
         op = Op(call, caller, store, self._instant)
+        for other in self._ops:
+            # What was cancelled is never carried out after a call of the same store that began
+            # later.
+            if other.store == store and isinstance(other.error, asyncio.CancelledError):
+                other.followers.add(op)
         self._ops.append(op)
         self._busy[caller] = op
         if isinstance(step, Step) and step.cut:
@@ -228,7 +231,10 @@ class Run:
     def _look(self) -> None:
         """Compare all that can be seen, now that nothing is on its way."""
         for call in self._calls.looks():
-            answer = self._rig.ask(call)
+            try:
+                answer = self._rig.ask(call)
+            except TenureError as error:
+                raise ViolationError(f"{call} fails after these calls:\n{self._shown()}") from error
             states = [
                 after for one in self._states for after in self._spec.after(one, call, answer)
             ]

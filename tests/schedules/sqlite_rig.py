@@ -20,7 +20,7 @@ from tenure.stores.sqlite.database import Database
 from tenure.testing import ManualClock
 from tests.schedules.orders import Fate, Op
 from tests.schedules.programs import STORES
-from tests.schedules.scheduler import ITS_REPLY, Point
+from tests.schedules.scheduler import ITS_REPLY, Point, ViolationError
 from tests.schedules.spec import Call
 
 _MOMENT = 0.0005
@@ -60,7 +60,7 @@ class SqliteRig:
         """Open all stores, and close them."""
         real, writer.Database = writer.Database, self._database
         # A thread that has just answered lets go of its turn for sure, and not only in time.
-        patience, writer._TURN_PATIENCE = writer._TURN_PATIENCE, _PATIENCE
+        patience, writer._TURN_PATIENCE = writer._TURN_PATIENCE, _PATIENCE / 10
         threads = [threading.Thread(target=one.run_forever, daemon=True) for one in self._loops]
         try:
             for number, thread in enumerate(threads):
@@ -236,7 +236,7 @@ class SqliteRig:
                     break
                 self._changed.wait(_MOMENT)
             else:
-                raise AssertionError(f"a store neither waits nor ends: {self._held}")
+                raise ViolationError(f"a store neither waits nor ends: {self._held}")
         for store, point in list(self._held.items()):
             # A writer may be held up in its next work while the answers to the last are on their
             # way to the loop.

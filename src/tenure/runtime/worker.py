@@ -395,7 +395,7 @@ class Worker:
             self._settler.hand_back(other)
         self._alone.append(suspect)  # a cancel, a take-over or the end takes it from there
         give_up_at = self._clock.boot() + self._patience_for(suspect)
-        while self._slots and self._alone and not self._stopping:
+        while self._has_company and self._alone and not self._stopping:
             if (left := give_up_at - self._clock.boot()) <= 0:
                 break
             self._changed.clear()
@@ -406,7 +406,7 @@ class Worker:
         if not self._slots and self._lifeline is not None and not self._slots.is_clean:
             await self._hand_over(suspect, self._lifeline)
             return
-        if self._slots:
+        if self._has_company:
             # Before it is tried here again, the others get their turn for about as long.
             self._settler.hand_back(suspect, _ALONE_PATIENCE * (0.5 + self._clock.random()))
             return
@@ -415,6 +415,11 @@ class Worker:
         while self._slots and not self._slots.are_told and not self._stopping:
             self._changed.clear()
             await self._clock.wait(self._changed, _ALONE_PATIENCE)
+
+    @property
+    def _has_company(self) -> bool:
+        """Whether other jobs would be lost with this process: also those on their way back."""
+        return bool(self._slots or self._settler.unsettled)
 
     async def _hand_over(self, suspect: JobRecord, lifeline: Lifeline) -> None:
         """Have a fresh process run it, as this replica, and end.
