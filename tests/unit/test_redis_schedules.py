@@ -13,7 +13,7 @@ from tenure.core.records import BATCH_MAX
 from tenure.core.schedules import DECISIONS_MAX, EVERYTHING
 from tenure.errors import StoreUnavailable
 from tenure.stores.redis import RedisStore
-from tenure.stores.redis.faults import NEEDED_RIGHTS
+from tenure.stores.redis.rights import NEEDED_RIGHTS
 from tenure.stores.redis.scripts import ADVANCE
 from tenure.testing import ManualClock
 from tests.contract.job_calls import id_of, join, new, settle
