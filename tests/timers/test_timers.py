@@ -539,3 +539,14 @@ async def test_after_an_outage_the_newest_tick_runs(store: Store, clock: ManualC
         history = await fleet.replicas[0].app.timers["work"].history()
     assert sorted(fleet.ran) == [BEGIN + 240]
     assert [(one.outcome, one.ticks) for one in history] == [("succeeded", 1), ("missed", 3)]
+
+
+async def test_a_timer_that_nobody_has_any_more_is_forgotten(store: Store, clock: ManualClock):
+    fleet = Fleet(store, clock, notes_ticks(every="1h", name="old"))
+    async with fleet.running(1):
+        await clock.advance(1)
+    clock.shift(15 * 86_400)
+    others = Fleet(store, clock, notes_ticks(every="1h", name="new"))
+    async with others.running(1):
+        await clock.advance(300)
+        assert [one.name for one in await others.replicas[0].app.timers.all()] == ["new"]

@@ -10,7 +10,7 @@ from tenure.core.records import Beat
 from tenure.core.settings import Settings
 from tenure.errors import TenureError
 from tenure.observe.events import Events
-from tenure.runtime.pruning import prune_finished
+from tenure.runtime.pruning import prune_finished, prune_forgotten
 from tenure.runtime.recovery import Recovery
 from tenure.stores.contract import Store
 
@@ -107,6 +107,7 @@ class Caretaker:
     async def _prune(self) -> None:
         try:
             await prune_finished(self._store)
+            await prune_forgotten(self._store)
         except TenureError as error:
             log.info("could not prune finished jobs this time: %s", error)
 
