@@ -99,7 +99,8 @@ class LoopRig(ABC):
         return sorted(self.held, key=lambda one: one.number)
 
     def cancel(self, op: Op) -> None:
-        self.tasks[op].cancel()
+        if op in self.tasks:
+            self.tasks[op].cancel()
         for point in self.held:
             if point.op is op:
                 point.op = None

@@ -13,14 +13,16 @@ from typing import Any
 
 from msgspec import Struct
 
-from tenure.core.model import Lease, Mark
+from tenure.core.durations import micros
+from tenure.core.model import Busy, Lease, Mark
 from tenure.core.records import Beat, Claimed, JobRecord
 from tenure.core.states import FINISHED
 from tenure.stores.memory import MemoryStore
 from tenure.stores.memory.job_world import Job
-from tenure.stores.memory.world import Key, Space
+from tenure.stores.memory.world import Key, Space, Waiter
 from tenure.testing import ManualClock
 
+HELD_UP = 0.1  # seconds, after which PostgreSQL has somebody look again
 CLOSE = 0.001  # seconds, as precisely as a queue need know what is due next
 _NOT_COMPARED = ("fence", "revision")  # the first is bound, the second each store's own matter
 
@@ -130,13 +132,16 @@ class Spec:
         ):  # how much there was to forget is each store's own matter
             yield state
             return
+        if not strict and _is_held_up(call, answer):
+            yield _refused(state.copy(), call, self._store.clock.wall())
         for hidden in _subsets(self._relevant(state, call, held)):
             after = state.copy()
             self.applied += 1
             with_hidden = _Hidden(after.space, hidden)
-            ours = self._answer(after.space, self._decided(call, answer))
+            decided, said = _decided(call, answer, strict=strict)
+            ours = self._answer(after.space, decided)
             with_hidden.put_back()
-            if answer is UNKNOWN or _fits(after, call, answer, ours, strict=strict):
+            if answer is UNKNOWN or _fits(after, call, said, ours, strict=strict):
                 yield after
 
     def answer(self, state: State, call: Call) -> Any:
@@ -150,14 +155,6 @@ class Spec:
         except StopIteration as end:
             return end.value
         raise AssertionError("the memory store never waits")
-
-    def _decided(self, call: Call, answer: Any) -> Call:
-        """Leave out the leases that a renewal did not decide about."""
-        if call.name != "renew" or answer is UNKNOWN or None not in answer:
-            return call
-        (leases,) = call.arguments
-        some = [lease for lease, said in zip(leases, answer, strict=True) if said is not None]
-        return Call("renew", (some,))
 
     def _relevant(self, state: State, call: Call, held: Iterable[str]) -> list[str]:
         wanted = PASSED_BY.get(call.name)
@@ -203,14 +200,41 @@ class _Hidden:
                 self._jobs.replicas[replica.id] = replica
 
 
+def _decided(call: Call, answer: Any, *, strict: bool) -> tuple[Call, Any]:
+    """Leave out what was left as it is: leases that a renewal did not decide about, and jobs that
+    had not finished when a requeue began.
+    """
+    left = {"renew": None, "requeue": "unfinished"}
+    if strict or call.name not in left or answer is UNKNOWN:
+        return call, answer
+    (items,) = call.arguments
+    both = [pair for pair in zip(items, answer, strict=True) if pair[1] != left[call.name]]
+    return Call(call.name, ([item for item, _ in both],)), [said for _, said in both]
+
+
+def _is_held_up(call: Call, answer: Any) -> bool:
+    """Return whether an ended lease is in the way because a late call about it has it locked."""
+    return call.name == "acquire" and isinstance(answer, Busy) and answer.retry_in == HELD_UP
+
+
+def _refused(state: State, call: Call, now: int) -> State:
+    """Return the state after a refusal that only asks to look again soon."""
+    holder, life = call.details["holder"], micros(call.details["waiting"])
+    key = state.space.key(call.arguments[0], now)
+    if life:
+        place = key.line.get(holder)
+        wish = (call.details["limit"], micros(call.details["ttl"]), call.details["meta"])
+        arrived = place.arrived if place else now
+        key.line[holder] = Waiter(holder, *wish, arrived, now, life)
+    return state
+
+
 def _subsets(names: list[str]) -> Iterator[tuple[str, ...]]:
     return chain.from_iterable(combinations(names, size) for size in range(len(names) + 1))
 
 
 def _fits(after: State, call: Call, theirs: Any, ours: Any, *, strict: bool) -> bool:
     """Return whether the answer is that of the specification; take over its fences."""
-    if call.name == "renew":
-        return [one for one in theirs if one is not None] == ours
     if call.name in ("recover", "bury", "replicas"):
         theirs, ours = sorted(theirs, key=_by_id), sorted(ours, key=_by_id)
     elif call.name == "leave":

@@ -128,7 +128,9 @@ class SqliteRig:
             return
         for point in [one for one in self._held.values() if one.op is op]:
             point.op = None
-        task = self._tasks[op]
+        task = self._tasks.get(op)
+        if task is None:  # answered, while what comes after it is held up
+            return
         self._loops[op.store].call_soon_threadsafe(task.cancel)
         self._let_run(op.store)
         self._settle()
