@@ -52,6 +52,14 @@ def judge_effects(entries: Sequence[Entry], tally: Tally) -> None:
     tally.expect_none("stale effects accepted")
 
 
+def judge_ticks(entries: Sequence[Entry], tally: Tally) -> None:
+    """Each tick of the timer that all workers have ran once at most."""
+    ticks = Counter(entry.tick for entry in entries if entry.what == "chimed")
+    tally.add("ticks", len(ticks))
+    tally.add("ticks run twice", sum(number - 1 for number in ticks.values()))
+    tally.expect_none("ticks run twice")
+
+
 @dataclass
 class Books:
     """The accounts of the jobs: what was offered and accepted, what the store has, what it did."""
@@ -115,12 +123,12 @@ class Books:
 
 
 async def stored_jobs(app: Tenure) -> list[Job[int]]:
-    """Return all jobs that the store has."""
+    """Return all jobs that the store has, but for the runs of timers."""
     jobs: list[Job[int]] = []
     cursor = None
     while True:
         page = await app.jobs(limit=1000, cursor=cursor)
-        jobs += page
+        jobs += [job for job in page if not job.record.schedule]
         if (cursor := page.cursor) is None:
             return jobs
 

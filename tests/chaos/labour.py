@@ -16,7 +16,7 @@ from typing import Any
 import asyncpg
 import psycopg
 
-from tenure import AttemptOver, Backoff, Task, Tenure, current_job
+from tenure import AttemptOver, Backoff, Task, Tenure, Tick, current_job
 from tests.chaos.roles import Actor, Order
 
 CANARY = "canary-7d1f"
@@ -54,6 +54,12 @@ class Tasks:
             "book": declare(name="book")(self._book),
             "poison": declare(name="poison")(self._poison),
         }
+        app.timer(every="1s", name="chime", overlap="allow")(self._chime)
+
+    async def _chime(self, tick: Tick) -> None:
+        """Leave a trace of the tick: whoever wins it, it is the only one."""
+        nominal = round(tick.nominal.timestamp())
+        self._actor.diary.write("chimed", tick=nominal, job=current_job().id, fence=tick.fence)
 
     async def _toil(self, number: int, secret: str) -> int:
         """Take a moment on the loop."""

@@ -114,6 +114,7 @@ class Scene:
             stored = [job for job in await judge.stored_jobs(app) if job.task != without]
         judge.judge_locks(entries, self.tally, clock_was_set=clock_was_set)
         judge.judge_effects(entries, self.tally)
+        judge.judge_ticks(entries, self.tally)
         judge.Books(entries, stored, await self.place.booked()).judge(self.tally)
         leftovers.check_processes(self.brood, self.tally)
         await leftovers.check_connections(self.place, self.tally)
@@ -185,6 +186,7 @@ def demand(place: Place, tally: Tally, size: Storm) -> None:
         tally.demand("proxy faults", usual(size.network_every, 0.5))
     tally.demand("accepted", int(5 * size.seconds))
     tally.demand("grants", int(5 * size.seconds))
+    tally.demand("ticks", int(0.3 * size.seconds))
     tally.demand("recovered", usual(size.kill_every, 0.1))
     tally.demand("expiries while held", usual(size.pause_every, 0.1))
     tally.demand("stale writes refused", usual(size.pause_every, 0.1))

@@ -33,6 +33,8 @@ NAMES = (
     "lost",
     "doubled",
     "invented",
+    "ticks",
+    "ticks run twice",
     "grants",
     "expiries while held",
     "repeated fences",
