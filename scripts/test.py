@@ -42,7 +42,7 @@ WORKERS = {
     "model": 2,
     "schedules": 2,
     "process": 3,
-    "chaos": 3,
+    "chaos": 4,
     "sim": 2,
     "planted": 2,
 }

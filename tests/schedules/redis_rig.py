@@ -72,9 +72,12 @@ class _Link:
             self._unpark(point)
         self.wire.abort(exceptions.ConnectionError("broken on purpose"))
 
-    def has_happened(self) -> bool:
-        """Return whether the replies that wait here are those of scripts that have run."""
-        return not any(str(reply).startswith("NOSCRIPT") for reply in self.replies)
+    def fate(self) -> Fate:
+        """Return what the replies that wait here say: a script that is not known has not run."""
+        unknown = [str(reply).startswith("NOSCRIPT") for reply in self.replies]
+        if all(unknown):
+            return "never"
+        return "maybe" if any(unknown) else "happened"
 
     def _park(self, what: str) -> None:
         self._rig.counts["statements"] += 1
@@ -161,8 +164,7 @@ class RedisRig(LoopRig):
 
     def break_at(self, point: Point) -> Fate:
         link = self.links[point]
-        has_happened = point.what == ITS_REPLY and link.has_happened()
-        fate: Fate = "happened" if has_happened else "never"
+        fate: Fate = link.fate() if point.what == ITS_REPLY else "never"
         link.end()
         if point.what != ITS_REPLY:
             self._breaks += 1
