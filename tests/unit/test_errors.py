@@ -17,6 +17,8 @@ from tenure.errors import (
     StoreError,
     StoreUnavailable,
     TenureError,
+    TimerBusy,
+    TimerNotFound,
     TooLarge,
     UniqueMismatch,
     WouldDeadlock,
@@ -40,6 +42,8 @@ EXAMPLES = [
     JobCancelled("0192", "not needed"),
     ProcessDied("its process ended with exit code 3", 3),
     AttemptOver("0192", 7),
+    TimerNotFound("sync_orders"),
+    TimerBusy("sync_orders", "it has as many unfinished runs as it may (limit)"),
 ]
 
 

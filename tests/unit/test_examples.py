@@ -100,10 +100,11 @@ def test_the_tour_keeps_its_promises(tmp_path: Path):
     assert "every promise was kept" in out
     assert "BROKEN" not in out
     assert "\033" not in out  # no colour where there is no terminal
-    assert out.count("✓") == 14
+    assert out.count("✓") == 17
     assert re.search(r"stale writes under a lost lock refused +(\d) of \1 ", out)
     assert re.search(r"stale writes of a lost worker refused +(\d) of \1 ", out)
     assert re.search(r"jobs done, and effects in the ledger +200, 200 ", out)
+    assert re.search(r"runs of a tick, at most +1 ", out)
     assert max(map(len, out.splitlines())) <= 80
     assert "waits, 0." not in out
     assert list(tmp_path.iterdir()) == []
