@@ -11,12 +11,15 @@ from tenure.cli.commands import tenure
 # Every command, by what it may do without being told what exactly.
 LOOKING = {
     *("jobs ls", "jobs show", "jobs tail", "locks ls", "locks show", "replicas", "doctor", "ping"),
+    *("timers ls", "timers next", "timers history", "timers explain"),
 }
 NAMED = {  # they change one thing, which has to be named
     *("locks release", "queues pause", "queues resume"),
+    *("timers pause", "timers resume", "timers trigger"),
 }
 CHOSEN = {"jobs cancel", "jobs requeue"}  # they change what fits, which has to be described
 TIDYING = {"prune", "recover", "migrate", "worker"}  # they do what workers do anyway
+FREEZING = {"timers freeze"}  # skips ticks, and is there to be quick
 
 
 def commands(group: click.Group, before: str = "") -> Iterator[tuple[str, click.Command]]:
@@ -29,7 +32,7 @@ def commands(group: click.Group, before: str = "") -> Iterator[tuple[str, click.
 
 
 def test_every_command_is_known_here():
-    known = LOOKING | NAMED | CHOSEN | TIDYING
+    known = LOOKING | NAMED | CHOSEN | TIDYING | FREEZING
     assert {name for name, _ in commands(tenure)} == known
 
 

@@ -9,12 +9,13 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from tenure import Backoff, ConfigError, JobStateError, Tenure, Tick
-from tenure.core.schedules import DECLARED_FOR
+from tenure.core.schedules import DECLARED_FOR, Advance, Advanced
 from tenure.core.views import as_datetime
 from tenure.observe.events import AttemptFailed, HandlerStuck, TickSkipped, TicksMissed
 from tenure.stores.contract import Store
-from tenure.testing import ManualClock
+from tenure.testing import FaultyStore, ManualClock
 from tests.jobs.replicas import of_kind
+from tests.rig.waiting import wait_until_async
 from tests.timers.fleet import Fleet, Replica
 
 BEGIN = 1_800_000_000  # seconds; the clock's first instant, and a whole minute
@@ -550,3 +551,94 @@ async def test_a_timer_that_nobody_has_any_more_is_forgotten(store: Store, clock
     async with others.running(1):
         await clock.advance(300)
         assert [one.name for one in await others.replicas[0].app.timers.all()] == ["new"]
+
+
+async def test_an_answer_that_comes_after_the_replica_was_buried_starts_nothing(
+    store: Store, clock: ManualClock, monkeypatch: pytest.MonkeyPatch
+):
+    fleet = Fleet(store, clock, notes_ticks(1000, every="1m", each="replica", limit=1))
+    held, ask = asyncio.Event(), FaultyStore.advance
+
+    async def answer_late(self: FaultyStore, move: Advance) -> Advanced:
+        answer = await ask(self, move)
+        if move.to == (BEGIN + 60) * 1_000_000:
+            await held.wait()
+        return answer
+
+    monkeypatch.setattr(FaultyStore, "advance", answer_late)
+    async with fleet.running(1):
+        await clock.advance(61)
+        [before] = await store.replicas()
+        await store.bury(before.id, [], delays=[0.0])
+        await clock.advance(10)
+        held.set()
+        await clock.advance(10)
+        assert not fleet.ran
+        await clock.advance(60)
+    assert sorted(fleet.ran) == [BEGIN + 120]
+
+
+async def test_a_plain_function_is_not_called_again_after_it_was_stopped(
+    store: Store, clock: ManualClock
+):
+    tries: list[int] = []
+
+    def declare(app: Tenure, _: Replica) -> None:
+        @app.timer(every="1h", retry=Backoff(max_attempts=9, base=20, factor=1), max_run_time="30s")
+        def work(tick: Tick) -> None:
+            tries.append(tick.attempt)
+            raise ValueError
+
+    fleet = Fleet(store, clock, declare)
+    async with fleet.running(1):
+        await clock.advance(3600 - BEGIN % 3600)
+        await wait_until_async(lambda: tries, 10)
+        for _ in range(5):
+            await asyncio.sleep(0.01)
+            await clock.advance(20)
+        (record,) = await fleet.replicas[0].app.timers["work"].history()
+    assert tries == [1, 2]
+    assert record.outcome == "failed"
+
+
+async def test_the_time_of_a_run_does_not_count_its_jitter(store: Store, clock: ManualClock):
+    fleet = Fleet(store, clock, notes_ticks(2, every="1m", jitter="50s", max_run_time="3s"))
+    async with fleet.running(1):
+        await clock.advance(300)
+        history = await fleet.replicas[0].app.timers["work"].history()
+    assert {one.outcome for one in history[1:]} == {"succeeded"}
+
+
+async def test_only_the_end_of_its_own_runs_wakes_a_tick_that_waits(
+    store: Store, clock: ManualClock
+):
+    def declare(app: Tenure, _: Replica) -> None:
+        @app.timer(every="1s", overlap="queue_one")
+        async def work() -> None:
+            await clock.sleep(5)
+
+        @app.task
+        async def quick() -> None: ...
+
+        app.quick = quick
+
+    fleet = Fleet(store, clock, declare)
+    async with fleet.running(1):
+        await clock.advance(1.1)
+        replica = fleet.replicas[0]
+        before = replica.faults.calls["advance"]
+        for _ in range(20):
+            await replica.app.quick.enqueue()
+            await clock.advance(0.1)
+        assert replica.faults.calls["advance"] - before <= 4
+
+
+@pytest.mark.parametrize("day", ["2026-01-10", "2026-03-20", "2026-07-01"])
+def test_the_spread_of_a_rule_does_not_depend_on_the_day(day: str):
+    clock = ManualClock(int(datetime.fromisoformat(f"{day}T00:00Z").timestamp()) * 1_000_000)
+    app = Tenure("memory://", clock=clock)
+
+    @app.timer(cron="30 2 * * *", tz="Europe/Berlin", spread=True)
+    async def work() -> None: ...
+
+    assert app._plans["work"].definition.offset == 7_774_792_279

@@ -42,7 +42,7 @@ CatchUp: TypeAlias = Literal["latest", "none", "all"]
 CATCH_UP_MAX: Final = 10
 """With "all", so many missed ticks are made up for; earlier ones are not."""
 # Ticks that were missed are counted up to here; who needs to know more than "very many"?
-_COUNT_MAX = 10_000
+_COUNT_MAX = 1_000
 # A tick still counts as on time after this, or half of the way to the next one.
 _ON_TIME = micros(10.0)
 _FULL: dict[Overlap, Full] = {"skip": "skip", "queue_one": "hold", "cancel_previous": "cancel"}
@@ -234,9 +234,11 @@ def run_of(
 ) -> NewJob:
     """Return the run of a tick."""
     definition, run = plan.definition, plan.definition.run
-    payload = run.payload
+    payload, timeout = run.payload, run.timeout
     if definition.kind == "timer":
-        begins = due + micros(definition.jitter * chance)
+        jitter = definition.jitter * chance
+        begins = due + micros(jitter)
+        timeout = None if timeout is None else timeout + jitter
         told = TickArguments(nominal=tick, scheduled=begins, previous=previous)
         payload = msgspec.json.encode(told)
     return NewJob(
@@ -246,7 +248,7 @@ def run_of(
         priority=run.priority,
         payload=payload,
         tags=run.tags,
-        timeout=run.timeout,
+        timeout=timeout,
         retention=run.retention,
         schedule=plan.name,
         rerun=run.rerun,

@@ -173,7 +173,7 @@ class AttemptRunner:
         if pacing is None:
             return await self._surrounded(handler, record, context)
         began = self._clock.boot()
-        await self._clock.sleep(pacing.before(record))
+        await self._pause(pacing.before(record), context)
         while True:
             try:
                 return await self._surrounded(handler, record, context)
@@ -182,11 +182,17 @@ class AttemptRunner:
             except Exception as error:
                 passed = self._clock.boot() - began
                 pause = pacing.after_failure(record, context.tries, passed)
-                if pause is None or context.stop_reason is not None:
+                if pause is None or context.is_settled or context.stop_reason is not None:
                     raise
                 self._tell_failure(record, report_on(error), retry_in=round(pause, 1))
-                await self._clock.sleep(pause)
+                await self._pause(pause, context)
                 context.tries += 1
+
+    async def _pause(self, seconds: float, context: JobContext) -> None:
+        """Wait; an attempt that cannot be cancelled, because it runs in a thread, ends here too."""
+        if seconds > 0:
+            await self._clock.wait(context.stopped, seconds)
+        context.check()
 
     async def _surrounded(self, handler: Handler, record: JobRecord, context: JobContext) -> Any:
         """Call the handler inside of everything that the user wants around attempts."""

@@ -19,6 +19,9 @@ _HEAD: Final = Struct("=dQ")
 # One place: when the attempt must be over (0: no time-out), and the job; empty if it is free.
 _PLACE: Final = Struct("=d40s")
 _DEADLINE: Final = Struct("=d")
+# Runs of timers start at their time, however many jobs run already.
+_ROOM_FOR_RUNS: Final = 500
+_NOWHERE: Final = -1
 
 
 class Board:
@@ -27,16 +30,17 @@ class Board:
     A kill in the middle of a line leaves part of an id, which no job has: it had not begun.
     """
 
-    def __init__(self, file: int, places: int) -> None:
+    def __init__(self, file: int, concurrency: int) -> None:
+        places = concurrency + _ROOM_FOR_RUNS
         self._memory = mmap.mmap(file, _HEAD.size + places * _PLACE.size)
         self._free = list(range(places - 1, -1, -1))
         self._places = places
         self._ended = 0
 
     @staticmethod
-    def make_file(places: int) -> int:
+    def make_file(concurrency: int) -> int:
         """Return the descriptor of a file for a board, which vanishes with its last user."""
-        size = _HEAD.size + places * _PLACE.size
+        size = _HEAD.size + (concurrency + _ROOM_FOR_RUNS) * _PLACE.size
         if hasattr(os, "memfd_create"):
             file = os.memfd_create("tenure-board")
         else:
@@ -51,15 +55,21 @@ class Board:
     # What the worker writes.
 
     def begin(self, job: str, deadline: float) -> int:
-        """Write down a job that is about to start; return its place."""
+        """Write down a job that is about to start; return its place, or one that is none.
+
+        Without a place it would count as not begun, should its process die.
+        """
+        if not self._free:
+            return _NOWHERE
         place = self._free.pop()
         _PLACE.pack_into(self._memory, _offset(place), deadline, job.encode())
         return place
 
     def end(self, place: int) -> None:
         """Take it off again."""
-        _PLACE.pack_into(self._memory, _offset(place), 0.0, b"")
-        self._free.append(place)
+        if place != _NOWHERE:
+            _PLACE.pack_into(self._memory, _offset(place), 0.0, b"")
+            self._free.append(place)
         self._ended += 1
         _HEAD.pack_into(self._memory, 0, self.ticked, self._ended)
 

@@ -55,6 +55,8 @@ class JobContext(JobView):
         self._progress: Note | None = None
         self.stop_reason: StopReason | None = None
         """Why it was asked to stop."""
+        self.stopped = asyncio.Event()
+        """Set when it was."""
         self.is_settled = False
         """Whether a transaction of the handler's own has settled it already."""
         self.ending: Ending | None = None
@@ -220,6 +222,7 @@ class JobContext(JobView):
         """Ask the attempt to stop; only the first reason counts."""
         if self.stop_reason is None:
             self.stop_reason = reason
+            self.stopped.set()
 
 
 def storable(text: str, most: int) -> str:

@@ -35,7 +35,7 @@ class Settler:
         patience: Patience,
         events: Events,
         *,
-        on_settled: Callable[[], None],
+        on_settled: Callable[[Sequence[str]], None],
         on_stale: Callable[[Note], None],
     ) -> None:
         self._store = store
@@ -95,7 +95,7 @@ class Settler:
             # Who hands back does not care whether it still had it; the reply may have been lost.
             if answer == "lost" and one.outcome != "handed back":
                 self._events.emit(AttemptLost(one.id, one.fence, one.outcome))
-        self._on_settled()
+        self._on_settled([one.id for _, one in batch])
         return answers
 
     async def _note(self, batch: list[tuple[str, Note]]) -> Sequence[bool]:

@@ -8,7 +8,8 @@ ticker knows can be lost, and may be wrong: the store decides.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Sequence
+import logging
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -25,6 +26,8 @@ from tenure.runtime.store_time import StoreTime
 from tenure.stores.contract import Store
 
 __all__ = ["TIMERS_QUEUE", "Ticker"]
+
+log = logging.getLogger("tenure")
 
 TIMERS_QUEUE: Final = "@timers"
 """Where runs wait that were triggered, or that run again."""
@@ -57,12 +60,11 @@ class _Hand:
         return self.plan.definition.each == "cluster"
 
     def planted(self, answer: Planted) -> None:
-        is_new = self.revision == 0
         self.revision, self.last_run = answer.revision, answer.last_run
         if self.is_shared:
             self.cursor = max(self.cursor, answer.cursor)
-        elif is_new and answer.revision:
-            self.cursor = max(self.cursor, answer.now)
+        elif not self.cursor:
+            self.cursor = answer.now
         self.poked.set()
 
     def moved(self, answer: Advanced) -> None:
@@ -124,11 +126,11 @@ class Ticker:
         for hand in self._hands:
             hand.poked.set()
 
-    def run_ended(self) -> None:
-        """Look again at those that there was no room for."""
-        for hand in self._held:
+    def runs_ended(self, names: Collection[str]) -> None:
+        """Look again at those of these that there was no room for."""
+        for hand in [one for one in self._held if one.plan.name in names]:
             hand.poked.set()
-        self._held.clear()
+            self._held.discard(hand)
 
     # Declaring.
 
@@ -164,15 +166,24 @@ class Ticker:
             if not hand.revision or replica is None:
                 await self._clock.wait(hand.poked, None)
                 continue
+            try:
+                pause = await self._look(hand, replica)
+            except Exception:  # one timer must not stop all others, nor the worker
+                log.exception("timer %r could not tick", hand.plan.name)
+                pause = _HELD
+            if pause > 0 and not self._stopped.is_set():
+                await self._clock.wait(hand.poked, min(pause, _LOOK_EVERY))
+
+    async def _look(self, hand: _Hand, replica: str) -> float:
+        """Do what is due; return how long to wait before the next look."""
+        async with self._room:
+            if self._stopped.is_set():
+                return 0.0
             now = self._time.now()
             step = next_step(hand.plan.definition, hand.cursor, now)
             if isinstance(step, Step):
-                async with self._room:
-                    pause = await self._take(hand, step, replica)
-            else:
-                pause = _LOOK_EVERY if step is None else (step - now) / 1e6
-            if pause > 0 and not self._stopped.is_set():
-                await self._clock.wait(hand.poked, min(pause, _LOOK_EVERY))
+                return await self._take(hand, step, replica)
+            return _LOOK_EVERY if step is None else (step - now) / 1e6
 
     async def _take(self, hand: _Hand, step: Step, replica: str) -> float:
         """Try to move the cursor; return how long to wait before the next look."""
@@ -269,7 +280,8 @@ class Ticker:
         if answer.outcome == "skipped":
             self._events.emit(TickSkipped(move.name, answer.reason))
         run = answer.run
-        if run is not None and run.state == "running" and run.replica == move.replica:
+        # The answer may come after the replica was taken for dead, and its runs were stopped.
+        if run is not None and run.state == "running" and run.replica == self._replica():
             self._start(run)
 
 

@@ -112,7 +112,7 @@ class Worker:
             store,
             self._patience,
             events,
-            on_settled=self._wake,
+            on_settled=self._settled,
             on_stale=self._stop_stale,
         )
         self._slots = Slots(
@@ -135,6 +135,8 @@ class Worker:
             replica=lambda: self.replica,
             start=self._start_run,
         )
+        self._runs: dict[str, str] = {}
+        """The schedules of runs that were born here, until they are settled."""
         self._ahead: deque[tuple[JobRecord, float]] = deque()
         self._alone: deque[JobRecord] = deque()
         self._claim_no = 0
@@ -314,12 +316,14 @@ class Worker:
     def _stop_stale(self, note: Note) -> None:
         self._slots.stop_stale(note)
 
-    def _wake(self) -> None:
-        self._ticker.run_ended()
+    def _settled(self, ids: Sequence[str]) -> None:
+        if ended := {self._runs.pop(id_) for id_ in ids if id_ in self._runs}:
+            self._ticker.runs_ended(ended)
         self._changed.set()
 
     def _start_run(self, record: JobRecord) -> None:
         """Start the run of a tick: at its time, whatever else is going on here."""
+        self._runs[record.id] = record.schedule
         self._slots.start(record, self._handlers[record.task])
 
     async def _claim(self, want: int) -> Claimed | None:
@@ -419,7 +423,7 @@ class Worker:
     @property
     def _has_company(self) -> bool:
         """Whether other jobs would be lost with this process: also those on their way back."""
-        return bool(self._slots or self._settler.unsettled)
+        return bool(self._slots or self._settler.unsettled or self._ticker.pending)
 
     async def _hand_over(self, suspect: JobRecord, lifeline: Lifeline) -> None:
         """Have a fresh process run it, as this replica, and end.

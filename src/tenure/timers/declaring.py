@@ -50,6 +50,7 @@ OnCrash: TypeAlias = Literal["record", "rerun"]
 After: TypeAlias = Literal["completion"]
 
 _TASK_PREFIX: Final = "@"
+_A_DAY: Final = 1_704_067_200_000_000  # the first of 2024
 _RETRY_PAUSE = Backoff(max_attempts=1, base=1, cap=60)
 
 
@@ -165,7 +166,8 @@ def _offset(name: str, options: Options, rule: Rule, now: int) -> int:
     if options.spread is False:
         return 0
     if options.spread is True:
-        return spread_offset(name, shortest_distance(rule, now) / 1e6)
+        # Of the rule alone: replicas that start on different days must agree.
+        return spread_offset(name, shortest_distance(rule, _A_DAY, ticks=500) / 1e6)
     return spread_offset(name, check_spread(options.spread, rule, now=now))
 
 
@@ -207,6 +209,8 @@ class _Retries:
             return None
         # Not random: the only one who could be in the way is the next tick.
         pause = self._retry.delay(tries, 1.0)
+        if record.timeout is not None and seconds + pause >= record.timeout:
+            return None
         following = self._definition.rule.next_after(_arguments(record).nominal)
         ends = record.started + (seconds + pause) * 1e6
         is_over = following is not None and ends >= following + self._definition.offset

@@ -20,7 +20,6 @@ from tenure.core.schedules import (
     EVERYTHING,
     Advance,
     Advanced,
-    Bound,
     Decision,
     ScheduleRecord,
 )
@@ -232,14 +231,10 @@ def _trigger(record: ScheduleRecord, id_: str, now: int) -> Advance:
         due=0,
         # Whoever takes it may not know this timer, and has to give it back unharmed.
         run=replace(run, rerun=True),
-        limit=None if limit is None else _or_else_nothing(limit),
+        # A trigger is turned away, rather than recorded as a tick that was skipped.
+        limit=None if limit is None else replace(limit, full="hold"),
         forced=True,
     )
-
-
-def _or_else_nothing(limit: Bound) -> Bound:
-    """Return a bound that turns a trigger away instead of recording a skipped tick."""
-    return limit if limit.full == "cancel" else replace(limit, full="hold")
 
 
 def _why(answer: Advanced) -> str:

@@ -9,6 +9,7 @@ local tries = {
   {'HGET', KEY, ''}, {'HMGET', KEY, ''}, {'HGETALL', KEY}, {'HKEYS', KEY}, {'HLEN', KEY},
   {'HEXISTS', KEY, ''}, {'HSET', KEY, '', ''}, {'HINCRBY', KEY, 'n', '1'}, {'HDEL', KEY, '', 'n'},
   {'ZADD', KEY, 'XX', '0', ''}, {'ZREM', KEY, ''}, {'ZCARD', KEY}, {'ZSCORE', KEY, ''},
+  {'ZMSCORE', KEY, ''},
   {'ZRANK', KEY, ''}, {'ZLEXCOUNT', KEY, '-', '+'}, {'ZRANGE', KEY, '0', '0'},
   {'ZRANGEBYLEX', KEY, '-', '+'}, {'ZRANGEBYSCORE', KEY, '0', '0'},
   {'ZREVRANGEBYLEX', KEY, '+', '-'}, {'ZREVRANGEBYSCORE', KEY, '0', '0'},
