@@ -99,7 +99,7 @@ class Ticker:
         self._stopped = asyncio.Event()
         self._declares = asyncio.Event()
         self._room = asyncio.Semaphore(_AT_ONCE)
-        self._held: set[_Hand] = set()
+        self._held: dict[_Hand, None] = {}  # in an order that does not depend on addresses
 
     @property
     def pending(self) -> set[str]:
@@ -130,7 +130,7 @@ class Ticker:
         """Look again at those of these that there was no room for."""
         for hand in [one for one in self._held if one.plan.name in names]:
             hand.poked.set()
-            self._held.discard(hand)
+            self._held.pop(hand, None)
 
     # Declaring.
 
@@ -256,7 +256,7 @@ class Ticker:
             case "early":
                 return answer.ready_in
             case "held":
-                self._held.add(hand)
+                self._held[hand] = None
                 return _HELD * (0.5 + 0.5 * self._clock.random())
             case "passed" if answer.revision == hand.revision:
                 hand.moved(answer)
