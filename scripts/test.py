@@ -85,7 +85,8 @@ def run(folder: str, arguments: list[str]) -> Outcome:
         report = Path(scratch) / "junit.xml"
         command = [sys.executable, "-m", "pytest", f"tests/{folder}", f"--junit-xml={report}", "-q"]
         if folder in WORKERS:
-            command += ["-n", str(WORKERS[folder])]
+            # Whoever is done takes over from those with long tests.
+            command += ["-n", str(WORKERS[folder]), "--dist", "worksteal"]
         started = time.monotonic()
         status = subprocess.run([*command, *arguments], check=False, cwd=ROOT).returncode
         seconds = time.monotonic() - started
