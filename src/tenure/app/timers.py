@@ -23,7 +23,7 @@ from tenure.timers import (
     Options,
     TimerHandle,
     Timers,
-    instant_of,
+    freeze,
     make_plan,
     make_timer_handler,
     run_options,
@@ -192,8 +192,7 @@ class TimerCalls(JobCalls):
 
     async def freeze(self, reason: str = "", until: datetime | Duration | None = None) -> None:
         """Skip all ticks of all timers and schedules until an instant, or until `unfreeze`."""
-        store = self._services().store
-        await store.freeze(EVERYTHING, until=await instant_of(until, store), reason=reason)
+        await freeze(self._services().store, EVERYTHING, reason, until)
 
     async def unfreeze(self) -> bool:
         """End a freeze; ticks that came meanwhile stay skipped. False if there was none."""

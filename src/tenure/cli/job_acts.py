@@ -100,13 +100,16 @@ def requeue(target: Target, ids: tuple[str, ...], **choice: Any) -> None:
             "requeued": "Requeued",
             "unfinished": "Has not finished, so it cannot be requeued:",
             "conflict": "Another job has its unique key by now:",
+            "refused": "Is the run of a timer or schedule; use 'tenure timers trigger':",
         },
         of_many={
             "requeued": "Requeued {}.",
             "unfinished": "Somebody else requeued {} meanwhile.",
             "conflict": "Left {} as before: the unique key belongs to another job by now.",
+            "refused": "Left {} as before: runs of timers and schedules; "
+            "use 'tenure timers trigger'.",
         },
-        wrong=("unfinished", "conflict"),
+        wrong=("unfinished", "conflict", "refused"),
     )
     _do(target, act, ids, Choice(**choice))
 
@@ -170,7 +173,7 @@ def _do_with_all(target: Target, act: _Act, choice: Choice) -> None:
         {**document, "jobs": _listed(outcomes)},
         *(Text(_sentence(words[outcome], counts[outcome])) for outcome in words if counts[outcome]),
     )
-    if counts["conflict"]:
+    if counts["conflict"] or counts["refused"]:
         raise click.exceptions.Exit(2)
 
 

@@ -8,6 +8,7 @@ from collections.abc import Iterator, Sequence
 from tenure.cli.show import duration, safe
 from tenure.core.model import Finding
 from tenure.core.records import COUNT_MAX, QueueCounts, ReplicaRecord
+from tenure.runtime.ticker import TIMERS_QUEUE
 from tenure.stores.contract import Store
 
 __all__ = ["jobs_examined"]
@@ -74,6 +75,8 @@ def _stuck(alive: Sequence[ReplicaRecord], queues: Sequence[QueueCounts]) -> Ite
     late = [one for one in queues if one.paused_for is None and (one.oldest or 0.0) > _LATE]
     if not late or not alive:
         return
+    yield from _triggered(late)
+    late = [one for one in late if one.queue != TIMERS_QUEUE]
     idle = [one for one in late if not one.running]
     if idle:
         yield Finding(
@@ -91,6 +94,18 @@ def _stuck(alive: Sequence[ReplicaRecord], queues: Sequence[QueueCounts]) -> Ite
             f"more comes in than is done: {_named(behind)}",
             "Start more workers, or let each one run more: --concurrency.",
         )
+
+
+def _triggered(late: Sequence[QueueCounts]) -> Iterator[Finding]:
+    """Tell of timers that somebody wanted to run: only then do their runs wait in a queue."""
+    for one in late:
+        if one.queue == TIMERS_QUEUE:
+            due = f"{_jobs(one.waiting)} of timers, due for {duration(one.oldest or 0.0)}"
+            advice = (
+                "Runs that were triggered, or were lost and run again, wait for a worker that has "
+                "their timer: 'tenure jobs ls --queue @timers', 'tenure timers ls'."
+            )
+            yield Finding("warning", "timers", due, advice)
 
 
 def _paused(queues: Sequence[QueueCounts]) -> Iterator[Finding]:

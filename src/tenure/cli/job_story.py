@@ -8,13 +8,15 @@ from collections.abc import Iterator, Sequence
 from itertools import zip_longest
 from typing import Any
 
+import msgspec
 from msgspec import Struct
 from rich.console import RenderableType
 from rich.text import Text
 
-from tenure.cli.job_views import STYLES, joined, plain, progress_of, state_of, took
+from tenure.cli.job_views import STYLES, joined, plain, progress_of, state_of, timer_of, took
 from tenure.cli.show import Cell, duration, safe, table
 from tenure.core.records import SOON, QueueCounts, ReplicaRecord
+from tenure.core.ticking import TickArguments
 from tenure.core.views import as_datetime
 from tenure.jobs import Job
 from tenure.stores.contract import Store
@@ -58,10 +60,10 @@ class Surroundings(Struct, frozen=True, kw_only=True):
         left = (job.record.due - self.now) / 1e6
         if left > 0:
             yield "due time", f"its due time, in {duration(left)}"
-        last = job.history[-1] if job.history else None
+        last, timer = job.history[-1] if job.history else None, timer_of(job)
         if last is not None and (last.outcome, last.error) == ("handed back", _UNKNOWN_TASK):
-            named = f"a worker that knows the task {job.task!r}; the last one did not"
-            yield "task", named
+            what = f"runs the timer {timer!r}" if timer else f"knows the task {job.task!r}"
+            yield "task", f"a worker that {what}; the last one did not"
         pause = self.queue.paused_for
         if pause is not None:
             long = "until it is resumed" if math.isinf(pause) else f"for another {duration(pause)}"
@@ -69,14 +71,14 @@ class Surroundings(Struct, frozen=True, kw_only=True):
         if not self.alive:
             yield "worker", "a worker: none is alive ('tenure worker MODULE:APP' starts one)"
         elif left <= 0 and pause is None:
-            yield self._turn(-left)
+            yield self._turn(-left, "runs timers" if timer else "serves its queue")
 
-    def _turn(self, late: float) -> tuple[str, str]:
+    def _turn(self, late: float, serves: str) -> tuple[str, str]:
         queue = self.queue
         # Workers look for jobs this often at the least, and an idle one takes what it finds.
         if late > SOON and not queue.running:
             workers = "1 worker is" if self.alive == 1 else f"{self.alive} workers are"
-            said = f"a worker that serves its queue: {workers} alive, but none runs a job of it"
+            said = f"a worker that {serves}: {workers} alive, but none runs a job of it"
             return "queue", said
         others = max(queue.waiting - 1, 0)
         return "turn", f"its turn, beside {others:,} of its queue; {queue.running:,} run"
@@ -120,7 +122,8 @@ def _facts(job: Job[Any], around: Surroundings) -> Iterator[tuple[str, str]]:
         yield "and for" if at else "waits for", safe(why)
     yield "queue", f"{safe(job.queue)}, priority {job.priority}"
     yield "tags", safe(", ".join(job.tags))
-    yield "arguments", _text(record.payload)
+    yield "run of", _origin(job, now)
+    yield "arguments", "" if timer_of(job) else _text(record.payload)
     yield "created", _when(record.created, now)
     yield "due", _when(record.due, now) if job.state == "waiting" else ""
     yield "started", _when(record.started, now)
@@ -134,6 +137,18 @@ def _facts(job: Job[Any], around: Surroundings) -> Iterator[tuple[str, str]]:
     yield "result", _text(record.result)
     yield "reason", safe(job.reason)
     yield "error", safe(job.error or "")
+
+
+def _origin(job: Job[Any], now: int) -> str:
+    """Return which timer or schedule has made it, and of which tick that tells."""
+    name = safe(job.record.schedule)
+    if not name or not timer_of(job):
+        return f"the schedule {name}" if name else ""
+    try:
+        tick = msgspec.json.decode(job.record.payload, type=TickArguments).nominal
+    except (ValueError, RecursionError):
+        return f"the timer {name}"
+    return f"the timer {name}, tick {_when(tick, now)}"
 
 
 def _timeout(job: Job[Any], now: int) -> str:

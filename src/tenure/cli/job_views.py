@@ -13,6 +13,7 @@ from tenure.core.signature import decode_plain
 from tenure.core.states import JobState
 from tenure.core.views import as_datetime
 from tenure.jobs import Job
+from tenure.runtime.ticker import TIMERS_QUEUE
 
 __all__ = [
     "STYLES",
@@ -26,6 +27,7 @@ __all__ = [
     "plain",
     "progress_of",
     "state_of",
+    "timer_of",
     "took",
 ]
 
@@ -65,6 +67,7 @@ def document(job: Job[Any]) -> dict[str, Any]:
         "cancelling": record.cancelling,
         "reason": job.reason,
         "error": job.error,
+        "schedule": record.schedule or None,
         "arguments": plain(record.payload),
     }
 
@@ -102,16 +105,16 @@ def instant(micros: int) -> str | None:
     return as_datetime(micros).isoformat(timespec="microseconds").replace("+00:00", "Z")
 
 
-def id_of(job: Job[Any], *, short: bool) -> str:
+def id_of(job: str, *, short: bool) -> str:
     """Return the id of a job, or its end: ids of one moment begin alike."""
-    return job.id[-_SHORT:] if short else job.id
+    return job[-_SHORT:] if short else job
 
 
 def listed(jobs: Sequence[Job[Any]], now: int, *, short: bool = False) -> RenderableType:
     """Return a table with a line for each job, maybe with short ids."""
     rows: list[list[Cell]] = [
         [
-            id_of(job, short=short),
+            id_of(job.id, short=short),
             Shrinking(safe(job.task)),
             Shrinking(safe(job.queue)),
             Text(state_of(job), STYLES[job.state]),
@@ -144,6 +147,11 @@ def about(job: Job[Any], now: int) -> str:
             return joined(job.error or _losses_of(job) or job.reason)
         case "cancelled":
             return job.reason
+
+
+def timer_of(job: Job[Any]) -> str:
+    """Return the timer whose run it is; nothing for other jobs, also for those of a schedule."""
+    return job.record.schedule if job.queue == TIMERS_QUEUE else ""
 
 
 def progress_of(job: Job[Any]) -> str:

@@ -16,7 +16,7 @@ from tenure.core.sizes import size
 from tenure.core.views import as_datetime
 from tenure.errors import ConfigError
 
-__all__ = ["bytes_", "cursor", "name", "names", "point_in_time", "span"]
+__all__ = ["a_number", "bytes_", "cursor", "name", "names", "point_in_time", "span"]
 
 
 # A worker process with nothing in it takes 30 MB.
@@ -28,7 +28,7 @@ def span(_context: click.Context, _option: click.Parameter, given: str | None) -
     if given is None:
         return None
     try:
-        return seconds(_number(given), "it")
+        return seconds(a_number(given), "it")
     except ConfigError:
         msg = f"{given!r} is no time; write seconds (30), or 250ms, 30s, 1h30m."
         raise click.BadParameter(msg) from None
@@ -37,21 +37,37 @@ def span(_context: click.Context, _option: click.Parameter, given: str | None) -
 def point_in_time(
     _context: click.Context, _option: click.Parameter, given: str | None
 ) -> datetime | float | None:
-    """Return a moment, or the seconds until then. A time of day is the next one here."""
+    """Return a moment to come, or the seconds until then. A time of day is the next one here."""
     if given is None:
         return None
+    now = as_datetime(SystemClock().wall())
+    length: float | None = None
     with suppress(ConfigError):
-        return seconds(_number(given), "it")
-    here = as_datetime(SystemClock().wall()).astimezone()
+        length = seconds(a_number(given), "it")
     try:
-        if re.fullmatch(r"\d{1,2}:\d{2}(:\d{2})?", given):
-            wanted = datetime.combine(here, time.fromisoformat(given.zfill(5)), here.tzinfo)
-            return wanted if wanted > here else wanted + timedelta(days=1)
-        moment = datetime.fromisoformat(given)
-    except ValueError:
+        moment = now if length is not None else _moment(given, now)
+    except (ValueError, OverflowError):
         msg = f"{given!r} is neither a time such as 2h nor a moment: 18:00, 2026-12-01T06:00+01:00."
         raise click.BadParameter(msg) from None
-    return moment if moment.utcoffset() is not None else moment.astimezone()
+    if length == 0 or (length is None and moment <= now):
+        msg = f"{given!r} is not in the future."
+        raise click.BadParameter(msg)
+    return moment if length is None else length
+
+
+def _moment(given: str, now: datetime) -> datetime:
+    """Return the moment that is written there: in the zone of this machine if it names none."""
+    found = re.fullmatch(r"(\d{1,2}):(\d{2})(?::(\d{2}))?", given)
+    if found is None:
+        moment = datetime.fromisoformat(given)
+        return moment if moment.utcoffset() is not None else moment.astimezone()
+    hour, minute, second = (int(part or 0) for part in found.groups())
+    today = now.astimezone().date()
+    # Without a zone until the end: the clocks may change before then.
+    wanted = datetime.combine(today, time(hour, minute, second))
+    if wanted.astimezone() <= now:
+        wanted += timedelta(days=1)
+    return wanted.astimezone()
 
 
 def name(_context: click.Context, _option: click.Parameter, given: str | None) -> str | None:
@@ -99,7 +115,8 @@ def names(
         raise click.BadParameter(str(error)) from None
 
 
-def _number(text: str) -> Duration:
+def a_number(text: str) -> Duration:
+    """Return seconds if it is a bare number, else the text as it is."""
     try:
         return float(text)
     except ValueError:

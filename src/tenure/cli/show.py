@@ -85,6 +85,7 @@ class Shrinking:
     text: str
     tail: int = 6
     """How much of the end stays: of a host and its process, most of the process."""
+    style: str = ""
 
     LEAST = 12
 
@@ -102,7 +103,7 @@ class Shrinking:
         if cell_len(text) > room:
             tail = text[len(text) - self.tail :]
             text = set_cell_size(text, max(room - cell_len(tail) - 2, 0)) + ".." + tail
-        yield Text(text, no_wrap=True, overflow="crop")
+        yield Text(text, self.style, no_wrap=True, overflow="crop")
 
 
 Cell: TypeAlias = str | Text | Shrinking

@@ -145,7 +145,7 @@ class _Following:
         move = state if change.was in (None, state) else f"{change.was} -> {state}"
         line = Text.assemble(
             (when, "dim"),
-            f"  {id_of(job, short=self._screen.is_narrow)}  ",
+            f"  {id_of(job.id, short=self._screen.is_narrow)}  ",
             (move.ljust(_MOVE_WIDTH), STYLES[job.state]),
             f"  {safe(job.task)}",
             f" #{job.attempt}" if job.attempt else "",

@@ -3,26 +3,46 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import suppress
 from datetime import datetime
+from itertools import islice
 from typing import Any
 
 import click
-import msgspec
-from rich.console import RenderableType
 from rich.text import Text
 
 from tenure.app import Tenure
-from tenure.cli.parameters import point_in_time
-from tenure.cli.show import Cell, Shrinking, duration, safe, table
+from tenure.cli.parameters import a_number, point_in_time
+from tenure.cli.show import safe
 from tenure.cli.target import Target, store_command
+from tenure.cli.timer_views import (
+    frozen_line,
+    history_table,
+    listed,
+    plain,
+    told_next,
+    told_times,
+    until_when,
+)
 from tenure.core.clock import SystemClock
-from tenure.core.rules import make_rule
+from tenure.core.durations import seconds
+from tenure.core.rules import Cron, Rule, make_rule
 from tenure.core.views import as_datetime
+from tenure.errors import ConfigError
 from tenure.timers import Pause, TickRecord, TimerInfo
 
 __all__ = ["timers"]
 
-_STYLES = {"succeeded": "green", "failed": "red", "missed": "red", "skipped": "yellow"}
+# Below this there is no room for rules beside what comes of them.
+_NARROW = 75
+
+_until_option = click.option(
+    "--until",
+    metavar="WHEN",
+    callback=point_in_time,
+    help="For how long (2h), or until when (18:00, 2026-12-01).",
+)
+_reason_option = click.option("--reason", default="", help="Why, for those who wonder.")
 
 
 @click.group(
@@ -51,17 +71,14 @@ def ls(target: Target) -> None:
     target.announce()
 
     async def look(app: Tenure) -> tuple[list[TimerInfo], Pause | None, datetime]:
-        now = as_datetime(await app.timers.store.now())
-        return await app.timers.all(), await app.timers.frozen(), now
+        return await app.timers.all(), await app.timers.frozen(), await _now(app)
 
     found, frozen, now = target.run_app(look)
-    document = {
-        **_about(target),
-        "frozen": _plain(frozen),
-        "timers": [_plain(one) for one in found],
-    }
-    nothing = Text("There are no timers. A worker that declares some makes them known.")
-    target.screen.answer(document, *_frozen(frozen), _listed(found, now) if found else nothing)
+    document = {**_about(target), "frozen": plain(frozen), "timers": [*map(plain, found)]}
+    nothing = Text("There are no timers. A worker whose app declares some makes them known.")
+    is_narrow = target.screen.is_terminal and target.screen.width < _NARROW
+    told = listed(found, now, narrow=is_narrow) if found else [nothing]
+    target.screen.answer(document, *frozen_line(frozen, now), *told)
 
 
 @timers.command(
@@ -84,14 +101,23 @@ def next_(target: Target, name: str, *, number: int) -> None:
     """Show when the next ticks of a timer are due."""
     target.announce()
 
-    async def look(app: Tenure) -> tuple[TimerInfo, list[datetime], datetime]:
+    async def look(
+        app: Tenure,
+    ) -> tuple[TimerInfo, list[datetime], Pause | None, datetime]:
         timer = app.timers[name]
-        now = as_datetime(await app.timers.store.now())
-        return await timer.info(), await timer.preview(number), now
+        ticks = await timer.preview(number)
+        return await timer.info(), ticks, await app.timers.frozen(), await _now(app)
 
-    info, ticks, now = target.run_app(look)
-    document = {**_about(target), "name": name, "rule": info.rule, "next": [*map(_time, ticks)]}
-    target.screen.answer(document, *_told_next(info, ticks, now))
+    info, ticks, frozen, now = target.run_app(look)
+    document = {
+        **_about(target),
+        "name": name,
+        "rule": info.rule,
+        "pause": plain(info.pause),
+        "frozen": plain(frozen),
+        "next": [*map(plain, ticks)],
+    }
+    target.screen.answer(document, *told_next(info, ticks, frozen, now))
 
 
 @timers.command(
@@ -117,9 +143,10 @@ def history(target: Target, name: str, *, number: int) -> None:
         return await app.timers[name].history(number)
 
     records = target.run_app(look)
-    document = {**_about(target), "name": name, "ticks": [_plain(one) for one in records]}
-    nothing = Text(f"{safe(name)} has not ticked yet.")
-    target.screen.answer(document, _told_history(records) if records else nothing)
+    document = {**_about(target), "name": name, "ticks": [*map(plain, records)]}
+    told = Text(f"{safe(name)} has not ticked yet.")
+    is_narrow = target.screen.is_narrow
+    target.screen.answer(document, history_table(records, narrow=is_narrow) if records else told)
 
 
 @timers.command(
@@ -130,22 +157,21 @@ Examples:
   tenure timers pause sync_orders --until 2026-12-01T06:00+01:00"""
 )
 @click.argument("name")
-@click.option("--reason", default="", help="Why, for those who wonder.")
-@click.option(
-    "--until", callback=point_in_time, help="For how long (2h), or until when (18:00, 2026-12-01)."
-)
+@_reason_option
+@_until_option
 @store_command
 def pause(target: Target, name: str, *, reason: str, until: datetime | float | None) -> None:
     """Let no tick of a timer run. What runs goes on."""
     target.announce()
 
-    async def act(app: Tenure) -> Pause | None:
+    async def act(app: Tenure) -> tuple[Pause | None, datetime]:
         await app.timers[name].pause(reason, until)
-        return (await app.timers[name].info()).pause
+        return (await app.timers[name].info()).pause, await _now(app)
 
-    done = target.run_app(act)
-    document = {**_about(target), "name": name, "pause": _plain(done)}
-    target.screen.answer(document, Text(f"Paused {safe(name)}{_until(done)}."))
+    done, now = target.run_app(act)
+    document = {**_about(target), "name": name, "pause": plain(done)}
+    long = until_when(done, now, "until it is resumed")
+    target.screen.answer(document, Text(f"Paused {safe(name)} {long}."))
 
 
 @timers.command(
@@ -163,9 +189,8 @@ def resume(target: Target, name: str) -> None:
         return await app.timers[name].resume()
 
     was_paused = target.run_app(act)
-    said = "Resumed" if was_paused else "Was not paused:"
-    document = {**_about(target), "name": name, "was_paused": was_paused}
-    target.screen.answer(document, Text(f"{said} {safe(name)}."))
+    said = f"Resumed {safe(name)}." if was_paused else f"{safe(name)} was not paused."
+    target.screen.answer({**_about(target), "name": name, "was_paused": was_paused}, Text(said))
 
 
 @timers.command(
@@ -179,13 +204,16 @@ def trigger(target: Target, name: str) -> None:
     """Have a timer run once, now, also while it is paused. Its next tick comes as ever."""
     target.announce()
 
-    async def act(app: Tenure) -> str:
-        return (await app.timers[name].trigger()).id
+    async def act(app: Tenure) -> tuple[str, bool]:
+        job = await app.timers[name].trigger()
+        return job.id, (await app.timers[name].info()).is_declared
 
-    job = target.run_app(act)
-    document = {**_about(target), "name": name, "job": job}
-    said = f"Triggered {safe(name)}: job {job}. 'tenure jobs show {job[-12:]}' tells how it goes."
-    target.screen.answer(document, Text(said))
+    job, is_declared = target.run_app(act)
+    document = {**_about(target), "name": name, "job": job, "is_declared": is_declared}
+    target.screen.answer(document, Text(f"Triggered {safe(name)}: job {job}"))
+    if not is_declared:
+        target.screen.aside("It waits: no process that declares this timer was heard of lately.")
+    target.screen.aside(f"'tenure jobs show {job[-12:]}' tells how it goes.")
 
 
 @timers.command(
@@ -194,10 +222,8 @@ Examples:
   tenure timers freeze --reason release --until 18:00
   tenure timers freeze --end"""
 )
-@click.option("--reason", default="", help="Why, for those who wonder.")
-@click.option(
-    "--until", callback=point_in_time, help="For how long (2h), or until when (18:00, 2026-12-01)."
-)
+@_reason_option
+@_until_option
 @click.option("--end", is_flag=True, help="End a freeze.")
 @store_command
 def freeze(target: Target, *, reason: str, until: datetime | float | None, end: bool) -> None:
@@ -206,17 +232,19 @@ def freeze(target: Target, *, reason: str, until: datetime | float | None, end: 
         raise click.UsageError("--end ends a freeze; it takes neither --reason nor --until.")
     target.announce()
 
-    async def act(app: Tenure) -> tuple[bool, Pause | None]:
+    async def act(app: Tenure) -> tuple[bool, Pause | None, datetime]:
         if end:
-            return await app.unfreeze(), None
+            return await app.unfreeze(), None, await _now(app)
         await app.freeze(reason, until)
-        return True, await app.timers.frozen()
+        return False, await app.timers.frozen(), await _now(app)
 
-    changed, frozen = target.run_app(act)
-    said = f"All timers are frozen{_until(frozen)}."
-    if end:
-        said = "All timers go on." if changed else "They were not frozen."
-    target.screen.answer({**_about(target), "frozen": _plain(frozen)}, Text(said))
+    was_frozen, frozen, now = target.run_app(act)
+    document = {**_about(target), "frozen": plain(frozen)}
+    if not end:
+        target.screen.answer(document, *frozen_line(frozen, now))
+        return
+    said = "All timers go on." if was_frozen else "The timers were not frozen."
+    target.screen.answer({**document, "was_frozen": was_frozen}, Text(said))
 
 
 @timers.command(
@@ -241,97 +269,33 @@ def explain(target: Target, rule: str, *, tz: str, number: int) -> None:
 
     Needs no store, and changes nothing.
     """
-    is_period = len(rule.split()) == 1 and not rule.startswith("@")
-    made = make_rule(every=rule if is_period else None, cron=None if is_period else rule, tz=tz)
-    instant = SystemClock().wall()
-    now = as_datetime(instant)
-    ticks: list[datetime] = []
-    while len(ticks) < number and (tick := made.next_after(instant)) is not None:
-        ticks.append(as_datetime(tick))
-        instant = tick
-    document = {"rule": rule, "tz": tz, "words": made.words(), "next": [*map(_time, ticks)]}
-    target.screen.answer(document, Text(made.words()), _times(ticks, now))
+    made = _rule(rule, tz)
+    now = SystemClock().wall()
+    ticks = [as_datetime(tick) for tick in islice(_ticks(made, now), number)]
+    document = {"rule": rule, "tz": tz, "words": made.words(), "next": [*map(plain, ticks)]}
+    zone = made.zone if isinstance(made, Cron) else "UTC"
+    told = told_times(ticks, as_datetime(now), zone=zone)
+    target.screen.answer(document, Text(made.words()), Text(), told)
+
+
+def _rule(text: str, tz: str) -> Rule:
+    """Return the rule that is meant: a period, or else a cron expression."""
+    period = a_number(text)
+    with suppress(ConfigError):
+        period = seconds(period, "every")
+    is_period = isinstance(period, float)
+    return make_rule(every=period, tz=tz) if is_period else make_rule(cron=text, tz=tz)
+
+
+def _ticks(rule: Rule, after: int) -> Iterator[int]:
+    while (tick := rule.next_after(after)) is not None:
+        yield tick
+        after = tick
 
 
 def _about(target: Target) -> dict[str, Any]:
     return target.about(target.store())
 
 
-def _plain(value: Any) -> Any:
-    """Return a value as JSON has it."""
-    return msgspec.to_builtins(value)
-
-
-def _time(moment: datetime) -> str:
-    return moment.isoformat()
-
-
-def _until(pause: Pause | None) -> str:
-    if pause is None or pause.until is None:
-        return " until it is resumed"
-    return f" until {pause.until:%Y-%m-%d %H:%M:%S} UTC"
-
-
-def _frozen(frozen: Pause | None) -> Iterator[RenderableType]:
-    if frozen is not None:
-        why = f": {safe(frozen.reason)}" if frozen.reason else ""
-        yield Text(f"All timers are frozen{_until(frozen)}{why}.", "yellow")
-        yield Text()
-
-
-def _listed(found: list[TimerInfo], now: datetime) -> RenderableType:
-    rows: list[list[Cell]] = [
-        [safe(one.name), Shrinking(safe(one.rule)), *_state(one, now), str(one.running)]
-        for one in found
-    ]
-    return table(rows, ("NAME", "RULE", "NEXT", "LAST", "RUNNING"), right=("RUNNING",))
-
-
-def _state(one: TimerInfo, now: datetime) -> tuple[Cell, Cell]:
-    last: Cell = ""
-    if one.latest is not None:
-        ago = duration(max(0.0, (now - one.latest.decided).total_seconds()))
-        said = one.latest.outcome + (f" ({one.latest.reason})" if one.latest.reason else "")
-        last = Text(f"{safe(said)} {ago} ago", _STYLES.get(one.latest.outcome, ""))
-    if one.pause is not None:
-        return Text(f"paused{_until(one.pause)}", "yellow"), last
-    if not one.is_declared:
-        return Text("nobody runs it", "red"), last
-    if one.next is None:
-        return "never again", last
-    return f"in {duration(max(0.0, (one.next - now).total_seconds()))}", last
-
-
-def _told_next(info: TimerInfo, ticks: list[datetime], now: datetime) -> Iterator[RenderableType]:
-    yield Text.assemble((safe(info.name), "bold"), f"  {safe(info.rule)}")
-    if info.pause is not None:
-        yield Text(f"It is paused{_until(info.pause)}; ticks before that are skipped.", "yellow")
-    yield _times(ticks, now)
-
-
-def _times(ticks: list[datetime], now: datetime) -> RenderableType:
-    if not ticks:
-        return Text("It never ticks again.")
-    rows: list[list[Cell]] = [
-        [f"{one:%a %Y-%m-%d %H:%M:%S}", duration((one - now).total_seconds())] for one in ticks
-    ]
-    return table(rows, ("UTC", "IN"), right=("IN",))
-
-
-def _told_history(records: list[TickRecord]) -> RenderableType:
-    rows: list[list[Cell]] = []
-    for one in records:
-        several = f" (and {one.ticks - 1} before)" if one.ticks > 1 else ""
-        took = ""
-        if one.started is not None and one.finished is not None:
-            took = duration((one.finished - one.started).total_seconds())
-        rows.append(
-            [
-                f"{one.nominal:%Y-%m-%d %H:%M:%S}{several}",
-                Text(one.outcome, _STYLES.get(one.outcome, "")),
-                Shrinking(safe(one.error or one.reason)),
-                one.replica[:8],
-                took,
-            ]
-        )
-    return table(rows, ("TICK (UTC)", "CAME TO", "WHY", "REPLICA", "TOOK"), right=("TOOK",))
+async def _now(app: Tenure) -> datetime:
+    return as_datetime(await app.timers.store.now())

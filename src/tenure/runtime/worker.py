@@ -33,6 +33,7 @@ from tenure.observe.events import Events, ReplicaLost, TaskUnknown
 from tenure.runtime.attempt import Around, Handler
 from tenure.runtime.audit import Audit
 from tenure.runtime.hosting import Host
+from tenure.runtime.intentions import intentions
 from tenure.runtime.lifeline import Lifeline
 from tenure.runtime.loop_watch import LoopWatch
 from tenure.runtime.patience import Patience
@@ -92,6 +93,7 @@ class Worker:
         self._clock = store.clock
         self._events = events
         self._handlers = handlers
+        self._plans = plans
         self._options = options
         self._overdue_after = recovery_grace(settings)
         self._patience = Patience(self._clock, events)
@@ -206,12 +208,8 @@ class Worker:
         self._look_again.set()
         self._changed.set()
         self._ticker.poke()
-        log.info(
-            "worker %s takes jobs from %s; it knows the tasks %s",
-            replica[:8],
-            ", ".join(self._options.queues),
-            ", ".join(sorted(self._handlers)) or "(none)",
-        )
+        told = intentions(self._options.queues, self._handlers, self._plans)
+        log.info("worker %s %s", replica[:8], told)
 
     def beaten(self, replica: str, held: int, *, revived: bool) -> None:
         if self.replica is None and self._doubted == replica:

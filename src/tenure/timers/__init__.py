@@ -18,7 +18,7 @@ from tenure.timers.handles import (
     TimerHandle,
     TimerInfo,
     Timers,
-    instant_of,
+    freeze,
 )
 
 __all__ = [
@@ -31,7 +31,7 @@ __all__ = [
     "TimerHandle",
     "TimerInfo",
     "Timers",
-    "instant_of",
+    "freeze",
     "make_plan",
     "make_timer_handler",
     "run_options",

@@ -25,12 +25,12 @@ from tenure.core.schedules import (
 )
 from tenure.core.ticking import Definition, Plan, bounds, next_due, preview, run_of
 from tenure.core.views import as_datetime
-from tenure.errors import ConfigError, TimerBusy, TimerNotFound
+from tenure.errors import ConfigError, StoreError, TimerBusy, TimerNotFound
 from tenure.jobs import Job, Jobs
-from tenure.runtime.reports import ErrorReport
+from tenure.runtime.context import storable
 from tenure.stores.contract import Store
 
-__all__ = ["Pause", "TickRecord", "TimerHandle", "TimerInfo", "Timers", "instant_of"]
+__all__ = ["Pause", "TickRecord", "TimerHandle", "TimerInfo", "Timers", "freeze"]
 
 TickOutcome: TypeAlias = Literal[
     "succeeded", "failed", "cancelled", "running", "waiting", "ran", "skipped", "missed"
@@ -38,6 +38,7 @@ TickOutcome: TypeAlias = Literal[
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _PREVIEW_MAX = 1000
+_REASON_MAX = 1000
 _REACHABLE = 10_000
 
 
@@ -73,9 +74,10 @@ class TimerInfo(Struct, frozen=True, kw_only=True):
     """How a timer or schedule stands."""
 
     name: str
-    kind: Literal["timer", "schedule"]
+    kind: Literal["timer", "schedule", "unknown"]
+    """Unknown if this version of Tenure cannot read how it was declared."""
     rule: str
-    """In words."""
+    """In words; empty if it cannot be read."""
     task: str
     next: datetime | None
     """When the next tick is due, if nothing is in the way."""
@@ -107,9 +109,9 @@ class TimerHandle:
 
     async def pause(self, reason: str = "", until: datetime | Duration | None = None) -> None:
         """Skip its ticks until an instant, for so long, or until `resume`. Runs go on."""
-        store = self._timers.store
-        end = await instant_of(until, store)
-        if not await store.freeze(self.name, until=end, reason=reason):
+        if self.name == EVERYTHING or not await freeze(
+            self._timers.store, self.name, reason, until
+        ):
             raise TimerNotFound(self.name)
 
     async def resume(self) -> bool:
@@ -150,7 +152,8 @@ class TimerHandle:
         store = self._timers.store
         await self._record()
         decisions = await store.decisions(self.name, limit=number)
-        runs = {job.id: job for job in await _jobs_of(store, decisions)}
+        handle = self._timers.jobs.handle
+        runs = {job.id: handle(job) for job in await _jobs_of(store, decisions)}
         return [_tick_record(one, runs.get(one.job)) for one in decisions]
 
     async def _record(self) -> ScheduleRecord:
@@ -199,7 +202,13 @@ class Timers:
         return self._reach()[1]
 
 
-async def instant_of(until: datetime | Duration | None, store: Store) -> int | None:
+async def freeze(store: Store, name: str, reason: str, until: datetime | Duration | None) -> bool:
+    """Skip the ticks of a schedule, or of EVERYTHING; False if there is no such schedule."""
+    end = await _instant_of(until, store)
+    return await store.freeze(name, until=end, reason=storable(reason, _REASON_MAX))
+
+
+async def _instant_of(until: datetime | Duration | None, store: Store) -> int | None:
     """Return the store's instant that is meant by a point in time or a length from now."""
     if until is None:
         return None
@@ -215,7 +224,21 @@ async def instant_of(until: datetime | Duration | None, store: Store) -> int | N
 
 
 def _definition(record: ScheduleRecord) -> Definition:
-    return msgspec.json.decode(record.definition, type=Definition)
+    found = _readable(record)
+    if found is None:
+        msg = (
+            f"how {record.name!r} was declared cannot be read: a newer version of Tenure may have "
+            "written it. Use that version."
+        )
+        raise StoreError(msg)
+    return found
+
+
+def _readable(record: ScheduleRecord) -> Definition | None:
+    try:
+        return msgspec.json.decode(record.definition, type=Definition)
+    except (ValueError, RecursionError):
+        return None
 
 
 def _trigger(record: ScheduleRecord, id_: str, now: int) -> Advance:
@@ -246,13 +269,13 @@ def _why(answer: Advanced) -> str:
 
 
 def _info(record: ScheduleRecord, now: int) -> TimerInfo:
-    definition = _definition(record)
-    tick = next_due(definition, max(record.cursor, now))
+    definition = _readable(record)
+    tick = None if definition is None else next_due(definition, max(record.cursor, now))
     return TimerInfo(
         name=record.name,
-        kind=definition.kind,
-        rule=definition.rule.words(),
-        task=definition.run.task,
+        kind="unknown" if definition is None else definition.kind,
+        rule="" if definition is None else definition.rule.words(),
+        task="" if definition is None else definition.run.task,
         next=None if tick is None else as_datetime(tick[1]),
         previous=as_datetime(record.last_run) if record.last_run else None,
         running=record.live,
@@ -276,17 +299,18 @@ async def _jobs_of(store: Store, decisions: list[Decision]) -> list[JobRecord]:
     return [job for job in await store.get(ids) if job is not None] if ids else []
 
 
-def _tick_record(decision: Decision, job: JobRecord | None) -> TickRecord:
+def _tick_record(decision: Decision, job: Job[Any] | None) -> TickRecord:
     ran: dict[str, Any] = {}
     outcome: TickOutcome = decision.outcome
     reason = decision.reason
     if job is not None:
+        record = job.record
         outcome, reason = job.state, job.reason or decision.reason
         ran = {
-            "started": as_datetime(job.started) if job.started else None,
-            "finished": as_datetime(job.finished) if job.finished else None,
+            "started": as_datetime(record.started) if record.started else None,
+            "finished": as_datetime(record.finished) if record.finished else None,
             "attempts": job.attempt,
-            "error": _error(job),
+            "error": job.error or "",
         }
     return TickRecord(
         outcome=outcome,
@@ -299,7 +323,3 @@ def _tick_record(decision: Decision, job: JobRecord | None) -> TickRecord:
         replica=decision.replica,
         **ran,
     )
-
-
-def _error(job: JobRecord) -> str:
-    return msgspec.json.decode(job.error, type=ErrorReport).line if job.error else ""
