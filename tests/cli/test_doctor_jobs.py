@@ -15,7 +15,7 @@ from tests.cli.doctoring import examined
 from tests.cli.jobbing import Shop, shop_at
 from tests.rig.waiting import wait_until
 
-SUBJECTS = ("workers", "recovery", "waiting", "queues", "behind", "paused")
+SUBJECTS = ("workers", "recovery", "waiting", "queues", "behind", "timers", "paused")
 
 
 @pytest.fixture
@@ -88,6 +88,18 @@ def test_queues_that_nobody_serves_and_those_that_are_behind(found, shop: Shop):
     assert findings["behind"].level == "note"
     assert findings["behind"].detail == "more comes in than is done: default for 2m"
     assert findings["waiting"].detail == "2 jobs, due for 2m at the longest"
+
+
+def test_runs_of_timers_are_no_queue_that_nobody_serves(found, shop: Shop):
+    shop.claim()
+    late(shop, 1, 2, queue="@timers")
+    findings = found()
+    assert (findings["timers"].level, "queues" in findings) == ("warning", False)
+    assert findings["timers"].detail == "2 jobs of timers, due for 2m"
+    assert "wait for a worker that has their timer" in findings["timers"].advice
+    # One that is just at work leaves nothing to tell.
+    shop.claim("web-2", queues=["@timers"])
+    assert {"timers", "queues", "behind"}.isdisjoint(found())
 
 
 def test_a_paused_queue_is_told_and_not_blamed(found, shop: Shop):

@@ -16,5 +16,16 @@ raises.
 from tenure.blocking.app import Tenure
 from tenure.blocking.jobs import Job, JobPage
 from tenure.blocking.locks import Election, Hold, Lock, Semaphore
+from tenure.blocking.timers import TimerHandle, Timers
 
-__all__ = ["Election", "Hold", "Job", "JobPage", "Lock", "Semaphore", "Tenure"]
+__all__ = [
+    "Election",
+    "Hold",
+    "Job",
+    "JobPage",
+    "Lock",
+    "Semaphore",
+    "Tenure",
+    "TimerHandle",
+    "Timers",
+]

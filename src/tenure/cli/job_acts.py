@@ -173,7 +173,7 @@ def _do_with_all(target: Target, act: _Act, choice: Choice) -> None:
         {**document, "jobs": _listed(outcomes)},
         *(Text(_sentence(words[outcome], counts[outcome])) for outcome in words if counts[outcome]),
     )
-    if counts["conflict"] or counts["refused"]:
+    if counts["conflict"]:
         raise click.exceptions.Exit(2)
 
 

@@ -205,8 +205,10 @@ def trigger(target: Target, name: str) -> None:
     target.announce()
 
     async def act(app: Tenure) -> tuple[str, bool]:
-        job = await app.timers[name].trigger()
-        return job.id, (await app.timers[name].info()).is_declared
+        timer = app.timers[name]
+        # Asked first: afterwards the trigger itself counts as a sign of life.
+        is_declared = (await timer.info()).is_declared
+        return (await timer.trigger()).id, is_declared
 
     job, is_declared = target.run_app(act)
     document = {**_about(target), "name": name, "job": job, "is_declared": is_declared}

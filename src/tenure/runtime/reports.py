@@ -27,7 +27,10 @@ _TRACE_MAX = 8000
 _MESSAGE_MAX = 4000
 _ERROR_MAX = 300
 # Their frames say nothing about an error of a handler.
-_OURS = tuple(f"tenure.runtime.{name}" for name in ("attempt", "threads", "process_child"))
+_OURS = (
+    *(f"tenure.runtime.{name}" for name in ("attempt", "threads", "process_child")),
+    "tenure.timers.declaring",
+)
 
 
 class Retry(Exception):

@@ -127,6 +127,9 @@ class TimerHandle:
         """
         store = self._timers.store
         record = await self._record()
+        if record.successor:
+            msg = f"{self.name!r} is called {record.successor!r} now; trigger that."
+            raise ConfigError(msg)
         now = await store.now()
         move = _trigger(record, self._timers.jobs.new_id(), now)
         answer = await store.advance(move)

@@ -1,0 +1,401 @@
+"""`tenure timers`, on every store."""
+
+import re
+import sqlite3
+from collections.abc import Iterator
+from contextlib import closing
+from datetime import UTC, datetime, timedelta
+from itertools import pairwise
+
+import pytest
+
+from tests.cli.clockwork import EVIL, STEERING, Clockwork, clockwork_at
+from tests.cli.conftest import Place, Run
+from tests.cli.terminal import on_a_terminal, plain
+from tests.contract.schedule_calls import bound
+
+NAMED = (["next"], ["history"], ["pause"], ["resume"], ["trigger"])
+
+
+@pytest.fixture
+def work(place: Place) -> Iterator[Clockwork]:
+    with clockwork_at(place) as work:
+        yield work
+
+
+@pytest.fixture
+def file_work(file_place: Place) -> Iterator[Clockwork]:
+    with clockwork_at(file_place) as work:
+        yield work
+
+
+def test_what_is_not_there_yet(cli: Run, place: Place, work: Clockwork):
+    told = cli(*place.options, "timers", "ls")
+    assert (told.code, told.out) == (
+        0,
+        "There are no timers. A worker whose app declares some makes them known.\n",
+    )
+    document = cli(*place.options, "timers", "ls", "--json").json
+    about = {"store": place.url, "namespace": place.namespace}
+    assert document == {**about, "frozen": None, "timers": []}
+    work.plant("sweep")
+    assert cli(*place.options, "timers", "history", "sweep").out == "sweep has not ticked yet.\n"
+    assert cli(*place.options, "timers", "history", "sweep", "--json").json["ticks"] == []
+
+
+@pytest.mark.parametrize("command", NAMED, ids=lambda command: command[0])
+@pytest.mark.parametrize("name", ["nope", "*", EVIL])
+def test_unknown_names_are_explained(cli: Run, file_place: Place, command: list[str], name: str):
+    told = cli(*file_place.options, "timers", *command, name)
+    assert (told.code, told.out) == (2, "")
+    assert "the store knows no timer or schedule" in told.err
+    assert "'tenure timers ls' shows those that are there" in told.err
+    assert not STEERING & set(told.err)
+    told = cli(*file_place.options, "timers", *command, name, "--json")
+    assert (told.code, told.json["kind"]) == (2, "TimerNotFound")
+
+
+def test_ls_tells_how_each_one_stands(cli: Run, place: Place, work: Clockwork):
+    work.plant()
+    work.tick()
+    work.skip()
+    told = cli(*place.options, "timers", "ls")
+    assert told.code == 0
+    header, sweep, weekly = told.out.splitlines()
+    assert header.split() == ["NAME", "RULE", "NEXT", "LAST", "RUNNING"]
+    last = r"skipped \d+\.\ds ago, overlap +1"
+    assert re.fullmatch(rf"sweep +every 1 h +in (\d+m( \d+s)?|\d+\.?\d*s|1h) +{last}", sweep)
+    assert re.fullmatch(r"weekly +At 06:00 on Monday, Europe/Berlin +in [\dhdms ]+ +0", weekly)
+    first, second = cli(*place.options, "timers", "ls", "--json").json["timers"]
+    assert (first["kind"], second["kind"], second["task"]) == ("timer", "schedule", "report")
+    assert (first["latest"]["outcome"], first["latest"]["reason"]) == ("skipped", "overlap")
+    assert (first["running"], first["pause"], first["is_declared"]) == (1, None, True)
+    assert re.fullmatch(r"\d{4}-\d\d-\d\dT\d\d:00:00\.000000Z", first["next"])
+
+
+def test_who_is_not_declared_any_more_is_told(cli: Run, place: Place, work: Clockwork):
+    work.plant("old name")
+    work.plant("sweep", renamed_from=("old name",))
+    listed = cli(*place.options, "timers", "ls").out
+    assert re.search(r"^old name +every 1 h +nobody runs it +0$", listed, re.MULTILINE)
+    told = cli(*place.options, "timers", "next", "old name").out
+    assert "No process that declares it was heard of lately: nobody runs it.\n" in told
+    told = cli(*place.options, "timers", "trigger", "old name")
+    assert told.code == 2
+    assert "Error: 'old name' is called 'sweep' now; trigger that.\n" in told.err
+
+
+def test_a_trigger_that_nobody_takes_is_told(cli: Run, file_place: Place, file_work: Clockwork):
+    file_work.plant("sweep")
+    with closing(sqlite3.connect(file_place.url.removeprefix("sqlite:///"))) as db:
+        db.execute("UPDATE tenure_schedule SET declared = 1")
+        db.commit()
+    told = cli(*file_place.options, "timers", "trigger", "sweep")
+    assert told.code == 0
+    assert "It waits: no process that declares this timer was heard of lately.\n" in told.err
+
+
+def test_next_shows_when_it_ticks(cli: Run, place: Place, work: Clockwork):
+    work.plant("sweep")
+    told = cli(*place.options, "timers", "next", "sweep", "--number", "3")
+    title, _, header, *rows = told.out.splitlines()
+    assert (title, header.split()) == ("sweep  every 1 h", ["UTC", "IN"])
+    assert len(rows) == 3
+    assert all(re.fullmatch(r"[A-Z]\w\w \d{4}-\d\d-\d\d \d\d:00:00 +[\dhms. ]+", r) for r in rows)
+    document = cli(*place.options, "timers", "next", "sweep", "--json").json
+    ticks = [datetime.fromisoformat(one) for one in document["next"]]
+    assert [later - tick for tick, later in pairwise(ticks)] == [timedelta(hours=1)] * 4
+    assert (document["rule"], document["pause"], document["frozen"]) == ("every 1 h", None, None)
+
+
+@pytest.mark.parametrize(
+    ("command", "number"), [("next", "0"), ("next", "1001"), ("history", "101"), ("history", "x")]
+)
+def test_numbers_have_bounds(cli: Run, file_place: Place, command: str, number: str):
+    told = cli(*file_place.options, "timers", command, "sweep", "--number", number)
+    assert told.code == 2
+    assert "'--number'" in told.err
+
+
+def test_history_tells_what_became_of_each_tick(cli: Run, place: Place, work: Clockwork):
+    work.plant("sweep")
+    good, bad, lost = work.tick(), work.tick(), work.tick()
+    work.settle(good, "succeeded")
+    work.settle(bad, "failed", "no address")
+    work.call(work.store.bury("web-1", [lost.id], delays=(0.0,)))
+    running = work.tick()
+    work.skip()
+    work.skip()
+    work.miss(7)
+    told = cli(*place.options, "timers", "history", "sweep")
+    assert told.code == 0
+    header, *rows = told.out.splitlines()
+    assert header.split() == ["TICK", "(UTC)", "CAME", "TO", "TOOK", "JOB", "REPLICA", "WHY"]
+    words = [row.split(maxsplit=2)[2] for row in rows]
+    since = r"since \d{4}-\d\d-\d\d \d\d:\d\d:\d\d"
+    assert re.fullmatch(rf"missed +7x late {since}", words[0])
+    assert re.fullmatch(rf"skipped +2x overlap {since}", words[1])
+    assert re.fullmatch(rf"running +{running.id} +web-1", words[2])
+    assert re.fullmatch(rf"failed +\d+ms +{lost.id} +web-1 +lost", words[3])
+    assert re.fullmatch(rf"failed +\d+ms +{bad.id} +web-1 +ValueError: no address", words[4])
+    assert re.fullmatch(rf"succeeded +\d+ms +{good.id} +web-1", words[5])
+    ticks = cli(*place.options, "timers", "history", "sweep", "--json").json["ticks"]
+    assert [one["outcome"] for one in ticks] == [
+        *("missed", "skipped", "running", "failed", "failed", "succeeded")
+    ]
+    assert [one["ticks"] for one in ticks] == [7, 2, 1, 1, 1, 1]
+    assert (ticks[3]["reason"], ticks[4]["error"]) == ("lost", "ValueError: no address")
+    assert ticks[5]["finished"].endswith("Z")
+    newest = cli(*place.options, "timers", "history", "sweep", "--number", "1", "--json").json
+    assert newest["ticks"] == ticks[:1]
+
+
+def test_pause_and_resume(cli: Run, place: Place, work: Clockwork):
+    work.plant("sweep")
+    told = cli(*place.options, "timers", "pause", "sweep", "--reason", "migration")
+    assert (told.code, told.out) == (0, "Paused sweep until it is resumed.\n")
+    assert re.search(r"every 1 h +paused: migration", cli(*place.options, "timers", "ls").out)
+    told = cli(*place.options, "timers", "next", "sweep", "--number", "1")
+    assert "It is paused until 'tenure timers resume sweep': migration.\n" in told.out
+    assert told.out.endswith("skipped\n")
+    document = cli(*place.options, "timers", "next", "sweep", "--json").json
+    assert (document["pause"]["reason"], document["pause"]["until"]) == ("migration", None)
+    resume = (*place.options, "timers", "resume", "sweep")
+    assert cli(*resume).out == "Resumed sweep.\n"
+    assert cli(*resume).out == "sweep was not paused.\n"
+    assert cli(*resume, "--json").json["was_paused"] is False
+    assert work.sync.timers["sweep"].info().pause is None
+
+
+def test_a_pause_may_have_an_end(cli: Run, place: Place, work: Clockwork):
+    work.plant("sweep")
+    told = cli(*place.options, "timers", "pause", "sweep", "--until", "2h")
+    moment = r"until \d{4}-\d\d-\d\d \d\d:\d\d:\d\d UTC, for (2h|1h 59m)"
+    assert re.fullmatch(rf"Paused sweep {moment}\.\n", told.out)
+    assert re.search(r" paused (2h|1h 59m) ", cli(*place.options, "timers", "ls").out)
+    told = cli(*place.options, "timers", "next", "sweep", "--number", "3").out
+    assert re.search(rf"It is paused {moment}\.\n", told)
+    # Of three, one or two come before its end, as the hour has it.
+    assert "skipped" in told.splitlines()[-3]
+    assert not told.endswith("skipped\n")
+
+
+def test_everything_can_be_frozen(cli: Run, place: Place, work: Clockwork):
+    freeze = (*place.options, "timers", "freeze")
+    told = cli(*freeze, "--reason", "release")
+    said = "All timers are frozen until 'tenure timers freeze --end': release.\n"
+    assert (told.code, told.out) == (0, said)
+    work.plant("sweep")
+    assert cli(*place.options, "timers", "ls").out.startswith(said)
+    told = cli(*place.options, "timers", "next", "sweep", "--number", "1").out
+    assert said in told
+    assert told.endswith("skipped\n")
+    document = cli(*place.options, "timers", "ls", "--json").json
+    assert (document["frozen"]["reason"], document["frozen"]["until"]) == ("release", None)
+    assert cli(*freeze, "--end").out == "All timers go on.\n"
+    assert cli(*freeze, "--end").out == "The timers were not frozen.\n"
+    assert cli(*freeze, "--end", "--json").json["was_frozen"] is False
+    assert "for 30m." in cli(*freeze, "--until", "30m").out
+    assert cli(*freeze, "--until", "30m", "--json").json["frozen"]["until"].endswith("Z")
+
+
+def test_an_end_has_no_reason(cli: Run, file_place: Place):
+    told = cli(*file_place.options, "timers", "freeze", "--end", "--reason", "x")
+    assert told.code == 2
+    assert "takes neither --reason nor --until" in told.err
+
+
+def test_trigger_runs_it_once_even_while_paused(cli: Run, place: Place, work: Clockwork):
+    work.plant()
+    work.sync.timers["sweep"].pause()
+    document = cli(*place.options, "timers", "trigger", "sweep", "--json").json
+    job = work.sync.job(document["job"])
+    assert (job.task, job.queue, job.state) == ("@sweep", "@timers", "waiting")
+    assert document["is_declared"]
+    told = cli(*place.options, "timers", "trigger", "sweep")
+    assert told.code == 2
+    assert "it has as many unfinished runs as it may (overlap). Try again later." in told.err
+    told = cli(*place.options, "timers", "trigger", "weekly")
+    [waiting] = work.sync.jobs(task="report")
+    assert told.out == f"Triggered weekly: job {waiting.id}\n"
+    assert f"'tenure jobs show {waiting.id[-12:]}' tells how it goes.\n" in told.err
+    assert "It waits" not in told.err
+
+
+def test_what_cannot_be_read_ends_no_command(cli: Run, place: Place, work: Clockwork):
+    work.plant("sweep")
+    work.plant("future", definition=b'{"kind":"moon"}', digest="x")
+    lines = cli(*place.options, "timers", "ls").out.splitlines()
+    assert re.fullmatch(r"future +unreadable +unreadable +0", lines[1])
+    assert lines[-1] == "What is unreadable here was declared by a newer version of Tenure."
+    first, _ = cli(*place.options, "timers", "ls", "--json").json["timers"]
+    assert (first["kind"], first["rule"], first["next"]) == ("unknown", "", None)
+    for command in ("next", "trigger"):
+        told = cli(*place.options, "timers", command, "future")
+        assert (told.code, told.out) == (2, "")
+        assert told.err.splitlines()[-1].startswith("Error: how 'future' was declared cannot be")
+    for command in ("history", "pause", "resume"):
+        assert cli(*place.options, "timers", command, "future").code == 0
+
+
+def test_texts_cannot_steer_the_terminal(cli: Run, place: Place, work: Clockwork):
+    work.plant(EVIL)
+    run = work.tick(EVIL)
+    work.tick(EVIL, limit=bound(1, EVIL))
+    work.settle(run, "failed", EVIL)
+    for command in (
+        *(["ls"], ["history", EVIL], ["pause", EVIL, "--reason", EVIL], ["next", EVIL]),
+        *(["freeze", "--reason", EVIL], ["ls"], ["trigger", EVIL], ["resume", EVIL]),
+    ):
+        for form in ((), ("--json",)):
+            told = cli(*place.options, "timers", *command, *form)
+            assert told.code == (2 if command[0] == "trigger" and form else 0)
+            assert not STEERING & set(told.out + told.err)
+
+
+def test_a_reason_may_be_any_text(cli: Run, place: Place, work: Clockwork):
+    work.plant("sweep")
+    assert (
+        cli(*place.options, "timers", "pause", "sweep", "--reason", "\udcff" + "x" * 2000).code == 0
+    )
+    assert cli(*place.options, "timers", "freeze", "--reason", "\udcff").code == 0
+    assert len(work.sync.timers["sweep"].info().pause.reason) == 1000
+    work.sync.freeze("a\0b")
+    assert work.sync.timers.frozen().reason == "a\N{REPLACEMENT CHARACTER}b"
+
+
+@pytest.mark.parametrize(
+    ("given", "least", "most"),
+    [
+        ("90", 85, 90),
+        ("1h30m", 5390, 5400),
+        ("0:00", 0, 86400),
+        ("9:30:15", 0, 86400),
+        ("2096-12-01", 2e9, 4e9),
+        ("2096-12-01T06:00", 2e9, 4e9),
+        ("2096-12-01T06:00+01:00", 2e9, 4e9),
+        ("2096-12-01T06:00:00Z", 2e9, 4e9),
+    ],
+)
+def test_until_has_many_forms(
+    cli: Run, file_place: Place, file_work: Clockwork, given: str, least: float, most: float
+):
+    frozen = cli(*file_place.options, "timers", "freeze", "--until", given, "--json").json["frozen"]
+    end = datetime.fromisoformat(frozen["until"])
+    assert least < (end - datetime.now(UTC)).total_seconds() <= most
+    if "T" in given and given[16:]:
+        assert end == datetime.fromisoformat(given)
+    elif ":" in given:
+        hour, minute = re.findall(r"(\d+):(\d+)", given)[0]
+        assert (end.astimezone().hour, end.astimezone().minute) == (int(hour), int(minute))
+
+
+@pytest.mark.parametrize(
+    "given", ["soon", "25:00", "9:5", "", "inf", "2026-13-01", "-1", "0001-01-01"]
+)
+def test_a_senseless_end_is_refused(cli: Run, file_place: Place, given: str):
+    told = cli(*file_place.options, "timers", "freeze", f"--until={given}")
+    assert (told.code, told.out) == (2, "")
+    assert re.search("is neither a time such as 2h nor a moment: 18:00|is not in the fut", told.err)
+
+
+@pytest.mark.parametrize("given", ["0", "2020-01-01T00:00Z", "2020-01-01"])
+def test_what_has_passed_is_no_end(cli: Run, file_place: Place, given: str):
+    told = cli(*file_place.options, "timers", "freeze", f"--until={given}")
+    assert told.code == 2
+    assert f"'{given}' is not in the future." in told.err
+
+
+def test_an_end_too_far_away_is_refused(cli: Run, file_place: Place):
+    told = cli(*file_place.options, "timers", "freeze", "--until", "90000d")
+    assert told.code == 2
+    assert "until must be at most" in told.err
+
+
+@pytest.mark.parametrize(
+    ("rule", "words"),
+    [
+        (["90"], "every 90 s"),
+        (["1h 30m"], "every 90 min"),
+        (["@daily"], "At 00:00 every day, UTC"),
+        (["0 6 * * 1", "--tz", "Europe/Berlin"], "At 06:00 on Monday, Europe/Berlin"),
+    ],
+)
+def test_explain_says_what_a_rule_means(cli: Run, rule: list[str], words: str):
+    told = cli("timers", "explain", *rule, "--number", "2")
+    assert (told.code, told.err) == (0, "")
+    said, _, header, *rows = told.out.splitlines()
+    assert (said, len(rows)) == (words, 2)
+    assert header.split() == ["UTC", *(["Europe/Berlin"] if "--tz" in rule else []), "IN"]
+    assert ("06:00:00" in rows[0]) == ("--tz" in rule)
+    document = cli("timers", "explain", *rule, "--json").json
+    assert (document["rule"], document["words"], len(document["next"])) == (rule[0], words, 5)
+
+
+def test_a_rule_that_never_ticks(cli: Run):
+    told = cli("timers", "explain", "0 0 30 2 *")
+    assert told.code in (0, 2)
+    assert "never" in told.out + told.err or "no day" in told.out + told.err
+
+
+@pytest.mark.parametrize(
+    ("rule", "words"),
+    [
+        (["soon"], "has 1 fields"),
+        (["61 * * * *"], "61 is not from 0 to 59"),
+        (["0.5"], "at least 1 s"),
+        (["@daily", "--tz", "Mars/Base"], "Mars/Base"),
+        (["60s", "--tz", "Europe/Berlin"], "has no meaning for every="),
+    ],
+)
+def test_a_wrong_rule_is_explained(cli: Run, rule: list[str], words: str):
+    told = cli("timers", "explain", *rule)
+    assert (told.code, told.out) == (2, "")
+    assert words in told.err
+    assert cli("timers", "explain", *rule, "--json").json["kind"] == "ConfigError"
+
+
+@pytest.mark.parametrize("columns", [60, 80])
+def test_a_narrow_terminal_shows_the_gist(file_place: Place, file_work: Clockwork, columns: int):
+    file_work.plant()
+    run = file_work.tick()
+    file_work.settle(run, "failed", "no address for user " + "7" * 100)
+    file_work.sync.timers["weekly"].pause("a migration of everything", until="2h")
+
+    def lines(*command: str) -> list[str]:
+        seen = on_a_terminal(*file_place.options, "timers", *command, COLUMNS=str(columns))
+        told = [line.rstrip() for line in plain(seen).splitlines()]
+        return told[[line[:4] in ("NAME", "TICK") for line in told].index(True) :]
+
+    header, sweep, weekly = lines("ls")
+    assert ("RULE" in header) == (columns == 80)
+    assert re.search(r" paused [12]h.*\.\. ", weekly)
+    header, row = lines("history", "sweep")
+    assert "REPLICA" not in header
+    assert re.search(rf"failed +\d+ms +{run.id[-8:]} +ValueError: .*\.\.$", row)
+    assert max(map(len, (sweep, weekly, header, row))) <= columns
+
+
+def test_jobs_tell_whose_run_they_are(cli: Run, place: Place, work: Clockwork):
+    work.plant()
+    run = work.sync.timers["sweep"].trigger().id
+    shown = cli(*place.options, "jobs", "show", run).out
+    assert re.search(r"\nrun of +the timer sweep, tick \d{4}-.* UTC, \d\.\ds ago\n", shown)
+    assert "arguments" not in shown
+    weekly = work.sync.timers["weekly"].trigger().id
+    shown = cli(*place.options, "jobs", "show", weekly).out
+    assert "the schedule weekly\narguments" in re.sub(" {2,}", " ", shown).replace("\n ", "\n")
+    jobs = cli(*place.options, "jobs", "ls", "--json").json["jobs"]
+    assert {job["schedule"] for job in jobs} == {"sweep", "weekly"}
+
+
+def test_a_run_is_triggered_and_not_requeued(cli: Run, place: Place, work: Clockwork):
+    work.plant("sweep")
+    run = work.tick()
+    work.settle(run, "failed", "x")
+    told = cli(*place.options, "jobs", "requeue", run.id)
+    said = "Is the run of a timer or schedule; use 'tenure timers trigger': "
+    assert (told.code, told.out) == (2, f"{said}{run.id}\n")
+    told = cli(*place.options, "jobs", "requeue", "--state", "failed", "--yes")
+    said = "Left 1 job as before: runs of timers and schedules; use 'tenure timers trigger'.\n"
+    assert (told.code, told.out) == (0, said)

@@ -1,0 +1,40 @@
+"""What a worker says about itself when it begins."""
+
+import pytest
+
+from tenure import Tenure
+from tenure.runtime.intentions import intentions
+
+
+def app_with(*, timers: tuple[str, ...] = (), schedules: tuple[str, ...] = ()) -> Tenure:
+    app = Tenure("memory://")
+    for name in timers:
+        app.timer(every="1h", name=name)(lambda: None)
+
+    async def report() -> None: ...
+
+    for name in schedules:
+        app.schedule(app.task(report), every="1h", name=name)
+    return app
+
+
+@pytest.mark.parametrize(
+    ("queues", "timers", "schedules", "said"),
+    [
+        (["default"], (), (), "takes jobs from default; it knows the tasks (none)"),
+        (["@timers", "default"], ("b", "a"), (), "runs the timers a, b"),
+        (
+            ["@timers", "default", "mail"],
+            ("sweep",),
+            ("weekly",),
+            (
+                "takes jobs from default, mail; it knows the tasks report; "
+                "it runs the timers sweep; it keeps the schedules weekly"
+            ),
+        ),
+        (["@timers"], ("evil\x1b[2J",), (), "runs the timers evil\\x1b[2J"),
+    ],
+)
+def test_a_worker_says_what_it_is_there_for(queues, timers, schedules, said):
+    app = app_with(timers=timers, schedules=schedules)
+    assert intentions(queues, app._handlers, [*app._plans.values()]) == said
