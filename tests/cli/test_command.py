@@ -17,7 +17,7 @@ from tenure.cli import commands
 from tests.cli.conftest import Run
 from tests.cli.terminal import on_a_terminal
 
-GROUPS = ([], ["jobs"], ["locks"])
+GROUPS = ([], ["jobs"], ["locks"], ["timers"])
 COMMANDS = (
     ["worker"],
     ["ping"],
@@ -35,6 +35,14 @@ COMMANDS = (
     ["locks", "ls"],
     ["locks", "show"],
     ["locks", "release"],
+    ["timers", "ls"],
+    ["timers", "next"],
+    ["timers", "history"],
+    ["timers", "pause"],
+    ["timers", "resume"],
+    ["timers", "trigger"],
+    ["timers", "freeze"],
+    ["timers", "explain"],
     ["migrate"],
     ["doctor"],
 )

@@ -19,6 +19,7 @@ def test_every_command_runs_as_a_program(shell: Run, place: Place):
             replicas = pool.submit(shell, *place.options, "replicas", "--json")
             recovered = pool.submit(shell, *place.options, "recover")
             pruned = pool.submit(shell, *place.options, "prune")
+            timers = pool.submit(shell, *place.options, "timers", "ls", "--json")
         released = shell(*place.options, "locks", "release", "invoice:42", "--all", given="y\n")
         assert app.locks() == []
         hold.release()
@@ -32,6 +33,7 @@ def test_every_command_runs_as_a_program(shell: Run, place: Place):
     assert replicas.result().json["replicas"] == []
     assert recovered.result().out == "Nothing to recover.\n"
     assert pruned.result().out == "Nothing to remove.\n"
+    assert timers.result().json["timers"] == []
     locks = [told.result().code for told in (listed, shown, checked, examined)]
-    others = [told.result().code for told in (jobs, queues, replicas, recovered, pruned)]
+    others = [told.result().code for told in (jobs, queues, replicas, recovered, pruned, timers)]
     assert {*locks, *others, released.code} == {0}
