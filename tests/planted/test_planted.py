@@ -6,7 +6,7 @@ A patch in this folder is a `git diff` against the checkout, headed by two lines
     Caught by: the test that must fail, as a pytest id
 
 Each is applied to a copy of `src`, and its test is run against that copy. `make mutants` plants all
-of them; the gate, which has to be quick, every sixteenth one, and none with a third line `Slow: why`.
+of them; the gate, which has to be quick, every sixteenth, and none with a third line `Slow: why`.
 """
 
 import os
