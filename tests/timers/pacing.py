@@ -1,0 +1,220 @@
+"""Virtual time on real stores: it passes when nothing is under way any more.
+
+    async with Shift(world, clock, declare) as shift:
+        await shift.start(10)
+        await clock.advance(20)
+
+A real store answers in real time, while the virtual clock stands still. `PacedClock` moves on only
+when every call has been answered and everybody who had something to do with it has done it.
+"""
+
+import asyncio
+from collections import Counter
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
+from dataclasses import dataclass, field
+from types import TracebackType
+from typing import Any, Literal, Self
+
+from tenure import Tenure
+from tenure.core.clock import Clock
+from tenure.core.durations import micros
+from tenure.core.model import Topic
+from tenure.stores.contract import Store, Watch
+from tenure.testing import Faults, FaultyStore, ManualClock
+from tenure.workers import EmbeddedWorker
+from tests.contract.worlds import World
+from tests.rig.waiting import wait_until_async
+
+# Who sleeps is woken at the next whole one of these; ticks are due at whole seconds.
+_STEP = 0.01
+# A chain of wake-ups from an answer to the next call is shorter than that.
+_TURNS = 30
+_PATIENCE = 30.0
+
+
+class PacedClock(ManualClock):
+    """A virtual clock that waits for real stores before it moves on."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._under_way = 0
+
+    @contextmanager
+    def standing(self) -> Iterator[None]:
+        """Let no time pass inside."""
+        self._under_way += 1
+        try:
+            yield
+        finally:
+            self._under_way -= 1
+
+    async def advance(self, seconds: float) -> None:
+        end = self._boot + seconds
+        await self._settle()
+        while self._boot < end:
+            due = min(self._sleepers.values(), default=end)
+            steps = max(1, -int(-(due - self._boot) // _STEP))  # to the next whole step
+            self._move_to(min(end, round(self._boot + steps * _STEP, 6)))
+            await self._settle()
+
+    async def _settle(self) -> None:
+        """Wait until no call is under way, and none follows from what was answered."""
+        await wait_until_async(self._is_settled, _PATIENCE, "all calls are answered")
+
+    async def _is_settled(self) -> bool:
+        for _ in range(_TURNS):
+            if self._under_way:
+                return False
+            await asyncio.sleep(0)
+        return True
+
+
+class SkewedClock:
+    """The clock of a host that is wrong by some seconds; the store's clock is right."""
+
+    virtual = True
+
+    def __init__(self, clock: ManualClock, skew: float) -> None:
+        self._clock = clock
+        self._skew = skew
+
+    def wall(self) -> int:
+        return self._clock.wall() + micros(self._skew)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._clock, name)
+
+
+class Line(Faults):
+    """A host's way to the store. It can be cut: calls go out and never come back."""
+
+    def __init__(self, clock: PacedClock, skew: float) -> None:
+        super().__init__()
+        self.clock = clock
+        self.local_clock: Clock = SkewedClock(clock, skew)
+        self.is_cut = False
+        self._last: tuple[str, Literal["request", "reply"]] | None = None
+        self._restored = asyncio.Event()
+
+    def cut(self) -> None:
+        self.is_cut = True
+
+    def cut_at(self, call: str, what: Literal["request", "reply"]) -> None:
+        """Cut it at the next such call: it does not happen, or nobody hears that it has."""
+        self._last = (call, what)
+
+    def restore(self) -> None:
+        """Let who waits go on, as if its process had only been paused."""
+        self.heal()
+        self.is_cut, self._last = False, None
+        self._restored.set()
+
+    def lets_through(self, call: str, what: Literal["request", "reply"]) -> bool:
+        self.is_cut = self.is_cut or self._last == (call, what)
+        return not self.is_cut
+
+    async def silence(self) -> None:
+        """Wait until it is restored."""
+        await self._restored.wait()
+
+
+class LinedStore(FaultyStore):
+    """A store at the end of a `Line`; the clock stands while it works."""
+
+    faults: Line
+
+    def __init__(self, store: Store, line: Line) -> None:
+        super().__init__(store, line)
+        # Memory and SQLite are on the host itself; here, their clock is still another one.
+        self.clock = line.local_clock
+
+    async def _pass(self, call: str, send: Callable[[], Awaitable[Any]]) -> Any:
+        line = self.faults
+        if not line.lets_through(call, "request"):
+            await line.silence()
+        try:
+            with line.clock.standing():
+                return await super()._pass(call, send)
+        finally:
+            if not line.lets_through(call, "reply"):
+                await line.silence()
+
+    @asynccontextmanager
+    async def watch(self, *topics: Topic) -> AsyncIterator[Watch]:
+        async with AsyncExitStack() as stack:
+            with self.faults.clock.standing():
+                bell = await stack.enter_async_context(super().watch(*topics))
+            yield bell
+
+
+@dataclass(eq=False)
+class Member:
+    """One process: an app of its own, and which ticks its handler has begun to run."""
+
+    app: Tenure
+    line: Line
+    worker: EmbeddedWorker
+    ran: list[int] = field(default_factory=list)
+    """Nominal instants, in seconds."""
+
+    async def unless_dead(self) -> None:
+        """Go on, if this process has not been killed."""
+        if self.line.is_cut:
+            await self.line.silence()
+
+
+Declare = Callable[[Tenure, Member], None]
+
+
+class Shift:
+    """Processes that declare the same timers on one store, with clocks that disagree."""
+
+    def __init__(self, world: World, clock: PacedClock, declare: Declare) -> None:
+        self._world = world
+        self._clock = clock
+        self._declare = declare
+        self._open = AsyncExitStack()
+        self.members: list[Member] = []
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        for member in self.members:
+            member.line.restore()
+        closing = asyncio.ensure_future(self._open.aclose())
+        while not closing.done():  # whoever waits to try something again gets there
+            await self._clock.advance(0.1)
+        await closing
+
+    async def start(self, number: int, skews: tuple[float, ...] = (0.0,)) -> list[Member]:
+        """Add so many that are at work, with clocks wrong by these seconds in turn."""
+        added = [self._make(skews[index % len(skews)]) for index in range(number)]
+        for one in added:
+            await self._open.enter_async_context(one.app)
+            await self._open.enter_async_context(one.worker)
+            await one.worker.ready()
+        return added
+
+    def _make(self, skew: float) -> Member:
+        line = Line(self._clock, skew)
+        app = Tenure(LinedStore(self._world.unopened(), line), grace=0)
+        member = Member(app, line, app.worker())
+        self._declare(app, member)
+        self.members.append(member)
+        return member
+
+    @property
+    def living(self) -> list[Member]:
+        return [one for one in self.members if not one.line.is_cut]
+
+    @property
+    def ran(self) -> Counter[int]:
+        """How often each tick has run, over all."""
+        return Counter(tick for one in self.members for tick in one.ran)
