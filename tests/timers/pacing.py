@@ -24,7 +24,6 @@ from tenure.stores.contract import Store, Watch
 from tenure.testing import Faults, FaultyStore, ManualClock
 from tenure.workers import EmbeddedWorker
 from tests.contract.worlds import World
-from tests.rig.waiting import wait_until_async
 
 # Who sleeps is woken at the next whole one of these; ticks are due at whole seconds.
 _STEP = 0.01
@@ -39,6 +38,7 @@ class PacedClock(ManualClock):
     def __init__(self) -> None:
         super().__init__()
         self._under_way = 0
+        self._answered = asyncio.Event()
 
     @contextmanager
     def standing(self) -> Iterator[None]:
@@ -48,6 +48,7 @@ class PacedClock(ManualClock):
             yield
         finally:
             self._under_way -= 1
+            self._answered.set()
 
     async def advance(self, seconds: float) -> None:
         end = self._boot + seconds
@@ -60,14 +61,15 @@ class PacedClock(ManualClock):
 
     async def _settle(self) -> None:
         """Wait until no call is under way, and none follows from what was answered."""
-        await wait_until_async(self._is_settled, _PATIENCE, "all calls are answered")
-
-    async def _is_settled(self) -> bool:
-        for _ in range(_TURNS):
-            if self._under_way:
-                return False
-            await asyncio.sleep(0)
-        return True
+        async with asyncio.timeout(_PATIENCE):
+            turns = 0
+            while turns < _TURNS:
+                if self._under_way:
+                    turns = 0
+                    self._answered.clear()
+                    await self._answered.wait()
+                turns += 1
+                await asyncio.sleep(0)
 
 
 class SkewedClock:

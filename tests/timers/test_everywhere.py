@@ -19,7 +19,8 @@ TICKS = 200 if SIZE.name == "soak" else 20
 CASES = [(3, 0.0), (3, 0.01), (3, 2.5), (10, 0.01)]
 if SIZE.name == "soak":
     CASES += [(10, 0.0), (10, 2.5)]
-WRONG_BY = (0.0, 5.0, -5.0)
+WRONG_BY = (5.0, -5.0)  # seconds, against the store's clock
+ON_TIME = 100_000  # microseconds
 FREE_AGAIN = 15  # seconds; a replica's ttl of 10 and the time in which others look
 CALLS = ("advance", "plant", "settle", "beat", "claim")
 
@@ -86,8 +87,10 @@ async def test_each_tick_is_decided_once(
     assert ran == Counter(range(BEGIN + 1, BEGIN + TICKS + 1, step))
     outcomes = chronicle.outcomes()
     for tick in range(BEGIN + 1, BEGIN + TICKS + 1):
+        [decision] = outcomes[tick]
         expected = ("ran", "") if tick in ran else ("skipped", "overlap")
-        assert [(one.outcome, one.reason) for one in outcomes[tick]] == [expected]
+        assert (decision.outcome, decision.reason) == expected
+        assert decision.at <= decision.last + ON_TIME
 
 
 @pytest.mark.parametrize(("tickers", "body"), CASES)
@@ -102,6 +105,9 @@ async def test_no_tick_runs_twice_whatever_is_lost(
             lose_something(shift.living, chance)
             if tick % 4 == 1:
                 die_at_the_next_tick(chance.choice(shift.living), chance)
+            if tick % 10 == 6:
+                for one in shift.living:  # for longer than from one tick to the next
+                    one.line.lose_request("advance", times=6)
             await clock.advance(1)
             await chronicle.read()
             await shift.start(tickers - len(shift.living), WRONG_BY)
