@@ -9,6 +9,7 @@ when every call has been answered and everybody who had something to do with it 
 """
 
 import asyncio
+import math
 from collections import Counter
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
@@ -95,12 +96,16 @@ class Line(Faults):
         super().__init__()
         self.clock = clock
         self.local_clock: Clock = SkewedClock(clock, skew)
-        self.is_cut = False
+        self.cut_since = math.inf
         self._last: tuple[str, Literal["request", "reply"]] | None = None
         self._restored = asyncio.Event()
 
+    @property
+    def is_cut(self) -> bool:
+        return self.cut_since < math.inf
+
     def cut(self) -> None:
-        self.is_cut = True
+        self.cut_since = self.clock.boot()
 
     def cut_at(self, call: str, what: Literal["request", "reply"]) -> None:
         """Cut it at the next such call: it does not happen, or nobody hears that it has."""
@@ -109,11 +114,12 @@ class Line(Faults):
     def restore(self) -> None:
         """Let who waits go on, as if its process had only been paused."""
         self.heal()
-        self.is_cut, self._last = False, None
+        self.cut_since, self._last = math.inf, None
         self._restored.set()
 
     def lets_through(self, call: str, what: Literal["request", "reply"]) -> bool:
-        self.is_cut = self.is_cut or self._last == (call, what)
+        if self._last == (call, what) and not self.is_cut:
+            self.cut()
         return not self.is_cut
 
     async def silence(self) -> None:
@@ -159,6 +165,13 @@ class Member:
     worker: EmbeddedWorker
     ran: list[int] = field(default_factory=list)
     """Nominal instants, in seconds."""
+    closing: asyncio.Task[None] | None = None
+
+    async def close(self) -> None:
+        """Stop, as a process does that was paused and is told to end as it wakes up."""
+        self.line.restore()
+        await self.worker.__aexit__(None, None, None)
+        await self.app.close()
 
     async def unless_dead(self) -> None:
         """Go on, if this process has not been killed."""
@@ -176,7 +189,6 @@ class Shift:
         self._world = world
         self._clock = clock
         self._declare = declare
-        self._open = AsyncExitStack()
         self.members: list[Member] = []
 
     async def __aenter__(self) -> Self:
@@ -188,33 +200,42 @@ class Shift:
         error: BaseException | None,
         traceback: TracebackType | None,
     ) -> None:
-        for member in self.members:
-            member.line.restore()
-        closing = asyncio.ensure_future(self._open.aclose())
-        while not closing.done():  # whoever waits to try something again gets there
+        ends = [self._close(one) for one in self.members]
+        while not all(end.done() for end in ends):  # who waits to try again must get there
             await self._clock.advance(0.1)
-        await closing
+        await asyncio.gather(*ends)
 
     async def start(self, number: int, skews: tuple[float, ...] = (0.0,)) -> list[Member]:
         """Add so many that are at work, with clocks wrong by these seconds in turn."""
         added = [self._make(skews[index % len(skews)]) for index in range(number)]
         for one in added:
-            await self._open.enter_async_context(one.app)
-            await self._open.enter_async_context(one.worker)
+            await one.app.open()
+            await one.worker.__aenter__()
             await one.worker.ready()
+            self.members.append(one)
         return added
+
+    def close_dead(self, after: float) -> None:
+        """Let those end that died so many seconds ago: servers have no room for any number."""
+        for one in self.members:
+            if self._clock.boot() - one.line.cut_since > after:
+                self._close(one)
+
+    def _close(self, member: Member) -> asyncio.Task[None]:
+        if member.closing is None:
+            member.closing = asyncio.create_task(member.close())
+        return member.closing
 
     def _make(self, skew: float) -> Member:
         line = Line(self._clock, skew)
         app = Tenure(LinedStore(self._world.unopened(), line), grace=0)
         member = Member(app, line, app.worker())
         self._declare(app, member)
-        self.members.append(member)
         return member
 
     @property
     def living(self) -> list[Member]:
-        return [one for one in self.members if not one.line.is_cut]
+        return [one for one in self.members if not one.line.is_cut and one.closing is None]
 
     @property
     def ran(self) -> Counter[int]:

@@ -110,6 +110,7 @@ async def test_no_tick_runs_twice_whatever_is_lost(
                     one.line.lose_request("advance", times=6)
             await clock.advance(1)
             await chronicle.read()
+            shift.close_dead(after=2 * FREE_AGAIN)
             await shift.start(tickers - len(shift.living), WRONG_BY)
         for one in shift.living:
             one.line.heal()
@@ -161,6 +162,7 @@ async def test_a_limit_holds_by_the_stores_history(world: World, store: Store, c
             if tick % 4 == 1:
                 die_at_the_next_tick(chance.choice(shift.living), chance)
             await clock.advance(1)
+            shift.close_dead(after=2 * FREE_AGAIN)
             await shift.start(5 - len(shift.living), WRONG_BY)
         runs = await runs_of_timer(store)
     assert most_at_once(runs) == 3
