@@ -233,6 +233,7 @@ def _so_far(here: Scene, tally: Tally) -> Tally:
     entries = here.entries()
     judge.judge_locks(entries, so_far)
     judge.judge_effects(entries, so_far)
+    judge.judge_ticks(entries, so_far)
     so_far.add("accepted", sum(one.what == "accepted" for one in entries))
     so_far.add("recovered", sum(len(one.ids) for one in entries))
     return so_far
