@@ -32,6 +32,7 @@ ONCE_FAILED = [
     ("locks", 700909),
     ("fleet", 1351),
     ("locks", 219),
+    ("locks", 25502),
     ("leases", 257),
 ]
 

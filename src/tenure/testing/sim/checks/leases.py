@@ -149,7 +149,9 @@ class _Leases:
         key.line.pop(entry.holder, None)
 
     def marked(self, entry: Entry) -> None:
-        if entry.ok and self._held(entry) is None and entry.detail not in self._marks:
+        if entry.ok and entry.detail in self._marks:
+            return  # a repeat: nobody looks at the lease for that
+        if entry.ok and self._held(entry) is None:
             self.blame(entry, "marked under a lease that had ended")
         if entry.ok:
             self._marks.add(entry.detail)
