@@ -33,6 +33,8 @@ ONCE_FAILED = [
     ("fleet", 1351),
     ("locks", 219),
     ("locks", 25502),
+    ("jobs", 2019),
+    ("jobs", 5654),
     ("leases", 257),
 ]
 

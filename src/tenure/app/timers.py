@@ -151,6 +151,12 @@ class TimerCalls(JobCalls):
         others are those of `timer`. By default a tick is skipped while the job of an earlier one
         is unfinished; overlap="allow" enqueues one regardless.
         """
+        if not isinstance(task, Task):
+            msg = (
+                f"schedule takes a task, not {task!r}. Put @app.task above the function, or use "
+                "@app.timer, which runs it without a job of its own."
+            )
+            raise ConfigError(msg)
         request = task.request(*args, **(kwargs or {})).new
         if request.unique is not None or request.delay or request.at is not None:
             msg = (

@@ -261,15 +261,26 @@ class Worker:
             if self.replica is None:
                 await self._changed.wait()
             elif self._resumed is not None:
-                await self._resume(self._resumed)
+                await self._unless_stopped(self._resume(self._resumed))
             elif self._audit.is_due:
-                await self._audit.hand_back(self.replica, self._known_here, self._stopped)
+                known = self._known_here
+                await self._unless_stopped(
+                    self._audit.hand_back(self.replica, known, self._stopped)
+                )
             elif self._alone:
                 await self._run_alone()
             elif (want := self._wanted()) == 0:
                 await self._clock.wait(self._changed, _AHEAD_PATIENCE if self._ahead else None)
             else:
                 await self._claim_or_sleep(want)
+
+    async def _unless_stopped(self, work: Coroutine[Any, Any, None]) -> None:
+        """Do something with patience, which ends with an error when this worker is to stop."""
+        try:
+            await work
+        except Exception:
+            if not self._stopping:
+                raise
 
     def _wanted(self) -> int:
         """Return how many jobs could start soon."""

@@ -12,8 +12,9 @@ __all__ = ["check_bounds", "check_fair", "check_told_in_time", "check_told_of_st
 
 # A block is cancelled when its trust ends, by the same clock; what it does meanwhile takes no time.
 _AT_ONCE = 0.05
-# What is refused is heard, or asked again, within this time.
-_HEARD = 1.0
+# What is refused is heard, or asked again, within this time: a call that nobody answers is given up
+# after 5 s, which is also how long a worker that leaves waits for its last one.
+_HEARD = 5.5
 
 
 def check_told_in_time(history: Sequence[Entry]) -> list[str]:
