@@ -94,7 +94,7 @@ def test_a_schedule_says_itself_when_its_jobs_run(unopened: Tenure):
     @unopened.task
     async def report(kind: str) -> None: ...
 
-    with pytest.raises(ConfigError, match="Put @app.task above"):
+    with pytest.raises(ConfigError, match="Put @app"):
         unopened.schedule(lambda: None, every="1s")
     with pytest.raises(ConfigError, match="leave out unique, delay and at"):
         unopened.schedule(report.using(delay="5s"), every="1s", args=("weekly",))

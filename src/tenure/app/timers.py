@@ -151,7 +151,7 @@ class TimerCalls(JobCalls):
         others are those of `timer`. By default a tick is skipped while the job of an earlier one
         is unfinished; overlap="allow" enqueues one regardless.
         """
-        if not isinstance(task, Task):
+        if not hasattr(task, "request"):
             msg = (
                 f"schedule takes a task, not {task!r}. Put @app.task above the function, or use "
                 "@app.timer, which runs it without a job of its own."
