@@ -74,10 +74,8 @@ def block(simulated: Any, stormed: Any) -> str:
         ),
     ]
     lines = [f"| {' | '.join(cells)} |" for cells in rows]
-    lines += [
-        "",
-        f"From `make sim` and `make chaos` on {time.strftime('%Y-%m-%d')}; `make proof` repeats them.",
-    ]
+    day = time.strftime("%Y-%m-%d")
+    lines += ["", f"From `make sim` and `make chaos` on {day}; `make proof` repeats them."]
     return "\n".join(lines)
 
 
