@@ -74,7 +74,7 @@ async def tick(url: str, timers: str, seconds: str) -> dict[str, Any]:
 
 async def tick_apscheduler(_: str, timers: str, seconds: str) -> dict[str, Any]:
     from apscheduler.events import EVENT_JOB_EXECUTED  # noqa: PLC0415 - a peer
-    from apscheduler.schedulers.asyncio import AsyncIOScheduler  # noqa: PLC0415
+    from apscheduler.schedulers.asyncio import AsyncIOScheduler  # noqa: PLC0415 - a peer
 
     diary = Diary()
     begun: dict[str, float] = {}
@@ -112,7 +112,7 @@ async def rest(url: str, timers: str, seconds: str) -> dict[str, Any]:
 
 async def rest_apscheduler(_: str, timers: str, seconds: str) -> dict[str, Any]:
     from apscheduler.schedulers.asyncio import AsyncIOScheduler  # noqa: PLC0415 - a peer
-    from apscheduler.triggers.cron import CronTrigger  # noqa: PLC0415
+    from apscheduler.triggers.cron import CronTrigger  # noqa: PLC0415 - a peer
 
     async def work() -> None: ...
 

@@ -75,6 +75,17 @@ async def test_whoever_moves_the_cursor_declares_it(store: Store, clock: ManualC
     assert (await plant(store)).revision == 0
 
 
+async def test_whoever_triggers_it_need_not_have_it(store: Store, clock: ManualClock):
+    await plant(store)
+    await plant(store, definition=b"second")
+    before = (await look_at(store)).declared
+    clock.shift(DECLARED_FOR - 1)
+    assert (await tick(store, clock.wall(), seen=None, forced=True)).outcome == "done"
+    assert (await look_at(store)).declared == before
+    clock.shift(2)
+    assert (await plant(store)).revision > 0
+
+
 async def test_very_old_definitions_are_new_again(store: Store):
     for number in range(DIGESTS_MAX + 1):
         await plant(store, definition=str(number).encode())

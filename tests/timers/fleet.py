@@ -4,10 +4,13 @@ from collections import Counter
 from collections.abc import AsyncIterator, Callable
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, field
+from datetime import datetime
 
-from tenure import Tenure
+from tenure import Tenure, Tick
 from tenure.stores.contract import Store
 from tenure.testing import Faults, FaultyStore, ManualClock
+
+BEGIN = 1_800_000_000  # seconds; the clock's first instant, and a whole minute
 
 Declare = Callable[[Tenure, "Replica"], None]
 
@@ -55,3 +58,21 @@ class Fleet:
     def ran(self) -> Counter[int]:
         """How often each tick has run, over all."""
         return Counter(tick for replica in self.replicas for tick in replica.ran)
+
+
+def seconds_of(moment: datetime) -> int:
+    return int(moment.timestamp())
+
+
+def notes_ticks(body: float = 0.0, **options):
+    """Declare a timer of one second whose handler takes so long."""
+
+    def declare(app: Tenure, replica: Replica) -> None:
+        clock = app._store.clock
+
+        @app.timer(**{"every": "1s", **options})
+        async def work(tick: Tick) -> None:
+            replica.ran.append(seconds_of(tick.nominal))
+            await clock.sleep(body)
+
+    return declare

@@ -2,10 +2,15 @@
 
 import json
 import re
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import AsyncExitStack, asynccontextmanager
 from importlib.resources import files
+from typing import Any, TypeAlias
 
 import asyncpg
 
+from tenure.core.clock import SystemClock
+from tenure.stores.postgres import PostgresStore
 from tenure.stores.postgres.schema import _SCRIPTS
 
 MANY = 100_000
@@ -30,6 +35,33 @@ SELECT $1, 'y' || n, 'work', 'q' || n % 7, n % 10, '', '{}', 0, 0, 0,
        CASE WHEN n % 20 = 0 THEN 'failed' ELSE 'succeeded' END, 1, 4e15
 FROM generate_series(1, $2::integer) AS n
 """
+
+
+Open: TypeAlias = Callable[..., Awaitable[PostgresStore]]
+
+
+@asynccontextmanager
+async def opening(namespace: str) -> AsyncIterator[Open]:
+    """Give what opens stores, which are closed at the end."""
+    async with AsyncExitStack() as stack:
+
+        async def make(url: str, **how: Any) -> PostgresStore:
+            store = PostgresStore(url, namespace=namespace, clock=SystemClock())
+            stack.push_async_callback(store.close)
+            await store.open(**how)
+            return store
+
+        yield make
+
+
+@asynccontextmanager
+async def connected(url: str) -> AsyncIterator[asyncpg.Connection]:
+    """Be somebody else at the same database."""
+    connection = await asyncpg.connect(url)
+    try:
+        yield connection
+    finally:
+        connection.terminate()
 
 
 async def buffers(connection: asyncpg.Connection, statement: str) -> int:

@@ -2,8 +2,7 @@
 
 import asyncio
 import random
-from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import AsyncExitStack
+from collections.abc import AsyncIterator
 from typing import Any
 
 import asyncpg
@@ -24,27 +23,22 @@ from tests.unit.postgres_inside import (
     EXPLAINING,
     FILL,
     FINISH,
+    Open,
     buffers,
+    connected,
     make_format,
+    opening,
     plain_ann,
     walks_in,
 )
 
-Open = Callable[..., Awaitable[PostgresStore]]
 MANY = 20_000
 
 
 @pytest.fixture
 async def open_store(namespace: str) -> AsyncIterator[Open]:
     """Open stores that are closed after the test."""
-    async with AsyncExitStack() as stack:
-
-        async def make(url: str, **how: Any) -> PostgresStore:
-            store = PostgresStore(url, namespace=namespace, clock=SystemClock())
-            stack.push_async_callback(store.close)
-            await store.open(**how)
-            return store
-
+    async with opening(namespace) as make:
         yield make
 
 
@@ -58,11 +52,8 @@ async def store(open_store: Open, postgres_server: Endpoint) -> PostgresStore:
 @pytest.fixture
 async def operator(postgres_server: Endpoint) -> AsyncIterator[asyncpg.Connection]:
     """Somebody else at the same database."""
-    connection = await asyncpg.connect(postgres_server.url)
-    try:
+    async with connected(postgres_server.url) as connection:
         yield connection
-    finally:
-        connection.terminate()
 
 
 _ADVANCE = "SELECT * FROM tenure.schedule_advance_v1($1, $2, 100, NULL)"

@@ -189,6 +189,7 @@ class TimerCalls(JobCalls):
         own = timer_name(task, name)
         now = self._store.clock.wall()
         self._add_plan(make_plan("schedule", own, options, runs, now=now))
+        self._queues.setdefault(runs.queue)
         return self.timers[own]
 
     @property

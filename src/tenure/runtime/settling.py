@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from functools import partial
 from itertools import groupby
 from operator import itemgetter
@@ -35,7 +35,7 @@ class Settler:
         patience: Patience,
         events: Events,
         *,
-        on_settled: Callable[[Sequence[str]], None],
+        on_settled: Callable[[Collection[str]], None],
         on_stale: Callable[[Note], None],
     ) -> None:
         self._store = store
@@ -43,8 +43,8 @@ class Settler:
         self._events = events
         self._on_settled = on_settled
         self._on_stale = on_stale
-        self.unsettled: set[str] = set()
-        """Jobs of which the store has not been told yet, or has not answered."""
+        self.unsettled: dict[str, str] = {}
+        """Jobs of which the store has not been told yet, or has not answered; their schedules."""
         self.handed_back = 0
         """How many jobs have gone back to others."""
         self._settling: Batcher[tuple[str, Settlement], Settled] = Batcher(
@@ -65,7 +65,7 @@ class Settler:
     def settle(self, record: JobRecord, settlement: Settlement) -> None:
         """Say how an attempt ended, soon."""
         self.handed_back += settlement.outcome == "handed back"
-        self.unsettled.add(settlement.id)
+        self.unsettled[settlement.id] = record.schedule
         self._settling.add((record.replica, settlement))
 
     def hand_back(self, record: JobRecord, delay: float = 0.0, why: str = "") -> None:
@@ -90,12 +90,12 @@ class Settler:
         for replica, settlements in _by_replica(batch):
             settle = partial(self._store.settle, replica, settlements)
             answers += await self._patience.until_answered("settle", settle)
+        schedules = {self.unsettled.pop(one.id, "") for _, one in batch}
         for (_, one), answer in zip(batch, answers, strict=True):
-            self.unsettled.discard(one.id)
             # Who hands back does not care whether it still had it; the reply may have been lost.
             if answer == "lost" and one.outcome != "handed back":
                 self._events.emit(AttemptLost(one.id, one.fence, one.outcome))
-        self._on_settled([one.id for _, one in batch])
+        self._on_settled(schedules)
         return answers
 
     async def _note(self, batch: list[tuple[str, Note]]) -> Sequence[bool]:

@@ -53,6 +53,8 @@ class _Hand:
     poked: asyncio.Event = field(default_factory=asyncio.Event)
     pending: str = ""
     """The run that was asked for, until there is an answer."""
+    yields: bool = False
+    """Whether another definition rules, as far as it was told."""
 
     @property
     def is_shared(self) -> bool:
@@ -60,12 +62,25 @@ class _Hand:
         return self.plan.definition.each == "cluster"
 
     def planted(self, answer: Planted) -> None:
+        self._tell(yields=not answer.revision)
         self.revision, self.last_run = answer.revision, answer.last_run
         if self.is_shared:
             self.cursor = max(self.cursor, answer.cursor)
         elif not self.cursor:
             self.cursor = answer.now
         self.poked.set()
+
+    def _tell(self, *, yields: bool) -> None:
+        if yields and not self.yields:
+            log.warning(
+                "%s %r does not tick here: another definition of it rules, and was declared within "
+                "the last minute. It takes over a minute after the last process with that one left",
+                self.plan.definition.kind,
+                self.plan.name,
+            )
+        elif self.yields and not yields:
+            log.info("%s %r ticks here from now on", self.plan.definition.kind, self.plan.name)
+        self.yields = yields
 
     def moved(self, answer: Advanced) -> None:
         """Take over what the store says."""

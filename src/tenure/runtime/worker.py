@@ -11,7 +11,7 @@ import asyncio
 import logging
 import math
 from collections import deque
-from collections.abc import Coroutine, Mapping, Sequence
+from collections.abc import Collection, Coroutine, Mapping, Sequence
 from functools import partial
 from typing import Any
 
@@ -137,8 +137,6 @@ class Worker:
             replica=lambda: self.replica,
             start=self._start_run,
         )
-        self._runs: dict[str, str] = {}
-        """The schedules of runs that were born here, until they are settled."""
         self._ahead: deque[tuple[JobRecord, float]] = deque()
         self._alone: deque[JobRecord] = deque()
         self._claim_no = 0
@@ -325,14 +323,12 @@ class Worker:
     def _stop_stale(self, note: Note) -> None:
         self._slots.stop_stale(note)
 
-    def _settled(self, ids: Sequence[str]) -> None:
-        if ended := {self._runs.pop(id_) for id_ in ids if id_ in self._runs}:
-            self._ticker.runs_ended(ended)
+    def _settled(self, schedules: Collection[str]) -> None:
+        self._ticker.runs_ended(schedules)
         self._changed.set()
 
     def _start_run(self, record: JobRecord) -> None:
         """Start the run of a tick: at its time, whatever else is going on here."""
-        self._runs[record.id] = record.schedule
         self._slots.start(record, self._handlers[record.task])
 
     async def _claim(self, want: int) -> Claimed | None:

@@ -13,7 +13,7 @@ from msgspec.structs import replace
 from tenure.core.durations import Duration, micros, seconds
 from tenure.core.model import check_name
 from tenure.core.policy import TTL_MAX
-from tenure.core.records import JobRecord
+from tenure.core.records import BATCH_MAX
 from tenure.core.schedules import (
     DECISIONS_MAX,
     DECLARED_FOR,
@@ -105,7 +105,8 @@ class TimerHandle:
     async def info(self) -> TimerInfo:
         """Return how it stands. Raises TimerNotFound, as all calls here do."""
         record = await self._record()
-        return _info(record, await self._timers.store.now())
+        [info] = await _described(self._timers, [record])
+        return info
 
     async def pause(self, reason: str = "", until: datetime | Duration | None = None) -> None:
         """Skip its ticks until an instant, for so long, or until `resume`. Runs go on."""
@@ -155,8 +156,7 @@ class TimerHandle:
         store = self._timers.store
         await self._record()
         decisions = await store.decisions(self.name, limit=number)
-        handle = self._timers.jobs.handle
-        runs = {job.id: handle(job) for job in await _jobs_of(store, decisions)}
+        runs = await _runs_of(self._timers, decisions)
         return [_tick_record(one, runs.get(one.job)) for one in decisions]
 
     async def _record(self) -> ScheduleRecord:
@@ -188,8 +188,7 @@ class Timers:
 
     async def all(self) -> list[TimerInfo]:
         """Return how all that the store knows stand, by name."""
-        now = await self.store.now()
-        return [_info(one, now) for one in await self.store.schedules(limit=_REACHABLE)]
+        return await _described(self, await self.store.schedules(limit=_REACHABLE))
 
     async def frozen(self) -> Pause | None:
         """Return the freeze of all of them, if there is one that has not ended."""
@@ -271,7 +270,25 @@ def _why(answer: Advanced) -> str:
             return "its definition has just changed"
 
 
-def _info(record: ScheduleRecord, now: int) -> TimerInfo:
+async def _described(timers: Timers, records: list[ScheduleRecord]) -> list[TimerInfo]:
+    """Return in words for users how schedules stand."""
+    now = await timers.store.now()
+    runs = await _runs_of(timers, [one.latest for one in records if one.latest is not None])
+    return [_info(one, now, runs) for one in records]
+
+
+async def _runs_of(timers: Timers, decisions: list[Decision]) -> dict[str, Job[Any]]:
+    """Return the runs that were decided on, as far as they are still there, by id."""
+    ids = [one.job for one in decisions if one.job]
+    found = [
+        await timers.store.get(ids[first : first + BATCH_MAX])
+        for first in range(0, len(ids), BATCH_MAX)
+    ]
+    return {job.id: timers.jobs.handle(job) for some in found for job in some if job is not None}
+
+
+def _info(record: ScheduleRecord, now: int, runs: Mapping[str, Job[Any]]) -> TimerInfo:
+    latest = record.latest
     definition = _readable(record)
     tick = None if definition is None else next_due(definition, max(record.cursor, now))
     return TimerInfo(
@@ -284,7 +301,7 @@ def _info(record: ScheduleRecord, now: int) -> TimerInfo:
         running=record.live,
         pause=_pause(record, now),
         is_declared=record.declared + micros(DECLARED_FOR) > now and not record.successor,
-        latest=None if record.latest is None else _tick_record(record.latest, None),
+        latest=None if latest is None else _tick_record(latest, runs.get(latest.job)),
         revision=record.revision,
     )
 
@@ -295,11 +312,6 @@ def _pause(record: ScheduleRecord, now: int) -> Pause | None:
         return None
     until = None if freeze.until is None else as_datetime(freeze.until)
     return Pause(since=as_datetime(freeze.since), until=until, reason=freeze.reason)
-
-
-async def _jobs_of(store: Store, decisions: list[Decision]) -> list[JobRecord]:
-    ids = [one.job for one in decisions if one.job]
-    return [job for job in await store.get(ids) if job is not None] if ids else []
 
 
 def _tick_record(decision: Decision, job: Job[Any] | None) -> TickRecord:

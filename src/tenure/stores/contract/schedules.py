@@ -63,7 +63,8 @@ class ScheduleStore(Protocol):
         Then the cursor moves to `to` (unless `seen` is None), `passed` joins the decisions, and
         the run is stored: running on `replica`, attempt 1, under a fence, its deadline its timeout
         from now; or waiting, due at once. A skip is remembered as a decision as well. Whatever
-        was done or skipped counts as a declaration.
+        was done or skipped counts as a declaration, unless it was `forced`: who triggers a schedule
+        need not have it.
         """
         ...
 

@@ -195,7 +195,8 @@ class Schedules(Jobs):
                 schedule.remember(one, now)
         if move.seen is not None:
             schedule.cursor = move.to
-        schedule.declared = now
+        if not move.forced:
+            schedule.declared = now
         schedule.last_move = (move.id, outcome, reason)
         return _advanced(outcome, schedule, now, reason=reason, run=run)
 

@@ -203,6 +203,7 @@ class _Step:
             cursor=now.cursor,
             last_run=now.last_run,
             last_job=now.last_job,
+            forced=move.forced,
             id=move.id,
             outcome=outcome,
             reason=reason,

@@ -103,7 +103,8 @@ OWN_RUNS = """
 # By primary key.
 MOVE = """
     UPDATE tenure_schedule
-    SET cursor = :cursor, last_run = :last_run, last_job = :last_job, declared = :wall,
+    SET cursor = :cursor, last_run = :last_run, last_job = :last_job,
+        declared = CASE WHEN :forced THEN declared ELSE :wall END,
         moved_by = :id, outcome = :outcome, reason = :reason
     WHERE namespace = :namespace AND name = :name
 """

@@ -202,7 +202,8 @@ BEGIN
     _a.last_run := _s.last_run;
     -- index: schedule_pkey
     UPDATE tenure.schedule s
-    SET cursor = _a.cursor, last_run = _s.last_run, last_job = _s.last_job, declared = _a.now,
+    SET cursor = _a.cursor, last_run = _s.last_run, last_job = _s.last_job,
+        declared = CASE WHEN _m.forced THEN s.declared ELSE _a.now END,
         decided = _s.decided, last_move = _m.id, last_outcome = _a.outcome, last_reason = _a.reason
     WHERE s.namespace = _namespace AND s.name = _m.name;
 END

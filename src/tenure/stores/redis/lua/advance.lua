@@ -112,7 +112,9 @@ local function finish_move(decision, reason, record)
   end
   one.move, one.outcome, one.reason = id, reason ~= '' and SKIPPED or DONE, reason
   write_schedule(one)
-  declare(name)
+  if not forced then
+    declare(name)
+  end
   for place, text in pairs(remembered) do
     gather('HSET', DECISIONS, place, text)
   end

@@ -1,0 +1,209 @@
+"""What operators and deploys do with timers, in virtual time."""
+
+import asyncio
+from datetime import timedelta
+
+import pytest
+
+from tenure import ConfigError, JobStateError, Tenure
+from tenure.core.schedules import DECLARED_FOR
+from tenure.core.views import as_datetime
+from tenure.observe.events import HandlerStuck, TickSkipped, TicksMissed
+from tenure.stores.contract import Store
+from tenure.testing import ManualClock
+from tests.jobs.replicas import of_kind
+from tests.timers.fleet import BEGIN, Fleet, Replica, notes_ticks
+
+
+async def test_a_pause_skips_ticks_until_it_ends(store: Store, clock: ManualClock):
+    fleet = Fleet(store, clock, notes_ticks())
+    async with fleet.running(2):
+        await clock.advance(2.5)
+        timer = fleet.replicas[0].app.timers["work"]
+        await timer.pause("migration", until="3s")
+        await clock.advance(5)
+        assert sorted(fleet.ran) == [BEGIN + 1, BEGIN + 2, BEGIN + 6, BEGIN + 7]
+        skipped = (await timer.history())[2]
+        assert (skipped.reason, skipped.ticks) == ("paused", 3)
+        await timer.pause("for good")
+        await clock.advance(10)
+        info = await timer.info()
+        assert info.pause is not None
+        assert (info.pause.reason, info.pause.until) == ("for good", None)
+        assert await timer.resume()
+        assert not await timer.resume()
+        await clock.advance(1)
+    assert len(fleet.ran) == 5
+
+
+async def test_a_pause_survives_a_deploy(store: Store, clock: ManualClock):
+    fleet = Fleet(store, clock, notes_ticks())
+    async with fleet.running(1):
+        await clock.advance(1.5)
+        await fleet.replicas[0].app.timers["work"].pause()
+    async with fleet.running(1):
+        await clock.advance(5)
+    assert sorted(fleet.ran) == [BEGIN + 1]
+
+
+async def test_everything_is_frozen_at_once(store: Store, clock: ManualClock):
+    fleet = Fleet(store, clock, notes_ticks())
+    async with fleet.running(2):
+        app = fleet.replicas[0].app
+        until = as_datetime(clock.wall()) + timedelta(seconds=5)
+        await app.freeze("release", until=until)
+        await clock.advance(3.5)
+        assert not fleet.ran
+        assert await app.unfreeze()
+        assert not await app.unfreeze()
+        await clock.advance(1)
+    assert sorted(fleet.ran) == [BEGIN + 4]
+
+
+async def test_a_trigger_runs_once_also_while_paused(store: Store, clock: ManualClock):
+    fleet = Fleet(store, clock, notes_ticks(every="1h"))
+    async with fleet.running(2):
+        await clock.advance(1)
+        timer = fleet.replicas[0].app.timers["work"]
+        await timer.pause()
+        job = await timer.trigger()
+        await clock.advance(6)
+        await job.refresh()
+        assert job.state == "succeeded"
+        (record,) = await timer.history()
+        assert (record.outcome, record.reason, record.job) == ("succeeded", "triggered", job.id)
+        with pytest.raises(JobStateError, match="trigger that instead"):
+            await job.requeue()
+    assert len(fleet.ran) == 1
+
+
+async def test_a_changed_rule_takes_over_and_the_old_one_stops(store: Store, clock: ManualClock):
+    old = Fleet(store, clock, notes_ticks(every="10s"))
+    async with old.running(1):
+        await clock.advance(25)
+        new = Fleet(store, clock, notes_ticks(every="15s"))
+        async with new.running(1):
+            await clock.advance(60)
+            assert sorted(old.ran) == [BEGIN + 10, BEGIN + 20]
+            assert sorted(new.ran) == [BEGIN + 30, BEGIN + 45, BEGIN + 60, BEGIN + 75]
+        await clock.advance(2 * DECLARED_FOR)
+    assert max(old.ran) > BEGIN + 100, "it goes on when the newer one is gone for good"
+
+
+async def test_a_renamed_timer_runs_no_tick_again(store: Store, clock: ManualClock):
+    old = Fleet(store, clock, notes_ticks(every="1m", name="before"))
+    async with old.running(1):
+        await clock.advance(61)
+        new = Fleet(store, clock, notes_ticks(every="1m", name="after", renamed_from="before"))
+        async with new.running(1):
+            await clock.advance(120)
+    both = old.ran + new.ran
+    assert max(both.values()) == 1
+    assert len(both) == 3
+
+
+async def test_opening_an_app_fires_nothing(make, clock: ManualClock):
+    app = await make()
+    ran: list[int] = []
+
+    @app.timer(every="1s")
+    async def work() -> None:
+        ran.append(1)
+
+    await clock.advance(10)
+    assert not ran
+    assert await app.timers.all() == []
+
+
+async def test_timers_run_once_per_process(make):
+    app = await make()
+
+    @app.timer(every="1s")
+    async def work() -> None: ...
+
+    async with app.worker():
+        with pytest.raises(ConfigError, match="already"):
+            await app.run_timers()
+
+
+async def test_run_timers_runs_timers_and_no_jobs(make, clock: ManualClock):
+    app = await make()
+    ran: list[str] = []
+
+    @app.timer(every="1s")
+    async def work() -> None:
+        ran.append("timer")
+
+    @app.task
+    async def job() -> None:
+        ran.append("job")
+
+    await job.enqueue()
+    running = asyncio.ensure_future(app.run_timers())
+    await clock.advance(2.5)
+    running.cancel()
+    await asyncio.wait([running])
+    assert ran == ["timer", "timer"]
+
+
+async def test_events_tell_of_ticks_that_did_not_run(store: Store, clock: ManualClock):
+    told: list[object] = []
+
+    def declare(app: Tenure, _: Replica) -> None:
+        app.on_event(told.append)
+
+        @app.timer(every="1s")
+        async def work() -> None:
+            await clock.sleep(1.5)
+
+    fleet = Fleet(store, clock, declare)
+    async with fleet.running(1):
+        await clock.advance(2.1)
+    clock.shift(10)
+    async with fleet.running(1):
+        await clock.advance(0.1)
+    assert of_kind(told, TickSkipped) == [TickSkipped("work", "overlap")]
+    assert [one.ticks for one in of_kind(told, TicksMissed)] == [9]
+    assert not of_kind(told, HandlerStuck)
+
+
+async def test_a_timer_that_nobody_has_any_more_is_forgotten(store: Store, clock: ManualClock):
+    fleet = Fleet(store, clock, notes_ticks(every="1h", name="old"))
+    async with fleet.running(1):
+        await clock.advance(1)
+    clock.shift(15 * 86_400)
+    others = Fleet(store, clock, notes_ticks(every="1h", name="new"))
+    async with others.running(1):
+        await clock.advance(300)
+        assert [one.name for one in await others.replicas[0].app.timers.all()] == ["new"]
+
+
+async def test_who_yields_to_another_definition_says_so(
+    store: Store, clock: ManualClock, caplog: pytest.LogCaptureFixture
+):
+    caplog.set_level("INFO", "tenure")
+    old = Fleet(store, clock, notes_ticks(every="10s"))
+    async with old.running(1):
+        await clock.advance(1)
+        new = Fleet(store, clock, notes_ticks(every="15s"))
+        async with new.running(1):
+            await clock.advance(DECLARED_FOR)
+            told = [one for one in caplog.messages if "another definition of it rules" in one]
+            assert len(told) == 1
+            assert told[0].startswith("timer 'work'")
+        await clock.advance(2 * DECLARED_FOR)
+    assert "timer 'work' ticks here from now on" in caplog.messages
+
+
+async def test_a_look_at_all_timers_says_how_the_last_run_ended(store: Store, clock: ManualClock):
+    def declare(app: Tenure, _: Replica) -> None:
+        @app.timer(every="10s")
+        async def broken() -> None:
+            raise ValueError
+
+    fleet = Fleet(store, clock, declare)
+    async with fleet.running(1):
+        await clock.advance(11)
+        (info,) = await fleet.replicas[0].app.timers.all()
+    assert info.latest is not None
+    assert (info.latest.outcome, info.latest.reason) == ("failed", "error")
