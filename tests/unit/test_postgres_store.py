@@ -4,7 +4,7 @@ import asyncio
 import gc
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import AsyncExitStack, asynccontextmanager
+from contextlib import AsyncExitStack
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +23,7 @@ from tests.contract.calls import ask, be_refused, renew, take
 from tests.rig.fixtures import Endpoint, PrivatePostgres
 from tests.rig.sizes import SIZE
 from tests.rig.waiting import wait_until_async
+from tests.unit.postgres_inside import connected
 
 Open = Callable[..., Awaitable[PostgresStore]]
 
@@ -57,15 +58,6 @@ async def operator(postgres_server: Endpoint) -> AsyncIterator[asyncpg.Connectio
     """Somebody else at the same database."""
     async with connected(postgres_server.url) as connection:
         yield connection
-
-
-@asynccontextmanager
-async def connected(url: str) -> AsyncIterator[asyncpg.Connection]:
-    connection = await asyncpg.connect(url)
-    try:
-        yield connection
-    finally:
-        connection.terminate()
 
 
 async def counts(operator: asyncpg.Connection, namespace: str) -> list[tuple[int, ...]]:
