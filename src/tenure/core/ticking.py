@@ -210,7 +210,7 @@ def bounds(
     definition: Definition, *, is_made_up: bool = False
 ) -> tuple[Bound | None, Bound | None]:
     """Return the bounds over all runs, and over those of the replica that asks."""
-    overlap = _overlap_bound(definition, is_made_up)
+    overlap = _overlap_bound(definition, is_made_up=is_made_up)
     limit = _bound(definition.limit, "limit", "skip")
     if definition.each == "replica":
         return limit, overlap or _bound(definition.per_replica, "per_replica", "skip")
@@ -218,7 +218,7 @@ def bounds(
     return overlap or limit, _bound(definition.per_replica, "per_replica", "hold")
 
 
-def _overlap_bound(definition: Definition, is_made_up: bool) -> Bound | None:  # noqa: FBT001
+def _overlap_bound(definition: Definition, *, is_made_up: bool) -> Bound | None:
     if definition.overlap == "allow":
         return None
     full = _FULL[definition.overlap]

@@ -71,6 +71,7 @@ class _Leases:
         self._doubtful: dict[tuple[str, int], float] = {}
         """Leases that the store has lost, and until when their holders may trust them."""
         self._trust: dict[tuple[str, int], float] = {}
+        self._marks: set[str] = set()
 
     def key(self, entry: Entry) -> _Key:
         key = self.keys.setdefault(entry.key, _Key())
@@ -156,8 +157,6 @@ class _Leases:
         if entry.ok:
             self._marks.add(entry.detail)
 
-    _marks: set[str]
-
     def _held(self, entry: Entry) -> _Record | None:
         held = self.key(entry).holders.get(entry.holder)
         return held if held is not None and entry.fence in (0, held.fence) else None
@@ -224,7 +223,6 @@ def check_leases(history: Iterable[Entry]) -> LeaseFindings:
       but for what the store itself has lost: that is trusted to the end of its last renewal.
     """
     model = _Leases()
-    model._marks = set()  # noqa: SLF001
     steps = {
         "granted": model.granted,
         "busy": model.busy,

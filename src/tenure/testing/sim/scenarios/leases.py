@@ -108,8 +108,9 @@ def _lock(
 
 async def _enter(process: Process, app: Tenure, dice: Random) -> None:
     lock, limit = _lock(process, app, dice)
+    rules = lock._rules  # noqa: SLF001 - nobody else tells how long it may be held
     async with lock as hold:
-        await _work(process, hold, limit, dice, is_told=True, rules=lock._rules)  # noqa: SLF001
+        await _work(process, hold, limit, dice, is_told=True, rules=rules)
 
 
 async def _try(process: Process, app: Tenure, dice: Random) -> None:
