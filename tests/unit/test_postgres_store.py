@@ -410,11 +410,13 @@ async def test_a_session_that_was_ended_is_replaced(
 
 
 async def test_a_key_that_somebody_else_keeps_locked_is_waited_for_only_so_long(
-    store: PostgresStore, operator: asyncpg.Connection
+    store: PostgresStore, operator: asyncpg.Connection, namespace: str
 ):
     lease = await take(store, "key", "ann")
     async with operator.transaction():
-        await operator.execute("SELECT FROM tenure.lease_key FOR UPDATE")
+        await operator.execute(
+            "SELECT FROM tenure.lease_key WHERE namespace = $1 FOR UPDATE", namespace
+        )
         began = time.monotonic()
         with pytest.raises(StoreUnavailable):
             await ask(store, "key", "ben")
@@ -438,12 +440,14 @@ async def test_batches_in_any_order_do_not_deadlock(open_store: Open, postgres_s
 
 
 async def test_a_lease_that_another_transaction_has_is_neither_renewed_nor_lost(
-    store: PostgresStore, operator: asyncpg.Connection
+    store: PostgresStore, operator: asyncpg.Connection, namespace: str
 ):
     mine, other = await take(store, "key", "ann"), await take(store, "other", "ann")
     gone = Lease(key="key", holder="ann", fence=mine.fence + 1, ttl=30)
     async with operator.transaction():
-        await operator.execute("SELECT FROM tenure.lease WHERE key = 'key' FOR UPDATE")
+        await operator.execute(
+            "SELECT FROM tenure.lease WHERE namespace = $1 AND key = 'key' FOR UPDATE", namespace
+        )
         assert await store.renew([mine, other, gone]) == [None, True, False]
     assert await store.renew([mine, other, gone]) == [True, True, False]
 
