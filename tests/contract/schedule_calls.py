@@ -16,8 +16,10 @@ _numbers = count(1000)
 
 
 def planting(name: str = "sync", definition: bytes = b"first", **details) -> Planting:
-    """Return a schedule to plant; its digest follows from its definition."""
-    return Planting(name=name, digest=definition.decode(), definition=definition, **details)
+    """Return a schedule to plant; its digest and its calendar follow from its definition."""
+    digest = definition.decode()
+    given = {"calendar": digest, **details}
+    return Planting(name=name, digest=digest, definition=definition, **given)
 
 
 async def plant(store: Store, name: str = "sync", definition: bytes = b"first") -> Planted:

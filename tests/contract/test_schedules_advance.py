@@ -6,7 +6,17 @@ from tenure.core.schedules import DECISIONS_MAX, Decision
 from tenure.stores.contract import Store
 from tenure.testing import ManualClock
 from tests.contract.job_calls import TTL, id_of, join, look, new, recover_all, settle
-from tests.contract.schedule_calls import SECOND, TIMERS, bound, look_at, move, plant, run, tick
+from tests.contract.schedule_calls import (
+    SECOND,
+    TIMERS,
+    bound,
+    look_at,
+    move,
+    plant,
+    planting,
+    run,
+    tick,
+)
 from tests.contract.worlds import World
 
 
@@ -52,6 +62,25 @@ async def test_a_tick_at_or_below_the_cursor_never_runs_again(store: Store, cloc
     late = await store.advance(move(before, to))
     assert (late.outcome, late.cursor, late.run) == ("passed", to, None)
     assert (await look_at(store)).live == 1
+
+
+async def test_a_cursor_never_goes_back(store: Store, clock: ManualClock):
+    planted = await plant(store)
+    answer = await tick(store, planted.cursor - 1, run=None)
+    assert (answer.outcome, answer.cursor) == ("passed", planted.cursor)
+
+
+async def test_fences_grow_from_run_to_run_though_the_clock_is_set_back(
+    store: Store, clock: ManualClock
+):
+    cursor = (await plant(store)).cursor
+    clock.shift(TTL / 2)
+    first = await run(store, cursor, replica="ann")
+    clock.shift(-TTL / 4)
+    second = await run(store, cursor, replica="ben", due=0)
+    (heir,) = await store.plant([planting("heir", renamed_from=("sync",))])
+    third = await run(store, heir.cursor, replica="ann", name="heir", due=0)
+    assert first.fence < second.fence < third.fence
 
 
 async def test_what_is_not_due_is_refused(store: Store, clock: ManualClock):

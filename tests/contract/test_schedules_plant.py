@@ -130,42 +130,16 @@ async def test_two_definitions_in_one_call_come_one_after_the_other(store: Store
     assert (await look_at(store)).definition == b"second"
 
 
-async def test_a_renamed_schedule_goes_on_where_it_was(store: Store, clock: ManualClock):
-    old = await plant(store, "old")
-    await store.freeze("old", reason="not now")
+async def test_another_calendar_begins_now(store: Store, clock: ManualClock):
+    (planted,) = await store.plant([planting(definition=b"first", calendar="daily")])
     clock.shift(5)
-    await tick(store, clock.wall(), name="old")
-    (new,) = await store.plant([planting("new", renamed_from=("never", "old"))])
-    assert new.cursor == clock.wall()
-    record = await look_at(store, "new")
-    assert record.freeze is not None
-    assert record.freeze.reason == "not now"
-    assert (await look_at(store, "old")).successor == "new"
-    assert (await store.advance(move(old, clock.wall(), name="old"))).outcome == "passed"
-    clock.shift(1)
-    yields = await plant(store, "old")
-    assert yields.revision == 0
-
-
-async def test_a_rename_that_is_taken_back_goes_on_as_well(store: Store, clock: ManualClock):
-    await plant(store, "old")
-    await store.plant([planting("new", renamed_from=("old",))])
+    (changed,) = await store.plant([planting(definition=b"second", calendar="daily")])
+    assert (changed.revision, changed.cursor) == (2, planted.cursor)
+    (changed,) = await store.plant([planting(definition=b"third", calendar="hourly")])
+    assert (changed.revision, changed.cursor) == (3, clock.wall())
     clock.shift(5)
-    await run(store, clock.wall(), name="new")
-    clock.shift(DECLARED_FOR + 1)
-    back = await plant(store, "old")
-    assert back.revision > 0
-    assert (back.cursor, back.last_run) == ((await look_at(store, "new")).cursor,) * 2
-    assert (await look_at(store, "old")).successor == ""
-
-
-async def test_a_name_that_is_there_already_takes_nothing_over(store: Store, clock: ManualClock):
-    await plant(store, "old")
-    clock.shift(5)
-    first = await plant(store, "new")
-    (again,) = await store.plant([planting("new", renamed_from=("old",))])
-    assert again.cursor == first.cursor
-    assert (await look_at(store, "old")).successor == ""
+    (same,) = await store.plant([planting(definition=b"fourth", calendar="hourly")])
+    assert (same.revision, same.cursor) == (4, changed.cursor)
 
 
 async def test_schedules_that_nobody_declares_are_forgotten_in_the_end(

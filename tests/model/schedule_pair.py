@@ -44,9 +44,7 @@ class SchedulePair(JobPair):
 
     def plant(self, schedules: Sequence[dict[str, Any]]) -> None:
         self._ends_after(DECLARED_FOR)
-        plantings = [
-            Planting(definition=b"\0" + one["digest"].encode(), **one) for one in schedules
-        ]
+        plantings = [_planting(**one) for one in schedules]
         self._same(lambda store: store.plant(plantings))
 
     def advance(self, name: str, **details: Any) -> None:
@@ -158,3 +156,8 @@ def _bound(given: tuple[int, str, Any] | None) -> Bound | None:
         return None
     most, reason, full = given
     return Bound(most=most, reason=reason, full=full)
+
+
+def _planting(digest: str, **details: Any) -> Planting:
+    calendar = {"a": "same", "b": "same"}.get(digest, "other")
+    return Planting(digest=digest, calendar=calendar, definition=b"\0" + digest.encode(), **details)

@@ -43,8 +43,8 @@ def draw(chance: random.Random, *, length: int) -> Program:
     def planting() -> dict[str, Any]:
         return {
             "name": name(),
-            "digest": chance.choice("aaab"),
-            "renamed_from": chance.choice([(), ("s",), ("never", name())]),
+            "digest": chance.choice("aaaabc"),
+            "renamed_from": chance.choice([(), (), ("s",), ("never", name()), (name(), name())]),
         }
 
     def run() -> dict[str, Any]:

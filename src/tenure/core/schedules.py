@@ -46,6 +46,8 @@ class Planting(Struct, frozen=True, kw_only=True):
     name: str
     digest: str
     """Tells one definition from another."""
+    calendar: str = ""
+    """The same for definitions with the same ticks: what one has not decided is left to the next."""
     definition: bytes
     renamed_from: tuple[str, ...] = ()
 
@@ -100,7 +102,7 @@ class Advance(Struct, frozen=True, kw_only=True):
     seen: int | None = None
     """The cursor that it was planned from. None: the cursor does not count, and stays."""
     to: int
-    """The nominal instant of the tick: the new cursor."""
+    """The nominal instant of the tick: the new cursor, not before `seen`."""
     due: int
     """Refused before this instant."""
     run: NewJob | None = None

@@ -98,12 +98,21 @@ class Definition(Struct, frozen=True, kw_only=True, omit_defaults=True):
 
     @property
     def digest(self) -> str:
-        return sha256(self.encode()).hexdigest()[:32]
+        return _digest(self.encode())
+
+    @property
+    def calendar(self) -> str:
+        """The digest of what decides which ticks there are, and whose cursor they move."""
+        return _digest(msgspec.json.encode((self.rule, self.rests, self.each)))
 
     @property
     def rest(self) -> float:
         """Seconds from the end of one run to the next."""
         return self.rule.period_us / 1e6 if self.rests and isinstance(self.rule, Every) else 0.0
+
+
+def _digest(text: bytes) -> str:
+    return sha256(text).hexdigest()[:32]
 
 
 class Plan(Struct, frozen=True, kw_only=True):

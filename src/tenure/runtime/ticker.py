@@ -305,6 +305,7 @@ def _planting(plan: Plan) -> Planting:
     return Planting(
         name=plan.name,
         digest=definition.digest,
+        calendar=definition.calendar,
         definition=definition.encode(),
         renamed_from=plan.renamed_from,
     )

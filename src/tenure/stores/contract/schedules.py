@@ -38,15 +38,22 @@ class ScheduleStore(Protocol):
     async def plant(self, schedules: Sequence[Planting]) -> list[Planted]:
         """Declare schedules; repeated every third of DECLARED_FOR by whoever declares them.
 
-        A new name begins with its cursor at now: nothing is made up for. With `renamed_from`, the
-        first of those names that is there passes on cursor, last run and freeze; it stays, with
-        `successor` set, and loses its revision.
+        A new name begins with its cursor at now: nothing is made up for.
 
         Where another definition was planted before, this one rules from now on if it was never
-        seen here, or if nobody has declared the ruling one for DECLARED_FOR seconds: revision + 1,
-        and the cursor moves up to now. Otherwise it is an older one of a rolling deploy: 0. The
-        same holds for a name that was passed on: it is 0 while its successor is declared; then it
-        takes the successor's cursor and last run back, if they are later.
+        seen here, or if nobody has declared the ruling one for DECLARED_FOR seconds: revision + 1.
+        Otherwise it is an older one of a rolling deploy: 0. The cursor moves up to now if the
+        `calendar` is another one; else it stays, and so do ticks that nobody has decided about.
+
+        With `renamed_from`, it takes over from each of those names that is there and has not been
+        taken over by this one before: the latest cursor (now, for another calendar), the latest run
+        and fence. The other is left with `successor` set and revision + 1, so that whoever still
+        moves its cursor learns of it. The freeze goes along from the first that has one and was not
+        itself taken over; a name that was taken over, or is new, has no freeze of its own.
+
+        A name that was taken over answers 0 while its successor - the last one of a chain of them,
+        as far as they are known - is declared, and not among its own `renamed_from`. After that it
+        takes over from the successor in the same way.
         """
         ...
 
@@ -54,15 +61,16 @@ class ScheduleStore(Protocol):
         """Move a cursor and make the run, in one step; see `Advanced` for the answers.
 
         Checked in this order: a repeat (a job with the id of the run is there; or it was the last
-        move of this schedule) answers as before and changes nothing; "unknown"; "passed"; "early";
+        move of this schedule) answers as before and changes nothing; "unknown"; "passed", also if `to` is before `seen`; "early";
         "gone" or, if the replica has expired, "held"; `rest`: "held" while the last run is
         unfinished, "early" too soon after it; frozen, by itself or with EVERYTHING, and not
         `forced`: "skipped", reason "paused"; `limit`, then `own`. Without a `run` only a repeat,
         "unknown", "passed" and "early" are looked at.
 
         Then the cursor moves to `to` (unless `seen` is None), `passed` joins the decisions, and
-        the run is stored: running on `replica`, attempt 1, under a fence, its deadline its timeout
-        from now; or waiting, due at once. A skip is remembered as a decision as well. Whatever
+        the run is stored: running on `replica`, attempt 1, its deadline its timeout from now, under
+        a fence above those of all runs of this schedule that were born running; or waiting, due at
+        once. A skip is remembered as a decision as well. Whatever
         was done or skipped counts as a declaration, unless it was `forced`: who triggers a schedule
         need not have it.
         """

@@ -29,6 +29,7 @@ class Schedule:
 
     name: str
     definition: bytes
+    calendar: str
     digests: tuple[str, ...]
     """Of the definitions that have ruled, the present one last."""
     cursor: int
@@ -38,6 +39,7 @@ class Schedule:
     successor: str = ""
     last_run: int = 0
     last_job: str = ""
+    last_fence: int = 0
     last_move: tuple[str, Moved, str] = ("", "done", "")
     """Its id, what came of it, and why."""
     decisions: deque[Decision] = field(default_factory=lambda: deque(maxlen=DECISIONS_MAX))
@@ -55,7 +57,17 @@ class Schedule:
         self.digests = (*earlier, planting.digest)[-DIGESTS_MAX:]
         self.definition = planting.definition
         self.revision += 1
-        self.cursor = max(self.cursor, now)
+        if planting.calendar != self.calendar:
+            self.calendar, self.cursor = planting.calendar, max(self.cursor, now)
+
+    def take_over(self, other: Schedule, now: int) -> None:
+        """Go on where another one was, which rests from now on."""
+        cursor = other.cursor if other.calendar == self.calendar else max(other.cursor, now)
+        self.cursor = max(self.cursor, cursor)
+        self.last_run = max(self.last_run, other.last_run)
+        self.last_fence = max(self.last_fence, other.last_fence)
+        other.successor = self.name
+        other.revision += 1
 
     def remember(self, decision: Decision, now: int) -> None:
         decision = replace(decision, at=now)

@@ -38,41 +38,52 @@ class Schedules(Jobs):
 
     def _plant(self, planting: Planting) -> Planted:
         now = self.clock.wall()
-        schedule = self._schedules.schedules.get(planting.name)
-        if schedule is None:
-            schedule = self._make(planting, now)
-        if schedule.successor and not self._take_back(schedule, now):
+        schedule = self._schedules.schedules.get(planting.name) or self._make(planting, now)
+        heir = self._heir_of(schedule)
+        yields = heir is not schedule and heir.name not in planting.renamed_from
+        if yields and heir.is_declared(now):
             return _planted(schedule, 0, now)
         if not schedule.rules(planting.digest):
             if planting.digest in schedule.digests and schedule.is_declared(now):
                 return _planted(schedule, 0, now)
             schedule.redefine(planting, now)
+        self._take_over(schedule, (heir.name, *planting.renamed_from), now)
+        schedule.cursor = schedule.cursor or now
         schedule.declared = now
         return _planted(schedule, schedule.revision, now)
 
     def _make(self, planting: Planting, now: int) -> Schedule:
-        known = self._schedules.schedules
-        made = Schedule(planting.name, planting.definition, (planting.digest,), now, now, now)
-        before = next((known[one] for one in planting.renamed_from if one in known), None)
-        if before is not None:
-            made.cursor, made.last_run = before.cursor, before.last_run
-            before.successor = made.name
-            before.revision += 1
-            if before.name in self._schedules.freezes:
-                self._schedules.freezes[made.name] = self._schedules.freezes[before.name]
-        known[made.name] = made
+        made = Schedule(
+            planting.name,
+            planting.definition,
+            planting.calendar,
+            (planting.digest,),
+            cursor=0,
+            planted=now,
+            declared=now,
+        )
+        self._schedules.schedules[made.name] = made
         return made
 
-    def _take_back(self, schedule: Schedule, now: int) -> bool:
-        """Let a schedule that was renamed go on under its old name, if nobody uses the new one."""
-        heir = self._schedules.schedules.get(schedule.successor)
-        if heir is not None and heir.is_declared(now):
-            return False
-        if heir is not None:
-            schedule.cursor = max(schedule.cursor, heir.cursor)
-            schedule.last_run = max(schedule.last_run, heir.last_run)
+    def _heir_of(self, schedule: Schedule) -> Schedule:
+        """Return the one that it was renamed to in the end; itself if it was not."""
+        while (following := self._schedules.schedules.get(schedule.successor)) is not None:
+            schedule = following
+        return schedule
+
+    def _take_over(self, schedule: Schedule, names: Sequence[str], now: int) -> None:
+        known, freezes = self._schedules.schedules, self._schedules.freezes
+        others = [known[one] for one in dict.fromkeys(names) if one in known]
+        others = [one for one in others if schedule.name not in (one.name, one.successor)]
+        current = [schedule.name, *(one.name for one in others if not one.successor)]
+        if schedule.successor:
+            freezes.pop(schedule.name, None)
+        freeze = next((freezes[one] for one in current if one in freezes), None)
+        if freeze is not None:
+            freezes[schedule.name] = freeze
+        for one in others:
+            schedule.take_over(one, now)
         schedule.successor = ""
-        return True
 
     async def advance(self, move: Advance) -> Advanced:
         with self._lock:
@@ -98,7 +109,7 @@ class Schedules(Jobs):
         """Return why nothing changes, if so."""
         if schedule is None:
             return Advanced(outcome="unknown", now=now)
-        has_passed = move.seen is not None and move.seen != schedule.cursor
+        has_passed = move.seen is not None and not move.seen == schedule.cursor <= move.to
         if schedule.revision != move.revision or schedule.successor or has_passed:
             return _advanced("passed", schedule, now)
         if move.due > now:
@@ -172,8 +183,11 @@ class Schedules(Jobs):
         self._jobs.jobs[job.id] = job
         if move.replica:
             replica = self._jobs.replicas[move.replica]
+            schedule = self._schedules.schedules[move.name]
+            job.fence = schedule.last_fence
             self._start(job, replica, now)
             job.claim_no = 0
+            schedule.last_fence = job.fence
         else:
             self._tell_waiting(job, now)
         return job.as_record()
@@ -216,7 +230,7 @@ class Schedules(Jobs):
 
     def _look_at(self, name: str) -> ScheduleRecord:
         freeze = self._schedules.freezes.get(name)
-        schedule = self._schedules.schedules.get(name) or Schedule(name, b"", ("",), 0, 0, 0, 0)
+        schedule = self._schedules.schedules.get(name) or Schedule(name, b"", "", ("",), 0, 0, 0, 0)
         return schedule.as_record(len(self._unfinished_runs(name)), freeze)
 
     async def decisions(self, name: str, *, limit: int = DECISIONS_MAX) -> list[Decision]:

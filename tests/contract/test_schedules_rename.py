@@ -1,0 +1,167 @@
+from tenure.core.schedules import DECLARED_FOR, Planted
+from tenure.stores.contract import Store
+from tenure.testing import ManualClock
+from tests.contract.schedule_calls import SECOND, look_at, move, plant, planting, run, tick
+
+
+async def rename(store: Store, *names: str) -> Planted:
+    """Plant a schedule under the last of these names, as the heir of the others."""
+    *former, name = names
+    (planted,) = await store.plant([planting(name, renamed_from=tuple(former))])
+    return planted
+
+
+async def reason(store: Store, name: str) -> str:
+    """Return why a schedule is frozen."""
+    freeze = (await look_at(store, name)).freeze
+    assert freeze is not None
+    return freeze.reason
+
+
+async def test_a_renamed_schedule_goes_on_where_it_was(store: Store, clock: ManualClock):
+    old = await plant(store, "old")
+    await store.freeze("old", reason="not now")
+    clock.shift(5)
+    await tick(store, clock.wall(), name="old")
+    (new,) = await store.plant([planting("new", renamed_from=("never", "old"))])
+    assert new.cursor == clock.wall()
+    record = await look_at(store, "new")
+    assert record.freeze is not None
+    assert record.freeze.reason == "not now"
+    assert (await look_at(store, "old")).successor == "new"
+    assert (await store.advance(move(old, clock.wall(), name="old"))).outcome == "passed"
+    clock.shift(1)
+    yields = await plant(store, "old")
+    assert yields.revision == 0
+
+
+async def test_a_rename_that_is_taken_back_goes_on_as_well(store: Store, clock: ManualClock):
+    await plant(store, "old")
+    stale = await rename(store, "old", "new")
+    clock.shift(5)
+    await run(store, clock.wall(), name="new")
+    clock.shift(DECLARED_FOR + 1)
+    back = await plant(store, "old")
+    assert back.revision > 0
+    assert (back.cursor, back.last_run) == ((await look_at(store, "new")).cursor,) * 2
+    assert (await look_at(store, "old")).successor == ""
+    # Somebody who was asleep meanwhile and still goes by the new name.
+    asleep = Planted(revision=stale.revision, cursor=back.cursor, now=0)
+    assert (await store.advance(move(asleep, clock.wall(), name="new"))).outcome == "passed"
+    assert (await plant(store, "new")).revision == 0
+
+
+async def test_a_rename_that_comes_again_has_no_tick_under_both_names(
+    store: Store, clock: ManualClock
+):
+    await plant(store, "old")
+    await rename(store, "old", "new")
+    clock.shift(DECLARED_FOR + 1)
+    await plant(store, "old")
+    await run(store, clock.wall(), name="old")
+    again = await rename(store, "old", "new")
+    assert (again.cursor, again.last_run) == (clock.wall(),) * 2
+    assert again.revision == (await look_at(store, "new")).revision
+    clock.shift(1)
+    assert (await tick(store, clock.wall(), name="old")).outcome == "passed"
+    assert (await plant(store, "old")).revision == 0
+    assert (await tick(store, clock.wall(), name="new")).outcome == "done"
+
+
+async def test_a_name_takes_over_from_all_that_it_had(store: Store, clock: ManualClock):
+    for name in ("first", "second", "third"):
+        await plant(store, name)
+    clock.shift(5)
+    await run(store, clock.wall(), name="second")
+    clock.shift(5)
+    await tick(store, clock.wall(), name="third", run=None)
+    new = await rename(store, "never", "first", "third", "second", "new")
+    assert (new.cursor, new.last_run) == (clock.wall(), clock.wall() - 5 * SECOND)
+    assert {(await look_at(store, one)).successor for one in ("first", "second", "third")} == {
+        "new"
+    }
+
+
+async def test_a_name_that_is_there_already_takes_over_as_well(store: Store, clock: ManualClock):
+    first = await plant(store, "new")
+    clock.shift(5)
+    await plant(store, "old")
+    again = await rename(store, "old", "new")
+    assert again.cursor == clock.wall() > first.cursor
+    assert again.revision == first.revision
+    assert (await look_at(store, "old")).successor == "new"
+
+
+async def test_a_name_taken_over_twice_yields_to_the_last_one(store: Store, clock: ManualClock):
+    await plant(store, "a")
+    await rename(store, "a", "b")
+    clock.shift(DECLARED_FOR + 1)
+    await rename(store, "b", "c")
+    assert (await plant(store, "a")).revision == 0
+    clock.shift(DECLARED_FOR + 1)
+    await tick(store, clock.wall(), name="c")
+    assert (await plant(store, "a")).revision == 0
+    clock.shift(DECLARED_FOR + 1)
+    back = await plant(store, "a")
+    assert back.revision > 0
+    assert back.cursor == (await look_at(store, "c")).cursor
+    assert [one.successor for one in await store.schedules()] == ["", "c", "a"]
+
+
+async def test_a_name_whose_successor_was_forgotten_goes_on_alone(store: Store, clock: ManualClock):
+    await plant(store, "old")
+    await rename(store, "old", "new")
+    clock.shift(DECLARED_FOR / 2)
+    assert (await plant(store, "old")).revision == 0
+    clock.shift(DECLARED_FOR)
+    await plant(store, "unrelated")
+    await rename(store, "old", "newer")
+    assert await store.prune_schedules(idle=DECLARED_FOR) == 2
+    assert (await plant(store, "old")).revision == 1
+
+
+async def test_a_freeze_goes_with_the_name_that_ticks(store: Store, clock: ManualClock):
+    await plant(store, "old")
+    await store.freeze("old", reason="first")
+    await rename(store, "old", "new")
+    await store.freeze("new", reason="second")
+    clock.shift(DECLARED_FOR + 1)
+    await plant(store, "old")
+    assert await reason(store, "old") == "second"
+    await rename(store, "old", "new")
+    assert await store.thaw("new")
+    assert await reason(store, "new") == "second"
+    clock.shift(DECLARED_FOR + 1)
+    await plant(store, "old")
+    assert await reason(store, "old") == "second"
+    assert not await store.thaw("old")
+
+
+async def test_a_freeze_of_its_own_stays(store: Store):
+    for name in ("old", "new"):
+        await plant(store, name)
+        await store.freeze(name, reason=name)
+    await rename(store, "old", "new")
+    assert await reason(store, "new") == "new"
+
+
+async def test_a_freeze_left_behind_does_not_come_back(store: Store, clock: ManualClock):
+    await plant(store, "a")
+    await store.freeze("a", reason="a")
+    await plant(store, "b")
+    await rename(store, "a", "b")
+    await store.thaw("b")
+    await store.freeze("b", reason="b")
+    await rename(store, "a", "b", "c")
+    assert await reason(store, "c") == "b"
+
+
+async def test_a_new_name_with_another_calendar_begins_now(store: Store, clock: ManualClock):
+    await store.plant([planting("old", calendar="daily")])
+    clock.shift(5)
+    news = [
+        planting("same", calendar="daily", renamed_from=("old",)),
+        planting("other", calendar="hourly", renamed_from=("same",)),
+    ]
+    same, other = await store.plant(news)
+    assert (same.cursor, other.cursor) == (clock.wall() - 5 * SECOND, clock.wall())
