@@ -47,7 +47,7 @@ class Planting(Struct, frozen=True, kw_only=True):
     digest: str
     """Tells one definition from another."""
     calendar: str = ""
-    """The same for definitions with the same ticks: what one has not decided is left to the next."""
+    """The same for definitions with the same ticks: the next one goes on where one was."""
     definition: bytes
     renamed_from: tuple[str, ...] = ()
 

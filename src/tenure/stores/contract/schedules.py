@@ -61,11 +61,11 @@ class ScheduleStore(Protocol):
         """Move a cursor and make the run, in one step; see `Advanced` for the answers.
 
         Checked in this order: a repeat (a job with the id of the run is there; or it was the last
-        move of this schedule) answers as before and changes nothing; "unknown"; "passed", also if `to` is before `seen`; "early";
-        "gone" or, if the replica has expired, "held"; `rest`: "held" while the last run is
-        unfinished, "early" too soon after it; frozen, by itself or with EVERYTHING, and not
-        `forced`: "skipped", reason "paused"; `limit`, then `own`. Without a `run` only a repeat,
-        "unknown", "passed" and "early" are looked at.
+        move of this schedule) answers as before and changes nothing; "unknown"; "passed", also if
+        `to` is before `seen`; "early"; "gone" or, if the replica has expired, "held"; `rest`:
+        "held" while the last run is unfinished, "early" too soon after it; frozen, by itself or
+        with EVERYTHING, and not `forced`: "skipped", reason "paused"; `limit`, then `own`. Without
+        a `run` only a repeat, "unknown", "passed" and "early" are looked at.
 
         Then the cursor moves to `to` (unless `seen` is None), `passed` joins the decisions, and
         the run is stored: running on `replica`, attempt 1, its deadline its timeout from now, under
