@@ -81,7 +81,7 @@ STATEMENTS = {
 # last row of a table.
 HARMLESS = re.compile(
     r"SCAN ([inqt]|json_each) VIRTUAL TABLE"  # the lists
-    r"|SCAN (p|s|given|CONSTANT ROW|\d+ CONSTANT ROWS|known|\(subquery-\d+\))$"
+    r"|SCAN (p|s|w|given|CONSTANT ROW|\d+ CONSTANT ROWS|known|\(subquery-\d+\))$"
 )
 
 

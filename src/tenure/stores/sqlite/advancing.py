@@ -35,6 +35,7 @@ class _Schedule(NamedTuple):
     cursor: int = 0
     last_run: int = 0
     last_job: str = ""
+    last_fence: int = 0
     moved_by: str = ""
     outcome: Moved = "unknown"
     reason: str = ""
@@ -91,7 +92,7 @@ class _Step:
             return self._answer("unknown")
         if move.revision != schedule.revision or schedule.successor:
             return self._answer("passed")
-        if move.seen is not None and move.seen != schedule.cursor:
+        if move.seen is not None and not move.seen == schedule.cursor <= move.to:
             return self._answer("passed")
         if move.due > self._tx.wall:
             return self._early(move.due)
@@ -183,7 +184,8 @@ class _Step:
         number = store(tx, [replace(run, at=due)], quietly=holder is not None)
         if holder is not None:
             # No claim has this number: to repeat the last one does not return it.
-            tx.change(job_sql.START, numbers=as_json([number]), holder=holder, claim_no=0)
+            start = {"holder": holder, "claim_no": 0, "least": self._schedule.last_fence}
+            tx.change(job_sql.START, numbers=as_json([number]), **start)
         (born,) = get(tx, [run.id])
         assert born is not None
         return born
@@ -196,6 +198,8 @@ class _Step:
             now = now._replace(cursor=move.to)
         if outcome == "done" and move.run is not None:
             now = now._replace(last_run=move.to, last_job=move.run.id)
+            if self._holder is not None:
+                now = now._replace(last_fence=max(now.last_fence + 1, self._tx.wall))
         self._schedule = now
         self._tx.change(
             sql.MOVE,
@@ -203,6 +207,7 @@ class _Step:
             cursor=now.cursor,
             last_run=now.last_run,
             last_job=now.last_job,
+            last_fence=now.last_fence,
             forced=move.forced,
             id=move.id,
             outcome=outcome,

@@ -113,7 +113,7 @@ REPLICA = """
 # is a look-up of its own by tenure_live_ready, which ends where the future begins.
 DUE = """
     SELECT j.number, j.id, j.task, j.queue, j.priority, j.payload, j.tags, j.timeout, j.retention,
-           j.created, j.schedule, j.rerun, l.due, l.revision
+           j.created, j.schedule, j.rerun, l.due, l.attempt, l.losses, l.revision
     FROM json_each(:queues) AS q
     CROSS JOIN (VALUES (0), (1), (2), (3), (4), (5), (6), (7), (8), (9)) AS p
     CROSS JOIN tenure_live AS l INDEXED BY tenure_live_ready
@@ -147,7 +147,7 @@ NEXT_DUE = """
 # By number.
 START = """
     UPDATE tenure_live
-    SET holder = :holder, claim_no = :claim_no, fence = max(fence + 1, :wall),
+    SET holder = :holder, claim_no = :claim_no, fence = max(fence + 1, :least),
         revision = revision + 1, attempt = attempt + 1, started = :wall,
         deadline = :wall + allowed
     WHERE number IN (SELECT value FROM json_each(:numbers))

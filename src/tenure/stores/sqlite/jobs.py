@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from types import NoneType
 
 from tenure.core.durations import micros
@@ -83,7 +83,7 @@ def _claim(
     jobs: list[JobRecord] = []
     if due:
         claim = {"holder": holder, "claim_no": claim_no}
-        tx.change(sql.START, numbers=as_json([row[0] for row in due]), **claim)
+        tx.change(sql.START, numbers=as_json([row[0] for row in due]), least=tx.wall, **claim)
         if all(row[-1] == 1 for row in due):
             jobs = [_first_start(row, replica, tx.wall) for row in due]
         else:
@@ -99,20 +99,25 @@ def _claim(
 def _due(tx: Transaction, queues: str, limit: int) -> list[Row]:
     """Return the jobs to start.
 
-    One that cannot be read is set aside, or it would stay the first for ever.
+    One that cannot be read is set aside, or it would stay the first for ever; one that must not
+    start again has failed.
     """
     while True:
         rows = tx.rows(sql.DUE, queues=queues, limit=limit)
         unreadable = [row[0] for row in rows if not _is_readable(row)]
-        if not unreadable:
+        if unreadable:
+            set_aside(tx, unreadable)
+            continue
+        revived = {row[1]: row[-2] for row in rows if _is_revived(row)}
+        if not revived:
             return rows
-        set_aside(tx, unreadable)
+        _fail(tx, revived)
 
 
 # Of each column of DUE, in their order. SQLite stores any value in any of them.
 _DUE_TYPES: tuple[type | tuple[type, ...], ...] = (
     *(int, str, str, str, int, bytes, str, (float, NoneType), float, int),
-    *((str, NoneType), int, int, int),
+    *((str, NoneType), int, int, int, int, int),
 )
 
 
@@ -126,13 +131,32 @@ def _is_readable(row: Row) -> bool:
     return True
 
 
+def _is_revived(row: Row) -> bool:
+    """Whether it is a run that has had its only attempt.
+
+    A process of format 2, which knows nothing of such runs, lets them wait again when it recovers
+    their replica, or when it is asked to requeue them.
+    """
+    schedule, rerun, _, attempt, _, _ = row[10:]
+    return schedule is not None and not rerun and attempt > 0
+
+
+def _fail(tx: Transaction, revived: Mapping[str, int]) -> None:
+    """End such runs as they should have ended; given are their losses."""
+    moves = Moves(tx)
+    for id_, job in standing(tx, list(revived)).items():
+        reason = "lost" if revived[id_] else "interrupted"
+        moves.finish(job, "failed", reason=reason, error=None)
+    moves.write()
+
+
 def _first_start(row: Row, replica: str, wall: int) -> JobRecord:
     """Return a job as START leaves it, if nothing had been changed since it was inserted.
 
     That is how most jobs are, and it takes half as long as to read all that there may be.
     """
     _, id_, task, queue, priority, payload, tags, timeout, retention, created, *rest = row
-    schedule, rerun, due, _ = rest
+    schedule, rerun, due, *_ = rest
     return JobRecord(
         id=id_,
         task=task,

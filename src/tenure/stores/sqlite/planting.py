@@ -1,8 +1,8 @@
-"""Planting schedules in SQLite: which definition rules, and where its cursor begins."""
+"""Planting schedules in SQLite: which definition rules, and what a name takes over from others."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import msgspec
@@ -29,8 +29,29 @@ class _Schedule:
     declared: int
     planted: int
     last_run: int
+    last_fence: int
     successor: str
     definition: bytes
+    calendar: str
+
+    def redefine(self, planting: Planting, now: int) -> None:
+        """Let another definition rule from now on."""
+        earlier = [one for one in self.digests if one != planting.digest]
+        self.digests = (*earlier, planting.digest)[-DIGESTS_MAX:]
+        self.definition = planting.definition
+        self.revision += 1
+        if planting.calendar != self.calendar:
+            self.calendar = planting.calendar
+            self.cursor = max(self.cursor, now)
+
+    def take_over(self, other: _Schedule, now: int) -> None:
+        """Go on where another one was, which rests from now on."""
+        begin = 0 if other.calendar == self.calendar else now
+        self.cursor = max(self.cursor, other.cursor, begin)
+        self.last_run = max(self.last_run, other.last_run)
+        self.last_fence = max(self.last_fence, other.last_fence)
+        other.successor = self.name
+        other.revision += 1
 
 
 def plant(tx: Transaction, plantings: Sequence[Planting]) -> list[Planted]:
@@ -46,86 +67,90 @@ class _Bed:
 
     def __init__(self, tx: Transaction, plantings: Sequence[Planting]) -> None:
         self._tx = tx
-        self._known: dict[str, _Schedule] = {}
         # More than when it was declared.
         self._changed: dict[str, _Schedule] = {}
         self._declared: set[str] = set()
-        self._read(name for one in plantings for name in (one.name, *one.renamed_from))
-        self._read(one.successor for one in [*self._known.values()] if one.successor)
-
-    def _read(self, names: Iterable[str]) -> None:
-        unread = [name for name in dict.fromkeys(names) if name not in self._known]
-        if not unread:
-            return
-        for row in self._tx.rows(sql.TO_PLANT, names=as_json(unread)):
-            found = _Schedule(_digests.decode(row[0]), *row[1:])
-            self._known[found.name] = found
+        names = {name for one in plantings for name in (one.name, *one.renamed_from)}
+        rows = tx.rows(sql.TO_PLANT, names=as_json(list(names)))
+        found = [_Schedule(_digests.decode(row[0]), *row[1:]) for row in rows]
+        self._known = {one.name: one for one in found}
 
     def plant(self, planting: Planting) -> Planted:
+        now = self._tx.wall
         schedule = self._known.get(planting.name) or self._make(planting)
-        rules = self._is_in_use(schedule) and self._rules(schedule, planting)
+        heir = self._heir_of(schedule)
+        rules = not self._yields(schedule, heir, planting) and self._rules(schedule, planting)
         if rules:
-            schedule.declared = self._tx.wall
+            self._take_over(schedule, (heir.name, *planting.renamed_from))
+            schedule.cursor = schedule.cursor or now
+            schedule.declared = now
             self._declared.add(schedule.name)
         return Planted(
             revision=schedule.revision if rules else 0,
             cursor=schedule.cursor,
             last_run=schedule.last_run,
-            now=self._tx.wall,
+            now=now,
         )
 
     def _make(self, planting: Planting) -> _Schedule:
         now = self._tx.wall
-        before = next(
-            (self._known[one] for one in planting.renamed_from if one in self._known), None
-        )
         made = _Schedule(
             digests=(planting.digest,),
             name=planting.name,
             revision=1,
-            cursor=now if before is None else before.cursor,
+            cursor=0,
             declared=now,
             planted=now,
-            last_run=0 if before is None else before.last_run,
+            last_run=0,
+            last_fence=0,
             successor="",
             definition=planting.definition,
+            calendar=planting.calendar,
         )
         self._known[made.name] = self._changed[made.name] = made
-        if before is not None:
-            before.successor = made.name
-            before.revision += 1
-            self._changed[before.name] = before
-            self._tx.change(sql.INHERIT_FREEZE, name=before.name, heir=made.name)
         return made
 
-    def _is_in_use(self, schedule: _Schedule) -> bool:
-        """Return whether it goes by this name; or does again, as nobody uses its new one."""
-        if not schedule.successor:
-            return True
-        heir = self._known.get(schedule.successor)
-        if heir is not None:
-            if self._is_declared(heir):
-                return False
-            schedule.cursor = max(schedule.cursor, heir.cursor)
-            schedule.last_run = max(schedule.last_run, heir.last_run)
-        schedule.successor = ""
-        self._changed[schedule.name] = schedule
-        return True
+    def _heir_of(self, schedule: _Schedule) -> _Schedule:
+        """Return the one that it was renamed to in the end; itself if it was not."""
+        while (following := self._known.get(schedule.successor)) is not None:
+            schedule = following
+        return schedule
+
+    def _yields(self, schedule: _Schedule, heir: _Schedule, planting: Planting) -> bool:
+        """Return whether it goes by another name, which is in use and not a former one."""
+        if heir is schedule or heir.name in planting.renamed_from:
+            return False
+        return self._is_declared(heir)
 
     def _rules(self, schedule: _Schedule, planting: Planting) -> bool:
         """Return whether this definition rules, perhaps from now on."""
-        digest = planting.digest
-        if schedule.digests[-1] == digest:
+        if schedule.digests[-1] == planting.digest:
             return True
-        if digest in schedule.digests and self._is_declared(schedule):
+        if planting.digest in schedule.digests and self._is_declared(schedule):
             return False
-        earlier = [one for one in schedule.digests if one != digest]
-        schedule.digests = (*earlier, digest)[-DIGESTS_MAX:]
-        schedule.definition = planting.definition
-        schedule.revision += 1
-        schedule.cursor = max(schedule.cursor, self._tx.wall)
+        schedule.redefine(planting, self._tx.wall)
         self._changed[schedule.name] = schedule
         return True
+
+    def _take_over(self, schedule: _Schedule, names: Sequence[str]) -> None:
+        """Let a schedule go on where those with other names were, unless it did before."""
+        others = [self._known[one] for one in dict.fromkeys(names) if one in self._known]
+        others = [one for one in others if schedule.name not in (one.name, one.successor)]
+        if not others and not schedule.successor:
+            return
+        self._inherit_freeze(schedule, others)
+        for one in others:
+            schedule.take_over(one, self._tx.wall)
+        schedule.successor = ""
+        self._changed |= {one.name: one for one in (schedule, *others)}
+
+    def _inherit_freeze(self, schedule: _Schedule, others: Sequence[_Schedule]) -> None:
+        """Keep its freeze, or take one along. What a name was left with is no longer meant."""
+        tx = self._tx
+        if schedule.successor:
+            tx.change(sql.REMOVE_FREEZES, names=as_json([schedule.name]))
+        current = [one.name for one in others if not one.successor]
+        tx.change(sql.INHERIT_FREEZE, heir=schedule.name, names=as_json(current))
 
     def _is_declared(self, schedule: _Schedule) -> bool:
         now = self._tx.wall
@@ -142,7 +167,8 @@ class _Bed:
             rows = [
                 (
                     *(tx.namespace, one.name, one.revision, one.cursor, one.declared, one.planted),
-                    *(one.last_run, one.successor, one.definition, as_json(one.digests)),
+                    *(one.last_run, one.last_fence, one.successor, one.definition),
+                    *(one.calendar, as_json(one.digests)),
                 )
                 for one in self._changed.values()
             ]

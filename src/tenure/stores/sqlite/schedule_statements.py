@@ -4,24 +4,34 @@ from __future__ import annotations
 
 # Planting.
 
-# By primary key.
+# Those with these names, and whoever they were renamed to, all along. By primary key.
 TO_PLANT = """
+    WITH RECURSIVE wanted (name) AS (
+        SELECT value
+        FROM json_each(:names)
+        UNION
+        SELECT s.successor
+        FROM wanted AS w
+        CROSS JOIN tenure_schedule AS s
+        WHERE s.namespace = :namespace AND s.name = w.name AND s.successor <> ''
+    )
     SELECT s.digests, s.name, s.revision, s.cursor, s.declared, s.planted, s.last_run,
-           s.successor, s.definition
-    FROM json_each(:names) AS n
+           s.last_fence, s.successor, s.definition, s.calendar
+    FROM wanted AS w
     CROSS JOIN tenure_schedule AS s
-    WHERE s.namespace = :namespace AND s.name = n.value
+    WHERE s.namespace = :namespace AND s.name = w.name
 """
 
 # By primary key. Who moved it last stays as it is.
 PLANT = """
     INSERT INTO tenure_schedule (namespace, name, revision, cursor, declared, planted, last_run,
-                                 successor, definition, digests)
-    VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
+                                 last_fence, successor, definition, calendar, digests)
+    VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
     ON CONFLICT (namespace, name) DO UPDATE
     SET revision = excluded.revision, cursor = excluded.cursor, declared = excluded.declared,
-        last_run = excluded.last_run, successor = excluded.successor,
-        definition = excluded.definition, digests = excluded.digests
+        last_run = excluded.last_run, last_fence = excluded.last_fence,
+        successor = excluded.successor, definition = excluded.definition,
+        calendar = excluded.calendar, digests = excluded.digests
 """
 
 # By primary key.
@@ -31,21 +41,23 @@ DECLARE = """
     WHERE namespace = :namespace AND name IN (SELECT value FROM json_each(:names))
 """
 
-# By primary key; the WHERE keeps SQLite from reading ON as part of a join.
+# The first one there is, unless the heir has one. By primary key; the WHERE keeps SQLite from
+# reading ON as part of a join.
 INHERIT_FREEZE = """
     INSERT INTO tenure_freeze (namespace, name, since, until, reason)
-    SELECT namespace, :heir, since, until, reason
-    FROM tenure_freeze
-    WHERE namespace = :namespace AND name = :name
-    ON CONFLICT (namespace, name) DO UPDATE
-    SET since = excluded.since, until = excluded.until, reason = excluded.reason
+    SELECT f.namespace, :heir, f.since, f.until, f.reason
+    FROM json_each(:names) AS n
+    CROSS JOIN tenure_freeze AS f
+    WHERE f.namespace = :namespace AND f.name = n.value
+    LIMIT 1
+    ON CONFLICT (namespace, name) DO NOTHING
 """
 
 # Moving a cursor.
 
 # By primary key.
 TO_MOVE = """
-    SELECT revision, cursor, last_run, last_job, moved_by, outcome, reason, successor
+    SELECT revision, cursor, last_run, last_job, last_fence, moved_by, outcome, reason, successor
     FROM tenure_schedule
     WHERE namespace = :namespace AND name = :name
 """
@@ -103,7 +115,7 @@ OWN_RUNS = """
 # By primary key.
 MOVE = """
     UPDATE tenure_schedule
-    SET cursor = :cursor, last_run = :last_run, last_job = :last_job,
+    SET cursor = :cursor, last_run = :last_run, last_job = :last_job, last_fence = :last_fence,
         declared = CASE WHEN :forced THEN declared ELSE :wall END,
         moved_by = :id, outcome = :outcome, reason = :reason
     WHERE namespace = :namespace AND name = :name

@@ -268,8 +268,9 @@ _FORMAT_3 = (
     CREATE INDEX tenure_live_run ON tenure_live (namespace, schedule, holder)
     WHERE schedule IS NOT NULL
     """,
-    # `digests` is a JSON list of the definitions that have ruled, the present one last. The last
-    # move is known by its id, so that a repeat is answered as before.
+    # `digests` is a JSON list of the definitions that have ruled, the present one last; `calendar`
+    # tells whether two of them have the same ticks. The last move is known by its id, so that a
+    # repeat is answered as before.
     """
     CREATE TABLE tenure_schedule (
         namespace  TEXT NOT NULL,
@@ -280,12 +281,14 @@ _FORMAT_3 = (
         planted    INTEGER NOT NULL,
         last_run   INTEGER NOT NULL DEFAULT 0,
         last_job   TEXT NOT NULL DEFAULT '',
+        last_fence INTEGER NOT NULL DEFAULT 0,
         moved_by   TEXT NOT NULL DEFAULT '',
         outcome    TEXT NOT NULL DEFAULT '',
         reason     TEXT NOT NULL DEFAULT '',
         successor  TEXT NOT NULL DEFAULT '',
         definition BLOB NOT NULL,
         digests    TEXT NOT NULL,
+        calendar   TEXT NOT NULL,
         PRIMARY KEY (namespace, name)
     ) WITHOUT ROWID
     """,
