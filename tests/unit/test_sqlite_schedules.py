@@ -3,6 +3,7 @@
 import re
 import sqlite3
 from contextlib import closing
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
@@ -22,7 +23,16 @@ from tests.contract.job_calls import (
     start_one,
     states,
 )
-from tests.contract.schedule_calls import bound, look_at, move, plant, planting, run, tick
+from tests.contract.schedule_calls import (
+    TIMERS,
+    bound,
+    look_at,
+    move,
+    plant,
+    planting,
+    run,
+    tick,
+)
 from tests.unit.sqlite_inside import (
     change,
     count,
@@ -147,6 +157,24 @@ async def test_many_are_planted_in_a_few_statements(store, clock):
     }
 
 
+async def test_a_former_name_costs_nothing_once_it_was_taken_over(store, clock):
+    renamed = [planting("newer", renamed_from=("never", "new", "sync"))]
+    await store.plant([planting("new", renamed_from=("sync",))])
+    await store.plant(renamed)
+    clock.shift(20)
+    seen = await statements_of(store, store.plant(renamed))
+    assert len([one for one in seen if "tenure_" in one]) == 2
+    assert not await forced(store, store.plant(renamed))
+
+
+async def test_a_chain_of_names_is_read_at_once(store):
+    names = ["sync", *(f"s{number}" for number in range(20))]
+    for former, name in pairwise(names):
+        await store.plant([planting(name, renamed_from=(former,))])
+    seen = await statements_of(store, store.plant([planting()]))
+    assert len([one for one in seen if "tenure_" in one]) == 1
+
+
 async def test_a_move_that_comes_too_late_writes_nothing(store, clock):
     clock.shift(1)
     before = await plant(store)
@@ -250,6 +278,43 @@ async def test_a_file_of_format_2_is_upgraded(file, clock, monkeypatch):
         await run(store, clock.wall(), replica="ann")
     with closing(sqlite3.connect(file)) as db:
         assert db.execute("SELECT version FROM tenure_format").fetchall() == [(schema.FORMAT,)]
+
+
+@pytest.mark.parametrize(("losses", "reason"), [(1, "lost"), (0, "interrupted")])
+async def test_a_run_that_an_older_version_let_wait_is_not_run_again(store, clock, losses, reason):
+    now = clock.wall()
+    once = await run(store, now, replica="ann", due=0)
+    again = await run(store, now + 1, replica="ann", due=now, rerun=True)
+    # What format 2 does when it takes jobs from a replica.
+    await change(
+        store,
+        "UPDATE tenure_live SET holder = NULL, deadline = NULL, fence = fence + 1, "
+        "revision = revision + 1, losses = ?",
+        losses,
+    )
+    await store.insert([new(1, queue=TIMERS)])
+    claimed = await claim(store, "ben", queues=[TIMERS], limit=2)
+    assert {job.id for job in claimed} == {again.id, id_of(1)}
+    (found,) = await store.get([once.id])
+    assert found is not None
+    assert (found.state, found.reason, found.attempt) == ("failed", reason, 1)
+    assert (found.losses, found.replica, found.finished) == (losses, "", now)
+
+
+async def test_a_run_that_an_older_version_requeued_is_not_run_again(store, clock):
+    once = await run(store, clock.wall(), replica="ann")
+    await settle(store, once, "failed")
+    # Format 2 knows no `schedule` and no `rerun`: in the new row they are left to their defaults.
+    await change(
+        store,
+        "INSERT INTO tenure_live (number, namespace, id, queue, priority, due, retained, fence, "
+        "revision, attempt) SELECT number, namespace, id, ?, 5, due, 0, fence + 1, revision + 1, "
+        "attempt FROM tenure_done",
+        TIMERS,
+    )
+    await change(store, "DELETE FROM tenure_done")
+    assert await claim(store, "ben", queues=[TIMERS]) == []
+    assert [job.state for job in await store.get([once.id]) if job] == ["failed"]
 
 
 # Rows that cannot be read.
