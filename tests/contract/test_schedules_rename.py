@@ -51,6 +51,18 @@ async def test_a_rename_that_is_taken_back_goes_on_as_well(store: Store, clock: 
     assert (await plant(store, "new")).revision == 0
 
 
+async def test_what_was_planned_before_a_rename_does_not_hold_after_it(
+    store: Store, clock: ManualClock
+):
+    before = await plant(store, "old")
+    await rename(store, "old", "new")
+    clock.shift(DECLARED_FOR + 1)
+    back = await plant(store, "old")
+    assert back.cursor == before.cursor
+    assert (await store.advance(move(before, clock.wall(), name="old"))).outcome == "passed"
+    assert (await store.advance(move(back, clock.wall(), name="old"))).outcome == "done"
+
+
 async def test_a_rename_that_comes_again_has_no_tick_under_both_names(
     store: Store, clock: ManualClock
 ):
