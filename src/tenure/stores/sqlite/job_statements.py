@@ -144,7 +144,7 @@ NEXT_DUE = """
                         AND (until IS NULL OR until > :wall))
 """
 
-# By number.
+# By number. The fence is above the last one of the job, and not below `:least`.
 START = """
     UPDATE tenure_live
     SET holder = :holder, claim_no = :claim_no, fence = max(fence + 1, :least),
