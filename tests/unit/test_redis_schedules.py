@@ -165,6 +165,19 @@ async def test_a_move_is_one_call_and_does_no_more_among_many_runs(
     assert await work() == few
 
 
+async def test_planting_again_writes_the_declaration_alone(
+    open_store: Open, private: tuple[Valkey, Looker]
+):
+    server, looker = private
+    store = await open_store(server.url)
+    await plant(store, "old")
+    renamed = [planting("new", renamed_from=("never", "old", "old")), planting("other")]
+    for _ in range(2):
+        looker.commands()
+        await store.plant(renamed)
+    assert looker.commands() == {"evalsha": 1, "hget": 7, "zadd": 2}
+
+
 async def test_jobs_without_a_schedule_cost_no_command_more(
     open_store: Open, private: tuple[Valkey, Looker]
 ):
@@ -309,6 +322,36 @@ async def test_a_schedule_that_cannot_be_read_begins_anew(
     assert (await store.advance(move(await plant(store, "b"), 0, name="a"))).outcome == "unknown"
     a, b = await store.plant([planting("a"), planting("b")])
     assert (a.cursor, b.cursor) == (clock.wall(), clock.wall() - 5_000_000)
+
+
+@pytest.mark.parametrize("record", ["no record at all, for sure", "", "\x01", "\xff" * 99])
+async def test_where_a_definition_cannot_be_read_the_next_one_rules(
+    open_store: Open, valkey_server: Endpoint, looker: Looker, clock: ManualClock, record: str
+):
+    store = await open_store(valkey_server.url, clock)
+    await store.plant([planting("a"), planting("b")])
+    for name in ("a", "b"):
+        looker.redis.hset(looker.timer("definitions"), name, record)
+    clock.shift(5)
+    assert [one.definition for one in await store.schedules()] == [b"", b""]
+    planted = await store.plant([planting("b"), planting("c", renamed_from=("a",))])
+    assert [(one.revision, one.cursor) for one in planted] == [(2, clock.wall()), (1, clock.wall())]
+    assert (await look_at(store, "b")).definition == b"first"
+
+
+async def test_a_circle_of_successors_keeps_nobody(
+    open_store: Open, valkey_server: Endpoint, looker: Looker, clock: ManualClock
+):
+    store = await open_store(valkey_server.url, clock)
+    await plant(store, "old")
+    await store.plant([planting("new", renamed_from=("old",))])
+    raw = redis.Redis.from_url(valkey_server.url)
+    schedules = looker.timer("schedules")
+    raw.hset(schedules, "new", raw.hget(schedules, "old"))
+    assert (await look_at(store, "new")).successor == "new"
+    assert (await plant(store, "old")).revision == 0
+    assert (await plant(store, "new")).revision > 0
+    assert (await look_at(store, "new")).successor == ""
 
 
 async def test_without_memory_no_tick_is_decided_by_halves(

@@ -49,7 +49,7 @@ _DECIDED: Final = ("ran", "skipped", "missed")
 _FORGOTTEN_AT_ONCE: Final = 50
 
 # The headers of arrays of as many values as a schedule, a freeze and a decision have.
-_SCHEDULE: Final = b"\x99"
+_SCHEDULE: Final = b"\x9a"
 _FREEZE: Final = b"\x93"
 _DECISION: Final = b"\x98"
 
@@ -69,7 +69,8 @@ class Schedules(JobScripts):
             words: list[Word] = []
             for one in some:
                 former = one.renamed_from
-                words += (one.name, one.digest, one.definition, len(former), *former)
+                words += (one.name, one.digest, one.calendar, one.definition)
+                words += (len(former), *former)
             now, *rows = await self._schedule_script(PLANT, *words)
             planted += [
                 Planted(revision=revision, cursor=cursor, last_run=last_run, now=now)
@@ -172,8 +173,8 @@ def _schedule(  # noqa: PLR0917 - the values of a row, in its order
     latest: bytes,
 ) -> ScheduleRecord:
     # EVERYTHING has no record, only a freeze.
-    values = _decode(_SCHEDULE + record) if record else (0, 0, 0, "", "")
-    revision, cursor, last_run, last_job, successor, *_ = values
+    values = _decode(_SCHEDULE + record) if record else (0, 0, 0, "", 0, "")
+    revision, cursor, last_run, last_job, _, successor, *_ = values
     return ScheduleRecord(
         name=name.decode(),
         revision=revision,

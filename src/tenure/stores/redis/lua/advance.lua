@@ -59,11 +59,15 @@ local function resting()
   return ready_in > 0 and answer(EARLY, '', ready_in) or nil
 end
 
+local function has_passed()
+  return seen and (seen ~= one.cursor or tick < seen)
+end
+
 -- Return why nothing changes, if so.
 local function refused()
   if not one then
     return answer(UNKNOWN)
-  elseif one.revision ~= revision or one.successor ~= '' or (seen and seen ~= one.cursor) then
+  elseif one.revision ~= revision or one.successor ~= '' or has_passed() then
     return answer(PASSED)
   elseif due > now then
     return answer(EARLY, '', due - now)
@@ -207,8 +211,11 @@ local function be_born()
   local _, _, timeout, _, queue, priority, _, key = decode_some(head, 7)
   local _, _, tags = decode_some(fixed, 2)
   local runs = replica ~= ''
+  if runs then
+    one.last_fence = max(one.last_fence + 1, now)  -- also if the clock was set back
+  end
   local record = head .. struct.pack('>BI8', 0xcf, now)
-    .. (runs and middle(RUNS, max(1, now), 1, now, 2, 0, max(0, due))
+    .. (runs and middle(RUNS, one.last_fence, 1, now, 2, 0, max(0, due))
       or middle(WAITS, 0, 0, 0, 1, 0, now))
     .. pack(replica) .. BLANK_END
   gather('HSET', FIXED, id, fixed)

@@ -2,7 +2,7 @@
 -- follow those of the jobs, in this order:
 
 local SCHEDULES   = KEYS[25]  -- hash name -> what moves with its cursor, see `schedule_of`
-local DEFINITIONS = KEYS[26]  -- hash name -> when it was planted, digests, and the definition
+local DEFINITIONS = KEYS[26]  -- hash name -> when it was planted, digests, calendar, definition
 local NAMES       = KEYS[27]  -- zset of names
 local DECLARED    = KEYS[28]  -- zset name -> when somebody who declares it was last heard of
 local DECISIONS   = KEYS[29]  -- hash name NUL place -> decision; the places are used in turn
@@ -16,9 +16,9 @@ local EVERYTHING = '*'
 local SLICE = 500  -- of runs that are looked at by one command
 
 local function read_schedule(name, record)
-  local one = {name = name}
-  one.revision, one.cursor, one.last_run, one.last_job, one.successor, one.move, one.outcome,
-    one.reason, one.decided = decode(record)
+  local one = {name = name, stored = record}
+  one.revision, one.cursor, one.last_run, one.last_job, one.last_fence, one.successor, one.move,
+    one.outcome, one.reason, one.decided = decode(record)
   assert(type(one.reason) == 'string' and type(one.decided) == 'number')
   return one
 end
@@ -30,19 +30,29 @@ local function schedule_of(name)
   return readable and one or nil
 end
 
+-- Write a schedule, if anything about it has changed.
 local function write_schedule(one)
-  call('HSET', SCHEDULES, one.name, pack(one.revision, one.cursor, one.last_run, one.last_job,
-    one.successor, one.move, one.outcome, one.reason, one.decided))
+  local record = pack(one.revision, one.cursor, one.last_run, one.last_job, one.last_fence,
+    one.successor, one.move, one.outcome, one.reason, one.decided)
+  if record ~= one.stored then
+    call('HSET', SCHEDULES, one.name, record)
+  end
 end
 
+local function read_definition(record)
+  local offset, planted, digests, calendar = decode_some(record, 3)
+  assert(type(planted) == 'number' and type(digests) == 'table' and type(calendar) == 'string')
+  return {planted = planted, digests = digests, calendar = calendar, text = sub(record, offset + 1)}
+end
+
+-- Return the definition of a schedule; an empty one if it cannot be read, so that the next one rules.
 local function definition_of(name)
-  local record = call('HGET', DEFINITIONS, name)
-  local offset, planted, digests = decode_some(record, 2)
-  return {planted = planted, digests = digests, text = sub(record, offset + 1)}
+  local readable, one = pcall(read_definition, call('HGET', DEFINITIONS, name) or '')
+  return readable and one or {planted = now, digests = {}, calendar = '', text = ''}
 end
 
 local function write_definition(name, one)
-  call('HSET', DEFINITIONS, name, pack(one.planted, one.digests) .. one.text)
+  call('HSET', DEFINITIONS, name, pack(one.planted, one.digests, one.calendar) .. one.text)
 end
 
 local function declared_at(name)
