@@ -55,9 +55,12 @@ class Nursery:
 
     def _start(self, name: str, order: dict[str, Any]) -> None:
         parent = os.getpid()
+        # Whoever is told to end before it has ears for that hears it when it has.
+        signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM})
         pid = os.fork()
         if pid == 0:
             _live(order, parent)
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGTERM})
         self._living[pid], self._pids[name] = name, pid
         tell("born", by=name, pid=pid)
 
@@ -89,6 +92,7 @@ def play(order: dict[str, Any]) -> None:
     """Be the process that was ordered, until it is told to end."""
     # Before anything else: whoever is told to end while it starts has nothing to finish.
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGTERM})
     logging.basicConfig(level=logging.INFO, stream=sys.stderr, force=True)
     logging.getLogger("tenure").setLevel(logging.DEBUG)
     told = msgspec.convert(order, Order)
