@@ -186,11 +186,19 @@ class JobStateError(TenureError):
 class TimerNotFound(TenureError, LookupError):
     """No timer or schedule has this name, or nobody has declared it for a long time."""
 
-    def __init__(self, name: str) -> None:
-        super().__init__(
+    def __init__(self, name: str, *, is_declared_here: bool = False) -> None:
+        problem = (
             f"the store knows no timer or schedule {name!r}. A process that declares it must have "
             "run its timers once; 'tenure timers ls' shows those that are there."
         )
+        if is_declared_here:
+            problem = (
+                f"{name!r} is declared here, but no worker has made it known to the store yet: "
+                "timers run where a worker runs. Start 'tenure worker MODULE:APP', or in this "
+                "program 'async with app.worker():' or 'await app.run_timers()'. If one is just "
+                "starting, try again in a moment."
+            )
+        super().__init__(problem)
         self.name = name
 
 

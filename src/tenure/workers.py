@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import math
 import signal
 from collections.abc import Callable, Iterator
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, contextmanager, suppress
@@ -11,9 +12,11 @@ from typing import Any, Self
 
 from tenure.runtime.worker import Worker
 
-__all__ = ["EmbeddedWorker", "run_until_stopped"]
+__all__ = ["EmbeddedWorker", "Signals", "run_until_stopped"]
 
 log = logging.getLogger("tenure")
+
+_ECHO_SECONDS = 0.5
 
 
 class EmbeddedWorker:
@@ -102,12 +105,33 @@ async def run_until_stopped(worker: EmbeddedWorker) -> None:
             await worker.ended()
 
 
+class Signals:
+    """Tells a signal from an echo of the one before.
+
+    Shells and service managers send one to a process and to its whole group, and whoever starts a
+    worker may pass on what the worker gets anyway. Only people ask twice.
+    """
+
+    def __init__(self) -> None:
+        self._counted_at = -math.inf
+
+    def counts(self) -> bool:
+        now = asyncio.get_running_loop().time()
+        if now - self._counted_at < _ECHO_SECONDS:
+            return False
+        self._counted_at = now
+        return True
+
+
 @contextmanager
 def _signals_to(stop: Callable[[], None]) -> Iterator[None]:
     loop = asyncio.get_running_loop()
     handled: list[signal.Signals] = []
+    signals = Signals()
 
     def received(number: signal.Signals) -> None:
+        if not signals.counts():
+            return
         log.info("%s: stopping; once more to hand running jobs back at once", number.name)
         stop()
 

@@ -62,14 +62,17 @@ def test_ls_tells_how_each_one_stands(cli: Run, place: Place, work: Clockwork):
     told = cli(*place.options, "timers", "ls")
     assert told.code == 0
     header, sweep, weekly = told.out.splitlines()
-    assert header.split() == ["NAME", "RULE", "NEXT", "LAST", "RUNNING"]
-    last = r"skipped \d+\.\ds ago, overlap +1"
+    assert header.split() == ["NAME", "RULE", "NEXT", "LAST", "RUNNING", "DECLARED"]
+    last = r"skipped \d+\.\ds ago, overlap +1 +\d+\.\ds ago"
     assert re.fullmatch(rf"sweep +every 1 h +in (\d+m( \d+s)?|\d+\.?\d*s|1h) +{last}", sweep)
-    assert re.fullmatch(r"weekly +At 06:00 on Monday, Europe/Berlin +in [\dhdms ]+ +0", weekly)
+    assert re.fullmatch(
+        r"weekly +At 06:00 on Monday, Europe/Berlin +in [\dhdms ]+ +0 +\d+\.\ds ago", weekly
+    )
     first, second = cli(*place.options, "timers", "ls", "--json").json["timers"]
     assert (first["kind"], second["kind"], second["task"]) == ("timer", "schedule", "report")
     assert (first["latest"]["outcome"], first["latest"]["reason"]) == ("skipped", "overlap")
     assert (first["running"], first["pause"], first["is_declared"]) == (1, None, True)
+    assert (first["declared"][-1], first["renamed_to"]) == ("Z", "")
     assert re.fullmatch(r"\d{4}-\d\d-\d\dT\d\d:00:00\.000000Z", first["next"])
 
 
@@ -77,9 +80,9 @@ def test_who_is_not_declared_any_more_is_told(cli: Run, place: Place, work: Cloc
     work.plant("old name")
     work.plant("sweep", renamed_from=("old name",))
     listed = cli(*place.options, "timers", "ls").out
-    assert re.search(r"^old name +every 1 h +nobody runs it +0$", listed, re.MULTILINE)
+    assert re.search(r"^old name +every 1 h +now sweep +0 +\d", listed, re.MULTILINE)
     told = cli(*place.options, "timers", "next", "old name").out
-    assert "No process that declares it was heard of lately: nobody runs it.\n" in told
+    assert "It is called sweep now.\n" in told
     told = cli(*place.options, "timers", "trigger", "old name")
     assert told.code == 2
     assert "Error: 'old name' is called 'sweep' now; trigger that.\n" in told.err
@@ -90,6 +93,11 @@ def test_a_trigger_that_nobody_takes_is_told(cli: Run, file_place: Place, file_w
     with closing(sqlite3.connect(file_place.url.removeprefix("sqlite:///"))) as db:
         db.execute("UPDATE tenure_schedule SET declared = 1")
         db.commit()
+    assert re.search(
+        r"nobody runs it +0 +\d+d( \d+h)? ago", cli(*file_place.options, "timers", "ls").out
+    )
+    told = cli(*file_place.options, "timers", "next", "sweep").out
+    assert re.search(r"Nobody runs it: no process that declares it was heard of for \d+d", told)
     told = cli(*file_place.options, "timers", "trigger", "sweep")
     assert told.code == 0
     assert "It waits: no process that declares this timer was heard of lately.\n" in told.err
@@ -158,6 +166,10 @@ def test_pause_and_resume(cli: Run, place: Place, work: Clockwork):
     told = cli(*place.options, "timers", "next", "sweep", "--number", "1")
     assert "It is paused until 'tenure timers resume sweep': migration.\n" in told.out
     assert told.out.endswith("skipped\n")
+    cli(*place.options, "timers", "pause", "sweep", "--reason", "It is late.")
+    told = cli(*place.options, "timers", "next", "sweep")
+    assert "It is paused until 'tenure timers resume sweep': It is late.\n" in told.out
+    cli(*place.options, "timers", "pause", "sweep", "--reason", "migration")
     document = cli(*place.options, "timers", "next", "sweep", "--json").json
     assert (document["pause"]["reason"], document["pause"]["until"]) == ("migration", None)
     resume = (*place.options, "timers", "resume", "sweep")
@@ -183,7 +195,7 @@ def test_a_pause_may_have_an_end(cli: Run, place: Place, work: Clockwork):
 def test_everything_can_be_frozen(cli: Run, place: Place, work: Clockwork):
     freeze = (*place.options, "timers", "freeze")
     told = cli(*freeze, "--reason", "release")
-    said = "All timers are frozen until 'tenure timers freeze --end': release.\n"
+    said = "All timers are frozen until 'tenure timers unfreeze': release.\n"
     assert (told.code, told.out) == (0, said)
     work.plant("sweep")
     assert cli(*place.options, "timers", "ls").out.startswith(said)
@@ -193,10 +205,17 @@ def test_everything_can_be_frozen(cli: Run, place: Place, work: Clockwork):
     document = cli(*place.options, "timers", "ls", "--json").json
     assert (document["frozen"]["reason"], document["frozen"]["until"]) == ("release", None)
     assert cli(*freeze, "--end").out == "All timers go on.\n"
-    assert cli(*freeze, "--end").out == "The timers were not frozen.\n"
+    assert cli(*place.options, "timers", "unfreeze").out == "The timers were not frozen.\n"
     assert cli(*freeze, "--end", "--json").json["was_frozen"] is False
     assert "for 30m." in cli(*freeze, "--until", "30m").out
     assert cli(*freeze, "--until", "30m", "--json").json["frozen"]["until"].endswith("Z")
+
+
+def test_what_has_another_name_here_is_told(cli: Run, file_place: Place):
+    for word, instead in (("show", "next"), ("list", "ls"), ("run", "trigger"), ("stop", "pause")):
+        told = cli(*file_place.options, "timers", word, "sweep")
+        assert (told.code, told.out) == (2, "")
+        assert f"There is no 'tenure timers {word}': 'tenure timers {instead}" in told.err
 
 
 def test_an_end_has_no_reason(cli: Run, file_place: Place):
@@ -214,7 +233,8 @@ def test_trigger_runs_it_once_even_while_paused(cli: Run, place: Place, work: Cl
     assert document["is_declared"]
     told = cli(*place.options, "timers", "trigger", "sweep")
     assert told.code == 2
-    assert "it has as many unfinished runs as it may (overlap). Try again later." in told.err
+    busy = f"it has as many unfinished runs as it may (overlap): job {job.id}, waiting. Try"
+    assert busy in told.err
     told = cli(*place.options, "timers", "trigger", "weekly")
     [waiting] = work.sync.jobs(task="report")
     assert told.out == f"Triggered weekly: job {waiting.id}\n"
@@ -226,7 +246,7 @@ def test_what_cannot_be_read_ends_no_command(cli: Run, place: Place, work: Clock
     work.plant("sweep")
     work.plant("future", definition=b'{"kind":"moon"}', digest="x")
     lines = cli(*place.options, "timers", "ls").out.splitlines()
-    assert re.fullmatch(r"future +unreadable +unreadable +0", lines[1])
+    assert re.fullmatch(r"future +unreadable +unreadable +0 +\d+\.\ds ago", lines[1])
     assert lines[-1] == "What is unreadable here was declared by a newer version of Tenure."
     first, _ = cli(*place.options, "timers", "ls", "--json").json["timers"]
     assert (first["kind"], first["rule"], first["next"]) == ("unknown", "", None)
@@ -317,6 +337,7 @@ def test_an_end_too_far_away_is_refused(cli: Run, file_place: Place):
     [
         (["90"], "every 90 s"),
         (["1h 30m"], "every 90 min"),
+        (["0", "7", "1", "1", "*"], "At 07:00 on January 1, UTC"),
         (["@daily"], "At 00:00 every day, UTC"),
         (["0 6 * * 1", "--tz", "Europe/Berlin"], "At 06:00 on Monday, Europe/Berlin"),
     ],
@@ -329,7 +350,8 @@ def test_explain_says_what_a_rule_means(cli: Run, rule: list[str], words: str):
     assert header.split() == ["UTC", *(["Europe/Berlin"] if "--tz" in rule else []), "IN"]
     assert ("06:00:00" in rows[0]) == ("--tz" in rule)
     document = cli("timers", "explain", *rule, "--json").json
-    assert (document["rule"], document["words"], len(document["next"])) == (rule[0], words, 5)
+    given = " ".join(rule).partition(" --tz")[0]
+    assert (document["rule"], document["words"], len(document["next"])) == (given, words, 5)
 
 
 def test_a_rule_that_never_ticks(cli: Run):
@@ -341,7 +363,10 @@ def test_a_rule_that_never_ticks(cli: Run):
 @pytest.mark.parametrize(
     ("rule", "words"),
     [
-        (["soon"], "has 1 fields"),
+        (["soon"], "has 1 field."),
+        (["hourly"], "Did you mean '@hourly'?"),
+        (["every", "5", "minutes"], "For a period write every='5m'."),
+        (["30", "2", "a.py", "b.py", "c.py"], "Put the rule in quotes: the shell takes a bare *"),
         (["61 * * * *"], "61 is not from 0 to 59"),
         (["0.5"], "at least 1 s"),
         (["@daily", "--tz", "Mars/Base"], "Mars/Base"),

@@ -3,6 +3,7 @@
 import os
 import signal
 import sys
+import time
 from collections.abc import Callable
 from pathlib import Path
 
@@ -130,7 +131,10 @@ def test_a_second_signal_hands_back_at_once(start, place: Place, module: Write):
         wait_until(lambda: app.job(long).state == "running", 20)
         worker.terminate()
         wait_until(lambda: "SIGTERM: stopping" in worker.stderr, 20)
+        worker.send_signal(signal.SIGINT)  # an echo: a shell that sends to the group as well
+        time.sleep(0.6)
         assert worker.running
+        assert "handing back" not in worker.stderr
         worker.terminate()
         assert worker.wait() == 0
         assert app.job(long).state == "waiting"
@@ -142,9 +146,11 @@ def test_a_second_signal_hands_back_at_once(start, place: Place, module: Write):
         ("{}.tasks", "'{}.tasks' names no app. Write MODULE:APP, such as {}.tasks:app."),
         ("{}.tasks:", "Write MODULE:APP, such as {}.tasks:app."),
         ("./{}/tasks.py:app", "Write MODULE:APP, such as {}.tasks:app."),
+        ("tasks.py:app", "Write MODULE:APP, such as tasks:app."),
         ("a b:app", "Write MODULE:APP, such as shop.tasks:app."),
         ("{}.other:app", "there is no module '{}.other', neither in "),
         ("nowhere_at_all.tasks:app", "there is no module 'nowhere_at_all', neither in "),
+        ("nowhere_at_all:app", "Run this in the folder that has nowhere_at_all.py, or name that"),
         ("{}.tasks:ap", "has no 'ap'. Did you mean {}.tasks:app?"),
         ("{}.tasks:double", "is no tenure.Tenure but a Task. Did you mean {}.tasks:app?"),
         ("{}.bare:x", "is no tenure.Tenure but a str. There is no Tenure in {}.bare."),
@@ -168,15 +174,16 @@ def test_what_is_no_app_is_told_in_one_line(
         ("import no_such_thing", "ModuleNotFoundError: No module named 'no_such_thing'"),
         ("x = 1 / 0", "ZeroDivisionError: division by zero"),
         ("x = (", "SyntaxError: '(' was never closed"),
+        ("raise ValueError('No.')", "ValueError: No."),
     ],
 )
 def test_a_module_that_fails_shows_where(cli: Run, module: Write, code: str, said: str):
     name = module(f"\n{code}\n")
     told = cli("worker", f"{name}:app")
     assert (told.code, told.out) == (2, "")
-    assert told.err.splitlines()[-1].startswith(
-        f"Error: module {name!r} cannot be imported: {said}"
-    )
+    [*_, last] = told.err.splitlines()
+    assert last.startswith(f"Error: module {name!r} cannot be imported: {said}")
+    assert not last.endswith("..")
     assert "tasks.py" in told.err
     assert "line 2" in told.err
     assert "importlib" not in told.err
@@ -207,7 +214,7 @@ def test_a_module_that_the_app_names_and_is_not_there_is_told(cli: Run, module: 
 def test_an_app_without_tasks_is_told(fleet: Fleet, module: Write, tmp_path: Path):
     name = module("from tenure import Tenure\napp = Tenure('memory://')")
     worker = fleet.start("-m", "tenure", "worker", f"{name}:app", cwd=tmp_path)
-    wait_until(lambda: "The app has no tasks." in worker.stderr, 20)
+    wait_until(lambda: "The app has no tasks and no timers, so there is" in worker.stderr, 20)
 
 
 def test_a_store_in_memory_has_no_supervisor(fleet: Fleet, module: Write, tmp_path: Path):
@@ -292,15 +299,21 @@ def test_what_is_no_size_is_told_with_an_example(cli: Run, module: Write, given:
 def test_its_help_names_every_option(cli: Run):
     told = cli("worker", "--help")
     assert told.code == 0
-    options = [option for one in worker.params for option in one.opts if option.startswith("--")]
+    shown = [one for one in worker.params if not getattr(one, "hidden", False)]
+    options = [option for one in shown for option in one.opts if option.startswith("--")]
     assert {"--processes", "--max-jobs", "--max-memory", "--health"} <= {*options}
     assert [one for one in options if f"  {one}" not in told.out] == []
 
 
 def test_the_app_says_which_store(cli: Run, module: Write):
-    told = cli("--url", "memory://", "worker", f"{module(MODULE)}:app")
-    assert told.code == 2
-    assert "TENURE_URL" in told.err
+    name = f"{module(MODULE)}:app"
+    for line in (("--url", "memory://", "worker", name), ("worker", name, "--namespace", "shop")):
+        told = cli(*line)
+        assert told.code == 2
+        assert "TENURE_URL" in told.err
+    told = cli("--url", "memory://", "worker", "tasks.py:app")
+    assert "TENURE_URL" not in told.err, "first things first"
+    assert "such as tasks:app." in told.err
 
 
 def test_logging_that_the_app_has_set_up_is_left_alone(fleet: Fleet, module: Write, tmp_path: Path):

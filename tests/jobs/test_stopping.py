@@ -296,6 +296,8 @@ async def test_a_second_signal_hands_back_now():
         await asyncio.wait_for(inside.wait(), 5)
         os.kill(os.getpid(), signal.SIGINT)
         await asyncio.sleep(0.1)
+        os.kill(os.getpid(), signal.SIGTERM)  # an echo: whoever sends to the group as well
+        await asyncio.sleep(0.5)
         assert not running.done()
         os.kill(os.getpid(), signal.SIGINT)
         await asyncio.wait_for(running, 5)

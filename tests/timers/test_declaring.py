@@ -1,10 +1,13 @@
 """What cannot work is refused where it is declared, with words that say what is wrong."""
 
+import importlib
+import re
 from datetime import UTC, datetime, timedelta
+from pathlib import Path
 
 import pytest
 
-from tenure import ConfigError, Tenure, daily, weekdays, weekends, window
+from tenure import ConfigError, Tenure, TimerNotFound, daily, weekdays, weekends, window
 
 
 @pytest.fixture
@@ -15,8 +18,8 @@ def unopened() -> Tenure:
 @pytest.mark.parametrize(
     ("options", "words"),
     [
-        ({}, "not by neither"),
-        ({"every": "1s", "cron": "@daily"}, "not by both"),
+        ({}, "A timer needs a rule: every='60s', or cron="),
+        ({"every": "1s", "cron": "@daily"}, "not by both: leave one out"),
         ({"every": 0}, "at least 1 s"),
         ({"every": "0.5s"}, "at least 1 s"),
         ({"every": "soon"}, "every"),
@@ -25,6 +28,12 @@ def unopened() -> Tenure:
         ({"cron": "0 0 31 2 *"}, "never"),
         ({"cron": "@dayly"}, "@daily"),
         ({"cron": "@daily", "tz": "Europe/Berlim"}, "Europe/Berlin"),
+        ({"cron": "0 0 * * MONDAY"}, "names have three letters: 'MON', not 'MONDAY'"),
+        ({"cron": "hourly"}, "Did you mean '@hourly'?"),
+        ({"cron": "5 minutes"}, "For a period write every='5m'"),
+        ({"cron": "@daily", "tz": "europe/berlin"}, "Did you mean 'Europe/Berlin'?"),
+        ({"cron": "@daily", "tz": "UTC+1"}, "or 'Etc/GMT-1', whose sign is the other way round"),
+        ({"cron": "@daily", "tz": "+05:30"}, "An offset has no summer time: use the name of"),
         ({"every": "1m", "spread": "2m"}, "shorter than the time from one tick to the next"),
         ({"every": "1m", "limit": 0}, "limit"),
         ({"every": "1m", "per_replica": True}, "per_replica"),
@@ -39,6 +48,13 @@ def unopened() -> Tenure:
         ({"cron": "@daily", "after": "completion"}, "every="),
         ({"every": "1m", "after": "completion", "limit": 2}, "leave out"),
         ({"every": "1m", "blackout": ["22:00-06:00"]}, "weekdays"),
+        ({"every": "1m", "blackout": "22:00-06:00"}, "blackout=[daily('22:00-06:00')]?"),
+        ({"every": "1m", "blackout": daily("22:00-06:00")}, "Put this one into [ ]"),
+        ({"every": "1m", "blackout": 5}, "blackout takes a list"),
+        ({"every": "1m", "timeout": "5s"}, "Did you mean 'max_run_time'?"),
+        ({"every": "1m", "timezone": "UTC"}, "Did you mean 'tz'?"),
+        ({"evry": "1m"}, "timer has no option 'evry'. Did you mean 'every'?"),
+        ({"every": "1m", "colour": "red"}, "There are every, cron, tz, name"),
         (
             {"every": "1m", "blackout": [daily("00:00-12:00"), daily("12:00-24:00")]},
             "cover everything",
@@ -53,7 +69,7 @@ def unopened() -> Tenure:
     ],
 )
 def test_what_cannot_work_is_refused(unopened: Tenure, options: dict, words: str):
-    with pytest.raises(ConfigError, match=words.replace("*", r"\*")) as refused:
+    with pytest.raises(ConfigError, match=re.escape(words)) as refused:
 
         @unopened.timer(**options)
         async def work() -> None: ...
@@ -70,6 +86,84 @@ def test_two_timers_cannot_share_a_name(unopened: Tenure):
         unopened.timer(every="1s", name="work")(lambda: None)
     assert list(unopened.timers) == ["work"]
     assert "work" in unopened.timers
+
+
+def test_a_rule_has_a_name(unopened: Tenure):
+    with pytest.raises(ConfigError, match=r"'work' has no rule: write @app\.timer\(every='60s'\)"):
+
+        @unopened.timer
+        async def work() -> None: ...
+
+    for rule, form in (("5s", "every='5s'"), (5, "every=5"), ("*/5 * * * *", "cron='*/5 * * * *'")):
+        with pytest.raises(ConfigError, match=re.escape(f"by name: @app.timer({form}), not")):
+            unopened.timer(rule)
+    assert len(unopened.timers) == 0
+
+
+def test_a_task_is_no_timer(unopened: Tenure):
+    with pytest.raises(ConfigError, match=r"'work' is a task.*app\.schedule\(work, every="):
+
+        @unopened.timer(every="1s")
+        @unopened.task
+        async def work() -> None: ...
+
+    with pytest.raises(ConfigError, match=r"'other' is a timer, so it is no task"):
+
+        @unopened.task
+        @unopened.timer(every="1s")
+        async def other() -> None: ...
+
+    assert (unopened.tasks, list(unopened.timers)) == (("@other", "work"), ["other"])
+
+
+def test_a_former_name_is_nobodys(unopened: Tenure):
+    unopened.timer(every="1s", name="before")(lambda: None)
+    with pytest.raises(ConfigError, match="'after' says renamed_from='before'"):
+        unopened.timer(every="1s", name="after", renamed_from="before")(lambda: None)
+    unopened.timer(every="1s", name="new", renamed_from=["old", "older"])(lambda: None)
+    with pytest.raises(ConfigError, match="'new' says renamed_from='older'"):
+        unopened.timer(every="1s", name="older")(lambda: None)
+    assert list(unopened.timers) == ["before", "new"]
+
+
+async def test_what_is_declared_too_late_is_refused(make):
+    app = await make()
+
+    @app.task
+    async def report() -> None: ...
+
+    async with app.worker():
+        with pytest.raises(ConfigError, match="a worker of this app runs already"):
+            app.timer(every="1s", name="late")(lambda: None)
+        with pytest.raises(ConfigError, match="would never learn of 'report'"):
+            app.schedule(report, every="1s")
+    app.timer(every="1s", name="in time")(lambda: None)
+    assert list(app.timers) == ["in time"]
+
+
+async def test_modules_that_a_worker_imports_are_in_time(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    (tmp_path / "own_timers.py").write_text(
+        "from own_app import app\napp.timer(every=1, name='sweep')(lambda: None)\n"
+    )
+    (tmp_path / "own_app.py").write_text(
+        "from tenure import Tenure\napp = Tenure('memory://', imports=['own_timers'])\n"
+    )
+    monkeypatch.syspath_prepend(tmp_path)
+    app = importlib.import_module("own_app").app
+    async with app, app.worker():
+        assert list(app.timers) == ["sweep"]
+
+
+async def test_a_timer_that_no_worker_has_run_is_told_from_an_unknown_one(make):
+    app = await make()
+    app.timer(every="1s", name="work")(lambda: None)
+    for call in (app.timers["work"].info, app.timers["work"].pause, app.timers["work"].trigger):
+        with pytest.raises(TimerNotFound, match=r"'work' is declared here, but no worker.*app.run"):
+            await call()
+    with pytest.raises(TimerNotFound, match="the store knows no timer or schedule 'other'"):
+        await app.timers["other"].info()
 
 
 def test_a_handler_takes_a_tick_or_nothing(unopened: Tenure):
@@ -100,4 +194,13 @@ def test_a_schedule_says_itself_when_its_jobs_run(unopened: Tenure):
         unopened.schedule(report.using(delay="5s"), every="1s", args=("weekly",))
     with pytest.raises(TypeError, match="kind"):
         unopened.schedule(report, every="1s")
+    for options, words in (
+        ({"queue": "slow"}, r"app\.schedule\(task\.using\(queue=\.\.\.\)"),
+        ({"retry": None}, r"@app\.task\(retry=\.\.\.\)"),
+        ({"jitter": "1s"}, r"@app\.timer has it"),
+    ):
+        with pytest.raises(ConfigError, match=words):
+            unopened.schedule(report, every="1s", args=("weekly",), **options)
+    with pytest.raises(ConfigError, match="missing a required argument: 'task'"):
+        unopened.schedule(every="1s")
     assert unopened.schedule(report, every="1s", args=("weekly",)).name == "report"

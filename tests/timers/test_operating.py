@@ -1,18 +1,19 @@
 """What operators and deploys do with timers, in virtual time."""
 
 import asyncio
+from collections import Counter
 from datetime import timedelta
 
 import pytest
 
-from tenure import ConfigError, JobStateError, Tenure
+from tenure import ConfigError, JobStateError, Tenure, TimerBusy
 from tenure.core.schedules import DECLARED_FOR
 from tenure.core.views import as_datetime
 from tenure.observe.events import HandlerStuck, TickSkipped, TicksMissed
 from tenure.stores.contract import Store
 from tenure.testing import ManualClock
 from tests.jobs.replicas import of_kind
-from tests.timers.fleet import BEGIN, Fleet, Replica, notes_ticks
+from tests.timers.fleet import BEGIN, Fleet, Replica, notes_ticks, seconds_of
 
 
 async def test_a_pause_skips_ticks_until_it_ends(store: Store, clock: ManualClock):
@@ -207,3 +208,84 @@ async def test_a_look_at_all_timers_says_how_the_last_run_ended(store: Store, cl
         (info,) = await fleet.replicas[0].app.timers.all()
     assert info.latest is not None
     assert (info.latest.outcome, info.latest.reason) == ("failed", "error")
+
+
+async def test_a_rest_counts_from_the_end_of_a_run(store: Store, clock: ManualClock):
+    fleet = Fleet(store, clock, notes_ticks(3.0, every="10s", after="completion"))
+    async with fleet.running(1):
+        await clock.advance(0.5)
+        timer = fleet.replicas[0].app.timers["work"]
+        info = await timer.info()
+        assert info.rule == "10 s after each run"
+        begins = info.next
+        assert begins is not None
+        assert abs(seconds_of(begins) - (BEGIN + 10)) <= 1
+        assert await timer.preview(5) == [begins]
+        await clock.advance(11)
+        assert (await timer.info()).next is None, "it depends on when this run ends"
+        assert await timer.preview() == []
+        await clock.advance(3)
+        info = await timer.info()
+        (ran,) = await timer.history()
+        assert ran.finished is not None
+        assert info.next == ran.finished + timedelta(seconds=10)
+        await clock.advance(9)
+    assert len(fleet.ran) == 2
+
+
+async def test_who_is_busy_says_with_what(store: Store, clock: ManualClock):
+    fleet = Fleet(store, clock, notes_ticks(100, every="1m"))
+    async with fleet.running(1):
+        await clock.advance(61)
+        timer = fleet.replicas[0].app.timers["work"]
+        (ran,) = await timer.history()
+        with pytest.raises(TimerBusy, match=rf"\(overlap\): job {ran.job}, running\. Try again"):
+            await timer.trigger()
+
+
+async def test_a_timer_says_when_it_was_last_heard_of(store: Store, clock: ManualClock):
+    fleet = Fleet(store, clock, notes_ticks(every="1h"))
+    async with fleet.running(1):
+        await clock.advance(1)
+    await clock.advance(30)
+    async with fleet.replicas[0].app as app:
+        info = await app.timers["work"].info()
+    assert info.is_declared, "a minute has not passed"
+    assert 30 <= seconds_of(as_datetime(clock.wall())) - seconds_of(info.declared) <= 32
+
+
+async def test_a_changed_option_keeps_the_ticks_that_were_missed(store: Store, clock: ManualClock):
+    first = Fleet(store, clock, notes_ticks(every="10s", catch_up="all"))
+    async with first.running(1):
+        await clock.advance(11)
+    clock.shift(26)
+    changed = Fleet(store, clock, notes_ticks(every="10s", catch_up="all", max_run_time="5s"))
+    async with changed.running(1):
+        await clock.advance(2)
+    assert sorted(changed.ran) == [BEGIN + 20, BEGIN + 30]
+
+
+async def test_another_rule_begins_now(store: Store, clock: ManualClock):
+    first = Fleet(store, clock, notes_ticks(every="10s", catch_up="all"))
+    async with first.running(1):
+        await clock.advance(11)
+    clock.shift(30)
+    changed = Fleet(store, clock, notes_ticks(every="5s", catch_up="all"))
+    async with changed.running(1):
+        await clock.advance(0.5)
+        assert not changed.ran
+        await clock.advance(5)
+    assert sorted(changed.ran) == [BEGIN + 45]
+
+
+async def test_a_rename_may_be_taken_back_and_deployed_again(store: Store, clock: ManualClock):
+    before = notes_ticks(every="1m", name="before")
+    after = notes_ticks(every="1m", name="after", renamed_from="before")
+    fleets = []
+    for declare in (before, after, before, after):
+        fleets.append(Fleet(store, clock, declare))
+        async with fleets[-1].running(1):
+            await clock.advance(3 * DECLARED_FOR)
+    ran = sum((fleet.ran for fleet in fleets), Counter())
+    assert max(ran.values()) == 1
+    assert all(fleet.ran for fleet in fleets)

@@ -549,10 +549,8 @@ def test_a_zone_may_be_an_object_that_has_a_name():
 def test_a_timer_has_exactly_one_rule():
     with pytest.raises(ConfigError) as caught:
         make_rule()
-    assert str(caught.value) == (
-        "A timer ticks by every='60s' or by cron='30 2 * * *', not by neither."
-    )
-    with pytest.raises(ConfigError, match="not by both"):
+    assert str(caught.value) == "A timer needs a rule: every='60s', or cron='30 2 * * *'."
+    with pytest.raises(ConfigError, match="not by both: leave one out"):
         make_rule(every=5, cron="* * * * *")
     with pytest.raises(ConfigError) as caught:
         make_rule(every="1d", tz="Europe/Berlin")

@@ -27,6 +27,7 @@ from tenure.runtime.ticker import TIMERS_QUEUE
 from tenure.runtime.words import HandOver
 from tenure.runtime.worker import Worker, WorkerOptions
 from tenure.tasks import Options, Task, TaskDecorator, make_handler
+from tenure.timers import check_not_timed
 from tenure.workers import EmbeddedWorker, run_until_stopped
 
 __all__ = ["JobCalls"]
@@ -102,6 +103,7 @@ class JobCalls(Lifecycle):
         )
 
         def declare(function: Callable[..., Any]) -> Task[Any, Any]:
+            check_not_timed(function, self._timed)
             handler = make_handler(function, name, retry, executor)
             if handler.name in self._handlers:
                 msg = f"there is a task {handler.name!r} already. Give this one another name."
@@ -275,6 +277,7 @@ class JobCalls(Lifecycle):
             check_processes(self._handlers.values())
             services = self._services()
             serves = self._known_queues() if names is None else names
+            self._are_plans_taken = True
             return Worker(
                 services.store,
                 services.host,
@@ -331,7 +334,7 @@ class JobCalls(Lifecycle):
             try:
                 yield
             finally:
-                self._is_ticking = False
+                self._is_ticking = self._are_plans_taken = self._workers > 1
 
     @asynccontextmanager
     async def _enter_lifespan(self) -> AsyncIterator[None]:

@@ -66,7 +66,9 @@ class Lifecycle:
         self._queues: dict[str, None] = {}
         self._around: list[Around] = []
         self._plans: dict[str, Plan] = {}
+        self._timed: list[object] = []  # the functions of timers
         self._is_ticking = False
+        self._are_plans_taken = False
         self._opened: Services | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
         self._pid = os.getpid()
@@ -111,7 +113,7 @@ class Lifecycle:
             require=self._require.name if self._require is not None else None,
             lifespan=self._lifespan,
         )
-        for name in ("_settings", "_handlers", "_queues", "_around", "_plans"):
+        for name in ("_settings", "_handlers", "_queues", "_around", "_plans", "_timed"):
             setattr(other, name, getattr(self, name))
         return other
 

@@ -23,11 +23,14 @@ from tenure.timers import (
     Options,
     TimerHandle,
     Timers,
+    check_alone,
+    check_untasked,
     freeze,
     make_plan,
     make_timer_handler,
     run_options,
     timer_name,
+    well_asked,
 )
 
 __all__ = ["TimerCalls"]
@@ -38,6 +41,7 @@ F = TypeVar("F", bound=Callable[..., Any])
 class TimerCalls(JobCalls):
     """What happens at certain times, on one replica of many."""
 
+    @well_asked
     def timer(
         self,
         *,
@@ -109,6 +113,7 @@ class TimerCalls(JobCalls):
         )
 
         def declare(fn: F) -> F:
+            check_untasked(fn)
             own = timer_name(fn, name)
             runs = run_options(
                 own,
@@ -120,10 +125,12 @@ class TimerCalls(JobCalls):
             handler = make_timer_handler(fn, plan, retry)
             self._add_plan(plan)
             self._handlers[handler.name] = handler
+            self._timed.append(fn)
             return fn
 
         return declare
 
+    @well_asked
     def schedule(
         self,
         task: Task[..., Any],
@@ -216,9 +223,14 @@ class TimerCalls(JobCalls):
         await self.run_worker(queues=[TIMERS_QUEUE])
 
     def _add_plan(self, plan: Plan) -> None:
-        if plan.name in self._plans:
-            msg = f"there is a timer or schedule {plan.name!r} already. Give this one another name."
+        if self._are_plans_taken:
+            msg = (
+                f"a worker of this app runs already, and would never learn of {plan.name!r}. "
+                "Declare timers and schedules before it starts: where their modules are imported; "
+                "Tenure(imports=...) names such modules."
+            )
             raise ConfigError(msg)
+        check_alone(plan, self._plans)
         self._plans[plan.name] = plan
 
     def _reach_timers(self) -> tuple[Store, Jobs]:

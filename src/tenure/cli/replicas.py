@@ -129,7 +129,7 @@ def _recovered(recovered: Sequence[Recovered]) -> Iterator[RenderableType]:
     counts: Counter[str | None] = Counter(one.state for one in recovered)
     means = {
         "waiting": "run again",
-        "failed": "failed for good: lost too often",
+        "failed": "failed for good: lost too often, or may run only once",
         "cancelled": "cancelled, as was asked for",
         None: "set aside, because they cannot be read",
     }

@@ -59,7 +59,7 @@ def until_when(pause: Pause | None, now: datetime, otherwise: str) -> str:
 def frozen_line(frozen: Pause | None, now: datetime) -> Iterator[RenderableType]:
     """Say that nothing ticks, if that is so."""
     if frozen is not None:
-        long = until_when(frozen, now, "until 'tenure timers freeze --end'")
+        long = until_when(frozen, now, "until 'tenure timers unfreeze'")
         yield Text(f"All timers are frozen {long}{_because(frozen)}.", "yellow")
 
 
@@ -72,11 +72,13 @@ def listed(found: Sequence[TimerInfo], now: datetime, *, narrow: bool) -> Iterat
             _next(one, now),
             _last(one, now),
             str(one.running),
+            f"{_length(now, one.declared)} ago",
         ]
         for one in found
     ]
     rule = () if narrow else ("RULE",)
-    yield table(rows, ("NAME", *rule, "NEXT", "LAST", "RUNNING"), right=("RUNNING",))
+    header = ("NAME", *rule, "NEXT", "LAST", "RUNNING", "DECLARED")
+    yield table(rows, header, right=("RUNNING", "DECLARED"))
     if any(one.kind == "unknown" for one in found):
         yield Text(_UNREADABLE_TOLD, "red")
 
@@ -85,10 +87,13 @@ def _next(one: TimerInfo, now: datetime) -> Cell:
     if one.pause is not None:
         end = "" if one.pause.until is None else f" {_length(one.pause.until, now)}"
         return Shrinking(f"paused{end}{_because(one.pause)}", 0, "yellow")
+    if one.renamed_to:
+        return Shrinking(f"now {safe(one.renamed_to)}", 0, "yellow")
     if not one.is_declared:
         return Text("nobody runs it", "red")
     if one.next is None:
-        return _UNREADABLE if one.kind == "unknown" else "never again"
+        otherwise = "after this run" if one.running else "never again"
+        return _UNREADABLE if one.kind == "unknown" else otherwise
     return f"in {_length(one.next, now)}"
 
 
@@ -105,12 +110,19 @@ def told_next(
 ) -> Iterator[RenderableType]:
     """Yield when a timer ticks next, and what is in the way."""
     yield Text.assemble((safe(info.name), "bold"), f"  {safe(info.rule)}")
-    if not info.is_declared:
-        yield Text("No process that declares it was heard of lately: nobody runs it.", "red")
+    if info.renamed_to:
+        yield Text(f"It is called {safe(info.renamed_to)} now.", "yellow")
+    elif not info.is_declared:
+        silence = _length(now, info.declared)
+        told = f"Nobody runs it: no process that declares it was heard of for {silence}."
+        yield Text(told, "red")
     if info.pause is not None:
         long = until_when(info.pause, now, f"until 'tenure timers resume {safe(info.name)}'")
         yield Text(f"It is paused {long}{_because(info.pause)}.", "yellow")
     yield from frozen_line(frozen, now)
+    if info.next is None and info.running:
+        yield Text("It counts from the end of the run that is under way.")
+        return
     held = [one for one in (info.pause, frozen) if one is not None]
     yield Text()
     yield told_times(ticks, now, skipped=held)
@@ -167,7 +179,9 @@ def _why(one: TickRecord, date: str) -> str:
 
 
 def _because(pause: Pause) -> str:
-    return f": {safe(pause.reason)}" if pause.reason else ""
+    """Return the reason so that a sentence can go on after it."""
+    reason = safe(pause.reason).rstrip(". ")
+    return f": {reason}" if reason else ""
 
 
 def _covers(pause: Pause, tick: datetime) -> bool:

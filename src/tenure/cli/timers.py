@@ -45,7 +45,33 @@ _until_option = click.option(
 _reason_option = click.option("--reason", default="", help="Why, for those who wonder.")
 
 
+_INSTEAD = {
+    "list": "'tenure timers ls' lists them.",
+    **dict.fromkeys(
+        ("show", "info", "describe", "status"),
+        "'tenure timers next NAME' shows when it ticks, and 'tenure timers history NAME' what "
+        "became of its last ticks.",
+    ),
+    **dict.fromkeys(("run", "fire"), "'tenure timers trigger NAME' has it run once, now."),
+    **dict.fromkeys(("stop", "disable"), "'tenure timers pause NAME' lets none of its ticks run."),
+    **dict.fromkeys(("start", "enable", "unpause"), "'tenure timers resume NAME' ends a pause."),
+}
+
+
+class _Timers(click.Group):
+    """Who asks for what has another name here is told that name."""
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        if instead := _INSTEAD.get(args[0]):
+            msg = f"There is no 'tenure timers {args[0]}': {instead}"
+            raise click.UsageError(msg, ctx)
+        return super().resolve_command(ctx, args)
+
+
 @click.group(
+    cls=_Timers,
     epilog="""\b
 Examples:
   tenure timers ls
@@ -53,7 +79,7 @@ Examples:
   tenure timers history sync_orders
   tenure timers pause sync_orders --until 2h --reason migration
   tenure timers freeze --until 18:00 --reason release
-  tenure timers explain '*/20 9-17 * * 1-5' --tz Europe/Berlin"""
+  tenure timers explain '*/20 9-17 * * 1-5' --tz Europe/Berlin""",
 )
 def timers() -> None:
     """See what runs when, what became of it; pause it, trigger it."""
@@ -222,31 +248,47 @@ def trigger(target: Target, name: str) -> None:
     epilog="""\b
 Examples:
   tenure timers freeze --reason release --until 18:00
-  tenure timers freeze --end"""
+  tenure timers unfreeze"""
 )
 @_reason_option
 @_until_option
-@click.option("--end", is_flag=True, help="End a freeze.")
+@click.option("--end", is_flag=True, help="End a freeze, as 'tenure timers unfreeze' does.")
 @store_command
 def freeze(target: Target, *, reason: str, until: datetime | float | None, end: bool) -> None:
     """Let no tick of any timer run. What runs goes on."""
     if end and (reason or until is not None):
         raise click.UsageError("--end ends a freeze; it takes neither --reason nor --until.")
     target.announce()
-
-    async def act(app: Tenure) -> tuple[bool, Pause | None, datetime]:
-        if end:
-            return await app.unfreeze(), None, await _now(app)
-        await app.freeze(reason, until)
-        return False, await app.timers.frozen(), await _now(app)
-
-    was_frozen, frozen, now = target.run_app(act)
-    document = {**_about(target), "frozen": plain(frozen)}
-    if not end:
-        target.screen.answer(document, *frozen_line(frozen, now))
+    if end:
+        _unfreeze(target)
         return
+
+    async def act(app: Tenure) -> tuple[Pause | None, datetime]:
+        await app.freeze(reason, until)
+        return await app.timers.frozen(), await _now(app)
+
+    frozen, now = target.run_app(act)
+    document = {**_about(target), "frozen": plain(frozen)}
+    target.screen.answer(document, *frozen_line(frozen, now))
+
+
+@timers.command(
+    epilog="""\b
+Example:
+  tenure timers unfreeze"""
+)
+@store_command
+def unfreeze(target: Target) -> None:
+    """End a freeze of all timers. Ticks that came meanwhile stay skipped."""
+    target.announce()
+    _unfreeze(target)
+
+
+def _unfreeze(target: Target) -> None:
+    was_frozen = target.run_app(Tenure.unfreeze)
     said = "All timers go on." if was_frozen else "The timers were not frozen."
-    target.screen.answer({**document, "was_frozen": was_frozen}, Text(said))
+    document = {**_about(target), "frozen": None, "was_frozen": was_frozen}
+    target.screen.answer(document, Text(said))
 
 
 @timers.command(
@@ -256,7 +298,7 @@ Examples:
   tenure timers explain @daily --number 3
   tenure timers explain 90s"""
 )
-@click.argument("rule")
+@click.argument("rule", nargs=-1, required=True)
 @click.option("--tz", default="UTC", show_default=True, help="The zone in which it is read.")
 @click.option(
     "--number",
@@ -266,27 +308,36 @@ Examples:
     help="How many ticks to show.",
 )
 @store_command
-def explain(target: Target, rule: str, *, tz: str, number: int) -> None:
+def explain(target: Target, rule: tuple[str, ...], *, tz: str, number: int) -> None:
     """Say in words what a cron expression or a period means, and when it ticks next.
 
-    Needs no store, and changes nothing.
+    Needs no store, and changes nothing. Put the RULE in quotes, or the shell takes its * for the
+    names of files.
     """
-    made = _rule(rule, tz)
+    text = " ".join(rule)
+    made = _rule(text, tz, is_quoted=len(rule) == 1)
     now = SystemClock().wall()
     ticks = [as_datetime(tick) for tick in islice(_ticks(made, now), number)]
-    document = {"rule": rule, "tz": tz, "words": made.words(), "next": [*map(plain, ticks)]}
+    document = {"rule": text, "tz": tz, "words": made.words(), "next": [*map(plain, ticks)]}
     zone = made.zone if isinstance(made, Cron) else "UTC"
     told = told_times(ticks, as_datetime(now), zone=zone)
     target.screen.answer(document, Text(made.words()), Text(), told)
 
 
-def _rule(text: str, tz: str) -> Rule:
+def _rule(text: str, tz: str, *, is_quoted: bool) -> Rule:
     """Return the rule that is meant: a period, or else a cron expression."""
     period = a_number(text)
     with suppress(ConfigError):
         period = seconds(period, "every")
-    is_period = isinstance(period, float)
-    return make_rule(every=period, tz=tz) if is_period else make_rule(cron=text, tz=tz)
+    if isinstance(period, float):
+        return make_rule(every=period, tz=tz)
+    try:
+        return make_rule(cron=text, tz=tz)
+    except ConfigError as error:
+        if is_quoted:
+            raise
+        msg = f"{error} Put the rule in quotes: the shell takes a bare * for the names of files."
+        raise ConfigError(msg) from None
 
 
 def _ticks(rule: Rule, after: int) -> Iterator[int]:

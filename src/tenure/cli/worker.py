@@ -6,6 +6,7 @@ import asyncio
 import logging
 import os
 import signal
+from collections.abc import Sequence
 from contextlib import AsyncExitStack
 from pathlib import Path
 from typing import Any
@@ -22,6 +23,7 @@ from tenure.supervisor.children import show_stacks_at_signal
 from tenure.supervisor.finding import load_app, set_up_logging
 from tenure.supervisor.health import ask_health, serve_health
 from tenure.supervisor.spec import ChildSpec
+from tenure.workers import Signals
 
 __all__ = ["ping", "worker"]
 
@@ -92,6 +94,8 @@ Examples:
     type=click.Choice(_LEVELS, case_sensitive=False),
     help="What to log on stderr [default: info, or as the app has set up logging].",
 )
+@click.option("--url", hidden=True)
+@click.option("--namespace", hidden=True)
 @click.pass_context
 def worker(
     context: click.Context,
@@ -105,6 +109,8 @@ def worker(
     max_memory: int | None,
     health: Path | None,
     log_level: str | None,
+    url: str | None,
+    namespace: str | None,
 ) -> None:
     """Run the jobs of an app until SIGTERM or SIGINT.
 
@@ -113,14 +119,10 @@ def worker(
     hands the rest back; a second one hands all back at once. Modules are looked for in the
     current directory, too.
     """
-    if any(context.find_root().params.values()):
-        raise click.UsageError(
-            "The app says which store it uses, so --url and --namespace are not for this command. "
-            "An app made without a url goes by TENURE_URL, and likewise by TENURE_NAMESPACE."
-        )
     screen = Screen(as_json=False)
     try:
         found = load_app(app)
+        _check_place(context, (url, namespace))
         set_up_logging(log_level)
         _announce(screen, found, queues)
         if found.traits.scope == "process":
@@ -143,6 +145,14 @@ def worker(
         context.exit(2)
 
 
+def _check_place(context: click.Context, given: Sequence[str | None]) -> None:
+    if any(context.find_root().params.values()) or any(given):
+        raise click.UsageError(
+            "The app says which store it uses, so --url and --namespace are not for this command. "
+            "An app made without a url goes by TENURE_URL, and likewise by TENURE_NAMESPACE."
+        )
+
+
 async def _supervise(
     app: Tenure, spec: ChildSpec, options: SupervisorOptions, health: Path | None
 ) -> int:
@@ -151,8 +161,11 @@ async def _supervise(
     async with AsyncExitStack() as stack:
         await stack.enter_async_context(app)
         supervisor = Supervisor(app, spec, options)
+        signals = Signals()
 
         def stop(number: signal.Signals) -> None:
+            if not signals.counts():
+                return
             meaning = f"stopping within {duration(spec.grace)}; once more to hand all back at once"
             if supervisor.is_stopping:
                 meaning = "handing back what runs"
@@ -175,7 +188,8 @@ def _announce(screen: Screen, app: Tenure, queues: tuple[str, ...] | None) -> No
         screen.aside("This store is this process alone: no other one's jobs are seen.")
     if not tasks:
         screen.aside(
-            "The app has no tasks. Name the modules that declare them: Tenure(imports=...)."
+            "The app has no tasks and no timers, so there is nothing to run. Name the modules "
+            "that declare them: Tenure(imports=...)."
         )
     strange = [name for name in queues or () if name not in app._queues]  # noqa: SLF001 - likewise
     if tasks and strange:

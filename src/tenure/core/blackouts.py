@@ -8,7 +8,7 @@ twice the first begins a stretch and the second ends it.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from datetime import datetime
 from typing import Final, Literal, TypeAlias
 
@@ -185,16 +185,15 @@ def clear_at(blackouts: Sequence[Blackout], instant: int) -> int:
     return at
 
 
-def check_blackouts(blackouts: Sequence[object], rule: Rule, *, now: int) -> None:
-    """Raise ConfigError if blackouts leave no tick of the next two years, or are none at all."""
+def check_blackouts(blackouts: object, rule: Rule, *, now: int) -> tuple[Blackout, ...]:
+    """Return them; raise ConfigError if they leave no tick of the next two years, or are none."""
+    if isinstance(blackouts, Recurring | Window):
+        msg = f"blackout takes a list. Put this one into [ ]: {blackouts.words()}."
+        raise ConfigError(msg)
     checked = []
-    for each in blackouts:
+    for each in blackouts if isinstance(blackouts, Iterable) else (blackouts,):
         if not isinstance(each, Recurring | Window):
-            msg = (
-                "blackout takes a list of weekdays(...), weekends(...), daily(...) and "
-                f"window(...), not {each!r}."
-            )
-            raise ConfigError(msg)
+            raise ConfigError(_no_blackout(blackouts if isinstance(blackouts, str) else each))
         checked.append(each)
     if checked and not _some_tick_runs(checked, rule, now):
         msg = (
@@ -202,6 +201,16 @@ def check_blackouts(blackouts: Sequence[object], rule: Rule, *, now: int) -> Non
             f"({rule.words()}; blackout {'; '.join(each.words() for each in checked)})."
         )
         raise ConfigError(msg)
+    return tuple(checked)
+
+
+def _no_blackout(given: object) -> str:
+    is_text = isinstance(given, str) and _TEXT.fullmatch(given.strip())
+    hint = f" Did you mean blackout=[daily({given!r})]?" if is_text else ""
+    return (
+        "blackout takes a list of weekdays(...), weekends(...), daily(...) and window(...), not "
+        f"{given!r}.{hint}"
+    )
 
 
 def _some_tick_runs(blackouts: Sequence[Blackout], rule: Rule, now: int) -> bool:

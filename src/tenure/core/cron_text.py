@@ -31,6 +31,11 @@ _NICKNAMES: Final = {
 _SEARCH_FROM: Final = datetime(1999, 1, 1)  # noqa: DTZ001 - a date on the calendar, in no zone
 
 
+_PERIOD: Final = re.compile(
+    r"(?:every\s+)?(\d+)\s*((?:s|sec|second|m|min|minute|h|hour|d|day)s?)", re.IGNORECASE
+)
+
+
 class _Field(Struct, frozen=True):
     name: str
     low: int
@@ -101,9 +106,10 @@ def expand(expression: str) -> str:
         return _nickname(expression)
     fields = expression.upper().split()
     if len(fields) not in {5, 6}:
+        number = "1 field" if len(fields) == 1 else f"{len(fields)} fields"
         msg = (
-            f"cron={expression!r} has {len(fields)} fields. It takes 5 (minute, hour, day of "
-            "month, month, day of week), or 6 with the second in front."
+            f"cron={expression!r} has {number}. It takes 5 (minute, hour, day of month, month, "
+            f"day of week), or 6 with the second in front.{_meant(expression)}"
         )
         raise ConfigError(msg)
     for field, text in zip(_FIELDS[-len(fields) :], fields, strict=True):
@@ -127,6 +133,15 @@ def _nickname(expression: str) -> str:
     hint = f"Did you mean {near[0]!r}? " if near else ""
     msg = f"cron={expression!r} is not known. {hint}There are {', '.join(_NICKNAMES)}."
     raise ConfigError(msg)
+
+
+def _meant(expression: str) -> str:
+    """Say what else it may be: a nickname without its sign, or a period."""
+    if (nickname := f"@{expression.lower()}") in _NICKNAMES:
+        return f" Did you mean {nickname!r}?"
+    if found := _PERIOD.fullmatch(expression):
+        return f" For a period write every='{found[1]}{found[2][0].lower()}'."
+    return ""
 
 
 def _mistake(field: _Field, text: str) -> str:
@@ -161,10 +176,17 @@ def _wrong_value(field: _Field, value: str, item: str) -> str:
     if not value:
         return f"a number is missing in {item!r}"
     if not re.fullmatch("[0-9]+", value):
-        return f"{value!r} is no {'number or name' if field.words else 'number'}"
+        return _no_number(field, value)
     if not field.low <= int(value) <= field.high:
         return f"{value} is not from {field.low} to {field.high}"
     return ""
+
+
+def _no_number(field: _Field, value: str) -> str:
+    for word in field.words:
+        if value.isalpha() and value.startswith(word):
+            return f"names have three letters: {word!r}, not {value!r}"
+    return f"{value!r} is no {'number or name' if field.words else 'number'}"
 
 
 def _wrong_step(field: _Field, step: str) -> str:

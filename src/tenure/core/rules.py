@@ -132,11 +132,11 @@ def make_rule(
     *, every: Duration | None = None, cron: str | None = None, tz: object = "UTC"
 ) -> Rule:
     """Return the rule that a timer is declared with; raise ConfigError unless it is exactly one."""
-    if (every is None) == (cron is None):
-        msg = (
-            "A timer ticks by every='60s' or by cron='30 2 * * *', "
-            f"not by {'neither' if every is None else 'both'}."
-        )
+    if every is None and cron is None:
+        msg = "A timer needs a rule: every='60s', or cron='30 2 * * *'."
+        raise ConfigError(msg)
+    if every is not None and cron is not None:
+        msg = f"A timer ticks by every={every!r} or by cron={cron!r}, not by both: leave one out."
         raise ConfigError(msg)
     zone = zone_name(tz)
     if cron is not None:

@@ -6,6 +6,7 @@ the same way, as if it were UTC: there is no date in it that could be compared w
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from difflib import get_close_matches
@@ -36,6 +37,9 @@ _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 
 # They differ from host to host, or count leap seconds, which nothing else does.
 _NOT_FOR_FLEETS: Final = ("localtime", "posixrules", "right/", "posix/")
+
+
+_OFFSET: Final = re.compile(r"(?:UTC|GMT|Z)?\s*([+-])(\d{1,2})(?::?(\d\d))?", re.IGNORECASE)
 
 
 def instant_of(moment: datetime) -> int:
@@ -85,7 +89,11 @@ def _similar(name: str) -> str:
     known = sorted(available_timezones())
     if not known:
         return "This system has no zones at all: install the package tzdata."
+    if offset := _OFFSET.fullmatch(name):
+        return _told_offset(offset)
     folded = {zone.casefold(): zone for zone in known}
+    if exact := folded.get(name.casefold()):
+        return f"Did you mean {exact!r}? Capitals count."
     # People know the city, not the continent: compare with the last part as well.
     folded |= {zone.rpartition("/")[2].casefold(): zone for zone in known if "/" in zone}
     wanted = name.casefold().replace(" ", "_")
@@ -95,6 +103,16 @@ def _similar(name: str) -> str:
     if found:
         return f"Did you mean {' or '.join(repr(zone) for zone in found)}?"
     return "Use a name such as 'Europe/Berlin', 'America/New_York' or 'UTC'."
+
+
+def _told_offset(offset: re.Match[str]) -> str:
+    """Say what to write for something like UTC+1."""
+    sign, hours, minutes = offset[1], int(offset[2]), int(offset[3] or 0)
+    place = "An offset has no summer time: use the name of a place, such as 'Europe/Berlin'"
+    if minutes or not 0 < hours <= (14 if sign == "+" else 12):
+        return f"{place}."
+    other = "-" if sign == "+" else "+"
+    return f"{place}; or 'Etc/GMT{other}{hours}', whose sign is the other way round."
 
 
 class Stretch(NamedTuple):

@@ -43,18 +43,18 @@ class _Fact(Struct, frozen=True):
 
     def __str__(self) -> str:
         name = re.sub(r"(?<!^)(?=[A-Z])", " ", type(self).__name__).lower()
-        told = ((part, getattr(self, part)) for part in self.__struct_fields__)
-        said = (_shown(part, value) for part, value in told if value not in (None, "", ()))
-        return f"{name}: " + ", ".join(said)
+        parts = {part: getattr(self, part) for part in self.__struct_fields__}
+        told = {part: value for part, value in parts.items() if value not in (None, "", ())}
+        line = ", ".join(_shown(part, told[part]) for part in told if part not in _LONG)
+        below = "".join(indented(str(told[part])) for part in _LONG if part in told)
+        return f"{name}: {line}{below}"
 
 
-# Of several lines. All else that comes from elsewhere stays in one.
+# Of several lines, below. All else that comes from elsewhere stays in one.
 _LONG = ("trace", "stack")
 
 
 def _shown(part: str, value: object) -> str:
-    if part in _LONG:
-        return f"{part} {indented(str(value))}"
     return f"{part} {_listed(value) if isinstance(value, tuple) else safe(str(value))}"
 
 
@@ -99,7 +99,7 @@ class JobsRecovered(_Fact, frozen=True):
     waiting: tuple[str, ...]
     """They run again."""
     failed: tuple[str, ...] = ()
-    """They were lost too often."""
+    """They were lost too often; or are runs of timers, which may run only once."""
     cancelled: tuple[str, ...] = ()
     unreadable: tuple[str, ...] = ()
     """Their records were set aside."""
@@ -107,7 +107,7 @@ class JobsRecovered(_Fact, frozen=True):
     def __str__(self) -> str:
         ends = {
             "to run again": self.waiting,
-            "failed, lost too often": self.failed,
+            "failed, as they may not run again": self.failed,
             "cancelled": self.cancelled,
             "set aside, as they cannot be read": self.unreadable,
         }

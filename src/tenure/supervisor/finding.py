@@ -28,7 +28,8 @@ def load_app(text: str) -> Tenure:
 def find_app(text: str) -> Tenure:
     """Return the app that "module:app" names. Raises ConfigError."""
     name, colon, path = text.partition(":")
-    if not colon or not path or not all(part.isidentifier() for part in name.split(".")):
+    is_file = name.endswith(".py")
+    if not colon or not path or is_file or not all(part.isidentifier() for part in name.split(".")):
         msg = f"{text!r} names no app. Write MODULE:APP, such as {_suggested(text)}."
         raise ConfigError(msg)
     module = _imported(name)
@@ -61,10 +62,21 @@ def _imported(name: str) -> ModuleType:
     except ModuleNotFoundError as error:
         if error.name is None or not f"{name}.".startswith(f"{error.name}."):
             _tell_failed_import(name, error)
-        msg = f"there is no module {error.name!r}, neither in {here} nor among those installed."
+        msg = (
+            f"there is no module {error.name!r}, neither in {here} nor among those installed. "
+            f"{_where(error.name)}"
+        )
         raise ConfigError(msg) from None
     except Exception as error:  # noqa: BLE001 - whatever a user's module does
         _tell_failed_import(name, error)
+
+
+def _where(name: str) -> str:
+    """Say how to find a module that is in another folder."""
+    return (
+        f"Run this in the folder that has {name.replace('.', '/')}.py, or name that folder in "
+        "PYTHONPATH."
+    )
 
 
 def _tell_failed_import(name: str, error: Exception) -> NoReturn:
@@ -73,7 +85,7 @@ def _tell_failed_import(name: str, error: Exception) -> NoReturn:
     while trace is not None and _is_of_importing(trace.tb_frame.f_code.co_filename):
         trace = trace.tb_next
     sys.stderr.write("".join(traceback.format_exception(error.with_traceback(trace))))
-    msg = f"module {name!r} cannot be imported: {type(error).__name__}: {error}."
+    msg = f"module {name!r} cannot be imported: {type(error).__name__}: {str(error).rstrip('.')}."
     raise ConfigError(msg) from None
 
 

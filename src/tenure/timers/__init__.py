@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from tenure.timers.asking import check_alone, check_not_timed, check_untasked, well_asked
 from tenure.timers.declaring import (
     After,
     OnCrash,
@@ -12,14 +13,8 @@ from tenure.timers.declaring import (
     run_options,
     timer_name,
 )
-from tenure.timers.handles import (
-    Pause,
-    TickRecord,
-    TimerHandle,
-    TimerInfo,
-    Timers,
-    freeze,
-)
+from tenure.timers.handles import TimerHandle, Timers, freeze
+from tenure.timers.standing import Pause, TickRecord, TimerInfo
 
 __all__ = [
     "After",
@@ -31,9 +26,13 @@ __all__ = [
     "TimerHandle",
     "TimerInfo",
     "Timers",
+    "check_alone",
+    "check_not_timed",
+    "check_untasked",
     "freeze",
     "make_plan",
     "make_timer_handler",
     "run_options",
     "timer_name",
+    "well_asked",
 ]

@@ -110,8 +110,7 @@ def make_plan(
     rule = make_rule(every=options.every, cron=options.cron, tz=options.tz)
     _check_choices(options)
     _check_rest(options, rule)
-    blackouts = tuple(options.blackout)
-    check_blackouts(blackouts, rule, now=now)
+    blackouts = check_blackouts(options.blackout, rule, now=now)
     definition = Definition(
         kind=kind,
         rule=rule,
@@ -287,13 +286,11 @@ def _with_tick(fn: Callable[..., Any], name: str) -> Callable[..., Any]:
 
 
 def _takes_tick(fn: Callable[..., Any], name: str) -> bool:
-    parameters = inspect.signature(fn).parameters.values()
-    needed = [one for one in parameters if one.default is one.empty]
+    signature = inspect.signature(fn)
+    needed = [one for one in signature.parameters.values() if one.default is one.empty]
     positional = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
     if len(needed) > 1 or any(one.kind not in positional for one in needed):
-        msg = (
-            f"the handler of timer {name!r} takes a tick, or nothing, not {len(needed)} arguments."
-        )
+        msg = f"the handler of timer {name!r} takes a tick, or nothing, not {signature}."
         raise ConfigError(msg)
     return bool(needed)
 

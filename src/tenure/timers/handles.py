@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from datetime import UTC, datetime, timedelta
-from typing import Any, Literal, TypeAlias
+from typing import Any
 
 import msgspec
-from msgspec import Struct
 from msgspec.structs import replace
 
 from tenure.core.durations import Duration, micros, seconds
@@ -29,67 +28,16 @@ from tenure.errors import ConfigError, StoreError, TimerBusy, TimerNotFound
 from tenure.jobs import Job, Jobs
 from tenure.runtime.context import storable
 from tenure.stores.contract import Store
+from tenure.timers.standing import Pause, TickOutcome, TickRecord, TimerInfo
 
-__all__ = ["Pause", "TickRecord", "TimerHandle", "TimerInfo", "Timers", "freeze"]
-
-TickOutcome: TypeAlias = Literal[
-    "succeeded", "failed", "cancelled", "running", "waiting", "ran", "skipped", "missed"
-]
+__all__ = ["TimerHandle", "Timers", "freeze"]
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _PREVIEW_MAX = 1000
 _REASON_MAX = 1000
 _REACHABLE = 10_000
-
-
-class TickRecord(Struct, frozen=True, kw_only=True):
-    """What became of a tick; or of several in a row that did not run for the same reason."""
-
-    outcome: TickOutcome
-    """How its run stands; "ran" if that is no longer known; or "skipped", or "missed"."""
-    reason: str = ""
-    """Why it did not run: overlap, limit, blackout, paused, late; or failed: error, lost..."""
-    nominal: datetime
-    """The instant that the rule gives; of several, the last one."""
-    first: datetime
-    ticks: int = 1
-    decided: datetime
-    job: str = ""
-    replica: str = ""
-    started: datetime | None = None
-    finished: datetime | None = None
-    attempts: int = 0
-    error: str = ""
-
-
-class Pause(Struct, frozen=True, kw_only=True):
-    """Why and for how long ticks are skipped."""
-
-    since: datetime
-    until: datetime | None
-    reason: str
-
-
-class TimerInfo(Struct, frozen=True, kw_only=True):
-    """How a timer or schedule stands."""
-
-    name: str
-    kind: Literal["timer", "schedule", "unknown"]
-    """Unknown if this version of Tenure cannot read how it was declared."""
-    rule: str
-    """In words; empty if it cannot be read."""
-    task: str
-    next: datetime | None
-    """When the next tick is due, if nothing is in the way."""
-    previous: datetime | None
-    """The nominal instant of the last run."""
-    running: int
-    """Its unfinished runs."""
-    pause: Pause | None
-    is_declared: bool
-    """Whether a process that declares it was heard of lately."""
-    latest: TickRecord | None
-    revision: int
+# How many decisions are searched for the runs that are in the way of a trigger.
+_LOOKED_AT = 20
 
 
 class TimerHandle:
@@ -113,7 +61,7 @@ class TimerHandle:
         if self.name == EVERYTHING or not await freeze(
             self._timers.store, self.name, reason, until
         ):
-            raise TimerNotFound(self.name)
+            raise self._not_found()
 
     async def resume(self) -> bool:
         """End a pause; ticks that came meanwhile stay skipped. False if there was none."""
@@ -135,17 +83,24 @@ class TimerHandle:
         move = _trigger(record, self._timers.jobs.new_id(), now)
         answer = await store.advance(move)
         if answer.outcome != "done" or answer.run is None:
-            raise TimerBusy(self.name, _why(answer))
+            raise TimerBusy(self.name, await self._why(answer))
         return self._timers.jobs.handle(answer.run)
 
     async def preview(self, number: int = 5) -> list[datetime]:
-        """Return when the next ticks are due."""
+        """Return when the next ticks are due.
+
+        With after="completion" that is one at most: those after it follow from when runs end.
+        """
         if not 1 <= number <= _PREVIEW_MAX:
             msg = f"preview shows from 1 to {_PREVIEW_MAX:,} ticks, not {number!r}."
             raise ConfigError(msg)
         record = await self._record()
+        definition = _definition(record)
+        if definition.rests:
+            [info] = await _described(self._timers, [record])
+            return [] if info.next is None else [info.next]
         now = await self._timers.store.now()
-        ticks = preview(_definition(record), max(record.cursor, now), number)
+        ticks = preview(definition, max(record.cursor, now), number)
         return [as_datetime(due) for _, due in ticks]
 
     async def history(self, number: int = 20) -> list[TickRecord]:
@@ -162,8 +117,21 @@ class TimerHandle:
     async def _record(self) -> ScheduleRecord:
         found = await self._timers.store.schedules([self.name])
         if not found or self.name == EVERYTHING:
-            raise TimerNotFound(self.name)
+            raise self._not_found()
         return found[0]
+
+    async def _why(self, answer: Advanced) -> str:
+        """Say why it was not triggered, and which runs are in the way."""
+        if answer.outcome not in {"held", "skipped"}:
+            return "its definition has just changed"
+        decisions = await self._timers.store.decisions(self.name, limit=_LOOKED_AT)
+        runs = (await _runs_of(self._timers, decisions)).values()
+        unfinished = [f"{one.id}, {one.state}" for one in runs if not one.record.finished]
+        named = f": job {'; job '.join(unfinished)}" if unfinished else ""
+        return f"it has as many unfinished runs as it may ({answer.reason}){named}"
+
+    def _not_found(self) -> TimerNotFound:
+        return TimerNotFound(self.name, is_declared_here=self.name in self._timers)
 
 
 class Timers:
@@ -262,24 +230,19 @@ def _trigger(record: ScheduleRecord, id_: str, now: int) -> Advance:
     )
 
 
-def _why(answer: Advanced) -> str:
-    match answer.outcome:
-        case "held" | "skipped":
-            return f"it has as many unfinished runs as it may ({answer.reason})"
-        case _:
-            return "its definition has just changed"
-
-
 async def _described(timers: Timers, records: list[ScheduleRecord]) -> list[TimerInfo]:
     """Return in words for users how schedules stand."""
     now = await timers.store.now()
-    runs = await _runs_of(timers, [one.latest for one in records if one.latest is not None])
+    latest = [one.latest for one in records if one.latest is not None]
+    runs = await _runs_of(timers, latest, {one.last_job for one in records})
     return [_info(one, now, runs) for one in records]
 
 
-async def _runs_of(timers: Timers, decisions: list[Decision]) -> dict[str, Job[Any]]:
+async def _runs_of(
+    timers: Timers, decisions: list[Decision], others: Collection[str] = ()
+) -> dict[str, Job[Any]]:
     """Return the runs that were decided on, as far as they are still there, by id."""
-    ids = [one.job for one in decisions if one.job]
+    ids = [*dict.fromkeys(id_ for id_ in (*(one.job for one in decisions), *others) if id_)]
     found = [
         await timers.store.get(ids[first : first + BATCH_MAX])
         for first in range(0, len(ids), BATCH_MAX)
@@ -290,20 +253,40 @@ async def _runs_of(timers: Timers, decisions: list[Decision]) -> dict[str, Job[A
 def _info(record: ScheduleRecord, now: int, runs: Mapping[str, Job[Any]]) -> TimerInfo:
     latest = record.latest
     definition = _readable(record)
-    tick = None if definition is None else next_due(definition, max(record.cursor, now))
     return TimerInfo(
         name=record.name,
         kind="unknown" if definition is None else definition.kind,
-        rule="" if definition is None else definition.rule.words(),
+        rule="" if definition is None else _words(definition),
         task="" if definition is None else definition.run.task,
-        next=None if tick is None else as_datetime(tick[1]),
+        next=None if definition is None else _next(record, definition, now, runs),
         previous=as_datetime(record.last_run) if record.last_run else None,
         running=record.live,
         pause=_pause(record, now),
         is_declared=record.declared + micros(DECLARED_FOR) > now and not record.successor,
+        declared=as_datetime(record.declared),
+        renamed_to=record.successor,
         latest=None if latest is None else _tick_record(latest, runs.get(latest.job)),
         revision=record.revision,
     )
+
+
+def _words(definition: Definition) -> str:
+    rule = definition.rule.words()
+    return f"{rule.removeprefix('every ')} after each run" if definition.rests else rule
+
+
+def _next(
+    record: ScheduleRecord, definition: Definition, now: int, runs: Mapping[str, Job[Any]]
+) -> datetime | None:
+    if not definition.rests:
+        tick = next_due(definition, max(record.cursor, now))
+        return None if tick is None else as_datetime(tick[1])
+    last = runs.get(record.last_job)
+    if last is not None and not last.record.finished:
+        return None
+    ended = 0 if last is None else last.record.finished
+    due = max(record.cursor, ended) + micros(definition.rest)
+    return as_datetime(max(due, now))
 
 
 def _pause(record: ScheduleRecord, now: int) -> Pause | None:

@@ -1,0 +1,133 @@
+"""How a declaration is written, and what is said to whoever has written another one."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Collection, Iterable, Mapping
+from difflib import get_close_matches
+from functools import wraps
+from typing import Any, Final, ParamSpec, TypeVar
+
+from tenure.core.ticking import Plan
+from tenure.errors import ConfigError
+
+__all__ = ["check_alone", "check_not_timed", "check_untasked", "well_asked"]
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+_RIGHT_FORM: Final = "@app.timer(every='60s') or @app.timer(cron='30 2 * * *')"
+_CRON_FIELDS_MIN: Final = 5
+
+_MEANT: Final = {
+    **dict.fromkeys(("timeout", "time_limit", "max_runtime"), "max_run_time"),
+    **dict.fromkeys(("interval", "period", "seconds", "minutes", "hours", "delay"), "every"),
+    **dict.fromkeys(("crontab", "expression"), "cron"),
+    **dict.fromkeys(("timezone", "zone"), "tz"),
+    **dict.fromkeys(("retries", "max_retries"), "retry"),
+    **dict.fromkeys(("max_instances", "concurrency", "max_concurrency"), "limit"),
+    **dict.fromkeys(("misfire_grace_time", "grace"), "within"),
+    **dict.fromkeys(("coalesce", "catchup", "misfire"), "catch_up"),
+    **dict.fromkeys(("id", "key"), "name"),
+}
+"""Words of other libraries, and of other calls here."""
+_OF_THE_JOB: Final = ("queue", "priority", "timeout", "retention", "tags")
+_OF_THE_TASK: Final = ("retry", "executor")
+_OF_TIMERS: Final = ("each", "per_replica", "max_run_time", "jitter", "on_crash")
+
+
+def well_asked(method: Callable[P, R]) -> Callable[P, R]:
+    """Have arguments that a declaration does not take told as what they are: a wrong setting."""
+    signature = inspect.signature(method)
+    known = [one.name for one in signature.parameters.values() if one.kind is one.KEYWORD_ONLY]
+
+    @wraps(method)
+    def call(*args: P.args, **kwargs: P.kwargs) -> R:
+        _check_names(method.__name__, known, kwargs)
+        try:
+            signature.bind(*args, **kwargs)
+        except TypeError as error:
+            raise ConfigError(_misplaced(method.__name__, args[1:], error)) from None
+        return method(*args, **kwargs)
+
+    return call
+
+
+def _check_names(call: str, known: Collection[str], given: Iterable[str]) -> None:
+    for name in given:
+        if name not in (*known, "task", "self"):
+            msg = f"{call} has no option {name!r}. {_advice(call, name, known)}"
+            raise ConfigError(msg)
+
+
+def _advice(call: str, name: str, known: Collection[str]) -> str:
+    if call == "schedule" and name in _OF_THE_JOB:
+        return f"It is the job's: app.schedule(task.using({name}=...), ...)."
+    if call == "schedule" and name in _OF_THE_TASK:
+        return f"It is the task's: @app.task({name}=...)."
+    if call == "schedule" and name in _OF_TIMERS:
+        return "It is about runs, and a schedule only enqueues jobs: @app.timer has it."
+    meant = _MEANT.get(name) or next(iter(get_close_matches(name, known, n=1)), None)
+    return f"Did you mean {meant!r}?" if meant in known else f"There are {', '.join(known)}."
+
+
+def _misplaced(call: str, given: tuple[object, ...], error: TypeError) -> str:
+    """Say how to write what was given without a name, or left out."""
+    if call != "timer" or not given:
+        return f"{call}: {error}. Write app.schedule(task, every='60s'), with a task of this app."
+    [first, *_] = given
+    if hasattr(first, "request"):
+        return _told_of_a_task(first)
+    if callable(first):
+        name = getattr(first, "__name__", "the function")
+        return f"timer {name!r} has no rule: write {_RIGHT_FORM} above it."
+    return f"timer takes its rule by name: {_named(first)}, not {first!r} alone."
+
+
+def _named(rule: object) -> str:
+    is_cron = isinstance(rule, str) and (rule[:1] == "@" or len(rule.split()) >= _CRON_FIELDS_MIN)
+    return f"@app.timer({'cron' if is_cron else 'every'}={rule!r})"
+
+
+def _told_of_a_task(task: Any) -> str:
+    """Say what to do instead of having a timer call a task."""
+    name = getattr(task, "__name__", "task")
+    return (
+        f"{name!r} is a task, and a timer runs a function. For a durable job at certain times "
+        f"keep @app.task and write app.schedule({name}, every=...) below it; for a function that "
+        "is run at once leave out @app.task."
+    )
+
+
+def check_untasked(fn: object) -> None:
+    """Raise ConfigError if what a timer is to call is a task."""
+    if hasattr(fn, "request"):
+        raise ConfigError(_told_of_a_task(fn))
+
+
+def check_not_timed(fn: object, timed: Iterable[object]) -> None:
+    """Raise ConfigError if what is to be a task is a timer's function."""
+    if any(one is fn for one in timed):
+        name = getattr(fn, "__name__", "task")
+        msg = (
+            f"{name!r} is a timer, so it is no task. For a durable job at certain times leave out "
+            f"@app.timer and write app.schedule({name}, every=...) below the task."
+        )
+        raise ConfigError(msg)
+
+
+def check_alone(plan: Plan, plans: Mapping[str, Plan]) -> None:
+    """Raise ConfigError if a name, or a former name, is that of another timer of the app."""
+    if plan.name in plans:
+        msg = f"there is a timer or schedule {plan.name!r} already. Give this one another name."
+        raise ConfigError(msg)
+    for newer, former in (
+        *((plan, name) for name in plan.renamed_from if name in plans),
+        *((one, plan.name) for one in plans.values() if plan.name in one.renamed_from),
+    ):
+        msg = (
+            f"{newer.name!r} says renamed_from={former!r}, but there is a {former!r} in this app "
+            "as well, which would never run. Give that one another name, or leave out "
+            "renamed_from."
+        )
+        raise ConfigError(msg)

@@ -1,0 +1,71 @@
+"""How timers and schedules stand, and what became of their ticks: what operators are shown."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import Literal, TypeAlias
+
+from msgspec import Struct
+
+__all__ = ["Pause", "TickOutcome", "TickRecord", "TimerInfo"]
+
+TickOutcome: TypeAlias = Literal[
+    "succeeded", "failed", "cancelled", "running", "waiting", "ran", "skipped", "missed"
+]
+
+
+class TickRecord(Struct, frozen=True, kw_only=True):
+    """What became of a tick; or of several in a row that did not run for the same reason."""
+
+    outcome: TickOutcome
+    """How its run stands; "ran" if that is no longer known; or "skipped", or "missed"."""
+    reason: str = ""
+    """Why it did not run: overlap, limit, blackout, paused, late; or failed: error, lost..."""
+    nominal: datetime
+    """The instant that the rule gives; of several, the last one."""
+    first: datetime
+    ticks: int = 1
+    decided: datetime
+    job: str = ""
+    replica: str = ""
+    started: datetime | None = None
+    finished: datetime | None = None
+    attempts: int = 0
+    error: str = ""
+
+
+class Pause(Struct, frozen=True, kw_only=True):
+    """Why and for how long ticks are skipped."""
+
+    since: datetime
+    until: datetime | None
+    reason: str
+
+
+class TimerInfo(Struct, frozen=True, kw_only=True):
+    """How a timer or schedule stands."""
+
+    name: str
+    kind: Literal["timer", "schedule", "unknown"]
+    """Unknown if this version of Tenure cannot read how it was declared."""
+    rule: str
+    """In words; empty if it cannot be read."""
+    task: str
+    next: datetime | None
+    """When the next tick is due, if nothing is in the way.
+
+    None if there is none; or if it counts from the end of a run that is not over.
+    """
+    previous: datetime | None
+    """The nominal instant of the last run."""
+    running: int
+    """Its unfinished runs."""
+    pause: Pause | None
+    is_declared: bool
+    """Whether a process that declares it was heard of within the last minute."""
+    declared: datetime
+    """When that was: they say so every 20 seconds, and with each tick."""
+    renamed_to: str
+    """Its new name, if there is one; then nobody runs this one."""
+    latest: TickRecord | None
+    revision: int
