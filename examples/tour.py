@@ -32,7 +32,8 @@ AFTERWARDS = """\
   .venv/bin/python examples/lock.py            a lock, a try, and who waits
   .venv/bin/python examples/semaphore.py       a limit over all replicas
   .venv/bin/python examples/fenced_write.py    the fence in your own SQL
-  .venv/bin/python examples/once_per_tick.py   a nightly job on one replica only
+  .venv/bin/python examples/timers.py          one run per tick, and a pause
+  .venv/bin/python examples/once_per_tick.py   the same by hand, with a lock
   .venv/bin/pip install -e '.[cli]'            then .venv/bin/tenure --help
   docs/locks.md, jobs.md, timers.md            the guides
   make test                                    the same promises on four stores"""

@@ -1,5 +1,6 @@
 """The sixth act: a tick each second on three replicas, one of which is killed and comes back."""
 
+import asyncio
 import time
 from collections import Counter
 from dataclasses import replace
@@ -36,9 +37,18 @@ class Chiming:
         fleet.order(victim, "tick")
         screen.told(victim, "is back")
         await self._until(BEFORE_KILL + AFTER_KILL + AFTER_RETURN)
-        async with fleet.clockwork() as app:
-            self.history = await app.timers["chime"].history()
+        self.history = await self._decided()
         self._draw()
+
+    async def _decided(self) -> list[TickRecord]:
+        """Return what became of all ticks so far, once their runs have ended."""
+        async with self._fleet.clockwork() as app:
+            for _ in range(50):
+                history = await app.timers["chime"].history()
+                if all(one.outcome != "running" for one in history):
+                    break
+                await asyncio.sleep(0.1)
+        return history
 
     async def _kill(self, victim: str) -> None:
         fleet = self._fleet
@@ -73,7 +83,7 @@ class Chiming:
             lambda: len(self.ticks) >= ticks,
             "it ticks on",
             within=30,
-            progress=lambda: f"{len(self.ticks)} ticks",
+            progress=lambda: _counted(len(self.ticks)),
         )
 
     def _draw(self) -> None:
@@ -88,3 +98,7 @@ class Chiming:
             why = f", {record.reason}" if record.reason else ""
             rows.append((f"{tick}{several}", *dots, f"{record.outcome}{why}"))
         self._screen.table(("tick", *NAMES, "in the store"), rows)
+
+
+def _counted(ticks: int) -> str:
+    return "1 tick" if ticks == 1 else f"{ticks} ticks"

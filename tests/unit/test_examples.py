@@ -86,6 +86,17 @@ def test_once_per_tick(tmp_path: Path, url: str | None):
     )
 
 
+@pytest.mark.parametrize("url", [None, "memory://timers"])
+def test_timers(tmp_path: Path, url: str | None):
+    out = run("timers.py", tmp_path, url=url)
+    ticks = re.findall(r"^replica \d: the tick of (\S+)$", out, re.MULTILINE)
+    assert len(ticks) == len(set(ticks)) >= 2
+    assert re.search(r"^sweep: every 1 s, next at \d\d:\d\d:\d\d, \d+ run", out, re.MULTILINE)
+    assert "while paused: skipped paused\n" in out
+    assert "a trigger runs all the same: succeeded\n" in out
+    assert "the report of the schedule: succeeded\n" in out
+
+
 @pytest.mark.parametrize("url", [None, "memory://"])
 def test_fenced_write(tmp_path: Path, url: str | None):
     out = run("fenced_write.py", tmp_path, url=url)
@@ -105,6 +116,7 @@ def test_the_tour_keeps_its_promises(tmp_path: Path):
     assert re.search(r"stale writes of a lost worker refused +(\d) of \1 ", out)
     assert re.search(r"jobs done, and effects in the ledger +200, 200 ", out)
     assert re.search(r"runs of a tick, at most +1 ", out)
+    assert not re.search(r"(?<!\d)1 ticks|\d +running", out)
     assert max(map(len, out.splitlines())) <= 80
     assert "waits, 0." not in out
     assert list(tmp_path.iterdir()) == []
