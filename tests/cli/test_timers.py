@@ -364,6 +364,7 @@ def test_a_rule_that_never_ticks(cli: Run):
     ("rule", "words"),
     [
         (["soon"], "has 1 field."),
+        (["sweep"], "If it is the name of a timer: 'tenure timers next sweep'."),
         (["hourly"], "Did you mean '@hourly'?"),
         (["every", "5", "minutes"], "For a period write every='5m'."),
         (["30", "2", "a.py", "b.py", "c.py"], "Put the rule in quotes: the shell takes a bare *"),
