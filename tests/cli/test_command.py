@@ -42,6 +42,7 @@ COMMANDS = (
     ["timers", "resume"],
     ["timers", "trigger"],
     ["timers", "freeze"],
+    ["timers", "unfreeze"],
     ["timers", "explain"],
     ["migrate"],
     ["doctor"],
