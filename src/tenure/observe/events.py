@@ -107,7 +107,7 @@ class JobsRecovered(_Fact, frozen=True):
     def __str__(self) -> str:
         ends = {
             "to run again": self.waiting,
-            "failed, as they may not run again": self.failed,
+            "failed for good": self.failed,
             "cancelled": self.cancelled,
             "set aside, as they cannot be read": self.unreadable,
         }

@@ -1,0 +1,18 @@
+"""Events as lines of a log: what stands in them says something, and nothing dangles."""
+
+from tenure.observe.events import AttemptFailed, JobsRecovered, LoopBlocked
+
+
+def test_long_texts_stand_below_the_line():
+    failed = AttemptFailed("pack", "0192", 3, "ValueError: no", trace="Traceback:\n  in pack")
+    assert str(failed).splitlines() == [
+        "attempt failed: task pack, job 0192, attempt 3, error ValueError: no",
+        "  | Traceback:",
+        "  |   in pack",
+    ]
+    assert str(LoopBlocked(2.5, "in pack")) == "loop blocked: seconds 2.5\n  | in pack"
+
+
+def test_a_run_that_never_runs_again_was_not_lost_too_often():
+    told = str(JobsRecovered("recovery", ("replica-1",), ("0192",), failed=("0193",)))
+    assert "1 to run again (0192); 1 failed for good (0193)" in told
