@@ -31,6 +31,7 @@ def plantings_argument(schedules: Sequence[Planting]) -> str:
             {
                 "name": one.name,
                 "digest": one.digest,
+                "calendar": one.calendar,
                 "definition": one.definition.hex(),
                 "renamed_from": one.renamed_from,
             }

@@ -20,6 +20,7 @@ from tenure.core.schedules import (
     ScheduleRecord,
 )
 from tenure.stores.postgres.connection import Connection
+from tenure.stores.postgres.pool import Row
 from tenure.stores.postgres.schedule_rows import (
     as_advanced,
     as_decision,
@@ -53,14 +54,16 @@ class Schedules(Connection):
     async def plant(self, schedules: Sequence[Planting]) -> list[Planted]:
         if not schedules:
             return []
-        rows = await self._fetch(
-            _PLANT,
-            self.namespace,
-            plantings_argument(schedules),
-            _DECLARED_FOR,
-            DIGESTS_MAX,
-            self.clock.for_server(),
-        )
+        rows: list[Row] = []
+        while not rows:  # somebody else has changed one of them at this very moment
+            rows = await self._fetch(
+                _PLANT,
+                self.namespace,
+                plantings_argument(schedules),
+                _DECLARED_FOR,
+                DIGESTS_MAX,
+                self.clock.for_server(),
+            )
         return [Planted(**row) for row in rows]
 
     async def advance(self, move: Advance) -> Advanced:

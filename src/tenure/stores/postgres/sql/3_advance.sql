@@ -27,7 +27,8 @@ END
 $$;
 
 -- Cancel the unfinished runs of a schedule, on one replica or (NULL) anywhere: at once what waits. Not
--- those to be cancelled already: their handlers may take long, and somebody tries again meanwhile.
+-- those to be cancelled already: their handlers may take long, and somebody tries again meanwhile. Nor
+-- those that are locked: a user's transaction may hold them for long, and with them every tick.
 CREATE FUNCTION tenure.schedule_cancel_v1(
     _namespace text, _name text, _replica text, _reason text, _told bigint,
     OUT changed text[], OUT replicas text[]
@@ -40,7 +41,8 @@ BEGIN
         SELECT j.id FROM tenure.job j
         WHERE j.namespace || '' = _namespace AND j.schedule = _name
           AND j.schedule <> '' AND j.state <> 'aside' AND NOT j.cancelling
-          AND (_replica IS NULL OR j.replica = _replica));
+          AND (_replica IS NULL OR j.replica = _replica)
+        FOR UPDATE SKIP LOCKED);
     SELECT c.changed, c.replicas INTO changed, replicas
     FROM tenure.job_cancel_v1(_namespace, _ids, _reason, _told) c;
 END
@@ -70,9 +72,10 @@ BEGIN
 END
 $$;
 
--- Store the run of a move: running where it was born, or waiting.
-CREATE FUNCTION tenure.schedule_bear_v1(_namespace text, _m tenure.advance_v1, _now bigint)
-RETURNS void LANGUAGE plpgsql VOLATILE AS $$
+-- Store the run of a move: running where it was born, under this fence, or waiting.
+CREATE FUNCTION tenure.schedule_bear_v1(
+    _namespace text, _m tenure.advance_v1, _fence bigint, _now bigint
+) RETURNS void LANGUAGE plpgsql VOLATILE AS $$
 DECLARE
     _r tenure.run_v1 := _m.run;
     _runs boolean := _m.replica <> '';
@@ -84,7 +87,7 @@ BEGIN
         _namespace, _m.id, _r.task, _r.queue, _r.priority, decode(_r.payload, 'hex'), _r.tags,
         _r.timeout, _r.retention, _now, CASE WHEN _runs THEN _m.due ELSE _now END,
         CASE WHEN _runs THEN 'running' ELSE 'waiting' END, _runs::integer,
-        CASE WHEN _runs THEN greatest(1, _now) ELSE 0 END, 1 + _runs::integer, _m.replica,
+        CASE WHEN _runs THEN _fence ELSE 0 END, 1 + _runs::integer, _m.replica,
         CASE WHEN _runs THEN _now ELSE 0 END,
         CASE WHEN _runs THEN _now + round(_r.timeout * 1000000)::bigint END, _m.name, _r.rerun
     );
@@ -147,7 +150,8 @@ BEGIN
         _a.reason := _s.last_reason;
     ELSIF _s.name IS NULL THEN
         _a.outcome := 'unknown';
-    ELSIF _s.revision <> _m.revision OR _s.successor <> '' OR _s.cursor <> _m.seen THEN
+    ELSIF _s.revision <> _m.revision OR _s.successor <> '' OR _s.cursor <> _m.seen
+          OR _m.tick < _m.seen THEN
         _a.outcome := 'passed';
     ELSIF _m.due > _a.now THEN
         _a.outcome := 'early';
@@ -186,7 +190,10 @@ BEGIN
         _d := ('skipped', _a.reason, _m.tick, _m.tick, 1, '', '');
         _s.decided := tenure.schedule_remember_v1(_s, _d, _a.now);
     ELSIF (_m.run).task IS NOT NULL THEN
-        PERFORM tenure.schedule_bear_v1(_namespace, _m, _a.now);
+        IF _m.replica <> '' THEN
+            _s.last_fence := greatest(_s.last_fence + 1, _a.now);
+        END IF;
+        PERFORM tenure.schedule_bear_v1(_namespace, _m, _s.last_fence, _a.now);
         _a.has_run := true;
         _s.last_run := _m.tick;
         _s.last_job := _m.id;
@@ -203,6 +210,7 @@ BEGIN
     -- index: schedule_pkey
     UPDATE tenure.schedule s
     SET cursor = _a.cursor, last_run = _s.last_run, last_job = _s.last_job,
+        last_fence = _s.last_fence,
         declared = CASE WHEN _m.forced THEN s.declared ELSE _a.now END,
         decided = _s.decided, last_move = _m.id, last_outcome = _a.outcome, last_reason = _a.reason
     WHERE s.namespace = _namespace AND s.name = _m.name;

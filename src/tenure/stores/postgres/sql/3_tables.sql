@@ -35,20 +35,23 @@ CREATE INDEX job_run ON tenure.job ((namespace || ''), schedule, replica, id)
 
 -- One row for each schedule: the row that everything deciding about it locks first.
 --
--- digests are those of the definitions that have ruled, the present one last. last_move is the id of
--- the last move, so that a repeat of it is recognised, and the next two are what came of it. decided is
--- the number of the newest decision. A revision of 0 is never seen: see schedule_lock_v1.
+-- digests are those of the definitions that have ruled, the present one last, and calendar is the same
+-- for definitions with the same ticks. last_fence is the highest of its runs that were born running.
+-- last_move is the id of the last move, so that a repeat of it is recognised, and the next two are what
+-- came of it. decided is the number of the newest decision.
 --
 -- No index covers what a tick changes, so that it is a heap-only update.
 CREATE TABLE tenure.schedule (
     namespace    text COLLATE "C" NOT NULL,
     name         text COLLATE "C" NOT NULL,
-    revision     bigint NOT NULL DEFAULT 0,
+    revision     bigint NOT NULL DEFAULT 1,
     definition   bytea  NOT NULL DEFAULT '',
+    calendar     text   NOT NULL DEFAULT '',
     digests      text[] NOT NULL DEFAULT '{}',
     cursor       bigint NOT NULL DEFAULT 0,
     last_run     bigint NOT NULL DEFAULT 0,
     last_job     text   NOT NULL DEFAULT '',
+    last_fence   bigint NOT NULL DEFAULT 0,
     planted      bigint NOT NULL DEFAULT 0,
     declared     bigint NOT NULL DEFAULT 0,
     successor    text COLLATE "C" NOT NULL DEFAULT '',
@@ -108,7 +111,9 @@ CREATE TYPE tenure.job_v2 AS (
 );
 
 -- The arguments of the calls about schedules come as JSON, in these forms; bytes as hexadecimal digits.
-CREATE TYPE tenure.planting_v1 AS (name text, digest text, definition text, renamed_from text[]);
+CREATE TYPE tenure.planting_v1 AS (
+    name text, digest text, calendar text, definition text, renamed_from text[]
+);
 CREATE TYPE tenure.bound_v1 AS (most integer, reason text, otherwise text);
 CREATE TYPE tenure.run_v1 AS (
     task text, queue text, priority smallint, payload text, tags text[], timeout double precision,
