@@ -76,7 +76,9 @@ def walks_in(log: str) -> list[str]:
     walks = re.findall(r"Seq Scan on (?:job|rep|schedule)[^\n]*", log)
     # A range of the namespace alone is a walk too, unless its order is what is wanted.
     alone = r"using (job\w*) on [^\n]*\n\s*Index Cond: \(namespace = [^ )]+\)\n"
-    return walks + re.findall(alone, log)
+    # Nothing is worth keeping aside of what an index finds at once.
+    kept = r"Materialize[^\n]*\n[^\n]*using (?:job|rep|schedule)[^\n]*"
+    return walks + re.findall(alone, log) + re.findall(kept, log)
 
 
 async def make_format(connection: asyncpg.Connection, number: int) -> None:

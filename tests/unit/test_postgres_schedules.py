@@ -14,7 +14,7 @@ from tenure.core.records import JobRecord, NewJob
 from tenure.core.schedules import Advance, Decision, Planting
 from tenure.errors import ConfigError
 from tenure.stores.postgres import PostgresStore
-from tenure.stores.postgres.schedule_rows import move_argument
+from tenure.stores.postgres.schedule_rows import move_argument, plantings_argument
 from tenure.stores.postgres.schema import FORMAT
 from tests.contract.schedule_calls import bound, look_at, move, plant, planting, run, tick
 from tests.rig.fixtures import Endpoint, PrivatePostgres
@@ -73,8 +73,11 @@ async def use_everything(store: PostgresStore) -> None:
     await store.join("short", ttl=0.001, meta={})
     await store.plant([planting("old"), planting()])
     await store.freeze("old", reason="now")
-    await store.plant([planting("new", renamed_from=("never", "old")), planting()])
+    for _ in range(2):
+        await store.plant([planting("new", renamed_from=("never", "old")), planting()])
+    await store.plant([planting("newer", renamed_from=("new",))])
     await store.plant([planting("old"), planting("sync", b"second")])
+    await store.plant([planting("old", renamed_from=("newer",))])
     await store.plant([planting("sync", b"first"), planting("sync", b"second")])
     now = await store.now()
     missed = Decision(outcome="missed", reason="late", first=1, last=2, ticks=2)
@@ -284,6 +287,25 @@ async def test_a_migration_lets_others_pass_while_somebody_holds_a_job(
 # Races.
 
 
+_PLANT = "SELECT * FROM tenure.schedule_plant_v1($1, $2, 60000000, 10, NULL)"
+
+
+@pytest.mark.parametrize("end", ["commit", "rollback"])
+@pytest.mark.parametrize(
+    "change", [planting(definition=b"second"), planting("new", renamed_from=("sync",))]
+)
+async def test_who_declares_waits_for_another_definition_or_name(
+    store: PostgresStore, operator: asyncpg.Connection, namespace: str, change: Planting, end: str
+):
+    first = await plant(store)
+    await operator.execute("BEGIN")
+    await operator.fetch(_PLANT, namespace, plantings_argument([change]))
+    again = asyncio.ensure_future(plant(store))
+    assert await is_waiting(again)
+    await operator.execute(end)
+    assert (await again).revision == (0 if end == "commit" else first.revision)
+
+
 @pytest.mark.parametrize("end", ["commit", "rollback"])
 async def test_of_two_moves_the_second_waits_for_the_first(
     store: PostgresStore, operator: asyncpg.Connection, namespace: str, end: str
@@ -368,6 +390,55 @@ async def test_a_cancel_is_told_to_the_replica_that_runs(store: PostgresStore):
     (before,) = await store.get([one.id])
     await tick(store, now + 1, limit=bound(1, "newer", "cancel"))
     assert await store.get([one.id]) == [before]
+
+
+async def test_a_run_that_a_transaction_holds_is_cancelled_by_a_later_try(
+    store: PostgresStore, operator: asyncpg.Connection, namespace: str
+):
+    await plant(store)
+    now = await store.now()
+    one = await run(store, now, replica="ann")
+    newer = move((await store.plant([planting()]))[0], now + 1, limit=bound(1, "newer", "cancel"))
+    hold = "SELECT tenure.job_hold_v1($1, $2, $3)"
+    async with operator.transaction():
+        assert await operator.fetchval(hold, namespace, one.id, one.fence)
+        # Were it to wait for the run, it would fail for want of the lock.
+        assert (await store.advance(newer)).outcome == "held"
+        (held,) = await store.get([one.id])
+        assert held is not None
+        assert not held.cancelling
+    assert (await store.advance(newer)).outcome == "held"
+    (found,) = await store.get([one.id])
+    assert found is not None
+    assert (found.cancelling, found.reason) == (True, "newer")
+
+
+async def test_renames_in_any_order_never_block_each_other_for_good(
+    open_store: Open, postgres_server: Endpoint
+):
+    stores = [await open_store(postgres_server.url) for _ in range(4)]
+    lasting, renamed = "aceg", "bdfh"
+
+    def some(chance: random.Random) -> list[Planting]:
+        """Return what is only declared again, or some of that together with renames."""
+        names = chance.sample(lasting, 3) + chance.sample(renamed, chance.choice((0, 2)))
+        chance.shuffle(names)
+        return [
+            planting(name, renamed_from=tuple(chance.sample(renamed, 2) if name in renamed else ()))
+            for name in names
+        ]
+
+    async def work(number: int) -> None:
+        chance, store = random.Random(number), stores[number % 4]
+        for _ in range(15):
+            planted = await store.plant(some(chance))
+            assert all(one.cursor for one in planted)
+            if chance.random() < 0.1:
+                await store.prune_schedules(idle=0, limit=2)
+
+    # A deadlock, and who waits for a lock too long, is an error.
+    async with asyncio.timeout(SIZE.patience * 4):
+        await asyncio.gather(*(work(number) for number in range(16)))
 
 
 async def test_many_at_the_same_schedules_never_block_each_other_for_good(

@@ -29,6 +29,7 @@ _SCRIPTS = {
         "3_jobs.sql",
         "3_runs.sql",
         "3_advance.sql",
+        "3_plant.sql",
         "3_schedules.sql",
         "3_rights.sql",
     ),

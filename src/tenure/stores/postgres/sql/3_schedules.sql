@@ -1,246 +1,4 @@
--- Format 3, continued: what is declared, seen and stopped of schedules; see 3_advance.sql for the rules.
-
--- Lock order: who makes schedules or renames them does so one at a time in a namespace, under a lock of
--- its own (schedule_plant_v1); then come rows of schedule by name, and then rows of schedule_freeze.
-
--- Lock those of these schedules that are there.
-CREATE FUNCTION tenure.schedule_lock_v1(_namespace text, _names text[]) RETURNS void
-LANGUAGE plpgsql VOLATILE AS $$
-BEGIN
-    -- Everybody locks in this order. index: schedule_pkey
-    PERFORM FROM (
-        SELECT _namespace AS namespace, u.name FROM unnest(_names) AS u (name)
-        ORDER BY u.name COLLATE "C" OFFSET 0
-    ) AS a
-    CROSS JOIN LATERAL (
-        SELECT FROM tenure.schedule s
-        WHERE s.namespace = a.namespace AND s.name = a.name FOR NO KEY UPDATE
-    ) AS s;
-END
-$$;
-
--- The names that plantings may touch: their own and former ones, and whoever took over from these.
-CREATE FUNCTION tenure.schedule_touched_v1(_namespace text, _all tenure.planting_v1[])
-RETURNS text[] LANGUAGE plpgsql VOLATILE AS $$
-BEGIN
-    -- index: schedule_pkey
-    RETURN ARRAY(
-        WITH RECURSIVE touched AS (
-            SELECT _namespace COLLATE "C" AS namespace, n.name COLLATE "C" AS name
-            FROM unnest(_all) AS u, unnest(u.renamed_from || u.name) AS n (name)
-            UNION
-            SELECT s.namespace, s.successor
-            FROM touched t JOIN tenure.schedule s ON s.namespace = t.namespace AND s.name = t.name
-            WHERE s.successor <> ''
-        )
-        SELECT t.name FROM touched t);
-END
-$$;
-
--- Whether all of these rule already, and have taken over from all the names that they had.
-CREATE FUNCTION tenure.schedule_rule_v1(_namespace text, _all tenure.planting_v1[])
-RETURNS boolean LANGUAGE plpgsql VOLATILE AS $$
-BEGIN
-    -- index: schedule_pkey
-    RETURN NOT EXISTS (
-        SELECT FROM unnest(_all) AS u
-        LEFT JOIN tenure.schedule s ON s.namespace = _namespace AND s.name = u.name
-        WHERE s.name IS NULL OR s.successor <> ''
-           OR s.digests[cardinality(s.digests)] <> u.digest
-           OR EXISTS (
-               SELECT FROM unnest(u.renamed_from) AS f (name)
-               WHERE (SELECT u.name NOT IN (o.name, o.successor) FROM tenure.schedule o
-                      WHERE o.namespace = _namespace AND o.name = f.name)));
-END
-$$;
-
--- Return the one that a schedule was renamed to in the end; itself if it was not.
-CREATE FUNCTION tenure.schedule_heir_v1(_s tenure.schedule) RETURNS tenure.schedule
-LANGUAGE plpgsql VOLATILE AS $$
-DECLARE
-    _heir tenure.schedule := _s;
-    _next tenure.schedule;
-BEGIN
-    WHILE _heir.successor <> '' LOOP
-        -- index: schedule_pkey
-        SELECT * INTO _next FROM tenure.schedule s
-        WHERE s.namespace = _heir.namespace AND s.name = _heir.successor;
-        EXIT WHEN NOT FOUND;
-        _heir := _next;
-    END LOOP;
-    RETURN _heir;
-END
-$$;
-
--- Whether somebody who declares a schedule was heard of lately.
-CREATE FUNCTION tenure.schedule_is_declared_v1(
-    _s tenure.schedule, _declared_for bigint, _now bigint
-) RETURNS boolean LANGUAGE plpgsql VOLATILE AS $$
-BEGIN
-    IF _s.declared > _now THEN
-        -- The clock was set back. index: schedule_pkey
-        UPDATE tenure.schedule s SET declared = _now
-        WHERE s.namespace = _s.namespace AND s.name = _s.name;
-    END IF;
-    RETURN least(_s.declared, _now) + _declared_for > _now;
-END
-$$;
-
--- Let another definition rule; the caller stores it.
-CREATE FUNCTION tenure.schedule_redefine_v1(
-    _p tenure.planting_v1, _digests_max integer, _now bigint, INOUT _s tenure.schedule
-) LANGUAGE plpgsql VOLATILE AS $$
-BEGIN
-    _s.digests := array_remove(_s.digests, _p.digest) || _p.digest;
-    _s.digests := _s.digests[greatest(1, cardinality(_s.digests) - _digests_max + 1):];
-    _s.definition := decode(_p.definition, 'hex');
-    _s.revision := _s.revision + 1;
-    IF _s.calendar <> _p.calendar THEN
-        _s.calendar := _p.calendar;
-        _s.cursor := greatest(_s.cursor, _now);
-    END IF;
-END
-$$;
-
--- Let a schedule go on where others were, which rest from now on; the caller stores it.
-CREATE FUNCTION tenure.schedule_take_over_v1(
-    _names text[], _now bigint, INOUT _s tenure.schedule
-) LANGUAGE plpgsql VOLATILE AS $$
-BEGIN
-    IF _s.successor <> '' THEN
-        -- It is from before others took over. index: schedule_freeze_pkey
-        DELETE FROM tenure.schedule_freeze f
-        WHERE f.namespace = _s.namespace AND f.name = _s.name;
-        _s.successor := '';
-    END IF;
-    -- index: schedule_pkey, schedule_freeze_pkey
-    INSERT INTO tenure.schedule_freeze (namespace, name, since, until, reason)
-    SELECT _s.namespace, _s.name, f.since, f.until, f.reason
-    FROM unnest(_names) WITH ORDINALITY AS u (name, n)
-    JOIN tenure.schedule s ON s.namespace = _s.namespace AND s.name = u.name
-    JOIN tenure.schedule_freeze f ON f.namespace = _s.namespace AND f.name = u.name
-    WHERE s.successor = '' AND s.name <> _s.name
-    ORDER BY u.n LIMIT 1
-    ON CONFLICT DO NOTHING;  -- it has one of its own
-    -- index: schedule_pkey
-    WITH taken AS (
-        UPDATE tenure.schedule s SET successor = _s.name, revision = s.revision + 1
-        WHERE s.namespace = _s.namespace AND s.name = ANY (_names)
-          AND _s.name NOT IN (s.name, s.successor)
-        RETURNING s.last_run, s.last_fence, CASE
-            WHEN s.calendar = _s.calendar THEN s.cursor ELSE greatest(s.cursor, _now) END AS cursor
-    )
-    SELECT greatest(_s.cursor, max(t.cursor)), greatest(_s.last_run, max(t.last_run)),
-           greatest(_s.last_fence, max(t.last_fence))
-    INTO _s.cursor, _s.last_run, _s.last_fence
-    FROM taken t;
-END
-$$;
-
--- Declare one schedule, and return it as it is then; with the revision 0 if another definition, or its
--- successor, rules. The caller has locked all that this touches.
-CREATE FUNCTION tenure.schedule_declare_v1(
-    _namespace text, _p tenure.planting_v1, _declared_for bigint, _digests_max integer, _now bigint
-) RETURNS tenure.schedule LANGUAGE plpgsql VOLATILE AS $$
-DECLARE
-    _s tenure.schedule;
-    _heir tenure.schedule;
-    _yields boolean;
-BEGIN
-    -- index: schedule_pkey
-    SELECT * INTO _s FROM tenure.schedule s WHERE s.namespace = _namespace AND s.name = _p.name;
-    IF NOT FOUND THEN
-        INSERT INTO tenure.schedule (namespace, name, definition, calendar, digests, planted)
-        VALUES (_namespace, _p.name, decode(_p.definition, 'hex'), _p.calendar, ARRAY[_p.digest],
-                _now)
-        RETURNING * INTO _s;
-    END IF;
-    _heir := tenure.schedule_heir_v1(_s);
-    _yields := _heir.name <> _s.name AND _heir.name <> ALL (_p.renamed_from)
-        AND tenure.schedule_is_declared_v1(_heir, _declared_for, _now);
-    IF NOT _yields AND _s.digests[cardinality(_s.digests)] <> _p.digest THEN
-        _yields := _p.digest = ANY (_s.digests)
-            AND tenure.schedule_is_declared_v1(_s, _declared_for, _now);
-        IF NOT _yields THEN
-            _s := tenure.schedule_redefine_v1(_p, _digests_max, _now, _s);
-        END IF;
-    END IF;
-    IF _yields THEN
-        _s.revision := 0;
-        RETURN _s;
-    END IF;
-    _s := tenure.schedule_take_over_v1(_heir.name || _p.renamed_from, _now, _s);
-    _s.cursor := coalesce(nullif(_s.cursor, 0), _now);
-    -- index: schedule_pkey
-    UPDATE tenure.schedule s
-    SET revision = _s.revision, definition = _s.definition, calendar = _s.calendar,
-        digests = _s.digests, cursor = _s.cursor, last_run = _s.last_run,
-        last_fence = _s.last_fence, declared = _now, successor = ''
-    WHERE s.namespace = _namespace AND s.name = _p.name;
-    RETURN _s;
-END
-$$;
-
--- Declare again what rules already, in few statements: so it is nearly always. No rows, and nothing has
--- changed, if some do not rule any more.
-CREATE FUNCTION tenure.schedule_declare_again_v1(
-    _namespace text, _all tenure.planting_v1[], _told bigint
-) RETURNS TABLE (revision bigint, cursor bigint, last_run bigint, now bigint)
-LANGUAGE plpgsql VOLATILE AS $$
-DECLARE
-    _names text[] := ARRAY(SELECT u.name FROM unnest(_all) AS u);
-BEGIN
-    PERFORM tenure.schedule_lock_v1(_namespace, _names);
-    IF NOT tenure.schedule_rule_v1(_namespace, _all) THEN
-        RETURN;
-    END IF;
-    now := tenure.now_v1(_told);
-    -- index: schedule_pkey
-    UPDATE tenure.schedule s SET declared = now
-    WHERE s.namespace = _namespace AND s.name = ANY (_names);
-    -- index: schedule_pkey
-    RETURN QUERY
-    SELECT s.revision, s.cursor, s.last_run, now
-    FROM unnest(_names) WITH ORDINALITY AS u (name, n)
-    JOIN tenure.schedule s ON s.namespace = _namespace AND s.name = u.name
-    ORDER BY u.n;
-END
-$$;
-
--- Declare schedules, in order. No rows if somebody else has changed one of them at this very moment: then
--- more of them must be locked, which is in order only for who holds none. The caller asks again.
-CREATE FUNCTION tenure.schedule_plant_v1(
-    _namespace text, _plantings text, _declared_for bigint, _digests_max integer, _told bigint
-) RETURNS TABLE (revision bigint, cursor bigint, last_run bigint, now bigint)
-LANGUAGE plpgsql VOLATILE
-SET lock_timeout = 4000 SET plan_cache_mode = force_generic_plan
-SET enable_seqscan = off SET enable_bitmapscan = off
-SET enable_hashjoin = off SET enable_mergejoin = off
-AS $$
-DECLARE
-    _all tenure.planting_v1[] := ARRAY(
-        SELECT p FROM json_populate_recordset(NULL::tenure.planting_v1, _plantings::json) AS p);
-    _p tenure.planting_v1;
-    _s tenure.schedule;
-BEGIN
-    IF tenure.schedule_rule_v1(_namespace, _all) THEN
-        RETURN QUERY SELECT * FROM tenure.schedule_declare_again_v1(_namespace, _all, _told);
-        RETURN;
-    END IF;
-    -- From here on nobody else makes or renames any: so those to lock are known before the first
-    -- is locked.
-    PERFORM pg_advisory_xact_lock(hashtextextended('tenure.schedule ' || _namespace, 0));
-    PERFORM tenure.schedule_lock_v1(_namespace, tenure.schedule_touched_v1(_namespace, _all));
-    now := tenure.now_v1(_told);
-    FOREACH _p IN ARRAY _all LOOP
-        _s := tenure.schedule_declare_v1(_namespace, _p, _declared_for, _digests_max, now);
-        revision := _s.revision;
-        cursor := _s.cursor;
-        last_run := _s.last_run;
-        RETURN NEXT;
-    END LOOP;
-END
-$$;
+-- Format 3, continued: how schedules are seen and stopped; see 3_advance.sql for the rules.
 
 -- Return schedules by name, or (NULL) all. The freeze under the name * is among them if asked for.
 CREATE FUNCTION tenure.schedule_list_v1(
@@ -274,23 +32,24 @@ BEGIN
     END IF;
     -- index: schedule_pkey, schedule_freeze_pkey, schedule_decision_pkey, job_run
     RETURN QUERY
-    SELECT u.name, coalesce(s.revision, 0), coalesce(s.definition, ''), coalesce(s.cursor, 0),
+    SELECT a.name, coalesce(s.revision, 0), coalesce(s.definition, ''), coalesce(s.cursor, 0),
            coalesce(s.last_run, 0), coalesce(s.last_job, ''), r.live, coalesce(s.planted, 0),
            coalesce(s.declared, 0), coalesce(s.successor, ''), f.since, f.until, f.reason,
            d.outcome, d.reason, d.first, d.last, d.ticks, d.at, d.job, d.replica
-    FROM unnest(_found) WITH ORDINALITY AS u (name, n)
-    LEFT JOIN tenure.schedule s ON s.namespace = _namespace AND s.name = u.name
-    LEFT JOIN tenure.schedule_freeze f ON f.namespace = _namespace AND f.name = u.name
+    FROM (SELECT _namespace AS namespace, u.* FROM unnest(_found) WITH ORDINALITY AS u (name, n)
+          OFFSET 0) AS a
+    LEFT JOIN tenure.schedule s ON s.namespace = a.namespace AND s.name = a.name
+    LEFT JOIN tenure.schedule_freeze f ON f.namespace = a.namespace AND f.name = a.name
     LEFT JOIN tenure.schedule_decision d
-        ON d.namespace = _namespace AND d.name = u.name AND d.number = s.decided
+        ON d.namespace = a.namespace AND d.name = a.name AND d.number = s.decided
     CROSS JOIN LATERAL (
         SELECT count(*) AS live FROM (
             SELECT FROM tenure.job j
-            WHERE j.namespace || '' = _namespace AND j.schedule = u.name
+            WHERE j.namespace || '' = _namespace AND j.schedule = a.name
               AND j.schedule <> '' AND j.state <> 'aside'
             LIMIT _count_max) AS runs
     ) AS r
-    ORDER BY u.n;
+    ORDER BY a.n;
 END
 $$;
 
@@ -370,7 +129,7 @@ BEGIN
         WHERE s.namespace = _namespace AND s.declared <= _since AND NOT EXISTS (
             SELECT FROM tenure.job j
             WHERE j.namespace || '' = _namespace AND j.schedule = s.name
-              AND j.schedule <> '' AND j.state <> 'aside')
+              AND j.schedule <> '' AND j.state <> 'aside' OFFSET 0)
         ORDER BY s.name LIMIT _limit FOR UPDATE OF s SKIP LOCKED);
     -- index: schedule_decision_pkey, schedule_freeze_pkey, schedule_pkey
     DELETE FROM tenure.schedule_decision d WHERE d.namespace = _namespace AND d.name = ANY (_gone);
