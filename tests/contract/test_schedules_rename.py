@@ -1,6 +1,7 @@
 from tenure.core.schedules import DECLARED_FOR, Planted
 from tenure.stores.contract import Store
 from tenure.testing import ManualClock
+from tests.contract.job_calls import join
 from tests.contract.schedule_calls import SECOND, look_at, move, plant, planting, run, tick
 
 
@@ -120,16 +121,78 @@ async def test_a_name_taken_over_twice_yields_to_the_last_one(store: Store, cloc
     assert [one.successor for one in await store.schedules()] == ["", "c", "a"]
 
 
-async def test_a_name_whose_successor_was_forgotten_goes_on_alone(store: Store, clock: ManualClock):
+async def test_a_name_at_rest_is_remembered_as_long_as_its_successor(
+    store: Store, clock: ManualClock
+):
     await plant(store, "old")
     await rename(store, "old", "new")
-    clock.shift(DECLARED_FOR / 2)
+    clock.shift(DECLARED_FOR + 1)
+    await plant(store, "new")
+    clock.shift(1)
+    assert await store.prune_schedules(idle=DECLARED_FOR) == 0
     assert (await plant(store, "old")).revision == 0
     clock.shift(DECLARED_FOR)
-    await plant(store, "unrelated")
-    await rename(store, "old", "newer")
-    assert await store.prune_schedules(idle=DECLARED_FOR) == 2
-    assert (await plant(store, "old")).revision == 1
+    assert await store.prune_schedules(idle=DECLARED_FOR) == 1
+    assert await store.prune_schedules(idle=DECLARED_FOR) == 1
+    assert await store.schedules() == []
+
+
+async def test_a_name_whose_successor_was_forgotten_goes_on_now(store: Store, clock: ManualClock):
+    await join(store, "ann", ttl=1000)
+    await plant(store, "old")
+    await run(store, clock.wall(), name="old", replica="ann")
+    await rename(store, "old", "new")
+    clock.shift(5)
+    await tick(store, clock.wall(), name="new", run=None)
+    clock.shift(DECLARED_FOR)
+    assert await store.prune_schedules(idle=DECLARED_FOR) == 1
+    back = await plant(store, "old")
+    assert (back.revision, back.cursor) == (2, clock.wall())
+
+
+async def test_a_name_that_another_one_has_taken_stays_with_it(store: Store, clock: ManualClock):
+    await store.plant([planting("old", calendar="daily")])
+    first = planting("first", calendar="hourly", renamed_from=("old",))
+    await store.plant([first])
+    clock.shift(5)
+    await run(store, clock.wall(), name="first")
+    # A new one means whoever goes by the old name now.
+    (second,) = await store.plant([planting("second", calendar="hourly", renamed_from=("old",))])
+    assert (second.cursor, second.last_run) == (clock.wall(),) * 2
+    clock.shift(5)
+    (yields,) = await store.plant([first])
+    assert yields.revision == 0
+    (same,) = await store.plant([planting("second", calendar="hourly", renamed_from=("old",))])
+    assert (same.revision, same.cursor) == (second.revision, second.cursor)
+    assert [(one.successor, one.revision) for one in await store.schedules()] == [
+        ("second", 2),
+        ("first", 2),
+        ("", 1),
+    ]
+
+
+async def test_what_nobody_has_decided_about_outlives_renames(store: Store, clock: ManualClock):
+    await store.plant([planting("a", b"hourly")])
+    await store.plant([planting("b", b"daily", renamed_from=("a",))])
+    decided = clock.wall()
+    clock.shift(5)
+    (third,) = await store.plant([planting("c", b"daily", renamed_from=("b", "a"))])
+    assert third.cursor == decided
+    clock.shift(5)
+    # Back under a name that had another calendar in its time.
+    (again,) = await store.plant([planting("a", b"daily", renamed_from=("c",))])
+    assert again.cursor == decided
+
+
+async def test_the_last_run_goes_along(store: Store, clock: ManualClock):
+    await join(store, "ann", ttl=1000)
+    await plant(store, "old")
+    before = await run(store, clock.wall(), name="old", replica="ann")
+    await rename(store, "old", "new")
+    assert (await look_at(store, "new")).last_job == before.id
+    clock.shift(1)
+    held = await tick(store, clock.wall(), name="new", replica="ann", rest=60.0)
+    assert (held.outcome, held.reason) == ("held", "running")
 
 
 async def test_a_freeze_goes_with_the_name_that_ticks(store: Store, clock: ManualClock):
@@ -149,12 +212,17 @@ async def test_a_freeze_goes_with_the_name_that_ticks(store: Store, clock: Manua
     assert not await store.thaw("old")
 
 
-async def test_a_freeze_of_its_own_stays(store: Store):
-    for name in ("old", "new"):
+async def test_of_several_freezes_the_longest_counts(store: Store, clock: ManualClock):
+    lengths = {"over": -1, "short": 10, "long": 20, "ends": 15}
+    for name, seconds in lengths.items():
         await plant(store, name)
-        await store.freeze(name, reason=name)
-    await rename(store, "old", "new")
-    assert await reason(store, "new") == "new"
+        await store.freeze(name, reason=name, until=clock.wall() + seconds * SECOND)
+    await rename(store, "over", "short", "long", "ends")
+    assert await reason(store, "ends") == "long"
+    await plant(store, "endless")
+    await store.freeze("endless", reason="endless")
+    await rename(store, "endless", "ends")
+    assert await reason(store, "ends") == "endless"
 
 
 async def test_a_freeze_left_behind_does_not_come_back(store: Store, clock: ManualClock):

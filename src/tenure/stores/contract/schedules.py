@@ -45,15 +45,16 @@ class ScheduleStore(Protocol):
         Otherwise it is an older one of a rolling deploy: 0. The cursor moves up to now if the
         `calendar` is another one; else it stays, and so do ticks that nobody has decided about.
 
-        With `renamed_from`, it takes over from each of those names that is there and has not been
-        taken over by this one before: the latest cursor (now, for another calendar), the latest run
-        and fence. The other is left with `successor` set and revision + 1, so that whoever still
-        moves its cursor learns of it. The freeze goes along from the first that has one and was not
-        itself taken over; a name that was taken over, or is new, has no freeze of its own.
+        With `renamed_from`, it takes over from those of these names that are there and were not
+        taken over by another one; a new name from their heirs then, the last of each chain of
+        successors as far as they are known. Those are left with `successor` set and revision + 1,
+        so that whoever still moves their cursors learns of it. It goes on at their latest cursor;
+        other calendars do not count, and if a new name finds no other it begins at now. The latest
+        run and fence go along, and of all their freezes and its own the one that lasts longest.
 
-        A name that was taken over answers 0 while its successor - the last one of a chain of them,
-        as far as they are known - is declared, and not among its own `renamed_from`. After that it
-        takes over from the successor in the same way.
+        A name that was taken over answers 0 while its heir is declared, and is not itself among
+        its `renamed_from`. After that it takes over from the heir, as a new name would; the freeze
+        that it had is gone. If the heir was forgotten meanwhile, it goes on at now.
         """
         ...
 
@@ -107,6 +108,7 @@ class ScheduleStore(Protocol):
     async def prune_schedules(self, *, idle: float, limit: int = 1000) -> int:
         """Forget up to `limit` schedules that nobody declared for `idle` seconds; say how many.
 
-        Not those with an unfinished run, nor EVERYTHING. Their decisions go with them.
+        Not those with an unfinished run, nor EVERYTHING, nor those whose successor is there: with
+        them, a roll-back would forget what was decided. Their decisions go with them.
         """
         ...

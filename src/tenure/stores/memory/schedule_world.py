@@ -52,19 +52,17 @@ class Schedule:
     def rules(self, digest: str) -> bool:
         return self.digests[-1] == digest
 
-    def redefine(self, planting: Planting, now: int) -> None:
+    def redefine(self, planting: Planting) -> None:
         earlier = [one for one in self.digests if one != planting.digest]
         self.digests = (*earlier, planting.digest)[-DIGESTS_MAX:]
         self.definition = planting.definition
         self.revision += 1
-        if planting.calendar != self.calendar:
-            self.calendar, self.cursor = planting.calendar, max(self.cursor, now)
+        self.calendar = planting.calendar
 
-    def take_over(self, other: Schedule, now: int) -> None:
+    def take_over(self, other: Schedule) -> None:
         """Go on where another one was, which rests from now on."""
-        cursor = other.cursor if other.calendar == self.calendar else max(other.cursor, now)
-        self.cursor = max(self.cursor, cursor)
-        self.last_run = max(self.last_run, other.last_run)
+        if other.last_run > self.last_run:
+            self.last_run, self.last_job = other.last_run, other.last_job
         self.last_fence = max(self.last_fence, other.last_fence)
         other.successor = self.name
         other.revision += 1

@@ -28,6 +28,8 @@ from tenure.stores.memory.schedule_world import Schedule, ScheduleSpace
 
 __all__ = ["Schedules"]
 
+_NEVER = 2**63
+
 
 class Schedules(Jobs):
     """The schedule part of the contract."""
@@ -43,12 +45,17 @@ class Schedules(Jobs):
         yields = heir is not schedule and heir.name not in planting.renamed_from
         if yields and heir.is_declared(now):
             return _planted(schedule, 0, now)
+        before = schedule.calendar
         if not schedule.rules(planting.digest):
             if planting.digest in schedule.digests and schedule.is_declared(now):
                 return _planted(schedule, 0, now)
-            schedule.redefine(planting, now)
-        self._take_over(schedule, (heir.name, *planting.renamed_from), now)
-        schedule.cursor = schedule.cursor or now
+            schedule.redefine(planting)
+        others = self._others(schedule, heir, planting.renamed_from)
+        self._take_freeze(schedule, others)
+        schedule.cursor = _cursor(schedule, before, heir, others, now)
+        for one in others:
+            schedule.take_over(one)
+        schedule.successor = ""
         schedule.declared = now
         return _planted(schedule, schedule.revision, now)
 
@@ -71,19 +78,25 @@ class Schedules(Jobs):
             schedule = following
         return schedule
 
-    def _take_over(self, schedule: Schedule, names: Sequence[str], now: int) -> None:
-        known, freezes = self._schedules.schedules, self._schedules.freezes
-        others = [known[one] for one in dict.fromkeys(names) if one in known]
-        others = [one for one in others if schedule.name not in (one.name, one.successor)]
-        current = [schedule.name, *(one.name for one in others if not one.successor)]
+    def _others(self, schedule: Schedule, heir: Schedule, former: Sequence[str]) -> list[Schedule]:
+        """Return those that it takes over from."""
+        known = self._schedules.schedules
+        found = [known[one] for one in former if one in known]
+        if schedule.cursor:
+            # What another one has taken over by now is that one's.
+            found = [one for one in found if self._heir_of(one) is one]
+        else:
+            found = [self._heir_of(one) for one in found]
+        return [one for one in dict.fromkeys((heir, *found)) if one is not schedule]
+
+    def _take_freeze(self, schedule: Schedule, others: Sequence[Schedule]) -> None:
+        """Leave it with the freeze that lasts longest; that of a name at rest does not count."""
+        freezes = self._schedules.freezes
         if schedule.successor:
             freezes.pop(schedule.name, None)
-        freeze = next((freezes[one] for one in current if one in freezes), None)
-        if freeze is not None:
-            freezes[schedule.name] = freeze
-        for one in others:
-            schedule.take_over(one, now)
-        schedule.successor = ""
+        found = [freezes[one.name] for one in (schedule, *others) if one.name in freezes]
+        if found:
+            freezes[schedule.name] = max(found, key=lambda one: one.until or _NEVER)
 
     async def advance(self, move: Advance) -> Advanced:
         with self._lock:
@@ -260,6 +273,8 @@ class Schedules(Jobs):
             since = self.clock.wall() - micros(idle)
             known = self._schedules.schedules
             over = [one for one in known.values() if one.declared <= since]
+            # A name at rest goes after its successor: it might come back with a roll-back.
+            over = [one for one in over if one.successor not in known]
             over = [one for one in over if not self._unfinished_runs(one.name)][:limit]
             for one in over:
                 del known[one.name]
@@ -269,6 +284,21 @@ class Schedules(Jobs):
     @property
     def _schedules(self) -> ScheduleSpace:
         return self._space.schedules
+
+
+def _cursor(
+    schedule: Schedule, before: str, heir: Schedule, others: Sequence[Schedule], now: int
+) -> int:
+    """Return where a schedule goes on that had the calendar `before`.
+
+    That is now, unless somebody has decided about the ticks of the same calendar until lately.
+    """
+    same = [one.cursor for one in others if one.calendar == schedule.calendar]
+    is_current = bool(schedule.cursor) and not schedule.successor
+    is_forgotten = bool(heir.successor)  # whoever came after it is not there any more
+    if is_forgotten or not (same or (is_current and before == schedule.calendar)):
+        same.append(now)
+    return max([schedule.cursor, *same])
 
 
 def _planted(schedule: Schedule, revision: int, now: int) -> Planted:
