@@ -123,6 +123,8 @@ def test_a_former_name_is_nobodys(unopened: Tenure):
     unopened.timer(every="1s", name="new", renamed_from=["old", "older"])(lambda: None)
     with pytest.raises(ConfigError, match="'new' says renamed_from='older'"):
         unopened.timer(every="1s", name="older")(lambda: None)
+    with pytest.raises(ConfigError, match="'third' and 'new' both say renamed_from='old'"):
+        unopened.timer(every="1s", name="third", renamed_from="old")(lambda: None)
     assert list(unopened.timers) == ["before", "new"]
 
 

@@ -278,6 +278,23 @@ async def test_another_rule_begins_now(store: Store, clock: ManualClock):
     assert sorted(changed.ran) == [BEGIN + 45]
 
 
+async def test_what_is_done_to_an_old_name_is_refused(store: Store, clock: ManualClock):
+    for declare in (
+        notes_ticks(every="1m", name="before"),
+        notes_ticks(every="1m", name="after", renamed_from="before"),
+    ):
+        async with Fleet(store, clock, declare).running(1):
+            await clock.advance(1)
+    async with Tenure(store) as app:
+        before = app.timers["before"]
+        for act in (before.pause, before.resume, before.trigger):
+            with pytest.raises(
+                ConfigError, match=f"'before' is called 'after' now; {act.__name__}"
+            ):
+                await act()
+        assert (await before.info()).pause is None
+
+
 async def test_a_rename_may_be_taken_back_and_deployed_again(store: Store, clock: ManualClock):
     before = notes_ticks(every="1m", name="before")
     after = notes_ticks(every="1m", name="after", renamed_from="before")

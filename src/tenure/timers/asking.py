@@ -121,6 +121,14 @@ def check_alone(plan: Plan, plans: Mapping[str, Plan]) -> None:
     if plan.name in plans:
         msg = f"there is a timer or schedule {plan.name!r} already. Give this one another name."
         raise ConfigError(msg)
+    for former in plan.renamed_from:
+        other = next((one.name for one in plans.values() if former in one.renamed_from), None)
+        if other is not None:
+            msg = (
+                f"{plan.name!r} and {other!r} both say renamed_from={former!r}, but only one of "
+                "them can go on where it was. Leave it out of the other one."
+            )
+            raise ConfigError(msg)
     for newer, former in (
         *((plan, name) for name in plan.renamed_from if name in plans),
         *((one, plan.name) for one in plans.values() if plan.name in one.renamed_from),

@@ -58,14 +58,13 @@ class TimerHandle:
 
     async def pause(self, reason: str = "", until: datetime | Duration | None = None) -> None:
         """Skip its ticks until an instant, for so long, or until `resume`. Runs go on."""
-        if self.name == EVERYTHING or not await freeze(
-            self._timers.store, self.name, reason, until
-        ):
+        await self._current("pause")
+        if not await freeze(self._timers.store, self.name, reason, until):
             raise self._not_found()
 
     async def resume(self) -> bool:
         """End a pause; ticks that came meanwhile stay skipped. False if there was none."""
-        await self._record()
+        await self._current("resume")
         return await self._timers.store.thaw(self.name)
 
     async def trigger(self) -> Job[Any]:
@@ -75,10 +74,7 @@ class TimerHandle:
         the timer do not allow one more.
         """
         store = self._timers.store
-        record = await self._record()
-        if record.successor:
-            msg = f"{self.name!r} is called {record.successor!r} now; trigger that."
-            raise ConfigError(msg)
+        record = await self._current("trigger")
         now = await store.now()
         move = _trigger(record, self._timers.jobs.new_id(), now)
         answer = await store.advance(move)
@@ -119,6 +115,14 @@ class TimerHandle:
         if not found or self.name == EVERYTHING:
             raise self._not_found()
         return found[0]
+
+    async def _current(self, verb: str) -> ScheduleRecord:
+        """Return it, unless it was renamed: then nothing that is done to it has an effect."""
+        record = await self._record()
+        if record.successor:
+            msg = f"{self.name!r} is called {record.successor!r} now; {verb} that."
+            raise ConfigError(msg)
+        return record
 
     async def _why(self, answer: Advanced) -> str:
         """Say why it was not triggered, and which runs are in the way."""
