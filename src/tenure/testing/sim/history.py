@@ -29,6 +29,7 @@ class Entry(Struct, kw_only=True, omit_defaults=True):
     job: str = ""
     replica: str = ""
     attempt: int = 0
+    revision: int = 0
     failures: int = 0
     losses: int = 0
     number: int = 0
@@ -36,6 +37,8 @@ class Entry(Struct, kw_only=True, omit_defaults=True):
     seen: int = 0
     seconds: float = 0.0
     ok: bool = False
+    again: bool = False
+    """Whether a run may run again after a loss."""
     answer: str = ""
     outcome: str = ""
     ids: list[str] = []

@@ -69,17 +69,19 @@ class Line:
 class _Request:
     """One call on its way."""
 
-    __slots__ = ("answer", "call", "send")
+    __slots__ = ("answer", "by", "call", "send")
 
     def __init__(
-        self, call: str, send: Callable[[], Awaitable[Any]], answer: asyncio.Future[Any]
+        self, by: str, call: str, send: Callable[[], Awaitable[Any]], answer: asyncio.Future[Any]
     ) -> None:
+        self.by = by
         self.call = call
         self.send = send
         self.answer = answer
 
-    def happen(self) -> Any:
+    def happen(self, server: Server) -> Any:
         """Let the store carry it out, in no time: the memory store never waits."""
+        server.caller = self.by
         work = cast("Any", self.send())
         try:
             work.send(None)
@@ -142,7 +144,7 @@ class Link(FaultyStore):
         if self._lane.is_dead:
             raise StoreUnavailable("this process is dead")
         answer: asyncio.Future[T] = self._loop.create_future()
-        self._send(_Request(call, send, answer))
+        self._send(_Request(self._lane.name, call, send, answer))
         return await answer
 
     def _send(self, request: _Request) -> None:
@@ -177,7 +179,7 @@ class Link(FaultyStore):
             self._open.pop(request, None)
             request.fail("nobody is there")
             return
-        value = request.happen()
+        value = request.happen(line.server)
         if line.strikes("duplicates"):
             self._loop.call_later(line.delay(), self._repeat, request, context=world)
         if request not in self._open:
@@ -202,4 +204,4 @@ class Link(FaultyStore):
     def _repeat(self, request: _Request) -> None:
         """Let a request happen that nobody waits for."""
         if not self._line.server.is_away:
-            request.happen()
+            request.happen(self._line.server)

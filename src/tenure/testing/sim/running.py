@@ -7,10 +7,9 @@ import logging
 import sys
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from dataclasses import dataclass
 
-from tenure.core.durations import micros
 from tenure.core.policy import WAITER_LIFE
 from tenure.testing.sim.checks.effects import check_effects, check_once, check_told
 from tenure.testing.sim.checks.jobs import check_jobs
@@ -27,7 +26,7 @@ from tenure.testing.sim.history import Entry
 from tenure.testing.sim.link import CALL_TIMEOUT
 from tenure.testing.sim.loop import Stuck
 from tenure.testing.sim.plan import FAULTS, LOSSES, Plan
-from tenure.testing.sim.scenarios import fleets, jobs, leases, timers
+from tenure.testing.sim.scenarios import fleets, jobs, leases, releases, timers
 
 __all__ = ["SCENARIOS", "Outcome", "Scenario", "planned", "run"]
 
@@ -48,6 +47,7 @@ class Scenario:
     begin: Callable[[Fleet], None] = lambda _: None
     end: Callable[[Fleet], None] = lambda _: None
     """Ask the processes to end, where they do not end by themselves."""
+    setting: Callable[[], AbstractContextManager[None]] = nullcontext
 
 
 SCENARIOS = {
@@ -55,7 +55,9 @@ SCENARIOS = {
     "leases": Scenario(leases.program, leases.is_done, (2, 2, 3), 5.0),
     "jobs": Scenario(jobs.program, jobs.is_done, (2, 3), 6.0, jobs.begin, jobs.end),
     "fleet": Scenario(fleets.program, fleets.is_done, (3,), 6.0, fleets.begin, jobs.end),
-    "timers": Scenario(timers.program, timers.is_done, (2, 3), 6.0, end=timers.end),
+    "timers": Scenario(
+        timers.program, timers.is_done, (2, 3), 6.0, timers.begin, timers.end, releases.sped_up
+    ),
 }
 
 
@@ -81,7 +83,7 @@ def run(plan: Plan) -> Outcome:
     scenario = SCENARIOS[plan.scenario]
     fleet = Fleet(plan, scenario.program)
     wrong: list[str] = []
-    with _complaints(wrong):
+    with _complaints(wrong), scenario.setting():
         try:
             fleet.loop.run(_live(fleet, scenario, wrong), max_steps=_MAX_STEPS)
         except Stuck as error:
@@ -160,6 +162,8 @@ def _check(fleet: Fleet) -> list[str]:
     about_jobs, lost_jobs = check_jobs(
         without_runs(entries), loss_budget=jobs.loss_budget(fleet.plan)
     )
+    about_ticks, seen = check_ticks(entries, declared_for=releases.DECLARED_FOR)
+    counts.update(seen)
     counts["expired leases"] += about_leases.expired
     counts["lost jobs"] += lost_jobs
     counts["lost writes"] += fleet.server.lost_writes
@@ -171,7 +175,7 @@ def _check(fleet: Fleet) -> list[str]:
         *about_leases.wrong,
         *about_jobs,
         *check_effects(entries),
-        *check_ticks(entries, period=micros(timers.PERIOD)),
+        *about_ticks,
         *check_once(entries),
         *check_told(entries),
         *check_told_in_time(entries),
@@ -203,6 +207,9 @@ def _count(counts: Counter[str], entry: Entry) -> None:
             counts["refused stale effects"] += 1
         case "moved" if entry.outcome in _MOVED:
             counts[_MOVED[entry.outcome]] += 1
+        case "claimed" if entry.attempt > 1:
+            counts["claims"] += 1
+            counts["second attempts"] += 1
         case what if what in _COUNTED:
             counts[_COUNTED[what]] += 1
 

@@ -8,7 +8,10 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Sequence
 from copy import deepcopy
+from functools import cache
 from typing import Any
+
+import msgspec
 
 from tenure.core.model import Acquired, Granted, Lease, Meta, Topic
 from tenure.core.records import (
@@ -22,7 +25,9 @@ from tenure.core.records import (
     Settled,
     Settlement,
 )
+from tenure.core.rules import Every
 from tenure.core.schedules import Advance, Advanced, Planted, Planting
+from tenure.core.ticking import Definition
 from tenure.stores.contract import Migrate
 from tenure.stores.memory import MemoryStore
 from tenure.stores.memory.world import Space, World
@@ -47,6 +52,8 @@ class Server(MemoryStore):
         self.is_away = False
         self.slowness = 0.0
         """How much longer than usual everything takes, in seconds."""
+        self.caller = ""
+        """The process whose request is being carried out."""
         self.writes = 0
         self.lost_writes = 0
         self._copy: tuple[int, Space] | None = None
@@ -200,7 +207,7 @@ class Server(MemoryStore):
 
     async def join(self, replica: str, *, ttl: float, meta: Meta) -> None:
         await super().join(replica, ttl=ttl, meta=meta)
-        self._say("joined", replica=replica, ttl=ttl)
+        self._say("joined", replica=replica, ttl=ttl, holder=self.caller)
         self._wrote()
 
     async def beat(self, replicas: Sequence[str], *, ttl: float) -> list[Beat | None]:
@@ -287,17 +294,30 @@ class Server(MemoryStore):
 
     async def cancel(self, ids: Sequence[str], *, reason: str = "") -> list[Cancelled | None]:
         answers = await super().cancel(ids, reason=reason)
-        for one, answer in zip(ids, answers, strict=True):
-            self._say("cancelled", job=one, answer=answer or "")
         self._wrote()
         return answers
+
+    def _cancel(self, id_: str, reason: str) -> Cancelled | None:
+        answer = super()._cancel(id_, reason)
+        self._say("cancelled", job=id_, answer=answer or "")
+        return answer
 
     # Schedules.
 
     async def plant(self, schedules: Sequence[Planting]) -> list[Planted]:
         answers = await super().plant(schedules)
         for one, answer in zip(schedules, answers, strict=True):
-            self._say("planted", key=one.name, number=answer.revision, tick=answer.cursor)
+            self._say(
+                "planted",
+                key=one.name,
+                revision=answer.revision,
+                tick=answer.cursor,
+                seconds=_period(one.definition),
+                ids=list(one.renamed_from),
+                answer=one.calendar,
+                detail=one.digest,
+                holder=self.caller,
+            )
         self._wrote()
         return answers
 
@@ -307,26 +327,50 @@ class Server(MemoryStore):
             schedule is not None and schedule.last_move[0] == move.id
         )
         answer = await super().advance(move)
-        born = answer.run is not None and not is_repeat
+        born = None if is_repeat else answer.run
         self._say(
             "moved",
             key=move.name,
+            revision=move.revision,
             replica=move.replica,
+            holder=self.caller,
+            ids=[move.id],
             seen=move.seen or 0,
             tick=move.to,
             number=sum(one.ticks for one in move.passed),
             limit=0 if move.limit is None else move.limit.most,
-            answer="run" if move.run is not None else "",
+            answer="" if move.run is None else "trigger" if move.forced else "run",
             outcome=answer.outcome,
             detail=answer.reason,
             ok=is_repeat,
-            job=move.id if born else "",
+            job="" if born is None else born.id,
+            fence=0 if born is None else born.fence,
+            again=born is not None and born.rerun,
         )
-        if born and answer.run is not None:
-            run = answer.run
-            self._say("claimed", replica=run.replica, job=run.id, fence=run.fence, attempt=1)
+        if born is not None and born.replica:
+            self._say("claimed", replica=born.replica, job=born.id, fence=born.fence, attempt=1)
         self._wrote()
         return answer
+
+    async def freeze(self, name: str, *, until: int | None = None, reason: str = "") -> bool:
+        answer = await super().freeze(name, until=until, reason=reason)
+        self._say("frozen", key=name, ok=answer, tick=until or 0)
+        self._wrote()
+        return answer
+
+    async def thaw(self, name: str) -> bool:
+        answer = await super().thaw(name)
+        self._say("thawed", key=name, ok=answer)
+        self._wrote()
+        return answer
+
+
+@cache
+def _period(definition: bytes) -> float:
+    """Return the seconds from tick to tick of a definition."""
+    rule = msgspec.json.decode(definition, type=Definition).rule
+    assert isinstance(rule, Every)
+    return rule.period_us / 1e6
 
 
 def _number(payload: bytes) -> int:

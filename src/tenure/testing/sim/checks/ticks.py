@@ -1,103 +1,225 @@
-"""Checks the moves of cursors and the runs that came of them, by the answers of the store."""
+"""Checks the moves of cursors and the runs that came of them, by the answers of the store.
+
+All names that a timer had are one timer here: a tick that has run under one of them must not run
+under another.
+"""
 
 from __future__ import annotations
 
-from collections import defaultdict
+from collections import Counter
 from collections.abc import Iterable
+from dataclasses import dataclass, field
 
 from msgspec.structs import replace
 
+from tenure.core.durations import micros
+from tenure.core.schedules import EVERYTHING
+from tenure.testing.sim.checks.runs import Runs
 from tenure.testing.sim.history import Entry
 
 __all__ = ["check_ticks", "without_runs"]
+
+_FOR_EVER = 2**62
+
+
+@dataclass(frozen=True, slots=True)
+class _Definition:
+    """One of the definitions that a timer had, as it was planted."""
+
+    name: str
+    revision: int
+    digest: str
+    calendar: str
+    period: int
+
+
+@dataclass(eq=False, slots=True)
+class _Timer:
+    """A timer under all its names."""
+
+    ruler: _Definition | None = None
+    cursor: int = 0
+    declared: int = 0
+    """When the ruling definition was last heard of."""
+    frozen_until: int = 0
+    last_run: int = 0
+    """The latest tick that has run."""
+    last_fence: int = 0
+    """Of the runs that were born running."""
+    ruled: set[tuple[str, str]] = field(default_factory=set)
+    """Names and digests that have ruled."""
+    revisions: dict[str, int] = field(default_factory=dict)
+    """The highest of each name."""
+    own: dict[str, int] = field(default_factory=dict)
+    """Up to where each process has decided, if every replica has ticks of its own."""
+    own_begins: dict[str, int] = field(default_factory=dict)
+    """When each process was last told of the timer, before it had decided anything."""
 
 
 class _Model:
     """What is known of one store's schedules at a point of the history."""
 
-    def __init__(self, period: int) -> None:
-        self._period = period
+    def __init__(self, declared_for: int) -> None:
+        self._declared_for = declared_for
         self.wrong: list[str] = []
-        self._cursors: dict[str, int] = {}
-        self._live: defaultdict[str, set[str]] = defaultdict(set)
-        self._ticks: dict[str, tuple[str, int]] = {}
-        """The tick of each run."""
-        self._ran: set[tuple[str, int]] = set()
-        self._begun: set[str] = set()
+        self.counts: Counter[str] = Counter()
+        self._timers: dict[str, _Timer] = {}
+        self._all_frozen_until = 0
+        self._runs = Runs(self._say)
 
     def see(self, entry: Entry) -> None:
         match entry.what:
             case "planted":
-                self._cursors[entry.key] = entry.tick
-            case "moved" if entry.outcome in ("done", "skipped"):
+                self._planted(entry)
+            case "moved" if entry.outcome in ("done", "skipped") and not entry.ok:
                 self._moved(entry)
-            case "settled" if entry.answer == "settled":
-                self._ended(entry.job)
-            case "recovered" | "cancelled" if entry.answer != "requested":
-                self._ended(entry.job)
-            case "left":
-                for job in entry.ids:
-                    self._ended(job)
-            case "ticked":
-                self._began(entry)
+            case "frozen" if entry.ok:
+                self._frozen(entry, entry.tick or _FOR_EVER)
+            case "thawed" if entry.ok:
+                self._frozen(entry, entry.now)
+            case _:
+                self._runs.see(entry)
+
+    # Which definition rules.
+
+    def _planted(self, entry: Entry) -> None:
+        timer = self._timer(entry.key, entry.ids)
+        timer.declared = min(timer.declared, entry.now)  # the clock was set back
+        timer.own_begins[entry.holder] = entry.now
+        ruler = timer.ruler
+        rules = ruler is not None and (ruler.name, ruler.digest) == (entry.key, entry.detail)
+        if ruler is not None and rules:
+            if entry.revision != ruler.revision or entry.tick != timer.cursor:
+                self._say(entry, f"it rules, and is at {timer.cursor}: {ruler}")
+        elif entry.revision:
+            self._takes_over(entry, timer)
+        if entry.revision:
+            timer.declared = entry.now
+
+    def _timer(self, name: str, former: Iterable[str] = ()) -> _Timer:
+        for one in former:
+            if one in self._timers:
+                self._timers.setdefault(name, self._timers[one])
+        return self._timers.setdefault(name, _Timer())
+
+    def _takes_over(self, entry: Entry, timer: _Timer) -> None:
+        """See to it that a definition may rule from now on, and goes on at the right place."""
+        ruler = timer.ruler
+        if ruler is not None:
+            self.counts["renames" if ruler.name != entry.key else "redefinitions"] += 1
+            if not self._may_take_over(entry, timer, ruler):
+                self._say(entry, f"it is not its turn, this one rules: {ruler}")
+        if entry.revision <= timer.revisions.get(entry.key, 0):
+            self._say(entry, f"another definition had this revision; {ruler} ruled")
+        is_same = ruler is not None and ruler.calendar == entry.answer
+        cursor = timer.cursor if is_same else max(timer.cursor, entry.now)
+        if entry.tick != cursor:
+            self._say(entry, f"the cursor was at {timer.cursor}, and should be at {cursor}")
+        period = micros(entry.seconds)
+        timer.ruler = _Definition(entry.key, entry.revision, entry.detail, entry.answer, period)
+        timer.cursor = entry.tick
+        timer.ruled.add((entry.key, entry.detail))
+        timer.revisions[entry.key] = entry.revision
+
+    def _may_take_over(self, entry: Entry, timer: _Timer, ruler: _Definition) -> bool:
+        if timer.declared + self._declared_for <= entry.now:
+            return True
+        if entry.key != ruler.name:
+            return ruler.name in entry.ids
+        return (entry.key, entry.detail) not in timer.ruled
+
+    # Freezes.
+
+    def _frozen(self, entry: Entry, until: int) -> None:
+        if entry.key == EVERYTHING:
+            self._all_frozen_until = until
+            return
+        timer = self._timer(entry.key)
+        # A name that was taken over can be frozen as well; its ticks are another's.
+        if timer.ruler is not None and timer.ruler.name == entry.key:
+            timer.frozen_until = until
+
+    # Decisions.
 
     def _moved(self, entry: Entry) -> None:
-        if entry.ok:
-            return  # a repeat
-        if entry.seen:
-            self._moved_cursor(entry)
+        timer = self._timer(entry.key)
+        ruler = timer.ruler
+        if ruler is None or (ruler.name, ruler.revision) != (entry.key, entry.revision):
+            self._say(entry, f"this one rules: {ruler}")
+            return
+        if entry.answer != "trigger":
+            timer.declared = entry.now
+            self._check_freeze(entry, timer)
+            self._moved_cursor(entry, timer, ruler.period)
+        else:
+            self.counts["triggered runs"] += 1
         if entry.job:
-            self._born(entry)
+            self._born(entry, timer)
 
-    def _moved_cursor(self, entry: Entry) -> None:
-        cursor = self._cursors.get(entry.key, 0)
-        if entry.seen != cursor or entry.tick <= cursor:
-            self._say(entry, f"the cursor was at {cursor}")
-        passed = entry.tick // self._period - cursor // self._period
+    def _check_freeze(self, entry: Entry, timer: _Timer) -> None:
+        if not entry.answer:
+            return  # it was passed by, and had no run to be refused
+        until = max(timer.frozen_until, self._all_frozen_until)
+        is_paused = entry.outcome == "skipped" and entry.detail == "paused"
+        self.counts["paused ticks"] += is_paused
+        if is_paused != (entry.tick < until):
+            self._say(entry, f"ticks before {until} are paused")
+
+    def _moved_cursor(self, entry: Entry, timer: _Timer, period: int) -> None:
         decided = entry.number + (entry.answer == "run")
+        if not entry.seen:
+            self._moved_own(entry, timer, period, decided)
+            return
+        if entry.seen != timer.cursor or entry.tick <= timer.cursor:
+            self._say(entry, f"the cursor was at {timer.cursor}")
+        passed = entry.tick // period - timer.cursor // period
         if passed != decided:
             self._say(entry, f"{passed} ticks were passed and {decided} decided")
-        self._cursors[entry.key] = entry.tick
+        timer.cursor = entry.tick
 
-    def _born(self, entry: Entry) -> None:
-        tick = (entry.key, entry.tick)
-        if entry.seen and tick in self._ran:
-            self._say(entry, "this tick has run before")
+    def _moved_own(self, entry: Entry, timer: _Timer, period: int, decided: int) -> None:
+        """See to it that a process leaves out none of its own ticks.
+
+        A move that was cut off may arrive late, when its process has decided once more.
+        """
+        cursor = timer.own.get(entry.holder, timer.own_begins.get(entry.holder, 0))
+        if entry.tick // period - decided > cursor // period:
+            self._say(entry, f"{decided} ticks are decided, and its cursor was at {cursor}")
+        timer.own[entry.holder] = max(entry.tick, timer.own.get(entry.holder, 0))
+
+    def _born(self, entry: Entry, timer: _Timer) -> None:
+        if entry.seen:
+            if entry.tick <= timer.last_run:
+                self._say(entry, f"a tick at {timer.last_run} has run")
+            timer.last_run = entry.tick
         if entry.now < entry.tick:
             self._say(entry, "it is early")
-        live = self._live[entry.key]
-        if entry.limit and len(live) >= entry.limit:
-            self._say(entry, f"{len(live)} runs are unfinished, {entry.limit} may be")
-        live.add(entry.job)
-        self._ran.add(tick)
-        self._ticks[entry.job] = tick
-
-    def _began(self, entry: Entry) -> None:
-        if self._ticks.get(entry.job) != (entry.key, entry.tick):
-            self._say(entry, "nobody was given this run")
-        if entry.job in self._begun:
-            self._say(entry, "this run has begun before")
-        self._begun.add(entry.job)
-
-    def _ended(self, job: str) -> None:
-        if job in self._ticks:
-            self._live[self._ticks[job][0]].discard(job)
+        unfinished = self._runs.unfinished(entry.key)
+        if entry.limit and unfinished >= entry.limit:
+            self._say(entry, f"{unfinished} runs are unfinished, {entry.limit} may be")
+        if entry.replica:
+            if entry.fence <= timer.last_fence:
+                self._say(entry, f"an earlier run had the fence {timer.last_fence}")
+            timer.last_fence = entry.fence
+        self._runs.born(entry)
 
     def _say(self, entry: Entry, what: str) -> None:
         self.wrong.append(f"{entry.at} s: {what}: {entry}")
 
 
-def check_ticks(history: Iterable[Entry], *, period: int) -> list[str]:
-    """Return what is wrong with ticks: run twice, early, beyond a limit, or passed in silence.
+def check_ticks(history: Iterable[Entry], *, declared_for: float) -> tuple[list[str], Counter[str]]:
+    """Return what is wrong with ticks and their runs, and how often what has happened to them.
 
-    A store that has lost its last writes may repeat a tick; from then on nothing is demanded.
+    Ticks that run twice, early, while paused, beyond a limit, under a definition that does not
+    rule, or are passed in silence; and runs that begin when they should not. A store that has lost
+    its last writes may repeat a tick; from then on nothing is demanded.
     """
-    model = _Model(period)
+    model = _Model(micros(declared_for))
     for entry in history:
         if entry.what in ("emptied", "fell back"):
             break
         model.see(entry)
-    return model.wrong
+    return model.wrong, model.counts
 
 
 def without_runs(history: Iterable[Entry]) -> list[Entry]:

@@ -2,71 +2,117 @@
 
 from __future__ import annotations
 
-from typing import Any
+import asyncio
+import random
+
+import msgspec
 
 from tenure.app import Tenure
 from tenure.core.durations import micros
+from tenure.core.ticking import Definition
 from tenure.runtime.context import current_job
 from tenure.testing.sim.fleet import Fleet, Process, current_process
+from tenure.testing.sim.scenarios import releases
 from tenure.testing.sim.scenarios.opening import opened
+from tenure.testing.sim.scenarios.operators import operate
 from tenure.timers import Tick
 
-__all__ = ["PERIOD", "end", "is_done", "program"]
+__all__ = ["begin", "end", "is_done", "program"]
 
-PERIOD = 1.0
-_SHARED = ("steady", "queued", "newest", "all")
-_OPTIONS: dict[str, dict[str, Any]] = {
-    "steady": {},
-    "queued": {"overlap": "queue_one"},
-    "newest": {"overlap": "cancel_previous"},
-    "all": {"catch_up": "all", "overlap": "allow", "limit": 2},
-    "own": {"each": "replica", "limit": 2},
-}
 _LENGTHS = (0.0, 0.0, 0.01, 0.4, 1.6)
+_FAILS = 0.2
+# A run that somebody could take should not wait for longer.
+_WAITS_MAX = micros(3.0)
 
 
 async def program(process: Process) -> None:
     """Run timers until it is asked to stop."""
     machine, ttl = process.machine, process.fleet.plan.ttl
     app = Tenure(process.link(), replica_ttl=ttl)
-    for name, options in _OPTIONS.items():
-        app.timer(name=name, every=PERIOD, **options)(_handler)
+    for name, options in releases.release_of(machine).items():
+        app.timer(name=name, **options)(_handler)
     app.on_event(process.hear)
     if not await opened(app, process):
         return
     try:
         async with app.worker(grace=machine.dice.choice((0.0, 0.5, 5.0))) as worker:
             machine.memory["worker"] = worker
-            await process.stopping.wait()
+            await _until_stopped(process, app)
     finally:
         await app.close()
 
 
+async def _until_stopped(process: Process, app: Tenure) -> None:
+    dice: random.Random | None = process.machine.memory.get("operator")
+    operating = None if dice is None else asyncio.create_task(operate(process, app, dice))
+    await process.stopping.wait()
+    if operating is not None:
+        operating.cancel()
+        await asyncio.wait([operating])
+
+
 async def _handler(tick: Tick) -> None:
     process, job = current_process.get(), current_job()
+    dice = process.machine.dice
     process.say(
         "ticked",
         key=tick.name,
         tick=micros(tick.nominal.timestamp()),
         job=job.id,
-        fence=job.fence,
+        fence=tick.fence,
         attempt=tick.attempt,
+        number=job.tries,
     )
     process.fleet.sink.write(process.name, job.id, job.fence)
-    await process.clock.sleep(process.machine.dice.choice(_LENGTHS))
+    await process.clock.sleep(dice.choice(_LENGTHS))
+    if dice.random() < _FAILS:
+        raise ValueError("once more")
+
+
+def begin(fleet: Fleet) -> None:
+    """Plan the releases; every second history has an operator."""
+    releases.begin(fleet)
+    if fleet.plan.seed % 2:
+        fleet.machines[0].memory["operator"] = random.Random(f"operator {fleet.plan.seed}")
 
 
 def is_done(fleet: Fleet) -> bool:
-    """Return whether all is well and every timer has ticked since then."""
+    """Return whether all is well, every timer has ticked since then, and nobody waits in vain."""
     if not fleet.is_calm:
         return False
     ticked: set[str] = set()
+    own: set[str] = set()
     for entry in reversed(fleet.history.entries):
         if entry.what == "calm":
             break
         if entry.what == "ticked":
             ticked.add(entry.key)
-    return ticked >= {*_SHARED}
+        elif entry.what == "moved" and entry.key == releases.OWN and entry.outcome != "passed":
+            own.add(entry.holder)
+    have_all = all(ticked.intersection(chain) for chain in releases.CHAINS)
+    return have_all and own >= _with_own_ticks(fleet) and not _waiting_in_vain(fleet)
+
+
+def _with_own_ticks(fleet: Fleet) -> set[str]:
+    """Return the processes whose definition of the replicas' own timer rules."""
+    ruling = fleet.server.space.schedules.schedules.get(releases.OWN)
+    limit = 0 if ruling is None else msgspec.json.decode(ruling.definition, type=Definition).limit
+    return {
+        one.process.name
+        for one in fleet.machines
+        if one.process is not None and releases.release_of(one)[releases.OWN]["limit"] == limit
+    }
+
+
+def _waiting_in_vain(fleet: Fleet) -> list[str]:
+    """Return runs that have waited for long although every machine could take them."""
+    known = set.intersection(*({*releases.release_of(one)} for one in fleet.machines))
+    since = fleet.server.store_clock.wall() - _WAITS_MAX
+    return [
+        job.id
+        for job in fleet.server.space.jobs.jobs.values()
+        if job.state == "waiting" and job.due < since and job.new.schedule in known
+    ]
 
 
 def end(fleet: Fleet) -> None:

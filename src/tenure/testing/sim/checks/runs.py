@@ -1,0 +1,146 @@
+"""Checks the life of a timer's runs, from the answer that made one to its end."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Literal, TypeAlias
+
+from tenure.testing.sim.history import Entry
+
+__all__ = ["Runs", "Say"]
+
+Say: TypeAlias = Callable[[Entry, str], None]
+_State: TypeAlias = Literal["waiting", "running", "finished"]
+
+
+@dataclass(eq=False, slots=True)
+class _Run:
+    name: str
+    tick: int
+    again: bool
+    state: _State = "waiting"
+    fence: int = 0
+    is_cancelling: bool = False
+    given: dict[int, str] = field(default_factory=dict)
+    """The replica of each fence."""
+    lost: set[int] = field(default_factory=set)
+    """The fences whose replica was taken for dead."""
+    tries: dict[int, int] = field(default_factory=dict)
+    """How often it has begun under each fence."""
+
+
+class Runs:
+    """All runs of a history so far."""
+
+    def __init__(self, say: Say) -> None:
+        self._say = say
+        self._runs: dict[str, _Run] = {}
+        self._unfinished: defaultdict[str, set[str]] = defaultdict(set)
+        self._owners: dict[str, str] = {}
+        """The process of each replica."""
+        self._told: set[tuple[str, str]] = set()
+        """Processes, and replicas that they know to be lost."""
+
+    def unfinished(self, name: str) -> int:
+        """Return how many runs of a timer there are that have not ended."""
+        return len(self._unfinished[name])
+
+    def see(self, entry: Entry) -> None:
+        match entry.what:
+            case "joined":
+                self._owners[entry.replica] = entry.holder
+            case "event" if entry.detail == "ReplicaLost":
+                self._told.add((entry.by, entry.replica))
+            case "left":
+                for job in entry.ids:
+                    if job in self._runs:
+                        self._comes_back(self._runs[job], job)
+            case _ if entry.job in self._runs:
+                self._see_run(entry, self._runs[entry.job])
+            case "ticked":
+                self._say(entry, "nobody was given this run")
+
+    def born(self, entry: Entry) -> None:
+        """Take notice of a new run; who got it is told by the entry that follows."""
+        self._runs[entry.job] = _Run(entry.key, entry.tick, entry.again)
+        self._unfinished[entry.key].add(entry.job)
+
+    def _see_run(self, entry: Entry, run: _Run) -> None:
+        match entry.what:
+            case "claimed":
+                self._claimed(entry, run)
+            case "settled" if entry.answer == "settled":
+                self._settled(entry, run)
+            case "recovered":
+                self._recovered(entry, run)
+            case "cancelled" if entry.answer == "requested":
+                run.is_cancelling = True
+            case "cancelled" if entry.answer == "cancelled":
+                self._end(run, entry.job)
+            case "ticked":
+                self._began(entry, run)
+
+    def _claimed(self, entry: Entry, run: _Run) -> None:
+        if run.given.get(entry.fence) == entry.replica and run.fence == entry.fence:
+            return  # a repeat
+        if run.state != "waiting":
+            self._say(entry, f"it is {run.state}, and is given out once more")
+        if run.given and not run.again:
+            self._say(entry, "this run may not run again")
+        if entry.fence <= run.fence:
+            self._say(entry, f"its fence was {run.fence}")
+        run.state, run.fence = "running", entry.fence
+        run.given[entry.fence] = entry.replica
+
+    def _settled(self, entry: Entry, run: _Run) -> None:
+        if run.state != "running" or run.fence != entry.fence:
+            self._say(entry, f"it is {run.state} under the fence {run.fence}")
+        if entry.outcome in ("retry", "handed back"):
+            self._comes_back(run, entry.job)
+        else:
+            self._end(run, entry.job)
+
+    def _recovered(self, entry: Entry, run: _Run) -> None:
+        run.lost.add(run.fence)
+        if entry.outcome == "waiting":
+            if not run.again:
+                self._say(entry, "this run may not run again")
+            run.state = "waiting"
+        else:
+            self._end(run, entry.job)
+
+    def _comes_back(self, run: _Run, job: str) -> None:
+        if run.again and not run.is_cancelling:
+            run.state = "waiting"
+        else:
+            self._end(run, job)
+
+    def _end(self, run: _Run, job: str) -> None:
+        run.state = "finished"
+        self._unfinished[run.name].discard(job)
+
+    def _began(self, entry: Entry, run: _Run) -> None:
+        replica = run.given.get(entry.fence)
+        if replica is None or (run.name, run.tick) != (entry.key, entry.tick):
+            self._say(entry, "nobody was given this run")
+            return
+        if self._owners.get(replica) != entry.by:
+            self._say(entry, f"{self._owners.get(replica)} was given this run")
+        if entry.number != run.tries.get(entry.fence, 0) + 1:
+            self._say(entry, f"it has begun {run.tries.get(entry.fence, 0)} times under this fence")
+        run.tries[entry.fence] = entry.number
+        self._is_live(entry, run, replica)
+
+    def _is_live(self, entry: Entry, run: _Run, replica: str) -> None:
+        """Demand that a run is under way as it begins.
+
+        Only whose replica was taken for dead may begin it all the same, and not know better.
+        """
+        if run.state == "running" and run.fence == entry.fence:
+            return
+        if entry.fence not in run.lost:
+            self._say(entry, f"it begins while it is {run.state}, under the fence {run.fence}")
+        elif (entry.by, replica) in self._told:
+            self._say(entry, "it begins although its replica is known to be lost")
