@@ -32,6 +32,7 @@ _COLUMNS = (
     "deploys",
     "renames",
     "redefinitions",
+    "second attempts",
     "recoveries",
     "refused stale calls",
     "refused stale effects",

@@ -48,7 +48,17 @@ FLOORS = {
         "lost writes": 5.0,
     },
     "fleet": {"grants": 3.0, "claims": 8.0, "recoveries": 0.2, "crashes": 0.1, "pause": 0.15},
-    "timers": {"ticks": 5.0, "ticks won by others": 5.0, "skipped ticks": 1.0, "crashes": 0.1},
+    "timers": {
+        "ticks": 5.0,
+        "ticks won by others": 5.0,
+        "skipped ticks": 1.0,
+        "paused ticks": 0.5,
+        "triggered runs": 0.05,
+        "second attempts": 0.1,
+        "renames": 0.2,
+        "redefinitions": 0.3,
+        "crashes": 0.1,
+    },
 }
 """The least of each, per run. A simulation in which nothing happens proves nothing."""
 

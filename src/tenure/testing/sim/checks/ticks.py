@@ -54,6 +54,7 @@ class _Timer:
     """Up to where each process has decided, if every replica has ticks of its own."""
     own_begins: dict[str, int] = field(default_factory=dict)
     """When each process was last told of the timer, before it had decided anything."""
+    own_begun: set[tuple[str, int]] = field(default_factory=set)
 
 
 class _Model:
@@ -77,6 +78,9 @@ class _Model:
                 self._frozen(entry, entry.tick or _FOR_EVER)
             case "thawed" if entry.ok:
                 self._frozen(entry, entry.now)
+            case "ticked" if entry.attempt == 1:
+                self._began(entry)
+                self._runs.see(entry)
             case _:
                 self._runs.see(entry)
 
@@ -186,6 +190,13 @@ class _Model:
         if entry.tick // period - decided > cursor // period:
             self._say(entry, f"{decided} ticks are decided, and its cursor was at {cursor}")
         timer.own[entry.holder] = max(entry.tick, timer.own.get(entry.holder, 0))
+
+    def _began(self, entry: Entry) -> None:
+        timer = self._timer(entry.key)
+        if entry.by in timer.own:
+            if (entry.by, entry.tick) in timer.own_begun:
+                self._say(entry, "this process has run this tick before")
+            timer.own_begun.add((entry.by, entry.tick))
 
     def _born(self, entry: Entry, timer: _Timer) -> None:
         if entry.seen:

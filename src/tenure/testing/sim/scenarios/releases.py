@@ -17,13 +17,13 @@ from tenure.runtime import ticker
 from tenure.stores.memory import schedule_world
 from tenure.testing.sim.fleet import Fleet, Machine
 
-__all__ = ["CHAINS", "DECLARED_FOR", "OWN", "begin", "release_of", "sped_up"]
+__all__ = ["CHAINS", "DECLARED_FOR", "NAMES", "OWN", "begin", "release_of", "sped_up"]
 
 DECLARED_FOR: Final = 3.0
 """How long a definition rules after it was declared: shorter than in earnest, like all lengths."""
 
 _EVERY = 1.0
-_OTHER = 2.0
+_OTHER = 1.5
 OWN: Final = "own"
 
 _FIRST: dict[str, dict[str, Any]] = {
@@ -58,6 +58,7 @@ CHAINS: Final = (
     ("all",),
 )
 """The shared timers, each with all its names."""
+NAMES: Final = (*(name for chain in CHAINS for name in chain), OWN)
 _NEXT = {0: (1,), 1: (0, 2), 2: (0, 1)}
 _MOST = 3
 _ROLLING = 2.0
@@ -68,7 +69,7 @@ def sped_up() -> Iterator[None]:
     """Let definitions be forgotten as soon as fits a history of seconds."""
     with (
         patch.object(schedule_world, "DECLARED_FOR", DECLARED_FOR),
-        patch.object(ticker, "_DECLARE_EVERY", DECLARED_FOR / 3),
+        patch.object(ticker, "_DECLARE_EVERY", DECLARED_FOR / 2),
     ):
         yield
 
@@ -85,7 +86,7 @@ def begin(fleet: Fleet) -> None:
     for machine in fleet.machines:
         machine.memory["release"] = 0
     release, at = 0, dice.uniform(0.5, 2.5)
-    for _ in range(dice.choice((0, 0, 1, 2, _MOST))):
+    for _ in range(dice.choice((0, 0, 0, 1, 2, _MOST))):
         release = dice.choice(_NEXT[release])
         rolling = dice.choice((0.0, _ROLLING))
         for machine in fleet.machines:

@@ -9,9 +9,10 @@ import msgspec
 
 from tenure.app import Tenure
 from tenure.core.durations import micros
-from tenure.core.ticking import Definition
+from tenure.core.ticking import Definition, Plan
+from tenure.runtime.attempt import Handler
 from tenure.runtime.context import current_job
-from tenure.testing.sim.fleet import Fleet, Process, current_process
+from tenure.testing.sim.fleet import Fleet, Machine, Process, current_process
 from tenure.testing.sim.scenarios import releases
 from tenure.testing.sim.scenarios.opening import opened
 from tenure.testing.sim.scenarios.operators import operate
@@ -20,7 +21,7 @@ from tenure.timers import Tick
 __all__ = ["begin", "end", "is_done", "program"]
 
 _LENGTHS = (0.0, 0.0, 0.01, 0.4, 1.6)
-_FAILS = 0.2
+_FAILS = 0.1
 # A run that somebody could take should not wait for longer.
 _WAITS_MAX = micros(3.0)
 
@@ -29,8 +30,7 @@ async def program(process: Process) -> None:
     """Run timers until it is asked to stop."""
     machine, ttl = process.machine, process.fleet.plan.ttl
     app = Tenure(process.link(), replica_ttl=ttl)
-    for name, options in releases.release_of(machine).items():
-        app.timer(name=name, **options)(_handler)
+    _declare(app, machine)
     app.on_event(process.hear)
     if not await opened(app, process):
         return
@@ -40,6 +40,24 @@ async def program(process: Process) -> None:
             await _until_stopped(process, app)
     finally:
         await app.close()
+
+
+def _declare(app: Tenure, machine: Machine) -> None:
+    """Declare the timers of a release; those of the first one that did so, as clones do.
+
+    Many processes are started, and declaring takes much longer than most of what they do.
+    """
+    release = machine.memory["release"]
+    known = _declared.get(release)
+    if known is None:
+        for name, options in releases.release_of(machine).items():
+            app.timer(name=name, **options)(_handler)
+        _declared[release] = app._handlers, app._plans  # noqa: SLF001 - see above
+    else:
+        app._handlers, app._plans = known  # noqa: SLF001 - see above
+
+
+_declared: dict[int, tuple[dict[str, Handler], dict[str, Plan]]] = {}
 
 
 async def _until_stopped(process: Process, app: Tenure) -> None:
