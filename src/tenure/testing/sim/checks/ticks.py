@@ -53,7 +53,7 @@ class _Timer:
     own: dict[str, int] = field(default_factory=dict)
     """Up to where each process has decided, if every replica has ticks of its own."""
     own_begins: dict[str, int] = field(default_factory=dict)
-    """When each process was last told of the timer, before it had decided anything."""
+    """The latest instant from which on each process may have counted its own ticks."""
     own_begun: set[tuple[str, int]] = field(default_factory=set)
 
 
@@ -89,7 +89,7 @@ class _Model:
     def _planted(self, entry: Entry) -> None:
         timer = self._timer(entry.key, entry.ids)
         timer.declared = min(timer.declared, entry.now)  # the clock was set back
-        timer.own_begins[entry.holder] = entry.now
+        timer.own_begins[entry.holder] = max(entry.now, timer.own_begins.get(entry.holder, 0))
         ruler = timer.ruler
         rules = ruler is not None and (ruler.name, ruler.digest) == (entry.key, entry.detail)
         if ruler is not None and rules:
