@@ -64,8 +64,8 @@ def recovered(at: float, move: Entry, outcome: str) -> Entry:
 
 
 BEGIN = [
-    entry(0.1, "joined", replica="r", holder="p"),
-    entry(0.1, "joined", replica="s", holder="q"),
+    entry(0.1, "joined", replica="r", holder="p", ttl=10),
+    entry(0.1, "joined", replica="s", holder="q", ttl=10),
     planted(0.5, 0.5),
 ]
 ONE = ran(1, 0.5, 1)
@@ -163,6 +163,7 @@ WRONG = {
         *AGAIN,
         of_run(4, "claimed", AGAIN[0], fence=4 * SECOND, replica="s", attempt=2),
     ],
+    "born where nobody lives": ran(20, 0.5, 20, number=19),
     "lost, and run again": [*ONE, recovered(3, ONE[0], "waiting")],
     "a fence that falls": [*ONE, *ran(2, 1, 2, fence=5)],
     "a fence that falls with a name": [

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Literal, TypeAlias
 
+from tenure.core.durations import micros
 from tenure.testing.sim.history import Entry
 
 __all__ = ["Runs", "Say"]
@@ -40,6 +41,8 @@ class Runs:
         self._unfinished: defaultdict[str, set[str]] = defaultdict(set)
         self._owners: dict[str, str] = {}
         """The process of each replica."""
+        self._expires: dict[str, int] = {}
+        """When each replica is taken for dead, unless it is heard of before."""
         self._told: set[tuple[str, str]] = set()
         """Processes, and replicas that they know to be lost."""
 
@@ -51,9 +54,13 @@ class Runs:
         match entry.what:
             case "joined":
                 self._owners[entry.replica] = entry.holder
+                self._expires[entry.replica] = entry.now + micros(entry.ttl)
+            case "beaten" if entry.ok:
+                self._expires[entry.replica] = entry.now + micros(entry.ttl)
             case "event" if entry.detail == "ReplicaLost":
                 self._told.add((entry.by, entry.replica))
             case "left":
+                self._expires.pop(entry.replica, None)
                 for job in entry.ids:
                     if job in self._runs:
                         self._comes_back(self._runs[job], job)
@@ -64,6 +71,8 @@ class Runs:
 
     def born(self, entry: Entry) -> None:
         """Take notice of a new run; who got it is told by the entry that follows."""
+        if entry.replica and self._expires.get(entry.replica, 0) <= entry.now:
+            self._say(entry, "its replica is dead")
         self._runs[entry.job] = _Run(entry.key, entry.tick, entry.again)
         self._unfinished[entry.key].add(entry.job)
 
@@ -104,6 +113,7 @@ class Runs:
 
     def _recovered(self, entry: Entry, run: _Run) -> None:
         run.lost.add(run.fence)
+        self._expires.pop(entry.replica, None)
         if entry.outcome == "waiting":
             if not run.again:
                 self._say(entry, "this run may not run again")
