@@ -77,7 +77,7 @@ import sys
 from hashlib import sha256
 from tenure.testing.sim.history import write_lines
 from tenure.testing.sim.running import planned, run
-for scenario, seeds in (("locks", 30), ("leases", 20), ("jobs", 12), ("fleet", 6)):
+for scenario, seeds in (("locks", 30), ("leases", 20), ("jobs", 12), ("fleet", 6), ("timers", 6)):
     for seed in range(seeds):
         lines = write_lines(run(planned(seed, scenario)).history)
         print(scenario, seed, sha256(lines).hexdigest())
