@@ -195,6 +195,22 @@ async def test_the_last_run_goes_along(store: Store, clock: ManualClock):
     assert (held.outcome, held.reason) == ("held", "running")
 
 
+async def test_a_name_that_was_left_out_takes_over_from_the_last_one(
+    store: Store, clock: ManualClock
+):
+    await plant(store, "first")
+    await rename(store, "first", "second", "third")
+    clock.shift(5)
+    await run(store, clock.wall(), name="third")
+    # Back to a release that was never there: it knows nothing of the third name.
+    second = await rename(store, "first", "second")
+    assert (second.cursor, second.last_run) == (clock.wall(),) * 2
+    assert (await tick(store, clock.wall() + 1, name="third")).outcome == "passed"
+    third = await rename(store, "first", "second", "third")
+    assert (third.revision > 0, third.cursor) == (True, clock.wall())
+    assert (await rename(store, "first", "second")).revision == 0
+
+
 async def test_a_freeze_goes_with_the_name_that_ticks(store: Store, clock: ManualClock):
     await plant(store, "old")
     await store.freeze("old", reason="first")

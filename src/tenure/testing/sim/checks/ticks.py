@@ -129,7 +129,7 @@ class _Model:
         if timer.declared + self._declared_for <= entry.now:
             return True
         if entry.key != ruler.name:
-            return ruler.name in entry.ids
+            return ruler.name in entry.ids or entry.key not in timer.revisions
         return (entry.key, entry.detail) not in timer.ruled
 
     # Freezes.

@@ -59,7 +59,7 @@ CHAINS: Final = (
 )
 """The shared timers, each with all its names."""
 NAMES: Final = (*(name for chain in CHAINS for name in chain), OWN)
-_NEXT = {0: (1,), 1: (0, 2), 2: (0, 1)}
+_NEXT = {0: (1, 1, 2), 1: (0, 2), 2: (0, 1)}
 _MOST = 3
 _ROLLING = 2.0
 
@@ -104,7 +104,7 @@ def _deploy(fleet: Fleet, machine: Machine, release: int) -> None:
         return
     known = fleet.server.space.schedules.schedules
     # A name that the store has never seen cannot be taken over from.
-    if any(name not in known for earlier in _RELEASES[:release] for name in earlier):
+    if any(name not in known for name in _FIRST):
         _later(fleet, fleet.loop.time() + 0.2, machine, release)
         return
     fleet.counts["deploys"] += 1
