@@ -14,7 +14,7 @@ from tenure.testing.sim.running import SCENARIOS, planned, run
 from tenure.testing.sim.shorten import Cut
 from tests.rig.sizes import SIZE
 
-RUNS = {"locks": 240, "leases": 180, "jobs": 130, "fleet": 100, "timers": 100}
+RUNS = {"locks": 240, "leases": 180, "jobs": 130, "fleet": 100, "timers": 150}
 PARTS = range(1 if SIZE.name == "short" else 50)
 
 # They have failed once, for bugs of the simulation or of what it simulates.

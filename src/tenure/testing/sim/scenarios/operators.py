@@ -11,6 +11,7 @@ from tenure.testing.sim.scenarios.releases import NAMES
 
 __all__ = ["operate"]
 
+_ACTIONS = ("pause", "pause", "resume", "resume", "trigger", "freeze", "unfreeze", "unfreeze")
 _PAUSES = (None, None, 0.3, 1.2)
 # Now and then a name that other releases have, or had.
 _ANY_NAME = 0.2
@@ -35,7 +36,7 @@ async def operate(process: Process, app: Tenure, dice: random.Random) -> None:
 
 async def _do_something(app: Tenure, name: str, dice: random.Random) -> None:
     timer = app.timers[name]
-    match dice.choice(("pause", "pause", "resume", "trigger", "freeze", "unfreeze")):
+    match dice.choice(_ACTIONS):
         case "pause":
             await timer.pause(until=dice.choice(_PAUSES))
         case "resume":
