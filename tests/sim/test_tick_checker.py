@@ -6,12 +6,7 @@ import pytest
 
 from tenure.testing.sim.checks.ticks import check_ticks
 from tenure.testing.sim.history import Entry
-
-SECOND = 1_000_000
-
-
-def entry(at: float, what: str, by: str = "store", **facts: Any) -> Entry:
-    return Entry(at=at, by=by, what=what, now=round(at * SECOND), **facts)
+from tests.sim.test_checkers import SECOND, entry
 
 
 def planted(at: float, cursor: float, name: str = "t", revision: int = 1, **facts: Any) -> Entry:
@@ -121,7 +116,8 @@ RIGHT = {
         began(4, AGAIN[0], by="q", fence=4 * SECOND, attempt=2),
     ],
     "lost, and not told": [*ONE, recovered(3, ONE[0], "failed"), began(4, ONE[0])],
-    "own": [*ran(1, 0, 1, **OWN), *ran(1, 0, 1, **OWN, job="x", replica="s", fence=8**8)][:2],
+    "own": [*ran(1, 0, 1, **OWN), *ran(3, 0, 3, **OWN, number=1)],
+    "own, arrived late": [*ran(2, 0, 2, **OWN, number=1), skipped(3, 0, 1, "overlap", **OWN)],
     "lost by the store": [*ONE, entry(2, "emptied"), *ran(3, 0.5, 1)],
 }
 
