@@ -3,6 +3,7 @@
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from tenure.testing.sim.checks.ticks import check_ticks
 from tenure.testing.sim.history import Entry
@@ -101,6 +102,7 @@ RIGHT = {
         *ran(2, 1, 2),
     ],
     "triggered while paused": [entry(0.9, "frozen", key="t", ok=True), TRIGGER],
+    "triggered while the clock is set back": [replace(TRIGGER, now=SECOND)],
     "triggered": [
         TRIGGER,
         of_run(2, "claimed", TRIGGER, fence=7, replica="s", attempt=1),
