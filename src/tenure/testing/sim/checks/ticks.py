@@ -203,7 +203,7 @@ class _Model:
             if entry.tick <= timer.last_run:
                 self._say(entry, f"a tick at {timer.last_run} has run")
             timer.last_run = entry.tick
-        # Who triggers asks for the time first, and the clock may be set back before the run is made.
+        # Who triggers asks for the time first; the clock may be set back before the run is made.
         if entry.now < entry.tick and entry.answer != "trigger":
             self._say(entry, "it is early")
         unfinished = self._runs.unfinished(entry.key)
