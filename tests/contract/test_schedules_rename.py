@@ -261,3 +261,18 @@ async def test_a_new_name_with_another_calendar_begins_now(store: Store, clock: 
     ]
     same, other = await store.plant(news)
     assert (same.cursor, other.cursor) == (clock.wall() - 5 * SECOND, clock.wall())
+
+
+async def test_a_cursor_never_goes_back_with_a_name(store: Store, clock: ManualClock):
+    await store.plant([planting("old", b"daily")])
+    clock.shift(100)
+    await run(store, clock.wall(), name="old")
+    latest = clock.wall()
+    clock.shift(-50)
+    (new,) = await store.plant([planting("new", b"hourly", renamed_from=("old",))])
+    assert new.cursor == latest
+    clock.shift(DECLARED_FOR + 1)
+    await tick(store, latest + 1, name="new", run=None, due=0)
+    clock.shift(-50)
+    (back,) = await store.plant([planting("old", b"daily", renamed_from=("new",))])
+    assert back.cursor == latest + 1

@@ -297,7 +297,8 @@ def _cursor(
     is_current = bool(schedule.cursor) and not schedule.successor
     is_forgotten = bool(heir.successor)  # whoever came after it is not there any more
     if is_forgotten or not (same or (is_current and before == schedule.calendar)):
-        same.append(now)
+        # Beside now, because the clock may have been set back.
+        same += [now, *(one.cursor for one in others)]
     return max([schedule.cursor, *same])
 
 
