@@ -103,6 +103,20 @@ async def test_a_renamed_timer_runs_no_tick_again(store: Store, clock: ManualClo
     assert len(both) == 3
 
 
+async def test_what_waits_under_an_old_name_runs_under_the_new_one(
+    store: Store, clock: ManualClock
+):
+    async with Fleet(store, clock, notes_ticks(every="1h", name="before")).running(1):
+        await clock.advance(1)
+    async with Tenure(store) as app:
+        triggered = await app.timers["before"].trigger()
+        new = Fleet(store, clock, notes_ticks(every="1h", name="after", renamed_from="before"))
+        async with new.running(1):
+            await clock.advance(5)
+        assert (await triggered.refresh()).state == "succeeded"
+    assert sum(new.ran.values()) == 1
+
+
 async def test_opening_an_app_fires_nothing(make, clock: ManualClock):
     app = await make()
     ran: list[int] = []

@@ -27,7 +27,7 @@ from tenure.timers import (
     check_untasked,
     freeze,
     make_plan,
-    make_timer_handler,
+    make_timer_handlers,
     run_options,
     timer_name,
     well_asked,
@@ -122,9 +122,9 @@ class TimerCalls(JobCalls):
                 retention=self._settings.retention,
             )
             plan = make_plan("timer", own, options, runs, now=self._store.clock.wall())
-            handler = make_timer_handler(fn, plan, retry)
+            handlers = make_timer_handlers(fn, plan, retry)
             self._add_plan(plan)
-            self._handlers[handler.name] = handler
+            self._handlers.update(handlers)
             self._timed.append(fn)
             return fn
 

@@ -20,6 +20,7 @@ from tenure.core.schedules import Bound, Decision, Full
 
 __all__ = [
     "CATCH_UP_MAX",
+    "TASK_PREFIX",
     "CatchUp",
     "Definition",
     "Each",
@@ -39,6 +40,8 @@ Each: TypeAlias = Literal["cluster", "replica"]
 Overlap: TypeAlias = Literal["skip", "allow", "queue_one", "cancel_previous"]
 CatchUp: TypeAlias = Literal["latest", "none", "all"]
 
+TASK_PREFIX: Final = "@"
+"""What the task of a timer's runs begins with; the rest is its name."""
 CATCH_UP_MAX: Final = 10
 """With "all", so many missed ticks are made up for; earlier ones are not."""
 # Ticks that were missed are counted up to here; who needs to know more than "very many"?
@@ -121,6 +124,13 @@ class Plan(Struct, frozen=True, kw_only=True):
     name: str
     definition: Definition
     renamed_from: tuple[str, ...] = ()
+
+    @property
+    def own_tasks(self) -> tuple[str, ...]:
+        """The tasks of a timer's runs, also of those made under a former name; none otherwise."""
+        if self.definition.kind != "timer":
+            return ()
+        return tuple(f"{TASK_PREFIX}{name}" for name in (self.name, *self.renamed_from))
 
 
 class Step(Struct, frozen=True, kw_only=True):

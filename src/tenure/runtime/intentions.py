@@ -19,7 +19,7 @@ def intentions(queues: Sequence[str], tasks: Iterable[str], plans: Sequence[Plan
 
 
 def _parts(queues: Sequence[str], tasks: Iterable[str], plans: Sequence[Plan]) -> Iterator[str]:
-    runs = {plan.definition.run.task for plan in plans if plan.definition.kind == "timer"}
+    runs = {task for plan in plans for task in plan.own_tasks}
     known, served = _named(set(tasks) - runs), [one for one in queues if one != TIMERS_QUEUE]
     # An app that has nothing but timers has no use for words about jobs.
     if served and (known or not plans):

@@ -9,7 +9,7 @@ from tenure.timers.declaring import (
     Options,
     Tick,
     make_plan,
-    make_timer_handler,
+    make_timer_handlers,
     run_options,
     timer_name,
 )
@@ -31,7 +31,7 @@ __all__ = [
     "check_untasked",
     "freeze",
     "make_plan",
-    "make_timer_handler",
+    "make_timer_handlers",
     "run_options",
     "timer_name",
     "well_asked",

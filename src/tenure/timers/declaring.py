@@ -20,6 +20,7 @@ from tenure.core.schedules import EVERYTHING
 from tenure.core.signature import Signature
 from tenure.core.spreads import check_spread, spread_offset
 from tenure.core.ticking import (
+    TASK_PREFIX,
     CatchUp,
     Definition,
     Each,
@@ -41,7 +42,7 @@ __all__ = [
     "Options",
     "Tick",
     "make_plan",
-    "make_timer_handler",
+    "make_timer_handlers",
     "run_options",
     "timer_name",
 ]
@@ -49,7 +50,6 @@ __all__ = [
 OnCrash: TypeAlias = Literal["record", "rerun"]
 After: TypeAlias = Literal["completion"]
 
-_TASK_PREFIX: Final = "@"
 _A_DAY: Final = 1_704_067_200_000_000  # the first of 2024
 _RETRY_PAUSE = Backoff(max_attempts=1, base=1, cap=60)
 
@@ -235,7 +235,7 @@ def run_options(
     if max_run_time is not None:
         timeout = seconds(max_run_time, "max_run_time", minimum=0.001, maximum=TTL_MAX)
     return RunOptions(
-        task=f"{_TASK_PREFIX}{name}",
+        task=f"{TASK_PREFIX}{name}",
         queue=TIMERS_QUEUE,
         timeout=timeout,
         retention=retention,
@@ -243,18 +243,26 @@ def run_options(
     )
 
 
-def make_timer_handler(fn: Callable[..., Any], plan: Plan, retry: int | Backoff) -> Handler:
-    """Return what a worker needs to run `fn` at the ticks of a plan."""
+def make_timer_handlers(
+    fn: Callable[..., Any], plan: Plan, retry: int | Backoff
+) -> dict[str, Handler]:
+    """Return what a worker needs to run `fn` at the ticks of a plan, by task.
+
+    Runs that were made under a former name, and wait, are its own as well.
+    """
     check_function(fn)
     run = _with_tick(fn, plan.name)
-    return Handler(
-        name=plan.definition.run.task,
-        function=run,
-        is_async=is_async(fn),
-        signature=Signature(run, plan.name),
-        retry=Backoff(max_attempts=1),
-        pacing=_Retries(plan.definition, _backoff(retry)),
-    )
+    return {
+        name: Handler(
+            name=name,
+            function=run,
+            is_async=is_async(fn),
+            signature=Signature(run, plan.name),
+            retry=Backoff(max_attempts=1),
+            pacing=_Retries(plan.definition, _backoff(retry)),
+        )
+        for name in plan.own_tasks
+    }
 
 
 def _backoff(retry: int | Backoff) -> Backoff:

@@ -53,5 +53,5 @@ async def _resume_all(app: Tenure) -> None:
     if await app.timers.frozen() is not None:
         await app.unfreeze()
     for timer in await app.timers.all():
-        if timer.pause is not None:
+        if timer.pause is not None and not timer.renamed_to:
             await app.timers[timer.name].resume()
