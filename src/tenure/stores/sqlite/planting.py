@@ -17,7 +17,7 @@ __all__ = ["plant"]
 _digests = msgspec.json.Decoder(tuple[str, ...])
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False)
 class _Schedule:
     """A schedule as planting sees it."""
 
@@ -29,26 +29,24 @@ class _Schedule:
     declared: int
     planted: int
     last_run: int
+    last_job: str
     last_fence: int
     successor: str
     definition: bytes
     calendar: str
 
-    def redefine(self, planting: Planting, now: int) -> None:
+    def redefine(self, planting: Planting) -> None:
         """Let another definition rule from now on."""
         earlier = [one for one in self.digests if one != planting.digest]
         self.digests = (*earlier, planting.digest)[-DIGESTS_MAX:]
         self.definition = planting.definition
         self.revision += 1
-        if planting.calendar != self.calendar:
-            self.calendar = planting.calendar
-            self.cursor = max(self.cursor, now)
+        self.calendar = planting.calendar
 
-    def take_over(self, other: _Schedule, now: int) -> None:
-        """Go on where another one was, which rests from now on."""
-        begin = 0 if other.calendar == self.calendar else now
-        self.cursor = max(self.cursor, other.cursor, begin)
-        self.last_run = max(self.last_run, other.last_run)
+    def take_over(self, other: _Schedule) -> None:
+        """Have what another one had, which rests from now on. The cursor is `_cursor`'s."""
+        if other.last_run > self.last_run:
+            self.last_run, self.last_job = other.last_run, other.last_job
         self.last_fence = max(self.last_fence, other.last_fence)
         other.successor = self.name
         other.revision += 1
@@ -78,11 +76,12 @@ class _Bed:
     def plant(self, planting: Planting) -> Planted:
         now = self._tx.wall
         schedule = self._known.get(planting.name) or self._make(planting)
-        heir = self._heir_of(schedule)
+        heir, before = self._heir_of(schedule), schedule.calendar
         rules = not self._yields(schedule, heir, planting) and self._rules(schedule, planting)
         if rules:
-            self._take_over(schedule, (heir.name, *planting.renamed_from))
-            schedule.cursor = schedule.cursor or now
+            others = self._others(schedule, heir, planting.renamed_from)
+            schedule.cursor = _cursor(schedule, before, heir, others, now)
+            self._take_over(schedule, others)
             schedule.declared = now
             self._declared.add(schedule.name)
         return Planted(
@@ -102,6 +101,7 @@ class _Bed:
             declared=now,
             planted=now,
             last_run=0,
+            last_job="",
             last_fence=0,
             successor="",
             definition=planting.definition,
@@ -128,29 +128,38 @@ class _Bed:
             return True
         if planting.digest in schedule.digests and self._is_declared(schedule):
             return False
-        schedule.redefine(planting, self._tx.wall)
+        schedule.redefine(planting)
         self._changed[schedule.name] = schedule
         return True
 
-    def _take_over(self, schedule: _Schedule, names: Sequence[str]) -> None:
-        """Let a schedule go on where those with other names were, unless it did before."""
-        others = [self._known[one] for one in dict.fromkeys(names) if one in self._known]
-        others = [one for one in others if schedule.name not in (one.name, one.successor)]
+    def _others(
+        self, schedule: _Schedule, heir: _Schedule, former: Sequence[str]
+    ) -> list[_Schedule]:
+        """Return those that it takes over from: none, if it did so before."""
+        found = [self._known[one] for one in former if one in self._known]
+        heirs = [self._heir_of(one) for one in found]
+        if schedule.cursor:
+            # It is there already: what another one has taken over stays with that one.
+            heirs = [one for one, last in zip(found, heirs, strict=True) if one is last]
+        return [one for one in dict.fromkeys((heir, *heirs)) if one is not schedule]
+
+    def _take_over(self, schedule: _Schedule, others: Sequence[_Schedule]) -> None:
+        """Let a schedule go on as those others, and as itself if it rested."""
         if not others and not schedule.successor:
             return
         self._inherit_freeze(schedule, others)
         for one in others:
-            schedule.take_over(one, self._tx.wall)
+            schedule.take_over(one)
         schedule.successor = ""
         self._changed |= {one.name: one for one in (schedule, *others)}
 
     def _inherit_freeze(self, schedule: _Schedule, others: Sequence[_Schedule]) -> None:
-        """Keep its freeze, or take one along. What a name was left with is no longer meant."""
+        """Keep the freeze that lasts longest. What a name was left with is no longer meant."""
         tx = self._tx
         if schedule.successor:
             tx.change(sql.REMOVE_FREEZES, names=as_json([schedule.name]))
-        current = [one.name for one in others if not one.successor]
-        tx.change(sql.INHERIT_FREEZE, heir=schedule.name, names=as_json(current))
+        names = as_json([one.name for one in (schedule, *others)])
+        tx.change(sql.INHERIT_FREEZE, heir=schedule.name, names=names)
 
     def _is_declared(self, schedule: _Schedule) -> bool:
         now = self._tx.wall
@@ -167,11 +176,26 @@ class _Bed:
             rows = [
                 (
                     *(tx.namespace, one.name, one.revision, one.cursor, one.declared, one.planted),
-                    *(one.last_run, one.last_fence, one.successor, one.definition),
-                    *(one.calendar, as_json(one.digests)),
+                    *(one.last_run, one.last_job, one.last_fence, one.successor),
+                    *(one.definition, one.calendar, as_json(one.digests)),
                 )
                 for one in self._changed.values()
             ]
             tx.change_each(sql.PLANT, rows)
         if declared := [name for name in self._declared if name not in self._changed]:
             tx.change(sql.DECLARE, names=as_json(declared))
+
+
+def _cursor(
+    schedule: _Schedule, before: str, heir: _Schedule, others: Sequence[_Schedule], now: int
+) -> int:
+    """Return where a schedule goes on that had the calendar `before`; it never goes back.
+
+    It begins at now if nobody was there to decide about the ticks of its calendar until lately,
+    also if whoever did was forgotten since.
+    """
+    same = [one.cursor for one in others if one.calendar == schedule.calendar]
+    is_at_work = schedule.cursor > 0 and not schedule.successor
+    goes_on = same or (is_at_work and before == schedule.calendar)
+    begin = 0 if goes_on and not heir.successor else now
+    return max(schedule.cursor, begin, *same)

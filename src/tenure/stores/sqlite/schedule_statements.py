@@ -16,7 +16,7 @@ TO_PLANT = """
         WHERE s.namespace = :namespace AND s.name = w.name AND s.successor <> ''
     )
     SELECT s.digests, s.name, s.revision, s.cursor, s.declared, s.planted, s.last_run,
-           s.last_fence, s.successor, s.definition, s.calendar
+           s.last_job, s.last_fence, s.successor, s.definition, s.calendar
     FROM wanted AS w
     CROSS JOIN tenure_schedule AS s
     WHERE s.namespace = :namespace AND s.name = w.name
@@ -25,13 +25,13 @@ TO_PLANT = """
 # By primary key. Who moved it last stays as it is.
 PLANT = """
     INSERT INTO tenure_schedule (namespace, name, revision, cursor, declared, planted, last_run,
-                                 last_fence, successor, definition, calendar, digests)
-    VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
+                                 last_job, last_fence, successor, definition, calendar, digests)
+    VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
     ON CONFLICT (namespace, name) DO UPDATE
     SET revision = excluded.revision, cursor = excluded.cursor, declared = excluded.declared,
-        last_run = excluded.last_run, last_fence = excluded.last_fence,
-        successor = excluded.successor, definition = excluded.definition,
-        calendar = excluded.calendar, digests = excluded.digests
+        last_run = excluded.last_run, last_job = excluded.last_job,
+        last_fence = excluded.last_fence, successor = excluded.successor,
+        definition = excluded.definition, calendar = excluded.calendar, digests = excluded.digests
 """
 
 # By primary key.
@@ -41,16 +41,18 @@ DECLARE = """
     WHERE namespace = :namespace AND name IN (SELECT value FROM json_each(:names))
 """
 
-# The first one there is, unless the heir has one. By primary key; the WHERE keeps SQLite from
-# reading ON as part of a join.
+# The one that lasts longest; the first of those that last as long. By primary key; it sorts those
+# that were found.
 INHERIT_FREEZE = """
     INSERT INTO tenure_freeze (namespace, name, since, until, reason)
     SELECT f.namespace, :heir, f.since, f.until, f.reason
     FROM json_each(:names) AS n
     CROSS JOIN tenure_freeze AS f
     WHERE f.namespace = :namespace AND f.name = n.value
+    ORDER BY f.until IS NULL DESC, f.until DESC, n.key
     LIMIT 1
-    ON CONFLICT (namespace, name) DO NOTHING
+    ON CONFLICT (namespace, name) DO UPDATE
+    SET since = excluded.since, until = excluded.until, reason = excluded.reason
 """
 
 # Moving a cursor.
@@ -221,7 +223,8 @@ THAW = """
 # Forgetting.
 
 # All schedules of the namespace, by primary key: there are few, and it is not asked for often. An
-# index would be written to with every tick.
+# index would be written to with every tick. A name at rest goes after its successor: it might come
+# back with a roll-back.
 IDLE = """
     SELECT s.name
     FROM tenure_schedule AS s
@@ -229,6 +232,9 @@ IDLE = """
       AND NOT EXISTS (SELECT 1
                       FROM tenure_live INDEXED BY tenure_live_run
                       WHERE namespace = :namespace AND schedule = s.name)
+      AND NOT EXISTS (SELECT 1
+                      FROM tenure_schedule
+                      WHERE namespace = :namespace AND name = s.successor)
     LIMIT :limit
 """
 
