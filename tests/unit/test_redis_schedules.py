@@ -92,7 +92,8 @@ async def test_schedules_that_are_over_leave_nothing_behind(
     await tick(store, clock.wall(), name="new", limit=bound(1, full="cancel"))
     clock.shift(60)
     assert await store.prune_jobs() == 4
-    assert await store.prune_schedules(idle=60) == 3
+    assert await store.prune_schedules(idle=60) == 2
+    assert await store.prune_schedules(idle=60) == 1
     assert looker.key_names() == before
 
 
@@ -107,6 +108,20 @@ async def test_no_more_decisions_are_stored_than_are_remembered(
     assert looker.redis.hlen(looker.timer("decisions")) == DECISIONS_MAX
     newest, *_, oldest = await store.decisions("sync")
     assert newest.last - oldest.last == (DECISIONS_MAX - 1) * 1_000_000
+
+
+async def test_a_name_at_rest_is_forgotten_by_a_later_call_than_its_successor(
+    open_store: Open, valkey_server: Endpoint, clock: ManualClock
+):
+    store = await open_store(valkey_server.url, clock)
+    # More than one script looks at: the successors by the first ones, as they have smaller names.
+    await store.plant([planting(f"old {number}") for number in range(BATCH_MAX)])
+    await store.plant(
+        [planting(f"new {number}", renamed_from=(f"old {number}",)) for number in range(BATCH_MAX)]
+    )
+    for _ in range(2):
+        assert await store.prune_schedules(idle=0) == BATCH_MAX
+    assert await store.schedules() == []
 
 
 async def test_a_tick_does_not_write_the_definition_again(
@@ -170,8 +185,9 @@ async def test_planting_again_writes_the_declaration_alone(
 ):
     server, looker = private
     store = await open_store(server.url)
-    await plant(store, "old")
-    renamed = [planting("new", renamed_from=("never", "old", "old")), planting("other")]
+    await plant(store, "oldest")
+    await store.plant([planting("old", renamed_from=("oldest",))])
+    renamed = [planting("new", renamed_from=("never", "old", "oldest")), planting("other")]
     for _ in range(2):
         looker.commands()
         await store.plant(renamed)

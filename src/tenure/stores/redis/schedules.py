@@ -120,16 +120,17 @@ class Schedules(JobScripts):
         return bool(thawed)
 
     async def prune_schedules(self, *, idle: float, limit: int = 1000) -> int:
-        pruned = left = 0
-        while pruned < limit:
-            most = min(_FORGOTTEN_AT_ONCE, limit - pruned)
-            words = (micros(idle), left, most)
-            forgotten, looked = await self._schedule_script(PRUNE_SCHEDULES, *words)
-            pruned += forgotten
-            left += looked - forgotten
+        forgotten: list[Word] = []
+        left = 0
+        while len(forgotten) < limit:
+            most = min(_FORGOTTEN_AT_ONCE, limit - len(forgotten))
+            words = (micros(idle), left, most, *forgotten)
+            looked, names = await self._schedule_script(PRUNE_SCHEDULES, *words)
+            forgotten += names
+            left += looked - len(names)
             if looked < most:
                 break
-        return pruned
+        return len(forgotten)
 
     async def _schedule_script(self, script: Script, *arguments: Word) -> list[Any]:
         """Run a script on the keys of jobs and schedules; its reply is a list."""

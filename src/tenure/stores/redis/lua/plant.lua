@@ -7,6 +7,16 @@
 -- spoiled might, and nobody else is served while we run.
 local RENAMES_MAX = 100
 
+-- The schedules that were looked at, by name; false if there is none. Nobody has an empty name.
+local known = {[''] = false}
+
+local function find(name)
+  if known[name] == nil then
+    known[name] = schedule_of(name) or false
+  end
+  return known[name]
+end
+
 local function contains(list, wanted)
   for _, value in ipairs(list) do
     if value == wanted then
@@ -25,19 +35,21 @@ local function is_declared(name)
   return at + DECLARED_FOR > now
 end
 
--- Begin a schedule. Its cursor is open until it is known whom it takes over from.
+-- Begin a schedule. Its cursor is 0 until it is known whom it takes over from.
 local function make(planting)
   write_definition(planting.name, {planted = now, digests = {planting.digest},
     calendar = planting.calendar, text = planting.text})
   call('ZADD', NAMES, '0', planting.name)
-  return {name = planting.name, revision = 1, cursor = 0, last_run = 0, last_job = '',
-    last_fence = 0, successor = '', move = '', outcome = DONE, reason = '', decided = 0}
+  known[planting.name] = {name = planting.name, revision = 1, cursor = 0, last_run = 0,
+    last_job = '', last_fence = 0, successor = '', move = '', outcome = DONE, reason = '',
+    decided = 0}
+  return known[planting.name]
 end
 
 -- Return the schedule that this one was renamed to in the end; itself if it was not.
 local function heir_of(one)
   for _ = 1, RENAMES_MAX do
-    local following = one.successor ~= '' and schedule_of(one.successor)
+    local following = find(one.successor)
     if not following then
       break
     end
@@ -55,71 +67,110 @@ local function redefine(one, definition, planting)
   end
   digests[#digests + 1] = planting.digest
   definition.digests = {unpack(digests, max(1, #digests - DIGESTS_MAX + 1))}
-  definition.text = planting.text
+  definition.text, definition.calendar = planting.text, planting.calendar
   one.revision = one.revision + 1
-  if definition.calendar ~= planting.calendar then
-    definition.calendar, one.cursor = planting.calendar, max(one.cursor, now)
-  end
   write_definition(one.name, definition)
 end
 
--- Let a definition rule, unless it is an older one of a rolling deploy. Returns whether it does.
-local function rules(one, planting)
+-- Let a definition rule, unless it is an older one of a rolling deploy. Returns the calendar from
+-- now on, and the one before; nil if the definition does not rule.
+local function rule(one, planting)
   local definition = definition_of(one.name)
-  if definition.digests[#definition.digests] == planting.digest then
-    return true
-  elseif contains(definition.digests, planting.digest) and is_declared(one.name) then
-    return false
+  local before = definition.calendar
+  if definition.digests[#definition.digests] ~= planting.digest then
+    if contains(definition.digests, planting.digest) and is_declared(one.name) then
+      return nil
+    end
+    redefine(one, definition, planting)
   end
-  redefine(one, definition, planting)
-  return true
+  return definition.calendar, before
 end
 
--- The freeze of a name that was taken over before is a thing of the past.
-local function carry_freeze(one, other)
-  local freeze = other.successor == '' and not freeze_of(one.name) and freeze_of(other.name)
-  if freeze then
-    write_freeze(one.name, freeze.since, freeze.till, freeze.reason)
+-- Return those that a schedule takes over from.
+local function others_of(one, heir, former)
+  local others, seen = {}, {[one] = true}
+  local function add(other)
+    if not seen[other] then
+      others[#others + 1], seen[other] = other, true
+    end
   end
+  add(heir)
+  for _, name in ipairs(former) do
+    local other = find(name)
+    local last = other and heir_of(other)
+    -- What another one has taken over by now is that one's; only a new one follows it there.
+    if last and (last == other or one.cursor == 0) then
+      add(last)
+    end
+  end
+  return others
+end
+
+local function lasts_longer(freeze, other)
+  return not other or (other.till and (not freeze.till or freeze.till > other.till))
+end
+
+-- Leave a schedule with the freeze that lasts longest; that of a name at rest does not count.
+local function take_freeze(one, others)
+  if one.successor ~= '' then
+    call('HDEL', FREEZES, one.name)
+  end
+  local own = #others > 0 and freeze_of(one.name)
+  local longest = own
+  for _, other in ipairs(others) do
+    local freeze = freeze_of(other.name)
+    if freeze and lasts_longer(freeze, longest) then
+      longest = freeze
+    end
+  end
+  if longest ~= own then
+    write_freeze(one.name, longest.since, longest.till, longest.reason)
+  end
+end
+
+-- Return where a schedule goes on that had the calendar `before`. That is now, unless somebody has
+-- decided about the ticks of the same calendar until lately.
+local function cursor_of(one, calendar, before, heir, others)
+  local is_current = one.cursor ~= 0 and one.successor == ''
+  local cursor, goes_on = one.cursor, is_current and calendar == before
+  for _, other in ipairs(others) do
+    if definition_of(other.name).calendar == calendar then
+      cursor, goes_on = max(cursor, other.cursor), true
+    end
+  end
+  local is_forgotten = heir.successor ~= ''  -- whoever came after it is not there any more
+  return goes_on and not is_forgotten and cursor or max(cursor, now)
 end
 
 -- Go on where another one was, which rests from now on.
 local function take_over(one, other)
-  local is_same = definition_of(one.name).calendar == definition_of(other.name).calendar
-  one.cursor = max(one.cursor, other.cursor, is_same and other.cursor or now)
-  one.last_run = max(one.last_run, other.last_run)
+  if other.last_run > one.last_run then
+    one.last_run, one.last_job = other.last_run, other.last_job
+  end
   one.last_fence = max(one.last_fence, other.last_fence)
-  carry_freeze(one, other)
   other.successor, other.revision = one.name, other.revision + 1
   write_schedule(other)
 end
 
--- Take over from those of these names that are there, and were not taken over by this one before.
-local function take_over_all(one, names)
-  if one.successor ~= '' then
-    call('HDEL', FREEZES, one.name)
-    one.successor = ''
-  end
-  for _, name in ipairs(names) do
-    local other = name ~= one.name and schedule_of(name)
-    if other and other.successor ~= one.name then
-      take_over(one, other)
-    end
-  end
-end
-
 local function plant(planting)
-  local one = schedule_of(planting.name) or make(planting)
+  local one = find(planting.name) or make(planting)
   local heir = heir_of(one)
-  local yields = heir.name ~= one.name and not contains(planting.former, heir.name)
+  local yields = heir ~= one and not contains(planting.former, heir.name)
     and is_declared(heir.name)
-  if yields or not rules(one, planting) then
+  local calendar, before
+  if not yields then
+    calendar, before = rule(one, planting)
+  end
+  if not calendar then
     return {0, one.cursor, one.last_run}
   end
-  take_over_all(one, {heir.name, unpack(planting.former)})
-  if one.cursor == 0 then
-    one.cursor = now
+  local others = others_of(one, heir, planting.former)
+  take_freeze(one, others)
+  one.cursor = cursor_of(one, calendar, before, heir, others)
+  for _, other in ipairs(others) do
+    take_over(one, other)
   end
+  one.successor = ''
   write_schedule(one)
   declare(one.name)
   return {one.revision, one.cursor, one.last_run}

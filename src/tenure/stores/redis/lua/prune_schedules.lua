@@ -1,10 +1,20 @@
--- Forget schedules that nobody declares any more and that have no unfinished run.
+-- Forget schedules that nobody declares any more, that have no unfinished run and no successor.
 --
--- ARGV: now, bells, idle, how many to leave out, how many to look at
--- Returns {how many were forgotten, how many were looked at}.
+-- ARGV: now, bells, idle, how many to leave out, how many to look at,
+--       names that were forgotten by this very call before
+-- Returns {how many were looked at, names of those that are forgotten now}.
 
-local function forget(name)
-  local one = schedule_of(name)
+local forgotten_before = {}
+for n = 6, #ARGV do
+  forgotten_before[ARGV[n]] = true
+end
+
+-- A name at rest might come back with a roll-back, so it goes by a later call than its successor.
+local function has_successor(one)
+  return one.successor ~= '' and (forgotten_before[one.successor] or schedule_of(one.successor))
+end
+
+local function forget(name, one)
   local places = one and places_of_decisions(one, DECISIONS_MAX) or {}
   if #places > 0 then
     call('HDEL', DECISIONS, unpack(places))
@@ -16,12 +26,15 @@ local function forget(name)
   call('ZREM', DECLARED, name)
 end
 
-local forgotten = 0
+local names, schedules = {}, {}
 local idle = call('ZRANGEBYSCORE', DECLARED, '-inf', now - ARGV[3], 'LIMIT', ARGV[4], ARGV[5])
 for _, name in ipairs(idle) do
-  if #live_runs(name, 1) == 0 then
-    forget(name)
-    forgotten = forgotten + 1
+  local one = schedule_of(name)
+  if not (one and has_successor(one)) and #live_runs(name, 1) == 0 then
+    names[#names + 1], schedules[name] = name, one
   end
 end
-return {forgotten, #idle}
+for _, name in ipairs(names) do
+  forget(name, schedules[name])
+end
+return {#idle, names}

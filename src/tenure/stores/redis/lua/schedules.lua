@@ -36,6 +36,7 @@ local function write_schedule(one)
     one.successor, one.move, one.outcome, one.reason, one.decided)
   if record ~= one.stored then
     call('HSET', SCHEDULES, one.name, record)
+    one.stored = record
   end
 end
 
