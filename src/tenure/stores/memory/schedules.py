@@ -96,7 +96,9 @@ class Schedules(Jobs):
             freezes.pop(schedule.name, None)
         found = [freezes[one.name] for one in (schedule, *others) if one.name in freezes]
         if found:
-            freezes[schedule.name] = max(found, key=lambda one: _NEVER if one.until is None else one.until)
+            freezes[schedule.name] = max(
+                found, key=lambda one: _NEVER if one.until is None else one.until
+            )
 
     async def advance(self, move: Advance) -> Advanced:
         with self._lock:

@@ -197,5 +197,6 @@ def _cursor(
     same = [one.cursor for one in others if one.calendar == schedule.calendar]
     is_at_work = schedule.cursor > 0 and not schedule.successor
     goes_on = same or (is_at_work and before == schedule.calendar)
-    begin = 0 if goes_on and not heir.successor else now
-    return max(schedule.cursor, begin, *same)
+    if goes_on and not heir.successor:
+        return max([schedule.cursor, *same])
+    return max([schedule.cursor, now, *(one.cursor for one in others)])  # the clock may go back

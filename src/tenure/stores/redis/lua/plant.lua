@@ -133,13 +133,15 @@ end
 local function cursor_of(one, calendar, before, heir, others)
   local is_current = one.cursor ~= 0 and one.successor == ''
   local cursor, goes_on = one.cursor, is_current and calendar == before
+  local latest = max(cursor, now)  -- the clock may have been set back
   for _, other in ipairs(others) do
+    latest = max(latest, other.cursor)
     if definition_of(other.name).calendar == calendar then
       cursor, goes_on = max(cursor, other.cursor), true
     end
   end
   local is_forgotten = heir.successor ~= ''  -- whoever came after it is not there any more
-  return goes_on and not is_forgotten and cursor or max(cursor, now)
+  return goes_on and not is_forgotten and cursor or latest
 end
 
 -- Go on where another one was, which rests from now on.
