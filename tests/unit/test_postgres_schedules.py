@@ -365,6 +365,47 @@ async def test_a_schedule_that_moves_is_not_forgotten(
     assert (await look_at(store)).live == 1
 
 
+# Whoever is no superuser waits at the first schedule, in the middle of a statement.
+SLOW = """
+CREATE FUNCTION slow(_name text) RETURNS boolean LANGUAGE plpgsql AS $$
+BEGIN
+    IF _name = 'first' THEN
+        PERFORM pg_advisory_xact_lock_shared(1);
+    END IF;
+    RETURN true;
+END
+$$;
+ALTER TABLE tenure.schedule ENABLE ROW LEVEL SECURITY;
+CREATE POLICY slow ON tenure.schedule USING (slow(name));
+"""
+
+
+@pytest.mark.parametrize("change", ["triggered", "renamed"])
+async def test_a_schedule_that_is_needed_from_now_on_is_not_forgotten(
+    open_store: Open, private_postgres: PrivatePostgres, namespace: str, change: str
+):
+    url = private_postgres().url
+    async with connected(url) as operator:
+        await make_format(operator, 2)
+        store = await open_store(url)
+        await plant(store, "first")
+        planted = await plant(store, "last")
+        trigger = move(planted, await store.now(), name="last", seen=None, forced=True)
+        pruning = await open_store(plain_ann(url))
+        await operator.execute(SLOW)
+        await operator.execute("SELECT pg_advisory_lock(1)")
+        prune = asyncio.ensure_future(pruning.prune_schedules(idle=0))
+        assert await is_waiting(prune)
+        if change == "triggered":
+            assert (await store.advance(trigger)).outcome == "done"
+        else:
+            await store.plant([planting("new", renamed_from=("last",))])
+        await operator.execute("SELECT pg_advisory_unlock(1)")
+        assert await prune == 1
+    kept = await look_at(store, "last")
+    assert (kept.live, kept.successor) == ((1, "") if change == "triggered" else (0, "new"))
+
+
 async def test_a_run_that_was_set_aside_takes_no_place(
     store: PostgresStore, operator: asyncpg.Connection
 ):

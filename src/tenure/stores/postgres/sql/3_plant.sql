@@ -42,7 +42,7 @@ BEGIN
 END
 $$;
 
--- Whether all of these rule already, and have taken over from all the names that they had.
+-- Whether all of these rule already, and nothing is left to take over of the names that they had.
 CREATE FUNCTION tenure.schedule_rule_v1(_namespace text, _all tenure.planting_v1[])
 RETURNS boolean LANGUAGE plpgsql VOLATILE AS $$
 BEGIN
@@ -54,7 +54,10 @@ BEGIN
            OR s.digests[cardinality(s.digests)] <> a.digest
            OR EXISTS (
                SELECT FROM unnest(a.renamed_from) AS f (name)
-               WHERE (SELECT a.name NOT IN (o.name, o.successor) FROM tenure.schedule o
+               WHERE (SELECT a.name NOT IN (o.name, o.successor) AND NOT EXISTS (
+                          SELECT FROM tenure.schedule h
+                          WHERE h.namespace = o.namespace AND h.name = o.successor)
+                      FROM tenure.schedule o
                       WHERE o.namespace = a.namespace AND o.name = f.name)));
 END
 $$;
@@ -93,53 +96,99 @@ $$;
 
 -- Let another definition rule; the caller stores it.
 CREATE FUNCTION tenure.schedule_redefine_v1(
-    _p tenure.planting_v1, _digests_max integer, _now bigint, INOUT _s tenure.schedule
+    _p tenure.planting_v1, _digests_max integer, INOUT _s tenure.schedule
 ) LANGUAGE plpgsql VOLATILE AS $$
 BEGIN
     _s.digests := array_remove(_s.digests, _p.digest) || _p.digest;
     _s.digests := _s.digests[greatest(1, cardinality(_s.digests) - _digests_max + 1):];
     _s.definition := decode(_p.definition, 'hex');
     _s.revision := _s.revision + 1;
-    IF _s.calendar <> _p.calendar THEN
-        _s.calendar := _p.calendar;
-        _s.cursor := greatest(_s.cursor, _now);
-    END IF;
+    _s.calendar := _p.calendar;
 END
 $$;
 
--- Let a schedule go on where others were, which rest from now on; the caller stores it.
-CREATE FUNCTION tenure.schedule_take_over_v1(
-    _names text[], _now bigint, INOUT _s tenure.schedule
-) LANGUAGE plpgsql VOLATILE AS $$
+-- Return those that a schedule takes over from: its heir, and its former names. What another one has taken
+-- over by now is that one's; a new name, which has no cursor yet, means whoever goes by a name now.
+CREATE FUNCTION tenure.schedule_others_v1(
+    _s tenure.schedule, _heir tenure.schedule, _former text[]
+) RETURNS tenure.schedule[] LANGUAGE plpgsql VOLATILE AS $$
+DECLARE
+    _others tenure.schedule[] := ARRAY[_heir];
+    _name text;
+    _one tenure.schedule;
+    _its_heir tenure.schedule;
+BEGIN
+    FOREACH _name IN ARRAY _former LOOP
+        -- index: schedule_pkey
+        SELECT * INTO _one FROM tenure.schedule s
+        WHERE s.namespace = _s.namespace AND s.name = _name;
+        CONTINUE WHEN NOT FOUND;
+        _its_heir := tenure.schedule_heir_v1(_one);
+        IF _s.cursor = 0 OR _its_heir.name = _name THEN
+            _others := _others || _its_heir;
+        END IF;
+    END LOOP;
+    RETURN ARRAY(SELECT o FROM unnest(_others) AS o WHERE o.name <> _s.name);
+END
+$$;
+
+-- Return where a schedule goes on that had this calendar before. That is now, unless somebody has decided
+-- about the ticks of the same calendar until lately.
+CREATE FUNCTION tenure.schedule_cursor_v1(
+    _s tenure.schedule, _before text, _heir tenure.schedule, _others tenure.schedule[], _now bigint
+) RETURNS bigint LANGUAGE plpgsql VOLATILE AS $$
+DECLARE
+    _same bigint := (
+        SELECT max(o.cursor) FROM unnest(_others) AS o WHERE o.calendar = _s.calendar);
+    _is_current boolean := _s.cursor <> 0 AND _s.successor = '';
+    _is_forgotten boolean := _heir.successor <> '';  -- whoever came after it is not there any more
+BEGIN
+    IF _is_forgotten OR _same IS NULL AND NOT (_is_current AND _s.calendar = _before) THEN
+        _same := greatest(_same, _now);
+    END IF;
+    RETURN greatest(_s.cursor, _same);
+END
+$$;
+
+-- Leave a schedule with the freeze that lasts longest, of its own and those of others. That of a name at
+-- rest is from before it was taken over.
+CREATE FUNCTION tenure.schedule_take_freeze_v1(
+    _s tenure.schedule, _others tenure.schedule[]
+) RETURNS void LANGUAGE plpgsql VOLATILE AS $$
 BEGIN
     IF _s.successor <> '' THEN
-        -- It is from before others took over. index: schedule_freeze_pkey
+        -- index: schedule_freeze_pkey
         DELETE FROM tenure.schedule_freeze f
         WHERE f.namespace = _s.namespace AND f.name = _s.name;
-        _s.successor := '';
     END IF;
-    -- index: schedule_pkey, schedule_freeze_pkey
-    INSERT INTO tenure.schedule_freeze (namespace, name, since, until, reason)
+    -- index: schedule_freeze_pkey
+    INSERT INTO tenure.schedule_freeze AS mine (namespace, name, since, until, reason)
     SELECT f.namespace, _s.name, f.since, f.until, f.reason
-    FROM (SELECT _s.namespace, u.* FROM unnest(_names) WITH ORDINALITY AS u (name, n)
-          OFFSET 0) AS a
-    JOIN tenure.schedule s ON s.namespace = a.namespace AND s.name = a.name
-    JOIN tenure.schedule_freeze f ON f.namespace = s.namespace AND f.name = s.name
-    WHERE s.successor = '' AND s.name <> _s.name
-    ORDER BY a.n LIMIT 1
-    ON CONFLICT DO NOTHING;  -- it has one of its own
+    FROM unnest(_others) WITH ORDINALITY AS o
+    JOIN tenure.schedule_freeze f ON f.namespace = o.namespace AND f.name = o.name
+    ORDER BY f.until DESC NULLS FIRST, o.ordinality LIMIT 1
+    ON CONFLICT (namespace, name) DO UPDATE
+    SET since = excluded.since, until = excluded.until, reason = excluded.reason
+    WHERE mine.until < coalesce(excluded.until, 9223372036854775807);
+END
+$$;
+
+-- Let a schedule have what others had, which rest from now on; the caller stores it.
+CREATE FUNCTION tenure.schedule_take_over_v1(
+    _others tenure.schedule[], INOUT _s tenure.schedule
+) LANGUAGE plpgsql VOLATILE AS $$
+DECLARE
+    _all tenure.schedule[] := _s || _others;
+BEGIN
+    PERFORM tenure.schedule_take_freeze_v1(_s, _others);
+    SELECT a.last_run, a.last_job INTO _s.last_run, _s.last_job
+    FROM unnest(_all) WITH ORDINALITY AS a ORDER BY a.last_run DESC, a.ordinality LIMIT 1;
+    _s.last_fence := (SELECT max(a.last_fence) FROM unnest(_all) AS a);
+    _s.successor := '';
     -- index: schedule_pkey
-    WITH taken AS (
-        UPDATE tenure.schedule s SET successor = _s.name, revision = s.revision + 1
-        WHERE s.namespace = _s.namespace AND s.name = ANY (_names)
-          AND _s.name NOT IN (s.name, s.successor)
-        RETURNING s.last_run, s.last_fence, CASE
-            WHEN s.calendar = _s.calendar THEN s.cursor ELSE greatest(s.cursor, _now) END AS cursor
-    )
-    SELECT greatest(_s.cursor, max(t.cursor)), greatest(_s.last_run, max(t.last_run)),
-           greatest(_s.last_fence, max(t.last_fence))
-    INTO _s.cursor, _s.last_run, _s.last_fence
-    FROM taken t;
+    UPDATE tenure.schedule s SET successor = _s.name, revision = s.revision + 1
+    WHERE s.namespace = _s.namespace
+      AND s.name = ANY (ARRAY(SELECT o.name FROM unnest(_others) AS o));
 END
 $$;
 
@@ -151,6 +200,8 @@ CREATE FUNCTION tenure.schedule_declare_v1(
 DECLARE
     _s tenure.schedule;
     _heir tenure.schedule;
+    _others tenure.schedule[];
+    _before text;
     _yields boolean;
 BEGIN
     -- index: schedule_pkey
@@ -161,6 +212,7 @@ BEGIN
                 _now)
         RETURNING * INTO _s;
     END IF;
+    _before := _s.calendar;
     _heir := tenure.schedule_heir_v1(_s);
     _yields := _heir.name <> _s.name AND _heir.name <> ALL (_p.renamed_from)
         AND tenure.schedule_is_declared_v1(_heir, _declared_for, _now);
@@ -168,20 +220,21 @@ BEGIN
         _yields := _p.digest = ANY (_s.digests)
             AND tenure.schedule_is_declared_v1(_s, _declared_for, _now);
         IF NOT _yields THEN
-            _s := tenure.schedule_redefine_v1(_p, _digests_max, _now, _s);
+            _s := tenure.schedule_redefine_v1(_p, _digests_max, _s);
         END IF;
     END IF;
     IF _yields THEN
         _s.revision := 0;
         RETURN _s;
     END IF;
-    _s := tenure.schedule_take_over_v1(_heir.name || _p.renamed_from, _now, _s);
-    _s.cursor := coalesce(nullif(_s.cursor, 0), _now);
+    _others := tenure.schedule_others_v1(_s, _heir, _p.renamed_from);
+    _s.cursor := tenure.schedule_cursor_v1(_s, _before, _heir, _others, _now);
+    _s := tenure.schedule_take_over_v1(_others, _s);
     -- index: schedule_pkey
     UPDATE tenure.schedule s
     SET revision = _s.revision, definition = _s.definition, calendar = _s.calendar,
         digests = _s.digests, cursor = _s.cursor, last_run = _s.last_run,
-        last_fence = _s.last_fence, declared = _now, successor = ''
+        last_job = _s.last_job, last_fence = _s.last_fence, declared = _now, successor = ''
     WHERE s.namespace = _namespace AND s.name = _p.name;
     RETURN _s;
 END

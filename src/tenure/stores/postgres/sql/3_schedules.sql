@@ -110,7 +110,23 @@ BEGIN
 END
 $$;
 
--- Forget schedules that nobody declared for so long and that have no unfinished run.
+-- Whether nobody needs a schedule that is not declared any more: it has no unfinished run, and is not the
+-- former name of one that is there, which might go back to it.
+CREATE FUNCTION tenure.schedule_is_over_v1(_s tenure.schedule) RETURNS boolean
+LANGUAGE plpgsql VOLATILE AS $$
+BEGIN
+    -- index: schedule_pkey, job_run
+    RETURN NOT EXISTS (
+        SELECT FROM tenure.schedule h
+        WHERE h.namespace = _s.namespace AND h.name = _s.successor
+    ) AND NOT EXISTS (
+        SELECT FROM tenure.job j
+        WHERE j.namespace || '' = _s.namespace AND j.schedule = _s.name
+          AND j.schedule <> '' AND j.state <> 'aside');
+END
+$$;
+
+-- Forget schedules that nobody declared for so long and that nobody needs.
 CREATE FUNCTION tenure.schedule_prune_v1(
     _namespace text, _idle bigint, _limit integer, _told bigint
 ) RETURNS integer LANGUAGE plpgsql VOLATILE
@@ -122,14 +138,12 @@ DECLARE
     _since bigint := tenure.now_v1(_told) - _idle;
     _gone text[];
 BEGIN
-    -- A move that comes in between declares its schedule, which is then not among them.
-    -- index: schedule_pkey, job_run
+    -- A move or a rename that comes in between changes the row, which is then looked at again; and the
+    -- function sees what they made, which a condition written out here would not.
+    -- index: schedule_pkey
     _gone := ARRAY(
         SELECT s.name FROM tenure.schedule s
-        WHERE s.namespace = _namespace AND s.declared <= _since AND NOT EXISTS (
-            SELECT FROM tenure.job j
-            WHERE j.namespace || '' = _namespace AND j.schedule = s.name
-              AND j.schedule <> '' AND j.state <> 'aside' OFFSET 0)
+        WHERE s.namespace = _namespace AND s.declared <= _since AND tenure.schedule_is_over_v1(s)
         ORDER BY s.name LIMIT _limit FOR UPDATE OF s SKIP LOCKED);
     -- index: schedule_decision_pkey, schedule_freeze_pkey, schedule_pkey
     DELETE FROM tenure.schedule_decision d WHERE d.namespace = _namespace AND d.name = ANY (_gone);
