@@ -144,7 +144,8 @@ DECLARE
     _is_forgotten boolean := _heir.successor <> '';  -- whoever came after it is not there any more
 BEGIN
     IF _is_forgotten OR _same IS NULL AND NOT (_is_current AND _s.calendar = _before) THEN
-        _same := greatest(_same, _now);
+        -- Beside now, because the clock may have been set back.
+        _same := greatest(_now, (SELECT max(o.cursor) FROM unnest(_others) AS o));
     END IF;
     RETURN greatest(_s.cursor, _same);
 END
