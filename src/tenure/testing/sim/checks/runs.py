@@ -35,8 +35,10 @@ class _Run:
 class Runs:
     """All runs of a history so far."""
 
-    def __init__(self, say: Say) -> None:
+    def __init__(self, say: Say, are_same: Callable[[str, str], bool]) -> None:
         self._say = say
+        self._are_same = are_same
+        """Whether two names are of one timer: a run may outlive the name it was made under."""
         self._runs: dict[str, _Run] = {}
         self._unfinished: defaultdict[str, set[str]] = defaultdict(set)
         self._owners: dict[str, str] = {}
@@ -133,7 +135,8 @@ class Runs:
 
     def _began(self, entry: Entry, run: _Run) -> None:
         replica = run.given.get(entry.fence)
-        if replica is None or (run.name, run.tick) != (entry.key, entry.tick):
+        is_this = run.tick == entry.tick and self._are_same(run.name, entry.key)
+        if replica is None or not is_this:
             self._say(entry, "nobody was given this run")
             return
         if self._owners.get(replica) != entry.by:

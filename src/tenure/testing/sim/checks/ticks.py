@@ -66,7 +66,7 @@ class _Model:
         self.counts: Counter[str] = Counter()
         self._timers: dict[str, _Timer] = {}
         self._all_frozen_until = 0
-        self._runs = Runs(self._say)
+        self._runs = Runs(self._say, lambda one, other: self._timer(one) is self._timer(other))
 
     def see(self, entry: Entry) -> None:
         match entry.what:
