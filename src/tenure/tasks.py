@@ -185,12 +185,20 @@ class Task(Generic[P, R]):
 
         Raises ArgumentsError if they do not fit the signature, TooLarge if there is too much.
         """
-        settings, options = self._home.settings, self._options
         payload = self._handler.signature.encode_arguments(args, kwargs)
+        unique = self._options.unique
+        return Request(
+            self.new_job(payload, self._unique_key(args, kwargs)),
+            unique.key if unique is not None else "",
+        )
+
+    def new_job(self, payload: bytes, unique: UniqueKey | None) -> NewJob:
+        """Return a job with arguments that are written down already."""
+        settings, options = self._home.settings, self._options
         if len(payload) > settings.payload_limit:
             what = f"the arguments of {self.name!r}"
             raise TooLarge(what, len(payload), settings.payload_limit, "payload_limit")
-        new = NewJob(
+        return NewJob(
             id="",
             task=self.name,
             queue=options.queue,
@@ -201,9 +209,20 @@ class Task(Generic[P, R]):
             at=options.at,
             timeout=options.timeout,
             retention=settings.retention if options.retention is None else options.retention,
-            unique=self._unique_key(args, kwargs),
+            unique=unique,
         )
-        return Request(new, options.unique.key if options.unique is not None else "")
+
+    def read(self, payload: bytes) -> dict[str, Any]:
+        """Return arguments that were written down, by the names of the parameters.
+
+        Raises ArgumentsError if they do not fit the signature. None of them may be positional.
+        """
+        return self._handler.signature.decode_arguments(payload)[1]
+
+    def read_result(self, result: bytes) -> R:
+        """Return a result that was written down. Raises ValueError if it is something else."""
+        value: R = self._handler.signature.decode_result(result)
+        return value
 
     async def enqueue(self, *args: P.args, **kwargs: P.kwargs) -> Job[R]:
         """Store a job that runs this with these arguments; once this returns it is not lost.

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tenure.jobs.handles import Job, JobPage, JobSnapshot, Request
+from tenure.jobs.handles import Job, JobPage, JobSnapshot, Request, report_of
 from tenure.jobs.service import Jobs
 
-__all__ = ["Job", "JobPage", "JobSnapshot", "Jobs", "Request"]
+__all__ = ["Job", "JobPage", "JobSnapshot", "Jobs", "Request", "report_of"]

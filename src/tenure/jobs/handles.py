@@ -29,7 +29,7 @@ from tenure.runtime.attempt import ErrorReport
 if TYPE_CHECKING:
     from tenure.jobs.service import Jobs
 
-__all__ = ["Job", "JobPage", "JobSnapshot", "Request"]
+__all__ = ["Job", "JobPage", "JobSnapshot", "Request", "report_of"]
 
 T = TypeVar("T")
 
@@ -128,12 +128,17 @@ class JobSnapshot(JobView):
 
     @property
     def _report(self) -> ErrorReport | None:
-        if self._record.error is None:
-            return None
-        try:
-            return msgspec.json.decode(self._record.error, type=ErrorReport)
-        except (ValueError, RecursionError):
-            return ErrorReport("unknown", "what is stored about this error cannot be read")
+        return report_of(self._record)
+
+
+def report_of(record: JobRecord) -> ErrorReport | None:
+    """Return what is kept about the last failure of a job."""
+    if record.error is None:
+        return None
+    try:
+        return msgspec.json.decode(record.error, type=ErrorReport)
+    except (ValueError, RecursionError):
+        return ErrorReport("unknown", "what is stored about this error cannot be read")
 
 
 class Job(JobSnapshot, Generic[T]):

@@ -1,0 +1,15 @@
+"""Slow handlers as durable jobs over HTTP: 202, status, result, events, cancel; see AsyncRouter.
+
+Needs `tenure[http]` (Starlette) or `tenure[fastapi]` where routes are served; a worker that only
+runs the handlers needs neither.
+"""
+
+from __future__ import annotations
+
+from tenure.http.asking import Headers
+from tenure.http.endpoints import Limits, Submission
+from tenure.http.problems import Problem
+from tenure.http.resources import JobResource, Responses
+from tenure.http.router import AsyncRouter
+
+__all__ = ["AsyncRouter", "Headers", "JobResource", "Limits", "Problem", "Responses", "Submission"]

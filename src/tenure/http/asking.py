@@ -1,0 +1,83 @@
+"""What a client asks for, free of any framework: the request, and how its headers are read."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from typing import Final
+
+from msgspec import Struct
+
+from tenure.http.problems import Problem
+
+__all__ = ["Asked", "Headers", "accepts", "idempotency_key", "known_revision", "wait_preference"]
+
+_KEY_MAX: Final = 255
+_VISIBLE = re.compile(r"[\x21-\x7e](?:[\x20-\x7e]*[\x21-\x7e])?")
+_SECONDS = re.compile(r"\d{1,9}")
+
+
+class Headers(Mapping[str, str]):
+    """Headers by name, whatever the case of its letters. A handler may take them: `headers=`."""
+
+    def __init__(self, given: Mapping[str, str]) -> None:
+        self._given = {name.lower(): value for name, value in given.items()}
+
+    def __getitem__(self, name: str) -> str:
+        return self._given[name.lower()]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._given)
+
+    def __len__(self) -> int:
+        return len(self._given)
+
+    def __repr__(self) -> str:
+        return f"Headers({', '.join(self._given)})"
+
+
+class Asked(Struct, frozen=True, kw_only=True):
+    """One request, as far as the routes look at it."""
+
+    headers: Headers
+    base: str = ""
+    """The path under which this router's routes are, for links."""
+    query: Mapping[str, str] = {}
+    """Of job routes: the last value of each parameter."""
+
+
+def wait_preference(headers: Headers) -> float:
+    """Return the seconds of `Prefer: wait=N`; 0 without one. What is not understood is ignored."""
+    for preference in headers.get("prefer", "").split(","):
+        name, _, value = preference.split(";")[0].partition("=")
+        text = value.strip().strip('"')
+        if name.strip().lower() == "wait" and _SECONDS.fullmatch(text):
+            return float(text)
+    return 0.0
+
+
+def idempotency_key(headers: Headers) -> str | None:
+    """Return the key, given bare or as a quoted string; raise a Problem for what cannot be one."""
+    text = headers.get("idempotency-key")
+    if text is None:
+        return None
+    if len(text) >= 2 and text[0] == text[-1] == '"':
+        text = text[1:-1]
+    if len(text) > _KEY_MAX or not _VISIBLE.fullmatch(text):
+        detail = f"It has 1 to {_KEY_MAX} visible ASCII characters, such as a UUID."
+        raise Problem.of("idempotency-key-malformed", detail)
+    return text
+
+
+def known_revision(headers: Headers) -> set[str]:
+    """Return the entity tags of `If-None-Match`."""
+    given = headers.get("if-none-match", "").split(",")
+    return {one.strip().removeprefix("W/") for one in given if one.strip()}
+
+
+def accepts(headers: Headers, media_type: str) -> bool:
+    """Return whether the client takes this media type."""
+    ranges = [one.partition(";")[0].strip().lower() for one in headers.get("accept", "").split(",")]
+    kind = media_type.split(";", maxsplit=1)[0].lower()
+    fits = {"", "*/*", kind, f"{kind.partition('/')[0]}/*"}
+    return any(one in fits for one in ranges)

@@ -1,0 +1,117 @@
+"""One endpoint: a handler that runs as a job, and how requests are let in."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Mapping
+from typing import Any, Literal, TypeAlias
+
+from msgspec import Struct
+
+from tenure.core.durations import Duration, seconds
+from tenure.core.sizes import size
+from tenure.errors import ConfigError
+from tenure.http.parameters import Parameters
+from tenure.http.resources import Pace
+from tenure.tasks import Task
+
+__all__ = ["BeforeEnqueue", "Endpoint", "Entry", "Idempotency", "Limits", "Submission", "entry"]
+
+Idempotency: TypeAlias = Literal["optional", "required", "off"]
+_SECRET = {"authorization", "cookie", "proxy-authorization", "set-cookie"}
+_WAIT_MAX = 300.0
+_LIMIT_MAX = 200
+
+
+class Submission(Struct, frozen=True, kw_only=True):
+    """A request that is about to become a job."""
+
+    owner: str
+    method: str
+    path: str
+    """As it was declared, such as "/reports/{year}"."""
+    arguments: Mapping[str, Any]
+    """What the handler will get, as it will be read in the worker."""
+    headers: Mapping[str, str]
+    """Those that are kept."""
+
+
+BeforeEnqueue: TypeAlias = Callable[[Submission], Awaitable[None] | None]
+"""Looks at a submission, and raises a `Problem` to refuse it."""
+
+
+class Limits(Struct, frozen=True, kw_only=True):
+    """How much is let in. Counted by one look at the store, so that a burst may pass by a little.
+
+    Args:
+        running: the most unfinished jobs of one owner (429).
+        per_minute: the most jobs of one owner in any minute (429).
+        waiting: the most waiting jobs of the queue, whoever asked for them (503).
+    """
+
+    running: int | None = None
+    per_minute: int | None = None
+    waiting: int | None = None
+
+    def __post_init__(self) -> None:
+        for name in ("running", "per_minute"):
+            most = getattr(self, name)
+            if most is not None and (type(most) is not int or not 1 <= most <= _LIMIT_MAX):
+                msg = f"{name} must be from 1 to {_LIMIT_MAX}, which one look can count."
+                raise ConfigError(msg)
+
+
+class Entry(Struct, frozen=True, kw_only=True):
+    """How requests are let in."""
+
+    max_wait: float
+    idempotency: Idempotency
+    body_limit: int
+    headers: frozenset[str]
+    media_type: str
+    limits: Limits | None
+    before_enqueue: BeforeEnqueue | None
+
+
+def entry(  # noqa: D103 - every option is described where users give it
+    *,
+    max_wait: Duration,
+    idempotency: Idempotency,
+    body_limit: int | str,
+    headers: tuple[str, ...],
+    media_type: str,
+    limits: Limits | None,
+    before_enqueue: BeforeEnqueue | None,
+) -> Entry:
+    kept = frozenset(name.lower() for name in headers)
+    if kept & _SECRET:
+        msg = f"headers: {min(kept & _SECRET)!r} is a secret of the client, and is never kept."
+        raise ConfigError(msg)
+    if idempotency not in ("optional", "required", "off"):
+        msg = f"idempotency must be 'optional', 'required' or 'off', not {idempotency!r}."
+        raise ConfigError(msg)
+    return Entry(
+        max_wait=seconds(max_wait, "max_wait", maximum=_WAIT_MAX),
+        idempotency=idempotency,
+        body_limit=size(body_limit, "body_limit"),
+        headers=kept,
+        media_type=media_type,
+        limits=limits,
+        before_enqueue=before_enqueue,
+    )
+
+
+class Endpoint(Struct, frozen=True, kw_only=True):
+    """A handler under a method and a path."""
+
+    method: str
+    path: str
+    """Below the router's prefix."""
+    task: Task[..., Any]
+    parameters: Parameters
+    entry: Entry
+    pace: Pace
+
+    def unwrap(self, stored: bytes) -> bytes:
+        """Return a result of another media type than JSON, which a store keeps as JSON."""
+        value = self.task.read_result(stored)
+        return value if isinstance(value, bytes) else str(value).encode()

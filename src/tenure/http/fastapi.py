@@ -1,0 +1,236 @@
+"""The routes for FastAPI: it validates, runs dependencies and documents, as its users expect."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Awaitable, Callable, Coroutine
+from typing import TYPE_CHECKING, Annotated, Any
+
+from fastapi import APIRouter, Depends, Path, Query
+from fastapi.exceptions import RequestValidationError
+from fastapi.routing import APIRoute
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.types import Message
+
+from tenure.core.states import JobState
+from tenure.http.answers import Answer, answered, problem_answer
+from tenure.http.asking import Asked
+from tenure.http.endpoints import Endpoint
+from tenure.http.openapi import IDEMPOTENCY_KEY, PREFER, WAIT, describe, describe_submit
+from tenure.http.problems import Problem
+from tenure.http.serving import as_response, closing, headers_of, read_body
+from tenure.http.submitting import check_body
+
+if TYPE_CHECKING:
+    from tenure.http.router import AsyncRouter
+
+__all__ = ["make_router"]
+
+_EVERY_METHOD = ["GET", "POST", "PUT", "PATCH", "DELETE"]
+# Names that no handler's parameter has.
+_REQUEST, _OWNER = "tenure_request", "tenure_owner"
+
+
+def make_router(router: AsyncRouter) -> APIRouter:
+    """Return all routes of a router, for `include_router`."""
+    served = _Served(router)
+    made = APIRouter(
+        prefix=router.prefix,
+        dependencies=list(router.dependencies),
+        lifespan=closing(router.lending),
+        route_class=served.route_class,
+    )
+    served.add_job_routes(made)
+    for endpoint in router.endpoints:
+        made.add_api_route(
+            endpoint.path,
+            served.of_endpoint(endpoint),
+            methods=[endpoint.method],
+            **describe_submit(endpoint, served.operation("status")),
+        )
+    return made
+
+
+class _Served:
+    """The routes in the form that FastAPI calls them."""
+
+    def __init__(self, router: AsyncRouter) -> None:
+        self._router = router
+        self._routes = router.routes
+        self._owner = router.owner or (lambda: "")
+        self._endpoints: dict[Any, Endpoint] = {}
+        self.route_class = self._make_route_class()
+
+    def operation(self, what: str) -> str:
+        """Return the id of one of the operations on jobs."""
+        name = self._router.prefix.strip("/").replace("/", "_") or "root"
+        return f"{name}_job_{what}"
+
+    def _make_route_class(self) -> type[APIRoute]:
+        responses, endpoints = self._router.responses, self._endpoints
+
+        class ProblemRoute(APIRoute):
+            """Reads the body within its limit, and says what is wrong as a problem."""
+
+            def get_route_handler(self) -> Callable[[Request], Coroutine[Any, Any, Response]]:
+                handle = super().get_route_handler()
+                endpoint = endpoints.get(self.endpoint)
+
+                async def checked(request: Request) -> Response:
+                    try:
+                        if endpoint is not None and endpoint.parameters.body is not None:
+                            body = await read_body(request, endpoint.entry.body_limit)
+                            check_body(endpoint, headers_of(request), body)
+                            request = Request(request.scope, _replay(body))
+                        return await handle(request)
+                    except Problem as problem:
+                        return as_response(problem_answer(problem, responses))
+                    except RequestValidationError as error:
+                        return as_response(problem_answer(_invalid(error), responses))
+
+                return checked
+
+        return ProblemRoute
+
+    async def _answer(self, ask: Callable[[], Awaitable[Answer]]) -> Response:
+        return as_response(await answered(ask, self._router.responses))
+
+    def _asked(self, request: Request, below: str) -> Asked:
+        """Return a request; `below` is what its path has below the router's own."""
+        path = request.scope["route"].path
+        base = f"{request.scope.get('root_path', '')}{path[: len(path) - len(below)]}"
+        return Asked(headers=headers_of(request), base=base, query=dict(request.query_params))
+
+    # Submitting.
+
+    def of_endpoint(self, endpoint: Endpoint) -> Callable[..., Awaitable[Response]]:
+        """Return a function with the parameters of the handler, for FastAPI to look at."""
+        read = endpoint.parameters.of("path", "query")
+
+        async def route(**given: Any) -> Response:
+            request, owner = given[_REQUEST], given[_OWNER]
+            has_body = endpoint.parameters.body is not None
+            # Left out stays left out: its default is the function's own business.
+            named = {**request.path_params, **request.query_params}
+            values = {one.name: given[one.name] for one in read if one.alias in named}
+            body = await request.body() if has_body else b""
+            asked = self._asked(request, endpoint.path)
+            return await self._answer(
+                lambda: self._routes.submit(endpoint, asked, str(owner), values=values, body=body)
+            )
+
+        route.__name__ = endpoint.task.__name__
+        route.__doc__ = endpoint.task.__doc__
+        route.__signature__ = self._signature(endpoint)  # type: ignore[attr-defined]
+        self._endpoints[route] = endpoint
+        return route
+
+    def _signature(self, endpoint: Endpoint) -> inspect.Signature:
+        given = endpoint.parameters.of("body", "path", "query")
+        parameters = [_keyword(one.name, one.kind, one.declared.default) for one in given]
+        if endpoint.entry.idempotency != "off":
+            is_needed = endpoint.entry.idempotency == "required"
+            parameters.append(_keyword("tenure_key", IDEMPOTENCY_KEY(needed=is_needed), None))
+        if endpoint.entry.max_wait:
+            parameters.append(_keyword("tenure_prefer", PREFER, None))
+        return inspect.Signature([*parameters, *self._caller()])
+
+    def _caller(self) -> list[inspect.Parameter]:
+        owner = Annotated[Any, Depends(self._owner)]
+        return [_keyword(_REQUEST, Request), _keyword(_OWNER, owner)]
+
+    # Jobs.
+
+    def add_job_routes(self, made: APIRouter) -> None:
+        routes = self._routes
+        self._add_job_route(made, "GET", "", "status", routes.status)
+        self._add_job_route(made, "DELETE", "", "cancel", routes.cancel)
+        self._add_job_route(made, "GET", "/result", "result", routes.result)
+        self._add_job_route(made, "GET", "/events", "events", routes.events)
+        results = [one.parameters.returns for one in self._router.endpoints]
+        made.add_api_route(
+            "/jobs",
+            self._listing(),
+            methods=["GET"],
+            operation_id=self.operation("list"),
+            **describe("list", results),
+        )
+        made.add_api_route(
+            "/jobs/{rest:path}", self._nothing(), methods=_EVERY_METHOD, include_in_schema=False
+        )
+
+    def _add_job_route(
+        self,
+        made: APIRouter,
+        method: str,
+        below: str,
+        what: str,
+        answer: Callable[[Asked, str, str], Awaitable[Answer]],
+    ) -> None:
+        async def route(**given: Any) -> Response:
+            asked = self._asked(given[_REQUEST], f"/jobs/{{job_id}}{below}")
+            return await self._answer(lambda: answer(asked, str(given[_OWNER]), given["job_id"]))
+
+        id_ = _keyword("job_id", Annotated[str, Path(description="The id of a job.")])
+        prefer = [_keyword("tenure_prefer", PREFER, None)] if what in WAIT else []
+        route.__signature__ = inspect.Signature(  # type: ignore[attr-defined]
+            [id_, *prefer, *self._caller()]
+        )
+        route.__name__ = f"job_{what}"
+        results = [one.parameters.returns for one in self._router.endpoints]
+        made.add_api_route(
+            f"/jobs/{{job_id}}{below}",
+            route,
+            methods=[method],
+            operation_id=self.operation(what),
+            **describe(what, results),
+        )
+
+    def _listing(self) -> Callable[..., Awaitable[Response]]:
+        async def route(**given: Any) -> Response:
+            asked = self._asked(given[_REQUEST], "/jobs")
+            return await self._answer(lambda: self._routes.page(asked, str(given[_OWNER])))
+
+        route.__signature__ = inspect.Signature(  # type: ignore[attr-defined]
+            [
+                _keyword("status", Annotated[JobState | None, Query()], None),
+                _keyword("cursor", Annotated[str | None, Query()], None),
+                _keyword("limit", Annotated[int, Query(ge=1, le=200)], 50),
+                *self._caller(),
+            ]
+        )
+        route.__name__ = "jobs"
+        return route
+
+    def _nothing(self) -> Callable[..., Awaitable[Response]]:
+        async def route(**_: Any) -> Response:
+            raise Problem.of("not-found")
+
+        route.__signature__ = inspect.Signature(self._caller())  # type: ignore[attr-defined]
+        return route
+
+
+def _keyword(name: str, kind: Any, default: Any = inspect.Parameter.empty) -> inspect.Parameter:
+    return inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, annotation=kind, default=default)
+
+
+def _replay(body: bytes) -> Callable[[], Awaitable[Message]]:
+    """Return a body that was read already, for whoever reads it again."""
+
+    async def receive() -> Message:
+        return {"type": "http.request", "body": body, "more_body": False}
+
+    return receive
+
+
+def _invalid(error: RequestValidationError) -> Problem:
+    """Return what FastAPI found wrong, without what was sent: that may be a secret."""
+    return Problem.of("invalid-request", errors=[_located(one) for one in error.errors()])
+
+
+def _located(one: dict[str, Any]) -> dict[str, str]:
+    where, *path = one["loc"]
+    if where == "body":
+        return {"pointer": "".join(f"/{step}" for step in path), "detail": one["msg"]}
+    return {"parameter": ".".join(map(str, path)), "detail": one["msg"]}

@@ -1,0 +1,45 @@
+"""The app on whichever event loop a request comes in: opened when it is first needed there."""
+
+from __future__ import annotations
+
+import asyncio
+from weakref import WeakKeyDictionary
+
+from tenure.app import Tenure
+from tenure.app.lifecycle import Services, services_of
+
+__all__ = ["Lending"]
+
+
+class Lending:
+    """Opens an app lazily, once for each event loop.
+
+    A service that opens the app itself lends that one. Others - a mounted sub-application, a test
+    with a loop of its own - get a clone, which `close` gives back.
+    """
+
+    def __init__(self, app: Tenure) -> None:
+        self._app = app
+        self._clones: WeakKeyDictionary[asyncio.AbstractEventLoop, Tenure] = WeakKeyDictionary()
+        self._opening: WeakKeyDictionary[asyncio.AbstractEventLoop, asyncio.Lock] = (
+            WeakKeyDictionary()
+        )
+
+    async def services(self) -> Services:
+        """Return what is open on this loop. Raises StoreUnavailable if it cannot be opened."""
+        if self._app.is_open_here:
+            return services_of(self._app)
+        loop = asyncio.get_running_loop()
+        async with self._opening.setdefault(loop, asyncio.Lock()):
+            clone = self._clones.get(loop)
+            if clone is None or not clone.is_open_here:
+                clone = self._app.clone()
+                await clone.open()
+                self._clones[loop] = clone
+            return services_of(clone)
+
+    async def close(self) -> None:
+        """Close what was opened on this loop."""
+        clone = self._clones.pop(asyncio.get_running_loop(), None)
+        if clone is not None:
+            await clone.close()

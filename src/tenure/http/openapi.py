@@ -1,0 +1,156 @@
+"""What OpenAPI says about the routes: every status, header and body."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Annotated, Any, Final, Union
+
+from fastapi import Header
+
+from tenure.http.answers import JSON
+from tenure.http.endpoints import Endpoint
+from tenure.http.problems import KINDS, PROBLEM_JSON
+from tenure.http.resources import JobList, JobResource
+from tenure.http.streaming import EVENT_STREAM
+
+__all__ = ["IDEMPOTENCY_KEY", "PREFER", "WAIT", "describe", "describe_submit"]
+
+PREFER: Final = Annotated[
+    str | None,
+    Header(alias="Prefer", description="`wait=10`: answer when it has finished, or after 10 s."),
+]
+WAIT: Final = frozenset({"status", "result"})
+"""The job routes that wait if they are asked to."""
+
+
+def IDEMPOTENCY_KEY(*, needed: bool) -> Any:  # noqa: N802 - beside PREFER
+    """Return the header by which a retry finds the job of the first try."""
+    says = "New for each job, the same for each retry: a retry gets the job of the first try."
+    form = {"minLength": 1, "maxLength": 255, "pattern": "^[!-~]([ -~]*[!-~])?$"}
+    marked = Header(alias="Idempotency-Key", description=says, json_schema_extra=form)
+    del needed
+    return Annotated[str | None, marked]
+
+
+_PROBLEM: Final = {
+    "type": "object",
+    "title": "Problem",
+    "description": "RFC 9457.",
+    "required": ["type", "title", "status"],
+    "properties": {
+        "type": {"type": "string", "format": "uri-reference"},
+        "title": {"type": "string"},
+        "status": {"type": "integer"},
+        "detail": {"type": "string"},
+        "errors": {"type": "array", "items": {"type": "object"}},
+    },
+}
+_TEXT: Final = {"schema": {"type": "string"}}
+_RETRY_AFTER: Final = {"schema": {"type": "integer"}, "description": "Seconds."}
+_HEADERS: Final = {
+    "ETag": {**_TEXT, "description": "The revision of the job."},
+    "Location": {**_TEXT, "description": "The job."},
+    "Retry-After": _RETRY_AFTER,
+    "Idempotency-Replayed": {**_TEXT, "description": "`true`: the job was there already."},
+    "Preference-Applied": _TEXT,
+    "Content-Location": {**_TEXT, "description": "The result."},
+}
+
+
+def describe_submit(endpoint: Endpoint, status: str) -> dict[str, Any]:
+    """Return what FastAPI is told about an endpoint; `status` names the operation to follow."""
+    entry = endpoint.entry
+    problems = ["malformed-request", "body-too-large", "unsupported-media-type"]
+    if endpoint.parameters.body is None:
+        problems = []
+    if entry.idempotency != "off":
+        problems += ["idempotency-key-malformed", "idempotency-key-reused"]
+    if entry.limits is not None:
+        problems += ["too-many-jobs", "queue-full"]
+    link = {"operationId": status, "parameters": {"job_id": "$response.body#/id"}}
+    accepted = _headers("Location", "Retry-After", "Idempotency-Replayed")
+    responses: dict[int | str, dict[str, Any]] = {
+        202: {
+            "description": "Stored as a job; it runs soon",
+            "model": _job_of(endpoint.parameters.returns),
+            "headers": accepted,
+            "links": {"status": link},
+        },
+        **_problems(*problems, "invalid-request", "store-unavailable"),
+    }
+    if entry.max_wait:
+        applied = _headers("Location", "Content-Location", "Preference-Applied")
+        responses[200] = {"description": "The result, in time", "headers": applied}
+        responses[200] |= _result(endpoint.parameters.returns, entry.media_type)
+    return {"status_code": 202, "response_model": None, "responses": responses}
+
+
+def describe(what: str, results: Sequence[Any]) -> dict[str, Any]:
+    """Return what FastAPI is told about one of the routes of jobs."""
+    job = _job_of(_either(results))
+    state = _headers("ETag", "Retry-After")
+    shown: dict[str, dict[int | str, dict[str, Any]]] = {
+        "list": {
+            200: {"description": "A part of the list, newest first", "model": JobList},
+            **_problems("invalid-request"),
+        },
+        "status": {
+            200: {"description": "The job", "model": job, "headers": state},
+            304: {"description": "It has not changed", "headers": state},
+        },
+        "cancel": {
+            200: {"description": "It has finished, now or earlier", "model": job},
+            202: {"description": "It was told to stop", "model": job},
+        },
+        "result": {
+            200: {"description": "What the handler returned", "headers": _headers("ETag")},
+            **_problems("not-ready", "cancelled", "not-acceptable", "job-failed", "job-timed-out"),
+            "4XX": _problem_response("What the handler says is wrong"),
+        },
+        "events": {
+            200: {
+                "description": "Snapshots of the job by revision, until it has finished",
+                "content": {EVENT_STREAM: {"schema": {"type": "string"}}},
+            },
+            204: {"description": "All of it was seen already: do not come back"},
+        },
+    }
+    found = {**shown[what], **_problems("store-unavailable")}
+    if what != "list":
+        found |= _problems("not-found")
+    return {"response_model": None, "responses": found}
+
+
+def _job_of(returns: Any) -> Any:
+    generic: Any = JobResource
+    return generic[returns]
+
+
+def _either(results: Sequence[Any]) -> Any:
+    return Union[tuple(results)] if results else Any  # noqa: UP007 - of as many as there are
+
+
+def _headers(*names: str) -> dict[str, Any]:
+    return {name: _HEADERS[name] for name in names}
+
+
+def _result(returns: Any, media_type: str) -> dict[str, Any]:
+    if media_type == JSON:
+        return {"model": returns}
+    return {"content": {media_type: {"schema": {"type": "string"}}}}
+
+
+def _problems(*kinds: str) -> dict[int | str, dict[str, Any]]:
+    """Return the responses of these kinds; those with one status share one."""
+    titles: dict[int, list[str]] = {}
+    for kind in kinds:
+        titles.setdefault(KINDS[kind].status, []).append(KINDS[kind].title)
+    return {status: _problem_response("; or: ".join(all_)) for status, all_ in titles.items()}
+
+
+def _problem_response(description: str) -> dict[str, Any]:
+    return {
+        "description": description,
+        "headers": {"Retry-After": _RETRY_AFTER},
+        "content": {PROBLEM_JSON: {"schema": _PROBLEM}},
+    }

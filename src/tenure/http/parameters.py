@@ -1,0 +1,269 @@
+"""Where the arguments of a handler come from in a request, and how they become a job's payload.
+
+The body is kept as it came, byte for byte: a parsed model that is written down anew may have lost
+something, such as a secret that shows itself as asterisks. The worker reads all of it again by the
+types of the handler.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import inspect
+import re
+import types
+import typing
+from collections.abc import Callable, Collection, Mapping
+from enum import Enum
+from functools import wraps
+from typing import Any, Final, Literal, TypeAlias, get_args, get_origin
+
+import msgspec
+from msgspec import Struct
+
+from tenure.core.nesting import DEPTH_MAX, is_too_deep
+from tenure.core.signature import encode
+from tenure.errors import ConfigError
+from tenure.http.asking import Headers
+from tenure.http.problems import Problem
+from tenure.locks import is_async
+from tenure.runtime.context import JobContext, current_job
+
+__all__ = ["Parameter", "Parameters", "Source", "check_json"]
+
+Source: TypeAlias = Literal["body", "path", "query", "headers", "job"]
+
+_IN_PATH = re.compile(r"{(\w+)(?::\w+)?}")
+_NOTHING: Final = inspect.Parameter.empty
+# What FastAPI's own markers say about a parameter; others cannot be kept with a job.
+_MARKED: Final[Mapping[str, Source]] = {"Query": "query", "Path": "path", "Body": "body"}
+
+
+class Parameter(Struct, frozen=True, kw_only=True):
+    """One parameter of a handler."""
+
+    name: str
+    source: Source
+    kind: Any
+    default: Any = _NOTHING
+    alias: str
+    """Its name in the request."""
+    declared: inspect.Parameter
+    """As it was written."""
+
+    @property
+    def is_list(self) -> bool:
+        return any(get_origin(one) in (list, set, tuple, frozenset) for one in _members(self.kind))
+
+
+class Parameters:
+    """What a handler takes."""
+
+    def __init__(self, fn: Callable[..., Any], path: str, what: str) -> None:
+        self._what = what
+        hints = _hints(fn, what)
+        in_path = set(_IN_PATH.findall(path))
+        signature = inspect.signature(fn)
+        self.all = tuple(
+            _parameter(one, hints.get(one.name, Any), in_path, what)
+            for one in signature.parameters.values()
+        )
+        self.returns = hints.get("return", Any)
+        self._check(in_path)
+
+    def _check(self, in_path: set[str]) -> None:
+        for source in ("body", "headers", "job"):
+            found = [one.name for one in self.all if one.source == source]
+            if len(found) > 1:
+                msg = (
+                    f"{self._what} takes its {source} twice: {' and '.join(found)}. Make it one "
+                    "parameter; a body with several parts is one model."
+                )
+                raise ConfigError(msg)
+        missing = in_path - {one.name for one in self.all if one.source == "path"}
+        if missing:
+            msg = f"{self._what} has no parameter for {{{min(missing)}}} of its path."
+            raise ConfigError(msg)
+
+    def of(self, *sources: Source) -> tuple[Parameter, ...]:
+        return tuple(one for one in self.all if one.source in sources)
+
+    @property
+    def body(self) -> Parameter | None:
+        return next(iter(self.of("body")), None)
+
+    def bare(self, fn: Callable[..., Any]) -> Callable[..., Any]:
+        """Return the handler as a task: without the job, and with headers as plain values."""
+        given = self.of("body", "path", "query", "headers")
+        if len(given) == len(self.all) and not self.of("headers"):
+            fills_in = fn
+        elif is_async(fn):
+            fills_in = self._filling_in_async(fn)
+        else:
+            fills_in = self._filling_in(fn)
+        if fills_in is fn and all(one.default is one.declared.default for one in given):
+            return fn
+        fills_in.__signature__ = inspect.Signature(  # type: ignore[attr-defined]
+            [
+                inspect.Parameter(one.name, inspect.Parameter.KEYWORD_ONLY, default=one.default)
+                for one in given
+            ]
+        )
+        fills_in.__annotations__ = {one.name: _kept(one) for one in given}
+        fills_in.__annotations__["return"] = self.returns
+        return fills_in
+
+    def _filling_in(self, fn: Callable[..., Any]) -> Callable[..., Any]:
+        @wraps(fn)
+        def run(**given: Any) -> Any:
+            return fn(**self._filled(given))
+
+        del run.__wrapped__
+        return run
+
+    def _filling_in_async(self, fn: Callable[..., Any]) -> Callable[..., Any]:
+        @wraps(fn)
+        async def run(**given: Any) -> Any:
+            return await fn(**self._filled(given))
+
+        del run.__wrapped__
+        return run
+
+    def _filled(self, given: dict[str, Any]) -> dict[str, Any]:
+        for one in self.of("job"):
+            given[one.name] = current_job()
+        for one in self.of("headers"):
+            given[one.name] = Headers(given.get(one.name, {}))
+        return given
+
+    def read(self, path: Mapping[str, str], query: Callable[[str], list[str]]) -> dict[str, Any]:
+        """Return the values of path and query by their types; raise a Problem if they do not fit.
+
+        `query` gives all values of a name.
+        """
+        values: dict[str, Any] = {}
+        errors = []
+        for one in self.of("path", "query"):
+            texts = [path[one.name]] if one.source == "path" else query(one.alias)
+            if not texts:
+                if one.default is _NOTHING:
+                    errors.append({"parameter": one.alias, "detail": "it is missing"})
+                continue
+            try:
+                text: Any = texts if one.is_list else texts[-1]
+                values[one.name] = msgspec.convert(text, one.kind, strict=False)
+            except (msgspec.ValidationError, ValueError) as error:
+                errors.append({"parameter": one.alias, "detail": str(error)})
+        if errors:
+            raise Problem.of("invalid-request", errors=errors)
+        return values
+
+    def payload(self, values: Mapping[str, Any], body: bytes, headers: Mapping[str, str]) -> bytes:
+        """Return a job's arguments: what was parsed, and the body as it is."""
+        given: dict[str, Any] = dict(values)
+        if self.body is not None and body:
+            given[self.body.name] = msgspec.Raw(body)
+        for one in self.of("headers"):
+            given[one.name] = dict(headers)
+        return encode(given)
+
+
+def check_json(body: bytes) -> Any:
+    """Return what a body says; raise a Problem if it is not JSON that everybody can read."""
+    if is_too_deep(body):
+        detail = f"It has lists and objects in each other more than {DEPTH_MAX} deep."
+        raise Problem.of("malformed-request", detail)
+    try:
+        return msgspec.json.decode(body)
+    except (ValueError, RecursionError) as error:
+        raise Problem.of("malformed-request", f"The body is not JSON: {error}") from None
+
+
+def _parameter(one: inspect.Parameter, kind: Any, in_path: set[str], what: str) -> Parameter:
+    if one.kind in (one.VAR_POSITIONAL, one.VAR_KEYWORD, one.POSITIONAL_ONLY):
+        msg = f"{what} has the parameter {one}, which no request can give by name."
+        raise ConfigError(msg)
+    mark = _mark_of(one, kind)
+    default = one.default if mark is None or one.default is not mark else _default_of(mark)
+    source = _source(one, kind, mark, in_path, what)
+    return Parameter(
+        name=one.name,
+        source=source,
+        kind=kind,
+        default=default,
+        alias=getattr(mark, "alias", None) or one.name,
+        declared=one,
+    )
+
+
+def _source(one: inspect.Parameter, kind: Any, mark: Any, in_path: set[str], what: str) -> Source:
+    plain = _plain(kind)
+    if plain is JobContext:
+        return "job"
+    if plain is Headers:
+        return "headers"
+    if mark is not None:
+        return _source_of_mark(one, mark, what)
+    if one.name in in_path:
+        return "path"
+    return "body" if any(map(_is_complex, _members(kind))) else "query"
+
+
+def _source_of_mark(one: inspect.Parameter, mark: Any, what: str) -> Source:
+    name = type(mark).__name__
+    if name not in _MARKED or getattr(mark, "embed", None):
+        msg = (
+            f"parameter {one.name!r} of {what} is declared with {name}(...), but the handler runs "
+            "later, in a worker, without the request. Put dependencies on the router, name "
+            "headers to keep in headers=, and take the body as one model."
+        )
+        raise ConfigError(msg)
+    return _MARKED[name]
+
+
+def _mark_of(one: inspect.Parameter, kind: Any) -> Any:
+    """Return what FastAPI would read beside the type, if there is something."""
+    said = [*(get_args(kind)[1:] if get_origin(kind) is typing.Annotated else ()), one.default]
+    return next((mark for mark in said if type(mark).__module__ == "fastapi.params"), None)
+
+
+def _default_of(mark: Any) -> Any:
+    default = getattr(mark, "default", _NOTHING)
+    return _NOTHING if type(default).__name__ == "PydanticUndefinedType" else default
+
+
+def _kept(one: Parameter) -> Any:
+    return dict[str, str] if one.source == "headers" else one.kind
+
+
+def _plain(kind: Any) -> Any:
+    return get_args(kind)[0] if get_origin(kind) is typing.Annotated else kind
+
+
+def _members(kind: Any) -> tuple[Any, ...]:
+    """Return the types that a value may have."""
+    kind = _plain(kind)
+    if get_origin(kind) in (typing.Union, types.UnionType):
+        return get_args(kind)
+    return (kind,)
+
+
+def _is_complex(kind: Any) -> bool:
+    """Return whether a value of this type comes as a body, and not as a word in the URL."""
+    kind = get_origin(kind) or kind
+    if kind is Any or not isinstance(kind, type):
+        return kind is Any
+    if issubclass(kind, str | bytes | Enum):
+        return False
+    is_model = hasattr(kind, "model_validate") or dataclasses.is_dataclass(kind)
+    return is_model or issubclass(kind, Struct | Collection) or typing.is_typeddict(kind)
+
+
+def _hints(fn: Callable[..., Any], what: str) -> dict[str, Any]:
+    try:
+        return typing.get_type_hints(fn, include_extras=True)
+    except NameError as error:
+        msg = (
+            f"the annotations of {what} name something that is not there: {error}. "
+            "Import it at the top of the module, not only for type checkers."
+        )
+        raise ConfigError(msg) from error

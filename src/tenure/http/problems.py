@@ -1,0 +1,114 @@
+"""What goes wrong over HTTP, as RFC 9457 problems: one table, and the exception handlers raise."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, Final
+
+import msgspec
+from msgspec import Struct
+
+from tenure.core.signature import decode_plain
+from tenure.runtime.reports import ErrorReport, Reject
+
+__all__ = ["KINDS", "PROBLEM_JSON", "Kind", "Problem", "problem_of_report"]
+
+PROBLEM_JSON: Final = "application/problem+json"
+_PREFIX: Final = "urn:tenure:problem:"
+
+
+class Kind(Struct, frozen=True):
+    """One row of the table of problems."""
+
+    status: int
+    title: str
+
+
+KINDS: Final[Mapping[str, Kind]] = {
+    "malformed-request": Kind(400, "The request cannot be read"),
+    "idempotency-key-missing": Kind(400, "This needs an Idempotency-Key header"),
+    "idempotency-key-malformed": Kind(400, "The Idempotency-Key header is not well-formed"),
+    "not-found": Kind(404, "There is no such job"),
+    "not-acceptable": Kind(406, "The result has another media type"),
+    "not-ready": Kind(409, "The job has not finished"),
+    "cancelled": Kind(410, "The job was cancelled"),
+    "body-too-large": Kind(413, "The body is too large"),
+    "unsupported-media-type": Kind(415, "The body must be JSON"),
+    "invalid-request": Kind(422, "The request does not fit"),
+    "idempotency-key-reused": Kind(422, "This Idempotency-Key belongs to another request"),
+    "too-many-jobs": Kind(429, "Too many jobs of yours have not finished"),
+    "too-many-requests": Kind(429, "Too many jobs of yours in one minute"),
+    "job-failed": Kind(500, "The job failed"),
+    "job-lost": Kind(500, "The job was lost with its worker, too often"),
+    "queue-full": Kind(503, "Too many jobs wait already"),
+    "store-unavailable": Kind(503, "The store does not answer"),
+    "job-timed-out": Kind(504, "The job took too long"),
+}
+"""Every problem that the routes answer with by themselves: the last part of its type, and more."""
+
+
+class Problem(Reject):
+    """An answer that says what is wrong. Raised by a handler, it is what the client gets to read.
+
+        raise Problem(422, "No such month", detail="The year has 12.", month=13)
+
+    The job fails at once, whatever tries are left. Nothing else that a handler raises is shown to
+    clients.
+
+    Args:
+        status: the HTTP status, from 400 to 599.
+        title: what is wrong, the same for all of its kind.
+        detail: what is wrong this time.
+        type: a URI that names the kind.
+        headers: of an answer given at once; they are not kept with a job.
+        members: further members of the problem.
+    """
+
+    def __init__(
+        self,
+        status: int,
+        title: str = "",
+        *,
+        detail: str = "",
+        type: str = "about:blank",  # noqa: A002 - the member's own name in RFC 9457
+        headers: Mapping[str, str] | None = None,
+        **members: Any,
+    ) -> None:
+        self.status = status
+        self.headers = dict(headers or {})
+        self.body: dict[str, Any] = {"type": type, "title": title, "status": status}
+        if detail:
+            self.body["detail"] = detail
+        self.body |= members
+        super().__init__(msgspec.json.encode(self.body).decode())
+
+    @classmethod
+    def of(
+        cls,
+        kind: str,
+        detail: str = "",
+        *,
+        errors: Sequence[Mapping[str, str]] = (),
+        headers: Mapping[str, str] | None = None,
+    ) -> Problem:
+        """Return a problem of the table."""
+        status, title = KINDS[kind].status, KINDS[kind].title
+        more = {"errors": list(errors)} if errors else {}
+        return cls(status, title, detail=detail, type=f"{_PREFIX}{kind}", headers=headers, **more)
+
+
+_NAMES: Final = frozenset({f"{Problem.__module__}.Problem"})
+
+
+def problem_of_report(report: ErrorReport) -> Problem | None:
+    """Return the problem that a handler raised; None if it was anything else."""
+    if report.type not in _NAMES:
+        return None
+    try:
+        body = decode_plain(report.message.encode())
+        status = int(body["status"])
+        found = Problem(status if 400 <= status <= 599 else 500)
+        found.body = dict(body)
+    except (KeyError, TypeError, ValueError, RecursionError):
+        return None
+    return found

@@ -1,0 +1,247 @@
+"""`AsyncRouter`: slow handlers as durable jobs, each with a resource of its own."""
+
+from __future__ import annotations
+
+import logging
+import re
+from collections.abc import Callable, Sequence
+from functools import cached_property
+from typing import TYPE_CHECKING, Any, Final
+
+from tenure.app import Tenure
+from tenure.core.durations import Duration, seconds
+from tenure.core.model import check_name
+from tenure.core.policy import Backoff
+from tenure.errors import ConfigError
+from tenure.http.answers import JSON
+from tenure.http.endpoints import BeforeEnqueue, Endpoint, Idempotency, Limits, entry
+from tenure.http.lending import Lending
+from tenure.http.parameters import Parameters
+from tenure.http.resources import Pace, Responses
+from tenure.http.routes import Routes
+from tenure.runtime.attempt import Executor
+from tenure.tasks import Task
+
+if TYPE_CHECKING:
+    from fastapi import APIRouter
+    from starlette.applications import Starlette
+
+__all__ = ["AsyncRouter"]
+
+log = logging.getLogger("tenure")
+
+_BACKOFF: Final = Backoff()
+_OURS: Final = ("/jobs/x", "/jobs/x/y")
+_PATH = re.compile(r"(/[^/{}]+|/{\w+(:\w+)?})*")
+
+
+class AsyncRouter:
+    """Endpoints whose handlers run as durable jobs.
+
+        reports = AsyncRouter(app, prefix="/reports", owner=current_user)
+
+        @reports.post("")
+        async def build_report(body: ReportRequest, job: JobContext) -> Report: ...
+
+        api.include_router(reports.router)                     # FastAPI
+        Starlette(routes=[Mount("/", app=reports.asgi)])       # Starlette
+
+    `POST /reports` checks the request, stores a job and answers 202 with its address; the job is at
+    `/reports/jobs/{id}`, with `/result`, `/events` and DELETE to cancel it, and `/reports/jobs`
+    lists those of whoever asks.
+
+    Args:
+        app: where the jobs are stored. It need not be open, nor have a worker here.
+        prefix: the path under which all of it is.
+        owner: who asks, as text that stays the same: a dependency of FastAPI's, or a function of
+            the request. It runs on every route, and whoever it lets in sees their own jobs only.
+            Without it everybody sees every job whose id they know, and the list of all of them.
+        name: keeps the jobs of several routers apart; the prefix by default. Jobs are not found
+            any more after it has changed.
+        dependencies: of FastAPI's, for every route.
+        max_wait: the longest that `Prefer: wait` is heeded.
+        headers: which headers a handler gets that asks for `Headers`; no others are kept.
+        body_limit: the largest body, in bytes or as "1MB".
+        limits: how much is let in.
+        responses: how jobs and problems look, if not as usual.
+    """
+
+    def __init__(
+        self,
+        app: Tenure,
+        *,
+        prefix: str = "",
+        owner: Callable[..., Any] | None = None,
+        name: str | None = None,
+        dependencies: Sequence[Any] = (),
+        max_wait: Duration = 20,
+        headers: Sequence[str] = (),
+        body_limit: int | str = "256KiB",
+        limits: Limits | None = None,
+        responses: Responses | None = None,
+    ) -> None:
+        if not re.fullmatch(r"(/[^/{}]+)*", prefix):
+            msg = f"prefix must be a path such as '/reports', without parameters, not {prefix!r}."
+            raise ConfigError(msg)
+        self.prefix = prefix
+        self.owner = owner
+        self.dependencies = tuple(dependencies)
+        self.responses = responses or Responses()
+        self._app = app
+        self._max_wait, self._body_limit = max_wait, body_limit
+        self._headers, self._limits = tuple(headers), limits
+        self.lending = Lending(app)
+        self.routes = Routes(
+            check_name(name or prefix or "/", "name"),
+            self.lending,
+            self.responses,
+            seconds(max_wait, "max_wait"),
+        )
+        self._is_built = False
+
+    @property
+    def endpoints(self) -> tuple[Endpoint, ...]:
+        return tuple(self.routes.endpoints.values())
+
+    def post(
+        self, path: str = "", **options: Any
+    ) -> Callable[[Callable[..., Any]], Task[..., Any]]:
+        """Declare a handler; see `endpoint` for the options."""
+        return self.endpoint("POST", path, **options)
+
+    def put(self, path: str = "", **options: Any) -> Callable[[Callable[..., Any]], Task[..., Any]]:
+        """Declare a handler; see `endpoint` for the options."""
+        return self.endpoint("PUT", path, **options)
+
+    def patch(
+        self, path: str = "", **options: Any
+    ) -> Callable[[Callable[..., Any]], Task[..., Any]]:
+        """Declare a handler; see `endpoint` for the options."""
+        return self.endpoint("PATCH", path, **options)
+
+    def delete(
+        self, path: str = "", **options: Any
+    ) -> Callable[[Callable[..., Any]], Task[..., Any]]:
+        """Declare a handler; see `endpoint` for the options."""
+        return self.endpoint("DELETE", path, **options)
+
+    def endpoint(
+        self,
+        method: str,
+        path: str = "",
+        *,
+        max_wait: Duration | None = None,
+        idempotency: Idempotency = "optional",
+        body_limit: int | str | None = None,
+        headers: Sequence[str] | None = None,
+        media_type: str = JSON,
+        limits: Limits | None = None,
+        before_enqueue: BeforeEnqueue | None = None,
+        name: str | None = None,
+        queue: str = "default",
+        timeout: Duration | None = None,
+        retry: Backoff | None = _BACKOFF,
+        priority: int = 5,
+        retention: Duration | None = None,
+        executor: Executor = "auto",
+    ) -> Callable[[Callable[..., Any]], Task[..., Any]]:
+        """Declare a handler that runs as a job.
+
+        Its parameters are the body (one model, or any other type that is not a single value), those
+        of the path, those of the query, `Headers` and the `JobContext`.
+
+        Args:
+            method: POST, PUT, PATCH or DELETE.
+            path: below the prefix, such as "/{year}".
+            max_wait: the longest that `Prefer: wait` is heeded; the router's by default.
+            idempotency: whether an `Idempotency-Key` is heeded ("optional"), must be there
+                ("required") or is ignored ("off").
+            body_limit: the largest body; the router's by default.
+            headers: which headers are kept for the handler; the router's by default.
+            media_type: of the result, if it is not JSON: the handler returns text or bytes then.
+            limits: how much is let in; the router's by default.
+            before_enqueue: looks at each `Submission`, and may raise a `Problem` to refuse it.
+            name: the name of the task; the function's own by default.
+            queue: which workers see its jobs.
+            timeout: the longest an attempt may take.
+            retry: how often and when a failed job is tried again; None: never.
+            priority: 0 to 9; 0 is served first.
+            retention: how long finished jobs are kept; the app's by default.
+            executor: where a plain function runs, as in `app.task`.
+        """
+        check = entry(
+            max_wait=self._max_wait if max_wait is None else max_wait,
+            idempotency=idempotency,
+            body_limit=self._body_limit if body_limit is None else body_limit,
+            headers=self._headers if headers is None else tuple(headers),
+            media_type=media_type,
+            limits=limits or self._limits,
+            before_enqueue=before_enqueue,
+        )
+        self._check_path(method, path)
+
+        def declare(fn: Callable[..., Any]) -> Task[..., Any]:
+            what = f"the handler {getattr(fn, '__name__', fn)!r} of {method} {self.prefix}{path}"
+            parameters = Parameters(fn, path, what)
+            if media_type != JSON and parameters.returns not in (str, bytes):
+                msg = f"{what} has media_type={media_type!r}, so it must return str or bytes."
+                raise ConfigError(msg)
+            task: Task[..., Any] = self._app.task(
+                name=name,
+                queue=queue,
+                timeout=timeout,
+                retry=retry,
+                priority=priority,
+                retention=retention,
+                executor=executor,
+            )(parameters.bare(fn))
+            self.routes.endpoints[task.name] = Endpoint(
+                method=method, path=path, task=task, parameters=parameters, entry=check, pace=Pace()
+            )
+            return task
+
+        return declare
+
+    def _check_path(self, method: str, path: str) -> None:
+        if not _PATH.fullmatch(path):
+            msg = f"path must begin with '/' and not end with it, or be empty, not {path!r}."
+            raise ConfigError(msg)
+        if self._is_built:
+            msg = f"{method} {path!r} comes too late: declare it before .router or .asgi is used."
+            raise ConfigError(msg)
+        if any((one.method, one.path) == (method, path) for one in self.endpoints):
+            msg = f"there is a handler for {method} {self.prefix}{path} already."
+            raise ConfigError(msg)
+        form = re.sub(r"{\w+:path}", ".*", path)
+        form = re.sub(r"{\w+(:\w+)?}", "[^/]+", form)
+        if any(re.fullmatch(form, one) for one in _OURS):
+            msg = (
+                f"{method} {self.prefix}{path} would hide the jobs at {self.prefix}/jobs/...; "
+                "give it another path."
+            )
+            raise ConfigError(msg)
+
+    @cached_property
+    def router(self) -> APIRouter:
+        """All routes, for FastAPI's `include_router`."""
+        from tenure.http.fastapi import make_router  # noqa: PLC0415 - only who asks needs FastAPI
+
+        self._build()
+        return make_router(self)
+
+    @cached_property
+    def asgi(self) -> Starlette:
+        """All routes as an ASGI application, for Starlette's `Mount` or to be served as it is."""
+        from tenure.http.starlette import make_asgi  # noqa: PLC0415 - only who asks needs Starlette
+
+        self._build()
+        return make_asgi(self)
+
+    def _build(self) -> None:
+        self._is_built = True
+        if self.owner is None:
+            log.warning(
+                "the jobs under %s have no owner: whoever reaches these routes sees, lists and "
+                "cancels all of them. Give AsyncRouter an owner= if that is not what you want",
+                self.prefix or "/",
+            )

@@ -1,0 +1,166 @@
+"""Submitting: a request becomes a durable job before anybody is told so."""
+
+from __future__ import annotations
+
+import inspect
+import re
+from collections.abc import Mapping
+from hashlib import sha256
+from typing import Any, Final
+
+import msgspec
+from msgspec.structs import replace
+
+from tenure.app.lifecycle import Services
+from tenure.core.records import Unique
+from tenure.core.states import FINISHED
+from tenure.errors import ArgumentsError, TooLarge, UniqueMismatch
+from tenure.http.asking import Headers, idempotency_key
+from tenure.http.endpoints import Endpoint, Limits, Submission
+from tenure.http.parameters import check_json
+from tenure.http.problems import Problem
+from tenure.jobs import Job, Request
+
+__all__ = ["check_body", "submit"]
+
+_KEPT_AT_LEAST: Final = 86_400.0
+_MINUTE: Final = 60_000_000
+_LOOKS_AT: Final = 200
+_WHERE = re.compile(r"^(?P<what>.*?)(?: - at `\$(?P<where>[^`]*)`)?$", re.DOTALL)
+
+
+def check_body(endpoint: Endpoint, headers: Headers, body: bytes) -> None:
+    """Raise a Problem for a body that is no JSON, or is not called so."""
+    if endpoint.parameters.body is None or not body:
+        return
+    kind = headers.get("content-type", "").split(";")[0].strip().lower()
+    if kind != "application/json" and not (
+        kind.startswith("application/") and kind.endswith("+json")
+    ):
+        detail = "Send it with Content-Type: application/json."
+        raise Problem.of("unsupported-media-type", detail)
+    check_json(body)
+
+
+async def submit(
+    services: Services,
+    endpoint: Endpoint,
+    *,
+    owner: str,
+    tag: str,
+    values: Mapping[str, Any],
+    body: bytes,
+    headers: Headers,
+) -> Job[Any]:
+    """Store the job of a request and return it; the same one for the same idempotency key.
+
+    `values` are those of path and query, which have been parsed; the body has been looked at.
+    """
+    entry = endpoint.entry
+    kept = {name: headers[name] for name in sorted(entry.headers) if name in headers}
+    payload = endpoint.parameters.payload(values, body, kept)
+    arguments = _arguments(endpoint, payload)
+    key = _key(endpoint, headers)
+    if entry.limits is not None:
+        await _admit(services, endpoint, entry.limits, tag)
+    if entry.before_enqueue is not None:
+        asked = Submission(
+            owner=owner,
+            method=endpoint.method,
+            path=endpoint.path,
+            arguments=arguments,
+            headers=kept,
+        )
+        looked = entry.before_enqueue(asked)
+        if inspect.isawaitable(looked):
+            await looked
+    return await _store(services, endpoint, payload, tag, key)
+
+
+async def _store(
+    services: Services, endpoint: Endpoint, payload: bytes, tag: str, key: str | None
+) -> Job[Any]:
+    try:
+        new = endpoint.task.new_job(payload, None)
+    except TooLarge as error:
+        raise Problem.of("body-too-large", f"{error.limit:,} bytes are accepted.") from None
+    if key is not None:
+        new = replace(
+            new,
+            unique=Unique(
+                key=_scoped(tag, endpoint, key),
+                digest=_fingerprint(payload),
+                keep=max(_KEPT_AT_LEAST, new.retention),
+            ),
+        )
+    request: Request[Any] = Request(replace(new, tags=(*new.tags, tag)), key or "")
+    try:
+        return await services.jobs.enqueue(request)
+    except UniqueMismatch:
+        detail = "Its path, its query or its body was another one. Use a new key."
+        raise Problem.of("idempotency-key-reused", detail) from None
+
+
+def _arguments(endpoint: Endpoint, payload: bytes) -> Mapping[str, Any]:
+    """Return what the worker will read; raise a Problem if that would not work there."""
+    try:
+        return endpoint.task.read(payload)
+    except ArgumentsError as error:
+        raise Problem.of("invalid-request", errors=[_located(endpoint, error)]) from None
+
+
+def _located(endpoint: Endpoint, error: ArgumentsError) -> dict[str, str]:
+    """Return what is wrong, and where in the body."""
+    match = _WHERE.match(error.problem)
+    assert match is not None
+    what, steps = match["what"], re.findall(r"\.([^.\[]+)|\[(\d+|\.\.\.)\]", match["where"] or "")
+    path = [name or number for name, number in steps]
+    body = endpoint.parameters.body
+    if body is not None and path[:1] == [body.name]:
+        return {"pointer": "".join(f"/{one}" for one in path[1:]), "detail": what}
+    missing = body is not None and f"`{body.name}`" in what
+    return {"pointer": "", "detail": "A body is required." if missing else what}
+
+
+def _key(endpoint: Endpoint, headers: Headers) -> str | None:
+    if endpoint.entry.idempotency == "off":
+        return None
+    key = idempotency_key(headers)
+    if key is None and endpoint.entry.idempotency == "required":
+        detail = "Send one that is new for each job, such as a UUID, and the same when you retry."
+        raise Problem.of("idempotency-key-missing", detail)
+    return key
+
+
+def _scoped(tag: str, endpoint: Endpoint, key: str) -> str:
+    """Return the key in the words of the store: one for each owner, method and route."""
+    named = msgspec.json.encode((tag, endpoint.method, endpoint.path, key))
+    return f"http:{sha256(named).hexdigest()}"
+
+
+def _fingerprint(payload: bytes) -> str:
+    """Return what is the same for the same request, however its JSON was laid out."""
+    same = msgspec.json.encode(msgspec.json.decode(payload), order="sorted")
+    return sha256(same).hexdigest()
+
+
+async def _admit(services: Services, endpoint: Endpoint, limits: Limits, tag: str) -> None:
+    """Raise a Problem if there is too much already, by one bounded look at each."""
+    store, pace = services.store, endpoint.pace
+    if limits.waiting is not None:
+        queue = endpoint.task.options.queue
+        waiting = [one.waiting for one in await store.counts() if one.queue == queue]
+        if sum(waiting) >= limits.waiting:
+            raise Problem.of("queue-full", headers={"Retry-After": str(pace.usual)})
+    if limits.running is None and limits.per_minute is None:
+        return
+    newest = (await store.find(tag=tag, limit=_LOOKS_AT)).jobs
+    unfinished = sum(one.state not in FINISHED for one in newest)
+    if limits.running is not None and unfinished >= limits.running:
+        raise Problem.of("too-many-jobs", headers={"Retry-After": str(pace.usual)})
+    since = store.clock.wall() - _MINUTE
+    recent = [one.created for one in newest if one.created > since]
+    if limits.per_minute is not None and len(recent) >= limits.per_minute:
+        # When the oldest of those that count is a minute old.
+        soonest = (recent[limits.per_minute - 1] - since) // 1_000_000 + 1
+        raise Problem.of("too-many-requests", headers={"Retry-After": str(soonest)})
