@@ -5,7 +5,7 @@ BIN := .venv/bin
 ARGS ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help setup check test demo soak sim schedules chaos proof mutants bench-locks bench-jobs bench-timers requirements clean
+.PHONY: help setup check test demo soak sim schedules chaos proof mutants bench-locks bench-jobs bench-timers bench-http requirements clean
 
 help:  ## List the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-14s%s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -58,6 +58,10 @@ bench-jobs:  ## Measure jobs beside their peers, into docs/benchmarks.md; BENCH_
 bench-timers:  ## Measure timers, into docs/benchmarks.md; BENCH_SHORT=1 only tries
 	@$(PYTHON) scripts/setup.py bench
 	@$(BIN)/python -m bench.timers
+
+bench-http:  ## Measure HTTP endpoints, into docs/benchmarks.md; BENCH_SHORT=1 only tries
+	@$(PYTHON) scripts/setup.py bench
+	@$(BIN)/python -m bench.http
 
 # Keeps the pins that still fit; ARGS=--upgrade moves them all, ARGS="-P ruff" one.
 COMPILE := uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-header

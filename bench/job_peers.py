@@ -68,6 +68,14 @@ CONTESTANTS = [
 
 def install_older_redis(contestants: list[Contestant]) -> list[Contestant]:
     """Return them with their Pythons; those that cannot be installed are left out, with a note."""
+    python = older_redis()
+    if python is None:
+        return [one for one in contestants if not one.needs_older_redis]
+    return [replace(one, python=python) if one.needs_older_redis else one for one in contestants]
+
+
+def older_redis() -> str | None:
+    """Return the Python of the second environment, made on first use; None if that fails."""
     python = OLDER_REDIS / "bin" / "python"
     stamp = OLDER_REDIS / "installed"
     digest = hashlib.sha256(_PINS.read_bytes()).hexdigest()
@@ -79,8 +87,6 @@ def install_older_redis(contestants: list[Contestant]) -> list[Contestant]:
             subprocess.run([*pip, "--require-hashes", "-r", str(_PINS)], check=True)
         except subprocess.CalledProcessError as error:
             note(f"left out, as they cannot be installed: {error}")
-            return [one for one in contestants if not one.needs_older_redis]
+            return None
         stamp.write_text(digest)
-    return [
-        replace(one, python=str(python)) if one.needs_older_redis else one for one in contestants
-    ]
+    return str(python)
