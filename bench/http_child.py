@@ -39,7 +39,11 @@ def tenure(url: str) -> Any:
     from tenure.http import AsyncRouter  # noqa: PLC0415
 
     app = Tenure(url)
-    jobs = AsyncRouter(app, prefix="/rows", owner=lambda: "ann")
+
+    async def owner() -> str:
+        return "ann"
+
+    jobs = AsyncRouter(app, prefix="/rows", owner=owner)
 
     @jobs.post("")
     async def build(body: model()) -> int:  # type: ignore[valid-type]

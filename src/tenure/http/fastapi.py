@@ -4,20 +4,19 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Awaitable, Callable, Coroutine
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, TypeAlias
 
-from fastapi import APIRouter, Depends, Path, Query
+from fastapi import APIRouter, Depends
 from fastapi.exceptions import RequestValidationError
 from fastapi.routing import APIRoute
 from starlette.requests import Request
 from starlette.responses import Response
 from starlette.types import Message
 
-from tenure.core.states import JobState
 from tenure.http.answers import Answer, answered, problem_answer
 from tenure.http.asking import Asked
 from tenure.http.endpoints import Endpoint
-from tenure.http.openapi import IDEMPOTENCY_KEY, PREFER, WAIT, describe, describe_submit
+from tenure.http.openapi import describe, describe_submit
 from tenure.http.problems import Problem
 from tenure.http.serving import as_response, closing, headers_of, read_body
 from tenure.http.submitting import check_body
@@ -28,6 +27,7 @@ if TYPE_CHECKING:
 __all__ = ["make_router"]
 
 _EVERY_METHOD = ["GET", "POST", "PUT", "PATCH", "DELETE"]
+_Ask: TypeAlias = Callable[[Request, str], Awaitable[Answer]]
 # Names that no handler's parameter has.
 _REQUEST, _OWNER = "tenure_request", "tenure_owner"
 
@@ -41,7 +41,6 @@ def make_router(router: AsyncRouter) -> APIRouter:
         lifespan=closing(router.lending),
         route_class=served.route_class,
     )
-    served.add_job_routes(made)
     for endpoint in router.endpoints:
         made.add_api_route(
             endpoint.path,
@@ -49,6 +48,7 @@ def make_router(router: AsyncRouter) -> APIRouter:
             methods=[endpoint.method],
             **describe_submit(endpoint, served.operation("status")),
         )
+    served.add_job_routes(made)
     return made
 
 
@@ -58,7 +58,7 @@ class _Served:
     def __init__(self, router: AsyncRouter) -> None:
         self._router = router
         self._routes = router.routes
-        self._owner = router.owner or (lambda: "")
+        self._owner = router.owner or _nobody
         self._endpoints: dict[Any, Endpoint] = {}
         self.route_class = self._make_route_class()
 
@@ -129,11 +129,6 @@ class _Served:
     def _signature(self, endpoint: Endpoint) -> inspect.Signature:
         given = endpoint.parameters.of("body", "path", "query")
         parameters = [_keyword(one.name, one.kind, one.declared.default) for one in given]
-        if endpoint.entry.idempotency != "off":
-            is_needed = endpoint.entry.idempotency == "required"
-            parameters.append(_keyword("tenure_key", IDEMPOTENCY_KEY(needed=is_needed), None))
-        if endpoint.entry.max_wait:
-            parameters.append(_keyword("tenure_prefer", PREFER, None))
         return inspect.Signature([*parameters, *self._caller()])
 
     def _caller(self) -> list[inspect.Parameter]:
@@ -144,71 +139,57 @@ class _Served:
 
     def add_job_routes(self, made: APIRouter) -> None:
         routes = self._routes
-        self._add_job_route(made, "GET", "", "status", routes.status)
-        self._add_job_route(made, "DELETE", "", "cancel", routes.cancel)
-        self._add_job_route(made, "GET", "/result", "result", routes.result)
-        self._add_job_route(made, "GET", "/events", "events", routes.events)
-        results = [one.parameters.returns for one in self._router.endpoints]
+        self._add(made, "GET", "/jobs/{job_id}", "status", self._of_job(routes.status, ""))
+        self._add(made, "DELETE", "/jobs/{job_id}", "cancel", self._of_job(routes.cancel, ""))
+        for what, answer in (("result", routes.result), ("events", routes.events)):
+            route = self._of_job(answer, f"/{what}")
+            self._add(made, "GET", f"/jobs/{{job_id}}/{what}", what, route)
+        self._add(made, "GET", "/jobs", "list", self._listing)
         made.add_api_route(
-            "/jobs",
-            self._listing(),
-            methods=["GET"],
-            operation_id=self.operation("list"),
-            **describe("list", results),
-        )
-        made.add_api_route(
-            "/jobs/{rest:path}", self._nothing(), methods=_EVERY_METHOD, include_in_schema=False
+            "/jobs/{rest:path}",
+            self._routed(self._nothing, "nothing"),
+            methods=_EVERY_METHOD,
+            include_in_schema=False,
         )
 
-    def _add_job_route(
-        self,
-        made: APIRouter,
-        method: str,
-        below: str,
-        what: str,
-        answer: Callable[[Asked, str, str], Awaitable[Answer]],
-    ) -> None:
-        async def route(**given: Any) -> Response:
-            asked = self._asked(given[_REQUEST], f"/jobs/{{job_id}}{below}")
-            return await self._answer(lambda: answer(asked, str(given[_OWNER]), given["job_id"]))
-
-        id_ = _keyword("job_id", Annotated[str, Path(description="The id of a job.")])
-        prefer = [_keyword("tenure_prefer", PREFER, None)] if what in WAIT else []
-        route.__signature__ = inspect.Signature(  # type: ignore[attr-defined]
-            [id_, *prefer, *self._caller()]
-        )
-        route.__name__ = f"job_{what}"
+    def _add(self, made: APIRouter, method: str, path: str, what: str, route: _Ask) -> None:
         results = [one.parameters.returns for one in self._router.endpoints]
         made.add_api_route(
-            f"/jobs/{{job_id}}{below}",
-            route,
+            path,
+            self._routed(route, f"job_{what}"),
             methods=[method],
             operation_id=self.operation(what),
             **describe(what, results),
         )
 
-    def _listing(self) -> Callable[..., Awaitable[Response]]:
+    def _routed(self, ask: _Ask, name: str) -> Callable[..., Awaitable[Response]]:
+        """Return what FastAPI calls; it only has to find out who asks."""
+
         async def route(**given: Any) -> Response:
-            asked = self._asked(given[_REQUEST], "/jobs")
-            return await self._answer(lambda: self._routes.page(asked, str(given[_OWNER])))
-
-        route.__signature__ = inspect.Signature(  # type: ignore[attr-defined]
-            [
-                _keyword("status", Annotated[JobState | None, Query()], None),
-                _keyword("cursor", Annotated[str | None, Query()], None),
-                _keyword("limit", Annotated[int, Query(ge=1, le=200)], 50),
-                *self._caller(),
-            ]
-        )
-        route.__name__ = "jobs"
-        return route
-
-    def _nothing(self) -> Callable[..., Awaitable[Response]]:
-        async def route(**_: Any) -> Response:
-            raise Problem.of("not-found")
+            request, owner = given[_REQUEST], str(given[_OWNER])
+            return await self._answer(lambda: ask(request, owner))
 
         route.__signature__ = inspect.Signature(self._caller())  # type: ignore[attr-defined]
+        route.__name__ = name
         return route
+
+    def _of_job(self, answer: Callable[[Asked, str, str], Awaitable[Answer]], below: str) -> _Ask:
+        async def ask(request: Request, owner: str) -> Answer:
+            asked = self._asked(request, f"/jobs/{{job_id}}{below}")
+            return await answer(asked, owner, request.path_params["job_id"])
+
+        return ask
+
+    async def _listing(self, request: Request, owner: str) -> Answer:
+        return await self._routes.page(self._asked(request, "/jobs"), owner)
+
+    async def _nothing(self, _: Request, __: str) -> Answer:
+        """Answer what is no job's address as if it were an unknown one's."""
+        raise Problem.of("not-found")
+
+
+async def _nobody() -> str:
+    return ""
 
 
 def _keyword(name: str, kind: Any, default: Any = inspect.Parameter.empty) -> inspect.Parameter:

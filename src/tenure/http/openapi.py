@@ -2,35 +2,56 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Annotated, Any, Final, Union
+from collections.abc import Mapping, Sequence
+from typing import Any, Final, Union
 
-from fastapi import Header
-
+from tenure.core.states import STATES
 from tenure.http.answers import JSON
 from tenure.http.endpoints import Endpoint
 from tenure.http.problems import KINDS, PROBLEM_JSON
 from tenure.http.resources import JobList, JobResource
+from tenure.http.routes import PAGE, PAGE_MAX
 from tenure.http.streaming import EVENT_STREAM
 
-__all__ = ["IDEMPOTENCY_KEY", "PREFER", "WAIT", "describe", "describe_submit"]
+__all__ = ["describe", "describe_submit"]
 
-PREFER: Final = Annotated[
-    str | None,
-    Header(alias="Prefer", description="`wait=10`: answer when it has finished, or after 10 s."),
+_PREFER: Final = {
+    "name": "Prefer",
+    "in": "header",
+    "schema": {"type": "string"},
+    "description": "`wait=10`: answer when it has finished, or after 10 s.",
+}
+_KEY: Final = {
+    "name": "Idempotency-Key",
+    "in": "header",
+    "schema": {"type": "string", "maxLength": 255, "pattern": "^[!-~]([ -~]*[!-~])?$"},
+    "description": "New for each job, and the same when you retry: then it is the same job.",
+}
+_JOB_ID: Final = {
+    "name": "job_id",
+    "in": "path",
+    "required": True,
+    "schema": {"type": "string", "format": "uuid"},
+}
+_REVISION: Final = {"name": "If-None-Match", "in": "header", "schema": {"type": "string"}}
+_LAST_EVENT: Final = {"name": "Last-Event-ID", "in": "header", "schema": {"type": "string"}}
+_LIST: Final = [
+    {"name": "status", "in": "query", "schema": {"type": "string", "enum": list(STATES)}},
+    {"name": "cursor", "in": "query", "schema": {"type": "string", "format": "uuid"}},
+    {
+        "name": "limit",
+        "in": "query",
+        "schema": {"type": "integer", "minimum": 1, "maximum": PAGE_MAX, "default": PAGE},
+    },
 ]
-WAIT: Final = frozenset({"status", "result"})
-"""The job routes that wait if they are asked to."""
-
-
-def IDEMPOTENCY_KEY(*, needed: bool) -> Any:  # noqa: N802 - beside PREFER
-    """Return the header by which a retry finds the job of the first try."""
-    says = "New for each job, the same for each retry: a retry gets the job of the first try."
-    form = {"minLength": 1, "maxLength": 255, "pattern": "^[!-~]([ -~]*[!-~])?$"}
-    marked = Header(alias="Idempotency-Key", description=says, json_schema_extra=form)
-    del needed
-    return Annotated[str | None, marked]
-
+_TAKES: Final[Mapping[str, list[dict[str, Any]]]] = {
+    "status": [_JOB_ID, _PREFER, _REVISION],
+    "result": [_JOB_ID, _PREFER],
+    "events": [_JOB_ID, _LAST_EVENT],
+    "cancel": [_JOB_ID],
+    "list": _LIST,
+}
+"""Declared here only, for the routes read them themselves: FastAPI would do it twice."""
 
 _PROBLEM: Final = {
     "type": "object",
@@ -82,7 +103,15 @@ def describe_submit(endpoint: Endpoint, status: str) -> dict[str, Any]:
         applied = _headers("Location", "Content-Location", "Preference-Applied")
         responses[200] = {"description": "The result, in time", "headers": applied}
         responses[200] |= _result(endpoint.parameters.returns, entry.media_type)
-    return {"status_code": 202, "response_model": None, "responses": responses}
+    takes: list[dict[str, Any]] = [_PREFER] if entry.max_wait else []
+    if entry.idempotency != "off":
+        takes.append({**_KEY, "required": entry.idempotency == "required"})
+    return {
+        "status_code": 202,
+        "response_model": None,
+        "responses": responses,
+        "openapi_extra": {"parameters": takes},
+    }
 
 
 def describe(what: str, results: Sequence[Any]) -> dict[str, Any]:
@@ -118,7 +147,8 @@ def describe(what: str, results: Sequence[Any]) -> dict[str, Any]:
     found = {**shown[what], **_problems("store-unavailable")}
     if what != "list":
         found |= _problems("not-found")
-    return {"response_model": None, "responses": found}
+    extra = {"parameters": _TAKES[what]}
+    return {"response_model": None, "responses": found, "openapi_extra": extra}
 
 
 def _job_of(returns: Any) -> Any:

@@ -69,6 +69,7 @@ class Parameters:
         )
         self.returns = hints.get("return", Any)
         self._check(in_path)
+        self.body = next(iter(self.of("body")), None)
 
     def _check(self, in_path: set[str]) -> None:
         for source in ("body", "headers", "job"):
@@ -86,10 +87,6 @@ class Parameters:
 
     def of(self, *sources: Source) -> tuple[Parameter, ...]:
         return tuple(one for one in self.all if one.source in sources)
-
-    @property
-    def body(self) -> Parameter | None:
-        return next(iter(self.of("body")), None)
 
     def bare(self, fn: Callable[..., Any]) -> Callable[..., Any]:
         """Return the handler as a task: without the job, and with headers as plain values."""

@@ -23,10 +23,10 @@ from tenure.http.streaming import EVENT_STREAM, job_events, last_event_id
 from tenure.http.submitting import submit
 from tenure.jobs import Job
 
-__all__ = ["Routes"]
+__all__ = ["PAGE", "PAGE_MAX", "Routes"]
 
-_PAGE: Final = 50
-_PAGE_MAX: Final = 200
+PAGE: Final = 50
+PAGE_MAX: Final = 200
 _PRIVATE: Final = {"Cache-Control": "private, no-cache", "Vary": "Authorization, Cookie"}
 
 
@@ -187,12 +187,12 @@ class Routes:
 
     async def page(self, asked: Asked, owner: str) -> Answer:
         state, cursor = asked.query.get("status"), asked.query.get("cursor")
-        limit = asked.query.get("limit", str(_PAGE))
+        limit = asked.query.get("limit", str(PAGE))
         errors = []
         if state is not None and state not in STATES:
             errors.append({"parameter": "status", "detail": f"one of {', '.join(STATES)}"})
-        if not (limit.isascii() and limit.isdigit() and 1 <= int(limit[:6]) <= _PAGE_MAX):
-            errors.append({"parameter": "limit", "detail": f"from 1 to {_PAGE_MAX}"})
+        if not (limit.isascii() and limit.isdigit() and 1 <= int(limit[:6]) <= PAGE_MAX):
+            errors.append({"parameter": "limit", "detail": f"from 1 to {PAGE_MAX}"})
         if cursor is not None and not is_job_id(cursor):
             errors.append({"parameter": "cursor", "detail": "pass on that of the page before"})
         if errors:
