@@ -32,6 +32,7 @@ KINDS: Final[Mapping[str, Kind]] = {
     "not-acceptable": Kind(406, "The result has another media type"),
     "not-ready": Kind(409, "The job has not finished"),
     "cancelled": Kind(410, "The job was cancelled"),
+    "expired": Kind(410, "The job of this Idempotency-Key is not kept any more"),
     "body-too-large": Kind(413, "The body is too large"),
     "unsupported-media-type": Kind(415, "The body must be JSON"),
     "invalid-request": Kind(422, "The request does not fit"),
@@ -45,6 +46,10 @@ KINDS: Final[Mapping[str, Kind]] = {
     "job-timed-out": Kind(504, "The job took too long"),
 }
 """Every problem that the routes answer with by themselves: the last part of its type, and more."""
+
+
+_NAMES: Final = {f"{__name__}.Problem"}
+"""Those that a failed job may name as what its handler raised."""
 
 
 class Problem(Reject):
@@ -82,9 +87,11 @@ class Problem(Reject):
         self.body |= members
         super().__init__(msgspec.json.encode(self.body).decode())
 
-    @classmethod
+    def __init_subclass__(cls) -> None:
+        _NAMES.add(f"{cls.__module__}.{cls.__qualname__}")
+
+    @staticmethod
     def of(
-        cls,
         kind: str,
         detail: str = "",
         *,
@@ -94,10 +101,9 @@ class Problem(Reject):
         """Return a problem of the table."""
         status, title = KINDS[kind].status, KINDS[kind].title
         more = {"errors": list(errors)} if errors else {}
-        return cls(status, title, detail=detail, type=f"{_PREFIX}{kind}", headers=headers, **more)
-
-
-_NAMES: Final = frozenset({f"{Problem.__module__}.Problem"})
+        return Problem(
+            status, title, detail=detail, type=f"{_PREFIX}{kind}", headers=headers, **more
+        )
 
 
 def problem_of_report(report: ErrorReport) -> Problem | None:

@@ -61,7 +61,8 @@ async def submit(
     payload = endpoint.parameters.payload(values, body, kept)
     arguments = _arguments(endpoint, payload)
     key = _key(endpoint, headers)
-    if entry.limits is not None:
+    mark = None if key is None else _scoped(tag, endpoint, key)
+    if entry.limits is not None and not await _is_replay(services, mark):
         await _admit(services, endpoint, entry.limits, tag)
     if entry.before_enqueue is not None:
         asked = Submission(
@@ -74,31 +75,34 @@ async def submit(
         looked = entry.before_enqueue(asked)
         if inspect.isawaitable(looked):
             await looked
-    return await _store(services, endpoint, payload, tag, key)
+    return await _store(services, endpoint, payload, tag, mark)
 
 
 async def _store(
-    services: Services, endpoint: Endpoint, payload: bytes, tag: str, key: str | None
+    services: Services, endpoint: Endpoint, payload: bytes, tag: str, mark: str | None
 ) -> Job[Any]:
     try:
         new = endpoint.task.new_job(payload, None)
     except TooLarge as error:
         raise Problem.of("body-too-large", f"{error.limit:,} bytes are accepted.") from None
-    if key is not None:
-        new = replace(
-            new,
-            unique=Unique(
-                key=_scoped(tag, endpoint, key),
-                digest=_fingerprint(payload),
-                keep=max(_KEPT_AT_LEAST, new.retention),
-            ),
-        )
-    request: Request[Any] = Request(replace(new, tags=(*new.tags, tag)), key or "")
+    new = replace(new, tags=(*new.tags, tag))
+    if mark is not None:
+        keep = max(_KEPT_AT_LEAST, new.retention)
+        unique = Unique(key=mark, digest=_fingerprint(payload), keep=keep)
+        new = replace(new, unique=unique, tags=(*new.tags, mark))
     try:
-        return await services.jobs.enqueue(request)
+        job: Job[Any] = await services.jobs.enqueue(Request(new))
     except UniqueMismatch:
         detail = "Its path, its query or its body was another one. Use a new key."
         raise Problem.of("idempotency-key-reused", detail) from None
+    if not job.is_new and not job.record.created:
+        raise Problem.of("expired", "Use a new key to have it done again.")
+    return job
+
+
+async def _is_replay(services: Services, mark: str | None) -> bool:
+    """Return whether there is a job of this key already: it was let in, and counts as that."""
+    return mark is not None and bool((await services.store.find(tag=mark, limit=1)).jobs)
 
 
 def _arguments(endpoint: Endpoint, payload: bytes) -> Mapping[str, Any]:
