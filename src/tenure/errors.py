@@ -19,13 +19,19 @@
     ├─ AttemptOver                    this attempt of a job is over; its transaction was undone
     ├─ ProcessDied                    the child process of an attempt died; the attempt has failed
     ├─ JobFailed                      the job whose result was asked for has failed
-    └─ JobCancelled                   the job whose result was asked for was cancelled
+    ├─ JobCancelled                   the job whose result was asked for was cancelled
+    ├─ RequestRefused                 a server has answered an HTTP client with a problem
+    ├─ ServerUnreachable (ConnectionError)  a server does not answer an HTTP client
+    └─ UnusableAnswer                 an HTTP client got an answer that it must not go by
 
 Each message says what happened and what to do about it. The facts are attributes too, so
 that a handler need not parse text.
 """
 
 from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
 
 __all__ = [
     "AcquireTimeout",
@@ -40,6 +46,8 @@ __all__ = [
     "LimitMismatch",
     "OnceFailed",
     "ProcessDied",
+    "RequestRefused",
+    "ServerUnreachable",
     "StoreError",
     "StoreUnavailable",
     "TenureError",
@@ -47,6 +55,7 @@ __all__ = [
     "TimerNotFound",
     "TooLarge",
     "UniqueMismatch",
+    "UnusableAnswer",
     "WouldDeadlock",
 ]
 
@@ -237,17 +246,64 @@ class AttemptOver(TenureError):
 class JobFailed(TenureError):
     """The job has failed for good: out of attempts, rejected, or lost too often."""
 
-    def __init__(self, job: str, reason: str, error: str) -> None:
+    def __init__(
+        self, job: str, reason: str, error: str, problem: Mapping[str, Any] | None = None
+    ) -> None:
         super().__init__(f"job {job} failed ({reason}): {error}")
         self.job = job
         self.reason = reason
         self.error = error
+        self.problem = problem
+        """Over HTTP: what the server says about it, as RFC 9457 has it."""
 
 
 class JobCancelled(TenureError):
     """The job was cancelled."""
 
-    def __init__(self, job: str, reason: str) -> None:
+    def __init__(self, job: str, reason: str, problem: Mapping[str, Any] | None = None) -> None:
         super().__init__(f"job {job} was cancelled" + (f": {reason}" if reason else ""))
         self.job = job
         self.reason = reason
+        self.problem = problem
+        """Over HTTP: what the server says about it, as RFC 9457 has it."""
+
+
+class RequestRefused(TenureError):
+    """A server has answered with a problem: the request is wrong, or not welcome for now."""
+
+    def __init__(
+        self, request: str, status: int, problem: Mapping[str, Any], headers: Mapping[str, str]
+    ) -> None:
+        self.request = request
+        """Its method and URL."""
+        self.status = status
+        self.problem = problem
+        """All of the answer's body, as RFC 9457 has it."""
+        self.type = str(problem.get("type", "about:blank"))
+        self.title = str(problem.get("title", ""))
+        self.detail = str(problem.get("detail", ""))
+        found = problem.get("errors")
+        self.errors: list[Any] = found if isinstance(found, list) else []
+        """What is wrong where, for a request that does not fit."""
+        self.headers = headers
+        said = ". ".join(one for one in (self.title, self.detail) if one)
+        where = f" {self.errors}" if self.errors else ""
+        super().__init__(f"{request} was answered with {status}: {said or 'no reason'}{where}")
+
+
+class ServerUnreachable(TenureError, ConnectionError):
+    """No answer for as long as a client has patience. What was asked may have happened."""
+
+    def __init__(self, request: str, error: str) -> None:
+        super().__init__(f"{request} has no answer: {error}. Is the server there? Try again later.")
+        self.request = request
+        self.error = error
+
+
+class UnusableAnswer(TenureError):
+    """An answer that does not come from routes of Tenure, or that points to another host."""
+
+    def __init__(self, request: str, problem: str) -> None:
+        super().__init__(f"the answer to {request} cannot be used: {problem}.")
+        self.request = request
+        self.problem = problem

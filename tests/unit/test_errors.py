@@ -14,6 +14,8 @@ from tenure.errors import (
     LimitMismatch,
     OnceFailed,
     ProcessDied,
+    RequestRefused,
+    ServerUnreachable,
     StoreError,
     StoreUnavailable,
     TenureError,
@@ -21,6 +23,7 @@ from tenure.errors import (
     TimerNotFound,
     TooLarge,
     UniqueMismatch,
+    UnusableAnswer,
     WouldDeadlock,
 )
 
@@ -44,6 +47,9 @@ EXAMPLES = [
     AttemptOver("0192", 7),
     TimerNotFound("sync_orders"),
     TimerBusy("sync_orders", "it has as many unfinished runs as it may (limit)"),
+    RequestRefused("POST /a", 422, {"title": "No", "detail": "because", "errors": ["x"]}, {}),
+    ServerUnreachable("POST /a", "connection refused"),
+    UnusableAnswer("POST /a", "it points to another host"),
 ]
 
 
@@ -87,6 +93,9 @@ def test_exceptions_are_what_python_programmers_catch(kind: type, parent: type):
         (EXAMPLES[14], {"job": "0192", "reason": "not needed"}),
         (EXAMPLES[15], {"exit_code": 3}),
         (EXAMPLES[16], {"job": "0192", "fence": 7}),
+        (EXAMPLES[19], {"status": 422, "title": "No", "detail": "because", "errors": ["x"]}),
+        (EXAMPLES[20], {"request": "POST /a", "error": "connection refused"}),
+        (EXAMPLES[21], {"request": "POST /a", "problem": "it points to another host"}),
     ],
     ids=lambda value: type(value).__name__ if isinstance(value, Exception) else "",
 )

@@ -20,7 +20,7 @@ import time
 from pathlib import Path
 from typing import Protocol
 
-__all__ = ["Clock", "SystemClock"]
+__all__ = ["BlockingClock", "Clock", "SystemClock"]
 
 
 class Clock(Protocol):
@@ -62,6 +62,14 @@ class Clock(Protocol):
 
     async def wait(self, event: asyncio.Event, timeout: float | None) -> bool:
         """Return True once the event is set, or False after `timeout` seconds."""
+        ...
+
+
+class BlockingClock(Clock, Protocol):
+    """The same for code without an event loop."""
+
+    def pause(self, seconds: float) -> None:
+        """Block this thread for that much time."""
         ...
 
 
@@ -111,6 +119,9 @@ class SystemClock:
 
     async def sleep(self, seconds: float) -> None:
         await asyncio.sleep(seconds)
+
+    def pause(self, seconds: float) -> None:
+        time.sleep(seconds)
 
     async def wait(self, event: asyncio.Event, timeout: float | None) -> bool:
         if event.is_set():

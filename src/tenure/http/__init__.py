@@ -1,15 +1,30 @@
 """Slow handlers as durable jobs over HTTP: 202, status, result, events, cancel; see AsyncRouter.
 
 Needs `tenure[http]` (Starlette) or `tenure[fastapi]` where routes are served; a worker that only
-runs the handlers needs neither.
+runs the handlers needs neither. `Client` and `AsyncClient` need `tenure[client]` once one is made.
 """
 
 from __future__ import annotations
 
 from tenure.http.asking import Headers
+from tenure.http.client import AsyncClient, AsyncRemoteJob, Client, RemoteJob
 from tenure.http.endpoints import Limits, Submission
+from tenure.http.known import JobEvent
 from tenure.http.problems import Problem
 from tenure.http.resources import JobResource, Responses
 from tenure.http.router import AsyncRouter
 
-__all__ = ["AsyncRouter", "Headers", "JobResource", "Limits", "Problem", "Responses", "Submission"]
+__all__ = [
+    "AsyncClient",
+    "AsyncRemoteJob",
+    "AsyncRouter",
+    "Client",
+    "Headers",
+    "JobEvent",
+    "JobResource",
+    "Limits",
+    "Problem",
+    "RemoteJob",
+    "Responses",
+    "Submission",
+]

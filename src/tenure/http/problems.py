@@ -11,10 +11,10 @@ from msgspec import Struct
 from tenure.core.signature import decode_plain
 from tenure.runtime.reports import ErrorReport, Reject
 
-__all__ = ["KINDS", "PROBLEM_JSON", "Kind", "Problem", "problem_of_report"]
+__all__ = ["KINDS", "PREFIX", "PROBLEM_JSON", "Kind", "Problem", "problem_of_report"]
 
 PROBLEM_JSON: Final = "application/problem+json"
-_PREFIX: Final = "urn:tenure:problem:"
+PREFIX: Final = "urn:tenure:problem:"
 
 
 class Kind(Struct, frozen=True):
@@ -102,7 +102,7 @@ class Problem(Reject):
         status, title = KINDS[kind].status, KINDS[kind].title
         more = {"errors": list(errors)} if errors else {}
         return Problem(
-            status, title, detail=detail, type=f"{_PREFIX}{kind}", headers=headers, **more
+            status, title, detail=detail, type=f"{PREFIX}{kind}", headers=headers, **more
         )
 
 
