@@ -50,7 +50,7 @@ def _library() -> ModuleType:
 
 def _network_errors() -> tuple[type[Exception], ...]:
     """Return what is raised when an answer is lost, by whichever library a client is made of."""
-    loaded = [sys.modules[name] for name in _LIBRARIES if name in sys.modules]
+    loaded = filter(None, (sys.modules.get(name) for name in _LIBRARIES))
     return tuple(kind for one in loaded for kind in (one.TransportError, one.DecodingError))
 
 

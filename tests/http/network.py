@@ -1,0 +1,192 @@
+"""A network between a client and its server on which things go wrong, one after the other."""
+
+import asyncio
+import time
+from collections.abc import AsyncIterator, Callable, Iterator
+
+import httpx2
+
+from tenure.core.clock import SystemClock
+
+
+class HurriedClock(SystemClock):
+    """Real time, except that whoever sleeps has slept at once."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.pauses: list[float] = []
+
+    def boot(self) -> float:
+        return super().boot() + sum(self.pauses)
+
+    def pause(self, seconds: float) -> None:
+        self.pauses.append(seconds)
+
+    async def sleep(self, seconds: float) -> None:
+        self.pauses.append(seconds)
+        await asyncio.sleep(0)
+
+
+class Mishap:
+    """What happens to one request. This is the one that happens to most: nothing."""
+
+    def instead(self, request: httpx2.Request) -> httpx2.Response | None:
+        """Answer in place of the server, or raise: then it has never seen the request."""
+
+    def afterwards(self, response: httpx2.Response) -> httpx2.Response:
+        """Return what arrives of an answer, or raise: then the request has had its effect."""
+        return response
+
+
+class Unreachable(Mishap):
+    def instead(self, request):
+        raise httpx2.ConnectError("planned", request=request)
+
+
+class ReplyLost(Mishap):
+    def afterwards(self, response):
+        raise httpx2.ReadError("planned")
+
+
+class Answered(Mishap):
+    """By somebody in between."""
+
+    def __init__(self, status: int, headers: dict[str, str] | None = None, body: bytes = b""):
+        self._status, self._headers, self._body = status, headers or {}, body
+
+    def instead(self, request):
+        return httpx2.Response(self._status, headers=self._headers, content=self._body)
+
+
+class HeaderSet(Mishap):
+    def __init__(self, name: str, value: str):
+        self._name, self._value = name, value
+
+    def afterwards(self, response):
+        response.headers[self._name] = self._value
+        return response
+
+
+class RequestHeaderLost(Mishap):
+    def __init__(self, name: str):
+        self._name = name
+
+    def instead(self, request):
+        request.headers.pop(self._name, None)
+
+
+class Cut(Mishap):
+    """The connection breaks in the middle of an event, or between two."""
+
+    def __init__(self, after: int, *, cleanly: bool = False):
+        self._after, self._cleanly = after, cleanly
+
+    def afterwards(self, response):
+        stream = CutStream(response.stream, self._after, cleanly=self._cleanly)
+        return httpx2.Response(response.status_code, headers=response.headers, stream=stream)
+
+
+class CutStream(httpx2.SyncByteStream, httpx2.AsyncByteStream):
+    def __init__(self, stream, after: int, *, cleanly: bool):
+        self._stream, self._left, self._cleanly = stream, after, cleanly
+
+    def _cut(self, part: bytes) -> bytes:
+        """Return what still comes through of a part; nothing when it is over."""
+        if self._left == 0:
+            return b"" if self._cleanly else part[: len(part) // 2]
+        self._left -= 1
+        return part
+
+    def __iter__(self) -> Iterator[bytes]:
+        for part in self._stream:
+            is_last = self._left == 0
+            yield self._cut(part)
+            if is_last:
+                self._end()
+                return
+
+    async def __aiter__(self) -> AsyncIterator[bytes]:
+        async for part in self._stream:
+            is_last = self._left == 0
+            yield self._cut(part)
+            if is_last:
+                self._end()
+                return
+
+    def _end(self) -> None:
+        if not self._cleanly:
+            raise httpx2.ReadError("planned")
+
+    def close(self) -> None:
+        self._stream.close()
+
+    async def aclose(self) -> None:
+        await self._stream.aclose()
+
+
+class Trickled(Mishap):
+    """An answer that never ends, though there is always a bit more of it."""
+
+    def instead(self, request):
+        return httpx2.Response(200, stream=EndlessStream())
+
+
+class EndlessStream(httpx2.SyncByteStream, httpx2.AsyncByteStream):
+    def __iter__(self) -> Iterator[bytes]:
+        while True:
+            time.sleep(0.02)
+            yield b" "
+
+    async def __aiter__(self) -> AsyncIterator[bytes]:
+        while True:
+            await asyncio.sleep(0.02)
+            yield b" "
+
+
+class Network(httpx2.BaseTransport, httpx2.AsyncBaseTransport):
+    """Carries requests for either client. Each mishap is for one request, in this order."""
+
+    def __init__(self, *mishaps: Mishap):
+        self._mishaps = list(mishaps)
+        self._sync, self._async = httpx2.HTTPTransport(), httpx2.AsyncHTTPTransport()
+        self.sent: list[httpx2.Request] = []
+
+    def expect(self, *mishaps: Mishap) -> None:
+        self._mishaps += mishaps
+
+    def _begin(self, request: httpx2.Request) -> tuple[Mishap, httpx2.Response | None]:
+        # A copy of what was sent, as a mishap may change what the server gets to see.
+        self.sent.append(httpx2.Request(request.method, request.url, headers=request.headers))
+        mishap = self._mishaps.pop(0) if self._mishaps else Mishap()
+        return mishap, mishap.instead(request)
+
+    def handle_request(self, request):
+        mishap, answer = self._begin(request)
+        if answer is not None:
+            return answer
+        response = self._sync.handle_request(request)
+        try:
+            return mishap.afterwards(response)
+        except httpx2.TransportError:
+            response.close()
+            raise
+
+    async def handle_async_request(self, request):
+        mishap, answer = self._begin(request)
+        if answer is not None:
+            return answer
+        response = await self._async.handle_async_request(request)
+        try:
+            return mishap.afterwards(response)
+        except httpx2.TransportError:
+            await response.aclose()
+            raise
+
+    def header(self, name: str, of: Callable[[httpx2.Request], bool] = lambda _: True) -> list:
+        return [request.headers.get(name) for request in self.sent if of(request)]
+
+    def close(self) -> None:
+        self._sync.close()
+
+    async def aclose(self) -> None:
+        await self._async.aclose()

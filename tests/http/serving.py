@@ -1,0 +1,94 @@
+"""A real server in a thread, with jobs that end when a test says so."""
+
+import asyncio
+import threading
+from collections import defaultdict
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager, contextmanager
+from dataclasses import dataclass
+
+import uvicorn
+from starlette.applications import Starlette
+from starlette.requests import Request
+from starlette.routing import Mount
+
+from tenure import JobContext, Tenure
+from tenure.http import AsyncRouter, Problem
+from tests.rig.waiting import wait_until
+
+
+@dataclass
+class Wanted:
+    """What a test asks of a job."""
+
+    steps: int = 0
+    gate: str = ""
+    """It does not end before this gate is open."""
+    size: int | None = None
+    problem: str = ""
+    error: str = ""
+
+
+class Server:
+    """Reports over HTTP, with a worker in the same process."""
+
+    def __init__(self, url: str) -> None:
+        self.gates: dict[str, threading.Event] = defaultdict(threading.Event)
+        app = Tenure(url)
+        reports = AsyncRouter(app, prefix="/reports", owner=_user)
+
+        @reports.post("", retry=None)
+        async def build(body: Wanted, job: JobContext) -> dict[str, str] | None:
+            for step in range(body.steps):
+                # What is a line's end to Python's strings is none to JSON or server-sent events.
+                job.progress((step + 1) / (body.steps + 1), f"step\u2028{step}")
+                await asyncio.sleep(0.25)
+            while body.gate and not self.gates[body.gate].is_set():  # noqa: ASYNC110 - by a thread
+                await asyncio.sleep(0.01)
+            if body.problem:
+                raise Problem(422, "No such month", detail=body.problem, type="urn:x:month")
+            if body.error:
+                raise ValueError(body.error)
+            return None if body.size is None else {"pages": "x" * body.size}
+
+        @reports.put("/{year}", media_type="text/csv")
+        def redo(year: int, header: bool = False) -> str:
+            return f"year\n{year}\n" if header else f"{year}\n"
+
+        @asynccontextmanager
+        async def lifespan(_: Starlette) -> AsyncIterator[None]:
+            async with app, app.worker():
+                yield
+
+        routes = [Mount("/", app=reports.asgi)]
+        config = uvicorn.Config(
+            Starlette(routes=routes, lifespan=lifespan),
+            host="127.0.0.1",
+            port=0,
+            log_level="warning",
+            timeout_graceful_shutdown=1,
+        )
+        self._uvicorn = uvicorn.Server(config)
+
+    @property
+    def url(self) -> str:
+        port = self._uvicorn.servers[0].sockets[0].getsockname()[1]
+        return f"http://127.0.0.1:{port}"
+
+    @contextmanager
+    def running(self) -> Iterator["Server"]:
+        thread = threading.Thread(target=self._uvicorn.run)
+        thread.start()
+        try:
+            wait_until(lambda: self._uvicorn.started, timeout=20)
+            yield self
+        finally:
+            for gate in list(self.gates.values()):
+                gate.set()
+            self._uvicorn.should_exit = True
+            thread.join(20)
+            assert not thread.is_alive()
+
+
+def _user(request: Request) -> str:
+    return request.headers.get("x-user", "")
