@@ -86,9 +86,62 @@ class Cut(Mishap):
         return httpx2.Response(response.status_code, headers=response.headers, stream=stream)
 
 
-class CutStream(httpx2.SyncByteStream, httpx2.AsyncByteStream):
+class Passing(httpx2.SyncByteStream, httpx2.AsyncByteStream):
+    """A stream on top of another."""
+
+    def __init__(self, stream):
+        self._stream = stream
+
+    def close(self) -> None:
+        self._stream.close()
+
+    async def aclose(self) -> None:
+        await self._stream.aclose()
+
+
+class Doubled(Mishap):
+    """Every part of an answer arrives twice."""
+
+    def afterwards(self, response):
+        stream = DoubledStream(response.stream)
+        return httpx2.Response(response.status_code, headers=response.headers, stream=stream)
+
+
+class DoubledStream(Passing):
+    def __iter__(self) -> Iterator[bytes]:
+        for part in self._stream:
+            yield from (part, part)
+
+    async def __aiter__(self) -> AsyncIterator[bytes]:
+        async for part in self._stream:
+            yield part
+            yield part
+
+
+class HeldOpen(Mishap):
+    """Somebody in between keeps the connection open when the server has closed it."""
+
+    def afterwards(self, response):
+        stream = HeldStream(response.stream)
+        return httpx2.Response(response.status_code, headers=response.headers, stream=stream)
+
+
+class HeldStream(Passing):
+    def __iter__(self) -> Iterator[bytes]:
+        yield from self._stream
+        yield from EndlessStream()
+
+    async def __aiter__(self) -> AsyncIterator[bytes]:
+        async for part in self._stream:
+            yield part
+        async for part in EndlessStream():
+            yield part
+
+
+class CutStream(Passing):
     def __init__(self, stream, after: int, *, cleanly: bool):
-        self._stream, self._left, self._cleanly = stream, after, cleanly
+        super().__init__(stream)
+        self._left, self._cleanly = after, cleanly
 
     def _cut(self, part: bytes) -> bytes:
         """Return what still comes through of a part; nothing when it is over."""
@@ -117,12 +170,6 @@ class CutStream(httpx2.SyncByteStream, httpx2.AsyncByteStream):
         if not self._cleanly:
             raise httpx2.ReadError("planned")
 
-    def close(self) -> None:
-        self._stream.close()
-
-    async def aclose(self) -> None:
-        await self._stream.aclose()
-
 
 class Trickled(Mishap):
     """An answer that never ends, though there is always a bit more of it."""
@@ -148,7 +195,9 @@ class Network(httpx2.BaseTransport, httpx2.AsyncBaseTransport):
 
     def __init__(self, *mishaps: Mishap):
         self._mishaps = list(mishaps)
-        self._sync, self._async = httpx2.HTTPTransport(), httpx2.AsyncHTTPTransport()
+        # Reading the certificates of the world takes longer than most of these tests.
+        self._sync = httpx2.HTTPTransport(verify=False)
+        self._async = httpx2.AsyncHTTPTransport(verify=False)
         self.sent: list[httpx2.Request] = []
 
     def expect(self, *mishaps: Mishap) -> None:

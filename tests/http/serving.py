@@ -2,7 +2,7 @@
 
 import asyncio
 import threading
-from collections import defaultdict
+from collections import Counter
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass
@@ -23,7 +23,7 @@ class Wanted:
 
     steps: int = 0
     gate: str = ""
-    """It does not end before this gate is open."""
+    """Opened once for each step, and once for the end."""
     size: int | None = None
     problem: str = ""
     error: str = ""
@@ -33,18 +33,17 @@ class Server:
     """Reports over HTTP, with a worker in the same process."""
 
     def __init__(self, url: str) -> None:
-        self.gates: dict[str, threading.Event] = defaultdict(threading.Event)
+        self._opened: Counter[str] = Counter()
         app = Tenure(url)
         reports = AsyncRouter(app, prefix="/reports", owner=_user)
 
         @reports.post("", retry=None)
         async def build(body: Wanted, job: JobContext) -> dict[str, str] | None:
             for step in range(body.steps):
+                await self._passes(body.gate, step)
                 # What is a line's end to Python's strings is none to JSON or server-sent events.
                 job.progress((step + 1) / (body.steps + 1), f"step\u2028{step}")
-                await asyncio.sleep(0.25)
-            while body.gate and not self.gates[body.gate].is_set():  # noqa: ASYNC110 - by a thread
-                await asyncio.sleep(0.01)
+            await self._passes(body.gate, body.steps)
             if body.problem:
                 raise Problem(422, "No such month", detail=body.problem, type="urn:x:month")
             if body.error:
@@ -75,6 +74,16 @@ class Server:
         port = self._uvicorn.servers[0].sockets[0].getsockname()[1]
         return f"http://127.0.0.1:{port}"
 
+    def open(self, gate: str, times: int = 1) -> None:
+        self._opened[gate] += times
+
+    async def _passes(self, gate: str, step: int) -> None:
+        # From another thread, and for many loops.
+        while (  # noqa: ASYNC110 - see above
+            gate and self._opened[gate] <= step and not self._uvicorn.should_exit
+        ):
+            await asyncio.sleep(0.005)
+
     @contextmanager
     def running(self) -> Iterator["Server"]:
         thread = threading.Thread(target=self._uvicorn.run)
@@ -83,8 +92,6 @@ class Server:
             wait_until(lambda: self._uvicorn.started, timeout=20)
             yield self
         finally:
-            for gate in list(self.gates.values()):
-                gate.set()
             self._uvicorn.should_exit = True
             thread.join(20)
             assert not thread.is_alive()

@@ -113,7 +113,7 @@ def test_the_guides_know_every_error_and_event():
     assert [name for name in (*errors.__all__, *kinds) if name not in first_cells()] == []
 
 
-GUIDES = ("locks.md", "jobs.md", "timers.md")
+GUIDES = ("locks.md", "jobs.md", "timers.md", "http-client.md")
 
 
 def guides() -> str:

@@ -207,7 +207,11 @@ class Tail:
         self._tries = caller.tries(deadline)
         self._lines = _Lines()
         self._ask = job.ask("GET", "/events")
-        self.is_over = False
+        self._has_ended = False
+
+    def has_ended(self) -> bool:
+        """Return whether the last event has come."""
+        return self._has_ended
 
     def next_ask(self) -> Ask:
         """Return what to send to get a stream that goes on where the last one has ended."""
@@ -236,12 +240,13 @@ class Tail:
             revision = fields.get("id", "")
             if not (revision.isascii() and revision.isdigit()):
                 raise UnusableAnswer(str(self._ask), "an event of it has no revision")
-            if int(revision) <= self._after:
-                continue
             job = self._job.see(self._ask, fields["data"].encode())
-            self._after, self.is_over = int(revision), job.status in FINISHED
-            yield JobEvent(revision=self._after, kind=fields.get("event", "status"), job=job)
-        if not self.is_over and self._deadline.left <= 0:
+            self._has_ended = job.status in FINISHED
+            # Who is between here and the server may have dropped what was said of the last one.
+            if int(revision) > self._after:
+                self._after = int(revision)
+                yield JobEvent(revision=self._after, kind=fields.get("event", "status"), job=job)
+        if not self._has_ended and self._deadline.left <= 0:
             raise self._deadline.passed()
 
     def interrupted(self, got: Reply | Lost | None) -> Pause:
@@ -250,7 +255,7 @@ class Tail:
             got = Lost(ConnectionError("the stream has ended before the job"))
         if isinstance(got, Reply):
             if got.status == 204:  # nothing has happened since, and nothing will
-                self.is_over = True
+                self._has_ended = True
                 return Pause(0)
             if got.status < 300:
                 raise UnusableAnswer(str(self._ask), "it is no stream of events")

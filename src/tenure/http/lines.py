@@ -115,18 +115,20 @@ class Line:
 
     def follow(self, tail: Tail) -> Iterator[JobEvent]:
         """Yield events, over as many streams as it takes."""
-        while not tail.is_over:
+        while not tail.has_ended():
             got: Reply | Lost | None = None
             try:
                 with self._http.stream(**_sent(tail.next_ask())) as response:
                     if tail.is_stream(_reply(response)):
                         for part in response.iter_bytes():
                             yield from tail.feed(part)
+                            if tail.has_ended():  # however long the stream stays open
+                                break
                     else:
                         got = _reply(response, response.read())
             except self._errors as error:
                 got = _lost(error)
-            if not tail.is_over:
+            if not tail.has_ended():
                 self._clock.pause(tail.interrupted(got).seconds)
 
 
@@ -164,13 +166,15 @@ class AsyncLine:
 
     async def follow(self, tail: Tail) -> AsyncIterator[JobEvent]:
         """Yield events, over as many streams as it takes."""
-        while not tail.is_over:
+        while not tail.has_ended():
             got: Reply | Lost | None = None
             try:
                 async with self._http.stream(**_sent(tail.next_ask())) as response:
                     if tail.is_stream(_reply(response)):
                         parts = response.aiter_bytes()
-                        while part := await _next(parts, tail.left):
+                        while not tail.has_ended():  # however long the stream stays open
+                            if (part := await _next(parts, tail.left)) is None:
+                                break
                             for event in tail.feed(part):
                                 yield event
                     else:
@@ -179,14 +183,14 @@ class AsyncLine:
                 got = Lost(error)
             except self._errors as error:
                 got = _lost(error)
-            if not tail.is_over:
+            if not tail.has_ended():
                 await self._clock.sleep(tail.interrupted(got).seconds)
 
 
-async def _next(parts: AsyncIterator[bytes], left: float) -> bytes:
-    """Return the next part of a stream; nothing at its end."""
+async def _next(parts: AsyncIterator[bytes], left: float) -> bytes | None:
+    """Return the next part of a stream; None at its end."""
     async with _within(left):
-        return await anext(parts, b"")
+        return await anext(parts, None)
 
 
 def _within(left: float) -> asyncio.Timeout:
