@@ -32,9 +32,9 @@ class Wanted:
 class Server:
     """Reports over HTTP, with a worker in the same process."""
 
-    def __init__(self, url: str) -> None:
+    def __init__(self, url: str, port: int = 0) -> None:
         self._opened: Counter[str] = Counter()
-        app = Tenure(url)
+        app = Tenure(url, grace=0.1)
         reports = AsyncRouter(app, prefix="/reports", owner=_user)
 
         @reports.post("", retry=None)
@@ -63,11 +63,12 @@ class Server:
         config = uvicorn.Config(
             Starlette(routes=routes, lifespan=lifespan),
             host="127.0.0.1",
-            port=0,
-            log_level="warning",
-            timeout_graceful_shutdown=1,
+            port=port,
+            log_level="critical",
+            timeout_graceful_shutdown=0,
         )
         self._uvicorn = uvicorn.Server(config)
+        self._thread = threading.Thread(target=self._uvicorn.run)
 
     @property
     def url(self) -> str:
@@ -78,23 +79,25 @@ class Server:
         self._opened[gate] += times
 
     async def _passes(self, gate: str, step: int) -> None:
-        # From another thread, and for many loops.
-        while (  # noqa: ASYNC110 - see above
-            gate and self._opened[gate] <= step and not self._uvicorn.should_exit
-        ):
+        while gate and self._opened[gate] <= step:  # noqa: ASYNC110 - opened by another thread
             await asyncio.sleep(0.005)
 
     @contextmanager
     def running(self) -> Iterator["Server"]:
-        thread = threading.Thread(target=self._uvicorn.run)
-        thread.start()
+        self.start()
         try:
-            wait_until(lambda: self._uvicorn.started, timeout=20)
             yield self
         finally:
-            self._uvicorn.should_exit = True
-            thread.join(20)
-            assert not thread.is_alive()
+            self.stop()
+
+    def start(self) -> None:
+        self._thread.start()
+        wait_until(lambda: self._uvicorn.started, timeout=20)
+
+    def stop(self) -> None:
+        self._uvicorn.should_exit = True
+        self._thread.join(20)
+        assert not self._thread.is_alive()
 
 
 def _user(request: Request) -> str:

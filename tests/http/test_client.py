@@ -39,6 +39,8 @@ from tests.http.network import (
     Unreachable,
 )
 from tests.http.serving import Server, Wanted
+from tests.rig.servers import free_port
+from tests.rig.waiting import wait_until_async
 
 
 @pytest.fixture(scope="module")
@@ -493,6 +495,31 @@ def test_events_are_read_however_they_are_cut_into_parts(size):
         {"id": "1", "event": "status", "data": '{"a":"\u2028\x85"}'},
         {"id": "2", "data": "a\nb"},
     ]
+
+
+async def test_a_restart_of_the_server_goes_by(kind, tmp_path, user, gate):
+    url, port = f"sqlite:///{tmp_path}/jobs.db", free_port()
+    client = kind(f"http://127.0.0.1:{port}", headers={"X-User": user}, verify=False)
+    first, second = Server(url, port), Server(url, port)
+    first.start()
+    try:
+        job = await got(client.submit("/reports", {"steps": 1, "gate": gate}))
+        follow = asyncio.to_thread(list, job.events()) if kind is Client else listed(job.events())
+        following = asyncio.create_task(follow)
+        await wait_until_async(lambda: job.status.status == "running")
+    finally:
+        await asyncio.to_thread(first.stop)
+    assert not following.done()
+    second.open(gate, 2)
+    with second.running():
+        seen = await following
+    assert strictly_rise(seen)
+    assert seen[-1].job.status == "succeeded"
+    await got(client.close())
+
+
+async def listed(events: AsyncIterator[JobEvent]) -> list[JobEvent]:
+    return [one async for one in events]
 
 
 # How a client is made.
