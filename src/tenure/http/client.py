@@ -5,7 +5,7 @@ They need `tenure[client]`, but only once one is made: to import them takes noth
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Iterator, Mapping
+from collections.abc import AsyncGenerator, Generator, Mapping
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
 
@@ -54,7 +54,9 @@ class RemoteJob(JobView):
         self._line.run(self._known.refreshing("DELETE"))
         return self
 
-    def events(self, *, after: int = 0, timeout: Duration | None = None) -> Iterator[JobEvent]:
+    def events(
+        self, *, after: int = 0, timeout: Duration | None = None
+    ) -> Generator[JobEvent, None, None]:
         """Yield the job as it is, then each change, until it has finished.
 
         A stream that is cut off is taken up again where it ended. Changes that follow each other
@@ -182,7 +184,9 @@ class AsyncRemoteJob(JobView):
         await self._line.run(self._known.refreshing("DELETE"))
         return self
 
-    def events(self, *, after: int = 0, timeout: Duration | None = None) -> AsyncIterator[JobEvent]:
+    def events(
+        self, *, after: int = 0, timeout: Duration | None = None
+    ) -> AsyncGenerator[JobEvent, None]:
         """Yield the job as it is, then each change until the last; see `RemoteJob.events`."""
         return self._line.follow(self._known.tail(after, timeout))
 

@@ -240,9 +240,11 @@ class Tail:
             revision = fields.get("id", "")
             if not (revision.isascii() and revision.isdigit()):
                 raise UnusableAnswer(str(self._ask), "an event of it has no revision")
+            # Who is between here and the server may have dropped what was said of the last one.
+            if int(revision) < self._after:
+                continue
             job = self._job.see(self._ask, fields["data"].encode())
             self._has_ended = job.status in FINISHED
-            # Who is between here and the server may have dropped what was said of the last one.
             if int(revision) > self._after:
                 self._after = int(revision)
                 yield JobEvent(revision=self._after, kind=fields.get("event", "status"), job=job)

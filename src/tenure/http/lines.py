@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import math
 import sys
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncGenerator, AsyncIterator, Generator
 from importlib import import_module
 from types import ModuleType
 from typing import Any, Final, TypeVar
@@ -113,7 +113,7 @@ class Line:
         except self._errors as error:
             return _lost(error)
 
-    def follow(self, tail: Tail) -> Iterator[JobEvent]:
+    def follow(self, tail: Tail) -> Generator[JobEvent, None, None]:
         """Yield events, over as many streams as it takes."""
         while not tail.has_ended():
             got: Reply | Lost | None = None
@@ -164,7 +164,7 @@ class AsyncLine:
         except self._errors as error:
             return _lost(error)
 
-    async def follow(self, tail: Tail) -> AsyncIterator[JobEvent]:
+    async def follow(self, tail: Tail) -> AsyncGenerator[JobEvent, None]:
         """Yield events, over as many streams as it takes."""
         while not tail.has_ended():
             got: Reply | Lost | None = None
