@@ -5,7 +5,7 @@ BIN := .venv/bin
 ARGS ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help setup check test demo soak sim schedules chaos proof mutants bench-locks bench-jobs bench-timers bench-http requirements clean
+.PHONY: help setup check test demo run soak sim schedules chaos proof mutants bench-locks bench-jobs bench-timers bench-http requirements clean
 
 help:  ## List the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-14s%s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -25,6 +25,11 @@ test: check  ## The gate: checks, then all tests; ARGS="-k fence" goes to pytest
 demo:  ## Run the tour of what Tenure does; needs no server
 	@$(PYTHON) scripts/setup.py demo
 	@$(BIN)/python examples/tour.py
+
+PORT ?= 8000
+run:  ## Serve the example service on 127.0.0.1:8000 until Ctrl-C; PORT=8001 elsewhere
+	@$(PYTHON) scripts/setup.py demo
+	@$(BIN)/python examples/reports --port $(PORT)
 
 # Sizes that take hours need more than the usual minute per test.
 soak: setup  ## All tests in long sizes
