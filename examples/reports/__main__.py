@@ -1,8 +1,8 @@
 """Serve the reports, or only work for them.
 
-    python examples/reports                the API on port 8000, with a worker inside
-    python examples/reports --port 8001    the same beside it: they share everything
-    python examples/reports worker         a worker alone
+python examples/reports                the API on port 8000, with a worker inside
+python examples/reports --port 8001    the same beside it: they share everything
+python examples/reports worker         a worker alone
 """
 
 import argparse

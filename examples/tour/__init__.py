@@ -1,1 +1,6 @@
-"""The parts of the tour: `fleet` starts the replicas, `replica` is one, `screen` draws."""
+"""The parts of the tour.
+
+`service` starts the example service, and `visiting`, `outliving` and `chiming` are the acts on it;
+`fleet` starts replicas that take orders, `replica` is one, and `locking` has the acts on them.
+`processes` is what both kinds share, `screen` draws and `verdict` judges.
+"""

@@ -1,104 +1,94 @@
-"""The sixth act: a tick each second on three replicas, one of which is killed and comes back."""
+"""The sixth act: a tick each second on three workers, one of which was killed and comes back."""
 
-import asyncio
-import time
+import re
 from collections import Counter
-from dataclasses import replace
 
 from tenure import TickRecord
-from tour.fleet import NAMES, Fact, Fleet
 from tour.screen import Screen
+from tour.service import WORKERS, Logged, Service
+from tour.verdict import Verdict
 
-BEFORE_KILL = 4  # ticks
-AFTER_KILL = 3
-AFTER_RETURN = 3
+AFTER_RETURN = 2  # ticks
+LIMIT = 2  # of refresh_rates, in examples/reports
+SHOWN = 10  # ticks in the table
+DIGEST = re.compile(r"digest of (.*)")
+RATES = re.compile(r"rates: (asking|fresh)")
 
 
 class Chiming:
-    """Lets replicas tick, disturbs them, and compares what they tell with what the store says."""
+    """Compares what the workers logged about their timers with what the store says."""
 
-    def __init__(self, fleet: Fleet, screen: Screen) -> None:
-        self._fleet = fleet
+    def __init__(self, service: Service, screen: Screen, verdict: Verdict) -> None:
+        self._service = service
         self._screen = screen
-        self._start = len(fleet.facts)
-        self._died: list[Fact] = []
-        self.history: list[TickRecord] = []
+        self._verdict = verdict
+        self._history: list[TickRecord] = []
 
-    async def run(self) -> None:
-        fleet, screen, (victim, *_) = self._fleet, self._screen, NAMES
-        screen.say("`@app.timer(every='1s')` on three replicas: each tick runs on one of them.")
-        for name in NAMES:
-            fleet.order(name, "tick")
-        await self._until(BEFORE_KILL)
-        screen.say(f"Now {victim} is killed. Nobody was the leader, so nobody is missed.")
-        await self._kill(victim)
-        await self._until(BEFORE_KILL + AFTER_KILL)
-        await fleet.start(victim)
-        fleet.order(victim, "tick")
-        screen.told(victim, "is back")
-        await self._until(BEFORE_KILL + AFTER_KILL + AFTER_RETURN)
-        self.history = await self._decided()
+    async def run(self, victim: str, killed_at: float) -> None:
+        service, screen = self._service, self._screen
+        screen.title("6  Each tick once")
+        screen.say("Meanwhile the timers ticked: a digest each second, on one worker of three.")
+        await service.start(victim)
+        screen.told(victim, f"is back as a new process, pid {service.pid(victim)}")
+        enough = len(self.ticks) + AFTER_RETURN
+        await service.until(
+            lambda: len(self.ticks) >= enough,
+            "it ticks on",
+            within=30,
+            progress=lambda: f"{len(self.ticks)} ticks",
+        )
+        async with service.app() as app:
+            self._history = await app.timers["send_digest"].history()
+        # What the store knows was logged before; it may still be on its way to us.
+        await service.until(lambda: not self._unexplained(), "each run stands in a log")
         self._draw()
-
-    async def _decided(self) -> list[TickRecord]:
-        """Return what became of all ticks so far, once their runs have ended."""
-        async with self._fleet.clockwork() as app:
-            for _ in range(50):
-                history = await app.timers["chime"].history()
-                if all(one.outcome != "running" for one in history):
-                    break
-                await asyncio.sleep(0.1)
-        return history
-
-    async def _kill(self, victim: str) -> None:
-        fleet = self._fleet
-        fleet.kill(victim)
-        killed_at = time.monotonic()
-        await fleet.bury(victim)
-        ended = {fact.fence for fact in fleet.told("out", victim, self._start)}
-        begun = fleet.told("in", victim, self._start)
-        # What it was in the middle of has ended with it.
-        self._died = [
-            replace(fact, what="out", at=killed_at) for fact in begun if fact.fence not in ended
-        ]
-
-    @property
-    def told(self) -> list[Fact]:
-        """What the replicas told in this act."""
-        return self._fleet.facts[self._start :] + self._died
+        self._judge(victim, killed_at)
 
     @property
     def ticks(self) -> Counter[str]:
         """How often each tick has run."""
-        return Counter(fact.text for fact in self.told if fact.what == "chimed")
+        lines = self._service.found(DIGEST)
+        return Counter(line.text for line in lines)
 
-    @property
-    def unexplained(self) -> int:
-        """How many ticks the store says have run, and of which no replica has told."""
-        ran = {f"{one.nominal:%H:%M:%S}" for one in self.history if one.outcome == "succeeded"}
-        return len(ran - set(self.ticks))
+    def _judge(self, victim: str, killed_at: float) -> None:
+        judge, note, ticks = self._verdict.judge, self._verdict.note, self.ticks
+        twice = sum(number > 1 for number in ticks.values())
+        judge(f"no tick runs twice: {len(ticks)} ticks, {twice} of them twice", kept=not twice)
+        judge("what the store says has run stands in a log", kept=not self._unexplained())
+        most = most_at_once(self._service.found(RATES), victim, killed_at)
+        judge(f"a limit holds over all workers: at most {most} of {LIMIT} at once", kept=most <= 2)
+        note("runs of a tick, at most", str(max(ticks.values())), "1")
+        note("runs of the timer with a limit at once", str(most), str(LIMIT))
 
-    async def _until(self, ticks: int) -> None:
-        await self._fleet.until(
-            lambda: len(self.ticks) >= ticks,
-            "it ticks on",
-            within=30,
-            progress=lambda: _counted(len(self.ticks)),
-        )
+    def _unexplained(self) -> set[str]:
+        """Return the ticks that the store says have run, and of which no log tells."""
+        ran = {one.nominal for one in self._history if one.outcome == "succeeded"}
+        return {f"digest of {nominal:%H:%M:%S}" for nominal in ran} - set(self.ticks)
 
     def _draw(self) -> None:
-        """Show what the store has recorded beside what the replicas told."""
+        """Show what the store has recorded beside what stands in the logs."""
         dot = self._screen.signs["dot"]
-        by = {(fact.text, fact.replica) for fact in self.told if fact.what == "chimed"}
+        by = {(line.text, line.process) for line in self._service.found(DIGEST)}
         rows = []
-        for record in reversed(self.history):
+        for record in reversed(self._history[:SHOWN]):
             tick, last = (f"{moment:%H:%M:%S}" for moment in (record.first, record.nominal))
-            dots = (dot if (tick, name) in by else "" for name in NAMES)
+            dots = (dot if (f"digest of {tick}", name) in by else "" for name in WORKERS)
             several = f" to {last}" if record.ticks > 1 else ""
             why = f", {record.reason}" if record.reason else ""
             rows.append((f"{tick}{several}", *dots, f"{record.outcome}{why}"))
-        self._screen.table(("tick", *NAMES, "in the store"), rows)
+        self._screen.table(("tick", *WORKERS, "in the store"), rows)
 
 
-def _counted(ticks: int) -> str:
-    return "1 tick" if ticks == 1 else f"{ticks} ticks"
+def most_at_once(lines: list[Logged], victim: str, killed_at: float) -> int:
+    """Return how many runs there were at once, at most.
+
+    A run logs that it is fresh before its place is free; one that was killed ended then.
+    """
+    steps = [(line.at, -1 if "fresh" in line.text else 1, line.process) for line in lines]
+    open_ = sum(step for at, step, name in steps if name == victim and at <= killed_at)
+    steps += [(killed_at, -1, victim)] * open_
+    inside = most = 0
+    for _, step, _ in sorted(steps):
+        inside += step
+        most = max(most, inside)
+    return most

@@ -16,18 +16,12 @@ from contextlib import asynccontextmanager, closing
 from pathlib import Path
 
 from tenure import Hold, LeaseLost, Semaphore, Tenure
-from tour import bakery, clockwork
-from tour.bakery import OVENS
 
 TTL = 2.0
 
 
 def store_url(folder: Path) -> str:
     return f"sqlite:///{folder / 'tenure.db'}"
-
-
-def clockwork_app(folder: Path) -> Tenure:
-    return Tenure(store_url(folder), namespace=clockwork.NAMESPACE, replica_ttl=TTL)
 
 
 class Counter:
@@ -138,19 +132,6 @@ class Replica:
             self.tell("cancelled", fence=hold.fence)
             raise
 
-    async def bake(self) -> None:
-        """Be a worker, until the process ends."""
-        async with self._app.worker(concurrency=OVENS) as worker:
-            await worker.ready()
-            self.tell("works", text=worker.replica or "")
-            await worker.ended()
-
-    async def tick(self) -> None:
-        """Run timers, until the process ends."""
-        async with clockwork_app(self._folder) as app:
-            clockwork.declare(app, self.tell)
-            await app.run_timers()
-
     @asynccontextmanager
     async def _inside(self, lock: Semaphore) -> AsyncIterator[Hold]:
         async with lock as hold:
@@ -161,9 +142,8 @@ class Replica:
 
 async def main(name: str, folder: Path) -> None:
     logging.getLogger("tenure").setLevel(logging.ERROR)  # the tour tells of the loss itself
-    async with Tenure(store_url(folder), replica_ttl=TTL) as app:
+    async with Tenure(store_url(folder)) as app:
         replica = Replica(name, folder, app)
-        bakery.declare(app, folder, replica.tell)
         serving = asyncio.ensure_future(replica.serve())
         _listen(replica.orders, serving)
         await asyncio.wait([serving])

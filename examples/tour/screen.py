@@ -7,7 +7,9 @@ import time
 from collections.abc import Iterable, Sequence
 
 PALETTE = {"dim": "2", "bold": "1", "good": "1;32", "bad": "1;31"}
-PALETTE |= {"api-1": "36", "api-2": "33", "api-3": "35"}
+PALETTE |= {"api-1": "34", "api-2": "32"}
+PALETTE |= {"worker-1": "36", "worker-2": "33", "worker-3": "35"}
+PALETTE |= {"node-1": "36", "node-2": "33", "node-3": "35"}
 SIGNS = {"dot": "●", "full": "█", "empty": "░", "kept": "✓", "broken": "✗", "rule": "─"}
 ASCII_SIGNS = {"dot": "*", "full": "#", "empty": ".", "kept": "+", "broken": "x", "rule": "-"}
 ESCAPE = re.compile(r"(\033\[[\d;]*m)")
@@ -44,6 +46,9 @@ class Screen:
     def told(self, name: str, text: str) -> None:
         """Show what became of one replica."""
         self.line(f"    {self.paint(name, name)}  {text}")
+
+    def bar(self, part: float, width: int) -> str:
+        return (self.signs["full"] * round(width * part)).ljust(width, self.signs["empty"])
 
     def judge(self, text: str, *, kept: bool) -> None:
         good, bad = self.signs["kept"], f"{self.signs['broken']} BROKEN:"

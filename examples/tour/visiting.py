@@ -1,0 +1,203 @@
+"""The first acts: Ada and Bob visit the service over HTTP."""
+
+import asyncio
+import json
+import time
+from collections.abc import AsyncIterator
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import Any
+
+import httpx2
+
+from tour.screen import Screen
+from tour.service import APIS, Service
+from tour.verdict import Verdict
+
+PAGES = 8
+SECONDS = 0.2  # that a page takes, in examples/reports
+AT_ONCE = 10  # posts with one key
+REUSED = "urn:tenure:problem:idempotency-key-reused"
+
+
+@dataclass(frozen=True)
+class Event:
+    """One of the events of a job."""
+
+    id: int
+    kind: str
+    job: dict[str, Any]
+
+    @property
+    def part(self) -> float:
+        return self.job["progress"]["part"] if self.job["progress"] else 0.0
+
+    @property
+    def message(self) -> str:
+        return self.job["progress"]["message"] if self.job["progress"] else self.job["status"]
+
+
+class Visitor:
+    """Somebody with a token, who asks one replica or another."""
+
+    def __init__(self, service: Service, token: str) -> None:
+        self._service = service
+        self._http = httpx2.AsyncClient(
+            headers={"Authorization": f"Bearer {token}"}, timeout=30, trust_env=False
+        )
+
+    async def close(self) -> None:
+        await self._http.aclose()
+
+    async def ask(
+        self, method: str, path: str, at: str = APIS[0], *, json: Any = None, **headers: str
+    ) -> httpx2.Response:
+        named = {name.replace("_", "-"): value for name, value in headers.items()}
+        return await self._http.request(
+            method, self._service.url(at) + path, json=json, headers=named
+        )
+
+    async def submit(self, title: str, pages: int, at: str = APIS[0]) -> str:
+        """Return the address of a new report's job."""
+        reply = await self.ask("POST", "/reports", at, json={"title": title, "pages": pages})
+        return reply.headers["Location"]
+
+    async def events(self, location: str, at: str) -> AsyncIterator[Event]:
+        """Yield the events of a job, until the server ends them."""
+        url = f"{self._service.url(at)}{location}/events"
+        async with self._http.stream("GET", url) as stream:
+            fields: dict[str, str] = {}
+            async for line in stream.aiter_lines():
+                name, _, value = line.partition(": ")
+                fields[name] = value
+                if not line and "data" in fields:
+                    yield Event(int(fields["id"]), fields["event"], json.loads(fields["data"]))
+                    fields = {}
+
+
+class Visiting:
+    """Submit, follow, retry, pry and cancel."""
+
+    def __init__(self, service: Service, screen: Screen, verdict: Verdict) -> None:
+        self._service = service
+        self._screen = screen
+        self._verdict = verdict
+        self.ada = Visitor(service, "ada-token")
+        self.bob = Visitor(service, "bob-token")
+
+    async def close(self) -> None:
+        await self.ada.close()
+        await self.bob.close()
+
+    async def submit(self) -> None:
+        screen, judge = self._screen, self._verdict.judge
+        screen.title("1  A slow request becomes a job")
+        screen.say(f"Ada posts a report of {PAGES} pages to api-1: {PAGES * SECONDS:g} s of work.")
+        begun = time.monotonic()
+        report = {"title": "May", "pages": PAGES}
+        reply = await self.ada.ask("POST", "/reports", json=report)
+        took = time.monotonic() - begun
+        accepted = reply.status_code == 202 and {"location", "retry-after"} <= set(reply.headers)
+        screen.told("api-1", f"{reply.status_code}, Location: {reply.headers.get('Location')}")
+        judge(
+            f"202 before the work is done: after {took:.2f} s",
+            kept=accepted and took < PAGES * SECONDS,
+        )
+        screen.say("She follows it at api-2, which has never heard of it.")
+        seen = [event async for event in self.follow(reply.headers["Location"], "api-2")]
+        judge(f"revisions only rise: {len(seen)} events", kept=rising(seen))
+        last = seen[-1]
+        told = last.kind == "result" and last.job["result"]["pages"] == PAGES
+        judge(f"the last event has the result: {last.job['result']}", kept=told)
+        result = await self.ada.ask("GET", last.job["links"]["result"])
+        same = result.status_code == 200 and result.json() == last.job["result"]
+        judge("the result has an address of its own, and is the same there", kept=same)
+        await self._wait_for_one()
+
+    async def _wait_for_one(self) -> None:
+        screen, report = self._screen, {"title": "In short", "pages": 2}
+        screen.say("Who would rather wait says so: `Prefer: wait=10`.")
+        reply = await self.ada.ask("POST", "/reports", json=report, Prefer="wait=10")
+        plain = reply.status_code == 200 and reply.json()["title"] == "In short"
+        applied = reply.headers.get("Preference-Applied")
+        self._verdict.judge(
+            f"a short one answers with its result: {reply.status_code}, {applied}",
+            kept=plain and applied == "wait=10",
+        )
+
+    async def retry(self) -> None:
+        screen, judge, key = self._screen, self._verdict.judge, "order-4711"
+        screen.title("2  A retry is not a second report")
+        screen.say(f"Ada posts the same {AT_ONCE} times at once, to both APIs, with one key.")
+        once, other = {"title": "June", "pages": 1}, {"title": "July", "pages": 1}
+        replies = await asyncio.gather(
+            *(
+                self.ada.ask("POST", "/reports", APIS[n % 2], json=once, Idempotency_Key=key)
+                for n in range(AT_ONCE)
+            )
+        )
+        jobs = {reply.headers.get("Location") for reply in replies}
+        again = sum(reply.headers.get("Idempotency-Replayed") == "true" for reply in replies)
+        ok = all(reply.status_code == 202 for reply in replies) and None not in jobs
+        judge(
+            f"one key, one job: {len(replies)} posts, {len(jobs)} job, {again} replays",
+            kept=ok and len(jobs) == 1 and again == AT_ONCE - 1,
+        )
+        self._verdict.note(f"jobs of {AT_ONCE} posts with one key", str(len(jobs)), "1")
+        changed = await self.ada.ask("POST", "/reports", json=other, Idempotency_Key=key)
+        refused = changed.status_code == 422 and changed.json()["type"] == REUSED
+        judge(f"the key with another report: {changed.status_code}", kept=refused)
+        bobs = await self.bob.ask("POST", "/reports", json=once, Idempotency_Key=key)
+        own = bobs.status_code == 202 and bobs.headers["Location"] not in jobs
+        judge("Bob's key of the same name is another one", kept=own)
+
+    async def pry(self) -> None:
+        judge = self._verdict.judge
+        self._screen.title("3  Nobody else's business")
+        self._screen.say("Bob asks for a job of Ada's, and for one that never was.")
+        location = await self.ada.submit("Private", 1)
+        head, digit = location[:-1], location[-1]
+        never = f"{head}{'0' if digit != '0' else '1'}"
+        same = True
+        for method, below in (("GET", ""), ("GET", "/result"), ("GET", "/events"), ("DELETE", "")):
+            hers = await self.bob.ask(method, location + below)
+            none = await self.bob.ask(method, never + below)
+            same &= hers.status_code == none.status_code == 404 and hers.content == none.content
+        judge("404 for both, the same byte by byte, whatever he asks", kept=same)
+        listed = (await self.bob.ask("GET", "/reports/jobs")).json()["jobs"]
+        ids = {job["id"] for job in listed}
+        private = location.rpartition("/")[2] not in ids
+        judge(f"his list has his own jobs only: {len(ids)}", kept=private and len(ids) == 1)
+        stranger = Visitor(self._service, "no-token")
+        reply = await stranger.ask("GET", location)
+        await stranger.close()
+        judge(f"who has no token: {reply.status_code}", kept=reply.status_code == 401)
+
+    async def cancel(self) -> None:
+        screen, judge = self._screen, self._verdict.judge
+        screen.title("4  Cancel")
+        screen.say("Ada posts 200 pages, thinks better of it, and deletes the job at api-2.")
+        location = await self.ada.submit("Everything", 200)
+        seen, reply = [], None
+        async for event in self.follow(location, "api-1"):
+            seen.append(event)
+            if reply is None and event.part > 0:
+                reply = await self.ada.ask("DELETE", location, "api-2")
+        ended = seen[-1].job["status"]
+        told = reply is not None and reply.status_code == 202
+        judge("a running job is told to stop: 202", kept=told)
+        judge(f"its last event says {ended}, at {seen[-1].message}", kept=ended == "cancelled")
+        result = await self.ada.ask("GET", f"{location}/result")
+        judge(f"it has no result: {result.status_code}", kept=result.status_code == 410)
+
+    async def follow(self, location: str, at: str) -> AsyncIterator[Event]:
+        """Yield the events of a job, and draw how far it is."""
+        async for event in self.ada.events(location, at):
+            text = f"{self._screen.bar(event.part, 20)} {event.kind} {event.id}: {event.message}"
+            self._screen.move(self._screen.paint(text, at))
+            yield event
+
+
+def rising(events: list[Event]) -> bool:
+    """Return whether each event is of a later revision, and the work never went back."""
+    return all(one.id < two.id and one.part <= two.part for one, two in pairwise(events))
