@@ -159,9 +159,7 @@ def test_the_tour_in_a_narrow_terminal_until_ctrl_c(tmp_path: Path, encoding: st
     with begun(tmp_path, slave, encoding) as process:
         os.close(slave)
         seen = b""
-        while (
-            b" prog" not in seen
-        ):  # "progress", cut, in a line that moves, in the middle of the first act
+        while b" prog" not in seen:  # "progress", cut: the first act is under way
             seen += os.read(master, 65536)
         process.send_signal(signal.SIGINT)
         with suppress(OSError):  # how Linux says that the other end is closed
@@ -171,7 +169,7 @@ def test_the_tour_in_a_narrow_terminal_until_ctrl_c(tmp_path: Path, encoding: st
         assert process.wait(20) == 130
     os.close(master)
     told = seen.decode(encoding)
-    moves = re.findall(r"\r\033\[K( .*?)(?=[\r\n])", told)
+    moves = re.findall(r"\r\033\[K( [^\r\n]*)(?=\r\033)", told)
     assert all(move.endswith("\033[0m") for move in moves)
     assert {len(re.sub(r"\033\[[\d;]*m", "", move)) for move in moves} == {29}
     assert bar in moves[0]
