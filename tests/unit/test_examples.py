@@ -1,4 +1,4 @@
-"""Every program in examples/ does what it says, on a base install: SQLite, no server."""
+"""Every program in examples/ does what it says: on SQLite, without a server."""
 
 import os
 import pty
@@ -7,9 +7,11 @@ import signal
 import subprocess
 import sys
 import termios
-from contextlib import suppress
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
+import httpx2
 import pytest
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
@@ -134,6 +136,73 @@ def begun(folder: Path, stdout: int, encoding: str = "utf-8") -> subprocess.Pope
     )
 
 
+@contextmanager
+def served(folder: Path, *, port: int = 0) -> Iterator[tuple[subprocess.Popen[str], str]]:
+    """Run the example service; give its first line along."""
+    process = subprocess.Popen(
+        [sys.executable, "-W", "error", EXAMPLES / "reports", "--port", str(port)],
+        cwd=folder,
+        env={key: value for key, value in os.environ.items() if not key.startswith("TENURE_")},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        encoding="utf-8",
+    )
+    with process:
+        try:
+            yield process, process.stdout.readline()
+        finally:
+            process.kill()
+
+
+def test_the_service_says_where_to_look_and_what_to_try(tmp_path: Path):
+    with served(tmp_path) as (process, said):
+        url = re.match(r"Reports are served on (http://127\.0\.0\.1:\d+) ", said)[1]
+        hers = {"Authorization": "Bearer ada-token"}
+        with httpx2.Client(base_url=url, headers=hers, timeout=20, trust_env=False) as ada:
+            report = {"title": "May", "pages": 1}
+            done = ada.post("/reports", json=report, headers={"Prefer": "wait=15"})
+            assert done.json() == report | {"attempt": 1}
+            [job] = ada.get("/reports/jobs").json()["jobs"]
+            assert job["status"] == "succeeded"
+            figures = ada.post("/reports/2025/figures?rows=1", headers={"Prefer": "wait=15"})
+            assert figures.text == "month,orders\n2025-01,7\n"
+            late = ada.post("/reports/1999/figures", headers={"Prefer": "wait=15"})
+            assert late.json()["error"]["detail"] == "They begin with the year 2000."
+            assert ada.get("/reports/jobs", headers={"Authorization": ""}).status_code == 401
+            assert "Swagger" in ada.get("/docs").text
+
+            with served(tmp_path, port=int(url.rpartition(":")[2])) as (second, _):
+                taken = second.stderr.read()
+                assert re.fullmatch(r"reports: port \d+ is taken\. .* make run PORT=\d+\n", taken)
+                assert second.wait(10) == 1
+
+            long = ada.post("/reports", json={"title": "All", "pages": 500}).json()
+            with ada.stream("GET", long["links"]["events"]) as events:
+                next(events.iter_lines())  # who follows holds up nobody for long
+                process.send_signal(signal.SIGINT)
+                assert process.wait(20) == 0
+        assert process.stderr.read() == ""
+        assert "Traceback" not in process.stdout.read()
+
+
+def test_a_worker_of_the_service_stops_when_told(tmp_path: Path):
+    process = subprocess.Popen(
+        [sys.executable, "-W", "error", EXAMPLES / "reports", "worker"],
+        cwd=tmp_path,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        encoding="utf-8",
+    )
+    with process:
+        told = ""
+        while "takes jobs from" not in told:
+            told += process.stdout.readline()
+        process.send_signal(signal.SIGINT)
+        assert process.wait(20) == 0
+        assert process.stderr.read() == ""
+    assert "the timers refresh_rates, send_digest" in told
+
+
 def running(told: str) -> list[int]:
     """Return which of the processes in the tour's output are still there."""
     pids = [int(pid) for pid in re.findall(r"pid (\d+)", told)]
@@ -149,6 +218,20 @@ def test_a_tour_that_nobody_reads_on_ends_quietly(tmp_path: Path):
         process.stdout.close()
         assert process.stderr.read() == ""
         assert process.wait(20) == 141
+    assert running(told) == []
+
+
+def test_a_tour_that_sees_something_broken_says_so(tmp_path: Path):
+    with begun(tmp_path, subprocess.PIPE) as process:
+        told = ""
+        while "worker-3" not in told:
+            told += process.stdout.readline()
+        os.kill(int(re.search(r"api-1 .* pid (\d+)", told)[1]), signal.SIGKILL)
+        told += process.stdout.read()
+        assert process.stderr.read() == ""
+        assert process.wait(20) == 1
+    assert "BROKEN: " in told
+    assert "every promise was kept" not in told
     assert running(told) == []
 
 
