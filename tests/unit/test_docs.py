@@ -2,7 +2,9 @@
 
 import ast
 import asyncio
+import dataclasses
 import inspect
+import json
 import re
 import sqlite3
 from collections.abc import Iterator
@@ -15,9 +17,10 @@ from urllib.parse import urlsplit
 import pytest
 
 import tenure
-from tenure import errors, testing
+from tenure import errors, http, testing
 from tenure.cli.commands import tenure as cli
 from tenure.core import states
+from tenure.http.problems import KINDS
 from tenure.observe import events
 from tenure.stores.contract import Store
 
@@ -78,7 +81,9 @@ def test_the_code_runs(block: Block, tmp_path: Path, monkeypatch: pytest.MonkeyP
 
 
 def test_there_is_code_to_run():
-    assert {"README.md", "docs/locks.md", "docs/jobs.md"} <= {block.page for block in blocks()}
+    assert {"README.md", "docs/locks.md", "docs/jobs.md", "docs/http.md"} <= {
+        block.page for block in blocks()
+    }
 
 
 @EACH_PAGE
@@ -113,7 +118,7 @@ def test_the_guides_know_every_error_and_event():
     assert [name for name in (*errors.__all__, *kinds) if name not in first_cells()] == []
 
 
-GUIDES = ("locks.md", "jobs.md", "timers.md", "http-client.md")
+GUIDES = ("locks.md", "jobs.md", "timers.md", "http.md", "http-client.md")
 
 
 def guides() -> str:
@@ -127,7 +132,7 @@ def first_cells() -> set[str]:
 
 
 def test_the_guides_know_every_public_name():
-    names = (*tenure.__all__, *testing.__all__)
+    names = (*tenure.__all__, *testing.__all__, *http.__all__)
     assert [name for name in names if not re.search(rf"\b{name}\b", guides())] == []
 
 
@@ -143,6 +148,31 @@ def test_the_table_of_settings_is_complete():
     assert set(re.findall(r"^\| `(\w+)` \| ", page.partition("## Settings")[2], re.MULTILINE)) >= {
         *arguments
     }
+
+
+def http_guide(heading: str) -> str:
+    """Return one section of the guide to HTTP."""
+    page = (ROOT / "docs/http.md").read_text("utf-8")
+    return page.partition(f"\n## {heading}\n")[2].partition("\n## ")[0]
+
+
+def test_the_table_of_problems_is_that_of_the_code():
+    pattern = r"^\| `([\w-]+)` \| (\d+) \| ([^|]*) \| [^|]+ \|$"
+    rows = re.findall(pattern, http_guide("Problems"), re.MULTILINE)
+    assert rows == [(name, str(kind.status), kind.title) for name, kind in KINDS.items()]
+
+
+def test_the_job_that_is_shown_has_every_member():
+    shown = json.loads(re.search(r"```json\n(.*?)```", http_guide("A first minute"), re.DOTALL)[1])
+    assert [*shown] == [field.name for field in dataclasses.fields(http.JobResource)]
+
+
+def test_the_tables_of_http_options_are_complete():
+    router, endpoint = http_guide("Options").split("| of an endpoint |")
+    for table, fn in ((router, http.AsyncRouter), (endpoint, http.AsyncRouter.endpoint)):
+        options = {*inspect.signature(fn).parameters} - {"self", "method", "path"}
+        cells = re.findall(r"^\| ([^|]*) \|", table, re.MULTILINE)
+        assert {name for cell in cells for name in re.findall(r"`(\w+)`", cell)} >= options
 
 
 def test_the_table_of_stores_says_what_their_traits_say():
