@@ -11,9 +11,10 @@ from tour.processes import Processes
 from tour.screen import Screen
 
 REPORTS = Path(__file__).parents[1] / "reports"
+TIED = Path(__file__).with_name("tied.py")
 APIS = ("api-1", "api-2")
 WORKERS = ("worker-1", "worker-2", "worker-3")
-TTL = 2.0
+TTL = 3.0
 LINE = re.compile(r"(\d\d:\d\d:\d\d\.\d{3}) \w[\w.]*: (.*)")
 STARTED = re.compile("Application startup complete|takes jobs from")
 A_DAY = 86_400.0
@@ -52,7 +53,9 @@ class Service(Processes):
         }
         for name in names:
             role = ("serve", "--port", "0") if name in APIS else ("worker",)
-            await self.spawn(name, sys.executable, str(REPORTS), *role, env=environment)
+            # Without the folder of TIED among those that imports are looked for in.
+            program = (sys.executable, "-P", str(TIED), str(REPORTS))
+            await self.spawn(name, *program, *role, env=environment)
         await self.until(
             lambda: len(self._started(before)) == len(names),
             "they start",

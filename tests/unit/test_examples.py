@@ -14,6 +14,8 @@ from pathlib import Path
 import httpx2
 import pytest
 
+from tests.rig.waiting import wait_until
+
 EXAMPLES = Path(__file__).parents[2] / "examples"
 
 
@@ -119,7 +121,6 @@ def test_the_tour_keeps_its_promises(tmp_path: Path):
     assert re.search(r"runs of a tick, at most +1 ", out)
     assert not re.search(r"(?<!\d)1 ticks|\d +running", out)
     assert re.search(r"stale writes under a lost lock refused +(\d) of \1 ", out)
-    assert 0 < int(re.search(r"That took (\d+) s", out)[1]) < 60
     assert max(map(len, out.splitlines())) <= 80
     assert "waits, 0." not in out
     assert list(tmp_path.iterdir()) == []
@@ -219,6 +220,15 @@ def test_a_tour_that_nobody_reads_on_ends_quietly(tmp_path: Path):
         assert process.stderr.read() == ""
         assert process.wait(20) == 141
     assert running(told) == []
+
+
+def test_a_tour_that_is_killed_leaves_nobody_behind(tmp_path: Path):
+    with begun(tmp_path, subprocess.PIPE) as process:
+        told = ""
+        while "worker-3" not in told:
+            told += process.stdout.readline()
+        process.kill()
+    wait_until(lambda: not running(told), timeout=20, what="its processes end")
 
 
 def test_a_tour_that_sees_something_broken_says_so(tmp_path: Path):
