@@ -198,6 +198,9 @@ def _source(one: inspect.Parameter, kind: Any, mark: Any, in_path: set[str], wha
         return "job"
     if plain is Headers:
         return "headers"
+    if getattr(plain, "__module__", "").startswith(("fastapi.", "starlette.")):
+        # FastAPI would fill it in: the request, the response, tasks to run after it.
+        raise _not_in_a_worker(one, plain.__name__, what)
     if mark is not None:
         return _source_of_mark(one, mark, what)
     if one.name in in_path:
@@ -208,13 +211,16 @@ def _source(one: inspect.Parameter, kind: Any, mark: Any, in_path: set[str], wha
 def _source_of_mark(one: inspect.Parameter, mark: Any, what: str) -> Source:
     name = type(mark).__name__
     if name not in _MARKED or getattr(mark, "embed", None):
-        msg = (
-            f"parameter {one.name!r} of {what} is declared with {name}(...), but the handler runs "
-            "later, in a worker, without the request. Put dependencies on the router, name "
-            "headers to keep in headers=, and take the body as one model."
-        )
-        raise ConfigError(msg)
+        raise _not_in_a_worker(one, f"{name}(...)", what)
     return _MARKED[name]
+
+
+def _not_in_a_worker(one: inspect.Parameter, declared: str, what: str) -> ConfigError:
+    return ConfigError(
+        f"parameter {one.name!r} of {what} is declared with {declared}, but the handler runs "
+        "later, in a worker, without the request. Put dependencies on the router, name "
+        "headers to keep in headers=, and take the body as one model."
+    )
 
 
 def _mark_of(one: inspect.Parameter, kind: Any) -> Any:

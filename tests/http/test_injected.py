@@ -1,0 +1,18 @@
+"""What a framework would fill in beside the request's values has no meaning in a worker."""
+
+import pytest
+from fastapi import BackgroundTasks, Request, Response, UploadFile
+
+from tenure import ConfigError, Tenure
+from tenure.http import AsyncRouter
+
+
+@pytest.mark.parametrize("kind", [Request, Response, BackgroundTasks, UploadFile])
+def test_what_a_framework_fills_in_is_refused_when_it_is_declared(kind: type):
+    router = AsyncRouter(Tenure("memory://"), prefix="/reports", owner=lambda: "ada")
+
+    async def build(given) -> None: ...
+
+    build.__annotations__["given"] = kind
+    with pytest.raises(ConfigError, match=f"'given' .* declared with {kind.__name__}, .* worker"):
+        router.post("")(build)
