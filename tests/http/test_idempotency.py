@@ -1,0 +1,159 @@
+"""One key, one job: whoever repeats a request, wherever and however often."""
+
+import asyncio
+
+import httpx2
+import pytest
+
+from tenure.testing import Faults
+from tests.http.conftest import Replica
+from tests.http.service import Face, Service, stored
+from tests.http.wire import client_of
+
+
+def keyed(key: str) -> dict[str, str]:
+    return {"Idempotency-Key": key}
+
+
+async def test_fifty_posts_with_one_key_are_one_job(real_replica: Replica):
+    replicas = [await real_replica(works=False), await real_replica(works=False)]
+    clients = [client_of(one.face("fastapi")) for one in replicas]
+
+    async def post(number: int) -> httpx2.Response:
+        # However its JSON is laid out, it is the same request.
+        body = b'{"month":3,"note":"x"}' if number % 3 else b'{ "note": "x", "month": 3 }'
+        headers = {**keyed("k1"), "Content-Type": "application/json"}
+        return await clients[number % 2].post("/reports", content=body, headers=headers)
+
+    answers = await asyncio.gather(*map(post, range(50)))
+    assert {one.status_code for one in answers} == {202}
+    assert len({one.headers["location"] for one in answers}) == 1
+    replayed = [one.headers.get("idempotency-replayed") for one in answers]
+    assert sorted(map(str, replayed)) == ["None"] + ["true"] * 49
+    assert len(await stored(replicas[0].app)) == 1
+
+    await _others_get_their_own(clients[0], answers[0].headers["location"])
+    assert len(await stored(replicas[0].app)) == 4
+
+    # A restart: an app that has never heard of the key, on the same store.
+    async with client_of((await real_replica(works=False)).face("starlette")) as after:
+        again = await after.post("/reports", json={"month": 3, "note": "x"}, headers=keyed("k1"))
+    assert again.headers["location"] == answers[0].headers["location"]
+    assert again.headers["idempotency-replayed"] == "true"
+    assert len(await stored(replicas[0].app)) == 4
+    for client in clients:
+        await client.aclose()
+
+
+async def _others_get_their_own(client: httpx2.AsyncClient, location: str) -> None:
+    """Check that a key means something to one owner, method, route and request only."""
+    for body, query in (({"month": 4}, ""), ({"month": 3, "note": "x"}, "?loud=true")):
+        other = await client.post(f"/reports{query}", json=body, headers=keyed("k1"))
+        assert other.status_code == 422
+        assert other.headers["content-type"] == "application/problem+json"
+        assert other.json()["type"] == "urn:tenure:problem:idempotency-key-reused"
+        assert location.rpartition("/")[2] not in other.text
+
+    body = {"month": 3, "note": "x"}
+    headers = {**keyed("k1"), "x-user": "ben"}
+    bens = await client.post("/reports", json=body, headers=headers)
+    elsewhere = await client.put("/reports/years/3", json=body, headers=keyed("k1"))
+    by_another_method = await client.patch("/reports/years/3", json=[1], headers=keyed("k1"))
+    found = {one.headers["location"] for one in (bens, elsewhere, by_another_method)}
+    assert len(found | {location}) == 4
+    assert "idempotency-replayed" not in bens.headers
+
+
+async def test_a_quoted_key_is_the_same_as_a_bare_one(ann: httpx2.AsyncClient):
+    bare = await ann.post("/reports", json={"month": 3}, headers=keyed("k 1"))
+    quoted = await ann.post("/reports", json={"month": 3}, headers=keyed('"k 1"'))
+    assert bare.headers["location"] == quoted.headers["location"]
+
+
+async def test_without_a_key_each_request_is_a_job(ann: httpx2.AsyncClient):
+    two = [await ann.post("/reports", json={"month": 3}) for _ in range(2)]
+    assert two[0].headers["location"] != two[1].headers["location"]
+
+
+async def test_a_repeat_after_the_end_gets_the_job_that_ended(ann: httpx2.AsyncClient):
+    headers = {**keyed("k"), "Prefer": "wait=10"}
+    first = await ann.post("/reports", json={"month": 3}, headers=headers)
+    again = await ann.post("/reports", json={"month": 3}, headers=headers)
+    assert (first.status_code, again.status_code) == (200, 200)
+    assert first.content == again.content
+    assert again.headers["idempotency-replayed"] == "true"
+    assert first.headers["location"] == again.headers["location"]
+
+
+async def test_a_request_that_was_refused_leaves_its_key_free(
+    ann: httpx2.AsyncClient, service: Service
+):
+    refused = await ann.post("/reports", json={"month": "x"}, headers=keyed("k"))
+    assert refused.status_code == 422
+    accepted = await ann.post("/reports", json={"month": 3}, headers=keyed("k"))
+    assert accepted.status_code == 202
+    assert "idempotency-replayed" not in accepted.headers
+
+
+async def test_the_key_outlives_a_job_that_was_kept_briefly(real_replica: Replica):
+    """Its job is forgotten, and still the request is not run once more."""
+    service = await real_replica()
+    async with client_of(service.face("fastapi"), timeout=20) as client:
+        first = await client.post("/reports/brief", headers={**keyed("k"), "Prefer": "wait=10"})
+        assert first.status_code == 200
+        await asyncio.sleep(0.15)
+        assert await service.app.prune_jobs() == 1
+        again = await client.post("/reports/brief", headers=keyed("k"))
+        assert again.status_code == 410
+        assert again.json()["type"] == "urn:tenure:problem:job-forgotten"
+        assert await stored(service.app) == []
+
+
+@pytest.mark.parametrize("lost", ["request", "reply"])
+async def test_accepted_means_stored(
+    replica: Replica, faults: Faults, face: Face, lost: str
+):
+    """Whatever the store did with it: an answer of 202 has a job, and a repeat finds it."""
+    service = await replica(works=False)
+    async with client_of(service.face(face)) as client:
+        # As often as the app tries by itself, so that it has to tell.
+        getattr(faults, f"lose_{lost}")("insert", times=3)
+        told = await client.post("/reports", json={"month": 3}, headers=keyed("k"))
+        assert told.status_code == 503
+        assert told.headers["retry-after"] == "1"
+        assert told.json()["type"] == "urn:tenure:problem:store-unavailable"
+        faults.heal()
+        again = await client.post("/reports", json={"month": 3}, headers=keyed("k"))
+        assert again.status_code == 202
+        assert len(await stored(service.app)) == 1
+        faults.delay("insert", 0.2)
+        slow = await client.post("/reports", json={"month": 4})
+        assert slow.status_code == 202
+        assert len(await stored(service.app)) == 2
+
+
+async def test_a_required_key_must_be_there(replica: Replica, face: Face):
+    service = await replica(works=False)
+
+    @service.router.post("/dear", idempotency="required")
+    async def dear() -> None: ...
+
+    @service.router.post("/cheap", idempotency="off")
+    async def cheap() -> None: ...
+
+    async with client_of(service.face(face)) as client:
+        missing = await client.post("/reports/dear")
+        assert missing.status_code == 400
+        assert missing.json()["type"] == "urn:tenure:problem:idempotency-key-missing"
+        assert (await client.post("/reports/dear", headers=keyed("k"))).status_code == 202
+        two = [await client.post("/reports/cheap", headers=keyed("k")) for _ in range(2)]
+        assert two[0].headers["location"] != two[1].headers["location"]
+
+
+@pytest.mark.parametrize("key", ["", '""', "x" * 256, "käse", " ", "a\tb"])
+async def test_a_malformed_key_is_refused(ann: httpx2.AsyncClient, service: Service, key: str):
+    headers = [("Idempotency-Key", key.encode())]
+    refused = await ann.post("/reports", json={"month": 3}, headers=headers)
+    assert refused.status_code == 400
+    assert refused.json()["type"] == "urn:tenure:problem:idempotency-key-malformed"
+    assert await stored(service.app) == []

@@ -1,0 +1,196 @@
+"""What is not yours is not there: the same bytes as for what never was, on every route."""
+
+import itertools
+from typing import Any
+
+import httpx2
+import pytest
+
+from tests.http.conftest import Replica
+from tests.http.service import Face, Service
+from tests.http.wire import Reply, client_of, send
+
+METHODS = ("GET", "POST", "PUT", "PATCH", "DELETE", "HEAD")
+BELOW = (b"", b"/result", b"/events")
+UNKNOWN = b"01900000-0000-7000-8000-000000000000"
+MALFORMED = (
+    b"x",
+    b"1",
+    b"..",
+    b".",
+    b"%2e%2e",
+    b"%2E%2E%2F%2E%2E",
+    b"..%2fjobs",
+    b"%00",
+    b"%0d%0aX-Evil:%201",
+    b"%ff%fe",
+    b"%F0%9F%92%A9",
+    b"x" * 4000,
+    b"9" * 300,
+    b"-1",
+    b"null",
+    b"*",
+    b"%25",
+    b"01900000-0000-4000-8000-000000000000",  # not of the version that ids have
+    b"01900000000070008000000000000000",
+    b"{job_id}",
+    b"' OR 1=1 --".replace(b" ", b"%20"),
+)
+
+
+async def ask(application: Any, method: str, target: bytes, user: str = "ben") -> Reply:
+    reply = await send(application, method, target, headers=[(b"x-user", user.encode())])
+    reply.headers = sorted(one for one in reply.headers if one[0] != b"date")
+    return reply
+
+
+async def job_of_ann(application: Any, path: str = "/reports/slow") -> bytes:
+    async with client_of(application) as client:
+        return (await client.post(path)).json()["id"].encode()
+
+
+async def test_every_route_is_silent_about_other_peoples_jobs(service: Service, face: Face):
+    application = service.face(face)
+    theirs = await job_of_ann(application)
+    for method, below in itertools.product(METHODS, BELOW):
+        never_was = await ask(application, method, b"/reports/jobs/" + UNKNOWN + below)
+        foreign = await ask(application, method, b"/reports/jobs/" + theirs + below)
+        assert foreign == never_was, (method, below)
+        if method in ("GET", "DELETE"):
+            assert foreign.status == 404
+            assert (b"content-type", b"application/problem+json") in foreign.headers
+        for id_ in MALFORMED:
+            odd = await ask(application, method, b"/reports/jobs/" + id_ + below)
+            assert odd == never_was, (method, id_, below)
+    assert [job.cancelling for job in await service.app.jobs()] == [False]
+
+
+@pytest.mark.parametrize("form", [b"%s/", b"/%s", b"%s//", b"%s/x", b"%s/result/", b"%s//result"])
+async def test_what_is_almost_an_address_is_none(service: Service, face: Face, form: bytes):
+    """Not even for its owner, so that nobody can tell by them what is there."""
+    application = service.face(face)
+    theirs = await job_of_ann(application)
+    for user in ("ann", "ben"):
+        never_was = await ask(application, "GET", b"/reports/jobs/" + UNKNOWN, user)
+        for id_ in (theirs, UNKNOWN):
+            reply = await ask(application, "GET", b"/reports/jobs/" + form % id_, user)
+            assert reply == never_was
+
+
+async def test_an_id_in_other_letters_is_another_id(service: Service, face: Face):
+    application = service.face(face)
+    theirs = await job_of_ann(application)
+    never_was = await ask(application, "GET", b"/reports/jobs/" + UNKNOWN, "ann")
+    for id_ in (theirs.upper(), theirs.replace(b"-", b""), theirs + b"%0a", b"%20" + theirs):
+        if id_ != theirs:
+            assert await ask(application, "GET", b"/reports/jobs/" + id_, "ann") == never_was
+
+
+async def test_a_list_shows_its_owner_their_own_jobs_only(real_replica: Replica):
+    service = await real_replica(works=False)
+    async with client_of(service.face("fastapi")) as ann:
+        for _ in range(5):
+            await ann.post("/reports/slow")
+        await ann.post("/reports/slow", headers={"x-user": "ben"})
+        names = {"ann": 5, "ben": 1, "ANN": 0, "an": 0, "*": 0, "%": 0, 'ann"': 0}
+        for user, expected in names.items():
+            whole = (await ann.get("/reports/jobs", headers={"x-user": user})).json()
+            assert len(whole["jobs"]) == expected, user
+            assert whole["cursor"] is None
+
+        # A cursor is a place in a list, whoever it was given to.
+        page = (await ann.get("/reports/jobs?limit=2")).json()
+        others = f"/reports/jobs?cursor={page['cursor']}"
+        assert (await ann.get(others, headers={"x-user": "eve"})).json()["jobs"] == []
+
+
+async def test_a_job_is_seen_through_its_own_router_only(replica: Replica, face: Face):
+    service = await replica(works=False)
+    other = type(service.router)(service.app, prefix="/bills", owner=service.router.owner)
+
+    @other.post("")
+    async def bill() -> None: ...
+
+    from tests.http.service import as_face
+
+    id_ = await job_of_ann(service.face(face))
+    elsewhere = as_face(other, face)
+    foreign = await ask(elsewhere, "GET", b"/bills/jobs/" + id_, "ann")
+    assert foreign == await ask(elsewhere, "GET", b"/bills/jobs/" + UNKNOWN, "ann")
+    async with client_of(elsewhere) as client:
+        assert (await client.get("/bills/jobs")).json()["jobs"] == []
+        assert (await client.delete(f"/bills/jobs/{id_.decode()}")).status_code == 404
+
+
+async def test_jobs_that_did_not_come_over_http_are_nobodys(service: Service, face: Face):
+    @service.app.task
+    async def chore() -> None: ...
+
+    job = await chore.enqueue()
+    application = service.face(face)
+    reply = await ask(application, "GET", f"/reports/jobs/{job.id}".encode(), "ann")
+    assert reply == await ask(application, "GET", b"/reports/jobs/" + UNKNOWN, "ann")
+
+
+async def test_who_is_not_let_in_gets_in_nowhere(service: Service, face: Face):
+    application = service.face(face)
+    theirs = (await job_of_ann(application)).decode()
+    paths = ["", f"/{theirs}", f"/{theirs}/result", f"/{theirs}/events", "/x/y/z"]
+    async with client_of(application, user="") as nobody:
+        for path in paths:
+            assert (await nobody.get(f"/reports/jobs{path}")).status_code == 401, path
+        assert (await nobody.delete(f"/reports/jobs/{theirs}")).status_code == 401
+        assert (await nobody.post("/reports/slow")).status_code == 401
+        assert (await nobody.post("/reports", json={"month": 3})).status_code == 401
+    assert len(await service.app.jobs()) == 1
+
+
+@pytest.mark.parametrize("nobody", [None, ""])
+async def test_an_owner_that_is_nobody_is_refused(replica: Replica, face: Face, nobody):
+    """Else all that nobody knows would see each other's jobs."""
+    service = await replica(owner=lambda: nobody) if face == "fastapi" else None
+    service = service or await replica(owner=lambda _: nobody)
+    async with client_of(service.face(face)) as client:
+        for answer in (
+            await client.get("/reports/jobs"),
+            await client.post("/reports/slow"),
+            await client.get("/reports/jobs/x"),
+            await client.get("/reports/jobs/x/y/z"),
+        ):
+            assert answer.status_code == 401
+            assert answer.json()["type"] == "urn:tenure:problem:nobody"
+    assert await service.app.jobs() == []
+
+
+async def test_an_owner_may_refuse_with_a_problem(replica: Replica, face: Face):
+    from starlette.requests import Request
+
+    from tenure.http import Problem
+
+    async def strict(request: Request) -> str:
+        raise Problem(403, "Not you", headers={"X-Why": "because"})
+
+    service = await replica(owner=strict)
+    async with client_of(service.face(face)) as client:
+        for answer in (await client.get("/reports/jobs/x"), await client.post("/reports/slow")):
+            assert answer.status_code == 403
+            assert answer.headers["content-type"] == "application/problem+json"
+            assert answer.headers["x-why"] == "because"
+            assert answer.json()["title"] == "Not you"
+
+
+async def test_without_an_owner_everybody_is_told_so(replica: Replica, face: Face, caplog):
+    service = await replica(owner=None)
+    async with client_of(service.face(face), user="") as client:
+        assert "have no owner" in caplog.text
+        answer = await client.post("/reports/slow")
+        assert (await client.get(answer.headers["location"])).status_code == 200
+        assert len((await client.get("/reports/jobs")).json()["jobs"]) == 1
+
+
+async def test_numbers_are_owners_too(replica: Replica, face: Face):
+    service = await replica(owner=(lambda: 7) if face == "fastapi" else (lambda _: 7))
+    async with client_of(service.face(face)) as client:
+        assert (await client.post("/reports/slow")).status_code == 202
+        answer: httpx2.Response = await client.get("/reports/jobs")
+        assert len(answer.json()["jobs"]) == 1
