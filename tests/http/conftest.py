@@ -49,9 +49,7 @@ async def replica(namespace: str, faults: Faults, stage: Stage) -> AsyncIterator
 
 
 @pytest.fixture
-async def real_replica(
-    real_world: World, faults: Faults, stage: Stage
-) -> AsyncIterator[Replica]:
+async def real_replica(real_world: World, faults: Faults, stage: Stage) -> AsyncIterator[Replica]:
     """Open replicas of the service on each store."""
     async with AsyncExitStack() as stack:
         yield _opener(real_world.unopened, faults, stage, stack)

@@ -7,10 +7,8 @@ from typing import Any, Literal
 
 from fastapi import FastAPI
 from pydantic import BaseModel, SecretStr
-from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
-from starlette.routing import Mount
 
 from tenure import JobContext, Tenure
 from tenure.http import AsyncRouter, Headers, Problem
@@ -75,7 +73,7 @@ class Service:
 def as_face(router: AsyncRouter, kind: Face) -> Any:
     """Return an application that serves a router."""
     if kind == "starlette":
-        return Starlette(routes=[Mount("/", app=router.asgi)])
+        return router.asgi
     api = FastAPI()
     api.include_router(router.router)
     return api

@@ -110,9 +110,7 @@ async def test_the_key_outlives_a_job_that_was_kept_briefly(real_replica: Replic
 
 
 @pytest.mark.parametrize("lost", ["request", "reply"])
-async def test_accepted_means_stored(
-    replica: Replica, faults: Faults, face: Face, lost: str
-):
+async def test_accepted_means_stored(replica: Replica, faults: Faults, face: Face, lost: str):
     """Whatever the store did with it: an answer of 202 has a job, and a repeat finds it."""
     service = await replica(works=False)
     async with client_of(service.face(face)) as client:
