@@ -10,7 +10,15 @@ from msgspec import Struct
 
 from tenure.http.problems import Problem
 
-__all__ = ["Asked", "Headers", "accepts", "idempotency_key", "known_revision", "wait_preference"]
+__all__ = [
+    "Asked",
+    "Headers",
+    "accepts",
+    "idempotency_key",
+    "known_revision",
+    "owner_name",
+    "wait_preference",
+]
 
 _KEY_MAX: Final = 255
 _VISIBLE = re.compile(r"[\x21-\x7e](?:[\x20-\x7e]*[\x21-\x7e])?")
@@ -44,6 +52,13 @@ class Asked(Struct, frozen=True, kw_only=True):
     """The path under which this router's routes are, for links."""
     query: Mapping[str, str] = {}
     """Of job routes: the last value of each parameter."""
+
+
+def owner_name(owner: object) -> str:
+    """Return an owner as text; raise a Problem for nobody, lest all of them share their jobs."""
+    if owner is None or owner == "":
+        raise Problem.of("nobody")
+    return str(owner)
 
 
 def wait_preference(headers: Headers) -> float:

@@ -28,7 +28,7 @@ class Submission(Struct, frozen=True, kw_only=True):
     owner: str
     method: str
     path: str
-    """As it was declared, such as "/reports/{year}"."""
+    """As it was declared, below the router's prefix, such as "/{year}"."""
     arguments: Mapping[str, Any]
     """What the handler will get, as it will be read in the worker."""
     headers: Mapping[str, str]

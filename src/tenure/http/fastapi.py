@@ -14,11 +14,11 @@ from starlette.responses import Response
 from starlette.types import Message
 
 from tenure.http.answers import Answer, answered, problem_answer
-from tenure.http.asking import Asked
+from tenure.http.asking import Asked, owner_name
 from tenure.http.endpoints import Endpoint
 from tenure.http.openapi import describe, describe_submit
 from tenure.http.problems import Problem
-from tenure.http.serving import as_response, closing, headers_of, read_body
+from tenure.http.serving import REST, Base, as_response, closing, headers_of, read_body
 from tenure.http.submitting import check_body
 
 if TYPE_CHECKING:
@@ -96,28 +96,29 @@ class _Served:
     async def _answer(self, ask: Callable[[], Awaitable[Answer]]) -> Response:
         return as_response(await answered(ask, self._router.responses))
 
-    def _asked(self, request: Request, below: str) -> Asked:
-        """Return a request; `below` is what its path has below the router's own."""
-        path = request.scope["route"].path
-        base = f"{request.scope.get('root_path', '')}{path[: len(path) - len(below)]}"
-        return Asked(headers=headers_of(request), base=base, query=dict(request.query_params))
+    def _base(self, below: str) -> Base:
+        return Base(self._router.prefix, below)
+
+    def _owner_of(self, given: dict[str, Any]) -> str:
+        return "" if self._router.owner is None else owner_name(given[_OWNER])
 
     # Submitting.
 
     def of_endpoint(self, endpoint: Endpoint) -> Callable[..., Awaitable[Response]]:
         """Return a function with the parameters of the handler, for FastAPI to look at."""
         read = endpoint.parameters.of("path", "query")
+        base = self._base(endpoint.path)
 
         async def route(**given: Any) -> Response:
-            request, owner = given[_REQUEST], given[_OWNER]
+            request, owner = given[_REQUEST], self._owner_of(given)
             has_body = endpoint.parameters.body is not None
             # Left out stays left out: its default is the function's own business.
             named = {**request.path_params, **request.query_params}
             values = {one.name: given[one.name] for one in read if one.alias in named}
             body = await request.body() if has_body else b""
-            asked = self._asked(request, endpoint.path)
+            asked = _asked(request, base)
             return await self._answer(
-                lambda: self._routes.submit(endpoint, asked, str(owner), values=values, body=body)
+                lambda: self._routes.submit(endpoint, asked, owner, values=values, body=body)
             )
 
         route.__name__ = endpoint.task.__name__
@@ -144,9 +145,9 @@ class _Served:
         for what, answer in (("result", routes.result), ("events", routes.events)):
             route = self._of_job(answer, f"/{what}")
             self._add(made, "GET", f"/jobs/{{job_id}}/{what}", what, route)
-        self._add(made, "GET", "/jobs", "list", self._listing)
+        self._add(made, "GET", "/jobs", "list", self._listing())
         made.add_api_route(
-            "/jobs/{rest:path}",
+            f"/jobs/{REST}",
             self._routed(self._nothing, "nothing"),
             methods=_EVERY_METHOD,
             include_in_schema=False,
@@ -166,7 +167,7 @@ class _Served:
         """Return what FastAPI calls; it only has to find out who asks."""
 
         async def route(**given: Any) -> Response:
-            request, owner = given[_REQUEST], str(given[_OWNER])
+            request, owner = given[_REQUEST], self._owner_of(given)
             return await self._answer(lambda: ask(request, owner))
 
         route.__signature__ = inspect.Signature(self._caller())  # type: ignore[attr-defined]
@@ -174,14 +175,20 @@ class _Served:
         return route
 
     def _of_job(self, answer: Callable[[Asked, str, str], Awaitable[Answer]], below: str) -> _Ask:
+        base = self._base(f"/jobs/{{job_id}}{below}")
+
         async def ask(request: Request, owner: str) -> Answer:
-            asked = self._asked(request, f"/jobs/{{job_id}}{below}")
-            return await answer(asked, owner, request.path_params["job_id"])
+            return await answer(_asked(request, base), owner, request.path_params["job_id"])
 
         return ask
 
-    async def _listing(self, request: Request, owner: str) -> Answer:
-        return await self._routes.page(self._asked(request, "/jobs"), owner)
+    def _listing(self) -> _Ask:
+        base = self._base("/jobs")
+
+        async def ask(request: Request, owner: str) -> Answer:
+            return await self._routes.page(_asked(request, base), owner)
+
+        return ask
 
     async def _nothing(self, _: Request, __: str) -> Answer:
         """Answer what is no job's address as if it were an unknown one's."""
@@ -190,6 +197,11 @@ class _Served:
 
 async def _nobody() -> str:
     return ""
+
+
+def _asked(request: Request, base: Base) -> Asked:
+    query = dict(request.query_params)
+    return Asked(headers=headers_of(request), base=base.of(request), query=query)
 
 
 def _keyword(name: str, kind: Any, default: Any = inspect.Parameter.empty) -> inspect.Parameter:

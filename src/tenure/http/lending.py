@@ -30,6 +30,9 @@ class Lending:
         if self._app.is_open_here:
             return services_of(self._app)
         loop = asyncio.get_running_loop()
+        for gone in [one for one in self._clones if one.is_closed()]:
+            # A clone knows its loop, so that neither would ever be collected by itself.
+            self._clones.pop(gone)
         async with self._opening.setdefault(loop, asyncio.Lock()):
             clone = self._clones.get(loop)
             if clone is None or not clone.is_open_here:

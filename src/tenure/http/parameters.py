@@ -38,6 +38,9 @@ _NOTHING: Final = inspect.Parameter.empty
 _MARKED: Final[Mapping[str, Source]] = {"Query": "query", "Path": "path", "Body": "body"}
 
 
+_SEVERAL: Final = (list, set, tuple, frozenset)
+
+
 class Parameter(Struct, frozen=True, kw_only=True):
     """One parameter of a handler."""
 
@@ -45,6 +48,8 @@ class Parameter(Struct, frozen=True, kw_only=True):
     source: Source
     kind: Any
     default: Any = _NOTHING
+    makes: Callable[[], Any] | None = None
+    """Gives what FastAPI would for a value that was left out; else that is the function's own."""
     alias: str
     """Its name in the request."""
     declared: inspect.Parameter
@@ -52,7 +57,7 @@ class Parameter(Struct, frozen=True, kw_only=True):
 
     @property
     def is_list(self) -> bool:
-        return any(get_origin(one) in (list, set, tuple, frozenset) for one in _members(self.kind))
+        return any(get_origin(one) in _SEVERAL for one in _members(self.kind))
 
 
 class Parameters:
@@ -91,14 +96,9 @@ class Parameters:
     def bare(self, fn: Callable[..., Any]) -> Callable[..., Any]:
         """Return the handler as a task: without the job, and with headers as plain values."""
         given = self.of("body", "path", "query", "headers")
-        if len(given) == len(self.all) and not self.of("headers"):
-            fills_in = fn
-        elif is_async(fn):
-            fills_in = self._filling_in_async(fn)
-        else:
-            fills_in = self._filling_in(fn)
-        if fills_in is fn and all(one.default is one.declared.default for one in given):
+        if not self.of("job", "headers") and not any(one.makes for one in given):
             return fn
+        fills_in = (self._filling_in_async if is_async(fn) else self._filling_in)(fn)
         fills_in.__signature__ = inspect.Signature(  # type: ignore[attr-defined]
             [
                 inspect.Parameter(one.name, inspect.Parameter.KEYWORD_ONLY, default=one.default)
@@ -130,6 +130,9 @@ class Parameters:
             given[one.name] = current_job()
         for one in self.of("headers"):
             given[one.name] = Headers(given.get(one.name, {}))
+        for one in self.all:
+            if one.makes is not None and one.name not in given:
+                given[one.name] = one.makes()
         return given
 
     def read(self, path: Mapping[str, str], query: Callable[[str], list[str]]) -> dict[str, Any]:
@@ -180,13 +183,18 @@ def _parameter(one: inspect.Parameter, kind: Any, in_path: set[str], what: str) 
         msg = f"{what} has the parameter {one}, which no request can give by name."
         raise ConfigError(msg)
     mark = _mark_of(one, kind)
-    default = one.default if mark is None or one.default is not mark else _default_of(mark)
+    is_marked = mark is not None and one.default in (mark, _NOTHING)
+    makes = _maker(mark) if is_marked else None
     source = _source(one, kind, mark, in_path, what)
+    if source in ("path", "query"):
+        _check_word(one, kind, what)
     return Parameter(
         name=one.name,
         source=source,
         kind=kind,
-        default=default,
+        # Whether there is one is all that counts: it is filled in when the function is called.
+        default=one.default if not is_marked else _NOTHING if makes is None else None,
+        makes=makes,
         alias=getattr(mark, "alias", None) or one.name,
         declared=one,
     )
@@ -229,9 +237,31 @@ def _mark_of(one: inspect.Parameter, kind: Any) -> Any:
     return next((mark for mark in said if type(mark).__module__ == "fastapi.params"), None)
 
 
-def _default_of(mark: Any) -> Any:
-    default = getattr(mark, "default", _NOTHING)
-    return _NOTHING if type(default).__name__ == "PydanticUndefinedType" else default
+def _maker(mark: Any) -> Callable[[], Any] | None:
+    """Return what gives the default that stands in a mark; None if there is none."""
+    made: Callable[[], Any] | None = getattr(mark, "default_factory", None)
+    default = getattr(mark, "default", ...)
+    if made is not None or default is ... or type(default).__name__ == "PydanticUndefinedType":
+        return made
+    return lambda: default
+
+
+def _check_word(one: inspect.Parameter, kind: Any, what: str) -> None:
+    """Raise ConfigError for a type that no worker could read from a word of the URL."""
+    several = [member for member in _members(kind) if get_origin(member) in _SEVERAL]
+    words = [word for member in several for word in get_args(member) if word is not ...]
+    words += [member for member in _members(kind) if member not in several]
+    for word in words:
+        if any(_is_complex(member) or _is_unknown(member) for member in _members(word)):
+            msg = (
+                f"parameter {one.name!r} of {what} is a {getattr(word, '__name__', word)}, which "
+                "cannot be read from the URL in a worker. Take it in the body, or as str."
+            )
+            raise ConfigError(msg)
+
+
+def _is_unknown(kind: Any) -> bool:
+    return isinstance(msgspec.inspect.type_info(kind), msgspec.inspect.CustomType)
 
 
 def _kept(one: Parameter) -> Any:

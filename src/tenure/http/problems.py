@@ -28,6 +28,7 @@ KINDS: Final[Mapping[str, Kind]] = {
     "malformed-request": Kind(400, "The request cannot be read"),
     "idempotency-key-missing": Kind(400, "This needs an Idempotency-Key header"),
     "idempotency-key-malformed": Kind(400, "The Idempotency-Key header is not well-formed"),
+    "nobody": Kind(403, "Nobody knows who asks"),
     "not-found": Kind(404, "There is no such job"),
     "not-acceptable": Kind(406, "The result has another media type"),
     "not-ready": Kind(409, "The job has not finished"),

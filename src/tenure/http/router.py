@@ -35,6 +35,12 @@ _OURS: Final = ("/jobs/x", "/jobs/x/y")
 _PATH = re.compile(r"(/[^/{}]+|/{\w+(:\w+)?})*")
 
 
+def _form(path: str) -> str:
+    """Return what a path matches, whatever its parameters are called."""
+    form = re.sub(r"{\w+:path}", ".*", path)
+    return re.sub(r"{\w+(:\w+)?}", "[^/]+", form)
+
+
 class AsyncRouter:
     """Endpoints whose handlers run as durable jobs.
 
@@ -209,12 +215,11 @@ class AsyncRouter:
         if self._is_built:
             msg = f"{method} {path!r} comes too late: declare it before .router or .asgi is used."
             raise ConfigError(msg)
-        if any((one.method, one.path) == (method, path) for one in self.endpoints):
+        form = _form(path)
+        if any((one.method, _form(one.path)) == (method, form) for one in self.endpoints):
             msg = f"there is a handler for {method} {self.prefix}{path} already."
             raise ConfigError(msg)
-        form = re.sub(r"{\w+:path}", ".*", path)
-        form = re.sub(r"{\w+(:\w+)?}", "[^/]+", form)
-        if any(re.fullmatch(form, one) for one in _OURS):
+        if path.startswith("/jobs/") or any(re.fullmatch(form, one) for one in _OURS):
             msg = (
                 f"{method} {self.prefix}{path} would hide the jobs at {self.prefix}/jobs/...; "
                 "give it another path."

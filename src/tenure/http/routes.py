@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import AsyncIterator, Mapping
 from hashlib import sha256
 from typing import Any, Final
@@ -27,6 +28,7 @@ __all__ = ["PAGE", "PAGE_MAX", "Routes"]
 
 PAGE: Final = 50
 PAGE_MAX: Final = 200
+_FEW = re.compile(r"[0-9]{1,3}")
 _PRIVATE: Final = {"Cache-Control": "private, no-cache", "Vary": "Authorization, Cookie"}
 
 
@@ -191,7 +193,7 @@ class Routes:
         errors = []
         if state is not None and state not in STATES:
             errors.append({"parameter": "status", "detail": f"one of {', '.join(STATES)}"})
-        if not (limit.isascii() and limit.isdigit() and 1 <= int(limit[:6]) <= PAGE_MAX):
+        if not (_FEW.fullmatch(limit) and 1 <= int(limit) <= PAGE_MAX):
             errors.append({"parameter": "limit", "detail": f"from 1 to {PAGE_MAX}"})
         if cursor is not None and not is_job_id(cursor):
             errors.append({"parameter": "cursor", "detail": "pass on that of the page before"})

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import AsyncIterator, Callable
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
+from urllib.parse import quote
 
+from starlette.convertors import Convertor, register_url_convertor
 from starlette.requests import Request
 from starlette.responses import Response, StreamingResponse
 
@@ -16,7 +19,47 @@ from tenure.http.problems import Problem
 if TYPE_CHECKING:
     from tenure.http.lending import Lending
 
-__all__ = ["as_response", "closing", "headers_of", "read_body"]
+__all__ = ["REST", "Base", "as_response", "closing", "headers_of", "read_body"]
+
+
+class _Anything(Convertor[str]):
+    regex = r"[\s\S]*"  # also line breaks, which a path may have in its encoded form
+
+    def convert(self, value: str) -> str:
+        return value
+
+    def to_string(self, value: str) -> str:
+        return value
+
+
+register_url_convertor("tenure_anything", _Anything())
+REST: Final = "{rest:tenure_anything}"
+"""Whatever comes below a path."""
+
+
+class Base:
+    """Finds the path under which a router's routes are, as it was asked for.
+
+    That is all in front of `below`, a path of the router's. A mount and an `include_router` may
+    have put something before the prefix, with parameters of its own.
+    """
+
+    def __init__(self, prefix: str, below: str) -> None:
+        form = re.sub(r"\\{\w+(?::(\w+))?\\}", _any_value, re.escape(below))
+        self._form = re.compile(rf"([\s\S]*?{re.escape(prefix)}){form}")
+
+    def of(self, request: Request) -> str:
+        path, root = request.scope["path"], request.scope.get("root_path", "")
+        # A server that was told of a root has it in the path; one behind a proxy that cuts it
+        # off has not.
+        below = path[len(root) :] if path.startswith(f"{root}/") else path
+        found = self._form.fullmatch(below)
+        assert found is not None, "it has led here"
+        return quote(f"{root}{found[1]}")
+
+
+def _any_value(parameter: re.Match[str]) -> str:
+    return r"[\s\S]*" if parameter[1] == "path" else "[^/]+"
 
 
 def headers_of(request: Request) -> Headers:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import inspect
 from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING, Any
+from urllib.parse import quote
 
 from starlette.applications import Starlette
 from starlette.requests import Request
@@ -12,10 +13,10 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from tenure.http.answers import Answer, answered
-from tenure.http.asking import Asked
+from tenure.http.asking import Asked, owner_name
 from tenure.http.endpoints import Endpoint
 from tenure.http.problems import Problem
-from tenure.http.serving import as_response, closing, headers_of, read_body
+from tenure.http.serving import REST, as_response, closing, headers_of, read_body
 from tenure.http.submitting import check_body
 
 if TYPE_CHECKING:
@@ -37,7 +38,7 @@ def make_asgi(router: AsyncRouter) -> Starlette:
         Route(one, served.of_job(routes.cancel), methods=["DELETE"]),
         Route(f"{one}/result", served.of_job(routes.result), methods=["GET"]),
         Route(f"{one}/events", served.of_job(routes.events), methods=["GET"]),
-        Route(f"{jobs}/{{rest:path}}", served.nothing, methods=_EVERY_METHOD),
+        Route(f"{jobs}/{REST}", served.nothing, methods=_EVERY_METHOD),
     ]
     for endpoint in router.endpoints:
         path = f"{router.prefix}{endpoint.path}" or "/"
@@ -59,17 +60,16 @@ class _Served:
         if self._router.owner is None:
             return ""
         owner = self._router.owner(request)
-        return str(await owner if inspect.isawaitable(owner) else owner)
+        return owner_name(await owner if inspect.isawaitable(owner) else owner)
 
     def _asked(self, request: Request) -> Asked:
-        base = f"{request.scope.get('root_path', '')}{self._router.prefix}"
+        base = quote(f"{request.scope.get('root_path', '')}{self._router.prefix}")
         return Asked(headers=headers_of(request), base=base, query=dict(request.query_params))
 
     def of_endpoint(self, endpoint: Endpoint) -> Callable[[Request], Awaitable[Response]]:
         async def route(request: Request) -> Response:
-            owner = await self._owner(request)
-
             async def ask() -> Answer:
+                owner = await self._owner(request)
                 asked, body = self._asked(request), b""
                 if endpoint.parameters.body is not None:
                     body = await read_body(request, endpoint.entry.body_limit)
@@ -86,21 +86,25 @@ class _Served:
         self, answer: Callable[[Asked, str, str], Awaitable[Answer]]
     ) -> Callable[[Request], Awaitable[Response]]:
         async def route(request: Request) -> Response:
-            owner = await self._owner(request)
-            id_ = request.path_params["job_id"]
-            return await self._answer(lambda: answer(self._asked(request), owner, id_))
+            async def ask() -> Answer:
+                owner = await self._owner(request)
+                return await answer(self._asked(request), owner, request.path_params["job_id"])
+
+            return await self._answer(ask)
 
         return route
 
     async def listing(self, request: Request) -> Response:
-        owner = await self._owner(request)
-        return await self._answer(lambda: self._routes.page(self._asked(request), owner))
+        async def ask() -> Answer:
+            return await self._routes.page(self._asked(request), await self._owner(request))
+
+        return await self._answer(ask)
 
     async def nothing(self, request: Request) -> Response:
         """Answer what is no job's address as if it were an unknown one's."""
-        await self._owner(request)
 
         async def ask() -> Any:
+            await self._owner(request)
             raise Problem.of("not-found")
 
         return await self._answer(ask)

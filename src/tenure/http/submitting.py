@@ -58,7 +58,7 @@ async def submit(
     """
     entry = endpoint.entry
     kept = {name: headers[name] for name in sorted(entry.headers) if name in headers}
-    payload = endpoint.parameters.payload(values, body, kept)
+    payload = _payload(endpoint, values, body, kept)
     arguments = _arguments(endpoint, payload)
     key = _key(endpoint, headers)
     mark = None if key is None else _scoped(tag, endpoint, key)
@@ -98,6 +98,16 @@ async def _store(
     if not job.is_new and not job.record.created:
         raise Problem.of("expired", "Use a new key to have it done again.")
     return job
+
+
+def _payload(
+    endpoint: Endpoint, values: Mapping[str, Any], body: bytes, headers: Mapping[str, str]
+) -> bytes:
+    try:
+        return endpoint.parameters.payload(values, body, headers)
+    except ValueError as error:
+        # What was not too deep alone may be so as an argument.
+        raise Problem.of("malformed-request", f"It has {error}.") from None
 
 
 async def _is_replay(services: Services, mark: str | None) -> bool:
