@@ -148,10 +148,10 @@ async def test_a_required_key_must_be_there(replica: Replica, face: Face):
         assert two[0].headers["location"] != two[1].headers["location"]
 
 
-@pytest.mark.parametrize("key", ["", '""', "x" * 256, "käse", " ", "a\tb"])
-async def test_a_malformed_key_is_refused(ann: httpx2.AsyncClient, service: Service, key: str):
-    headers = [("Idempotency-Key", key.encode())]
-    refused = await ann.post("/reports", json={"month": 3}, headers=headers)
-    assert refused.status_code == 400
-    assert refused.json()["type"] == "urn:tenure:problem:idempotency-key-malformed"
+async def test_a_malformed_key_is_refused(ann: httpx2.AsyncClient, service: Service):
+    for key in ("", '""', "x" * 256, "käse", " ", "a\tb"):
+        headers = [("Idempotency-Key", key.encode())]
+        refused = await ann.post("/reports", json={"month": 3}, headers=headers)
+        assert refused.status_code == 400, key
+        assert refused.json()["type"] == "urn:tenure:problem:idempotency-key-malformed"
     assert await stored(service.app) == []
