@@ -73,6 +73,12 @@ def client_of(application: Any, user: str = "ann", **options: Any) -> httpx2.Asy
     )
 
 
+def remote(url: str) -> httpx2.AsyncClient:
+    """Return a client over the network, with as many connections as it takes."""
+    limits = httpx2.Limits(max_connections=None)
+    return httpx2.AsyncClient(base_url=url, headers={"x-user": "ann"}, limits=limits, timeout=20)
+
+
 class _Server(uvicorn.Server):
     def capture_signals(self) -> AbstractContextManager[None]:
         return nullcontext()  # they are pytest's

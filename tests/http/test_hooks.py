@@ -1,0 +1,228 @@
+"""Hooks and limits: reached through public options, heeded before anything is stored."""
+
+import asyncio
+import dataclasses
+
+import httpx2
+import pytest
+
+from tenure import ConfigError, Tenure
+from tenure.http import AsyncRouter, JobResource, Limits, Problem, Responses, Submission
+from tests.http.conftest import Replica
+from tests.http.service import Ask, Face, Service, Stage, stored, user
+from tests.http.wire import client_of
+
+
+async def test_a_submission_is_looked_at_before_it_is_stored(replica: Replica, face: Face):
+    service = await replica(works=False)
+    seen: list[Submission] = []
+
+    async def look(asked: Submission) -> None:
+        seen.append(asked)
+        if asked.arguments["body"].month > 12:
+            raise Problem(402, "Pay first", headers={"X-Price": "7"}, price=7)
+
+    def plain(asked: Submission) -> None:
+        assert asked.owner == "ann"
+
+    @service.router.put("/looked/{year}", before_enqueue=look)
+    async def looked(year: int, body: Ask, q: str = "z") -> None: ...
+
+    @service.router.post("/plain", before_enqueue=plain)
+    async def plainly() -> None: ...
+
+    async with client_of(service.face(face)) as ann:
+        headers = {"Accept-Language": "de", "Authorization": "x"}
+        refused = await ann.put(
+            "/reports/looked/2024", json={"month": 13, "secret": "s3"}, headers=headers
+        )
+        assert refused.status_code == 402
+        assert refused.headers["x-price"] == "7"
+        assert refused.json()["price"] == 7
+        assert await stored(service.app) == []
+        [asked] = seen
+        assert (asked.owner, asked.method, asked.path) == ("ann", "PUT", "/looked/{year}")
+        assert dict(asked.headers) == {"accept-language": "de"}
+        assert asked.arguments["year"] == 2024
+        assert asked.arguments["body"].secret.get_secret_value() == "s3"
+        assert (await ann.put("/reports/looked/1", json={"month": 1})).status_code == 202
+        assert (await ann.post("/reports/plain")).status_code == 202
+        bad = await ann.put("/reports/looked/x", json={"month": 1})
+        assert (bad.status_code, len(seen)) == (422, 2)
+
+
+async def test_answers_may_look_different(replica: Replica, face: Face):
+    def short(job: JobResource) -> dict:
+        return {"job": job.id, "state": job.status, "all": len(dataclasses.fields(job))}
+
+    def wrapped(body: dict) -> dict:
+        return {"problem": body}
+
+    service = await replica(responses=Responses(job=short, problem=wrapped))
+    async with client_of(service.face(face), timeout=20) as ann:
+        answer = await ann.post("/reports", json={"month": 3})
+        assert set(answer.json()) == {"job", "state", "all"}
+        location = answer.headers["location"]
+        status = (await ann.get(location, headers={"Prefer": "wait=20"})).json()
+        assert status["state"] == "succeeded"
+        assert (await ann.delete(location)).json() == status
+        events = (await ann.get(f"{location}/events")).text
+        assert '"state":"succeeded"' in events
+        assert (await ann.get("/reports/jobs")).json()["jobs"] == [status]
+        missing = await ann.get("/reports/jobs/x")
+        assert missing.json()["problem"]["status"] == 404
+        bad = await ann.post("/reports", json={})
+        assert bad.json()["problem"]["status"] == 422
+        assert (await ann.get(f"{location}/result")).json()["lines"] == 3
+
+
+async def post(ann: httpx2.AsyncClient, path: str, user: str = "ann", **headers) -> httpx2.Response:
+    return await ann.post(path, headers={"x-user": user, **headers})
+
+
+async def test_the_jobs_of_one_owner_are_limited(real_replica: Replica, stage: Stage):
+    service = await real_replica(limits=Limits(running=2))
+    async with client_of(service.face("fastapi"), timeout=20) as ann:
+        locations = [(await post(ann, "/reports/slow")).headers["location"] for _ in range(2)]
+        refused = await post(ann, "/reports/slow")
+        assert refused.status_code == 429
+        assert refused.json()["type"] == "urn:tenure:problem:too-many-jobs"
+        assert 1 <= int(refused.headers["retry-after"]) <= 30
+        assert len(await stored(service.app)) == 2
+        assert (await post(ann, "/reports/slow", "ben")).status_code == 202
+        stage.go.set()
+        for location in locations:
+            await ann.get(location, headers={"Prefer": "wait=20"})
+        assert (await post(ann, "/reports/slow")).status_code == 202
+
+
+async def test_the_jobs_of_one_minute_are_limited(real_replica: Replica):
+    service = await real_replica(works=False, limits=Limits(per_minute=2))
+    async with client_of(service.face("starlette")) as ann:
+        for _ in range(2):
+            assert (await post(ann, "/reports/slow")).status_code == 202
+        refused = await post(ann, "/reports/slow")
+        assert refused.status_code == 429
+        assert refused.json()["type"] == "urn:tenure:problem:too-many-requests"
+        assert 50 <= int(refused.headers["retry-after"]) <= 61
+        assert (await post(ann, "/reports/slow", "ben")).status_code == 202
+
+
+async def test_a_queue_that_is_full_takes_no_more(real_replica: Replica):
+    service = await real_replica(works=False, limits=Limits(waiting=2))
+    async with client_of(service.face("fastapi")) as ann:
+        for user_ in ("ann", "ben"):
+            assert (await post(ann, "/reports/slow", user_)).status_code == 202
+        refused = await post(ann, "/reports/slow", "eve")
+        assert refused.status_code == 503
+        assert refused.json()["type"] == "urn:tenure:problem:queue-full"
+        assert int(refused.headers["retry-after"]) >= 1
+        assert len(await stored(service.app)) == 2
+
+
+async def test_an_endpoint_may_have_limits_of_its_own(replica: Replica, face: Face):
+    service = await replica(works=False, limits=Limits(running=1))
+
+    @service.router.post("/wide", limits=Limits(running=3))
+    async def wide() -> None: ...
+
+    async with client_of(service.face(face)) as ann:
+        answers = [(await post(ann, "/reports/wide")).status_code for _ in range(4)]
+        assert answers == [202, 202, 202, 429]
+        assert (await post(ann, "/reports/slow")).status_code == 429
+
+
+async def test_a_burst_passes_a_limit_by_little(replica: Replica, face: Face):
+    service = await replica(works=False, limits=Limits(running=5))
+    async with client_of(service.face(face)) as ann:
+        for _ in range(5):
+            await asyncio.gather(*(post(ann, "/reports/slow") for _ in range(10)))
+    assert 5 <= len(await stored(service.app)) <= 15
+
+
+async def test_a_repeat_of_what_was_accepted_is_not_limited(replica: Replica, face: Face):
+    """It makes no job, and its client has to learn where the first one is."""
+    service = await replica(works=False, limits=Limits(running=1, per_minute=1, waiting=1))
+    async with client_of(service.face(face)) as ann:
+        first = await post(ann, "/reports/slow", **{"Idempotency-Key": "k"})
+        again = await post(ann, "/reports/slow", **{"Idempotency-Key": "k"})
+        assert (first.status_code, again.status_code) == (202, 202)
+        assert first.headers["location"] == again.headers["location"]
+        assert again.headers["idempotency-replayed"] == "true"
+        other = await post(ann, "/reports/slow", **{"Idempotency-Key": "another"})
+        assert other.status_code in (429, 503)
+
+
+@pytest.mark.parametrize("limits", [{"running": 0}, {"running": 201}, {"per_minute": "x"}])
+def test_limits_that_cannot_be_counted_are_refused(limits: dict):
+    with pytest.raises(ConfigError, match="must be from 1 to 200"):
+        Limits(**limits)
+
+
+def make() -> AsyncRouter:
+    return AsyncRouter(Tenure("memory://"), prefix="/r", owner=user)
+
+
+async def handler() -> None: ...
+
+
+@pytest.mark.parametrize(
+    "path",
+    ["/jobs/{x}", "/jobs/x", "/{a}/{b}", "/{a:path}", "/jobs/x/y/z", "/jobs/x/result",
+     "/jobs/{rest:path}", "/{a}/x", "x", "/x/", "//x", "/{a}x{", "/{}"]
+)  # fmt: skip
+def test_a_path_that_collides_or_is_none_is_refused(path: str):
+    async def taking(a: str = "", b: str = "", x: str = "", rest: str = "") -> None: ...
+
+    for method in ("POST", "PUT", "PATCH", "DELETE"):
+        with pytest.raises(ConfigError, match=r"would hide|must begin"):
+            make().endpoint(method, path)(taking)
+
+
+def test_two_handlers_in_one_place_are_refused():
+    router = make()
+
+    async def of(a: str) -> None: ...
+    async def other(b: str) -> None: ...
+
+    router.post("/x/{a}")(of)
+    router.put("/x/{a}", name="by-put")(of)
+    with pytest.raises(ConfigError, match="already"):
+        router.post("/x/{b}")(other)
+
+
+def test_what_comes_too_late_is_refused(face: Face):
+    router = make()
+    _ = router.router if face == "fastapi" else router.asgi
+    with pytest.raises(ConfigError, match="too late"):
+        router.post("")(handler)
+
+
+def test_other_wrong_declarations_are_refused():
+    app = Tenure("memory://")
+    for prefix in ("reports", "/reports/", "/{x}", "//x", "/"):
+        with pytest.raises(ConfigError, match="prefix"):
+            AsyncRouter(app, prefix=prefix)
+    with pytest.raises(ConfigError, match="media_type"):
+        make().post("", media_type="text/csv")(handler)
+    with pytest.raises(ConfigError, match="idempotency"):
+        make().post("", idempotency="perhaps")
+    with pytest.raises(ConfigError, match="max_wait"):
+        make().post("", max_wait="1h")
+
+    async def twice(one: Ask, two: Ask) -> None: ...
+    async def several(*args: int) -> None: ...
+
+    with pytest.raises(ConfigError, match="one and two"):
+        make().post("")(twice)
+    with pytest.raises(ConfigError, match="by name"):
+        make().post("")(several)
+    with pytest.raises(ConfigError, match="year"):
+        make().post("/x/{year}")(handler)
+
+
+async def test_a_declared_handler_is_a_task_as_any_other(service: Service):
+    [build] = [one.task for one in service.router.endpoints if one.task.name == "redo"]
+    assert await build(year=3) == [3, 0]
+    job = await build.enqueue(year=4)
+    assert await job.result(20) == [4, 0]

@@ -1,0 +1,260 @@
+"""Events of a job: their revisions rise, none comes twice, and the last one always comes."""
+
+import asyncio
+import json
+from collections.abc import AsyncIterator
+from contextlib import aclosing, suppress
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+import httpx2
+import pytest
+
+from tenure.http import streaming
+from tenure.testing import Faults
+from tests.http.conftest import Replica
+from tests.http.service import Face, Service, Stage
+from tests.http.wire import client_of, remote, served
+from tests.rig.sizes import SIZE
+from tests.rig.waiting import wait_until_async
+
+STREAMS = 20 if SIZE.name == "short" else 200
+
+
+class Event(NamedTuple):
+    id: int
+    kind: str
+    data: dict[str, Any]
+
+
+def read(block: str) -> Event | None:
+    """Return an event as a browser would read it; None for a ping."""
+    lines = [line for line in block.split("\n") if line]
+    if all(line.startswith(":") for line in lines):
+        return None
+    found = dict(line.split(": ", 1) for line in lines)
+    assert set(found) == {"id", "event", "data"}
+    return Event(int(found["id"]), found["event"], json.loads(found["data"]))
+
+
+async def listen(client: httpx2.AsyncClient, url: str, last: int = 0) -> AsyncIterator[Event]:
+    """Yield the events of one stream as they come."""
+    headers = {"Last-Event-ID": str(last)} if last else {}
+    async with client.stream("GET", url, headers=headers) as answer:
+        if answer.status_code == 204:
+            return
+        assert answer.status_code == 200
+        assert answer.headers["content-type"].split(";")[0] == "text/event-stream"
+        text = ""
+        async for part in answer.aiter_text():
+            text += part
+            while "\n\n" in text:
+                block, _, text = text.partition("\n\n")
+                if (event := read(block)) is not None:
+                    yield event
+
+
+@dataclass
+class Listener:
+    """Somebody who listens on any of several servers until the end, and comes back if need be."""
+
+    clients: list[httpx2.AsyncClient]
+    url: str
+    drops_after: int = 0
+    """Goes away after so many events, and comes back elsewhere."""
+    pause: float = 0.0
+    """How long each event is thought about."""
+    seen: list[Event] = field(default_factory=list)
+
+    @property
+    def last(self) -> int:
+        return self.seen[-1].id if self.seen else 0
+
+    @property
+    def has_ended(self) -> bool:
+        return bool(self.seen) and self.seen[-1].data["finished"] is not None
+
+    async def run(self) -> None:
+        turn = 0
+        while not self.has_ended:
+            client = self.clients[turn % len(self.clients)]
+            turn += 1
+            with suppress(httpx2.TransportError):
+                await self.listen_once(client)
+            await asyncio.sleep(0.01)
+
+    async def listen_once(self, client: httpx2.AsyncClient) -> None:
+        heard = 0
+        async with aclosing(listen(client, self.url, self.last)) as events:
+            async for event in events:
+                self.seen.append(event)
+                heard += 1
+                await asyncio.sleep(self.pause)
+                if heard == self.drops_after:
+                    return
+
+    def check(self) -> None:
+        ids = [event.id for event in self.seen]
+        assert all(one < other for one, other in zip(ids, ids[1:], strict=False)), ids
+        *before, last = self.seen
+        assert (last.kind, last.data["status"], last.data["result"]) == (
+            "result",
+            "succeeded",
+            "done",
+        )
+        assert all(event.data["finished"] is None for event in before)
+
+
+async def test_many_streams_dropped_resumed_and_slow(real_replica: Replica, stage: Stage):
+    """On two servers of which one has no worker, and back and forth between them."""
+    one = await real_replica()
+    other = await real_replica(works=False)
+    async with (
+        served(one.face("fastapi")) as here,
+        served(other.face("starlette")) as there,
+        remote(here) as at_one,
+        remote(there) as at_other,
+    ):
+        location = (await at_other.post("/reports/slow?steps=20")).headers["location"]
+        url = f"{location}/events"
+        clients = [at_one, at_other]
+        listeners = [
+            Listener(
+                clients if number % 2 else clients[::-1],
+                url,
+                drops_after=number % 4,
+                pause=0.15 if number % 5 == 4 else 0.0,
+            )
+            for number in range(STREAMS)
+        ]
+        async with asyncio.timeout(SIZE.patience), asyncio.TaskGroup() as group:
+            for listener in listeners:
+                group.create_task(listener.run())
+            await wait_until_async(lambda: all(one.seen for one in listeners), SIZE.patience)
+            stage.go.set()
+        for listener in listeners:
+            listener.check()
+
+        # Who has seen the end is told to stay away.
+        for client in clients:
+            headers = {"Last-Event-ID": str(listeners[0].last)}
+            assert (await client.get(url, headers=headers)).status_code == 204
+            [only] = [event async for event in listen(client, url)]
+            assert only == listeners[0].seen[-1]
+
+
+async def test_a_stream_goes_on_after_a_restart(real_replica: Replica, stage: Stage):
+    """Of the server: an app that has never heard of the stream serves the rest of it."""
+    before, worker = await real_replica(works=False), await real_replica()
+    assert worker.stage is stage
+    async with served(before.face("fastapi")) as url, remote(url) as client:
+        location = (await client.post("/reports/slow?steps=3")).headers["location"]
+        listener = Listener([client], f"{location}/events")
+        task = asyncio.create_task(listener.listen_once(client))
+        await wait_until_async(lambda: len(listener.seen) > 1, SIZE.patience)
+    with suppress(httpx2.TransportError):
+        await task
+    assert not listener.has_ended
+
+    after = await real_replica(works=False)
+    async with served(after.face("fastapi")) as url, remote(url) as client:
+        stage.go.set()
+        listener.clients = [client]
+        async with asyncio.timeout(SIZE.patience):
+            await listener.run()
+    listener.check()
+
+
+async def test_what_each_event_says(ann: httpx2.AsyncClient, stage: Stage):
+    location = (await ann.post("/reports/slow?steps=3")).headers["location"]
+    listening = asyncio.create_task(ann.get(f"{location}/events"))
+    await wait_until_async(lambda: stage.ran)
+    await asyncio.sleep(0.5)
+    stage.go.set()
+    answer = await listening
+    assert answer.headers["cache-control"] == "private, no-cache"
+    events = [read(block) for block in answer.text.split("\n\n") if block]
+    kinds = [event.kind for event in events]
+    assert kinds[0] == "status"
+    assert kinds[-1] == "result"
+    assert "progress" in kinds
+    progress = next(event.data["progress"] for event in events if event.kind == "progress")
+    assert set(progress) == {"part", "message"}
+    last = await ann.get(location)
+    assert last.json() == events[-1].data
+    assert last.headers["etag"] == f'"{events[-1].id}"'
+
+
+async def test_bad_ends_come_too(ann: httpx2.AsyncClient):
+    for path, kind in (
+        ("/reports/failing", "job-failed"),
+        ("/reports/timing-out", "job-timed-out"),
+    ):
+        location = (await ann.post(path)).headers["location"]
+        answer = await ann.get(f"{location}/events")
+        last = read(answer.text.split("\n\n")[-2])
+        assert (last.kind, last.data["status"]) == ("status", "failed")
+        assert last.data["error"]["type"] == f"urn:tenure:problem:{kind}"
+
+
+async def test_a_cancel_is_seen_at_once(replica: Replica, face: Face):
+    service = await replica(works=False)
+    async with client_of(service.face(face), timeout=20) as ann:
+        location = (await ann.post("/reports/slow")).headers["location"]
+        listening = asyncio.create_task(ann.get(f"{location}/events"))
+        await asyncio.sleep(0.3)
+        await ann.delete(location)
+        async with asyncio.timeout(1):  # well before it would look by itself
+            answer = await listening
+    states = [read(block).data["status"] for block in answer.text.split("\n\n") if block]
+    assert states == ["waiting", "cancelled"]
+
+
+async def test_a_dropped_stream_leaves_nothing_behind(service: Service, face: Face):
+    async with served(service.face(face)) as url:
+        async with remote(url) as client:
+            location = (await client.post("/reports/slow")).headers["location"]
+            await client.get(location)
+            before = len(asyncio.all_tasks())
+            for _ in range(5):
+                async with aclosing(listen(client, f"{location}/events")) as events:
+                    await anext(events)
+        await wait_until_async(lambda: len(asyncio.all_tasks()) <= before, SIZE.patience)
+
+
+async def test_a_silent_stream_says_that_it_is_there(
+    replica: Replica, face: Face, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr(streaming, "_PING_EVERY", 0.02)
+    monkeypatch.setattr(streaming, "_LOOK_EVERY", 0.01)
+    service = await replica(works=False)
+    async with client_of(service.face(face), timeout=20) as ann:
+        location = (await ann.post("/reports/slow")).headers["location"]
+        listening = asyncio.create_task(ann.get(f"{location}/events"))
+        await asyncio.sleep(0.3)
+        await ann.delete(location)
+        blocks = [block for block in (await listening).text.split("\n\n") if block]
+    assert read(blocks[0]) is not None
+    assert read(blocks[1]) is None
+    assert read(blocks[-1]).data["status"] == "cancelled"
+
+
+async def test_a_stream_ends_with_the_store_and_can_be_taken_up_again(
+    replica: Replica, face: Face, faults: Faults
+):
+    service = await replica(works=False)
+    async with client_of(service.face(face), timeout=20) as ann:
+        location = (await ann.post("/reports/slow")).headers["location"]
+        before = faults.calls["get"]
+        listening = asyncio.create_task(ann.get(f"{location}/events"))
+        await wait_until_async(lambda: faults.calls["get"] >= before + 2)
+        faults.lose_request("get", times=1)
+        await service.app._store.cancel([location.rpartition("/")[2]])
+        cut_off = await listening
+        faults.heal()
+        [first] = [read(block) for block in cut_off.text.split("\n\n") if block]
+        headers = {"Last-Event-ID": str(first.id)}
+        rest = await ann.get(f"{location}/events", headers=headers)
+        [last] = [read(block) for block in rest.text.split("\n\n") if block]
+        assert last.id > first.id
+        assert last.data["status"] == "cancelled"
