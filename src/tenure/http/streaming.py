@@ -8,7 +8,7 @@ from typing import Final
 from tenure.app.lifecycle import Services
 from tenure.core.records import JobRecord
 from tenure.core.states import FINISHED, JobState
-from tenure.errors import JobNotFound
+from tenure.errors import JobNotFound, StoreError, StoreUnavailable
 from tenure.http.asking import Headers
 
 __all__ = ["EVENT_STREAM", "job_events", "last_event_id"]
@@ -45,6 +45,8 @@ async def job_events(
                 record = await services.jobs.record(id_)
             except JobNotFound:
                 return  # pruned, or never to be seen again
+            except (StoreUnavailable, StoreError):
+                return  # who reads comes back by itself, with what it has seen last
             if record.revision > after:
                 yield _event(record, _kind(record, state), show(record))
                 after, state, spoke = record.revision, record.state, clock.boot()
