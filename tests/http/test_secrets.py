@@ -48,8 +48,8 @@ async def test_a_clients_secrets_are_kept_nowhere(
             submitted = await client.post(path, json=body, headers=prefer)
             answers.append(submitted)
             if location := submitted.headers.get("location"):
-                for below in ("", "/result", "/events"):
-                    answers.append(await client.get(f"{location}{below}"))
+                looked = ("", "/result", "/events")
+                answers += [await client.get(f"{location}{below}") for below in looked]
                 answers.append(await client.delete(location))
         answers.append(await client.get("/reports/jobs"))
         answers.append(await client.get("/reports/jobs/x"))

@@ -5,6 +5,7 @@ import json
 from collections.abc import AsyncIterator
 from contextlib import aclosing, suppress
 from dataclasses import dataclass, field
+from itertools import pairwise
 from typing import Any, NamedTuple
 
 import httpx2
@@ -95,7 +96,7 @@ class Listener:
 
     def check(self) -> None:
         ids = [event.id for event in self.seen]
-        assert all(one < other for one, other in zip(ids, ids[1:], strict=False)), ids
+        assert all(one < other for one, other in pairwise(ids)), ids
         *before, last = self.seen
         assert (last.kind, last.data["status"], last.data["result"]) == (
             "result",

@@ -63,10 +63,12 @@ async def send(
     return reply
 
 
-def client_of(application: Any, user: str = "ann", **options: Any) -> httpx2.AsyncClient:
+def client_of(
+    application: Any, user: str = "ann", *, root_path: str = "", **options: Any
+) -> httpx2.AsyncClient:
     """Return a client in this process; what an application raises comes out of it."""
     return httpx2.AsyncClient(
-        transport=httpx2.ASGITransport(application),
+        transport=httpx2.ASGITransport(application, root_path=root_path),
         base_url="http://x",
         headers={"x-user": user} if user else {},
         **options,

@@ -1,0 +1,166 @@
+"""Wherever the routes are mounted: links lead back, and connections open when they are needed."""
+
+import asyncio
+from typing import Any
+
+import httpx2
+import pytest
+from fastapi import APIRouter, Depends, FastAPI, HTTPException
+from starlette.applications import Starlette
+from starlette.routing import Mount
+
+from tenure import Tenure
+from tenure.http import AsyncRouter
+from tests.contract.worlds import World
+from tests.http.conftest import Replica
+from tests.http.service import Face, Service, user
+from tests.http.wire import client_of, remote, served
+
+
+def included(service: Service, *prefixes: str) -> FastAPI:
+    inner: Any = service.router.router
+    for prefix in prefixes[:-1]:
+        outer = APIRouter()
+        outer.include_router(inner, prefix=prefix)
+        inner = outer
+    api = FastAPI()
+    api.include_router(inner, prefix=prefixes[-1])
+    return api
+
+
+def below(app: Any, path: str) -> FastAPI:
+    api = FastAPI()
+    api.mount(path, app)
+    return api
+
+
+PLACES = {
+    "as it is": (lambda one: included(one, ""), ""),
+    "included": (lambda one: included(one, "/v1"), "/v1"),
+    "included twice": (lambda one: included(one, "/a", "/b"), "/b/a"),
+    "included by name": (lambda one: included(one, "/reports"), "/reports"),
+    "below a parameter": (lambda one: included(one, "/of/{tenant}"), "/of/x%20y"),
+    "mounted": (lambda one: below(included(one, "/v1"), "/sub"), "/sub/v1"),
+    "asgi": (lambda one: one.router.asgi, ""),
+    "asgi mounted": (lambda one: Starlette(routes=[Mount("/m", app=one.router.asgi)]), "/m"),
+    "asgi below FastAPI": (lambda one: below(one.router.asgi, "/x/y"), "/x/y"),
+    "behind a proxy": (lambda one: included(one, ""), "/outside"),
+}
+
+
+@pytest.mark.parametrize("place", PLACES)
+async def test_links_lead_back(replica: Replica, place: str):
+    service = await replica()
+    make, path = PLACES[place]
+    asked = "" if place == "behind a proxy" else path
+    root = path.removesuffix(asked)  # cut off by a proxy that tells of it
+    async with client_of(make(service), root_path=root, timeout=20) as ann:
+        for method, below_ in (("POST", "/slow"), ("PUT", "/years/2020"), ("DELETE", "/years/1")):
+            answer = await ann.request(method, f"{asked}/reports{below_}")
+            assert answer.status_code == 202, answer.text
+            job = answer.json()
+            location = f"{path}/reports/jobs/{job['id']}"
+            assert answer.headers["location"] == job["links"]["status"] == location
+            status = await ann.get(location.removeprefix(root))
+            assert status.json()["links"] == job["links"]
+            cancelled = await ann.delete(location.removeprefix(root))
+            assert cancelled.json()["links"] == job["links"]
+        [*_, listed] = (await ann.get(f"{asked}/reports/jobs")).json()["jobs"]
+        assert listed["links"]["status"].startswith(f"{path}/reports/jobs/")
+        waited = await ann.put(f"{asked}/reports/years/1", headers={"Prefer": "wait=20"})
+        assert waited.headers["content-location"].startswith(f"{path}/reports/jobs/")
+
+
+async def test_links_lead_back_over_the_wire(service: Service):
+    async with served(below(included(service, "/v1"), "/sub")) as url, remote(url) as ann:
+        location = (await ann.post("/sub/v1/reports/slow")).headers["location"]
+        assert (await ann.get(location)).status_code == 200
+        assert (await ann.delete(location)).status_code in (200, 202)
+
+
+def make_router(app: Tenure) -> AsyncRouter:
+    router = AsyncRouter(app, prefix="/r", owner=user)
+
+    @router.post("")
+    async def chore() -> int:
+        return 1
+
+    return router
+
+
+@pytest.mark.filterwarnings("error")
+async def test_connections_open_when_they_are_needed(real_world: World, face: Face):
+    """And are closed with the application, if it is told that it ends."""
+    app = Tenure(real_world.unopened())
+    router = make_router(app)
+    api = FastAPI()
+    if face == "fastapi":
+        api.include_router(router.router)
+    else:
+        api = router.asgi
+    assert not app.is_open
+    async with served(api) as url, remote(url) as ann:
+        answers = await asyncio.gather(*(ann.post("/r") for _ in range(5)))
+        assert {one.status_code for one in answers} == {202}
+        assert not app.is_open
+        assert len(router.lending._clones) == 1
+    assert len(router.lending._clones) == 0
+
+
+async def test_an_app_that_is_open_here_is_the_one_used(real_world: World):
+    app = Tenure(real_world.unopened())
+    router = make_router(app)
+    async with app, app.worker(), client_of(router.asgi, timeout=20) as ann:
+        answer = await ann.post("/r", headers={"Prefer": "wait=20"})
+        assert (answer.status_code, answer.json()) == (200, 1)
+        assert len(router.lending._clones) == 0
+
+
+def test_every_loop_has_a_connection_of_its_own(namespace: str, face: Face):
+    """As each test of somebody's suite has: and what a loop leaves behind goes with it."""
+    app = Tenure(f"memory://{namespace}", namespace=namespace)
+    router = make_router(app)
+    api = FastAPI()
+    api.include_router(router.router)
+    served_ = api if face == "fastapi" else router.asgi
+
+    async def once() -> int:
+        async with client_of(served_) as ann:
+            assert (await ann.post("/r")).status_code == 202
+            jobs = (await ann.get("/r/jobs")).json()["jobs"]
+        return len(jobs)
+
+    counts = [asyncio.run(once()) for _ in range(5)]
+    assert counts[0] == 1
+    assert len(router.lending._clones) == 1
+
+
+async def test_a_store_that_cannot_be_reached_is_said_so(face: Face):
+    router = make_router(Tenure("redis://127.0.0.1:1"))
+    api = FastAPI()
+    api.include_router(router.router)
+    async with client_of(api if face == "fastapi" else router.asgi, timeout=20) as ann:
+        for answer in (await ann.post("/r"), await ann.get("/r/jobs")):
+            assert answer.status_code == 503
+            assert answer.json()["type"] == "urn:tenure:problem:store-unavailable"
+            assert "127.0.0.1" not in answer.text
+
+
+async def test_dependencies_run_on_every_route(replica: Replica):
+    ran = []
+
+    async def look(x_pass: str = "") -> None:
+        ran.append(x_pass)
+        if x_pass != "yes":
+            raise HTTPException(418, "no")
+
+    service = await replica(dependencies=[Depends(look)])
+    async with client_of(included(service, ""), timeout=20) as ann:
+        location = (await ann.post("/reports/slow?x_pass=yes")).headers["location"]
+        for path in ("/reports/jobs", location, f"{location}/result", f"{location}/events"):
+            answer: httpx2.Response = await ann.get(path)
+            assert answer.status_code == 418, path
+        assert (await ann.post("/reports/slow")).status_code == 418
+        assert (await ann.delete(location)).status_code == 418
+        assert (await ann.get("/reports/jobs/x/y/z")).status_code == 418
+    assert len(ran) == 8
