@@ -105,7 +105,7 @@ async def test_the_key_outlives_a_job_that_was_kept_briefly(real_replica: Replic
         assert await service.app.prune_jobs() == 1
         again = await client.post("/reports/brief", headers=keyed("k"))
         assert again.status_code == 410
-        assert again.json()["type"] == "urn:tenure:problem:job-forgotten"
+        assert again.json()["type"] == "urn:tenure:problem:expired"
         assert await stored(service.app) == []
 
 
