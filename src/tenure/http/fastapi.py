@@ -154,13 +154,12 @@ class _Served:
         )
 
     def _add(self, made: APIRouter, method: str, path: str, what: str, route: _Ask) -> None:
-        results = [one.parameters.returns for one in self._router.endpoints]
         made.add_api_route(
             path,
             self._routed(route, f"job_{what}"),
             methods=[method],
             operation_id=self.operation(what),
-            **describe(what, results),
+            **describe(what, self._router.endpoints),
         )
 
     def _routed(self, ask: _Ask, name: str) -> Callable[..., Awaitable[Response]]:

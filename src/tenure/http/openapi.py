@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final, Union
 
 from tenure.core.states import STATES
@@ -114,9 +114,9 @@ def describe_submit(endpoint: Endpoint, status: str) -> dict[str, Any]:
     }
 
 
-def describe(what: str, results: Sequence[Any]) -> dict[str, Any]:
+def describe(what: str, endpoints: Sequence[Endpoint]) -> dict[str, Any]:
     """Return what FastAPI is told about one of the routes of jobs."""
-    job = _job_of(_either(results))
+    job = _job_of(_either(one.parameters.returns for one in endpoints))
     state = _headers("ETag", "Retry-After")
     shown: dict[str, dict[int | str, dict[str, Any]]] = {
         "list": {
@@ -132,14 +132,19 @@ def describe(what: str, results: Sequence[Any]) -> dict[str, Any]:
             202: {"description": "It was told to stop", "model": job},
         },
         "result": {
-            200: {"description": "What the handler returned", "headers": _headers("ETag")},
+            200: {
+                "description": "What the handler returned",
+                "headers": _headers("ETag"),
+                **_results(endpoints),
+            },
             **_problems("not-ready", "cancelled", "not-acceptable", "job-failed", "job-timed-out"),
             "4XX": _problem_response("What the handler says is wrong"),
         },
         "events": {
             200: {
                 "description": "Snapshots of the job by revision, until it has finished",
-                "content": {EVENT_STREAM: {"schema": {"type": "string"}}},
+                # Without a schema: OpenAPI 3.1 has no words for a stream of events.
+                "content": {EVENT_STREAM: {}},
             },
             204: {"description": "All of it was seen already: do not come back"},
         },
@@ -156,8 +161,9 @@ def _job_of(returns: Any) -> Any:
     return generic[returns]
 
 
-def _either(results: Sequence[Any]) -> Any:
-    return Union[tuple(results)] if results else Any  # noqa: UP007 - of as many as there are
+def _either(results: Iterable[Any]) -> Any:
+    found = tuple(results)
+    return Union[found] if found else Any  # noqa: UP007 - of as many as there are
 
 
 def _headers(*names: str) -> dict[str, Any]:
@@ -168,6 +174,14 @@ def _result(returns: Any, media_type: str) -> dict[str, Any]:
     if media_type == JSON:
         return {"model": returns}
     return {"content": {media_type: {"schema": {"type": "string"}}}}
+
+
+def _results(endpoints: Sequence[Endpoint]) -> dict[str, Any]:
+    """Return what results look like, whichever of the endpoints they are of."""
+    plain = [one.parameters.returns for one in endpoints if one.entry.media_type == JSON]
+    others = {one.entry.media_type for one in endpoints} - {JSON}
+    content = {kind: {"schema": {"type": "string"}} for kind in sorted(others)}
+    return {**({"model": _either(plain)} if plain else {}), "content": content}
 
 
 def _problems(*kinds: str) -> dict[int | str, dict[str, Any]]:
