@@ -45,6 +45,7 @@ WORKERS = {
     "schedules": 2,
     "process": 3,
     "chaos": 4,
+    "http": 2,
     "sim": 2,
     "planted": 2,
 }

@@ -101,4 +101,4 @@ class Server:
 
 
 def _user(request: Request) -> str:
-    return request.headers.get("x-user", "")
+    return request.headers.get("x-user", "somebody")
