@@ -66,6 +66,7 @@ class Listener:
     pause: float = 0.0
     """How long each event is thought about."""
     seen: list[Event] = field(default_factory=list)
+    connections: int = 0
 
     @property
     def last(self) -> int:
@@ -76,10 +77,9 @@ class Listener:
         return bool(self.seen) and self.seen[-1].data["finished"] is not None
 
     async def run(self) -> None:
-        turn = 0
         while not self.has_ended:
-            client = self.clients[turn % len(self.clients)]
-            turn += 1
+            client = self.clients[self.connections % len(self.clients)]
+            self.connections += 1
             with suppress(httpx2.TransportError):
                 await self.listen_once(client)
             await asyncio.sleep(0.01)
@@ -135,6 +135,8 @@ async def test_many_streams_dropped_resumed_and_slow(real_replica: Replica, stag
             stage.go.set()
         for listener in listeners:
             listener.check()
+            # Who did not go away was not sent away either, before the last event.
+            assert listener.drops_after or listener.connections == 1
 
         # Who has seen the end is told to stay away.
         for client in clients:
@@ -209,6 +211,21 @@ async def test_a_cancel_is_seen_at_once(replica: Replica, face: Face):
             answer = await listening
     states = [read(block).data["status"] for block in answer.text.split("\n\n") if block]
     assert states == ["waiting", "cancelled"]
+
+
+async def test_who_comes_back_gets_what_is_new_only(replica: Replica, face: Face):
+    service = await replica(works=False)
+    async with client_of(service.face(face), timeout=20) as ann:
+        location = (await ann.post("/reports/slow")).headers["location"]
+        seen = (await ann.get(location)).headers["etag"].strip('"')
+        headers = {"Last-Event-ID": seen}
+        listening = asyncio.create_task(ann.get(f"{location}/events", headers=headers))
+        await asyncio.sleep(0.2)
+        await ann.delete(location)
+        answer = await listening
+    [event] = [read(block) for block in answer.text.split("\n\n") if block]
+    assert event.data["status"] == "cancelled"
+    assert event.id > int(seen)
 
 
 async def test_a_dropped_stream_leaves_nothing_behind(service: Service, face: Face):
