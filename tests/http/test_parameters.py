@@ -8,7 +8,6 @@ from typing import Annotated, Any, Literal
 from uuid import UUID
 
 import httpx2
-import msgspec
 import pytest
 from fastapi import Body, Cookie, Depends, File, Form, Header, Path, Query, Security
 from pydantic import BaseModel, ConfigDict, Field, SecretStr
@@ -33,10 +32,6 @@ class Account(BaseModel):
 class Point:
     x: int
     y: int = 0
-
-
-class Line(msgspec.Struct):
-    points: list[Point]
 
 
 class Colour(Enum):
@@ -72,7 +67,7 @@ async def test_a_secret_arrives_as_it_was_sent(ask: Ask):
     assert answer.json() == ["s3cret", "1234", "2020-01-01"]
 
 
-async def test_a_dataclass_and_a_struct(ask: Ask):
+async def test_a_dataclass(ask: Ask):
     async def point(body: Point) -> Point:
         return Point(body.y, body.x)
 
@@ -205,15 +200,14 @@ async def test_what_does_not_fit_is_named(ask: Ask, sent: str, parameter: str):
 
 
 async def test_what_does_not_fit_in_a_body_is_pointed_at(ask: Ask):
-    async def handler(body: Line) -> None: ...
+    async def handler(body: dict[str, list[int]]) -> None: ...
 
-    async def in_model(body: dict[str, list[int]]) -> None: ...
-
-    if "fastapi" not in str(ask):
-        answer = await ask(in_model, "", json={"a": [1, "secret-value"]})
-        assert answer.status_code == 422
-        assert [one["pointer"] for one in answer.json()["errors"]]
-        assert "secret-value" not in answer.text
+    answer = await ask(handler, "", json={"a/b~c": [1, "secret-value"]})
+    assert answer.status_code == 422
+    [error] = answer.json()["errors"]
+    # msgspec, which reads it where FastAPI does not, has no names for members of a dict.
+    assert error["pointer"] in ("/a~1b~0c/1", "/.../1")
+    assert "secret-value" not in answer.text
 
 
 REFUSED: list[tuple[str, Any]] = [

@@ -224,5 +224,10 @@ def _invalid(error: RequestValidationError) -> Problem:
 def _located(one: dict[str, Any]) -> dict[str, str]:
     where, *path = one["loc"]
     if where == "body":
-        return {"pointer": "".join(f"/{step}" for step in path), "detail": one["msg"]}
+        return {"pointer": "".join(map(_step, path)), "detail": one["msg"]}
     return {"parameter": ".".join(map(str, path)), "detail": one["msg"]}
+
+
+def _step(name: str | int) -> str:
+    """Return one step of a JSON pointer (RFC 6901)."""
+    return "/" + str(name).replace("~", "~0").replace("/", "~1")
