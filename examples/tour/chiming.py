@@ -1,5 +1,6 @@
 """The sixth act: a tick each second on three workers, one of which was killed and comes back."""
 
+import asyncio
 import re
 from collections import Counter
 
@@ -35,14 +36,23 @@ class Chiming:
             lambda: len(self.ticks) >= enough,
             "it ticks on",
             within=30,
-            progress=lambda: f"{len(self.ticks)} ticks",
+            progress=lambda: _counted(len(self.ticks)),
         )
-        async with service.app() as app:
-            self._history = await app.timers["send_digest"].history()
+        self._history = await self._decided()
         # What the store knows was logged before; it may still be on its way to us.
         await service.until(lambda: not self._unexplained(), "each run stands in a log")
         self._draw()
         self._judge(victim, killed_at)
+
+    async def _decided(self) -> list[TickRecord]:
+        """Return what became of all ticks so far, once their runs have ended."""
+        async with self._service.app() as app:
+            for _ in range(50):
+                history = await app.timers["send_digest"].history()
+                if all(one.outcome != "running" for one in history):
+                    break
+                await asyncio.sleep(0.1)
+        return history
 
     @property
     def ticks(self) -> Counter[str]:
@@ -77,6 +87,10 @@ class Chiming:
             why = f", {record.reason}" if record.reason else ""
             rows.append((f"{tick}{several}", *dots, f"{record.outcome}{why}"))
         self._screen.table(("tick", *WORKERS, "in the store"), rows)
+
+
+def _counted(ticks: int) -> str:
+    return "1 tick" if ticks == 1 else f"{ticks} ticks"
 
 
 def most_at_once(lines: list[Logged], victim: str, killed_at: float) -> int:
