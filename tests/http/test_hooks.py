@@ -166,6 +166,15 @@ def make() -> AsyncRouter:
 async def handler() -> None: ...
 
 
+def test_two_routers_of_one_name_are_refused():
+    app = Tenure("memory://")
+    AsyncRouter(app, prefix="/reports")
+    with pytest.raises(ConfigError, match="named '/reports' on this app already"):
+        AsyncRouter(app, prefix="/reports")
+    AsyncRouter(app, prefix="/reports", name="others")
+    AsyncRouter(Tenure("memory://"), prefix="/reports")
+
+
 @pytest.mark.parametrize(
     "path",
     ["/jobs/{x}", "/jobs/x", "/{a}/{b}", "/{a:path}", "/jobs/x/y/z", "/jobs/x/result",

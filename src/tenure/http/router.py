@@ -7,6 +7,7 @@ import re
 from collections.abc import Callable, Sequence
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Final
+from weakref import WeakKeyDictionary
 
 from tenure.app import Tenure
 from tenure.core.durations import Duration, seconds
@@ -31,6 +32,8 @@ __all__ = ["AsyncRouter"]
 log = logging.getLogger("tenure")
 
 _BACKOFF: Final = Backoff()
+# The names of the routers on each app.
+_TAKEN: Final[WeakKeyDictionary[Tenure, set[str]]] = WeakKeyDictionary()
 _OURS: Final = ("/jobs/x", "/jobs/x/y")
 _PATH = re.compile(r"(/[^/{}]+|/{\w+(:\w+)?})*")
 
@@ -94,11 +97,19 @@ class AsyncRouter:
         self.dependencies = tuple(dependencies)
         self.responses = responses or Responses()
         self._app = app
+        own = check_name(name or prefix or "/", "name")
+        if own in _TAKEN.setdefault(app, set()):
+            msg = (
+                f"there is an AsyncRouter named {own!r} on this app already, and each would show "
+                "the jobs of the other. Give this one another prefix, or a name=."
+            )
+            raise ConfigError(msg)
+        _TAKEN[app].add(own)
         self._max_wait, self._body_limit = max_wait, body_limit
         self._headers, self._limits = tuple(headers), limits
         self.lending = Lending(app)
         self.routes = Routes(
-            check_name(name or prefix or "/", "name"),
+            own,
             self.lending,
             self.responses,
             seconds(max_wait, "max_wait"),
