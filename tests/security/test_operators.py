@@ -19,7 +19,7 @@ NAMED = {  # they change one thing, which has to be named
 }
 CHOSEN = {"jobs cancel", "jobs requeue"}  # they change what fits, which has to be described
 TIDYING = {"prune", "recover", "migrate", "worker"}  # they do what workers do anyway
-FREEZING = {"timers freeze"}  # skips ticks, and is there to be quick
+FREEZING = {"timers freeze", "timers unfreeze"}  # skips ticks, and is there to be quick
 
 
 def commands(group: click.Group, before: str = "") -> Iterator[tuple[str, click.Command]]:

@@ -24,7 +24,7 @@ from tenure.runtime.hosting import Host
 from tenure.stores.connect import connect
 from tenure.stores.contract import Migrate, Store
 
-__all__ = ["Lifecycle", "Lifespan", "Services", "services_of"]
+__all__ = ["Lifecycle", "Lifespan", "Services", "services_here"]
 
 Lifespan: TypeAlias = Callable[[Any], AbstractAsyncContextManager[Any]]
 
@@ -146,11 +146,6 @@ class Lifecycle:
         return self._opened is not None and not self._is_inherited
 
     @property
-    def is_open_here(self) -> bool:
-        """Whether it is open, on the event loop that asks."""
-        return self.is_open and self._loop is asyncio.get_running_loop()
-
-    @property
     def traits(self) -> Traits:
         """What the store can do and survive; complete once the app is open."""
         return self._store.traits
@@ -192,9 +187,13 @@ class Lifecycle:
         return self._services().holds
 
 
-def services_of(app: Lifecycle) -> Services:
-    """Return what an open app works with, for what is built on apps."""
-    return app._services()  # noqa: SLF001 - the one door for the layers above
+def services_here(app: Lifecycle) -> Services | None:
+    """Return what an app works with that is open on this event loop; None if it is not.
+
+    The door for what is built on apps.
+    """
+    here = app._loop is asyncio.get_running_loop()  # noqa: SLF001 - of the same house
+    return app._services() if app.is_open and here else None  # noqa: SLF001 - of the same house
 
 
 def _given(name: str, value: Any) -> tuple[Any, str]:

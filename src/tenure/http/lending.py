@@ -6,7 +6,7 @@ import asyncio
 from weakref import WeakKeyDictionary
 
 from tenure.app import Tenure
-from tenure.app.lifecycle import Services, services_of
+from tenure.app.lifecycle import Services, services_here
 
 __all__ = ["Lending"]
 
@@ -27,19 +27,22 @@ class Lending:
 
     async def services(self) -> Services:
         """Return what is open on this loop. Raises StoreUnavailable if it cannot be opened."""
-        if self._app.is_open_here:
-            return services_of(self._app)
+        if (found := services_here(self._app)) is not None:
+            return found
         loop = asyncio.get_running_loop()
         for gone in [one for one in self._clones if one.is_closed()]:
             # A clone knows its loop, so that neither would ever be collected by itself.
             self._clones.pop(gone)
         async with self._opening.setdefault(loop, asyncio.Lock()):
             clone = self._clones.get(loop)
-            if clone is None or not clone.is_open_here:
+            found = None if clone is None else services_here(clone)
+            if found is None:
                 clone = self._app.clone()
                 await clone.open()
                 self._clones[loop] = clone
-            return services_of(clone)
+                found = services_here(clone)
+            assert found is not None
+            return found
 
     async def close(self) -> None:
         """Close what was opened on this loop."""
