@@ -8,11 +8,10 @@ import logging
 import signal
 import socket
 import sys
+from dataclasses import dataclass
 from pathlib import Path
 
-import uvicorn
-from fastapi import FastAPI, Request
-from pydantic import BaseModel
+from starlette.requests import Request
 
 from tenure import Tenure, current_job
 from tenure.http import AsyncRouter
@@ -22,7 +21,8 @@ from tests.rig.telling import tell
 TTL = 1.5
 
 
-class Ask(BaseModel):
+@dataclass
+class Ask:
     """What a client sends."""
 
     number: int
@@ -46,23 +46,31 @@ def declare(app: Tenure, ledger: JobLedger) -> AsyncRouter:
     return router
 
 
-class Server(uvicorn.Server):
-    """Says when it listens."""
-
-    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
-        await super().startup(sockets)
-        tell("ready")
-
-
 def main(url: str, namespace: str, ledger: str, role: str, port: str = "0") -> None:
     app = Tenure(url, namespace=namespace, replica_ttl=TTL, grace=5)
     router = declare(app, JobLedger(Path(ledger)))
     if role == "worker":
         asyncio.run(work(app))
     else:
-        api = FastAPI()
-        api.include_router(router.router)
-        Server(uvicorn.Config(api, port=int(port), log_level="warning")).run()
+        serve(router, int(port))
+
+
+def serve(router: AsyncRouter, port: int) -> None:
+    """Serve until a signal."""
+    # Workers are without: each import takes them a second.
+    import uvicorn
+    from fastapi import FastAPI
+
+    class Server(uvicorn.Server):
+        """Says when it listens."""
+
+        async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+            await super().startup(sockets)
+            tell("ready")
+
+    api = FastAPI()
+    api.include_router(router.router)
+    Server(uvicorn.Config(api, port=port, log_level="warning")).run()
 
 
 async def work(app: Tenure) -> None:
