@@ -98,6 +98,8 @@ def _declare_plain(reports: AsyncRouter, stage: Stage) -> None:
         """Say how far it is, and end when it is let go."""
         stage.ran.append(job.id)
         for step in range(steps):
+            if stage.go.is_set():
+                break
             job.progress(step / steps, f"step {step}")
             await asyncio.sleep(0.02)
         await stage.go.wait()

@@ -168,11 +168,15 @@ async def test_a_stream_goes_on_after_a_restart(real_replica: Replica, stage: St
     listener.check()
 
 
-async def test_what_each_event_says(ann: httpx2.AsyncClient, stage: Stage):
-    location = (await ann.post("/reports/slow?steps=3")).headers["location"]
+async def test_what_each_event_says(
+    ann: httpx2.AsyncClient, stage: Stage, monkeypatch: pytest.MonkeyPatch
+):
+    seen: list[str] = []
+    kind_of = streaming._kind
+    monkeypatch.setattr(streaming, "_kind", lambda *now: seen.append(kind_of(*now)) or seen[-1])
+    location = (await ann.post("/reports/slow?steps=1000")).headers["location"]
     listening = asyncio.create_task(ann.get(f"{location}/events"))
-    await wait_until_async(lambda: stage.ran)
-    await asyncio.sleep(0.5)
+    await wait_until_async(lambda: "progress" in seen, SIZE.patience)
     stage.go.set()
     answer = await listening
     assert answer.headers["cache-control"] == "private, no-cache"
