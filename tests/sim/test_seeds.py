@@ -14,7 +14,7 @@ from tenure.testing.sim.running import SCENARIOS, planned, run
 from tenure.testing.sim.shorten import Cut
 from tests.rig.sizes import SIZE
 
-RUNS = {"locks": 240, "leases": 180, "jobs": 130, "fleet": 100, "timers": 150}
+RUNS = {"locks": 240, "leases": 180, "jobs": 130, "fleet": 100, "timers": 150, "http": 100}
 PARTS = range(1 if SIZE.name == "short" else 50)
 
 # They have failed once, for bugs of the simulation or of what it simulates.
@@ -77,10 +77,12 @@ import sys
 from hashlib import sha256
 from tenure.testing.sim.history import write_lines
 from tenure.testing.sim.running import planned, run
-for scenario, seeds in (("locks", 30), ("leases", 20), ("jobs", 12), ("fleet", 6), ("timers", 6)):
+runs = {"locks": 30, "leases": 20, "jobs": 12, "fleet": 6, "timers": 6, "http": 6}
+for scenario, seeds in runs.items():
     for seed in range(seeds):
         lines = write_lines(run(planned(seed, scenario)).history)
         print(scenario, seed, sha256(lines).hexdigest())
+assert not {"starlette", "fastapi", "httpx"} & set(sys.modules)  # the routes need none of them
 """
 
 

@@ -39,6 +39,8 @@ class Entry(Struct, kw_only=True, omit_defaults=True):
     ok: bool = False
     again: bool = False
     """Whether a run may run again after a loss."""
+    kept: bool = False
+    """Whether a unique key outlives its job."""
     answer: str = ""
     outcome: str = ""
     ids: list[str] = []

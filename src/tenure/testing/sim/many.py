@@ -17,7 +17,7 @@ from tenure.testing.sim.running import SCENARIOS, planned, run
 
 __all__ = ["FLOORS", "Batch", "Sum", "below_floors", "run_batch", "run_many"]
 
-SHARES = {"locks": 0.3, "leases": 0.25, "jobs": 0.25, "fleet": 0.1, "timers": 0.1}
+SHARES = {"locks": 0.3, "leases": 0.2, "jobs": 0.2, "fleet": 0.1, "timers": 0.1, "http": 0.1}
 """How many of all runs are of which scenario."""
 
 _BATCH = 25
@@ -58,6 +58,16 @@ FLOORS = {
         "renames": 0.2,
         "redefinitions": 0.3,
         "crashes": 0.1,
+    },
+    "http": {
+        "submissions": 5.0,
+        "lost answers": 1.5,
+        "replays": 1.0,
+        "refused requests": 0.25,
+        "resumed streams": 0.8,
+        "denied": 0.5,
+        "recoveries": 0.08,
+        "crashes": 0.2,
     },
 }
 """The least of each, per run. A simulation in which nothing happens proves nothing."""

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 
 from tenure.core.policy import WAITER_LIFE
 from tenure.testing.sim.checks.effects import check_effects, check_once, check_told
+from tenure.testing.sim.checks.http import check_http
 from tenure.testing.sim.checks.jobs import check_jobs
 from tenure.testing.sim.checks.leases import check_leases
 from tenure.testing.sim.checks.sections import check_sections
@@ -26,7 +27,7 @@ from tenure.testing.sim.history import Entry
 from tenure.testing.sim.link import CALL_TIMEOUT
 from tenure.testing.sim.loop import Stuck
 from tenure.testing.sim.plan import FAULTS, LOSSES, Plan
-from tenure.testing.sim.scenarios import fleets, jobs, leases, releases, timers
+from tenure.testing.sim.scenarios import fleets, http, jobs, leases, releases, timers
 
 __all__ = ["SCENARIOS", "Outcome", "Scenario", "planned", "run"]
 
@@ -58,6 +59,7 @@ SCENARIOS = {
     "timers": Scenario(
         timers.program, timers.is_done, (2, 3), 6.0, timers.begin, timers.end, releases.sped_up
     ),
+    "http": Scenario(http.program, http.is_done, (2, 3), 5.0, http.begin, jobs.end),
 }
 
 
@@ -174,6 +176,7 @@ def _check(fleet: Fleet) -> list[str]:
     return [
         *about_leases.wrong,
         *about_jobs,
+        *check_http(entries),
         *check_effects(entries),
         *about_ticks,
         *check_once(entries),

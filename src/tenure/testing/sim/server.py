@@ -236,6 +236,7 @@ class Server(MemoryStore):
                 seconds=job.delay,
                 ttl=job.timeout or 0.0,
                 number=_number(job.payload),
+                kept=job.unique is not None and job.unique.keep > 0,
             )
         self._wrote()
         return answers

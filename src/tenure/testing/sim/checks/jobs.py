@@ -147,14 +147,15 @@ class _Jobs:
         stored, known = self.stored, self.stored.jobs.get(entry.job)
         if entry.answer != "created":
             # A clock that was set back keeps the keys of finished jobs until it has caught up.
-            finished = known is not None and known.state in FINISHED and not self._was_set_back
+            may_last = entry.kept or self._was_set_back
+            finished = known is not None and known.state in FINISHED and not may_last
             if known is None or finished or known.key != entry.key:
                 self.blame(entry, "it does not have that key")
             return
         if known is not None:
             return
         other = stored.jobs.get(stored.keys.get(entry.key, ""))
-        if entry.key and other is not None and other.state not in FINISHED:
+        if entry.key and other is not None and (entry.kept or other.state not in FINISHED):
             self.blame(entry, f"{stored.keys[entry.key]} has its key {entry.key!r}")
         if not entry.key and self._numbers.setdefault(entry.number, entry.job) != entry.job:
             self.blame(entry, f"this was stored before as {self._numbers[entry.number]}")

@@ -21,12 +21,25 @@ from tenure.testing.sim.fleet import Fleet, Process, current_process
 from tenure.testing.sim.plan import Plan
 from tenure.testing.sim.scenarios.opening import opened
 
-__all__ = ["ORDERS", "begin", "end", "is_done", "jobs_done", "loss_budget", "program", "run_jobs"]
+__all__ = [
+    "BACKOFF",
+    "ORDERS",
+    "Order",
+    "begin",
+    "end",
+    "have_ended",
+    "is_done",
+    "jobs_done",
+    "loss_budget",
+    "program",
+    "run_jobs",
+    "work",
+]
 
 ORDERS = 3
 """For each machine."""
 _TRIES = 3
-_BACKOFF = Backoff(max_attempts=_TRIES, base=0.2, cap=1)
+BACKOFF = Backoff(max_attempts=_TRIES, base=0.2, cap=1)
 # A request that was cut off may arrive so much later.
 _LATEST = 4.2
 
@@ -137,7 +150,7 @@ async def run_jobs(
         replica_ttl=process.fleet.plan.ttl,
         loss_budget=loss_budget(process.fleet.plan),
     )
-    task = app.task(name="work", retry=_BACKOFF)(work)
+    task = app.task(name="work", retry=BACKOFF)(work)
     app.on_event(process.hear)
     if not await opened(app, process):
         return
@@ -196,8 +209,12 @@ async def _cancel(process: Process, job: Job[int]) -> None:
 
 def jobs_done(fleet: Fleet) -> bool:
     """Return whether everything was asked for, and has ended."""
-    if any(one.memory["orders"] or one.memory["asking"] for one in fleet.machines):
-        return False
+    is_asking = any(one.memory["orders"] or one.memory["asking"] for one in fleet.machines)
+    return not is_asking and have_ended(fleet)
+
+
+def have_ended(fleet: Fleet) -> bool:
+    """Return whether all jobs have ended, and nothing that was cut off can arrive any more."""
     if any(job.state not in FINISHED for job in fleet.server.space.jobs.jobs.values()):
         return False
     waits = _LATEST if "late requests" in fleet.plan.weather else 0.0
