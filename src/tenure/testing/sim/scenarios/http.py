@@ -4,13 +4,18 @@ from __future__ import annotations
 
 import random
 from contextlib import AsyncExitStack
-from functools import partial
+from functools import cache, partial
+
+from msgspec.structs import replace
 
 from tenure.app import Tenure
 from tenure.http.answers import Answer, answered
 from tenure.http.asking import Asked, Headers
+from tenure.http.endpoints import Endpoint
+from tenure.http.resources import Pace
 from tenure.http.router import AsyncRouter
 from tenure.http.submitting import check_body
+from tenure.runtime.attempt import Handler
 from tenure.testing.sim.fleet import Fleet, Process
 from tenure.testing.sim.scenarios import jobs
 from tenure.testing.sim.scenarios.opening import opened
@@ -27,9 +32,7 @@ async def program(process: Process) -> None:
     """Serve requests, and on most machines work, until it is asked to stop."""
     machine, dice, plan = process.machine, process.machine.dice, process.fleet.plan
     app = Tenure(process.link(), replica_ttl=plan.ttl, loss_budget=jobs.loss_budget(plan))
-    # The routes as they are behind any framework; nothing of one is imported.
-    router = AsyncRouter(app, prefix=_PREFIX, max_wait=_MAX_WAIT)
-    router.post(idempotency="required", retry=jobs.BACKOFF)(jobs.work)
+    router = _router(app)
     app.on_event(process.hear)
     if not await opened(app, process):
         return
@@ -44,6 +47,26 @@ async def program(process: Process) -> None:
             await door.close()
     finally:
         await app.close()
+
+
+def _router(app: Tenure) -> AsyncRouter:
+    """Return the routes as they are behind any framework; nothing of one is imported.
+
+    The endpoint is that of the first process, as in clones: declaring it anew takes long.
+    """
+    router = AsyncRouter(app, prefix=_PREFIX, max_wait=_MAX_WAIT)
+    endpoint, app._handlers = _declared()  # noqa: SLF001 - see above
+    router.routes.endpoints[endpoint.task.name] = replace(endpoint, pace=Pace())
+    return router
+
+
+@cache
+def _declared() -> tuple[Endpoint, dict[str, Handler]]:
+    app = Tenure("memory://")
+    router = AsyncRouter(app, prefix=_PREFIX, max_wait=_MAX_WAIT)
+    router.post(idempotency="required", retry=jobs.BACKOFF)(jobs.work)
+    [endpoint] = router.endpoints
+    return endpoint, app._handlers  # noqa: SLF001 - see above
 
 
 async def _serve(router: AsyncRouter, ask: Ask) -> Answer:
