@@ -298,6 +298,17 @@ def test_only_jobs_that_the_store_has_lost_are_counted_and_forgiven():
     assert not any("accepted" in one for one in wrong)
 
 
+@pytest.mark.parametrize("kept", [False, True])
+def test_a_key_outlives_its_job_where_it_is_kept(kept: bool):
+    def inserted(at: float, job: str, answer: str) -> Entry:
+        return entry(at, "inserted", job=job, key="u", answer=answer, kept=kept)
+
+    ended = [inserted(1, "j", "created"), of_job(2, "cancelled", answer="cancelled")]
+    again, anew = inserted(3, "j", "existing"), inserted(3, "x", "created")
+    assert bool(check_jobs([*ended, again])[0]) == (not kept)
+    assert bool(check_jobs([*ended, anew])[0]) == kept
+
+
 def test_sections_of_holders_alone():
     def of(by: str, at: float, what: str, fence: int) -> Entry:
         return Entry(at=at, by=by, what=what, key="k", fence=fence, limit=1)

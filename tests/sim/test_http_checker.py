@@ -1,0 +1,160 @@
+"""The oracle of requests, on histories written by hand: what is wrong is told, the rest passes."""
+
+from typing import Any
+
+import pytest
+
+from tenure.testing.sim.checks.http import check_http
+from tenure.testing.sim.history import Entry
+from tests.sim.test_checkers import entry
+
+
+def said(at: float, what: str, by: str = "c0", **facts: Any) -> Entry:
+    return entry(at, what, by=by, **{"holder": "ann", **facts})
+
+
+def offered(at: float, number: int = 1, **facts: Any) -> Entry:
+    return said(at, "offered", key="k", number=number, **facts)
+
+
+def accepted(at: float, job: str = "j", number: int = 1, **facts: Any) -> Entry:
+    given = {"key": "k", "detail": f"/jobs/{job}", "ids": [job], **facts}
+    return said(at, "accepted", job=job, number=number, **given)
+
+
+def saw(at: float, outcome: str, revision: int, began: float, **facts: Any) -> Entry:
+    return said(
+        at, "saw", **{"job": "j", "outcome": outcome, "revision": revision, **facts}, seconds=began
+    )
+
+
+def streamed(at: float, outcome: str, revision: int, **facts: Any) -> Entry:
+    answer = "result" if outcome == "succeeded" else "status"
+    given = {"job": "j", "outcome": outcome, "revision": revision, "answer": answer, "ok": True}
+    return said(at, "streamed", **{**given, **facts})
+
+
+def final(job: str = "j", number: int = 1, outcome: str = "succeeded") -> Entry:
+    return entry(9, "final", job=job, number=number, outcome=outcome)
+
+
+ASKED = [offered(1), accepted(2)]
+FOLLOWS = [*ASKED, said(3, "follows", job="j")]
+LOST = entry(2.5, "emptied")
+
+RIGHT = {
+    "a life": [
+        *ASKED,
+        offered(2.1),
+        accepted(2.2, ok=True),
+        offered(2.3, 2),
+        said(2.4, "refused", key="k", number=2, detail="idempotency-key-reused"),
+        said(3, "follows", job="j"),
+        streamed(3.1, "waiting", 1),
+        saw(3.2, "running", 2, 3.1),
+        streamed(3.4, "running", 4),
+        streamed(3.5, "succeeded", 5),
+        said(3.6, "closed", job="j"),
+        said(3.7, "denied", by="c1", holder="ben", job="j"),
+        said(3.8, "paged", ids=["j"], seconds=3.75),
+        saw(4, "succeeded", 5, 3.9),
+        said(4.1, "got", job="j", number=1, answer="200"),
+        final(),
+    ],
+    "two owners with one key": [
+        *ASKED,
+        offered(2, by="c1", holder="ben"),
+        accepted(3, "i", by="c1", holder="ben"),
+        final(),
+        final("i"),
+    ],
+    "an older state asked for before": [*ASKED, saw(3, "failed", 3, 2), saw(4, "running", 2, 2.5)],
+    "a store that forgets": [
+        *FOLLOWS,
+        LOST,
+        said(4, "denied", job="j"),
+        accepted(5, "i", 2),
+        said(6, "closed", job="j"),
+        final("i", 2),
+    ],
+}
+WRONG = {
+    "another address": ([*ASKED, accepted(3, "i", ok=True)], "it was /jobs/j before"),
+    "another body": ([*ASKED, offered(3, 2), accepted(4, number=2, ok=True)], "asked for 1"),
+    "new twice": ([*ASKED, accepted(3)], "new for the second time"),
+    "another job shown": ([offered(1), accepted(2, ids=["i"])], "it shows ['i']"),
+    "refused for nothing": (
+        [offered(1), said(2, "refused", key="k", number=1, detail="idempotency-key-reused")],
+        "nothing else was asked for",
+    ),
+    "refused though accepted": (
+        [
+            *ASKED,
+            offered(3, 2),
+            said(4, "refused", key="k", number=1, detail="idempotency-key-reused"),
+            final(),
+        ],
+        "this request has the job j",
+    ),
+    "another's job accepted": ([*ASKED, accepted(3, by="c1", holder="ben")], "a job of ann"),
+    "another's job seen": ([*ASKED, saw(3, "running", 2, 2.5, holder="ben")], "a job of ann"),
+    "another's job read": ([*ASKED, streamed(3, "running", 2, holder="ben")], "a job of ann"),
+    "another's job listed": (
+        [*ASKED, LOST, said(3, "paged", holder="ben", ids=["j"])],
+        "a job of ann",
+    ),
+    "another's result": (
+        [*ASKED, said(3, "got", holder="ben", job="j", number=1, answer="200")],
+        "a job of ann",
+    ),
+    "gone": ([*ASKED, said(3, "denied", job="j")], "it was accepted, and is gone"),
+    "not in the list": ([*ASKED, said(4, "paged", seconds=3)], "['j'] are missing"),
+    "gone in the end": ([*ASKED, final("i", 3)], "in the end it is None"),
+    "does something else": ([*ASKED, final("j", 3)], "in the end it is"),
+    "stored twice": ([*ASKED, final(), final("i")], "1 owners have 2 jobs of k"),
+    "not final": (
+        [*ASKED, saw(3, "failed", 3, 2), saw(5, "succeeded", 4, 4)],
+        "it was failed at 3",
+    ),
+    "another end": ([*ASKED, saw(3, "failed", 3, 2), final()], "in the end it is"),
+    "back to an older state": (
+        [*ASKED, saw(3, "running", 3, 2), saw(5, "running", 2, 4)],
+        "it was at revision 3",
+    ),
+    "an event again": (
+        [*FOLLOWS, streamed(4, "running", 2), streamed(5, "running", 2)],
+        "revision 2 was told before",
+    ),
+    "an event after the last": (
+        [*FOLLOWS, streamed(4, "failed", 2), streamed(5, "failed", 3)],
+        "after the last event",
+    ),
+    "an event of another job": ([*FOLLOWS, streamed(4, "failed", 2, ok=False)], "another job"),
+    "an event of another kind": (
+        [*FOLLOWS, streamed(4, "failed", 2, answer="result")],
+        "the kind of the event",
+    ),
+    "no last event": ([*FOLLOWS, streamed(4, "running", 2), final()], "not got the last event"),
+    "told to stop": ([*FOLLOWS, said(4, "closed", job="j")], "before the last event"),
+    "never told to stop": ([*FOLLOWS, said(4, "reopened", job="j")], "given a stream again"),
+    "no result": (
+        [*ASKED, said(3, "got", job="j", number=1, answer="not-ready"), final()],
+        "in the end it is",
+    ),
+    "another result": (
+        [*ASKED, said(3, "got", job="j", number=2, answer="200"), final()],
+        "the result of 2, and it does 1",
+    ),
+}
+
+
+@pytest.mark.parametrize("history", RIGHT.values(), ids=RIGHT)
+def test_what_is_right_passes(history: list[Entry]):
+    assert check_http(history) == []
+
+
+@pytest.mark.parametrize(("history", "why"), WRONG.values(), ids=WRONG)
+def test_what_is_wrong_is_told(history: list[Entry], why: str):
+    wrong = check_http(history)
+    assert wrong
+    assert why in wrong[0]
