@@ -45,7 +45,8 @@ class Watchers:
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
-        self._armed: dict[Topic, set[_Armed]] = {}
+        # In order of arrival: sets would wake those of one topic in an order of their own.
+        self._armed: dict[Topic, dict[_Armed, None]] = {}
         self._told = False
 
     @property
@@ -61,13 +62,13 @@ class Watchers:
     async def watch(self, *topics: Topic) -> AsyncIterator[_Armed]:
         armed = _Armed(self._clock)
         for topic in topics:
-            self._armed.setdefault(topic, set()).add(armed)
+            self._armed.setdefault(topic, {})[armed] = None
         try:
             yield armed
         finally:
             for topic in topics:
                 others = self._armed[topic]
-                others.discard(armed)
+                others.pop(armed, None)
                 if not others:
                     del self._armed[topic]
 
