@@ -126,6 +126,8 @@ class Brood:
         try:
             await wait_until_async(lambda: self._has_ended(member), SIZE.patience)
         except AssertionError:
+            self._signal(member, signal.SIGUSR1)
+            await asyncio.sleep(1.0)
             msg = f"{member.by} does not end, {member.fate}:\n{member.story()}"
             raise AssertionError(msg) from None
         assert member.code is not None

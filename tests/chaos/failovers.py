@@ -18,6 +18,7 @@ from itertools import cycle, islice
 from pathlib import Path
 from typing import Literal, Protocol
 
+from tenure import JobNotFound
 from tests.chaos.tally import Tally
 from tests.process.crowd import Crowd
 from tests.process.ledger import Section
@@ -156,14 +157,22 @@ class Scene:
     async def all_go_on(self) -> None:
         """Wait until everybody has done something more: the workers, the producer, the holders."""
         accepted = len(self.shop.lines("accepted"))
-        job = await self.shop.until(lambda: self.shop.tasks.nap.enqueue(0), "a job is taken")
-        await self.shop.finished(job)
+        await self.shop.until(self._works_a_job_off, "a job is done")
         more = lambda: len(self.shop.lines("accepted")) > accepted + 5  # noqa: E731 - short
         await self.shop.until(more, "the producer goes on")
         await self.short.each_works_on()
         await self.long.each_works_on()
         for child in [*self.workers, self.producer]:
             assert child.running, child.story()
+
+    async def _works_a_job_off(self) -> bool:
+        """Have a job done; false if it went with a primary that was about to step down."""
+        job = await self.shop.tasks.nap.enqueue(0)
+        try:
+            await self.shop.finished(job)
+        except JobNotFound:
+            return False
+        return True
 
     async def end(self, tally: Tally) -> None:
         """See that workers are woken by push, and end all but them: they stay for what is left."""

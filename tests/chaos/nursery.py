@@ -5,6 +5,7 @@ It is the parent, so it also passes signals on: a pid that it has not reaped can
 """
 
 import asyncio
+import faulthandler
 import json
 import logging
 import os
@@ -93,6 +94,7 @@ def play(order: dict[str, Any]) -> None:
     # Before anything else: whoever is told to end while it starts has nothing to finish.
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
     signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGTERM})
+    faulthandler.register(signal.SIGUSR1)  # where it is, for whoever finds that it does not end
     logging.basicConfig(level=logging.INFO, stream=sys.stderr, force=True)
     logging.getLogger("tenure").setLevel(logging.DEBUG)
     told = msgspec.convert(order, Order)
