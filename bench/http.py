@@ -23,7 +23,7 @@ from bench.rig import Table, as_markdown, finish, machine, note, percentile, sta
 SHORT = bool(os.environ.get("BENCH_SHORT"))
 MODULE = "bench.http_child"
 CONNECTIONS = 64
-SECONDS = 1.0 if SHORT else 5.0
+SECONDS = 1.0 if SHORT else 3.0
 ROUNDS = 1 if SHORT else 3
 KINDS = {
     "sqlite": ("tenure", "bare"),
