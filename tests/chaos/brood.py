@@ -144,11 +144,15 @@ class Brood:
                 return False
             stop, go_on = partial(self._stop, member), partial(self._go_on, member)
             stands_still = await asyncio.to_thread(pause, stop, go_on)
-            if not (stands_still and member.lives and member.is_busy(task)):
-                return False
+            # Written down also if it goes on at once: whoever judges must not take a process that
+            # was stopped for one that ran on.
             self.world.write("pause", detail=member.by)
-            await asyncio.sleep(seconds)
-            self.world.write("resume", detail=member.by)
+            try:
+                if not (stands_still and member.lives and member.is_busy(task)):
+                    return False
+                await asyncio.sleep(seconds)
+            finally:
+                self.world.write("resume", detail=member.by)
         finally:
             self._go_on(member)
             member.is_paused = False

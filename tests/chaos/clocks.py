@@ -33,7 +33,7 @@ class ClockSetter:
     def __init__(self, folder: Path) -> None:
         self._file = folder / "clock"
         self._library = folder / "clock_shift.so"
-        self.shift = 0.0
+        self.shift = self.furthest = 0.0
         self.set(0.0)
         compiler = shutil.which("cc") or shutil.which("gcc") or shutil.which("clang")
         assert compiler is not None
@@ -46,6 +46,7 @@ class ClockSetter:
     def set(self, seconds: float) -> None:
         """Set the clock to so many seconds beside the true time."""
         self.shift = seconds
+        self.furthest = max(self.furthest, seconds)
         file = os.open(self._file, os.O_RDWR | os.O_CREAT, 0o644)
         os.pwrite(file, struct.pack("=q", int(seconds * 1e6)), 0)
         os.close(file)
@@ -82,8 +83,8 @@ async def set_clocks(
             for _ in range(size.rounds if faults else 0):
                 await _set(clock, clock.shift + _AHEAD * chance.uniform(0.1, 2), tally)
                 await _step_back(here, clock, tally, chance)
-                # What became due ahead would wait for that hour: jobs are late, and not lost.
-                await _set(clock, _AHEAD * 4, tally)
+                # What was put off while it was ahead would wait for hours: late, and not lost.
+                await _set(clock, clock.furthest, tally)
             await here.settle_down()
             await here.account(clock_was_set=True)
 

@@ -98,11 +98,7 @@ class Books:
                 tally.violate(f"attempt {attempt} has ended a job that was at {job.record}")
 
     def _judge_effects(self, tally: Tally) -> None:
-        effects = Counter(
-            one.key
-            for one in self.entries
-            if one.what == "effect" and one.answer == "once" and one.ok
-        )
+        effects = effects_of_jobs(self.entries)
         booked = Counter(self.booked)
         for job in self.stored:
             number, _ = read_result(_result(job)) if job.state == "succeeded" else (0, 0)
@@ -120,6 +116,13 @@ class Books:
         ran = {one.job for one in self.entries if one.what == "began" and one.number in offered}
         tally.add("invented", len(ran - known))
         tally.add("invented", len(set(self.booked) - numbers.keys()))
+
+
+def effects_of_jobs(entries: Iterable[Entry]) -> Counter[str]:
+    """Return how often each job has taken effect in the sink."""
+    return Counter(
+        one.key for one in entries if one.what == "effect" and one.answer == "once" and one.ok
+    )
 
 
 async def stored_jobs(app: Tenure) -> list[Job[int]]:

@@ -99,10 +99,9 @@ async def test_a_job_that_was_lost_too_often(replica: Replica, face: Face):
     async with client_of(service.face(face)) as ann:
         location = (await ann.post("/reports/slow")).headers["location"]
         store = service.app._store
-        await store.join("doomed", ttl=0.01, meta={})
+        await store.join("doomed", ttl=1.0, meta={})
         assert (await store.claim("doomed", 1, ["default"], 1)).jobs
-        await asyncio.sleep(0.05)
-        await service.app.recover()
+        await wait_until_async(service.app.recover, SIZE.patience)
         job = (await ann.get(location)).json()
         assert job["status"] == "failed"
         assert job["error"]["type"] == "urn:tenure:problem:job-lost"
@@ -116,8 +115,7 @@ async def test_a_job_that_was_kept_long_enough(real_replica: Replica):
     service = await real_replica()
     async with client_of(service.face("fastapi"), timeout=20) as ann:
         location, _ = await ended(ann, "/reports/brief")
-        await asyncio.sleep(0.15)
-        await service.app.prune_jobs()
+        await wait_until_async(service.app.prune_jobs, SIZE.patience)
         unknown = await ann.get("/reports/jobs/01900000-0000-7000-8000-000000000000")
         assert unknown.status_code == 404
         for path in (location, f"{location}/result", f"{location}/events"):

@@ -9,6 +9,8 @@ from tenure.testing import Faults
 from tests.http.conftest import Replica
 from tests.http.service import Face, Service, stored
 from tests.http.wire import client_of
+from tests.rig.sizes import SIZE
+from tests.rig.waiting import wait_until_async
 
 
 def keyed(key: str) -> dict[str, str]:
@@ -101,8 +103,7 @@ async def test_the_key_outlives_a_job_that_was_kept_briefly(real_replica: Replic
     async with client_of(service.face("fastapi"), timeout=20) as client:
         first = await client.post("/reports/brief", headers={**keyed("k"), "Prefer": "wait=10"})
         assert first.status_code == 200
-        await asyncio.sleep(0.15)
-        assert await service.app.prune_jobs() == 1
+        assert await wait_until_async(service.app.prune_jobs, SIZE.patience) == 1
         again = await client.post("/reports/brief", headers=keyed("k"))
         assert again.status_code == 410
         assert again.json()["type"] == "urn:tenure:problem:expired"

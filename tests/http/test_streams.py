@@ -204,27 +204,32 @@ async def test_bad_ends_come_too(ann: httpx2.AsyncClient):
         assert last.data["error"]["type"] == f"urn:tenure:problem:{kind}"
 
 
-async def test_a_cancel_is_seen_at_once(replica: Replica, face: Face):
+async def test_a_cancel_is_seen_at_once(
+    replica: Replica, face: Face, faults: Faults, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr(streaming, "_LOOK_EVERY", 10 * SIZE.patience)  # it has to be woken
     service = await replica(works=False)
     async with client_of(service.face(face), timeout=20) as ann:
         location = (await ann.post("/reports/slow")).headers["location"]
+        before = faults.calls["get"]
         listening = asyncio.create_task(ann.get(f"{location}/events"))
-        await asyncio.sleep(0.3)
+        await wait_until_async(lambda: faults.calls["get"] >= before + 2, SIZE.patience)
         await ann.delete(location)
-        async with asyncio.timeout(1):  # well before it would look by itself
+        async with asyncio.timeout(SIZE.patience):
             answer = await listening
     states = [read(block).data["status"] for block in answer.text.split("\n\n") if block]
     assert states == ["waiting", "cancelled"]
 
 
-async def test_who_comes_back_gets_what_is_new_only(replica: Replica, face: Face):
+async def test_who_comes_back_gets_what_is_new_only(replica: Replica, face: Face, faults: Faults):
     service = await replica(works=False)
     async with client_of(service.face(face), timeout=20) as ann:
         location = (await ann.post("/reports/slow")).headers["location"]
         seen = (await ann.get(location)).headers["etag"].strip('"')
         headers = {"Last-Event-ID": seen}
+        before = faults.calls["get"]
         listening = asyncio.create_task(ann.get(f"{location}/events", headers=headers))
-        await asyncio.sleep(0.2)
+        await wait_until_async(lambda: faults.calls["get"] >= before + 2, SIZE.patience)
         await ann.delete(location)
         answer = await listening
     [event] = [read(block) for block in answer.text.split("\n\n") if block]
@@ -245,15 +250,16 @@ async def test_a_dropped_stream_leaves_nothing_behind(service: Service, face: Fa
 
 
 async def test_a_silent_stream_says_that_it_is_there(
-    replica: Replica, face: Face, monkeypatch: pytest.MonkeyPatch
+    replica: Replica, face: Face, faults: Faults, monkeypatch: pytest.MonkeyPatch
 ):
     monkeypatch.setattr(streaming, "_PING_EVERY", 0.02)
     monkeypatch.setattr(streaming, "_LOOK_EVERY", 0.01)
     service = await replica(works=False)
     async with client_of(service.face(face), timeout=20) as ann:
         location = (await ann.post("/reports/slow")).headers["location"]
+        before = faults.calls["get"]
         listening = asyncio.create_task(ann.get(f"{location}/events"))
-        await asyncio.sleep(0.3)
+        await wait_until_async(lambda: faults.calls["get"] >= before + 10, SIZE.patience)
         await ann.delete(location)
         blocks = [block for block in (await listening).text.split("\n\n") if block]
     assert read(blocks[0]) is not None

@@ -11,6 +11,7 @@ from tenure.core.durations import Duration, seconds
 from tenure.errors import ConfigError
 
 __all__ = [
+    "LOSS_DELAY_MAX",
     "TTL_DEFAULT",
     "TTL_MAX",
     "TTL_MIN",
@@ -132,7 +133,7 @@ class Backoff(Struct, frozen=True):
 # A job that took its process with it twice may do so again: the pauses let others through.
 _LOSS_DELAY = 2.0
 _LOSS_FACTOR = 3.0
-_LOSS_DELAY_MAX = 300.0
+LOSS_DELAY_MAX = 300.0
 
 
 def loss_delays(budget: int, chance: float) -> list[float]:
@@ -141,7 +142,7 @@ def loss_delays(budget: int, chance: float) -> list[float]:
     The first one at once: as a rule a machine died and the job is innocent.
     """
     ceilings = (_LOSS_DELAY * _LOSS_FACTOR ** min(n, 100) for n in range(budget - 1))
-    widening = (min(_LOSS_DELAY_MAX, ceiling) for ceiling in ceilings)
+    widening = (min(LOSS_DELAY_MAX, ceiling) for ceiling in ceilings)
     return [0.0, *(ceiling * (0.5 + 0.5 * chance) for ceiling in widening)][:budget]
 
 
