@@ -17,12 +17,23 @@ from contextlib import asynccontextmanager
 from typing import Any
 from uuid import uuid4
 
+import uvicorn
+from fastapi import FastAPI, HTTPException
+from fastapi.responses import JSONResponse
+from pydantic import BaseModel
+
 BODY = {"month": 7, "lines": ["one", "two", "three"], "note": "x" * 100}
 
 
-def serve(kind: str, url: str) -> None:
-    import uvicorn  # noqa: PLC0415 - the load needs none of it
+class Ask(BaseModel):
+    """What all services are sent."""
 
+    month: int
+    lines: list[str]
+    note: str
+
+
+def serve(kind: str, url: str) -> None:
     store = url.partition(":")[0]
     api = {"tenure": tenure, "bare": BARE.get(store, bare_sqlite), "saq": saq}[kind](url)
     with socket.socket() as here:
@@ -33,10 +44,8 @@ def serve(kind: str, url: str) -> None:
 
 
 def tenure(url: str) -> Any:
-    from fastapi import FastAPI  # noqa: PLC0415
-
-    from tenure import Tenure  # noqa: PLC0415
-    from tenure.http import AsyncRouter  # noqa: PLC0415
+    from tenure import Tenure
+    from tenure.http import AsyncRouter
 
     app = Tenure(url)
 
@@ -46,23 +55,12 @@ def tenure(url: str) -> Any:
     jobs = AsyncRouter(app, prefix="/rows", owner=owner)
 
     @jobs.post("")
-    async def build(body: model()) -> int:  # type: ignore[valid-type]
+    async def build(body: Ask) -> int:
         return len(body.lines)
 
     api = FastAPI()
     api.include_router(jobs.router)
     return api
-
-
-def model() -> Any:
-    from pydantic import BaseModel  # noqa: PLC0415
-
-    class Ask(BaseModel):
-        month: int
-        lines: list[str]
-        note: str
-
-    return Ask
 
 
 # A bare route that stores one row, and one that reads it.
@@ -71,13 +69,10 @@ def model() -> Any:
 def bare(
     opened: Callable[[], Any], insert: Callable[[str, str], Any], read: Callable[[str], Any]
 ) -> Any:
-    from fastapi import FastAPI  # noqa: PLC0415
-    from fastapi.responses import JSONResponse  # noqa: PLC0415
-
     api = FastAPI(lifespan=opened)
 
     @api.post("/rows")
-    async def build(body: model()) -> JSONResponse:  # type: ignore[valid-type]
+    async def build(body: Ask) -> JSONResponse:
         id_ = str(uuid4())
         await insert(id_, body.model_dump_json())
         shown = {"id": id_, "status": "waiting"}
@@ -91,7 +86,7 @@ def bare(
 
 
 def bare_postgres(url: str) -> Any:
-    import asyncpg  # noqa: PLC0415
+    import asyncpg
 
     pool: Any = None
 
@@ -112,7 +107,7 @@ def bare_postgres(url: str) -> Any:
 
 
 def bare_redis(url: str) -> Any:
-    import redis.asyncio  # noqa: PLC0415
+    import redis.asyncio
 
     client = redis.asyncio.from_url(url)
 
@@ -158,9 +153,7 @@ BARE = {"postgresql": bare_postgres, "redis": bare_redis}
 
 def saq(url: str) -> Any:
     """Return what people write by hand: a queue of SAQ, and a status route."""
-    from fastapi import FastAPI, HTTPException  # noqa: PLC0415
-    from fastapi.responses import JSONResponse  # noqa: PLC0415
-    from saq import Queue  # noqa: PLC0415
+    from saq import Queue
 
     queue = Queue.from_url(url)
 
@@ -173,7 +166,7 @@ def saq(url: str) -> Any:
     api = FastAPI(lifespan=opened)
 
     @api.post("/rows")
-    async def build(body: model()) -> JSONResponse:  # type: ignore[valid-type]
+    async def build(body: Ask) -> JSONResponse:
         job = await queue.enqueue("build", body=body.model_dump())
         shown = {"id": job.key, "status": job.status}
         return JSONResponse(shown, 202, headers={"Location": f"/rows/jobs/{job.key}"})

@@ -237,6 +237,17 @@ async def test_who_comes_back_gets_what_is_new_only(replica: Replica, face: Face
     assert event.id > int(seen)
 
 
+async def test_who_asks_for_the_headers_alone_does_not_wait_for_events(replica: Replica):
+    service = await replica(works=False)
+    async with client_of(service.face("starlette"), timeout=20) as ann:
+        location = (await ann.post("/reports/slow")).headers["location"]
+        async with asyncio.timeout(SIZE.patience):
+            answer = await ann.head(f"{location}/events")
+        assert answer.status_code == 200
+        assert answer.headers["content-type"].startswith("text/event-stream")
+        assert answer.content == b""
+
+
 async def test_a_dropped_stream_leaves_nothing_behind(service: Service, face: Face):
     async with served(service.face(face)) as url:
         async with remote(url) as client:

@@ -86,14 +86,16 @@ async def read_body(request: Request, limit: int) -> bytes:
     return b"".join(parts)
 
 
-def as_response(answer: Answer) -> Response:
-    """Return an answer in the framework's own form."""
-    if isinstance(answer.body, bytes):
-        return Response(
-            answer.body, answer.status, headers=answer.headers, media_type=answer.media_type
-        )
+def as_response(answer: Answer, *, headers_only: bool = False) -> Response:
+    """Return an answer in the framework's own form; with headers only, a stream ends at once."""
+    body = answer.body
+    if isinstance(body, bytes):
+        return Response(body, answer.status, headers=answer.headers, media_type=answer.media_type)
     return StreamingResponse(
-        answer.body, answer.status, headers=answer.headers, media_type=answer.media_type
+        () if headers_only else body,
+        answer.status,
+        headers=answer.headers,
+        media_type=answer.media_type,
     )
 
 

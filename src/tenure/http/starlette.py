@@ -53,8 +53,9 @@ class _Served:
         self._router = router
         self._routes = router.routes
 
-    async def _answer(self, ask: Callable[[], Awaitable[Answer]]) -> Response:
-        return as_response(await answered(ask, self._router.responses))
+    async def _answer(self, request: Request, ask: Callable[[], Awaitable[Answer]]) -> Response:
+        answer = await answered(ask, self._router.responses)
+        return as_response(answer, headers_only=request.method == "HEAD")
 
     async def _owner(self, request: Request) -> str:
         if self._router.owner is None:
@@ -78,7 +79,7 @@ class _Served:
                 values = endpoint.parameters.read(request.path_params, query)
                 return await self._routes.submit(endpoint, asked, owner, values=values, body=body)
 
-            return await self._answer(ask)
+            return await self._answer(request, ask)
 
         return route
 
@@ -90,7 +91,7 @@ class _Served:
                 owner = await self._owner(request)
                 return await answer(self._asked(request), owner, request.path_params["job_id"])
 
-            return await self._answer(ask)
+            return await self._answer(request, ask)
 
         return route
 
@@ -98,7 +99,7 @@ class _Served:
         async def ask() -> Answer:
             return await self._routes.page(self._asked(request), await self._owner(request))
 
-        return await self._answer(ask)
+        return await self._answer(request, ask)
 
     async def nothing(self, request: Request) -> Response:
         """Answer what is no job's address as if it were an unknown one's."""
@@ -107,4 +108,4 @@ class _Served:
             await self._owner(request)
             raise Problem.of("not-found")
 
-        return await self._answer(ask)
+        return await self._answer(request, ask)
