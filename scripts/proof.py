@@ -69,7 +69,7 @@ def block(simulated: Any, stormed: Any) -> str:
         (
             "fail-overs of Redis Sentinel and Cluster",
             f"{overs:,}",
-            f"{tail} of the tail that no replica had",
+            f"{tail} that no replica had yet" if tail else "0",
             f"{again}",
         ),
     ]
