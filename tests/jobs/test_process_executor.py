@@ -198,6 +198,7 @@ async def test_late_words_of_a_job_go_nowhere(tmp_path, capfd):
             for word in ("first", "second"):
                 job = await (await app.enqueue(cpu_tasks.chatter.request(word))).wait(20)
                 assert job.state == "succeeded"
+                assert (job.progress, job.message) == (0.8, word)
             after = await app.enqueue(cpu_tasks.about.request())
             assert (await after.wait(20)).state == "succeeded"
         assert (await after.refresh()).message == ""

@@ -73,6 +73,25 @@ async def test_progress_from_a_thread(app, clock):
     assert (job.progress, job.message) == (0.5, "half")
 
 
+@pytest.mark.parametrize("fails", [False, True])
+@pytest.mark.parametrize("kind", ["async", "thread"])
+async def test_the_last_word_is_shown_with_the_end(app, clock, kind, fails):
+    def speak() -> None:
+        for page in range(1, 6):
+            current_job().progress(page / 5, f"page {page}")
+        if fails:
+            raise RuntimeError
+
+    async def speak_async() -> None:
+        speak()
+
+    work = app.task(retry=ONCE)(speak_async if kind == "async" else speak)
+    async with app.worker():
+        job = await finished(await work.enqueue(), clock)
+    assert job.state == ("failed" if fails else "succeeded")
+    assert (job.progress, job.message) == (1.0, "page 5")
+
+
 @pytest.mark.parametrize("part", [-0.1, 1.1, float("nan")])
 async def test_progress_that_is_none(app, clock, part):
     @app.task(retry=None)

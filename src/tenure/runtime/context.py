@@ -7,7 +7,7 @@ import weakref
 from collections.abc import Awaitable, Callable, Generator
 from contextvars import ContextVar
 from datetime import datetime, timedelta
-from typing import Any, Literal, TypeAlias
+from typing import Any, Literal, TypeAlias, TypeVar
 
 from tenure.core.records import JobRecord, Note
 from tenure.core.signature import decode_plain, encode
@@ -20,7 +20,11 @@ __all__ = ["JobContext", "StopReason", "current", "current_job", "storable"]
 
 StopReason: TypeAlias = Literal["cancelled", "timed out", "taken over", "shutting down"]
 
+T = TypeVar("T")
+
 _MESSAGE_MAX = 1000
+# Longer than a store takes that is there; a result does not wait for one that is not.
+_LAST_WORD_SECONDS = 1.0
 
 current: ContextVar[JobContext] = ContextVar("tenure_job")
 
@@ -53,6 +57,8 @@ class JobContext(JobView):
         self._transaction: weakref.ref[JobTransaction] | None = None
         self._checkpoint = record.checkpoint
         self._progress: Note | None = None
+        self._sending: set[asyncio.Future[Any]] = set()
+        self._has_spoken = False
         self.stop_reason: StopReason | None = None
         """Why it was asked to stop."""
         self.stopped = asyncio.Event()
@@ -98,7 +104,8 @@ class JobContext(JobView):
     def progress(self, part: float, message: str = "") -> None:
         """Show how far it is, from 0 to 1. Returns at once.
 
-        A courtesy: a newer one may replace it on the way, and the end of the job overtake it.
+        A courtesy: a newer one may replace it on the way. The last one is shown with the end of
+        the attempt, unless the store does not answer.
         """
         if not 0 <= part <= 1:
             msg = f"progress goes from 0 to 1, not {part!r}."
@@ -107,6 +114,7 @@ class JobContext(JobView):
         if self.is_settled:
             return  # it has ended, and nobody would take it for running
         note = Note(id=self.id, fence=self.fence, progress=float(part), message=said)
+        self._has_spoken = True
         self._loop.call_soon_threadsafe(self._send_newest, note)
 
     @property
@@ -153,7 +161,17 @@ class JobContext(JobView):
 
     async def pass_on(self, note: Note) -> bool:
         """Store what the attempt says in a process of its own; False if it is over."""
-        return await self._send(note)
+        self._has_spoken = True
+        return await self._on_its_way(self._send(note))
+
+    async def last_word(self) -> None:
+        """Wait, but not for long, until the store has what the attempt has said last."""
+        if not self._has_spoken or self.is_settled:
+            return
+        # What was said just now is sent in the next turn of the loop.
+        await asyncio.sleep(0)  # noqa: TID251 - it takes no time
+        if self._sending:
+            await asyncio.wait(self._sending, timeout=_LAST_WORD_SECONDS)
 
     def transaction(self, connection: object) -> JobTransaction:
         """Do the last of this job's work: your writes and its success in one commit.
@@ -206,7 +224,13 @@ class JobContext(JobView):
         is_sending = self._progress is not None
         self._progress = note
         if not is_sending:
-            asyncio.ensure_future(self._send_progress()).add_done_callback(_forget)
+            self._on_its_way(self._send_progress()).add_done_callback(_forget)
+
+    def _on_its_way(self, sending: Awaitable[T]) -> asyncio.Future[T]:
+        sent = asyncio.ensure_future(sending)
+        self._sending.add(sent)
+        sent.add_done_callback(self._sending.discard)
+        return sent
 
     async def _send_progress(self) -> None:
         note = None

@@ -94,7 +94,10 @@ def _attempt(order: Run, link: _Link, signatures: dict[Callable[..., Any], Signa
             signatures[function] = Signature(function, record.task)
         signature = signatures[function]
         args, kwargs = signature.decode_arguments(record.payload)
-        result = copy_context().run(_call, context, function, args, kwargs)
+        try:
+            result = copy_context().run(_call, context, function, args, kwargs)
+        finally:
+            link.last_word(context)
     except BaseException as error:  # noqa: BLE001 - it belongs to the attempt, whatever it is
         return _raised(error)
     try:
@@ -159,6 +162,11 @@ class _Link:
         self._at_work = False
         with suppress(RuntimeError):  # the loop has ended: nobody listens any more
             self.loop.call_soon_threadsafe(self._writer.write, words)
+
+    def last_word(self, context: JobContext) -> None:
+        """Have the attempt's last words sent before its end. Called in the main thread."""
+        with suppress(RuntimeError):  # as in `done`
+            asyncio.run_coroutine_threadsafe(context.last_word(), self.loop).result()
 
     async def note(self, note: Note) -> bool:
         """Have the worker store a note; False if the attempt is over."""

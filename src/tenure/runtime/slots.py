@@ -148,8 +148,9 @@ class Slots:
         settlement: Settlement | None = None
         try:
             settlement = await self._runner.run(running.handler, running.record, running.context)
+            await running.context.last_word()
         except asyncio.CancelledError:
-            settlement = self._after_cancel(running)
+            settlement = settlement or self._after_cancel(running)
         except Exception as error:
             # An error that cannot even be looked at; the job must not stay running for that.
             log.exception("job %s failed in an unexpected way", running.record.id)
