@@ -178,7 +178,7 @@ def test_two_routers_of_one_name_are_refused():
 @pytest.mark.parametrize(
     "path",
     ["/jobs/{x}", "/jobs/x", "/{a}/{b}", "/{a:path}", "/jobs/x/y/z", "/jobs/x/result",
-     "/jobs/{rest:path}", "/{a}/x", "x", "/x/", "//x", "/{a}x{", "/{}"]
+     "/jobs/{rest:path}", "/{a}/{b}/result", "/{a}/{b:path}", "x", "/x/", "//x", "/{a}x{", "/{}"]
 )  # fmt: skip
 def test_a_path_that_collides_or_is_none_is_refused(path: str):
     async def taking(a: str = "", b: str = "", x: str = "", rest: str = "") -> None: ...

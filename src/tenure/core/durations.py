@@ -33,7 +33,9 @@ def seconds(
         msg = f"{what} must be at least {minimum:g} s, not {value!r}."
         raise ConfigError(msg)
     if length > maximum:
-        msg = f"{what} must be at most {maximum / _UNITS['d']:,.0f} days, not {value!r}."
+        days = maximum / _UNITS["d"]
+        most = f"{days:,.0f} days" if days >= 1 else f"{maximum:g} s"
+        msg = f"{what} must be at most {most}, not {value!r}."
         raise ConfigError(msg)
     return length
 

@@ -6,7 +6,7 @@ runs the handlers needs neither. `Client` and `AsyncClient` need `tenure[client]
 
 from __future__ import annotations
 
-from tenure.http.asking import Headers
+from tenure.http.asking import Headers, Owner
 from tenure.http.client import AsyncClient, AsyncRemoteJob, Client, RemoteJob
 from tenure.http.endpoints import Limits, Submission
 from tenure.http.known import JobEvent
@@ -23,6 +23,7 @@ __all__ = [
     "JobEvent",
     "JobResource",
     "Limits",
+    "Owner",
     "Problem",
     "RemoteJob",
     "Responses",

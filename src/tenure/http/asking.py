@@ -5,14 +5,17 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping
 from typing import Final
+from uuid import UUID
 
 from msgspec import Struct
 
+from tenure.errors import ConfigError
 from tenure.http.problems import Problem
 
 __all__ = [
     "Asked",
     "Headers",
+    "Owner",
     "accepts",
     "idempotency_key",
     "known_revision",
@@ -44,6 +47,12 @@ class Headers(Mapping[str, str]):
         return f"Headers({', '.join(self._given)})"
 
 
+class Owner(str):
+    """Who has asked, as the router's `owner=` says. A handler may take it; it is stored then."""
+
+    __slots__ = ()
+
+
 class Asked(Struct, frozen=True, kw_only=True):
     """One request, as far as the routes look at it."""
 
@@ -52,12 +61,24 @@ class Asked(Struct, frozen=True, kw_only=True):
     """The path under which this router's routes are, for links."""
     query: Mapping[str, str] = {}
     """Of job routes: the last value of each parameter."""
+    around: Mapping[str, str] = {}
+    """Of endpoints: what the path says in front of the router, such as a tenant's name."""
 
 
 def owner_name(owner: object) -> str:
-    """Return an owner as text; raise a Problem for nobody, lest all of them share their jobs."""
-    if owner is None or owner == "":
+    """Return an owner as text; raise a Problem for nobody, lest all of them share their jobs.
+
+    Raises ConfigError for what need not be the same text in the next request, or not another for
+    somebody else, such as an object that shows itself by its address.
+    """
+    if owner is None or (isinstance(owner, str) and not owner.strip()):
         raise Problem.of("nobody")
+    if isinstance(owner, bool) or not isinstance(owner, str | int | UUID):
+        msg = (
+            f"owner= returned a {type(owner).__qualname__}. Return what names the caller for good, "
+            "such as the id of the user: a str, an int or a UUID."
+        )
+        raise ConfigError(msg)
     return str(owner)
 
 
@@ -79,7 +100,7 @@ def idempotency_key(headers: Headers) -> str | None:
     if len(text) >= 2 and text[0] == text[-1] == '"':
         text = text[1:-1]
     if len(text) > _KEY_MAX or not _VISIBLE.fullmatch(text):
-        detail = f"It has 1 to {_KEY_MAX} visible ASCII characters, such as a UUID."
+        detail = f"It has 1 to {_KEY_MAX} printable ASCII characters, such as a UUID."
         raise Problem.of("idempotency-key-malformed", detail)
     return text
 

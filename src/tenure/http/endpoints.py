@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Any, Literal, TypeAlias
 
 from msgspec import Struct
@@ -14,7 +14,16 @@ from tenure.http.parameters import Parameters
 from tenure.http.resources import Pace
 from tenure.tasks import Task
 
-__all__ = ["BeforeEnqueue", "Endpoint", "Entry", "Idempotency", "Limits", "Submission", "entry"]
+__all__ = [
+    "BeforeEnqueue",
+    "Endpoint",
+    "Entry",
+    "Idempotency",
+    "Limits",
+    "Submission",
+    "entry",
+    "kept_headers",
+]
 
 Idempotency: TypeAlias = Literal["optional", "required", "off"]
 _SECRET = {"authorization", "cookie", "proxy-authorization", "set-cookie"}
@@ -77,15 +86,11 @@ def entry(  # noqa: D103 - every option is described where users give it
     max_wait: Duration,
     idempotency: Idempotency,
     body_limit: int | str,
-    headers: tuple[str, ...],
+    headers: Sequence[str],
     media_type: str,
     limits: Limits | None,
     before_enqueue: BeforeEnqueue | None,
 ) -> Entry:
-    kept = frozenset(name.lower() for name in headers)
-    if kept & _SECRET:
-        msg = f"headers: {min(kept & _SECRET)!r} is a secret of the client, and is never kept."
-        raise ConfigError(msg)
     if idempotency not in ("optional", "required", "off"):
         msg = f"idempotency must be 'optional', 'required' or 'off', not {idempotency!r}."
         raise ConfigError(msg)
@@ -93,11 +98,20 @@ def entry(  # noqa: D103 - every option is described where users give it
         max_wait=seconds(max_wait, "max_wait", maximum=_WAIT_MAX),
         idempotency=idempotency,
         body_limit=size(body_limit, "body_limit"),
-        headers=kept,
+        headers=kept_headers(headers),
         media_type=media_type,
         limits=limits,
         before_enqueue=before_enqueue,
     )
+
+
+def kept_headers(names: Sequence[str]) -> frozenset[str]:
+    """Return the names of headers that are kept for handlers; raise ConfigError for secrets."""
+    kept = frozenset(name.lower() for name in names)
+    if kept & _SECRET:
+        msg = f"headers: {min(kept & _SECRET)!r} is a secret of the client, and is never kept."
+        raise ConfigError(msg)
+    return kept
 
 
 class Endpoint(Struct, frozen=True, kw_only=True):
@@ -110,6 +124,11 @@ class Endpoint(Struct, frozen=True, kw_only=True):
     parameters: Parameters
     entry: Entry
     pace: Pace
+
+    def around(self, path: Mapping[str, Any]) -> dict[str, str]:
+        """Return those parameters of a path that stand in front of the router."""
+        own = {one.name for one in self.parameters.of("path")}
+        return {name: str(value) for name, value in path.items() if name not in own}
 
     def unwrap(self, stored: bytes) -> bytes:
         """Return a result of another media type than JSON, which a store keeps as JSON."""

@@ -7,12 +7,14 @@ from collections.abc import Awaitable, Callable, Coroutine
 from typing import TYPE_CHECKING, Annotated, Any, TypeAlias
 
 from fastapi import APIRouter, Depends
-from fastapi.exceptions import RequestValidationError
+from fastapi.exceptions import FastAPIError, RequestValidationError
 from fastapi.routing import APIRoute
+from msgspec.structs import replace
 from starlette.requests import Request
 from starlette.responses import Response
 from starlette.types import Message
 
+from tenure.errors import ConfigError
 from tenure.http.answers import Answer, answered, problem_answer
 from tenure.http.asking import Asked, owner_name
 from tenure.http.endpoints import Endpoint
@@ -41,14 +43,22 @@ def make_router(router: AsyncRouter) -> APIRouter:
         lifespan=closing(router.lending),
         route_class=served.route_class,
     )
-    for endpoint in router.endpoints:
-        made.add_api_route(
-            endpoint.path,
-            served.of_endpoint(endpoint),
-            methods=[endpoint.method],
-            **describe_submit(endpoint, served.operation("status")),
+    try:
+        for endpoint in router.endpoints:
+            made.add_api_route(
+                endpoint.path,
+                served.of_endpoint(endpoint),
+                methods=[endpoint.method],
+                **describe_submit(endpoint, served.operation("status")),
+            )
+        served.add_job_routes(made)
+    except FastAPIError as error:
+        msg = (
+            f"FastAPI cannot read or document what the handlers under {router.prefix or '/'} take "
+            "or return: use Pydantic models, dataclasses, TypedDicts or plain types. Structs of "
+            f"msgspec are for .asgi. It said: {error}"
         )
-    served.add_job_routes(made)
+        raise ConfigError(msg) from error
     return made
 
 
@@ -116,7 +126,8 @@ class _Served:
             named = {**request.path_params, **request.query_params}
             values = {one.name: given[one.name] for one in read if one.alias in named}
             body = await request.body() if has_body else b""
-            asked = _asked(request, base)
+            around = endpoint.around(request.path_params)
+            asked = replace(_asked(request, base), around=around)
             return await self._answer(
                 lambda: self._routes.submit(endpoint, asked, owner, values=values, body=body)
             )

@@ -9,12 +9,14 @@ from __future__ import annotations
 
 import dataclasses
 import inspect
+import math
 import re
 import types
 import typing
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
+from decimal import Decimal
 from enum import Enum
-from functools import wraps
+from functools import cached_property, wraps
 from typing import Any, Final, Literal, TypeAlias, get_args, get_origin
 
 import msgspec
@@ -23,14 +25,14 @@ from msgspec import Struct
 from tenure.core.nesting import DEPTH_MAX, is_too_deep
 from tenure.core.signature import encode
 from tenure.errors import ConfigError
-from tenure.http.asking import Headers
-from tenure.http.problems import Problem
+from tenure.http.asking import Headers, Owner
+from tenure.http.problems import Problem, problems_of_frameworks
 from tenure.locks import is_async
 from tenure.runtime.context import JobContext, current_job
 
 __all__ = ["Parameter", "Parameters", "Source", "check_json"]
 
-Source: TypeAlias = Literal["body", "path", "query", "headers", "job"]
+Source: TypeAlias = Literal["body", "path", "query", "headers", "owner", "job"]
 
 _IN_PATH = re.compile(r"{(\w+)(?::\w+)?}")
 _NOTHING: Final = inspect.Parameter.empty
@@ -69,7 +71,7 @@ class Parameters:
         in_path = set(_IN_PATH.findall(path))
         signature = inspect.signature(fn)
         self.all = tuple(
-            _parameter(one, hints.get(one.name, Any), in_path, what)
+            _parameter(one, hints.get(one.name, str), in_path, what)
             for one in signature.parameters.values()
         )
         self.returns = hints.get("return", Any)
@@ -77,7 +79,7 @@ class Parameters:
         self.body = next(iter(self.of("body")), None)
 
     def _check(self, in_path: set[str]) -> None:
-        for source in ("body", "headers", "job"):
+        for source in ("body", "headers", "owner", "job"):
             found = [one.name for one in self.all if one.source == source]
             if len(found) > 1:
                 msg = (
@@ -94,46 +96,57 @@ class Parameters:
         return tuple(one for one in self.all if one.source in sources)
 
     def bare(self, fn: Callable[..., Any]) -> Callable[..., Any]:
-        """Return the handler as a task: without the job, and with headers as plain values."""
-        given = self.of("body", "path", "query", "headers")
-        if not self.of("job", "headers") and not any(one.makes for one in given):
-            return fn
-        fills_in = (self._filling_in_async if is_async(fn) else self._filling_in)(fn)
-        fills_in.__signature__ = inspect.Signature(  # type: ignore[attr-defined]
-            [
-                inspect.Parameter(one.name, inspect.Parameter.KEYWORD_ONLY, default=one.default)
-                for one in given
-            ]
-        )
-        fills_in.__annotations__ = {one.name: _kept(one) for one in given}
-        fills_in.__annotations__["return"] = self.returns
-        return fills_in
+        """Return the handler as a task: without the job, and with plain values only."""
+        run = (self._filling_in_async if is_async(fn) else self._filling_in)(fn)
+        del run.__wrapped__  # type: ignore[attr-defined]
+        run.__signature__ = self._signature  # type: ignore[attr-defined]
+        given = [one for one in self.all if one.source != "job"]
+        run.__annotations__ = {one.name: _kept(one) for one in given} | {"return": self.returns}
+        return run
+
+    @cached_property
+    def _signature(self) -> inspect.Signature:
+        given = [
+            inspect.Parameter(one.name, one.declared.kind, default=one.default)
+            for one in self.all
+            if one.source != "job"
+        ]
+        try:
+            return inspect.Signature(given)
+        except ValueError:  # a default of FastAPI's stands before something without one
+            by_name = inspect.Parameter.KEYWORD_ONLY
+            return inspect.Signature([one.replace(kind=by_name) for one in given])
 
     def _filling_in(self, fn: Callable[..., Any]) -> Callable[..., Any]:
         @wraps(fn)
-        def run(**given: Any) -> Any:
-            return fn(**self._filled(given))
+        def run(*args: Any, **given: Any) -> Any:
+            with problems_of_frameworks():
+                return fn(**self._filled(args, given))
 
-        del run.__wrapped__
         return run
 
     def _filling_in_async(self, fn: Callable[..., Any]) -> Callable[..., Any]:
         @wraps(fn)
-        async def run(**given: Any) -> Any:
-            return await fn(**self._filled(given))
+        async def run(*args: Any, **given: Any) -> Any:
+            with problems_of_frameworks():
+                return await fn(**self._filled(args, given))
 
-        del run.__wrapped__
         return run
 
-    def _filled(self, given: dict[str, Any]) -> dict[str, Any]:
-        for one in self.of("job"):
-            given[one.name] = current_job()
-        for one in self.of("headers"):
-            given[one.name] = Headers(given.get(one.name, {}))
+    def _filled(self, args: tuple[Any, ...], given: dict[str, Any]) -> dict[str, Any]:
+        """Return all arguments by name; a test that calls the handler may give the job as well."""
+        jobs = {one.name: given.pop(one.name, None) for one in self.of("job")}
+        found = dict(self._signature.bind(*args, **given).arguments)
         for one in self.all:
-            if one.makes is not None and one.name not in given:
-                given[one.name] = one.makes()
-        return given
+            if one.source == "job":
+                found[one.name] = jobs[one.name] or current_job()
+            elif one.source == "headers":
+                found[one.name] = Headers(found.get(one.name, {}))
+            elif one.source == "owner":
+                found[one.name] = Owner(found[one.name])
+            elif one.makes is not None and one.name not in found:
+                found[one.name] = one.makes()
+        return found
 
     def read(self, path: Mapping[str, str], query: Callable[[str], list[str]]) -> dict[str, Any]:
         """Return the values of path and query by their types; raise a Problem if they do not fit.
@@ -157,14 +170,37 @@ class Parameters:
             raise Problem.of("invalid-request", errors=errors)
         return values
 
-    def payload(self, values: Mapping[str, Any], body: bytes, headers: Mapping[str, str]) -> bytes:
+    def payload(
+        self, values: Mapping[str, Any], body: bytes, headers: Mapping[str, str], owner: str
+    ) -> bytes:
         """Return a job's arguments: what was parsed, and the body as it is."""
+        self._check_numbers(values)
         given: dict[str, Any] = dict(values)
         if self.body is not None and body:
             given[self.body.name] = msgspec.Raw(body)
         for one in self.of("headers"):
             given[one.name] = dict(headers)
+        for one in self.of("owner"):
+            given[one.name] = owner
         return encode(given)
+
+    def _check_numbers(self, values: Mapping[str, Any]) -> None:
+        """Raise a Problem for "inf" and "nan" in the URL, for which JSON has no words."""
+        errors = [
+            {"parameter": one.alias, "detail": "it is no finite number"}
+            for one in self.of("path", "query")
+            if not all(map(_is_finite, _each(values.get(one.name))))
+        ]
+        if errors:
+            raise Problem.of("invalid-request", errors=errors)
+
+
+def _each(value: Any) -> Iterable[Any]:
+    return value if isinstance(value, _SEVERAL) else (value,)
+
+
+def _is_finite(value: Any) -> bool:
+    return not isinstance(value, float | Decimal) or math.isfinite(value)
 
 
 def check_json(body: bytes) -> Any:
@@ -206,6 +242,8 @@ def _source(one: inspect.Parameter, kind: Any, mark: Any, in_path: set[str], wha
         return "job"
     if plain is Headers:
         return "headers"
+    if plain is Owner:
+        return "owner"
     if getattr(plain, "__module__", "").startswith(("fastapi.", "starlette.")):
         # FastAPI would fill it in: the request, the response, tasks to run after it.
         raise _not_in_a_worker(one, plain.__name__, what)
@@ -265,7 +303,7 @@ def _is_unknown(kind: Any) -> bool:
 
 
 def _kept(one: Parameter) -> Any:
-    return dict[str, str] if one.source == "headers" else one.kind
+    return {"headers": dict[str, str], "owner": str}.get(one.source, one.kind)
 
 
 def _plain(kind: Any) -> Any:

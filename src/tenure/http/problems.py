@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from http import HTTPStatus
 from typing import Any, Final
 
 import msgspec
@@ -11,7 +14,15 @@ from msgspec import Struct
 from tenure.core.signature import decode_plain
 from tenure.runtime.reports import ErrorReport, Reject
 
-__all__ = ["KINDS", "PREFIX", "PROBLEM_JSON", "Kind", "Problem", "problem_of_report"]
+__all__ = [
+    "KINDS",
+    "PREFIX",
+    "PROBLEM_JSON",
+    "Kind",
+    "Problem",
+    "problem_of_report",
+    "problems_of_frameworks",
+]
 
 PROBLEM_JSON: Final = "application/problem+json"
 PREFIX: Final = "urn:tenure:problem:"
@@ -49,6 +60,7 @@ KINDS: Final[Mapping[str, Kind]] = {
 """Every problem that the routes answer with by themselves: the last part of its type, and more."""
 
 
+_STATUSES: Final = {one.value for one in HTTPStatus}
 _NAMES: Final = {f"{__name__}.Problem"}
 """Those that a failed job may name as what its handler raised."""
 
@@ -105,6 +117,26 @@ class Problem(Reject):
         return Problem(
             status, title, detail=detail, type=f"{PREFIX}{kind}", headers=headers, **more
         )
+
+
+@contextmanager
+def problems_of_frameworks() -> Iterator[None]:
+    """Turn an HTTPException that blames the client into a Problem: trying again would not help."""
+    try:
+        yield
+    except Exception as error:
+        starlette = sys.modules.get("starlette.exceptions")
+        if (
+            starlette is None
+            or not isinstance(error, starlette.HTTPException)
+            or not 400 <= error.status_code < 500
+        ):
+            raise
+        status, detail = error.status_code, error.detail
+        title = HTTPStatus(status).phrase if status in _STATUSES else ""
+        said = detail if isinstance(detail, str) else ""
+        more = {} if isinstance(detail, str) else {"errors": detail}
+        raise Problem(status, title, detail="" if said == title else said, **more) from error
 
 
 def problem_of_report(report: ErrorReport) -> Problem | None:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import logging
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Final
 from weakref import WeakKeyDictionary
@@ -15,7 +16,14 @@ from tenure.core.model import check_name
 from tenure.core.policy import Backoff
 from tenure.errors import ConfigError
 from tenure.http.answers import JSON
-from tenure.http.endpoints import BeforeEnqueue, Endpoint, Idempotency, Limits, entry
+from tenure.http.endpoints import (
+    BeforeEnqueue,
+    Endpoint,
+    Idempotency,
+    Limits,
+    entry,
+    kept_headers,
+)
 from tenure.http.lending import Lending
 from tenure.http.parameters import Parameters
 from tenure.http.resources import Pace, Responses
@@ -34,7 +42,8 @@ log = logging.getLogger("tenure")
 _BACKOFF: Final = Backoff()
 # The names of the routers on each app.
 _TAKEN: Final[WeakKeyDictionary[Tenure, set[str]]] = WeakKeyDictionary()
-_OURS: Final = ("/jobs/x", "/jobs/x/y")
+_AN_ID: Final = "01900000-0000-7000-8000-000000000000"
+_OURS: Final = (f"/jobs/{_AN_ID}", f"/jobs/{_AN_ID}/result", f"/jobs/{_AN_ID}/events")
 _PATH = re.compile(r"(/[^/{}]+|/{\w+(:\w+)?})*")
 
 
@@ -42,6 +51,31 @@ def _form(path: str) -> str:
     """Return what a path matches, whatever its parameters are called."""
     form = re.sub(r"{\w+:path}", ".*", path)
     return re.sub(r"{\w+(:\w+)?}", "[^/]+", form)
+
+
+def _check_kinds(app: object, owner: object) -> None:
+    """Raise ConfigError for what was given in the place of something else."""
+    if not isinstance(app, Tenure):
+        msg = (
+            f"AsyncRouter is given the Tenure app that stores the jobs, not a "
+            f"{type(app).__qualname__}."
+        )
+        raise ConfigError(msg)
+    if owner is not None and not callable(owner):
+        msg = f"owner= is a function that says who asks, not {owner!r}."
+        raise ConfigError(msg)
+
+
+@contextmanager
+def _needed(package: str, extra: str) -> Iterator[None]:
+    """Say how to install a framework that is missing."""
+    try:
+        yield
+    except ModuleNotFoundError as error:
+        if (error.name or "").partition(".")[0] != package:
+            raise
+        msg = f"this needs {package}: pip install 'tenure[{extra}]'"
+        raise ModuleNotFoundError(msg, name=package) from error
 
 
 class AsyncRouter:
@@ -89,6 +123,7 @@ class AsyncRouter:
         limits: Limits | None = None,
         responses: Responses | None = None,
     ) -> None:
+        _check_kinds(app, owner)
         if not re.fullmatch(r"(/[^/{}]+)*", prefix):
             msg = f"prefix must be a path such as '/reports', without parameters, not {prefix!r}."
             raise ConfigError(msg)
@@ -106,7 +141,7 @@ class AsyncRouter:
             raise ConfigError(msg)
         _TAKEN[app].add(own)
         self._max_wait, self._body_limit = max_wait, body_limit
-        self._headers, self._limits = tuple(headers), limits
+        self._headers, self._limits = kept_headers(headers), limits
         self.lending = Lending(app)
         self.routes = Routes(
             own,
@@ -165,7 +200,7 @@ class AsyncRouter:
         """Declare a handler that runs as a job.
 
         Its parameters are the body (one model, or any other type that is not a single value), those
-        of the path, those of the query, `Headers` and the `JobContext`.
+        of the path, those of the query, `Headers`, the `Owner` and the `JobContext`.
 
         Args:
             method: POST, PUT, PATCH or DELETE.
@@ -177,7 +212,8 @@ class AsyncRouter:
             headers: which headers are kept for the handler; the router's by default.
             media_type: of the result, if it is not JSON: the handler returns text or bytes then.
             limits: how much is let in; the router's by default.
-            before_enqueue: looks at each `Submission`, and may raise a `Problem` to refuse it.
+            before_enqueue: looks at each `Submission` of a new job, and may raise a `Problem` to
+                refuse it.
             name: the name of the task; the function's own by default.
             queue: which workers see its jobs.
             timeout: the longest an attempt may take.
@@ -190,7 +226,7 @@ class AsyncRouter:
             max_wait=self._max_wait if max_wait is None else max_wait,
             idempotency=idempotency,
             body_limit=self._body_limit if body_limit is None else body_limit,
-            headers=self._headers if headers is None else tuple(headers),
+            headers=tuple(self._headers if headers is None else headers),
             media_type=media_type,
             limits=limits or self._limits,
             before_enqueue=before_enqueue,
@@ -200,6 +236,9 @@ class AsyncRouter:
         def declare(fn: Callable[..., Any]) -> Task[..., Any]:
             what = f"the handler {getattr(fn, '__name__', fn)!r} of {method} {self.prefix}{path}"
             parameters = Parameters(fn, path, what)
+            if parameters.of("owner") and self.owner is None:
+                msg = f"{what} takes its Owner, but the AsyncRouter has no owner= to say who it is."
+                raise ConfigError(msg)
             if media_type != JSON and parameters.returns not in (str, bytes):
                 msg = f"{what} has media_type={media_type!r}, so it must return str or bytes."
                 raise ConfigError(msg)
@@ -220,6 +259,10 @@ class AsyncRouter:
         return declare
 
     def _check_path(self, method: str, path: str) -> None:
+        if callable(path):
+            verb = method.lower()
+            msg = f"a handler is declared with a path: @router.{verb}(''), not @router.{verb}."
+            raise ConfigError(msg)
         if not _PATH.fullmatch(path):
             msg = f"path must begin with '/' and not end with it, or be empty, not {path!r}."
             raise ConfigError(msg)
@@ -240,7 +283,9 @@ class AsyncRouter:
     @cached_property
     def router(self) -> APIRouter:
         """All routes, for FastAPI's `include_router`."""
-        from tenure.http.fastapi import make_router  # noqa: PLC0415 - only who asks needs FastAPI
+        with _needed("fastapi", "fastapi"):
+            # Only who asks needs FastAPI.
+            from tenure.http.fastapi import make_router  # noqa: PLC0415 - see above
 
         self._build()
         return make_router(self)
@@ -248,7 +293,8 @@ class AsyncRouter:
     @cached_property
     def asgi(self) -> Starlette:
         """All routes as an ASGI application, for Starlette's `Mount` or to be served as it is."""
-        from tenure.http.starlette import make_asgi  # noqa: PLC0415 - only who asks needs Starlette
+        with _needed("starlette", "http"):
+            from tenure.http.starlette import make_asgi  # noqa: PLC0415 - as for FastAPI
 
         self._build()
         return make_asgi(self)

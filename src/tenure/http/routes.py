@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import AsyncIterator, Mapping
+from contextlib import suppress
 from hashlib import sha256
 from typing import Any, Final
 
@@ -13,7 +14,7 @@ from tenure.app.lifecycle import Services
 from tenure.core.ids import is_job_id
 from tenure.core.records import JobRecord
 from tenure.core.states import FINISHED, STATES
-from tenure.errors import JobNotFound
+from tenure.errors import JobNotFound, StoreError, StoreUnavailable
 from tenure.http.answers import JSON, Answer
 from tenure.http.asking import Asked, accepts, known_revision, wait_preference
 from tenure.http.endpoints import Endpoint
@@ -67,15 +68,17 @@ class Routes:
             tag=self._tag(owner),
             values=values,
             body=body,
-            headers=asked.headers,
+            asked=asked,
         )
         replayed = {} if job.is_new else {"Idempotency-Replayed": "true"}
         wait = min(wait_preference(asked.headers), endpoint.entry.max_wait)
         record = job.record
         if wait > 0:
-            record = await self._finished(services, record, wait)
+            # Whatever happens meanwhile: the job is stored, and the client has to learn where.
+            with suppress(Problem, StoreUnavailable, StoreError):
+                record = await self._finished(services, record, wait)
             if record.state == "succeeded":
-                return self._waited(endpoint, record, asked, replayed, wait)
+                return self._waited(record, asked, replayed, wait)
         return Answer(
             status=202,
             headers={
@@ -90,13 +93,13 @@ class Routes:
 
     def _waited(
         self,
-        endpoint: Endpoint,
         record: JobRecord,
         asked: Asked,
         replayed: dict[str, str],
         wait: float,
     ) -> Answer:
         links = JobResource.of(record, asked.base).links
+        body, media_type = self._result(record)
         return Answer(
             status=200,
             headers={
@@ -106,8 +109,8 @@ class Routes:
                 "Content-Location": links.result,
                 "Preference-Applied": f"wait={wait:g}",
             },
-            body=_result(endpoint, record),
-            media_type=endpoint.entry.media_type,
+            body=body,
+            media_type=media_type,
         )
 
     # One job.
@@ -138,14 +141,13 @@ class Routes:
             )
         if record.state != "succeeded":
             raise failure(record)
-        endpoint = self.endpoints.get(record.task)
-        media_type = JSON if endpoint is None else endpoint.entry.media_type
+        body, media_type = self._result(record)
         if not accepts(asked.headers, media_type):
             raise Problem.of("not-acceptable", f"It is {media_type}.")
         return Answer(
             status=200,
             headers={**_PRIVATE, "ETag": _entity_tag(record), "X-Content-Type-Options": "nosniff"},
-            body=_result(endpoint, record),
+            body=body,
             media_type=media_type,
         )
 
@@ -232,6 +234,19 @@ class Routes:
         inline = endpoint is not None and endpoint.entry.media_type == JSON
         return self._responses.write_job(JobResource.of(record, asked.base, inline=inline))
 
+    def _result(self, record: JobRecord) -> tuple[bytes, str]:
+        """Return a result as it goes to the client, and what it is: JSON as it is stored, or not.
+
+        A job may be older than the media type of its endpoint.
+        """
+        stored, endpoint = record.result or b"null", self.endpoints.get(record.task)
+        if endpoint is None or endpoint.entry.media_type == JSON:
+            return stored, JSON
+        try:
+            return endpoint.unwrap(stored), endpoint.entry.media_type
+        except ValueError:
+            return stored, JSON
+
     async def _finished(
         self, services: Services, record: JobRecord, wait: float, known: set[str] | None = None
     ) -> JobRecord:
@@ -263,11 +278,3 @@ class Routes:
 
 def _entity_tag(record: JobRecord) -> str:
     return f'"{record.revision}"'
-
-
-def _result(endpoint: Endpoint | None, record: JobRecord) -> bytes:
-    """Return a result as it goes to the client: JSON as it is stored, other types unwrapped."""
-    stored = record.result or b"null"
-    if endpoint is None or endpoint.entry.media_type == JSON:
-        return stored
-    return endpoint.unwrap(stored)

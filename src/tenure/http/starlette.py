@@ -7,11 +7,13 @@ from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 
+from msgspec.structs import replace
 from starlette.applications import Starlette
 from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
+from tenure.errors import ConfigError
 from tenure.http.answers import Answer, answered
 from tenure.http.asking import Asked, owner_name
 from tenure.http.endpoints import Endpoint
@@ -24,25 +26,33 @@ if TYPE_CHECKING:
 
 __all__ = ["make_asgi"]
 
+_OPTIONAL = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
 _EVERY_METHOD = ["GET", "POST", "PUT", "PATCH", "DELETE"]
 
 
 def make_asgi(router: AsyncRouter) -> Starlette:
     """Return an application with all routes of a router."""
+    if router.dependencies:
+        msg = (
+            "dependencies= are FastAPI's, and .asgi would serve its routes without them. Use "
+            ".router with FastAPI, or put middleware around .asgi."
+        )
+        raise ConfigError(msg)
     served = _Served(router)
     jobs, routes = f"{router.prefix}/jobs", router.routes
-    one = f"{jobs}/{{job_id}}"
+    job = f"{jobs}/{{job_id}}"
     found = [
+        Route(f"{router.prefix}{one.path}" or "/", served.of_endpoint(one), methods=[one.method])
+        for one in router.endpoints
+    ]
+    found += [
         Route(jobs, served.listing, methods=["GET"]),
-        Route(one, served.of_job(routes.status), methods=["GET"]),
-        Route(one, served.of_job(routes.cancel), methods=["DELETE"]),
-        Route(f"{one}/result", served.of_job(routes.result), methods=["GET"]),
-        Route(f"{one}/events", served.of_job(routes.events), methods=["GET"]),
+        Route(job, served.of_job(routes.status), methods=["GET"]),
+        Route(job, served.of_job(routes.cancel), methods=["DELETE"]),
+        Route(f"{job}/result", served.of_job(routes.result), methods=["GET"]),
+        Route(f"{job}/events", served.of_job(routes.events), methods=["GET"]),
         Route(f"{jobs}/{REST}", served.nothing, methods=_EVERY_METHOD),
     ]
-    for endpoint in router.endpoints:
-        path = f"{router.prefix}{endpoint.path}" or "/"
-        found.append(Route(path, served.of_endpoint(endpoint), methods=[endpoint.method]))
     return Starlette(routes=found, lifespan=closing(router.lending))
 
 
@@ -52,15 +62,16 @@ class _Served:
     def __init__(self, router: AsyncRouter) -> None:
         self._router = router
         self._routes = router.routes
+        self._ask_owner = _reader_of_owners(router.owner)
 
     async def _answer(self, request: Request, ask: Callable[[], Awaitable[Answer]]) -> Response:
         answer = await answered(ask, self._router.responses)
         return as_response(answer, headers_only=request.method == "HEAD")
 
     async def _owner(self, request: Request) -> str:
-        if self._router.owner is None:
+        if self._ask_owner is None:
             return ""
-        owner = self._router.owner(request)
+        owner = self._ask_owner(request)
         return owner_name(await owner if inspect.isawaitable(owner) else owner)
 
     def _asked(self, request: Request) -> Asked:
@@ -71,7 +82,10 @@ class _Served:
         async def route(request: Request) -> Response:
             async def ask() -> Answer:
                 owner = await self._owner(request)
-                asked, body = self._asked(request), b""
+                if request.scope["path"].endswith("\n"):  # a route matches that as well
+                    raise Problem.of("not-found")
+                around = endpoint.around(request.path_params)
+                asked, body = replace(self._asked(request), around=around), b""
                 if endpoint.parameters.body is not None:
                     body = await read_body(request, endpoint.entry.body_limit)
                     check_body(endpoint, asked.headers, body)
@@ -109,3 +123,28 @@ class _Served:
             raise Problem.of("not-found")
 
         return await self._answer(request, ask)
+
+
+def _reader_of_owners(owner: Callable[..., Any] | None) -> Callable[[Request], Any] | None:
+    """Return a function of the request; raise ConfigError for what only FastAPI could call."""
+    if owner is None:
+        return None
+    try:
+        takes = list(inspect.signature(owner, eval_str=True).parameters.values())
+    except (NameError, ValueError, TypeError):  # it cannot be looked at
+        return owner
+    if not takes:
+        return lambda _: owner()
+    first, *rest = takes
+    kind = first.annotation
+    takes_requests = kind in (first.empty, Any) or (
+        isinstance(kind, type) and issubclass(Request, kind)
+    )
+    needs_more = any(one.default is one.empty and one.kind not in _OPTIONAL for one in rest)
+    if needs_more or not takes_requests:
+        msg = (
+            f"owner= takes {', '.join(map(str, takes))}, which FastAPI would fill in. With .asgi "
+            "it is called with the request alone: def owner(request: Request) -> str."
+        )
+        raise ConfigError(msg)
+    return owner

@@ -5,7 +5,9 @@ from __future__ import annotations
 import inspect
 import re
 from collections.abc import Mapping
+from decimal import MAX_EMAX, MAX_PREC, MIN_EMIN, Context, Decimal
 from hashlib import sha256
+from types import MappingProxyType
 from typing import Any, Final
 
 import msgspec
@@ -15,7 +17,7 @@ from tenure.app.lifecycle import Services
 from tenure.core.records import Unique
 from tenure.core.states import FINISHED
 from tenure.errors import ArgumentsError, TooLarge, UniqueMismatch
-from tenure.http.asking import Headers, idempotency_key
+from tenure.http.asking import Asked, Headers, idempotency_key
 from tenure.http.endpoints import Endpoint, Limits, Submission
 from tenure.http.parameters import check_json
 from tenure.http.problems import Problem
@@ -26,6 +28,10 @@ __all__ = ["check_body", "submit"]
 _KEPT_AT_LEAST: Final = 86_400.0
 _MINUTE: Final = 60_000_000
 _LOOKS_AT: Final = 200
+# Numbers with every digit that was sent, which a double may not hold; and 1.50 is 1.5.
+_EXACT = Context(prec=MAX_PREC, Emax=MAX_EMAX, Emin=MIN_EMIN)
+_PLAIN = msgspec.json.Decoder(float_hook=lambda text: Decimal(text).normalize(_EXACT))
+_SAME = msgspec.json.Encoder(decimal_format="number", order="sorted")
 _WHERE = re.compile(r"^(?P<what>.*?)(?: - at `\$(?P<where>[^`]*)`)?$", re.DOTALL)
 
 
@@ -50,31 +56,33 @@ async def submit(
     tag: str,
     values: Mapping[str, Any],
     body: bytes,
-    headers: Headers,
+    asked: Asked,
 ) -> Job[Any]:
     """Store the job of a request and return it; the same one for the same idempotency key.
 
     `values` are those of path and query, which have been parsed; the body has been looked at.
     """
-    entry = endpoint.entry
+    entry, headers = endpoint.entry, asked.headers
     kept = {name: headers[name] for name in sorted(entry.headers) if name in headers}
-    payload = _payload(endpoint, values, body, kept)
+    payload = _payload(endpoint, owner, values, body, kept)
     arguments = _arguments(endpoint, payload)
     key = _key(endpoint, headers)
-    mark = None if key is None else _scoped(tag, endpoint, key)
-    if entry.limits is not None and not await _is_replay(services, mark):
-        await _admit(services, endpoint, entry.limits, tag)
-    if entry.before_enqueue is not None:
-        asked = Submission(
-            owner=owner,
-            method=endpoint.method,
-            path=endpoint.path,
-            arguments=arguments,
-            headers=kept,
-        )
-        looked = entry.before_enqueue(asked)
-        if inspect.isawaitable(looked):
-            await looked
+    mark = None if key is None else _scoped(tag, endpoint, asked.around, key)
+    is_checked = entry.limits is not None or entry.before_enqueue is not None
+    if is_checked and not await _is_replay(services, mark):
+        if entry.limits is not None:
+            await _admit(services, endpoint, entry.limits, tag)
+        if entry.before_enqueue is not None:
+            submission = Submission(
+                owner=owner,
+                method=endpoint.method,
+                path=endpoint.path,
+                arguments=MappingProxyType(arguments),
+                headers=MappingProxyType(kept),
+            )
+            looked = entry.before_enqueue(submission)
+            if inspect.isawaitable(looked):
+                await looked
     return await _store(services, endpoint, payload, tag, mark)
 
 
@@ -101,10 +109,14 @@ async def _store(
 
 
 def _payload(
-    endpoint: Endpoint, values: Mapping[str, Any], body: bytes, headers: Mapping[str, str]
+    endpoint: Endpoint,
+    owner: str,
+    values: Mapping[str, Any],
+    body: bytes,
+    headers: Mapping[str, str],
 ) -> bytes:
     try:
-        return endpoint.parameters.payload(values, body, headers)
+        return endpoint.parameters.payload(values, body, headers, owner)
     except ValueError as error:
         # What was not too deep alone may be so as an argument.
         raise Problem.of("malformed-request", f"It has {error}.") from None
@@ -115,7 +127,7 @@ async def _is_replay(services: Services, mark: str | None) -> bool:
     return mark is not None and bool((await services.store.find(tag=mark, limit=1)).jobs)
 
 
-def _arguments(endpoint: Endpoint, payload: bytes) -> Mapping[str, Any]:
+def _arguments(endpoint: Endpoint, payload: bytes) -> dict[str, Any]:
     """Return what the worker will read; raise a Problem if that would not work there."""
     try:
         return endpoint.task.read(payload)
@@ -146,16 +158,18 @@ def _key(endpoint: Endpoint, headers: Headers) -> str | None:
     return key
 
 
-def _scoped(tag: str, endpoint: Endpoint, key: str) -> str:
+def _scoped(tag: str, endpoint: Endpoint, around: Mapping[str, str], key: str) -> str:
     """Return the key in the words of the store: one for each owner, method and route."""
-    named = msgspec.json.encode((tag, endpoint.method, endpoint.path, key))
+    scope: tuple[Any, ...] = (tag, endpoint.method, endpoint.path, key)
+    if around:
+        scope = (*scope, sorted(around.items()))
+    named = msgspec.json.encode(scope)
     return f"http:{sha256(named).hexdigest()}"
 
 
 def _fingerprint(payload: bytes) -> str:
     """Return what is the same for the same request, however its JSON was laid out."""
-    same = msgspec.json.encode(msgspec.json.decode(payload), order="sorted")
-    return sha256(same).hexdigest()
+    return sha256(_SAME.encode(_PLAIN.decode(payload))).hexdigest()
 
 
 async def _admit(services: Services, endpoint: Endpoint, limits: Limits, tag: str) -> None:
