@@ -2,6 +2,7 @@
 
 import itertools
 from collections.abc import Iterator
+from typing import Any
 
 import httpx2
 import pytest
@@ -263,6 +264,40 @@ async def test_a_path_that_does_not_fit(ann: httpx2.AsyncClient, service: Servic
     for year in ("x", "1.5", "%00", "9" * 5000, "-"):
         answer = await ann.put(f"/reports/years/{year}")
         assert_problem(answer, 422, "invalid-request", year)
+    assert await stored(service.app) == []
+
+
+async def test_a_line_break_behind_a_path_makes_it_another(
+    ann: httpx2.AsyncClient, service: Service
+):
+    for method, path in (
+        ("POST", "/reports/slow%0a"),
+        ("GET", "/reports/jobs%0a"),
+        ("GET", "/reports/jobs/x/result%0a"),
+    ):
+        answer = await ann.request(method, path)
+        assert answer.status_code == 404, path
+    assert await stored(service.app) == []
+
+
+async def test_a_client_that_leaves_amid_its_body_is_no_error(service: Service, face: Face):
+    sent: list[Any] = []
+    parts = iter([{"type": "http.request", "body": b"{", "more_body": True}])
+
+    async def receive() -> Any:
+        return next(parts, {"type": "http.disconnect"})
+
+    async def send(message: Any) -> None:
+        sent.append(message)
+
+    headers = [(b"x-user", b"ann"), (b"content-type", b"application/json")]
+    scope = {
+        "type": "http", "method": "POST", "path": "/reports", "raw_path": b"/reports",
+        "query_string": b"", "root_path": "", "headers": headers, "http_version": "1.1",
+        "scheme": "http", "server": ("x", 80), "client": ("y", 1),
+    }  # fmt: skip
+    await service.face(face)(scope, receive, send)
+    assert sent[0]["status"] == 400
     assert await stored(service.app) == []
 
 

@@ -5,6 +5,7 @@ import dataclasses
 
 import httpx2
 import pytest
+from fastapi import FastAPI
 
 from tenure import ConfigError, Tenure
 from tenure.http import AsyncRouter, JobResource, Limits, Problem, Responses, Submission
@@ -49,6 +50,29 @@ async def test_a_submission_is_looked_at_before_it_is_stored(replica: Replica, f
         assert (await ann.post("/reports/plain")).status_code == 202
         bad = await ann.put("/reports/looked/x", json={"month": 1})
         assert (bad.status_code, len(seen)) == (422, 2)
+
+
+async def test_a_repeat_is_not_looked_at_again(replica: Replica, face: Face):
+    service = await replica(works=False)
+    looked: list[Submission] = []
+
+    def once(asked: Submission) -> None:
+        looked.append(asked)
+        if len(looked) > 1:
+            raise Problem(402, "Pay again")
+
+    @service.router.post("/once", before_enqueue=once)
+    async def slowly(q: int = 0) -> None: ...
+
+    async with client_of(service.face(face)) as ann:
+        keyed = {"Idempotency-Key": "k"}
+        first = await ann.post("/reports/once", headers=keyed)
+        again = await ann.post("/reports/once", headers=keyed)
+        assert (again.status_code, again.headers["location"]) == (202, first.headers["location"])
+        assert (await ann.post("/reports/once?q=2", headers=keyed)).status_code == 422
+        assert (await ann.post("/reports/once")).status_code == 402
+    with pytest.raises(TypeError):
+        looked[0].arguments["q"] = 7  # what it hears of is for reading
 
 
 async def test_answers_may_look_different(replica: Replica, face: Face):
@@ -186,6 +210,28 @@ def test_a_path_that_collides_or_is_none_is_refused(path: str):
     for method in ("POST", "PUT", "PATCH", "DELETE"):
         with pytest.raises(ConfigError, match=r"would hide|must begin"):
             make().endpoint(method, path)(taking)
+
+
+@pytest.mark.parametrize("path", ["/{a}/x", "/{a}/result/{b}", "/x/{a}"])
+def test_a_path_that_only_looks_like_a_job_is_taken(path: str):
+    async def taking(a: str = "", b: str = "") -> None: ...
+
+    assert make().post(path)(taking) is not None
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        (lambda: AsyncRouter(FastAPI()), "the Tenure app that stores the jobs, not a FastAPI"),
+        (lambda: AsyncRouter(Tenure("memory://"), owner="ann"), "is a function that says who asks"),
+        (lambda: AsyncRouter(Tenure("memory://"), headers=["Cookie"]), "'cookie' is a secret"),
+        (lambda: make().post(lambda: None), "declared with a path: @router.post\\(''\\)"),
+        (lambda: make().post("", max_wait="10m"), "at most 300 s, not '10m'"),
+    ],
+)
+def test_what_is_mixed_up_is_said(given, said: str):
+    with pytest.raises(ConfigError, match=said):
+        given()
 
 
 def test_two_handlers_in_one_place_are_refused():

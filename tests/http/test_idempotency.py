@@ -1,9 +1,11 @@
 """One key, one job: whoever repeats a request, wherever and however often."""
 
 import asyncio
+from decimal import Decimal
 
 import httpx2
 import pytest
+from fastapi import FastAPI
 
 from tenure.testing import Faults
 from tests.http.conftest import Replica
@@ -64,6 +66,38 @@ async def _others_get_their_own(client: httpx2.AsyncClient, location: str) -> No
     found = {one.headers["location"] for one in (bens, elsewhere, by_another_method)}
     assert len(found | {location}) == 4
     assert "idempotency-replayed" not in bens.headers
+
+
+async def test_every_digit_of_a_number_counts(replica: Replica, face: Face):
+    service = await replica(works=False)
+
+    @service.router.post("/sums")
+    async def add(body: dict[str, Decimal]) -> None: ...
+
+    async with client_of(service.face(face)) as ann:
+        headers = {**keyed("k"), "content-type": "application/json"}
+
+        async def post(number: str) -> int:
+            body = b'{"a": %s}' % number.encode()
+            return (await ann.post("/reports/sums", content=body, headers=headers)).status_code
+
+        assert await post("0.1") == 202
+        assert await post("0.10000000000000000000001") == 422
+        assert await post("1.00e-1") == 202
+    assert len(await stored(service.app)) == 1
+
+
+async def test_a_key_counts_below_what_is_in_front_of_the_router(replica: Replica):
+    service = await replica(works=False)
+    api = FastAPI()
+    api.include_router(service.router.router, prefix="/of/{tenant}")
+    async with client_of(api) as ann:
+        made = [
+            (await ann.post(f"/of/{tenant}/reports/slow", headers=keyed("k"))).headers["location"]
+            for tenant in ("a", "b", "a")
+        ]
+    assert made[0] == made[2]
+    assert len(await stored(service.app)) == 2
 
 
 async def test_a_quoted_key_is_the_same_as_a_bare_one(ann: httpx2.AsyncClient):

@@ -4,16 +4,18 @@ import datetime as dt
 from collections.abc import Callable
 from dataclasses import dataclass
 from enum import Enum
+from types import SimpleNamespace
 from typing import Annotated, Any, Literal
 from uuid import UUID
 
 import httpx2
+import msgspec
 import pytest
 from fastapi import Body, Cookie, Depends, File, Form, Header, Path, Query, Security
 from pydantic import BaseModel, ConfigDict, Field, SecretStr
 
 from tenure import ConfigError, JobContext, Tenure
-from tenure.http import AsyncRouter, Headers
+from tenure.http import AsyncRouter, Headers, Owner
 from tests.http.service import FACES, Face, as_face
 from tests.http.wire import client_of
 
@@ -242,3 +244,81 @@ def test_marks_in_the_place_of_a_default_are_refused_too(mark: Any):
     router = AsyncRouter(Tenure("memory://"), prefix="/r")
     with pytest.raises(ConfigError, match="given"):
         router.post("")(handler)
+
+
+@pytest.mark.parametrize("number", ["inf", "-inf", "nan", "1e999"])
+async def test_a_number_that_json_cannot_say_is_refused(ask: Ask, number: str):
+    async def plain(q: float | None = None) -> str:
+        return repr(q)
+
+    async def several(q: Annotated[list[float], Query()]) -> str:
+        return repr(q)
+
+    for fn in (plain, several):
+        answer = await ask(fn, f"?q={number}")
+        assert answer.status_code == 422
+        assert [one["parameter"] for one in answer.json()["errors"]] == ["q"]
+    assert (await ask(plain, "?q=1.5")).json() == "1.5"
+
+
+async def test_a_parameter_without_a_type_is_text_of_the_query(ask: Ask):
+    async def taking(a, b="2") -> list[str]:  # type: ignore[no-untyped-def]  # that is the point
+        return [a, b]
+
+    assert (await ask(taking, "?a=1")).json() == ["1", "2"]
+
+
+@pytest.mark.parametrize("face", FACES)
+async def test_a_handler_may_learn_its_owner(namespace: str, face: Face):
+    app = Tenure(f"memory://{namespace}", namespace=namespace, grace=0)
+    router = AsyncRouter(app, prefix="/r", owner=lambda: "ann")
+
+    @router.post("")
+    async def greet(owner: Owner, word: str = "hello") -> str:
+        assert isinstance(owner, Owner)
+        return f"{word} {owner}"
+
+    async with app, app.worker(), client_of(as_face(router, face), timeout=20) as client:
+        answer = await client.post("/r?owner=eve", headers={"Prefer": "wait=20"})
+        assert answer.json() == "hello ann"
+        assert await (await greet.enqueue("ben", word="hi")).result(timeout=20) == "hi ben"
+
+
+def test_an_owner_needs_somebody_who_knows_it():
+    router = AsyncRouter(Tenure("memory://"), prefix="/r")
+
+    async def greet(owner: Owner) -> str:
+        return owner
+
+    with pytest.raises(ConfigError, match="has no owner="):
+        router.post("")(greet)
+
+
+async def test_a_handler_with_its_job_is_enqueued_and_called_like_any_other(namespace: str):
+    app = Tenure(f"memory://{namespace}", namespace=namespace, grace=0)
+    router = AsyncRouter(app, prefix="/r")
+
+    @router.post("/{year}")
+    async def build(year: int, body: Point, job: JobContext, colour: str = "red") -> list[Any]:
+        return [year, body.x, job.task, colour]
+
+    async with app, app.worker():
+        job = await build.enqueue(2024, Point(7), colour="blue")
+        assert await job.result(timeout=20) == [2024, 7, "build", "blue"]
+        mine = SimpleNamespace(task="mine")
+        assert await build(2024, Point(7), job=mine) == [2024, 7, "mine", "red"]
+
+
+async def test_what_fastapi_cannot_read_is_said_so():
+    router = AsyncRouter(Tenure("memory://"), prefix="/r")
+
+    class Change(msgspec.Struct):
+        name: str
+
+    async def change(body: Change) -> None: ...
+
+    change.__annotations__["body"] = Change
+    router.post("")(change)
+    with pytest.raises(ConfigError, match="use Pydantic models"):
+        _ = router.router
+    assert router.asgi is not None

@@ -6,6 +6,7 @@ import time
 import httpx2
 
 from tenure.http.resources import Pace
+from tenure.testing import Faults
 from tests.http.conftest import Replica
 from tests.http.service import Face, Service, Stage
 from tests.http.wire import client_of
@@ -119,6 +120,18 @@ async def test_a_submission_may_wait_for_the_result(ann: httpx2.AsyncClient, ser
     # Only a result is 200; how it failed is for the job to say.
     failed = await ann.post("/reports/failing", headers={"Prefer": "wait=20"})
     assert (failed.status_code, failed.json()["status"]) == (202, "failed")
+
+
+async def test_a_stored_job_is_told_though_the_store_fails_after_it(
+    replica: Replica, face: Face, faults: Faults
+):
+    service = await replica(works=False)
+    async with client_of(service.face(face), timeout=20) as ann:
+        faults.lose_request("get", times=100)
+        answer = await ann.post("/reports/slow", headers={"Prefer": "wait=5"})
+        assert answer.status_code == 202
+        faults.heal()
+        assert (await ann.get(answer.headers["location"])).status_code == 200
 
 
 async def test_a_client_that_goes_away_cancels_nothing(ann: httpx2.AsyncClient, stage: Stage):

@@ -1,13 +1,15 @@
 """What is not yours is not there: the same bytes as for what never was, on every route."""
 
 import itertools
-from typing import Any
+from typing import Annotated, Any
 
 import httpx2
 import pytest
+from fastapi import Depends, Header
 from starlette.requests import Request
 
-from tenure.http import Problem
+from tenure import ConfigError, Tenure
+from tenure.http import AsyncRouter, Problem
 from tests.http.conftest import Replica
 from tests.http.service import Face, Service, as_face
 from tests.http.wire import Reply, client_of, send
@@ -64,6 +66,9 @@ async def test_every_route_is_silent_about_other_peoples_jobs(service: Service, 
         for id_ in MALFORMED:
             odd = await ask(application, method, b"/reports/jobs/" + id_ + below)
             assert odd == never_was, (method, id_, below)
+        if below:
+            odd = await ask(application, method, b"/reports/jobs/" + theirs + below + b"%0a")
+            assert odd == never_was, (method, below)
     # A method that FastAPI has no route for is refused by it, whoever asks.
     for id_ in (theirs, UNKNOWN):
         assert (await ask(application, "HEAD", b"/reports/jobs/" + id_)).status in (404, 405)
@@ -148,7 +153,7 @@ async def test_who_is_not_let_in_gets_in_nowhere(service: Service, face: Face):
     assert len(await service.app.jobs()) == 1
 
 
-@pytest.mark.parametrize("nobody", [None, ""])
+@pytest.mark.parametrize("nobody", [None, "", " \t"])
 async def test_an_owner_that_is_nobody_is_refused(replica: Replica, face: Face, nobody):
     """Else all that nobody knows would see each other's jobs."""
     service = await replica(owner=lambda: nobody) if face == "fastapi" else None
@@ -163,6 +168,46 @@ async def test_an_owner_that_is_nobody_is_refused(replica: Replica, face: Face, 
             assert answer.status_code == 403
             assert answer.json()["type"] == "urn:tenure:problem:nobody"
     assert await service.app.jobs() == []
+
+
+class User:
+    """Shows itself by its address, which the next one may have as well."""
+
+
+@pytest.mark.parametrize("owner", [User(), b"ann", True, 0.5, ["ann"], {"id": 7}])
+async def test_an_owner_that_is_no_name_is_refused(replica: Replica, face: Face, owner: object):
+    service = await replica(works=False, owner=lambda: owner)
+    async with client_of(service.face(face)) as client:
+        for path in ("/reports/jobs", "/reports/jobs/x"):
+            with pytest.raises(ConfigError, match=f"returned a {type(owner).__name__}"):
+                await client.get(path)
+        with pytest.raises(ConfigError, match="the id of the user"):
+            await client.post("/reports/slow")
+    assert await service.app.jobs() == []
+
+
+def who_by_header(x_user: Annotated[str, Header()]) -> str:
+    return x_user
+
+
+def who_by_request_and_more(request: Request, token: str) -> str:
+    return token
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"dependencies": [Depends(lambda: None)], "owner": lambda: "x"},
+        {"owner": who_by_header},
+        {"owner": who_by_request_and_more},
+    ],
+    ids=["dependencies", "a header", "more than the request"],
+)
+def test_what_only_fastapi_could_call_is_refused_by_asgi(options: dict[str, Any]):
+    router = AsyncRouter(Tenure("memory://"), prefix="/r", **options)
+    with pytest.raises(ConfigError, match="FastAPI"):
+        _ = router.asgi
+    assert router.router is not None
 
 
 async def test_an_owner_may_refuse_with_a_problem(replica: Replica, face: Face):

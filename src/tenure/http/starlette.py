@@ -75,6 +75,8 @@ class _Served:
         return owner_name(await owner if inspect.isawaitable(owner) else owner)
 
     def _asked(self, request: Request) -> Asked:
+        if request.scope["path"].endswith("\n"):  # a route also matches what has that behind it
+            raise Problem.of("not-found")
         base = quote(f"{request.scope.get('root_path', '')}{self._router.prefix}")
         return Asked(headers=headers_of(request), base=base, query=dict(request.query_params))
 
@@ -82,8 +84,6 @@ class _Served:
         async def route(request: Request) -> Response:
             async def ask() -> Answer:
                 owner = await self._owner(request)
-                if request.scope["path"].endswith("\n"):  # a route matches that as well
-                    raise Problem.of("not-found")
                 around = endpoint.around(request.path_params)
                 asked, body = replace(self._asked(request), around=around), b""
                 if endpoint.parameters.body is not None:
