@@ -1,6 +1,9 @@
 """Wherever the routes are mounted: links lead back, and connections open when they are needed."""
 
 import asyncio
+import gc
+import math
+from pathlib import Path
 from typing import Any
 
 import httpx2
@@ -10,11 +13,14 @@ from starlette.applications import Starlette
 from starlette.routing import Mount
 
 from tenure import Tenure
-from tenure.http import AsyncRouter
+from tenure.errors import StoreUnavailable
+from tenure.http import AsyncRouter, lending, telling
 from tests.contract.worlds import World
 from tests.http.conftest import Replica
-from tests.http.service import Face, Service, user
+from tests.http.service import Face, Service, as_face, user
 from tests.http.wire import client_of, remote, served
+from tests.rig.sizes import SIZE
+from tests.rig.waiting import wait_until_async
 
 
 def included(service: Service, *prefixes: str) -> FastAPI:
@@ -135,8 +141,104 @@ def test_every_loop_has_a_connection_of_its_own(namespace: str, face: Face):
     assert len(router.lending._clones) == 1
 
 
-async def test_a_store_that_cannot_be_reached_is_said_so(face: Face):
-    router = make_router(Tenure("redis://127.0.0.1:1"))
+@pytest.mark.filterwarnings("ignore::ResourceWarning")  # that a loop was closed over them is true
+async def test_what_closed_loops_have_opened_is_given_back(real_world: World):
+    """At once when another loop comes, also if no lifespan has told that they end."""
+    app = Tenure(real_world.unopened())
+    router = make_router(app)
+
+    async def once() -> None:
+        async with client_of(router.asgi, timeout=20) as ann:
+            assert (await ann.post("/r")).status_code == 202
+
+    def left_open() -> int:
+        return len(list(Path("/proc/self/fd").iterdir()))
+
+    await asyncio.to_thread(asyncio.run, once())
+    await router.lending.close()
+    gc.collect()
+    gc.disable()  # it would close some of them, some day
+    try:
+        before = left_open()
+        for _ in range(5):
+            await asyncio.to_thread(asyncio.run, once())
+        await router.lending.close()
+        # SQLite closes its file in a thread of its own.
+        await wait_until_async(lambda: left_open() <= before, SIZE.patience)
+    finally:
+        gc.enable()
+        gc.collect()
+
+
+class Gate:
+    """A store that cannot be opened for now, and takes its time to say so."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.opened = 0
+        self.go = asyncio.Event()
+        self.is_away = True
+        really_open = Tenure.open
+
+        async def open_(app: Tenure) -> None:
+            self.opened += 1
+            await self.go.wait()
+            if self.is_away:
+                msg = "away"
+                raise StoreUnavailable(msg)
+            await really_open(app)
+
+        monkeypatch.setattr(Tenure, "open", open_)
+
+
+async def test_a_store_that_hangs_is_asked_once_for_all(
+    namespace: str, face: Face, monkeypatch: pytest.MonkeyPatch
+):
+    """And whoever asked first may go: the others wait for the same answer, not in a line."""
+    monkeypatch.setattr(lending, "_ERROR_KEPT", 10 * SIZE.patience)
+    gate = Gate(monkeypatch)
+    router = make_router(Tenure(f"memory://{namespace}", namespace=namespace))
+    async with client_of(as_face(router, face), timeout=20) as ann:
+        first = asyncio.create_task(ann.post("/r"))
+        await wait_until_async(lambda: gate.opened, SIZE.patience)
+        others = [asyncio.create_task(ann.post("/r")) for _ in range(4)]
+        first.cancel()
+        await asyncio.wait([first])
+        assert first.cancelled()
+        gate.go.set()
+        answers = [*await asyncio.gather(*others), await ann.post("/r")]
+        assert {one.status_code for one in answers} == {503}
+        assert gate.opened == 1
+
+        monkeypatch.setattr(lending, "_ERROR_KEPT", 0.0)
+        gate.is_away = False
+        answers = await asyncio.gather(*(ann.post("/r") for _ in range(4)))
+        assert {one.status_code for one in answers} == {202}
+        assert gate.opened == 2
+    await router.lending.close()
+
+
+async def test_closing_ends_what_is_being_opened(
+    namespace: str, face: Face, monkeypatch: pytest.MonkeyPatch
+):
+    gate = Gate(monkeypatch)
+    router = make_router(Tenure(f"memory://{namespace}", namespace=namespace))
+    async with client_of(as_face(router, face), timeout=20) as ann:
+        asking = asyncio.create_task(ann.post("/r"))
+        await wait_until_async(lambda: gate.opened, SIZE.patience)
+        await router.lending.close()
+        assert (await asking).status_code == 503
+        assert not router.lending._clones
+        gate.go.set()
+        gate.is_away = False
+        assert (await ann.post("/r")).status_code == 202  # an application may start again
+    await router.lending.close()
+
+
+async def test_a_store_that_cannot_be_reached_is_said_so(
+    face: Face, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+):
+    monkeypatch.setattr(telling._away, "_told", -math.inf)
+    router = make_router(Tenure("redis://ann:hunter2@127.0.0.1:1"))
     api = FastAPI()
     api.include_router(router.router)
     async with client_of(api if face == "fastapi" else router.asgi, timeout=20) as ann:
@@ -144,6 +246,11 @@ async def test_a_store_that_cannot_be_reached_is_said_so(face: Face):
             assert answer.status_code == 503
             assert answer.json()["type"] == "urn:tenure:problem:store-unavailable"
             assert "127.0.0.1" not in answer.text
+    [told] = [one for one in caplog.records if one.name == "tenure"]
+    assert told.levelname == "WARNING"
+    assert "the store is away" in told.getMessage()
+    assert "127.0.0.1:1" in told.getMessage()
+    assert "hunter2" not in told.getMessage()
 
 
 async def test_dependencies_run_on_every_route(replica: Replica):

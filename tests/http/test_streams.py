@@ -9,12 +9,14 @@ from itertools import pairwise
 from typing import Any, NamedTuple
 
 import httpx2
+import msgspec
 import pytest
 
-from tenure.http import streaming
+from tenure import Tenure
+from tenure.http import AsyncRouter, streaming, telling
 from tenure.testing import Faults
 from tests.http.conftest import Replica
-from tests.http.service import Face, Service, Stage
+from tests.http.service import Face, Service, Stage, as_face, user
 from tests.http.wire import client_of, remote, served
 from tests.rig.sizes import SIZE
 from tests.rig.waiting import wait_until_async
@@ -33,7 +35,10 @@ def read(block: str) -> Event | None:
     lines = [line for line in block.split("\n") if line]
     if all(line.startswith(":") for line in lines):
         return None
-    found = dict(line.split(": ", 1) for line in lines)
+    found: dict[str, str] = {}
+    for line in lines:
+        name, _, value = line.partition(": ")
+        found[name] = f"{found[name]}\n{value}" if name in found else value
     assert set(found) == {"id", "event", "data"}
     return Event(int(found["id"]), found["event"], json.loads(found["data"]))
 
@@ -204,6 +209,23 @@ async def test_bad_ends_come_too(ann: httpx2.AsyncClient):
         assert last.data["error"]["type"] == f"urn:tenure:problem:{kind}"
 
 
+async def test_a_result_of_several_lines_stays_one_event(namespace: str, face: Face):
+    app = Tenure(f"memory://{namespace}", namespace=namespace)
+    router = AsyncRouter(app, prefix="/own", owner=user)
+
+    @router.post("")
+    async def in_lines():
+        return msgspec.Raw(b'{"a":\n1,\r\n\n"b": [\r2]}')
+
+    async with app, app.worker(), client_of(as_face(router, face), timeout=20) as ann:
+        location = (await ann.post("/own")).headers["location"]
+        answer = await ann.get(f"{location}/events")
+        assert "\r" not in answer.text
+        [*_, last] = [read(block) for block in answer.text.split("\n\n") if block]
+        assert (last.kind, last.data["result"]) == ("result", {"a": 1, "b": [2]})
+        assert last.data == (await ann.get(location)).json()
+
+
 async def test_a_cancel_is_seen_at_once(
     replica: Replica, face: Face, faults: Faults, monkeypatch: pytest.MonkeyPatch
 ):
@@ -279,8 +301,13 @@ async def test_a_silent_stream_says_that_it_is_there(
 
 
 async def test_a_stream_ends_with_the_store_and_can_be_taken_up_again(
-    replica: Replica, face: Face, faults: Faults
+    replica: Replica,
+    face: Face,
+    faults: Faults,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
 ):
+    monkeypatch.setattr(telling, "_AT_MOST_EVERY", 0.0)
     service = await replica(works=False)
     async with client_of(service.face(face), timeout=20) as ann:
         location = (await ann.post("/reports/slow")).headers["location"]
@@ -291,6 +318,7 @@ async def test_a_stream_ends_with_the_store_and_can_be_taken_up_again(
         await service.app._store.cancel([location.rpartition("/")[2]])
         cut_off = await listening
         faults.heal()
+        assert "the store is away" in caplog.text
         [first] = [read(block) for block in cut_off.text.split("\n\n") if block]
         headers = {"Last-Event-ID": str(first.id)}
         rest = await ann.get(f"{location}/events", headers=headers)

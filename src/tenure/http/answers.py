@@ -6,9 +6,10 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 
 from msgspec import Struct
 
-from tenure.errors import StoreError, StoreUnavailable
+from tenure.errors import StoreError
 from tenure.http.problems import PROBLEM_JSON, Problem
 from tenure.http.resources import Responses
+from tenure.http.telling import tell_why
 
 __all__ = ["JSON", "Answer", "answered", "problem_answer"]
 
@@ -40,8 +41,8 @@ async def answered(ask: Callable[[], Awaitable[Answer]], responses: Responses) -
         return await ask()
     except Problem as problem:
         return problem_answer(problem, responses)
-    except (StoreUnavailable, StoreError) as error:
+    except StoreError as error:
         # A store that refuses is nothing a client can mend, and may be there again soon.
+        tell_why(error)
         unavailable = Problem.of("store-unavailable", headers={"Retry-After": "1"})
-        unavailable.__cause__ = error
         return problem_answer(unavailable, responses)

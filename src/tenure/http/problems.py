@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from bisect import bisect_right
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from http import HTTPStatus
@@ -80,6 +81,9 @@ class Problem(Reject):
         type: a URI that names the kind.
         headers: of an answer given at once; they are not kept with a job.
         members: further members of the problem.
+
+    A job keeps 4,000 characters of it as JSON: the status, the type, the title and, in their order,
+    those of the others that fit; text is cut to what fits of it.
     """
 
     def __init__(
@@ -98,10 +102,15 @@ class Problem(Reject):
         if detail:
             self.body["detail"] = detail
         self.body |= members
-        super().__init__(msgspec.json.encode(self.body).decode())
+        super().__init__(_written(self.body))
 
     def __init_subclass__(cls) -> None:
         _NAMES.add(f"{cls.__module__}.{cls.__qualname__}")
+
+    def message_within(self, most: int) -> str:
+        """Return its body in so many characters of JSON, without what does not fit."""
+        text = str(self)
+        return text if len(text) <= most else _written(_fitted(self.body, most))
 
     @staticmethod
     def of(
@@ -137,6 +146,34 @@ def problems_of_frameworks() -> Iterator[None]:
         said = detail if isinstance(detail, str) else ""
         more = {} if isinstance(detail, str) else {"errors": detail}
         raise Problem(status, title, detail="" if said == title else said, **more) from error
+
+
+def _fitted(body: Mapping[str, Any], most: int) -> dict[str, Any]:
+    """Return what fits of a problem: the members one by one, text as far as it fits."""
+    # First what says how to take it, and none of that so long that there is no room for the rest.
+    kept: dict[str, Any] = {"type": "about:blank", "title": "", "status": body["status"]}
+    for name, value in body.items():
+        room = {"type": most // 4, "title": most // 2}.get(name, most)
+        if len(_written({**kept, name: value})) <= room:
+            kept[name] = value
+        elif isinstance(value, str) and name != "type":  # a URI that was cut names nothing
+            # Tried, as some characters take six in JSON.
+            fits = bisect_right(
+                range(len(value)),
+                room,
+                key=lambda end: len(_written({**kept, name: _cut(value, end)})),
+            )
+            if fits:
+                kept[name] = _cut(value, fits - 1)
+    return kept
+
+
+def _cut(text: str, length: int) -> str:
+    return f"{text[:length]}\N{HORIZONTAL ELLIPSIS}"
+
+
+def _written(body: Mapping[str, Any]) -> str:
+    return msgspec.json.encode(body).decode()
 
 
 def problem_of_report(report: ErrorReport) -> Problem | None:

@@ -27,6 +27,7 @@ T = TypeVar("T")
 _PACE_KEEPS = 50
 _SOONEST, _LATEST = 1, 30
 _INLINE_MAX = 65_536
+_KINDS_OF_FAILURE = {"timeout": "job-timed-out", "lost": "job-lost"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,9 +119,8 @@ def failure(record: JobRecord) -> Problem:
     own = None if report is None else problem_of_report(report)
     if own is not None:
         return own
-    if report is not None and report.type == "TimeoutError":
-        return Problem.of("job-timed-out")
-    return Problem.of("job-lost" if record.reason == "lost" else "job-failed")
+    # By the reason, not by the error: a handler's own TimeoutError is one like any other.
+    return Problem.of(_KINDS_OF_FAILURE.get(record.reason, "job-failed"))
 
 
 class Pace:

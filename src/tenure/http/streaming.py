@@ -8,8 +8,9 @@ from typing import Final
 from tenure.app.lifecycle import Services
 from tenure.core.records import JobRecord
 from tenure.core.states import FINISHED, JobState
-from tenure.errors import JobNotFound, StoreError, StoreUnavailable
+from tenure.errors import JobNotFound, StoreError
 from tenure.http.asking import Headers
+from tenure.http.telling import tell_why
 
 __all__ = ["EVENT_STREAM", "job_events", "last_event_id"]
 
@@ -45,7 +46,8 @@ async def job_events(
                 record = await services.jobs.record(id_)
             except JobNotFound:
                 return  # pruned, or never to be seen again
-            except (StoreUnavailable, StoreError):
+            except StoreError as error:
+                tell_why(error)
                 return  # who reads comes back by itself, with what it has seen last
             if record.revision > after:
                 yield _event(record, _kind(record, state), show(record))
@@ -68,4 +70,6 @@ def _kind(record: JobRecord, before: JobState | None) -> str:
 
 
 def _event(record: JobRecord, kind: str, shown: bytes) -> bytes:
-    return b"id: %d\nevent: %s\ndata: %s\n\n" % (record.revision, kind.encode(), shown)
+    # A result is sent as the handler wrote it, which may be in several lines.
+    data = b"".join(b"data: %s\n" % line for line in shown.splitlines())
+    return b"id: %d\nevent: %s\n%s\n" % (record.revision, kind.encode(), data)

@@ -47,6 +47,10 @@ class Retry(Exception):
 class Reject(Exception):
     """Raised by a handler: this job can never succeed; fail it now, whatever tries are left."""
 
+    def message_within(self, most: int) -> str:
+        """Return what is kept of its message, in so many characters."""
+        return str(self)[:most]
+
 
 class TimedOut(Exception):
     """The attempt took too long."""
@@ -114,6 +118,6 @@ def _trace(error: BaseException) -> str:
 
 def _message(error: BaseException) -> str:
     try:
-        return str(error)
+        return error.message_within(_MESSAGE_MAX) if isinstance(error, Reject) else str(error)
     except Exception:  # noqa: BLE001 - an error that cannot be shown is still an error
         return "(its message cannot be shown)"

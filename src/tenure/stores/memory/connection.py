@@ -41,6 +41,10 @@ class Connection:
         self._world.listeners.add(self._listen)
 
     async def close(self) -> None:
+        self.abandon()
+
+    def abandon(self) -> None:
+        """Close without the event loop, which may be closed itself."""
         self._world.listeners.discard(self._listen)
         self._loop = None
 

@@ -111,6 +111,16 @@ class Connection:
                 if part is not None:
                     last_first.push_async_callback(part.close)
 
+    def abandon(self) -> None:
+        """Close without the event loop, which is closed: cut the connections of the pool.
+
+        The listener's is ended by its task, which whoever closes a loop cancels first.
+        """
+        pool, self._pool = self._pool, None
+        self._listener = self._announcer = None
+        if pool is not None:
+            pool.abandon()
+
     def clone(self) -> Self:
         return type(self)(
             self._address.url(),

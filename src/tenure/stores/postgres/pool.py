@@ -15,6 +15,7 @@ import asyncpg
 
 from tenure.core.clock import Clock
 from tenure.errors import StoreError, StoreUnavailable, TenureError
+from tenure.stores.abandoning import cut
 from tenure.stores.postgres.address import CALL_TIMEOUT
 from tenure.stores.postgres.faults import breaks, translate
 
@@ -109,6 +110,14 @@ class Pool:
             for task in tasks:
                 task.cancel()
             await asyncio.gather(*tasks, return_exceptions=True)
+
+    def abandon(self) -> None:
+        """Cut the connections of an event loop that is closed: the driver could not."""
+        self._closed = True
+        for connection in (*self._busy, *(one for one, _ in self._idle)):
+            cut(connection._transport)  # noqa: SLF001 - it has no other way to its socket
+        self._busy.clear()
+        self._idle.clear()
 
     async def _carry_out(self, call: _Call) -> None:
         outcome: list[Row] | TenureError

@@ -100,6 +100,14 @@ class Connection:
         if sender is not None:
             await sender.close()
 
+    def abandon(self) -> None:
+        """Close without the event loop, which is closed: cut both connections."""
+        sender, self._sender = self._sender, None
+        ear, self._ear = self._ear, None
+        for part in (ear, sender):
+            if part is not None:
+                part.abandon()
+
     def clone(self) -> Self:
         return type(self)(self._secret_url(), namespace=self.namespace, clock=self.clock)
 

@@ -97,6 +97,11 @@ class Ear:
         if self._wire is not None:
             await asyncio.wait((self._wire.closed,))
 
+    def abandon(self) -> None:
+        """Cut the connection of an event loop that is closed."""
+        if self._wire is not None:
+            self._wire.cut()
+
     async def _keep(self) -> None:
         """Stay subscribed until cancelled."""
         failures = 0

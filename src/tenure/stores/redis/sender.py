@@ -84,6 +84,11 @@ class Sender:
         if wire is not None:
             await asyncio.wait((wire.closed,))
 
+    def abandon(self) -> None:
+        """Cut the connection of an event loop that is closed."""
+        if self._wire is not None:
+            self._wire.cut()
+
     def _post(self, call: _Call) -> asyncio.Future[Any]:
         if self._wire is None:
             self._waiting.append(call)

@@ -15,6 +15,7 @@ from typing import Any, TypeAlias, cast
 import hiredis
 from redis import exceptions
 
+from tenure.stores.abandoning import cut
 from tenure.stores.redis.address import Address
 
 __all__ = ["Wire", "Word", "dial", "pack"]
@@ -64,6 +65,10 @@ class Wire(asyncio.Protocol):
         if self._reason is None:
             self._reason = reason
             self._stream.transport.abort()
+
+    def cut(self) -> None:
+        """End the connection of an event loop that is closed; nobody is told."""
+        cut(self._stream.transport)
 
     def data_received(self, data: bytes) -> None:
         if self._reason is not None:

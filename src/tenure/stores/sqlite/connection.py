@@ -66,6 +66,12 @@ class Connection:
         if writer is not None:
             await writer.stop()
 
+    def abandon(self) -> None:
+        """Close without the event loop, which is closed: the thread ends, and the file with it."""
+        writer, self._writer = self._writer, None
+        if writer is not None:
+            writer.end()
+
     def clone(self) -> Self:
         return type(self)(self.url, namespace=self.namespace, clock=self.clock, path=self._path)
 
