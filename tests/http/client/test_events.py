@@ -1,0 +1,153 @@
+"""Events, by either client: none twice, the last one always, over streams that are cut."""
+
+import asyncio
+import time
+from collections.abc import AsyncIterator
+
+import pytest
+
+from tenure import (
+    JobNotFound,
+    RequestRefused,
+    ServerUnreachable,
+    UnusableAnswer,
+)
+from tenure.http import Client, JobEvent
+from tenure.http.known import _Lines
+from tests.http.client.either import each, followed, got
+from tests.http.network import (
+    Answered,
+    Cut,
+    Doubled,
+    HeldOpen,
+    RequestHeaderLost,
+    Unreachable,
+)
+from tests.http.serving import Server
+from tests.rig.servers import free_port
+from tests.rig.waiting import wait_until_async
+
+
+async def test_events_follow_a_job_to_its_end(client, server, gate):
+    job = await got(client.submit("/reports", {"steps": 2, "size": 1, "gate": gate}))
+    seen = await followed(job.events(), server, gate)
+    assert strictly_rise(seen)
+    assert (seen[-1].kind, seen[-1].job.result) == ("result", {"pages": "x"})
+    assert seen[-1].job.progress.message == "step\u20281"
+    assert job.status == seen[-1].job
+
+    assert [one async for one in each(job.events())] == seen[-1:]
+    assert [one async for one in each(job.events(after=seen[-1].revision))] == []
+
+
+def strictly_rise(seen: list[JobEvent]) -> bool:
+    revisions = [one.revision for one in seen]
+    return bool(revisions) and revisions == sorted(set(revisions))
+
+
+@pytest.mark.parametrize("cleanly", [False, True])
+async def test_a_stream_that_is_cut_is_taken_up_where_it_ended(
+    client, network, clock, server, gate, cleanly
+):
+    job = await got(client.submit("/reports", {"steps": 3, "size": 1, "gate": gate}))
+    network.expect(Cut(1, cleanly=cleanly), Unreachable(), Answered(503), Cut(1, cleanly=cleanly))
+    seen = await followed(job.events(), server, gate)
+    assert strictly_rise(seen)
+    assert seen[-1].job.status == "succeeded"
+    asked = network.header("last-event-id", of=lambda request: request.url.path.endswith("/events"))
+    first, second = str(seen[0].revision), str(seen[1].revision)
+    assert asked == [None, first, first, first, second]
+    assert len(clock.pauses) == 4
+
+
+async def test_what_is_sent_twice_is_seen_once(client, network, server, gate):
+    job = await got(client.submit("/reports", {"steps": 3, "gate": gate}))
+    network.expect(Doubled())
+    seen = await followed(job.events(), server, gate)
+    assert strictly_rise(seen)
+    assert seen[-1].job.status == "succeeded"
+
+    network.expect(RequestHeaderLost("last-event-id"))
+    after = seen[-1].revision
+    assert [one async for one in each(job.events(after=after))] == []
+
+
+async def test_events_end_with_the_job_however_long_the_stream_is_open(client, network):
+    job = await got(client.submit("/reports", {}, wait=20))
+    network.expect(HeldOpen())
+    assert len([one async for one in each(job.events(timeout=30))]) == 1
+
+
+async def test_the_deadline_of_events(client, gate):
+    job = await got(client.submit("/reports", {"gate": gate}))
+    since = time.monotonic()
+    with pytest.raises(TimeoutError, match="goes on"):
+        async for _ in each(job.events(timeout=0.3)):
+            pass
+    assert time.monotonic() - since < 10
+    await got(job.cancel())
+
+
+async def test_events_say_when_there_are_none(client, network, clock):
+    job = await got(client.submit("/reports", {}))
+    gone = b'{"type": "urn:tenure:problem:not-found", "title": "", "status": 404}'
+    network.expect(Answered(404, body=gone), Answered(401), Answered(200, body=b"<html>"))
+    for error in (JobNotFound, RequestRefused, UnusableAnswer):
+        with pytest.raises(error):
+            [one async for one in each(job.events())]
+    network.expect(*[Unreachable()] * 1000)
+    with pytest.raises(ServerUnreachable):
+        [one async for one in each(job.events())]
+    assert sum(clock.pauses) <= 60
+
+
+async def test_who_stops_listening_leaves_no_connection_behind(client, server, gate):
+    job = await got(client.submit("/reports", {"gate": gate}))
+    events = job.events()
+    async for _ in each(events):
+        break
+    await got(events.aclose() if hasattr(events, "aclose") else events.close())
+    server.open(gate)
+    await got(job.wait(timeout=20))
+
+
+EVENTS = (
+    'id: 1\nevent: status\ndata: {"a":"\u2028\x85"}\n\n'
+    ": ping\n\n"
+    "id: 2\r\ndata: a\r\ndata: b\r\n\r\n"
+)
+
+
+@pytest.mark.parametrize("size", [1, 2, 3, 7, 1000])
+def test_events_are_read_however_they_are_cut_into_parts(size):
+    raw, lines = EVENTS.encode(), _Lines()
+    parts = [raw[at : at + size] for at in range(0, len(raw), size)]
+    assert [fields for part in parts for fields in lines.feed(part)] == [
+        {"id": "1", "event": "status", "data": '{"a":"\u2028\x85"}'},
+        {"id": "2", "data": "a\nb"},
+    ]
+
+
+async def test_a_restart_of_the_server_goes_by(kind, tmp_path, user, gate):
+    url, port = f"sqlite:///{tmp_path}/jobs.db", free_port()
+    client = kind(f"http://127.0.0.1:{port}", headers={"X-User": user}, verify=False)
+    first, second = Server(url, port), Server(url, port)
+    first.start()
+    try:
+        job = await got(client.submit("/reports", {"steps": 1, "gate": gate}))
+        follow = asyncio.to_thread(list, job.events()) if kind is Client else listed(job.events())
+        following = asyncio.create_task(follow)
+        await wait_until_async(lambda: job.status.status == "running")
+    finally:
+        await asyncio.to_thread(first.stop)
+    assert not following.done()
+    second.open(gate, 2)
+    with second.running():
+        seen = await following
+    assert strictly_rise(seen)
+    assert seen[-1].job.status == "succeeded"
+    await got(client.close())
+
+
+async def listed(events: AsyncIterator[JobEvent]) -> list[JobEvent]:
+    return [one async for one in events]

@@ -1,0 +1,73 @@
+"""How clients are made, and what they need."""
+
+import subprocess
+import sys
+
+import httpx2
+import pytest
+
+from tenure import (
+    ConfigError,
+)
+from tenure.http import AsyncClient
+from tests.http.client.either import got
+from tests.http.network import (
+    HurriedClock,
+    Network,
+    ReplyLost,
+)
+
+
+async def test_an_httpx_client_of_ones_own_is_used_and_stays_open(kind, server, user):
+    own = getattr(httpx2, kind.__name__)(base_url=server.url, headers={"X-User": user})
+    client = kind(http=own)
+    job = await got(client.submit("/reports", {"size": 1}))
+    assert await got(job.result(timeout=20)) == {"pages": "x"}
+    await got(client.close())
+    assert not own.is_closed
+    await got(own.aclose() if kind is AsyncClient else own.close())
+    with pytest.raises(ConfigError, match="give base_url, auth to that one"):
+        kind(server.url, http=own, auth=("a", "b"))
+
+
+async def test_what_is_sent_stays_with_the_server_of_the_client(client, network):
+    with pytest.raises(ConfigError, match="not on the server of this client"):
+        await got(client.submit("http://elsewhere.example/reports", {}))
+    with pytest.raises(ConfigError, match="not on the server of this client"):
+        await got(client.job("https://elsewhere.example/reports/jobs/1"))
+    assert network.sent == []
+
+
+async def test_a_client_without_a_server_says_so(kind):
+    client = kind()
+    with pytest.raises(ConfigError, match="base_url is ''"):
+        await got(client.submit("/reports", {}))
+    await got(client.close())
+
+
+@pytest.mark.parametrize("wrong", [{"patience": "soon"}, {"patience": -1}])
+def test_a_wrong_option_is_a_config_error(kind, wrong):
+    with pytest.raises(ConfigError, match="patience"):
+        kind("http://127.0.0.1", **wrong)
+
+
+def test_without_httpx_there_is_advice(kind, monkeypatch):
+    for name in ("httpx2", "httpx"):
+        monkeypatch.setitem(sys.modules, name, None)
+    with pytest.raises(ConfigError, match=r"pip install 'tenure\[client\]'"):
+        kind("http://127.0.0.1")
+
+
+async def test_httpx_will_do_where_httpx2_is_not_there(kind, monkeypatch, server):
+    monkeypatch.setitem(sys.modules, "httpx", httpx2)
+    monkeypatch.setitem(sys.modules, "httpx2", None)
+    client = kind(server.url, transport=Network(ReplyLost()), clock=HurriedClock())
+    assert await got((await got(client.submit("/reports", {"size": 1}, wait=20))).result()) == {
+        "pages": "x"
+    }
+    await got(client.close())
+
+
+def test_a_worker_without_httpx_imports_all_of_it():
+    code = "import sys; sys.modules |= dict(httpx=None, httpx2=None); import tenure.http"
+    subprocess.run([sys.executable, "-c", code], check=True, timeout=30)

@@ -1,0 +1,146 @@
+"""Submitting, by either client: one job, however often it is sent, and its handle."""
+
+from datetime import UTC, datetime, timedelta
+from email.utils import format_datetime
+from uuid import UUID
+
+import httpx2
+import pytest
+
+from tenure import (
+    RequestRefused,
+    ServerUnreachable,
+    UnusableAnswer,
+)
+from tests.http.client.either import got, jobs_of
+from tests.http.network import (
+    Answered,
+    HeaderSet,
+    Network,
+    ReplyLost,
+    Unreachable,
+)
+
+
+async def test_a_reply_that_is_lost_after_the_effect_leaves_one_job(client, network, server, user):
+    network.expect(ReplyLost(), Unreachable(), ReplyLost())
+    job = await got(client.submit("/reports", {"size": 1}))
+    assert [one["id"] for one in jobs_of(server, user)] == [job.id]
+    keys = network.header("idempotency-key")
+    assert len(keys) == 4
+    assert len(set(keys)) == 1
+    assert str(UUID(keys[0])) == keys[0]
+
+    await got(client.submit("/reports", {"size": 1}))
+    assert len(jobs_of(server, user)) == 2
+
+
+async def test_a_key_of_ones_own_leads_to_the_same_job(client, network):
+    first = await got(client.submit("/reports", {"size": 1}, key="mine"))
+    second = await got(client.submit("/reports", {"size": 1}, headers={"idempotency-key": "mine"}))
+    assert second.id == first.id
+    with pytest.raises(RequestRefused, match="belongs to another request") as refused:
+        await got(client.submit("/reports", {"size": 2}, key="mine"))
+    assert refused.value.type == "urn:tenure:problem:idempotency-key-reused"
+    assert len(network.sent) == 3
+
+
+async def test_a_server_that_is_busy_is_asked_again_when_it_says(client, network, clock):
+    soon = format_datetime(datetime.now(UTC) + timedelta(seconds=20), usegmt=True)
+    network.expect(
+        Answered(503, {"Retry-After": "7"}),
+        Answered(429, {"Retry-After": soon}),
+        Answered(502),
+        Answered(500),
+    )
+    await got(client.submit("/reports", {}))
+    busy, date, first, second = clock.pauses
+    assert 7 <= busy < 7.5
+    assert 10 < date < 22
+    assert first <= 1
+    assert second <= 2
+
+
+async def test_retry_after_by_the_clock_of_the_server(client, network, clock):
+    hour = datetime(2020, 1, 1, 12, tzinfo=UTC)
+    told = {
+        "Date": format_datetime(hour, usegmt=True),
+        "Retry-After": format_datetime(hour + timedelta(seconds=9), usegmt=True),
+    }
+    network.expect(Answered(503, told), Answered(503, {"Retry-After": "soon"}))
+    await got(client.submit("/reports", {}))
+    assert 9 <= clock.pauses[0] < 9.5
+    assert clock.pauses[1] <= 0.5
+
+
+@pytest.mark.parametrize("status", [301, 307, 400, 401, 403, 404, 413, 501])
+async def test_what_will_not_change_is_not_asked_again(client, network, status):
+    network.expect(Answered(status, {"Location": "/elsewhere"}, b"<html>"))
+    with pytest.raises(RequestRefused, match=str(status)) as refused:
+        await got(client.submit("/reports", {}))
+    assert refused.value.status == status
+    assert "/elsewhere" in refused.value.detail
+    assert len(network.sent) == 1
+
+
+async def test_a_request_that_does_not_fit_says_where(client, network, server, user):
+    with pytest.raises(RequestRefused, match="does not fit") as refused:
+        await got(client.submit("/reports", {"steps": "many"}))
+    assert refused.value.status == 422
+    assert refused.value.errors[0]["pointer"] == "/steps"
+    assert refused.value.headers["Content-Type"] == "application/problem+json"
+    assert len(network.sent) == 1
+    assert jobs_of(server, user) == []
+
+
+async def test_patience_ends(kind, server, clock):
+    away = Network(*[Unreachable()] * 1000)
+    client = kind(server.url, transport=away, clock=clock, patience="30s")
+    with pytest.raises(ServerUnreachable, match=r"POST /reports has no answer: planned") as gone:
+        await got(client.submit("/reports", {}))
+    assert isinstance(gone.value, ConnectionError)
+    assert isinstance(gone.value.__cause__, httpx2.ConnectError)
+    assert 15 < sum(clock.pauses) <= 30
+    assert len(set(clock.pauses)) == len(clock.pauses)  # nobody comes back in step with others
+    await got(client.close())
+
+
+async def test_a_refusal_for_longer_than_there_is_patience_is_told_at_once(client, network, clock):
+    network.expect(Answered(429, {"Retry-After": "3600"}, b'{"title": "Too many", "status": 429}'))
+    with pytest.raises(RequestRefused, match="Too many") as refused:
+        await got(client.submit("/reports", {}))
+    assert refused.value.headers["retry-after"] == "3600"
+    assert clock.pauses == []
+
+
+async def test_the_deadline_of_a_submission(client, network, clock, server, user):
+    network.expect(ReplyLost(), Answered(503, {"Retry-After": "30"}))
+    with pytest.raises(TimeoutError, match="not within 10 s") as late:
+        await got(client.submit("/reports", {}, key="mine", timeout=10))
+    assert "key='mine'" in str(late.value)
+    assert sum(clock.pauses) < 10
+    assert len(jobs_of(server, user)) == 1
+
+
+@pytest.mark.parametrize(
+    "place",
+    [
+        "http://127.0.0.1:1/reports/jobs/1",
+        "https://elsewhere.example/reports/jobs/1",
+        "//elsewhere.example/reports/jobs/1",
+        "http://127.0.0.1@elsewhere.example/jobs/1",
+        "http://127.0.0.1:x/",
+        "",
+    ],
+)
+async def test_an_address_on_another_host_is_not_followed(client, network, place):
+    network.expect(HeaderSet("Location", place))
+    with pytest.raises(UnusableAnswer, match="another host" if place else "no Location"):
+        await got(client.submit("/reports", {}))
+    assert len(network.sent) == 1
+
+
+async def test_answers_of_somebody_else_are_not_taken_for_jobs(client, network):
+    network.expect(Answered(202, {"Location": "/reports/jobs/1"}, b"<html>"))
+    with pytest.raises(UnusableAnswer, match="POST /reports"):
+        await got(client.submit("/reports", {}))

@@ -1,0 +1,84 @@
+"""What clients are for, each promise on both."""
+
+from uuid import uuid4
+
+import pytest
+
+from tenure import (
+    JobCancelled,
+    JobFailed,
+    JobNotFound,
+)
+from tests.http.client.either import got, jobs_of
+from tests.http.serving import Wanted
+
+
+async def test_a_job_is_submitted_and_its_result_comes_back(client, server, user):
+    job = await got(client.submit("/reports", {"steps": 1, "size": 3}))
+    assert job.status.status in ("waiting", "running", "succeeded")
+    assert job.id == job.status.id == jobs_of(server, user)[0]["id"]
+    assert await got(job.result(timeout=20)) == {"pages": "xxx"}
+    assert job.is_finished
+    assert job.status.finished >= job.status.created
+    assert job.id in repr(job)
+
+
+async def test_results_are_what_the_handler_returned(client):
+    submit, larger_than_a_resource_shows = client.submit, 100_000
+    job = await got(submit("/reports", Wanted(size=larger_than_a_resource_shows)))
+    assert len((await got(job.result(timeout=20)))["pages"]) == larger_than_a_resource_shows
+    assert await got((await got(submit("/reports", {}))).result(timeout=20)) is None
+    csv = await got(submit("/reports/2024", method="PUT", params={"header": True}))
+    assert await got(csv.result(timeout=20)) == b"year\n2024\n"
+
+
+async def test_a_failure_carries_the_problem(client):
+    job = await got(client.submit("/reports", {"problem": "The year has 12."}))
+    with pytest.raises(JobFailed, match=r"No such month\. The year has 12\.") as failed:
+        await got(job.result(timeout=20))
+    assert failed.value.reason == "urn:x:month"
+    assert failed.value.problem == {
+        "type": "urn:x:month",
+        "title": "No such month",
+        "status": 422,
+        "detail": "The year has 12.",
+    }
+
+    job = await got(client.submit("/reports", {"error": "a secret"}))
+    await got(job.wait(timeout=20))
+    with pytest.raises(JobFailed, match="The job failed") as failed:
+        await got(job.result())
+    assert failed.value.reason == "job-failed"
+
+
+async def test_a_job_is_cancelled(client, gate):
+    job = await got(client.submit("/reports", {"gate": gate}))
+    assert await got(job.cancel()) is job
+    await got(job.wait(timeout=20))
+    with pytest.raises(JobCancelled, match="by its owner") as cancelled:
+        await got(job.result())
+    assert cancelled.value.problem["status"] == 410
+    assert await got(job.cancel()) is job  # a second time is not too late
+
+
+async def test_a_job_is_found_again_by_its_url(client, kind, server, user):
+    job = await got(client.submit("/reports", {"size": 1}, wait=20))
+    assert job.is_finished
+    again = await got(client.job(job.url))
+    assert (again.id, await got(again.result())) == (job.id, {"pages": "x"})
+    with pytest.raises(JobNotFound, match="there is no job"):
+        await got(client.job("/reports/jobs/nothing"))
+
+
+async def test_headers_go_along_with_all_that_is_asked_about_a_job(client, network, gate):
+    other = {"x-USER": uuid4().hex, "Prefer": "respond-async", "Content-Type": "application/json"}
+    job = await got(client.submit("/reports", {"size": 1}, headers=other))
+    assert await got(job.result(timeout=20)) == {"pages": "x"}
+    assert set(network.header("x-user")) == {other["x-USER"]}
+    assert network.header("content-type")[1:] == [None] * (len(network.sent) - 1)
+
+
+async def test_a_result_in_the_answer_itself_is_understood(client):
+    job = await got(client.submit("/reports", {"size": 1}, headers={"Prefer": "wait=20"}))
+    assert job.is_finished
+    assert await got(job.result()) == {"pages": "x"}

@@ -1,0 +1,95 @@
+"""Waiting and looking, by either client: as often as the server says, until the deadline."""
+
+import asyncio
+import time
+
+import pytest
+
+from tests.http.client.either import got
+from tests.http.network import (
+    Answered,
+    HeaderSet,
+    Mishap,
+    ReplyLost,
+    RequestHeaderLost,
+    Trickled,
+    Unreachable,
+)
+from tests.http.serving import Server
+
+
+async def test_waiting_survives_what_happens_on_the_way(client, network, clock, server, gate):
+    job = await got(client.submit("/reports", {"gate": gate, "size": 1}))
+    server.open(gate)
+    network.expect(ReplyLost(), Answered(502), Unreachable(), Answered(503, {"Retry-After": "4"}))
+    assert await got(job.result(timeout=60)) == {"pages": "x"}
+    assert clock.pauses[3] >= 4
+    assert len(network.sent) >= 6
+
+
+async def test_one_look_lasts_as_long_as_it_takes(client, network, clock, server, gate):
+    job = await got(client.submit("/reports", {"gate": gate}))
+    loop = asyncio.get_running_loop()
+    opened = loop.run_in_executor(None, lambda: (time.sleep(0.2), server.open(gate)))
+    await got(job.wait())
+    await opened
+    assert network.header("prefer")[1:] == ["wait=20"]
+    assert clock.pauses == []
+
+
+async def test_a_server_that_does_not_wait_is_asked_as_often_as_it_says(
+    client, network, clock, server, gate
+):
+    job = await got(client.submit("/reports", {"gate": gate}))
+    network.expect(
+        RequestHeaderLost("prefer"),
+        Then(RequestHeaderLost("prefer"), HeaderSet("Retry-After", "5")),
+        Then(RequestHeaderLost("prefer"), Opened(server, gate)),
+    )
+    await got(job.wait(timeout=600))
+    assert clock.pauses[:2] == [1, 5]
+
+
+class Then(Mishap):
+    def __init__(self, *mishaps: Mishap):
+        self._mishaps = mishaps
+
+    def instead(self, request):
+        for one in self._mishaps:
+            one.instead(request)
+
+    def afterwards(self, response):
+        for one in self._mishaps:
+            response = one.afterwards(response)
+        return response
+
+
+class Opened(Mishap):
+    """A gate opens while an answer is under way."""
+
+    def __init__(self, server: Server, gate: str):
+        self._server, self._gate = server, gate
+
+    def afterwards(self, response):
+        self._server.open(self._gate)
+        return response
+
+
+async def test_the_deadline_passes_and_the_job_goes_on(client, server, gate):
+    job = await got(client.submit("/reports", {"gate": gate, "size": 1}))
+    since = time.monotonic()
+    with pytest.raises(TimeoutError, match="goes on"):
+        await got(job.result(timeout=0.3))
+    assert 0.2 < time.monotonic() - since < 5
+    server.open(gate)
+    assert await got(job.result(timeout="20s")) == {"pages": "x"}
+
+
+async def test_an_answer_that_never_ends_does_not_outlast_the_deadline(client, network, gate):
+    job = await got(client.submit("/reports", {"gate": gate}))
+    network.expect(Trickled())
+    since = time.monotonic()
+    with pytest.raises(TimeoutError):
+        await got(job.wait(timeout=0.2))
+    assert time.monotonic() - since < 5
+    await got(job.cancel())
