@@ -272,7 +272,12 @@ class RequestRefused(TenureError):
     """A server has answered with a problem: the request is wrong, or not welcome for now."""
 
     def __init__(
-        self, request: str, status: int, problem: Mapping[str, Any], headers: Mapping[str, str]
+        self,
+        request: str,
+        status: int,
+        problem: Mapping[str, Any],
+        headers: Mapping[str, str],
+        key: str | None = None,
     ) -> None:
         self.request = request
         """Its method and URL."""
@@ -286,18 +291,28 @@ class RequestRefused(TenureError):
         self.errors: list[Any] = found if isinstance(found, list) else []
         """What is wrong where, for a request that does not fit."""
         self.headers = headers
+        self.key = key
+        """Under which a job was submitted. Sent again with it, there is one job of both."""
         said = ". ".join(one for one in (self.title, self.detail) if one)
         where = f" {self.errors}" if self.errors else ""
-        super().__init__(f"{request} was answered with {status}: {said or 'no reason'}{where}")
+        named = f" (key={key!r})" if key is not None else ""
+        super().__init__(
+            f"{request} was answered with {status}: {said or 'no reason'}{where}{named}"
+        )
 
 
 class ServerUnreachable(TenureError, ConnectionError):
     """No answer for as long as a client has patience. What was asked may have happened."""
 
-    def __init__(self, request: str, error: str) -> None:
-        super().__init__(f"{request} has no answer: {error}. Is the server there? Try again later.")
+    def __init__(self, request: str, error: str, key: str | None = None) -> None:
+        how = f" with key={key!r}, and there is one job of both" if key is not None else ""
+        super().__init__(
+            f"{request} has no answer: {error}. Is the server there? Try again later{how}."
+        )
         self.request = request
         self.error = error
+        self.key = key
+        """Under which a job was submitted. Sent again with it, there is one job of both."""
 
 
 class UnusableAnswer(TenureError):
