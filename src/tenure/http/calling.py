@@ -35,6 +35,7 @@ __all__ = [
     "may_pass",
     "on_the_same_host",
     "origin",
+    "pause_of",
     "refusal",
     "retry_after",
 ]
@@ -46,6 +47,8 @@ SILENCE: Final = 30.0
 
 # Soon at first, as most interruptions are short; a server that stays away is not to be hurried.
 _BACKOFF: Final = Backoff(base=0.25, cap=10)
+# Whatever a server says: one that says 0, or a time that is over, would be asked without a pause.
+_SOONEST: Final = 0.25
 # A client's own mistakes, and what a server will never be able to do, stay what they are.
 _PASSING: Final = frozenset({408, 425, 429})
 _LASTING: Final = frozenset({501, 505})
@@ -63,6 +66,11 @@ class Ask(Struct, frozen=True, kw_only=True):
     """For how long nothing may come."""
     within: float = float("inf")
     """How long all of it may take."""
+
+    @property
+    def key(self) -> str | None:
+        """By which a server knows a submission that is sent again."""
+        return self.headers.get("idempotency-key")
 
     def __str__(self) -> str:
         # A query may hold what is nobody else's business, and so may what is before the host.
@@ -118,28 +126,32 @@ class Tries:
         self._clock = clock
         self._patience = patience
         self._deadline = deadline
-        self.worked()
+        self._failures = 0
+        self._until: float | None = None
+        """When patience ends; it begins with a failure, however long nothing was tried before."""
+
+    def answered(self) -> None:
+        """Have patience again, after a sign of life; what fails all the same is not hurried."""
+        self._until = None
 
     def worked(self) -> None:
-        """Begin anew, after a sign of life."""
+        """Begin anew."""
         self._failures = 0
-        self._until = self._clock.boot() + self._patience
+        self._until = None
 
     def failed(self, ask: Ask, got: Reply | Lost) -> Pause:
         """Return how long to wait before the next try; raise what stands if there is none."""
         self._failures += 1
-        pause = _BACKOFF.delay(self._failures, self._clock.random())
-        error: Exception
-        if isinstance(got, Lost):
-            error = ServerUnreachable(str(ask), str(got.error) or type(got.error).__name__)
-            error.__cause__ = got.error
-        else:
-            error = refusal(ask, got)
-            # Added, so that those who were sent away together do not come back together.
-            pause += retry_after(got.headers, self._clock) or 0.0
+        now = self._clock.boot()
+        if self._until is None:
+            self._until = now + self._patience
+        told, error = None, _failure(ask, got)
+        if isinstance(got, Reply):
+            told = retry_after(got.headers, self._clock)
+        pause = pause_of(told or 0.0, _BACKOFF.delay(self._failures, self._clock.random()))
         if pause >= self._deadline.left:
             raise self._deadline.passed() from error
-        if self._clock.boot() + pause > self._until:
+        if now + pause > self._until:
             raise error
         return Pause(pause)
 
@@ -179,6 +191,22 @@ class Caller:
         return got
 
 
+def pause_of(told: float, jitter: float) -> float:
+    """Return how long to stay away: as long as one was told to, but never no time at all."""
+    # Added, so that those who were sent away together do not come back together.
+    return max(_SOONEST, told) + jitter
+
+
+def _failure(ask: Ask, got: Reply | Lost) -> RequestRefused | ServerUnreachable:
+    """Return what to raise when there is no other try."""
+    if isinstance(got, Reply):
+        return refusal(ask, got)
+    said = str(got.error) or type(got.error).__name__
+    error = ServerUnreachable(str(ask), said, ask.key)
+    error.__cause__ = got.error
+    return error
+
+
 def may_pass(status: int) -> bool:
     """Return whether such an answer is worth another try."""
     return status in _PASSING or (status >= 500 and status not in _LASTING)
@@ -194,7 +222,7 @@ def refusal(ask: Ask, reply: Reply) -> RequestRefused:
         elsewhere = reply.headers.get("location", "")
         detail = f"It is at {elsewhere}, which is not followed." if elsewhere else ""
         problem = {"type": "about:blank", "title": "No problem is named", "detail": detail}
-    return RequestRefused(str(ask), reply.status, problem, reply.headers)
+    return RequestRefused(str(ask), reply.status, problem, reply.headers, ask.key)
 
 
 def retry_after(headers: Headers, clock: Clock) -> float | None:

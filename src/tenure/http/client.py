@@ -29,9 +29,9 @@ class RemoteJob(JobView):
         super().__init__(known)
         self._line = line
 
-    def refresh(self) -> RemoteJob:
+    def refresh(self, timeout: Duration | None = None) -> RemoteJob:
         """Look again; return itself. Raises JobNotFound if it is not there any more."""
-        self._line.run(self._known.refreshing())
+        self._line.run(self._known.refreshing(timeout))
         return self
 
     def wait(self, timeout: Duration | None = None) -> RemoteJob:
@@ -49,9 +49,9 @@ class RemoteJob(JobView):
         """
         return self._line.run(self._known.resulting(timeout))
 
-    def cancel(self) -> RemoteJob:
+    def cancel(self, timeout: Duration | None = None) -> RemoteJob:
         """Ask for an end; return itself. What runs has to be told: `wait` for it."""
-        self._line.run(self._known.refreshing("DELETE"))
+        self._line.run(self._known.cancelling(timeout))
         return self
 
     def events(
@@ -82,8 +82,8 @@ class Client:
     Args:
         base_url: the server, with the path below which the routes are.
         http: an httpx client of your own instead, which stays open.
-        patience: how long a server may stay away, each time, before `ServerUnreachable` or
-            `RequestRefused` is raised.
+        patience: how long a server may stay away, each time and from the first failure on, before
+            `ServerUnreachable` or `RequestRefused` is raised.
         options: for the httpx client: auth, headers, transport, verify...
     """
 
@@ -124,11 +124,13 @@ class Client:
             headers: go along with this and with all that is asked about the job later.
             key: an Idempotency-Key of your own, to get the same job from another process too.
             wait: how long to wait for its end before returning; it need not have finished then.
-            timeout: how long to try. Without it, as long as there is `patience`.
+            timeout: how long all of it may take, `wait` included. Without it, as long as there is
+                `patience`. A job that is stored by then is returned, seen or not.
 
         Raises:
-            RequestRefused: the server does not want it.
-            ServerUnreachable: there was no answer.
+            RequestRefused: the server does not want it, or not for now.
+            ServerUnreachable: there was no answer. The job may be there: submit again with the
+                error's `key`, and there is one job of both. So it is for the others.
             TimeoutError: there was none within `timeout`. The job may be there.
         """
         url = whole_url(self._http, path, params)
@@ -136,10 +138,16 @@ class Client:
         known = self._line.run(submitting(self._caller, order, timeout, wait))
         return RemoteJob(known, self._line)
 
-    def job(self, url: str, *, headers: Mapping[str, str] | None = None) -> RemoteJob:
+    def job(
+        self,
+        url: str,
+        *,
+        headers: Mapping[str, str] | None = None,
+        timeout: Duration | None = None,
+    ) -> RemoteJob:
         """Return a job by its `url`, which may have been kept. Raises JobNotFound."""
         known = KnownJob(self._caller, whole_url(self._http, url), headers or {})
-        return RemoteJob(known, self._line).refresh()
+        return RemoteJob(known, self._line).refresh(timeout)
 
     def close(self) -> None:
         """Close what this client has opened."""
@@ -165,9 +173,9 @@ class AsyncRemoteJob(JobView):
         super().__init__(known)
         self._line = line
 
-    async def refresh(self) -> AsyncRemoteJob:
+    async def refresh(self, timeout: Duration | None = None) -> AsyncRemoteJob:
         """Look again; return itself. Raises JobNotFound if it is not there any more."""
-        await self._line.run(self._known.refreshing())
+        await self._line.run(self._known.refreshing(timeout))
         return self
 
     async def wait(self, timeout: Duration | None = None) -> AsyncRemoteJob:
@@ -179,9 +187,9 @@ class AsyncRemoteJob(JobView):
         """Return what the handler returned, waiting for it; see `RemoteJob.result`."""
         return await self._line.run(self._known.resulting(timeout))
 
-    async def cancel(self) -> AsyncRemoteJob:
+    async def cancel(self, timeout: Duration | None = None) -> AsyncRemoteJob:
         """Ask for an end; return itself. What runs has to be told: `wait` for it."""
-        await self._line.run(self._known.refreshing("DELETE"))
+        await self._line.run(self._known.cancelling(timeout))
         return self
 
     def events(
@@ -235,10 +243,16 @@ class AsyncClient:
         known = await self._line.run(submitting(self._caller, order, timeout, wait))
         return AsyncRemoteJob(known, self._line)
 
-    async def job(self, url: str, *, headers: Mapping[str, str] | None = None) -> AsyncRemoteJob:
+    async def job(
+        self,
+        url: str,
+        *,
+        headers: Mapping[str, str] | None = None,
+        timeout: Duration | None = None,
+    ) -> AsyncRemoteJob:
         """Return a job by its `url`, which may have been kept. Raises JobNotFound."""
         known = KnownJob(self._caller, whole_url(self._http, url), headers or {})
-        return await AsyncRemoteJob(known, self._line).refresh()
+        return await AsyncRemoteJob(known, self._line).refresh(timeout)
 
     async def close(self) -> None:
         """Close what this client has opened."""

@@ -17,6 +17,7 @@ from tenure.errors import (
     JobCancelled,
     JobFailed,
     JobNotFound,
+    JobStateError,
     RequestRefused,
     ServerUnreachable,
     UnusableAnswer,
@@ -32,6 +33,7 @@ from tenure.http.calling import (
     Reply,
     Steps,
     may_pass,
+    pause_of,
     refusal,
     retry_after,
 )
@@ -44,8 +46,12 @@ _WAIT: Final = 20.0
 """How long one look lasts: shorter than what proxies cut off."""
 # Three pings of the server are missing by then.
 _DEAD_AIR: Final = 45.0
+# How far those that look as often as they are told are kept apart.
+_APART: Final = 0.25
 _APPLIED: Final = "preference-applied"
 _ONLY_OF_SUBMIT: Final = frozenset({"content-type", "idempotency-key", "prefer"})
+# A job that is stored has a handle, which is worth more than these: each comes again if it is so.
+_PASSING_BY: Final = (TimeoutError, ServerUnreachable, RequestRefused, JobNotFound)
 
 
 class KnownJob:
@@ -64,12 +70,19 @@ class KnownJob:
 
     @property
     def status(self) -> JobResource[Any]:
-        assert self._status is not None
+        if self._status is None:
+            problem = "is stored, but has not been seen yet: refresh() it, or wait() for it"
+            raise JobStateError(self.id, problem)
         return self._status
 
     @property
     def is_finished(self) -> bool:
-        return self.status.status in FINISHED
+        return self.shown in FINISHED
+
+    @property
+    def shown(self) -> str:
+        """Its state, in a word; also if it has not been seen."""
+        return "unseen" if self._status is None else self._status.status
 
     def deadline(self, timeout: Duration | None) -> Deadline:
         then = f"job {self.id} has not finished, and goes on"
@@ -98,11 +111,25 @@ class KnownJob:
         if error.type == f"{PREFIX}not-found":
             raise JobNotFound(self.id) from error
 
-    def refreshing(self, method: Literal["GET", "DELETE"] = "GET") -> Steps[None]:
-        """Look at it, or cancel it."""
+    def refreshing(self, timeout: Duration | None) -> Steps[None]:
+        """Look at it."""
+        then = f"there is no answer about job {self.id}, which goes on"
+        yield from self._seeing("GET", self._caller.deadline(timeout, then))
+
+    def cancelling(self, timeout: Duration | None) -> Steps[None]:
+        """Ask for its end."""
+        then = f"whether job {self.id} was asked to end is not known. Cancel it again"
+        yield from self._seeing("DELETE", self._caller.deadline(timeout, then))
+
+    def _seeing(self, method: Literal["GET", "DELETE"], deadline: Deadline) -> Steps[None]:
         ask = self.ask(method)
-        reply = yield from self.asking(ask, self._caller.deadline(None, ""))
+        reply = yield from self.asking(ask, deadline)
         self.see(ask, reply.body)
+
+    def meeting(self, deadline: Deadline) -> Steps[None]:
+        """Look at it for the first time, if that is possible."""
+        with suppress(*_PASSING_BY):
+            yield from self._seeing("GET", deadline)
 
     def waiting(self, deadline: Deadline) -> Steps[None]:
         """Look until it has finished: each look lasts as long as the server lets it."""
@@ -117,13 +144,13 @@ class KnownJob:
             applied = wait_preference(Headers({"prefer": reply.headers.get(_APPLIED, "")}))
             if not 0 < applied / 2 <= clock.boot() - since:
                 # It has not waited with us, so that we wait as long as it says.
-                again = retry_after(reply.headers, clock)
-                yield Pause(max(0.0, min(1.0 if again is None else again, deadline.left)))
+                told = retry_after(reply.headers, clock)
+                pause = pause_of(1.0 if told is None else told, _APART * clock.random())
+                yield Pause(max(0.0, min(pause, deadline.left)))
 
-    def lingering(self, wait: Duration) -> Steps[None]:
+    def lingering(self, wait: float) -> Steps[None]:
         """Wait for its end, but not longer than that."""
-        # The job is stored, and its handle worth more than an error that may pass.
-        with suppress(TimeoutError, ServerUnreachable, RequestRefused):
+        with suppress(*_PASSING_BY):
             yield from self.waiting(self.deadline(wait))
 
     def resulting(self, timeout: Duration | None) -> Steps[Any]:
@@ -175,7 +202,11 @@ class JobView:
 
     @property
     def status(self) -> JobResource[Any]:
-        """The job as it was last seen: `status.status`, `status.progress` and so on."""
+        """The job as it was last seen: `status.status`, `status.progress` and so on.
+
+        Raises:
+            JobStateError: it was stored, and then no answer about it came; `refresh` it.
+        """
         return self._known.status
 
     @property
@@ -183,7 +214,7 @@ class JobView:
         return self._known.is_finished
 
     def __repr__(self) -> str:
-        return f"<{type(self).__name__} {self.id} {self.status.status}>"
+        return f"<{type(self).__name__} {self.id} {self._known.shown}>"
 
 
 class JobEvent(Struct, frozen=True, kw_only=True):
@@ -228,10 +259,13 @@ class Tail:
     def left(self) -> float:
         return self._deadline.left
 
-    def is_stream(self, reply: Reply) -> bool:
+    def begins(self, reply: Reply) -> bool:
         """Return whether events follow; else give the whole answer to `interrupted`."""
         kind = reply.headers.get("content-type", "")
-        return reply.status == 200 and kind.startswith("text/event-stream")
+        if reply.status != 200 or not kind.startswith("text/event-stream"):
+            return False
+        self._tries.answered()
+        return True
 
     def feed(self, part: bytes) -> Iterator[JobEvent]:
         """Yield the events that a part of a stream completes."""

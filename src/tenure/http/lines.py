@@ -119,7 +119,7 @@ class Line:
             got: Reply | Lost | None = None
             try:
                 with self._http.stream(**_sent(tail.next_ask())) as response:
-                    if tail.is_stream(_reply(response)):
+                    if tail.begins(_reply(response)):
                         for part in response.iter_bytes():
                             yield from tail.feed(part)
                             if tail.has_ended():  # however long the stream stays open
@@ -170,7 +170,7 @@ class AsyncLine:
             got: Reply | Lost | None = None
             try:
                 async with self._http.stream(**_sent(tail.next_ask())) as response:
-                    if tail.is_stream(_reply(response)):
+                    if tail.begins(_reply(response)):
                         parts = response.aiter_bytes()
                         while not tail.has_ended():  # however long the stream stays open
                             if (part := await _next(parts, tail.left)) is None:

@@ -9,7 +9,7 @@ from uuid import UUID
 import msgspec
 from msgspec import Struct
 
-from tenure.core.durations import Duration
+from tenure.core.durations import Duration, seconds
 from tenure.core.redaction import redact
 from tenure.errors import ConfigError
 from tenure.http.calling import Ask, Caller, Steps, on_the_same_host, origin
@@ -43,18 +43,23 @@ class Order(Struct, frozen=True, kw_only=True):
 def submitting(
     caller: Caller, order: Order, timeout: Duration | None, wait: Duration | None
 ) -> Steps[KnownJob]:
-    """Submit a job, and wait for it a little if that is wanted."""
+    """Submit a job, and wait for it a little if that is wanted.
+
+    Once it is stored, its handle is returned, however little is known of it by the deadline.
+    """
+    # Read first: a mistake is told before there is a job.
+    linger = None if wait is None else seconds(wait, "wait")
     ask = order.ask(caller)
-    key = ask.headers["idempotency-key"]
-    then = f"{ask} has no answer. Submit it again with key={key!r}, and there is one job of both"
-    reply = yield from caller.exchange(ask, caller.deadline(timeout, then))
+    then = f"{ask} has no answer. Submit it again with key={ask.key!r}: there is one job of both"
+    deadline = caller.deadline(timeout, then)
+    reply = yield from caller.exchange(ask, deadline)
     job = KnownJob(caller, on_the_same_host(ask, reply.headers.get("location")), order.headers)
     if reply.status == 202:
         job.see(ask, reply.body)
     else:  # the plain result of a job that has finished already
-        yield from job.refreshing()
-    if wait is not None:
-        yield from job.lingering(wait)
+        yield from job.meeting(deadline)
+    if linger is not None:
+        yield from job.lingering(max(0.0, min(linger, deadline.left)))
     return job
 
 

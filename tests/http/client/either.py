@@ -6,7 +6,51 @@ from collections.abc import AsyncIterator, Iterator
 import httpx2
 
 from tenure.http import JobEvent
+from tests.http.network import HurriedClock, Mishap
 from tests.http.serving import Server
+
+AT_ONCE = ["0", "Wed, 21 Oct 2015 07:28:00 GMT"]
+"""What a server says in `Retry-After` that would have a client come back at once."""
+
+
+class Outage(Mishap):
+    """For as many requests as it is planned for, until it is over."""
+
+    def __init__(self, status: int | None = 503):
+        self._status = status
+        self.is_over = False
+
+    def instead(self, request):
+        if self.is_over:
+            return None
+        if self._status is None:
+            raise httpx2.ConnectError("planned", request=request)
+        return httpx2.Response(self._status)
+
+
+class Quiet(Mishap):
+    """A stream of events, or any other answer, of which nothing comes for so long."""
+
+    def __init__(self, clock: HurriedClock, seconds: float):
+        self._stream = QuietStream(clock, seconds)
+
+    def instead(self, request):
+        kind = {"Content-Type": "text/event-stream"}
+        return httpx2.Response(200, headers=kind, stream=self._stream)
+
+
+class QuietStream(httpx2.SyncByteStream, httpx2.AsyncByteStream):
+    def __init__(self, clock: HurriedClock, seconds: float):
+        self._clock, self._seconds = clock, seconds
+
+    def __iter__(self) -> Iterator[bytes]:
+        self._clock.pause(self._seconds)
+        yield b""
+        raise httpx2.ReadTimeout("planned")
+
+    async def __aiter__(self) -> AsyncIterator[bytes]:
+        for part in self:
+            yield part
 
 
 async def got(value):

@@ -14,7 +14,7 @@ from tenure import (
 )
 from tenure.http import Client, JobEvent
 from tenure.http.known import _Lines
-from tests.http.client.either import each, followed, got
+from tests.http.client.either import Quiet, each, followed, got
 from tests.http.network import (
     Answered,
     Cut,
@@ -58,6 +58,37 @@ async def test_a_stream_that_is_cut_is_taken_up_where_it_ended(
     first, second = str(seen[0].revision), str(seen[1].revision)
     assert asked == [None, first, first, first, second]
     assert len(clock.pauses) == 4
+
+
+async def test_who_reads_slowly_loses_no_patience(client, network, clock, server, gate):
+    job = await got(client.submit("/reports", {"steps": 2, "gate": gate}))
+    network.expect(*[Cut(1, cleanly=True)] * 2, Unreachable(), Answered(503))
+    seen = []
+    async for one in each(job.events()):
+        seen.append(one)
+        clock.pause(600)  # ten times the patience of a client
+        server.open(gate)
+    assert strictly_rise(seen)
+    assert seen[-1].job.status == "succeeded"
+
+
+async def test_a_quiet_stream_is_taken_up_again_and_again(client, network, clock):
+    job = await got(client.submit("/reports", {"size": 1}))
+    network.expect(*[Quiet(clock, 45)] * 5)
+    seen = [one async for one in each(job.events())]
+    assert seen[-1].job.status == "succeeded"
+    between = [pause for pause in clock.pauses if pause != 45]
+    assert len(between) == 5
+    assert min(between) >= 0.25
+
+
+async def test_a_server_that_stays_away_after_a_quiet_stream_is_given_up(client, network, clock):
+    job = await got(client.submit("/reports", {}))
+    network.expect(Quiet(clock, 45), *[Unreachable()] * 1000)
+    with pytest.raises(ServerUnreachable) as gone:
+        [one async for one in each(job.events())]
+    assert gone.value.key is None
+    assert 30 < sum(clock.pauses) - 45 <= 60
 
 
 async def test_what_is_sent_twice_is_seen_once(client, network, server, gate):

@@ -8,16 +8,20 @@ import httpx2
 import pytest
 
 from tenure import (
+    ConfigError,
+    JobStateError,
     RequestRefused,
     ServerUnreachable,
     UnusableAnswer,
 )
-from tests.http.client.either import got, jobs_of
+from tests.http.client.either import AT_ONCE, Outage, got, jobs_of
 from tests.http.network import (
     Answered,
     HeaderSet,
+    Mishap,
     Network,
     ReplyLost,
+    RequestHeaderLost,
     Unreachable,
 )
 
@@ -57,8 +61,18 @@ async def test_a_server_that_is_busy_is_asked_again_when_it_says(client, network
     busy, date, first, second = clock.pauses
     assert 7 <= busy < 7.5
     assert 10 < date < 22
-    assert first <= 1
-    assert second <= 2
+    assert 0.25 <= first <= 1.25
+    assert 0.25 <= second <= 2.25
+
+
+@pytest.mark.parametrize("told", AT_ONCE)
+async def test_a_server_that_says_at_once_is_not_asked_without_a_pause(
+    client, network, clock, told
+):
+    network.expect(*[Answered(503, {"Retry-After": told})] * 4)
+    await got(client.submit("/reports", {}))
+    assert len(clock.pauses) == 4
+    assert min(clock.pauses) >= 0.25
 
 
 async def test_retry_after_by_the_clock_of_the_server(client, network, clock):
@@ -70,7 +84,7 @@ async def test_retry_after_by_the_clock_of_the_server(client, network, clock):
     network.expect(Answered(503, told), Answered(503, {"Retry-After": "soon"}))
     await got(client.submit("/reports", {}))
     assert 9 <= clock.pauses[0] < 9.5
-    assert clock.pauses[1] <= 0.5
+    assert clock.pauses[1] <= 0.75
 
 
 @pytest.mark.parametrize("status", [301, 307, 400, 401, 403, 404, 413, 501])
@@ -105,6 +119,23 @@ async def test_patience_ends(kind, server, clock):
     await got(client.close())
 
 
+@pytest.mark.parametrize(("status", "error"), [(None, ServerUnreachable), (503, RequestRefused)])
+async def test_who_runs_out_of_patience_is_told_the_key(
+    client, network, server, user, status, error
+):
+    outage = Outage(status)
+    network.expect(ReplyLost(), *[outage] * 1000)
+    with pytest.raises(error) as gone:
+        await got(client.submit("/reports", {"size": 1}))
+    key = gone.value.key
+    assert network.header("idempotency-key") == [key] * len(network.sent)
+    assert f"key={key!r}" in str(gone.value)
+
+    outage.is_over = True
+    job = await got(client.submit("/reports", {"size": 1}, key=key))
+    assert [one["id"] for one in jobs_of(server, user)] == [job.id]
+
+
 async def test_a_refusal_for_longer_than_there_is_patience_is_told_at_once(client, network, clock):
     network.expect(Answered(429, {"Retry-After": "3600"}, b'{"title": "Too many", "status": 429}'))
     with pytest.raises(RequestRefused, match="Too many") as refused:
@@ -120,6 +151,38 @@ async def test_the_deadline_of_a_submission(client, network, clock, server, user
     assert "key='mine'" in str(late.value)
     assert sum(clock.pauses) < 10
     assert len(jobs_of(server, user)) == 1
+
+
+@pytest.mark.parametrize("timeout", [10, None])
+async def test_a_job_that_is_stored_is_returned_whatever_is_asked_next(
+    client, network, clock, timeout
+):
+    outage, at_once = Outage(), {"Prefer": "wait=20"}
+    network.expect(Mishap(), *[outage] * 1000)
+    job = await got(client.submit("/reports", {"size": 1}, headers=at_once, timeout=timeout))
+    assert sum(clock.pauses) <= (timeout or 60)
+    assert job.id in repr(job)
+    assert not job.is_finished  # as far as anybody knows
+    with pytest.raises(JobStateError, match="refresh"):
+        _ = job.status
+    outage.is_over = True
+    assert await got(job.result(timeout=20)) == {"pages": "x"}
+    assert job.is_finished
+
+
+async def test_a_wait_ends_with_the_deadline_of_the_submission(client, network, clock, gate):
+    network.expect(Mishap(), *[RequestHeaderLost("prefer")] * 1000)
+    job = await got(client.submit("/reports", {"gate": gate}, wait=600, timeout=30))
+    assert not job.is_finished
+    assert sum(clock.pauses) <= 30
+    await got(job.cancel())
+
+
+@pytest.mark.parametrize("wrong", [{"wait": "soon"}, {"timeout": "soon"}])
+async def test_a_wrong_time_is_told_before_anything_is_sent(client, network, wrong):
+    with pytest.raises(ConfigError, match=next(iter(wrong))):
+        await got(client.submit("/reports", {}, **wrong))
+    assert network.sent == []
 
 
 @pytest.mark.parametrize(

@@ -5,7 +5,7 @@ import time
 
 import pytest
 
-from tests.http.client.either import got
+from tests.http.client.either import AT_ONCE, Outage, Quiet, got
 from tests.http.network import (
     Answered,
     HeaderSet,
@@ -47,7 +47,22 @@ async def test_a_server_that_does_not_wait_is_asked_as_often_as_it_says(
         Then(RequestHeaderLost("prefer"), Opened(server, gate)),
     )
     await got(job.wait(timeout=600))
-    assert clock.pauses[:2] == [1, 5]
+    assert 1 <= clock.pauses[0] < 1.5
+    assert 5 <= clock.pauses[1] < 5.5
+
+
+@pytest.mark.parametrize("told", AT_ONCE)
+async def test_a_server_that_says_at_once_is_not_asked_without_a_pause(
+    client, network, clock, gate, told
+):
+    job = await got(client.submit("/reports", {"gate": gate}))
+    network.expect(*[Then(RequestHeaderLost("prefer"), HeaderSet("Retry-After", told))] * 100)
+    with pytest.raises(TimeoutError):
+        await got(job.wait(timeout=10))
+    *pauses, _ = clock.pauses  # the last one ends with the deadline
+    assert min(pauses) >= 0.25
+    assert len(set(pauses)) == len(pauses)  # nobody comes back in step with others
+    await got(job.cancel())
 
 
 class Then(Mishap):
@@ -83,6 +98,30 @@ async def test_the_deadline_passes_and_the_job_goes_on(client, server, gate):
     assert 0.2 < time.monotonic() - since < 5
     server.open(gate)
     assert await got(job.result(timeout="20s")) == {"pages": "x"}
+
+
+async def test_a_look_and_a_cancel_have_a_deadline(client, network, clock, gate):
+    job = await got(client.submit("/reports", {"gate": gate}))
+    outage = Outage()
+    network.expect(*[outage] * 1000)
+    for ask in (job.refresh, job.cancel, lambda timeout: client.job(job.url, timeout=timeout)):
+        before = sum(clock.pauses)
+        with pytest.raises(TimeoutError, match=f"not within 5 s: .*{job.id}"):
+            await got(ask(timeout=5))
+        assert sum(clock.pauses) - before < 5
+    outage.is_over = True
+    assert await got(job.refresh(timeout=20)) is job
+    assert await got(job.cancel(timeout=20)) is job
+
+
+async def test_patience_begins_when_a_look_fails(kind, server, network, clock, user):
+    client = kind(
+        server.url, transport=network, clock=clock, headers={"X-User": user}, patience="10s"
+    )
+    job = await got(client.submit("/reports", {"size": 1}))
+    network.expect(Quiet(clock, 25))
+    assert await got(job.result(timeout=600)) == {"pages": "x"}
+    await got(client.close())
 
 
 async def test_an_answer_that_never_ends_does_not_outlast_the_deadline(client, network, gate):
