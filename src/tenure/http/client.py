@@ -129,9 +129,11 @@ class Client:
 
         Raises:
             RequestRefused: the server does not want it, or not for now.
-            ServerUnreachable: there was no answer. The job may be there: submit again with the
-                error's `key`, and there is one job of both. So it is for the others.
-            TimeoutError: there was none within `timeout`. The job may be there.
+            ServerUnreachable: there was no answer.
+            TimeoutError: there was none within `timeout`.
+
+        After any of them the job may be there. Submit it again with the error's `key`, which a
+        TimeoutError names in its message, and there is one job of both.
         """
         url = whole_url(self._http, path, params)
         order = Order(method=method, url=url, json=json, headers=headers or {}, key=key)
