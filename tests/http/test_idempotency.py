@@ -7,6 +7,7 @@ import httpx2
 import pytest
 from fastapi import FastAPI
 
+from tenure.core.clock import SystemClock
 from tenure.testing import Faults
 from tests.http.conftest import Replica
 from tests.http.service import Face, Service, stored
@@ -142,6 +143,21 @@ async def test_the_key_outlives_a_job_that_was_kept_briefly(real_replica: Replic
         assert again.status_code == 410
         assert again.json()["type"] == "urn:tenure:problem:expired"
         assert await stored(service.app) == []
+
+
+async def test_the_key_stays_with_a_job_that_ended_late(
+    replica: Replica, face: Face, monkeypatch: pytest.MonkeyPatch
+):
+    service = await replica(works=False)
+    async with client_of(service.face(face), timeout=20) as client:
+        first = await client.post("/reports", json={"month": 3}, headers=keyed("k"))
+        later = SystemClock().wall() + 30 * 86_400_000_000
+        monkeypatch.setattr(SystemClock, "wall", lambda _: later)
+        assert (await client.delete(first.headers["location"])).is_success
+        again = await client.post("/reports", json={"month": 3}, headers=keyed("k"))
+        assert again.headers["idempotency-replayed"] == "true"
+        assert again.headers["location"] == first.headers["location"]
+        assert len(await stored(service.app)) == 1
 
 
 @pytest.mark.parametrize("lost", ["request", "reply"])

@@ -261,10 +261,12 @@ class JobPair(Pair):
         **details: Any,
     ) -> NewJob:
         self._ends_after(details["delay"], at_in or 0.0, keep, details["retention"])
+        # Every other key stays as long as its job.
+        unique = Unique(key=key or "", digest=digest, keep=keep, with_job=number % 2 == 0)
         return NewJob(
             id=id_of(number),
             at=None if at_in is None else self._clock.wall() + micros(at_in),
-            unique=None if key is None else Unique(key=key, digest=digest, keep=keep),
+            unique=None if key is None else unique,
             **details,
         )
 

@@ -256,6 +256,22 @@ async def test_of_two_with_one_unique_key_the_second_waits_for_the_first(
     assert (answer.outcome, answer.id) == expected
 
 
+async def test_a_key_stays_with_a_job_that_finished_while_the_key_was_locked(
+    store: PostgresStore, operator: asyncpg.Connection, namespace: str
+):
+    unique = Unique(key="key", keep=1e-6, with_job=True)
+    await store.insert([new(1, unique=unique, retention=600)])
+    [job] = await claim(store, 1)
+    async with operator.transaction():
+        await operator.execute(
+            "SELECT FROM tenure.job_key WHERE namespace = $1 FOR UPDATE", namespace
+        )
+        await store.settle("ann", [success(job)])
+    assert [one.id for one in await store.insert([new(2, unique=unique)])] == [job.id]
+    await operator.execute("UPDATE tenure.job_done SET expires = 0 WHERE namespace = $1", namespace)
+    assert [one.outcome for one in await store.insert([new(2, unique=unique)])] == ["created"]
+
+
 async def test_a_job_that_finishes_while_its_insert_is_repeated_is_not_stored_again(
     store: PostgresStore, operator: asyncpg.Connection, namespace: str
 ):

@@ -71,6 +71,13 @@ class Unique(Struct, frozen=True, kw_only=True):
     """What makes two requests the same; another one under the same key is a mismatch."""
     keep: float = 0.0
     """The key is taken until the job has finished, and at least for so long after the insert."""
+    with_job: bool = False
+    """Whether it is taken for the retention of the finished job too; only with a `keep` above 0."""
+
+    @property
+    def written_keep(self) -> float:
+        """Return `keep` as stores write it: negative for a key that stays with its job."""
+        return -self.keep if self.with_job else self.keep
 
 
 class NewJob(Struct, frozen=True, kw_only=True):

@@ -95,8 +95,8 @@ async def _store(
         raise Problem.of("body-too-large", f"{error.limit:,} bytes are accepted.") from None
     new = replace(new, tags=(*new.tags, tag))
     if mark is not None:
-        keep = max(_KEPT_AT_LEAST, new.retention)
-        unique = Unique(key=mark, digest=_fingerprint(payload), keep=keep)
+        digest = _fingerprint(payload)
+        unique = Unique(key=mark, digest=digest, keep=_KEPT_AT_LEAST, with_job=True)
         new = replace(new, unique=unique, tags=(*new.tags, mark))
     try:
         job: Job[Any] = await services.jobs.enqueue(Request(new))

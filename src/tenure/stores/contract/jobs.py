@@ -87,8 +87,10 @@ class JobStore(Protocol):
         nothing. A unique key that another job has is "existing", or "mismatch" if the digests
         differ; nothing is stored for it. Inside one call the first of two wins.
 
-        A unique key is taken until its job has finished and at least `keep` seconds long. So an
-        existing job may be one that has finished or was pruned.
+        A unique key is taken until its job has finished and at least `keep` seconds long; with
+        `with_job` also for the retention of the job, counted from its end however it ended, and
+        whether or not it is pruned then. So an existing job may be one that has finished or was
+        pruned.
         """
         ...
 
@@ -148,8 +150,8 @@ class JobStore(Protocol):
         """Make finished jobs wait again, due at once: failures and losses 0, attempt kept.
 
         Result, error, progress, message and reason are cleared; checkpoint and history stay. A
-        unique key is taken again; "conflict" if another job has it by now. "unfinished", "refused"
-        (a run of a schedule) and None (no such job) change nothing.
+        unique key is taken again, as by an insert; "conflict" if another job has it by now.
+        "unfinished", "refused" (a run of a schedule) and None (no such job) change nothing.
         """
         ...
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import heapq
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from tenure.core.durations import micros
 from tenure.core.model import Meta
@@ -186,6 +186,15 @@ class JobSpace:
 
     def take(self, unique: Unique, id_: str, now: int) -> None:
         self.keys[unique.key] = Taken(id_, unique.digest, now + micros(unique.keep))
+
+    def keep_with(self, job: Job) -> None:
+        """Keep the unique key of a finished job for as long as the job, if it asks for that."""
+        unique = job.new.unique
+        if unique is None or not unique.keep or not unique.with_job:
+            return
+        taken = self.keys.get(unique.key)
+        if taken is not None and taken.id == job.id:
+            self.keys[unique.key] = replace(taken, until=max(taken.until, job.expires))
 
     def forget_free_keys(self, now: int) -> None:
         for key in [key for key in self.keys if self.taken(key, now) is None]:

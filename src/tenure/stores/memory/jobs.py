@@ -376,6 +376,7 @@ class Jobs(Connection):
         job.state = state
         job.replica, job.deadline, job.cancelling = "", None, False
         job.finished = now
+        self._jobs.keep_with(job)
         self._changed(job)
 
     def _changed(self, job: Job) -> None:

@@ -49,7 +49,9 @@ def insert_columns(jobs: Sequence[NewJob]) -> tuple[Column, ...]:
         [repr(job.retention) for job in jobs],
         [None if one is None else one.key for one in uniques] if keyed else None,
         [None if one is None else one.digest for one in uniques] if keyed else None,
-        [None if one is None else str(micros(one.keep)) for one in uniques] if keyed else None,
+        [None if one is None else str(micros(one.written_keep)) for one in uniques]
+        if keyed
+        else None,
     )
 
 

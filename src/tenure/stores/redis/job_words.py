@@ -133,7 +133,8 @@ def insert_words(jobs: Sequence[NewJob]) -> list[Word]:
     for number, job in enumerate(jobs, 1):
         key, digest, keep = None, "", 0
         if job.unique is not None:
-            key, digest, keep = job.unique.key, job.unique.digest, micros(job.unique.keep)
+            key, digest = job.unique.key, job.unique.digest
+            keep = micros(job.unique.written_keep)
             uniques += (number, key, digest, keep)
         for tag in job.tags:
             tags += (number, tag)

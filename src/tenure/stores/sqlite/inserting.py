@@ -37,7 +37,7 @@ def _other_of(tx: Transaction, job: NewJob) -> Inserted | None:
     unique = job.unique
     if unique is None:
         return None
-    other = take(tx, job.id, unique.key, unique.digest, unique.keep)
+    other = take(tx, job.id, unique.key, unique.digest, unique.written_keep)
     if other is None:
         return None
     id_, digest = other
@@ -49,7 +49,7 @@ def take(tx: Transaction, id_: str, key: str, digest: str, keep: float) -> tuple
     taken = tx.row(sql.TAKEN, key=key)
     if taken is not None and taken[0] != id_:
         return taken[0], taken[1]
-    tx.change(sql.TAKE, key=key, id=id_, digest=digest, until=tx.wall + micros(keep))
+    tx.change(sql.TAKE, key=key, id=id_, digest=digest, until=tx.wall + micros(abs(keep)))
     return None
 
 
@@ -68,7 +68,8 @@ def store(tx: Transaction, jobs: Sequence[NewJob], *, quietly: bool = False) -> 
         if due <= soon:
             queues.add(job.queue)
         if job.unique is not None:
-            keys.append((number, job.unique.key, job.unique.digest, job.unique.keep))
+            unique = job.unique
+            keys.append((number, unique.key, unique.digest, unique.written_keep))
         rows.append(
             (
                 *(number, namespace, job.id, job.task, job.queue, job.priority, wall),

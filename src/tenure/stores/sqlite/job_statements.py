@@ -90,11 +90,18 @@ TAKE = """
     SET id = excluded.id, digest = excluded.digest, until = excluded.until, live = 1
 """
 
-# The job has finished; the key is free once its time is up as well. By the job's number, and
-# then by primary key.
+# The job has finished; the key is free once its time is up as well, and that of the finished job
+# if it stays with it. By the job's number, and then by primary key; by tenure_job_id and number.
 FREE = """
     UPDATE tenure_unique
-    SET live = 0
+    SET live = 0,
+        until = max(until, coalesce((SELECT d.expires
+                                     FROM tenure_job AS j INDEXED BY tenure_job_id
+                                     CROSS JOIN tenure_done AS d
+                                     WHERE j.namespace = tenure_unique.namespace
+                                       AND j.id = tenure_unique.id AND j.keep < 0
+                                       AND d.number = j.number),
+                                    until))
     WHERE (namespace, key, id) IN (SELECT namespace, unique_key, id
                                    FROM tenure_job
                                    WHERE number IN (SELECT value FROM json_each(:numbers)))

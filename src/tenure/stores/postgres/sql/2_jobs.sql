@@ -69,7 +69,7 @@ BEGIN
                 _taken := _taken || _one.key;
                 -- index: job_key_pkey
                 UPDATE tenure.job_key k
-                SET id = _one.id, digest = _one.digest, until = _now + _one.keep::bigint,
+                SET id = _one.id, digest = _one.digest, until = _now + abs(_one.keep::bigint),
                     free_at = NULL
                 WHERE k.namespace = _namespace AND k.key = _one.key;
             END IF;
@@ -82,13 +82,17 @@ BEGIN
 END
 $$;
 
--- Whether another job may not have this key, which the caller has locked.
+-- Whether another job may not have this key, which the caller has locked. If nobody could note when it
+-- will be free, because it was locked when its job finished, the finished job tells.
 CREATE FUNCTION tenure.job_key_is_taken_v1(_k tenure.job_key, _now bigint) RETURNS boolean
 LANGUAGE plpgsql VOLATILE AS $$
 BEGIN
-    -- index: job_pkey
-    RETURN _k.until > _now OR (_k.free_at IS NULL AND EXISTS (
-        SELECT FROM tenure.job j WHERE j.namespace = _k.namespace AND j.id = _k.id));
+    -- index: job_pkey, job_done_pkey
+    RETURN _k.until > _now OR (_k.free_at IS NULL AND (
+        EXISTS (SELECT FROM tenure.job j WHERE j.namespace = _k.namespace AND j.id = _k.id)
+        OR EXISTS (SELECT FROM tenure.job_done d
+                   WHERE d.namespace = _k.namespace AND d.id = _k.id AND d.unique_keep < 0
+                     AND d.expires > _now)));
 END
 $$;
 
@@ -316,6 +320,11 @@ BEGIN
         SELECT k.key FROM tenure.job_key k
         WHERE k.namespace = _namespace AND k.key = ANY (_keys) AND k.id = ANY (_ids)
         FOR UPDATE SKIP LOCKED);
+    -- index: job_key_pkey, job_done_pkey
+    UPDATE tenure.job_key k SET until = d.expires
+    FROM tenure.job_done d
+    WHERE k.namespace = _namespace AND k.key = ANY (_keys) AND d.namespace = _namespace
+      AND d.id = k.id AND d.unique_keep < 0 AND d.expires > k.until;
     -- index: job_key_pkey
     DELETE FROM tenure.job_key k
     WHERE k.namespace = _namespace AND k.key = ANY (_keys) AND k.until <= _now;

@@ -110,7 +110,8 @@ CREATE TABLE tenure.job_tag (
 CREATE INDEX job_tag_id ON tenure.job_tag (namespace, tag, id);
 
 -- Unique keys: taken while the job is in tenure.job, and before the instant `until` in any case.
--- free_at is when it is free, NULL as long as the job has not finished.
+-- free_at is when it is free, NULL as long as the job has not finished. unique_keep of a job is negative
+-- if its key also stays for its retention: then that is in `until` once it has finished.
 CREATE TABLE tenure.job_key (
     namespace text COLLATE "C" NOT NULL,
     key       text COLLATE "C" NOT NULL,

@@ -272,7 +272,7 @@ BEGIN
     END IF;
     -- index: job_key_pkey
     UPDATE tenure.job_key k
-    SET id = _id, digest = _d.unique_digest, until = _now + _d.unique_keep, free_at = NULL
+    SET id = _id, digest = _d.unique_digest, until = _now + abs(_d.unique_keep), free_at = NULL
     WHERE k.namespace = _namespace AND k.key = _d.unique_key;
     RETURN 'r';
 END

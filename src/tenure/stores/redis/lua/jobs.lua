@@ -15,7 +15,7 @@ local FINISHED   = KEYS[7]   -- zset id, and NUL if it has tags -> end of its re
 local DEADLINES  = KEYS[8]   -- zset id -> deadline of the running attempt
 local CANCELS    = KEYS[9]   -- zset of replica NUL id: running, with a cancel pending
 local RUNNING    = KEYS[10]  -- hash queue -> how many run
-local UNIQUE     = KEYS[11]  -- hash unique key -> id, digest, until
+local UNIQUE     = KEYS[11]  -- hash unique key -> id, digest, until, 1 if it stays with its job
 local ENDS       = KEYS[12]  -- zset unique key of a finished job -> until
 local PAUSED     = KEYS[13]  -- hash queue -> until
 local SLEEPING   = KEYS[14]  -- hash of the queues whose next job somebody wants to hear about
@@ -237,7 +237,8 @@ local function place_of_run(key, id, queue)
   return sub(key, 3) .. '\0' .. id .. '\0' .. queue
 end
 
--- A unique key is taken as long as its job is unfinished; afterwards, if at all, until an instant.
+-- A unique key is taken as long as its job is unfinished; afterwards, if at all, until an instant:
+-- not before the end of the retention if it stays with its job.
 local function let_go_of_key(job)
   if is_run(job.key) then
     gather('ZREM', LIVE, place_of_run(job.key, job.id, job.queue))
@@ -245,17 +246,22 @@ local function let_go_of_key(job)
   end
   local taken = job.key and call('HGET', UNIQUE, job.key)
   if taken then
-    local id, _, till = decode(taken)
-    if id == job.id and till <= now then
+    local id, digest, till, with_job = decode(taken)
+    local kept = with_job == 1 and max(till, now + job.retention) or till
+    if id == job.id and kept <= now then
       call('HDEL', UNIQUE, job.key)
     elseif id == job.id then
-      gather('ZADD', ENDS, till, job.key)
+      if kept > till then
+        gather('HSET', UNIQUE, job.key, pack(id, digest, kept, 1))
+      end
+      gather('ZADD', ENDS, kept, job.key)
     end
   end
 end
 
+-- `keep` is negative if the key stays with its job.
 local function take_key(key, id, digest, keep)
-  call('HSET', UNIQUE, key, pack(id, digest, now + keep))
+  call('HSET', UNIQUE, key, pack(id, digest, now + math.abs(keep), keep < 0 and 1 or 0))
   call('ZREM', ENDS, key)
 end
 
