@@ -46,6 +46,7 @@ CALLS: dict[str, Callable[[Store], Coroutine[Any, Any, Any]]] = {
     "get": lambda store: store.get([id_of(1)]),
     "find": lambda store: store.find(),
     "counts": lambda store: store.counts(),
+    "count_tagged": lambda store: store.count_tagged("t", unfinished=1, recent=1, within=1),
     "pause": lambda store: store.pause("other"),
     "resume": lambda store: store.resume("default"),
     "prune_jobs": lambda store: store.prune_jobs(),

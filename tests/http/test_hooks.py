@@ -9,6 +9,7 @@ from fastapi import FastAPI
 
 from tenure import ConfigError, Tenure
 from tenure.http import AsyncRouter, JobResource, Limits, Problem, Responses, Submission
+from tenure.testing import Faults
 from tests.http.conftest import Replica
 from tests.http.service import Ask, Face, Service, Stage, stored, user
 from tests.http.wire import client_of
@@ -130,6 +131,14 @@ async def test_the_jobs_of_one_minute_are_limited(real_replica: Replica):
         assert refused.json()["type"] == "urn:tenure:problem:too-many-requests"
         assert 50 <= int(refused.headers["retry-after"]) <= 61
         assert (await post(ann, "/reports/slow", "ben")).status_code == 202
+
+
+async def test_jobs_are_counted_and_not_read(replica: Replica, faults: Faults, face: Face):
+    service = await replica(works=False, limits=Limits(running=3, per_minute=3))
+    async with client_of(service.face(face)) as ann:
+        assert (await post(ann, "/reports/slow")).status_code == 202
+    assert faults.calls["count_tagged"] == 1
+    assert faults.calls["find"] == faults.calls["get"] == 0
 
 
 async def test_a_queue_that_is_full_takes_no_more(real_replica: Replica):

@@ -189,6 +189,9 @@ class JobPair(Pair):
         equal([job.id for job in theirs], [job.id for job in ours])
         compare_replicas(*self._both(lambda store: store.replicas()))
         compare_counts(*self._both(lambda store: store.counts()))
+        limits = {"unfinished": 2, "recent": 3, "within": 4.0}
+        self._same(lambda store: store.count_tagged("s", **limits))
+        self._same(lambda store: store.count_tagged("t", **limits))
 
     def _look_at_jobs(self) -> None:
         ids = list(self._inserted)

@@ -120,6 +120,7 @@ async def use_everything(store: PostgresStore) -> None:
         await store.find(limit=3, cursor="z", **how)  # type: ignore[arg-type]
     await store.pause("default", seconds=0.001)
     await store.counts()
+    await store.count_tagged("red", unfinished=2, recent=2, within=600)
     await store.resume("default")
     await store.recover(delays=[0.0], grace=0.0, limit=2)
     await store.bury("ann", [ran[9].id], delays=[])

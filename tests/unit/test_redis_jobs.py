@@ -3,10 +3,11 @@
 import asyncio
 from collections.abc import AsyncIterator
 from typing import Any
+from unittest.mock import ANY
 
 import pytest
 
-from tenure.core.records import BATCH_MAX, NewJob, Note, Recovered, Unique
+from tenure.core.records import BATCH_MAX, NewJob, Note, Recovered, Tagged, Unique
 from tenure.errors import StoreUnavailable
 from tenure.stores.redis import RedisStore
 from tenure.stores.redis.scripts import CLAIM
@@ -480,3 +481,17 @@ async def test_without_memory_nothing_is_stored_by_halves_and_work_can_still_end
     looker.redis.config_set("maxmemory", "0")
     assert await store.get([id_of(5)]) == [None]
     await insert(store, new(6, unique=Unique(key="k")))
+
+
+async def test_large_results_are_not_read_for_a_count_beyond_some_megabytes(
+    open_store: Open, valkey_server: Endpoint
+):
+    store = await open_store(valkey_server.url)
+    await store.join("ann", ttl=600, meta={})
+    for number in range(10):
+        job = await start_one(store, number, tags=("red",), retention=600)
+        assert await settle(store, job, "succeeded", result=bytes(1_000_000)) == "settled"
+    await store.insert([new(number, tags=("red",)) for number in range(10, 13)])
+    assert await store.count_tagged("red", unfinished=9, recent=99, within=600) == Tagged(
+        3, 3 + 4, ANY
+    )

@@ -172,6 +172,21 @@ async def test_finished_jobs_and_jobs_of_the_future_cost_nothing(store, clock):
     assert slower == {}
 
 
+async def test_jobs_of_a_tag_are_counted_among_the_newest_only(store, clock):
+    await join(store, "ann", ttl=1000)
+    await finish_many(store, 2_000)
+    clock.shift(100)
+
+    async def look() -> int:
+        limits = {"unfinished": 5, "recent": 5, "within": 60.0}
+        return await steps_of(store, store.count_tagged("old", **limits))
+
+    few = await look()
+    await multiply(store, 20)
+    assert await count(store, "tenure_tag") >= 40_000
+    assert await look() <= few + 10
+
+
 async def test_an_empty_poll_does_not_look_at_the_future(store):
     await join(store, "ann", ttl=1000)
 

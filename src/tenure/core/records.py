@@ -24,6 +24,7 @@ __all__ = [
     "HISTORY_MAX",
     "PRIORITIES",
     "SOON",
+    "TAGGED_MAX",
     "Attempt",
     "AttemptOutcome",
     "Beat",
@@ -40,6 +41,7 @@ __all__ = [
     "Requeued",
     "Settled",
     "Settlement",
+    "Tagged",
     "Unique",
     "add_attempt",
     "read_history",
@@ -61,6 +63,9 @@ PRIORITIES: Final = range(10)
 """0 is served first."""
 SOON: Final = 5.0
 """Who waits for jobs looks at least so often; what is due within this time wakes them earlier."""
+
+TAGGED_MAX: Final = 1000
+"""So many jobs of a tag are looked at when they are counted, the newest by id."""
 
 
 class Unique(Struct, frozen=True, kw_only=True):
@@ -254,6 +259,15 @@ class QueueCounts(Struct, frozen=True, kw_only=True):
     """Seconds since the job that waits longest became due; None if none is due."""
     paused_for: float | None = None
     """Seconds until a paused queue resumes; infinite if that takes a `resume`."""
+
+
+class Tagged(Struct, frozen=True):
+    """How many jobs have a tag, as far as was looked."""
+
+    unfinished: int
+    recent: int
+    oldest: float = 0.0
+    """Seconds since the oldest of the recent ones was created."""
 
 
 Cancelled: TypeAlias = Literal["cancelled", "requested", "finished"]

@@ -15,7 +15,6 @@ from msgspec.structs import replace
 
 from tenure.app.lifecycle import Services
 from tenure.core.records import Unique
-from tenure.core.states import FINISHED
 from tenure.errors import ArgumentsError, TooLarge, UniqueMismatch
 from tenure.http.asking import Asked, Headers, idempotency_key
 from tenure.http.endpoints import Endpoint, Limits, Submission
@@ -26,8 +25,7 @@ from tenure.jobs import Job, Request
 __all__ = ["check_body", "submit"]
 
 _KEPT_AT_LEAST: Final = 86_400.0
-_MINUTE: Final = 60_000_000
-_LOOKS_AT: Final = 200
+_MINUTE: Final = 60.0
 # Numbers with every digit that was sent, which a double may not hold; and 1.50 is 1.5.
 _EXACT = Context(prec=MAX_PREC, Emax=MAX_EMAX, Emin=MIN_EMIN)
 _PLAIN = msgspec.json.Decoder(float_hook=lambda text: Decimal(text).normalize(_EXACT))
@@ -182,13 +180,11 @@ async def _admit(services: Services, endpoint: Endpoint, limits: Limits, tag: st
             raise Problem.of("queue-full", headers={"Retry-After": str(pace.usual)})
     if limits.running is None and limits.per_minute is None:
         return
-    newest = (await store.find(tag=tag, limit=_LOOKS_AT)).jobs
-    unfinished = sum(one.state not in FINISHED for one in newest)
-    if limits.running is not None and unfinished >= limits.running:
+    running, recent = limits.running or 0, limits.per_minute or 0
+    count = await store.count_tagged(tag, unfinished=running, recent=recent, within=_MINUTE)
+    if running and count.unfinished >= running:
         raise Problem.of("too-many-jobs", headers={"Retry-After": str(pace.usual)})
-    since = store.clock.wall() - _MINUTE
-    recent = [one.created for one in newest if one.created > since]
-    if limits.per_minute is not None and len(recent) >= limits.per_minute:
+    if recent and count.recent >= recent:
         # When the oldest of those that count is a minute old.
-        soonest = (recent[limits.per_minute - 1] - since) // 1_000_000 + 1
+        soonest = int(_MINUTE - count.oldest) + 1
         raise Problem.of("too-many-requests", headers={"Retry-After": str(soonest)})

@@ -25,6 +25,7 @@ from tenure.core.records import (
     Requeued,
     Settled,
     Settlement,
+    Tagged,
 )
 from tenure.core.schedules import (
     DECISIONS_MAX,
@@ -211,6 +212,9 @@ class FaultyStore:
 
     async def counts(self) -> list[QueueCounts]:
         return await self._pass("counts", self._store.counts)
+
+    async def count_tagged(self, tag: str, **limits: Any) -> Tagged:
+        return await self._pass("count_tagged", lambda: self._store.count_tagged(tag, **limits))
 
     async def pause(self, queue: str, *, seconds: float | None = None) -> None:
         await self._pass("pause", lambda: self._store.pause(queue, seconds=seconds))

@@ -38,6 +38,7 @@ from tenure.core.records import (
     Requeued,
     Settled,
     Settlement,
+    Tagged,
 )
 from tenure.core.states import JobState
 
@@ -180,6 +181,17 @@ class JobStore(Protocol):
         """Return how each queue with unfinished jobs, or paused, stands, by name.
 
         Finished jobs are never counted.
+        """
+        ...
+
+    async def count_tagged(
+        self, tag: str, *, unfinished: int, recent: int, within: float
+    ) -> Tagged:
+        """Count jobs with a tag: those that are unfinished, and those created `within` seconds.
+
+        Each up to its limit, in descending order of id. No more than the newest TAGGED_MAX jobs
+        are looked at, so older ones are not counted; and Redis stops looking for recent ones
+        after 4 MB of records. What the jobs carry is not read elsewhere.
         """
         ...
 

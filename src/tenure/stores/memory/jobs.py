@@ -13,6 +13,7 @@ from tenure.core.records import (
     CANCELS_MAX,
     COUNT_MAX,
     SOON,
+    TAGGED_MAX,
     Attempt,
     Beat,
     Cancelled,
@@ -28,6 +29,7 @@ from tenure.core.records import (
     Requeued,
     Settled,
     Settlement,
+    Tagged,
     write_history,
 )
 from tenure.core.states import FINISHED, JobState
@@ -306,6 +308,19 @@ class Jobs(Connection):
             oldest=None if oldest is None else (now - oldest) / 1e6,
             paused_for=None if paused is None else (paused - now) / 1e6,
         )
+
+    async def count_tagged(
+        self, tag: str, *, unfinished: int, recent: int, within: float
+    ) -> Tagged:
+        with self._lock:
+            now = self.clock.wall()
+            tagged = [job for job in self._jobs.jobs.values() if tag in job.new.tags]
+            newest = heapq.nlargest(TAGGED_MAX, tagged, key=lambda job: job.id)
+            live = [job for job in newest if job.state not in FINISHED]
+            since = now - micros(within)
+            created = [job.created for job in newest if job.created > since][:recent]
+            oldest = (now - min(created)) / 1e6 if created else 0.0
+            return Tagged(len(live[:unfinished]), len(created), oldest)
 
     async def pause(self, queue: str, *, seconds: float | None = None) -> None:
         with self._lock:

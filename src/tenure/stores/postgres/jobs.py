@@ -16,6 +16,7 @@ from tenure.core.records import (
     CANCELS_MAX,
     COUNT_MAX,
     SOON,
+    TAGGED_MAX,
     Beat,
     Cancelled,
     Claimed,
@@ -30,6 +31,7 @@ from tenure.core.records import (
     Requeued,
     Settled,
     Settlement,
+    Tagged,
 )
 from tenure.core.states import JobState
 from tenure.errors import StoreUnavailable
@@ -62,6 +64,7 @@ _REQUEUE = "SELECT * FROM tenure.job_requeue_v2($1, $2, $3)"
 _GET = "SELECT * FROM tenure.job_get_v2($1, $2)"
 _FIND = "SELECT * FROM tenure.job_find_v2($1, $2, $3, $4, $5, $6, $7, $8)"
 _COUNTS = "SELECT * FROM tenure.job_counts_v1($1, $2, $3)"
+_COUNT_TAGGED = "SELECT * FROM tenure.job_count_tagged_v1($1, $2, $3, $4, $5, $6, $7)"
 _PAUSE = "SELECT tenure.queue_pause_v1($1, $2, $3, $4)"
 _RESUME = "SELECT tenure.queue_resume_v1($1, $2)"
 _PRUNE = "SELECT tenure.job_prune_v1($1, $2, $3)"
@@ -271,6 +274,14 @@ class Jobs(Connection):
     async def counts(self) -> list[QueueCounts]:
         rows = await self._fetch(_COUNTS, self.namespace, COUNT_MAX, self.clock.for_server())
         return [_as_counts(row) for row in rows]
+
+    async def count_tagged(
+        self, tag: str, *, unfinished: int, recent: int, within: float
+    ) -> Tagged:
+        limits = TAGGED_MAX, unfinished, recent, micros(within)
+        told = self.clock.for_server()
+        [row] = await self._fetch(_COUNT_TAGGED, self.namespace, tag, *limits, told)
+        return Tagged(row["unfinished"], row["recent"], row["oldest"] / 1e6)
 
     async def pause(self, queue: str, *, seconds: float | None = None) -> None:
         length = None if seconds is None else micros(seconds)

@@ -6,11 +6,20 @@ import math
 from collections.abc import Sequence
 from typing import Final
 
-from tenure.core.records import BATCH_MAX, COUNT_MAX, JobRecord, Page, QueueCounts
+from tenure.core.durations import micros
+from tenure.core.records import (
+    BATCH_MAX,
+    COUNT_MAX,
+    TAGGED_MAX,
+    JobRecord,
+    Page,
+    QueueCounts,
+    Tagged,
+)
 from tenure.core.states import STATES, JobState
 from tenure.stores.redis.job_words import read_jobs
 from tenure.stores.redis.jobs import JobScripts, slices
-from tenure.stores.redis.scripts import CANDIDATES, COUNTS, PICK, QUEUES
+from tenure.stores.redis.scripts import CANDIDATES, COUNTS, PICK, QUEUES, TAGGED
 from tenure.stores.redis.wire import Word
 
 __all__ = ["JobViews"]
@@ -65,6 +74,13 @@ class JobViews(JobScripts):
             counted += [_counts(name, *row) for name, row in zip(some, rows, strict=True)]
         # What emptied since its name was read is not in anybody's way.
         return [one for one in counted if one.waiting or one.running or one.paused_for is not None]
+
+    async def count_tagged(
+        self, tag: str, *, unfinished: int, recent: int, within: float
+    ) -> Tagged:
+        words = (tag, TAGGED_MAX, unfinished, recent, micros(within))
+        live, young, oldest = await self._job_script(TAGGED, *words)
+        return Tagged(live, young, oldest / 1e6)
 
 
 def _wish(name: str | None) -> str:

@@ -46,6 +46,7 @@ __all__ = [
     "REQUEUE",
     "RIGHTS",
     "SETTLE",
+    "TAGGED",
     "THAW",
     "Script",
 ]
@@ -103,6 +104,7 @@ CANDIDATES = _of_jobs("candidates")
 PICK = _of_jobs("pick")
 QUEUES = _of_jobs("queues")
 COUNTS = _of_jobs("counts")
+TAGGED = _of_jobs("tagged")
 PAUSE = _of_jobs("pause")
 PRUNE_JOBS = _of_jobs("prune_jobs")
 

@@ -133,6 +133,34 @@ _TAGGED = """
     LIMIT :looks
 """
 
+# Of the newest with a tag, by primary key, and then by number.
+COUNT_TAGGED = """
+    SELECT count(*)
+    FROM (SELECT 1
+          FROM (SELECT number
+                FROM tenure_tag
+                WHERE namespace = :namespace AND tag = :tag
+                ORDER BY id DESC
+                LIMIT :looks) AS s
+          CROSS JOIN tenure_live AS l
+          WHERE l.number = s.number
+          LIMIT :limit)
+"""
+
+# The same. Payloads stand behind what is read, and are not read.
+COUNT_RECENT = """
+    SELECT count(*), min(created)
+    FROM (SELECT j.created
+          FROM (SELECT number
+                FROM tenure_tag
+                WHERE namespace = :namespace AND tag = :tag
+                ORDER BY id DESC
+                LIMIT :looks) AS s
+          CROSS JOIN tenure_job AS j
+          WHERE j.number = s.number AND j.created > :since
+          LIMIT :limit)
+"""
+
 # By tenure_done_state.
 _UNLUCKY = """
     SELECT number, id

@@ -10,7 +10,7 @@ from types import NoneType
 import msgspec
 
 from tenure.core.durations import micros
-from tenure.core.records import COUNT_MAX, JobRecord, Page, QueueCounts
+from tenure.core.records import COUNT_MAX, TAGGED_MAX, JobRecord, Page, QueueCounts, Tagged
 from tenure.core.states import STATES, JobState
 from tenure.stores.sqlite import look_statements as sql
 from tenure.stores.sqlite.connection import Connection
@@ -59,6 +59,18 @@ class Looking(Connection):
 
     async def counts(self) -> list[QueueCounts]:
         return await self._run(_counts, Mode.READ)
+
+    async def count_tagged(
+        self, tag: str, *, unfinished: int, recent: int, within: float
+    ) -> Tagged:
+        def work(tx: Transaction) -> Tagged:
+            looks = {"tag": tag, "looks": TAGGED_MAX}
+            ((live,),) = tx.rows(sql.COUNT_TAGGED, limit=unfinished, **looks)
+            since = tx.wall - micros(within)
+            ((young, first),) = tx.rows(sql.COUNT_RECENT, limit=recent, since=since, **looks)
+            return Tagged(live, young, (tx.wall - first) / 1e6 if young else 0.0)
+
+        return await self._run(work, Mode.READ)
 
     async def pause(self, queue: str, *, seconds: float | None = None) -> None:
         def work(tx: Transaction) -> None:

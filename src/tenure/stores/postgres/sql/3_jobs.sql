@@ -189,6 +189,46 @@ BEGIN
 END
 $$;
 
+-- Count jobs with a tag, of the newest _looks ones: up to _most unfinished, and up to _most_recent that
+-- were created less than _within ago, with the age of the oldest of those.
+CREATE FUNCTION tenure.job_count_tagged_v1(
+    _namespace text, _tag text, _looks integer, _most integer, _most_recent integer,
+    _within bigint, _told bigint,
+    OUT unfinished integer, OUT recent integer, OUT oldest bigint
+) LANGUAGE plpgsql VOLATILE
+SET lock_timeout = 4000 SET plan_cache_mode = force_generic_plan
+SET enable_seqscan = off SET enable_bitmapscan = off
+SET enable_hashjoin = off SET enable_mergejoin = off
+AS $$
+DECLARE
+    _now bigint := tenure.now_v1(_told);
+    _ids text[];
+BEGIN
+    -- index: job_tag_id
+    _ids := ARRAY(
+        SELECT t.id FROM tenure.job_tag t
+        WHERE t.namespace = _namespace AND t.tag = _tag
+        ORDER BY t.id DESC LIMIT _looks);
+    -- index: job_pkey
+    SELECT count(*) INTO unfinished FROM (
+        SELECT FROM unnest(_ids) AS u (id)
+        CROSS JOIN LATERAL (
+            SELECT FROM tenure.job j
+            WHERE j.namespace = _namespace AND j.id = u.id AND j.state <> 'aside' OFFSET 0
+        ) AS j
+        LIMIT _most) AS l;
+    -- index: job_pkey, job_done_pkey
+    SELECT count(*), coalesce(_now - min(y.created), 0) INTO recent, oldest FROM (
+        SELECT r.created FROM unnest(_ids) AS u (id)
+        CROSS JOIN LATERAL (
+            SELECT r.created FROM tenure.job_record r
+            WHERE r.namespace = _namespace AND r.id = u.id OFFSET 0
+        ) AS r
+        WHERE r.created > _now - _within
+        LIMIT _most_recent) AS y;
+END
+$$;
+
 -- Make finished jobs wait again; see job_may_requeue_v1 for the answers. Besides them: n refused, for runs.
 CREATE FUNCTION tenure.job_requeue_v2(
     _namespace text, _ids text[], _told bigint, OUT answers text, OUT queues text[]
