@@ -64,9 +64,7 @@ class Lending:
                 self._openings.pop(loop, None)
         for loop in list(self._clones):
             if loop.is_closed() and (clone := self._clones.pop(loop, None)) is not None:
-                store = clone._store  # noqa: SLF001 - of the same house
-                if (abandon := getattr(store, "abandon", None)) is not None:
-                    abandon()
+                clone._store.abandon()  # noqa: SLF001 - of the same house
 
 
 class _Opening:

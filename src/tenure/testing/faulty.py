@@ -119,6 +119,9 @@ class FaultyStore:
     async def close(self) -> None:
         await self._store.close()
 
+    def abandon(self) -> None:
+        self._store.abandon()
+
     def within(self, connection: object, purpose: Purpose) -> Within:
         return self._store.within(connection, purpose)
 

@@ -72,6 +72,10 @@ class Store(LeaseStore, JobStore, ScheduleStore, Protocol):
         """Give up all connections. Leases stay as they are. Closing twice is harmless."""
         ...
 
+    def abandon(self) -> None:
+        """Give up all connections at once, because the event loop they belong to is closed."""
+        ...
+
     def clone(self) -> Store:
         """Return an unopened second connection to the same world, for another event loop."""
         ...
