@@ -49,7 +49,9 @@ def make_router(router: AsyncRouter) -> APIRouter:
                 endpoint.path,
                 served.of_endpoint(endpoint),
                 methods=[endpoint.method],
-                **describe_submit(endpoint, served.operation("status")),
+                **describe_submit(
+                    endpoint, served.operation("status"), owned=router.owner is not None
+                ),
             )
         served.add_job_routes(made)
     except FastAPIError as error:
@@ -170,7 +172,7 @@ class _Served:
             self._routed(route, f"job_{what}"),
             methods=[method],
             operation_id=self.operation(what),
-            **describe(what, self._router.endpoints),
+            **describe(what, self._router.endpoints, owned=self._router.owner is not None),
         )
 
     def _routed(self, ask: _Ask, name: str) -> Callable[..., Awaitable[Response]]:

@@ -11,6 +11,7 @@ from types import ModuleType
 from typing import Any, Final, TypeVar
 
 from tenure.core.clock import BlockingClock, Clock
+from tenure.core.redaction import redact
 from tenure.errors import ConfigError
 from tenure.http.asking import Headers
 from tenure.http.calling import Ask, Lost, Pause, Reply, Steps
@@ -28,6 +29,9 @@ _CONNECT: Final = 10.0
 
 def http_client(kind: str, base_url: str, given: Any, options: dict[str, Any]) -> Any:
     """Return the httpx client that was given, or a new one."""
+    if base_url and not base_url.startswith(("http://", "https://")):
+        msg = f"base_url must begin with http:// or https://, not {redact(base_url)!r}."
+        raise ConfigError(msg)
     if given is None:
         return getattr(_library(), kind)(base_url=base_url, **options)
     if base_url or options:

@@ -78,16 +78,30 @@ _HEADERS: Final = {
 }
 
 
-def describe_submit(endpoint: Endpoint, status: str) -> dict[str, Any]:
+_SAYS: Final[Mapping[str, tuple[str, str]]] = {
+    "list": ("Your jobs", "The jobs that you have submitted here, newest first."),
+    "status": ("A job", "How far a job is. With `Prefer: wait=10`, when it has finished."),
+    "result": ("Its result", "What the handler returned; a problem until then, or if it failed."),
+    "events": ("Its events", "Server-sent events: the job whenever it changes, until it ends."),
+    "cancel": ("Cancel it", "Ask a job to stop. One that waits is cancelled at once."),
+}
+"""Summary and description of each route."""
+
+
+def describe_submit(endpoint: Endpoint, status: str, *, owned: bool) -> dict[str, Any]:
     """Return what FastAPI is told about an endpoint; `status` names the operation to follow."""
     entry = endpoint.entry
     problems = ["malformed-request", "body-too-large", "unsupported-media-type"]
     if endpoint.parameters.body is None:
         problems = []
     if entry.idempotency != "off":
-        problems += ["idempotency-key-malformed", "idempotency-key-reused"]
+        problems += ["idempotency-key-malformed", "idempotency-key-reused", "expired"]
+    if entry.idempotency == "required":
+        problems.append("idempotency-key-missing")
     if entry.limits is not None:
-        problems += ["too-many-jobs", "queue-full"]
+        problems += ["too-many-jobs", "too-many-requests", "queue-full"]
+    if owned:
+        problems.append("nobody")
     link = {"operationId": status, "parameters": {"job_id": "$response.body#/id"}}
     accepted = _headers("Location", "Retry-After", "Idempotency-Replayed")
     responses: dict[int | str, dict[str, Any]] = {
@@ -114,7 +128,7 @@ def describe_submit(endpoint: Endpoint, status: str) -> dict[str, Any]:
     }
 
 
-def describe(what: str, endpoints: Sequence[Endpoint]) -> dict[str, Any]:
+def describe(what: str, endpoints: Sequence[Endpoint], *, owned: bool) -> dict[str, Any]:
     """Return what FastAPI is told about one of the routes of jobs."""
     job = _job_of(_either(one.parameters.returns for one in endpoints))
     state = _headers("ETag", "Retry-After")
@@ -137,8 +151,10 @@ def describe(what: str, endpoints: Sequence[Endpoint]) -> dict[str, Any]:
                 "headers": _headers("ETag"),
                 **_results(endpoints),
             },
-            **_problems("not-ready", "cancelled", "not-acceptable", "job-failed", "job-timed-out"),
+            **_problems("not-ready", "cancelled", "not-acceptable"),
+            **_problems("job-failed", "job-lost", "job-timed-out"),
             "4XX": _problem_response("What the handler says is wrong"),
+            "5XX": _problem_response("What the handler says is wrong"),
         },
         "events": {
             200: {
@@ -152,8 +168,16 @@ def describe(what: str, endpoints: Sequence[Endpoint]) -> dict[str, Any]:
     found = {**shown[what], **_problems("store-unavailable")}
     if what != "list":
         found |= _problems("not-found")
-    extra = {"parameters": _TAKES[what]}
-    return {"response_model": None, "responses": found, "openapi_extra": extra}
+    if owned:
+        found |= _problems("nobody")
+    summary, description = _SAYS[what]
+    return {
+        "summary": summary,
+        "description": description,
+        "response_model": None,
+        "responses": found,
+        "openapi_extra": {"parameters": _TAKES[what]},
+    }
 
 
 def _job_of(returns: Any) -> Any:

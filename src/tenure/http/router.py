@@ -87,7 +87,7 @@ class AsyncRouter:
         async def build_report(body: ReportRequest, job: JobContext) -> Report: ...
 
         api.include_router(reports.router)                     # FastAPI
-        Starlette(routes=[Mount("/", app=reports.asgi)])       # Starlette
+        Starlette(routes=[*reports.asgi.routes])               # Starlette
 
     `POST /reports` checks the request, stores a job and answers 202 with its address; the job is at
     `/reports/jobs/{id}`, with `/result`, `/events` and DELETE to cancel it, and `/reports/jobs`

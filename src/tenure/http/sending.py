@@ -6,11 +6,11 @@ from collections.abc import Mapping
 from typing import Any
 from uuid import UUID
 
-import msgspec
 from msgspec import Struct
 
 from tenure.core.durations import Duration, seconds
 from tenure.core.redaction import redact
+from tenure.core.signature import encode
 from tenure.errors import ConfigError
 from tenure.http.calling import Ask, Caller, Steps, on_the_same_host, origin
 from tenure.http.known import KnownJob
@@ -35,7 +35,7 @@ class Order(Struct, frozen=True, kw_only=True):
         headers.setdefault("idempotency-key", str(UUID(hex=caller.clock.token(), version=4)))
         body = None
         if self.json is not None:
-            body = msgspec.json.encode(self.json)
+            body = encode(self.json)
             headers.setdefault("content-type", "application/json")
         return Ask(method=self.method, url=self.url, headers=headers, body=body)
 

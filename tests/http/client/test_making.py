@@ -5,6 +5,7 @@ import sys
 
 import httpx2
 import pytest
+from pydantic import BaseModel
 
 from tenure import (
     ConfigError,
@@ -28,6 +29,19 @@ async def test_an_httpx_client_of_ones_own_is_used_and_stays_open(kind, server, 
     await got(own.aclose() if kind is AsyncClient else own.close())
     with pytest.raises(ConfigError, match="give base_url, auth to that one"):
         kind(server.url, http=own, auth=("a", "b"))
+
+
+def test_a_server_is_named_with_its_scheme(kind):
+    with pytest.raises(ConfigError, match="must begin with http://"):
+        kind("localhost:8000")
+
+
+async def test_a_model_is_sent_as_it_says(client):
+    class Wanted(BaseModel):
+        size: int
+
+    job = await got(client.submit("/reports", Wanted(size=1)))
+    assert await got(job.result(timeout=20)) == {"pages": "x"}
 
 
 async def test_what_is_sent_stays_with_the_server_of_the_client(client, network):
