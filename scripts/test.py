@@ -33,20 +33,20 @@ FOLDERS = (
     "sim",
     "planted",
 )
-# How many run at a time. Processes mostly wait; what is not here uses all cores itself.
+# How many run at a time. Many tests mostly wait; what is not here uses all cores itself.
 WORKERS = {
-    "unit": 2,
-    "contract": 2,
-    "locks": 2,
-    "jobs": 2,
-    "timers": 2,
+    "unit": 3,
+    "contract": 3,
+    "locks": 3,
+    "jobs": 3,
+    "timers": 3,
     "cli": 2,
     "security": 2,
     "model": 2,
     "schedules": 2,
     "process": 3,
     "chaos": 4,
-    "http": 2,
+    "http": 3,
     "sim": 2,
     "planted": 2,
 }

@@ -50,6 +50,26 @@ REACH = {"memory": "process", "sqlite": "host", "redis": "fleet", "postgres": "f
 # Opening and closing.
 
 
+async def open_and_take(store: Store) -> None:
+    await store.open()
+    await take(store, "key", "ann")
+
+
+# Python complains of transports over which their loop was closed, and is right.
+@pytest.mark.filterwarnings("ignore::ResourceWarning")
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
+async def test_a_store_whose_loop_is_closed_is_left_and_its_leases_stay(world: World, store: Store):
+    other = world.unopened()
+    await asyncio.to_thread(asyncio.run, open_and_take(other))
+    other.abandon()
+    other.abandon()
+    with pytest.raises(StoreError):
+        await renew(other, LEASE)
+    assert await holders(store, "key") == ["ann"]
+    del other
+    gc.collect()  # so that the complaints come here
+
+
 @pytest.mark.parametrize("call", NEED_OPEN.values(), ids=NEED_OPEN)
 async def test_a_store_that_is_not_open_says_so(world: World, call: Call):
     store = world.unopened()
