@@ -7,6 +7,7 @@ import pytest
 
 from tenure.runtime.board import Board
 from tenure.runtime.words import Beaten, HandOver, InDoubt, Joined, Order, Report, TakenOver
+from tenure.runtime.worker import _ALONE_PATIENCE
 from tests.jobs.replicas import DEFAULT_TTL, lose_times
 
 SUSPICIOUS = 2
@@ -138,7 +139,7 @@ async def test_nothing_is_handed_over_before_all_is_settled(
     async with supervised(app, line):
         await clock.advance(0.5)
         faults.lose_request("settle", times=10_000)
-        for _ in range(40):
+        for _ in range(int(3 * _ALONE_PATIENCE)):  # longer than it waits for company to go
             await clock.advance(0.5)
         assert not [one for one in line.said if isinstance(one, HandOver)]
         faults.heal()
