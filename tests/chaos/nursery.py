@@ -80,8 +80,6 @@ def _live(order: dict[str, Any], parent: int) -> None:
         os.setsid()
         play(order)
         code = 0
-    except SystemExit as end:
-        code = int(end.code or 0)
     except BaseException:  # noqa: BLE001 - whatever it is, it belongs into the log of this process
         traceback.print_exc()
     finally:
@@ -91,8 +89,10 @@ def _live(order: dict[str, Any], parent: int) -> None:
 
 def play(order: dict[str, Any]) -> None:
     """Be the process that was ordered, until it is told to end."""
-    # Before anything else: whoever is told to end while it starts has nothing to finish.
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
+    # Before anything else: whoever is told to end while it starts has nothing to finish. Not by an
+    # exception, which may come between a lock and the block that gives it back, for whoever cleans
+    # up after it to wait for.
+    signal.signal(signal.SIGTERM, lambda *_: os._exit(0))
     signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGTERM})
     faulthandler.register(signal.SIGUSR1)  # where it is, for whoever finds that it does not end
     logging.basicConfig(level=logging.INFO, stream=sys.stderr, force=True)
