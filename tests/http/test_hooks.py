@@ -2,6 +2,7 @@
 
 import asyncio
 import dataclasses
+import sys
 
 import httpx2
 import pytest
@@ -241,6 +242,21 @@ def test_a_path_that_only_looks_like_a_job_is_taken(path: str):
 def test_what_is_mixed_up_is_said(given, said: str):
     with pytest.raises(ConfigError, match=said):
         given()
+
+
+@pytest.mark.parametrize(
+    ("framework", "face", "extra"),
+    [("fastapi", "router", "fastapi"), ("starlette", "asgi", "http")],
+)
+def test_a_framework_that_is_missing_is_named_with_its_extra(
+    monkeypatch: pytest.MonkeyPatch, framework: str, face: str, extra: str
+):
+    for name in [name for name in sys.modules if name.partition(".")[0] == framework]:
+        monkeypatch.setitem(sys.modules, name, None)
+    monkeypatch.delitem(sys.modules, f"tenure.http.{framework}", raising=False)
+    monkeypatch.delitem(sys.modules, "tenure.http.serving", raising=False)
+    with pytest.raises(ModuleNotFoundError, match=rf"pip install 'tenure\[{extra}\]'"):
+        getattr(AsyncRouter(Tenure("memory://"), prefix="/r", owner=lambda: "ada"), face)
 
 
 def test_two_handlers_in_one_place_are_refused():

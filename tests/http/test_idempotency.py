@@ -88,6 +88,24 @@ async def test_every_digit_of_a_number_counts(replica: Replica, face: Face):
     assert len(await stored(service.app)) == 1
 
 
+@pytest.mark.parametrize("number", ["1e-99999999999999999999", "0e99999999999999999999"])
+async def test_a_number_beyond_all_bounds_is_one_all_the_same(
+    replica: Replica, face: Face, number: str
+):
+    service = await replica(works=False)
+
+    @service.router.post("/sums")
+    async def add(body: dict[str, float]) -> None: ...
+
+    async with client_of(service.face(face)) as ann:
+        headers = {**keyed("k"), "content-type": "application/json"}
+        body = b'{"a": %s}' % number.encode()
+        for _ in range(2):
+            answer = await ann.post("/reports/sums", content=body, headers=headers)
+            assert answer.status_code == 202
+    assert len(await stored(service.app)) == 1
+
+
 async def test_a_key_counts_below_what_is_in_front_of_the_router(replica: Replica):
     service = await replica(works=False)
     api = FastAPI()

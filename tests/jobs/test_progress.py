@@ -92,6 +92,25 @@ async def test_the_last_word_is_shown_with_the_end(app, clock, kind, fails):
     assert (job.progress, job.message) == (1.0, "page 5")
 
 
+async def test_who_is_cancelled_over_its_last_word_has_succeeded(app, clock, faults):
+    """Its work is done; to run it again would do it twice."""
+    faults.delay("note", 1000)
+
+    @app.task
+    async def work() -> str:
+        current_job().progress(1.0, "done")
+        return "done"
+
+    async with app.worker():
+        job = await work.enqueue()
+        while faults.calls["note"] == 0:
+            await clock.advance(0.01)
+        assert await job.cancel() is not None
+        await finished(job, clock)
+        faults.heal()
+    assert (job.state, job.attempt) == ("succeeded", 1)
+
+
 @pytest.mark.parametrize("part", [-0.1, 1.1, float("nan")])
 async def test_progress_that_is_none(app, clock, part):
     @app.task(retry=None)

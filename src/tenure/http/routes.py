@@ -14,7 +14,7 @@ from tenure.app.lifecycle import Services
 from tenure.core.ids import is_job_id
 from tenure.core.records import JobRecord
 from tenure.core.states import FINISHED, STATES
-from tenure.errors import JobNotFound, StoreError, StoreUnavailable
+from tenure.errors import JobNotFound, StoreError
 from tenure.http.answers import JSON, Answer
 from tenure.http.asking import Asked, accepts, known_revision, wait_preference
 from tenure.http.endpoints import Endpoint
@@ -75,7 +75,7 @@ class Routes:
         record = job.record
         if wait > 0:
             # Whatever happens meanwhile: the job is stored, and the client has to learn where.
-            with suppress(Problem, StoreUnavailable, StoreError):
+            with suppress(Problem, StoreError):
                 record = await self._finished(services, record, wait)
             if record.state == "succeeded":
                 return self._waited(record, asked, replayed, wait)

@@ -26,9 +26,18 @@ __all__ = ["check_body", "submit"]
 
 _KEPT_AT_LEAST: Final = 86_400.0
 _MINUTE: Final = 60.0
-# Numbers with every digit that was sent, which a double may not hold; and 1.50 is 1.5.
 _EXACT = Context(prec=MAX_PREC, Emax=MAX_EMAX, Emin=MIN_EMIN)
-_PLAIN = msgspec.json.Decoder(float_hook=lambda text: Decimal(text).normalize(_EXACT))
+
+
+def _every_digit(text: str) -> Decimal | float:
+    """Return a number as it was sent, which a double may not hold; but 1.50 is 1.5."""
+    try:
+        return Decimal(text).normalize(_EXACT)
+    except ArithmeticError:  # its exponent is beyond all that a handler could be given
+        return float(text)
+
+
+_PLAIN = msgspec.json.Decoder(float_hook=_every_digit)
 _SAME = msgspec.json.Encoder(decimal_format="number", order="sorted")
 _WHERE = re.compile(r"^(?P<what>.*?)(?: - at `\$(?P<where>[^`]*)`)?$", re.DOTALL)
 
