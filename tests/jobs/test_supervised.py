@@ -5,9 +5,9 @@ from collections.abc import Iterator
 
 import pytest
 
+from tenure.runtime.alone import _ALONE_PATIENCE
 from tenure.runtime.board import Board
 from tenure.runtime.words import Beaten, HandOver, InDoubt, Joined, Order, Report, TakenOver
-from tenure.runtime.worker import _ALONE_PATIENCE
 from tests.jobs.replicas import DEFAULT_TTL, lose_times
 
 SUSPICIOUS = 2

@@ -10,7 +10,6 @@ from __future__ import annotations
 import asyncio
 import logging
 import math
-from collections import deque
 from collections.abc import Collection, Coroutine, Mapping, Sequence
 from functools import partial
 from typing import Any
@@ -19,17 +18,11 @@ from msgspec import Struct
 
 from tenure.core.model import Meta, Topic
 from tenure.core.policy import UNWIND_SECONDS, unknown_task_delay
-from tenure.core.records import (
-    BATCH_MAX,
-    SOON,
-    Claimed,
-    JobRecord,
-    Note,
-    Settlement,
-)
+from tenure.core.records import SOON, Claimed, JobRecord, Note, Settlement
 from tenure.core.settings import Settings
 from tenure.core.ticking import Plan
 from tenure.observe.events import Events, ReplicaLost, TaskUnknown
+from tenure.runtime.alone import Alone, is_suspicious
 from tenure.runtime.attempt import Around, Handler
 from tenure.runtime.audit import Audit
 from tenure.runtime.hosting import Host
@@ -42,6 +35,7 @@ from tenure.runtime.replica import Replica
 from tenure.runtime.settling import Settler
 from tenure.runtime.slots import Slots
 from tenure.runtime.ticker import Ticker
+from tenure.runtime.unstarted import Unstarted
 from tenure.runtime.words import HandOver, Retire, Stop
 from tenure.stores.contract import Store
 
@@ -49,15 +43,6 @@ __all__ = ["Worker", "WorkerOptions"]
 
 log = logging.getLogger("tenure")
 
-# Jobs are claimed ahead of free slots only if they start within about this time.
-_AHEAD_SECONDS = 0.1
-# A claimed job that could not start within this time after all goes back to others.
-_AHEAD_PATIENCE = 1.0
-# Results pile up while the store is away; nothing more is claimed then.
-_UNSETTLED_MAX = 2000
-# A job that was lost this often may be what kills its workers: it runs alone.
-_SUSPICIOUS_LOSSES = 2
-_ALONE_PATIENCE = 30.0
 # How long a last settlement gets to arrive.
 _SETTLE_SECONDS = 5.0
 
@@ -95,8 +80,9 @@ class Worker:
         self._handlers = handlers
         self._plans = plans
         self._options = options
-        self._overdue_after = recovery_grace(settings)
         self._patience = Patience(self._clock, events)
+        self._changed = asyncio.Event()
+        self._stopped = asyncio.Event()
         self._lifeline = lifeline
         self._resumed = resumed
         # A replica that only this process can leave, should its supervisor be gone.
@@ -137,14 +123,22 @@ class Worker:
             replica=lambda: self.replica,
             start=self._start_run,
         )
-        self._ahead: deque[tuple[JobRecord, float]] = deque()
-        self._alone: deque[JobRecord] = deque()
+        self._unstarted = Unstarted(self._clock, self._slots, self._settler, options.concurrency)
+        self._alone = Alone(
+            self._clock,
+            handlers,
+            unstarted=self._unstarted,
+            slots=self._slots,
+            settler=self._settler,
+            ticker=self._ticker,
+            overdue_after=recovery_grace(settings),
+            can_pass_on=lifeline is not None,
+            changed=self._changed,
+            stopped=self._stopped,
+        )
         self._claim_no = 0
-        self._stopping = False
         self.is_asked_to_stop = False
         self._leave_by = math.inf
-        self._changed = asyncio.Event()
-        self._stopped = asyncio.Event()
         self._look_again = asyncio.Event()
         self._doubted: str | None = None
         self.replica: str | None = None
@@ -190,11 +184,14 @@ class Worker:
 
     def retire(self) -> None:
         """Stop claiming, and leave when what runs has finished, however long that takes."""
-        self._stopping = True
         self._ticker.stop()
         self._stopped.set()
         self._look_again.set()
         self._changed.set()
+
+    @property
+    def _stopping(self) -> bool:
+        return self._stopped.is_set()
 
     # What the replica tells.
 
@@ -225,15 +222,14 @@ class Worker:
         self._doubted = None
         if self.replica == replica:
             self.replica = None
-        self._ahead.clear()
-        self._alone.clear()
+        self._unstarted.forget()
         self._events.emit(ReplicaLost(replica, tuple(self._slots.stop_replica(replica))))
         self._changed.set()
 
     def cancels(self, jobs: list[str]) -> None:
         wanted = set(jobs)
         self._slots.stop("cancelled", wanted)
-        for record in self._take_unstarted(wanted):
+        for record in self._unstarted.take(wanted):
             cancelled = Settlement(id=record.id, fence=record.fence, outcome="cancelled")
             self._settler.settle(record, cancelled)
         self._changed.set()
@@ -255,7 +251,7 @@ class Worker:
     async def _claim_until_stopped(self) -> None:
         while not self._stopping:
             self._changed.clear()
-            self._hand_back_stale()
+            self._unstarted.hand_back_stale()
             if self.replica is None:
                 await self._changed.wait()
             elif self._resumed is not None:
@@ -265,10 +261,10 @@ class Worker:
                 await self._unless_stopped(
                     self._audit.hand_back(self.replica, known, self._stopped)
                 )
-            elif self._alone:
+            elif self._unstarted.suspects:
                 await self._run_alone()
-            elif (want := self._wanted()) == 0:
-                await self._clock.wait(self._changed, _AHEAD_PATIENCE if self._ahead else None)
+            elif (want := self._unstarted.wanted()) == 0:
+                await self._clock.wait(self._changed, self._unstarted.patience)
             else:
                 await self._claim_or_sleep(want)
 
@@ -280,27 +276,12 @@ class Worker:
             if not self._stopping:
                 raise
 
-    def _wanted(self) -> int:
-        """Return how many jobs could start soon."""
-        if len(self._settler) > _UNSETTLED_MAX:
-            return 0
-        ahead = self._ahead_target()
-        free = self._options.concurrency - len(self._slots)
-        if free <= 0 and len(self._ahead) > ahead // 2:
-            return 0  # a larger claim in a moment is cheaper than many small ones
-        return max(0, min(BATCH_MAX, free + ahead - len(self._ahead)))
-
-    def _ahead_target(self) -> int:
-        mean = self._slots.mean_seconds
-        if mean is None or mean >= _AHEAD_SECONDS:
-            return 0
-        soon = self._options.concurrency * _AHEAD_SECONDS / max(mean, 1e-6)
-        return min(BATCH_MAX, int(soon))
-
     async def _claim_or_sleep(self, want: int) -> None:
         self._look_again.clear()
         claimed = await self._claim(want)
-        if claimed is None or len(claimed.jobs) == want or self._alone or self._stopping:
+        if claimed is None or len(claimed.jobs) == want:
+            return
+        if self._unstarted.suspects or self._stopping:
             return
         topics: list[Topic] = [("queue", name) for name in self._options.queues]
         async with self._store.watch(*topics) as bell:
@@ -309,8 +290,8 @@ class Worker:
             if claimed is None or claimed.jobs or self._stopping:
                 return
             pause = SOON if claimed.next_in is None else min(SOON, claimed.next_in + 0.001)
-            if self._ahead:  # what waits for a slot here goes back if it waits too long
-                pause = min(pause, _AHEAD_PATIENCE)
+            # What waits for a slot here goes back if it waits too long.
+            pause = min(pause, self._unstarted.patience or pause)
             waits = [
                 asyncio.ensure_future(one) for one in (bell.wait(pause), self._look_again.wait())
             ]
@@ -368,67 +349,26 @@ class Worker:
                 unknown_task_delay(record.attempt, self._clock.random()),
                 why="its worker knows no such task",
             )
-        elif record.losses >= _SUSPICIOUS_LOSSES:
-            self._alone.append(record)
-        elif self._alone or self._stopping or len(self._slots) >= self._options.concurrency:
-            self._ahead.append((record, now))
+        elif is_suspicious(record):
+            self._unstarted.suspects.append(record)
+        elif (
+            self._unstarted.suspects
+            or self._stopping
+            or len(self._slots) >= self._options.concurrency
+        ):
+            self._unstarted.wait_for_slot(record, now)
         else:
             self._slots.start(record, handler)
 
-    def _hand_back_stale(self) -> None:
-        """Give back what was claimed ahead and cannot start soon after all."""
-        now = self._clock.boot()
-        while self._ahead and now - self._ahead[0][1] >= _AHEAD_PATIENCE:
-            self._settler.hand_back(self._ahead.popleft()[0])
-            # Jobs take longer than it seemed: nothing more is claimed ahead until one has ended.
-            self._slots.mean_seconds = None
-
     def _known_here(self) -> set[str]:
         """Return the jobs that run here, wait to run, or wait to be settled."""
-        waiting = [record.id for record, _ in self._ahead] + [one.id for one in self._alone]
-        return {*waiting, *self._slots.ids, *self._settler.unsettled, *self._ticker.pending}
-
-    def _take_unstarted(self, ids: set[str] | None = None) -> list[JobRecord]:
-        """Remove and return claimed jobs that have not started: these, or all."""
-        waiting = [*(record for record, _ in self._ahead), *self._alone]
-        taken = [record for record in waiting if ids is None or record.id in ids]
-        gone = {record.id for record in taken}
-        self._ahead = deque(one for one in self._ahead if one[0].id not in gone)
-        self._alone = deque(one for one in self._alone if one.id not in gone)
-        return taken
+        elsewhere = {*self._settler.unsettled, *self._ticker.pending}
+        return {*self._unstarted.ids, *self._slots.ids, *elsewhere}
 
     async def _run_alone(self) -> None:
-        """Run a job that may kill its process when nothing else would die with it."""
-        suspect = self._alone.popleft()
-        for other in self._take_unstarted():
-            self._settler.hand_back(other)
-        self._alone.append(suspect)  # a cancel, a take-over or the end takes it from there
-        give_up_at = self._clock.boot() + self._patience_for(suspect)
-        while self._has_company and self._alone and not self._stopping:
-            if (left := give_up_at - self._clock.boot()) <= 0:
-                break
-            self._changed.clear()
-            await self._clock.wait(self._changed, left)
-        if not self._alone or self._stopping:
-            return
-        self._alone.clear()
-        if not self._slots and self._lifeline is not None and not self._slots.is_clean:
+        suspect = await self._alone.run_next()
+        if suspect is not None and self._lifeline is not None:
             await self._hand_over(suspect, self._lifeline)
-            return
-        if self._has_company:
-            # Before it is tried here again, the others get their turn for about as long.
-            self._settler.hand_back(suspect, _ALONE_PATIENCE * (0.5 + self._clock.random()))
-            return
-        self._slots.start(suspect, self._handlers[suspect.task], alone=True)
-        # A thread that does not listen to its time-out must not keep the worker for itself.
-        while self._slots and not self._slots.are_told and not self._stopping:
-            self._changed.clear()
-            await self._clock.wait(self._changed, _ALONE_PATIENCE)
-
-    @property
-    def _has_company(self) -> bool:
-        """Whether other jobs would be lost with this process: also those on their way back."""
-        return bool(self._slots or self._settler.unsettled or self._ticker.pending)
 
     async def _hand_over(self, suspect: JobRecord, lifeline: Lifeline) -> None:
         """Have a fresh process run it, as this replica, and end.
@@ -454,15 +394,8 @@ class Worker:
         if record is not None and record.state == "running" and record.replica == taken.replica:
             self._accept(record, self._clock.boot())
 
-    def _patience_for(self, suspect: JobRecord) -> float:
-        """Return how long it may wait; its deadline counts from the claim, so not for too long."""
-        if suspect.timeout is None:
-            return _ALONE_PATIENCE
-        return min(_ALONE_PATIENCE, self._overdue_after / 2)
-
     def _slot_freed(self) -> None:
-        if self._ahead and not self._stopping and not self._alone:
-            record, _ = self._ahead.popleft()
+        if not self._stopping and (record := self._unstarted.next_for_slot()) is not None:
             self._slots.start(record, self._handlers[record.task])
         self._changed.set()
 
@@ -470,8 +403,7 @@ class Worker:
 
     async def _shut_down(self) -> None:
         self._settler.handed_back = 0
-        for record in self._take_unstarted():
-            self._settler.hand_back(record)
+        self._unstarted.hand_back()
         await self._let_finish()
         self._slots.stop("shutting down")
         self._leave_by = self._clock.boot() + UNWIND_SECONDS

@@ -1,0 +1,103 @@
+"""Jobs that may be what kills their workers.
+
+Each of them runs alone, so that nothing else dies with it: others do not pay for its crashes.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping
+
+from tenure.core.clock import Clock
+from tenure.core.records import JobRecord
+from tenure.runtime.attempt import Handler
+from tenure.runtime.settling import Settler
+from tenure.runtime.slots import Slots
+from tenure.runtime.ticker import Ticker
+from tenure.runtime.unstarted import Unstarted
+
+__all__ = ["Alone", "is_suspicious"]
+
+# A job that was lost this often may be what kills its workers.
+_SUSPICIOUS_LOSSES = 2
+_ALONE_PATIENCE = 30.0
+
+
+def is_suspicious(record: JobRecord) -> bool:
+    """Whether it must run alone."""
+    return record.losses >= _SUSPICIOUS_LOSSES
+
+
+class Alone:
+    """Waits until a suspect would be alone in this process, and runs it."""
+
+    def __init__(
+        self,
+        clock: Clock,
+        handlers: Mapping[str, Handler],
+        *,
+        unstarted: Unstarted,
+        slots: Slots,
+        settler: Settler,
+        ticker: Ticker,
+        overdue_after: float,
+        can_pass_on: bool,
+        changed: asyncio.Event,
+        stopped: asyncio.Event,
+    ) -> None:
+        self._clock = clock
+        self._handlers = handlers
+        self._unstarted = unstarted
+        self._slots = slots
+        self._settler = settler
+        self._ticker = ticker
+        self._overdue_after = overdue_after
+        self._can_pass_on = can_pass_on
+        self._changed = changed
+        self._stopped = stopped
+
+    async def run_next(self) -> JobRecord | None:
+        """Run the next suspect; or return it, for a process that earlier jobs have not touched."""
+        suspect = self._unstarted.suspects.popleft()
+        self._unstarted.hand_back()
+        self._unstarted.suspects.append(suspect)  # a cancel, a take-over or the end takes it
+        await self._let_company_go(suspect)
+        if not self._is_awaited:
+            return None
+        self._unstarted.suspects.clear()
+        if not self._slots and self._can_pass_on and not self._slots.is_clean:
+            return suspect
+        if self._has_company:
+            # Before it is tried here again, the others get their turn for about as long.
+            self._settler.hand_back(suspect, _ALONE_PATIENCE * (0.5 + self._clock.random()))
+            return None
+        self._slots.start(suspect, self._handlers[suspect.task], alone=True)
+        # A thread that does not listen to its time-out must not keep the worker for itself.
+        while self._slots and not self._slots.are_told and not self._stopped.is_set():
+            self._changed.clear()
+            await self._clock.wait(self._changed, _ALONE_PATIENCE)
+        return None
+
+    async def _let_company_go(self, suspect: JobRecord) -> None:
+        give_up_at = self._clock.boot() + self._patience_for(suspect)
+        while self._has_company and self._is_awaited:
+            if (left := give_up_at - self._clock.boot()) <= 0:
+                return
+            self._changed.clear()
+            await self._clock.wait(self._changed, left)
+
+    @property
+    def _is_awaited(self) -> bool:
+        """Whether the suspect is still to be run here."""
+        return bool(self._unstarted.suspects) and not self._stopped.is_set()
+
+    @property
+    def _has_company(self) -> bool:
+        """Whether other jobs would be lost with this process: also those on their way back."""
+        return bool(self._slots or self._settler.unsettled or self._ticker.pending)
+
+    def _patience_for(self, suspect: JobRecord) -> float:
+        """Return how long it may wait; its deadline counts from the claim, so not for too long."""
+        if suspect.timeout is None:
+            return _ALONE_PATIENCE
+        return min(_ALONE_PATIENCE, self._overdue_after / 2)

@@ -1,0 +1,97 @@
+"""What a worker has claimed and not started: how much that may be, and for how long.
+
+Quick jobs are claimed ahead of free slots, so that none of these is idle while the store answers.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Collection
+
+from tenure.core.clock import Clock
+from tenure.core.records import BATCH_MAX, JobRecord
+from tenure.runtime.settling import Settler
+from tenure.runtime.slots import Slots
+
+__all__ = ["Unstarted"]
+
+# Jobs are claimed ahead of free slots only if they start within about this time.
+_AHEAD_SECONDS = 0.1
+# A claimed job that could not start within this time after all goes back to others.
+_AHEAD_PATIENCE = 1.0
+# Results pile up while the store is away; nothing more is claimed then.
+_UNSETTLED_MAX = 2000
+
+
+class Unstarted:
+    """Jobs that wait here: for a slot, or to be alone in this process."""
+
+    def __init__(self, clock: Clock, slots: Slots, settler: Settler, concurrency: int) -> None:
+        self._clock = clock
+        self._slots = slots
+        self._settler = settler
+        self._concurrency = concurrency
+        self._ahead: deque[tuple[JobRecord, float]] = deque()
+        self.suspects: deque[JobRecord] = deque()
+        """Those that may kill their process. Nothing else starts while there is one."""
+
+    @property
+    def patience(self) -> float | None:
+        """How soon to look for those that have waited too long, if one waits for a slot."""
+        return _AHEAD_PATIENCE if self._ahead else None
+
+    @property
+    def ids(self) -> set[str]:
+        return {record.id for record, _ in self._ahead} | {one.id for one in self.suspects}
+
+    def wanted(self) -> int:
+        """Return how many more jobs could start soon."""
+        if len(self._settler) > _UNSETTLED_MAX:
+            return 0
+        ahead = self._ahead_target()
+        free = self._concurrency - len(self._slots)
+        if free <= 0 and len(self._ahead) > ahead // 2:
+            return 0  # a larger claim in a moment is cheaper than many small ones
+        return max(0, min(BATCH_MAX, free + ahead - len(self._ahead)))
+
+    def _ahead_target(self) -> int:
+        mean = self._slots.mean_seconds
+        if mean is None or mean >= _AHEAD_SECONDS:
+            return 0
+        soon = self._concurrency * _AHEAD_SECONDS / max(mean, 1e-6)
+        return min(BATCH_MAX, int(soon))
+
+    def wait_for_slot(self, record: JobRecord, now: float) -> None:
+        self._ahead.append((record, now))
+
+    def next_for_slot(self) -> JobRecord | None:
+        """Remove and return what may have the slot that has become free."""
+        if self.suspects or not self._ahead:
+            return None
+        return self._ahead.popleft()[0]
+
+    def hand_back_stale(self) -> None:
+        """Give back what was claimed ahead and cannot start soon after all."""
+        now = self._clock.boot()
+        while self._ahead and now - self._ahead[0][1] >= _AHEAD_PATIENCE:
+            self._settler.hand_back(self._ahead.popleft()[0])
+            # Jobs take longer than it seemed: nothing more is claimed ahead until one has ended.
+            self._slots.mean_seconds = None
+
+    def hand_back(self) -> None:
+        """Give everything back to others."""
+        for record in self.take(self.ids):
+            self._settler.hand_back(record)
+
+    def take(self, ids: Collection[str]) -> list[JobRecord]:
+        """Remove and return those of these jobs that wait here."""
+        waiting = [*(record for record, _ in self._ahead), *self.suspects]
+        taken = [record for record in waiting if record.id in ids]
+        self._ahead = deque(one for one in self._ahead if one[0].id not in ids)
+        self.suspects = deque(one for one in self.suspects if one.id not in ids)
+        return taken
+
+    def forget(self) -> None:
+        """Drop everything: it is somebody else's now."""
+        self._ahead.clear()
+        self.suspects.clear()
