@@ -13,7 +13,7 @@ from tenure.stores.sqlite import examine
 from tenure.stores.sqlite.schema import FORMAT
 from tests.cli.conftest import Run
 from tests.cli.doctoring import Expected, check, examined
-from tests.rig.servers import _unprivileged as unprivileged
+from tests.rig.servers.installation import unprivileged
 from tests.rig.spawn import run as run_as
 
 

@@ -14,19 +14,12 @@ import redis.asyncio
 from tests.rig.fixtures import Endpoint, PrivatePostgres, PrivateValkey
 from tests.rig.processes import Fleet
 from tests.rig.scratch import new_folder
-from tests.rig.servers import (
-    Postgres,
-    Server,
-    ServerFailedError,
-    Valkey,
-    _public_copy,
-    _unprivileged,
-    find_postgres,
-)
+from tests.rig.servers import Postgres, Server, ServerFailedError, Valkey, find_postgres
+from tests.rig.servers.installation import public_copy, unprivileged
 from tests.rig.spawn import alive, family, run
 from tests.rig.waiting import wait_until, wait_until_async
 
-needs_root = pytest.mark.skipif(_unprivileged() == "self", reason="only root has to change user")
+needs_root = pytest.mark.skipif(unprivileged() == "self", reason="only root has to change user")
 
 
 @asynccontextmanager
@@ -150,7 +143,7 @@ async def test_durable_postgres_flushes_to_disk(private_postgres: PrivatePostgre
 @needs_root
 @pytest.mark.parametrize("identity", ["namespace", "nobody"])
 async def test_root_runs_postgres_as_somebody_else(identity: Literal["namespace", "nobody"]):
-    if identity == "namespace" and _unprivileged() != "namespace":
+    if identity == "namespace" and unprivileged() != "namespace":
         pytest.skip("this machine forbids user namespaces")
     with Postgres(run_as=identity) as server:
         async with connected(server.url) as connection:
@@ -163,7 +156,7 @@ async def test_root_runs_postgres_as_somebody_else(identity: Literal["namespace"
 def test_a_copy_of_postgres_can_be_run_by_nobody():
     postgres = find_postgres()
     assert postgres
-    copy = _public_copy(postgres)
+    copy = public_copy(postgres)
     assert "PostgreSQL" in run([copy, "--version"], identity="nobody", cwd=copy.parent)
     assert "PostgreSQL" in run([copy.with_name("initdb"), "--version"], identity="nobody")
 
