@@ -1,6 +1,6 @@
 """within: what takes part in a user's own transaction, and where there is none to take part in.
 
-All kinds of connections, and what users see of it, are in tests/jobs/test_transactions.py.
+All kinds of connections, and what users see of it, are in tests/jobs/transactions.
 """
 
 import sqlite3

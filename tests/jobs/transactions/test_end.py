@@ -1,0 +1,141 @@
+"""`current_job().transaction`: the commit that also ends the job, for whoever still has it."""
+
+import asyncio
+
+import pytest
+
+from tenure import AttemptOver, Tenure, current_job
+from tenure.core.records import Note, Settlement
+from tests.jobs.transactions.kinds import AT_ONCE, ONE_OF_EACH_DRIVER, POSTGRES, Undo, effects
+from tests.jobs.transactions.own_connections import on_postgres
+from tests.rig.waiting import wait_until_async
+
+
+async def test_the_commit_settles_the_job(app, own):
+    @app.task
+    async def work(amount: int) -> int:
+        async with current_job().transaction(own.connection) as done:
+            await own.add(amount)
+            done.result(amount + 1)
+        assert current_job().is_settled
+        return 1000
+
+    async with app.worker():
+        job = await work.enqueue(7)
+        assert await job.result(timeout=5) == 8
+    assert await effects(own) == [7]
+    assert (job.state, job.attempt, job.failures) == ("succeeded", 1, 0)
+    [line] = job.history
+    assert (line.outcome, line.attempt) == ("succeeded", 1)
+    assert line.ended >= line.started
+
+
+@ONE_OF_EACH_DRIVER
+async def test_an_error_undoes_the_block_and_the_job_is_tried_again(app, own):
+    @app.task(retry=AT_ONCE)
+    async def work() -> int:
+        async with current_job().transaction(own.connection) as done:
+            await own.add(current_job().attempt)
+            done.result(current_job().attempt)
+            if current_job().attempt < 3:
+                raise Undo
+
+    async with app.worker():
+        job = await work.enqueue()
+        assert await job.result(timeout=5) == 3
+    assert await effects(own) == [3]
+    assert [line.outcome for line in job.history] == ["retry", "retry", "succeeded"]
+
+
+@ONE_OF_EACH_DRIVER
+async def test_a_stale_attempt_is_refused_before_it_writes(app, own):
+    reached, refused = [], asyncio.Event()
+    async with Tenure(own.url, namespace=app._store.namespace) as rival:
+
+        @app.task(retry=None)
+        async def work() -> None:
+            await taken_over_by(rival)
+            with pytest.raises(AttemptOver) as refusal:
+                async with current_job().transaction(own.connection):
+                    reached.append(True)
+                    await own.add(1)
+            told = (refusal.value.job, refusal.value.fence)
+            assert told == (current_job().id, current_job().fence)
+            refused.set()
+
+        async with app.worker():
+            job = await work.enqueue()
+            async with asyncio.timeout(5):
+                await refused.wait()
+            await asyncio.sleep(0.05)
+    assert reached == []
+    assert await effects(own) == []
+    await job.refresh()
+    assert (job.state, job.attempt, job.failures) == ("waiting", 1, 0)
+
+
+async def taken_over_by(rival: Tenure) -> None:
+    """Have somebody give the caller's job to others, behind the back of its worker."""
+    job = current_job()
+    away = Settlement(id=job.id, fence=job.fence, outcome="handed back", delay=60)
+    assert await rival._store.settle("", [away]) == ["settled"]
+
+
+@POSTGRES
+async def test_what_became_stale_meanwhile_is_undone(app, own):
+    seen = []
+
+    @app.task(retry=None)
+    async def work() -> None:
+        try:
+            async with current_job().transaction(own.connection):
+                await own.add(1)
+                await on_postgres(
+                    own.url,
+                    "UPDATE tenure.job SET fence = fence + 1, replica = '', state = 'waiting', "
+                    f"due = 9e15 WHERE id = '{current_job().id}'",
+                )
+        except AttemptOver as error:
+            seen.append(error)
+            raise
+
+    async with app.worker():
+        await work.enqueue()
+        await wait_until_async(lambda: seen)
+    assert await effects(own) == []
+
+
+@POSTGRES
+async def test_nobody_takes_the_job_before_the_commit_and_others_are_not_held_up(app, own):
+    async with Tenure(own.url, namespace=app._store.namespace) as rival:
+        recovered = []
+
+        @app.task(name="other")
+        async def other() -> None:
+            await asyncio.sleep(60)
+
+        @app.task
+        async def work() -> str:
+            job = current_job()
+            me = await rival.job(job.id)
+            async with job.transaction(own.connection) as done:
+                await own.add(1)
+                await on_postgres(
+                    own.url, f"UPDATE tenure.replica SET ttl = 0 WHERE id = '{me.replica}'"
+                )
+                recovered.extend(await rival.recover())
+                note = Note(id=job.id, fence=job.fence, progress=0.5)
+                assert await rival._store.note(me.replica, [note]) == [True]
+                done.result("kept")
+
+        async with app.worker(grace=0):
+            neighbour = await other.enqueue()
+            await wait_until_async(lambda: is_running(neighbour))
+            job = await work.enqueue()
+            assert await job.result(timeout=5) == "kept"
+        assert [one.id for one in recovered] == [neighbour.id]
+    assert (job.losses, await effects(own)) == (0, [1])
+
+
+async def is_running(job) -> bool:
+    return (await job.refresh()).state == "running"

@@ -1,0 +1,111 @@
+"""`task.bind`: jobs that are there if and only if the user's transaction was committed."""
+
+import asyncio
+from contextlib import suppress
+
+import pytest
+
+from tenure import JobNotFound, UniqueMismatch
+from tests.jobs.transactions.kinds import (
+    ONE_OF_EACH,
+    ONE_OF_EACH_DRIVER,
+    POSTGRES,
+    Undo,
+    declare_double,
+    effects,
+)
+
+
+async def test_a_job_is_there_after_the_commit_and_wakes_a_sleeping_worker(app, own):
+    double = declare_double(app)
+    async with app.worker():
+        await asyncio.sleep(0.1)  # for the worker to fall asleep
+        async with own.transaction():
+            await own.add(1)
+            job = await double.bind(own.connection).enqueue(21)
+            assert job.is_new
+            await asyncio.sleep(0.05)
+            with pytest.raises(JobNotFound):
+                await app.job(job.id)
+        # It looks every five seconds by itself.
+        assert await job.result(timeout=2) == 42
+    assert await effects(own) == [1]
+
+
+async def test_a_job_that_was_rolled_back_never_was(app, own):
+    double = declare_double(app)
+    with pytest.raises(Undo):
+        async with own.transaction():
+            await own.add(1)
+            job = await double.bind(own.connection).enqueue(21)
+            raise Undo
+    assert await effects(own) == []
+    assert await app.counts() == []
+    with pytest.raises(JobNotFound):
+        await job.refresh()
+
+
+@ONE_OF_EACH
+async def test_what_was_bound_keeps_its_options_and_the_other_way_round(app, own):
+    double = declare_double(app)
+    async with own.transaction():
+        first = await double.using(queue="a", tags=["x"]).bind(own.connection).enqueue(1)
+        second = await double.bind(own.connection).using(queue="b", delay=60).enqueue(2)
+    assert (await first.refresh()).tags == ("x",)
+    assert [(await one.refresh()).queue for one in (first, second)] == ["a", "b"]
+    assert second.due > second.created
+
+
+@POSTGRES
+async def test_nothing_is_set_in_a_transaction_that_is_the_users(app, own):
+    async def settings() -> dict[str, str]:
+        return dict(await own.connection.fetch("SELECT name, setting FROM pg_settings"))
+
+    async with own.transaction():
+        before = await settings()
+        await declare_double(app).using(unique="k").bind(own.connection).enqueue(1)
+        after = await settings()
+    assert {name: after[name] for name in before} == before  # it may have loaded more
+
+
+@ONE_OF_EACH_DRIVER
+async def test_unique_keys_answer_as_usual(app, own):
+    double = declare_double(app).using(unique="k")
+    before = await double.enqueue(1)
+    async with own.transaction():
+        again = await double.bind(own.connection).enqueue(1)
+        with pytest.raises(UniqueMismatch):
+            await double.bind(own.connection).enqueue(2)
+        other = double.using(unique="other").bind(own.connection)
+        first, second = await other.enqueue(3), await other.enqueue(3)
+    assert (again.id, again.is_new, again.state) == (before.id, False, "waiting")
+    assert (first.is_new, second.is_new, second.id) == (True, False, first.id)
+    assert {job.id for job in await app.jobs()} == {before.id, first.id}
+
+
+@ONE_OF_EACH_DRIVER
+async def test_many_at_once_are_one_commit(app, own):
+    double = declare_double(app)
+    requests = [double.using(tags=["t"] if n % 7 else []).request(n) for n in range(250)]
+    with suppress(Undo):
+        async with own.transaction():
+            await app.enqueue_many(requests, within=own.connection)
+            raise Undo
+    assert await app.counts() == []
+    async with own.transaction():
+        jobs = await app.enqueue_many(requests, within=own.connection)
+    assert len({job.id for job in jobs}) == 250
+    assert [(one.queue, one.waiting) for one in await app.counts()] == [("default", 250)]
+
+
+@ONE_OF_EACH
+async def test_a_mismatch_among_many_stands_in_the_list(app, own):
+    double = declare_double(app)
+    await double.using(unique="k").enqueue(1)
+    requests = [double.request(1), double.using(unique="k").request(2)]
+    async with own.transaction():
+        [job, error] = await app.enqueue_many(
+            requests, within=own.connection, return_exceptions=True
+        )
+    assert (await job.refresh()).state == "waiting"
+    assert isinstance(error, UniqueMismatch)

@@ -1,0 +1,31 @@
+"""Ticks as people see them."""
+
+from datetime import datetime
+from zoneinfo import ZoneInfo
+
+from tenure.core.rules import Rule
+from tenure.core.views import as_datetime
+from tenure.core.zones import instant_of
+
+
+def at(text: str, zone: str = "UTC") -> int:
+    """Return the instant at which clocks in a zone show this, the first time."""
+    return instant_of(datetime.fromisoformat(text).replace(tzinfo=ZoneInfo(zone)))
+
+
+def coming(rule: Rule, instant: int, ticks: int) -> list[str]:
+    """Return the next ticks as people in the rule's zone see them."""
+    zone = ZoneInfo(getattr(rule, "zone", "UTC"))
+    found = []
+    for _ in range(ticks):
+        instant = rule.next_after(instant)
+        found.append(as_datetime(instant).astimezone(zone).isoformat(timespec="minutes"))
+    return found
+
+
+def gone(rule: Rule, instant: int, ticks: int) -> list[int]:
+    found = []
+    for _ in range(ticks):
+        found.append(rule.last_at(instant))
+        instant = found[-1] - 1
+    return found
