@@ -75,7 +75,9 @@ def block(simulated: Any, stormed: Any) -> str:
     ]
     lines = [f"| {' | '.join(cells)} |" for cells in rows]
     day = time.strftime("%Y-%m-%d")
-    lines += ["", f"From `make sim` and `make chaos` on {day}; `make proof` repeats them."]
+    repeats = f"From `make sim` and `make chaos` on {day}; `make proof` repeats them."
+    lines += ["", f"{repeats} What a simulated"]
+    lines += ["store lost itself, as one of a low grade may, is not counted here."]
     return "\n".join(lines)
 
 

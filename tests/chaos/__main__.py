@@ -13,7 +13,7 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterator
 from contextlib import ExitStack
 from dataclasses import dataclass
 from itertools import groupby
@@ -106,20 +106,43 @@ def parsed() -> argparse.Namespace:
     parser.add_argument("--part", choices=parts, action="append", help="may be given again")
     parser.add_argument("--seed", type=int, default=None, help="decides what strikes when")
     length = parser.add_mutually_exclusive_group()
-    length.add_argument("--minutes", type=float, help="about so long for all of it (20)")
-    length.add_argument("--scale", type=float, default=1.0, help="so many times the full size")
+    length.add_argument("--minutes", type=_positive, help="about so long for all of it (20)")
+    length.add_argument("--scale", type=_positive, default=1.0, help="so many times the full size")
     parser.add_argument("--summary", type=Path, metavar="FILE", help="write the figures as JSON")
     parser.add_argument("--keep", type=Path, metavar="FOLDER", help="keep ledgers and logs there")
     parser.add_argument("--no-faults", action="store_true", help="must fail, on its floors")
     parser.add_argument("--unfenced", action="store_true", help="a sink without fences: must fail")
-    return parser.parse_args()
+    options = parser.parse_args()
+    options.asked = list(asked(options.store, options.part or ["all"]))
+    if not options.asked:
+        told = ", ".join(f"{part} on {_ONLY_ON[part]}" for part in options.part)
+        parser.error(f"nothing of that runs on {options.store}, only {told}")
+    if options.minutes is not None:
+        options.scale = options.minutes / 20
+    return options
+
+
+def _positive(text: str) -> float:
+    number = float(text)
+    if not 0 < number < float("inf"):
+        raise argparse.ArgumentTypeError("it must be above 0")
+    return number
+
+
+def asked(store: str, parts: list[str]) -> Iterator[tuple[Family, str]]:
+    """Yield what there is of these parts, store by store."""
+    for family in FAMILIES:
+        for name in PARTS:
+            is_meant = store in ("all", family) and {"all", name} & set(parts)
+            if is_meant and _ONLY_ON.get(name, family) == family:
+                yield family, name
 
 
 def main() -> None:
     """Run the parts, and say how it went."""
     options = parsed()
     seed = options.seed if options.seed is not None else time.time_ns() % 1_000_000
-    scale = options.minutes / 20 if options.minutes else options.scale
+    scale = options.scale
     mounts = own_mounts()
     # The proxy writes to connections that it has just cut; asyncio would tell of each.
     logging.getLogger("asyncio").setLevel(logging.ERROR)
@@ -134,7 +157,7 @@ def main() -> None:
             folder=folder,
             mounts=mounts,
         )
-        tallies = asyncio.run(run_all(run, options.store, options.part or ["all"]))
+        tallies = asyncio.run(run_all(run, options.asked))
     total = sum_of(tallies)
     if options.store == "all" and "all" in (options.part or ["all"]):
         for name, floor in FLOORS.items():
@@ -163,15 +186,9 @@ def scaled(size: Storm, scale: float) -> Storm:
     )
 
 
-async def run_all(run: Run, store: str, parts: list[str]) -> list[Tally]:
-    """Run one part after the other, store by store."""
-    tallies: list[Tally] = []
-    for family in FAMILIES:
-        for name, part in PARTS.items():
-            asked = store in ("all", family) and {"all", name} & set(parts)
-            if asked and _ONLY_ON.get(name, family) == family:
-                tallies.append(await run_part(run, name, part, family))
-    return tallies
+async def run_all(run: Run, parts: list[tuple[Family, str]]) -> list[Tally]:
+    """Run one part after the other."""
+    return [await run_part(run, name, PARTS[name], family) for family, name in parts]
 
 
 async def run_part(run: Run, name: str, part: Part, family: Family) -> Tally:
@@ -207,9 +224,14 @@ def report(tallies: list[Tally], total: Tally) -> int:
         print(f"TOO LITTLE: {what}")
     for violation in total.violations:
         print(f"VIOLATION: {violation}")
-    passed = not (missed or total.violations)
-    print("\nchaos: " + ("no violation" if passed else "FAILED"))
-    return 0 if passed else 1
+    if all(one.skipped and not one.counts for one in tallies):
+        verdict = "FAILED: nothing could be run"
+    elif missed or total.violations:
+        verdict = f"FAILED: {len(total.violations)} violations, {len(missed)} times too little"
+    else:
+        verdict = "no violation"
+    print(f"\nchaos: {verdict}")
+    return 0 if verdict == "no violation" else 1
 
 
 def _tell(what: str) -> None:

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from tenure.testing.sim.history import Entry
-from tests.chaos.__main__ import report
+from tests.chaos.__main__ import parsed, report
 from tests.chaos.diary import Diary, read_diaries
 from tests.chaos.judge import judge_effects, judge_locks
 from tests.chaos.sink import Sink
@@ -109,3 +109,31 @@ def test_tallies_add_up_and_fail_on_floors_and_violations(tmp_path: Path, capsys
     assert "TOO LITTLE: one" in printed
     assert "VIOLATION: other: 1 lost" in printed
     assert report([Tally("calm")], Tally("all")) == 0
+
+
+def test_a_run_that_could_not_do_anything_is_no_success(capsys):
+    skipped = Tally("redis storm")
+    skipped.skip("there is no server")
+    assert report([skipped], sum_of([skipped])) == 1
+    assert "nothing could be run" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("words", "told"),
+    [
+        ("--minutes 0", "it must be above 0"),
+        ("--minutes -1", "it must be above 0"),
+        ("--scale nan", "it must be above 0"),
+        (
+            "--store sqlite --part failovers",
+            "nothing of that runs on sqlite, only failovers on redis",
+        ),
+    ],
+)
+def test_a_size_or_a_choice_that_leaves_nothing_is_refused(
+    words: str, told: str, monkeypatch, capsys
+):
+    monkeypatch.setattr("sys.argv", ["chaos", *words.split()])
+    with pytest.raises(SystemExit, match="2"):
+        parsed()
+    assert told in capsys.readouterr().err

@@ -5,7 +5,7 @@ import uuid
 
 import pytest
 
-from tenure import ConfigError, JobFailed, JobNotFound, JobStateError, Tenure, current_job
+from tenure import Backoff, ConfigError, JobFailed, JobNotFound, JobStateError, Tenure, current_job
 from tests.jobs.replicas import claim_and_die
 from tests.rig.waiting import wait_until_async
 
@@ -50,13 +50,29 @@ async def test_a_result_that_does_not_come_in_time(app, work, clock):
     for wait in (job.result, job.wait):
         waiting = asyncio.ensure_future(wait(timeout="5s"))
         await clock.advance(5)
-        with pytest.raises(TimeoutError, match="has not finished within 5 s; it is waiting"):
+        with pytest.raises(
+            TimeoutError, match="within 5 s; it is waiting, and no worker has started"
+        ):
             await waiting
     with pytest.raises(TimeoutError):
         await job.result(0)
     with pytest.raises(ConfigError, match="timeout"):
         await job.result(-1)
     assert (await job.refresh()).state == "waiting"
+
+
+async def test_who_has_waited_in_vain_is_told_why(app, clock):
+    @app.task(retry=Backoff(max_attempts=3, base=60, cap=60))
+    async def fail():
+        raise LookupError("no such user")
+
+    job = await fail.enqueue()
+    async with app.worker():
+        waiting = asyncio.ensure_future(job.result(timeout="5s"))
+        await clock.advance(5)
+    told = "it has failed once, with LookupError: no such user, and waits to be tried again"
+    with pytest.raises(TimeoutError, match=told):
+        await waiting
 
 
 async def test_many_may_wait_for_one_job(app, work, clock):

@@ -15,3 +15,5 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter):
         terminalreporter.write_line(f"{bug:<50} {test}")
     survivors = sum(test == "NOTHING" for test in caught.values())
     terminalreporter.write_line(f"{len(caught)} bugs planted, {survivors} not caught")
+    if not caught:
+        terminalreporter.write_line("none was chosen: -k takes a part of a name in tests/planted")

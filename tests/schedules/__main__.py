@@ -7,6 +7,7 @@ Or `--store postgres --kind jobs --seed 7`, which runs one again.
 
 import argparse
 import sys
+import time
 from concurrent.futures import ProcessPoolExecutor
 from multiprocessing import get_context
 
@@ -45,8 +46,9 @@ def main() -> int:
         print(f"too little happened: {line}")
     failed = sum(len(one.failed) for one in sums.values())
     ran = sum(one.counts["schedules"] for one in sums.values())
-    print(f"\n{ran} schedules, {failed} with differences from the specification")
-    return 1 if failed or missing or not ran else 0
+    verdict = "FAILED" if failed or missing else "passed"
+    print(f"\nschedules: {verdict}: {ran} of them, {failed} differ from the specification")
+    return 1 if failed or missing else 0
 
 
 def _arguments() -> argparse.Namespace:
@@ -62,6 +64,8 @@ def _arguments() -> argparse.Namespace:
     given = parser.parse_args()
     if given.seed is not None and (given.store is None or given.kind is None):
         parser.error("--seed needs a --store and a --kind: it means something else in each")
+    if given.seed is None and given.seeds < (least := 1 if given.kind else len(KINDS)):
+        parser.error(f"--seeds must be at least {least}, one for each kind of calls")
     return given
 
 
@@ -78,7 +82,12 @@ def _run(family: str, kinds: list[str], given: argparse.Namespace, how: dict[str
         sums = [pool.submit(run_many, family, kind, seeds, **how) for kind, seeds in pieces]
         for one in sums:
             total.add(one.result())
+            _tell(f"{family}: {total.counts['schedules']} of {each * len(kinds)} schedules")
     return total
+
+
+def _tell(progress: str) -> None:
+    print(f"{time.strftime('%H:%M:%S')} {progress}", file=sys.stderr, flush=True)
 
 
 def _replay(given: argparse.Namespace) -> int:

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from tenure.testing.sim.shorten import interpreter
 from tests.model.programs import shortest
 from tests.rig.servers import Postgres, Valkey
 from tests.schedules.postgres_rig import PostgresRig
@@ -148,6 +149,5 @@ def shortened(schedule: Schedule, rig: Rig) -> Schedule:
 
 def replay_command(family: str, schedule: Schedule) -> str:
     """Return what runs the schedule again."""
-    return (
-        f"python -m tests.schedules --store {family} --kind {schedule.kind} --seed {schedule.seed}"
-    )
+    which = f"--store {family} --kind {schedule.kind} --seed {schedule.seed}"
+    return f"{interpreter()} -m tests.schedules {which}"

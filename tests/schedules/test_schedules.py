@@ -15,6 +15,7 @@ from tenure.stores.sqlite import SqliteStore
 from tenure.testing import ManualClock
 from tests.rig.fixtures import PrivatePostgres, PrivateValkey
 from tests.rig.sizes import SIZE
+from tests.schedules import __main__ as command
 from tests.schedules.many import replay_command, run_many, running, shortened, violation
 from tests.schedules.orders import Op, explained
 from tests.schedules.programs import KINDS, Schedule, Step, drawn
@@ -94,6 +95,14 @@ def test_a_run_without_cuts_is_not_enough():
     assert {"cuts before", "cuts after", "cancelled", "repeats"} <= {
         line.partition(":")[0] for line in total.missing("sqlite")
     }
+
+
+@pytest.mark.parametrize("words", ["--seeds 1", "--seeds -3", "--kind jobs --seeds 0"])
+def test_no_schedules_are_no_success(words: str, monkeypatch: pytest.MonkeyPatch, capsys):
+    monkeypatch.setattr("sys.argv", ["schedules", *words.split()])
+    with pytest.raises(SystemExit, match="2"):
+        command.main()
+    assert "--seeds must be at least" in capsys.readouterr().err
 
 
 def test_a_store_that_differs_is_shown_in_few_steps(monkeypatch: pytest.MonkeyPatch):

@@ -2,15 +2,16 @@
 
 import subprocess
 import sys
+from collections import Counter
 
 import pytest
 
 from tenure.testing.sim import __main__ as command
 from tenure.testing.sim import running
 from tenure.testing.sim.history import Entry, write_lines
-from tenure.testing.sim.many import Batch, below_floors
-from tenure.testing.sim.running import planned, run
-from tenure.testing.sim.shorten import Cut, shorten
+from tenure.testing.sim.many import SHARES, Batch, _batches, below_floors
+from tenure.testing.sim.running import SCENARIOS, planned, run
+from tenure.testing.sim.shorten import Cut, interpreter, shorten
 
 
 def with_events(*kinds: str) -> int:
@@ -37,7 +38,7 @@ def test_a_plan_is_shortened_to_what_it_needs():
 def test_a_shortened_command_means_the_shortened_plan(tmp_path, capsys, monkeypatch):
     seed = with_events("crash", "pause")
     cut = Cut(scenario="jobs", seed=seed, without=("pause",), dropped=(0,), until=4.0)
-    words = cut.command.removeprefix("python -m tenure.testing.sim ").replace("'", "").split()
+    words = cut.command.partition(" -m tenure.testing.sim ")[2].replace("'", "").split()
     monkeypatch.setattr(sys, "argv", ["sim", *words, "--history", str(tmp_path / "lines")])
     assert command.main() == 0
     assert str(cut.plan) in capsys.readouterr().out
@@ -53,7 +54,8 @@ def test_a_failure_is_told_with_its_command(monkeypatch, capsys):
     wrong = run(planned(seed, "locks")).wrong
     command._print_failure(Cut(scenario="locks", seed=seed), wrong, is_shortened=True)
     said = capsys.readouterr().out
-    assert f"replay:    python -m tenure.testing.sim --scenario locks --seed {seed}\n" in said
+    replay = f"{interpreter()} -m tenure.testing.sim --scenario locks --seed {seed}"
+    assert f"replay:    {replay}\n" in said
     shortened = next(line for line in said.splitlines() if line.startswith("shortened: "))
     assert "--without" in shortened or len(planned(seed, "locks").faults) == 1
 
@@ -66,16 +68,54 @@ def test_many_runs_by_command(option):
         text=True,
         check=False,
     )
-    assert "120 histories, 0 with violations" in done.stdout
+    verdict = "FAILED" if option else "passed"
+    assert f"\nsim: {verdict}: 120 histories, 0 with violations" in done.stdout
     assert ("too little happened" in done.stdout) == bool(option)
     assert done.returncode == bool(option)
 
 
-def test_no_runs_are_no_success(monkeypatch, capsys):
-    monkeypatch.setattr(sys, "argv", ["sim", "--count", "0"])
-    assert command.main() == 1
+@pytest.mark.parametrize(
+    ("words", "told"),
+    [
+        ("--count 9", "--count must be at least 10"),
+        ("--count 0 --scenario jobs", "--count must be at least 1"),
+        ("--seed 3", "--seed needs a --scenario"),
+        ("--seed 3 --scenario jobs --without delys", "no fault is called 'delys'"),
+        ("--seed 3 --scenario jobs --drop 99", "there is no event '99', only 0"),
+        ("--seed 3 --scenario jobs --drop x", "there is no event 'x'"),
+        ("--seed 3 --scenario jobs --history no/where", "there is no folder no"),
+    ],
+)
+def test_what_means_nothing_is_refused(words: str, told: str, monkeypatch, capsys):
+    monkeypatch.setattr(sys, "argv", ["sim", *words.split()])
+    with pytest.raises(SystemExit, match="2"):
+        command.main()
+    assert told in capsys.readouterr().err
+
+
+def test_the_command_is_for_whoever_stands_here(tmp_path, monkeypatch):
+    python = tmp_path / "bin" / "python"
+    monkeypatch.setattr(sys, "executable", str(python))
+    assert interpreter() == "python"
+    monkeypatch.chdir(tmp_path)
+    assert interpreter() == "bin/python"
+
+
+def test_a_part_of_all_runs_is_like_the_whole():
+    batches = list(_batches(2000, list(SCENARIOS), 5))
+    half = Counter(dict.fromkeys(SCENARIOS, 0))
+    for name, seeds in batches[: len(batches) // 2]:
+        half[name] += len(seeds)
+    whole = {name: round(2000 * share) for name, share in SHARES.items()}
+    assert all(abs(half[name] - runs / 2) <= 25 for name, runs in whole.items())
+    every = {
+        name: [seed for one, seeds in batches if one == name for seed in seeds] for name in whole
+    }
+    assert every == {name: list(range(5, 5 + runs)) for name, runs in whole.items()}
 
 
 def test_floors_need_enough_runs():
-    assert not below_floors({"jobs": Batch("jobs", runs=99)})
+    few = {"jobs": Batch("jobs", runs=99)}
+    assert not below_floors(few)
+    assert "too few of jobs to say whether enough went wrong" in command._verdict(few, 0, 0)
     assert below_floors({"jobs": Batch("jobs", runs=100)})

@@ -28,7 +28,7 @@ from tenure.errors import (
     StoreUnavailable,
     UniqueMismatch,
 )
-from tenure.jobs.handles import Job, JobPage, Request
+from tenure.jobs.handles import Job, JobPage, Request, report_of
 from tenure.runtime.attempt import Handler
 from tenure.runtime.batcher import Batcher, next_slice
 from tenure.runtime.context import storable
@@ -187,8 +187,8 @@ class Jobs:
             while (record := await self.record(id_)).state not in FINISHED:
                 left = _LOOK_EVERY if until is None else until - self._clock.boot()
                 if left <= 0:
-                    msg = f"job {id_} has not finished within {timeout:g} s; it is {record.state}."
-                    raise TimeoutError(msg)
+                    told = f"job {id_} has not finished within {timeout:g} s; {_standing(record)}."
+                    raise TimeoutError(told)
                 await bell.wait(min(left, _LOOK_EVERY))
             return record
 
@@ -232,6 +232,16 @@ async def _in_slices(
     while waiting:
         answers += await insert(next_slice(waiting, _weight))
     return answers
+
+
+def _standing(record: JobRecord) -> str:
+    """Say what keeps a job from finishing, as far as its record tells."""
+    if record.state == "waiting" and (report := report_of(record)) is not None:
+        times = "once" if record.failures == 1 else f"{record.failures} times"
+        return f"it has failed {times}, with {report.line}, and waits to be tried again"
+    if record.state == "waiting" and record.attempt == 0:
+        return "it is waiting, and no worker has started it yet"
+    return f"it is {record.state}"
 
 
 def _ids_of_existing(answers: Iterable[Inserted]) -> list[str]:

@@ -184,8 +184,8 @@ class Worker:
 
     def retire(self) -> None:
         """Stop claiming, and leave when what runs has finished, however long that takes."""
-        self._ticker.stop()
         self._stopped.set()
+        self._ticker.stop()
         self._look_again.set()
         self._changed.set()
 

@@ -7,17 +7,21 @@ import json
 import sys
 import time
 from collections import Counter
+from collections.abc import Iterable
 from pathlib import Path
 
 from tenure.testing.sim.history import write_lines
-from tenure.testing.sim.many import Sum, below_floors, run_many
+from tenure.testing.sim.many import FLOORS_FROM, Sum, below_floors, run_many
 from tenure.testing.sim.plan import FAULTS
-from tenure.testing.sim.running import SCENARIOS, run
+from tenure.testing.sim.running import SCENARIOS, planned, run
 from tenure.testing.sim.shorten import Cut, shorten
 
 _SHOWN = 5
 _SHORTENED = 3
 _SAY_EVERY = 10.0  # seconds
+_SHORTLY = 120.0
+# So that there is one for each scenario.
+_COUNT_MIN = 10
 _COLUMNS = (
     "grants",
     "expired leases",
@@ -79,11 +83,20 @@ def main() -> int:
     missing = below_floors(sums)
     for line in missing:
         print(f"too little happened: {line}")
-    runs = sum(one.runs for one in sums.values())
-    print(f"\n{runs} histories, {len(failed)} with violations")
     if given.summary is not None:
         _write_summary(given.summary, sums)
-    return 1 if failed or missing or not runs else 0
+    print(f"\nsim: {_verdict(sums, len(failed), len(missing))}")
+    return 1 if failed or missing else 0
+
+
+def _verdict(sums: Sum, failed: int, missing: int) -> str:
+    runs = sum(one.runs for one in sums.values())
+    said = f"{runs:,} histories, {failed} with violations"
+    if failed or missing:
+        return f"FAILED: {said}" + (f"; {missing} times too little happened" if missing else "")
+    if few := [name for name, one in sums.items() if one.runs < FLOORS_FROM]:
+        said += f" (too few of {', '.join(few)} to say whether enough went wrong: {FLOORS_FROM} do)"
+    return f"passed: {said}"
 
 
 def _arguments() -> argparse.Namespace:
@@ -99,24 +112,45 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("--history", type=Path, help="write the history of a replay to this file")
     parser.add_argument("--summary", type=Path, help="write the sums to this file, as JSON")
     given = parser.parse_args()
-    if given.seed is not None and given.scenario is None:
-        parser.error("--seed needs a --scenario: a seed means something else in each")
+    if given.seed is not None:
+        given.cut = _cut(given, parser)
+    elif given.count < (least := 1 if given.scenario else _COUNT_MIN):
+        parser.error(f"--count must be at least {least}, one for each scenario or more")
     return given
 
 
-def _replay(given: argparse.Namespace) -> int:
-    cut = Cut(
+def _cut(given: argparse.Namespace, parser: argparse.ArgumentParser) -> Cut:
+    if given.scenario is None:
+        parser.error("--seed needs a --scenario: a seed means something else in each")
+    without = [one for one in given.without.split(",") if one]
+    if strange := set(without).difference(FAULTS):
+        parser.error(f"--without: no fault is called {strange.pop()!r}; these are: {_list(FAULTS)}")
+    numbers = [str(one.number) for one in planned(given.seed, given.scenario).events]
+    dropped = [one for one in given.drop.split(",") if one]
+    if strange := set(dropped).difference(numbers):
+        parser.error(f"--drop: there is no event {strange.pop()!r}, only {_list(numbers)}")
+    if given.history is not None and not given.history.parent.is_dir():
+        parser.error(f"--history: there is no folder {given.history.parent}")
+    return Cut(
         scenario=given.scenario,
         seed=given.seed,
-        without=tuple(one for one in given.without.split(",") if one),
-        dropped=tuple(int(one) for one in given.drop.split(",") if one),
+        without=tuple(without),
+        dropped=tuple(map(int, dropped)),
         until=given.until,
     )
-    outcome = run(cut.plan)
-    print(cut.plan)
+
+
+def _list(names: Iterable[str]) -> str:
+    return ", ".join(names) or "none"
+
+
+def _replay(given: argparse.Namespace) -> int:
+    plan = given.cut.plan
+    outcome = run(plan)
+    print(plan)
     if given.history is not None:
         given.history.write_bytes(write_lines(outcome.history))
-    print(f"\n{len(outcome.history)} entries, {len(outcome.wrong)} violations")
+    print(f"\n{len(outcome.history)} entries in its history, {len(outcome.wrong)} violations")
     for line in outcome.wrong:
         print(f"  {line}")
     return 1 if outcome.wrong else 0
@@ -137,9 +171,10 @@ class _Progress:
         runs = sum(one.runs for one in sums.values())
         failed = sum(len(one.failed) for one in sums.values())
         left = (self._count - runs) * (now - self._began) / runs
+        minutes = f"{left / 60:.0f} min" if left > _SHORTLY else f"{left:.0f} s"
         print(
             f"{now - self._began:5.0f} s: {runs:,} of {self._count:,} histories, "
-            f"{failed} with violations; at this rate {left / 60:.0f} min more",
+            f"{failed} with violations; at this rate {minutes} more",
             file=sys.stderr,
             flush=True,
         )
@@ -163,6 +198,7 @@ def _print_counts(sums: Sum) -> None:
     print(f"{'histories/s of one core':<28}" + "".join(f"{rate:>12,.0f}" for rate in rates))
     rates = (one.counts["steps"] / max(one.seconds, 1e-9) for one in sums.values())
     print(f"{'steps/s of one core':<28}" + "".join(f"{rate:>12,.0f}" for rate in rates))
+    print("(lost writes and jobs: what 'empty' and 'failover' took from the store itself)")
 
 
 def _print_failure(cut: Cut, why: list[str], *, is_shortened: bool) -> None:

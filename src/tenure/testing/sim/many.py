@@ -15,7 +15,7 @@ from tenure.testing.sim.history import write_lines
 from tenure.testing.sim.plan import FAULTS
 from tenure.testing.sim.running import SCENARIOS, planned, run
 
-__all__ = ["FLOORS", "Batch", "Sum", "below_floors", "run_batch", "run_many"]
+__all__ = ["FLOORS", "FLOORS_FROM", "Batch", "Sum", "below_floors", "run_batch", "run_many"]
 
 SHARES = {"locks": 0.3, "leases": 0.2, "jobs": 0.2, "fleet": 0.1, "timers": 0.1, "http": 0.1}
 """How many of all runs are of which scenario."""
@@ -138,11 +138,16 @@ def _run_batch(batch: tuple[str, range], faults: Collection[str]) -> Batch:
 
 
 def _batches(count: int, scenarios: list[str], first: int) -> Iterator[tuple[str, range]]:
+    """Yield pieces of all scenarios in turn, so that any part of them is like the whole."""
     whole = sum(SHARES[name] for name in scenarios)
+    batches = []
     for name in scenarios:
-        last = first + round(count * SHARES[name] / whole)
-        for start in range(first, last, _BATCH):
-            yield name, range(start, min(last, start + _BATCH))
+        each = round(count * SHARES[name] / whole)
+        for start in range(0, each, _BATCH):
+            seeds = range(first + start, first + min(each, start + _BATCH))
+            batches.append((start / each, name, seeds))
+    for _, name, seeds in sorted(batches, key=lambda batch: batch[0]):
+        yield name, seeds
 
 
 def below_floors(sums: Sum) -> list[str]:

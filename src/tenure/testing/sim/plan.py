@@ -69,13 +69,27 @@ class Event(Struct, frozen=True):
     """Seconds, if it lasts; for a crash, how long the machine stays away."""
     amount: float = 0.0
     """For a crash the steps until then, for a clock its step, for a fail-over the writes lost."""
+    number: int = 0
+    """Its place in the plan of the seed, whatever is left out of that."""
 
     def __str__(self) -> str:
         where = f" of machine {self.machine}" if self.what in _OF_MACHINES else ""
-        return f"{self.at:.3f} s: {self.what}{where} ({self.length:.3f} s, {self.amount:g})"
+        how = _DETAILS.get(self.what, "").format(self)
+        return f"#{self.number:<2} {self.at:.3f} s: {self.what}{where}{how}"
 
 
 _OF_MACHINES = ("crash", "pause", "stop", "break", "cut", "clock")
+_DETAILS: Final = {
+    "crash": " {0.amount:g} steps later, back after {0.length:g} s",
+    "pause": " for {0.length:g} s",
+    "cut": " for {0.length:g} s",
+    "slow": ": {0.amount:g} s for each call, for {0.length:g} s",
+    "clock": " by {0.amount:+g} s",
+    "store clock": " by {0.amount:+g} s",
+    "restart": ", away for {0.length:g} s",
+    "empty": ", away for {0.length:g} s",
+    "failover": ", {0.amount:g} writes later these are lost",
+}
 
 
 class Plan(Struct, frozen=True, kw_only=True):
@@ -137,10 +151,8 @@ class Plan(Struct, frozen=True, kw_only=True):
         )
 
     def only(self, numbers: Collection[int]) -> Plan:
-        """Return the plan with these events alone, by their places."""
-        return replace(
-            self, events=tuple(one for place, one in enumerate(self.events) if place in numbers)
-        )
+        """Return the plan with these events alone."""
+        return replace(self, events=tuple(one for one in self.events if one.number in numbers))
 
     def until(self, horizon: float) -> Plan:
         """Return the plan with everything going well from `horizon` on."""
@@ -171,7 +183,8 @@ def _events(
         if what in on:
             times = 1 if what in _ONCE else dice.choice((1, 1, 2, 3))
             events += [_event(dice, what, machines, horizon, ttl) for _ in range(times)]
-    return sorted(events, key=lambda event: event.at)
+    events.sort(key=lambda event: event.at)
+    return [replace(event, number=number) for number, event in enumerate(events)]
 
 
 _ONCE = ("empty", "failover", "store clock")

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable
+from pathlib import Path
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -10,7 +12,7 @@ from msgspec.structs import replace
 from tenure.testing.sim.plan import Plan
 from tenure.testing.sim.running import planned, run
 
-__all__ = ["Cut", "fails", "shorten"]
+__all__ = ["Cut", "fails", "interpreter", "shorten"]
 
 _RUNS_MAX = 80
 
@@ -23,25 +25,32 @@ class Cut(Struct, frozen=True, kw_only=True):
     without: tuple[str, ...] = ()
     """Kinds of faults."""
     dropped: tuple[int, ...] = ()
-    """Events, by their places in the plan of the seed."""
+    """Events, by their numbers."""
     until: float | None = None
 
     @property
     def plan(self) -> Plan:
         whole = planned(self.seed, self.scenario)
-        kept = [place for place in range(len(whole.events)) if place not in self.dropped]
+        kept = {event.number for event in whole.events}.difference(self.dropped)
         plan = whole.only(kept).without(self.without)
         return plan if self.until is None else plan.until(self.until)
 
     @property
     def command(self) -> str:
         """What replays it."""
-        words = f"python -m tenure.testing.sim --scenario {self.scenario} --seed {self.seed}"
+        words = f"{interpreter()} -m tenure.testing.sim"
+        words += f" --scenario {self.scenario} --seed {self.seed}"
         if self.without:
             words += f" --without '{','.join(self.without)}'"
         if self.dropped:
             words += f" --drop {','.join(map(str, self.dropped))}"
         return words if self.until is None else f"{words} --until {self.until:g}"
+
+
+def interpreter() -> str:
+    """Return how whoever reads this may call the Python that runs here."""
+    path, here = Path(sys.executable), Path.cwd()
+    return str(path.relative_to(here)) if path.is_relative_to(here) else "python"
 
 
 def fails(cut: Cut) -> bool:
@@ -62,9 +71,9 @@ def shorten(cut: Cut, is_bad: Callable[[Cut], bool] = fails) -> Cut:
         smaller = replace(cut, without=(*cut.without, fault))
         cut = smaller if still_fails(smaller) else cut
     events = planned(cut.seed, cut.scenario).events
-    for place, event in enumerate(events):
-        if event.what not in cut.without and place not in cut.dropped:
-            smaller = replace(cut, dropped=(*cut.dropped, place))
+    for event in events:
+        if event.what not in cut.without and event.number not in cut.dropped:
+            smaller = replace(cut, dropped=(*cut.dropped, event.number))
             cut = smaller if still_fails(smaller) else cut
     for share in (0.2, 0.4, 0.6, 0.8):
         smaller = replace(cut, until=round(share * cut.plan.horizon, 3))
