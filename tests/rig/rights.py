@@ -6,6 +6,7 @@ the tests red until the page says so.
 
 import asyncio
 import re
+from concurrent.futures import ThreadPoolExecutor
 from functools import cache
 from pathlib import Path
 from urllib.parse import urlsplit, urlunsplit
@@ -31,7 +32,9 @@ def make_postgres_roles(url: str) -> None:
     roles, grants = blocks("sql", "ROLE"), blocks("sql", "GRANT USAGE")
     _ask(url, roles[0].replace(" shop ", f" {parts.path[1:]} "))
     owner = as_owner(url)
-    asyncio.run(_migrate(owner))
+    # In a thread, as the first test that asks for a server may be in a loop already.
+    with ThreadPoolExecutor(1) as pool:
+        pool.submit(lambda: asyncio.run(_migrate(owner))).result()
     _ask(owner, grants[0])
     # A place for tables of its own, as services have.
     _ask(url, "CREATE SCHEMA tenure_app AUTHORIZATION tenure_app")
