@@ -127,6 +127,17 @@ async def test_a_cancel_ends_with_the_attempt_it_was_for(store: Store):
     assert (after.cancelling, after.reason) == (False, "")
 
 
+@pytest.mark.parametrize("reason", ["", "enough"])
+@pytest.mark.parametrize("outcome", ["succeeded", "failed", "cancelled", "retry", "handed back"])
+async def test_nobody_is_told_to_end_what_has_ended(store: Store, outcome: str, reason: str):
+    job = await start_one(store)
+    await store.cancel([id_of(1)], reason=reason)
+    await settle(store, job, outcome)
+    (beat,) = await store.beat(["ann"], ttl=10)
+    assert beat is not None
+    assert (beat.cancels, beat.held) == ([], 0)
+
+
 async def test_one_store_object_cancels_what_runs_on_another(world: World):
     here, there = await world.store(), await world.store()
     await start_one(here)

@@ -13,6 +13,7 @@ from tenure.core.model import Granted, Lease
 from tenure.core.records import Claimed, JobRecord, NewJob, Note, Settlement, Unique
 from tenure.testing import ManualClock
 from tests.contract.job_calls import id_of
+from tests.model.job_programs import REPLICAS
 from tests.schedules.orders import Op
 from tests.schedules.spec import Call
 
@@ -43,6 +44,10 @@ class Calls:
         if not self.inserted:
             return [Call("leases"), Call("marked", (sorted(self.keys),))]
         return [Call("get", (sorted(self.inserted),)), Call("replicas"), Call("counts")]
+
+    def last_looks(self) -> list[Call]:
+        """Return those that also change something: what each replica would be told."""
+        return [self._beat([one], 3.0) for one in REPLICAS] if self.inserted else []
 
     def learn(self, op: Op) -> None:
         """Remember what an answer said."""

@@ -2,6 +2,7 @@
 
 import asyncio
 from collections import Counter, deque
+from collections.abc import Sequence
 from typing import Protocol
 
 from tenure.errors import StoreUnavailable, TenureError
@@ -96,7 +97,8 @@ class Run:
                 else:
                     self._go_through(window, steps)
                     self._check()
-                    self._look()
+                    self._look(self._calls.looks())
+            self._look(self._calls.last_looks())
         finally:
             counts["orders tried"] += self._spec.applied
 
@@ -228,9 +230,9 @@ class Run:
             raise ViolationError(f"no order of these calls explains them:\n{self._shown()}")
         self._states = states
 
-    def _look(self) -> None:
+    def _look(self, calls: Sequence[Call]) -> None:
         """Compare all that can be seen, now that nothing is on its way."""
-        for call in self._calls.looks():
+        for call in calls:
             try:
                 answer = self._rig.ask(call)
             except TenureError as error:
