@@ -136,6 +136,8 @@ async def test_jobs_claimed_ahead_are_handed_back(app, clock, handled):
     await left
     states = [(await job.refresh()).state for job in jobs]
     assert sorted(states) == ["succeeded", "waiting", "waiting"]
+    # Others may run them at once.
+    assert all(job.record.due <= clock.wall() for job in jobs if job.state == "waiting")
 
 
 @pytest.mark.parametrize("grace", [0, 25])
