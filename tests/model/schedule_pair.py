@@ -44,7 +44,7 @@ class SchedulePair(JobPair):
 
     def plant(self, schedules: Sequence[dict[str, Any]]) -> None:
         self._ends_after(DECLARED_FOR)
-        plantings = [_planting(**one) for one in schedules]
+        plantings = [planting(**one) for one in schedules]
         self._same(lambda store: store.plant(plantings))
 
     def advance(self, name: str, **details: Any) -> None:
@@ -111,44 +111,56 @@ class SchedulePair(JobPair):
         runs = [job.id for job in self._inserted.values() if job.schedule]
         return [runs[-1 - which % len(runs)]] if runs else []
 
-    def _move(
-        self,
-        name: str,
-        *,
-        to_in: float,
-        due_in: float,
-        seen: str,
-        behind: int,
-        run: dict[str, Any] | None,
-        limit: tuple[int, str, Any] | None,
-        own: tuple[int, str, Any] | None,
-        passed: Sequence[tuple[Any, str, int]],
-        **details: Any,
-    ) -> Advance:
+    def _move(self, name: str, **details: Any) -> Advance:
         """Return a move; it is planned from what the specification says now, or said before."""
         known = self._run(self._spec.schedules([name]))
         revision, cursor = (known[0].revision, known[0].cursor) if known else (1, 0)
         self._cursors.append(cursor)
-        now = self._clock.wall()
-        to = max(cursor + 1, now + micros(to_in))
-        number = next(self._run_numbers)
-        self._ends_after(due_in, details["rest"], (run or {}).get("timeout") or 0.0)
-        return Advance(
-            id=id_of(number),
-            name=name,
-            revision=revision - behind,
-            seen={"here": cursor, "before": self._cursors[0], "none": None}[seen],
-            to=to,
-            due=now + micros(due_in),
-            run=None if run is None else NewJob(id=id_of(number), schedule=name, **run),
-            limit=_bound(limit),
-            own=_bound(own),
-            passed=tuple(
-                Decision(outcome=outcome, reason=reason, first=to - ticks, last=to - 1, ticks=ticks)
-                for outcome, reason, ticks in passed
-            ),
-            **details,
-        )
+        self._ends_after(*lengths_of(details))
+        cursors = {"here": cursor, "before": self._cursors[0]}
+        return move(name, next(self._run_numbers), self._clock.wall(), revision, cursors, **details)
+
+
+def move(
+    name: str,
+    number: int,
+    now: int,
+    revision: int,
+    cursors: dict[str, int],
+    *,
+    to_in: float,
+    due_in: float,
+    seen: str,
+    behind: int,
+    run: dict[str, Any] | None,
+    limit: tuple[int, str, Any] | None,
+    own: tuple[int, str, Any] | None,
+    passed: Sequence[tuple[Any, str, int]],
+    **details: Any,
+) -> Advance:
+    """Return the move of a step, planned from where the cursor is, or was."""
+    to = max(cursors["here"] + 1, now + micros(to_in))
+    return Advance(
+        id=id_of(number),
+        name=name,
+        revision=revision - behind,
+        seen=cursors.get(seen),
+        to=to,
+        due=now + micros(due_in),
+        run=None if run is None else NewJob(id=id_of(number), schedule=name, **run),
+        limit=_bound(limit),
+        own=_bound(own),
+        passed=tuple(
+            Decision(outcome=outcome, reason=reason, first=to - ticks, last=to - 1, ticks=ticks)
+            for outcome, reason, ticks in passed
+        ),
+        **details,
+    )
+
+
+def lengths_of(details: dict[str, Any]) -> tuple[float, ...]:
+    """Return after how many seconds something about a move may end."""
+    return details["due_in"], details["rest"], (details["run"] or {}).get("timeout") or 0.0
 
 
 def _bound(given: tuple[int, str, Any] | None) -> Bound | None:
@@ -158,6 +170,6 @@ def _bound(given: tuple[int, str, Any] | None) -> Bound | None:
     return Bound(most=most, reason=reason, full=full)
 
 
-def _planting(digest: str, **details: Any) -> Planting:
+def planting(digest: str, **details: Any) -> Planting:
     calendar = {"a": "same", "b": "same"}.get(digest, "other")
     return Planting(digest=digest, calendar=calendar, definition=b"\0" + digest.encode(), **details)

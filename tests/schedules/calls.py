@@ -16,13 +16,14 @@ from tests.contract.job_calls import id_of
 from tests.model.job_programs import REPLICAS
 from tests.schedules.orders import Op
 from tests.schedules.spec import Call
+from tests.schedules.timer_calls import TimerCalls
 
 
-class Calls:
+class Calls(TimerCalls):
     """What clients know: all answers so far. What refers to nothing gives no call."""
 
     def __init__(self, clock: ManualClock) -> None:
-        self._clock = clock
+        super().__init__(clock)
         self._grants: list[Lease] = []
         self._asked: list[Call] = []
         self._claimed: list[JobRecord] = []
@@ -41,17 +42,24 @@ class Calls:
 
     def looks(self) -> list[Call]:
         """Return the calls that show all there is."""
-        if not self.inserted:
+        if self.keys:
             return [Call("leases"), Call("marked", (sorted(self.keys),))]
-        return [Call("get", (sorted(self.inserted),)), Call("replicas"), Call("counts")]
+        looks = [Call("get", (sorted(self.jobs),)), Call("replicas"), Call("counts")]
+        return looks + (self.timer_looks() if self.names else [])
+
+    @property
+    def jobs(self) -> list[str]:
+        """The ids of all jobs that there may be."""
+        return [*self.inserted, *self.runs]
 
     def last_looks(self) -> list[Call]:
         """Return those that also change something: what each replica would be told."""
-        return [self._beat([one], 3.0) for one in REPLICAS] if self.inserted else []
+        return [] if self.keys else [self._beat([one], 3.0) for one in REPLICAS]
 
     def learn(self, op: Op) -> None:
         """Remember what an answer said."""
         answer = op.answer
+        self._claimed += self.learn_of_timers(op.call, answer)
         if isinstance(answer, Granted) and answer.lease not in self._grants:
             self._grants.append(answer.lease)
         elif isinstance(answer, Claimed):
@@ -191,7 +199,7 @@ class Calls:
         return Call("prune", (), details) if details else Call("prune_jobs")
 
     def _find(self, **_: Any) -> Call | None:
-        return Call("get", (sorted(self.inserted),)) if self.inserted else None
+        return Call("get", (sorted(self.jobs),)) if self.jobs else None
 
     def _new(
         self,
@@ -239,6 +247,8 @@ def touched(op: Op, everything: frozenset[str]) -> frozenset[str]:
             names = [replica]
         case ("settle" | "note", [_, some]):
             names = [one.id for one in some]
+        case ("advance", [move]):
+            names = [move.id, move.replica]
         case ("leave", [replica]):
             names = [replica, *op.answer]
         case ("bury", [replica, _]):

@@ -8,11 +8,11 @@ import random
 from collections.abc import Iterable
 from typing import Any, NamedTuple
 
-from tests.model import job_programs, programs
+from tests.model import job_programs, programs, schedule_programs
 
 CALLERS = 4
 STORES = 3
-KINDS = ("leases", "jobs")
+KINDS = ("leases", "jobs", "timers")
 PASSING = ("pass_time", "pass_time_until_an_end")
 AT_ITS_REPLY = -1
 _POOL = 120
@@ -35,6 +35,15 @@ _JOB_THEMES = (
     ("recover", "recover", "beat", "claim", "bury", "leave", "note", "settle"),
     ("requeue", "requeue", "insert", "insert_again", "prune", "settle"),
     _ANYTHING,
+    _ANYTHING,
+)
+_TIMER_THEMES = (
+    ("advance", "advance", "advance", "advance_again"),
+    ("advance", "advance", "settle", "recover", "beat"),
+    ("advance", "advance", "claim", "cancel_run", "settle"),
+    ("plant", "plant", "advance", "freeze", "thaw"),
+    ("plant", "prune_schedules", "advance", "freeze"),
+    ("advance", "leave", "bury", "recover", "settle_again"),
     _ANYTHING,
 )
 
@@ -74,6 +83,11 @@ def drawn(kind: str, seed: int, *, cuts: bool = True, windows: bool = True) -> S
     if kind == "leases":
         pool = _Pool(programs.draw(chance, length=_POOL))
         steps = list(_dealt_out(chance, pool, _LEASE_THEMES))
+    elif kind == "timers":
+        pool = _Pool(schedule_programs.draw(chance, length=_POOL))
+        first = pool.take("join", "join", "join", "plant")
+        steps = [Step(0, caller, *step) for caller, step in enumerate(first)]
+        steps += _dealt_out(chance, pool, _TIMER_THEMES)
     else:
         program = job_programs.draw(chance, length=_POOL)
         pool = _Pool(_crowded(program, chance.choice([2, 3, 5])))

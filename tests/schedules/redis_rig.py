@@ -22,6 +22,18 @@ from tests.schedules.scheduler import ITS_REPLY, Point
 _FORGET_EVERY = 11  # calls
 _LATE_EVERY = 2  # breaks before the reply
 
+# What a store object makes of its namespace when it is made, or first used.
+_OF_A_NAMESPACE = (
+    "namespace",
+    "_tag",
+    "_names",
+    "_fence",
+    "_marks",
+    "_bells",
+    "_job_keys",
+    "_schedule_keys",
+)
+
 
 class _Link:
     """A wire whose two directions wait at gates."""
@@ -138,7 +150,7 @@ class RedisRig(LoopRig):
         self._calls = self._breaks = self.seed
         for store in self.stores:
             made = type(store)(store._secret_url(), namespace=namespace, clock=self.clock)
-            for name in ("namespace", "_tag", "_names", "_fence", "_marks", "_bells", "_job_keys"):
+            for name in _OF_A_NAMESPACE:
                 setattr(store, name, getattr(made, name))
 
     async def _start(self, op: Op) -> None:

@@ -220,7 +220,7 @@ class Run:
             self._left[op.caller].appendleft(call)
 
     def _check(self) -> None:
-        everything = frozenset([*self._calls.inserted, *"pqr"])
+        everything = frozenset([*self._calls.jobs, *"pqr"])
         for op in self._ops:
             op.touches = touched(op, everything)
             others = (other for other in self._ops if other is not op)
@@ -246,6 +246,7 @@ class Run:
                     f"and by the specification it is\n  {self._expected(call)}"
                 )
             self._states = list({one.fingerprint: one for one in states}.values())
+            self._calls.learn_of_timers(call, answer)
 
     def _expected(self, call: Call) -> str:
         answers = {repr(self._spec.answer(one, call)): None for one in self._states}

@@ -24,7 +24,8 @@ from tenure.testing import ManualClock
 
 HELD_UP = 0.1  # seconds, after which PostgreSQL has somebody look again
 CLOSE = 0.001  # seconds, as precisely as a queue need know what is due next
-_NOT_COMPARED = ("fence", "revision")  # the first is bound, the second each store's own matter
+# Of a job, the second is each store's own matter; fences are bound.
+_NOT_COMPARED = {JobRecord: ("fence", "revision"), Lease: ("fence",), Mark: ("fence",)}
 
 
 @dataclass(frozen=True)
@@ -80,6 +81,8 @@ class State:
             sorted((id_, repr(one)) for id_, one in jobs.replicas.items()),
             sorted(jobs.keys.items(), key=lambda one: one[0]),
             sorted(jobs.paused.items()),
+            sorted((name, repr(one)) for name, one in self.space.schedules.schedules.items()),
+            sorted((name, repr(one)) for name, one in self.space.schedules.freezes.items()),
             sorted(self.bound),
             sorted(self.last.items()),
         )
@@ -276,7 +279,8 @@ def _same(after: State, theirs: Any, ours: Any) -> bool:
         return theirs == ours or math.isclose(theirs, ours, abs_tol=CLOSE)
     if not isinstance(theirs, Struct):
         return bool(theirs == ours)
-    names = [one for one in theirs.__struct_fields__ if one not in _NOT_COMPARED]
+    left_out = _NOT_COMPARED.get(type(theirs), ())
+    names = [one for one in theirs.__struct_fields__ if one not in left_out]
     return all(_same(after, getattr(theirs, one), getattr(ours, one)) for one in names) and _bound(
         after, theirs, ours
     )
@@ -297,6 +301,9 @@ def _bound(after: State, theirs: Any, ours: Any) -> bool:
             return bool(theirs.fence == ours.fence)
         if not after.bind(f"job {theirs.id}", job.fence, theirs.fence):
             return False
+        schedule = after.space.schedules.schedules.get(theirs.schedule)
+        if schedule is not None and schedule.last_fence == job.fence:
+            schedule.last_fence = theirs.fence
         job.fence = theirs.fence
     elif isinstance(theirs, Mark):
         return bool(theirs.fence == ours.fence)
