@@ -190,10 +190,19 @@ def test_an_end_that_no_id_has_is_told(cli: Run, place: Place, shop: Shop, comma
     assert "no job ends with 'b302099a8058', among the newest 1,000 of each state" in told.err
 
 
-def test_less_than_eight_characters_are_no_end(cli: Run, place: Place, shop: Shop):
+@pytest.mark.parametrize("command", ["show", "cancel", "requeue"])
+def test_less_than_eight_characters_are_no_end(cli: Run, place: Place, shop: Shop, command: str):
     insert(shop, ONE)
-    assert "there is no job 99a8057." in cli(*place.options, "jobs", "show", "99a8057").err
-    assert cli(*place.options, "jobs", "cancel", "99a8057").out == "There is no job 99a8057\n"
+    told = cli(*place.options, "jobs", command, "99a8057")
+    assert (told.code, told.out) == (2, "")
+    assert "'99a8057' is too short: give at least the last 8 characters of an id." in told.err
+    assert "from 8 characters on" in cli("jobs", "--help").out
+
+
+def test_one_end_that_is_too_short_leaves_the_others_alone(cli: Run, place: Place, shop: Shop):
+    insert(shop, ONE)
+    assert cli(*place.options, "jobs", "cancel", ONE, "99a8057").code == 2
+    assert set(states(shop).values()) == {"waiting"}
 
 
 def test_looking_for_an_end_is_bounded(cli: Run, place: Place, shop: Shop, monkeypatch):

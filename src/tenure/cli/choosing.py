@@ -27,7 +27,8 @@ PAGE = 200
 
 # Ids of one moment begin alike, so it is the end that tells them apart. 32 random bits: of a
 # million jobs, one in four thousand has a namesake.
-_END = re.compile(r"[0-9a-f-]{8,35}")
+_END_LENGTH = 8
+_END = re.compile(rf"[0-9a-f-]{{{_END_LENGTH},35}}")
 
 # How many jobs of each state are looked at for the end of an id, in pages.
 _END_PAGES = 5
@@ -37,8 +38,12 @@ async def whole_ids(store: Store, given: Sequence[str]) -> list[str]:
     """Return ids as they were given, but the whole id for the end of one.
 
     Ends are looked for among the newest 1,000 jobs of each state. Raises ConfigError for an end
-    that no job there has, or several have.
+    that no job there has, or several have, or that is too short to tell jobs apart.
     """
+    for one in given:
+        if len(one) < _END_LENGTH:
+            msg = f"{one!r} is too short: give at least the last {_END_LENGTH} characters of an id."
+            raise ConfigError(msg)
     ends = {one for one in given if _END.fullmatch(one)}
     if not ends:
         return [*given]

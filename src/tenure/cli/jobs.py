@@ -26,7 +26,7 @@ __all__ = ["jobs"]
 Examples:
   tenure jobs ls --state failed
   tenure jobs show 01890a5d-ac96-774b-bcce-b302099a8057
-  tenure jobs show b302099a8057               the end of an id will do
+  tenure jobs show b302099a8057   the end of an id will do, from 8 characters on
   tenure jobs tail
   tenure jobs requeue --task resize --dry-run"""
 )
