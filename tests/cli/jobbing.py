@@ -1,8 +1,10 @@
 """Jobs for commands to look at: a few tasks, and replicas that live as long as a test wants."""
 
+import asyncio
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from itertools import count
+from typing import Any
 
 import msgspec
 
@@ -11,6 +13,7 @@ from tenure import blocking
 from tenure.core.records import Attempt, JobRecord, Settlement, write_history
 from tenure.runtime.attempt import ErrorReport
 from tests.cli.conftest import Place
+from tests.rig.waiting import wait_until_async
 
 NOWHERE = "01890a5d-ac96-774b-bcce-000000000000"
 
@@ -70,3 +73,14 @@ def shop_at(place: Place) -> Iterator[Shop]:
     shop = Shop(place)
     with shop.sync:
         yield shop
+
+
+def work_without_tasks(place: Place, *jobs: blocking.Job[Any]) -> None:
+    """Let a worker that knows no task have these jobs, until it has handed all of them back."""
+
+    async def work() -> None:
+        app = tenure.Tenure(place.url, namespace=place.namespace)
+        async with app, app.worker(queues=["default", "mail"]):
+            await wait_until_async(lambda: all(job.refresh().history for job in jobs))
+
+    asyncio.run(work())

@@ -12,10 +12,10 @@ from tenure.stores.connect import connect
 from tenure.testing import Faults, FaultyStore
 from tests.cli.conftest import Place, Run
 from tests.cli.doctoring import examined
-from tests.cli.jobbing import Shop, shop_at
+from tests.cli.jobbing import Shop, shop_at, work_without_tasks
 from tests.rig.waiting import wait_until
 
-SUBJECTS = ("workers", "recovery", "waiting", "queues", "behind", "timers", "paused")
+SUBJECTS = ("workers", "recovery", "waiting", "tasks", "queues", "behind", "timers", "paused")
 
 
 @pytest.fixture
@@ -88,6 +88,24 @@ def test_queues_that_nobody_serves_and_those_that_are_behind(found, shop: Shop):
     assert findings["behind"].level == "note"
     assert findings["behind"].detail == "more comes in than is done: default for 2m"
     assert findings["waiting"].detail == "2 jobs, due for 2m at the longest"
+
+
+def test_tasks_that_no_worker_knows(found, place: Place, shop: Shop):
+    job = shop.sync.enqueue(shop.resize.request("x"))
+    assert "tasks" not in found()
+    work_without_tasks(place, job)
+    told = found()["tasks"]
+    assert told.level == "warning"
+    assert told.detail == "1 job waits for a worker that knows its task: resize"
+    assert "Tenure(imports=[...])" in told.advice
+
+    more = [shop.send.request(1), shop.send.request(2)]
+    work_without_tasks(place, *shop.sync.enqueue_many(more))
+    assert found()["tasks"].detail == "3 jobs wait for a worker that knows their task: send, resize"
+    # What does not wait any more is not told.
+    for one in shop.sync.jobs():
+        one.cancel()
+    assert "tasks" not in found()
 
 
 def test_runs_of_timers_are_no_queue_that_nobody_serves(found, shop: Shop):

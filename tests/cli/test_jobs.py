@@ -6,7 +6,7 @@ from collections.abc import Iterator
 import pytest
 
 from tests.cli.conftest import Place, Run
-from tests.cli.jobbing import NOWHERE, Shop, shop_at
+from tests.cli.jobbing import NOWHERE, Shop, shop_at, work_without_tasks
 
 
 @pytest.fixture
@@ -54,6 +54,15 @@ def test_ls_says_what_is_most_worth_knowing(cli: Run, place: Place, shop: Shop):
     assert re.fullmatch(r"for \d\.\ds", about(running)[2])
     running.cancel()
     assert about(running)[0] == "cancelling"
+
+
+def test_ls_says_that_no_worker_knows_the_task(cli: Run, place: Place, shop: Shop):
+    job = shop.sync.enqueue(shop.resize.request("cat.png"))
+    work_without_tasks(place, job)
+    [line] = cli(*place.options, "jobs", "ls").out.splitlines()[1:]
+    assert re.search(r" waiting .*\bno worker knows the task$", line)
+    job.cancel()
+    assert "no worker knows" not in cli(*place.options, "jobs", "ls").out
 
 
 @pytest.mark.parametrize(

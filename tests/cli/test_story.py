@@ -1,16 +1,14 @@
 """`tenure jobs show`: why a job waits, where it runs, how its attempts went; on every store."""
 
-import asyncio
 import re
 from collections.abc import Iterator
 
 import pytest
 
-import tenure
 from tenure.core.records import Attempt, NewJob, Settlement, write_history
 from tests.cli.conftest import Place, Run, Told
-from tests.cli.jobbing import Shop, shop_at
-from tests.rig.waiting import wait_until, wait_until_async
+from tests.cli.jobbing import Shop, shop_at, work_without_tasks
+from tests.rig.waiting import wait_until
 
 ID = "01890a5d-ac96-774b-bcce-b302099a8057"
 
@@ -83,13 +81,7 @@ def test_a_queue_that_nobody_serves(shop: Shop, reasons):
 
 def test_a_task_that_no_worker_knows(place: Place, shop: Shop, reasons):
     job = shop.sync.enqueue(shop.resize.request("x"))
-
-    async def work_without_tasks() -> None:
-        app = tenure.Tenure(place.url, namespace=place.namespace)
-        async with app, app.worker(queues=["default"]):
-            await wait_until_async(lambda: bool(job.refresh().history))
-
-    asyncio.run(work_without_tasks())
+    work_without_tasks(place, job)
     words, facts = reasons(job.id)
     assert "task" in words
     assert "a worker that knows the task 'resize'; the last one did not" in facts

@@ -11,13 +11,22 @@ from typing import Any, TypeVar
 import click
 
 from tenure.cli.parameters import name
-from tenure.core.records import BATCH_MAX
+from tenure.core.records import BATCH_MAX, JobRecord
 from tenure.core.states import STATES, JobState
 from tenure.errors import ConfigError
 from tenure.jobs import Job, Jobs
 from tenure.stores.contract import Store
 
-__all__ = ["PAGE", "Choice", "choosable", "fitting", "narrowing", "slices", "whole_ids"]
+__all__ = [
+    "PAGE",
+    "Choice",
+    "choosable",
+    "fitting",
+    "narrowing",
+    "newest",
+    "slices",
+    "whole_ids",
+]
 
 T = TypeVar("T")
 F = TypeVar("F", bound=Callable[..., Any])
@@ -30,8 +39,8 @@ PAGE = 200
 _END_LENGTH = 8
 _END = re.compile(rf"[0-9a-f-]{{{_END_LENGTH},35}}")
 
-# How many jobs of each state are looked at for the end of an id, in pages.
-_END_PAGES = 5
+# How many jobs of a state are looked at where no store can look for what is wanted.
+_PAGES = 5
 
 
 async def whole_ids(store: Store, given: Sequence[str]) -> list[str]:
@@ -49,19 +58,20 @@ async def whole_ids(store: Store, given: Sequence[str]) -> list[str]:
         return [*given]
     meant: dict[str, set[str]] = {end: set() for end in ends}
     for state in STATES:
-        async for id_ in _newest(store, state):
+        async for record in newest(store, state):
             for end in ends:
-                if id_.endswith(end):
-                    meant[end].add(id_)
+                if record.id.endswith(end):
+                    meant[end].add(record.id)
     return [_only(one, meant[one]) if one in ends else one for one in given]
 
 
-async def _newest(store: Store, state: JobState) -> AsyncIterator[str]:
+async def newest(store: Store, state: JobState) -> AsyncIterator[JobRecord]:
+    """Yield the newest 1,000 jobs of a state."""
     cursor = None
-    for _ in range(_END_PAGES):
+    for _ in range(_PAGES):
         page = await store.find(state=state, limit=PAGE, cursor=cursor)
         for record in page.jobs:
-            yield record.id
+            yield record
         cursor = page.cursor
         if cursor is None:
             return

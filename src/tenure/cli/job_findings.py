@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections import Counter
+from collections.abc import AsyncIterator, Iterator, Sequence
 
+from tenure.cli.choosing import newest
+from tenure.cli.job_views import is_unknown
 from tenure.cli.show import duration, safe
 from tenure.core.model import Finding
 from tenure.core.records import COUNT_MAX, QueueCounts, ReplicaRecord
@@ -26,6 +29,7 @@ async def jobs_examined(store: Store) -> list[Finding]:
         _workers(alive, queues),
         *_recovery([one for one in replicas if one not in alive], alive),
         _waiting(queues),
+        *[one async for one in _unknown(store, queues)],
         *_stuck(alive, queues),
         *_paused(queues),
     ]
@@ -68,6 +72,27 @@ def _waiting(queues: Sequence[QueueCounts]) -> Finding:
     oldest = max((one.oldest or 0.0 for one in queues), default=0.0)
     due = f", due for {duration(oldest)} at the longest" if oldest else ", none is due"
     return Finding("ok", "waiting", f"{_jobs(waiting)}{more}{due}")
+
+
+async def _unknown(store: Store, queues: Sequence[QueueCounts]) -> AsyncIterator[Finding]:
+    """Tell of jobs that workers hand back, each time with a delay: so they are never due for long.
+
+    Only the newest of those that wait are looked at.
+    """
+    if not any(one.waiting for one in queues):
+        return
+    tasks = Counter([one.task async for one in newest(store, "waiting") if is_unknown(one)])
+    if not tasks:
+        return
+    waits, its = ("waits", "its") if tasks.total() == 1 else ("wait", "their")
+    names = _some([safe(task) for task, _ in tasks.most_common()])
+    yield Finding(
+        "warning",
+        "tasks",
+        f"{_jobs(tasks.total())} {waits} for a worker that knows {its} task: {names}",
+        "The last one did not. Start one that imports the module which declares it, see "
+        "Tenure(imports=[...]): within 5 minutes it gets what waits.",
+    )
 
 
 def _stuck(alive: Sequence[ReplicaRecord], queues: Sequence[QueueCounts]) -> Iterator[Finding]:

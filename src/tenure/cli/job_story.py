@@ -13,7 +13,16 @@ from msgspec import Struct
 from rich.console import RenderableType
 from rich.text import Text
 
-from tenure.cli.job_views import STYLES, joined, plain, progress_of, state_of, timer_of, took
+from tenure.cli.job_views import (
+    STYLES,
+    is_unknown,
+    joined,
+    plain,
+    progress_of,
+    state_of,
+    timer_of,
+    took,
+)
 from tenure.cli.show import Cell, duration, safe, table
 from tenure.core.records import SOON, QueueCounts, ReplicaRecord
 from tenure.core.ticking import TickArguments
@@ -22,9 +31,6 @@ from tenure.jobs import Job
 from tenure.stores.contract import Store
 
 __all__ = ["Surroundings", "shown"]
-
-# What a worker notes that hands a job back because its app has no such task.
-_UNKNOWN_TASK = "its worker knows no such task"
 
 # Of a replica's id, as much as the logs show.
 _REPLICA = 8
@@ -60,8 +66,8 @@ class Surroundings(Struct, frozen=True, kw_only=True):
         left = (job.record.due - self.now) / 1e6
         if left > 0:
             yield "due time", f"its due time, in {duration(left)}"
-        last, timer = job.history[-1] if job.history else None, timer_of(job)
-        if last is not None and (last.outcome, last.error) == ("handed back", _UNKNOWN_TASK):
+        timer = timer_of(job)
+        if is_unknown(job.record):
             what = f"runs the timer {timer!r}" if timer else f"knows the task {job.task!r}"
             yield "task", f"a worker that {what}; the last one did not"
         pause = self.queue.paused_for

@@ -9,6 +9,7 @@ from rich.console import RenderableType
 from rich.text import Text
 
 from tenure.cli.show import Cell, Shrinking, duration, safe, table
+from tenure.core.records import JobRecord, read_history
 from tenure.core.signature import decode_plain
 from tenure.core.states import JobState
 from tenure.core.views import as_datetime
@@ -22,6 +23,7 @@ __all__ = [
     "full_document",
     "id_of",
     "instant",
+    "is_unknown",
     "joined",
     "listed",
     "plain",
@@ -42,6 +44,9 @@ STYLES: dict[JobState, str] = {
 # How much of an id is shown where there is little room: of its end, which is random. Commands take
 # no less; see `choosing`.
 _SHORT = 8
+
+# What a worker notes that hands a job back because its app has no such task.
+_UNKNOWN_TASK = "its worker knows no such task"
 
 
 def document(job: Job[Any]) -> dict[str, Any]:
@@ -138,7 +143,8 @@ def about(job: Job[Any], now: int) -> str:
         case "waiting":
             wait = (record.due - now) / 1e6
             when = f"due in {duration(wait)}" if wait > 0 else ""
-            return joined(when, job.error or _losses_of(job))
+            unknown = "no worker knows the task" if is_unknown(record) else ""
+            return joined(when, unknown or job.error or _losses_of(job))
         case "running":
             return joined(progress_of(job), f"for {duration((now - record.started) / 1e6)}")
         case "succeeded":
@@ -147,6 +153,14 @@ def about(job: Job[Any], now: int) -> str:
             return joined(job.error or _losses_of(job) or job.reason)
         case "cancelled":
             return job.reason
+
+
+def is_unknown(record: JobRecord) -> bool:
+    """Whether it waits for a worker that knows its task: the last one that got it did not."""
+    if record.state != "waiting":
+        return False
+    last = read_history(record.history)[-1:]
+    return [(one.outcome, one.error) for one in last] == [("handed back", _UNKNOWN_TASK)]
 
 
 def timer_of(job: Job[Any]) -> str:
