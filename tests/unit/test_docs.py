@@ -80,6 +80,22 @@ def test_the_code_runs(block: Block, tmp_path: Path, monkeypatch: pytest.MonkeyP
         asyncio.run(run_fragment(code))
 
 
+def test_what_workers_import_runs_nothing_then():
+    """A file with tasks is a worker's as well, unless its store is that of one process alone."""
+    wrong = []
+    for block in blocks():
+        tree = ast.parse(block.code)
+        has_handlers = any(getattr(one, "decorator_list", ()) for one in tree.body)
+        runs = any("asyncio.run(" in ast.unparse(one) for one in tree.body if is_call(one))
+        if has_handlers and runs and "memory://" not in block.code:
+            wrong.append(f"{block.page}:{block.line}")
+    assert wrong == []
+
+
+def is_call(statement: ast.stmt) -> bool:
+    return isinstance(statement, ast.Expr) and isinstance(statement.value, ast.Call)
+
+
 def test_there_is_code_to_run():
     assert {"README.md", "docs/locks.md", "docs/jobs.md", "docs/http.md"} <= {
         block.page for block in blocks()
