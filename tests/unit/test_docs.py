@@ -14,6 +14,7 @@ from types import CodeType
 from typing import NamedTuple
 from urllib.parse import urlsplit
 
+import click
 import pytest
 
 import tenure
@@ -225,3 +226,14 @@ def test_commands_that_are_named_exist():
         command = cli
         for word in words.split():
             command = command.commands[word]
+
+
+def test_commands_of_the_readme_do_something():
+    """A group alone, such as `tenure jobs`, only says what there is in it, and ends with 2."""
+    named = re.findall(r"`tenure ([^`]*)`", (ROOT / "README.md").read_text("utf-8"))
+    assert named
+    for words in named:
+        command, rest = cli, words.split()
+        while isinstance(command, click.Group) and rest:
+            command = command.commands[rest.pop(0)]
+        assert not isinstance(command, click.Group) or command.invoke_without_command, words
