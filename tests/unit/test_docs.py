@@ -137,6 +137,14 @@ def test_targets_that_are_named_exist(page: Path):
     assert set(re.findall(r"`make ([a-z-]+)", page.read_text("utf-8"))) <= set(targets)
 
 
+def test_the_table_of_test_folders_is_complete():
+    page = (ROOT / "CONTRIBUTING.md").read_text("utf-8")
+    listed = re.findall(r"^\| `tests/(\w+)` \| ", page, re.MULTILINE)
+    tests = ROOT / "tests"
+    folders = {path.relative_to(tests).parts[0] for path in tests.rglob("test_*.py")}
+    assert sorted(listed) == sorted(folders)
+
+
 def test_the_guides_know_every_error_and_event():
     kinds = [kind.__name__ for kind in events.Event.__args__]
     assert [name for name in (*errors.__all__, *kinds) if name not in first_cells()] == []
