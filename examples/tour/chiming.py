@@ -41,8 +41,7 @@ class Chiming:
         self._history = await self._decided()
         # What the store knows was logged before; it may still be on its way to us.
         await service.until(lambda: not self._unexplained(), "each run stands in a log")
-        self._draw()
-        self._judge(victim, killed_at)
+        self.tell(victim, killed_at)
 
     async def _decided(self) -> list[TickRecord]:
         """Return what became of all ticks so far, once their runs have ended."""
@@ -60,8 +59,16 @@ class Chiming:
         lines = self._service.found(DIGEST)
         return Counter(line.text for line in lines)
 
-    def _judge(self, victim: str, killed_at: float) -> None:
-        judge, note, ticks = self._verdict.judge, self._verdict.note, self.ticks
+    def tell(self, victim: str, killed_at: float) -> None:
+        """Draw and judge what there is by now; it ticks on meanwhile."""
+        ticks = self.ticks
+        if len(ticks) > SHOWN:
+            self._screen.say(f"The last {SHOWN} of {len(ticks)} ticks:")
+        self._draw()
+        self._judge(ticks, victim, killed_at)
+
+    def _judge(self, ticks: Counter[str], victim: str, killed_at: float) -> None:
+        judge, note = self._verdict.judge, self._verdict.note
         twice = sum(number > 1 for number in ticks.values())
         judge(f"no tick runs twice: {len(ticks)} ticks, {twice} of them twice", kept=not twice)
         judge("what the store says has run stands in a log", kept=not self._unexplained())
