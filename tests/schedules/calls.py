@@ -32,8 +32,6 @@ class Calls(TimerCalls):
         self._last_claims: dict[str, Call] = {}
         self.inserted: dict[str, NewJob] = {}
         self.keys: set[str] = set()
-        # Instants at which something ends, unless it is renewed.
-        self.ends: set[int] = set()
 
     def made_of(self, name: str, arguments: dict[str, Any]) -> Call | None:
         """Return the call of a step."""
@@ -65,9 +63,6 @@ class Calls(TimerCalls):
         elif isinstance(answer, Claimed):
             self._claimed += answer.jobs
             self._ends_after(*(job.timeout or 0.0 for job in answer.jobs))
-
-    def _ends_after(self, *lengths: float) -> None:
-        self.ends.update(self._clock.wall() + micros(length) for length in lengths)
 
     # Leases.
 

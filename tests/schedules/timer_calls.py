@@ -25,6 +25,8 @@ class TimerCalls:
 
     def __init__(self, clock: ManualClock) -> None:
         self._clock = clock
+        # Instants at which something ends, unless it is renewed.
+        self.ends: set[int] = set()
         self._run_numbers = count(FIRST_RUN)
         self._moves: list[Advance] = []
         self._known: dict[str, tuple[int, int]] = {}
@@ -56,7 +58,7 @@ class TimerCalls:
             self._known[name] = (revision, cursor)
 
     def _ends_after(self, *lengths: float) -> None:
-        raise NotImplementedError
+        self.ends.update(self._clock.wall() + micros(length) for length in lengths)
 
     def _plant(self, schedules: Sequence[dict[str, Any]]) -> Call:
         self._ends_after(DECLARED_FOR)
