@@ -4,39 +4,21 @@ import os
 import subprocess
 import sys
 from hashlib import sha256
+from math import prod
 
 import pytest
 
+from tenure.testing.sim.fleet import Fleet
 from tenure.testing.sim.history import read_lines, write_lines
-from tenure.testing.sim.many import FLOORS_FROM, Batch, below_floors, run_batch
+from tenure.testing.sim.many import FLOORS_FROM, Batch, below_floors, is_compared, run_batch
 from tenure.testing.sim.plan import FAULTS
 from tenure.testing.sim.running import SCENARIOS, planned, run
+from tenure.testing.sim.scenarios import jobs
 from tenure.testing.sim.shorten import Cut
 from tests.rig.sizes import SIZE
 
 RUNS = {"locks": 240, "leases": 180, "jobs": 130, "fleet": 100, "timers": 150, "http": 100}
 PARTS = range(1 if SIZE.name == "short" else 50)
-
-# They have failed once, for bugs of the simulation or of what it simulates.
-ONCE_FAILED = [
-    ("jobs", 28),
-    ("jobs", 55),
-    ("jobs", 59),
-    ("jobs", 133),
-    ("jobs", 404),
-    ("jobs", 1052),
-    ("jobs", 1625),
-    ("fleet", 2104),
-    ("jobs", 100363),
-    ("leases", 501080),
-    ("locks", 700909),
-    ("fleet", 1351),
-    ("locks", 219),
-    ("locks", 25502),
-    ("jobs", 2019),
-    ("jobs", 5654),
-    ("leases", 257),
-]
 
 
 @pytest.mark.timeout(180)
@@ -60,16 +42,33 @@ def test_without_faults_it_fails_on_its_floors(scenario: str):
     assert below_floors({scenario: batch})
 
 
-@pytest.mark.parametrize(("scenario", "seed"), ONCE_FAILED)
-def test_seeds_that_failed_once(scenario: str, seed: int):
-    assert not run(planned(seed, scenario)).wrong
-
-
 def test_every_fault_is_drawn_and_may_be_off():
     drawn = [planned(seed, "jobs").faults for seed in range(200)]
     for fault in FAULTS:
         on = sum(fault in faults for faults in drawn)
         assert 10 < on < 180, fault
+
+
+def shape_of(scenario: str, seed: int) -> tuple[int, bool, int, bool]:
+    """Return what a run is like, whatever goes wrong in it."""
+    plan = planned(seed, scenario)
+    fleet = Fleet(plan, SCENARIOS[scenario].program)
+    SCENARIOS[scenario].begin(fleet)
+    fleet.loop.close()
+    has_operator = "operator" in fleet.machines[0].memory
+    return plan.machines, plan.is_fair, jobs.loss_budget(plan), has_operator
+
+
+@pytest.mark.parametrize(("scenario", "shapes"), [("leases", 12), ("jobs", 12), ("timers", 24)])
+def test_everything_is_met_by_everything_else(scenario: str, shapes: int):
+    met = {shape_of(scenario, seed) for seed in range(500)}
+    assert len(met) == shapes == prod(len(set(kinds)) for kinds in zip(*met, strict=True))
+
+
+def test_runs_of_every_shape_are_compared():
+    compared = [seed for seed in range(10_000) if is_compared("jobs", seed)]
+    assert [seed // 100 for seed in compared] == list(range(100))
+    assert len({shape_of("jobs", seed) for seed in compared}) > 8
 
 
 HASHES = """

@@ -12,17 +12,26 @@ from functools import partial
 from multiprocessing import get_context
 
 from tenure.testing.sim.history import write_lines
-from tenure.testing.sim.plan import FAULTS
+from tenure.testing.sim.plan import FAULTS, dice_for
 from tenure.testing.sim.running import SCENARIOS, planned, run
 
-__all__ = ["FLOORS", "FLOORS_FROM", "Batch", "Sum", "below_floors", "run_batch", "run_many"]
+__all__ = [
+    "FLOORS",
+    "FLOORS_FROM",
+    "Batch",
+    "Sum",
+    "below_floors",
+    "is_compared",
+    "run_batch",
+    "run_many",
+]
 
 SHARES = {"locks": 0.3, "leases": 0.2, "jobs": 0.2, "fleet": 0.1, "timers": 0.1, "http": 0.1}
 """How many of all runs are of which scenario."""
 
 _BATCH = 25
-# Every so many runs are done twice, and must give the same history to the byte.
-_TWICE = 100
+# One of so many runs is done twice, and must give the same history to the byte.
+_TWICE_IN = 100
 # With fewer runs than this there may be too little of something by chance.
 FLOORS_FROM = 100
 
@@ -102,7 +111,7 @@ def run_batch(scenario: str, seeds: Iterable[int], faults: Collection[str] = FAU
         outcome = run(planned(seed, scenario, faults))
         batch.runs += 1
         batch.counts.update(outcome.counts)
-        if seed % _TWICE == 0:
+        if is_compared(scenario, seed):
             again = run(planned(seed, scenario, faults))
             batch.counts["compared to the byte"] += 1
             if write_lines(outcome.history) != write_lines(again.history):
@@ -111,6 +120,12 @@ def run_batch(scenario: str, seeds: Iterable[int], faults: Collection[str] = FAU
             batch.failed.append((seed, outcome.wrong))
     batch.seconds = time.process_time() - began
     return batch
+
+
+def is_compared(scenario: str, seed: int) -> bool:
+    """Return whether a run is done twice: one in each hundred is, in no fixed place of it."""
+    hundred, place = divmod(seed, _TWICE_IN)
+    return place == dice_for("comparing", scenario, hundred).randrange(_TWICE_IN)
 
 
 def run_many(

@@ -13,7 +13,7 @@ from typing import Final
 from msgspec import Struct
 from msgspec.structs import replace
 
-__all__ = ["EVENTS", "FAIR", "FAULTS", "LOSSES", "WEATHER", "Event", "Plan"]
+__all__ = ["EVENTS", "FAIR", "FAULTS", "LOSSES", "WEATHER", "Event", "Plan", "dice_for"]
 
 WEATHER: Final = (
     "delays",  # some requests and replies take long
@@ -49,14 +49,19 @@ FAIR: Final = frozenset(
 )
 """What may go wrong without anybody losing anything, as long as it is rare and short."""
 
-# Every so many seeds have fair weather: nobody may be taken for dead then, and nothing lost.
-_FAIR_EVERY = 6
+# So many of all seeds have fair weather: nobody may be taken for dead then, and nothing lost.
+_FAIR_SHARE = 1 / 6
 _FAIR_CHANCE = 0.02
 _ON = 0.25
 _OFTEN_ON = {"crash": 0.45, "pause": 0.4}
 # Guarantees hold for clocks whose rates are less than one per cent apart.
 _DRIFT = 0.009
 _OFFSET = 100_000.0
+
+
+def dice_for(what: str, scenario: str, seed: int) -> random.Random:
+    """Return the dice for one feature of a run: they fall as they like, whatever others show."""
+    return random.Random(f"{what} of {scenario} {seed}")
 
 
 class Event(Struct, frozen=True):
@@ -121,7 +126,7 @@ class Plan(Struct, frozen=True, kw_only=True):
             # Without its data a store needs a clock that was not set back, or fences repeat.
             on = [fault for fault in on if fault != "store clock"]
         ttl = dice.choice((1.0, 1.0, 1.5, 2.5))
-        is_fair = seed % _FAIR_EVERY == _FAIR_EVERY - 1
+        is_fair = dice_for("weather", scenario, seed).random() < _FAIR_SHARE
         if is_fair:
             on = [fault for fault in on if fault in FAIR]
         chances = (_FAIR_CHANCE,) if is_fair else (0.02, 0.1, 0.25)
@@ -139,6 +144,10 @@ class Plan(Struct, frozen=True, kw_only=True):
         )
         off = [one for one in FAULTS if one not in on or one not in faults]
         return plan.without(off)
+
+    def dice(self, what: str) -> random.Random:
+        """Return dice for a feature that the scenario has."""
+        return dice_for(what, self.scenario, self.seed)
 
     def without(self, faults: Collection[str]) -> Plan:
         """Return the plan with these kinds of faults left out."""

@@ -26,7 +26,7 @@ from tenure.testing.sim.fleet import Fleet, Program
 from tenure.testing.sim.history import Entry
 from tenure.testing.sim.link import CALL_TIMEOUT
 from tenure.testing.sim.loop import Stuck
-from tenure.testing.sim.plan import FAULTS, LOSSES, Plan
+from tenure.testing.sim.plan import FAULTS, LOSSES, Plan, dice_for
 from tenure.testing.sim.scenarios import fleets, http, jobs, leases, releases, timers
 
 __all__ = ["SCENARIOS", "Outcome", "Scenario", "planned", "run"]
@@ -76,7 +76,7 @@ class Outcome:
 def planned(seed: int, scenario: str, faults: Collection[str] = FAULTS) -> Plan:
     """Return what a seed means."""
     shape = SCENARIOS[scenario]
-    machines = shape.machines[seed % len(shape.machines)]
+    machines = dice_for("machines", scenario, seed).choice(shape.machines)
     return Plan.draw(seed, scenario, machines=machines, horizon=shape.horizon, faults=faults)
 
 

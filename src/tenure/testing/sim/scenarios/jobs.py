@@ -112,7 +112,7 @@ def begin(fleet: Fleet) -> None:
 
 def loss_budget(plan: Plan) -> int:
     """Return how often a job may be lost in this run."""
-    return (3, 1, 0, 3)[plan.seed % 4]
+    return plan.dice("loss budget").choice((3, 1, 0, 3))
 
 
 def _order(dice: Random, number: int, plan: Plan) -> Order:

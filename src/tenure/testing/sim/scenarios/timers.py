@@ -88,9 +88,9 @@ async def _handler(tick: Tick) -> None:
 
 
 def begin(fleet: Fleet) -> None:
-    """Plan the releases; every second history has an operator."""
+    """Plan the releases; half of the histories have an operator."""
     releases.begin(fleet)
-    if fleet.plan.seed % 2:
+    if fleet.plan.dice("operator").random() < 0.5:
         fleet.machines[0].memory["operator"] = random.Random(f"operator {fleet.plan.seed}")
 
 
