@@ -9,10 +9,11 @@ from math import prod
 import pytest
 
 from tenure.testing.sim.fleet import Fleet
+from tenure.testing.sim.floors import FLOORS, FLOORS_FROM
 from tenure.testing.sim.history import read_lines, write_lines
-from tenure.testing.sim.many import FLOORS_FROM, Batch, below_floors, is_compared, run_batch
+from tenure.testing.sim.many import Batch, below_floors, is_compared, run_batch
 from tenure.testing.sim.plan import FAULTS
-from tenure.testing.sim.running import SCENARIOS, planned, run
+from tenure.testing.sim.running import SCENARIOS, Outcome, planned, run
 from tenure.testing.sim.scenarios import jobs
 from tenure.testing.sim.shorten import Cut
 from tests.rig.sizes import SIZE
@@ -40,6 +41,27 @@ def test_without_faults_it_fails_on_its_floors(scenario: str):
     batch = run_batch(scenario, range(FLOORS_FROM), faults=())
     assert not batch.failed
     assert below_floors({scenario: batch})
+
+
+@pytest.fixture(scope="module")
+def some_locks() -> list[Outcome]:
+    return [run(planned(seed, "locks")) for seed in range(200)]
+
+
+@pytest.mark.parametrize("fault", FAULTS)
+def test_a_fault_that_does_not_come_true_is_missed(fault: str, some_locks: list[Outcome]):
+    rest = [one for one in FAULTS if one != fault]
+    without = [one for one in some_locks if one.plan == planned(one.plan.seed, "locks", rest)]
+    many = Batch("locks", runs=1000)  # they stand for as many as rare faults need
+    for outcome in 10 * without[:FLOORS_FROM]:
+        many.counts.update(outcome.counts)
+    assert len(without) > FLOORS_FROM
+    assert [line for line in below_floors({"locks": many}) if f" runs with {fault} " in line]
+
+
+@pytest.mark.parametrize("scenario", SCENARIOS)
+def test_every_fault_has_a_floor(scenario: str):
+    assert {f"runs with {fault}" for fault in FAULTS} <= FLOORS[scenario].keys()
 
 
 def test_every_fault_is_drawn_and_may_be_off():

@@ -10,8 +10,9 @@ from collections import Counter
 from collections.abc import Iterable
 from pathlib import Path
 
+from tenure.testing.sim.floors import FLOORS_FROM
 from tenure.testing.sim.history import write_lines
-from tenure.testing.sim.many import FLOORS_FROM, Sum, below_floors, run_many
+from tenure.testing.sim.many import Sum, below_floors, run_many
 from tenure.testing.sim.plan import FAULTS
 from tenure.testing.sim.running import SCENARIOS, planned, run
 from tenure.testing.sim.shorten import Cut, shorten
@@ -47,15 +48,9 @@ _COLUMNS = (
     "recoveries",
     "refused stale calls",
     "refused stale effects",
-    "crashes",
-    "pause",
-    "stop",
-    "break",
-    "cut",
-    "slow",
-    "restart",
-    "empty",
-    "failover",
+    *FAULTS,
+    "edges met",
+    "fair weather",
     "lost writes",
     "lost jobs",
     "compared to the byte",

@@ -15,7 +15,7 @@ from tenure.testing.sim.clock import MachineClock, StoreClock
 from tenure.testing.sim.history import History
 from tenure.testing.sim.link import Line, Link
 from tenure.testing.sim.loop import Lane, VirtualLoop
-from tenure.testing.sim.plan import Event, Plan
+from tenure.testing.sim.plan import CLOCKS, Event, Plan
 from tenure.testing.sim.server import Server
 from tenure.testing.sim.sink import Sink
 
@@ -77,7 +77,8 @@ class Machine:
         )
         self.dice = random.Random(f"work {plan.scenario} {plan.seed} {number}")
         """What its programs draw from."""
-        self.line = Line(fleet.server, random.Random(f"line {plan.seed} {number}"), plan)
+        dice = random.Random(f"line {plan.seed} {number}")
+        self.line = Line(fleet.server, dice, plan, fleet.struck)
         self.process: Process | None = None
         self.is_finished = False
         """Whether its last process has come to its end, and no other one is wanted."""
@@ -129,7 +130,7 @@ class Machine:
         if process is None:
             return
         self.fleet.history.add(self.fleet.loop.time(), "world", "crash", detail=process.name)
-        self.fleet.counts["crashes"] += 1
+        self.fleet.struck["crash"] += 1
         self.fleet.loop.kill(process.lane)
         self.fleet.bury(process, is_dead=True)
         for link in list(self.line.links):
@@ -152,6 +153,9 @@ class Machine:
 
 Program = Callable[[Process], Coroutine[Any, Any, None]]
 
+# They come true some steps or writes later, or never.
+_LATER = ("crash", "failover")
+
 
 class Fleet:
     """Everything of one run: the loop, the store, the machines and what becomes of them."""
@@ -162,9 +166,12 @@ class Fleet:
         self.loop = VirtualLoop(random.Random(f"order {plan.scenario} {plan.seed}").random)
         self.history = History()
         self.counts: Counter[str] = Counter()
+        self.struck: Counter[str] = Counter(one for one in CLOCKS if one in plan.faults)
+        """How often each fault has come true, not how often it was planned."""
         self.server = Server(StoreClock(self.loop.time), self.history)
         self.server.listen(self._hear)
-        self.sink = Sink(self.loop, self.history, random.Random(f"sink {plan.seed}"), plan)
+        dice = random.Random(f"sink {plan.seed}")
+        self.sink = Sink(self.loop, self.history, dice, plan, self.struck)
         self.machines = [Machine(self, number) for number in range(plan.machines)]
         self.is_calm = False
         self.graveyard: list[Process] = []
@@ -206,8 +213,10 @@ class Fleet:
         if self.is_calm:
             return
         machine = self.machines[event.machine]
-        if event.what != "crash":  # that is written down when it comes true
-            self.counts[event.what] += 1
+        in_vain = machine.process is None and event.what in ("pause", "stop")
+        if not in_vain and event.what not in _LATER:
+            self.struck[event.what] += 1
+        if event.what != "crash":
             self.history.add(
                 self.loop.time(),
                 "world",
@@ -254,6 +263,7 @@ class Fleet:
             case "failover":
 
                 def fall() -> None:
+                    self.struck["failover"] += 1
                     self._take_away(event.length / 5)
                     self.server.lose_tail()
 

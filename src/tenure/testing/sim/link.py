@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import random
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Awaitable, Callable
 from contextlib import AbstractAsyncContextManager
 from typing import Any, Self, TypeVar, cast
@@ -40,8 +40,12 @@ _LATE = (0.1, 4.0)
 class Line:
     """What the network between one machine and the store is like; kept over crashes."""
 
-    def __init__(self, server: Server, dice: random.Random, plan: Plan) -> None:
+    def __init__(
+        self, server: Server, dice: random.Random, plan: Plan, struck: Counter[str]
+    ) -> None:
         self.server = server
+        self.struck = struck
+        """How often each fault has come true."""
         self.dice = dice
         self.weather = plan.weather
         self._long = _LONG_IN_FAIR_WEATHER if plan.is_fair else _LONG
@@ -52,7 +56,10 @@ class Line:
 
     def strikes(self, what: str) -> bool:
         chance = self.weather.get(what)
-        return chance is not None and self.dice.random() < chance
+        if chance is None or self.dice.random() >= chance:
+            return False
+        self.struck[what] += 1
+        return True
 
     def delay(self) -> float:
         span = self._long if self.strikes("delays") else _USUAL
@@ -163,7 +170,9 @@ class Link(FaultyStore):
         self._open[request] = None
         arrival = loop.time() + line.delay()
         if line.strikes("edges"):
-            arrival = line.server.next_edge(arrival)
+            edge = line.server.next_edge(arrival)
+            line.struck["edges met"] += edge > arrival
+            arrival = edge
         self._last_arrival = max(self._last_arrival, arrival)
         loop.call_at(self._last_arrival, self._arrive, context=world)
         if self._last_arrival > loop.time() + CALL_TIMEOUT:

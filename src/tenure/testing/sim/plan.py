@@ -13,7 +13,7 @@ from typing import Final
 from msgspec import Struct
 from msgspec.structs import replace
 
-__all__ = ["EVENTS", "FAIR", "FAULTS", "LOSSES", "WEATHER", "Event", "Plan", "dice_for"]
+__all__ = ["CLOCKS", "EVENTS", "FAIR", "FAULTS", "LOSSES", "WEATHER", "Event", "Plan", "dice_for"]
 
 WEATHER: Final = (
     "delays",  # some requests and replies take long

@@ -171,6 +171,9 @@ def _check(fleet: Fleet) -> list[str]:
     counts["lost writes"] += fleet.server.lost_writes
     counts["losses"] += len(LOSSES.intersection(fleet.plan.faults))
     counts["steps"] += fleet.loop.steps
+    counts["fair weather"] += fleet.plan.is_fair
+    counts.update(fleet.struck)
+    counts.update(f"runs with {what}" for what, times in fleet.struck.items() if times)
     for entry in entries:
         _count(counts, entry)
     return [

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from collections import Counter
 
 from tenure.testing.sim.history import History
 from tenure.testing.sim.loop import VirtualLoop
@@ -15,11 +16,17 @@ class Sink:
     """Takes a write if no newer fence was seen. Writes travel, and arrive whoever dies."""
 
     def __init__(
-        self, loop: VirtualLoop, history: History, dice: random.Random, plan: Plan
+        self,
+        loop: VirtualLoop,
+        history: History,
+        dice: random.Random,
+        plan: Plan,
+        struck: Counter[str],
     ) -> None:
         self._loop = loop
         self._history = history
         self._dice = dice
+        self._struck = struck
         self._late = plan.weather.get("late effects", 0.0)
         self._ttl = plan.ttl
         self._highest: dict[str, int] = {}
@@ -30,7 +37,8 @@ class Sink:
 
     def write(self, by: str, key: str, fence: int) -> None:
         """Send a write. Whoever sends it does not wait for it."""
-        late = self._late and self._dice.random() < self._late
+        late = self._late > 0 and self._dice.random() < self._late
+        self._struck["late effects"] += late
         delay = self._dice.uniform(0, 2 * self._ttl) if late else self._dice.uniform(0, 0.002)
         self._loop.call_later(delay, self._arrive, by, key, fence, context=self._loop.world.context)
 

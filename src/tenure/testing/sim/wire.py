@@ -50,7 +50,10 @@ class Wire:
 
     def strikes(self, what: str) -> bool:
         chance = 0.0 if self._fleet.is_calm else self._fleet.plan.weather.get(what, 0.0)
-        return chance > 0 and self.dice.random() < chance
+        if chance == 0 or self.dice.random() >= chance:
+            return False
+        self._fleet.struck[f"{what} of clients"] += 1
+        return True
 
     def delay(self) -> float:
         return self.dice.uniform(*(_LONG if self.strikes("delays") else _USUAL))

@@ -1,0 +1,95 @@
+"""The least that must have happened: a simulation in which nothing happens proves nothing."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from tenure.testing.sim.plan import FAULTS
+
+__all__ = ["FLOORS", "FLOORS_FROM"]
+
+# With fewer runs than this there may be too little of something by chance.
+FLOORS_FROM: Final = 100
+
+_USUAL = 0.03
+_CLIENTS: Final = ("delays", "lost requests", "lost replies", "duplicates", "late requests")
+
+
+def _faults(rarer: dict[str, float]) -> dict[str, float]:
+    """Return the least share of runs in which each fault comes true: a fifth of it, about.
+
+    `rarer`: what happens so seldom in a scenario that this many runs could miss it by chance. No
+    floor counts before it asks for one whole thing, so these need more runs.
+    """
+    shares = dict.fromkeys((*FAULTS, "edges met"), _USUAL)
+    shares |= {"store clock": 0.01, "failover": 0.01, "lost wake-ups": 0.01, **rarer}
+    return {"fair weather": _USUAL} | {f"runs with {what}": one for what, one in shares.items()}
+
+
+FLOORS: Final = {
+    "locks": {
+        "grants": 2.0,
+        "expired leases": 0.15,
+        "refused stale calls": 0.1,
+        "pause": 0.1,
+        **_faults(
+            {"failover": 0.001, "lost wake-ups": 0.001, "edges met": 0.003, "late effects": 0.01}
+        ),
+    },
+    "leases": {
+        "grants": 5.0,
+        "expired leases": 0.5,
+        "refused stale calls": 1.0,
+        "refused stale effects": 0.05,
+        "crash": 0.05,
+        "pause": 0.1,
+        "lost writes": 1.0,
+        **_faults({"failover": 0.003, "lost wake-ups": 0.003, "edges met": 0.003}),
+    },
+    "jobs": {
+        "claims": 6.0,
+        "retries": 2.0,
+        "recoveries": 0.15,
+        "refused stale calls": 0.2,
+        "refused stale effects": 0.01,
+        "crash": 0.08,
+        "pause": 0.15,
+        "lost writes": 5.0,
+        **_faults({}),
+    },
+    "fleet": {
+        "grants": 3.0,
+        "claims": 8.0,
+        "recoveries": 0.2,
+        "crash": 0.1,
+        "pause": 0.15,
+        **_faults({}),
+    },
+    "timers": {
+        "ticks": 5.0,
+        "ticks won by others": 5.0,
+        "skipped ticks": 1.0,
+        "paused ticks": 0.5,
+        "triggered runs": 0.05,
+        "second attempts": 0.1,
+        "renames": 0.2,
+        "redefinitions": 0.3,
+        "crash": 0.1,
+        "pause": 0.15,
+        **_faults({"lost wake-ups": 0.003, "edges met": 0.01}),
+    },
+    "http": {
+        "submissions": 5.0,
+        "lost answers": 1.5,
+        "replays": 1.0,
+        "refused requests": 0.25,
+        "resumed streams": 0.8,
+        "denied": 0.5,
+        "recoveries": 0.08,
+        "crash": 0.15,
+        "pause": 0.15,
+        **_faults({"late effects": 0.003, "edges met": 0.01}),
+        **{f"runs with {what} of clients": _USUAL for what in _CLIENTS},
+    },
+}
+"""The least of each, per run."""
