@@ -32,8 +32,8 @@ from tenure.testing.sim.scenarios import fleets, http, jobs, leases, releases, t
 __all__ = ["SCENARIOS", "Outcome", "Scenario", "planned", "run"]
 
 _MAX_STEPS = 200_000
-# The longest that work may take once nothing goes wrong any more, by the clock of the simulation.
-_PATIENCE = 200.0
+# How many ttls it may take until somebody dead is found, and what it had is with others.
+_TTLS = 4
 _LOOK_EVERY = 0.25
 
 
@@ -49,6 +49,8 @@ class Scenario:
     end: Callable[[Fleet], None] = lambda _: None
     """Ask the processes to end, where they do not end by themselves."""
     setting: Callable[[], AbstractContextManager[None]] = nullcontext
+    patience: float = 10.0
+    """Seconds for calls that hang and for what is tried again; twice as many as were ever seen."""
 
 
 SCENARIOS = {
@@ -59,7 +61,7 @@ SCENARIOS = {
     "timers": Scenario(
         timers.program, timers.is_done, (2, 3), 6.0, timers.begin, timers.end, releases.sped_up
     ),
-    "http": Scenario(http.program, http.is_done, (2, 3), 5.0, http.begin, jobs.end),
+    "http": Scenario(http.program, http.is_done, (2, 3), 5.0, http.begin, jobs.end, patience=20.0),
 }
 
 
@@ -98,16 +100,18 @@ def run(plan: Plan) -> Outcome:
 async def _live(fleet: Fleet, scenario: Scenario, wrong: list[str]) -> None:
     await fleet.server.open()
     scenario.begin(fleet)
+    patience = scenario.patience + _TTLS * fleet.plan.ttl
+    all_work = patience + _work(fleet) + _set_back(fleet.plan)
     fleet.start()
     await _within(fleet.plan.horizon, lambda: scenario.is_done(fleet))
     fleet.calm()
-    if not await _within(_PATIENCE, lambda: scenario.is_done(fleet)):
-        wrong.append(f"not done {_PATIENCE} s after all was well again: {_unfinished(fleet)}")
+    if not await _within(all_work, lambda: scenario.is_done(fleet)):
+        wrong.append(f"not done {all_work:g} s after all was well again: {_unfinished(fleet)}")
         return
     if not await _within(_longest_life(fleet.plan), lambda: not _strange_replicas(fleet)):
         wrong.append(f"replicas that nobody recovers: {_strange_replicas(fleet)}")
     scenario.end(fleet)
-    if not await _within(_PATIENCE, lambda: fleet.are_finished):
+    if not await _within(patience, lambda: fleet.are_finished):
         wrong.append(f"processes do not end: {_unfinished(fleet)}")
         return
     if not await _within(_longest_life(fleet.plan), lambda: not fleet.server.leases_left()):
@@ -124,6 +128,21 @@ async def _within(seconds: float, is_so: Callable[[], bool]) -> bool:
             return False
         await asyncio.sleep(_LOOK_EVERY)
     return True
+
+
+def _work(fleet: Fleet) -> float:
+    """Return how long all jobs of a run take one after the other, each with all its tries."""
+    orders: list[jobs.Order] = [
+        order for machine in fleet.machines for order in machine.memory.get("orders", ())
+    ]
+    tries = jobs.BACKOFF.max_attempts
+    return sum(one.seconds * min(tries, 1 + one.fails) for one in orders)
+
+
+def _set_back(plan: Plan) -> float:
+    """Return how much later everything is due because somebody sets the clock of the store back."""
+    steps = (event.amount for event in plan.events if event.what == "store clock")
+    return -sum(step for step in steps if step < 0)
 
 
 def _longest_life(plan: Plan) -> float:
