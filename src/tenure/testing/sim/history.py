@@ -45,6 +45,8 @@ class Entry(Struct, kw_only=True, omit_defaults=True):
     outcome: str = ""
     ids: list[str] = []
     detail: str = ""
+    definition: str = ""
+    """Of a timer, as JSON."""
 
 
 class History:

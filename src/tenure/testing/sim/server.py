@@ -317,6 +317,7 @@ class Server(MemoryStore):
                 ids=list(one.renamed_from),
                 answer=one.calendar,
                 detail=one.digest,
+                definition=one.definition.decode(),
                 holder=self.caller,
             )
         self._wrote()
