@@ -5,13 +5,28 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
+from tenure.core.rules import Every
+from tenure.core.ticking import Definition, RunOptions
 from tenure.testing.sim.checks.ticks import check_ticks
 from tenure.testing.sim.history import Entry
 from tests.sim.test_checkers import SECOND, entry
 
 
+def definition(seconds: float = 1.0, **options: Any) -> str:
+    rule, run = Every(round(seconds * SECOND)), RunOptions(task="@t", queue="q")
+    given = {"overlap": "allow", **options}
+    return Definition(kind="timer", rule=rule, run=run, **given).encode().decode()
+
+
 def planted(at: float, cursor: float, name: str = "t", revision: int = 1, **facts: Any) -> Entry:
-    given = {"detail": "first", "answer": "each second", "seconds": 1.0, "holder": "p", **facts}
+    given = {
+        "detail": "first",
+        "answer": "each second",
+        "seconds": 1.0,
+        "holder": "p",
+        "definition": definition(),
+        **facts,
+    }
     return entry(at, "planted", key=name, revision=revision, tick=round(cursor * SECOND), **given)
 
 
@@ -39,7 +54,7 @@ def skipped(at: float, seen: float, tick: float, why: str, **facts: Any) -> Entr
 
 def ran(at: float, seen: float, tick: float, name: str = "t", **facts: Any) -> list[Entry]:
     move = moved(at, seen, tick, name, **facts)
-    return [move, of_run(at, "claimed", move, replica="r", attempt=1)]
+    return [move, of_run(at, "claimed", move, replica=move.replica, attempt=1)]
 
 
 def of_run(at: float, what: str, move: Entry, by: str = "store", **facts: Any) -> Entry:
@@ -70,7 +85,7 @@ TRIGGER = moved(1.5, 0, 1.5, answer="trigger", replica="", fence=0, again=True)
 RENAMED = {"name": "u", "ids": ["t"]}
 OPTION = {"detail": "second", "revision": 2}
 RULE = {**OPTION, "answer": "every two seconds", "seconds": 2.0}
-OWN = {"revision": 1, "limit": 0}
+OWN = {"revision": 1}
 
 RIGHT = {
     "tick by tick": [*ONE, began(1, ONE[0]), settled(1, ONE[0]), *ran(2, 1, 2)],
@@ -119,7 +134,7 @@ RIGHT = {
     ],
     "lost, and not told": [*ONE, recovered(3, ONE[0], "failed"), began(4, ONE[0])],
     "own": [*ran(1, 0, 1, **OWN), *ran(3, 0, 3, **OWN, number=1)],
-    "own, arrived late": [*ran(2, 0, 2, **OWN, number=1), skipped(3, 0, 1, "overlap", **OWN)],
+    "own, arrived late": [*ran(2, 0, 2, **OWN, number=1), skipped(3, 0, 1, "per_replica", **OWN)],
     "lost by the store": [*ONE, entry(2, "emptied"), *ran(3, 0.5, 1)],
 }
 
@@ -128,7 +143,6 @@ WRONG = {
     "moved from elsewhere": ran(2, 1, 2),
     "early": ran(1, 0.5, 2, number=1),
     "passed in silence": ran(3, 0.5, 3),
-    "beyond the limit": [*ran(1, 0.5, 1, limit=1), *ran(2, 1, 2, limit=1)],
     "under both names": [*ONE, planted(1.5, 0.5, **RENAMED), *ran(1.6, 0.5, 1, "u")],
     "a former name ticks": [planted(0.9, 0.5, **RENAMED), *ONE],
     "a former name rules": [planted(0.9, 0.5, **RENAMED), planted(1, 0.5, revision=2)],
@@ -187,3 +201,53 @@ def test_ticks_that_are_right(history: list[Entry]):
 @pytest.mark.parametrize("history", WRONG.values(), ids=WRONG)
 def test_ticks_that_are_wrong(history: list[Entry]):
     assert check_ticks([*BEGIN, *history], declared_for=3.0)[0]
+
+
+def held(at: float, seen: float, tick: float, **facts: Any) -> Entry:
+    return moved(at, seen, tick, outcome="held", detail="overlap", job="", fence=0, **facts)
+
+
+CANCELLED = of_run(2, "cancelled", ONE[0], answer="requested")
+BEAT = entry(10, "beaten", replica="r", ttl=10, ok=True)
+NEWEST = {"overlap": "cancel_previous"}
+QUEUED = {"overlap": "queue_one"}
+EACH = {"each": "replica", "overlap": "skip"}
+
+# The options of the definition, and what comes of its ticks from second 1 on.
+KEPT: dict[str, tuple[dict[str, Any], list[Entry]]] = {
+    "up to its limit": ({"limit": 2}, [*ran(1, 0.5, 1), *ran(2, 1, 2)]),
+    "skipped at its limit": ({"limit": 1}, [*ONE, skipped(2, 1, 2, "limit")]),
+    "skipped": ({"overlap": "skip"}, [*ONE, skipped(2, 1, 2, "overlap")]),
+    "waits": (QUEUED, [*ONE, held(2, 1, 2), settled(2.5, ONE[0]), *ran(2.5, 1, 2)]),
+    "cancels": (NEWEST, [*ONE, CANCELLED, held(2, 1, 2)]),
+    "waits to be made up for": ({"overlap": "skip", "catch_up": "all"}, [*ONE, held(9, 1, 2)]),
+    "all made up for": ({"catch_up": "all"}, [*ran(9, 0.5, 1), *ran(9.1, 1, 2)]),
+    "too many to make up for": ({"catch_up": "all"}, [BEAT, *ran(19, 0.5, 9, number=8)]),
+    "one on each replica": (EACH, [*ran(1, 0, 1), *ran(1.1, 0, 1, replica="s", job="x")]),
+}
+BROKEN: dict[str, tuple[dict[str, Any], list[Entry]]] = {
+    "beyond its limit": ({"limit": 1}, [*ran(1, 0.5, 1, limit=9), *ran(2, 1, 2, limit=9)]),
+    "skipped below its limit": ({"limit": 2}, [*ONE, skipped(2, 1, 2, "limit")]),
+    "skipped without need": ({"overlap": "skip"}, [skipped(1, 0.5, 1, "overlap")]),
+    "two at once": ({"overlap": "skip"}, [*ONE, *ran(2, 1, 2)]),
+    "does not skip": ({"overlap": "skip"}, [*ONE, held(2, 1, 2)]),
+    "queued beside another": (QUEUED, [*ONE, *ran(2, 1, 2)]),
+    "queued and dropped": (QUEUED, [*ONE, skipped(2, 1, 2, "overlap")]),
+    "cancels nobody": (NEWEST, [*ONE, held(2, 1, 2)]),
+    "cancelled and not waited for": (NEWEST, [*ONE, CANCELLED, *ran(2, 1, 2)]),
+    "not made up for": ({"catch_up": "all"}, ran(9, 0.5, 9, number=8)),
+    "two on one replica": (EACH, [*ran(1, 0, 1), *ran(2, 0, 2)]),
+    "triggered beyond its limit": ({"limit": 1}, [*ONE, TRIGGER]),
+}
+
+
+@pytest.mark.parametrize(("options", "history"), KEPT.values(), ids=KEPT)
+def test_options_that_are_kept(options: dict[str, Any], history: list[Entry]):
+    begin = [*BEGIN[:2], planted(0.5, 0.5, definition=definition(**options))]
+    assert check_ticks([*begin, *history], declared_for=3.0)[0] == []
+
+
+@pytest.mark.parametrize(("options", "history"), BROKEN.values(), ids=BROKEN)
+def test_options_that_are_broken(options: dict[str, Any], history: list[Entry]):
+    begin = [*BEGIN[:2], planted(0.5, 0.5, definition=definition(**options))]
+    assert len(check_ticks([*begin, *history], declared_for=3.0)[0]) == 1

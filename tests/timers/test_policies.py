@@ -113,6 +113,31 @@ async def test_ticks_that_nobody_ran(
     assert sum(one.ticks for one in history) == (135 + away) // 60
 
 
+async def test_what_is_made_up_for_keeps_to_the_limit(store: Store, clock: ManualClock):
+    running = most = 0
+
+    def declare(app: Tenure, replica: Replica) -> None:
+        @app.timer(every="1m", catch_up="all", overlap="allow", limit=2)
+        async def work(tick: Tick) -> None:
+            nonlocal running, most
+            running += 1
+            most = max(most, running)
+            replica.ran.append(seconds_of(tick.nominal))
+            await clock.sleep(50)
+            running -= 1
+
+    fleet = Fleet(store, clock, declare)
+    async with fleet.running(1):
+        await clock.advance(1)
+    clock.shift(9 * 60)
+    async with fleet.running(2):
+        await clock.advance(49)
+        history = await fleet.replicas[-1].app.timers["work"].history(100)
+    assert most == 2
+    assert sorted(fleet.ran) == [BEGIN + 60, BEGIN + 120]
+    assert {one.reason for one in history if one.outcome == "skipped"} == {"limit"}
+
+
 async def test_too_late_is_not_made_up_for(store: Store, clock: ManualClock):
     fleet = Fleet(store, clock, notes_ticks(every="1h", within="5m"))
     async with fleet.running(1):

@@ -52,6 +52,15 @@ class Runs:
         """Return how many runs of a timer there are that have not ended."""
         return len(self._unfinished[name])
 
+    def unfinished_on(self, name: str, replica: str) -> int:
+        """Return how many of them run on a replica."""
+        live = [self._runs[job] for job in self._unfinished[name]]
+        return sum(run.state == "running" and run.given[run.fence] == replica for run in live)
+
+    def undisturbed(self, name: str) -> list[str]:
+        """Return those of them that nobody has cancelled."""
+        return sorted(job for job in self._unfinished[name] if not self._runs[job].is_cancelling)
+
     def see(self, entry: Entry) -> None:
         match entry.what:
             case "joined":

@@ -14,6 +14,8 @@ from msgspec.structs import replace
 
 from tenure.core.durations import micros
 from tenure.core.schedules import EVERYTHING
+from tenure.core.ticking import Definition
+from tenure.testing.sim.checks.options import against_its_options, declared
 from tenure.testing.sim.checks.runs import Runs
 from tenure.testing.sim.history import Entry
 
@@ -31,6 +33,7 @@ class _Definition:
     digest: str
     calendar: str
     period: int
+    options: Definition
 
 
 @dataclass(eq=False, slots=True)
@@ -72,7 +75,7 @@ class _Model:
         match entry.what:
             case "planted":
                 self._planted(entry)
-            case "moved" if entry.outcome in ("done", "skipped") and not entry.ok:
+            case "moved" if entry.outcome in ("done", "skipped", "held") and not entry.ok:
                 self._moved(entry)
             case "frozen" if entry.ok:
                 self._frozen(entry, entry.tick or _FOR_EVER)
@@ -120,7 +123,14 @@ class _Model:
         if entry.tick != cursor:
             self._say(entry, f"the cursor was at {timer.cursor}, and should be at {cursor}")
         period = micros(entry.seconds)
-        timer.ruler = _Definition(entry.key, entry.revision, entry.detail, entry.answer, period)
+        timer.ruler = _Definition(
+            name=entry.key,
+            revision=entry.revision,
+            digest=entry.detail,
+            calendar=entry.answer,
+            period=period,
+            options=declared(entry.definition),
+        )
         timer.cursor = entry.tick
         timer.ruled.add((entry.key, entry.detail))
         timer.revisions[entry.key] = entry.revision
@@ -150,6 +160,10 @@ class _Model:
         ruler = timer.ruler
         if ruler is None or (ruler.name, ruler.revision) != (entry.key, entry.revision):
             self._say(entry, f"this one rules: {ruler}")
+            return
+        for what in against_its_options(entry, ruler.options, self._runs):
+            self._say(entry, what)
+        if entry.outcome == "held":
             return
         if entry.answer != "trigger":
             timer.declared = entry.now
@@ -206,9 +220,6 @@ class _Model:
         # Who triggers asks for the time first; the clock may be set back before the run is made.
         if entry.now < entry.tick and entry.answer != "trigger":
             self._say(entry, "it is early")
-        unfinished = self._runs.unfinished(entry.key)
-        if entry.limit and unfinished >= entry.limit:
-            self._say(entry, f"{unfinished} runs are unfinished, {entry.limit} may be")
         if entry.replica:
             if entry.fence <= timer.last_fence:
                 self._say(entry, f"an earlier run had the fence {timer.last_fence}")
