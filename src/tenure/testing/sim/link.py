@@ -200,6 +200,8 @@ class Link(FaultyStore):
 
     def _reply(self, request: _Request, value: Any) -> None:
         self._open.pop(request, None)
+        if not request.answer.done():
+            self._line.server.answered(request.by, request.call, value)
         request.reply(value)
 
     def _lose(self, request: _Request) -> None:

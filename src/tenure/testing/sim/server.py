@@ -93,6 +93,16 @@ class Server(MemoryStore):
         times = (clock.time_of(instant) for instant in instants)
         return min((one for one in times if time <= one < time + 0.5), default=time)
 
+    def answered(self, process: str, call: str, answer: Any) -> None:
+        """Write down that a process is told of cancels: it has to do something about them."""
+        ids = (
+            [id_ for one in answer if one is not None for id_ in one.cancels]
+            if call == "beat"
+            else []
+        )
+        if ids:
+            self._history.add(self.store_clock.boot(), process, "told to cancel", ids=ids)
+
     # Losing data.
 
     def lose_everything(self) -> None:
