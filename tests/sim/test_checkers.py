@@ -3,6 +3,7 @@
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from tenure.testing.sim.checks.effects import check_effects, check_once
 from tenure.testing.sim.checks.jobs import check_jobs
@@ -143,8 +144,23 @@ def claimed(
     return [asked, of_job(at, "claimed", fence, replica=replica, attempt=attempt)]
 
 
-def settled(at: float, fence: int, outcome: str = "succeeded", answer: str = "settled") -> Entry:
-    return of_job(at, "settled", fence, outcome=outcome, answer=answer)
+def settled(
+    at: float, fence: int, outcome: str = "succeeded", answer: str = "settled", **facts: Any
+) -> Entry:
+    return of_job(at, "settled", fence, outcome=outcome, answer=answer, **facts)
+
+
+def said(at: float, what: str, fence: int = 5, **facts: Any) -> Entry:
+    return of_job(at, what, fence, by="p", **facts)
+
+
+def failed_and_retried(at: float, fence: int, attempt: int) -> list[Entry]:
+    failed = said(at, "failed", fence, seconds=0.2)
+    return [
+        *claimed(at, fence, attempt, no=attempt),
+        failed,
+        settled(at, fence, "retry", seconds=0.2),
+    ]
 
 
 def recovered(at: float, outcome: str = "waiting", number: int = 1) -> list[Entry]:
@@ -194,6 +210,31 @@ RIGHT_JOBS = {
         *claimed(4, 5, 2, replica="s", no=2),
         effect(5, 5),
         settled(6, 5),
+        ended(2),
+    ],
+    "failed for good": [
+        *failed_and_retried(2, 3, 1),
+        *failed_and_retried(3, 4, 2),
+        *claimed(4, 5, 3, no=3),
+        said(4, "failed"),
+        settled(4, 5, "failed"),
+        of_job(90, "final", 5, outcome="failed", number=1, attempt=3, failures=3),
+    ],
+    "rejected": [
+        *claimed(2, 5),
+        said(3, "failed", detail="Reject"),
+        settled(3, 5, "failed"),
+        of_job(90, "final", 5, outcome="failed", number=1, attempt=1, failures=1),
+    ],
+    "finished, and its end is lost by the store": [
+        *claimed(2, 3),
+        entry(2, "copied"),
+        said(3, "finished", 3),
+        settled(3, 3),
+        entry(4, "fell back"),
+        settled(5, 3, "handed back"),
+        *claimed(5, 5, 2, no=2),
+        *DONE[2:],
         ended(2),
     ],
     "lost by the store": [entry(2, "emptied")],
@@ -270,6 +311,38 @@ WRONG_JOBS = {
         END,
     ],
     "the living called dead": [entry(2, "beaten", replica="r", ok=False), *DONE, END],
+    "given up too early": [
+        *failed_and_retried(2, 3, 1),
+        *claimed(4, 5, 2, no=2),
+        said(4, "failed"),
+        settled(4, 5, "failed"),
+        of_job(90, "final", 5, outcome="failed", number=1, attempt=2, failures=2),
+    ],
+    "tried once too often": [
+        *failed_and_retried(2, 2, 1),
+        *failed_and_retried(3, 3, 2),
+        *failed_and_retried(4, 4, 3),
+        *claimed(5, 5, 4, no=4),
+        *DONE[2:],
+        ended(4, failures=3),
+    ],
+    "tried again too early": [
+        *claimed(2, 3),
+        said(3, "failed", 3, seconds=0.2),
+        settled(3, 3, "retry"),
+        *claimed(4, 5, 2, no=2),
+        *DONE[2:],
+        ended(2, failures=1),
+    ],
+    "finished and handed back": [
+        *claimed(2, 3),
+        said(3, "finished", 3),
+        settled(3, 3, "handed back"),
+        *claimed(4, 5, 2, no=2),
+        *DONE[2:],
+        ended(2),
+    ],
+    "failed, and it has succeeded": [*DONE[:3], said(3, "failed"), DONE[3], END],
     "left with more": [
         *claimed(2, 3),
         entry(3, "left", replica="r"),
@@ -307,6 +380,18 @@ def test_a_key_outlives_its_job_where_it_is_kept(kept: bool):
     again, anew = inserted(3, "j", "existing"), inserted(3, "x", "created")
     assert bool(check_jobs([*ended, again])[0]) == (not kept)
     assert bool(check_jobs([*ended, anew])[0]) == kept
+
+
+@pytest.mark.parametrize("outcome", ["retry", "failed", "handed back", "cancelled"])
+def test_a_key_is_taken_until_its_job_has_ended(outcome: str):
+    def inserted(at: float, job: str, answer: str) -> Entry:
+        return entry(at, "inserted", job=job, number=1, key="u", answer=answer)
+
+    joined = entry(1, "joined", replica="r", ttl=10)
+    ended = [inserted(1, "j", "created"), joined, *claimed(2, 5), settled(2, 5, outcome)]
+    is_free = outcome in ("failed", "cancelled")
+    assert bool(check_jobs([*ended, inserted(3, "j", "existing")])[0]) == is_free
+    assert bool(check_jobs([*ended, inserted(3, "x", "created")])[0]) == (not is_free)
 
 
 def test_sections_of_holders_alone():
@@ -359,15 +444,57 @@ def test_who_is_told_in_time():
     assert not check_told_in_time([taken, Entry(at=6, by="m0.1", what="stopped", job="j")])
 
 
-def test_who_is_told_of_a_refused_end():
-    finished = Entry(at=1, by="m0.1", what="finished", job="j", fence=5)
-    refused = settled(2, 5, answer="lost")
+def of_handler(at: float, what: str, **facts: Any) -> Entry:
+    return Entry(at=at, by="m0.1", what=what, job="j", fence=5, **facts)
+
+
+PAUSED = Entry(at=3, by="world", what="pause", number=0, seconds=2)
+TOLD = Entry(at=2, by="m0.1", what="told to cancel", ids=["j"])
+
+
+@pytest.mark.parametrize(
+    ("history", "is_right"),
+    [
+        ([TOLD, of_handler(2.01, "stopped")], True),
+        ([TOLD, of_handler(2.01, "finished")], True),
+        ([TOLD, of_handler(4, "finished")], False),
+        ([TOLD, of_handler(4, "failed")], False),
+        ([TOLD, PAUSED, of_handler(5, "finished")], True),
+        ([PAUSED, replace(TOLD, at=6), of_handler(8, "finished")], False),
+        ([TOLD, replace(TOLD, at=3), of_handler(3.01, "finished")], False),
+        ([TOLD, of_handler(3, "began"), of_handler(9, "finished")], True),
+    ],
+)
+def test_who_is_cancelled_stops(history: list[Entry], is_right: bool):
+    assert len(check_told_in_time([of_handler(1, "began"), *history])) == (not is_right)
+
+
+@pytest.mark.parametrize(
+    ("history", "is_right"),
+    [
+        ([of_handler(4, "stopped")], True),
+        ([of_handler(5, "stopped")], False),
+        ([of_handler(5, "finished")], False),
+        ([PAUSED, of_handler(5, "stopped")], True),
+    ],
+)
+def test_attempts_end_with_their_time_out(history: list[Entry], is_right: bool):
+    begin = [of_job(1, "inserted", answer="created", ttl=3.0), of_handler(1, "began")]
+    assert len(check_told_in_time([*begin, *history])) == (not is_right)
+
+
+@pytest.mark.parametrize("outcome", ["succeeded", "retry", "failed", "cancelled"])
+def test_who_is_told_of_a_refused_end(outcome: str):
+    joined = entry(0, "joined", replica="r", holder="m0.1", ttl=10)
+    refused = of_job(2, "settled", 5, outcome=outcome, answer="lost", replica="r")
     told = Entry(at=3, by="m0.1", what="event", detail="AttemptLost", job="j", fence=5)
     crash = Entry(at=2, by="world", what="crash", detail="m0.1")
-    assert len(check_told_of_stale_ends([finished, refused])) == 1
-    assert not check_told_of_stale_ends([finished, refused, told])
-    assert not check_told_of_stale_ends([finished, refused, crash])
-    assert not check_told_of_stale_ends([finished, settled(2, 5), refused])
+    assert len(check_told_of_stale_ends([joined, refused])) == 1
+    assert not check_told_of_stale_ends([joined, refused, told])
+    assert not check_told_of_stale_ends([joined, refused, crash])
+    assert not check_told_of_stale_ends([joined, settled(2, 5), refused])
+    given_back = of_job(2, "settled", 5, outcome="handed back", answer="lost", replica="r")
+    assert not check_told_of_stale_ends([joined, given_back])
 
 
 def test_fair_weather_costs_nothing():

@@ -12,6 +12,7 @@ from copy import deepcopy
 from dataclasses import dataclass, field
 
 from tenure.core.states import FINISHED, MOVES, JobState
+from tenure.testing.sim.checks.attempts import Attempts
 from tenure.testing.sim.history import Entry
 
 __all__ = ["check_jobs"]
@@ -68,8 +69,9 @@ class _Stored:
 
 
 class _Jobs:
-    def __init__(self, loss_budget: int) -> None:
+    def __init__(self, loss_budget: int, tries: int) -> None:
         self._loss_budget = loss_budget
+        self._attempts = Attempts(self.blame, tries)
         self.stored = _Stored()
         self.wrong: list[str] = []
         self.lost_jobs = 0
@@ -216,6 +218,7 @@ class _Jobs:
         if (entry.job, entry.fence) in self._settled:
             self.blame(entry, "this fence was settled before")
         self._settled.add((entry.job, entry.fence))
+        self._attempts.settled(entry, job.failures)
         job.settled = entry.fence, entry.outcome
         job.failures += entry.outcome in ("failed", "retry")
         returns = entry.outcome in ("retry", "handed back")
@@ -286,6 +289,7 @@ class _Jobs:
         self._forgotten |= set(self.stored.jobs) - set(self._copy.jobs)
         self.stored, self._copy = self._copy, _Stored()
         self._settled.clear()  # what was settled since may be settled again
+        self._attempts.forget()
         self._saved.clear()
 
     # What the processes say.
@@ -318,6 +322,7 @@ class _Jobs:
 
     def ended(self, entry: Entry) -> None:
         self._running[entry.by].discard((entry.job, entry.fence))
+        self._attempts.ended(entry)
 
     def saved(self, entry: Entry) -> None:
         if entry.job in self.stored.jobs:
@@ -355,17 +360,21 @@ class _Jobs:
                 self.blame(entry, "it was accepted, and is gone")
 
 
-def check_jobs(history: Iterable[Entry], *, loss_budget: int = 3) -> tuple[list[str], int]:
+def check_jobs(
+    history: Iterable[Entry], *, loss_budget: int = 3, tries: int = 3
+) -> tuple[list[str], int]:
     """Return what is wrong with the jobs of a history, and how many the store has lost.
 
     - Only the moves of the table of states; attempts follow one another, and so do their fences.
     - One settlement per fence, and none by whoever was taken for dead.
+    - A worker says of an attempt what its handler did; what has failed is tried again as often as
+      `tries` allows, after the pause that it asked for.
     - Only the dead are recovered, and all they had; what was lost too often fails.
     - What was lost twice runs alone. What an attempt has saved, the next one finds.
     - What was accepted is there in the end, has ended, and was asked for once; what has succeeded
       has had its effect.
     """
-    model = _Jobs(loss_budget)
+    model = _Jobs(loss_budget, tries)
     steps = {name.replace("_", " "): getattr(model, name) for name in _STEPS}
     steps["looked for the dead"] = model.looked
     steps |= dict.fromkeys(("stopped", "failed", "finished"), model.ended)

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import math
 from collections import defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from typing import TypeAlias
 
 from tenure.testing.sim.history import Entry
 
@@ -16,38 +17,78 @@ _AT_ONCE = 0.05
 # after 5 s, which is also how long a worker that leaves waits for its last one.
 _HEARD = 5.5
 
+_Pause: TypeAlias = tuple[str, float, float]
+"""What the names of its processes begin with, its beginning and its end."""
+
 
 def check_told_in_time(history: Sequence[Entry]) -> list[str]:
-    """Return blocks that had to look to see a loss, and handlers that ran on after a take-over.
+    """Return blocks that had to look to see a loss, and handlers that were not stopped.
 
-    Only a process that was paused may be told late.
+    These run on after a take-over or a cancel that their process was told of, or after their
+    time-out. Only a process that was paused may be late.
     """
-    pauses = [
+    handlers = _Handlers(_pauses(history))
+    wrong: list[str] = []
+    for entry in history:
+        if entry.what == "sees a loss" and entry.ok and entry.seconds > _AT_ONCE:
+            since = entry.at - entry.seconds * 1.01
+            if not _was_paused(handlers.pauses, entry.by, since, entry.at):
+                wrong.append(f"{entry.at} s, {entry.by}: not told of a loss {entry.seconds} s ago")
+        else:
+            wrong += handlers.see(entry)
+    return wrong
+
+
+class _Handlers:
+    """The handlers that run, and by when each of them has to stop."""
+
+    def __init__(self, pauses: Sequence[_Pause]) -> None:
+        self.pauses = pauses
+        self._timeouts: dict[str, float] = {}
+        self._began: dict[tuple[str, str], float] = {}
+        self._told: dict[tuple[str, str], tuple[float, str]] = {}
+
+    def see(self, entry: Entry) -> Iterator[str]:
+        """Take note of an entry, and tell who runs on in it."""
+        match entry.what:
+            case "inserted" if entry.ttl:
+                self._timeouts[entry.job] = entry.ttl
+            case "began":
+                self._began[entry.by, entry.job] = entry.at
+                self._told.pop((entry.by, entry.job), None)
+            case "event" if entry.detail == "ReplicaLost":
+                self._tell(entry, "its take-over")
+            case "told to cancel":
+                self._tell(entry, "it was cancelled")
+            case "finished" | "failed" | "stopped":
+                yield from self._ended(entry)
+
+    def _tell(self, entry: Entry, why: str) -> None:
+        for job in entry.ids:
+            self._told.setdefault((entry.by, job), (entry.at, why))
+
+    def _ended(self, entry: Entry) -> Iterator[str]:
+        began = self._began.pop((entry.by, entry.job), entry.at)
+        timeout = self._timeouts.get(entry.job, math.inf)
+        limits = [(began, began + timeout * 1.01, "its time-out")]
+        told = self._told.pop((entry.by, entry.job), None)
+        if told is not None and entry.what != "stopped":
+            limits.append((told[0], *told))
+        for since, at, why in limits:
+            is_late = entry.at > at + _AT_ONCE
+            if is_late and not _was_paused(self.pauses, entry.by, since, entry.at):
+                yield f"{entry.at} s, {entry.by}: {entry.job} ran on after {why}"
+
+
+def _pauses(history: Iterable[Entry]) -> list[_Pause]:
+    return [
         (f"m{one.number}.", one.at, one.at + one.seconds)
         for one in history
         if one.by == "world" and one.what == "pause"
     ]
-    wrong: list[str] = []
-    taken: dict[tuple[str, str], float] = {}
-    for entry in history:
-        if entry.what == "sees a loss" and entry.ok and entry.seconds > _AT_ONCE:
-            since = entry.at - entry.seconds * 1.01
-            if not _was_paused(pauses, entry.by, since, entry.at):
-                wrong.append(f"{entry.at} s, {entry.by}: not told of a loss {entry.seconds} s ago")
-        elif entry.what == "event" and entry.detail == "ReplicaLost":
-            taken.update({(entry.by, job): entry.at for job in entry.ids})
-        elif entry.what == "began":
-            taken.pop((entry.by, entry.job), None)
-        elif entry.what in ("finished", "failed") and (entry.by, entry.job) in taken:
-            at = taken[entry.by, entry.job]
-            if entry.at > at + _AT_ONCE and not _was_paused(pauses, entry.by, at, entry.at):
-                wrong.append(f"{entry.at} s, {entry.by}: {entry.job} ran on after its take-over")
-    return wrong
 
 
-def _was_paused(
-    pauses: Iterable[tuple[str, float, float]], process: str, since: float, until: float
-) -> bool:
+def _was_paused(pauses: Iterable[_Pause], process: str, since: float, until: float) -> bool:
     return any(
         process.startswith(machine) and begin <= until and end >= since
         for machine, begin, end in pauses
@@ -55,15 +96,22 @@ def _was_paused(
 
 
 def check_told_of_stale_ends(history: Sequence[Entry]) -> list[str]:
-    """Return attempts whose end was refused by the store, and whose worker did not say so."""
+    """Return attempts whose end was refused by the store, and whose worker did not say so.
+
+    Who hands a job back does not care whether it still had it.
+    """
+    owners: dict[str, str] = {}
     settled: set[tuple[str, int]] = set()
-    refused: dict[tuple[str, int], float] = {}
+    refused: dict[tuple[str, int], Entry] = {}
     told: set[tuple[str, str, int]] = set()
     gone: dict[str, float] = {}
     for one in history:
         match one.what:
+            case "joined":
+                owners[one.replica] = one.holder
             case "settled" if one.answer == "lost":
-                refused[one.job, one.fence] = one.at
+                if one.outcome != "handed back":
+                    refused[one.job, one.fence] = one
             case "settled":
                 settled.add((one.job, one.fence))
             case "event" if one.detail == "AttemptLost":
@@ -75,13 +123,11 @@ def check_told_of_stale_ends(history: Sequence[Entry]) -> list[str]:
             case _:
                 pass
     return [
-        f"{one.at} s, {one.by}: nobody was told that the end of {one.job} was refused"
-        for one in history
-        if one.what == "finished"
-        and (known := (one.job, one.fence)) in refused
-        and known not in settled
-        and (one.by, *known) not in told
-        and gone.get(one.by, math.inf) > refused[known] + _HEARD
+        f"{one.at} s, {owner}: nobody was told that {one.job}, {one.outcome}, was refused"
+        for known, one in refused.items()
+        if known not in settled
+        and ((owner := owners[one.replica]), *known) not in told
+        and gone.get(owner, math.inf) > one.at + _HEARD
     ]
 
 

@@ -40,6 +40,7 @@ ORDERS = 3
 """For each machine."""
 _TRIES = 3
 BACKOFF = Backoff(max_attempts=_TRIES, base=0.2, cap=1)
+_SHARED = 0.15
 # A request that was cut off may arrive so much later.
 _LATEST = 4.2
 
@@ -51,6 +52,8 @@ class Order(Struct, frozen=True):
     seconds: float
     fails: int = 0
     """How many failures it has before it succeeds."""
+    pause: float = 0.1
+    """How long after a failure it wants to be tried again."""
     kills: int = 0
     """How many attempts take their process with them."""
     rejects: bool = False
@@ -80,13 +83,14 @@ async def work(order: Order) -> int:
         if order.rejects:
             raise Reject("not this one")
         if job.failures < order.fails:
-            raise Retry(after=0.1) if order.number % 3 else ValueError("once more")
+            raise Retry(after=order.pause) if order.number % 3 else ValueError("once more")
         process.fleet.sink.write(process.name, job.id, job.fence)
     except asyncio.CancelledError:
         process.say("stopped", **facts)
         raise
-    except Exception:
-        process.say("failed", **facts)
+    except Exception as error:
+        asked = order.pause if isinstance(error, Retry) else 0.0
+        process.say("failed", detail=type(error).__name__, seconds=asked, **facts)
         raise
     process.say("finished", **facts)
     return order.number
@@ -119,18 +123,33 @@ def _order(dice: Random, number: int, plan: Plan) -> Order:
     ttl = plan.ttl
     is_poison = "crash" in plan.faults and dice.random() < 0.2
     length = dice.choice((0.0, 0.0, 0.01, 0.3 * ttl, 1.5 * ttl, 3 * ttl))
-    shared = dice.random() < 0.15
+    if dice.random() < _SHARED:
+        return _shared_order(plan)
     return Order(
-        number=7777 if shared else number,
-        seconds=0.4 if shared else round(length * dice.uniform(0.5, 1.0), 3),
-        fails=0 if shared else dice.choice((0, 0, 0, 1, 2, 3)),
-        kills=dice.choice((1, 3, 9)) if is_poison and not shared else 0,
-        rejects=not shared and dice.random() < 0.05,
-        saves=not shared and dice.random() < 0.5,
-        delay=0.0 if shared else dice.choice((0.0, 0.0, 0.0, 0.5)),
-        timeout=0.0 if shared else dice.choice((0.0, 0.0, 0.0, ttl)),
-        cancel_after=-1.0 if shared or dice.random() > 0.15 else round(dice.uniform(0, 2), 3),
-        unique="shared" if shared else "",
+        number=number,
+        seconds=round(length * dice.uniform(0.5, 1.0), 3),
+        fails=dice.choice((0, 0, 0, 1, 2, 3)),
+        kills=dice.choice((1, 3, 9)) if is_poison else 0,
+        rejects=dice.random() < 0.05,
+        saves=dice.random() < 0.5,
+        delay=dice.choice((0.0, 0.0, 0.0, 0.5)),
+        timeout=dice.choice((0.0, 0.0, 0.0, ttl)),
+        cancel_after=-1.0 if dice.random() > 0.15 else round(dice.uniform(0, 2), 3),
+    )
+
+
+def _shared_order(plan: Plan) -> Order:
+    """Return what several machines ask for under one key: the same in every respect."""
+    dice = Random(f"shared {plan.seed}")
+    return Order(
+        number=7777,
+        seconds=0.4,
+        fails=dice.choice((0, 1, 2, 3)),
+        pause=1.0,
+        delay=dice.choice((0.0, 0.0, 0.5)),
+        timeout=dice.choice((0.0, 0.0, 0.3)),
+        cancel_after=dice.choice((-1.0, -1.0, 0.0, 0.6)),
+        unique="shared",
     )
 
 
