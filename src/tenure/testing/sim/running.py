@@ -181,7 +181,9 @@ def _check(fleet: Fleet) -> list[str]:
     entries, counts = fleet.history.entries, fleet.counts
     about_leases = check_leases(entries)
     about_jobs, lost_jobs = check_jobs(
-        without_runs(entries), loss_budget=jobs.loss_budget(fleet.plan)
+        without_runs(entries),
+        loss_budget=jobs.loss_budget(fleet.plan),
+        tries=jobs.BACKOFF.max_attempts,
     )
     about_ticks, seen = check_ticks(entries, declared_for=releases.DECLARED_FOR)
     counts.update(seen)
