@@ -177,6 +177,50 @@ async def test_a_cancel_in_the_moment_of_the_start(app: Tenure, clock):
     assert ran == [2]
 
 
+async def test_a_cancel_that_comes_before_the_job(app: Tenure, clock, faults):
+    """The reply to the claim is lost: the worker is told to stop what it does not know yet."""
+    ran = []
+
+    @app.task
+    async def work() -> None:
+        ran.append(1)
+        await clock.sleep(1000)
+
+    async with app.worker():
+        await clock.advance(1)
+        faults.lose_reply("claim")
+        job = await work.enqueue()
+        await clock.advance(0.005)
+        assert (await job.refresh()).state == "running"
+        before = faults.calls["beat"]
+        await job.cancel()
+        await clock.advance(0.005)
+        assert faults.calls["beat"] > before
+        assert ran == []
+        await clock.advance(5)
+        assert (await job.refresh()).state == "cancelled"
+    assert ran == [1]
+
+
+async def test_what_was_requeued_is_cancelled_again(app: Tenure, clock):
+    ran = []
+
+    @app.task
+    async def work() -> None:
+        ran.append(1)
+        await clock.sleep(1000)
+
+    async with app.worker():
+        job = await work.enqueue()
+        for times in (1, 2):
+            await clock.advance(1)
+            assert len(ran) == times
+            await job.cancel()
+            await clock.advance(0.01)
+            assert (await job.refresh()).state == "cancelled"
+            await job.requeue()
+
+
 async def test_a_cancel_survives_a_lost_worker(app: Tenure, store, clock):
     ran = []
 
