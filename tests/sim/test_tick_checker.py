@@ -87,6 +87,9 @@ OPTION = {"detail": "second", "revision": 2}
 RULE = {**OPTION, "answer": "every two seconds", "seconds": 2.0}
 OWN = {"revision": 1}
 
+EMPTIED, FELL_BACK = entry(2, "emptied"), entry(2, "fell back")
+JOINED_ANEW = entry(2.4, "joined", replica="r", holder="p", ttl=10)
+
 RIGHT = {
     "tick by tick": [*ONE, began(1, ONE[0]), settled(1, ONE[0]), *ran(2, 1, 2)],
     "one missed": [*ONE, *ran(3, 1, 3, number=1)],
@@ -135,10 +138,87 @@ RIGHT = {
     "lost, and not told": [*ONE, recovered(3, ONE[0], "failed"), began(4, ONE[0])],
     "own": [*ran(1, 0, 1, **OWN), *ran(3, 0, 3, **OWN, number=1)],
     "own, arrived late": [*ran(2, 0, 2, **OWN, number=1), skipped(3, 0, 1, "per_replica", **OWN)],
-    "lost by the store": [*ONE, entry(2, "emptied"), *ran(3, 0.5, 1)],
+    "lost by the store": [
+        *ONE,
+        EMPTIED,
+        began(2.1, ONE[0]),
+        JOINED_ANEW,
+        planted(2.5, 2.5),
+        *ran(3, 2.5, 3),
+    ],
+    "lost with its cursor": [
+        entry(0.9, "copied"),
+        *ONE,
+        began(1, ONE[0]),
+        FELL_BACK,
+        *ran(2.1, 0.5, 1, job="x"),
+        began(2.2, moved(2.1, 0.5, 1, job="x")),
+    ],
+    "lost, and asked for again": [
+        entry(0.9, "copied"),
+        *ONE,
+        FELL_BACK,
+        *ran(2.1, 0.5, 1),
+        began(2.2, ONE[0]),
+        began(2.3, moved(2.1, 0.5, 1)),
+    ],
+    "lost, and found again": [
+        *ONE,
+        entry(1.5, "copied"),
+        entry(1.8, "emptied"),
+        FELL_BACK,
+        *ran(2.1, 1, 2),
+    ],
+    "lost with its end": [
+        *ONE,
+        entry(1.5, "copied"),
+        settled(1.6, ONE[0]),
+        FELL_BACK,
+        settled(2.2, ONE[0], "handed back"),
+    ],
+    "lost with the name": [
+        entry(0.9, "copied"),
+        planted(1, 0.5, **RENAMED),
+        FELL_BACK,
+        *ran(2.1, 0.5, 2, number=1),
+        planted(2.2, 2, **RENAMED),
+    ],
 }
 
 WRONG = {
+    "after a loss, run twice": [
+        EMPTIED,
+        JOINED_ANEW,
+        planted(2.5, 2.5),
+        *ran(3, 2.5, 3),
+        *ran(3.5, 2.5, 3, job="x"),
+    ],
+    "after a loss, moved from where it was before": [
+        entry(0.9, "copied"),
+        *ONE,
+        FELL_BACK,
+        *ran(2.1, 1, 2, number=1),
+    ],
+    "after a loss, passed in silence": [entry(0.9, "copied"), *ONE, FELL_BACK, *ran(2.1, 0.5, 2)],
+    "after a loss, a run that has ended goes on": [
+        *ONE,
+        settled(1.2, ONE[0]),
+        entry(1.5, "copied"),
+        FELL_BACK,
+        settled(2.2, ONE[0], "handed back"),
+    ],
+    "after a loss, begun by another": [*ONE, EMPTIED, began(2.1, ONE[0], by="q")],
+    "after a loss, on a replica that the store does not know": [
+        EMPTIED,
+        planted(2.5, 2.5),
+        *ran(3, 2.5, 3),
+    ],
+    "after a loss, a pause that is lost although it was there": [
+        entry(0.9, "frozen", key="t", ok=True),
+        entry(1, "copied"),
+        FELL_BACK,
+        *ran(2.1, 0.5, 2, number=1),
+    ],
     "run twice": [*ONE, *ran(1.5, 0.5, 1)],
     "moved from elsewhere": ran(2, 1, 2),
     "early": ran(1, 0.5, 2, number=1),

@@ -10,7 +10,7 @@ from typing import Literal, TypeAlias
 from tenure.core.durations import micros
 from tenure.testing.sim.history import Entry
 
-__all__ = ["Runs", "Say"]
+__all__ = ["Runs", "Say", "StoredRuns"]
 
 Say: TypeAlias = Callable[[Entry, str], None]
 _State: TypeAlias = Literal["waiting", "running", "finished"]
@@ -24,12 +24,32 @@ class _Run:
     state: _State = "waiting"
     fence: int = 0
     is_cancelling: bool = False
+    is_gone: bool = False
+    """Whether the store has lost it."""
     given: dict[int, str] = field(default_factory=dict)
     """The replica of each fence."""
     lost: set[int] = field(default_factory=set)
     """The fences whose replica was taken for dead."""
     tries: dict[int, int] = field(default_factory=dict)
     """How often it has begun under each fence."""
+    former: dict[int, str] = field(default_factory=dict)
+    """The replica of each fence from before the store has lost it."""
+
+    def fall_back(self, state: _State, fence: int, *, is_cancelling: bool) -> None:
+        """Be as the store knows it now; whoever was given it since then does not know that."""
+        self.state, self.fence, self.is_cancelling = state, fence, is_cancelling
+        ever = self.former | self.given
+        self.given = {one: replica for one, replica in ever.items() if one <= fence}
+        self.former = {one: replica for one, replica in ever.items() if one > fence}
+        self.lost |= set(self.former)
+
+
+@dataclass(slots=True)
+class StoredRuns:
+    """What the store knows of runs and replicas."""
+
+    runs: dict[str, tuple[_State, int, bool]] = field(default_factory=dict)
+    expires: dict[str, int] = field(default_factory=dict)
 
 
 class Runs:
@@ -61,6 +81,26 @@ class Runs:
         """Return those of them that nobody has cancelled."""
         return sorted(job for job in self._unfinished[name] if not self._runs[job].is_cancelling)
 
+    def stored(self) -> StoredRuns:
+        """Return what the store knows now."""
+        runs = {
+            id_: (run.state, run.fence, run.is_cancelling)
+            for id_, run in self._runs.items()
+            if not run.is_gone
+        }
+        return StoredRuns(runs, dict(self._expires))
+
+    def fall_back(self, stored: StoredRuns) -> None:
+        """Know what the store knows after a loss."""
+        self._expires = dict(stored.expires)
+        self._unfinished.clear()
+        for id_, run in self._runs.items():
+            run.is_gone = id_ not in stored.runs
+            state, fence, is_cancelling = stored.runs.get(id_, ("finished", 0, False))
+            run.fall_back(state, fence, is_cancelling=is_cancelling)
+            if state != "finished":
+                self._unfinished[run.name].add(id_)
+
     def see(self, entry: Entry) -> None:
         match entry.what:
             case "joined":
@@ -84,7 +124,11 @@ class Runs:
         """Take notice of a new run; who got it is told by the entry that follows."""
         if entry.replica and self._expires.get(entry.replica, 0) <= entry.now:
             self._say(entry, "its replica is dead")
-        self._runs[entry.job] = _Run(entry.key, entry.tick, entry.again)
+        run = _Run(entry.key, entry.tick, entry.again)
+        if (gone := self._runs.get(entry.job)) is not None:
+            # A move that the store has lost arrives once more.
+            run.former, run.lost, run.tries = gone.former, gone.lost, gone.tries
+        self._runs[entry.job] = run
         self._unfinished[entry.key].add(entry.job)
 
     def _see_run(self, entry: Entry, run: _Run) -> None:
@@ -143,7 +187,7 @@ class Runs:
         self._unfinished[run.name].discard(job)
 
     def _began(self, entry: Entry, run: _Run) -> None:
-        replica = run.given.get(entry.fence)
+        replica = run.given.get(entry.fence) or run.former.get(entry.fence)
         is_this = run.tick == entry.tick and self._are_same(run.name, entry.key)
         if replica is None or not is_this:
             self._say(entry, "nobody was given this run")

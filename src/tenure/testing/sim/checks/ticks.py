@@ -6,8 +6,9 @@ under another.
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Iterable
+from copy import deepcopy
 from dataclasses import dataclass, field
 
 from msgspec.structs import replace
@@ -16,7 +17,7 @@ from tenure.core.durations import micros
 from tenure.core.schedules import EVERYTHING
 from tenure.core.ticking import Definition
 from tenure.testing.sim.checks.options import against_its_options, declared
-from tenure.testing.sim.checks.runs import Runs
+from tenure.testing.sim.checks.runs import Runs, StoredRuns
 from tenure.testing.sim.history import Entry
 
 __all__ = ["check_ticks", "without_runs"]
@@ -53,11 +54,26 @@ class _Timer:
     """Names and digests that have ruled."""
     revisions: dict[str, int] = field(default_factory=dict)
     """The highest of each name."""
-    own: dict[str, int] = field(default_factory=dict)
-    """Up to where each process has decided, if every replica has ticks of its own."""
-    own_begins: dict[str, int] = field(default_factory=dict)
-    """The latest instant from which on each process may have counted its own ticks."""
-    own_begun: set[tuple[str, int]] = field(default_factory=set)
+
+
+@dataclass(eq=False, slots=True)
+class _Own:
+    """A timer of which every replica has ticks of its own; what it knows no store can lose."""
+
+    decided: dict[str, int] = field(default_factory=dict)
+    """Up to where each process has decided."""
+    begins: dict[str, int] = field(default_factory=dict)
+    """The latest instant from which on each process may have counted its ticks."""
+    begun: set[tuple[str, int]] = field(default_factory=set)
+
+
+@dataclass(slots=True)
+class _Stored:
+    """What the store knows, as far as its answers tell."""
+
+    timers: dict[str, _Timer] = field(default_factory=dict)
+    all_frozen_until: int = 0
+    runs: StoredRuns = field(default_factory=StoredRuns)
 
 
 class _Model:
@@ -67,12 +83,31 @@ class _Model:
         self._declared_for = declared_for
         self.wrong: list[str] = []
         self.counts: Counter[str] = Counter()
-        self._timers: dict[str, _Timer] = {}
-        self._all_frozen_until = 0
-        self._runs = Runs(self._say, lambda one, other: self._timer(one) is self._timer(other))
+        self._stored = self._copy = _Stored()
+        self._owns: defaultdict[str, _Own] = defaultdict(_Own)
+        self._were_same: set[tuple[str, str]] = set()
+        """Pairs of names that were those of one timer before the store has lost something."""
+        self._declares: dict[tuple[str, str], str] = {}
+        """The digest of what each process has declared under a name."""
+        self._has_lost = False
+        self._lost_track = False
+        self._runs = Runs(self._say, self._are_same)
+
+    def _are_same(self, one: str, other: str) -> bool:
+        timers = self._stored.timers
+        return timers.get(one) is timers.get(other) or (one, other) in self._were_same
 
     def see(self, entry: Entry) -> None:
         match entry.what:
+            case _ if self._lost_track:
+                pass
+            case "copied":
+                self._stored.runs = self._runs.stored()
+                self._copy = deepcopy(self._stored)
+            case "fell back":
+                self._fall_back(self._copy)
+            case "emptied":
+                self._fall_back(_Stored())
             case "planted":
                 self._planted(entry)
             case "moved" if entry.outcome in ("done", "skipped", "held") and not entry.ok:
@@ -87,12 +122,39 @@ class _Model:
             case _:
                 self._runs.see(entry)
 
+    # What the store loses.
+
+    def _fall_back(self, stored: _Stored) -> None:
+        """Know what the store knows now. What processes were told before, they still know."""
+        self._has_lost = True
+        timers = self._stored.timers
+        self._were_same |= {
+            (one, two) for one in timers for two in timers if self._are_same(one, two)
+        }
+        self._stored = stored
+        self._runs.fall_back(stored.runs)
+
+    def _may_be_mistaken(self, entry: Entry, ruler: _Definition) -> bool:
+        """Whether who moves may take another definition for the ruling one.
+
+        A store that has lost revisions gives them out again.
+        """
+        is_sure = self._declares.get((entry.holder, entry.key)) == ruler.digest
+        return self._has_lost and (entry.answer == "trigger" or not is_sure)
+
     # Which definition rules.
 
     def _planted(self, entry: Entry) -> None:
         timer = self._timer(entry.key, entry.ids)
+        timers = self._stored.timers
+        if any(timers.get(one, timer) is not timer for one in entry.ids):
+            # Only after a loss: a name comes before the one that it had, and takes over both.
+            self._lost_track = True
+            return
         timer.declared = min(timer.declared, entry.now)  # the clock was set back
-        timer.own_begins[entry.holder] = max(entry.now, timer.own_begins.get(entry.holder, 0))
+        begins = self._owns[entry.key].begins
+        begins[entry.holder] = max(entry.now, begins.get(entry.holder, 0))
+        self._declares[entry.holder, entry.key] = entry.detail
         ruler = timer.ruler
         rules = ruler is not None and (ruler.name, ruler.digest) == (entry.key, entry.detail)
         if ruler is not None and rules:
@@ -104,10 +166,11 @@ class _Model:
             timer.declared = entry.now
 
     def _timer(self, name: str, former: Iterable[str] = ()) -> _Timer:
+        timers = self._stored.timers
         for one in former:
-            if one in self._timers:
-                self._timers.setdefault(name, self._timers[one])
-        return self._timers.setdefault(name, _Timer())
+            if one in timers:
+                timers.setdefault(name, timers[one])
+        return timers.setdefault(name, _Timer())
 
     def _takes_over(self, entry: Entry, timer: _Timer) -> None:
         """See to it that a definition may rule from now on, and goes on at the right place."""
@@ -146,7 +209,7 @@ class _Model:
 
     def _frozen(self, entry: Entry, until: int) -> None:
         if entry.key == EVERYTHING:
-            self._all_frozen_until = until
+            self._stored.all_frozen_until = until
             return
         timer = self._timer(entry.key)
         # A name that was taken over can be frozen as well; its ticks are another's.
@@ -161,14 +224,16 @@ class _Model:
         if ruler is None or (ruler.name, ruler.revision) != (entry.key, entry.revision):
             self._say(entry, f"this one rules: {ruler}")
             return
-        for what in against_its_options(entry, ruler.options, self._runs):
-            self._say(entry, what)
+        is_mistaken = self._may_be_mistaken(entry, ruler)
+        if not is_mistaken:
+            for what in against_its_options(entry, ruler.options, self._runs):
+                self._say(entry, what)
         if entry.outcome == "held":
             return
         if entry.answer != "trigger":
             timer.declared = entry.now
             self._check_freeze(entry, timer)
-            self._moved_cursor(entry, timer, ruler.period)
+            self._moved_cursor(entry, timer, 0 if is_mistaken else ruler.period)
         else:
             self.counts["triggered runs"] += 1
         if entry.job:
@@ -177,40 +242,42 @@ class _Model:
     def _check_freeze(self, entry: Entry, timer: _Timer) -> None:
         if not entry.answer:
             return  # it was passed by, and had no run to be refused
-        until = max(timer.frozen_until, self._all_frozen_until)
+        until = max(timer.frozen_until, self._stored.all_frozen_until)
         is_paused = entry.outcome == "skipped" and entry.detail == "paused"
         self.counts["paused ticks"] += is_paused
         if is_paused != (entry.tick < until):
             self._say(entry, f"ticks before {until} are paused")
 
     def _moved_cursor(self, entry: Entry, timer: _Timer, period: int) -> None:
+        """See to it that no tick is left out, if it is known how far they are from each other."""
         decided = entry.number + (entry.answer == "run")
         if not entry.seen:
-            self._moved_own(entry, timer, period, decided)
+            self._moved_own(entry, period, decided)
             return
         if entry.seen != timer.cursor or entry.tick <= timer.cursor:
             self._say(entry, f"the cursor was at {timer.cursor}")
-        passed = entry.tick // period - timer.cursor // period
+        passed = entry.tick // period - timer.cursor // period if period else decided
         if passed != decided:
             self._say(entry, f"{passed} ticks were passed and {decided} decided")
         timer.cursor = entry.tick
 
-    def _moved_own(self, entry: Entry, timer: _Timer, period: int, decided: int) -> None:
+    def _moved_own(self, entry: Entry, period: int, decided: int) -> None:
         """See to it that a process leaves out none of its own ticks.
 
         A move that was cut off may arrive late, when its process has decided once more.
         """
-        cursor = timer.own.get(entry.holder, timer.own_begins.get(entry.holder, 0))
-        if entry.tick // period - decided > cursor // period:
+        own = self._owns[entry.key]
+        cursor = own.decided.get(entry.holder, own.begins.get(entry.holder, 0))
+        if period and entry.tick // period - decided > cursor // period:
             self._say(entry, f"{decided} ticks are decided, and its cursor was at {cursor}")
-        timer.own[entry.holder] = max(entry.tick, timer.own.get(entry.holder, 0))
+        own.decided[entry.holder] = max(entry.tick, own.decided.get(entry.holder, 0))
 
     def _began(self, entry: Entry) -> None:
-        timer = self._timer(entry.key)
-        if entry.by in timer.own:
-            if (entry.by, entry.tick) in timer.own_begun:
+        own = self._owns[entry.key]
+        if entry.by in own.decided:
+            if (entry.by, entry.tick) in own.begun:
                 self._say(entry, "this process has run this tick before")
-            timer.own_begun.add((entry.by, entry.tick))
+            own.begun.add((entry.by, entry.tick))
 
     def _born(self, entry: Entry, timer: _Timer) -> None:
         if entry.seen:
@@ -234,13 +301,11 @@ def check_ticks(history: Iterable[Entry], *, declared_for: float) -> tuple[list[
     """Return what is wrong with ticks and their runs, and how often what has happened to them.
 
     Ticks that run twice, early, while paused, beyond a limit, under a definition that does not
-    rule, or are passed in silence; and runs that begin when they should not. A store that has lost
-    its last writes may repeat a tick; from then on nothing is demanded.
+    rule, or are passed in silence; and runs that begin when they should not. What the store has
+    lost, it may do once more, and its processes may go on with.
     """
     model = _Model(micros(declared_for))
     for entry in history:
-        if entry.what in ("emptied", "fell back"):
-            break
         model.see(entry)
     return model.wrong, model.counts
 
