@@ -41,6 +41,14 @@ def final(job: str = "j", number: int = 1, outcome: str = "succeeded") -> Entry:
 ASKED = [offered(1), accepted(2)]
 FOLLOWS = [*ASKED, said(3, "follows", job="j")]
 LOST = entry(2.5, "emptied")
+ANEW = [
+    entry(1.5, "inserted", job="j", answer="created"),
+    *ASKED,
+    LOST,
+    entry(3, "inserted", job="i", answer="created"),
+    offered(3),
+    accepted(3.1, "i"),
+]
 
 RIGHT = {
     "a life": [
@@ -77,8 +85,33 @@ RIGHT = {
         said(6, "closed", job="j"),
         final("i", 2),
     ],
+    "lost, and done anew": [
+        *ANEW,
+        said(3.2, "denied", job="j"),
+        saw(3.3, "succeeded", 5, 3.2, job="i"),
+        said(4, "paged", ids=["i"], seconds=3.75),
+        final("i"),
+    ],
+    "lost, and stored late": [
+        *ANEW[:-3],
+        entry(3, "inserted", job="j", answer="created"),
+        saw(3.1, "succeeded", 5, 2.4),
+        saw(3.2, "waiting", 1, 3.1),
+        final(),
+    ],
 }
 WRONG = {
+    "done anew, and gone": ([*ANEW, said(4, "denied", job="i")], "it was accepted, and is gone"),
+    "done anew, and not in the list": ([*ANEW, said(4, "paged", seconds=3.5)], "['i'] are missing"),
+    "done anew, and at two addresses": (
+        [*ANEW, entry(4, "inserted", job="h", answer="created"), accepted(4, "h", ok=True)],
+        "it was /jobs/i before",
+    ),
+    "done anew, and older than before": (
+        [*ANEW, saw(4, "running", 5, 3.9, job="i"), saw(4.2, "waiting", 1, 4.1, job="i")],
+        "it was at revision 5",
+    ),
+    "done anew, and twice": ([*ANEW, final("i"), final("h")], "1 owners have 2 jobs of k"),
     "another address": ([*ASKED, accepted(3, "i", ok=True)], "it was /jobs/j before"),
     "another body": ([*ASKED, offered(3, 2), accepted(4, number=2, ok=True)], "asked for 1"),
     "new twice": ([*ASKED, accepted(3)], "new for the second time"),

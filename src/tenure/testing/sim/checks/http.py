@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable
+from typing import Any
 
 from tenure.core.states import FINISHED
 from tenure.testing.sim.history import Entry
@@ -20,6 +21,10 @@ class _Told:
         self.wrong: list[str] = []
         self._has_lost = False
         """Whether the store has lost writes: it may do again, or forget, what was told before."""
+        self._stored: set[str] = set()
+        """All jobs that ever were."""
+        self._since: set[str] = set()
+        """Those that the store was given after it has lost something."""
         self._owners: dict[str, str] = {}
         self._of_key: dict[tuple[str, str], Entry] = {}
         self._new: set[tuple[str, str]] = set()
@@ -38,9 +43,31 @@ class _Told:
         )
 
     def emptied(self, _: Entry) -> None:
+        """Expect nothing more of the jobs so far, but that they stay with their owners."""
         self._has_lost = True
+        self._since.clear()
+        told: tuple[set[Any] | dict[Any, Any] | list[Any], ...] = (
+            self._of_key,
+            self._new,
+            self._accepted,
+            self._refused,
+            self._seen,
+            self._streamed,
+            self._got,
+        )
+        for one in told:
+            one.clear()
 
     fell_back = emptied
+
+    def inserted(self, entry: Entry) -> None:
+        if self._has_lost and entry.job not in self._stored:
+            self._since.add(entry.job)
+        self._stored.add(entry.job)
+
+    def _counts(self, job: str) -> bool:
+        """Whether the store has kept all that it was told of a job."""
+        return not self._has_lost or job in self._since
 
     # Submitting.
 
@@ -53,7 +80,7 @@ class _Told:
         self._is_own(entry, self._owners.setdefault(entry.job, entry.holder))
         if entry.ids != [entry.job]:
             self.blame(entry, f"it shows {entry.ids}")
-        if self._has_lost:
+        if not self._counts(entry.job):
             return
         self._accepted.setdefault(entry.job, entry)
         key = entry.holder, entry.key
@@ -81,7 +108,7 @@ class _Told:
         return owner == entry.holder
 
     def saw(self, entry: Entry) -> None:
-        if not self._is_own(entry, self._owners.get(entry.job)) or self._has_lost:
+        if not self._is_own(entry, self._owners.get(entry.job)) or not self._counts(entry.job):
             return
         # Who asks after others were answered sees no less than they have seen.
         for other in self._seen[entry.job]:
@@ -94,7 +121,7 @@ class _Told:
         self._seen[entry.job].append(entry)
 
     def denied(self, entry: Entry) -> None:
-        if self._owners.get(entry.job) == entry.holder and not self._has_lost:
+        if self._owners.get(entry.job) == entry.holder and self._counts(entry.job):
             self.blame(entry, "it was accepted, and is gone")
 
     def paged(self, entry: Entry) -> None:
@@ -102,25 +129,25 @@ class _Told:
             self._is_own(entry, self._owners.get(id_))
         own = {one.job for one in self._accepted.values() if one.holder == entry.holder}
         known = {id_ for id_ in own if self._accepted[id_].at <= entry.seconds}
-        if not self._has_lost and not known <= set(entry.ids):
+        if not known <= set(entry.ids):
             self.blame(entry, f"{sorted(known - set(entry.ids))} are missing")
 
     def got(self, entry: Entry) -> None:
         self._is_own(entry, self._owners.get(entry.job))
-        if not self._has_lost:
+        if self._counts(entry.job):
             self._got.append(entry)
 
     # Streams.
 
     def follows(self, entry: Entry) -> None:
-        if not self._has_lost:
+        if self._counts(entry.job):
             self._streamed[entry.by, entry.job] = None
 
     def streamed(self, entry: Entry) -> None:
         is_own = self._is_own(entry, self._owners.get(entry.job))
         if not entry.ok:
             self.blame(entry, "it tells of another job")
-        if not is_own or self._has_lost:
+        if not is_own or not self._counts(entry.job):
             return
         last = self._streamed.get((entry.by, entry.job))
         if last is not None and last.revision >= entry.revision:
@@ -133,11 +160,11 @@ class _Told:
         self._seen[entry.job].append(entry)
 
     def closed(self, entry: Entry) -> None:
-        if not self._has_lost and not self._has_ended(entry.by, entry.job):
+        if self._counts(entry.job) and not self._has_ended(entry.by, entry.job):
             self.blame(entry, "told to stop before the last event")
 
     def reopened(self, entry: Entry) -> None:
-        if not self._has_lost:
+        if self._counts(entry.job):
             self.blame(entry, "who has seen the last event is given a stream again")
 
     def _has_ended(self, client: str, job: str) -> bool:
@@ -152,10 +179,8 @@ class _Told:
     def end(self) -> None:
         """Compare what was told with what has become of it."""
         for (client, job), last in self._streamed.items():
-            if not self._has_lost and not self._has_ended(client, job):
+            if not self._has_ended(client, job):
                 self.wrong.append(f"{client} has not got the last event of {job}, but {last}")
-        if self._has_lost:
-            return
         self._compare_keys()
         self._compare_ends()
 
@@ -192,6 +217,7 @@ class _Told:
 _STEPS = (
     "emptied",
     "fell_back",
+    "inserted",
     "offered",
     "accepted",
     "refused",
@@ -216,7 +242,8 @@ def check_http(history: Iterable[Entry]) -> list[str]:
     - Nobody sees anything of another owner's job.
     - Revisions of a stream rise, also when it is resumed elsewhere, and its last event comes.
 
-    Once the store has lost writes, only owners are looked at, and what was told before.
+    Once the store has lost writes, this holds for the jobs that it was given since then; of all
+    others only their owners are looked at.
     """
     told = _Told()
     steps = {name.replace("_", " "): getattr(told, name) for name in _STEPS}
