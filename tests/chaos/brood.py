@@ -60,7 +60,7 @@ class Member:
         """Say whether it is inside a lock, or runs such a job, as far as its diary tells."""
         entries = read_diary(self.diary)
         if self.order.role == "holder":
-            return bool(entries) and entries[-1].what == "entered"
+            return bool(entries) and entries[-1].what in ("entered", "acts")
         ended = {(one.job, one.fence) for one in entries if one.what != "began"}
         begun = [one for one in entries if one.what == "began" and task in ("", one.detail)]
         return any((one.job, one.fence) not in ended for one in begun)

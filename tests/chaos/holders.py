@@ -55,7 +55,8 @@ class Holder(Actor):
         # The fence of a semaphore names a grant and excludes nobody, so a sink cannot go by it.
         write = self.sink.write if limit == 1 else _nowhere
         write(name, hold.fence)
-        until = boot() + self.chance.expovariate(6 / self.order.longest)
+        said = self._says_how_long(name, limit, hold)
+        until = boot() + self.chance.expovariate(4 / self.order.longest)
         deaf = self.chance.random() < 0.5
         while (before := boot()) < until:
             if deaf:
@@ -66,11 +67,20 @@ class Holder(Actor):
                 write(name, hold.fence)
             if hold.is_lost:
                 return self._sees_a_loss(name, hold)
+            if boot() > said + self.order.ttl / 4:
+                said = self._says_how_long(name, limit, hold)
         left = boot()
         hold.check()
         self.diary.write("leaves", at=left, key=name, fence=hold.fence)
         write(name, hold.fence)
         return False
+
+    def _says_how_long(self, name: str, limit: int, hold: Hold) -> float:
+        """Write down how long the lease lasts: so long nobody else may get it, whatever comes."""
+        now = boot()
+        lasts = hold.expires_in()  # looked at later than the clock, so a pause makes it shorter
+        self.diary.write("acts", at=now, key=name, fence=hold.fence, limit=limit, seconds=lasts)
+        return now
 
     def _sees_a_loss(self, name: str, hold: Hold) -> bool:
         self.diary.write("sees a loss", key=name, fence=hold.fence)

@@ -24,7 +24,7 @@ from tests.rig.waiting import wait_until_async
 TTL = 1.0
 # Where nothing is to go wrong, a machine that stalls for seconds costs nobody a lease.
 _FAIR_TTL = 60.0
-LOCKS = ("lock-0", "lock-1", "lock-2", "lock-3", "lock-4", "pool-0", "pool-1")
+LOCKS = ("lock-0", "lock-1", "lock-2", "pool-0", "pool-1")
 LIMITS = {"pool-0": 2, "pool-1": 3}
 _LOOK_EVERY = 1.0
 _SHOW_EVERY = 5.0

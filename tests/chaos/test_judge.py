@@ -42,6 +42,17 @@ def test_who_was_killed_is_no_longer_inside():
     assert judged(*stay("x", 1, 0, None), *stay("y", 2, 2, 3)).violations
 
 
+def test_a_lease_stolen_from_the_living_or_the_dead_is_found():
+    came = stay("x", 1, 0, None)
+    lasts = Entry(at=0, by="x", what="acts", key="a", fence=1, limit=1, seconds=0.9)
+    for end in (
+        Entry(at=1, by="x", what="told of a loss", key="a", fence=1),
+        world(0.3, "crash", "x"),
+    ):
+        assert not judged(*came, lasts, end, *stay("y", 2, 0.9, 2)).violations
+        assert judged(*came, lasts, end, *stay("y", 2, 0.8, 2)).violations
+
+
 @pytest.mark.parametrize("clock_was_set", [False, True])
 @pytest.mark.parametrize("second", [1, 2])
 def test_fences_that_fall_or_repeat_are_found(second: int, clock_was_set: bool):
