@@ -21,6 +21,7 @@ from typing import Literal, Protocol
 from tenure import JobNotFound
 from tests.chaos.tally import Tally
 from tests.process.crowd import Crowd
+from tests.process.job_ledger import Line
 from tests.process.ledger import Section
 from tests.process.orders import boot
 from tests.process.site import Site
@@ -43,6 +44,8 @@ ALONE_FOR = 0.5
 BEHIND = 1.0
 # After that a replaced primary is left: a look every two seconds, a time-out, a connect.
 SERVED_ON = 8.0
+# So many jobs are accepted before each strike, outside of what a fail-over may lose.
+QUIET_JOBS = 20
 # A worker that is not woken looks about every second.
 PUSHED_WITHIN = 0.3
 # Two processes may write down in another order what the store has given them in quick succession.
@@ -71,10 +74,23 @@ class Strike:
     blow: Blow
     began: float
     over: float = 0.0
+    is_served_on: bool = False
+    """Whether the old primary lives on, and acknowledges what nobody else will ever know."""
+
+    @property
+    def ends(self) -> float:
+        """When nothing of what is accepted can be lost any more."""
+        return self.over + (SERVED_ON if self.is_served_on else JITTER)
 
     def may_have_lost(self, accepted: float) -> bool:
         """Say whether what was accepted at that time may be gone."""
-        return self.began - BEHIND <= accepted <= self.over + SERVED_ON
+        return self.began - BEHIND <= accepted <= self.ends
+
+
+def lost_by_none(strikes: Iterable[Strike], accepted: Iterable[Line]) -> list[Line]:
+    """Return what was accepted outside of every fail-over: it has to be there."""
+    known = list(strikes)
+    return [line for line in accepted if not any(one.may_have_lost(line.boot) for one in known)]
 
 
 async def storm(group: Group, blows: Sequence[Blow], tally: Tally, folder: Path) -> None:
@@ -105,7 +121,10 @@ class Scene:
     async def strike(self, blow: Blow, tally: Tally) -> None:
         """Have the primary replaced, and see that all go on by themselves."""
         await asyncio.to_thread(self.group.heal)  # from the strike before
-        strike = Strike(blow, boot())
+        await self.shop.until(self._is_quiet, "jobs are accepted that may not be lost")
+        # The nodes of a cluster have ways of their own to see that one is there: it is killed then.
+        is_served_on = blow == "cut off" and not isinstance(self.group, ClusterGroup)
+        strike = Strike(blow, boot(), is_served_on=is_served_on)
         self.strikes.append(strike)
         await asyncio.to_thread(self._replace_primary, blow)
         strike.over = boot()
@@ -135,9 +154,15 @@ class Scene:
             # Later than that it may have come from the new primary, on a machine that stood still.
             self.torn = time.monotonic() - began < ALONE_FOR
             time.sleep(ALONE_FOR)
-            if isinstance(self.group, ClusterGroup):
-                old.kill()  # the nodes of a cluster have ways of their own to see that it is there
+            if not self.strikes[-1].is_served_on:
+                old.kill()
         self.group.wait_for_successor(old, NAMESPACE)
+
+    def _is_quiet(self) -> bool:
+        """Say whether there is enough since the last strike that the next one must not lose."""
+        since = self.strikes[-1].ends if self.strikes else 0.0
+        sure = [one for one in self.shop.lines("accepted") if since < one.boot < boot() - BEHIND]
+        return len(sure) >= QUIET_JOBS
 
     def _end_torn_hold(self, tally: Tally) -> None:
         """See a lock given to another one by the new primary, and its old holder told."""
@@ -242,6 +267,7 @@ async def account(scene: Scene, tally: Tally) -> None:
     tally.demand("forgotten with the tail", cuts)
     tally.demand("stale holders told", cuts // 2)
     tally.demand("grants", 20 * len(scene.strikes))
+    tally.demand("accepted outside of fail-overs", QUIET_JOBS * len(scene.strikes))
 
 
 async def _account_for_jobs(scene: Scene, tally: Tally) -> None:
@@ -256,10 +282,11 @@ async def _account_for_jobs(scene: Scene, tally: Tally) -> None:
     tally.add("lost", sum(line.job not in ended for line in gone))
     # Its end was in the tail, so it had to run again, under a higher fence.
     tally.add("run again", sum(ended[id_] > 1 for id_ in stored))
-    for line in gone:
-        if not any(strike.may_have_lost(line.boot) for strike in scene.strikes):
-            tally.add("lost beyond the tail")
-            tally.violate(f"accepted outside of every fail-over, and gone: {line}")
+    sure = lost_by_none(scene.strikes, accepted.values())
+    tally.add("accepted outside of fail-overs", len(sure))
+    for line in lost_by_none(scene.strikes, gone):
+        tally.add("lost beyond the tail")
+        tally.violate(f"accepted outside of every fail-over, and gone: {line}")
     for id_, state in stored.items():
         if state != "succeeded":
             tally.violate(f"job {id_} has {state}")

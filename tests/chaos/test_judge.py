@@ -8,9 +8,11 @@ import pytest
 from tenure.testing.sim.history import Entry
 from tests.chaos.__main__ import parsed, report
 from tests.chaos.diary import Diary, read_diaries
+from tests.chaos.failovers import Strike, lost_by_none
 from tests.chaos.judge import judge_effects, judge_locks
 from tests.chaos.sink import Sink
 from tests.chaos.tally import Tally, sum_of, table, write_summary
+from tests.process.job_ledger import Line
 
 
 def stay(by: str, fence: int, start: float, end: float | None, key: str = "a") -> list[Entry]:
@@ -96,6 +98,14 @@ def test_the_sink_refuses_what_is_stale_and_its_ledger_shows_if_it_does_not(tmp_
 def test_the_sink_takes_what_may_happen_once_a_single_time(tmp_path: Path):
     sink = Sink(tmp_path, fenced=True)
     assert [sink.take("x", "job", fence, once=True) for fence in (1, 2)] == ["accepted", "done"]
+
+
+def test_a_fail_over_may_lose_its_tail_and_nothing_else():
+    killed = Strike("kill", began=10, over=12)
+    cut_off = Strike("cut off", began=40, over=42, is_served_on=True)
+    accepted = [Line(what="accepted", boot=at, pid=1) for at in (8, 9.5, 11, 13, 38, 39.5, 49, 51)]
+    sure = lost_by_none([killed, cut_off], accepted)
+    assert [line.boot for line in sure] == [8, 13, 38, 51]
 
 
 def test_tallies_add_up_and_fail_on_floors_and_violations(tmp_path: Path, capsys):
