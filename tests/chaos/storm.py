@@ -200,6 +200,8 @@ def demand(place: Place, tally: Tally, size: Storm) -> None:
     if place.server is not None:
         tally.demand("restarts", usual(size.restart_every, 0.5))
         tally.demand("proxy faults", usual(size.network_every, 0.5))
+        tally.demand("connections cut", usual(size.network_every, 0.5))
+        tally.demand("messages held up", usual(size.network_every, 0.5))
     tally.demand("accepted", int(5 * size.seconds))
     tally.demand("grants", int(5 * size.seconds))
     tally.demand("ticks", int(0.3 * size.seconds))

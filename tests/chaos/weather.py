@@ -6,6 +6,7 @@ import threading
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from dataclasses import dataclass, field
+from itertools import cycle
 
 from tests.chaos.brood import Brood, Member
 from tests.chaos.places import Place
@@ -17,6 +18,9 @@ _PAUSED_AT_ONCE = 3
 _SHORTEST_PAUSE = 2.2
 _TRIES = 40
 _AWAY_AT_MOST = 1.5
+# In turns, so that a short storm has some of both: those that cut, and those that hold up.
+_CUTS = ("cut", "half open")
+_HOLDS = ("freeze", "to_server", "to_client", "slow")
 
 Strike = Callable[[], Awaitable[None]]
 
@@ -36,6 +40,9 @@ class Weather:
     _pausing: set[asyncio.Task[None]] = field(default_factory=set)
     _leaving: set[asyncio.Task[None]] = field(default_factory=set)
     _stopping_one: threading.Lock = field(default_factory=threading.Lock)
+    _breaks: "cycle[tuple[str, ...]]" = field(
+        default_factory=lambda: cycle((_CUTS, _HOLDS, _HOLDS))
+    )
 
     async def rage(self, over: asyncio.Event) -> None:
         """Let everything go wrong until it is over; nothing is left broken then."""
@@ -142,7 +149,8 @@ class Weather:
         network = self.place.network
         assert network is not None
         seconds = self.chance.uniform(0.2, 2.5 * self.ttl)
-        kind = self.chance.choice(["cut", "freeze", "to_server", "to_client", "half open", "slow"])
+        kind = self.chance.choice(next(self._breaks))
+        cut, held_up = network.cut, network.held_up
         if kind == "cut":
             network.cut_all()
         elif kind in ("freeze", "half open"):
@@ -151,12 +159,16 @@ class Weather:
             network.delay(self.chance.uniform(0.02, 0.3))
         else:
             network.one_way("to_server" if kind == "to_server" else "to_client")
-        self.tally.add("proxy faults")
         await asyncio.sleep(0 if kind == "cut" else seconds)
         if kind == "half open":
             # What was sent meanwhile is lost, and each side learns of the end by itself.
             network.cut_all()
         network.heal()
+        # As the proxy has seen it: what has hit nobody is no fault.
+        cut, held_up = network.cut - cut, network.held_up - held_up
+        self.tally.add("proxy faults", bool(cut or held_up))
+        self.tally.add("connections cut", cut)
+        self.tally.add("messages held up", held_up)
 
 
 def _in_background(tasks: set[asyncio.Task[None]], work: Awaitable[None]) -> None:

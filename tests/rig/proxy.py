@@ -114,6 +114,8 @@ class Proxy:
         self._delays: dict[Direction, float] = dict.fromkeys(_BOTH, 0.0)
         self._commands = 0
         self._kept_back = 0
+        self._held_up = 0
+        self._cut = 0
         self._bugs: list[Exception] = []
 
     @property
@@ -136,6 +138,16 @@ class Proxy:
     def kept_back(self) -> int:
         """How many pieces of traffic wait at a closed or delayed direction right now."""
         return self._kept_back
+
+    @property
+    def held_up(self) -> int:
+        """How many pieces of traffic have had to wait there, up to now."""
+        return self._held_up
+
+    @property
+    def cut(self) -> int:
+        """How many connections `cut_all` has ended, up to now."""
+        return self._cut
 
     def url(self, server_url: str) -> str:
         """Return the server's url with the port of this proxy in place of the server's."""
@@ -332,24 +344,29 @@ class Proxy:
         await self._cut_links()
 
     async def _cut_links(self) -> None:
-        for link in self._links:
+        open_before = self._links.copy()
+        for link in open_before:
             link.abort()
         # Aborting wakes a pump that reads; one that waits for something else must be cancelled.
         tasks = list(self._tasks)
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
+        self._cut += len(open_before - self._links)
 
     async def _passage(self, direction: Direction) -> None:
         """Wait until what has just come may go on in this direction."""
         came = self._loop.time()
         self._kept_back += 1
+        waits = False
         try:
             while True:
                 left = came + self._delays[direction] - self._loop.time()
                 shut = direction in self._closed
                 if not shut and left <= 0:
                     return
+                self._held_up += not waits
+                waits = True
                 with suppress(TimeoutError):
                     await asyncio.wait_for(self._changed.wait(), None if shut else left)
         finally:
