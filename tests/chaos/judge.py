@@ -87,6 +87,12 @@ class Books:
         tally.expect_none("lost", "doubled", "invented", "ended by a stale attempt")
 
     def _judge_ends(self, tally: Tally) -> None:
+        """Nothing that has succeeded runs again.
+
+        A sink with fences refuses repeats, so it can say of no job that it was doubled. An attempt
+        that was lost after its effect may be repeated; one that has succeeded may not. The history
+        of a job tells them apart.
+        """
         for job in self.stored:
             if job.state != "succeeded":
                 continue
@@ -98,6 +104,7 @@ class Books:
                 tally.violate(f"attempt {attempt} has ended a job that was at {job.record}")
 
     def _judge_effects(self, tally: Tally) -> None:
+        tally.add("repeats refused", _count(self.entries, "repeat"))
         effects = effects_of_jobs(self.entries)
         booked = Counter(self.booked)
         for job in self.stored:

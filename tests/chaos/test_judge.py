@@ -2,14 +2,18 @@
 
 import json
 from pathlib import Path
+from typing import Any, cast
 
 import pytest
 
+from tenure import Job
+from tenure.core.records import Attempt, AttemptOutcome, JobRecord, write_history
 from tenure.testing.sim.history import Entry
 from tests.chaos.__main__ import parsed, report
 from tests.chaos.diary import Diary, read_diaries
 from tests.chaos.failovers import Strike, lost_by_none
-from tests.chaos.judge import judge_effects, judge_locks
+from tests.chaos.judge import Books, judge_effects, judge_locks
+from tests.chaos.labour import result_of
 from tests.chaos.sink import Sink
 from tests.chaos.tally import Tally, sum_of, table, write_summary
 from tests.process.job_ledger import Line
@@ -98,6 +102,35 @@ def test_the_sink_refuses_what_is_stale_and_its_ledger_shows_if_it_does_not(tmp_
 def test_the_sink_takes_what_may_happen_once_a_single_time(tmp_path: Path):
     sink = Sink(tmp_path, fenced=True)
     assert [sink.take("x", "job", fence, once=True) for fence in (1, 2)] == ["accepted", "done"]
+    told = [(one.what, one.fence) for one in read_diaries(tmp_path)]
+    assert told == [("effect", 1), ("repeat", 2)]
+
+
+@pytest.mark.parametrize("first", ["lost", "succeeded"])
+def test_a_repeat_is_doubled_only_if_the_job_had_succeeded(first: AttemptOutcome, tmp_path: Path):
+    sink = Sink(tmp_path, fenced=True)
+    for fence in (1, 2):
+        sink.take("x", "job", fence, once=True)
+    attempts = [Attempt(1, "r", 1, 2, first), Attempt(2, "r", 3, 4, "succeeded")]
+    record = JobRecord(
+        id="job",
+        task="toil",
+        queue="default",
+        priority=0,
+        state="succeeded",
+        payload=b"[7]",
+        created=1,
+        due=1,
+        attempt=2,
+        result=str(result_of(7, 2)).encode(),
+        history=write_history(attempts),
+    )
+    offered = Entry(at=0, by="p", what="offered", number=7)
+    tally = Tally("test")
+    Books([offered, *read_diaries(tmp_path)], [Job(cast("Any", None), record)], []).judge(tally)
+    assert tally.counts["repeats refused"] == 1
+    assert tally.counts["doubled"] == (first == "succeeded")
+    assert bool(tally.violations) == (first == "succeeded")
 
 
 def test_a_fail_over_may_lose_its_tail_and_nothing_else():
