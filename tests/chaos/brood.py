@@ -14,6 +14,7 @@ import msgspec
 
 from tests.chaos.diary import Diary, diary_of, read_diary
 from tests.chaos.roles import Order
+from tests.process.orders import boot
 from tests.rig.processes import Child, Fleet
 from tests.rig.sizes import SIZE
 from tests.rig.waiting import wait_until, wait_until_async
@@ -110,10 +111,12 @@ class Brood:
         if not await self._is_born(member):
             return False
         member.fate = "killed"
+        sent = boot()
         self._signal(member, signal.SIGKILL)
         await self.ended(member)
-        # Only now is it sure that nothing of it is inside any more.
-        self.world.write("crash", detail=member.by)
+        # Only now is it sure that nothing of it is inside any more; but on a machine under load it
+        # may have been dead for so long that others have rightly come after it.
+        self.world.write("crash", detail=member.by, seconds=boot() - sent)
         return member.code == -signal.SIGKILL
 
     def terminate(self, member: Member) -> None:

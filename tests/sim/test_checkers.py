@@ -410,6 +410,8 @@ def test_sections_of_holders_alone():
     crash = Entry(at=5, by="world", what="crash", detail="a")
     assert not check_sections([first[0], pause, *late, crash])
     assert len(check_sections([first[0], *late, crash])) == 1
+    long_dead = Entry(at=5, by="world", what="crash", detail="a", seconds=3.5)
+    assert not check_sections([first[0], *late, long_dead])
     assert len(check_sections([*first, of("b", 3, "entered", 1), of("b", 4, "leaves", 1)])) == 1
 
 

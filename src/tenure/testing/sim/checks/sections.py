@@ -46,8 +46,8 @@ def sections_of(history: Iterable[Entry]) -> list[Section]:
 
     They are told by "entered" and "leaves"; by "acts", whose `seconds` say how long the lease lasts
     without another renewal; by "told of a loss", "sees a loss" and the event HoldLost; and by
-    "crash", which ends all sections of the process in `detail`. A process that did not wake from a
-    "pause" before that was last inside when it was paused.
+    "crash", which ends all sections of the process in `detail`, up to `seconds` ago. A process that
+    did not wake from a "pause" before that was last inside when it was paused.
     """
     sections: dict[tuple[str, str, int], Section] = {}
     paused: dict[str, float] = {}
@@ -63,7 +63,7 @@ def sections_of(history: Iterable[Entry]) -> list[Section]:
         elif entry.what == "crash":
             for one in sections.values():
                 if one.by == entry.detail and one.end is None:
-                    one.end = paused.get(one.by, entry.at)
+                    one.end = paused.get(one.by, entry.at - entry.seconds)
         elif known is not None and entry.what == "acts" and known.end is None:
             known.lasts_until = max(known.lasts_until, entry.at + entry.seconds)
         elif known is not None and entry.what == "leaves":
