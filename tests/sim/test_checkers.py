@@ -431,6 +431,8 @@ def test_a_lease_that_lasts_is_given_to_nobody_else():
     assert len(check_sections(robbed)) == 1
     late = [*entered("b", 2, 2, 0), of("b", 2, "sees a loss", 2)]
     assert not check_sections([*first, *late, of("a", 3, "leaves", 1)])
+    woken = [of("a", 5, "acts", 1, 0), told]
+    assert not check_sections([*first, *entered("b", 4, 2, 3), *woken])
     left = [*first, of("a", 1.5, "leaves", 1), crash]
     assert not check_sections([*left, *entered("b", 2, 2, 3), told])
 

@@ -64,7 +64,8 @@ def sections_of(history: Iterable[Entry]) -> list[Section]:
             for one in sections.values():
                 if one.by == entry.detail and one.end is None:
                     one.end = paused.get(one.by, entry.at - entry.seconds)
-        elif known is not None and entry.what == "acts" and known.end is None:
+        elif known is not None and entry.what == "acts" and known.end is None and entry.seconds > 0:
+            # Without any seconds left it has been paused before it looked.
             known.lasts_until = max(known.lasts_until, entry.at + entry.seconds)
         elif known is not None and entry.what == "leaves":
             known.end = known.given_back = entry.at
