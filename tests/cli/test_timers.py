@@ -348,7 +348,7 @@ def test_explain_says_what_a_rule_means(cli: Run, rule: list[str], words: str):
     said, _, header, *rows = told.out.splitlines()
     assert (said, len(rows)) == (words, 2)
     assert header.split() == ["UTC", *(["Europe/Berlin"] if "--tz" in rule else []), "IN"]
-    assert ("06:00:00" in rows[0]) == ("--tz" in rule)
+    assert "06:00:00" in rows[0] or "--tz" not in rule
     document = cli("timers", "explain", *rule, "--json").json
     given = " ".join(rule).partition(" --tz")[0]
     assert (document["rule"], document["words"], len(document["next"])) == (given, words, 5)

@@ -356,15 +356,34 @@ async def test_a_job_that_kills_a_used_child_has_run_once(run, tmp_path):
     assert (tmp_path / "ledger").read_text() == "run\n" * 3
 
 
-@pytest.mark.parametrize("noticed", [True, False])
-async def test_a_child_that_dies_while_it_is_idle_harms_no_job(run, noticed):
+async def test_a_child_that_dies_while_it_is_idle_harms_no_job(run):
     child = await (await run(cpu_tasks.pid.request())).result()
     os.kill(child, signal.SIGKILL)
-    if noticed:
-        await gone(child)
+    await gone(child)
     job = await run(cpu_tasks.pid.request())
     assert await job.result() != child
     assert job.failures == 0
+
+
+async def test_a_child_that_dies_before_it_begins_harms_no_job(app, run):
+    child = await (await run(cpu_tasks.pid.request())).result()
+    os.kill(child, signal.SIGSTOP)
+    wait_until(lambda: state_of(child) == "T", 10, "it has stopped")
+    job = await app.enqueue(cpu_tasks.pid.request())
+    await wait_until_async(lambda: has_started(job))
+    for _ in range(100):  # the order goes to the child in a few turns of the loop
+        await asyncio.sleep(0)
+    os.kill(child, signal.SIGKILL)
+    assert await job.result(20) != child
+    assert job.failures == 0
+
+
+def state_of(pid: int) -> str:
+    return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
+
+
+async def has_started(job: Job) -> bool:
+    return (await job.refresh()).state == "running"
 
 
 async def test_what_a_dying_job_has_forked_dies_too(app, tmp_path, monkeypatch):

@@ -11,7 +11,7 @@ from tenure.stores.memory import MemoryStore
 from tenure.testing import Faults, FaultyStore, ManualClock
 from tenure.testing.sim.checks.leases import check_leases
 from tenure.testing.sim.checks.telling import check_told_of_stale_ends
-from tests.sim.test_checkers import entry, granted, of_holder, of_job, settled
+from tests.sim.test_checkers import entry, granted, of_holder, settled
 
 
 async def test_a_worker_that_is_stopped_during_its_audit_leaves(caplog):
@@ -59,8 +59,8 @@ def test_listing_cuts_short_what_is_too_long():
 @pytest.mark.parametrize(("left", "wrong"), [(7, 0), (8, 1)])
 def test_whoever_leaves_waits_for_a_last_answer(left: float, wrong: int):
     history = [
-        of_job(1, "finished", 5, by="m0.1"),
-        settled(2, 5, answer="lost"),
+        entry(1, "joined", replica="r", holder="m0.1"),
+        settled(2, 5, answer="lost", replica="r"),
         entry(left, "ended", by="m0.1"),
     ]
     assert len(check_told_of_stale_ends(history)) == wrong
