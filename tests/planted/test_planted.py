@@ -5,10 +5,10 @@ A patch in this folder is a `git diff` against the checkout, headed by two lines
     Breaks: the promise, in a sentence
     Caught by: the test that must fail, as a pytest id
 
-Each is applied to a copy of `src`, and its test is run there, where it has to fail: an error around
-it shows nothing, and a time-out only for a bug with a line `Hangs: how`. `make mutants` plants all
-of them, and runs each test once without a bug, which it has to pass. The gate, which has to be
-quick, plants one in 32, and none with a line `Slow: why`.
+Each is applied to a copy of `src`, and its test is run there, where it has to fail; an error around
+it shows nothing. `make mutants` plants all of them, and runs each test once without a bug, which it
+has to pass, also in time: a bug may make it hang. The gate, which has to be quick, plants one in
+32, and none with a line `Slow: why`.
 """
 
 import os
@@ -53,9 +53,8 @@ def test_the_bug_is_caught(
     subprocess.run(["git", "apply", str(patch)], cwd=tmp_path, check=True)
     run = run_alone(test, tmp_path / "src")
     assert run.returncode == TESTS_FAILED, f"{test} did not fail:\n{run.stdout}\n{run.stderr}"
-    found = re.search(r"^FAILED (\S+)(.*)", run.stdout, re.MULTILINE)
+    found = re.search(r"^FAILED (\S+)", run.stdout, re.MULTILINE)
     assert found, f"{test} broke instead of failing:\n{run.stdout}"
-    assert "Timeout (>" not in found[2] or heading(patch, "Hangs"), run.stdout
     record_property("caught by", found[1])
 
 
