@@ -43,7 +43,7 @@ WORKERS = {
     "cli": 2,
     "security": 2,
     "model": 2,
-    "schedules": 2,
+    "schedules": 3,
     "process": 3,
     "chaos": 4,
     "http": 3,
