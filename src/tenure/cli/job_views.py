@@ -9,6 +9,7 @@ from rich.console import RenderableType
 from rich.text import Text
 
 from tenure.cli.show import Cell, Shrinking, duration, safe, table
+from tenure.core.policy import UNKNOWN_TASK
 from tenure.core.records import JobRecord, read_history
 from tenure.core.signature import decode_plain
 from tenure.core.states import JobState
@@ -44,9 +45,6 @@ STYLES: dict[JobState, str] = {
 # How much of an id is shown where there is little room: of its end, which is random. Commands take
 # no less; see `choosing`.
 _SHORT = 8
-
-# What a worker notes that hands a job back because its app has no such task.
-_UNKNOWN_TASK = "its worker knows no such task"
 
 
 def document(job: Job[Any]) -> dict[str, Any]:
@@ -160,7 +158,7 @@ def is_unknown(record: JobRecord) -> bool:
     if record.state != "waiting":
         return False
     last = read_history(record.history)[-1:]
-    return [(one.outcome, one.error) for one in last] == [("handed back", _UNKNOWN_TASK)]
+    return [(one.outcome, one.error) for one in last] == [("handed back", UNKNOWN_TASK)]
 
 
 def timer_of(job: Job[Any]) -> str:

@@ -15,6 +15,7 @@ __all__ = [
     "TTL_DEFAULT",
     "TTL_MAX",
     "TTL_MIN",
+    "UNKNOWN_TASK",
     "UNWIND_SECONDS",
     "WAITER_LIFE",
     "Backoff",
@@ -44,6 +45,9 @@ _RENEW_JITTER = 0.1
 
 UNWIND_SECONDS = 5.0
 """How long a handler that was told to stop gets to end by itself."""
+
+UNKNOWN_TASK = "its worker knows no such task"
+"""What a worker notes about a job that it hands back because its app has no such task."""
 
 _ERROR_DELAY_FIRST = 0.05
 _ERROR_DELAY_MAX = 1.0

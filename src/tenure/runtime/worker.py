@@ -17,7 +17,7 @@ from typing import Any
 from msgspec import Struct
 
 from tenure.core.model import Meta, Topic
-from tenure.core.policy import UNWIND_SECONDS, unknown_task_delay
+from tenure.core.policy import UNKNOWN_TASK, UNWIND_SECONDS, unknown_task_delay
 from tenure.core.records import SOON, Claimed, JobRecord, Note, Settlement
 from tenure.core.settings import Settings
 from tenure.core.ticking import Plan
@@ -347,7 +347,7 @@ class Worker:
             self._settler.hand_back(
                 record,
                 unknown_task_delay(record.attempt, self._clock.random()),
-                why="its worker knows no such task",
+                why=UNKNOWN_TASK,
             )
         elif is_suspicious(record):
             self._unstarted.suspects.append(record)
