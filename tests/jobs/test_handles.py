@@ -75,6 +75,17 @@ async def test_who_has_waited_in_vain_is_told_why(app, clock):
         await waiting
 
 
+async def test_who_waits_for_a_task_that_no_worker_knows_is_told_so(make, work, clock):
+    job = await work.enqueue()
+    stranger = await make()
+    async with stranger.worker():
+        waiting = asyncio.ensure_future(job.result(timeout="5s"))
+        await clock.advance(5)
+    told = "it waits for a worker that knows its task 'work': the last one did not"
+    with pytest.raises(TimeoutError, match=told):
+        await waiting
+
+
 async def test_many_may_wait_for_one_job(app, work, clock):
     job = await work.enqueue(3)
     waiting = [asyncio.ensure_future((await app.job(job.id)).result()) for _ in range(20)]

@@ -6,7 +6,7 @@ import pytest
 
 from tenure.testing.sim.checks.http import check_http
 from tenure.testing.sim.history import Entry
-from tests.sim.test_checkers import entry
+from tests.sim.entries import entry
 
 
 def said(at: float, what: str, by: str = "c0", **facts: Any) -> Entry:

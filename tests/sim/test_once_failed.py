@@ -11,7 +11,7 @@ from tenure.stores.memory import MemoryStore
 from tenure.testing import Faults, FaultyStore, ManualClock
 from tenure.testing.sim.checks.leases import check_leases
 from tenure.testing.sim.checks.telling import check_told_of_stale_ends
-from tests.sim.test_checkers import entry, granted, of_holder, settled
+from tests.sim.entries import entry, granted, of_holder, settled
 
 
 async def test_a_worker_that_is_stopped_during_its_audit_leaves(caplog):

@@ -9,7 +9,7 @@ from tenure.core.rules import Every
 from tenure.core.ticking import Definition, RunOptions
 from tenure.testing.sim.checks.ticks import check_ticks
 from tenure.testing.sim.history import Entry
-from tests.sim.test_checkers import SECOND, entry
+from tests.sim.entries import SECOND, entry
 
 
 def definition(seconds: float = 1.0, **options: Any) -> str:

@@ -7,10 +7,10 @@ from collections import Counter
 from collections.abc import AsyncIterator, Iterator, Sequence
 
 from tenure.cli.choosing import newest
-from tenure.cli.job_views import is_unknown
 from tenure.cli.show import duration, safe
 from tenure.core.model import Finding
 from tenure.core.records import COUNT_MAX, QueueCounts, ReplicaRecord
+from tenure.core.views import waits_for_its_task
 from tenure.runtime.ticker import TIMERS_QUEUE
 from tenure.stores.contract import Store
 
@@ -81,7 +81,7 @@ async def _unknown(store: Store, queues: Sequence[QueueCounts]) -> AsyncIterator
     """
     if not any(one.waiting for one in queues):
         return
-    tasks = Counter([one.task async for one in newest(store, "waiting") if is_unknown(one)])
+    tasks = Counter([one.task async for one in newest(store, "waiting") if waits_for_its_task(one)])
     if not tasks:
         return
     waits, its = ("waits", "its") if tasks.total() == 1 else ("wait", "their")

@@ -13,20 +13,11 @@ from msgspec import Struct
 from rich.console import RenderableType
 from rich.text import Text
 
-from tenure.cli.job_views import (
-    STYLES,
-    is_unknown,
-    joined,
-    plain,
-    progress_of,
-    state_of,
-    timer_of,
-    took,
-)
+from tenure.cli.job_views import STYLES, joined, plain, progress_of, state_of, timer_of, took
 from tenure.cli.show import Cell, duration, safe, table
 from tenure.core.records import SOON, QueueCounts, ReplicaRecord
 from tenure.core.ticking import TickArguments
-from tenure.core.views import as_datetime
+from tenure.core.views import as_datetime, waits_for_its_task
 from tenure.jobs import Job
 from tenure.stores.contract import Store
 
@@ -67,7 +58,7 @@ class Surroundings(Struct, frozen=True, kw_only=True):
         if left > 0:
             yield "due time", f"its due time, in {duration(left)}"
         timer = timer_of(job)
-        if is_unknown(job.record):
+        if waits_for_its_task(job.record):
             what = f"runs the timer {timer!r}" if timer else f"knows the task {job.task!r}"
             yield "task", f"a worker that {what}; the last one did not"
         pause = self.queue.paused_for

@@ -9,11 +9,9 @@ from rich.console import RenderableType
 from rich.text import Text
 
 from tenure.cli.show import Cell, Shrinking, duration, safe, table
-from tenure.core.policy import UNKNOWN_TASK
-from tenure.core.records import JobRecord, read_history
 from tenure.core.signature import decode_plain
 from tenure.core.states import JobState
-from tenure.core.views import as_datetime
+from tenure.core.views import as_datetime, waits_for_its_task
 from tenure.jobs import Job
 from tenure.runtime.ticker import TIMERS_QUEUE
 
@@ -24,7 +22,6 @@ __all__ = [
     "full_document",
     "id_of",
     "instant",
-    "is_unknown",
     "joined",
     "listed",
     "plain",
@@ -141,7 +138,7 @@ def about(job: Job[Any], now: int) -> str:
         case "waiting":
             wait = (record.due - now) / 1e6
             when = f"due in {duration(wait)}" if wait > 0 else ""
-            unknown = "no worker knows the task" if is_unknown(record) else ""
+            unknown = "no worker knows the task" if waits_for_its_task(record) else ""
             return joined(when, unknown or job.error or _losses_of(job))
         case "running":
             return joined(progress_of(job), f"for {duration((now - record.started) / 1e6)}")
@@ -151,14 +148,6 @@ def about(job: Job[Any], now: int) -> str:
             return joined(job.error or _losses_of(job) or job.reason)
         case "cancelled":
             return job.reason
-
-
-def is_unknown(record: JobRecord) -> bool:
-    """Whether it waits for a worker that knows its task: the last one that got it did not."""
-    if record.state != "waiting":
-        return False
-    last = read_history(record.history)[-1:]
-    return [(one.outcome, one.error) for one in last] == [("handed back", UNKNOWN_TASK)]
 
 
 def timer_of(job: Job[Any]) -> str:

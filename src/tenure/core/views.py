@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from datetime import UTC, datetime, timedelta
 
-from tenure.core.records import JobRecord
+from tenure.core.policy import UNKNOWN_TASK
+from tenure.core.records import JobRecord, read_history
 
-__all__ = ["JobView", "as_datetime"]
+__all__ = ["JobView", "as_datetime", "waits_for_its_task"]
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _LAST = datetime(9999, 12, 31, tzinfo=UTC)
@@ -18,6 +19,14 @@ def as_datetime(instant: int) -> datetime:
         return _EPOCH + timedelta(microseconds=instant)
     except OverflowError:
         return _LAST if instant > 0 else _EPOCH
+
+
+def waits_for_its_task(record: JobRecord) -> bool:
+    """Whether it waits for a worker that knows its task: the last one that got it did not."""
+    if record.state != "waiting":
+        return False
+    last = read_history(record.history)[-1:]
+    return [(one.outcome, one.error) for one in last] == [("handed back", UNKNOWN_TASK)]
 
 
 class JobView:

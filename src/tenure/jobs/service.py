@@ -21,6 +21,7 @@ from tenure.core.records import (
 )
 from tenure.core.signature import decode_plain
 from tenure.core.states import FINISHED
+from tenure.core.views import waits_for_its_task
 from tenure.errors import (
     ConfigError,
     JobNotFound,
@@ -236,6 +237,8 @@ async def _in_slices(
 
 def _standing(record: JobRecord) -> str:
     """Say what keeps a job from finishing, as far as its record tells."""
+    if waits_for_its_task(record):
+        return f"it waits for a worker that knows its task {record.task!r}: the last one did not"
     if record.state == "waiting" and (report := report_of(record)) is not None:
         times = "once" if record.failures == 1 else f"{record.failures} times"
         return f"it has failed {times}, with {report.line}, and waits to be tried again"

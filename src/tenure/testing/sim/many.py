@@ -120,8 +120,16 @@ def below_floors(sums: Sum) -> list[str]:
     """Return what happened too rarely to prove anything."""
     return [
         f"{name}: only {batch.counts[what]} {what} in {batch.runs} runs; "
-        f"at least {least * batch.runs:.0f} are expected"
+        f"at least {least:.0f} are expected"
         for name, batch in sums.items()
-        for what, least in FLOORS[name].items()
-        if batch.runs >= FLOORS_FROM and 1 <= least * batch.runs > batch.counts[what]
+        for what, least in _floors(batch).items()
+        if batch.counts[what] < least
     ]
+
+
+def _floors(batch: Batch) -> dict[str, float]:
+    """Return the least of each for so many runs; nothing of which less than one is expected."""
+    if batch.runs < FLOORS_FROM:
+        return {}
+    floors = {what: share * batch.runs for what, share in FLOORS[batch.scenario].items()}
+    return {what: least for what, least in floors.items() if least >= 1}

@@ -1,0 +1,263 @@
+"""The checker of jobs, on histories written by hand."""
+
+from typing import Any
+
+import pytest
+
+from tenure.testing.sim.checks.jobs import check_jobs
+from tenure.testing.sim.history import Entry
+from tests.sim.entries import entry, of_job, recovered, settled
+
+BEGIN = [
+    entry(0, "offered", by="p", number=1),
+    of_job(1, "inserted", number=1, answer="created"),
+    entry(1, "accepted", by="p", job="j", number=1),
+    entry(1, "joined", replica="r", ttl=10),
+    entry(1, "joined", replica="s", ttl=100),
+]
+
+
+def claimed(
+    at: float, fence: int, attempt: int = 1, replica: str = "r", no: int = 1
+) -> list[Entry]:
+    asked = entry(at, "asked", replica=replica, number=no, ok=True, ids=["j"])
+    return [asked, of_job(at, "claimed", fence, replica=replica, attempt=attempt)]
+
+
+def said(at: float, what: str, fence: int = 5, **facts: Any) -> Entry:
+    return of_job(at, what, fence, by="p", **facts)
+
+
+def failed_and_retried(at: float, fence: int, attempt: int) -> list[Entry]:
+    failed = said(at, "failed", fence, seconds=0.2)
+    return [
+        *claimed(at, fence, attempt, no=attempt),
+        failed,
+        settled(at, fence, "retry", seconds=0.2),
+    ]
+
+
+def effect(at: float, fence: int, *, ok: bool = True) -> Entry:
+    return entry(at, "effect", by="sink", key="j", fence=fence, ok=ok)
+
+
+def ended(attempt: int = 1, *, failures: int = 0, losses: int = 0) -> Entry:
+    facts = {"attempt": attempt, "failures": failures, "losses": losses}
+    return of_job(90, "final", 5, outcome="succeeded", number=1, **facts)
+
+
+END = ended()
+DONE = [*claimed(2, 5), effect(3, 5), settled(4, 5)]
+
+RIGHT_JOBS = {
+    "once": [*DONE, END],
+    "repeated claim": [*claimed(2, 5), *claimed(3, 5), effect(3, 5), settled(4, 5), END],
+    "repeated end": [*DONE, settled(5, 5, answer="repeated"), END],
+    "recovered": [
+        *claimed(2, 3),
+        *recovered(12),
+        *claimed(13, 5, 2, "s"),
+        settled(13, 3, answer="lost"),
+        effect(14, 5),
+        settled(15, 5),
+        ended(2, losses=1),
+    ],
+    "retried": [
+        *claimed(2, 3),
+        settled(3, 3, "retry"),
+        *claimed(4, 5, 2, no=2),
+        *DONE[2:],
+        ended(2, failures=1),
+    ],
+    "cancelled": [
+        of_job(2, "cancelled", answer="cancelled"),
+        of_job(90, "final", outcome="cancelled", number=1),
+    ],
+    "overdue": [
+        *claimed(2, 3, replica="s"),
+        settled(3, 3, "handed back"),
+        *claimed(4, 5, 2, replica="s", no=2),
+        effect(5, 5),
+        settled(6, 5),
+        ended(2),
+    ],
+    "failed for good": [
+        *failed_and_retried(2, 3, 1),
+        *failed_and_retried(3, 4, 2),
+        *claimed(4, 5, 3, no=3),
+        said(4, "failed"),
+        settled(4, 5, "failed"),
+        of_job(90, "final", 5, outcome="failed", number=1, attempt=3, failures=3),
+    ],
+    "rejected": [
+        *claimed(2, 5),
+        said(3, "failed", detail="Reject"),
+        settled(3, 5, "failed"),
+        of_job(90, "final", 5, outcome="failed", number=1, attempt=1, failures=1),
+    ],
+    "finished, and its end is lost by the store": [
+        *claimed(2, 3),
+        entry(2, "copied"),
+        said(3, "finished", 3),
+        settled(3, 3),
+        entry(4, "fell back"),
+        settled(5, 3, "handed back"),
+        *claimed(5, 5, 2, no=2),
+        *DONE[2:],
+        ended(2),
+    ],
+    "lost by the store": [entry(2, "emptied")],
+    "left": [
+        *claimed(2, 3),
+        entry(3, "left", replica="r", ids=["j"]),
+        *claimed(4, 5, 2, "s"),
+        *DONE[2:],
+        ended(2),
+    ],
+}
+
+WRONG_JOBS = {
+    "two at once": [*claimed(2, 3), *claimed(3, 5, 2, "s"), *DONE[2:], ended(2)],
+    "an older fence settles": [
+        *claimed(2, 3),
+        *recovered(12),
+        *claimed(13, 5, 2, "s"),
+        settled(14, 3),
+        effect(14, 5),
+        settled(15, 5),
+        ended(2, losses=1),
+    ],
+    "refused": [*claimed(2, 5), settled(3, 5, answer="lost"), effect(3, 5), settled(4, 5), END],
+    "a repeat that is none": [*claimed(2, 5), settled(3, 5, "failed", "repeated"), *DONE[2:], END],
+    "recovered from the living": [
+        *claimed(2, 3),
+        *recovered(5),
+        *claimed(13, 5, 2, "s"),
+        *DONE[2:],
+        ended(2, losses=1),
+    ],
+    "claimed by the dead": [*claimed(11, 5), *DONE[2:], END],
+    "attempt not counted": [
+        *claimed(2, 3),
+        settled(3, 3, "retry"),
+        *claimed(4, 5, 1, no=2),
+        *DONE[2:],
+        ended(1, failures=1),
+    ],
+    "a fence that falls": [
+        *claimed(2, 6),
+        settled(3, 6, "retry"),
+        *claimed(4, 5, 2, no=2),
+        *DONE[2:],
+        ended(2, failures=1),
+    ],
+    "losses not counted": [
+        *claimed(2, 3),
+        *recovered(12, number=0),
+        *claimed(13, 5, 2, "s"),
+        effect(14, 5),
+        settled(15, 5),
+        ended(2, losses=1),
+    ],
+    "counted otherwise": [*DONE, ended(1, losses=1)],
+    "no end": [of_job(90, "final", outcome="waiting", number=1)],
+    "gone": [entry(90, "final", job="x", outcome="cancelled", number=1)],
+    "asked for by nobody": [
+        *DONE,
+        of_job(90, "final", 5, outcome="succeeded", number=2, attempt=1),
+    ],
+    "no effect": [*claimed(2, 5), settled(4, 5), END],
+    "stored twice": [entry(2, "inserted", job="x", number=1, answer="created"), *DONE, END],
+    "begun twice": [*DONE, *2 * [of_job(5, "began", 5, by="p")], END],
+    "begun without a claim": [*DONE, of_job(5, "began", 4, by="p"), END],
+    "a stale note": [*DONE, of_job(5, "noted", 5, ok=True), END],
+    "a cancel that is forgotten": [
+        *claimed(2, 5),
+        of_job(3, "cancelled", answer="requested"),
+        entry(3, "beaten", replica="r", ttl=10, ok=True),
+        effect(3, 5),
+        settled(4, 5),
+        END,
+    ],
+    "the living called dead": [entry(2, "beaten", replica="r", ok=False), *DONE, END],
+    "given up too early": [
+        *failed_and_retried(2, 3, 1),
+        *claimed(4, 5, 2, no=2),
+        said(4, "failed"),
+        settled(4, 5, "failed"),
+        of_job(90, "final", 5, outcome="failed", number=1, attempt=2, failures=2),
+    ],
+    "tried once too often": [
+        *failed_and_retried(2, 2, 1),
+        *failed_and_retried(3, 3, 2),
+        *failed_and_retried(4, 4, 3),
+        *claimed(5, 5, 4, no=4),
+        *DONE[2:],
+        ended(4, failures=3),
+    ],
+    "tried again too early": [
+        *claimed(2, 3),
+        said(3, "failed", 3, seconds=0.2),
+        settled(3, 3, "retry"),
+        *claimed(4, 5, 2, no=2),
+        *DONE[2:],
+        ended(2, failures=1),
+    ],
+    "finished and handed back": [
+        *claimed(2, 3),
+        said(3, "finished", 3),
+        settled(3, 3, "handed back"),
+        *claimed(4, 5, 2, no=2),
+        *DONE[2:],
+        ended(2),
+    ],
+    "failed, and it has succeeded": [*DONE[:3], said(3, "failed"), DONE[3], END],
+    "left with more": [
+        *claimed(2, 3),
+        entry(3, "left", replica="r"),
+        *claimed(4, 5, 2, "s"),
+        *DONE[2:],
+        ended(2),
+    ],
+}
+
+
+@pytest.mark.parametrize("history", RIGHT_JOBS.values(), ids=RIGHT_JOBS)
+def test_jobs_that_are_right(history: list[Entry]):
+    assert check_jobs([*BEGIN, *history])[0] == []
+
+
+@pytest.mark.parametrize("history", WRONG_JOBS.values(), ids=WRONG_JOBS)
+def test_jobs_that_are_wrong(history: list[Entry]):
+    assert check_jobs([*BEGIN, *history])[0]
+
+
+def test_only_jobs_that_the_store_has_lost_are_counted_and_forgiven():
+    final = entry(90, "final", job="x", outcome="cancelled", number=1)
+    others = entry(3, "inserted", job="x", number=1, key="u", answer="created")
+    wrong, lost = check_jobs([*BEGIN, entry(2, "emptied"), others, final])
+    assert lost == 1
+    assert not any("accepted" in one for one in wrong)
+
+
+@pytest.mark.parametrize("kept", [False, True])
+def test_a_key_outlives_its_job_where_it_is_kept(kept: bool):
+    def inserted(at: float, job: str, answer: str) -> Entry:
+        return entry(at, "inserted", job=job, key="u", answer=answer, kept=kept)
+
+    ended = [inserted(1, "j", "created"), of_job(2, "cancelled", answer="cancelled")]
+    again, anew = inserted(3, "j", "existing"), inserted(3, "x", "created")
+    assert bool(check_jobs([*ended, again])[0]) == (not kept)
+    assert bool(check_jobs([*ended, anew])[0]) == kept
+
+
+@pytest.mark.parametrize("outcome", ["retry", "failed", "handed back", "cancelled"])
+def test_a_key_is_taken_until_its_job_has_ended(outcome: str):
+    def inserted(at: float, job: str, answer: str) -> Entry:
+        return entry(at, "inserted", job=job, number=1, key="u", answer=answer)
+
+    joined = entry(1, "joined", replica="r", ttl=10)
+    ended = [inserted(1, "j", "created"), joined, *claimed(2, 5), settled(2, 5, outcome)]
+    is_free = outcome in ("failed", "cancelled")
+    assert bool(check_jobs([*ended, inserted(3, "j", "existing")])[0]) == is_free
+    assert bool(check_jobs([*ended, inserted(3, "x", "created")])[0]) == (not is_free)

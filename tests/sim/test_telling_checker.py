@@ -1,0 +1,96 @@
+"""The checkers of what is told, to whom and when, on histories written by hand."""
+
+from typing import Any
+
+import pytest
+from msgspec.structs import replace
+
+from tenure.testing.sim.checks.telling import (
+    check_bounds,
+    check_fair,
+    check_told_in_time,
+    check_told_of_stale_ends,
+)
+from tenure.testing.sim.history import Entry
+from tests.sim.entries import entry, granted, of_job, recovered, settled
+
+
+def test_who_is_told_in_time():
+    late = Entry(at=5, by="m0.1", what="sees a loss", ok=True, seconds=2)
+    pause = Entry(at=2, by="world", what="pause", number=0, seconds=2.5)
+    assert len(check_told_in_time([late])) == 1
+    assert not check_told_in_time([pause, late])
+    taken = Entry(at=5, by="m0.1", what="event", detail="ReplicaLost", ids=["j"])
+    ran_on = Entry(at=6, by="m0.1", what="finished", job="j")
+    assert len(check_told_in_time([taken, ran_on])) == 1
+    assert not check_told_in_time([taken, Entry(at=6, by="m0.1", what="stopped", job="j")])
+
+
+def of_handler(at: float, what: str, **facts: Any) -> Entry:
+    return Entry(at=at, by="m0.1", what=what, job="j", fence=5, **facts)
+
+
+PAUSED = Entry(at=3, by="world", what="pause", number=0, seconds=2)
+TOLD = Entry(at=2, by="m0.1", what="told to cancel", ids=["j"])
+
+
+@pytest.mark.parametrize(
+    ("history", "is_right"),
+    [
+        ([TOLD, of_handler(2.01, "stopped")], True),
+        ([TOLD, of_handler(2.01, "finished")], True),
+        ([TOLD, of_handler(4, "finished")], False),
+        ([TOLD, of_handler(4, "failed")], False),
+        ([TOLD, PAUSED, of_handler(5, "finished")], True),
+        ([PAUSED, replace(TOLD, at=6), of_handler(8, "finished")], False),
+        ([TOLD, replace(TOLD, at=3), of_handler(3.01, "finished")], False),
+        ([TOLD, of_handler(3, "began"), of_handler(9, "finished")], True),
+    ],
+)
+def test_who_is_cancelled_stops(history: list[Entry], is_right: bool):
+    assert len(check_told_in_time([of_handler(1, "began"), *history])) == (not is_right)
+
+
+@pytest.mark.parametrize(
+    ("history", "is_right"),
+    [
+        ([of_handler(4, "stopped")], True),
+        ([of_handler(5, "stopped")], False),
+        ([of_handler(5, "finished")], False),
+        ([PAUSED, of_handler(5, "stopped")], True),
+    ],
+)
+def test_attempts_end_with_their_time_out(history: list[Entry], is_right: bool):
+    begin = [of_job(1, "inserted", answer="created", ttl=3.0), of_handler(1, "began")]
+    assert len(check_told_in_time([*begin, *history])) == (not is_right)
+
+
+@pytest.mark.parametrize("outcome", ["succeeded", "retry", "failed", "cancelled"])
+def test_who_is_told_of_a_refused_end(outcome: str):
+    joined = entry(0, "joined", replica="r", holder="m0.1", ttl=10)
+    refused = of_job(2, "settled", 5, outcome=outcome, answer="lost", replica="r")
+    told = Entry(at=3, by="m0.1", what="event", detail="AttemptLost", job="j", fence=5)
+    crash = Entry(at=2, by="world", what="crash", detail="m0.1")
+    assert len(check_told_of_stale_ends([joined, refused])) == 1
+    assert not check_told_of_stale_ends([joined, refused, told])
+    assert not check_told_of_stale_ends([joined, refused, crash])
+    assert not check_told_of_stale_ends([joined, settled(2, 5), refused])
+    given_back = of_job(2, "settled", 5, outcome="handed back", answer="lost", replica="r")
+    assert not check_told_of_stale_ends([joined, given_back])
+
+
+def test_fair_weather_costs_nothing():
+    lost = Entry(at=1, by="m0.1", what="event", detail="HoldLost", key="k", answer="no more")
+    over = Entry(
+        at=1, by="m0.1", what="event", detail="HoldLost", key="k", answer="max_hold is over"
+    )
+    assert not check_fair([over], [])
+    assert len(check_fair([lost, *recovered(2)], ["'k' of a"])) == 3
+
+
+def test_holds_keep_within_their_bounds():
+    entered = Entry(at=1, by="p", what="entered", key="k", holder="a", limit=1, seconds=2, ttl=5)
+    acts = Entry(at=7, by="p", what="acts", key="k", holder="a")
+    assert not check_bounds([entered, granted(3, "b", 2)])
+    assert len(check_bounds([entered, granted(2, "b", 2)])) == 1
+    assert len(check_bounds([entered, acts])) == 1
