@@ -1,14 +1,9 @@
 """Every planted bug must be caught: a test that cannot fail proves nothing.
 
-A patch in this folder is a `git diff` against the checkout, headed by two lines:
-
-    Breaks: the promise, in a sentence
-    Caught by: the test that must fail, as a pytest id
-
-Each is applied to a copy of `src`, and its test is run there, where it has to fail; an error around
-it shows nothing. `make mutants` plants all of them, and runs each test once without a bug, which it
-has to pass, also in time: a bug may make it hang. The gate, which has to be quick, plants one in
-40, and none with a line `Slow: why`.
+`bug.py` says how a bug is written. Each is applied to a copy of `src`, and its test is run there,
+where it has to fail; an error around it shows nothing. `make mutants` plants all of them, and runs
+each test once without a bug, which it has to pass, also in time: a bug may make it hang. The gate,
+which has to be quick, plants one in 40, and none with a line `Slow: why`.
 """
 
 import os
@@ -22,35 +17,30 @@ from zlib import crc32
 
 import pytest
 
+from tests.planted.bug import Bug, DoesNotApply
+
 ROOT = Path(__file__).parents[2]
-PATCHES = sorted(Path(__file__).parent.glob("*.patch"))
+BUGS = [Bug.read(path) for path in sorted(Path(__file__).parent.glob("*.bug"))]
 ALL = os.environ.get("TENURE_PLANTED") == "all"
 TESTS_FAILED = 1  # pytest's exit status; 2 and more mean that nothing was tested
 
 
-def chosen() -> list[Path]:
+def chosen() -> list[Bug]:
     if ALL:
-        return PATCHES
-    quick = [one for one in PATCHES if not re.search(r"^Slow: ", one.read_text(), re.MULTILINE)]
-    # By name, so that a new patch does not change the turn of the others.
-    return [patch for patch in quick if crc32(patch.stem.encode()) % 40 == 0]
-
-
-def heading(patch: Path, name: str) -> str:
-    found = re.search(rf"^{name}: (.+)$", patch.read_text(encoding="utf-8"), re.MULTILINE)
-    assert found, f"{patch.name} has no line '{name}: ...'"
-    return found.group(1)
+        return BUGS
+    # By name, so that a new bug does not change the turn of the others.
+    return [bug for bug in BUGS if not bug.is_slow and crc32(bug.path.stem.encode()) % 40 == 0]
 
 
 @pytest.mark.timeout(180)
-@pytest.mark.parametrize("patch", chosen(), ids=lambda patch: patch.stem)
+@pytest.mark.parametrize("bug", chosen(), ids=lambda bug: bug.path.stem)
 def test_the_bug_is_caught(
-    patch: Path, tmp_path: Path, record_property: Callable[[str, object], None]
+    bug: Bug, tmp_path: Path, record_property: Callable[[str, object], None]
 ):
-    record_property("bug", patch.stem)
-    test = heading(patch, "Caught by")
+    record_property("bug", bug.path.stem)
+    test = bug.heading("Caught by")
     shutil.copytree(ROOT / "src", tmp_path / "src")  # with what is compiled: it saves a second each
-    subprocess.run(["git", "apply", str(patch)], cwd=tmp_path, check=True)
+    bug.apply(tmp_path)
     run = run_alone(test, tmp_path / "src")
     assert run.returncode == TESTS_FAILED, f"{test} did not fail:\n{run.stdout}\n{run.stderr}"
     found = re.search(r"^FAILED (\S+)", run.stdout, re.MULTILINE)
@@ -61,7 +51,7 @@ def test_the_bug_is_caught(
 if ALL:
 
     @pytest.mark.timeout(180)
-    @pytest.mark.parametrize("test", sorted({heading(patch, "Caught by") for patch in PATCHES}))
+    @pytest.mark.parametrize("test", sorted({bug.heading("Caught by") for bug in BUGS}))
     def test_without_the_bug_it_passes(test: str):
         run = run_alone(test, ROOT / "src")
         assert run.returncode == 0, f"{run.stdout}\n{run.stderr}"
@@ -79,7 +69,46 @@ def run_alone(test: str, source: Path) -> subprocess.CompletedProcess[str]:
     )
 
 
-def test_each_promise_has_its_own_patch():
-    assert PATCHES
-    breaks = [heading(patch, "Breaks") for patch in PATCHES]
+def test_each_bug_applies():
+    stale = []
+    for bug in BUGS:
+        try:
+            assert bug.edits(ROOT)
+        except DoesNotApply as reason:
+            stale.append(f"{bug.path.name}: {reason}")
+    assert not stale, "\n".join(stale)
+
+
+def test_each_promise_has_its_own_bug():
+    assert BUGS
+    breaks = [bug.heading("Breaks") for bug in BUGS]
     assert len(breaks) == len(set(breaks))
+
+
+@pytest.fixture
+def moved(tmp_path: Path) -> Path:
+    """Holds one function in a file that no bug names."""
+    source = tmp_path / "src" / "elsewhere.py"
+    source.parent.mkdir()
+    source.write_text("class Line:\n    def first(self):\n        if self:\n            return 1\n")
+    return tmp_path
+
+
+def planted(folder: Path, place: str, *lines: str) -> Bug:
+    path = folder / "some.bug"
+    path.write_text("\n".join(["Breaks: b", "Caught by: c", "", f"src/old.py: {place}", *lines]))
+    return Bug.read(path)
+
+
+def test_a_bug_follows_its_function_to_another_file_and_depth(moved: Path):
+    planted(moved, "Line.first", "-return 1", "+x = 2", "+return x").apply(moved)
+    text = (moved / "src" / "elsewhere.py").read_text()
+    assert text.endswith("        if self:\n            x = 2\n            return x\n")
+
+
+@pytest.mark.parametrize(
+    ("place", "line"), [("Line.first", "-return 2"), ("Line.last", "-return 1")]
+)
+def test_a_bug_whose_lines_are_gone_does_not_apply(moved: Path, place: str, line: str):
+    with pytest.raises(DoesNotApply, match="not found"):
+        planted(moved, place, line).edits(moved)
