@@ -64,22 +64,26 @@ class Fleet(Processes):
             await self.spawn(
                 name, sys.executable, str(self._program), "replica", name, str(self._folder)
             )
-        await self.until(lambda: self.told("ready", since=before, times=len(names)), "they start")
+        await self.until(
+            lambda: self.told("ready", since=before, times=len(names)), "they start", within=40
+        )
 
     def order(self, name: str, order: str, **details: float) -> None:
         self._write(name, json.dumps({"order": order, **details}) + "\n")
 
-    async def freeze(self, name: str) -> None:
+    async def freeze(self, name: str) -> float:
         """SIGSTOP, at a moment when the replica is not in the middle of a transaction.
 
-        There it would hold SQLite's own lock, and everybody would wait for the thaw.
+        There it would hold SQLite's own lock, and everybody would wait for the thaw. Return when
+        it was frozen: after a thaw in between, it may have renewed its lease.
         """
         while True:
             self._signal(name, signal.SIGSTOP)
+            frozen_at = time.monotonic()
             if all(is_free(file) for file in self._folder.glob("*.db")):
-                return
+                return frozen_at
             self.thaw(name)
-            await asyncio.sleep(0.01)
+            await asyncio.sleep(0.2)  # enough to end the transaction, also on a busy machine
 
     def thaw(self, name: str) -> None:
         self._signal(name, signal.SIGCONT)
@@ -93,7 +97,7 @@ class Fleet(Processes):
         ]
         return found if len(found) >= times else []
 
-    async def until_in_line(self, key: str, names: Iterable[str], within: float = 10.0) -> None:
+    async def until_in_line(self, key: str, names: Iterable[str], within: float = 30.0) -> None:
         """Wait until the store shows exactly these replicas waiting for a lock, in this order."""
         deadline = time.monotonic() + within
         while True:

@@ -64,20 +64,22 @@ class Locking:
         screen.say(f"{sleeper} writes to a page under a lock. {heir} waits for that lock.")
         start = await self._line_up("publish", (sleeper, heir))
         screen.say(f"Now {sleeper} is frozen (SIGSTOP), like a machine that is suspended.")
-        frozen_at = time.monotonic()
-        await fleet.freeze(sleeper)
+        frozen_at = await fleet.freeze(sleeper)
         took = await self._take_over(heir, start, frozen_at)
         self._verdict.note("hand-over of a lock", f"{took:.2f} s", f"{HAND_OVER:g} s")
-        await fleet.until(lambda: fleet.told("wrote", heir, start, times=3), f"{heir} writes")
+        await fleet.until(lambda: fleet.told("wrote", heir, start), f"{heir} writes")
         screen.told(heir, f"has written; the page says {self._page.read()[0]!r}")
         screen.say(f"Now {sleeper} wakes up (SIGCONT), still in the middle of its block.")
-        woken = len(fleet.facts)
         fleet.thaw(sleeper)
-        await self._judge_late(sleeper, woken)
+        await self.judge_late(sleeper, start)
         await self._until_done(start, 2)
 
-    async def _judge_late(self, late: str, start: int) -> None:
-        """Judge what becomes of a holder that slept through its lease."""
+    async def judge_late(self, late: str, start: int) -> None:
+        """Judge what becomes of a holder that slept through its lease.
+
+        Only the record of the page says which writes came late: the replica may have been frozen
+        between a write and its message.
+        """
         fleet, screen = self._fleet, self._screen
         [lost] = await fleet.until(lambda: fleet.told("lost", late, start), f"{late} is told")
         screen.told(late, f"LeaseLost: {lost.text}")
@@ -85,13 +87,13 @@ class Locking:
         self._verdict.judge("who lost a lock is told, and its block is cancelled", kept=stopped)
         screen.say(f"But a write of {late} was on its way already. It carries the old fence.")
         await fleet.until(lambda: fleet.told("done", late, start), f"{late} ends")
-        written, refused = fleet.told("wrote", late, start), fleet.told("refused", late, start)
+        stale = self._page.stale_writes()
         body, fence = self._page.read()
         screen.told(late, f"writes under fence {lost.fence}; the page saw {fence}")
-        kept = bool(refused) and not written and late not in body
+        kept = bool(stale) and not any(stale) and late not in body
         self._verdict.judge(f"late writes are refused: the page still says {body!r}", kept=kept)
-        seen = f"{len(refused)} of {len(refused) + len(written)}"
-        self._verdict.note("stale writes under a lost lock refused", seen, "all")
+        refused = f"{stale.count(False)} of {len(stale)}"
+        self._verdict.note("stale writes under a lost lock refused", refused, "all")
 
     async def _line_up(self, order: str, names: tuple[str, ...]) -> int:
         """Have the first replica take the lock, and the others wait for it one after the other.
@@ -121,7 +123,7 @@ class Locking:
         [held] = await self._fleet.until(
             lambda: self._fleet.told("in", name, start),
             f"{name} gets the lock",
-            within=HAND_OVER + 5,
+            within=HAND_OVER + 30,
             progress=lambda: f"{name} waits, {time.monotonic() - begun:.1f} s",
         )
         self._screen.told(name, f"holds the lock, fence {held.fence}")

@@ -63,18 +63,12 @@ class Processes:
         with suppress(ProcessLookupError):
             self._processes[name].kill()
 
-    async def bury(self, name: str) -> None:
-        """Kill, and wait until all that was told is heard: by this one, and by frozen ones."""
-        self.kill(name)
-        await self._processes[name].wait()
-        await asyncio.sleep(0.2)
-
     async def until(
         self,
         condition: Callable[[], T],
         what: str,
         *,
-        within: float = 10.0,
+        within: float = 30.0,
         progress: Callable[[], str] | None = None,
     ) -> T:
         """Return what the condition returns once it is true; raise Broken if it takes too long."""

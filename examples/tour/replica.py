@@ -45,13 +45,20 @@ class Counter:
 
 
 class Page:
-    """A row that refuses writes older than the newest it has seen: a fenced sink."""
+    """A row that refuses writes older than the newest it has seen: a fenced sink.
+
+    It records each write in the same transaction. The record is what happened, in order. What a
+    replica tells about its writes may arrive much later.
+    """
 
     def __init__(self, folder: Path) -> None:
         self._file = folder / "page.db"
         with closing(sqlite3.connect(self._file)) as db, db:
             db.execute("CREATE TABLE IF NOT EXISTS page (id INTEGER PRIMARY KEY, body, fence)")
             db.execute("INSERT OR IGNORE INTO page VALUES (1, 'empty', 0)")
+            db.execute(
+                "CREATE TABLE IF NOT EXISTS writes (id INTEGER PRIMARY KEY, fence, accepted)"
+            )
 
     def read(self) -> tuple[str, int]:
         with closing(sqlite3.connect(self._file)) as db:
@@ -64,7 +71,18 @@ class Page:
                 "UPDATE page SET body = :body, fence = :fence WHERE id = 1 AND fence <= :fence",
                 {"body": body, "fence": fence},
             )
-            return done.rowcount == 1
+            accepted = done.rowcount == 1
+            db.execute("INSERT INTO writes (fence, accepted) VALUES (?, ?)", [fence, accepted])
+            return accepted
+
+    def stale_writes(self) -> list[bool]:
+        """Return, for each write that came after one with a higher fence, if it was accepted."""
+        with closing(sqlite3.connect(self._file)) as db:
+            rows = db.execute(
+                "SELECT accepted FROM writes AS late WHERE EXISTS "
+                "(SELECT 1 FROM writes WHERE id < late.id AND fence > late.fence)"
+            )
+            return [bool(accepted) for (accepted,) in rows]
 
 
 class Replica:
@@ -105,10 +123,6 @@ class Replica:
         for _ in range(times):
             async with self._inside(self._app.semaphore("gpu", limit=2, meta=self._meta)):
                 await asyncio.sleep(0.25)
-
-    async def report(self, seconds: float) -> None:
-        async with self._inside(self._app.lock("report", ttl=TTL, meta=self._meta)):
-            await asyncio.sleep(seconds)
 
     async def publish(self, seconds: float) -> None:
         """Write to the page under a lock, several times, and once more after losing it."""

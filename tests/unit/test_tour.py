@@ -2,12 +2,20 @@
 
 import importlib
 import re
+import sqlite3
+from contextlib import closing
 from pathlib import Path
 from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
+
+
+def parts_of_the_tour(monkeypatch: pytest.MonkeyPatch, *names: str) -> list[Any]:
+    monkeypatch.syspath_prepend(EXAMPLES)
+    return [importlib.import_module(f"tour.{name}") for name in names]
 
 
 class TickingService:
@@ -35,13 +43,85 @@ def test_ticks_that_are_shown_and_judged_are_the_same(
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
 ):
-    monkeypatch.syspath_prepend(EXAMPLES)
-    screen, verdict, chiming = (
-        importlib.import_module(f"tour.{name}") for name in ("screen", "verdict", "chiming")
-    )
+    screen, verdict, chiming = parts_of_the_tour(monkeypatch, "screen", "verdict", "chiming")
     drawing = screen.Screen()
     act = chiming.Chiming(TickingService(ticks), drawing, verdict.Verdict(drawing))
-    act.tell("worker-1", 0.0)
+    act.tell("worker-1", killed_at=0.0, returns_at=1.0)
     out = capsys.readouterr().out
     assert out.startswith(f"  {said}")
     assert f"no tick runs twice: {ticks} ticks, 0 of them twice" in out
+
+
+def late_holder(monkeypatch: pytest.MonkeyPatch, folder: Path) -> tuple[Any, Any, Any]:
+    """Return the act, its page and its verdict after a holder has slept through its lease.
+
+    It was frozen between its first write and the message about it, so that all of its messages
+    arrive after the thaw.
+    """
+    screen, verdicts, fleets, locking = parts_of_the_tour(
+        monkeypatch, "screen", "verdict", "fleet", "locking"
+    )
+    drawing = screen.Screen()
+    verdict = verdicts.Verdict(drawing)
+    fleet = fleets.Fleet(EXAMPLES / "tour.py", folder, drawing.move)
+    act = locking.Locking(fleet, drawing, verdict, folder)
+    page = locking.Page(folder)
+    assert page.write("node-2 was here", 1)
+    assert page.write("node-3 was here", 2)
+    fleet.facts += [
+        fleets.Fact("node-2", what, 0.0, 1, "it could not be renewed in time")
+        for what in ("wrote", "cancelled", "lost", "refused", "done")
+    ]
+    return act, page, verdict
+
+
+async def test_a_write_before_the_freeze_that_is_told_after_the_thaw_is_not_late(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+):
+    act, page, verdict = late_holder(monkeypatch, tmp_path)
+    assert not page.write("node-2, much too late", 1)
+    await act.judge_late("node-2", 0)
+    assert not verdict.broken
+
+
+async def test_a_late_write_that_the_page_took_breaks_a_promise(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+):
+    act, page, verdict = late_holder(monkeypatch, tmp_path)
+    with closing(sqlite3.connect(tmp_path / "page.db")) as db, db:
+        db.execute("UPDATE page SET fence = 0")  # as a page without a fence would do
+    assert page.write("node-2, much too late", 1)
+    await act.judge_late("node-2", 0)
+    assert verdict.broken
+
+
+@pytest.mark.parametrize(
+    ("logged", "most"),
+    [
+        pytest.param(
+            [("worker-1", 1.0, "asking"), ("worker-2", 2.0, "asking"), ("worker-3", 9.0, "asking")],
+            2,
+            id="a killed run ends with its process",
+        ),
+        pytest.param(
+            [
+                ("worker-2", 5.5, "asking"),
+                ("worker-1", 5.6, "asking"),  # while the signal was on its way
+                ("worker-3", 9.0, "asking"),
+            ],
+            2,
+            id="a run that began during the kill ends with it",
+        ),
+        pytest.param(
+            [("worker-1", 8.0, "asking"), ("worker-2", 8.0, "asking"), ("worker-3", 8.0, "asking")],
+            3,
+            id="a run after the return counts",
+        ),
+    ],
+)
+def test_runs_at_once_are_counted_by_what_happened(
+    logged: list[tuple[str, float, str]], most: int, monkeypatch: pytest.MonkeyPatch
+):
+    service, chiming = parts_of_the_tour(monkeypatch, "service", "chiming")
+    lines = [service.Logged(process, at, f"rates: {what}") for process, at, what in logged]
+    assert chiming.most_at_once(lines, "worker-1", killed_at=5.5, returns_at=7.0) == most
