@@ -30,10 +30,13 @@ from tenure.supervisor.spec import ChildSpec, encode_spec
 
 __all__ = ["HELD_SIGNALS", "Child", "has_proc", "show_stacks_at_signal"]
 
-# Python's faulthandler writes all stacks at it, even while C code keeps the interpreter.
-_DUMP_SIGNAL = signal.SIGUSR2
+# Python's faulthandler writes all stacks at it, even while C code keeps the interpreter. Windows
+# has no such signal: there is no supervisor there, but this module must be importable.
+_DUMP_SIGNAL: signal.Signals | None = getattr(signal, "SIGUSR2", None)
 
-HELD_SIGNALS = (signal.SIGINT, signal.SIGHUP, _DUMP_SIGNAL)
+HELD_SIGNALS = tuple(
+    getattr(signal, name) for name in ("SIGINT", "SIGHUP", "SIGUSR2") if hasattr(signal, name)
+)
 """What a child is born with blocked, until it knows what to do about it."""
 
 # Beats that a child does not read are repeated anyway.
@@ -42,6 +45,8 @@ _UNREAD_MAX = 65_536
 
 def show_stacks_at_signal() -> None:
     """Have this process write the stacks of its threads to stderr at SIGUSR2."""
+    if _DUMP_SIGNAL is None:
+        return
     try:
         faulthandler.register(_DUMP_SIGNAL)
     except (OSError, RuntimeError):  # stderr is no file, or not there
@@ -85,21 +90,26 @@ class Child:
         """Set when another one may take its seat."""
 
     @classmethod
-    async def spawn(cls, spec: ChildSpec, now: float) -> Child:
-        """Start a fresh interpreter: nothing of this process but the line and the board."""
+    async def spawn(cls, spec: ChildSpec, now: float, spawning: asyncio.Lock) -> Child:
+        """Start a fresh interpreter: nothing of this process but the line and the board.
+
+        All spawns of a process share the lock `spawning`. Two at a time would each restore the
+        signal mask that they found, and the last one found the signals blocked by the other.
+        """
         ours, theirs = socket.socketpair()
         file = Board.make_file(spec.concurrency)
         try:
             spec = msgspec.structs.replace(spec, line=theirs.fileno(), board=file)
-            with _blocked(HELD_SIGNALS):
-                process = await asyncio.create_subprocess_exec(
-                    sys.executable,
-                    "-m",
-                    "tenure.supervisor.child_process",
-                    encode_spec(spec),
-                    stdin=asyncio.subprocess.DEVNULL,
-                    pass_fds=(theirs.fileno(), file),
-                )
+            async with spawning:
+                with _blocked(HELD_SIGNALS):
+                    process = await asyncio.create_subprocess_exec(
+                        sys.executable,
+                        "-m",
+                        "tenure.supervisor.child_process",
+                        encode_spec(spec),
+                        stdin=asyncio.subprocess.DEVNULL,
+                        pass_fds=(theirs.fileno(), file),
+                    )
             board = Board(file, spec.concurrency)
         except BaseException:
             ours.close()
@@ -143,8 +153,9 @@ class Child:
 
     def dump_stacks(self) -> None:
         """Have it write where all its threads are, to its stderr."""
-        with suppress(ProcessLookupError):
-            self._process.send_signal(_DUMP_SIGNAL)
+        if _DUMP_SIGNAL is not None:
+            with suppress(ProcessLookupError):
+                self._process.send_signal(_DUMP_SIGNAL)
 
     def close(self) -> None:
         self._writer.close()

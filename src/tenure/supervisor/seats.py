@@ -62,6 +62,7 @@ class Supervisor:
         self._beats = Beats(self._store, settings, events, self._children, self._name)
         self._limits = Limits(options, grace=spec.grace, ttl=self._ttl)
         self._farewells: set[asyncio.Task[None]] = set()
+        self._spawning = asyncio.Lock()
         self._stopping = asyncio.Event()
         self._stop_by = 0.0
         self._has_joined = False
@@ -127,7 +128,7 @@ class Supervisor:
 
     async def _start(self, resumed: HandOver | None) -> Child:
         spec = msgspec.structs.replace(self._spec, resumed=resumed)
-        child = await Child.spawn(spec, self._clock.boot())
+        child = await Child.spawn(spec, self._clock.boot(), self._spawning)
         if resumed is not None:
             child.replica = resumed.replica  # beats go on meanwhile
         self._children.add(child)

@@ -1,0 +1,34 @@
+"""Signals to a supervisor of several processes: none may stay blocked after the processes start."""
+
+import re
+import signal
+from pathlib import Path
+
+import pytest
+
+from tests.process.test_supervisor import supervised, workers_of
+from tests.process.workshop import Workshop, on_each
+
+
+def blocked(pid: int) -> set[str]:
+    """Return the signals that the main thread of a process holds back."""
+    status = Path(f"/proc/{pid}/status").read_text()
+    mask = int(re.search(r"SigBlk:\s*(\w+)", status)[1], 16)
+    return {number.name for number in signal.valid_signals() if mask >> (number - 1) & 1}
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGHUP], ids=lambda number: number.name)
+async def test_a_supervisor_of_several_processes_stops_at_every_signal(
+    shops: list[Workshop], number: signal.Signals
+):
+    async def scenario(shop: Workshop) -> None:
+        supervisor = supervised(shop, "--processes", 3)
+        children = await workers_of(shop, 3)
+        assert {pid: blocked(pid) for pid in (supervisor.pid, *children) if blocked(pid)} == {}
+        supervisor.send_signal(signal.SIGUSR2)
+        await shop.until(lambda: "Current thread" in supervisor.stderr, "its stacks are shown")
+        supervisor.send_signal(number)
+        assert await shop.exited(supervisor) == 0, supervisor.story()
+        assert await shop.app.replicas() == []
+
+    await on_each(shops, scenario)
