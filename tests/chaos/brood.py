@@ -5,8 +5,8 @@ import json
 import random
 import signal
 from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 from typing import Literal
 
@@ -17,12 +17,13 @@ from tests.chaos.roles import Order
 from tests.process.orders import boot
 from tests.rig.processes import Child, Fleet
 from tests.rig.sizes import SIZE
+from tests.rig.spawn import stands_still
 from tests.rig.waiting import wait_until, wait_until_async
 
 Fate = Literal["", "killed", "terminated", "doomed"]
 _TAIL = 3000
 
-Pause = Callable[[Callable[[], object], Callable[[], object]], bool]
+NoWrite = Callable[[], AbstractContextManager[None]]
 
 
 @dataclass(eq=False)
@@ -136,22 +137,23 @@ class Brood:
         assert member.code is not None
         return member.code
 
-    async def pause(self, member: Member, seconds: float, pause: Pause, task: str = "") -> bool:
+    async def pause(
+        self, member: Member, seconds: float, no_write: NoWrite, task: str = ""
+    ) -> bool:
         """Stop one amid its work for a while; say whether it was so and woke again.
 
-        A worker has to have a job of this task in hand.
+        A worker has to have a job of this task in hand. None is stopped inside a write.
         """
         member.is_paused = True
         try:
             if not await self._is_born(member):
                 return False
-            stop, go_on = partial(self._stop, member), partial(self._go_on, member)
-            stands_still = await asyncio.to_thread(pause, stop, go_on)
+            await asyncio.to_thread(self._stop, member, no_write)
             # Written down also if it goes on at once: whoever judges must not take a process that
             # was stopped for one that ran on.
             self.world.write("pause", detail=member.by)
             try:
-                if not (stands_still and member.lives and member.is_busy(task)):
+                if not (member.lives and member.is_busy(task)):
                     return False
                 await asyncio.sleep(seconds)
             finally:
@@ -166,9 +168,10 @@ class Brood:
         living = self.living(*roles)
         return chance.choice(living) if living else None
 
-    def _stop(self, member: Member) -> None:
-        self._signal(member, signal.SIGSTOP)
-        wait_until(lambda: _stands_still(member.pid) or self._has_ended(member), SIZE.patience)
+    def _stop(self, member: Member, no_write: NoWrite) -> None:
+        with no_write():
+            self._signal(member, signal.SIGSTOP)
+            wait_until(lambda: stands_still(member.pid) or self._has_ended(member), SIZE.patience)
 
     def _go_on(self, member: Member) -> None:
         self._signal(member, signal.SIGCONT)
@@ -196,13 +199,3 @@ class Brood:
                 self.members[event["by"]].pid = event["pid"]
             elif event["kind"] == "ended":
                 self.members[event["by"]].code = event["code"]
-
-
-def _stands_still(pid: int) -> bool:
-    """Say whether all threads of a process are stopped."""
-    try:
-        threads = list(Path(f"/proc/{pid}/task").iterdir())
-        states = [(one / "stat").read_text().rpartition(")")[2].split()[0] for one in threads]
-    except (FileNotFoundError, ProcessLookupError):
-        return False
-    return bool(states) and set(states) <= {"T"}

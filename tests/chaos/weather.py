@@ -2,16 +2,16 @@
 
 import asyncio
 import random
-import threading
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from dataclasses import dataclass, field
+from functools import partial
 from itertools import cycle
 
 from tests.chaos.brood import Brood, Member
 from tests.chaos.places import Place
 from tests.chaos.tally import Tally
-from tests.process.site import pause_between_writes
+from tests.process.site import no_write
 from tests.rig.sizes import Storm
 
 _PAUSED_AT_ONCE = 3
@@ -39,7 +39,6 @@ class Weather:
     """Starts another process in the place of one that is gone."""
     _pausing: set[asyncio.Task[None]] = field(default_factory=set)
     _leaving: set[asyncio.Task[None]] = field(default_factory=set)
-    _stopping_one: threading.Lock = field(default_factory=threading.Lock)
     _breaks: "cycle[tuple[str, ...]]" = field(
         default_factory=lambda: cycle((_CUTS, _HOLDS, _HOLDS))
     )
@@ -99,16 +98,11 @@ class Weather:
             living = self.brood.living(role)
             busy = [one for one in living if one.is_busy(task)] if len(living) > 1 else []
             # Whoever has nothing in hand any more when it stops is let go at once.
-            if busy and await self.brood.pause(
-                self.chance.choice(busy), seconds, self._between_writes, task
-            ):
+            no_writing = partial(no_write, self.place.family, self.place.url)
+            if busy and await self.brood.pause(self.chance.choice(busy), seconds, no_writing, task):
                 self.tally.add("pauses")
                 return
             await asyncio.sleep(0.05)
-
-    def _between_writes(self, stop: Callable[[], object], go_on: Callable[[], object]) -> bool:
-        with self._stopping_one:  # two who are stopped for a look would see each other's lock
-            return pause_between_writes(self.place.family, self.place.url, stop, go_on)
 
     async def _terminate_some(self) -> None:
         """One worker or holder, or now and then all workers at once, as a bad roll-out does it."""

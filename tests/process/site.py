@@ -2,18 +2,17 @@
 
 import asyncio
 import sqlite3
-from collections.abc import Callable
-from contextlib import closing
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import closing, contextmanager
 from dataclasses import dataclass
-from pathlib import Path
 
 from tenure import Tenure
 from tenure.core.model import Lease
 from tenure.errors import StoreUnavailable
 from tests.rig.processes import Child, Fleet
 from tests.rig.sizes import SIZE
-from tests.rig.spawn import alive
-from tests.rig.waiting import wait_until_async
+from tests.rig.spawn import alive, stands_still
+from tests.rig.waiting import wait_until, wait_until_async
 
 # What a loaded machine may add to the end of a lease before a listing shows it.
 LISTING_SLACK = 1.0
@@ -46,10 +45,11 @@ class Site:
             child.expect("ready", SIZE.patience)
         return children
 
-    def pause(self, stop: Callable[[], object], go_on: Callable[[], object]) -> None:
-        """Stop a process; on SQLite, not inside a write."""
-        stopped = pause_between_writes(self.family, self.url, stop, go_on)
-        assert stopped, "the process always writes"
+    def pause(self, stop: Callable[[], Iterable[int]]) -> None:
+        """Stop processes; on SQLite, not inside a write. `stop` returns their pids."""
+        with no_write(self.family, self.url):
+            stopped = list(stop())
+            wait_until(lambda: all(map(stands_still, stopped)), SIZE.patience, "they stand still")
 
     async def end(self) -> None:
         """End all children; what they held must go with them, no later than it says itself."""
@@ -68,30 +68,23 @@ class Site:
             )
 
 
-def pause_between_writes(
-    family: str, url: str, stop: Callable[[], object], go_on: Callable[[], object]
-) -> bool:
-    """Stop a process; on SQLite, not inside a write. Say whether it stands still.
+@contextmanager
+def no_write(family: str, url: str) -> Iterator[None]:
+    """Hold the write lock of an SQLite file: a process that is stopped meanwhile does not have it.
 
-    A process that is stopped inside a write keeps the lock of the file, and then nobody else can
-    write, whatever Tenure does.
+    A process that is stopped inside a write keeps the lock of the file, and then no other process
+    can write, whatever Tenure does.
     """
-    for _ in range(20):
-        stop()
-        if family != "sqlite" or _can_write(Path(url.removeprefix("sqlite:///"))):
-            return True
-        go_on()
-    return False
-
-
-def _can_write(file: Path) -> bool:
-    with closing(sqlite3.connect(file, timeout=0.4, isolation_level=None)) as connection:
+    if family != "sqlite":
+        yield
+        return
+    file = url.removeprefix("sqlite:///")
+    with closing(sqlite3.connect(file, timeout=SIZE.patience, isolation_level=None)) as connection:
+        connection.execute("BEGIN IMMEDIATE")
         try:
-            connection.execute("BEGIN IMMEDIATE")
-        except sqlite3.OperationalError:
-            return False
-        connection.execute("ROLLBACK")
-        return True
+            yield
+        finally:
+            connection.execute("ROLLBACK")
 
 
 async def listed(app: Tenure, name: str = "") -> list[Lease]:

@@ -42,4 +42,4 @@ async def test_a_paused_process_sees_its_loss_at_the_first_look(site: Site, tmp_
 
 def stop_between_writes(child: Child, site: Site) -> None:
     """Stop the child, with all that it has started; on SQLite, not inside a write."""
-    site.pause(child.stop_signal, child.cont)
+    site.pause(child.stop_signal)

@@ -5,7 +5,6 @@ import signal
 import time
 from collections.abc import Sequence
 from contextlib import suppress
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -38,7 +37,12 @@ def supervised(shop: Workshop, *options: object, **settings: object) -> Child:
 
 def pause(shop: Workshop, pid: int) -> None:
     """Stop one process, and not those that it has started."""
-    shop.site.pause(partial(os.kill, pid, signal.SIGSTOP), partial(os.kill, pid, signal.SIGCONT))
+
+    def stop() -> list[int]:
+        os.kill(pid, signal.SIGSTOP)
+        return [pid]
+
+    shop.site.pause(stop)
 
 
 async def workers_of(shop: Workshop, number: int, without: Sequence[int] = ()) -> list[int]:

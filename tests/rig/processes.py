@@ -114,9 +114,10 @@ class Child:
         """SIGKILL the program and all its descendants, and wait until they are gone."""
         kill_family(self._process)
 
-    def stop_signal(self) -> None:
-        """SIGSTOP the program and all its descendants."""
+    def stop_signal(self) -> list[int]:
+        """SIGSTOP the program and all its descendants; return their pids."""
         self._stopped = freeze_family(self.pid) if self.running else []
+        return self._stopped
 
     def cont(self) -> None:
         """SIGCONT what `stop_signal` stopped."""

@@ -108,6 +108,16 @@ def alive(pid: int) -> bool:
     return state not in "ZX"
 
 
+def stands_still(pid: int) -> bool:
+    """Say whether all threads of a process are stopped; a signal takes its time on a busy core."""
+    try:
+        threads = list(Path(f"/proc/{pid}/task").iterdir())
+        states = [(thread / "stat").read_text().rpartition(")")[2].split()[0] for thread in threads]
+    except (FileNotFoundError, ProcessLookupError):
+        return False
+    return bool(states) and set(states) <= {"T"}
+
+
 def freeze_family(pid: int) -> list[int]:
     """Stop `pid` and all its descendants; return their pids, parents first.
 
