@@ -1,7 +1,10 @@
+from contextlib import suppress
+
 import pytest
 
 from tenure.core.records import BATCH_MAX, Inserted, NewJob, Unique
 from tenure.core.states import STATES, JobState
+from tenure.errors import StoreError
 from tenure.stores.contract import Store
 from tenure.testing import ManualClock
 from tests.contract.job_calls import (
@@ -133,6 +136,16 @@ async def test_a_full_batch_goes_into_one_call(store: Store):
     await insert(store, *jobs)
     found = await store.get([job.id for job in jobs])
     assert [job and job.id for job in found] == [job.id for job in jobs]
+
+
+async def test_a_full_batch_is_stored_whole_or_not_at_all(store: Store):
+    """One job late in the batch cannot be stored, except in memory, which takes any text."""
+    jobs = [new(number) for number in range(BATCH_MAX)]
+    jobs[BATCH_MAX - 10] = new(BATCH_MAX - 10, task="a lone surrogate: \ud800")
+    with suppress(UnicodeEncodeError, StoreError):
+        await store.insert(jobs)
+    found = await store.get([job.id for job in jobs])
+    assert sum(job is not None for job in found) in (0, BATCH_MAX)
 
 
 # Repeats.

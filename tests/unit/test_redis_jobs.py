@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import AsyncIterator
+from contextlib import suppress
 from typing import Any
 from unittest.mock import ANY
 
@@ -25,7 +26,7 @@ from tests.contract.job_calls import (
     start,
     start_one,
 )
-from tests.rig.fixtures import Endpoint, PrivateValkey
+from tests.rig.fixtures import Endpoint, PrivateValkey, ProxyTo
 from tests.rig.servers import Valkey
 from tests.rig.sizes import SIZE
 from tests.rig.waiting import wait_until_async
@@ -458,6 +459,42 @@ async def test_a_call_rings_each_bell_once(open_store: Open, private: tuple[Valk
         assert looker.commands()["publish"] == 1
         await store.cancel([job.id for job in jobs])
         assert looker.commands()["publish"] == 2  # the jobs, and the replica
+
+
+# A batch is one commit.
+
+
+@pytest.mark.parametrize("command", [1, 2])
+@pytest.mark.parametrize("after", [False, True], ids=["before", "after"])
+async def test_a_connection_cut_in_a_full_batch_leaves_all_of_it_or_nothing(
+    open_store: Open, valkey_server: Endpoint, proxy: ProxyTo, command: int, after: bool
+):
+    way = proxy(valkey_server)
+    store = await open_store(way.url(valkey_server.url))
+    await insert(store, new(BATCH_MAX))  # so that the script is known, and sent once
+    (way.cut_after if after else way.cut_before)(command, b"EVALSHA")
+    jobs = [new(number) for number in range(BATCH_MAX)]
+    with suppress(StoreUnavailable):
+        await store.insert(jobs)
+    way.heal()
+    assert await _stored(store, jobs) in (0, BATCH_MAX)
+
+
+async def test_memory_that_ends_in_a_full_batch_leaves_all_of_it_or_nothing(
+    open_store: Open, private: tuple[Valkey, Looker]
+):
+    server, looker = private
+    store = await open_store(server.url)
+    used = looker.redis.info("memory")["used_memory"]
+    looker.redis.config_set("maxmemory", used + 3_000_000)
+    jobs = [new(number, payload=bytes(20_000)) for number in range(BATCH_MAX)]
+    with suppress(StoreUnavailable):
+        await store.insert(jobs)
+    assert await _stored(store, jobs) in (0, BATCH_MAX)
+
+
+async def _stored(store: RedisStore, jobs: list[NewJob]) -> int:
+    return sum(job is not None for job in await store.get([job.id for job in jobs]))
 
 
 # A server that is out of memory.

@@ -83,10 +83,16 @@ call('ZADD', UNFINISHED, unpack(index))
 for key, n in pairs(owners) do
   take_key(key, ids[n], ARGV[uniques[n] + 2], tonumber(ARGV[uniques[n] + 3]))
 end
+-- Together, but not more at once than Lua can pass to a command.
+local tags = {}
 for tag = arg + 1, #ARGV, 2 do
   local n = tonumber(ARGV[tag])
   if seen[ids[n]] == n then
-    call('ZADD', TAGS, '0', ARGV[tag + 1] .. '\0' .. ids[n])
+    tags[#tags + 1], tags[#tags + 2] = '0', ARGV[tag + 1] .. '\0' .. ids[n]
+  end
+  if #tags == 2000 or (#tags > 0 and tag + 2 > #ARGV) then
+    call('ZADD', TAGS, unpack(tags))
+    tags = {}
   end
 end
 ring()
