@@ -54,7 +54,7 @@ _REQUEUED: Final[tuple[Requeued | None, ...]] = (
     *(None, "requeued", "unfinished", "conflict", "refused"),
 )
 
-# Where each job is decided alone, and a repeat finds what was done, a call may take several scripts.
+# Where each job is decided alone, and a repeat finds what was done, a call may be several scripts.
 _SLICE: Final = 100
 
 _One = TypeVar("_One")
