@@ -107,6 +107,11 @@ class Brood:
         self._nursery.send(msgspec.json.encode(order).decode())
         return member
 
+    async def all_born(self) -> None:
+        """Wait until every process that was ordered exists: `living` leaves out what does not."""
+        for member in list(self.members.values()):
+            await self._is_born(member)
+
     async def kill(self, member: Member) -> bool:
         """SIGKILL one; say whether it was still there to be killed."""
         if not await self._is_born(member):

@@ -97,8 +97,8 @@ async def fill_disks(
                 for role, number in _CREW.items():
                     for _ in range(number):
                         here.start(role)
+                await _works(here, "before the disk is full")
                 for _ in range(size.rounds if faults else 0):
-                    await _works(here, "before the disk is full")
                     await _fill_and_free(here, disk, tally)
                     await _works(here, "after the disk was full")
                 await here.settle_down()

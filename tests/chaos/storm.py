@@ -82,7 +82,8 @@ class Scene:
         return read_diaries(self.place.folder)
 
     async def dismiss(self, *roles: str) -> None:
-        """Have these end in an orderly way."""
+        """Have these end in an orderly way, also those that are only just being started."""
+        await self.brood.all_born()
         leaving = self.brood.living(*roles)
         for member in leaving:
             self.brood.terminate(member)

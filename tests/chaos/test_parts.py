@@ -54,6 +54,17 @@ async def test_jobs_that_eat_all_memory_fail_alone(store: Family, chaos_folder: 
     check(tally)
 
 
+@on("redis")
+async def test_without_poison_floors_are_missed_and_nothing_is_violated(
+    store: Family, chaos_folder: Path
+):
+    tally = Tally(f"{store} memory")
+    with opened(store, chaos_folder) as place:
+        await eat_memory(place, tally, SIZE.storm, seed(), faults=False)
+    assert tally.violations == []
+    assert any(" 0 memory kills" in line for line in tally.missed())
+
+
 @pytest.mark.skipif(bool(clocks.impossible()), reason=clocks.impossible())
 @on("postgres")
 async def test_a_clock_that_is_set_makes_nothing_stale_or_double(store: Family, chaos_folder: Path):
@@ -62,13 +73,12 @@ async def test_a_clock_that_is_set_makes_nothing_stale_or_double(store: Family, 
     check(tally)
 
 
-@on("sqlite")
-def test_a_full_disk_loses_nothing(store: Family, chaos_folder: Path):
-    """It runs as a command, because mounts of its own are for a process without threads."""
+def full_disk(store: Family, folder: Path, *options: str) -> subprocess.CompletedProcess[str]:
+    """Run it as a command, because mounts of its own are for a process without threads."""
     scale = "0.1" if SIZE.name == "short" else "1"
     command = [sys.executable, "-m", "tests.chaos", "--part", "disk", "--store", store]
     run = subprocess.run(
-        [*command, "--scale", scale, "--keep", str(chaos_folder)],
+        [*command, "--scale", scale, "--keep", str(folder), *options],
         cwd=ROOT,
         env={**os.environ, "PYTHONUNBUFFERED": "1"},
         capture_output=True,
@@ -77,5 +87,19 @@ def test_a_full_disk_loses_nothing(store: Family, chaos_folder: Path):
     )
     if "skipped: " in run.stdout:
         pytest.skip(run.stdout)
+    return run
+
+
+@on("sqlite")
+def test_a_full_disk_loses_nothing(store: Family, chaos_folder: Path):
+    run = full_disk(store, chaos_folder)
     assert run.returncode == 0, run.stdout + run.stderr
     assert "no violation" in run.stdout
+
+
+@on("sqlite")
+def test_a_disk_with_room_misses_floors_and_violates_nothing(store: Family, chaos_folder: Path):
+    run = full_disk(store, chaos_folder, "--no-faults")
+    assert run.returncode == 1, run.stdout + run.stderr
+    assert "chaos: FAILED: 0 violations, " in run.stdout, run.stdout
+    assert " 0 full disks, at least " in run.stdout
