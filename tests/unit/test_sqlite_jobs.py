@@ -81,7 +81,8 @@ STATEMENTS = {
 # last row of a table.
 HARMLESS = re.compile(
     r"SCAN ([inqt]|json_each) VIRTUAL TABLE"  # the lists
-    r"|SCAN (p|s|w|given|CONSTANT ROW|\d+ CONSTANT ROWS|known|\(subquery-\d+\))$"
+    r"|SCAN (\d+ CONSTANT ROWS|CONSTANT ROW|\d+-ROW VALUES CLAUSE)$"
+    r"|SCAN (p|s|w|given|known|\(subquery-\d+\))$"
 )
 
 

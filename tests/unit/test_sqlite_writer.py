@@ -293,7 +293,8 @@ async def test_a_full_answer_takes_as_long_for_any_limit(store):
         await fill(store, f"of {limit}", {str(one): 60 + one for one in range(limit)}, limit=limit)
         return await steps_of(store, ask(store, f"of {limit}", "late", limit=limit))
 
-    assert await steps(1500) == await steps(3)
+    # Some releases of SQLite take a step or two per level of the index.
+    assert await steps(1500) <= 1.1 * await steps(3)
     # A lowered limit takes its answer from the far end.
     few = await steps_of(store, ask(store, "of 1500", "late", limit=3))
     assert few < 2 * await steps(4)

@@ -8,6 +8,7 @@ primary, the other one is ended and follows.
 from __future__ import annotations
 
 import asyncio
+import re
 from abc import abstractmethod
 from collections import deque
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -55,7 +56,7 @@ class Place(NamedTuple):
 
 def address_by_topology(url: str, tag: str) -> Address:
     """Return the address for a URL whose scheme ends with +sentinel or +cluster."""
-    kind = urlsplit(url).scheme.rpartition("+")[2]
+    kind = _parts(url).scheme.rpartition("+")[2]
     try:
         return Group(url) if kind == "sentinel" else Cluster(url, tag)
     except ValueError as error:  # which ConfigError is, too
@@ -80,8 +81,8 @@ class Topology(Address):
     """Options of the URL that no connection to the primary knows."""
 
     def __init__(self, url: str, path: str) -> None:
-        parts = urlsplit(url)
-        login, at, hosts = parts.netloc.rpartition("@")
+        parts = _parts(url)
+        login, at, hosts = parts.hosts.rpartition("@")
         scheme, _, kind = parts.scheme.partition("+")
         self._scheme, self._login, self._path = scheme, Secret(login + at), path
         options = [option.partition("=") for option in parts.query.split("&") if option]
@@ -152,7 +153,7 @@ class Group(Topology):
     own_options = ("sentinel_username", "sentinel_password")
 
     def __init__(self, url: str) -> None:
-        service, _, database = urlsplit(url).path.strip("/").partition("/")
+        service, _, database = _parts(url).path.strip("/").partition("/")
         if not service:
             raise _Wrong("the name of the service is missing, which the sentinels know it by")
         if database and not database.isdecimal():
@@ -248,7 +249,7 @@ class Cluster(Topology):
     """A cluster, in which all keys of a namespace lie in one slot."""
 
     def __init__(self, url: str, tag: str) -> None:
-        if urlsplit(url).path.strip("/") not in ("", "0"):
+        if _parts(url).path.strip("/") not in ("", "0"):
             raise _Wrong("a cluster has no databases but 0")
         super().__init__(url, "")
         self.slot = key_slot(tag.encode())
@@ -316,6 +317,23 @@ async def _check_role(connection: Connection, place: Place) -> None:
 async def _reply(connection: Connection, *words: str) -> Any:
     await connection.send_command(*words)
     return await connection.read_response()
+
+
+class _Parts(NamedTuple):
+    """A URL in parts; `hosts` is a list with commas, and may begin with a log-in."""
+
+    scheme: str
+    hosts: str
+    path: str
+    query: str
+
+
+def _parts(url: str) -> _Parts:
+    """Split a URL. From Python 3.14 on `urlsplit` refuses several hosts if one is in brackets."""
+    scheme, _, rest = url.partition("://")
+    hosts = re.split("[/?#]", rest, maxsplit=1)[0]
+    parts = urlsplit(f"//host{rest.removeprefix(hosts)}")
+    return _Parts(scheme.lower(), hosts, parts.path, parts.query)
 
 
 def _place(text: str, default_port: int) -> Place:

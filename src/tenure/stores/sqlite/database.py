@@ -30,6 +30,18 @@ _ATTEMPT = 0.1
 # pair of acquire and release; four times the size would halve that and double the stall.
 WAL_LIMIT = 3_600_000
 
+_PRAGMAS = (
+    "wal_autocheckpoint = 0",
+    "journal_size_limit = 0",
+    # For the pages that the jobs in hand are on; SQLite's own choice is a tenth of this. Taken only
+    # as far as it is used.
+    "cache_size = -20000",
+    # On macOS nothing less reaches the disk; elsewhere it means nothing.
+    "fullfsync = ON",
+    # The file may come from elsewhere; nothing in its schema may call functions with effects.
+    "trusted_schema = OFF",
+)
+
 
 class Mode(IntEnum):
     """What a transaction is for. In a batch the largest decides."""
@@ -158,15 +170,12 @@ def _size(path: str) -> int:
 
 def _connected(path: Path, timeout: float = BUSY_TIMEOUT) -> sqlite3.Connection:
     db = sqlite3.connect(path, timeout=timeout, isolation_level=None, check_same_thread=False)
-    db.execute("PRAGMA wal_autocheckpoint = 0")
-    db.execute("PRAGMA journal_size_limit = 0")
-    # For the pages that the jobs in hand are on; SQLite's own choice is a tenth of this. Taken only
-    # as far as it is used.
-    db.execute("PRAGMA cache_size = -20000")
-    # On macOS nothing less reaches the disk; elsewhere it means nothing.
-    db.execute("PRAGMA fullfsync = ON")
-    # The file may come from elsewhere; nothing in its schema may call functions with effects.
-    db.execute("PRAGMA trusted_schema = OFF")
+    try:
+        for pragma in _PRAGMAS:
+            db.execute(f"PRAGMA {pragma}")
+    except BaseException:
+        db.close()
+        raise
     return db
 
 
