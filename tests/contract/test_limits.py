@@ -1,8 +1,9 @@
 import pytest
 
-from tenure.core.model import Granted
+from tenure.core.model import Granted, Lease
 from tenure.stores.contract import Store
-from tests.contract.calls import ask, be_refused, fill, holders, take
+from tenure.testing import ManualClock
+from tests.contract.calls import MOMENT, ask, be_refused, fill, holders, take
 
 
 async def test_a_deploy_from_three_to_five_grows_when_the_last_old_holder_has_gone(store: Store):
@@ -45,15 +46,103 @@ async def test_never_more_live_than_the_smallest_limit_among_them_allows(store: 
             await store.release(live[:1])
 
 
-async def test_waiters_limits_bind_only_themselves(store: Store):
-    """A place in line is no lease: the limit it was asked for with binds nobody yet."""
+async def test_a_waiter_with_a_smaller_limit_is_not_overtaken(store: Store):
+    leases = await fill(store, "key", dict.fromkeys("abcd", 30.0), limit=10)
+    await be_refused(store, "key", "small", limit=3, waiting=100)
+    assert (await be_refused(store, "key", "large", limit=10)).ahead == 1
+    assert (await be_refused(store, "key", "large", limit=10, waiting=100)).ahead == 1
+    await store.release(leases[:1])
+    for holder, limit in (("large", 10), ("small", 3)):
+        await be_refused(store, "key", holder, limit=limit, waiting=100)
+    await store.release(leases[1:2])
+    await be_refused(store, "key", "large", limit=10, waiting=100)
+    await take(store, "key", "small", limit=3)
+    await be_refused(store, "key", "large", limit=10, waiting=100)
+    await store.release(leases[2:3])
+    await take(store, "key", "large", limit=10)
+
+
+async def test_a_small_limit_is_served_while_large_ones_keep_asking(store: Store):
+    """Holders leave in pairs and ask again at once; none of them may take a place meanwhile."""
+    leases = await fill(store, "key", {f"h{n}": 30.0 for n in range(10)}, limit=10)
+    for pair in range(0, 8, 2):
+        await be_refused(store, "key", "small", limit=3, waiting=100)
+        await store.release(leases[pair : pair + 2])
+        for holder in ("again", "and again"):
+            await be_refused(store, "key", holder, limit=10)
+    await take(store, "key", "small", limit=3)
+    assert await holders(store, "key") == ["h8", "h9", "small"]
+
+
+async def test_a_waiters_limit_binds_those_behind_it_only(store: Store):
+    leases = await fill(store, "key", {f"h{n}": 30.0 for n in range(5)}, limit=5)
+    wishes = {"first": 5, "small": 2, "last": 5}
+    for holder, limit in wishes.items():
+        await be_refused(store, "key", holder, limit=limit, waiting=100)
+    await store.release(leases[:1])
+    for holder in ("last", "small"):
+        await be_refused(store, "key", holder, limit=wishes[holder], waiting=100)
+    await take(store, "key", "first", limit=5)
+    await store.release(leases[1:4])
+    await be_refused(store, "key", "small", limit=2, waiting=100)
+    await store.release(leases[4:])
+    await take(store, "key", "small", limit=2)
+
+
+async def test_places_between_are_counted_with_the_smallest_limit_ahead(store: Store):
+    """Two of five live, and three wait: the limit of the second one binds the third."""
     leases = await fill(store, "key", dict.fromkeys("abcde", 30.0), limit=5)
-    await be_refused(store, "key", "small", limit=1, waiting=100)
-    await store.release(leases[:2])
-    answer = await ask(store, "key", "large", limit=5)
-    assert isinstance(answer, Granted)
-    assert answer.other_limit is None
-    assert (await be_refused(store, "key", "small", limit=1, waiting=100)).ahead == 0
+    for holder, limit in {"first": 5, "small": 4, "last": 5}.items():
+        await be_refused(store, "key", holder, limit=limit, waiting=100)
+    await store.release(leases[:3])
+    await be_refused(store, "key", "last", limit=5, waiting=100)
+    await take(store, "key", "small", limit=4)
+    await take(store, "key", "first", limit=5)
+
+
+async def test_a_waiters_limit_goes_with_its_place(store: Store, clock: ManualClock):
+    await fill(store, "key", dict.fromkeys("abcd", 30.0), limit=10)
+    await be_refused(store, "key", "gives up", limit=3, waiting=100)
+    await be_refused(store, "key", "large", limit=10, waiting=100)
+    await store.release([Lease(key="key", holder="gives up")])
+    await take(store, "key", "large", limit=10)
+
+    await be_refused(store, "key", "dies", limit=3, waiting=2)
+    await be_refused(store, "key", "another", limit=10)
+    clock.shift(2)
+    await take(store, "key", "another", limit=10)
+
+
+async def test_asking_again_with_another_limit_binds_by_that_one(store: Store):
+    await fill(store, "key", dict.fromkeys("abcd", 30.0), limit=10)
+    await be_refused(store, "key", "ben", limit=3, waiting=100)
+    await be_refused(store, "key", "cid", limit=4, waiting=100)
+    await be_refused(store, "key", "newcomer", limit=10)
+    await be_refused(store, "key", "ben", limit=4, waiting=100)
+    await take(store, "key", "ben", limit=6, waiting=100)
+    await be_refused(store, "key", "newcomer", limit=10)
+    await take(store, "key", "cid", limit=6, waiting=100)
+
+
+async def test_a_caller_that_does_not_wait_binds_nobody(store: Store):
+    await fill(store, "key", dict.fromkeys("abcd", 30.0), limit=10)
+    await be_refused(store, "key", "small", limit=3)
+    await take(store, "key", "large", limit=10)
+
+
+async def test_the_smallest_limit_ahead_counts_when_the_wait_is_told(
+    store: Store, clock: ManualClock
+):
+    await fill(store, "key", {"a": 10, "b": 20, "c": 30, "d": 40}, limit=10)
+    small = await be_refused(store, "key", "small", limit=3, waiting=100)
+    large = await be_refused(store, "key", "large", limit=10, waiting=100)
+    assert (small.retry_in, large.retry_in) == (pytest.approx(20), pytest.approx(30))
+    clock.shift(20)
+    await take(store, "key", "small", limit=3, ttl=100)
+    clock.shift(10 - MOMENT)
+    await be_refused(store, "key", "large", limit=10, waiting=100)
+    clock.shift(MOMENT)
+    await take(store, "key", "large", limit=10)
 
 
 @pytest.mark.parametrize(

@@ -111,6 +111,36 @@ async def test_a_place_given_up_wakes_the_next_if_there_is_room(here: Store, the
         assert await second.wait(SOON)
 
 
+async def test_a_waiter_with_a_smaller_limit_is_woken_before_those_behind_it(
+    here: Store, there: Store
+):
+    leases = await fill(there, "key", dict.fromkeys("abcd", 60.0), limit=10)
+    await be_refused(here, "key", "small", limit=3, waiting=60)
+    await be_refused(here, "key", "large", limit=10, waiting=60)
+    async with here.watch(of("small")) as first, here.watch(of("large")) as second:
+        await there.release(leases[:1])
+        await wake_ups_have_arrived(here, there)
+        assert not await rung(first)
+        await there.release(leases[1:2])
+        assert await first.wait(SOON)
+        await take(here, "key", "small", limit=3)
+        await wake_ups_have_arrived(here, there)
+        assert not await rung(second)
+        await there.release(leases[2:3])
+        assert await second.wait(SOON)
+
+
+async def test_a_small_limit_that_gives_up_wakes_those_behind_it(here: Store, there: Store):
+    await fill(there, "key", dict.fromkeys("abcd", 60.0), limit=10)
+    for holder, limit in {"small": 3, "large": 10, "last": 10}.items():
+        await be_refused(here, "key", holder, limit=limit, waiting=60)
+    async with here.watch(of("large")) as second, here.watch(of("last")) as third:
+        await there.release([Lease(key="key", holder="small")])
+        assert await second.wait(SOON)
+        await take(here, "key", "large", limit=10)
+        assert await third.wait(SOON)
+
+
 async def test_a_grant_wakes_the_next_in_line_if_there_is_still_room(here: Store, there: Store):
     leases = await fill(there, "key", {"a": 60, "b": 60}, limit=2)
     for holder in ("ben", "cid", "dee"):

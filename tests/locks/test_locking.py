@@ -191,6 +191,46 @@ async def test_different_limits_are_reported_and_the_smaller_one_rules(app, riva
     assert seen == [LimitsDiffer("deploy", 5, 1)]
 
 
+async def test_a_smaller_limit_is_served_while_larger_ones_come_and_go(app, rival, clock):
+    """Six tasks of the old release hold a place of ten for a second each, without a pause."""
+    places = app.semaphore("deploy", 10)
+    served: list[float] = []
+
+    async def come_and_go() -> None:
+        while True:
+            async with places:
+                await clock.sleep(1)
+                served.append(clock.boot())
+
+    async with asyncio.TaskGroup() as tasks:
+        old = [tasks.create_task(come_and_go()) for _ in range(6)]
+        await clock.advance(0.5)
+        async with asyncio.timeout(5):
+            new = tasks.create_task(rival.semaphore("deploy", 3).acquire(wait=8))
+            await clock.advance(4)
+            hold = await new
+        assert len(await names_held(app)) <= 3
+        before = len(served)
+        await clock.advance(3)
+        assert len(served) > before
+        for task in old:
+            task.cancel()
+        await hold.release()
+
+
+async def test_try_acquire_with_a_larger_limit_overtakes_no_waiter(app, rival, clock):
+    holds = [await app.semaphore("deploy", 10).acquire() for _ in range(4)]
+    waiting = asyncio.create_task(rival.semaphore("deploy", 3).acquire())
+    await clock.advance(0.1)
+    assert await app.semaphore("deploy", 10).try_acquire() is None
+    for hold in holds[:2]:
+        await hold.release()
+    await clock.advance(0.1)
+    for hold in (await waiting, *holds[2:]):
+        await hold.release()
+    assert await app.locks() == []
+
+
 async def test_strict_refuses_a_different_limit_and_leaves_nothing_behind(app, rival):
     async with app.semaphore("deploy", 3):
         for refused in (rival.semaphore("deploy", 2, strict=True),):

@@ -9,8 +9,8 @@ from tenure.testing.sim.history import Entry
 from tests.sim.entries import entry, granted, of_holder
 
 
-def busy(at: float, holder: str, life: float = 3) -> Entry:
-    return entry(at, "busy", key="k", holder=holder, limit=1, ttl=life)
+def busy(at: float, holder: str, life: float = 3, limit: int = 1) -> Entry:
+    return entry(at, "busy", key="k", holder=holder, limit=limit, ttl=life)
 
 
 RIGHT = {
@@ -30,6 +30,23 @@ RIGHT = {
         busy(2, "c"),
         of_holder(3, "released", "a", 1, ok=True),
         granted(3, "b", 2),
+    ],
+    "behind a smaller limit": [
+        granted(1, "a", 1, limit=5),
+        granted(1, "b", 2, limit=5),
+        busy(1, "c", limit=2),
+        busy(2, "d", limit=5),
+        of_holder(2, "released", "a", 1, ok=True),
+        granted(2, "c", 3, limit=2),
+        busy(2, "d", limit=5),
+    ],
+    "before a smaller limit": [
+        granted(1, "a", 1, limit=2),
+        granted(1, "b", 2, limit=2),
+        busy(1, "c", limit=2),
+        busy(1, "d", limit=1),
+        of_holder(2, "released", "a", 1, ok=True),
+        granted(2, "c", 3, limit=2),
     ],
     "a dead waiter": [
         granted(1, "a", 1, ttl=4),
@@ -70,7 +87,21 @@ WRONG = {
         of_holder(2, "released", "a", 1, ok=True),
         granted(2, "c", 2),
     ],
+    "a waiter overtaken by a larger limit": [
+        granted(1, "a", 1, limit=5),
+        granted(1, "b", 2, limit=5),
+        busy(1, "c", limit=2),
+        granted(2, "d", 3, limit=5),
+    ],
     "refused although free": [busy(1, "a")],
+    "refused for a smaller limit behind it": [
+        granted(1, "a", 1, limit=2),
+        granted(1, "b", 2, limit=2),
+        busy(1, "c", limit=2),
+        busy(1, "d", limit=1),
+        of_holder(2, "released", "a", 1, ok=True),
+        busy(2, "c", limit=2),
+    ],
     "renewed after its end": [granted(1, "a", 1), of_holder(11, "renewed", "a", 1, ok=True)],
     "not renewed": [granted(1, "a", 1), of_holder(2, "renewed", "a", 1, ok=False)],
     "renewed by another": [granted(1, "a", 1), of_holder(2, "renewed", "b", 1, ok=True)],

@@ -26,9 +26,9 @@ class LeaseStore(Protocol):
         """Try once to take a lease on `key`; never wait.
 
         Admitted while live leases + live waiters ahead of the caller < limit, where limit is the
-        smallest of the caller's own and those of the live holders. So at most `limit` leases live
-        at any store instant and nobody overtakes a waiter, not even a newcomer to a free key. (Who
-        asks with a larger limit than a waiter may pass it: each waits for its own limit.)
+        smallest of the caller's own, those of the live holders and those of the live waiters
+        ahead. So at most `limit` leases live at any store instant, and no caller overtakes a
+        waiter: not on a free key, and not by asking with a larger limit.
 
         The fence is larger than every earlier fence of this key, also over release, removal of
         idle keys and clock steps. A holder that has the lease already gets it again: same fence,

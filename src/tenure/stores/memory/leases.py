@@ -143,7 +143,7 @@ class Leases(Connection):
 def _retry_in(record: Key, limit: int, ahead: int, now: int) -> float:
     ends = sorted(grant.expires for grant in record.grants.values())
     if ends:
-        kth = min(len(ends), len(ends) + ahead - record.effective(limit) + 1)
+        kth = min(len(ends), len(ends) + ahead - record.effective(limit, ahead) + 1)
         return (ends[kth - 1] - now) / 1e6
     first = next(iter(record.line.values()))
     return (first.expires - now) / 1e6

@@ -8,6 +8,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from itertools import islice
 from typing import TypeVar
 
 from tenure.core.model import Lease, Mark, Meta, Topic
@@ -101,10 +102,13 @@ class Key:
 
     def room_for(self, limit: int, ahead: int) -> bool:
         """Return whether one more lease may live beside the present ones and those ahead."""
-        return len(self.grants) + ahead < self.effective(limit)
+        return len(self.grants) + ahead < self.effective(limit, ahead)
 
-    def effective(self, limit: int) -> int:
-        return min([limit, *(grant.limit for grant in self.grants.values())])
+    def effective(self, limit: int, ahead: int) -> int:
+        """Return the smallest limit among the caller, the holders and the waiters ahead of it."""
+        held = (grant.limit for grant in self.grants.values())
+        wanted = (waiter.limit for waiter in islice(self.line.values(), ahead))
+        return min([limit, *held, *wanted])
 
     def ahead_of(self, holder: str) -> int:
         """Return how many waiters come before `holder`; all of them if it has no place."""

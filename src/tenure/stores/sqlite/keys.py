@@ -163,12 +163,14 @@ class Key:
         row = self.tx.row(sql.LEASE, key=self.name, holder=holder)
         return Grant(*row) if row is not None else None
 
-    def effective(self, limit: int) -> int:
-        return min(limit, self.lowest) if self.live else limit
+    def effective(self, limit: int, ahead: int) -> int:
+        """Return the smallest limit among the caller, the holders and the waiters ahead of it."""
+        held = [self.lowest] if self.live else []
+        return min([limit, *held, *(waiter.limit for waiter in self.line[:ahead])])
 
     def room_for(self, limit: int, ahead: int) -> bool:
         """Return whether one more lease may live beside the present ones and those ahead."""
-        return self.live + ahead < self.effective(limit)
+        return self.live + ahead < self.effective(limit, ahead)
 
     def ahead_of(self, holder: str) -> int:
         """Return how many waiters come before `holder`; all of them if it has no place."""
@@ -191,7 +193,7 @@ class Key:
         elif self.live == 0:
             ends = self.line[0].expires
         else:
-            nth = min(self.live, self.live + ahead - self.effective(limit) + 1) - 1
+            nth = min(self.live, self.live + ahead - self.effective(limit, ahead) + 1) - 1
             # From whichever end is nearer: with one limit for all it is a place at the front,
             # with a limit that was lowered one near the back.
             last = self.live - 1 - nth
@@ -226,7 +228,7 @@ class Key:
             meta=grant.meta,
             expires=grant.expires,
         )
-        self.lowest = self.effective(grant.limit)
+        self.lowest = self.effective(grant.limit, ahead=0)
         self.highest = max(self.highest, grant.limit)
         self.live += 1
         if grant.limit == 1:

@@ -67,6 +67,7 @@ class Machine:
 
     def __init__(self, fleet: Fleet, number: int) -> None:
         self.fleet = fleet
+        self.number = number
         self.name = f"m{number}"
         plan = fleet.plan
         self.clock = MachineClock(

@@ -256,7 +256,16 @@ BEGIN
                       WHERE w.namespace = _namespace AND w.key = _key AND w.place < _place);
         END IF;
     END IF;
-    _room := CASE WHEN _k.held > 0 THEN least(_limit, _k.lowest) ELSE _limit END - _k.held - ahead;
+    _room := CASE WHEN _k.held > 0 THEN least(_limit, _k.lowest) ELSE _limit END;
+    IF ahead BETWEEN 1 AND _room - 1 THEN
+        -- The limits of the waiters ahead bind the caller as well. With as many ahead as its limit
+        -- it is refused anyway, so this never reads more rows than the limit.
+        -- index: waiter_pkey
+        SELECT least(_room, min(w."limit")) INTO _room FROM tenure.waiter w
+        WHERE w.namespace = _namespace AND w.key = _key
+          AND w.place < coalesce(_place, 9223372036854775807);
+    END IF;
+    _room := _room - _k.held - ahead;
     IF _room > 0 THEN
         grant_fence := tenure.lease_grant_v1(_k, _holder, _limit, _ttl, _meta, _place, at);
         grant_limit := _limit;

@@ -24,7 +24,8 @@ local function grant_alone()
   return {1, fence, 0, 0, limit, meta}
 end
 
--- Named for a lease that is ALONE; of a CROWD they are seen, kept, granted, waiters and limits.
+-- Named for a lease that is ALONE; of a CROWD they are seen, kept, granted, waiters, limits and
+-- strictest.
 local kind, owner, fence, since, renewed, life, bound, note = look(LEASE, name, found[1])
 if not kind then
   return grant_alone()

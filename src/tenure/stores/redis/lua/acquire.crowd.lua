@@ -4,7 +4,7 @@
 local function crowd_of_one()
   local crowd = {
     at = LEASE, name = name, live = 1, waiters = 0,
-    seen = renewed, kept = 0, granted = since, limits = {[bound] = 1},
+    seen = renewed, kept = 0, granted = since, limits = {[bound] = 1}, strictest = 0,
   }
   -- What an earlier crowd left, if Redis has collected its head a moment before the rest.
   call('DEL', KEYS[LEASE + 1], KEYS[LEASE + 2], KEYS[LEASE + 3])
@@ -57,6 +57,7 @@ local function join(crowd, place)
     call('ZADD', places, place, holder)
     crowd.waiters = crowd.waiters + 1
   end
+  crowd.strictest = fresh and limit or math.min(crowd.strictest, limit)
   write_info(crowd, holder, {
     fence = 0, since = arrived, renewed = now, life = patience,
     limit = limit, ttl = ttl, meta = meta, address = address,
@@ -65,6 +66,19 @@ local function join(crowd, place)
   crowd.seen = now
   keep(crowd, patience, fresh)
   save(crowd)
+end
+
+-- Return the smallest limit among the caller, the holders and the waiters ahead of it. It looks at
+-- waiters only while one of them may have a smaller limit than the others, as in a deployment. With
+-- as many ahead as the limit the caller is refused, however small the limits of the rest are.
+local function effective_limit(crowd, ahead)
+  local smallest = math.min(limit, smallest_limit(crowd))
+  if ahead > 0 and ahead < smallest and crowd.strictest < smallest then
+    for _, waiter in ipairs(call('ZRANGE', KEYS[LEASE + 1], 0, ahead - 1)) do
+      smallest = math.min(smallest, read_info(crowd, waiter).limit)
+    end
+  end
+  return smallest
 end
 
 -- When the lease ends whose place the caller would get, the waiters ahead taking the earlier ones.
@@ -82,7 +96,7 @@ local crowd
 if kind == ALONE then
   crowd = crowd_of_one()
 else
-  crowd = crowd_at(LEASE, name, owner, fence, since, renewed, life)
+  crowd = crowd_at(LEASE, name, owner, fence, since, renewed, life, bound)
 end
 if not crowd then
   return grant_alone()
@@ -106,7 +120,7 @@ if lease then
 end
 
 local ahead = place and call('ZRANK', KEYS[LEASE + 1], holder) or crowd.waiters
-local room = math.min(limit, smallest_limit(crowd))
+local room = effective_limit(crowd, ahead)
 if crowd.live + ahead < room then
   return grant_in(crowd, place)
 end

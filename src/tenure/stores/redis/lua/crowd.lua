@@ -6,6 +6,8 @@
 --   granted    the instant of the latest grant
 --   waiters    how many are in the line
 --   limits     limit -> how many leases were granted with it
+--   strictest  the smallest limit that a waiter has asked with since the line was last empty: no
+--              limit in the line is below it
 --   live       how many leases there are: the sum over `limits`
 
 local FIRST_PLACE = -2 ^ 52  -- the arrival number of the first in a new line
@@ -33,7 +35,8 @@ local function save(crowd)
     forget(crowd.at, crowd.name)
   else
     call('SET', KEYS[crowd.at],
-      pack(CROWD, crowd.seen, crowd.kept, crowd.granted, crowd.waiters, crowd.limits),
+      pack(CROWD, crowd.seen, crowd.kept, crowd.granted, crowd.waiters, crowd.limits,
+        crowd.strictest),
       'PX', math.ceil((crowd.kept - now) / 1000))
   end
 end
@@ -148,10 +151,10 @@ local function clamp(crowd)
 end
 
 -- Return the crowd a head tells of, without what has ended; nil if nothing is left.
-local function crowd_at(at, name, seen, kept, granted, waiters, limits)
+local function crowd_at(at, name, seen, kept, granted, waiters, limits, strictest)
   local crowd = {
     at = at, name = name, live = 0, waiters = waiters,
-    seen = seen, kept = kept, granted = granted, limits = limits,
+    seen = seen, kept = kept, granted = granted, limits = limits, strictest = strictest,
   }
   for _, holders in pairs(limits) do
     crowd.live = crowd.live + holders
@@ -183,8 +186,9 @@ end
 -- The same, of a head that was found to be a crowd's earlier in the script: something before may
 -- have changed it since, if the same lease key was passed twice.
 local function crowd_now(at, name)
-  local kind, seen, kept, granted, waiters, limits = look(at, name, call('GET', KEYS[at]))
-  return kind and crowd_at(at, name, seen, kept, granted, waiters, limits)
+  local kind, seen, kept, granted, waiters, limits, strictest =
+    look(at, name, call('GET', KEYS[at]))
+  return kind and crowd_at(at, name, seen, kept, granted, waiters, limits, strictest)
 end
 
 -- Return the lease of a holder, if it has one.

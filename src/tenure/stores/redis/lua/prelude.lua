@@ -54,7 +54,7 @@ end
 
 -- Return what a head says, nothing if the key is free:
 --   ALONE, holder, fence, since, renewed, ttl, limit, meta
---   CROWD, seen, kept, granted, waiters, limits
+--   CROWD, seen, kept, granted, waiters, limits, strictest
 local function look(at, name, head)
   if not head then
     return nil

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from copy import deepcopy
 from dataclasses import dataclass, field
+from itertools import islice
 from typing import NamedTuple
 
 from tenure.testing.sim.history import Entry
@@ -53,8 +54,10 @@ class _Key:
         return names.index(holder) if holder in self.line else len(names)
 
     def has_room(self, holder: str, limit: int) -> bool:
-        limits = [limit, *(one.limit for one in self.holders.values())]
-        return len(self.holders) + self.ahead_of(holder) < min(limits)
+        ahead = self.ahead_of(holder)
+        waiters = islice(self.line.values(), ahead)
+        limits = [limit, *(record.limit for record in (*self.holders.values(), *waiters))]
+        return len(self.holders) + ahead < min(limits)
 
 
 class _Leases:
@@ -217,7 +220,8 @@ class LeaseFindings(NamedTuple):
 def check_leases(history: Iterable[Entry]) -> LeaseFindings:
     """Return what is wrong with the leases of a history.
 
-    - At most `limit` hold a key at any instant of the store, and nobody overtakes who waits.
+    - At most `limit` hold a key at any instant of the store, and no caller overtakes a waiter:
+      the smallest limit among the caller, the holders and the waiters ahead of it rules.
     - Fences rise, whatever the store loses. Nothing that has ended is renewed or released.
     - Nobody acts on a lease that it does not have, nor trusts it longer than the store does,
       but for what the store itself has lost: that is trusted to the end of its last renewal.

@@ -21,8 +21,9 @@ __all__ = ["ACTORS", "ROUNDS", "act", "few", "is_done", "play", "program"]
 ACTORS = 2
 ROUNDS = 3
 
-# Two that everybody wants, and a place for two.
-_KEYS = (("red", 1), ("red", 1), ("blue", 1), ("pair", 2))
+# Two locks that all machines want, and places of which each machine knows another limit, as in a
+# rolling deploy.
+_KEYS = (("red", (1,)), ("red", (1,)), ("blue", (1,)), ("places", (1, 3, 4)))
 _WAITS = (None, None, 0.0, 0.4, 3.0)
 
 
@@ -96,7 +97,8 @@ async def _round(process: Process, app: Tenure, dice: Random) -> None:
 def _lock(
     process: Process, app: Tenure, dice: Random, *, is_bounded: bool = True
 ) -> tuple[Semaphore, int]:
-    key, limit = dice.choice(_KEYS)
+    key, limits = dice.choice(_KEYS)
+    limit = limits[process.machine.number % len(limits)]
     ttl = process.fleet.plan.ttl * dice.choice((1, 1, 2))
     wait = dice.choice(_WAITS)
     least = dice.choice((0.0, 0.0, 0.0, 0.3))
