@@ -169,7 +169,12 @@ async def test_one_beat_serves_many_replicas(store: Store, clock: ManualClock):
     await store.cancel([id_of(1)])
     clock.shift(TTL)
     answers = await store.beat(["cid", "nobody", "ben", "ann"], ttl=TTL)
-    assert answers == [Beat([], 1, False), None, Beat([id_of(1)], 1, False), Beat([], 1, False)]
+    assert [one and (one.cancels, one.held, one.expired) for one in answers] == [
+        ([], 1, False),
+        None,
+        ([id_of(1)], 1, False),
+        ([], 1, False),
+    ]
     assert [one.expires_in for one in await store.replicas()] == [pytest.approx(TTL)] * 3
     assert await store.beat([], ttl=TTL) == []
 
@@ -267,7 +272,7 @@ async def test_who_beats_does_not_count_itself_as_expired(store: Store, clock: M
     await join(store, "ann", "ben")
     clock.shift(2 * TTL)
     answers = await store.beat(["ann", "ben"], ttl=TTL)
-    assert answers == [Beat([], 0, False)] * 2
+    assert [one and one.expired for one in answers] == [False, False]
 
 
 # Leaving.

@@ -80,6 +80,38 @@ async def test_who_is_slow_to_come_back_is_waited_for(make, store, clock, faults
     assert len(begun) == 2
 
 
+async def test_a_replica_that_is_back_a_moment_after_its_end_keeps_its_jobs(
+    make, store, clock, faults
+):
+    cut = Faults()
+    witness, late = await make(faulty=True), Tenure(FaultyStore(store.clone(), cut), grace=0)
+    told, begun = [], []
+
+    async def work() -> None:
+        begun.append(1)
+        await clock.sleep(600)
+
+    late.on_event(told.append)
+    task = late.task(name="work")(work)
+    async with late, witness.worker(queues=["of its own"]), late.worker() as worker:
+        await clock.advance(15)
+        await task.enqueue()
+        for _ in range(5):
+            await clock.advance(12)
+            away(cut)
+            while any(
+                one.expires_in > 0 for one in await store.replicas() if one.id == worker.replica
+            ):
+                await clock.advance(0.1)
+            beats = faults.calls["beat"]
+            while faults.calls["beat"] == beats:  # until the witness has seen it
+                await clock.advance(0.01)
+            cut.heal()
+            await clock.advance(3)
+    assert of_kind(told, ReplicaLost) == []
+    assert begun == [1]
+
+
 async def test_who_joins_after_an_outage_takes_nothing_from_those_a_moment_later(
     fleet, clock, faults
 ):

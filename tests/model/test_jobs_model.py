@@ -8,6 +8,7 @@ seed alone; before a failure is reported, all steps are left out that it does no
 import random
 from collections.abc import Callable, Sequence
 from itertools import count
+from typing import Any
 
 import pytest
 
@@ -38,10 +39,8 @@ def test_answers_are_those_of_the_specification(world_url: str, namespace: str):
 class Generous(MemoryStore):
     """Grants every job one loss more than it has been told to."""
 
-    async def recover(
-        self, *, delays: Sequence[float], grace: float, limit: int = 100
-    ) -> list[Recovered]:
-        return await super().recover(delays=[*delays, 0.0], grace=grace, limit=limit)
+    async def recover(self, *, delays: Sequence[float], **wanted: Any) -> list[Recovered]:
+        return await super().recover(delays=[*delays, 0.0], **wanted)
 
 
 def test_a_store_that_differs_is_shown_in_few_steps():

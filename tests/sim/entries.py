@@ -30,5 +30,7 @@ def settled(
 
 
 def recovered(at: float, outcome: str = "waiting", number: int = 1) -> list[Entry]:
-    lost = of_job(at, "recovered", replica="r", outcome=outcome, number=number, seconds=25)
-    return [lost, entry(at, "looked for the dead")]
+    by = round(at * SECOND)
+    facts: dict[str, Any] = {"outcome": outcome, "number": number, "seconds": 25, "seen": by}
+    lost = of_job(at, "recovered", replica="r", **facts)
+    return [lost, entry(at, "looked for the dead", seen=by)]

@@ -6,9 +6,13 @@ from tenure.core.policy import (
     TTL_MIN,
     WAITER_LIFE,
     Backoff,
+    Reading,
+    clock_jump,
+    first_recovery_after,
     loss_delays,
     margin,
     next_fence,
+    recovery_pause,
     renew_after,
     retry_after_error,
     retry_when_busy,
@@ -151,3 +155,51 @@ def test_an_unknown_task_is_offered_again_soon_and_then_rarely(attempt: int, cha
     assert 0.5 <= pause <= 300
     assert unknown_task_delay(1, chance) <= 1
     assert unknown_task_delay(20, chance) >= 150
+
+
+@pytest.mark.parametrize(
+    ("passed", "shown", "jump"),
+    [
+        (3.0, 3.0, 0.0),
+        (3.0, 33.0, 30.0),  # set ahead
+        (3.0, -3597.0, -3600.0),  # set back
+        (60.0, 60.0, 0.0),  # an outage is no jump
+        (3.0, 3.03, 0.03),  # 1 % fast
+    ],
+)
+def test_a_jump_is_what_the_stores_clock_shows_beyond_the_local_time(
+    passed: float, shown: float, jump: float
+):
+    before = Reading(sent=1000.0, at=1_800_000_000_000_000)
+    after = Reading(sent=1000.0 + passed, at=before.at + round(shown * 1e6))
+    assert clock_jump(before, after) == pytest.approx(jump)
+
+
+@pytest.mark.parametrize(
+    ("gap", "jump", "pause"),
+    [
+        (3.0, 0.0, 0.0),
+        (5.0, 2.5, 0.0),
+        (5.1, 0.0, 10.0),  # the store was away
+        (3.0, 2.6, 10.0),  # its clock was set ahead
+        (3.0, -3600.0, 0.0),  # its clock was set back: records only live longer
+    ],
+)
+def test_after_a_gap_or_a_jump_recovery_waits_one_ttl(gap: float, jump: float, pause: float):
+    assert recovery_pause(10.0, gap=gap, jump=jump) == pause
+
+
+@steady
+@given(ttl=TTLS, chance=CHANCES)
+def test_no_jump_that_is_overlooked_expires_a_healthy_replica(ttl: float, chance: float):
+    """Also if both of two beats have one, and a request was on its way for a fifth of a ttl."""
+    overlooked = 0.249 * ttl
+    assert recovery_pause(ttl, gap=ttl / 2, jump=overlooked) == 0
+    assert renew_after(ttl, chance) + 2 * overlooked + 0.2 * ttl < ttl
+
+
+@steady
+@given(ttl=TTLS, chance=CHANCES)
+def test_a_newcomer_lets_every_healthy_replica_beat_first(ttl: float, chance: float):
+    assert first_recovery_after(ttl, is_alone=True) == ttl
+    assert first_recovery_after(ttl, is_alone=False) > 1.3 * renew_after(ttl, chance)

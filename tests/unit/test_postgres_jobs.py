@@ -168,8 +168,10 @@ async def test_what_is_finished_or_due_later_costs_nothing(
         poll = (
             f"SELECT * FROM tenure.job_claim_v1('{namespace}', 'ann', %d, '{{q1,q2}}', 100, NULL)"
         )
-        beat = f"SELECT * FROM tenure.replica_beat_v1('{namespace}', '{{ann}}', 60000000, 9, NULL)"
-        recover = f"SELECT * FROM tenure.job_recover_v1('{namespace}', '{{}}', 0, 100, NULL)"
+        beat = (
+            f"SELECT * FROM tenure.replica_beat_v1('{namespace}', '{{ann}}', 60000000, 0, 9, NULL)"
+        )
+        recover = f"SELECT * FROM tenure.job_recover_v1('{namespace}', '{{}}', 0, 100, NULL, NULL)"
         await buffers(operator, poll % next(numbers))
         return [await buffers(operator, one) for one in (poll % next(numbers), beat, recover)]
 

@@ -231,7 +231,11 @@ class JobCalls(Lifecycle):
         await self._services().store.resume(check_name(queue, "queue"))
 
     async def recover(self) -> list[Recovered]:
-        """Take jobs from replicas that have expired, now. Workers do it by themselves."""
+        """Take jobs from replicas that have expired, now. Workers do it by themselves.
+
+        Do not call it within one `replica_ttl` after the clock of the store was set ahead: all
+        replicas look expired then.
+        """
         store = self._services().store
         recovery = Recovery(self._settings, store.clock, self._events)
         return await recovery.run(store, by="hand")

@@ -19,9 +19,13 @@ __all__ = [
     "UNWIND_SECONDS",
     "WAITER_LIFE",
     "Backoff",
+    "Reading",
+    "clock_jump",
+    "first_recovery_after",
     "loss_delays",
     "margin",
     "next_fence",
+    "recovery_pause",
     "renew_after",
     "retry_after_error",
     "retry_when_busy",
@@ -82,6 +86,54 @@ def trust_until(sent: float, ttl: float) -> float:
 def renew_after(ttl: float, chance: float) -> float:
     """Return the seconds from one renewal to the next; `chance` in [0, 1) only shortens it."""
     return ttl * _RENEW_SHARE * (1.0 - _RENEW_JITTER * chance)
+
+
+class Reading(Struct, frozen=True):
+    """What the store's clock showed in the answer to a request."""
+
+    sent: float
+    """When the request was sent, in seconds of the local boot clock."""
+    at: int
+    """What the store's clock showed, in microseconds."""
+
+
+def clock_jump(before: Reading, after: Reading) -> float:
+    """Return by how many seconds the store's clock ran ahead of the local one between two readings.
+
+    Negative if it was set back. A request that took longer to arrive than the other one counts as
+    a jump, by the difference.
+    """
+    return (after.at - before.at) / 1e6 - (after.sent - before.sent)
+
+
+# Healthy replicas beat every 0.3 ttl, so no jump below 0.7 ttl ends a record. The rest is room for
+# a jump in each of two beats, and for a request that was on its way for 0.2 ttl.
+_JUMP_SHARE = 0.25
+# Other replicas may have beaten up to a third of a ttl earlier, so their gap may be longer.
+_GAP_SHARE = 0.5
+# A beat of every healthy replica, and a third more.
+_NEWCOMER_SHARE = 0.4
+
+
+def recovery_pause(ttl: float, *, gap: float, jump: float) -> float:
+    """Return for how long after a beat a replica must not recover the jobs of others.
+
+    `gap` is the time since the good beat before this one, `jump` what the store's clock jumped
+    ahead meanwhile. If either is long, records of healthy replicas may have expired as well. After
+    one ttl each of them has beaten again, and only the dead are still expired.
+    """
+    is_steady = gap <= _GAP_SHARE * ttl and jump <= _JUMP_SHARE * ttl
+    return 0.0 if is_steady else ttl
+
+
+def first_recovery_after(ttl: float, *, is_alone: bool) -> float:
+    """Return for how long a replica that has just joined must not recover the jobs of others.
+
+    It cannot know what happened before it came. If no other replica is alive, there may have been
+    an outage for all: they get a ttl to come back. If others are alive, the clock may have jumped a
+    moment ago: they get the time for their next beat.
+    """
+    return ttl if is_alone else _NEWCOMER_SHARE * ttl
 
 
 def retry_after_error(failures: int, chance: float) -> float:

@@ -223,6 +223,8 @@ class Beat(Struct, frozen=True):
     """How many jobs the store thinks it runs."""
     expired: bool
     """Whether `recover` would find something to do, for whichever replica."""
+    now: int
+    """The instant of this answer, by the clock that tells which replicas have expired."""
 
 
 class Recovered(Struct, frozen=True, kw_only=True):

@@ -6,6 +6,7 @@ import asyncio
 import logging
 from collections.abc import Sequence
 
+from tenure.core.policy import Reading, clock_jump, first_recovery_after, recovery_pause
 from tenure.core.records import Beat
 from tenure.core.settings import Settings
 from tenure.errors import TenureError
@@ -24,6 +25,9 @@ _PRUNE_EVERY = 60.0
 # More than the longest pause between two tries of a call, see `retry_after_error`.
 _SECOND_LOOK = 1.2
 
+# A smaller lead is not worth a write: jobs are taken 5 s past their deadline at the earliest.
+_LEAD_WORTH_TELLING = 0.5
+
 
 class Caretaker:
     """Decides by its own beats when to recover and prune, and does it beside them."""
@@ -34,6 +38,7 @@ class Caretaker:
         self._ttl = settings.replica_ttl
         self._recovery = Recovery(settings, self._clock, events)
         self._last_beat = 0.0
+        self._lead = _Lead()
         self._may_recover_at = 0.0
         self._expired_since: float | None = None
         self._prune_at = self._clock.boot() + _PRUNE_EVERY * self._clock.random()
@@ -45,27 +50,29 @@ class Caretaker:
             if task is not None:
                 task.cancel()
 
+    @property
+    def ahead(self) -> float:
+        """By how much the next beat has to postpone deadlines."""
+        return self._lead.untold
+
     async def begin(self, own: Sequence[str]) -> None:
         """Take note that it has just joined, under these ids."""
-        others = any(
-            one.id not in own and one.expires_in > 0 and not one.dead
-            for one in await self._store.replicas()
+        is_alone = not any(
+            replica.id not in own and replica.expires_in > 0 and not replica.dead
+            for replica in await self._store.replicas()
         )
         now = self._clock.boot()
         self._last_beat = now
-        # Where nobody else lives there may have been an outage for all: let the others revive.
-        self._may_recover_at = now if others else now + self._ttl
+        self._may_recover_at = now + first_recovery_after(self._ttl, is_alone=is_alone)
 
-    def beaten(self, sent: float) -> bool:
+    def beaten(self, sent: float, beat: Beat | None) -> bool:
         """Take note of a good beat; say whether the record may have expired before it."""
-        gap = sent - self._last_beat
-        if gap > self._ttl / 2:
-            # After a gap the others may have had one too, and a longer one by up to a third of the
-            # ttl: they get the time to come back.
-            self._may_recover_at = sent + self._ttl
-        late = self._clock.boot() - self._last_beat > self._ttl
+        gap, late_by = sent - self._last_beat, self._clock.boot() - self._last_beat
+        jump = 0.0 if beat is None else self._lead.read(Reading(sent, beat.now))
+        if pause := recovery_pause(self._ttl, gap=gap, jump=jump):
+            self._may_recover_at = max(self._may_recover_at, sent + pause)
         self._last_beat = sent
-        return late
+        return late_by + max(0.0, jump) > self._ttl
 
     def look(self, by: str, beat: Beat) -> None:
         """Recover and prune beside the beats, which must not wait for it."""
@@ -75,7 +82,7 @@ class Caretaker:
         elif self._expired_since is None:
             self._expired_since = now
         elif self._should_recover(now):
-            self._recovering = asyncio.ensure_future(self._recover(by))
+            self._recovering = asyncio.ensure_future(self._recover(by, beat.now))
         if now >= self._prune_at and _is_over(self._pruning):
             self._prune_at = now + _PRUNE_EVERY * (0.5 + self._clock.random())
             self._pruning = asyncio.ensure_future(self._prune())
@@ -98,9 +105,9 @@ class Caretaker:
     def _second_look(self) -> float:
         return min(_SECOND_LOOK, self._ttl / 2)
 
-    async def _recover(self, by: str) -> None:
+    async def _recover(self, by: str, as_of: int) -> None:
         try:
-            await self._recovery.run(self._store, by)
+            await self._recovery.run(self._store, by, as_of)
         except TenureError as error:
             log.info("recovery goes on with the next beat: %s", error)
 
@@ -110,6 +117,31 @@ class Caretaker:
             await prune_forgotten(self._store)
         except TenureError as error:
             log.info("could not prune finished jobs this time: %s", error)
+
+
+class _Lead:
+    """How far the store's clock has run ahead of the local one, by the answers to beats.
+
+    Deadlines of running jobs are instants of the store's clock. They come early by its lead.
+    """
+
+    def __init__(self) -> None:
+        self.untold = 0.0
+        """The lead that the next beat has to tell the store."""
+        self._last: Reading | None = None
+        self._lowest: Reading | None = None
+        """The reading since the lead was last told at which the store's clock was most behind."""
+
+    def read(self, reading: Reading) -> float:
+        """Take note of the answer to a beat that has told `untold`; return the latest jump."""
+        jump = 0.0 if self._last is None else clock_jump(self._last, reading)
+        lowest = self._last if self.untold else self._lowest
+        if lowest is None or clock_jump(lowest, reading) < 0:
+            lowest = reading
+        lead = clock_jump(lowest, reading)
+        self.untold = lead if lead >= _LEAD_WORTH_TELLING else 0.0
+        self._last, self._lowest = reading, lowest
+        return jump
 
 
 def _is_over(task: asyncio.Task[None] | None) -> bool:

@@ -42,12 +42,15 @@ class Recovery:
         """When a job is due again after its first, second, ... loss; as many as it may have."""
         return loss_delays(self._settings.loss_budget, self._clock.random())
 
-    async def run(self, store: Store, by: str) -> list[Recovered]:
-        """Take everything that can be taken now, slice by slice; `by` is named in the event."""
+    async def run(self, store: Store, by: str, as_of: int | None = None) -> list[Recovered]:
+        """Take everything that has expired, slice by slice; `by` is named in the event.
+
+        With `as_of`, the instant of a beat, a clock that was set ahead since expires nothing.
+        """
         grace = recovery_grace(self._settings)
         everything: list[Recovered] = []
         while True:
-            some = await store.recover(delays=self.delays, grace=grace, limit=_SLICE)
+            some = await store.recover(delays=self.delays, grace=grace, limit=_SLICE, as_of=as_of)
             if not some:
                 return everything
             self.tell(some, by)

@@ -173,15 +173,16 @@ class Replica:
 
     async def _beat(self, replica: str) -> Beat | None:
         sent = self._clock.boot()
+        ahead = self._caretaker.ahead
 
         async def beat() -> Beat | None:
             nonlocal sent
             sent = self._clock.boot()
-            [answer] = await self._host.store.beat([replica], ttl=self._ttl)
+            [answer] = await self._host.store.beat([replica], ttl=self._ttl, ahead=ahead)
             return answer
 
         answer = await self._patience.until_answered("beat", beat)
-        late = self._caretaker.beaten(sent)
+        late = self._caretaker.beaten(sent, answer)
         if answer is not None:
             self._hear(replica, answer.held, answer.cancels, revived=late)
         return answer

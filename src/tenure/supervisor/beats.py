@@ -91,19 +91,20 @@ class Beats:
     async def _beat(self, alive: dict[str, Child]) -> float:
         """Renew them all, tell each of them, and return how long to wait for the next time."""
         sent = self._clock.boot()
+        ahead = self._caretaker.ahead
 
         async def beat() -> list[Beat | None]:
             nonlocal sent
             sent = self._clock.boot()
             try:
-                return await self._store.beat(list(alive), ttl=self._ttl)
+                return await self._store.beat(list(alive), ttl=self._ttl, ahead=ahead)
             except TenureError:
                 for child in alive.values():
                     child.order(InDoubt())
                 raise
 
         answers = await self._patience.until_answered("beat", beat)
-        late = self._caretaker.beaten(sent)
+        late = self._caretaker.beaten(sent, next(filter(None, answers), None))
         self.last = sent
         pause = self._ttl / 3
         for (replica, child), answer in zip(alive.items(), answers, strict=True):

@@ -164,8 +164,10 @@ class FaultyStore:
     async def join(self, replica: str, *, ttl: float, meta: Meta) -> None:
         await self._pass("join", lambda: self._store.join(replica, ttl=ttl, meta=meta))
 
-    async def beat(self, replicas: Sequence[str], *, ttl: float) -> list[Beat | None]:
-        return await self._pass("beat", lambda: self._store.beat(replicas, ttl=ttl))
+    async def beat(
+        self, replicas: Sequence[str], *, ttl: float, ahead: float = 0.0
+    ) -> list[Beat | None]:
+        return await self._pass("beat", lambda: self._store.beat(replicas, ttl=ttl, ahead=ahead))
 
     async def leave(self, replica: str) -> list[str]:
         return await self._pass("leave", lambda: self._store.leave(replica))
@@ -194,12 +196,8 @@ class FaultyStore:
     async def note(self, replica: str, notes: Sequence[Note]) -> list[bool]:
         return await self._pass("note", lambda: self._store.note(replica, notes))
 
-    async def recover(
-        self, *, delays: Sequence[float], grace: float, limit: int = 100
-    ) -> list[Recovered]:
-        return await self._pass(
-            "recover", lambda: self._store.recover(delays=delays, grace=grace, limit=limit)
-        )
+    async def recover(self, **wanted: Any) -> list[Recovered]:
+        return await self._pass("recover", lambda: self._store.recover(**wanted))
 
     async def cancel(self, ids: Sequence[str], *, reason: str = "") -> list[Cancelled | None]:
         return await self._pass("cancel", lambda: self._store.cancel(ids, reason=reason))

@@ -52,8 +52,13 @@ class JobStore(Protocol):
         """Make a process known. Repeating it is harmless; a dead record stays dead."""
         ...
 
-    async def beat(self, replicas: Sequence[str], *, ttl: float) -> list[Beat | None]:
+    async def beat(
+        self, replicas: Sequence[str], *, ttl: float, ahead: float = 0.0
+    ) -> list[Beat | None]:
         """Give each record its full ttl again, counted from now, whether it has expired or not.
+
+        `ahead`: by how many seconds the store's clock (`Beat.now`) has run ahead of the replicas'
+        own. The deadlines of what they run are postponed by as much.
 
         None: there is no such record, or its jobs are being recovered. All it ran is lost, and it
         must join under a new id.
@@ -129,9 +134,17 @@ class JobStore(Protocol):
         ...
 
     async def recover(
-        self, *, delays: Sequence[float], grace: float, limit: int = 100
+        self,
+        *,
+        delays: Sequence[float],
+        grace: float,
+        limit: int = 100,
+        as_of: int | None = None,
     ) -> list[Recovered]:
         """Take up to `limit` jobs from expired replicas, or that are `grace` past their deadline.
+
+        `as_of` is an instant out of `Beat.now`. What had not expired by then is left alone, even if
+        the store's clock has been set ahead since; None: what has expired by now.
 
         losses + 1, and due after delays[losses - 1]; past the end of `delays` it fails with the
         reason "lost". A line with the outcome "lost" joins its history. The first call marks an

@@ -105,9 +105,10 @@ class Replica:
     claim_no: int = 0
     dead: bool = False
 
-    def has_expired(self, now: int) -> bool:
+    def has_expired(self, now: int, by: int | None = None) -> bool:
+        """Return whether it has expired by an instant, or by now."""
         self.renewed = min(self.renewed, now)  # the clock was set back
-        return self.renewed + self.ttl <= now
+        return self.renewed + self.ttl <= (now if by is None else by)
 
     def as_record(self, now: int, held: int) -> ReplicaRecord:
         return ReplicaRecord(
@@ -165,9 +166,14 @@ class JobSpace:
     def is_paused(self, queue: str, now: int) -> bool:
         return self.paused.get(queue, -math.inf) > now
 
-    def expired(self, now: int) -> list[Replica]:
+    def expired(self, now: int, by: int | None = None) -> list[Replica]:
         """Return the replicas whose jobs must be taken, or are being taken."""
-        return [one for one in self.replicas.values() if one.dead or one.has_expired(now)]
+        return [one for one in self.replicas.values() if one.dead or one.has_expired(now, by)]
+
+    def postpone(self, replica: str, length: int) -> None:
+        """Give what a replica runs so much longer."""
+        for job in self.held_by(replica) if length else ():
+            job.deadline = None if job.deadline is None else job.deadline + length
 
     def overdue(self, since: int) -> list[Job]:
         """Return what still runs although its deadline was at `since` or earlier."""

@@ -51,20 +51,25 @@ class Jobs(Connection):
             elif not known.dead:
                 known.renewed, known.ttl = now, micros(ttl)
 
-    async def beat(self, replicas: Sequence[str], *, ttl: float) -> list[Beat | None]:
+    async def beat(
+        self, replicas: Sequence[str], *, ttl: float, ahead: float = 0.0
+    ) -> list[Beat | None]:
         with self._lock:
             now = self.clock.wall()
             alive = [self._alive(replica) for replica in replicas]
             for record in filter(None, alive):
                 record.renewed, record.ttl = now, micros(ttl)
+                self._jobs.postpone(record.id, micros(ahead))
             # Looked at after all of them were renewed: none of these needs recovery.
             expired = bool(self._jobs.expired(now) or self._jobs.overdue(now))
-            return [self._beat(record, expired=expired) if record else None for record in alive]
+            return [
+                self._beat(record, now, expired=expired) if record else None for record in alive
+            ]
 
-    def _beat(self, replica: Replica, *, expired: bool) -> Beat:
+    def _beat(self, replica: Replica, now: int, *, expired: bool) -> Beat:
         held = self._jobs.held_by(replica.id)
         cancels = [job.id for job in held if job.cancelling]
-        return Beat(cancels[:CANCELS_MAX], len(held), expired)
+        return Beat(cancels[:CANCELS_MAX], len(held), expired, now)
 
     async def leave(self, replica: str) -> list[str]:
         with self._lock:
@@ -194,12 +199,18 @@ class Jobs(Connection):
         return True
 
     async def recover(
-        self, *, delays: Sequence[float], grace: float, limit: int = 100
+        self,
+        *,
+        delays: Sequence[float],
+        grace: float,
+        limit: int = 100,
+        as_of: int | None = None,
     ) -> list[Recovered]:
         with self._lock:
             now = self.clock.wall()
+            by = now if as_of is None else min(now, as_of)
             answers: list[Recovered] = []
-            for replica in self._jobs.expired(now):
+            for replica in self._jobs.expired(now, by):
                 if len(answers) == limit:
                     return answers  # what was not touched may still revive
                 replica.dead = True
@@ -207,7 +218,7 @@ class Jobs(Connection):
                 answers += [self._lose(job, now, delays) for job in held]
                 if not self._jobs.held_by(replica.id):
                     del self._jobs.replicas[replica.id]
-            overdue = self._jobs.overdue(now - micros(grace))
+            overdue = self._jobs.overdue(by - micros(grace))
             answers += [self._lose(job, now, delays) for job in overdue[: limit - len(answers)]]
             return answers
 

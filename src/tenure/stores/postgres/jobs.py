@@ -49,7 +49,7 @@ from tenure.stores.postgres.pool import Row
 __all__ = ["Jobs"]
 
 _JOIN = "SELECT tenure.replica_join_v1($1, $2, $3, $4, $5)"
-_BEAT = "SELECT * FROM tenure.replica_beat_v1($1, $2, $3, $4, $5)"
+_BEAT = "SELECT * FROM tenure.replica_beat_v1($1, $2, $3, $4, $5, $6)"
 _REMOVE = "SELECT * FROM tenure.replica_remove_v1($1, $2, $3, $4, $5)"
 _REPLICAS = "SELECT * FROM tenure.replica_list_v1($1, $2, $3)"
 _INSERT = """
@@ -58,7 +58,7 @@ SELECT * FROM tenure.job_insert_v1($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11,
 _CLAIM = "SELECT * FROM tenure.job_claim_v2($1, $2, $3, $4, $5, $6)"
 _SETTLE = "SELECT * FROM tenure.job_settle_v1($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11)"
 _NOTE = "SELECT tenure.job_note_v1($1, $2, $3, $4, $5, $6)"
-_RECOVER = "SELECT * FROM tenure.job_recover_v1($1, $2, $3, $4, $5)"
+_RECOVER = "SELECT * FROM tenure.job_recover_v1($1, $2, $3, $4, $5, $6)"
 _CANCEL = "SELECT * FROM tenure.job_cancel_v1($1, $2, $3, $4)"
 _REQUEUE = "SELECT * FROM tenure.job_requeue_v2($1, $2, $3)"
 _GET = "SELECT * FROM tenure.job_get_v2($1, $2)"
@@ -92,13 +92,15 @@ class Jobs(Connection):
         told = self.clock.for_server()
         await self._fetch(_JOIN, self.namespace, replica, micros(ttl), encode_meta(meta), told)
 
-    async def beat(self, replicas: Sequence[str], *, ttl: float) -> list[Beat | None]:
+    async def beat(
+        self, replicas: Sequence[str], *, ttl: float, ahead: float = 0.0
+    ) -> list[Beat | None]:
         told = self.clock.for_server()
         rows = await self._fetch(
-            _BEAT, self.namespace, list(replicas), micros(ttl), CANCELS_MAX, told
+            _BEAT, self.namespace, list(replicas), micros(ttl), micros(ahead), CANCELS_MAX, told
         )
         return [
-            Beat(row["cancels"], row["held"], row["expired"]) if row["known"] else None
+            Beat(row["cancels"], row["held"], row["expired"], row["at"]) if row["known"] else None
             for row in rows
         ]
 
@@ -221,11 +223,16 @@ class Jobs(Connection):
         return answers
 
     async def recover(
-        self, *, delays: Sequence[float], grace: float, limit: int = 100
+        self,
+        *,
+        delays: Sequence[float],
+        grace: float,
+        limit: int = 100,
+        as_of: int | None = None,
     ) -> list[Recovered]:
         told = self.clock.for_server()
         rows = await self._fetch(
-            _RECOVER, self.namespace, _as_text(delays), micros(grace), limit, told
+            _RECOVER, self.namespace, _as_text(delays), micros(grace), limit, as_of, told
         )
         self._tell_returned(rows)
         return [_as_recovered(row) for row in rows]

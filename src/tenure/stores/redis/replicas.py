@@ -27,12 +27,14 @@ class Replicas(JobScripts):
     async def join(self, replica: str, *, ttl: float, meta: Meta) -> None:
         await self._job_script(JOIN, replica, micros(ttl), encode_meta(meta))
 
-    async def beat(self, replicas: Sequence[str], *, ttl: float) -> list[Beat | None]:
-        reply = await self._job_script(BEAT, micros(ttl), CANCELS_MAX, *replicas)
-        expired = bool(reply[0])
+    async def beat(
+        self, replicas: Sequence[str], *, ttl: float, ahead: float = 0.0
+    ) -> list[Beat | None]:
+        lengths = micros(ttl), micros(ahead)
+        now, late, *rows = await self._job_script(BEAT, *lengths, CANCELS_MAX, *replicas)
         return [
-            Beat([id_.decode() for id_ in row[1]], row[0], expired) if row else None
-            for row in reply[1:]
+            Beat([id_.decode() for id_ in row[1]], row[0], bool(late), now) if row else None
+            for row in rows
         ]
 
     async def leave(self, replica: str) -> list[str]:
@@ -56,12 +58,18 @@ class Replicas(JobScripts):
                 return left
 
     async def recover(
-        self, *, delays: Sequence[float], grace: float, limit: int = 100
+        self,
+        *,
+        delays: Sequence[float],
+        grace: float,
+        limit: int = 100,
+        as_of: int | None = None,
     ) -> list[Recovered]:
+        by = "" if as_of is None else as_of
         recovered: list[Recovered] = []
         while len(recovered) < limit:
             most = min(BATCH_MAX, limit - len(recovered))
-            words = (most, BATCH_MAX, micros(grace), *map(micros, delays))
+            words = (most, BATCH_MAX, micros(grace), by, *map(micros, delays))
             replicas, *reply = await self._job_script(RECOVER, *words)
             recovered += [
                 Recovered(

@@ -156,7 +156,7 @@ START = """
     UPDATE tenure_live
     SET holder = :holder, claim_no = :claim_no, fence = max(fence + 1, :least),
         revision = revision + 1, attempt = attempt + 1, started = :wall,
-        deadline = :wall + allowed
+        deadline = :now + allowed
     WHERE number IN (SELECT value FROM json_each(:numbers))
 """
 

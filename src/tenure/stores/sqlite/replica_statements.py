@@ -20,6 +20,13 @@ RENEW_REPLICA = """
     RETURNING number
 """
 
+# By tenure_live_held.
+POSTPONE = """
+    UPDATE tenure_live
+    SET deadline = deadline + :ahead
+    WHERE holder = :holder AND deadline IS NOT NULL
+"""
+
 # By tenure_live_held, which has all that is asked for.
 COUNT_HELD = """
     SELECT count(*)
@@ -56,7 +63,7 @@ EXPIRED = """
     WHERE namespace = :namespace AND dead = 0 AND boot_id > :boot_id
     UNION ALL
     SELECT number, id FROM tenure_replica INDEXED BY tenure_replica_end
-    WHERE namespace = :namespace AND dead = 0 AND boot_id = :boot_id AND expires <= :now
+    WHERE namespace = :namespace AND dead = 0 AND boot_id = :boot_id AND expires <= :by
     ORDER BY number
 """
 
@@ -73,7 +80,7 @@ NEEDS_RECOVERY = """
                    WHERE namespace = :namespace AND dead = 0 AND boot_id = :boot_id
                      AND expires <= :now)
         OR EXISTS (SELECT 1 FROM tenure_live INDEXED BY tenure_live_deadline
-                   WHERE namespace = :namespace AND deadline <= :wall)
+                   WHERE namespace = :namespace AND deadline <= :now)
 """
 
 # By tenure_replica_id.

@@ -34,9 +34,11 @@ class Replicas(Connection):
         values = {"replica": replica, "ttl": micros(ttl), "meta": encode_meta(meta)}
         await self._run(lambda tx: tx.change(sql.JOIN, **values))
 
-    async def beat(self, replicas: Sequence[str], *, ttl: float) -> list[Beat | None]:
+    async def beat(
+        self, replicas: Sequence[str], *, ttl: float, ahead: float = 0.0
+    ) -> list[Beat | None]:
         run = self._run_brief if len(replicas) <= _FEW else self._run
-        return await run(lambda tx: _beat(tx, replicas, micros(ttl)))
+        return await run(lambda tx: _beat(tx, replicas, micros(ttl), micros(ahead)))
 
     async def leave(self, replica: str) -> list[str]:
         def work(tx: Transaction) -> list[str]:
@@ -56,16 +58,26 @@ class Replicas(Connection):
         return await self._run(work, Mode.READ)
 
     async def recover(
-        self, *, delays: Sequence[float], grace: float, limit: int = 100
+        self,
+        *,
+        delays: Sequence[float],
+        grace: float,
+        limit: int = 100,
+        as_of: int | None = None,
     ) -> list[Recovered]:
-        overdue = micros(grace)
-        return await self._run(lambda tx: _recover(tx, delays, overdue, limit), Mode.DURABLE)
+        def work(tx: Transaction) -> list[Recovered]:
+            by = tx.now if as_of is None else min(tx.now, as_of)
+            return _recover(tx, delays, micros(grace), limit, by)
+
+        return await self._run(work, Mode.DURABLE)
 
 
-def _beat(tx: Transaction, replicas: Sequence[str], ttl: int) -> list[Beat | None]:
+def _beat(tx: Transaction, replicas: Sequence[str], ttl: int, ahead: int) -> list[Beat | None]:
     alive = [tx.row(sql.RENEW_REPLICA, replica=replica, ttl=ttl) for replica in replicas]
     if not any(alive):
         return [None] * len(alive)
+    for row in filter(None, alive if ahead else ()):
+        tx.change(sql.POSTPONE, holder=row[0], ahead=ahead)
     # Looked at after all of them were renewed: none of these needs recovery.
     _clamp(tx)
     ((expired,),) = tx.rows(sql.NEEDS_RECOVERY)
@@ -75,7 +87,7 @@ def _beat(tx: Transaction, replicas: Sequence[str], ttl: int) -> list[Beat | Non
 def _as_beat(tx: Transaction, holder: int, expired: bool) -> Beat:  # noqa: FBT001 - as in Beat
     ((held,),) = tx.rows(sql.COUNT_HELD, holder=holder)
     cancels = tx.rows(sql.CANCELS, holder=holder, limit=CANCELS_MAX) if held else []
-    return Beat([id_ for (id_,) in cancels], held, expired)
+    return Beat([id_ for (id_,) in cancels], held, expired, tx.now)
 
 
 def _dissolve(
@@ -96,10 +108,12 @@ def _dissolve(
     return answers
 
 
-def _recover(tx: Transaction, delays: Sequence[float], grace: int, limit: int) -> list[Recovered]:
+def _recover(
+    tx: Transaction, delays: Sequence[float], grace: int, limit: int, by: int
+) -> list[Recovered]:
     _clamp(tx)
     answers: list[Recovered] = []
-    for holder, _ in tx.rows(sql.EXPIRED):
+    for holder, _ in tx.rows(sql.EXPIRED, by=by):
         if len(answers) >= limit:
             return answers  # what was not touched may still revive
         tx.change(sql.MARK_DEAD, holder=holder)
@@ -109,7 +123,7 @@ def _recover(tx: Transaction, delays: Sequence[float], grace: int, limit: int) -
         ((left,),) = tx.rows(sql.COUNT_HELD, holder=holder)
         if not left:
             tx.change(sql.REMOVE_REPLICA, holder=holder)
-    late = _held(tx, sql.OVERDUE, since=tx.wall - grace, limit=limit - len(answers))
+    late = _held(tx, sql.OVERDUE, since=by - grace, limit=limit - len(answers))
     return answers + _lose_all(tx, late, delays)
 
 

@@ -96,7 +96,7 @@ _FORMAT_1 = (
 
 # Jobs. A job has a number of its own in this file, which its rows share: what never changes about
 # it is written once, and its place among the unfinished or the finished ones is a small row that
-# moves. Instants here are microseconds of the wall clock, except in tenure_replica.
+# moves. Instants here are microseconds of the wall clock, except in tenure_replica and deadlines.
 _FORMAT_2 = (
     # What was inserted. Names and payloads are not touched again until the job is pruned.
     """
@@ -120,6 +120,8 @@ _FORMAT_2 = (
     "CREATE UNIQUE INDEX tenure_job_id ON tenure_job (namespace, id)",
     # The unfinished jobs: waiting where no replica holds them, running where one does. `allowed`
     # and `retained` are timeout and retention in microseconds; `keyed` if it has a unique key.
+    # `deadline` is of the boot clock, as the end of the replica that runs it: a step of the wall
+    # clock ends no attempt.
     """
     CREATE TABLE tenure_live (
         number        INTEGER PRIMARY KEY,

@@ -220,11 +220,14 @@ class Server(MemoryStore):
         self._say("joined", replica=replica, ttl=ttl, holder=self.caller)
         self._wrote()
 
-    async def beat(self, replicas: Sequence[str], *, ttl: float) -> list[Beat | None]:
-        answers = await super().beat(replicas, ttl=ttl)
+    async def beat(
+        self, replicas: Sequence[str], *, ttl: float, ahead: float = 0.0
+    ) -> list[Beat | None]:
+        answers = await super().beat(replicas, ttl=ttl, ahead=ahead)
         for replica, answer in zip(replicas, answers, strict=True):
-            cancels = [] if answer is None else answer.cancels
-            self._say("beaten", replica=replica, ttl=ttl, ok=answer is not None, ids=cancels)
+            facts: dict[str, Any] = {"ok": answer is not None, "seconds": ahead}
+            facts["ids"] = [] if answer is None else answer.cancels
+            self._say("beaten", replica=replica, ttl=ttl, **facts)
         self._wrote()
         return answers
 
@@ -285,9 +288,16 @@ class Server(MemoryStore):
         return answers
 
     async def recover(
-        self, *, delays: Sequence[float], grace: float, limit: int = 100
+        self,
+        *,
+        delays: Sequence[float],
+        grace: float,
+        limit: int = 100,
+        as_of: int | None = None,
     ) -> list[Recovered]:
-        answers = await super().recover(delays=delays, grace=grace, limit=limit)
+        answers = await super().recover(delays=delays, grace=grace, limit=limit, as_of=as_of)
+        now = self.store_clock.wall()
+        by = now if as_of is None else min(now, as_of)
         for one in answers:
             self._say(
                 "recovered",
@@ -297,9 +307,10 @@ class Server(MemoryStore):
                 number=one.losses,
                 limit=len(delays),
                 seconds=grace,
+                seen=by,
                 ttl=delays[one.losses - 1] if one.losses <= len(delays) else 0.0,
             )
-        self._say("looked for the dead")
+        self._say("looked for the dead", seen=by)
         self._wrote()
         return answers
 

@@ -36,10 +36,25 @@ BEGIN
 END
 $$;
 
+-- Give what a replica runs more time. What is being settled or recovered needs none.
+CREATE FUNCTION tenure.job_postpone_v1(_namespace text, _replica text, _ahead bigint) RETURNS void
+LANGUAGE plpgsql VOLATILE AS $$
+BEGIN
+    -- index: job_pkey, job_held
+    UPDATE tenure.job j SET deadline = j.deadline + _ahead
+    WHERE j.namespace = _namespace AND j.id = ANY (ARRAY(
+        SELECT h.id FROM tenure.job h
+        WHERE h.namespace || '' = _namespace AND h.replica = _replica AND h.state = 'running'
+          AND h.deadline IS NOT NULL
+        FOR NO KEY UPDATE SKIP LOCKED));
+END
+$$;
+
 -- Renew records, and tell what their processes should know.
 CREATE FUNCTION tenure.replica_beat_v1(
-    _namespace text, _replicas text[], _ttl bigint, _cancels_max integer, _told bigint
-) RETURNS TABLE (known boolean, cancels text[], held bigint, expired boolean)
+    _namespace text, _replicas text[], _ttl bigint, _ahead bigint, _cancels_max integer,
+    _told bigint
+) RETURNS TABLE (known boolean, cancels text[], held bigint, expired boolean, at bigint)
 LANGUAGE plpgsql VOLATILE
 SET lock_timeout = 4000 SET plan_cache_mode = force_generic_plan
 SET enable_seqscan = off SET enable_bitmapscan = off SET enable_sort = off
@@ -58,6 +73,9 @@ BEGIN
         WHERE r.namespace = _namespace AND r.id = _one AND NOT r.dead;
         IF FOUND THEN
             _alive := _alive || _one;
+            IF _ahead > 0 THEN
+                PERFORM tenure.job_postpone_v1(_namespace, _one, _ahead);
+            END IF;
         END IF;
     END LOOP;
     PERFORM tenure.replica_clamp_v1(_namespace, _now);
@@ -79,6 +97,7 @@ BEGIN
                 ORDER BY j.id LIMIT _cancels_max);
             held := tenure.replica_held_v1(_namespace, _one);
             expired := _expired;
+            at := _now;
         END IF;
         RETURN NEXT;
     END LOOP;
@@ -267,7 +286,7 @@ $$;
 -- Take jobs from replicas that have expired, and those past their deadline. It waits for no replica and
 -- no job: what others have locked is left for the next time.
 CREATE FUNCTION tenure.job_recover_v1(
-    _namespace text, _delays text[], _grace bigint, _limit integer, _told bigint
+    _namespace text, _delays text[], _grace bigint, _limit integer, _as_of bigint, _told bigint
 ) RETURNS SETOF tenure.job_returned_v1 LANGUAGE plpgsql VOLATILE
 SET lock_timeout = 4000 SET plan_cache_mode = force_generic_plan
 SET enable_seqscan = off SET enable_bitmapscan = off
@@ -275,6 +294,7 @@ SET enable_hashjoin = off SET enable_mergejoin = off
 AS $$
 DECLARE
     _now bigint := tenure.now_v1(_told);
+    _by bigint := least(_now, coalesce(_as_of, _now));
     _room integer := _limit;
     _replica text;
     _ids text[];
@@ -288,8 +308,8 @@ BEGIN
                 WHERE d.namespace || '' = _namespace AND d.dead
                 UNION
                 SELECT e.id FROM tenure.replica e
-                WHERE e.namespace || '' = _namespace AND e.renewed + e.ttl <= _now))
-          AND (r.dead OR r.renewed + r.ttl <= _now)
+                WHERE e.namespace || '' = _namespace AND e.renewed + e.ttl <= _by))
+          AND (r.dead OR r.renewed + r.ttl <= _by)
         ORDER BY r.joined, r.id FOR UPDATE SKIP LOCKED
     LOOP
         EXIT WHEN _room = 0;  -- what was not touched may still revive
@@ -318,7 +338,7 @@ BEGIN
         _ids := ARRAY(
             SELECT j.id FROM tenure.job j
             WHERE j.namespace || '' = _namespace AND j.state = 'running'
-              AND j.deadline IS NOT NULL AND j.deadline <= _now - _grace
+              AND j.deadline IS NOT NULL AND j.deadline <= _by - _grace
             ORDER BY j.deadline, j.id LIMIT _room FOR UPDATE SKIP LOCKED);
         RETURN QUERY
         SELECT * FROM tenure.job_return_safely_v1(_namespace, _ids, _delays::bigint[], _now);

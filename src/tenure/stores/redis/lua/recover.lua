@@ -1,12 +1,13 @@
 -- Take jobs from expired replicas, and those that are past their deadline.
 --
--- ARGV: now, bells, limit, most replicas to look at, grace, delays
+-- ARGV: now, bells, limit, most replicas to look at, grace, instant to go by or '', delays
 -- Returns how many replicas were found, then for each job
 --   {id, replica, state or -1 if it cannot be read, losses}.
 
 local limit, grace, delays, answers = tonumber(ARGV[3]), tonumber(ARGV[5]), {}, {}
-for n = 6, #ARGV do
-  delays[n - 5] = ARGV[n]
+local by = min(now, tonumber(ARGV[6]) or now)
+for n = 7, #ARGV do
+  delays[n - 6] = ARGV[n]
 end
 
 local function take(replica)
@@ -26,7 +27,7 @@ local function take(replica)
 end
 
 clamp_all()
-local expired = call('ZRANGEBYSCORE', EXPIRY, '-inf', now, 'LIMIT', 0, ARGV[4])
+local expired = call('ZRANGEBYSCORE', EXPIRY, '-inf', by, 'LIMIT', 0, ARGV[4])
 for _, id in ipairs(expired) do
   if #answers == limit then
     break  -- what was not touched may still revive
@@ -43,7 +44,7 @@ for _, id in ipairs(expired) do
 end
 flush()
 if #answers < limit then
-  local late = call('ZRANGEBYSCORE', DEADLINES, '-inf', now - grace, 'LIMIT', 0, limit - #answers)
+  local late = call('ZRANGEBYSCORE', DEADLINES, '-inf', by - grace, 'LIMIT', 0, limit - #answers)
   for _, id in ipairs(late) do
     local job = job_of(id)
     if job and job.state == RUNS then

@@ -54,9 +54,9 @@ class _Replica:
     ttl: int
     claim_no: int = 0
 
-    def has_expired(self, now: int) -> bool:
+    def has_expired(self, now: int, by: int | None = None) -> bool:
         self.renewed = min(self.renewed, now)
-        return self.renewed + self.ttl <= now
+        return self.renewed + self.ttl <= (now if by is None else by)
 
 
 @dataclass(slots=True)
@@ -123,11 +123,18 @@ class _Jobs:
             self.blame(entry, "it is taken for dead, or the dead live")
         if known is not None:
             known.renewed, known.ttl = entry.now, round(entry.ttl * 1e6)
+            self._postpone(entry)
             cancels = [id_ for id_, job in self._held(entry.replica) if job.cancelling]
             if entry.ok and sorted(cancels) != entry.ids:
                 self.blame(entry, f"it is told to cancel {entry.ids}, not {cancels}")
         for one in self.stored.replicas.values():
             one.has_expired(entry.now)  # whoever beats looks at all of them, and cuts them short
+
+    def _postpone(self, entry: Entry) -> None:
+        """Move deadlines along with the clock, by what the beat has told of it."""
+        for _, job in self._held(entry.replica):
+            if job.deadline is not None:
+                job.deadline += round(entry.seconds * 1e6)
 
     def left(self, entry: Entry) -> None:
         held = self._held(entry.replica)
@@ -238,8 +245,9 @@ class _Jobs:
         if job is None or job.replica != entry.replica:
             self.blame(entry, "it did not run there")
             return
-        overdue = job.deadline is not None and job.deadline + entry.seconds * 1e6 <= entry.now
-        if replica is not None and not replica.has_expired(entry.now) and not overdue:
+        by = entry.seen
+        overdue = job.deadline is not None and job.deadline + entry.seconds * 1e6 <= by
+        if replica is not None and not replica.has_expired(entry.now, by) and not overdue:
             self.blame(entry, "its replica lives")
         job.losses += 1
         if (entry.outcome == "failed") != (job.losses > self._loss_budget) and not job.cancelling:
@@ -253,7 +261,8 @@ class _Jobs:
     def looked(self, entry: Entry) -> None:
         """All that were found dead are gone, and have left nothing behind."""
         replicas = self.stored.replicas
-        for id_ in [id_ for id_, one in replicas.items() if one.has_expired(entry.now)]:
+        now, by = entry.now, entry.seen
+        for id_ in [id_ for id_, one in replicas.items() if one.has_expired(now, by)]:
             del replicas[id_]
             if held := self._held(id_):
                 self.blame(entry, f"{held} were left with the dead {id_[:8]}")

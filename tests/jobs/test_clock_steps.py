@@ -1,0 +1,223 @@
+"""The clock of the store is set: no replica that lives is taken for dead, and no job runs twice."""
+
+import asyncio
+from contextlib import AsyncExitStack
+
+import pytest
+
+from tenure.observe.events import Events, JobsRecovered, ReplicaLost
+from tenure.runtime.words import Order, TakenOver
+from tenure.supervisor.beats import Beats
+from tests.jobs.replicas import DEFAULT_TTL, claim_and_die, of_kind
+
+LONG = 600.0
+
+
+@pytest.fixture
+async def fleet(make, clock):
+    """Apps with long tasks, what they told, and which jobs have begun.
+
+    A worker that stops hands its jobs to the others, so look at these before.
+    """
+    apps = [await make(faulty=True) for _ in range(4)]
+    told, begun = [], []
+
+    async def work(number: int) -> None:
+        begun.append(number)
+        await clock.sleep(LONG)
+
+    for app in apps:
+        app.on_event(told.append)
+        app.work = app.task(name="work")(work)
+        app.timed = app.task(name="timed", timeout=60)(work)
+    return apps, told, begun
+
+
+async def start_workers(stack, apps, clock, rhythm=0.9):
+    """Start a worker for each app, one after the other, so that their beats do not coincide."""
+    for app in apps:
+        await stack.enter_async_context(app.worker(concurrency=2))
+        await clock.advance(rhythm)
+    await clock.advance(15)
+
+
+@pytest.mark.parametrize("step", [8, 9.5, 12, 30, 3600])
+async def test_a_step_ahead_takes_no_job_from_a_replica_that_lives(fleet, clock, step):
+    apps, told, begun = fleet
+    async with AsyncExitStack() as stack:
+        await start_workers(stack, apps[:3], clock)
+        await apps[0].enqueue_many(apps[0].work.request(number) for number in range(6))
+        await clock.advance(1)
+        for _ in range(6):
+            clock.step(step)
+            await clock.advance(20 + 3 * clock.random())
+        assert sorted(begun) == list(range(6))
+    assert of_kind(told, ReplicaLost) == []
+    assert of_kind(told, JobsRecovered) == []
+
+
+async def test_steps_in_both_directions_take_no_job_from_a_replica_that_lives(fleet, clock):
+    apps, told, begun = fleet
+    async with AsyncExitStack() as stack:
+        await start_workers(stack, apps[:3], clock)
+        await apps[0].enqueue_many(apps[0].work.request(number) for number in range(6))
+        await clock.advance(1)
+        for step in (30, -3600, 3600, 3600, -30, 9.5, 9.5, 9.5):
+            clock.step(step)
+            await clock.advance(4 + 2 * clock.random())
+        assert sorted(begun) == list(range(6))
+    assert of_kind(told, ReplicaLost) == []
+
+
+@pytest.mark.parametrize("moment", [0.0, 0.4, 1.0, 1.6, 2.5])
+async def test_a_newcomer_after_a_step_takes_no_job_from_a_replica_that_lives(fleet, clock, moment):
+    apps, told, begun = fleet
+    async with AsyncExitStack() as stack:
+        await start_workers(stack, apps[:3], clock)
+        await apps[0].enqueue_many(apps[0].work.request(number) for number in range(6))
+        for app in apps:
+            await clock.advance(25 + 3 * clock.random())
+            clock.step(30)
+            await clock.advance(moment)
+            async with app.worker(queues=["of its own"]):
+                await clock.advance(20)
+        assert sorted(begun) == list(range(6))
+    assert of_kind(told, ReplicaLost) == []
+
+
+async def test_a_clock_that_runs_fast_takes_no_job_from_a_replica_that_lives(fleet, clock):
+    """Many small steps: 10 % fast is ten times what is assumed."""
+    apps, told, begun = fleet
+    async with AsyncExitStack() as stack:
+        await start_workers(stack, apps[:3], clock)
+        await apps[0].work.enqueue(1)
+        await apps[0].timed.enqueue(2)
+        for _ in range(119):
+            clock.step(0.05)
+            await clock.advance(0.5)
+        assert sorted(begun) == [1, 2]
+    assert of_kind(told, ReplicaLost) == []
+    assert of_kind(told, JobsRecovered) == []
+
+
+@pytest.mark.parametrize("step", [30, 3600])
+async def test_a_step_ahead_leaves_a_job_the_time_that_its_timeout_allows(fleet, clock, step):
+    apps, told, begun = fleet
+    async with AsyncExitStack() as stack:
+        await start_workers(stack, apps[:3], clock)
+        job = await apps[0].timed.enqueue(1)
+        await clock.advance(20)
+        clock.step(step)
+        await clock.advance(39)
+        assert (await job.refresh()).state == "running"
+        assert (job.attempt, job.losses) == (1, 0)
+        assert begun == [1]
+    assert of_kind(told, JobsRecovered) == []
+
+
+async def test_a_stuck_job_is_taken_from_its_replica_although_the_clock_was_set_ahead(
+    fleet, store, clock
+):
+    """Its replica beats, and does not stop it at its time-out: as with a blocked event loop."""
+    apps, told, _ = fleet
+    job = await apps[0].timed.enqueue(1)
+    await claim_and_die(store, "stuck", ttl=LONG)
+    async with AsyncExitStack() as stack:
+        await start_workers(stack, apps[1:3], clock)
+        clock.step(5)
+        await clock.advance(90)
+        assert (await job.refresh()).losses == 1
+    assert len(of_kind(told, JobsRecovered)) == 1
+
+
+@pytest.mark.parametrize("step", [30, 3600])
+async def test_the_jobs_of_the_dead_run_again_within_two_ttls_of_a_step(fleet, store, clock, step):
+    apps, told, begun = fleet
+    async with AsyncExitStack() as stack:
+        await start_workers(stack, apps[:2], clock)
+        await apps[0].pause_queue("default")
+        job = await apps[0].work.enqueue(7)
+        await apps[0].resume_queue("default")
+        await claim_and_die(store)
+        clock.step(step)
+        await clock.advance(16)
+        assert (await job.refresh()).losses == 1
+        assert begun == [7]
+    [event] = of_kind(told, JobsRecovered)
+    assert event.replicas == ("dead",)
+
+
+async def test_a_step_while_the_dead_are_recovered_takes_no_job_from_a_replica_that_lives(
+    fleet, store, clock, faults
+):
+    """The request is on its way when the clock is set: it goes by the beat that asked for it."""
+    apps, told, begun = fleet
+    faults.delay("recover", 0.5)
+    async with AsyncExitStack() as stack:
+        await start_workers(stack, apps[:3], clock)
+        await apps[0].enqueue_many(apps[0].work.request(number) for number in range(6))
+        await clock.advance(1)
+        await apps[0].work.enqueue(6)
+        await claim_and_die(store)
+        before = faults.calls["recover"]
+        while faults.calls["recover"] == before:
+            await clock.advance(0.01)
+        clock.step(30)
+        await clock.advance(20)
+        assert sorted(begun) == list(range(6))
+    assert of_kind(told, ReplicaLost) == []
+    assert {replica for event in of_kind(told, JobsRecovered) for replica in event.replicas} == {
+        "dead"
+    }
+
+
+async def test_a_worker_whose_record_a_step_has_ended_looks_for_work_with_its_next_beat(
+    fleet, clock
+):
+    apps, _, begun = fleet
+    async with AsyncExitStack() as stack:
+        await start_workers(stack, apps[:1], clock)
+        clock.step(30)
+        await apps[0].work.enqueue(1)
+        await clock.advance(3.1)
+        assert begun == [1]
+
+
+class Kid:
+    """A child process as far as the beats of its supervisor know it."""
+
+    def __init__(self, replica: str) -> None:
+        self.replica: str | None = replica
+        self.orders: list[Order] = []
+
+    def lives(self, now: float, ttl: float) -> bool:
+        del now, ttl
+        return True
+
+    def order(self, order: Order) -> None:
+        self.orders.append(order)
+
+
+@pytest.mark.parametrize("step", [30, 3600])
+async def test_supervisors_take_no_job_from_each_other_after_a_step_ahead(
+    fleet, store, clock, step
+):
+    [app, *_], _, _ = fleet
+    jobs = [await app.timed.enqueue(number) for number in range(3)]
+    kids = [Kid(name) for name in ("ann", "ben", "cid")]
+    beats = []
+    for kid in kids:
+        assert kid.replica is not None
+        await store.join(kid.replica, ttl=DEFAULT_TTL, meta={})
+        await store.claim(kid.replica, 1, ["default"], 1)
+        supervisor = Beats(store, app.settings, Events(), [kid], f"supervisor of {kid.replica}")
+        beats.append(asyncio.ensure_future(supervisor.run()))
+        await clock.advance(0.9)
+    for _ in range(2):
+        await clock.advance(15)
+        clock.step(step)
+        await clock.advance(13)
+    assert [(await job.refresh()).losses for job in jobs] == [0, 0, 0]
+    assert [one for kid in kids for one in kid.orders if isinstance(one, TakenOver)] == []
+    for task in beats:
+        task.cancel()
