@@ -4,6 +4,7 @@
     ├─ ConfigError (ValueError)       a wrong argument, name or URL; nothing happened
     ├─ StoreError                     the store refused or misbehaved; see its cause
     │  └─ StoreUnavailable            not reachable for now; trying again later may work
+    │     └─ StoreFull                no memory or disk left; nothing was stored
     ├─ AcquireTimeout (TimeoutError)  a lock or semaphore did not become free in time
     ├─ LeaseLost                      what was held is no longer yours: stop writing
     ├─ WouldDeadlock                  this task would wait for a lock that it holds itself
@@ -49,6 +50,7 @@ __all__ = [
     "RequestRefused",
     "ServerUnreachable",
     "StoreError",
+    "StoreFull",
     "StoreUnavailable",
     "TenureError",
     "TimerBusy",
@@ -74,6 +76,14 @@ class StoreError(TenureError):
 
 class StoreUnavailable(StoreError):
     """The store cannot be reached now. What was asked may or may not have happened."""
+
+
+class StoreFull(StoreUnavailable):
+    """The store has no memory or no disk left for what was asked. Nothing was stored.
+
+    It goes on as soon as there is room: finished jobs are pruned when their retention is over, or
+    an operator gives the store more.
+    """
 
 
 class AcquireTimeout(TenureError, TimeoutError):

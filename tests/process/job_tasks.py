@@ -36,6 +36,7 @@ class Tasks:
         self.leak = app.task(self._leak, name="leak")
         self.devour = app.task(self._devour, name="devour")
         self.count = app.task(self._count, name="count")
+        self.carry = app.task(self._carry, name="carry")
 
     async def _nap(self, seconds: float) -> int:
         """Take a while."""
@@ -124,6 +125,12 @@ class Tasks:
         with self._noted(number):
             await asyncio.sleep(0.005)
         return number
+
+    async def _carry(self, ballast: str) -> int:
+        """Take much room in the store."""
+        with self._noted():
+            await asyncio.sleep(0.005)
+        return len(ballast)
 
     def _write_to_sink(self, gate: str) -> None:
         context = current_job()

@@ -17,6 +17,7 @@ from tenure.errors import (
     RequestRefused,
     ServerUnreachable,
     StoreError,
+    StoreFull,
     StoreUnavailable,
     TenureError,
     TimerBusy,
@@ -50,6 +51,7 @@ EXAMPLES = [
     RequestRefused("POST /a", 422, {"title": "No", "detail": "because", "errors": ["x"]}, {}),
     ServerUnreachable("POST /a", "connection refused"),
     UnusableAnswer("POST /a", "it points to another host"),
+    StoreFull("no memory is left"),
 ]
 
 

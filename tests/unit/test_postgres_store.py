@@ -13,7 +13,7 @@ import pytest
 
 from tenure.core.clock import Clock, SystemClock
 from tenure.core.model import Busy, Grade, Granted, Lease
-from tenure.errors import ConfigError, StoreError, StoreUnavailable
+from tenure.errors import ConfigError, StoreError, StoreFull, StoreUnavailable
 from tenure.stores.postgres import PostgresStore
 from tenure.stores.postgres.address import Address
 from tenure.stores.postgres.faults import translate
@@ -557,6 +557,7 @@ async def rows_read(store: PostgresStore) -> int:
         (asyncpg.SerializationError("again"), StoreUnavailable),
         (asyncpg.LockNotAvailableError("locked"), StoreUnavailable),
         (asyncpg.TooManyConnectionsError("full"), StoreUnavailable),
+        (asyncpg.DiskFullError("could not extend file: No space left on device"), StoreFull),
         (asyncpg.ReadOnlySQLTransactionError("standby"), StoreUnavailable),
         (asyncpg.InterfaceError("connection is closed"), StoreUnavailable),
         (asyncpg.InvalidPasswordError("wrong"), StoreError),

@@ -240,21 +240,6 @@ async def test_a_server_that_may_evict_is_warned_about_once(
     assert "noeviction" in record.getMessage()
 
 
-async def test_a_server_out_of_memory_refuses_leases_but_takes_them_back(
-    open_store: Open, private_valkey: PrivateValkey
-):
-    server = private_valkey()
-    store = await open_store(server.url)
-    held = [await take(store, "key", holder, limit=3) for holder in "abc"]
-    with redis.Redis.from_url(server.url) as operator:
-        operator.config_set("maxmemory", 1)
-        with pytest.raises(StoreUnavailable, match="out of memory"):
-            await ask(store, "other", "ann")
-        assert await store.release(held) == [True] * 3
-        operator.config_set("maxmemory", 0)
-    await take(store, "key", "ann")
-
-
 async def test_a_namespace_of_a_newer_version_is_refused(
     open_store: Open, valkey_server: Endpoint, namespace: str
 ):

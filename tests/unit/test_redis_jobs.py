@@ -497,29 +497,6 @@ async def _stored(store: RedisStore, jobs: list[NewJob]) -> int:
     return sum(job is not None for job in await store.get([job.id for job in jobs]))
 
 
-# A server that is out of memory.
-
-
-async def test_without_memory_nothing_is_stored_by_halves_and_work_can_still_end(
-    open_store: Open, private: tuple[Valkey, Looker]
-):
-    server, looker = private
-    store = await open_store(server.url)
-    one, two, _ = await start(store, new(1), new(2, timeout=5), new(3))
-    await insert(store, new(4))
-    looker.redis.config_set("maxmemory", "1")
-    with pytest.raises(StoreUnavailable, match="out of memory"):
-        await store.insert([NewJob(id=id_of(5), task="work", tags=("t",), unique=Unique(key="k"))])
-    assert await store.settle("ann", [ended(one, "succeeded"), ended(two, "retry")]) == [
-        "settled",
-        "settled",
-    ]
-    assert set(await claim_ids(store)) == {id_of(2), id_of(4)}
-    looker.redis.config_set("maxmemory", "0")
-    assert await store.get([id_of(5)]) == [None]
-    await insert(store, new(6, unique=Unique(key="k")))
-
-
 async def test_large_results_are_not_read_for_a_count_beyond_some_megabytes(
     open_store: Open, valkey_server: Endpoint
 ):

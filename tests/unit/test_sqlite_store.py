@@ -12,12 +12,14 @@ from tempfile import TemporaryDirectory
 
 import pytest
 
-from tenure.errors import ConfigError, StoreError, StoreUnavailable
+from tenure.errors import ConfigError, StoreError, StoreFull, StoreUnavailable
 from tenure.stores.sqlite import SqliteStore, database
 from tenure.stores.sqlite.schema import FORMAT
 from tenure.testing import ManualClock
 from tests.contract.calls import ask, be_refused, holders, take
+from tests.contract.job_calls import id_of, insert, new
 from tests.rig.sizes import SIZE
+from tests.unit.sqlite_inside import inside
 
 # From Python 3.12 on: forking is what these tests are about.
 pytestmark = pytest.mark.filterwarnings("ignore:.*fork:DeprecationWarning")
@@ -389,3 +391,18 @@ async def test_a_forked_child_can_neither_use_nor_open_it(file, clock, store):
 def test_a_child_forked_while_nothing_was_open_can_use_the_file(file, clock):
     asyncio.run(opened_once(file, clock))
     assert in_child(lambda: opened_once(file, clock)) == "done"
+
+
+# A disk that is full
+
+
+async def test_a_file_that_cannot_grow_refuses_new_jobs_and_keeps_nothing_of_them(store):
+    def grow_no_more(db: sqlite3.Connection) -> None:
+        [[pages]] = db.execute("PRAGMA page_count").fetchall()
+        db.execute(f"PRAGMA max_page_count = {pages + 20}")
+
+    await insert(store, new(0))
+    await inside(store, grow_no_more)
+    with pytest.raises(StoreFull, match=r"the disk is full.*Nothing was stored"):
+        await store.insert([new(number, payload=bytes(20_000)) for number in range(1, 100)])
+    assert [job is not None for job in await store.get([id_of(0), id_of(1)])] == [True, False]

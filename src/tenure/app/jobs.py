@@ -167,6 +167,8 @@ class JobCalls(Lifecycle):
     ) -> Any:
         """Store many jobs, 200 in a round trip; each slice is stored as a whole or not at all.
 
+        If the store refuses a slice, the error is raised, and the slices before are stored.
+
         With `within`, a connection, all as part of your own transaction on it; see `task.bind`.
 
         A unique key that belongs to a job with other arguments raises UniqueMismatch after all

@@ -8,7 +8,7 @@ from typing import Final
 
 from tenure.core.clock import Clock, SystemClock
 from tenure.core.showing import safe
-from tenure.errors import StoreError, StoreUnavailable
+from tenure.errors import StoreError, StoreFull, StoreUnavailable
 
 __all__ = ["Complaints", "tell_why"]
 
@@ -40,6 +40,7 @@ class Complaints:
 
 
 _away = Complaints("requests over HTTP cannot be answered, the store is away", SystemClock())
+_full = Complaints("requests over HTTP cannot be accepted, the store is full", SystemClock())
 _refused = Complaints(
     "requests over HTTP cannot be answered, the store refuses what is asked of it, and will do so "
     "until somebody mends it",
@@ -49,4 +50,7 @@ _refused = Complaints(
 
 def tell_why(error: StoreError) -> None:
     """Warn, now and then, of why requests fail; an outage apart from what will not pass alone."""
-    (_away if isinstance(error, StoreUnavailable) else _refused).add(error)
+    if isinstance(error, StoreFull):
+        _full.add(error)
+    else:
+        (_away if isinstance(error, StoreUnavailable) else _refused).add(error)

@@ -26,6 +26,7 @@ from tenure.errors import (
     ConfigError,
     JobNotFound,
     JobStateError,
+    StoreFull,
     StoreUnavailable,
     UniqueMismatch,
 )
@@ -144,6 +145,8 @@ class Jobs:
         for failures in range(1, _TRIES):
             try:
                 return await self._store.insert(news)
+            except StoreFull:
+                raise  # a definite answer, and in a second the store is still full
             except StoreUnavailable:
                 await self._clock.sleep(retry_after_error(failures, self._clock.random()))
         return await self._store.insert(news)

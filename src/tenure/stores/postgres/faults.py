@@ -6,7 +6,7 @@ import ssl
 
 import asyncpg
 
-from tenure.errors import ConfigError, StoreError, StoreUnavailable, TenureError
+from tenure.errors import ConfigError, StoreError, StoreFull, StoreUnavailable, TenureError
 
 __all__ = ["RIGHTS", "breaks", "translate"]
 
@@ -23,7 +23,7 @@ _PASSING = (
     _errors.PostgresConnectionError,
     _errors.OperatorInterventionError,  # shutting down, starting up, statement_timeout
     _errors.TransactionRollbackError,  # deadlock, serialization
-    _errors.InsufficientResourcesError,  # too many connections, disk full
+    _errors.InsufficientResourcesError,  # too many connections, no memory
     _errors.LockNotAvailableError,
     _errors.ReadOnlySQLTransactionError,  # this server was primary until a fail-over
     _errors.TargetServerAttributeNotMatched,
@@ -57,6 +57,11 @@ def translate(error: Exception, url: str, *, opening: bool = False) -> TenureErr
     if advice is not None:
         kind: type[TenureError] = ConfigError if opening else StoreError
         fault = kind(f"the store {url} refused: {_text(error)}. {advice}")
+    elif isinstance(error, _errors.DiskFullError):
+        fault = StoreFull(
+            f"the store {url} has no disk left: {_text(error)}. Nothing was stored. Make room on "
+            "the disk of the server; then try again."
+        )
     elif isinstance(error, _PASSING):
         fault = StoreUnavailable(
             f"the store {url} cannot be used now: {_text(error)}. Is it running, at this host and "

@@ -18,6 +18,7 @@ from tenure.stores.contract import Migrate, Purpose, Watch
 from tenure.stores.redis.address import address_of
 from tenure.stores.redis.ear import Ear
 from tenure.stores.redis.faults import Misled, missing_rights, translate
+from tenure.stores.redis.scripts import SLEEP
 from tenure.stores.redis.sender import Sender
 from tenure.stores.redis.wire import Word
 from tenure.stores.watching import ARM_SECONDS, Watchers
@@ -138,10 +139,7 @@ class Connection:
     def _ask_for(self, queues: Sequence[str]) -> asyncio.Future[Any]:
         """Ask to be told of the next job in these queues; see `ring` in lua/jobs.lua."""
         key = f"{self._tag}job:sleeping"
-        flags = [word for queue in queues for word in (queue, "1")]
-        flagged = self._open_sender.send("HSET", key, *flags)
-        self._open_sender.send("PEXPIRE", key, _FLAGS_LIFE_MS)
-        return flagged
+        return self._open_sender.run(SLEEP, (1, key, _FLAGS_LIFE_MS, *queues))
 
     def _ask_again(self, queues: Sequence[str]) -> None:
         if queues and self._sender is not None:  # it is being closed otherwise
@@ -190,10 +188,12 @@ class Connection:
         if migrate == "skip":
             return
         key = f"{self._tag}format"
-        if migrate == "auto":
+        found = await self._ask("GET", key)
+        # A full server refuses to write even what is there already.
+        if found is None and migrate == "auto":
             # Only the first of many that open at the same time writes it.
             await self._ask("SET", key, FORMAT, "NX")
-        found = await self._ask("GET", key)
+            found = await self._ask("GET", key)
         if found is None:
             msg = (
                 f"the store {self.url} has no namespace {self.namespace!r} yet. "

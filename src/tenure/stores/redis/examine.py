@@ -311,8 +311,8 @@ def _memory(info: Facts) -> Finding:
     return Finding(
         "warning",
         "memory",
-        f"{detail}: once it is full, nothing can be acquired",
-        "Raise maxmemory, or move other data elsewhere.",
+        f"{detail}: a full server takes no new jobs",
+        "Raise maxmemory, shorten the retention of jobs, or move other data elsewhere.",
     )
 
 

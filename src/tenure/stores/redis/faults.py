@@ -6,7 +6,7 @@ import re
 
 from redis import exceptions
 
-from tenure.errors import StoreError, StoreUnavailable
+from tenure.errors import StoreError, StoreFull, StoreUnavailable
 from tenure.stores.redis.address import Address
 
 __all__ = ["NOT_DONE", "WRONG_PLACE", "Misled", "code_of", "missing_rights", "translate"]
@@ -19,7 +19,6 @@ _LATER = {
     "MASTERDOWN": "is a replica without its primary",
     "MISCONF": "refuses writes because it cannot save to disk; see its log",
     "NOREPLICAS": "refuses writes because too few replicas are connected",
-    "OOM": "is out of memory and refuses writes; raise maxmemory",
     "READONLY": "is a read-only replica, maybe after a fail-over; the URL must name the primary",
     "TRYAGAIN": "is moving keys to another node",
     "UNBLOCKED": "changed its role",
@@ -40,6 +39,7 @@ WRONG_PLACE = NOT_DONE | {"ASK", "CLUSTERDOWN", "LOADING", "MASTERDOWN", "TRYAGA
 
 _NO_RIGHTS = ("NOAUTH", "NOPERM", "WRONGPASS")
 _NO_RIGHTS_IN_SCRIPT = ("ACL failure in script", "The user executing the script can't")
+_NO_DISK = "No space left on device"
 _IN_SCRIPT = re.compile(r": -([A-Z]+) ")
 
 
@@ -71,7 +71,8 @@ def translate(error: Exception, address: Address) -> StoreError:
             "'tenure doctor' names those that it lacks."
         )
     if isinstance(error, exceptions.ResponseError):
-        return _refusal(code_of(error), where, said, address)
+        code = code_of(error)
+        return _no_room(code, where, said) or _refusal(code, where, said, address)
     if isinstance(error, Misled):
         return StoreUnavailable(f"{where} {said}.")
     if isinstance(error, exceptions.TimeoutError):
@@ -82,6 +83,21 @@ def translate(error: Exception, address: Address) -> StoreError:
     return StoreUnavailable(
         f"{where} cannot be reached: {said}. Is it running, at this host and port?"
     )
+
+
+def _no_room(code: str, where: str, said: str) -> StoreFull | None:
+    if code == "OOM":
+        return StoreFull(
+            f"{where} is full and takes no new jobs ({said}). Nothing was stored. Workers go on "
+            "with the jobs that are there, and locks and timers work. Raise maxmemory, let "
+            "finished jobs go sooner (retention), or move other data elsewhere; then try again."
+        )
+    if code == "MISCONF" and _NO_DISK in said:
+        return StoreFull(
+            f"{where} refuses all writes because its disk is full ({said}). Nothing was stored. "
+            "Make room on the disk of the server; then try again."
+        )
+    return None
 
 
 def _refusal(code: str, where: str, said: str, address: Address) -> StoreError:

@@ -2,6 +2,12 @@
 
 A job script is lua/jobs.lua and a file of its own, after the constants they share with us. One of
 schedules has lua/schedules.lua between the two.
+
+A server that has reached its maxmemory refuses every command that may take memory. But it lets a
+script go on that has begun with a removal, in all versions (see EVAL in the documentation of
+Redis). So scripts that write begin with a removal of nothing: on a full server workers renew,
+claim, settle and prune, and locks are taken and given back. The exception is `insert`, because new
+jobs are what fills a server.
 """
 
 from __future__ import annotations
@@ -46,12 +52,22 @@ __all__ = [
     "REQUEUE",
     "RIGHTS",
     "SETTLE",
+    "SLEEP",
     "TAGGED",
     "THAW",
     "Script",
 ]
 
 _FOLDER = files("tenure.stores.redis") / "lua"
+
+# A server that refuses all writes, because it cannot save to disk for instance, still runs these.
+_READ_ONLY = frozenset(
+    (
+        *("list", "replicas", "get", "candidates", "pick", "queues", "counts", "tagged"),
+        *("look", "decisions"),
+    )
+)
+_REFUSED_WHEN_FULL = frozenset(("insert",))
 
 
 class Script:
@@ -65,11 +81,14 @@ class Script:
 
 
 def _of_leases(name: str) -> Script:
-    return Script(name, "prelude", f"{name}.alone", "crowd", f"{name}.crowd")
+    removal = _removal(name, "removal.leases")
+    return Script(name, *removal, "prelude", f"{name}.alone", "crowd", f"{name}.crowd")
 
 
 def _of_jobs(name: str, *before: str) -> Script:
-    return Script(name, "jobs", *before, name, constants=f"local SOON = {micros(SOON)}\n")
+    removal = _removal(name, "removal.jobs")
+    constants = f"local SOON = {micros(SOON)}\n"
+    return Script(name, *removal, "jobs", *before, name, constants=constants)
 
 
 def _of_schedules(name: str, *before: str) -> Script:
@@ -77,7 +96,13 @@ def _of_schedules(name: str, *before: str) -> Script:
         f"local SOON, DECLARED_FOR = {micros(SOON)}, {micros(DECLARED_FOR)}\n"
         f"local DECISIONS_MAX, DIGESTS_MAX = {DECISIONS_MAX}, {DIGESTS_MAX}\n"
     )
-    return Script(name, "jobs", "schedules", *before, name, constants=constants)
+    removal = _removal(name, "removal.jobs")
+    return Script(name, *removal, "jobs", "schedules", *before, name, constants=constants)
+
+
+def _removal(name: str, part: str) -> tuple[str, ...]:
+    """Return what a script begins with, so that a full server runs it."""
+    return () if name in _READ_ONLY | _REFUSED_WHEN_FULL else (part,)
 
 
 ACQUIRE = _of_leases("acquire")
@@ -115,4 +140,5 @@ DECISIONS = _of_schedules("decisions")
 FREEZE = _of_schedules("freeze")
 THAW = _of_schedules("thaw")
 PRUNE_SCHEDULES = _of_schedules("prune_schedules")
+SLEEP = Script("sleep", "removal.jobs", "sleep")
 RIGHTS = Script("rights", "rights")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import sqlite3
 from pathlib import Path
 
-from tenure.errors import ConfigError, StoreError, StoreUnavailable, TenureError
+from tenure.errors import ConfigError, StoreError, StoreFull, StoreUnavailable, TenureError
 
 __all__ = ["is_busy", "is_of_file", "said"]
 
@@ -21,7 +21,10 @@ _ADVICE = {
     ),
     sqlite3.SQLITE_LOCKED: (StoreUnavailable, "is locked within this process"),
     sqlite3.SQLITE_PROTOCOL: (StoreUnavailable, "is locked: too many programs open it at once"),
-    sqlite3.SQLITE_FULL: (StoreUnavailable, "cannot grow: the disk is full. Make room"),
+    sqlite3.SQLITE_FULL: (
+        StoreFull,
+        "cannot grow: the disk is full. Nothing was stored. Make room on it; then try again",
+    ),
     sqlite3.SQLITE_IOERR: (StoreUnavailable, "cannot be read or written. Check the disk"),
     sqlite3.SQLITE_CANTOPEN: (
         StoreUnavailable,

@@ -130,7 +130,6 @@ for n = 1, #ids do
   end
 end
 
--- A removal first: a server that is out of memory allows it, and then what follows.
 call('ZREM', WAITING, unpack(members))
 for _, n in ipairs(broken) do
   set_aside(ids[n], records[n])

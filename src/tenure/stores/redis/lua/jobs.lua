@@ -122,17 +122,9 @@ local function count_running(queue, change)
   running_change[queue] = (running_change[queue] or 0) + change
 end
 
--- Removals first: a server that is out of memory allows them, and then what follows.
 local function flush()
   for _, words in ipairs(order) do
-    if words[1] == 'ZREM' then
-      call(unpack(words))
-    end
-  end
-  for _, words in ipairs(order) do
-    if words[1] ~= 'ZREM' then
-      call(unpack(words))
-    end
+    call(unpack(words))
   end
   for queue, change in pairs(running_change) do
     if call('HINCRBY', RUNNING, queue, change) <= 0 then

@@ -3,9 +3,6 @@
 -- KEYS: names, then for each lease the four of its lease key
 -- ARGV: now, then for each lease: name, holder, fence (0: whatever it is)
 -- Returns for each lease 1 if it was live, else 0.
---
--- The first write is a removal in every case: servers that are out of memory still allow it, and
--- then the writes that follow.
 
 local answers, crowded = {}, {}
 for n = 1, (#ARGV - 1) / 3 do
