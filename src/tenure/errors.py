@@ -20,6 +20,7 @@
     ├─ AttemptOver                    this attempt of a job is over; its transaction was undone
     ├─ ProcessDied                    the child process of an attempt died; the attempt has failed
     ├─ JobFailed                      the job whose result was asked for has failed
+    ├─ ResultUnavailable              the job has succeeded, but its result cannot be had
     ├─ JobCancelled                   the job whose result was asked for was cancelled
     ├─ RequestRefused                 a server has answered an HTTP client with a problem
     ├─ ServerUnreachable (ConnectionError)  a server does not answer an HTTP client
@@ -31,7 +32,7 @@ that a handler need not parse text.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 __all__ = [
@@ -48,6 +49,7 @@ __all__ = [
     "OnceFailed",
     "ProcessDied",
     "RequestRefused",
+    "ResultUnavailable",
     "ServerUnreachable",
     "StoreError",
     "StoreFull",
@@ -155,10 +157,17 @@ class OnceFailed(TenureError):
 class ArgumentsError(TenureError, TypeError):
     """Arguments that do not fit the signature of a task."""
 
-    def __init__(self, task: str, problem: str) -> None:
-        super().__init__(f"these arguments do not fit task {task!r}: {problem}.")
+    def __init__(
+        self,
+        task: str,
+        problem: str,
+        problems: Sequence[tuple[tuple[str | int, ...], str]] = (),
+    ) -> None:
+        super().__init__(f"these arguments do not fit task {task!r}: {problem.rstrip('.')}.")
         self.task = task
         self.problem = problem
+        self.problems = tuple(problems)
+        """Each place in the arguments, from the name of a parameter on, and what is wrong there."""
 
 
 class TooLarge(TenureError, ValueError):
@@ -265,6 +274,22 @@ class JobFailed(TenureError):
         self.error = error
         self.problem = problem
         """Over HTTP: what the server says about it, as RFC 9457 has it."""
+
+
+class ResultUnavailable(TenureError):
+    """The job has succeeded, but what its handler returned cannot be given to a caller.
+
+    It is too large, has no JSON form, or is not what the return type of the task says.
+    """
+
+    def __init__(self, job: str, problem: str, value: Any = None) -> None:
+        super().__init__(
+            f"job {job} has succeeded, but its result is not available: {problem.rstrip('.')}."
+        )
+        self.job = job
+        self.problem = problem
+        self.value = value
+        """What was returned, as plain JSON values; None if it could not be stored at all."""
 
 
 class JobCancelled(TenureError):

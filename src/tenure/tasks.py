@@ -217,7 +217,7 @@ class Task(Generic[P, R]):
 
         Raises ArgumentsError if they do not fit the signature. None of them may be positional.
         """
-        return self._handler.signature.decode_arguments(payload)[1]
+        return self._handler.signature.decode_arguments(payload, by_name=False)[1]
 
     def read_result(self, result: bytes) -> R:
         """Return a result that was written down. Raises ValueError if it is something else."""

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 from msgspec.structs import replace
 
-from tenure import Backoff, Job, Request, Tenure
+from tenure import Backoff, Job, Request, ResultUnavailable, Tenure
 from tenure.runtime import processes
 from tenure.runtime.reports import RaisedInChild
 from tests.jobs import cpu_tasks
@@ -108,15 +108,18 @@ async def test_retry_and_reject(run):
     assert (job.state, job.reason, job.error) == ("failed", "rejected", "Reject: never")
 
 
-async def test_results_that_cannot_be_stored(run):
-    for request in (
-        cpu_tasks.wrong_result.request(),
-        cpu_tasks.long_result.request(2_000_000),
-        cpu_tasks.forgotten.request(),
+async def test_results_that_cannot_be_stored_fail_no_job(run):
+    for request, problem in (
+        (cpu_tasks.wrong_result.request(), "does not fit the return type"),
+        (cpu_tasks.long_result.request(2_000_000), "result_limit allows"),
     ):
         job = await run(request)
-        assert (job.state, job.reason, job.failures) == ("failed", "result", 1)
-    assert "TypeError" in job.error
+        assert (job.state, job.failures) == ("succeeded", 0)
+        with pytest.raises(ResultUnavailable, match=problem):
+            await job.result()
+    job = await run(cpu_tasks.forgotten.request())
+    assert (job.state, job.reason, job.attempt) == ("failed", "rejected", 1)
+    assert "await it there" in job.error
     job = await run(cpu_tasks.long_result.request(1_000_000))
     assert len(await job.result()) == 1_000_000
 

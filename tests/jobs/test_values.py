@@ -11,7 +11,7 @@ from typing import Annotated, Any, Literal
 import msgspec
 import pytest
 
-from tenure import ArgumentsError, ConfigError, JobFailed, Tenure, TooLarge
+from tenure import ArgumentsError, ConfigError, ResultUnavailable, Tenure, TooLarge
 
 
 class Colour(enum.Enum):
@@ -93,20 +93,6 @@ async def test_pydantic_models(app: Tenure, clock):
         assert await job.result(0) == order.model_copy(update={"number": 2})
     with pytest.raises(ArgumentsError):
         await ship.enqueue({"number": "x"})
-
-
-async def test_a_model_that_masks_its_secrets_is_refused(app: Tenure):
-    pydantic = pytest.importorskip("pydantic")
-
-    class Login(pydantic.BaseModel):
-        password: pydantic.SecretStr
-
-    @app.task
-    async def log_in(login: Login) -> None: ...
-
-    with pytest.raises(ArgumentsError, match="not the same after"):
-        await log_in.enqueue(Login(password="hunter2"))
-    assert await app.jobs() == []
 
 
 class Point:
@@ -191,7 +177,7 @@ async def test_a_default_is_that_of_the_version_that_runs_it(app: Tenure, make, 
         ((1,), {"x": 1}, "unexpected keyword"),
         (("7",), {}, "Expected `int`, got `str`"),
         ((1, datetime(2026, 1, 1)), {}, "Expected `str"),  # noqa: DTZ001 - it is a mistake
-        ((object(),), {}, "object has no JSON form"),
+        ((object(),), {}, "'object' has no JSON form.* - at `\\$.n`"),
         ((1, "\udcff"), {}, "surrogates"),
     ],
 )
@@ -265,9 +251,10 @@ async def test_a_result_that_is_not_what_the_task_says(app: Tenure, clock, kind,
     async with app.worker():
         job = await task.enqueue()
         await clock.advance(0.1)
-        with pytest.raises(JobFailed, match="not what the task says it returns"):
+        with pytest.raises(ResultUnavailable, match="does not fit the return type") as caught:
             await job.result(0)
-    assert (job.reason, job.attempt) == ("result", 1)
+    assert (job.state, job.attempt) == ("succeeded", 1)
+    assert caught.value.value == (None if value != value else value)  # noqa: PLR0124 - NaN is null
 
 
 async def test_a_coroutine_that_nobody_awaits_is_explained(app: Tenure):
@@ -280,7 +267,7 @@ async def test_a_coroutine_that_nobody_awaits_is_explained(app: Tenure):
 
     async with app.worker():
         job = await (await work.enqueue()).wait(10)
-    assert (job.state, job.reason, job.attempt) == ("failed", "result", 1)
+    assert (job.state, job.reason, job.attempt) == ("failed", "rejected", 1)
     assert "declare it with 'async def'" in job.error
 
 

@@ -14,8 +14,8 @@ import msgspec
 import pytest
 
 from tenure import JobFailed, Tenure
+from tenure.core.json_values import decode_plain
 from tenure.core.records import NewJob, Settlement
-from tenure.core.signature import decode_plain
 from tests.contract.worlds import World
 from tests.rig.sizes import SIZE
 from tests.rig.waiting import wait_until_async
@@ -143,7 +143,7 @@ async def test_documents_of_other_libraries_stay_plain_and_make_no_code(real_wor
             refused = await ended(app, await put(app, RAW))
     assert seen == []
     assert [decode_plain(one.result or b"") for one in done] == GADGETS
-    assert {(one.state, one.reason) for one in refused} == {("failed", "error")}
+    assert {(one.state, one.reason) for one in refused} == {("failed", "arguments")}
     assert all(b"ArgumentsError" in (one.error or b"") for one in refused)
 
 

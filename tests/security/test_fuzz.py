@@ -18,7 +18,7 @@ import msgspec
 import pydantic
 import pytest
 
-from tenure import ArgumentsError, ConfigError, JobStateError, StoreError, Tenure
+from tenure import ArgumentsError, ConfigError, ResultUnavailable, StoreError, Tenure
 from tenure.cli import parameters
 from tenure.cli.job_views import full_document
 from tenure.core.clock import SystemClock
@@ -267,6 +267,7 @@ WORDS = [
     )
 ]
 # Words of our own processes: who says something else is not listened to any more.
+NOTES = [b'!{"sent":{}}', b'!{"problem":"x","sent":[1]}']
 UNTRUE = (ValueError, RecursionError)
 HEALTH = b'{"ok":true,"workers":[{"pid":1,"jobs":[]}]}\n'
 
@@ -284,8 +285,8 @@ def result_of(jobs: Jobs) -> Callable[[bytes], object]:
 
 CASES = {
     "arguments": Case(SIGNATURE.decode_arguments, [ARGUMENTS, b"{}"], (ArgumentsError,)),
-    "results": Case(result_of(JOBS), [RESULT], (JobStateError,)),
-    "plain results": Case(result_of(STRANGER), [RESULT, PLAIN], (JobStateError,)),
+    "results": Case(result_of(JOBS), [RESULT, *NOTES], (ResultUnavailable,)),
+    "plain results": Case(result_of(STRANGER), [RESULT, PLAIN], (ResultUnavailable,)),
     "checkpoints": Case(checkpoint, [PLAIN, RESULT], (StoreError,)),
     "histories": Case(read_history, [HISTORY]),
     "documents": Case(documents, [REPORT, HISTORY, PLAIN]),

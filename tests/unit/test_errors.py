@@ -15,6 +15,7 @@ from tenure.errors import (
     OnceFailed,
     ProcessDied,
     RequestRefused,
+    ResultUnavailable,
     ServerUnreachable,
     StoreError,
     StoreFull,
@@ -52,6 +53,7 @@ EXAMPLES = [
     ServerUnreachable("POST /a", "connection refused"),
     UnusableAnswer("POST /a", "it points to another host"),
     StoreFull("no memory is left"),
+    ResultUnavailable("0192", "it takes 2,000 bytes, and result_limit allows 1,000"),
 ]
 
 

@@ -1,12 +1,15 @@
 import json
+from collections.abc import Callable, Generator, Iterator
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from typing import Any
+from typing import Any, Self
 
 import pytest
+from pydantic import BaseModel
 
 from tenure import ArgumentsError, ConfigError
-from tenure.core.signature import Signature, decode_plain, encode
+from tenure.core.json_values import decode_plain, encode
+from tenure.core.signature import Signature
 
 
 @dataclass
@@ -105,22 +108,48 @@ def test_a_result_by_its_annotation_or_plainly():
     assert decode_plain(encode(Point(1))) == {"x": 1, "y": 0}
 
 
-def test_a_class_that_cannot_be_read_is_told_when_it_is_used():
-    class Odd: ...
-
-    def function(a: Odd) -> None: ...
-
-    with pytest.raises(ArgumentsError, match="Odd has no JSON form"):
-        sign(function).encode_arguments((Odd(),), {})
-    with pytest.raises(ArgumentsError, match="cannot be read from JSON"):
-        sign(function).decode_arguments(b'{"a":{}}')
+class Odd: ...
 
 
-def test_types_that_json_cannot_tell_apart_are_refused_at_once():
-    def function(a: Point | dict[str, int]) -> None: ...
+@dataclass
+class WithOdd:
+    parts: "list[WithOdd]"
+    odd: Odd | None = None
 
-    with pytest.raises(ConfigError, match="signature of task 'task' cannot be written down"):
-        sign(function)
+
+class Text(BaseModel):
+    text: str
+
+
+UNUSABLE = [
+    (Odd, "'Odd' cannot be written"),
+    (list[Odd], "'Odd' cannot be written"),
+    (dict[str, WithOdd], "'Odd' cannot be written"),
+    (Text | Odd, "cannot"),
+    (Callable[[int], int], "'Callable' cannot be written"),
+    (Iterator[int], "'Iterator' cannot be written"),
+    (Generator[int], "'Generator' cannot be written"),
+    (type[int], "'type' cannot be written"),
+    (complex, "'complex' cannot be written"),
+    (Exception, "'Exception' cannot be written"),
+    (Self, "not supported"),
+    (Point | dict[str, int], "JSON cannot tell these types apart"),
+    (Point | WithOdd, "JSON cannot tell these types apart"),
+]
+
+
+@pytest.mark.parametrize(("kind", "problem"), UNUSABLE, ids=[str(kind) for kind, _ in UNUSABLE])
+def test_types_that_cannot_work_are_refused_when_they_are_declared(kind, problem):
+    def taking(a): ...
+    def giving(): ...
+
+    taking.__annotations__ = {"a": kind}
+    giving.__annotations__ = {"return": kind}
+    with pytest.raises(ConfigError, match=f"parameter 'a' of task 'task' .*{problem}"):
+        sign(taking)
+    with pytest.raises(ConfigError, match=f"the return type of task 'task' .*{problem}") as caught:
+        sign(giving)
+    assert "Use " in str(caught.value)  # it says what to do
 
 
 def test_bound_methods_and_callables():

@@ -13,7 +13,16 @@ from msgspec import Struct
 from rich.console import RenderableType
 from rich.text import Text
 
-from tenure.cli.job_views import STYLES, joined, plain, progress_of, state_of, timer_of, took
+from tenure.cli.job_views import (
+    STYLES,
+    joined,
+    plain,
+    progress_of,
+    shown_result,
+    state_of,
+    timer_of,
+    took,
+)
 from tenure.cli.show import Cell, duration, safe, table
 from tenure.core.records import SOON, QueueCounts, ReplicaRecord
 from tenure.core.ticking import TickArguments
@@ -131,7 +140,8 @@ def _facts(job: Job[Any], around: Surroundings) -> Iterator[tuple[str, str]]:
     yield "timeout", _timeout(job, now)
     yield "kept", _kept(job, now)
     yield "checkpoint", _text(record.checkpoint)
-    yield "result", _text(record.result)
+    result, problem = shown_result(record)
+    yield "result", joined(_text(result), safe(f"not available: {problem}") if problem else "")
     yield "reason", safe(job.reason)
     yield "error", safe(job.error or "")
 

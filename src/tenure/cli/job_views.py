@@ -9,7 +9,9 @@ from rich.console import RenderableType
 from rich.text import Text
 
 from tenure.cli.show import Cell, Shrinking, duration, safe, table
-from tenure.core.signature import decode_plain
+from tenure.core.json_values import decode_plain
+from tenure.core.records import JobRecord
+from tenure.core.results import read_stored
 from tenure.core.states import JobState
 from tenure.core.views import as_datetime, waits_for_its_task
 from tenure.jobs import Job
@@ -26,6 +28,7 @@ __all__ = [
     "listed",
     "plain",
     "progress_of",
+    "shown_result",
     "state_of",
     "timer_of",
     "took",
@@ -81,7 +84,8 @@ def full_document(job: Job[Any]) -> dict[str, Any]:
         "retention": record.retention,
         "fence": record.fence,
         "revision": record.revision,
-        "result": plain(record.result),
+        "result": plain(shown_result(record)[0]),
+        "result_problem": shown_result(record)[1] or None,
         "checkpoint": plain(record.checkpoint),
         "trace": job.trace,
         "history": [
@@ -174,6 +178,17 @@ def took(began: int, ended: int) -> str:
     """Return how long something took; most jobs are done within a second."""
     length = max(0, ended - began) / 1e6
     return duration(length) if length >= 1 else f"{length * 1000:.0f}ms"
+
+
+def shown_result(record: JobRecord) -> tuple[bytes, str]:
+    """Return a result as it is sent over HTTP, and why callers cannot have it."""
+    if record.result is None:
+        return b"", ""
+    try:
+        stored = read_stored(record.result)
+    except (ValueError, RecursionError):
+        return record.result, ""
+    return bytes(stored.sent), stored.problem
 
 
 def plain(data: bytes | None) -> Any:

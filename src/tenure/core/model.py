@@ -30,6 +30,7 @@ __all__ = [
     "check_meta",
     "check_name",
     "check_namespace",
+    "storable",
 ]
 
 NAME_LENGTH_MAX = 200
@@ -161,6 +162,12 @@ def check_name(name: object, what: str) -> str:
         msg = f"{what} {name!r} contains a NUL or a lone surrogate, which stores cannot keep."
         raise ConfigError(msg)
     return name
+
+
+def storable(text: str, most: int) -> str:
+    """Return free text as every store can keep it: not too long, no NUL, no lone surrogate."""
+    kept = str(text)[:most].replace("\0", "\N{REPLACEMENT CHARACTER}")
+    return kept.encode("utf-8", "backslashreplace").decode("utf-8")[:most]
 
 
 def check_namespace(namespace: object) -> str:

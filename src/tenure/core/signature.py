@@ -1,27 +1,31 @@
-"""How the arguments and the result of a task are written down: by the types of its signature.
+"""The arguments and the result of a task, as the types of its signature write and read them.
 
 Arguments become one JSON object with a member per parameter, so that a newer version of the
 function may add parameters with defaults, or change their order, and still read older jobs. They
 are read back once when they are written, which is the cheapest way to find a wrong one before the
-job is stored. Data never names code.
+job is stored.
 """
 
 from __future__ import annotations
 
 import inspect
+import re
 import typing
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from hashlib import sha256
 from typing import Any
 
 import msgspec
 
-from tenure.core.nesting import DEPTH_MAX, is_too_deep
+from tenure.core.json_values import encode, encode_comparable, from_json, shallow
+from tenure.core.values import Form, Misfit, Problem, UnusableType, Written, form_of
 from tenure.errors import ArgumentsError, ConfigError
 
-__all__ = ["Signature", "decode_plain", "encode"]
+__all__ = ["Signature"]
 
 _NAMED = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY)
+_WHERE = re.compile(r"^(?P<told>.*?)(?: - at `\$(?P<where>[^`]*)`)?$", re.DOTALL)
+_STEP = re.compile(r"\.([^.\[]+)|\[(\d+|\.\.\.)\]")
 
 
 class Signature:
@@ -31,110 +35,155 @@ class Signature:
         self._name = name
         self._signature = inspect.signature(function)
         types = _types(function, name)
-        fields = [_field(one, types) for one in self._signature.parameters.values()]
-        self._kinds = [(one.name, one.kind) for one in self._signature.parameters.values()]
-        self._all_named = all(kind in _NAMED for _, kind in self._kinds)
-        try:
-            shape = msgspec.defstruct("Arguments", fields, forbid_unknown_fields=True, kw_only=True)
-            self._arguments = msgspec.json.Decoder(shape, dec_hook=_from_plain)
-            returns = types.get("return", Any)
-            self._result = msgspec.json.Decoder(returns, dec_hook=_from_plain)
-        except TypeError as error:
-            msg = f"the signature of task {name!r} cannot be written down: {error}"
-            raise ConfigError(msg) from error
+        self._parameters = [
+            _Parameter(parameter, _form(types.get(parameter.name, Any), name, parameter.name))
+            for parameter in self._signature.parameters.values()
+        ]
+        self._all_named = all(one.kind in _NAMED for one in self._parameters)
+        fields = [parameter.field for parameter in self._parameters]
+        shape = msgspec.defstruct("Arguments", fields, forbid_unknown_fields=True, kw_only=True)
+        self._arguments = msgspec.json.Decoder(shape, dec_hook=from_json)
+        self._result = _form(types.get("return", Any), name, "")
+        self._results = msgspec.json.Decoder(self._result.kind, dec_hook=from_json)
 
     def encode_arguments(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bytes:
         """Return the arguments as bytes; raise ArgumentsError if they do not fit the signature."""
         try:
             given = self._signature.bind(*args, **kwargs).arguments
-            payload = encode(given)
+            payload = encode({one.name: one.write(given) for one in self._given(given)})
             self._arguments.decode(payload)
-        except (TypeError, ValueError, RecursionError) as error:
-            raise ArgumentsError(self._name, _what(error)) from error
+        except Exception as error:
+            raise self._misfit(error) from error
         return payload
 
     def digest(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> str:
         """Return what is the same for equal arguments, whatever the order of sets and dicts."""
         given = self._signature.bind(*args, **kwargs).arguments
-        same = msgspec.json.encode(given, enc_hook=_to_plain, order="deterministic")
-        return sha256(same).hexdigest()
+        parts = {one.name: one.comparable(given) for one in self._given(given)}
+        return sha256(encode_comparable(parts)).hexdigest()
 
-    def decode_arguments(self, payload: bytes) -> tuple[list[Any], dict[str, Any]]:
-        """Return the arguments to call the function with, defaults filled in."""
+    def decode_arguments(
+        self, payload: bytes, *, by_name: bool = True
+    ) -> tuple[list[Any], dict[str, Any]]:
+        """Return the arguments to call the function with, defaults filled in.
+
+        With `by_name`, fields of Pydantic models are also found by their names, not only by their
+        aliases: a job may be older than an alias.
+        """
         try:
-            given = self._arguments.decode(_shallow(payload))
-        except (TypeError, ValueError, RecursionError) as error:
-            raise ArgumentsError(self._name, _what(error)) from error
-        values = [(name, kind, getattr(given, name)) for name, kind in self._kinds]
+            found = self._arguments.decode(shallow(payload))
+            values = [
+                (one, one.read(getattr(found, one.name), by_name)) for one in self._parameters
+            ]
+        except Exception as error:
+            raise self._misfit(error) from error
         if self._all_named:
-            return [], {name: value for name, _, value in values if value is not msgspec.UNSET}
+            return [], {one.name: value for one, value in values if value is not msgspec.UNSET}
         return _arranged(values)
 
-    def encode_result(self, result: Any) -> bytes:
-        """Return a result as bytes; raise TypeError or ValueError if it is not as declared."""
-        encoded = encode(result)
-        try:
-            self._result.decode(encoded)
-        except ValueError as error:
-            msg = f"the result is not what the task says it returns: {error}"
-            raise TypeError(msg) from error
-        return encoded
+    def encode_result(self, result: Any) -> Written:
+        """Return a result in JSON, or why that cannot be. Raises nothing."""
+        return self._result.write_result(result)
 
     def decode_result(self, result: bytes) -> Any:
-        """Return what the function returned, as its annotation says."""
-        return self._result.decode(_shallow(result))
+        """Return what the function returned, as its annotation says. Raises ValueError."""
+        return self._result.read(self._results.decode(shallow(result)), by_name=True)
+
+    def _given(self, given: dict[str, Any]) -> Iterator[_Parameter]:
+        return (one for one in self._parameters if one.name in given)
+
+    def _misfit(self, error: Exception) -> ArgumentsError:
+        if isinstance(error, RecursionError):
+            return ArgumentsError(self._name, "they contain themselves, or are nested too deeply")
+        told = str(error)
+        if not isinstance(error, TypeError | ValueError):  # a validator of the user's has failed
+            told = f"{type(error).__name__}: {error}"
+        problems = error.problems if isinstance(error, Misfit) else _problems(told)
+        return ArgumentsError(self._name, told, problems)
 
 
-def _arranged(values: list[tuple[str, Any, Any]]) -> tuple[list[Any], dict[str, Any]]:
+class _Parameter:
+    """One parameter of a function, and how its values are written."""
+
+    def __init__(self, parameter: inspect.Parameter, form: Form) -> None:
+        self.name = parameter.name
+        self.kind = parameter.kind
+        self.form = form
+        self.field = self._field(parameter)
+
+    def _field(self, parameter: inspect.Parameter) -> tuple[str, Any, Any]:
+        kind = self.form.kind
+        if self.kind is inspect.Parameter.VAR_POSITIONAL:
+            return self.name, list.__class_getitem__(kind), msgspec.field(default_factory=list)
+        if self.kind is inspect.Parameter.VAR_KEYWORD:
+            named = dict.__class_getitem__((str, kind))
+            return self.name, named, msgspec.field(default_factory=dict)
+        if parameter.default is inspect.Parameter.empty:
+            return self.name, kind, msgspec.NODEFAULT
+        # Left out, it is the function's own business: its default may change with the next version.
+        return self.name, kind, msgspec.UNSET
+
+    def each(self, value: Any, do: Callable[[Any], Any]) -> Any:
+        """Return the value, or each of the values of *args and **kwargs, as `do` makes it."""
+        if self.kind is inspect.Parameter.VAR_POSITIONAL:
+            return [_at(do, part, self.name, place) for place, part in enumerate(value)]
+        if self.kind is inspect.Parameter.VAR_KEYWORD:
+            return {name: _at(do, part, self.name, name) for name, part in value.items()}
+        return _at(do, value, self.name)
+
+    def write(self, given: dict[str, Any]) -> Any:
+        return self.each(given[self.name], self.form.write)
+
+    def comparable(self, given: dict[str, Any]) -> Any:
+        return self.each(given[self.name], self.form.comparable)
+
+    def read(self, decoded: Any, by_name: bool) -> Any:  # noqa: FBT001 - passed on as it came
+        if decoded is msgspec.UNSET:
+            return decoded
+        return self.each(decoded, lambda part: self.form.read(part, by_name=by_name))
+
+
+def _at(do: Callable[[Any], Any], value: Any, *where: str | int) -> Any:
+    try:
+        return do(value)
+    except Misfit as misfit:
+        raise misfit.below(*where) from None
+
+
+def _arranged(values: list[tuple[_Parameter, Any]]) -> tuple[list[Any], dict[str, Any]]:
     """Return arguments by position and by name, where some cannot be given by name."""
     args: list[Any] = []
     kwargs: dict[str, Any] = {}
-    for place, (name, kind, value) in enumerate(values):
+    for place, (parameter, value) in enumerate(values):
         if value is msgspec.UNSET:
             continue
-        if kind is inspect.Parameter.VAR_POSITIONAL:
+        if parameter.kind is inspect.Parameter.VAR_POSITIONAL:
             args += value
-        elif kind is inspect.Parameter.VAR_KEYWORD:
+        elif parameter.kind is inspect.Parameter.VAR_KEYWORD:
             kwargs.update(value)
-        elif kind is inspect.Parameter.KEYWORD_ONLY or len(args) < place:
-            kwargs[name] = value
+        elif parameter.kind is inspect.Parameter.KEYWORD_ONLY or len(args) < place:
+            kwargs[parameter.name] = value
         else:
             args.append(value)
     return args, kwargs
 
 
-def encode(value: Any) -> bytes:
-    """Return a value as JSON; raise TypeError, ValueError or RecursionError if it has no form."""
-    return _shallow(msgspec.json.encode(value, enc_hook=_to_plain))
+def _problems(text: str) -> tuple[Problem, ...]:
+    """Return what msgspec says is wrong, with the place as steps."""
+    match = _WHERE.match(text)
+    assert match is not None
+    steps = _STEP.findall(match["where"] or "")
+    path = tuple(name or (int(place) if place.isdigit() else place) for name, place in steps)
+    return ((path, match["told"]),)
 
 
-def decode_plain(text: bytes) -> Any:
-    """Return JSON as plain values, for what nobody knows the type of."""
-    return msgspec.json.decode(_shallow(text))
-
-
-def _shallow(text: bytes) -> bytes:
-    """Return JSON as it is; raise ValueError if it is nested too deeply to be read everywhere."""
-    if is_too_deep(text):
-        msg = f"lists and objects in each other more than {DEPTH_MAX} deep"
-        raise ValueError(msg)
-    return text
-
-
-def _field(parameter: inspect.Parameter, types: dict[str, Any]) -> tuple[str, Any, Any]:
-    kind = types.get(parameter.name, Any)
-    if parameter.kind is inspect.Parameter.VAR_POSITIONAL:
-        return parameter.name, list.__class_getitem__(kind), msgspec.field(default_factory=list)
-    if parameter.kind is inspect.Parameter.VAR_KEYWORD:
-        return (
-            parameter.name,
-            dict.__class_getitem__((str, kind)),
-            msgspec.field(default_factory=dict),
-        )
-    if parameter.default is inspect.Parameter.empty:
-        return parameter.name, kind, msgspec.NODEFAULT
-    # Left out, it is the function's own business: its default may change with the next version.
-    return parameter.name, kind, msgspec.UNSET
+def _form(kind: Any, task: str, parameter: str) -> Form:
+    try:
+        return form_of(kind)
+    except UnusableType as error:
+        what = f"parameter {parameter!r}" if parameter else "the return type"
+        msg = f"{what} of task {task!r} cannot be written down: {error}"
+        raise ConfigError(msg) from error
 
 
 def _types(function: Callable[..., Any], name: str) -> dict[str, Any]:
@@ -146,43 +195,3 @@ def _types(function: Callable[..., Any], name: str) -> dict[str, Any]:
             "Import it at the top of the module, not only for type checkers."
         )
         raise ConfigError(msg) from error
-
-
-def _to_plain(value: Any) -> Any:
-    """Write down what msgspec does not know: models that can say it themselves."""
-    dump = getattr(value, "model_dump", None)
-    if dump is None:
-        msg = f"a {type(value).__name__} has no JSON form"
-        raise TypeError(msg)
-    plain = dump(mode="json")
-    if _from_plain(type(value), plain) != value:
-        # Such as a secret, which Pydantic writes as asterisks: the job would get those.
-        msg = f"a {type(value).__name__} is not the same after it was written down"
-        raise TypeError(msg)
-    return plain
-
-
-def _from_plain(kind: type, value: Any) -> Any:
-    validate = getattr(kind, "model_validate", None)
-    if validate is None:
-        msg = f"{kind.__name__} cannot be read from JSON; use a dataclass or a plain type"
-        raise TypeError(msg)
-    try:
-        return validate(value)
-    except ValueError as error:
-        raise _without_values(error) from None
-
-
-def _without_values(error: ValueError) -> ValueError:
-    """Return what is wrong with a Pydantic model without quoting it: this goes to logs."""
-    problems = getattr(error, "errors", None)
-    if problems is None:
-        return error
-    found = problems(include_input=False, include_url=False, include_context=False)
-    return ValueError("; ".join(f"{'.'.join(map(str, one['loc']))}: {one['msg']}" for one in found))
-
-
-def _what(error: Exception) -> str:
-    if isinstance(error, RecursionError):
-        return "they contain themselves, or are nested too deeply"
-    return str(error)

@@ -6,7 +6,7 @@ import inspect
 from collections.abc import Awaitable, Callable, Coroutine
 from typing import TYPE_CHECKING, Annotated, Any, TypeAlias
 
-from fastapi import APIRouter, Depends
+from fastapi import APIRouter, Body, Depends
 from fastapi.exceptions import FastAPIError, RequestValidationError
 from fastapi.routing import APIRoute
 from msgspec.structs import replace
@@ -19,7 +19,8 @@ from tenure.http.answers import Answer, answered, problem_answer
 from tenure.http.asking import Asked, owner_name
 from tenure.http.endpoints import Endpoint
 from tenure.http.openapi import describe, describe_submit
-from tenure.http.problems import Problem
+from tenure.http.parameters import Parameter
+from tenure.http.problems import Problem, pointer_step
 from tenure.http.serving import REST, Base, as_response, closing, headers_of, read_body
 from tenure.http.submitting import check_body
 
@@ -142,7 +143,7 @@ class _Served:
 
     def _signature(self, endpoint: Endpoint) -> inspect.Signature:
         given = endpoint.parameters.of("body", "path", "query")
-        parameters = [_keyword(one.name, one.kind, one.declared.default) for one in given]
+        parameters = [_keyword(one.name, _kind(one), one.declared.default) for one in given]
         return inspect.Signature([*parameters, *self._caller()])
 
     def _caller(self) -> list[inspect.Parameter]:
@@ -220,6 +221,13 @@ def _keyword(name: str, kind: Any, default: Any = inspect.Parameter.empty) -> in
     return inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, annotation=kind, default=default)
 
 
+def _kind(parameter: Parameter) -> Any:
+    """Return a type for FastAPI, which would look for some bodies in the query."""
+    if parameter.source == "body" and parameter.mark is None:
+        return Annotated[parameter.kind, Body()]
+    return parameter.kind
+
+
 def _replay(body: bytes) -> Callable[[], Awaitable[Message]]:
     """Return a body that was read already, for whoever reads it again."""
 
@@ -237,10 +245,5 @@ def _invalid(error: RequestValidationError) -> Problem:
 def _located(one: dict[str, Any]) -> dict[str, str]:
     where, *path = one["loc"]
     if where == "body":
-        return {"pointer": "".join(map(_step, path)), "detail": one["msg"]}
+        return {"pointer": "".join(map(pointer_step, path)), "detail": one["msg"]}
     return {"parameter": ".".join(map(str, path)), "detail": one["msg"]}
-
-
-def _step(name: str | int) -> str:
-    """Return one step of a JSON pointer (RFC 6901)."""
-    return "/" + str(name).replace("~", "~0").replace("/", "~1")

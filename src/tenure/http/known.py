@@ -19,6 +19,7 @@ from tenure.errors import (
     JobNotFound,
     JobStateError,
     RequestRefused,
+    ResultUnavailable,
     ServerUnreachable,
     UnusableAnswer,
 )
@@ -166,6 +167,8 @@ class KnownJob:
             raise JobCancelled(self.id, str(problem.get("detail", "")), problem)
         if self.status.result is not None:
             return self.status.result
+        if problem:
+            raise ResultUnavailable(self.id, said)
         ask = self.ask("GET", "/result")
         reply = yield from self.asking(ask, deadline)
         kind = reply.headers.get("content-type", "").partition(";")[0].strip().lower()

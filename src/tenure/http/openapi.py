@@ -152,7 +152,7 @@ def describe(what: str, endpoints: Sequence[Endpoint], *, owned: bool) -> dict[s
                 **_results(endpoints),
             },
             **_problems("not-ready", "cancelled", "not-acceptable"),
-            **_problems("job-failed", "job-lost", "job-timed-out"),
+            **_problems("job-failed", "job-lost", "result-unavailable", "job-timed-out"),
             "4XX": _problem_response("What the handler says is wrong"),
             "5XX": _problem_response("What the handler says is wrong"),
         },

@@ -22,8 +22,8 @@ from typing import Any, Final, Literal, TypeAlias, get_args, get_origin
 import msgspec
 from msgspec import Struct
 
+from tenure.core.json_values import encode
 from tenure.core.nesting import DEPTH_MAX, is_too_deep
-from tenure.core.signature import encode
 from tenure.errors import ConfigError
 from tenure.http.asking import Headers, Owner
 from tenure.http.problems import Problem, problems_of_frameworks
@@ -56,6 +56,8 @@ class Parameter(Struct, frozen=True, kw_only=True):
     """Its name in the request."""
     declared: inspect.Parameter
     """As it was written."""
+    mark: Any = None
+    """What FastAPI reads beside its type."""
 
     @property
     def is_list(self) -> bool:
@@ -233,6 +235,7 @@ def _parameter(one: inspect.Parameter, kind: Any, in_path: set[str], what: str) 
         makes=makes,
         alias=getattr(mark, "alias", None) or one.name,
         declared=one,
+        mark=mark,
     )
 
 
@@ -292,8 +295,8 @@ def _check_word(one: inspect.Parameter, kind: Any, what: str) -> None:
     for word in words:
         if any(_is_complex(member) or _is_unknown(member) for member in _members(word)):
             msg = (
-                f"parameter {one.name!r} of {what} is a {getattr(word, '__name__', word)}, which "
-                "cannot be read from the URL in a worker. Take it in the body, or as str."
+                f"parameter {one.name!r} of {what} has the type {getattr(word, '__name__', word)}, "
+                "which cannot be read from the URL in a worker. Take it in the body, or as str."
             )
             raise ConfigError(msg)
 
@@ -307,14 +310,26 @@ def _kept(one: Parameter) -> Any:
 
 
 def _plain(kind: Any) -> Any:
-    return get_args(kind)[0] if get_origin(kind) is typing.Annotated else kind
+    """Return a type without what is said beside it, and not by another name."""
+    while True:
+        if get_origin(kind) is typing.Annotated:
+            kind = get_args(kind)[0]
+        elif (meant := getattr(kind, "__supertype__", None) or _value_of(kind)) is not None:
+            kind = meant
+        else:
+            return kind
+
+
+def _value_of(alias: Any) -> Any:
+    """Return what an alias of Python 3.12 stands for; None for anything else."""
+    return alias.__value__ if type(alias).__name__ == "TypeAliasType" else None
 
 
 def _members(kind: Any) -> tuple[Any, ...]:
     """Return the types that a value may have."""
     kind = _plain(kind)
     if get_origin(kind) in (typing.Union, types.UnionType):
-        return get_args(kind)
+        return tuple(member for part in get_args(kind) for member in _members(part))
     return (kind,)
 
 
@@ -325,8 +340,9 @@ def _is_complex(kind: Any) -> bool:
         return kind is Any
     if issubclass(kind, str | bytes | Enum):
         return False
-    is_model = hasattr(kind, "model_validate") or dataclasses.is_dataclass(kind)
-    return is_model or issubclass(kind, Struct | Collection) or typing.is_typeddict(kind)
+    is_model = hasattr(kind, "model_validate") or hasattr(kind, "__attrs_attrs__")
+    is_model = is_model or dataclasses.is_dataclass(kind) or typing.is_typeddict(kind)
+    return is_model or issubclass(kind, Struct | Collection)
 
 
 def _hints(fn: Callable[..., Any], what: str) -> dict[str, Any]:

@@ -12,7 +12,7 @@ from typing import Any, Final
 import msgspec
 from msgspec import Struct
 
-from tenure.core.signature import decode_plain
+from tenure.core.json_values import decode_plain
 from tenure.runtime.reports import ErrorReport, Reject
 
 __all__ = [
@@ -21,6 +21,7 @@ __all__ = [
     "PROBLEM_JSON",
     "Kind",
     "Problem",
+    "pointer_step",
     "problem_of_report",
     "problems_of_frameworks",
 ]
@@ -53,6 +54,7 @@ KINDS: Final[Mapping[str, Kind]] = {
     "too-many-jobs": Kind(429, "Too many jobs of yours have not finished"),
     "too-many-requests": Kind(429, "Too many jobs of yours in one minute"),
     "job-failed": Kind(500, "The job failed"),
+    "result-unavailable": Kind(500, "The job succeeded, but its result is not available"),
     "job-lost": Kind(500, "The job was lost with its worker, too often"),
     "queue-full": Kind(503, "Too many jobs wait already"),
     "store-unavailable": Kind(503, "The store does not answer"),
@@ -126,6 +128,11 @@ class Problem(Reject):
         return Problem(
             status, title, detail=detail, type=f"{PREFIX}{kind}", headers=headers, **more
         )
+
+
+def pointer_step(name: str | int) -> str:
+    """Return one step of a JSON pointer (RFC 6901)."""
+    return "/" + str(name).replace("~", "~0").replace("/", "~1")
 
 
 @contextmanager

@@ -15,6 +15,7 @@ from msgspec import Struct
 
 from tenure.core.durations import micros
 from tenure.core.records import JobRecord
+from tenure.core.results import read_stored
 from tenure.core.states import FINISHED, JobState
 from tenure.core.views import as_datetime
 from tenure.http.problems import Problem, problem_of_report
@@ -65,7 +66,7 @@ class JobResource(Generic[T]):
     cancelling: bool = False
     """Whether it was asked to stop and has not yet."""
     error: dict[str, Any] | None = None
-    """Why it failed or was cancelled, as a problem."""
+    """Why it failed or was cancelled, or why its result is not available, as a problem."""
     links: Links
 
     result: T | None = None
@@ -76,7 +77,7 @@ class JobResource(Generic[T]):
         """Return what a client may know of a job whose routes are under `base`."""
         path = f"{base}/jobs/{record.id}"
         is_finished = record.state in FINISHED
-        problem = failure(record) if record.state in ("failed", "cancelled") else None
+        problem = failure(record)
         return cls(
             id=record.id,
             status=record.state,
@@ -97,9 +98,9 @@ class JobResource(Generic[T]):
 
 def _inlined(record: JobRecord) -> Any:
     """Return a result as it is stored: it is JSON already."""
-    if record.result is None or len(record.result) > _INLINE_MAX:
+    if record.result is None or len(record.result) > _INLINE_MAX or failure(record) is not None:
         return None
-    return msgspec.Raw(record.result)
+    return read_stored(record.result).sent
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,16 +112,30 @@ class JobList:
     """Ask with this for the next part; null at the end."""
 
 
-def failure(record: JobRecord) -> Problem:
-    """Return why there is no result: the handler's own problem, or one that gives nothing away."""
+def failure(record: JobRecord) -> Problem | None:
+    """Return why there will be no result; None for a job that has one, or may have one.
+
+    It is the handler's own problem, or one that gives nothing away.
+    """
+    if record.state == "succeeded" and record.result is not None:
+        return None if _is_available(record.result) else Problem.of("result-unavailable")
     if record.state == "cancelled":
         return Problem.of("cancelled", record.reason)
+    if record.state != "failed":
+        return None
     report = report_of(record)
     own = None if report is None else problem_of_report(report)
     if own is not None:
         return own
     # By the reason, not by the error: a handler's own TimeoutError is one like any other.
     return Problem.of(_KINDS_OF_FAILURE.get(record.reason, "job-failed"))
+
+
+def _is_available(result: bytes) -> bool:
+    try:
+        return not read_stored(result).problem
+    except (ValueError, RecursionError):  # it was damaged in the store
+        return False
 
 
 class Pace:

@@ -13,6 +13,7 @@ import msgspec
 from tenure.app.lifecycle import Services
 from tenure.core.ids import is_job_id
 from tenure.core.records import JobRecord
+from tenure.core.results import read_stored
 from tenure.core.states import FINISHED, STATES
 from tenure.errors import JobNotFound, StoreError
 from tenure.http.answers import JSON, Answer
@@ -77,7 +78,7 @@ class Routes:
             # Whatever happens meanwhile: the job is stored, and the client has to learn where.
             with suppress(Problem, StoreError):
                 record = await self._finished(services, record, wait)
-            if record.state == "succeeded":
+            if record.state == "succeeded" and failure(record) is None:
                 return self._waited(record, asked, replayed, wait)
         return Answer(
             status=202,
@@ -139,8 +140,8 @@ class Routes:
             raise Problem.of(
                 "not-ready", f"It is {record.state}.", headers=self._look_again(services, record)
             )
-        if record.state != "succeeded":
-            raise failure(record)
+        if (problem := failure(record)) is not None:
+            raise problem
         body, media_type = self._result(record)
         if not accepts(asked.headers, media_type):
             raise Problem.of("not-acceptable", f"It is {media_type}.")
@@ -239,13 +240,14 @@ class Routes:
 
         A job may be older than the media type of its endpoint.
         """
-        stored, endpoint = record.result or b"null", self.endpoints.get(record.task)
+        stored = read_stored(record.result or b"null")
+        sent, endpoint = bytes(stored.sent), self.endpoints.get(record.task)
         if endpoint is None or endpoint.entry.media_type == JSON:
-            return stored, JSON
+            return sent, JSON
         try:
-            return endpoint.unwrap(stored), endpoint.entry.media_type
+            return endpoint.unwrap(stored.readable), endpoint.entry.media_type
         except ValueError:
-            return stored, JSON
+            return sent, JSON
 
     async def _finished(
         self, services: Services, record: JobRecord, wait: float, known: set[str] | None = None

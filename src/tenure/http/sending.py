@@ -9,8 +9,8 @@ from uuid import UUID
 from msgspec import Struct
 
 from tenure.core.durations import Duration, seconds
+from tenure.core.json_values import encode
 from tenure.core.redaction import redact
-from tenure.core.signature import encode
 from tenure.errors import ConfigError
 from tenure.http.calling import Ask, Caller, Steps, on_the_same_host, origin
 from tenure.http.known import KnownJob

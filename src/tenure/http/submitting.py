@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import inspect
-import re
 from collections.abc import Mapping
 from decimal import MAX_EMAX, MAX_PREC, MIN_EMIN, Context, Decimal
 from hashlib import sha256
@@ -19,7 +18,7 @@ from tenure.errors import ArgumentsError, TooLarge, UniqueMismatch
 from tenure.http.asking import Asked, Headers, idempotency_key
 from tenure.http.endpoints import Endpoint, Limits, Submission
 from tenure.http.parameters import check_json
-from tenure.http.problems import Problem
+from tenure.http.problems import Problem, pointer_step
 from tenure.jobs import Job, Request
 
 __all__ = ["check_body", "submit"]
@@ -39,7 +38,6 @@ def _every_digit(text: str) -> Decimal | float:
 
 _PLAIN = msgspec.json.Decoder(float_hook=_every_digit)
 _SAME = msgspec.json.Encoder(decimal_format="number", order="sorted")
-_WHERE = re.compile(r"^(?P<what>.*?)(?: - at `\$(?P<where>[^`]*)`)?$", re.DOTALL)
 
 
 def check_body(endpoint: Endpoint, headers: Headers, body: bytes) -> None:
@@ -139,20 +137,21 @@ def _arguments(endpoint: Endpoint, payload: bytes) -> dict[str, Any]:
     try:
         return endpoint.task.read(payload)
     except ArgumentsError as error:
-        raise Problem.of("invalid-request", errors=[_located(endpoint, error)]) from None
+        errors = [_located(endpoint, where, told) for where, told in error.problems]
+        raise Problem.of("invalid-request", errors=errors) from None
 
 
-def _located(endpoint: Endpoint, error: ArgumentsError) -> dict[str, str]:
-    """Return what is wrong, and where in the body."""
-    match = _WHERE.match(error.problem)
-    assert match is not None
-    what, steps = match["what"], re.findall(r"\.([^.\[]+)|\[(\d+|\.\.\.)\]", match["where"] or "")
-    path = [name or number for name, number in steps]
+def _located(endpoint: Endpoint, where: tuple[str | int, ...], told: str) -> dict[str, str]:
+    """Return what is wrong, and where in the request."""
+    name, *path = where or ("",)
     body = endpoint.parameters.body
-    if body is not None and path[:1] == [body.name]:
-        return {"pointer": "".join(f"/{one}" for one in path[1:]), "detail": what}
-    missing = body is not None and f"`{body.name}`" in what
-    return {"pointer": "", "detail": "A body is required." if missing else what}
+    if body is not None and name == body.name:
+        return {"pointer": "".join(map(pointer_step, path)), "detail": told}
+    for parameter in endpoint.parameters.of("path", "query"):
+        if name == parameter.name:
+            return {"parameter": parameter.alias, "detail": told}
+    missing = body is not None and f"`{body.name}`" in told
+    return {"pointer": "", "detail": "A body is required." if missing else told}
 
 
 def _key(endpoint: Endpoint, headers: Headers) -> str | None:

@@ -11,6 +11,8 @@ from typing import Any, TypeVar
 from msgspec.structs import replace
 
 from tenure.core.ids import JobIds, is_job_id
+from tenure.core.json_values import decode_plain
+from tenure.core.model import storable
 from tenure.core.policy import retry_after_error
 from tenure.core.records import (
     Cancelled,
@@ -19,13 +21,14 @@ from tenure.core.records import (
     NewJob,
     Page,
 )
-from tenure.core.signature import decode_plain
+from tenure.core.results import read_stored
 from tenure.core.states import FINISHED
 from tenure.core.views import waits_for_its_task
 from tenure.errors import (
     ConfigError,
     JobNotFound,
     JobStateError,
+    ResultUnavailable,
     StoreFull,
     StoreUnavailable,
     UniqueMismatch,
@@ -33,7 +36,6 @@ from tenure.errors import (
 from tenure.jobs.handles import Job, JobPage, Request, report_of
 from tenure.runtime.attempt import Handler
 from tenure.runtime.batcher import Batcher, next_slice
-from tenure.runtime.context import storable
 from tenure.stores.contract import Store, Within
 from tenure.stores.within import plainly
 
@@ -220,12 +222,21 @@ class Jobs:
         if record.result is None:
             return None
         handler = self._handlers.get(record.task)
-        decode = decode_plain if handler is None else handler.signature.decode_result
+        value = None
         try:
-            return decode(record.result)
-        except (TypeError, ValueError, RecursionError) as error:
-            problem = f"has a result that is not what task {record.task!r} says it returns: {error}"
-            raise JobStateError(record.id, problem) from error
+            stored = read_stored(record.result)
+            if stored.problem:
+                value = decode_plain(bytes(stored.sent)) if stored.sent else None
+                raise ResultUnavailable(record.id, stored.problem, value)
+            if handler is None:
+                return decode_plain(bytes(stored.sent))
+            value = decode_plain(stored.readable)
+            return handler.signature.decode_result(stored.readable)
+        except ResultUnavailable:
+            raise
+        except Exception as error:
+            problem = f"it is not what task {record.task!r} returns in this process: {error}"
+            raise ResultUnavailable(record.id, problem, value) from error
 
 
 async def _in_slices(

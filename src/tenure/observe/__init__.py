@@ -12,9 +12,12 @@ from tenure.observe.events import (
     RenewalFailing,
     RenewalRestored,
     ReplicaLost,
+    ResultNotStored,
     StoreFailing,
     StoreRestored,
     TaskUnknown,
+    TickSkipped,
+    TicksMissed,
 )
 
 __all__ = [
@@ -29,7 +32,10 @@ __all__ = [
     "RenewalFailing",
     "RenewalRestored",
     "ReplicaLost",
+    "ResultNotStored",
     "StoreFailing",
     "StoreRestored",
     "TaskUnknown",
+    "TickSkipped",
+    "TicksMissed",
 ]

@@ -28,6 +28,7 @@ __all__ = [
     "RenewalFailing",
     "RenewalRestored",
     "ReplicaLost",
+    "ResultNotStored",
     "StoreFailing",
     "StoreRestored",
     "TaskUnknown",
@@ -144,6 +145,14 @@ class AttemptFailed(_Fact, frozen=True):
     """Only of the last attempt."""
 
 
+class ResultNotStored(_Fact, frozen=True):
+    """A job has succeeded, but callers cannot have what its handler returned."""
+
+    task: str
+    job: str
+    problem: str
+
+
 class TaskUnknown(_Fact, frozen=True):
     """A job was handed back because this replica has no task of that name."""
 
@@ -212,6 +221,7 @@ Event: TypeAlias = (
     | ReplicaLost
     | AttemptLost
     | AttemptFailed
+    | ResultNotStored
     | TaskUnknown
     | HandlerStuck
     | LoopBlocked

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import inspect
 import logging
 from collections.abc import Callable, Coroutine, Sequence
 from contextlib import AbstractAsyncContextManager, AbstractContextManager, AsyncExitStack
@@ -23,12 +22,22 @@ from tenure.core.records import (
     Settlement,
     add_attempt,
 )
+from tenure.core.results import store_result
 from tenure.core.signature import Signature
-from tenure.errors import TooLarge
-from tenure.observe.events import AttemptFailed, Events, HandlerStuck
+from tenure.errors import ArgumentsError
+from tenure.observe.events import AttemptFailed, Events, HandlerStuck, ResultNotStored
 from tenure.runtime.context import JobContext, current
-from tenure.runtime.processes import ChildResult, Processes
-from tenure.runtime.reports import ErrorReport, Reject, Retry, TimedOut, report_on
+from tenure.runtime.processes import Processes, Returned
+from tenure.runtime.reports import (
+    ErrorReport,
+    Reject,
+    Retry,
+    TimedOut,
+    Unreadable,
+    UnreadableInChild,
+    awaited,
+    report_on,
+)
 from tenure.runtime.threads import Threads
 from tenure.runtime.transaction import Ending
 
@@ -42,7 +51,6 @@ __all__ = [
     "Pacing",
     "Reject",
     "Retry",
-    "written_down",
 ]
 
 Around: TypeAlias = Callable[
@@ -60,8 +68,6 @@ log = logging.getLogger("tenure")
 
 # A thread gets this long after its time-out before it is reported.
 _STUCK_AFTER = 1.0
-
-_NOT_AWAITED = "the handler returned a coroutine; declare it with 'async def', and await it there"
 
 
 class Pacing(Protocol):
@@ -142,19 +148,17 @@ class AttemptRunner:
             return self.failed(handler, record, error, began)
         if context.is_settled:
             return None
-        try:
-            if isinstance(result, ChildResult):
-                encoded = result.written_down()
-            else:
-                encoded = written_down(handler.signature, result, self._result_limit)
-        except Exception as error:  # noqa: BLE001 - a model may raise anything
-            # Running it again would give the same, and its effects twice.
-            return self._given_up(record, error, "result", began)
+        if not isinstance(result, Returned):
+            written = handler.signature.encode_result(result)
+            result = Returned(*store_result(written, self._result_limit))
+        # The handler has returned, so its effects have happened: the job has succeeded.
+        if result.problem and handler.pacing is None:  # nobody asks a timer what it returned
+            self._events.emit(ResultNotStored(record.task, record.id, result.problem))
         return Settlement(
             id=record.id,
             fence=record.fence,
             outcome="succeeded",
-            result=encoded,
+            result=result.stored,
             history=self.history(record, "succeeded", began),
         )
 
@@ -177,7 +181,7 @@ class AttemptRunner:
         while True:
             try:
                 return await self._surrounded(handler, record, context)
-            except Reject:
+            except (Reject, Unreadable):
                 raise
             except Exception as error:
                 passed = self._clock.boot() - began
@@ -210,15 +214,19 @@ class AttemptRunner:
     async def _call(self, handler: Handler, record: JobRecord, context: JobContext) -> Any:
         if len(record.payload) > self._payload_limit:
             # Before anybody reads it: who writes to the store keeps to no limit of ours.
-            what = f"the arguments of job {record.id}"
-            raise TooLarge(what, len(record.payload), self._payload_limit, "payload_limit")
+            size, limit = len(record.payload), self._payload_limit
+            problem = f"they take {size:,} bytes, and in this worker payload_limit allows {limit:,}"
+            raise Unreadable(record.task, problem)
         if handler.executor == "process":
             return await self.processes.run(handler.function, record, context, self._result_limit)
-        args, kwargs = handler.signature.decode_arguments(record.payload)
+        try:
+            args, kwargs = handler.signature.decode_arguments(record.payload)
+        except ArgumentsError as error:
+            raise Unreadable(error.task, error.problem) from None
         if handler.is_async:
-            return await handler.function(*args, **kwargs)
+            return awaited(await handler.function(*args, **kwargs))
         context.check()  # its time may be over before it has begun
-        return await self.threads.run(partial(handler.function, *args, **kwargs))
+        return awaited(await self.threads.run(partial(handler.function, *args, **kwargs)))
 
     async def _cancelled_in_time(self, work: Coroutine[Any, Any, Any], timeout: float) -> Any:
         """Wait for what can be cancelled, until its time-out."""
@@ -274,6 +282,9 @@ class AttemptRunner:
         failures = record.failures + 1
         if isinstance(error, Reject):
             return self._given_up(record, error, "rejected", began)
+        if isinstance(error, Unreadable | UnreadableInChild):
+            # They stay the same, however often they are read.
+            return self._given_up(record, error, "arguments", began)
         if not handler.retry.allows(failures):
             reason = "timeout" if isinstance(error, TimedOut) else "error"
             return self._given_up(record, error, reason, began)
@@ -337,14 +348,3 @@ class AttemptRunner:
         ended = record.started + micros(self._clock.boot() - began)
         this = Attempt(record.attempt, record.replica, record.started, ended, outcome, error)
         return add_attempt(record.history, this)
-
-
-def written_down(signature: Signature, result: Any, limit: int) -> bytes:
-    """Return a result as the store keeps it; raise what is wrong with it."""
-    if inspect.iscoroutine(result):
-        result.close()
-        raise TypeError(_NOT_AWAITED)
-    encoded = signature.encode_result(result)
-    if len(encoded) > limit:
-        raise TooLarge("the result", len(encoded), limit, "result_limit")
-    return encoded

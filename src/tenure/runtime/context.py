@@ -9,14 +9,15 @@ from contextvars import ContextVar
 from datetime import datetime, timedelta
 from typing import Any, Literal, TypeAlias, TypeVar
 
+from tenure.core.json_values import decode_plain, encode
+from tenure.core.model import storable
 from tenure.core.records import JobRecord, Note
-from tenure.core.signature import decode_plain, encode
 from tenure.core.views import JobView, as_datetime
 from tenure.errors import ConfigError, StoreError, TooLarge
 from tenure.runtime.transaction import Ending, JobTransaction
 from tenure.stores.contract import Purpose, Within
 
-__all__ = ["JobContext", "StopReason", "current", "current_job", "storable"]
+__all__ = ["JobContext", "StopReason", "current", "current_job"]
 
 StopReason: TypeAlias = Literal["cancelled", "timed out", "taken over", "shutting down"]
 
@@ -247,12 +248,6 @@ class JobContext(JobView):
         if self.stop_reason is None:
             self.stop_reason = reason
             self.stopped.set()
-
-
-def storable(text: str, most: int) -> str:
-    """Return free text as every store can keep it: not too long, no NUL, no lone surrogate."""
-    kept = str(text)[:most].replace("\0", "\N{REPLACEMENT CHARACTER}")
-    return kept.encode("utf-8", "backslashreplace").decode("utf-8")[:most]
 
 
 def _runs_on(loop: asyncio.AbstractEventLoop) -> bool:

@@ -25,9 +25,9 @@ from typing import Any
 import msgspec
 
 from tenure.core.records import Note
+from tenure.core.results import store_result
 from tenure.core.signature import Signature
-from tenure.errors import StoreError
-from tenure.runtime.attempt import written_down
+from tenure.errors import ArgumentsError, StoreError
 from tenure.runtime.context import JobContext, current
 from tenure.runtime.process_messages import (
     Begun,
@@ -41,7 +41,7 @@ from tenure.runtime.process_messages import (
     send,
 )
 from tenure.runtime.processes import function_at
-from tenure.runtime.reports import ErrorReport, Reject, Retry, report_on
+from tenure.runtime.reports import ErrorReport, Reject, Retry, awaited, report_on
 
 __all__ = ["main"]
 
@@ -93,24 +93,25 @@ def _attempt(order: Run, link: _Link, signatures: dict[Callable[..., Any], Signa
         if function not in signatures:
             signatures[function] = Signature(function, record.task)
         signature = signatures[function]
-        args, kwargs = signature.decode_arguments(record.payload)
+        try:
+            args, kwargs = signature.decode_arguments(record.payload)
+        except ArgumentsError as error:
+            return Ended(how="unreadable", report=_look_into(error))
         try:
             result = copy_context().run(_call, context, function, args, kwargs)
         finally:
             link.last_word(context)
     except BaseException as error:  # noqa: BLE001 - it belongs to the attempt, whatever it is
         return _raised(error)
-    try:
-        return Ended(how="returned", result=written_down(signature, result, order.limit))
-    except Exception as error:  # noqa: BLE001 - a model may raise anything
-        return Ended(how="unwritable", report=_look_into(error))
+    stored, problem = store_result(signature.encode_result(result), order.limit)
+    return Ended(how="returned", result=stored, problem=problem)
 
 
 def _call(
     context: JobContext, function: Callable[..., Any], args: list[Any], kwargs: dict[str, Any]
 ) -> Any:
     current.set(context)
-    return function(*args, **kwargs)
+    return awaited(function(*args, **kwargs))
 
 
 def _raised(error: BaseException) -> Ended:

@@ -65,9 +65,12 @@ class Said(Struct, frozen=True, tag=True):
 class Ended(Struct, frozen=True, tag=True, kw_only=True):
     """The attempt is over."""
 
-    how: Literal["returned", "unwritable", "raised", "retry", "rejected", "cancelled"]
-    """"unwritable": it returned something that cannot be stored."""
+    how: Literal["returned", "unreadable", "raised", "retry", "rejected", "cancelled"]
+    """"unreadable": its arguments do not fit."""
     result: bytes = b""
+    """As the store keeps it."""
+    problem: str = ""
+    """Why callers cannot have the result."""
     report: ErrorReport | None = None
     after: float | None = None
     """For "retry"."""

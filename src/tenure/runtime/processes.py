@@ -31,9 +31,14 @@ from tenure.runtime.background import Background
 from tenure.runtime.context import JobContext
 from tenure.runtime.process import memory_of, signal_name
 from tenure.runtime.process_messages import Begun, Ended, FromChild, Noted, Run, Said, receive, send
-from tenure.runtime.reports import ErrorReport, RaisedInChild, RejectedInChild, RetryInChild
+from tenure.runtime.reports import (
+    RaisedInChild,
+    RejectedInChild,
+    RetryInChild,
+    UnreadableInChild,
+)
 
-__all__ = ["ChildResult", "Processes", "check_processes", "function_at"]
+__all__ = ["Processes", "Returned", "check_processes", "function_at"]
 
 log = logging.getLogger("tenure")
 
@@ -56,16 +61,12 @@ _PROGRAM = (
 _from_child: msgspec.msgpack.Decoder[FromChild] = msgspec.msgpack.Decoder(FromChild)
 
 
-class ChildResult(Struct, frozen=True):
-    """What a handler in a child returned, written down there; or why it could not be."""
+class Returned(Struct, frozen=True):
+    """What a handler returned, as the store keeps it."""
 
-    result: bytes
-    problem: ErrorReport | None
-
-    def written_down(self) -> bytes:
-        if self.problem is not None:
-            raise RaisedInChild(self.problem)
-        return self.result
+    stored: bytes
+    problem: str = ""
+    """Why callers cannot have it."""
 
 
 class Processes:
@@ -81,7 +82,7 @@ class Processes:
 
     async def run(
         self, function: Callable[..., Any], record: JobRecord, context: JobContext, limit: int
-    ) -> ChildResult:
+    ) -> Returned:
         """Run an attempt; raise what its handler raised, or ProcessDied.
 
         Cancelled, it kills the child at once.
@@ -316,16 +317,17 @@ def _ring(waiting: asyncio.Future[None]) -> None:
         waiting.set_result(None)
 
 
-def _result(ended: Ended) -> ChildResult:
+def _result(ended: Ended) -> Returned:
     """Return what a handler returned, or raise what it raised."""
     report = ended.report
-    if ended.how in ("returned", "unwritable"):
-        return ChildResult(ended.result, report)
+    if ended.how == "returned":
+        return Returned(ended.result, ended.problem)
     if report is None:  # it has cancelled itself
         raise asyncio.CancelledError
     if ended.how == "retry":
         raise RetryInChild(report, ended.after)
-    raise RejectedInChild(report) if ended.how == "rejected" else RaisedInChild(report)
+    kinds = {"rejected": RejectedInChild, "unreadable": UnreadableInChild}
+    raise kinds.get(ended.how, RaisedInChild)(report)
 
 
 # Which function.

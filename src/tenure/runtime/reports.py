@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import inspect
 import traceback
+from typing import Any
 
 from msgspec import Struct
 
 from tenure.core.durations import Duration, seconds
+from tenure.core.model import storable
 from tenure.core.policy import TTL_MAX
 from tenure.core.showing import safe
 from tenure.errors import ArgumentsError, ProcessDied
-from tenure.runtime.context import storable
 
 __all__ = [
     "ErrorReport",
@@ -20,6 +22,9 @@ __all__ = [
     "Retry",
     "RetryInChild",
     "TimedOut",
+    "Unreadable",
+    "UnreadableInChild",
+    "awaited",
     "report_on",
 ]
 
@@ -59,6 +64,10 @@ class TimedOut(Exception):
         super().__init__(f"it ran longer than its time-out of {timeout:g} s")
 
 
+class Unreadable(ArgumentsError):
+    """The stored arguments of a job, which do not fit the task: the handler was not called."""
+
+
 class ErrorReport(Struct, frozen=True):
     """What is kept about an error."""
 
@@ -86,6 +95,10 @@ class RejectedInChild(RaisedInChild, Reject):
     """A `Reject` of a handler in a child process."""
 
 
+class UnreadableInChild(RaisedInChild):
+    """Arguments that a child process could not read."""
+
+
 class RetryInChild(RaisedInChild, Retry):
     """A `Retry` of a handler in a child process."""
 
@@ -94,11 +107,20 @@ class RetryInChild(RaisedInChild, Retry):
         self.after = after
 
 
+def awaited(result: Any) -> Any:
+    """Return what a handler returned; raise Reject for a coroutine, whose work nobody has done."""
+    if inspect.iscoroutine(result):
+        result.close()
+        msg = "the handler returned a coroutine; declare it with 'async def', and await it there"
+        raise Reject(msg)
+    return result
+
+
 def report_on(error: BaseException) -> ErrorReport:
     """Return what is kept of an error."""
     if isinstance(error, RaisedInChild):
         return error.report
-    kind = type(error)
+    kind = ArgumentsError if isinstance(error, Unreadable) else type(error)
     name = "TimeoutError" if isinstance(error, TimedOut) else kind.__qualname__
     if kind.__module__ not in ("builtins", __name__):
         name = f"{kind.__module__}.{name}"

@@ -5,17 +5,20 @@ from __future__ import annotations
 import asyncio
 import inspect
 from collections.abc import Callable
-from typing import Any, Self
+from typing import Self, TypeVar
 
 from msgspec import Struct
 
 from tenure.core.records import JobRecord, Settlement
+from tenure.core.results import store_result
 from tenure.core.signature import Signature
 from tenure.errors import AttemptOver, ConfigError, TooLarge
 from tenure.stores.contract import Within
 from tenure.stores.within import plainly
 
 __all__ = ["Ending", "JobTransaction"]
+
+T = TypeVar("T")
 
 
 class Ending(Struct, frozen=True):
@@ -43,19 +46,26 @@ class JobTransaction:
         self._result: bytes | None = None
         self.is_open = False
 
-    def result(self, value: Any) -> None:
-        """Say what the job's result is; None if this is never called.
+    def result(self, value: T) -> T:
+        """Say what the job's result is, and return it; None if this is never called.
 
-        Raises TooLarge, or TypeError for what is not what the task says it returns.
+            return done.result(f"parcel {order}")
+
+        Raises TooLarge, or TypeError for what is not what the task says it returns: nothing is
+        committed yet.
         """
         if inspect.iscoroutine(value):
             value.close()
             msg = "result() takes what a coroutine returns, not the coroutine: await it."
             raise TypeError(msg)
-        encoded, limit = self._ending.signature.encode_result(value), self._ending.result_limit
-        if len(encoded) > limit:
-            raise TooLarge("the result", len(encoded), limit, "result_limit")
-        self._result = encoded
+        written, limit = self._ending.signature.encode_result(value), self._ending.result_limit
+        if written.problem:
+            msg = f"this cannot be the result: {written.problem}"
+            raise TypeError(msg)
+        if written.size > limit:
+            raise TooLarge("the result", written.size, limit, "result_limit")
+        self._result, _ = store_result(written, limit)
+        return value
 
     async def __aenter__(self) -> Self:
         await self._begin(on_loop=True)

@@ -10,7 +10,7 @@ import msgspec
 from msgspec.structs import replace
 
 from tenure.core.durations import Duration, micros, seconds
-from tenure.core.model import check_name
+from tenure.core.model import check_name, storable
 from tenure.core.policy import TTL_MAX
 from tenure.core.records import BATCH_MAX
 from tenure.core.schedules import (
@@ -26,7 +26,6 @@ from tenure.core.ticking import Definition, Plan, bounds, next_due, preview, run
 from tenure.core.views import as_datetime
 from tenure.errors import ConfigError, StoreError, TimerBusy, TimerNotFound
 from tenure.jobs import Job, Jobs
-from tenure.runtime.context import storable
 from tenure.stores.contract import Store
 from tenure.timers.standing import Pause, TickOutcome, TickRecord, TimerInfo
 

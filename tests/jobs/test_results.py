@@ -1,0 +1,160 @@
+"""A handler that has returned has succeeded: nothing about its result changes that."""
+
+import enum
+from collections import OrderedDict, deque
+from datetime import UTC, datetime
+from decimal import Decimal
+from pathlib import Path
+from types import MappingProxyType
+from typing import Any
+
+import pydantic
+import pytest
+
+from tenure import ResultUnavailable, Tenure
+from tenure.http import Owner
+from tenure.observe import ResultNotStored
+
+
+class Number(int): ...
+
+
+class Price(Decimal): ...
+
+
+class Moment(datetime): ...
+
+
+class Word(enum.StrEnum):
+    YES = "yes"
+
+
+class Camel(pydantic.BaseModel):
+    order_id: int = pydantic.Field(alias="orderId")
+    login: pydantic.SecretStr = pydantic.SecretStr("")
+
+
+PLAIN = [
+    ({"by": Owner("ann")}, {"by": "ann"}),
+    ([Number(7), Price("1.50")], [7, "1.50"]),
+    (Moment(2026, 1, 2, tzinfo=UTC), "2026-01-02T00:00:00Z"),
+    (OrderedDict(a=deque([1])), {"a": [1]}),
+    (MappingProxyType({"a": range(2)}), {"a": [0, 1]}),
+    ({"a": {}.keys()}, {"a": []}),
+    ({Word.YES: Path("a/b")}, {"yes": "a/b"}),
+    ([Camel(orderId=7, login="x")], [{"orderId": 7, "login": "**********"}]),
+]
+
+
+@pytest.mark.parametrize(("value", "plain"), PLAIN, ids=[repr(value) for value, _ in PLAIN])
+async def test_values_without_a_type_come_back_plainly(app: Tenure, clock, value, plain):
+    @app.task
+    async def give():
+        return value
+
+    async with app.worker():
+        job = await give.enqueue()
+        await clock.advance(0.1)
+        assert await job.result(0) == plain
+
+
+class Base(pydantic.BaseModel):
+    name: str
+
+
+class Secretive(Base):
+    internal: str = "x"
+
+
+class Row:
+    """An object as an ORM gives it."""
+
+    name = "ann"
+
+
+@pytest.mark.parametrize("value", [Secretive(name="ann"), Row(), {"name": "ann"}], ids=type)
+async def test_a_result_is_what_the_return_type_says(app: Tenure, clock, value):
+    @app.task
+    async def give() -> Base:
+        return value
+
+    async with app.worker():
+        job = await give.enqueue()
+        await clock.advance(0.1)
+        assert await job.result(0) == Base(name="ann")
+    assert job.record.result == b'{"name":"ann"}'
+
+
+class Breaking(pydantic.BaseModel):
+    name: str
+
+    @pydantic.field_serializer("name")
+    def _write(self, name: str) -> str:
+        raise ZeroDivisionError(name)
+
+
+UNWRITABLE = [
+    (Any, {"a": [1, object()]}, r"'object' has no JSON form.* - at `\$\.a\[1\]`", None),
+    (int, "x", "does not fit the return type: Expected `int`, got `str`", "x"),
+    (Base, {"nme": "a"}, r"the return type: Field required - at `\$\.name`", {"nme": "a"}),
+    (Base, object(), "does not fit the return type", None),
+    (Breaking, Breaking(name="ann"), "ZeroDivisionError", None),
+    (bytes | None, "\udcff", "surrogates", None),
+]
+
+
+@pytest.mark.parametrize(("kind", "value", "problem", "kept"), UNWRITABLE, ids=range(6))
+async def test_a_result_that_cannot_be_given_is_explained(
+    app: Tenure, clock, caplog, kind, value, problem, kept
+):
+    events: list[Any] = []
+    app.on_event(events.append)
+
+    async def give():
+        return value
+
+    give.__annotations__ = {"return": kind}
+    task = app.task(give)
+    async with app.worker():
+        job = await task.enqueue()
+        await clock.advance(0.1)
+        with pytest.raises(ResultUnavailable, match=problem) as caught:
+            await job.result(0)
+    assert (job.state, job.attempt, job.failures, job.error) == ("succeeded", 1, 0, None)
+    assert caught.value.value == kept
+    [told] = [event for event in events if isinstance(event, ResultNotStored)]
+    assert (told.task, told.job) == ("give", job.id)
+    assert "result not stored: task give" in caplog.text
+
+
+async def test_a_result_of_an_older_version_is_explained(app: Tenure, make, clock):
+    @app.task(name="give")
+    async def before() -> str:
+        return "seven"
+
+    async with app.worker():
+        job = await before.enqueue()
+        await clock.advance(0.1)
+    newer = await make()
+
+    @newer.task(name="give")
+    async def after() -> int: ...
+
+    with pytest.raises(ResultUnavailable, match="not what task 'give' returns in this") as caught:
+        await (await newer.job(job.id)).result(0)
+    assert caught.value.value == "seven"
+
+
+async def test_nobody_asks_a_timer_what_it_returned(app: Tenure, clock):
+    events: list[Any] = []
+    app.on_event(events.append)
+
+    @app.timer(every="60s")
+    async def poll():
+        return object()
+
+    async with app.worker():
+        await clock.advance(61)
+    [run] = await app.jobs(task="@poll")
+    assert run.state == "succeeded"
+    assert [event for event in events if isinstance(event, ResultNotStored)] == []
