@@ -12,7 +12,7 @@ from msgspec.structs import replace
 
 from tenure.core.durations import Duration, seconds
 from tenure.core.model import check_name
-from tenure.core.policy import TTL_MAX, Backoff
+from tenure.core.policy import TTL_MAX, Backoff, kept_for
 from tenure.core.records import PRIORITIES, NewJob
 from tenure.core.records import Unique as UniqueKey
 from tenure.core.settings import Settings
@@ -81,7 +81,7 @@ class Options(Struct, frozen=True, kw_only=True):
         if timeout is not None:
             changes["timeout"] = seconds(timeout, "timeout", minimum=0.001, maximum=TTL_MAX)
         if retention is not None:
-            changes["retention"] = seconds(retention, "retention", maximum=TTL_MAX)
+            changes["retention"] = kept_for(seconds(retention, "retention", maximum=TTL_MAX))
         if delay is not None:
             changes |= {"delay": seconds(delay, "delay", maximum=TTL_MAX), "at": None}
         if at is not None:
@@ -150,7 +150,7 @@ class Task(Generic[P, R]):
             unique: a key; while a job of this task has it, enqueueing again gives that job.
             tags: words to find the job by; up to 10.
             timeout: the longest one attempt may take.
-            retention: how long the job is kept after it has finished.
+            retention: how long the job is kept after it has finished, a minute at least.
         """
         options = self._options.changed(
             delay=delay,

@@ -129,6 +129,7 @@ def test_recover_goes_by_the_loss_budget(cli: Run, place: Place, shop: Shop):
     assert (job.refresh().state, job.reason) == ("failed", "lost")
 
 
+@pytest.mark.usefixtures("forgotten_at_once")
 def test_prune_removes_what_is_over(cli: Run, place: Place, shop: Shop):
     assert cli(*place.options, "prune").out == "Nothing to remove.\n"
     jobs = shop.sync.enqueue_many([shop.send.request(1), shop.send.request(2)])

@@ -165,6 +165,7 @@ def test_what_was_never_seen_is_told_when_it_runs(shop: Shop, monkeypatch):
     assert looking.look() == [(old.id, None, "running")]
 
 
+@pytest.mark.usefixtures("forgotten_at_once")
 def test_old_news_are_none(shop: Shop, monkeypatch):
     """Jobs with a short retention are removed, and older ones move up."""
     look_no_further_than(monkeypatch, 1)

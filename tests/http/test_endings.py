@@ -4,6 +4,7 @@ import asyncio
 import math
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from datetime import datetime
 from typing import Any
 
 import httpx2
@@ -191,6 +192,17 @@ async def test_a_job_that_was_lost_too_often(replica: Replica, face: Face):
         await assert_final(ann, location)
 
 
+async def test_a_finished_job_is_kept_for_a_minute_at_least(real_replica: Replica):
+    service = await real_replica()
+    async with client_of(service.face("fastapi"), timeout=20) as ann:
+        location, job = await ended(ann, "/reports/brief")
+        finished, expires = (datetime.fromisoformat(job[at]) for at in ("finished", "expires"))
+        assert (expires - finished).total_seconds() == 60
+        assert await service.app.prune_jobs() == 0
+        assert (await ann.get(location)).status_code == 200
+
+
+@pytest.mark.usefixtures("forgotten_at_once")
 async def test_a_job_that_was_kept_long_enough(real_replica: Replica):
     service = await real_replica()
     async with client_of(service.face("fastapi"), timeout=20) as ann:

@@ -150,6 +150,7 @@ async def test_a_request_that_was_refused_leaves_its_key_free(
     assert "idempotency-replayed" not in accepted.headers
 
 
+@pytest.mark.usefixtures("forgotten_at_once")
 async def test_the_key_outlives_a_job_that_was_kept_briefly(real_replica: Replica):
     """Its job is forgotten, and still the request is not run once more."""
     service = await real_replica()

@@ -249,6 +249,7 @@ def test_a_paused_queue_starts_nothing(shop, sync):
         assert job.wait(20).state == "succeeded"
 
 
+@pytest.mark.usefixtures("forgotten_at_once")
 def test_pruning_removes_what_is_over(shop, sync):
     with working(shop):
         shop.go_on.set()

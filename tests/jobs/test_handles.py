@@ -95,12 +95,13 @@ async def test_many_may_wait_for_one_job(app, work, clock):
 
 
 async def test_a_job_that_is_gone(app, work, clock):
-    job = await work.using(retention=0).enqueue()
+    job = await work.using(retention=60).enqueue()
     waiting = asyncio.ensure_future(job.wait())
     await clock.advance(0)
     async with app.worker():
         await clock.advance(0.1)
     await waiting
+    clock.shift(60)
     await app.prune_jobs()
     for ask in (job.refresh, job.wait, job.result, job.cancel, job.requeue):
         with pytest.raises(JobNotFound, match=job.id):

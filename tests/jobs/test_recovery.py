@@ -246,7 +246,7 @@ async def test_finished_jobs_are_pruned_in_slices_by_whoever_is_there(
 
 
 async def test_pruning_that_fails_is_tried_again_later(make, clock, faults):
-    app = await make(faulty=True, retention=1)
+    app = await make(faulty=True, retention=60)
 
     @app.task
     async def work() -> None: ...
@@ -260,11 +260,11 @@ async def test_pruning_that_fails_is_tried_again_later(make, clock, faults):
 
 async def test_by_hand_everything_whose_retention_is_over_is_pruned(app, store, clock, runs):
     kept = await app.work.using(retention="1d").enqueue()
-    over = await app.work.using(retention=5).enqueue()
-    waiting = await app.work.using(delay="2d", retention=0).enqueue()
+    over = await app.work.using(retention=60).enqueue()
+    waiting = await app.work.using(delay="2d", retention=60).enqueue()
     async with app.worker():
         await clock.advance(1)
-    clock.shift(5)
+    clock.shift(60)
     assert await app.prune_jobs() == 1
     assert {job.id for job in await app.jobs()} == {kept.id, waiting.id}
     clock.shift(86400)

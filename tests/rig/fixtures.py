@@ -190,3 +190,9 @@ def _missing(kind: str) -> NoReturn:
     if os.environ.get("CI") == "true":
         pytest.fail(message)
     pytest.skip(message)
+
+
+@pytest.fixture
+def forgotten_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let `retention` be as short as a test says: it cannot wait for a minute."""
+    monkeypatch.setattr("tenure.core.policy.RETENTION_MIN", 0.0)

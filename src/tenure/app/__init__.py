@@ -34,7 +34,7 @@ class Tenure(LockCalls, TimerCalls):
         require: the weakest guarantee grade to accept, "A" to "D"; opening fails on a weaker one.
         replica_ttl: how long the jobs of a worker that died wait before others take them (10 s).
         loss_budget: how often a job may be lost with its worker and still run again (3).
-        retention: how long finished jobs are kept (7 days).
+        retention: how long finished jobs are kept (7 days), a minute at least.
         payload_limit: the most bytes of a job's arguments (256 KiB).
         result_limit: the most bytes of a job's result, or of a checkpoint (1 MiB).
         grace: how long a worker that is asked to stop lets its jobs finish (25 s).

@@ -94,7 +94,7 @@ class JobCalls(Lifecycle):
             timeout: the longest an attempt may take; it is then cancelled and counts as a failure.
             retry: how often and when a failed job is tried again; None: never.
             priority: 0 to 9; 0 is served first.
-            retention: how long finished jobs are kept; the app's by default.
+            retention: how long finished jobs are kept, a minute at least; the app's by default.
             executor: where a plain function runs: in a "thread", or in a child "process", which
                 is for CPU-bound work and can be killed.
         """

@@ -11,7 +11,9 @@ from tenure.core.durations import Duration, seconds
 from tenure.errors import ConfigError
 
 __all__ = [
+    "INSERT_PATIENCE",
     "LOSS_DELAY_MAX",
+    "RETENTION_MIN",
     "TTL_DEFAULT",
     "TTL_MAX",
     "TTL_MIN",
@@ -22,8 +24,10 @@ __all__ = [
     "Reading",
     "clock_jump",
     "first_recovery_after",
+    "kept_for",
     "loss_delays",
     "margin",
+    "may_insert_again",
     "next_fence",
     "recovery_pause",
     "renew_after",
@@ -52,6 +56,14 @@ UNWIND_SECONDS = 5.0
 
 UNKNOWN_TASK = "its worker knows no such task"
 """What a worker notes about a job that it hands back because its app has no such task."""
+
+# An insert whose reply was lost is sent again under the same id. If the job has finished and was
+# forgotten by then, the repeat is a new job and runs a second time. So finished jobs are kept
+# longer than inserts are repeated. What is left of the minute is for a last repeat that is slow: a
+# store gives up a call after 5 to 10 s.
+INSERT_PATIENCE = 20.0
+RETENTION_MIN = 60.0
+_INSERT_TRIES = 3
 
 _ERROR_DELAY_FIRST = 0.05
 _ERROR_DELAY_MAX = 1.0
@@ -140,6 +152,19 @@ def retry_after_error(failures: int, chance: float) -> float:
     """Return the pause after the n-th failure in a row: doubling, capped, half of it random."""
     ceiling: float = min(_ERROR_DELAY_MAX, _ERROR_DELAY_FIRST * 2.0 ** min(failures - 1, 10))
     return ceiling * (0.5 + 0.5 * chance)
+
+
+def may_insert_again(failures: int, passed: float) -> bool:
+    """Return whether to repeat an insert after so many failures, `passed` seconds after the first.
+
+    A few tries are enough for a lost reply. A store that is really away is the caller's to handle.
+    """
+    return failures < _INSERT_TRIES and passed < INSERT_PATIENCE
+
+
+def kept_for(retention: float) -> float:
+    """Return how long a finished job is kept: for its retention, and never too short."""
+    return max(retention, RETENTION_MIN)
 
 
 def retry_when_busy(retry_in: float, chance: float) -> float:

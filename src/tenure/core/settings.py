@@ -9,7 +9,7 @@ from msgspec import Struct
 
 from tenure.core.durations import Duration, seconds
 from tenure.core.model import check_namespace
-from tenure.core.policy import TTL_MAX, TTL_MIN
+from tenure.core.policy import TTL_MAX, TTL_MIN, kept_for
 from tenure.core.sizes import size
 from tenure.errors import ConfigError
 
@@ -32,7 +32,7 @@ class Settings(Struct, frozen=True, kw_only=True):
     loss_budget: int
     """How often a job may be lost with its worker and still run again."""
     retention: float
-    """How long a finished job is kept, unless its task says otherwise."""
+    """How long a finished job is kept, unless its task says otherwise; a minute at least."""
     payload_limit: int
     result_limit: int
     """The most bytes of a job's arguments, and of its result or a checkpoint."""
@@ -51,7 +51,7 @@ class Settings(Struct, frozen=True, kw_only=True):
         return cls(
             replica_ttl=source.duration("replica_ttl", 10, minimum=TTL_MIN),
             loss_budget=source.number("loss_budget", 3, minimum=0, maximum=1000),
-            retention=source.duration("retention", "7d"),
+            retention=kept_for(source.duration("retention", "7d")),
             payload_limit=source.number("payload_limit", 256 * _KIB, minimum=_KIB),
             result_limit=source.number("result_limit", 1024 * _KIB, minimum=_KIB),
             grace=source.duration("grace", 25),

@@ -219,7 +219,7 @@ class AsyncRouter:
             timeout: the longest an attempt may take.
             retry: how often and when a failed job is tried again; None: never.
             priority: 0 to 9; 0 is served first.
-            retention: how long finished jobs are kept; the app's by default.
+            retention: how long finished jobs are kept, a minute at least; the app's by default.
             executor: where a plain function runs, as in `app.task`.
         """
         check = entry(

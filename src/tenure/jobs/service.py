@@ -13,7 +13,7 @@ from msgspec.structs import replace
 from tenure.core.ids import JobIds, is_job_id
 from tenure.core.json_values import decode_plain
 from tenure.core.model import storable
-from tenure.core.policy import retry_after_error
+from tenure.core.policy import may_insert_again, retry_after_error
 from tenure.core.records import (
     Cancelled,
     Inserted,
@@ -43,8 +43,6 @@ __all__ = ["Jobs"]
 
 T = TypeVar("T")
 
-# A call whose reply was lost is repeated; a store that is really away is the caller's to handle.
-_TRIES = 3
 # Whoever waits for a job looks this often in case a wake-up does not come.
 _LOOK_EVERY = 2.0
 _REASON_MAX = 1000
@@ -144,14 +142,18 @@ class Jobs:
         return Job(self, record)
 
     async def _insert(self, news: list[NewJob]) -> list[Inserted]:
-        for failures in range(1, _TRIES):
+        begun, failures = self._clock.boot(), 0
+        while True:
             try:
                 return await self._store.insert(news)
             except StoreFull:
                 raise  # a definite answer, and in a second the store is still full
             except StoreUnavailable:
+                failures += 1
                 await self._clock.sleep(retry_after_error(failures, self._clock.random()))
-        return await self._store.insert(news)
+                # Decided after the pause, since the process may have been suspended meanwhile.
+                if not may_insert_again(failures, self._clock.boot() - begun):
+                    raise
 
     async def _existing(self, answers: Iterable[Inserted]) -> dict[str, JobRecord | None]:
         """Return the records of jobs that were there already."""

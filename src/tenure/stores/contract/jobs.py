@@ -93,6 +93,10 @@ class JobStore(Protocol):
         nothing. A unique key that another job has is "existing", or "mismatch" if the digests
         differ; nothing is stored for it. Inside one call the first of two wins.
 
+        The store forgets the ids of pruned jobs, so a repeat after that is a new job. Callers
+        prevent it: they keep finished jobs for RETENTION_MIN seconds at least, and repeat an
+        insert for INSERT_PATIENCE seconds at most (`core.policy`).
+
         A unique key is taken until its job has finished and at least `keep` seconds long; with
         `with_job` also for the retention of the job, counted from its end however it ended, and
         whether or not it is pruned then. So an existing job may be one that has finished or was

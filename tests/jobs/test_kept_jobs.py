@@ -1,0 +1,169 @@
+"""A finished job is kept long enough for every repeat of its insert to find it."""
+
+import asyncio
+import sqlite3
+from collections.abc import AsyncIterator, Sequence
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+
+from tenure import StoreUnavailable, Tenure, blocking
+from tenure.core.records import Inserted, NewJob
+from tenure.testing import FaultyStore, ManualClock
+from tests.contract.worlds import World
+from tests.rig.sizes import SIZE
+from tests.rig.waiting import wait_until_async
+
+
+class LateReplies(FaultyStore):
+    """Loses the first reply to an insert, and only after its jobs have run and others pruned."""
+
+    lost = 0
+
+    async def insert(self, jobs: Sequence[NewJob]) -> list[Inserted]:
+        answers = await super().insert(jobs)
+        if not self.lost:
+            self.lost += 1
+            await wait_until_async(lambda: self._are_over(jobs), SIZE.patience)
+            await self._store.prune_jobs()
+            msg = "the reply was lost"
+            raise StoreUnavailable(msg)
+        return answers
+
+    async def _are_over(self, jobs: Sequence[NewJob]) -> bool:
+        records = await self._store.get([job.id for job in jobs])
+        return all(record is None or record.state == "succeeded" for record in records)
+
+
+@pytest.fixture
+async def late_app(real_world: World) -> AsyncIterator[Tenure]:
+    async with Tenure(LateReplies(real_world.unopened()), retention=0) as app:
+        yield app
+
+
+@pytest.mark.parametrize("many", [False, True], ids=["one", "many"])
+async def test_a_repeat_that_comes_after_the_end_runs_nothing_again(late_app: Tenure, many: bool):
+    runs: list[int] = []
+
+    @late_app.task(retention=0)
+    async def work(number: int) -> None:
+        runs.append(number)
+
+    async with late_app.worker():
+        if many:
+            jobs = await late_app.enqueue_many(work.request(number) for number in range(5))
+        else:
+            jobs = [await work.enqueue(0)]
+        for job in jobs:
+            await job.wait(SIZE.patience)
+        # Behind all that came before it in the queue.
+        await (await work.enqueue(99)).wait(SIZE.patience)
+    assert runs == [*range(len(jobs)), 99]
+    assert late_app._store.lost == 1
+
+
+async def test_a_finished_job_is_kept_for_a_minute_at_least(make, clock: ManualClock):
+    app = await make(retention=0)
+
+    @app.task
+    async def plain() -> None: ...
+
+    @app.task(retention="10s")
+    async def brief() -> None: ...
+
+    async with app.worker():
+        jobs = await app.enqueue_many(
+            [plain.request(), brief.request(), plain.using(retention=1).request()]
+        )
+        await clock.advance(1)
+        assert [job.record.retention for job in jobs] == [60, 60, 60]
+    clock.shift(58)
+    assert await app.prune_jobs() == 0
+    clock.shift(2)
+    assert await app.prune_jobs() == 3
+
+
+async def test_runs_of_timers_and_schedules_are_kept_so_long_too(make, clock: ManualClock):
+    app = await make(retention=0)
+
+    @app.timer(every=1)
+    async def tick() -> None: ...
+
+    @app.task(retention=0)
+    async def work() -> None: ...
+
+    app.schedule(work, every=1)
+    async with app.worker():
+        await clock.advance(2.5)
+        records = [job.record for job in await app.jobs()]
+    assert {record.task for record in records} >= {"@tick", work.name}
+    assert {record.retention for record in records} == {60}
+
+
+async def test_jobs_of_a_users_own_transaction_are_kept_so_long_too(tmp_path: Path):
+    file = tmp_path / "tenure.db"
+    async with Tenure(f"sqlite:///{file}", retention=0) as app:
+
+        @app.task(retention=0)
+        async def work() -> None: ...
+
+        with closing(sqlite3.connect(file)) as own:
+            own.execute("BEGIN IMMEDIATE")
+            job = await work.bind(own).enqueue()
+            own.commit()
+        assert (await job.refresh()).record.retention == 60
+
+
+def test_blocking_callers_keep_so_long_too(world_url: str, namespace: str):
+    app = Tenure(world_url, namespace=namespace, retention=0)
+
+    @app.task
+    async def work() -> None: ...
+
+    with blocking.Tenure(app) as sync:
+        job = sync.enqueue(work.request())
+        assert job.cancel()
+        assert job.refresh().record.retention == 60
+        assert sync.prune_jobs() == 0
+
+
+async def test_an_insert_is_not_repeated_after_a_long_pause(make, clock: ManualClock, faults):
+    """By then its job may have run and may be forgotten."""
+    app = await make(faulty=True)
+
+    @app.task
+    async def work() -> None: ...
+
+    faults.lose_reply("insert")
+    faults.delay("insert", 20)
+    enqueuing = asyncio.ensure_future(work.enqueue())
+    await clock.advance(25)
+    with pytest.raises(StoreUnavailable):
+        await enqueuing
+    assert faults.calls["insert"] == 1
+
+    faults.lose_reply("insert")
+    faults.delay("insert", 5)
+    enqueuing = asyncio.ensure_future(work.enqueue())
+    await clock.advance(15)
+    assert (await enqueuing).is_new
+    assert faults.calls["insert"] == 3
+
+
+async def test_a_process_that_sleeps_between_two_tries_repeats_no_insert(
+    make, clock: ManualClock, faults, monkeypatch: pytest.MonkeyPatch
+):
+    app = await make(faulty=True)
+
+    @app.task
+    async def work() -> None: ...
+
+    async def sleep(seconds: float) -> None:
+        clock.shift(120 + seconds)
+
+    monkeypatch.setattr(clock, "sleep", sleep)
+    faults.lose_reply("insert")
+    with pytest.raises(StoreUnavailable):
+        await work.enqueue()
+    assert faults.calls["insert"] == 1
