@@ -23,6 +23,7 @@ from tests.chaos import clocks
 from tests.chaos.busy import busy_file
 from tests.chaos.disks import Mounts, fill_disks
 from tests.chaos.failovers import fail_over
+from tests.chaos.full import fill_memory
 from tests.chaos.leftovers import check_threads
 from tests.chaos.memory import eat_memory
 from tests.chaos.places import FAMILIES, Family, missing, opened
@@ -72,6 +73,11 @@ async def _disk(run: Run, family: Family, tally: Tally, folder: Path) -> None:
     await fill_disks(run.mounts, family, folder, tally, run.size, run.seed, faults=run.faults)
 
 
+async def _full(run: Run, family: Family, tally: Tally, folder: Path) -> None:
+    with opened(family, folder) as place:
+        await fill_memory(place, tally, run.size, run.seed, faults=run.faults)
+
+
 async def _clock(run: Run, family: Family, tally: Tally, folder: Path) -> None:
     if reason := clocks.impossible():
         tally.skip(reason)
@@ -90,10 +96,11 @@ PARTS: dict[str, Part] = {
     "busy": _busy,
     "memory": _memory,
     "disk": _disk,
+    "full": _full,
     "clock": _clock,
     "failovers": _failovers,
 }
-_ONLY_ON: dict[str, Family] = {"busy": "sqlite", "failovers": "redis"}
+_ONLY_ON: dict[str, Family] = {"busy": "sqlite", "full": "redis", "failovers": "redis"}
 """The others run once per store."""
 
 

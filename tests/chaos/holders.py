@@ -56,7 +56,7 @@ class Holder(Actor):
         write = self.sink.write if limit == 1 else _nowhere
         write(name, hold.fence)
         said = self._says_how_long(name, limit, hold)
-        until = boot() + self.chance.expovariate(4 / self.order.longest)
+        until = boot() + min(self.chance.expovariate(4 / self.order.longest), self.order.longest)
         deaf = self.chance.random() < 0.5
         while (before := boot()) < until:
             if deaf:

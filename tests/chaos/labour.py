@@ -205,7 +205,8 @@ async def produce(order: Order) -> None:
         some = [next(numbers) for _ in range(_AT_ONCE[next(turns) % len(_AT_ONCE)])]
         for number in some:
             actor.diary.write("offered", number=number)
-        jobs = await app.enqueue_many(task.request(one, f"{CANARY}-{one}") for one in some)
+        ballast = "x" * order.ballast
+        jobs = await app.enqueue_many(task.request(one, f"{CANARY}-{one}{ballast}") for one in some)
         for number, job in zip(some, jobs, strict=True):
             actor.diary.write("accepted", job=job.id, number=number, detail=job.task)
         await asyncio.sleep(actor.chance.uniform(0.5, 1.5) * order.pace)

@@ -27,6 +27,7 @@ NAMES = (
     "connections cut",
     "messages held up",
     "full disks",
+    "full servers",
     "memory kills",
     "clock steps",
     "accepted",

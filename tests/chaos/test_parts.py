@@ -10,6 +10,7 @@ import pytest
 
 from tests.chaos import clocks
 from tests.chaos.busy import busy_file
+from tests.chaos.full import fill_memory
 from tests.chaos.memory import eat_memory
 from tests.chaos.places import FAMILIES, Family, missing, opened
 from tests.chaos.tally import Tally
@@ -63,6 +64,15 @@ async def test_without_poison_floors_are_missed_and_nothing_is_violated(
         await eat_memory(place, tally, SIZE.storm, seed(), faults=False)
     assert tally.violations == []
     assert any(" 0 memory kills" in line for line in tally.missed())
+
+
+async def test_a_full_redis_keeps_its_locks_and_loses_nothing(chaos_folder: Path):
+    if reason := missing("redis"):
+        pytest.skip(reason)
+    tally = Tally("redis full")
+    with opened("redis", chaos_folder) as place:
+        await fill_memory(place, tally, SIZE.storm, seed())
+    check(tally)
 
 
 @pytest.mark.skipif(bool(clocks.impossible()), reason=clocks.impossible())

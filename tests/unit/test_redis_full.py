@@ -11,6 +11,8 @@ from tenure.core.records import Inserted, Note, Unique
 from tenure.core.schedules import EVERYTHING
 from tenure.errors import StoreFull, StoreUnavailable
 from tenure.stores.redis import RedisStore
+from tenure.stores.redis.address import Address
+from tenure.stores.redis.faults import translate
 from tenure.testing import ManualClock
 from tests.contract.calls import ask, holders, line, take
 from tests.contract.job_calls import (
@@ -201,6 +203,21 @@ async def test_sleeping_workers_are_woken(full: Full):
     async with full.store.watch(("queue", "default")) as bell:
         assert await settle(full.store, job, "handed back") == "settled"
         assert await bell.wait(SIZE.patience)
+
+
+@pytest.mark.parametrize(
+    ("said", "kind"),
+    [
+        ("MISCONF Errors writing to the AOF file: No space left on device", StoreFull),
+        ("MISCONF Errors writing to the AOF file: Input/output error", StoreUnavailable),
+        ("OOM command not allowed when used memory > 'maxmemory'.", StoreFull),
+        # As Redis 6.2 puts it.
+        ("ERR Error running script (call to f_0): @user_script:1: -OOM command not", StoreFull),
+    ],
+)
+def test_a_full_disk_is_told_from_a_broken_one(said: str, kind: type[StoreUnavailable]):
+    fault = translate(redis.ResponseError(said), Address("redis://host:6379/0"))
+    assert type(fault) is kind
 
 
 @asynccontextmanager
