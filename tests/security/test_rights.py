@@ -1,5 +1,6 @@
 """The least rights: what docs/security.md grants is all that is needed, and no more than that."""
 
+import asyncio
 import re
 from collections.abc import AsyncIterator
 
@@ -7,10 +8,12 @@ import asyncpg
 import pytest
 import redis
 
+from tenure import Tenure, current_job
 from tenure.stores.postgres.rights import WRITTEN, grants
 from tenure.stores.redis.rights import COMMANDS, NEEDED_RIGHTS
-from tests.rig.fixtures import Endpoint
-from tests.rig.rights import as_owner, blocks
+from tests.rig.fixtures import Endpoint, PrivateValkey
+from tests.rig.rights import as_app, as_owner, blocks, redis_user
+from tests.rig.sizes import SIZE
 from tests.security.sources import SOURCE
 
 REDIS = SOURCE / "stores" / "redis"
@@ -80,6 +83,36 @@ FOREIGN = [
 def test_the_redis_user_may_do_nothing_else(plain: redis.Redis, command: tuple[str, ...]):
     with pytest.raises(redis.exceptions.NoPermissionError):
         plain.execute_command(*command)
+
+
+async def test_a_service_at_work_is_refused_nothing(private_valkey: PrivateValkey):
+    """Whoever watches ACL LOG for intruders must not find Tenure there."""
+    server = private_valkey(config=redis_user())
+    app = Tenure(as_app(server.url), namespace="shop")
+
+    @app.task
+    async def send(number: int) -> int:
+        current_job().progress(0.5)
+        await current_job().save(number)
+        return number
+
+    ticked = asyncio.Event()
+
+    @app.timer(every="1s")
+    async def sweep() -> None:
+        ticked.set()
+
+    async with app, app.worker():
+        mail = send.using(tags=["mail"])
+        jobs = await app.enqueue_many(mail.request(number) for number in range(3))
+        async with app.lock("a"), app.semaphore("b", 2):
+            assert [await job.result(timeout=SIZE.patience) for job in jobs] == [0, 1, 2]
+        await asyncio.wait_for(ticked.wait(), SIZE.patience)
+        assert len(await app.jobs(tag="mail")) == 3
+        await app.prune_jobs()
+    with redis.Redis.from_url(server.url) as operator:
+        assert operator.acl_log() == []
+        assert operator.info("stats")["acl_access_denied_cmd"] == 0
 
 
 def test_scripts_have_no_more_rights_than_their_user(plain: redis.Redis):

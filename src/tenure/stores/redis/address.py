@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from inspect import signature
 from typing import TYPE_CHECKING, Any
 from urllib.parse import SplitResult, urlsplit, urlunsplit
 
 from redis.asyncio import Connection
-from redis.asyncio.connection import parse_url
+from redis.asyncio.connection import AbstractConnection, parse_url
 from redis.asyncio.retry import Retry
 from redis.backoff import NoBackoff
 
@@ -20,6 +21,14 @@ if TYPE_CHECKING:
 __all__ = ["Address", "address_of"]
 
 _SCHEMES = {"redis": "redis", "valkey": "redis", "rediss": "rediss", "valkeys": "rediss"}
+
+# The driver would send CLIENT SETINFO on each connect. A user with the least rights may not, and
+# Redis 6.2 knows no such right to grant: each connect would leave lines in ACL LOG.
+_ANONYMOUS: dict[str, None] = (
+    {"driver_info": None}
+    if "driver_info" in signature(AbstractConnection).parameters
+    else {"lib_name": None, "lib_version": None}  # older versions of redis-py
+)
 
 # Long enough for a server that forks or loads, short enough to notice before a lease of 30 s ends.
 _TIMEOUT = 5.0
@@ -85,6 +94,7 @@ class Address:
             # scripts' replies are the same bytes in both versions.
             "protocol": 2,
             "decode_responses": False,
+            **_ANONYMOUS,
         }
 
 
