@@ -179,6 +179,25 @@ async def test_a_move_is_one_call_and_does_no_more_among_many_runs(
     assert await work() == few
 
 
+async def test_a_look_at_many_schedules_examines_a_bounded_number_of_runs(
+    open_store: Open, private: tuple[Valkey, Looker]
+):
+    server, looker = private
+    store = await open_store(server.url)
+    names = [f"schedule {number}" for number in range(30)]
+    await store.plant([planting(name) for name in names])
+    ids = [id_of(number) for number in range(500)]
+    for name in names:
+        looker.redis.zadd(looker.job("live"), {f"{name}\0{id_}\0default": 0 for id_ in ids})
+    looker.redis.zadd(looker.job("unfinished"), dict.fromkeys(ids[1:], 0))
+    await store.schedules()  # four of them are counted exactly
+    looker.redis.zadd(looker.job("live"), {f"{name}\0{ids[0]}\0default": 0 for name in names})
+    looker.commands()
+    found = await store.schedules()
+    assert [one.live for one in found] == [499] * 4 + [500] * 26
+    assert looker.commands()["zmscore"] == 4
+
+
 async def test_planting_again_writes_the_declaration_alone(
     open_store: Open, private: tuple[Valkey, Looker]
 ):

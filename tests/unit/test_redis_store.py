@@ -20,6 +20,7 @@ from tests.contract.calls import ask, be_refused, take
 from tests.rig.fixtures import Endpoint, PrivateValkey, ProxyTo
 from tests.rig.sizes import SIZE
 from tests.rig.waiting import wait_until_async
+from tests.unit.redis_inside import Looker
 
 Open = Callable[..., Awaitable[RedisStore]]
 
@@ -266,6 +267,23 @@ async def test_more_leases_than_fit_into_one_script(open_store: Open, valkey_ser
     assert await store.renew(asked) == [True] * 450 + [False]
     assert [lease.key for lease in await store.leases()] == [lease.key for lease in leases]
     assert await store.release(asked) == [True] * 450 + [False]
+
+
+async def test_a_fleet_that_died_costs_few_commands(
+    open_store: Open, private_valkey: PrivateValkey, namespace: str
+):
+    server, clock = private_valkey(), ManualClock()
+    store = await open_store(server.url, clock)
+    fleet = [f"holder {number}" for number in range(2500)]
+    await asyncio.gather(*(take(store, "gpu", one, limit=3000, ttl=30) for one in fleet))
+    outlives = await take(store, "gpu", "outlives", limit=3000, ttl=60)
+    clock.shift(30)
+    looker = Looker(server, namespace)
+    looker.commands()
+    await take(store, "gpu", "late", limit=3000)
+    assert sum(looker.commands().values()) < 50
+    assert [one.holder for one in await store.leases()] == ["outlives", "late"]
+    assert await store.release([outlives]) == [True]
 
 
 # Connections.
