@@ -88,11 +88,19 @@ def test_replicas(cli: Run, private_valkey: PrivateValkey):
     assert cli("--url", primary.url, "doctor", "--json").json["grade"] == "C"
 
 
-def test_a_valkey_that_is_nearly_full(cli: Run, private_valkey: PrivateValkey):
+@pytest.mark.parametrize(
+    ("times", "kind", "text"),
+    [(1.08, "warning", "a full server"), (0.9, "error", "it is full and")],
+)
+def test_a_valkey_that_is_full_or_nearly_so(
+    cli: Run, private_valkey: PrivateValkey, times: float, kind: str, text: str
+):
     server = private_valkey()
     with redis.Redis.from_url(server.url) as client:
-        client.config_set("maxmemory", int(client.info("memory")["used_memory"] * 1.05))
-    check(cli, server.url, Expected("warning", "memory", "Raise maxmemory"))
+        client.setrange("ballast", 30_000_000, b"x")
+        client.config_set("maxmemory", int(client.info("memory")["used_memory"] * times))
+    words = f"{text} takes no new jobs. Raise maxmemory"
+    check(cli, server.url, Expected(kind, "memory", words))
 
 
 def test_a_wrong_password(cli: Run, private_valkey: PrivateValkey):

@@ -12,7 +12,7 @@ import pytest
 
 from tenure import Tenure
 from tenure.core.states import FINISHED
-from tenure.errors import AcquireTimeout, StoreError
+from tenure.errors import AcquireTimeout, StoreError, StoreFull
 from tenure.http import AsyncRouter, Problem, telling
 from tenure.http.problems import problem_of_report
 from tenure.runtime.reports import report_on
@@ -321,40 +321,49 @@ async def test_a_store_that_is_away_is_said_so(
     assert answer.headers["content-type"] == PROBLEM
 
 
-@pytest.mark.parametrize("is_outage", [True, False])
+@pytest.mark.parametrize(
+    ("refusal", "words"),
+    [
+        (None, "the store is away"),
+        (StoreFull, "the store is full"),
+        (StoreError, "the store refuses"),
+    ],
+)
 async def test_why_the_store_does_not_answer_is_told_once_in_the_log(
     ann: httpx2.AsyncClient,
     service: Service,
     faults: Faults,
     monkeypatch: pytest.MonkeyPatch,
     caplog: pytest.LogCaptureFixture,
-    is_outage: bool,
+    refusal: type[StoreError] | None,
+    words: str,
 ):
     """An outage, which passes, apart from a refusal, which somebody has to mend."""
-    for complaints in (telling._away, telling._refused):
+    for complaints in (telling._away, telling._full, telling._refused):
         monkeypatch.setattr(complaints, "_told", -math.inf)
         monkeypatch.setattr(complaints, "_more", 0)
     monkeypatch.setattr(telling, "_AT_MOST_EVERY", 10 * SIZE.patience)
 
     async def refuse(**_: object) -> None:
         msg = "no rights\n2026-01-01 ERROR forged"
-        raise StoreError(msg)
+        assert refusal is not None
+        raise refusal(msg)
 
     def told() -> list[str]:
         return [one.getMessage() for one in caplog.records if "over HTTP" in one.getMessage()]
 
     async def ask() -> None:
-        if is_outage:
+        if refusal is None:
             faults.lose_request("find", times=1)
         assert (await ann.get("/reports/jobs")).status_code == 503
 
-    if not is_outage:
+    if refusal is not None:
         monkeypatch.setattr(service.app._store, "find", refuse)
     for _ in range(3):
         await ask()
     [first] = told()
-    assert ("is away" in first, "refuses" in first) == (is_outage, not is_outage)
-    assert is_outage or "no rights\\n2026" in first
+    assert words in first
+    assert refusal is None or "no rights\\n2026" in first
     assert "\n" not in first
     monkeypatch.setattr(telling, "_AT_MOST_EVERY", 0.0)
     await ask()

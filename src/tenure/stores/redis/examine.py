@@ -309,9 +309,9 @@ def _memory(info: Facts) -> Finding:
     if used < most * _NEARLY_FULL:
         return Finding("ok", "memory", detail)
     return Finding(
-        "warning",
+        "warning" if used < most else "error",
         "memory",
-        f"{detail}: a full server takes no new jobs",
+        f"{detail}: {'a full server takes' if used < most else 'it is full and takes'} no new jobs",
         "Raise maxmemory, shorten the retention of jobs, or move other data elsewhere.",
     )
 
