@@ -112,7 +112,7 @@ async def test_a_service_at_work_is_refused_nothing(private_valkey: PrivateValke
         await app.prune_jobs()
     with redis.Redis.from_url(server.url) as operator:
         assert operator.acl_log() == []
-        assert operator.info("stats")["acl_access_denied_cmd"] == 0
+        assert operator.info("stats").get("acl_access_denied_cmd", 0) == 0  # from Redis 7 on
 
 
 def test_scripts_have_no_more_rights_than_their_user(plain: redis.Redis):
