@@ -9,10 +9,11 @@ from pathlib import Path
 
 import pytest
 
-from tenure.stores.sqlite import examine
+from tenure.stores.sqlite import examine, mounts
 from tenure.stores.sqlite.schema import FORMAT
 from tests.cli.conftest import Run
 from tests.cli.doctoring import Expected, check, examined
+from tests.rig.mounting import told_mounts
 from tests.rig.servers.installation import unprivileged
 from tests.rig.spawn import run as run_as
 
@@ -72,6 +73,11 @@ def a_folder(file: Path) -> Path:
     return file.parent
 
 
+def hard_linked(file: Path) -> Path:
+    file.with_name("second.db").hardlink_to(file)
+    return file
+
+
 SQLITES: list[tuple[Callable[[Path], Path], Expected]] = [
     (world_readable, Expected("warning", "permissions", "chmod 600")),
     (group_readable, Expected("note", "permissions", "its group may read the file (0640)")),
@@ -83,6 +89,8 @@ SQLITES: list[tuple[Callable[[Path], Path], Expected]] = [
     (missing, Expected("note", "format", "the file is not there yet")),
     (missing_folder, Expected("error", "file", "Create it")),
     (a_folder, Expected("error", "file", "is a folder")),
+    (hard_linked, Expected("error", "file", "has 2 names (hard links)")),
+    (hard_linked, Expected("error", "file", "Remove the other ones")),
 ]
 
 
@@ -132,6 +140,8 @@ def test_a_read_only_file(cli: Run, tmp_path: Path):
         ("nfs4", Expected("error", "file system", "SQLite's locks do not work")),
         ("cifs", Expected("error", "file system", "Put the file on a local disk")),
         ("fuse.sshfs", Expected("error", "file system", "is shared with other machines")),
+        ("fuse.juicefs", Expected("error", "file system", "network_folder=allow")),
+        ("fuse.fuse-overlayfs", Expected("warning", "file system", "belongs to this container")),
         ("fuse.weird", Expected("warning", "file system", "may be shared")),
         ("tmpfs", Expected("warning", "file system", "kept in memory")),
         ("overlay", Expected("warning", "file system", "belongs to this container")),
@@ -143,31 +153,40 @@ def test_a_file_in_the_wrong_place(
 ):
     folder = tmp_path / "a b"
     folder.mkdir()
-    mounts = tmp_path / "mountinfo"
-    point = str(folder).replace(" ", "\\040")
-    mounts.write_text(
-        f"22 1 254:0 / / rw,relatime shared:1 - xfs /dev/vda rw\n"
-        f"23 22 0:40 / {point} rw,relatime - {kind} source rw\n"
-        f"24 22 0:41 / {point}x rw,relatime - nfs source rw\n"
-    )
-    monkeypatch.setattr(examine, "_MOUNTS", mounts)
+    file = sqlite_file(cli, folder)
     monkeypatch.setattr(examine, "_CONTAINER_MARKS", ())
-    check(cli, f"sqlite:///{sqlite_file(cli, folder)}", expected)
-    _, findings = examined(cli, "--url", f"sqlite:///{folder / 'tenure.db'}")
+    told_mounts(monkeypatch, tmp_path, {Path("/"): "xfs", folder: kind, tmp_path / "a bx": "nfs"})
+    check(cli, f"sqlite:///{file}", expected)
+    _, findings = examined(cli, "--url", f"sqlite:///{file}")
     assert str(folder) in findings["file system"].detail
+
+
+def test_a_network_folder_that_the_url_allows(
+    cli: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    file = sqlite_file(cli, tmp_path)
+    told_mounts(monkeypatch, tmp_path, {tmp_path: "nfs4"})
+    assert cli("--url", f"sqlite:///{file}", "locks", "ls").code == 2
+    url = f"sqlite:///{file}?network_folder=allow"
+    check(cli, url, Expected("warning", "file system", "which the URL allows"))
+    assert cli("--url", url, "locks", "ls").code == 0
+
+
+def test_a_file_that_is_mounted_alone(cli: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    file = sqlite_file(cli, tmp_path)
+    told_mounts(monkeypatch, tmp_path, {Path("/"): "ext4", file: "ext4"})
+    check(cli, f"sqlite:///{file}", Expected("error", "file", "Mount the folder, not the file"))
 
 
 def test_a_container_with_a_volume(cli: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(examine, "_CONTAINER_MARKS", (tmp_path,))
-    mounts = tmp_path / "mountinfo"
-    mounts.write_text("22 1 254:0 / / rw - ext4 /dev/vda rw\n")
-    monkeypatch.setattr(examine, "_MOUNTS", mounts)
+    told_mounts(monkeypatch, tmp_path, {Path("/"): "ext4"})
     expected = Expected("note", "file system", "must mount this same volume")
     check(cli, f"sqlite:///{sqlite_file(cli, tmp_path)}", expected)
 
 
 def test_where_mounts_are_not_told(cli: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(examine, "_MOUNTS", tmp_path / "missing")
+    monkeypatch.setattr(mounts, "MOUNTS", tmp_path / "missing")
     code, findings = examined(cli, "--url", f"sqlite:///{sqlite_file(cli, tmp_path)}")
     assert code == 0
     assert "file system" not in findings

@@ -73,8 +73,8 @@ def peek(file: Path, statement: str) -> list[tuple]:
         ("sqlite:///:memory:", "memory://"),
         ("sqlite://:memory:", "memory://"),
         ("sqlite://tenure.db", "sqlite:///tenure.db"),
-        ("sqlite:///tenure.db?mode=ro", "nothing more"),
-        ("sqlite:///ten\0ure.db", "nothing more"),
+        ("sqlite:///tenure.db?mode=ro", "unknown option"),
+        ("sqlite:///ten\0ure.db", "unknown option"),
     ],
 )
 def test_a_url_without_a_file_is_refused_with_advice(url, advice):
@@ -229,13 +229,15 @@ async def test_a_format_from_the_future_is_refused(file, clock):
 async def test_a_file_that_was_replaced_is_left_for_the_new_one(file, clock, store, caplog):
     ann = await take(store, "key", "ann")
     file.rename(file.with_name("old.db"))
+    with pytest.raises(StoreUnavailable, match="was deleted or moved away"):
+        await store.renew([ann])
     clock.shift(0.000_001)  # what the new file does not know, time does
-    assert await store.renew([ann]) == [False]
-    assert "moved or replaced" in caplog.text
     async with opened(file, clock) as other:
         ben = await take(other, "key", "ben")
         assert ben.fence > ann.fence
         assert await holders(store, "key") == ["ben"]
+        assert await store.renew([ann]) == [False]
+        assert "moved or replaced" in caplog.text
 
 
 async def test_a_long_foreign_transaction_makes_the_store_unavailable(file, clock, monkeypatch):
@@ -295,7 +297,10 @@ async def test_a_file_that_became_something_else_is_an_error_of_the_store(file, 
     with pytest.raises(StoreError, match="is a folder"):
         await ask(store, "key", "ben")
     file.rmdir()
-    await take(store, "key", "ben")
+    with pytest.raises(StoreUnavailable, match="was deleted or moved away"):
+        await ask(store, "key", "ben")
+    async with opened(file, clock):
+        await take(store, "key", "ben")
 
 
 def test_what_becomes_read_only_is_an_error_of_the_store(clock):
@@ -305,7 +310,8 @@ def test_what_becomes_read_only_is_an_error_of_the_store(clock):
         file = Path(folder, "tenure.db")
 
         def replace():
-            file.rename(file.with_name("old.db"))
+            for part in list(file.parent.glob("tenure.db*")):
+                part.rename(file.with_name(f"old-{part.name}"))
             file.touch(0o444)
 
         async def attempt():

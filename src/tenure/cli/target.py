@@ -106,7 +106,7 @@ class Target:
 def place(url: str) -> str:
     """Return where a store is: relative paths are where most mistakes are made."""
     path = url.removeprefix("sqlite:///")
-    return url if path == url else str(Path(path).resolve())
+    return url if path == url else str(Path(path.partition("?")[0]).resolve())
 
 
 def store_command(function: Callable[..., None]) -> Callable[..., None]:

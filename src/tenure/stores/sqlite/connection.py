@@ -14,7 +14,7 @@ from tenure.core.model import Grade, Topic, Traits
 from tenure.errors import StoreError
 from tenure.stores.contract import Migrate, Watch
 from tenure.stores.sqlite.database import Mode
-from tenure.stores.sqlite.files import locate
+from tenure.stores.sqlite.files import locate, refuse_network
 from tenure.stores.sqlite.transaction import Transaction
 from tenure.stores.sqlite.writer import Work, Writer
 from tenure.stores.watching import Watchers
@@ -42,6 +42,7 @@ class Connection:
     async def open(self, migrate: Migrate = "auto") -> None:
         if self._writer is not None and not self._writer.forked:
             return
+        refuse_network(self.url, self._path)
         writer = Writer(
             self._path,
             migrate,

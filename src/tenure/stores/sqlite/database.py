@@ -10,7 +10,7 @@ from enum import IntEnum
 from pathlib import Path
 from typing import Any
 
-from tenure.errors import ConfigError
+from tenure.errors import ConfigError, StoreError
 from tenure.stores.contract import Migrate
 from tenure.stores.sqlite import files
 from tenure.stores.sqlite.failures import is_busy
@@ -31,15 +31,15 @@ _ATTEMPT = 0.1
 WAL_LIMIT = 3_600_000
 
 _PRAGMAS = (
-    "wal_autocheckpoint = 0",
-    "journal_size_limit = 0",
+    "PRAGMA wal_autocheckpoint = 0",
+    "PRAGMA journal_size_limit = 0",
     # For the pages that the jobs in hand are on; SQLite's own choice is a tenth of this. Taken only
     # as far as it is used.
-    "cache_size = -20000",
+    "PRAGMA cache_size = -20000",
     # On macOS nothing less reaches the disk; elsewhere it means nothing.
-    "fullfsync = ON",
+    "PRAGMA fullfsync = ON",
     # The file may come from elsewhere; nothing in its schema may call functions with effects.
-    "trusted_schema = OFF",
+    "PRAGMA trusted_schema = OFF",
 )
 
 
@@ -56,7 +56,7 @@ class Mode(IntEnum):
 class Database:
     """A connection. One thread at a time may use it."""
 
-    def __init__(self, path: Path, migrate: Migrate) -> None:
+    def __init__(self, path: Path, migrate: Migrate, *, was_there: bool = False) -> None:
         self._path = path
         self._file = str(path)  # a look at a Path takes longer
         self._wal = f"{path}-wal"
@@ -64,7 +64,7 @@ class Database:
         self._copier: sqlite3.Connection | None = None
         self._synchronous: Mode | None = None
         self._patient = True
-        files.provide(path, create=migrate == "auto")
+        files.provide(path, create=migrate == "auto", was_there=was_there)
         self._identity = files.identity(path)
         files.opened(self._identity)
         try:
@@ -72,6 +72,8 @@ class Database:
         except BaseException:
             files.closed(self._identity)
             raise
+        # As long as any connection is open, SQLite neither removes the log nor makes another one.
+        self._log = files.identity(self._wal)
         self.execute = self._db.execute
         self.execute_many = self._db.executemany
 
@@ -87,11 +89,34 @@ class Database:
         files.closed(self._identity)
 
     def moved(self) -> bool:
-        """Return whether the path leads to another file now, or to none.
+        """Return whether the path leads to another file now, or to none; or that of its log.
 
         Processes that keep an old, deleted file open would not see those that open the new one.
         """
-        return files.identity(self._file) != self._identity
+        if files.identity(self._file) != self._identity:
+            return True
+        log = files.identity(self._wal)
+        if self._log is None:  # it is made by the first transaction
+            self._log = log
+        return log != self._log
+
+    def refuse_torn(self) -> None:
+        """Raise StoreError if a file and a log stand side by side that do not belong together.
+
+        SQLite cannot tell. It would write the changes in the log into the file.
+        """
+        file, log = files.identity(self._file), files.identity(self._wal)
+        advice = f"Stop all programs that use it, remove {self._wal} and -shm, and start them again"
+        if file == self._identity and log != self._log:
+            msg = (
+                f"{self._wal} was deleted or replaced while it was in use: changes that are not in "
+                f"{self._file} yet are only known to the programs that have it open. Stop all of "
+                "them, which saves the changes, and start them again."
+            )
+            raise StoreError(msg)
+        if file is not None and file != self._identity and log is not None and log == self._log:
+            msg = f"{self._file} was replaced while it was in use, and the log of the old file is "
+            raise StoreError(f"{msg}still beside it. {advice}.")
 
     def begin(self, mode: Mode, *, patient: bool = True) -> None:
         """Start a transaction. One that writes has the write lock from here on.
@@ -172,7 +197,7 @@ def _connected(path: Path, timeout: float = BUSY_TIMEOUT) -> sqlite3.Connection:
     db = sqlite3.connect(path, timeout=timeout, isolation_level=None, check_same_thread=False)
     try:
         for pragma in _PRAGMAS:
-            db.execute(f"PRAGMA {pragma}")
+            db.execute(pragma)
     except BaseException:
         db.close()
         raise

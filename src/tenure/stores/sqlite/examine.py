@@ -4,36 +4,29 @@ from __future__ import annotations
 
 import asyncio
 import os
-import re
 import shutil
 import sqlite3
 import stat
 from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
-from typing import NamedTuple
 
 from tenure.core.model import Finding
 from tenure.errors import TenureError
 from tenure.stores.sqlite import files
 from tenure.stores.sqlite.connection import Connection
 from tenure.stores.sqlite.failures import said
+from tenure.stores.sqlite.mounts import Mount, mount_of
 from tenure.stores.sqlite.schema import FORMAT
 
 __all__ = ["Examination"]
 
-# Linux lists here what is mounted where.
-_MOUNTS = Path("/proc/self/mountinfo")
 # Container engines leave one of these in the root of a container.
 _CONTAINER_MARKS = (Path("/.dockerenv"), Path("/run/.containerenv"))
 
-# Where the index that the processes share (-shm) cannot be mapped by all of them: other machines
-# reach the same file, or the file's real home is outside of this kernel.
-_REMOTE = frozenset(
-    {"9p", "afs", "beegfs", "ceph", "cifs", "davfs", "fuse.glusterfs", "fuse.s3fs", "fuse.sshfs"}
-    | {"glusterfs", "gpfs", "lustre", "nfs", "nfs4", "ocfs2", "smb3", "smbfs", "vboxsf", "virtiofs"}
-)
 _IN_MEMORY = frozenset({"ramfs", "tmpfs"})
+# The writable layer of a container.
+_OVERLAYS = frozenset({"aufs", "fuse.fuse-overlayfs", "overlay"})
 
 _FIXED_IN = (3, 51, 3)
 _ROOM_NEEDED = 100 * 1024 * 1024
@@ -60,7 +53,7 @@ class Examination(Connection):
             Finding("ok", "clock", "this host's own"),
         ]
         try:
-            findings += _file_system(self._path)
+            findings += _file_system(self._path, files.allows_network(self.url))
             findings += _permissions(self._path)
             findings += _contents(self._path)
         except OSError as error:
@@ -186,18 +179,15 @@ def _may(mode: int) -> str:
     return "write" if mode & stat.S_IWOTH else "read"
 
 
-class _Mount(NamedTuple):
-    point: Path
-    kind: str
-
-
-def _file_system(path: Path) -> Iterator[Finding]:
+def _file_system(path: Path, allowed: bool) -> Iterator[Finding]:  # noqa: FBT001 - private
     folder = path.parent
     if not folder.is_dir():
         return
     free = shutil.disk_usage(folder).free
-    mount = _mount_of(folder)
-    if mount is not None:
+    mount = mount_of(folder)
+    if mount is not None and mount.is_network:
+        yield _network_folder(mount, allowed)
+    elif mount is not None:
         yield _kind_of_place(mount)
     if free < _ROOM_NEEDED:
         yield Finding(
@@ -210,14 +200,35 @@ def _file_system(path: Path) -> Iterator[Finding]:
         yield Finding("ok", "disk", f"{_mebibytes(free)} free")
 
 
-def _kind_of_place(mount: _Mount) -> Finding:
+def _network_folder(mount: Mount, allowed: bool) -> Finding:  # noqa: FBT001 - private
     where = f"{mount.kind} at {mount.point}"
-    if mount.kind in _REMOTE:
+    if allowed:
         return Finding(
-            "error",
+            "warning",
             "file system",
-            f"{where} is shared with other machines, where SQLite's locks do not work",
-            "Put the file on a local disk, or use redis:// or postgresql:// for several machines.",
+            f"{where} is a network folder, which the URL allows ({files.NETWORK_OPTION})",
+            "Let programs of one machine alone use the file: SQLite's locks do not work between "
+            "machines.",
+        )
+    return Finding(
+        "error",
+        "file system",
+        f"{where} is shared with other machines, where SQLite's locks do not work",
+        "Put the file on a local disk, or use redis:// or postgresql:// for several machines. If "
+        "programs of one machine alone use the file, add "
+        f"?{files.NETWORK_OPTION} to the URL.",
+    )
+
+
+def _kind_of_place(mount: Mount) -> Finding:
+    where = f"{mount.kind} at {mount.point}"
+    if mount.kind in _OVERLAYS:
+        return Finding(
+            "warning",
+            "file system",
+            f"{where} belongs to this container: no other one sees the file, and it ends with it",
+            "Mount a volume that all replicas on this host share; for several hosts use redis:// "
+            "or postgresql://.",
         )
     if mount.kind.startswith("fuse"):
         return Finding(
@@ -233,14 +244,6 @@ def _kind_of_place(mount: _Mount) -> Finding:
             f"{where} is kept in memory: the file ends with this machine or container",
             "Put the file on a disk; the grade holds only there.",
         )
-    if mount.kind == "overlay":
-        return Finding(
-            "warning",
-            "file system",
-            f"{where} belongs to this container: no other one sees the file, and it ends with it",
-            "Mount a volume that all replicas on this host share; for several hosts use redis:// "
-            "or postgresql://.",
-        )
     if any(mark.exists() for mark in _CONTAINER_MARKS):
         return Finding(
             "note",
@@ -250,26 +253,6 @@ def _kind_of_place(mount: _Mount) -> Finding:
             "redis:// or postgresql://.",
         )
     return Finding("ok", "file system", where)
-
-
-def _mount_of(folder: Path) -> _Mount | None:
-    """Return what is mounted where the folder is; None where the system does not tell."""
-    try:
-        lines = _MOUNTS.read_text(encoding="utf-8", errors="surrogateescape").splitlines()
-    except OSError:
-        return None
-    mounts = [_parsed(line) for line in lines if " - " in line]
-    around = [mount for mount in mounts if folder.is_relative_to(mount.point)]
-    # The deepest one; of those in the same place, the one that was mounted last.
-    return max(reversed(around), key=lambda mount: len(mount.point.parts), default=None)
-
-
-def _parsed(line: str) -> _Mount:
-    """Read a line of mountinfo: `36 35 98:0 /root /point options ... - type source options`."""
-    before, _, after = line.partition(" - ")
-    # Blanks and backslashes in a path are written as \040 and the like.
-    point = re.sub(r"\\([0-7]{3})", lambda octal: chr(int(octal[1], 8)), before.split(" ")[4])
-    return _Mount(Path(point), after.split(" ")[0])
 
 
 def _mebibytes(size: int) -> str:

@@ -14,11 +14,26 @@ from pathlib import Path
 from typing import TypeAlias
 
 from tenure.errors import ConfigError, StoreError
+from tenure.stores.sqlite.mounts import is_mounted_alone, mount_of
 
-__all__ = ["Identity", "closed", "identity", "locate", "opened", "provide"]
+__all__ = [
+    "NETWORK_OPTION",
+    "Identity",
+    "allows_network",
+    "closed",
+    "identity",
+    "locate",
+    "opened",
+    "provide",
+    "refuse_network",
+]
 
 Identity: TypeAlias = tuple[int, int]
 """Device and inode: what stays the same however the file is called."""
+
+
+NETWORK_OPTION = "network_folder=allow"
+"""At the end of a URL, after a question mark: use the file although it is on a network folder."""
 
 
 class _Process:
@@ -42,7 +57,7 @@ if hasattr(os, "register_at_fork"):
 
 def locate(url: str) -> Path:
     """Return the absolute path in an sqlite URL; raise ConfigError if there is none."""
-    name = url.removeprefix("sqlite://")
+    name, mark, option = url.removeprefix("sqlite://").partition("?")
     if name in ("", "/") or ":memory:" in name:
         msg = (
             f"{url!r} names no file. Use sqlite:///tenure.db, or memory:// to keep everything in "
@@ -52,8 +67,11 @@ def locate(url: str) -> Path:
     if not name.startswith("/"):
         msg = f"{url!r} has too few slashes. Use sqlite:///{name}, or four for an absolute path."
         raise ConfigError(msg)
-    if "?" in name or "\0" in name:
-        msg = f"{url!r} has options or a NUL in it; an SQLite URL is a path and nothing more."
+    if (mark and option != NETWORK_OPTION) or "\0" in name:
+        msg = (
+            f"{url!r} has an unknown option or a NUL in it. An SQLite URL is a path, and may end "
+            f"in ?{NETWORK_OPTION}."
+        )
         raise ConfigError(msg)
     path = Path(name[1:])
     try:
@@ -81,13 +99,41 @@ def _refuse_foreign_link(path: Path) -> None:
         raise ConfigError(msg)
 
 
-def provide(path: Path, *, create: bool) -> None:
-    """See to it that there is a file SQLite can open; raise ConfigError with advice if not."""
+def allows_network(url: str) -> bool:
+    """Return whether the URL says that the file may be on a network folder."""
+    return url.endswith(f"?{NETWORK_OPTION}")
+
+
+def refuse_network(url: str, path: Path) -> None:
+    """Raise ConfigError for a file on a network folder, unless the URL allows it."""
+    mount = mount_of(path.parent)
+    if mount is not None and mount.is_network and not allows_network(url):
+        msg = (
+            f"{path} is on a network folder ({mount.kind} at {mount.point}), where SQLite's locks "
+            "do not work between machines. Put the file on a local disk, or use redis:// or "
+            "postgresql://. If the programs of only one machine will ever use the file, add "
+            f"?{NETWORK_OPTION} to the URL."
+        )
+        raise ConfigError(msg)
+
+
+def provide(path: Path, *, create: bool, was_there: bool = False) -> None:
+    """See to it that there is a file SQLite can open; raise ConfigError with advice if not.
+
+    A file that `was_there`, open in this process, is not made anew: it may be on a disk that is
+    not mounted at the moment, and a new file in its place would be an empty store.
+    """
     if path.is_dir():
         msg = f"{path} is a folder. Name a file in it, such as sqlite:///{path / 'tenure.db'}."
         raise ConfigError(msg)
     if not path.parent.is_dir():
         msg = f"the folder {path.parent} does not exist. Create it; Tenure only creates the file."
+        raise ConfigError(msg)
+    if was_there and not path.exists():
+        msg = (
+            f"the file {path} was deleted or moved away while it was in use. Put it back. To begin "
+            "with an empty one, restart this program."
+        )
         raise ConfigError(msg)
     if not create and not path.exists():
         msg = (
@@ -95,8 +141,9 @@ def provide(path: Path, *, create: bool) -> None:
             "or run 'tenure migrate'."
         )
         raise ConfigError(msg)
-    if create:
+    if create and not was_there:
         _create(path)
+    _refuse_second_name(path)
     for part in (path, path.parent):  # SQLite keeps its log and its index beside the file
         if not os.access(part, os.W_OK):
             msg = f"{part} is read-only for this process. Tenure needs to write the file and the "
@@ -107,6 +154,30 @@ def provide(path: Path, *, create: bool) -> None:
             "work here. Open the store after forking only, or start processes by 'spawn'."
         )
         raise StoreError(msg)
+
+
+def _refuse_second_name(path: Path) -> None:
+    """Raise ConfigError for a file that can be reached by another name.
+
+    SQLite keeps the -wal and -shm files beside the name by which it opens the database. Programs
+    that use two names have two of each: both hold the same locks, and the jobs of one are lost.
+    Symbolic links do no harm: `locate` follows them, and SQLite does.
+    """
+    if is_mounted_alone(path):
+        msg = (
+            f"{path} is mounted on its own, without the -wal and -shm files that belong to it. "
+            "Mount the folder, not the file: else programs that reach it through another mount "
+            "hold the same locks, and overwrite each other's jobs."
+        )
+        raise ConfigError(msg)
+    names, number = path.stat().st_nlink, path.stat().st_ino
+    if names > 1:
+        msg = (
+            f"{path} has {names} names (hard links), each with -wal and -shm files of its own. "
+            f"Remove the other ones, which 'find / -xdev -inum {number}' shows: programs that "
+            "open it by another name hold the same locks, and overwrite each other's jobs."
+        )
+        raise ConfigError(msg)
 
 
 def _create(path: Path) -> None:

@@ -252,22 +252,25 @@ class Writer:
         return db
 
     def _connected(self, db: Database | None) -> Database:
-        if db is not None and db.moved():
+        if db is not None and not db.moved():
+            return db
+        if db is not None:
+            db.refuse_torn()
+        there = Database(self._path, self._migrate, was_there=not self._opening)
+        if db is not None:
+            # Given up only now: if there is no other file yet, this one may come back.
             log.warning("%s was moved or replaced; using what is there now.", self._path)
             self._drop(db)
-            db = None
-        if db is None:
-            db = Database(self._path, self._migrate)
-            self._opening = False
-            self._seen = None
-        return db
+        self._opening = False
+        self._seen = None
+        return there
 
     def _said(self, error: Exception) -> TenureError:
         return said(error, self._path, opening=self._opening)
 
     def _doubted(self, db: Database | None, error: Exception) -> Database | None:
         """Return the connection if it can still be trusted after an error."""
-        if db is None or is_busy(error):
+        if db is None or is_busy(error) or isinstance(error, TenureError):
             return db
         self._drop(db)
         return None
