@@ -1,9 +1,25 @@
 """The clock of the store is set while jobs wait and run."""
 
-from tenure.core.records import Beat
+import pytest
+
+from tenure.core.records import Beat, QueueCounts
 from tenure.stores.contract import Store
 from tenure.testing import ManualClock
-from tests.contract.job_calls import AT_ONCE, MOMENT, TTL, id_of, join, look, start_one
+from tests.contract.job_calls import (
+    AT_ONCE,
+    MOMENT,
+    TTL,
+    bring,
+    claim_ids,
+    id_of,
+    insert,
+    join,
+    look,
+    new,
+    new_claim_no,
+    settle,
+    start_one,
+)
 
 HOUR = 3600.0
 
@@ -136,3 +152,226 @@ async def test_a_step_ahead_ends_no_attempt_of_a_replica_that_tells_its_lead(
     assert await store.recover(delays=AT_ONCE, grace=0) == []
     clock.shift(60)
     assert len(await store.recover(delays=AT_ONCE, grace=0)) == 1
+
+
+# The clock is set back: what need not wait for a time does not.
+
+
+async def test_a_job_that_was_due_at_once_still_is_after_a_step_back(
+    store: Store, clock: ManualClock
+):
+    await join(store, "ann")
+    await insert(store, new(1), new(2, at=clock.wall() - 1), new(3, queue="other", priority=0))
+    clock.step(-HOUR)
+    assert await claim_ids(store, queues=["default", "other"]) == [id_of(2), id_of(1), id_of(3)]
+
+
+async def test_a_worker_that_joins_after_a_step_back_gets_it_as_well(
+    store: Store, clock: ManualClock
+):
+    await insert(store, new(1))
+    clock.step(-HOUR)
+    await join(store, "ann")
+    assert await claim_ids(store) == [id_of(1)]
+
+
+async def test_delayed_jobs_do_not_hide_it(store: Store, clock: ManualClock):
+    """They stand before it in the queue: due earlier, and not yet."""
+    await join(store, "ann")
+    clock.step(-HOUR)
+    await insert(store, *(new(number, delay=600) for number in range(1, 30)))
+    clock.step(HOUR)
+    await insert(store, new(30))
+    clock.step(-HOUR)
+    claimed = await store.claim("ann", new_claim_no(), ["default"], 10)
+    assert claimed is not None
+    assert [job.id for job in claimed.jobs] == [id_of(30)]
+    assert claimed.next_in == pytest.approx(600)
+
+
+async def test_after_a_step_back_jobs_are_served_in_the_order_they_had(
+    store: Store, clock: ManualClock
+):
+    await join(store, "ann")
+    for number in (3, 1, 2):
+        await insert(store, new(number, priority=5))
+        clock.shift(1)
+    await insert(store, new(4, priority=1))
+    clock.step(-HOUR)
+    assert await claim_ids(store, limit=2) == [id_of(4), id_of(3)]
+    assert await claim_ids(store) == [id_of(1), id_of(2)]
+
+
+@pytest.mark.parametrize("outcome", ["handed back", "retry"])
+async def test_what_was_given_back_without_a_delay_is_due_after_a_step_back(
+    store: Store, clock: ManualClock, outcome: str
+):
+    job = await start_one(store)
+    await settle(store, job, outcome)
+    clock.step(-HOUR)
+    assert await claim_ids(store) == [id_of(1)]
+
+
+async def test_what_is_given_back_after_a_step_back_is_due(store: Store, clock: ManualClock):
+    """It keeps its due time, which is in the future by now."""
+    (handed, lost, buried, left) = [
+        await start_one(store, number, replica=replica)
+        for number, replica in enumerate(["ann", "ben", "cid", "dan"], 1)
+    ]
+    clock.step(-HOUR)
+    await settle(store, handed, "handed back")
+    await store.bury("cid", [buried.id], delays=AT_ONCE)
+    await store.leave("dan")
+    await beat(store, ttl=HOUR)
+    clock.shift(TTL)
+    await beat(store, ttl=HOUR)
+    assert [one.id for one in await store.recover(delays=AT_ONCE, grace=0)] == [lost.id]
+    assert await claim_ids(store) == [handed.id, lost.id, buried.id, left.id]
+    assert (await look(store)).due == handed.due
+
+
+async def test_what_is_requeued_is_due_after_a_step_back(store: Store, clock: ManualClock):
+    await bring(store, "failed")
+    await store.requeue([id_of(1)])
+    clock.step(-HOUR)
+    assert await claim_ids(store) == [id_of(1)]
+
+
+async def test_such_a_job_counts_as_due_now(store: Store, clock: ManualClock):
+    await insert(store, new(1), new(2, delay=60))
+    clock.step(-HOUR)
+    (counts,) = await store.counts()
+    assert (counts.waiting, counts.oldest) == (2, 0)
+
+
+async def test_it_can_be_cancelled(store: Store, clock: ManualClock):
+    await join(store, "ann")
+    await insert(store, new(1), new(2), new(3, delay=5))
+    clock.step(-HOUR)
+    assert await store.cancel([id_of(1), id_of(3)]) == ["cancelled", "cancelled"]
+    assert await claim_ids(store) == [id_of(2)]
+    assert await store.counts() == [QueueCounts(queue="default", waiting=0, running=1)]
+
+
+# Pauses begin anew.
+
+
+async def test_a_pause_begins_anew_with_the_first_beat_after_a_step_back(
+    store: Store, clock: ManualClock
+):
+    for number, how in enumerate(["retry", "handed back"], 1):
+        job = await start_one(store, number)
+        await settle(store, job, how, delay=10 * number)
+    lost = await start_one(store, 3, replica="ben")
+    await store.bury("ben", [lost.id], delays=[30])
+    await insert(store, new(4, delay=40))
+    before = [(await look(store, number)).revision for number in range(1, 5)]
+    clock.shift(3)
+    clock.step(-HOUR)
+    await beat(store, ttl=HOUR)
+    for number in range(1, 5):
+        job = await look(store, number)
+        assert job.due - clock.wall() == 10_000_000 * number
+        assert job.revision > before[number - 1]
+    for number in range(1, 5):
+        clock.shift(10 - MOMENT)
+        claimed = await store.claim("ann", new_claim_no(), ["default"], 10)
+        assert claimed is not None
+        assert claimed.jobs == []
+        assert claimed.next_in == pytest.approx(MOMENT)
+        clock.shift(MOMENT)
+        assert await claim_ids(store) == [id_of(number)]
+
+
+async def test_it_begins_anew_once(store: Store, clock: ManualClock):
+    await join(store, "ann")
+    await insert(store, new(1, delay=10))
+    clock.step(-HOUR)
+    await beat(store, ttl=HOUR)
+    clock.shift(6)
+    await beat(store, ttl=HOUR)
+    due, revision = (await look(store)).due, (await look(store)).revision
+    clock.shift(4 - MOMENT)
+    await beat(store, ttl=HOUR)
+    assert await claim_ids(store) == []
+    assert ((await look(store)).due, (await look(store)).revision) == (due, revision)
+    clock.shift(MOMENT)
+    assert await claim_ids(store) == [id_of(1)]
+
+
+async def test_a_pause_that_began_before_the_step_goes_on(store: Store, clock: ManualClock):
+    """The clock was set back behind nothing that this job knows of."""
+    await join(store, "ann")
+    await insert(store, new(1, delay=HOUR))
+    clock.shift(HOUR / 2)
+    clock.step(-60)
+    await beat(store, ttl=HOUR)
+    clock.shift(HOUR / 2)
+    assert await claim_ids(store) == []
+    clock.shift(60)
+    assert await claim_ids(store) == [id_of(1)]
+
+
+async def test_an_instant_stays_where_it_is(store: Store, clock: ManualClock):
+    await join(store, "ann")
+    at = clock.wall() + 600_000_000
+    await insert(store, new(1, at=at))
+    clock.step(-HOUR)
+    await beat(store, ttl=2 * HOUR)
+    assert (await look(store)).due == at
+    clock.shift(HOUR + 600 - MOMENT)
+    assert await claim_ids(store) == []
+    clock.shift(MOMENT)
+    assert await claim_ids(store) == [id_of(1)]
+
+
+async def test_a_step_back_while_nobody_works_makes_a_pause_no_longer(
+    store: Store, clock: ManualClock
+):
+    await insert(store, new(1, delay=10))
+    clock.step(-HOUR)
+    clock.shift(HOUR / 2)
+    await join(store, "ann")
+    await beat(store, ttl=HOUR)
+    clock.shift(10)
+    assert await claim_ids(store) == [id_of(1)]
+
+
+async def test_a_delayed_job_keeps_its_place_among_those_that_are_due(
+    store: Store, clock: ManualClock
+):
+    """Delayed and undelayed jobs are served in one order."""
+    await join(store, "ann")
+    for number, details in enumerate([{"delay": 2}, {}, {"delay": 1}, {}, {"at": 1}], 1):
+        await insert(store, new(number, **details))
+        clock.shift(0.75)
+    clock.shift(5)
+    assert await claim_ids(store, limit=2) == [id_of(5), id_of(2)]
+    await insert(store, new(6))
+    assert await claim_ids(store) == [id_of(1), id_of(4), id_of(3), id_of(6)]
+
+
+async def test_every_delayed_job_that_is_due_comes_by_its_priority(
+    store: Store, clock: ManualClock
+):
+    """However many there are, and few are asked for."""
+    await join(store, "ann")
+    await insert(store, *(new(number, delay=1, priority=9) for number in range(1, 20)))
+    await insert(store, new(30, delay=2, priority=0), new(31, priority=5))
+    clock.shift(3)
+    assert await claim_ids(store, limit=1) == [id_of(30)]
+    assert await claim_ids(store, limit=2) == [id_of(31), id_of(1)]
+    assert await claim_ids(store, limit=2) == [id_of(2), id_of(3)]
+
+
+# What is counted for a tag.
+
+
+async def test_jobs_of_the_future_are_not_recent(store: Store, clock: ManualClock):
+    """Else whoever made them before a step back could make none for as long as the step."""
+    await insert(store, *(new(number, tags=("t",)) for number in range(3)))
+    counted = await store.count_tagged("t", unfinished=10, recent=10, within=60)
+    assert (counted.unfinished, counted.recent) == (3, 3)
+    clock.step(-HOUR)
+    counted = await store.count_tagged("t", unfinished=10, recent=10, within=60)
+    assert (counted.unfinished, counted.recent, counted.oldest) == (3, 0, 0)

@@ -5,6 +5,7 @@ from contextlib import AsyncExitStack
 
 import pytest
 
+from tenure import Retry
 from tenure.observe.events import Events, JobsRecovered, ReplicaLost
 from tenure.runtime.words import Order, TakenOver
 from tenure.supervisor.beats import Beats
@@ -130,7 +131,7 @@ async def test_a_stuck_job_is_taken_from_its_replica_although_the_clock_was_set_
     assert len(of_kind(told, JobsRecovered)) == 1
 
 
-@pytest.mark.parametrize("step", [30, 3600])
+@pytest.mark.parametrize("step", [30, 3600, -3600])
 async def test_the_jobs_of_the_dead_run_again_within_two_ttls_of_a_step(fleet, store, clock, step):
     apps, told, begun = fleet
     async with AsyncExitStack() as stack:
@@ -181,6 +182,69 @@ async def test_a_worker_whose_record_a_step_has_ended_looks_for_work_with_its_ne
         await apps[0].work.enqueue(1)
         await clock.advance(3.1)
         assert begun == [1]
+
+
+# The clock is set back.
+
+
+async def test_a_step_back_delays_no_job_that_is_due(fleet, clock):
+    apps, _, begun = fleet
+    await apps[0].pause_queue("default")
+    await apps[0].work.enqueue(1)
+    async with AsyncExitStack() as stack:
+        await start_workers(stack, apps[:2], clock)
+        await apps[0].work.using(delay=3600).enqueue(2)
+        await apps[0].work.enqueue(3)
+        clock.step(-3600)
+        await apps[0].resume_queue("default")
+        await clock.advance(0.01)
+        assert begun == [1, 3]
+        clock.step(-86400)
+        await apps[0].work.enqueue(4)
+        await clock.advance(0.01)
+        assert begun == [1, 3, 4]
+
+
+async def test_a_step_back_makes_no_pause_before_a_retry_longer(make, clock):
+    app = await make()
+    begun = []
+
+    @app.task
+    async def work() -> None:
+        begun.append(clock.boot())
+        if len(begun) < 3:
+            raise Retry(after=10)
+
+    async with app.worker():
+        job = await work.enqueue()
+        await clock.advance(1)
+        clock.step(-3600)
+        await clock.advance(8)
+        assert len(begun) == 1
+        await clock.advance(10)  # the pause begins anew with the next beat
+        assert len(begun) == 2
+        clock.step(-3600)
+        await clock.advance(19)
+        assert len(begun) == 3
+        assert (await job.refresh()).state == "succeeded"
+
+
+async def test_a_worker_that_starts_after_a_step_back_finds_all_that_is_due(fleet, clock):
+    apps, _, begun = fleet
+    for number in range(3):
+        await apps[0].work.enqueue(number)
+        await clock.advance(1)
+    delayed = await apps[0].work.using(delay=20).enqueue(3)
+    clock.step(-3600)
+    async with apps[1].worker(concurrency=10):
+        await clock.advance(0.01)
+        assert begun == [0, 1, 2]
+        await clock.advance(20.1)
+        assert begun == [0, 1, 2, 3]
+        assert (await delayed.refresh()).losses == 0
+
+
+# Supervisors.
 
 
 class Kid:

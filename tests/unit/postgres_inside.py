@@ -22,8 +22,9 @@ EXPLAINING = {
 
 FILL = """
 INSERT INTO tenure.job (namespace, id, task, queue, priority, payload, tags, retention, created,
-                        due, state, replica)
+                        due, since, state, replica)
 SELECT $1, 'x' || n, 'work', 'q' || n % 7, n % 10, '', '{}', 0, 0, 4e15,
+       CASE WHEN n % 20 <> 0 THEN n % 2 END,
        CASE WHEN n % 20 = 0 THEN 'running' ELSE 'waiting' END,
        CASE WHEN n % 20 = 0 THEN 'busy-' || n % 3 ELSE '' END
 FROM generate_series(1, $2::integer) AS n

@@ -237,6 +237,26 @@ async def test_a_beat_passes_a_claim_under_way(
     assert beat.held == 1
 
 
+async def test_a_claim_that_leaves_delayed_jobs_wakes_those_who_found_them_locked(
+    open_store: Open, postgres_server: Endpoint, store: PostgresStore
+):
+    """They are due, and stand among the others by now; others may have looked while it did so."""
+    sleeper = await open_store(postgres_server.url)
+    at = await store.now() + 50_000
+    await store.insert([new(1), new(2, at=at)])
+
+    async def is_due() -> bool:
+        return await store.now() > at
+
+    await wait_until_async(is_due)
+    async with sleeper.watch(("queue", "last call")) as last_call:
+        await store.resume("last call")  # what rang before has been heard by then
+        assert await last_call.wait(SIZE.patience)
+    async with sleeper.watch(("queue", "default")) as bell:
+        assert [job.id for job in await claim(store, 1)] == [new(1).id]
+        assert await bell.wait(SIZE.patience)
+
+
 @pytest.mark.parametrize("end", ["commit", "rollback"])
 async def test_of_two_with_one_unique_key_the_second_waits_for_the_first(
     store: PostgresStore, operator: asyncpg.Connection, namespace: str, end: str

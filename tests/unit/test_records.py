@@ -109,3 +109,30 @@ def test_a_record_holds_all_that_was_inserted_and_must_be_shown():
 def test_bounds_fit_each_other():
     assert 0 < CANCELS_MAX <= BATCH_MAX < COUNT_MAX
     assert list(PRIORITIES) == list(range(10))
+
+
+@pytest.mark.parametrize(
+    ("created", "started", "due", "now", "is_due"),
+    [
+        (10, 0, 10, 10, True),
+        (10, 0, 15, 14, False),  # it has a delay
+        (10, 0, 15, 15, True),
+        (10, 0, 10, 5, True),  # the clock was set back behind its creation
+        (10, 0, 15, 5, False),
+        (10, 20, 12, 5, True),  # it came back without a delay, and the clock was set back
+        (10, 20, 25, 22, False),  # it is tried again after a pause
+    ],
+)
+def test_what_was_due_once_is_due(created: int, started: int, due: int, now: int, is_due: bool):
+    job = JobRecord(
+        id="j",
+        task="t",
+        queue="q",
+        priority=5,
+        state="waiting",
+        payload=b"",
+        created=created,
+        started=started,
+        due=due,
+    )
+    assert job.is_due(now) == is_due

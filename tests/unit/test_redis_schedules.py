@@ -237,9 +237,9 @@ async def test_jobs_without_a_schedule_cost_no_command_more(
         "zadd": 7,
         "zrem": 3,
         "zlexcount": 1,
-        "zrangebylex": 3,
+        "zrangebylex": 2,
         "zrangebyscore": 2,
-        "zrevrangebyscore": 1,
+        "zrevrangebyscore": 2,
     }
     assert not looker.redis.exists(looker.job("live"))
 

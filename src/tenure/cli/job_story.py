@@ -63,8 +63,8 @@ class Surroundings(Struct, frozen=True, kw_only=True):
         """Yield why a waiting job does not run: in a word, and for people."""
         if job.state != "waiting":
             return
-        left = (job.record.due - self.now) / 1e6
-        if left > 0:
+        is_due, left = job.record.is_due(self.now), (job.record.due - self.now) / 1e6
+        if not is_due:
             yield "due time", f"its due time, in {duration(left)}"
         timer = timer_of(job)
         if waits_for_its_task(job.record):
@@ -76,7 +76,7 @@ class Surroundings(Struct, frozen=True, kw_only=True):
             yield "pause", f"its queue, which is paused {long} ('tenure queues resume {job.queue}')"
         if not self.alive:
             yield "worker", "a worker: none is alive ('tenure worker MODULE:APP' starts one)"
-        elif left <= 0 and pause is None:
+        elif is_due and pause is None:
             yield self._turn(-left, "runs timers" if timer else "serves its queue")
 
     def _turn(self, late: float, serves: str) -> tuple[str, str]:

@@ -141,7 +141,7 @@ def about(job: Job[Any], now: int) -> str:
     match job.state:
         case "waiting":
             wait = (record.due - now) / 1e6
-            when = f"due in {duration(wait)}" if wait > 0 else ""
+            when = "" if record.is_due(now) else f"due in {duration(wait)}"
             unknown = "no worker knows the task" if waits_for_its_task(record) else ""
             return joined(when, unknown or job.error or _losses_of(job))
         case "running":

@@ -175,6 +175,13 @@ class JobRecord(Struct, frozen=True, kw_only=True):
     schedule: str = ""
     rerun: bool = True
 
+    def is_due(self, now: int) -> bool:
+        """Return whether it need not wait for its time, as far as the record tells.
+
+        What was due when it was created or started is due, even if the store's clock was set back.
+        """
+        return self.due <= max(now, self.created, self.started)
+
 
 class Claimed(Struct, frozen=True):
     """The answer to a claim."""

@@ -8,6 +8,9 @@ every job and all its life:
 - Whatever names a fence (`settle`, `note`) changes nothing unless the job runs under that fence.
 - `revision` grows by 1 or more with every change that `get` can see.
 - Whatever returns to waiting without a delay keeps its due time, and so its place in the queue.
+- A job that waits without a delay is due whatever the clock shows, also if it was set back behind
+  the job's due time. A pause (a delay, or the one before another try) begins anew with the first
+  beat after such a step; a job that was asked for at an instant is due at that instant.
 - A pending cancel wins over every return to waiting: the job is cancelled instead.
 - Finished jobs are kept apart from the others and cost `claim`, `settle`, `beat` and `recover`
   nothing, however many there are.

@@ -22,6 +22,11 @@ class Job:
     new: NewJob
     created: int
     due: int
+    since: int | None = None
+    """When the pause before `due` began; 0 if `due` was asked for as an instant.
+
+    None: there is none. It may start whatever the clock shows.
+    """
     state: JobState = "waiting"
     attempt: int = 0
     failures: int = 0
@@ -57,6 +62,9 @@ class Job:
     def place(self) -> tuple[int, int, str]:
         """Its place in the queue."""
         return self.new.priority, self.due // 1000, self.id
+
+    def is_due(self, now: int) -> bool:
+        return self.since is None or self.due <= now
 
     def as_record(self) -> JobRecord:
         new = self.new
@@ -158,9 +166,9 @@ class JobSpace:
                 for job in self.jobs.values()
                 if job.state == "waiting" and job.new.queue == queue
             ]
-            due = [job for job in waiting if job.due <= now]
+            due = [job for job in waiting if job.is_due(now)]
             ready += heapq.nsmallest(limit - len(ready), due, key=lambda job: job.place)
-            later += [job.due for job in waiting if job.due > now]
+            later += [job.due for job in waiting if not job.is_due(now)]
         return ready, min(later, default=None) if len(ready) < limit else None
 
     def is_paused(self, queue: str, now: int) -> bool:
@@ -169,6 +177,11 @@ class JobSpace:
     def expired(self, now: int, by: int | None = None) -> list[Replica]:
         """Return the replicas whose jobs must be taken, or are being taken."""
         return [one for one in self.replicas.values() if one.dead or one.has_expired(now, by)]
+
+    def paused_in_the_future(self, now: int) -> list[tuple[Job, int]]:
+        """Return jobs whose pause seems not to have begun, with its beginning."""
+        paused = ((job, job.since) for job in self.jobs.values() if job.state == "waiting")
+        return [(job, since) for job, since in paused if since is not None and since > now]
 
     def postpone(self, replica: str, length: int) -> None:
         """Give what a replica runs so much longer."""

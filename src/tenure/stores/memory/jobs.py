@@ -60,6 +60,9 @@ class Jobs(Connection):
             for record in filter(None, alive):
                 record.renewed, record.ttl = now, micros(ttl)
                 self._jobs.postpone(record.id, micros(ahead))
+            for job, since in self._jobs.paused_in_the_future(now):
+                job.due, job.since = now + (job.due - since), now  # the clock was set back
+                self._changed(job)
             # Looked at after all of them were renewed: none of these needs recovery.
             expired = bool(self._jobs.expired(now) or self._jobs.overdue(now))
             return [
@@ -116,7 +119,8 @@ class Jobs(Connection):
                 return Inserted("existing" if same else "mismatch", taken.id)
             self._jobs.take(new.unique, new.id, now)
         due = now + micros(new.delay) if new.at is None else new.at
-        job = Job(new, created=now, due=due)
+        since = None if due <= now else now if new.at is None else 0
+        job = Job(new, created=now, due=due, since=since)
         self._jobs.jobs[job.id] = job
         self._tell_waiting(job, now)
         return Inserted("created", job.id)
@@ -144,7 +148,7 @@ class Jobs(Connection):
             return Claimed([job.as_record() for job in ready], next_in)
 
     def _start(self, job: Job, replica: Replica, now: int) -> None:
-        job.state = "running"
+        job.state, job.since = "running", None
         job.replica, job.claim_no = replica.id, replica.claim_no
         job.fence = next_fence(job.fence, 0, now)
         job.attempt += 1
@@ -309,14 +313,14 @@ class Jobs(Connection):
 
     def _count(self, queue: str, live: list[Job], now: int) -> QueueCounts:
         mine = [job for job in live if job.new.queue == queue]
-        waiting = [job.due for job in mine if job.state == "waiting"]
-        oldest = min((due for due in waiting if due <= now), default=None)
+        waiting = [job for job in mine if job.state == "waiting"]
+        oldest = min((job.due for job in waiting if job.is_due(now)), default=None)
         paused = self._jobs.paused[queue] if self._jobs.is_paused(queue, now) else None
         return QueueCounts(
             queue=queue,
             waiting=min(COUNT_MAX, len(waiting)),
             running=min(COUNT_MAX, len(mine) - len(waiting)),
-            oldest=None if oldest is None else (now - oldest) / 1e6,
+            oldest=None if oldest is None else max(0, now - oldest) / 1e6,
             paused_for=None if paused is None else (paused - now) / 1e6,
         )
 
@@ -329,7 +333,7 @@ class Jobs(Connection):
             newest = heapq.nlargest(TAGGED_MAX, tagged, key=lambda job: job.id)
             live = [job for job in newest if job.state not in FINISHED]
             since = now - micros(within)
-            created = [job.created for job in newest if job.created > since][:recent]
+            created = [job.created for job in newest if since < job.created <= now][:recent]
             oldest = (now - min(created)) / 1e6 if created else 0.0
             return Tagged(len(live[:unfinished]), len(created), oldest)
 
@@ -388,7 +392,7 @@ class Jobs(Connection):
             self._finish(job, "failed", now)
             return
         if delay > 0:
-            job.due = now + micros(delay)
+            job.due, job.since = now + micros(delay), now
         self._wait(job, now)
 
     def _wait(self, job: Job, now: int) -> None:
@@ -410,7 +414,7 @@ class Jobs(Connection):
         self._ring(("job", job.id))
 
     def _tell_waiting(self, job: Job, now: int) -> None:
-        if job.due <= now + micros(SOON):
+        if job.is_due(now + micros(SOON)):
             self._ring(("queue", job.new.queue))
 
 

@@ -99,6 +99,7 @@ class Jobs(Connection):
         rows = await self._fetch(
             _BEAT, self.namespace, list(replicas), micros(ttl), micros(ahead), CANCELS_MAX, told
         )
+        self._tell([("job", id_) for row in rows[:1] for id_ in row["changed"]])
         return [
             Beat(row["cancels"], row["held"], row["expired"], row["at"]) if row["known"] else None
             for row in rows
@@ -167,7 +168,12 @@ class Jobs(Connection):
             return None
         end = rows.pop()
         jobs = [as_record(row) for row in rows]
-        self._tell([("job", job.id) for job in jobs])
+        topics: list[Topic] = [("job", job.id) for job in jobs]
+        if end["attempt"] and len(jobs) == limit:
+            # Some may be left that had waited for their time. Others may have looked for them
+            # meanwhile, and found them locked.
+            topics += [("queue", queue) for queue in queues]
+        self._tell(topics)
         due = end["due"]
         return Claimed(jobs, None if due is None else max(0.0, (due - end["started"]) / 1e6))
 

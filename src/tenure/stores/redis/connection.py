@@ -40,7 +40,7 @@ _JOB_KEYS = (
     *("state", "fixed", "waiting", "held", "unfinished", "tags", "finished", "deadlines"),
     *("cancels", "running", "unique", "ends", "paused", "sleeping"),
     *("replicas", "expiry", "renewed", "joined", "claims", "broken"),
-    *("succeeded", "failed", "cancelled", "live"),
+    *("succeeded", "failed", "cancelled", "live", "pauses"),
 )
 
 # The flags of sleepers are hints: those that nobody has renewed or answered for a day can go.

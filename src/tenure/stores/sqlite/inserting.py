@@ -65,6 +65,7 @@ def store(tx: Transaction, jobs: Sequence[NewJob], *, quietly: bool = False) -> 
     queues: set[str] = set()
     for number, job in zip(count(last + 1), jobs, strict=False):
         due = wall + micros(job.delay) if job.at is None else job.at
+        since = -1 if due <= wall else wall if job.at is None else 0
         if due <= soon:
             queues.add(job.queue)
         if job.unique is not None:
@@ -80,7 +81,7 @@ def store(tx: Transaction, jobs: Sequence[NewJob], *, quietly: bool = False) -> 
         allowed = -1 if job.timeout is None else micros(job.timeout)
         live.append(
             (
-                *(number, namespace, job.id, job.queue, job.priority, due),
+                *(number, namespace, job.id, job.queue, job.priority, due, since),
                 *(micros(job.retention), allowed),
             )
         )

@@ -28,8 +28,8 @@ INSERT_JOB = """
 """
 
 INSERT_LIVE = """
-    INSERT INTO tenure_live (number, namespace, id, queue, priority, due, retained, allowed)
-    VALUES (?, ?, ?, ?, ?, ?, ?, nullif(?, -1))
+    INSERT INTO tenure_live (number, namespace, id, queue, priority, due, since, retained, allowed)
+    VALUES (?, ?, ?, ?, ?, ?, nullif(?, -1), ?, nullif(?, -1))
 """
 
 # By number.
@@ -116,8 +116,47 @@ REPLICA = """
     WHERE namespace = :namespace AND id = :replica AND dead = 0
 """
 
-# The due jobs in the order in which they are served: see CROSS JOIN, above. Each queue and priority
-# is a look-up of its own by tenure_live_ready, which ends where the future begins.
+# The same, and when the first of those jobs is due that wait for their time. Each queue and each
+# priority is a look-up of its own, by tenure_live_ready.
+CLAIMING_REPLICA = """
+    SELECT number, claim_no, boot_id = :boot_id AND expires > :now,
+           (SELECT min((SELECT due
+                        FROM tenure_live INDEXED BY tenure_live_ready
+                        WHERE namespace = :namespace AND queue = q.value
+                          AND (since IS NOT NULL) = 1 AND priority = p.column1 AND holder IS NULL
+                        ORDER BY due / 1000, id
+                        LIMIT 1))
+            FROM json_each(:queues) AS q
+            CROSS JOIN (VALUES (0), (1), (2), (3), (4), (5), (6), (7), (8), (9)) AS p
+            WHERE NOT EXISTS (SELECT 1
+                              FROM tenure_pause
+                              WHERE namespace = :namespace AND queue = q.value
+                                AND (until IS NULL OR until > :wall)))
+    FROM tenure_replica
+    WHERE namespace = :namespace AND id = :replica AND dead = 0
+"""
+
+# Those whose time has come wait for their turn, among the others of their queue: the first ones in
+# the order in which they are served, see DUE. By tenure_live_ready, and then by number.
+END_PAUSES = """
+    UPDATE tenure_live
+    SET since = NULL
+    WHERE number IN (SELECT l.number
+                     FROM json_each(:queues) AS q
+                     CROSS JOIN (VALUES (0), (1), (2), (3), (4), (5), (6), (7), (8), (9)) AS p
+                     CROSS JOIN tenure_live AS l INDEXED BY tenure_live_ready
+                     WHERE NOT EXISTS (SELECT 1
+                                       FROM tenure_pause
+                                       WHERE namespace = :namespace AND queue = q.value
+                                         AND (until IS NULL OR until > :wall))
+                       AND l.namespace = :namespace AND l.queue = q.value
+                       AND (l.since IS NOT NULL) = 1 AND l.priority = p.column1
+                       AND l.holder IS NULL AND l.due / 1000 <= :wall / 1000 AND l.due <= :wall
+                     LIMIT :limit)
+"""
+
+# The jobs that wait for their turn, in the order in which they are served: see CROSS JOIN, above.
+# Each queue and priority is a look-up of its own by tenure_live_ready.
 DUE = """
     SELECT j.number, j.id, j.task, j.queue, j.priority, j.payload, j.tags, j.timeout, j.retention,
            j.created, j.schedule, j.rerun, l.due, l.attempt, l.losses, l.revision
@@ -129,8 +168,8 @@ DUE = """
                       FROM tenure_pause
                       WHERE namespace = :namespace AND queue = q.value
                         AND (until IS NULL OR until > :wall))
-      AND l.namespace = :namespace AND l.queue = q.value AND l.priority = p.column1
-      AND l.holder IS NULL AND l.due / 1000 <= :wall / 1000 AND l.due <= :wall
+      AND l.namespace = :namespace AND l.queue = q.value AND (l.since IS NOT NULL) = 0
+      AND l.priority = p.column1 AND l.holder IS NULL
       AND j.number = l.number
     LIMIT :limit
 """
@@ -139,8 +178,9 @@ DUE = """
 NEXT_DUE = """
     SELECT min((SELECT due
                 FROM tenure_live INDEXED BY tenure_live_ready
-                WHERE namespace = :namespace AND queue = q.value AND priority = p.column1
-                  AND holder IS NULL AND due / 1000 >= :wall / 1000 AND due > :wall
+                WHERE namespace = :namespace AND queue = q.value
+                  AND (since IS NOT NULL) = 1 AND priority = p.column1 AND holder IS NULL
+                  AND due / 1000 >= :wall / 1000 AND due > :wall
                 ORDER BY due / 1000, id
                 LIMIT 1))
     FROM json_each(:queues) AS q
@@ -260,6 +300,7 @@ GIVE_BACK = """
     )
     UPDATE tenure_live AS l
     SET holder = NULL, deadline = NULL, due = coalesce(given.due, l.due),
+        since = iif(given.due IS NULL, NULL, given.wall),
         fence = max(l.fence + 1, given.wall),
         revision = l.revision + 1, failures = l.failures + given.failures,
         losses = l.losses + given.losses,

@@ -89,13 +89,21 @@ COUNT_WAITING = """
           LIMIT :limit)
 """
 
-# The first due one of each priority, by tenure_live_ready. Within its millisecond there may be one
-# that was due a little earlier.
+# The first due one of each priority, by tenure_live_ready: of those that wait for their turn, which
+# are due whatever the clock shows, and of those that have waited for their time. Within its
+# millisecond there may be one that was due a little earlier.
 OLDEST = """
-    SELECT min((SELECT due
+    SELECT min((SELECT min(due, :wall)
                 FROM tenure_live INDEXED BY tenure_live_ready
-                WHERE namespace = :namespace AND queue = :queue AND priority = p.column1
-                  AND holder IS NULL AND due / 1000 <= :wall / 1000 AND due <= :wall
+                WHERE namespace = :namespace AND queue = :queue
+                  AND (since IS NOT NULL) = 0 AND priority = p.column1 AND holder IS NULL
+                ORDER BY due / 1000, id
+                LIMIT 1)),
+           min((SELECT due
+                FROM tenure_live INDEXED BY tenure_live_ready
+                WHERE namespace = :namespace AND queue = :queue
+                  AND (since IS NOT NULL) = 1 AND priority = p.column1 AND holder IS NULL
+                  AND due / 1000 <= :wall / 1000 AND due <= :wall
                 ORDER BY due / 1000, id
                 LIMIT 1))
     FROM (VALUES (0), (1), (2), (3), (4), (5), (6), (7), (8), (9)) AS p
@@ -157,7 +165,7 @@ COUNT_RECENT = """
                 ORDER BY id DESC
                 LIMIT :looks) AS s
           CROSS JOIN tenure_job AS j
-          WHERE j.number = s.number AND j.created > :since
+          WHERE j.number = s.number AND j.created > :since AND j.created <= :wall
           LIMIT :limit)
 """
 

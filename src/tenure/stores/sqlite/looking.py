@@ -138,8 +138,8 @@ def _seconds_left(until: int | None, wall: int) -> float:
 
 
 def _oldest(tx: Transaction, queue: str) -> float | None:
-    ((due,),) = tx.rows(sql.OLDEST, queue=queue)
-    return None if due is None else (tx.wall - due) / 1e6
+    (found,) = tx.rows(sql.OLDEST, queue=queue)
+    return max(((tx.wall - due) / 1e6 for due in found if due is not None), default=None)
 
 
 def read_tags(tags: str) -> tuple[str, ...]:

@@ -27,6 +27,18 @@ POSTPONE = """
     WHERE holder = :holder AND deadline IS NOT NULL
 """
 
+# Pauses that begin in the future begin anew: the clock was set back. By tenure_live_since, and then
+# by number.
+RESTART_PAUSES = """
+    UPDATE tenure_live
+    SET due = :wall + (due - since), since = :wall, revision = revision + 1
+    WHERE number IN (SELECT number
+                     FROM tenure_live INDEXED BY tenure_live_since
+                     WHERE namespace = :namespace AND since > :wall AND holder IS NULL
+                     LIMIT 500)
+    RETURNING id
+"""
+
 # By tenure_live_held, which has all that is asked for.
 COUNT_HELD = """
     SELECT count(*)

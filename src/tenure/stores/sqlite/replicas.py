@@ -78,6 +78,9 @@ def _beat(tx: Transaction, replicas: Sequence[str], ttl: int, ahead: int) -> lis
         return [None] * len(alive)
     for row in filter(None, alive if ahead else ()):
         tx.change(sql.POSTPONE, holder=row[0], ahead=ahead)
+    if restarted := tx.rows(sql.RESTART_PAUSES):
+        tx.lasting = True
+        tx.ring_all([("job", id_) for (id_,) in restarted])
     # Looked at after all of them were renewed: none of these needs recovery.
     _clamp(tx)
     ((expired,),) = tx.rows(sql.NEEDS_RECOVERY)

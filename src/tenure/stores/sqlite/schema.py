@@ -120,6 +120,8 @@ _FORMAT_2 = (
     "CREATE UNIQUE INDEX tenure_job_id ON tenure_job (namespace, id)",
     # The unfinished jobs: waiting where no replica holds them, running where one does. `allowed`
     # and `retained` are timeout and retention in microseconds; `keyed` if it has a unique key.
+    # `since` is when a job began to wait for its time, 0 if that was given as an instant. It is
+    # NULL if the job waits for its turn alone, and may start whatever the clock shows.
     # `deadline` is of the boot clock, as the end of the replica that runs it: a step of the wall
     # clock ends no attempt.
     """
@@ -130,6 +132,7 @@ _FORMAT_2 = (
         queue         TEXT NOT NULL,
         priority      INTEGER NOT NULL,
         due           INTEGER NOT NULL,
+        since         INTEGER,
         retained      INTEGER NOT NULL,
         allowed       INTEGER,
         keyed         INTEGER NOT NULL DEFAULT 0,
@@ -153,12 +156,15 @@ _FORMAT_2 = (
         checkpoint    BLOB
     )
     """,
-    # In the order in which they are claimed. Running jobs are not in it, so that each claim takes
-    # its jobs out of its own way.
+    # In the order in which they are claimed, those apart that wait for their time. Running jobs are
+    # not in it, so that each claim takes its jobs out of its own way.
     """
-    CREATE INDEX tenure_live_ready ON tenure_live (namespace, queue, priority, due / 1000, id)
+    CREATE INDEX tenure_live_ready
+    ON tenure_live (namespace, queue, since IS NOT NULL, priority, due / 1000, id)
     WHERE holder IS NULL
     """,
+    # Which of them began to wait in the future: the clock was set back.
+    "CREATE INDEX tenure_live_since ON tenure_live (namespace, since) WHERE since IS NOT NULL",
     # What a replica runs. A replica's number belongs to one namespace.
     "CREATE INDEX tenure_live_held ON tenure_live (holder) WHERE holder IS NOT NULL",
     # Nothing is written to these for most jobs.

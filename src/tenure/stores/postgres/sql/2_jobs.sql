@@ -136,15 +136,17 @@ BEGIN
         BEGIN
             INSERT INTO tenure.job (
                 namespace, id, task, queue, priority, payload, tags, timeout, retention, created,
-                due, unique_key, unique_digest, unique_keep
+                due, since, unique_key, unique_digest, unique_keep
             )
             SELECT _namespace, u.id, u.task, u.queue, u.priority::smallint,
                    decode(u.payload, 'hex'),
                    CASE WHEN u.tags IS NULL THEN '{}'
                         ELSE ARRAY(SELECT json_array_elements_text(u.tags::json)) END,
                    u.timeout::double precision, u.retention::double precision, at,
-                   coalesce(u.due_at::bigint, at + u.delay::bigint), u.key, u.digest,
-                   u.keep::bigint
+                   coalesce(u.due_at::bigint, at + u.delay::bigint),
+                   CASE WHEN u.due_at IS NULL AND u.delay::bigint > 0 THEN at
+                        WHEN u.due_at::bigint > at THEN 0 END,
+                   u.key, u.digest, u.keep::bigint
             FROM unnest(
                 _ids, _tasks, _queues, _priorities, _payloads, _tags, _delays, _ats, _timeouts,
                 _retentions, _keys, _digests, _keeps
@@ -188,8 +190,81 @@ BEGIN
 END
 $$;
 
+-- Return those of some queues that are not paused, and when the first of their jobs is due that wait for
+-- their time. Within its millisecond there may be one that is due a little earlier.
+CREATE FUNCTION tenure.job_open_v1(
+    _namespace text, _queues text[], _now bigint, OUT open text[], OUT later bigint
+) LANGUAGE plpgsql VOLATILE AS $$
+BEGIN
+    -- index: queue_pause_pkey, job_ready
+    SELECT coalesce(array_agg(q.name ORDER BY q.n), '{}'), min(first.due) INTO open, later
+    FROM unnest(_queues) WITH ORDINALITY AS q (name, n)
+    CROSS JOIN LATERAL (
+        SELECT min(f.due) AS due
+        FROM generate_series(0, 9) AS p (priority)
+        CROSS JOIN LATERAL (
+            SELECT j.due FROM tenure.job j
+            WHERE j.namespace || '' = _namespace AND j.queue = q.name
+              AND (j.since IS NOT NULL)::integer = 1 AND j.priority = p.priority
+              AND j.state = 'waiting'
+            ORDER BY j.due / 1000, j.id LIMIT 1
+        ) AS f
+    ) AS first
+    WHERE NOT EXISTS (
+        SELECT FROM tenure.queue_pause p
+        WHERE p.namespace = _namespace AND p.queue = q.name
+          AND (p.until IS NULL OR p.until > _now));
+END
+$$;
+
+-- Let jobs whose time has come wait for their turn, among the others of their queues: the first _limit in
+-- the order in which they are served. Returns how many.
+CREATE FUNCTION tenure.job_end_pauses_v1(
+    _namespace text, _open text[], _limit integer, _now bigint
+) RETURNS integer LANGUAGE plpgsql VOLATILE AS $$
+DECLARE
+    _moved integer;
+BEGIN
+    -- index: job_pkey, job_ready
+    UPDATE tenure.job j SET since = NULL
+    WHERE j.namespace = _namespace AND j.id = ANY (ARRAY(
+        SELECT found.id
+        FROM generate_series(0, cardinality(_open) * 10 - 1) AS step (n)
+        CROSS JOIN LATERAL (
+            SELECT l.id FROM tenure.job l
+            WHERE l.namespace || '' = _namespace AND l.queue = _open[step.n / 10 + 1]
+              AND (l.since IS NOT NULL)::integer = 1 AND l.priority = step.n % 10
+              AND l.state = 'waiting' AND l.due / 1000 <= _now / 1000 AND l.due <= _now
+            ORDER BY l.due / 1000, l.id LIMIT _limit FOR UPDATE SKIP LOCKED
+        ) AS found
+        LIMIT _limit));
+    GET DIAGNOSTICS _moved = ROW_COUNT;
+    RETURN _moved;
+END
+$$;
+
+-- When the next of their jobs is due that wait for their time.
+CREATE FUNCTION tenure.job_next_due_v1(_namespace text, _open text[], _now bigint) RETURNS bigint
+LANGUAGE plpgsql VOLATILE AS $$
+BEGIN
+    -- Several of each, because within a millisecond they stand in the order of id.
+    -- index: job_ready
+    RETURN (
+        SELECT min(later.due)
+        FROM generate_series(0, cardinality(_open) * 10 - 1) AS step (n)
+        CROSS JOIN LATERAL (
+            SELECT j.due FROM tenure.job j
+            WHERE j.namespace || '' = _namespace AND j.queue = _open[step.n / 10 + 1]
+              AND (j.since IS NOT NULL)::integer = 1 AND j.priority = step.n % 10
+              AND j.state = 'waiting' AND j.due / 1000 >= _now / 1000 AND j.due > _now
+            ORDER BY j.due / 1000, j.id LIMIT 4
+        ) AS later);
+END
+$$;
+
 -- Give a replica due jobs, in order. No row: there is no such replica. Otherwise the last row is no
--- job: it tells the instant of the claim in `started` and when the next job is due in `due`.
+-- job: it tells the instant of the claim in `started`, when the next job is due in `due`, and in `attempt`
+-- how many jobs are due by now that waited for their time.
 CREATE FUNCTION tenure.job_claim_v1(
     _namespace text, _replica text, _claim_no bigint, _queues text[], _limit integer, _told bigint
 ) RETURNS SETOF tenure.job_v1 LANGUAGE plpgsql VOLATILE
@@ -202,6 +277,8 @@ DECLARE
     _last bigint;
     _now bigint;
     _open text[];
+    _later bigint;
+    _moved integer := 0;
     _ids text[];
     _end tenure.job_v1;
 BEGIN
@@ -247,14 +324,10 @@ BEGIN
     -- index: replica_claim_pkey
     UPDATE tenure.replica_claim c SET claim_no = _claim_no
     WHERE c.namespace = _namespace AND c.replica = _replica;
-    -- index: queue_pause_pkey
-    _open := ARRAY(
-        SELECT q.name FROM unnest(_queues) WITH ORDINALITY AS q (name, n)
-        WHERE NOT EXISTS (
-            SELECT FROM tenure.queue_pause p
-            WHERE p.namespace = _namespace AND p.queue = q.name
-              AND (p.until IS NULL OR p.until > _now))
-        ORDER BY q.n);
+    SELECT o.open, o.later INTO _open, _later FROM tenure.job_open_v1(_namespace, _queues, _now) o;
+    IF _later / 1000 <= _now / 1000 THEN
+        _moved := tenure.job_end_pauses_v1(_namespace, _open, _limit, _now);
+    END IF;
     -- Each step is one queue and one priority, which makes it a look-up also if a million jobs
     -- are due later. The steps come in order and no further than needed, so there is nothing to
     -- sort; a sort would lock the first jobs of every priority.
@@ -265,8 +338,8 @@ BEGIN
         CROSS JOIN LATERAL (
             SELECT j.id FROM tenure.job j
             WHERE j.namespace || '' = _namespace AND j.queue = _open[step.n / 10 + 1]
-              AND j.priority = step.n % 10 AND j.state = 'waiting'
-              AND j.due / 1000 <= _now / 1000 AND j.due <= _now
+              AND (j.since IS NOT NULL)::integer = 0 AND j.priority = step.n % 10
+              AND j.state = 'waiting'
             ORDER BY j.due / 1000, j.id LIMIT _limit FOR UPDATE SKIP LOCKED
         ) AS found
         LIMIT _limit);
@@ -291,18 +364,10 @@ BEGIN
                   j.revision, j.replica, j.started, j.progress, j.message, j.checkpoint,
                   j.cancelling, j.reason, 0::bigint, NULL::bytea, j.error, j.history;
     END IF;
+    _end.attempt := _moved;
     IF cardinality(_ids) < _limit THEN
-        -- Several of each, because within a millisecond they stand in the order of id.
-        -- index: job_ready
-        SELECT min(later.due) INTO _end.due
-        FROM generate_series(0, cardinality(_open) * 10 - 1) AS step (n)
-        CROSS JOIN LATERAL (
-            SELECT j.due FROM tenure.job j
-            WHERE j.namespace || '' = _namespace AND j.queue = _open[step.n / 10 + 1]
-              AND j.priority = step.n % 10 AND j.state = 'waiting'
-              AND j.due / 1000 >= _now / 1000 AND j.due > _now
-            ORDER BY j.due / 1000, j.id LIMIT 4
-        ) AS later;
+        _end.due := CASE WHEN _later / 1000 <= _now / 1000
+                         THEN tenure.job_next_due_v1(_namespace, _open, _now) ELSE _later END;
     END IF;
     RETURN NEXT _end;
 END

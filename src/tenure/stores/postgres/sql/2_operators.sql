@@ -312,7 +312,7 @@ BEGIN
         SELECT min(f.queue) INTO _next FROM (
             (SELECT j.queue FROM tenure.job j
              WHERE j.namespace || '' = _namespace AND j.state = 'waiting' AND j.queue > _next
-             ORDER BY j.queue, j.priority, j.due / 1000, j.id LIMIT 1)
+             ORDER BY j.queue LIMIT 1)
             UNION ALL
             (SELECT u.name FROM unnest(_busy) AS u (name) WHERE u.name > _next COLLATE "C")
             UNION ALL
@@ -331,14 +331,20 @@ BEGIN
         running := least(_most, coalesce(_numbers[array_position(_busy, _next)], 0));
         -- Several of each, because within a millisecond they stand in the order of id.
         -- index: job_ready
-        SELECT _now - min(f.due) INTO oldest
+        SELECT CASE WHEN count(*) > 0 THEN greatest(0, _now - min(f.due)) END INTO oldest
         FROM generate_series(0, 9) AS p (priority)
         CROSS JOIN LATERAL (
-            SELECT j.due FROM tenure.job j
-            WHERE j.namespace || '' = _namespace AND j.queue = _next
-              AND j.priority = p.priority AND j.state = 'waiting'
-              AND j.due / 1000 <= _now / 1000 AND j.due <= _now
-            ORDER BY j.due / 1000, j.id LIMIT 10
+            (SELECT j.due FROM tenure.job j
+             WHERE j.namespace || '' = _namespace AND j.queue = _next
+               AND (j.since IS NOT NULL)::integer = 0 AND j.priority = p.priority
+               AND j.state = 'waiting'
+             ORDER BY j.due / 1000, j.id LIMIT 10)
+            UNION ALL
+            (SELECT j.due FROM tenure.job j
+             WHERE j.namespace || '' = _namespace AND j.queue = _next
+               AND (j.since IS NOT NULL)::integer = 1 AND j.priority = p.priority
+               AND j.state = 'waiting' AND j.due / 1000 <= _now / 1000 AND j.due <= _now
+             ORDER BY j.due / 1000, j.id LIMIT 10)
         ) AS f;
         -- index: queue_pause_pkey
         SELECT true, p.until - _now INTO paused, paused_for FROM tenure.queue_pause p

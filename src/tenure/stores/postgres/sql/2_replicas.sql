@@ -50,11 +50,34 @@ BEGIN
 END
 $$;
 
--- Renew records, and tell what their processes should know.
+-- Let pauses begin anew that begin in the future: the clock was set back. Returns the jobs that changed.
+CREATE FUNCTION tenure.job_restart_pauses_v1(_namespace text, _now bigint) RETURNS text[]
+LANGUAGE plpgsql VOLATILE AS $$
+DECLARE
+    _ids text[];
+BEGIN
+    -- index: job_since
+    _ids := ARRAY(
+        SELECT j.id FROM tenure.job j
+        WHERE '' || j.namespace = _namespace AND j.since > 0 AND j.since > _now
+          AND j.state = 'waiting'
+        LIMIT 500 FOR UPDATE SKIP LOCKED);
+    IF cardinality(_ids) > 0 THEN
+        -- index: job_pkey
+        UPDATE tenure.job j
+        SET due = _now + (j.due - j.since), since = _now, revision = j.revision + 1
+        WHERE j.namespace = _namespace AND j.id = ANY (_ids);
+    END IF;
+    RETURN _ids;
+END
+$$;
+
+-- Renew records, and tell what their processes should know. The first row also tells which jobs changed.
 CREATE FUNCTION tenure.replica_beat_v1(
     _namespace text, _replicas text[], _ttl bigint, _ahead bigint, _cancels_max integer,
     _told bigint
-) RETURNS TABLE (known boolean, cancels text[], held bigint, expired boolean, at bigint)
+) RETURNS TABLE (
+    known boolean, cancels text[], held bigint, expired boolean, at bigint, changed text[])
 LANGUAGE plpgsql VOLATILE
 SET lock_timeout = 4000 SET plan_cache_mode = force_generic_plan
 SET enable_seqscan = off SET enable_bitmapscan = off SET enable_sort = off
@@ -79,6 +102,7 @@ BEGIN
         END IF;
     END LOOP;
     PERFORM tenure.replica_clamp_v1(_namespace, _now);
+    changed := tenure.job_restart_pauses_v1(_namespace, _now);
     -- index: replica_dead, replica_ends, job_deadline
     _expired := EXISTS (SELECT FROM tenure.replica r
                         WHERE r.namespace || '' = _namespace AND r.dead)
@@ -100,6 +124,7 @@ BEGIN
             at := _now;
         END IF;
         RETURN NEXT;
+        changed := NULL;
     END LOOP;
 END
 $$;
@@ -166,6 +191,7 @@ BEGIN
             -- Without a delay it keeps its place in the queue.
             due = CASE WHEN w.finish IS NOT NULL OR coalesce(_delays[j.losses + 1], 0) = 0
                        THEN j.due ELSE _now + _delays[j.losses + 1] END,
+            since = CASE WHEN _delays[j.losses + 1] > 0 THEN _now END,
             reason = CASE WHEN w.finish = 'failed' THEN 'lost' ELSE j.reason END,
             error = CASE WHEN w.finish = 'failed' THEN NULL ELSE j.error END,
             replica = '', deadline = NULL, revision = j.revision + 1

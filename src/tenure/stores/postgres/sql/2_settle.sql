@@ -58,6 +58,7 @@ BEGIN
             -- Without a delay it keeps its place in the queue.
             due = CASE WHEN j.cancelling OR a.delay::bigint = 0 THEN j.due
                        ELSE _now + a.delay::bigint END,
+            since = CASE WHEN a.delay::bigint > 0 THEN _now END,
             replica = '', deadline = NULL, revision = j.revision + 1
         FROM asked a
         WHERE j.namespace = a.namespace AND j.id = a.id AND j.fence = a.fence::bigint

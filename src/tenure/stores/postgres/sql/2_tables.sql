@@ -35,6 +35,8 @@ CREATE TABLE tenure.replica_claim (
 --
 -- settled_fence and settled_as are the last settlement, so that a repeat of it is recognised.
 -- replica is empty, deadline NULL and cancelling false unless the job is running.
+-- since is when a job began to wait for its time, 0 if that was given as an instant; NULL if it waits
+-- for its turn alone, and may start whatever the clock shows.
 -- Every job is updated once and deleted once, so vacuum has to come early and work fast.
 CREATE TABLE tenure.job (
     namespace     text COLLATE "C" NOT NULL,
@@ -49,6 +51,7 @@ CREATE TABLE tenure.job (
     retention     double precision NOT NULL,
     created       bigint   NOT NULL,
     due           bigint   NOT NULL,
+    since         bigint,
     attempt       integer  NOT NULL DEFAULT 0,
     failures      integer  NOT NULL DEFAULT 0,
     losses        integer  NOT NULL DEFAULT 0,
@@ -76,9 +79,13 @@ CREATE TABLE tenure.job (
     autovacuum_vacuum_cost_delay = 0
 );
 
--- The order in which a queue is served.
-CREATE INDEX job_ready ON tenure.job ((namespace || ''), queue, priority, (due / 1000), id)
-    WHERE state = 'waiting';
+-- The order in which a queue is served; those apart that wait for their time. The cast keeps the planner
+-- from taking the question apart.
+CREATE INDEX job_ready ON tenure.job (
+    (namespace || ''), queue, ((since IS NOT NULL)::integer), priority, (due / 1000), id
+) WHERE state = 'waiting';
+-- Those that began to wait in the future, as seen after a step back.
+CREATE INDEX job_since ON tenure.job (('' || namespace), since) WHERE since > 0;
 -- What a replica runs.
 CREATE INDEX job_held ON tenure.job ((namespace || ''), replica, id) WHERE state = 'running';
 CREATE INDEX job_deadline ON tenure.job ((namespace || ''), deadline, id)

@@ -1,7 +1,8 @@
 -- Format 3, continued: jobs that tell whose run they are; see 2_jobs.sql for the rules.
 
 -- Give a replica due jobs, in order. No row: there is no such replica. Otherwise the last row is no
--- job: it tells the instant of the claim in `started` and when the next job is due in `due`.
+-- job: it tells the instant of the claim in `started`, when the next job is due in `due`, and in `attempt`
+-- how many jobs are due by now that waited for their time.
 CREATE FUNCTION tenure.job_claim_v2(
     _namespace text, _replica text, _claim_no bigint, _queues text[], _limit integer, _told bigint
 ) RETURNS SETOF tenure.job_v2 LANGUAGE plpgsql VOLATILE
@@ -14,6 +15,8 @@ DECLARE
     _last bigint;
     _now bigint;
     _open text[];
+    _later bigint;
+    _moved integer := 0;
     _ids text[];
     _end tenure.job_v2;
 BEGIN
@@ -59,14 +62,10 @@ BEGIN
     -- index: replica_claim_pkey
     UPDATE tenure.replica_claim c SET claim_no = _claim_no
     WHERE c.namespace = _namespace AND c.replica = _replica;
-    -- index: queue_pause_pkey
-    _open := ARRAY(
-        SELECT q.name FROM unnest(_queues) WITH ORDINALITY AS q (name, n)
-        WHERE NOT EXISTS (
-            SELECT FROM tenure.queue_pause p
-            WHERE p.namespace = _namespace AND p.queue = q.name
-              AND (p.until IS NULL OR p.until > _now))
-        ORDER BY q.n);
+    SELECT o.open, o.later INTO _open, _later FROM tenure.job_open_v1(_namespace, _queues, _now) o;
+    IF _later / 1000 <= _now / 1000 THEN
+        _moved := tenure.job_end_pauses_v1(_namespace, _open, _limit, _now);
+    END IF;
     -- Each step is one queue and one priority, which makes it a look-up also if a million jobs
     -- are due later. The steps come in order and no further than needed, so there is nothing to
     -- sort; a sort would lock the first jobs of every priority.
@@ -77,8 +76,8 @@ BEGIN
         CROSS JOIN LATERAL (
             SELECT j.id FROM tenure.job j
             WHERE j.namespace || '' = _namespace AND j.queue = _open[step.n / 10 + 1]
-              AND j.priority = step.n % 10 AND j.state = 'waiting'
-              AND j.due / 1000 <= _now / 1000 AND j.due <= _now
+              AND (j.since IS NOT NULL)::integer = 0 AND j.priority = step.n % 10
+              AND j.state = 'waiting'
             ORDER BY j.due / 1000, j.id LIMIT _limit FOR UPDATE SKIP LOCKED
         ) AS found
         LIMIT _limit);
@@ -104,18 +103,10 @@ BEGIN
                   j.cancelling, j.reason, 0::bigint, NULL::bytea, j.error, j.history,
                   j.schedule, j.rerun;
     END IF;
+    _end.attempt := _moved;
     IF cardinality(_ids) < _limit THEN
-        -- Several of each, because within a millisecond they stand in the order of id.
-        -- index: job_ready
-        SELECT min(later.due) INTO _end.due
-        FROM generate_series(0, cardinality(_open) * 10 - 1) AS step (n)
-        CROSS JOIN LATERAL (
-            SELECT j.due FROM tenure.job j
-            WHERE j.namespace || '' = _namespace AND j.queue = _open[step.n / 10 + 1]
-              AND j.priority = step.n % 10 AND j.state = 'waiting'
-              AND j.due / 1000 >= _now / 1000 AND j.due > _now
-            ORDER BY j.due / 1000, j.id LIMIT 4
-        ) AS later;
+        _end.due := CASE WHEN _later / 1000 <= _now / 1000
+                         THEN tenure.job_next_due_v1(_namespace, _open, _now) ELSE _later END;
     END IF;
     RETURN NEXT _end;
 END
@@ -224,7 +215,7 @@ BEGIN
             SELECT r.created FROM tenure.job_record r
             WHERE r.namespace = _namespace AND r.id = u.id OFFSET 0
         ) AS r
-        WHERE r.created > _now - _within
+        WHERE r.created > _now - _within AND r.created <= _now
         LIMIT _most_recent) AS y;
 END
 $$;

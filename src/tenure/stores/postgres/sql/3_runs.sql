@@ -70,15 +70,17 @@ BEGIN
             -- Without a delay it keeps its place in the queue.
             due = CASE WHEN j.cancelling OR NOT j.rerun OR a.delay::bigint = 0 THEN j.due
                        ELSE _now + a.delay::bigint END,
+            since = CASE WHEN a.delay::bigint > 0 THEN _now END,
             replica = '', deadline = NULL, revision = j.revision + 1
         FROM asked a
         WHERE j.namespace = a.namespace AND j.id = a.id AND j.fence = a.fence::bigint
           AND j.replica <> ''
-        RETURNING j.id, j.queue, j.state, j.cancelling, j.due
+        RETURNING j.id, j.queue, j.state, j.cancelling,
+                  j.since IS NULL OR j.due <= _now + _soon AS is_soon
     )
     SELECT coalesce(array_agg(m.id), '{}'), array_agg(m.id) FILTER (WHERE m.cancelling),
            array_agg(m.id) FILTER (WHERE m.state <> 'waiting' AND NOT m.cancelling),
-           array_agg(DISTINCT m.queue) FILTER (WHERE m.state = 'waiting' AND m.due <= _now + _soon)
+           array_agg(DISTINCT m.queue) FILTER (WHERE m.state = 'waiting' AND m.is_soon)
     INTO ids, _cancelled, _failed, queues
     FROM moved m;
     IF _cancelled IS NOT NULL THEN
@@ -211,13 +213,15 @@ BEGIN
             -- Without a delay it keeps its place in the queue.
             due = CASE WHEN w.finish IS NOT NULL OR coalesce(_delays[j.losses + 1], 0) = 0
                        THEN j.due ELSE _now + _delays[j.losses + 1] END,
+            since = CASE WHEN _delays[j.losses + 1] > 0 THEN _now END,
             reason = CASE WHEN w.finish IS DISTINCT FROM 'failed' THEN j.reason
                           WHEN _delays IS NULL THEN 'interrupted' ELSE 'lost' END,
             error = CASE WHEN w.finish = 'failed' THEN NULL ELSE j.error END,
             replica = '', deadline = NULL, revision = j.revision + 1
         FROM was w WHERE j.namespace = w.namespace AND j.id = w.id
         RETURNING w.n, j.id, w.replica, coalesce(w.finish, 'waiting') AS state, j.losses, j.queue,
-                  CASE WHEN w.finish IS NULL THEN j.due - _now END AS due_in
+                  CASE WHEN w.finish IS NOT NULL THEN NULL WHEN j.since IS NULL THEN 0
+                       ELSE j.due - _now END AS due_in
     )
     SELECT m.id, m.replica, m.state, m.losses, m.queue, m.due_in FROM moved m ORDER BY m.n;
     -- Which they were is told by what was written: they run, and nowhere.

@@ -26,6 +26,22 @@ for n = 6, #ARGV do
   end
 end
 clamp_all()
+-- Pauses that begin in the future: the clock was set back, and they begin anew.
+local future = '(' .. format('%.0f', now)
+for _, id in ipairs(call('ZREVRANGEBYSCORE', PAUSES, '+inf', future, 'LIMIT', 0, 500)) do
+  local job, began = job_of(id), tonumber(call('ZSCORE', PAUSES, id))
+  if job and job.state == WAITS then
+    leave_queue(job)
+    job.due = now + (job.due - began)
+    gather('ZADD', WAITING, '0', place(job.queue, job.priority, job.due, job.id, true))
+    gather('ZADD', PAUSES, now, id)
+    save_change(job)
+  else
+    gather('ZREM', PAUSES, id)
+  end
+end
+flush()
+ring()
 -- Looked at after all of them were renewed: none of these needs recovery.
 local late = call('ZRANGEBYSCORE', EXPIRY, '-inf', now, 'LIMIT', 0, 1)[1]
   or call('ZRANGEBYSCORE', DEADLINES, '-inf', now, 'LIMIT', 0, 1)[1]

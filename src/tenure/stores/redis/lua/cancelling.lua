@@ -19,7 +19,7 @@ local function cancel(job, reason)
     end
     return 2
   end
-  gather('ZREM', WAITING, place(job.queue, job.priority, job.due, job.id))
+  leave_queue(job)
   job.reason = reason
   finish(job, CANCELLED)
   return 1

@@ -30,49 +30,78 @@ if one.renewed + one.ttl <= now then
   return {-1}
 end
 
-local members, ids, later = {}, {}, math.huge
+local members, ids, later = {}, {}, math.huge  -- places and ids of jobs to take; the next due time
 local this_ms = floor(now / 1000)
 local this_text, next_text = format('%016d', this_ms), format('%016d', this_ms + 1)
 local this_rest = now % 1000
 
--- Take what is due out of a range of one queue and priority. Within the present millisecond the
--- order is by id, so there some may be due and some not.
-local function take(found, at)
+-- Add to `due` those places of a range of one queue and priority whose time has come. Within the
+-- present millisecond the order is by id, so there some may be due and some not.
+local function add_due(due, found, at)
   local mixed = sub(found[#found], at, at + 15) == this_text
-  local n = #members
   for i = 1, #found do
     local member = found[i]
     local rest = mixed and sub(member, at, at + 15) == this_text and tonumber(sub(member, -3))
     if rest and rest > this_rest then
       later = min(later, this_ms * 1000 + rest)
     else
-      n = n + 1
-      members[n], ids[n] = member, sub(member, at + 16, -5)
+      due[#due + 1] = member
     end
   end
 end
 
--- Three commands per priority in use, however many wait or are due later. The bound is only for
--- thousands of jobs of one millisecond, the present one.
-local function look_through(queue)
-  local at = #queue + 3  -- of the due time; the priority stands before it
-  local from, till = '[' .. queue .. '\0', '(' .. queue .. '\1'
+-- Return the places of up to `most` jobs of a queue that waited for their time, which has come; in
+-- the order in which they are served. Three commands per priority in use, however many are due
+-- later. The bound is only for thousands of jobs of one millisecond, the present one.
+local function waited_long_enough(queue, most)
+  local at = #queue + 4  -- of the due time; the mark and the priority stand before it
+  local prefix = queue .. '\0' .. LATER
+  local from, till, due = '[' .. prefix, '(' .. queue .. '\0' .. '0', {}
   for _ = 1, 40 do
-    local first = #members < limit
-      and call('ZRANGEBYLEX', WAITING, from, till, 'LIMIT', 0, 1)[1]
+    local first = #due < most and call('ZRANGEBYLEX', WAITING, from, till, 'LIMIT', 0, 1)[1]
     if not first then
-      return
+      break
     end
-    local due = sub(first, at, at + 15)
-    if due > this_text then
-      later = min(later, tonumber(due) * 1000 + tonumber(sub(first, -3)))
-      from = '[' .. queue .. '\0' .. string.char(string.byte(first, at - 1) + 1)
+    local time = sub(first, at, at + 15)
+    if time > this_text then
+      later = min(later, tonumber(time) * 1000 + tonumber(sub(first, -3)))
+      from = '[' .. prefix .. string.char(string.byte(first, at - 1) + 1)
     else
       local found = call('ZRANGEBYLEX', WAITING, '[' .. first,
-        '(' .. sub(first, 1, at - 1) .. next_text, 'LIMIT', 0, limit - #members)
-      take(found, at)
+        '(' .. sub(first, 1, at - 1) .. next_text, 'LIMIT', 0, most - #due)
+      add_due(due, found, at)
       from = '(' .. found[#found]
     end
+  end
+  return due
+end
+
+-- Let jobs wait for their turn from now on, among the others of their queue.
+local function end_pauses(queue, due)
+  local places, ids = {}, {}
+  for n, member in ipairs(due) do
+    places[2 * n - 1], places[2 * n] = '0', queue .. '\0' .. sub(member, #queue + 3)
+    ids[n] = sub(member, #queue + 20, -5)
+  end
+  call('ZREM', WAITING, unpack(due))
+  call('ZREM', PAUSES, unpack(ids))
+  call('ZADD', WAITING, unpack(places))
+end
+
+-- One command, if no job of the queue waits for its time.
+local function look_through(queue)
+  local room = limit - #members
+  local from, till = '[' .. queue .. '\0', '(' .. queue .. '\1'
+  local found = room > 0 and call('ZRANGEBYLEX', WAITING, from, till, 'LIMIT', 0, room) or {}
+  if found[1] and sub(found[1], #queue + 2, #queue + 2) == LATER then
+    local due = waited_long_enough(queue, room)
+    if #due > 0 then
+      end_pauses(queue, due)
+    end
+    found = call('ZRANGEBYLEX', WAITING, from .. '0', till, 'LIMIT', 0, room)
+  end
+  for _, member in ipairs(found) do
+    members[#members + 1], ids[#ids + 1] = member, sub(member, #queue + 19, -5)
   end
 end
 

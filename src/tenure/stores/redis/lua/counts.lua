@@ -17,17 +17,24 @@ local function earliest_like(first, at)
   return tonumber(due) * 1000 + rest
 end
 
-local function oldest(queue)
-  local from, till, at = '[' .. queue .. '\0', '(' .. queue .. '\1', #queue + 2
-  local earliest = math.huge
+-- Return the earliest due time of those places of a queue that begin with a prefix.
+local function earliest(prefix)
+  local from, till, at = '[' .. prefix .. '0', '(' .. prefix .. ':', #prefix + 1
+  local found = math.huge
   while true do
     local first = call('ZRANGEBYLEX', WAITING, from, till, 'LIMIT', 0, 1)[1]
     if not first then
-      return earliest <= now and now - earliest or -1
+      return found
     end
-    earliest = min(earliest, earliest_like(first, at))
-    from = '[' .. queue .. '\0' .. string.char(string.byte(first, at) + 1)
+    found = min(found, earliest_like(first, at))
+    from = '[' .. prefix .. string.char(string.byte(first, at) + 1)
   end
+end
+
+local function oldest(queue)
+  local ready, later = earliest(queue .. '\0'), earliest(queue .. '\0' .. LATER)
+  local found = later <= now and min(ready, later) or ready
+  return found < math.huge and max(0, now - found) or -1
 end
 
 local function paused_for(queue)

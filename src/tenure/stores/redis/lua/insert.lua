@@ -58,7 +58,7 @@ local function due_of(when)
   return sub(when, 1, 1) == '@' and tonumber(sub(when, 2)) or now + when
 end
 
-local states, fixed, waiting, index = {}, {}, {}, {}
+local states, fixed, waiting, index, pauses = {}, {}, {}, {}, {}
 for i = 1, #fresh do
   local at = 5 * fresh[i] - 1
   local id, queue, when = ARGV[at], ARGV[at + 1], ARGV[at + 2]
@@ -70,7 +70,14 @@ for i = 1, #fresh do
   local parts, even = places[when], 2 * i
   states[even - 1], states[even] = id, ARGV[at + 3] .. rests[when]
   fixed[even - 1], fixed[even] = id, ARGV[at + 4]
-  waiting[even - 1], waiting[even] = '0', queue .. parts[1] .. id .. parts[2]
+  local stands = queue
+  if parts[3] > now then
+    stands = sub(queue, 1, -2) .. LATER .. sub(queue, -1)
+    if sub(when, 1, 1) ~= '@' then
+      pauses[#pauses + 1], pauses[#pauses + 2] = now, id
+    end
+  end
+  waiting[even - 1], waiting[even] = '0', stands .. parts[1] .. id .. parts[2]
   index[even - 1], index[even] = '0', id
   if parts[3] <= now + SOON then
     awaited[sub(queue, 1, -3)] = true
@@ -80,6 +87,9 @@ call('HSET', FIXED, unpack(fixed))
 call('HSET', STATE, unpack(states))
 call('ZADD', WAITING, unpack(waiting))
 call('ZADD', UNFINISHED, unpack(index))
+if #pauses > 0 then
+  call('ZADD', PAUSES, unpack(pauses))
+end
 for key, n in pairs(owners) do
   take_key(key, ids[n], ARGV[uniques[n] + 2], tonumber(ARGV[uniques[n] + 3]))
 end

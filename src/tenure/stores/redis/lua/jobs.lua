@@ -7,7 +7,8 @@ local min, max, floor = math.min, math.max, math.floor
 
 local STATE      = KEYS[1]   -- hash id -> what changes in a job's life, see `read`
 local FIXED      = KEYS[2]   -- hash id -> what does not: task, tags, digest, keep, and the payload
-local WAITING    = KEYS[3]   -- zset of places: queue NUL priority due id NUL micros, see `place`
+local WAITING    = KEYS[3]   -- zset of places: queue NUL, '!' while it waits for its time, priority
+                             -- due id NUL micros; see `place`
 local HELD       = KEYS[4]   -- zset of replica NUL id NUL queue
 local UNFINISHED = KEYS[5]   -- zset of ids
 local TAGS       = KEYS[6]   -- zset of tag NUL id
@@ -27,6 +28,7 @@ local CLAIMS     = KEYS[19]  -- hash replica -> the ids that its last claim got
 local BROKEN     = KEYS[20]  -- hash id -> a record that could not be read; NUL id in FINISHED
 local INDEX      = {[2] = KEYS[21], [3] = KEYS[22], [4] = KEYS[23]}  -- state -> zset of ids
 local LIVE       = KEYS[24]  -- zset of schedule NUL id NUL queue: unfinished runs, see `place_of_run`
+local PAUSES     = KEYS[25]  -- zset id -> when its pause began, of jobs that wait for its end
 
 -- Zsets without "->" have the score 0 everywhere, so their order is that of the bytes, and a range
 -- of them serves as an index. Names never contain NUL, so no name runs into what follows it.
@@ -156,9 +158,22 @@ end
 
 -- Where a job waits: in order of priority, due time in whole milliseconds, id. The rest of the due
 -- time stands last, where it does not count for the order.
-local function place(queue, priority, due, id)
-  return queue .. '\0' .. priority .. format('%016d', floor(due / 1000)) .. id .. '\0'
-    .. format('%03d', due % 1000)
+--
+-- Jobs that wait for their time stand before all others of their queue, behind a mark. A claim takes
+-- the mark away when the time has come. The others may start whatever the clock shows: one that is
+-- set back delays none of them.
+local LATER = '!'
+
+local function place(queue, priority, due, id, later)
+  return queue .. '\0' .. (later and LATER or '') .. priority .. format('%016d', floor(due / 1000))
+    .. id .. '\0' .. format('%03d', due % 1000)
+end
+
+-- Forget where a job waits.
+local function leave_queue(job)
+  gather('ZREM', WAITING, place(job.queue, job.priority, job.due, job.id),
+    place(job.queue, job.priority, job.due, job.id, true))
+  gather('ZREM', PAUSES, job.id)
 end
 
 -- Wake-ups: hints, sent after everything is written, and at most one of each kind per call. A
@@ -284,11 +299,16 @@ local function finish(job, state)
   save_change(job)
 end
 
-local function wait(job, due)
+-- Let a job wait for its turn, or with a delay for its time first.
+local function wait(job, delay)
   stop(job)
-  job.state, job.due, job.fence = WAITS, due, max(job.fence + 1, now)
-  gather('ZADD', WAITING, '0', place(job.queue, job.priority, due, job.id))
-  if due <= now + SOON then
+  job.state, job.fence = WAITS, max(job.fence + 1, now)
+  if delay > 0 then
+    job.due = now + delay
+    gather('ZADD', PAUSES, now, job.id)
+  end
+  gather('ZADD', WAITING, '0', place(job.queue, job.priority, job.due, job.id, delay > 0))
+  if delay <= SOON then
     awaited[job.queue] = true
   end
   save_change(job)
@@ -302,8 +322,7 @@ local function give_back(job, delay)
     job.reason, job.error = 'interrupted', nil
     finish(job, FAILED)
   else
-    -- Without a delay it keeps its place in the queue.
-    wait(job, delay > 0 and now + delay or job.due)
+    wait(job, delay)  -- without a delay it keeps its place in the queue
   end
 end
 

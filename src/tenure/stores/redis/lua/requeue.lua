@@ -30,7 +30,8 @@ local function requeue(id)
   job.failures, job.losses, job.finished = 0, 0, 0
   job.result, job.error, job.progress = nil, nil, nil
   job.message, job.reason = '', ''
-  wait(job, now)
+  job.due = now
+  wait(job, 0)
   return 1
 end
 

@@ -1,12 +1,12 @@
 -- In front of every schedule script, after jobs.lua: what is stored about schedules. Their keys
 -- follow those of the jobs, in this order:
 
-local SCHEDULES   = KEYS[25]  -- hash name -> what moves with its cursor, see `schedule_of`
-local DEFINITIONS = KEYS[26]  -- hash name -> when it was planted, digests, calendar, definition
-local NAMES       = KEYS[27]  -- zset of names
-local DECLARED    = KEYS[28]  -- zset name -> when somebody who declares it was last heard of
-local DECISIONS   = KEYS[29]  -- hash name NUL place -> decision; the places are used in turn
-local FREEZES     = KEYS[30]  -- hash name -> since, until or nil, reason
+local SCHEDULES   = KEYS[26]  -- hash name -> what moves with its cursor, see `schedule_of`
+local DEFINITIONS = KEYS[27]  -- hash name -> when it was planted, digests, calendar, definition
+local NAMES       = KEYS[28]  -- zset of names
+local DECLARED    = KEYS[29]  -- zset name -> when somebody who declares it was last heard of
+local DECISIONS   = KEYS[30]  -- hash name NUL place -> decision; the places are used in turn
+local FREEZES     = KEYS[31]  -- hash name -> since, until or nil, reason
 
 -- Definitions and decisions stand apart, so that a tick writes few bytes.
 

@@ -26,8 +26,9 @@ for _, id in ipairs(ids) do
   local record = call('HGET', STATE, id) or ''
   local readable, _, _, _, _, _, _, _, _, created = pcall(decode_some, record, 8)
   size = size + #record
-  if readable and type(created) == 'number' and now - created < within then
-    recent, oldest = recent + 1, recent == 0 and now - created or max(oldest, now - created)
+  local age = readable and type(created) == 'number' and now - created
+  if age and age >= 0 and age < within then
+    recent, oldest = recent + 1, max(oldest, age)
   end
 end
 return {unfinished, recent, oldest}

@@ -37,6 +37,8 @@ class _Job:
     due: int
     key: str
     timeout: int
+    since: int | None = None
+    """When the pause before `due` began; None: it need not wait for a time."""
     fence: int = 0
     attempt: int = 0
     failures: int = 0
@@ -46,6 +48,11 @@ class _Job:
     deadline: int | None = None
     cancelling: bool = False
     settled: tuple[int, str] = (0, "")
+
+    def wait(self, now: int, seconds: float) -> None:
+        """Begin to wait; without a pause it keeps its due time and may start at once."""
+        self.since = now if seconds > 0 else None
+        self.due = now + round(seconds * 1e6) if seconds > 0 else self.due
 
 
 @dataclass(slots=True)
@@ -129,6 +136,9 @@ class _Jobs:
                 self.blame(entry, f"it is told to cancel {entry.ids}, not {cancels}")
         for one in self.stored.replicas.values():
             one.has_expired(entry.now)  # whoever beats looks at all of them, and cuts them short
+        for job in self.stored.jobs.values():
+            if job.state == "waiting" and job.since is not None and job.since > entry.now:
+                job.due, job.since = entry.now + (job.due - job.since), entry.now
 
     def _postpone(self, entry: Entry) -> None:
         """Move deadlines along with the clock, by what the beat has told of it."""
@@ -141,6 +151,7 @@ class _Jobs:
         if sorted(id_ for id_, _ in held) != entry.ids:
             self.blame(entry, f"it ran {[id_ for id_, _ in held]}, and gave back {entry.ids}")
         for _, job in held:
+            job.wait(entry.now, 0)
             self.move(entry, job, "stop" if job.cancelling else "hand back")
         self.stored.replicas.pop(entry.replica, None)
 
@@ -169,8 +180,9 @@ class _Jobs:
         if not entry.key and self._numbers.setdefault(entry.number, entry.job) != entry.job:
             self.blame(entry, f"this was stored before as {self._numbers[entry.number]}")
         stored.keys[entry.key] = entry.job
-        due = entry.now + round(entry.seconds * 1e6)
-        stored.jobs[entry.job] = _Job("waiting", due, entry.key, round(entry.ttl * 1e6))
+        job = _Job("waiting", entry.now, entry.key, round(entry.ttl * 1e6))
+        job.wait(entry.now, entry.seconds)
+        stored.jobs[entry.job] = job
 
     def asked(self, entry: Entry) -> None:
         self._asked = entry
@@ -195,7 +207,7 @@ class _Jobs:
             return
         if not self._may_claim:
             self.blame(entry, f"this replica has expired, or claim {number} was answered before")
-        if job.due > entry.now:
+        if job.since is not None and job.due > entry.now:
             self.blame(entry, f"it is due {job.due - entry.now} us later")
         if entry.fence <= self._highest.get(entry.job, 0):
             self.blame(entry, f"an earlier fence was {self._highest[entry.job]}")
@@ -229,8 +241,8 @@ class _Jobs:
         job.settled = entry.fence, entry.outcome
         job.failures += entry.outcome in ("failed", "retry")
         returns = entry.outcome in ("retry", "handed back")
-        if returns and entry.seconds > 0:
-            job.due = entry.now + round(entry.seconds * 1e6)
+        if returns:
+            job.wait(entry.now, entry.seconds)
         self.move(entry, job, "stop" if returns and job.cancelling else _CALLS[entry.outcome])
 
     def noted(self, entry: Entry) -> None:
@@ -254,8 +266,7 @@ class _Jobs:
             self.blame(entry, f"lost {job.losses} times, and {self._loss_budget} are allowed")
         if entry.number != job.losses:
             self.blame(entry, f"it was lost {job.losses} times")
-        if entry.ttl > 0:
-            job.due = entry.now + round(entry.ttl * 1e6)
+        job.wait(entry.now, entry.ttl)
         self.move(entry, job, _RECOVERED[entry.outcome])
 
     def looked(self, entry: Entry) -> None:
