@@ -33,7 +33,7 @@ from tenure.errors import (
     WouldDeadlock,
 )
 from tenure.holds import Hold
-from tenure.jobs import Job, Request
+from tenure.jobs import Attempt, Job, Request
 from tenure.locks import Lock, Outcome, Semaphore
 from tenure.runtime.attempt import Reject, Retry
 from tenure.runtime.context import JobContext, current_job
@@ -45,6 +45,7 @@ __version__ = "0.1.0"
 __all__ = [
     "AcquireTimeout",
     "ArgumentsError",
+    "Attempt",
     "AttemptOver",
     "Backoff",
     "ConfigError",

@@ -7,7 +7,7 @@ from typing import Any, cast
 import pytest
 
 from tenure import Job
-from tenure.core.records import Attempt, AttemptOutcome, JobRecord, write_history
+from tenure.core.records import AttemptLine, AttemptOutcome, JobRecord, write_history
 from tenure.testing.sim.history import Entry
 from tests.chaos.__main__ import parsed, report
 from tests.chaos.diary import Diary, read_diaries
@@ -111,7 +111,7 @@ def test_a_repeat_is_doubled_only_if_the_job_had_succeeded(first: AttemptOutcome
     sink = Sink(tmp_path, fenced=True)
     for fence in (1, 2):
         sink.take("x", "job", fence, once=True)
-    attempts = [Attempt(1, "r", 1, 2, first), Attempt(2, "r", 3, 4, "succeeded")]
+    attempts = [AttemptLine(1, "r", 1, 2, first), AttemptLine(2, "r", 3, 4, "succeeded")]
     record = JobRecord(
         id="job",
         task="toil",

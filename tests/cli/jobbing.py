@@ -10,7 +10,7 @@ import msgspec
 
 import tenure
 from tenure import blocking
-from tenure.core.records import Attempt, JobRecord, Settlement, write_history
+from tenure.core.records import AttemptLine, JobRecord, Settlement, write_history
 from tenure.runtime.attempt import ErrorReport
 from tests.cli.conftest import Place
 from tests.rig.waiting import wait_until_async
@@ -50,7 +50,7 @@ class Shop:
 
     def settle(self, record: JobRecord, outcome: str, **how: bytes | str | float) -> None:
         """End what a replica runs."""
-        attempt = Attempt(1, record.replica, record.started, record.started + 1500, outcome)
+        attempt = AttemptLine(1, record.replica, record.started, record.started + 1500, outcome)
         settlement = Settlement(
             id=record.id,
             fence=record.fence,

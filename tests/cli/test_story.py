@@ -5,7 +5,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from tenure.core.records import Attempt, NewJob, Settlement, write_history
+from tenure.core.records import AttemptLine, NewJob, Settlement, write_history
 from tests.cli.conftest import Place, Run, Told
 from tests.cli.jobbing import Shop, shop_at, work_without_tasks
 from tests.rig.waiting import wait_until
@@ -114,9 +114,11 @@ def test_the_attempts_one_after_the_other(cli: Run, place: Place, shop: Shop):
     second = 1_000_000
     begun = record.started - 100 * second
     history = [
-        Attempt(1, "web-1", begun, begun + second // 4, "retry", "ValueError: bad"),
-        Attempt(2, "web-2", begun + 10 * second, begun + 12 * second, "lost"),
-        Attempt(3, "web-1", begun + 90 * second, begun + 95 * second, "failed", "OSError: worse"),
+        AttemptLine(1, "web-1", begun, begun + second // 4, "retry", "ValueError: bad"),
+        AttemptLine(2, "web-2", begun + 10 * second, begun + 12 * second, "lost"),
+        AttemptLine(
+            3, "web-1", begun + 90 * second, begun + 95 * second, "failed", "OSError: worse"
+        ),
     ]
     settlement = Settlement(
         id=job.id, fence=record.fence, outcome="failed", history=write_history(history)

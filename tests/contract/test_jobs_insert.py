@@ -50,8 +50,10 @@ async def test_an_inserted_job_is_there_as_it_was_given(store: Store, clock: Man
         timeout=30.5,
         retention=3600.25,
     )
-    assert await store.insert([job]) == [Inserted("created", job.id)]
+    [answer] = await store.insert([job])
+    assert answer == Inserted("created", job.id)
     found = await look(store)
+    assert answer.at == found.created
     for field in ("id", "task", "queue", "priority", "payload", "tags", "timeout", "retention"):
         assert getattr(found, field) == getattr(job, field), field
     assert found.state == "waiting"

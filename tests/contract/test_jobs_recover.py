@@ -1,6 +1,6 @@
 import pytest
 
-from tenure.core.records import Attempt, Recovered, read_history, write_history
+from tenure.core.records import AttemptLine, Recovered, read_history, write_history
 from tenure.stores.contract import Store
 from tenure.testing import ManualClock
 from tests.contract.job_calls import (
@@ -155,12 +155,12 @@ async def test_a_line_of_history_can_be_read_whatever_the_name(
     job = await start_one(store, replica=replica)
     await lose(store, clock)
     (line,) = read_history((await look(store)).history)
-    assert line == Attempt(1, replica, job.started, clock.wall(), "lost")
+    assert line == AttemptLine(1, replica, job.started, clock.wall(), "lost")
 
 
 async def test_lines_join_those_that_are_there(store: Store, clock: ManualClock):
     job = await start_one(store)
-    first = Attempt(1, "ann", job.started, clock.wall(), "retry", "it's läuft 🌍")
+    first = AttemptLine(1, "ann", job.started, clock.wall(), "retry", "it's läuft 🌍")
     await settle(store, job, "retry", history=write_history([first]))
     expected = [first]
     for attempt in (2, 3):
@@ -168,7 +168,7 @@ async def test_lines_join_those_that_are_there(store: Store, clock: ManualClock)
         (job,) = await claim(store)
         assert job.attempt == attempt
         await lose(store, clock)
-        expected.append(Attempt(attempt, "ann", job.started, clock.wall(), "lost"))
+        expected.append(AttemptLine(attempt, "ann", job.started, clock.wall(), "lost"))
     assert read_history((await look(store)).history) == expected
 
 
@@ -301,7 +301,7 @@ async def test_a_job_past_its_deadline_and_grace_is_taken_from_a_living_replica(
     assert beat is not None
     assert (beat.held, beat.expired) == (1, False)
     (line,) = read_history((await look(store)).history)
-    assert line == Attempt(1, "ann", late.started, clock.wall(), "lost")
+    assert line == AttemptLine(1, "ann", late.started, clock.wall(), "lost")
 
 
 async def test_a_late_job_goes_by_the_same_budget(store: Store, clock: ManualClock):
@@ -350,7 +350,9 @@ async def test_who_is_buried_loses_what_it_had_started(store: Store, clock: Manu
     one, two = await look(store, 1), await look(store, 2)
     assert (one.losses, one.due) == (1, clock.wall() + 5_000_000)
     assert (two.losses, two.due) == (0, unstarted.due)
-    assert read_history(one.history) == [Attempt(1, "ann", started.started, clock.wall(), "lost")]
+    assert read_history(one.history) == [
+        AttemptLine(1, "ann", started.started, clock.wall(), "lost")
+    ]
     assert two.history == b""
     assert one.fence > started.fence
     assert two.fence > unstarted.fence

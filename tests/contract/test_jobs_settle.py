@@ -1,6 +1,6 @@
 import pytest
 
-from tenure.core.records import BATCH_MAX, Attempt, JobRecord, Note, write_history
+from tenure.core.records import BATCH_MAX, AttemptLine, JobRecord, Note, write_history
 from tenure.core.states import FINISHED
 from tenure.stores.contract import Store
 from tenure.testing import ManualClock
@@ -169,7 +169,9 @@ async def test_a_finished_job_is_kept_for_its_retention(
 
 @pytest.mark.parametrize("outcome", ENDS)
 async def test_a_history_replaces_what_is_stored(store: Store, job: JobRecord, outcome: str):
-    first = write_history([Attempt(1, "ann", job.started, job.started + 5, "retry", "läuft 🌍")])
+    first = write_history(
+        [AttemptLine(1, "ann", job.started, job.started + 5, "retry", "läuft 🌍")]
+    )
     after = await settle_and_look(store, job, outcome, history=first)
     assert after.history == first
 

@@ -62,10 +62,12 @@ async def test_what_is_inserted_is_there_with_the_commit_only(store: Store, worl
             return
         for end, found in ((own.rollback, []), (own.commit, ["waiting"])):
             await own.begin(on_loop=True)
-            assert await own.insert([job]) == [Inserted("created", job.id)]
+            [answer] = await own.insert([job])
+            assert answer == Inserted("created", job.id)
             assert await own.insert([job]) == [Inserted("created", job.id)]  # a repeat
             [seen] = await own.get([job.id])
             assert seen is not None
+            assert answer.at == seen.created
             assert await store.get([job.id]) == [None]
             await end()
             assert [one.state for one in await store.get([job.id]) if one] == found

@@ -50,6 +50,19 @@ async def test_insert(real_app, faults, runs, told, lost):
 
 
 @LOST
+async def test_a_job_shows_when_it_was_created_by_the_store(real_app, faults, runs, lost):
+    task = real_app.work.using(delay="1h")
+    first = await task.enqueue(1)
+    getattr(faults, lost)("insert", times=2)
+    again = await task.enqueue(2)
+    many = await real_app.enqueue_many(task.request(number) for number in range(3))
+    for job in (first, again, *many):
+        known = job.created, job.due
+        await job.refresh()
+        assert (job.created, job.due) == known
+
+
+@LOST
 async def test_insert_with_a_unique_key_is_new_all_the_same(real_app, faults, runs, lost):
     getattr(faults, lost)("insert", times=2)
     job = await real_app.work.using(unique="k").enqueue(1)

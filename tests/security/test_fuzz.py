@@ -26,7 +26,7 @@ from tenure.core.codec import decode_meta
 from tenure.core.durations import seconds
 from tenure.core.ids import is_job_id
 from tenure.core.model import check_name, check_namespace
-from tenure.core.records import Attempt, JobRecord, NewJob, Note, read_history, write_history
+from tenure.core.records import AttemptLine, JobRecord, NewJob, Note, read_history, write_history
 from tenure.core.redaction import redact
 from tenure.core.settings import Settings
 from tenure.core.showing import indented, safe
@@ -92,7 +92,9 @@ ARGUMENTS = SIGNATURE.encode_arguments(
 )
 RESULT = b'{"one":{"x":1,"y":2.5},"two":null}'
 PLAIN = b'[1,-2.5e-3,"text \\u20ac \\n",{"a":[true,false,null]},[[[]]]]'
-HISTORY = write_history([Attempt(1, "rep", 1, 2, "failed", "error"), Attempt(2, "r", 3, 4, "lost")])
+HISTORY = write_history(
+    [AttemptLine(1, "rep", 1, 2, "failed", "error"), AttemptLine(2, "r", 3, 4, "lost")]
+)
 REPORT = b'{"type":"ValueError","message":"no","trace":"Traceback..."}'
 
 

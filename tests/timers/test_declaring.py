@@ -2,6 +2,7 @@
 
 import importlib
 import re
+import sys
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
@@ -206,3 +207,63 @@ def test_a_schedule_says_itself_when_its_jobs_run(unopened: Tenure):
     with pytest.raises(ConfigError, match="missing a required argument: 'task'"):
         unopened.schedule(every="1s")
     assert unopened.schedule(report, every="1s", args=("weekly",)).name == "report"
+
+
+def test_methods_are_refused_with_advice(unopened: Tenure):
+    with pytest.raises(ConfigError, match=r"app\.timer\(\.\.\.\)\(Service\(\.\.\.\)\.poll\)"):
+
+        class Service:
+            @unopened.timer(every="60s")
+            async def poll(self) -> None: ...
+
+    with pytest.raises(ConfigError, match="stands above @staticmethod"):
+
+        class Other:
+            @unopened.timer(every="60s")
+            @staticmethod
+            async def poll() -> None: ...
+
+
+def test_generators_are_refused(unopened: Tenure):
+    with pytest.raises(ConfigError, match="is a generator"):
+
+        @unopened.timer(every="60s")
+        def poll():
+            yield 1
+
+
+def test_a_bound_method_may_be_a_timer(unopened: Tenure):
+    class Service:
+        async def poll(self) -> None: ...
+
+    unopened.timer(every="60s")(Service().poll)
+    assert "poll" in unopened.timers._plans
+
+
+def declared(app: Tenure, every: str) -> None:
+    @app.timer(every=every)
+    async def poll() -> None: ...
+
+    @app.task
+    async def report() -> None: ...
+
+    app.schedule(report, every=every)
+
+
+def test_a_notebook_may_run_a_cell_again(unopened: Tenure, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(sys, "ps1", ">>> ", raising=False)
+    declared(unopened, "60s")
+    declared(unopened, "90s")
+    rules = {name: plan.definition.rule for name, plan in unopened.timers._plans.items()}
+    assert {name: rule.period_us for name, rule in rules.items()} == {
+        "poll": 90_000_000,
+        "report": 90_000_000,
+    }
+
+    async def other() -> None: ...
+
+    with pytest.raises(ConfigError, match="'poll' already"):
+        unopened.timer(every="60s", name="poll")(other)
+    monkeypatch.delattr(sys, "ps1")
+    with pytest.raises(ConfigError, match="already"):
+        declared(unopened, "60s")

@@ -5,11 +5,12 @@ import sqlite3
 from collections import Counter
 from contextlib import closing
 from datetime import datetime, timedelta
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
 
-from tenure import Backoff, Tenure, Tick, current_job
+from tenure import Backoff, Retry, Tenure, Tick, current_job
 from tenure.observe.events import AttemptFailed
 from tenure.stores.contract import Store
 from tenure.testing import ManualClock
@@ -167,6 +168,25 @@ async def test_the_stores_clock_may_be_set(store: Store, clock: ManualClock):
         clock.step(-86_400 - 3600)
         await clock.advance(600)
     assert max(fleet.ran.values()) == 1
+
+
+async def test_a_run_that_asks_for_a_pause_gets_it(store: Store, clock: ManualClock):
+    tries: list[int] = []
+    pauses = iter(["60s", "30s", "10m"])
+
+    def declare(app: Tenure, _: Replica) -> None:
+        @app.timer(every="10m", retry=5)
+        async def work() -> None:
+            tries.append(round(clock.boot()))
+            raise Retry(after=next(pauses))
+
+    fleet = Fleet(store, clock, declare)
+    async with fleet.running(1):
+        await clock.advance(1100)
+        history = await fleet.replicas[0].app.timers["work"].history()
+    # The third pause would end after the next tick, which is a run of its own.
+    assert [later - earlier for earlier, later in pairwise(tries)] == [60, 30]
+    assert (history[0].outcome, history[0].error) == ("failed", "Retry: asked to run again")
 
 
 async def test_retries_end_with_the_next_tick(store: Store, clock: ManualClock):

@@ -4,13 +4,27 @@
 Never run; `test_typing.py` has it checked.
 """
 
+import sqlite3
 from collections.abc import Awaitable
 from datetime import UTC, datetime, timedelta
 from typing import assert_type
 
 from msgspec import Struct
 
-from tenure import Backoff, Job, Request, Task, Tenure, Unique, UniqueMismatch, blocking
+from tenure import (
+    Attempt,
+    Backoff,
+    Job,
+    JobContext,
+    Request,
+    Task,
+    Tenure,
+    Unique,
+    UniqueMismatch,
+    blocking,
+    current_job,
+)
+from tenure.http import AsyncRouter
 
 app = Tenure("memory://")
 
@@ -58,6 +72,46 @@ async def tasks() -> None:
     assert_type(await optioned_sync.enqueue(1, 2, a="b"), Job[dict[str, int]])
     assert_type(await without_result.enqueue(), Job[None])
     assert_type(await declared.enqueue(7, bare(7)), Job[Receipt])
+
+
+async def calls() -> None:
+    assert_type(await bare(7), Receipt)
+    assert_type(bare_sync(7, template="bye"), bool)
+    assert_type(await optioned.using(delay=5)(7), Receipt)
+    assert_type(optioned_sync(1, a="b"), dict[str, int])
+    assert_type(await build("x"), Receipt)
+    assert_type(await (await build.enqueue("x")).result(), Receipt)
+    assert_type(print_out(7), str)
+
+
+reports = AsyncRouter(app, prefix="/reports", owner=lambda: "ann")
+
+
+@reports.post("", queue="slow", timeout="10m", idempotency="required")
+async def build(body: str, job: JobContext) -> Receipt:
+    return Receipt(7)
+
+
+@reports.put("/{number}", media_type="text/plain")
+def print_out(number: int) -> str:
+    return ""
+
+
+@app.task
+async def ship(order: int, connection: sqlite3.Connection) -> str:
+    async with current_job().transaction(connection) as done:
+        return assert_type(done.result(f"parcel {order}"), str)
+
+
+@app.task
+def ship_plainly(order: int, connection: sqlite3.Connection) -> str:
+    with current_job().transaction(connection) as done:
+        return done.result(f"parcel {order}")
+
+
+def attempts(job: Job[Receipt]) -> list[tuple[datetime, datetime]]:
+    found: list[Attempt] = job.history
+    return [(attempt.started, attempt.ended) for attempt in found]
 
 
 async def results() -> None:

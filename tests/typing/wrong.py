@@ -3,7 +3,10 @@
 Never run; `test_typing.py` has it checked.
 """
 
+from fastapi import FastAPI
+
 from tenure import Backoff, Job, Request, Tenure, blocking
+from tenure.http import AsyncRouter
 
 app = Tenure("memory://")
 
@@ -40,6 +43,28 @@ async def results() -> None:
     jobs: list[Job[int]] = await app.enqueue_many([send.request(7)])  # wrong
     use((await resize.enqueue("cat.png", width=3)).result().real)  # wrong
     use(number, job, request, jobs)
+
+
+async def calls() -> None:
+    number: int = await send(7)  # wrong
+    text: str = resize("cat.png", width=3)  # wrong
+    send("7")  # wrong
+    use(number, text, await resize("cat.png", width=3))  # wrong
+    page: int = await (await build.enqueue("x")).result()  # wrong
+    use(page)
+
+
+reports = AsyncRouter(app, prefix="/reports", owner=lambda: "ann")
+api = FastAPI()
+api.include_router(reports)  # wrong
+reports.post("/a", tags=["x"])  # wrong
+reports.post("/b", priority="high")  # wrong
+use(reports.routes)  # wrong
+
+
+@reports.post("")
+async def build(body: str) -> str:
+    return body
 
 
 async def options() -> None:

@@ -1,5 +1,9 @@
 """Events as lines of a log: what stands in them says something, and nothing dangles."""
 
+from typing import get_args
+
+from tenure import observe
+from tenure.observe import events
 from tenure.observe.events import AttemptFailed, JobsRecovered, LoopBlocked
 
 
@@ -16,3 +20,12 @@ def test_long_texts_stand_below_the_line():
 def test_a_run_that_never_runs_again_was_not_lost_too_often():
     told = str(JobsRecovered("recovery", ("replica-1",), ("0192",), failed=("0193",)))
     assert "1 to run again (0192); 1 failed for good (0193)" in told
+
+
+def test_every_event_is_exported():
+    """Also those that only timers tell."""
+    kinds = {kind.__name__ for kind in get_args(events.Event)}
+    assert kinds == {kind.__name__ for kind in events._Fact.__subclasses__()}
+    assert kinds | {"Event"} == set(observe.__all__) == set(events.__all__) - {"Events"}
+    for name in kinds:
+        assert getattr(observe, name) is getattr(events, name)

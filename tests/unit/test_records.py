@@ -10,7 +10,7 @@ from tenure.core.records import (
     COUNT_MAX,
     HISTORY_MAX,
     PRIORITIES,
-    Attempt,
+    AttemptLine,
     Claimed,
     JobRecord,
     NewJob,
@@ -23,7 +23,7 @@ from tenure.core.records import (
 TEXTS = st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\0"), max_size=30)
 INSTANTS = st.integers(min_value=0, max_value=2**53)
 ATTEMPTS = st.builds(
-    Attempt,
+    AttemptLine,
     st.integers(min_value=1, max_value=10**6),
     TEXTS,
     INSTANTS,
@@ -37,24 +37,24 @@ steady = settings(derandomize=True, database=None, deadline=None)
 
 
 def test_a_line_of_history_has_the_form_that_stores_write_themselves():
-    line = write_history([Attempt(1, "ann", 17, 23, "lost")])
+    line = write_history([AttemptLine(1, "ann", 17, 23, "lost")])
     assert line == b'{"attempt":1,"replica":"ann","started":17,"ended":23,"outcome":"lost"}\n'
 
 
 def test_an_error_is_a_part_of_its_line():
-    line = write_history([Attempt(2, "ann", 17, 23, "retry", "it's late")])
+    line = write_history([AttemptLine(2, "ann", 17, 23, "retry", "it's late")])
     assert line.endswith(b'"outcome":"retry","error":"it\'s late"}\n')
 
 
 @steady
 @given(st.lists(ATTEMPTS, max_size=HISTORY_MAX))
-def test_a_history_can_be_read_again(attempts: list[Attempt]):
+def test_a_history_can_be_read_again(attempts: list[AttemptLine]):
     assert read_history(write_history(attempts)) == attempts
 
 
 @steady
 @given(st.lists(ATTEMPTS, min_size=1, max_size=HISTORY_MAX))
-def test_every_attempt_is_one_line(attempts: list[Attempt]):
+def test_every_attempt_is_one_line(attempts: list[AttemptLine]):
     """Whatever the error says: stores join lines to each other without reading them."""
     lines = write_history(attempts)
     assert lines.count(b"\n") == len(attempts)
@@ -63,7 +63,7 @@ def test_every_attempt_is_one_line(attempts: list[Attempt]):
 
 
 def test_the_last_attempts_are_remembered():
-    attempts = [Attempt(number, "ann", 0, 1, "retry") for number in range(1, 26)]
+    attempts = [AttemptLine(number, "ann", 0, 1, "retry") for number in range(1, 26)]
     assert read_history(write_history(attempts)) == attempts[-HISTORY_MAX:]
 
 
@@ -74,7 +74,7 @@ def test_no_history_is_no_attempt():
 
 @pytest.mark.parametrize("text", ["\u2028", "\x85", "\r", "\x0b\x0c", "a\nb", "\x1c\x1d\x1e"])
 def test_a_line_break_inside_an_error_breaks_no_line(text: str):
-    attempts = [Attempt(1, "ann", 0, 1, "failed", text), Attempt(2, text, 0, 1, "lost")]
+    attempts = [AttemptLine(1, "ann", 0, 1, "failed", text), AttemptLine(2, text, 0, 1, "lost")]
     assert read_history(write_history(attempts)) == attempts
 
 

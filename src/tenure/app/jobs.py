@@ -26,7 +26,16 @@ from tenure.runtime.recovery import Recovery
 from tenure.runtime.ticker import TIMERS_QUEUE
 from tenure.runtime.words import HandOver
 from tenure.runtime.worker import Worker, WorkerOptions
-from tenure.tasks import Options, Task, TaskDecorator, make_handler
+from tenure.tasks import (
+    AsyncTask,
+    Options,
+    PlainTask,
+    Task,
+    TaskDecorator,
+    is_declared_again,
+    make_handler,
+    make_task,
+)
 from tenure.timers import check_not_timed
 from tenure.workers import EmbeddedWorker, run_until_stopped
 
@@ -46,12 +55,17 @@ class JobCalls(Lifecycle):
     state: Any = None
     """What `lifespan` has yielded, in a process that runs work."""
 
+    # The first that fits counts: what is awaitable is also some plain R.
     @overload
-    def task(self, fn: Callable[P, Coroutine[Any, Any, R]], /) -> Task[P, R]: ...
+    def task(  # type: ignore[overload-overlap]
+        self, fn: Callable[P, Coroutine[Any, Any, R]], /
+    ) -> AsyncTask[P, R]: ...
     @overload
-    def task(self, fn: Callable[P, Awaitable[R]], /) -> Task[P, R]: ...
+    def task(  # type: ignore[overload-overlap]
+        self, fn: Callable[P, Awaitable[R]], /
+    ) -> Task[P, R]: ...
     @overload
-    def task(self, fn: Callable[P, R], /) -> Task[P, R]: ...
+    def task(self, fn: Callable[P, R], /) -> PlainTask[P, R]: ...
     @overload
     def task(
         self,
@@ -103,14 +117,15 @@ class JobCalls(Lifecycle):
         )
 
         def declare(function: Callable[..., Any]) -> Task[Any, Any]:
-            check_not_timed(function, self._timed)
+            check_not_timed(function, self._timed.values())
             handler = make_handler(function, name, retry, executor)
-            if handler.name in self._handlers:
+            known = self._handlers.get(handler.name)
+            if known is not None and not is_declared_again(known.function, function):
                 msg = f"there is a task {handler.name!r} already. Give this one another name."
                 raise ConfigError(msg)
             self._handlers[handler.name] = handler
             self._queues.setdefault(options.queue)
-            return Task(self, handler, options)
+            return make_task(self, handler, options)
 
         return declare if fn is None else declare(fn)
 

@@ -66,7 +66,7 @@ class Lifecycle:
         self._queues: dict[str, None] = {}
         self._around: list[Around] = []
         self._plans: dict[str, Plan] = {}
-        self._timed: list[object] = []  # the functions of timers
+        self._timed: dict[str, object] = {}  # the functions of timers
         self._is_ticking = False
         self._are_plans_taken = False
         self._opened: Services | None = None

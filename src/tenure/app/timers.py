@@ -16,7 +16,7 @@ from tenure.errors import ConfigError
 from tenure.jobs import Jobs
 from tenure.runtime.ticker import TIMERS_QUEUE
 from tenure.stores.contract import Store
-from tenure.tasks import Task
+from tenure.tasks import Task, check_declarable, is_declared_again
 from tenure.timers import (
     After,
     OnCrash,
@@ -114,6 +114,7 @@ class TimerCalls(JobCalls):
 
         def declare(fn: F) -> F:
             check_untasked(fn)
+            check_declarable(fn, "@app.timer(...)")
             own = timer_name(fn, name)
             runs = run_options(
                 own,
@@ -123,9 +124,9 @@ class TimerCalls(JobCalls):
             )
             plan = make_plan("timer", own, options, runs, now=self._store.clock.wall())
             handlers = make_timer_handlers(fn, plan, retry)
-            self._add_plan(plan)
+            self._add_plan(plan, again=is_declared_again(self._timed.get(own), fn))
             self._handlers.update(handlers)
-            self._timed.append(fn)
+            self._timed[own] = fn
             return fn
 
         return declare
@@ -195,7 +196,13 @@ class TimerCalls(JobCalls):
         )
         own = timer_name(task, name)
         now = self._store.clock.wall()
-        self._add_plan(make_plan("schedule", own, options, runs, now=now))
+        known = self._plans.get(own)
+        again = (
+            known is not None
+            and known.definition.run.task == runs.task
+            and is_declared_again(task, task)
+        )
+        self._add_plan(make_plan("schedule", own, options, runs, now=now), again=again)
         self._queues.setdefault(runs.queue)
         return self.timers[own]
 
@@ -222,7 +229,8 @@ class TimerCalls(JobCalls):
             raise ConfigError(msg)
         await self.run_worker(queues=[TIMERS_QUEUE])
 
-    def _add_plan(self, plan: Plan) -> None:
+    def _add_plan(self, plan: Plan, *, again: bool) -> None:
+        """Add a timer or schedule; `again` replaces the one of that name, in a notebook."""
         if self._are_plans_taken:
             msg = (
                 f"a worker of this app runs already, and would never learn of {plan.name!r}. "
@@ -230,7 +238,8 @@ class TimerCalls(JobCalls):
                 "Tenure(imports=...) names such modules."
             )
             raise ConfigError(msg)
-        check_alone(plan, self._plans)
+        others = {name: one for name, one in self._plans.items() if not again or name != plan.name}
+        check_alone(plan, others)
         self._plans[plan.name] = plan
 
     def _reach_timers(self) -> tuple[Store, Jobs]:

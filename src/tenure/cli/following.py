@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 from tenure.cli.choosing import PAGE, slices
 from tenure.core.ids import job_id
 from tenure.core.model import Topic
+from tenure.core.records import read_history
 from tenure.core.states import FINISHED, JobState
 from tenure.jobs import Job, Jobs
 from tenure.stores.contract import Store
@@ -169,5 +170,5 @@ def _changed_at(job: Job[Any], before: _Known | None, now: int) -> int:
         return record.started if is_new else now
     if before is not None and before.state in FINISHED:
         return min(record.due, now)  # requeued, and so due at that moment
-    ended = job.history[-1].ended if job.history else 0
-    return max(record.created, ended)
+    ended = [line.ended for line in read_history(record.history)]
+    return max(record.created, *ended[-1:])

@@ -24,7 +24,7 @@ from tenure.cli.job_views import (
     took,
 )
 from tenure.cli.show import Cell, duration, safe, table
-from tenure.core.records import SOON, QueueCounts, ReplicaRecord
+from tenure.core.records import SOON, QueueCounts, ReplicaRecord, read_history
 from tenure.core.ticking import TickArguments
 from tenure.core.views import as_datetime, waits_for_its_task
 from tenure.jobs import Job
@@ -198,10 +198,11 @@ _OUTCOMES = {
 
 def _attempts(job: Job[Any], around: Surroundings, *, folded: bool) -> Iterator[list[Cell]]:
     """Yield the attempts, oldest first, each with how long it took until the next one."""
-    started = [one.started for one in job.history]
+    ended_ones = read_history(job.record.history)
+    started = [one.started for one in ended_ones]
     if job.state == "running":
         started.append(job.record.started)
-    for one, following in zip_longest(job.history, started[1:]):
+    for one, following in zip_longest(ended_ones, started[1:]):
         if one is None:
             break
         again = "" if following is None else f"started again {took(one.ended, following)} later"

@@ -25,7 +25,7 @@ __all__ = [
     "PRIORITIES",
     "SOON",
     "TAGGED_MAX",
-    "Attempt",
+    "AttemptLine",
     "AttemptOutcome",
     "Beat",
     "Cancelled",
@@ -109,12 +109,22 @@ class NewJob(Struct, frozen=True, kw_only=True):
     """Whether it may run again after it was lost or interrupted."""
 
 
-class Inserted(Struct, frozen=True):
-    """The answer for one inserted job."""
+class Inserted(Struct, frozen=True, eq=False):
+    """The answer for one inserted job. Two are equal that say the same of the same job."""
 
     outcome: Literal["created", "existing", "mismatch"]
     id: str
     """The job that has the unique key; the inserted one itself if it was created."""
+    at: int = 0
+    """When the store decided this. A job that was created by this call has it as `created`."""
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, Inserted):
+            return NotImplemented
+        return (self.outcome, self.id) == (other.outcome, other.id)
+
+    def __hash__(self) -> int:
+        return hash((self.outcome, self.id))
 
 
 AttemptOutcome: TypeAlias = Literal[
@@ -122,7 +132,7 @@ AttemptOutcome: TypeAlias = Literal[
 ]
 
 
-class Attempt(Struct, frozen=True, omit_defaults=True):
+class AttemptLine(Struct, frozen=True, omit_defaults=True):
     """One line of a job's history."""
 
     attempt: int
@@ -291,10 +301,10 @@ class Page(Struct, frozen=True):
     """Where the next page begins; None at the end."""
 
 
-_line = msgspec.json.Decoder(Attempt)
+_line = msgspec.json.Decoder(AttemptLine)
 
 
-def write_history(attempts: Sequence[Attempt]) -> bytes:
+def write_history(attempts: Sequence[AttemptLine]) -> bytes:
     """Return the last HISTORY_MAX attempts, one line each.
 
     Stores append the line of a lost attempt by themselves, so the form is part of the contract:
@@ -303,7 +313,7 @@ def write_history(attempts: Sequence[Attempt]) -> bytes:
     return b"".join(msgspec.json.encode(one) + b"\n" for one in attempts[-HISTORY_MAX:])
 
 
-def add_attempt(history: bytes, this: Attempt) -> bytes:
+def add_attempt(history: bytes, this: AttemptLine) -> bytes:
     """Return a history with one more attempt, the last HISTORY_MAX of all.
 
     The others are not read, only kept: a newer version may write lines that this one does not know.
@@ -312,7 +322,7 @@ def add_attempt(history: bytes, this: Attempt) -> bytes:
     return b"".join(earlier) + write_history([this])
 
 
-def read_history(lines: bytes) -> list[Attempt]:
+def read_history(lines: bytes) -> list[AttemptLine]:
     """Return the attempts of a job, oldest first; but for lines that this version cannot read."""
     attempts = []
     for line in lines.splitlines():

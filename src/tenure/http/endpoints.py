@@ -12,7 +12,7 @@ from tenure.core.sizes import size
 from tenure.errors import ConfigError
 from tenure.http.parameters import Parameters
 from tenure.http.resources import Pace
-from tenure.tasks import Task
+from tenure.tasks import StoredTask, Task
 
 __all__ = [
     "BeforeEnqueue",
@@ -121,6 +121,7 @@ class Endpoint(Struct, frozen=True, kw_only=True):
     path: str
     """Below the router's prefix."""
     task: Task[..., Any]
+    stored: StoredTask
     parameters: Parameters
     entry: Entry
     pace: Pace
@@ -132,5 +133,5 @@ class Endpoint(Struct, frozen=True, kw_only=True):
 
     def unwrap(self, stored: bytes) -> bytes:
         """Return a result of another media type than JSON, which a store keeps as JSON."""
-        value = self.task.read_result(stored)
+        value = self.stored.result(stored)
         return value if isinstance(value, bytes) else str(value).encode()

@@ -70,7 +70,7 @@ class _Served:
 
     def __init__(self, router: AsyncRouter) -> None:
         self._router = router
-        self._routes = router.routes
+        self._routes = router.operations
         self._owner = router.owner or _nobody
         self._endpoints: dict[Any, Endpoint] = {}
         self.route_class = self._make_route_class()

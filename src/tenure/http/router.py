@@ -7,7 +7,7 @@ import re
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, Unpack
 from weakref import WeakKeyDictionary
 
 from tenure.app import Tenure
@@ -16,6 +16,7 @@ from tenure.core.model import check_name
 from tenure.core.policy import Backoff
 from tenure.errors import ConfigError
 from tenure.http.answers import JSON
+from tenure.http.declaring import EndpointOptions, HandlerDecorator, check_options
 from tenure.http.endpoints import (
     BeforeEnqueue,
     Endpoint,
@@ -29,7 +30,7 @@ from tenure.http.parameters import Parameters
 from tenure.http.resources import Pace, Responses
 from tenure.http.routes import Routes
 from tenure.runtime.attempt import Executor
-from tenure.tasks import Task
+from tenure.tasks import StoredTask, Task, check_declarable
 
 if TYPE_CHECKING:
     from fastapi import APIRouter
@@ -143,7 +144,7 @@ class AsyncRouter:
         self._max_wait, self._body_limit = max_wait, body_limit
         self._headers, self._limits = kept_headers(headers), limits
         self.lending = Lending(app)
-        self.routes = Routes(
+        self.operations = Routes(
             own,
             self.lending,
             self.responses,
@@ -153,29 +154,39 @@ class AsyncRouter:
 
     @property
     def endpoints(self) -> tuple[Endpoint, ...]:
-        return tuple(self.routes.endpoints.values())
+        return tuple(self.operations.endpoints.values())
 
-    def post(
-        self, path: str = "", **options: Any
-    ) -> Callable[[Callable[..., Any]], Task[..., Any]]:
-        """Declare a handler; see `endpoint` for the options."""
-        return self.endpoint("POST", path, **options)
+    if not TYPE_CHECKING:  # or every name would be right for type checkers
 
-    def put(self, path: str = "", **options: Any) -> Callable[[Callable[..., Any]], Task[..., Any]]:
-        """Declare a handler; see `endpoint` for the options."""
-        return self.endpoint("PUT", path, **options)
+        def __getattr__(self, name: str) -> Any:
+            """Say what to write instead of `api.include_router(reports)`."""
+            if hasattr(type(self), name):  # a property has failed: let its own error be seen
+                return object.__getattribute__(self, name)
+            msg = (
+                f"an AsyncRouter has no attribute {name!r}. With FastAPI write "
+                "api.include_router(reports.router), with Starlette use reports.asgi."
+            )
+            raise AttributeError(msg, name=name, obj=self)
 
-    def patch(
-        self, path: str = "", **options: Any
-    ) -> Callable[[Callable[..., Any]], Task[..., Any]]:
+    def post(self, path: str = "", **options: Unpack[EndpointOptions]) -> HandlerDecorator:
         """Declare a handler; see `endpoint` for the options."""
-        return self.endpoint("PATCH", path, **options)
+        return self._declare("post", path, options)
 
-    def delete(
-        self, path: str = "", **options: Any
-    ) -> Callable[[Callable[..., Any]], Task[..., Any]]:
+    def put(self, path: str = "", **options: Unpack[EndpointOptions]) -> HandlerDecorator:
         """Declare a handler; see `endpoint` for the options."""
-        return self.endpoint("DELETE", path, **options)
+        return self._declare("put", path, options)
+
+    def patch(self, path: str = "", **options: Unpack[EndpointOptions]) -> HandlerDecorator:
+        """Declare a handler; see `endpoint` for the options."""
+        return self._declare("patch", path, options)
+
+    def delete(self, path: str = "", **options: Unpack[EndpointOptions]) -> HandlerDecorator:
+        """Declare a handler; see `endpoint` for the options."""
+        return self._declare("delete", path, options)
+
+    def _declare(self, verb: str, path: str, options: EndpointOptions) -> HandlerDecorator:
+        check_options(f"{verb}()", options)
+        return self.endpoint(verb.upper(), path, **options)
 
     def endpoint(
         self,
@@ -196,7 +207,7 @@ class AsyncRouter:
         priority: int = 5,
         retention: Duration | None = None,
         executor: Executor = "auto",
-    ) -> Callable[[Callable[..., Any]], Task[..., Any]]:
+    ) -> HandlerDecorator:
         """Declare a handler that runs as a job.
 
         Its parameters are the body (one model, or any other type that is not a single value), those
@@ -233,7 +244,8 @@ class AsyncRouter:
         )
         self._check_path(method, path)
 
-        def declare(fn: Callable[..., Any]) -> Task[..., Any]:
+        def declare(fn: Callable[..., Any]) -> Any:
+            check_declarable(fn, f"@router.{method.lower()}(...)")
             what = f"the handler {getattr(fn, '__name__', fn)!r} of {method} {self.prefix}{path}"
             parameters = Parameters(fn, path, what)
             if parameters.of("owner") and self.owner is None:
@@ -251,8 +263,14 @@ class AsyncRouter:
                 retention=retention,
                 executor=executor,
             )(parameters.bare(fn))
-            self.routes.endpoints[task.name] = Endpoint(
-                method=method, path=path, task=task, parameters=parameters, entry=check, pace=Pace()
+            self.operations.endpoints[task.name] = Endpoint(
+                method=method,
+                path=path,
+                task=task,
+                stored=StoredTask(task),
+                parameters=parameters,
+                entry=check,
+                pace=Pace(),
             )
             return task
 

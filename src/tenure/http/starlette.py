@@ -39,7 +39,7 @@ def make_asgi(router: AsyncRouter) -> Starlette:
         )
         raise ConfigError(msg)
     served = _Served(router)
-    jobs, routes = f"{router.prefix}/jobs", router.routes
+    jobs, routes = f"{router.prefix}/jobs", router.operations
     job = f"{jobs}/{{job_id}}"
     found = [
         Route(f"{router.prefix}{one.path}" or "/", served.of_endpoint(one), methods=[one.method])
@@ -61,7 +61,7 @@ class _Served:
 
     def __init__(self, router: AsyncRouter) -> None:
         self._router = router
-        self._routes = router.routes
+        self._routes = router.operations
         self._ask_owner = _reader_of_owners(router.owner)
 
     async def _answer(self, request: Request, ask: Callable[[], Awaitable[Answer]]) -> Response:

@@ -95,7 +95,7 @@ async def _store(
     services: Services, endpoint: Endpoint, payload: bytes, tag: str, mark: str | None
 ) -> Job[Any]:
     try:
-        new = endpoint.task.new_job(payload, None)
+        new = endpoint.stored.new_job(payload)
     except TooLarge as error:
         raise Problem.of("body-too-large", f"{error.limit:,} bytes are accepted.") from None
     new = replace(new, tags=(*new.tags, tag))
@@ -135,7 +135,7 @@ async def _is_replay(services: Services, mark: str | None) -> bool:
 def _arguments(endpoint: Endpoint, payload: bytes) -> dict[str, Any]:
     """Return what the worker will read; raise a Problem if that would not work there."""
     try:
-        return endpoint.task.read(payload)
+        return endpoint.stored.arguments(payload)
     except ArgumentsError as error:
         errors = [_located(endpoint, where, told) for where, told in error.problems]
         raise Problem.of("invalid-request", errors=errors) from None

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tenure.jobs.handles import Job, JobPage, JobSnapshot, Request, report_of
+from tenure.jobs.handles import Attempt, Job, JobPage, JobSnapshot, Request, report_of
 from tenure.jobs.service import Jobs
 
-__all__ = ["Job", "JobPage", "JobSnapshot", "Jobs", "Request", "report_of"]
+__all__ = ["Attempt", "Job", "JobPage", "JobSnapshot", "Jobs", "Request", "report_of"]

@@ -11,12 +11,7 @@ import msgspec
 from msgspec import Struct
 
 from tenure.core.durations import Duration, seconds
-from tenure.core.records import (
-    Attempt,
-    JobRecord,
-    NewJob,
-    read_history,
-)
+from tenure.core.records import AttemptOutcome, JobRecord, NewJob, read_history
 from tenure.core.states import FINISHED, JobState
 from tenure.core.views import JobView, as_datetime
 from tenure.errors import (
@@ -29,7 +24,7 @@ from tenure.runtime.attempt import ErrorReport
 if TYPE_CHECKING:
     from tenure.jobs.service import Jobs
 
-__all__ = ["Job", "JobPage", "JobSnapshot", "Request", "report_of"]
+__all__ = ["Attempt", "Job", "JobPage", "JobSnapshot", "Request", "report_of"]
 
 T = TypeVar("T")
 
@@ -46,6 +41,20 @@ class Request(Struct, Generic[T], frozen=True):
 
     def __repr__(self) -> str:
         return f"<Request of {self.new.task!r}>"
+
+
+class Attempt(Struct, frozen=True, kw_only=True):
+    """One attempt of a job that has ended."""
+
+    attempt: int
+    """Its number; the first one is 1."""
+    replica: str
+    """The worker that ran it."""
+    started: datetime
+    ended: datetime
+    outcome: AttemptOutcome
+    error: str = ""
+    """What went wrong, in one line."""
 
 
 class JobSnapshot(JobView):
@@ -118,8 +127,18 @@ class JobSnapshot(JobView):
 
     @property
     def history(self) -> list[Attempt]:
-        """The last attempts, oldest first."""
-        return read_history(self._record.history)
+        """The last ten attempts that have ended, oldest first."""
+        return [
+            Attempt(
+                attempt=line.attempt,
+                replica=line.replica,
+                started=as_datetime(line.started),
+                ended=as_datetime(line.ended),
+                outcome=line.outcome,
+                error=line.error,
+            )
+            for line in read_history(self._record.history)
+        ]
 
     @property
     def record(self) -> JobRecord:

@@ -6,10 +6,12 @@ import asyncio
 import threading
 from collections import deque
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
 from typing import Any, TypeVar
 
 from msgspec.structs import replace
 
+from tenure.core.durations import micros
 from tenure.core.ids import JobIds, is_job_id
 from tenure.core.json_values import decode_plain
 from tenure.core.model import storable
@@ -145,7 +147,7 @@ class Jobs:
         begun, failures = self._clock.boot(), 0
         while True:
             try:
-                return await self._store.insert(news)
+                answers = await self._store.insert(news)
             except StoreFull:
                 raise  # a definite answer, and in a second the store is still full
             except StoreUnavailable:
@@ -154,6 +156,16 @@ class Jobs:
                 # Decided after the pause, since the process may have been suspended meanwhile.
                 if not may_insert_again(failures, self._clock.boot() - begun):
                     raise
+            else:
+                return await self._with_first_instants(answers) if failures else answers
+
+    async def _with_first_instants(self, answers: list[Inserted]) -> list[Inserted]:
+        """Correct the instants of jobs that an earlier try may have created."""
+        created = {answer.id: answer.at for answer in answers if answer.outcome == "created"}
+        with suppress(StoreUnavailable):  # they are stored, and that is what counts
+            found = await self._store.get(list(created))
+            created |= {record.id: record.created for record in found if record is not None}
+        return [replace(answer, at=created.get(answer.id, answer.at)) for answer in answers]
 
     async def _existing(self, answers: Iterable[Inserted]) -> dict[str, JobRecord | None]:
         """Return the records of jobs that were there already."""
@@ -170,7 +182,7 @@ class Jobs:
         if answer.outcome == "mismatch":
             raise UniqueMismatch(request.unique, answer.id)
         if answer.outcome == "created":
-            return Job(self, _fresh(new, self._clock.wall()), is_new=True)
+            return Job(self, _fresh(new, answer.at), is_new=True)
         # Pruned since, or its key outlives it: its id is all there is.
         return Job(self, existing[answer.id] or _fresh(replace(new, id=answer.id), 0))
 
@@ -264,7 +276,7 @@ def _standing(record: JobRecord) -> str:
 
 
 def _ids_of_existing(answers: Iterable[Inserted]) -> list[str]:
-    return list({one.id for one in answers if one.outcome == "existing"})
+    return list({answer.id for answer in answers if answer.outcome == "existing"})
 
 
 def _weight(new: NewJob) -> int:
@@ -273,7 +285,7 @@ def _weight(new: NewJob) -> int:
 
 def _fresh(new: NewJob, now: int) -> JobRecord:
     """Return the record of a job that was just inserted, as well as it is known here."""
-    due = now + round(new.delay * 1e6) if new.at is None else new.at
+    due = now + micros(new.delay) if new.at is None else new.at
     return JobRecord(
         id=new.id,
         task=new.task,

@@ -16,7 +16,7 @@ from tenure.core.clock import Clock
 from tenure.core.durations import micros
 from tenure.core.policy import TTL_MAX, Backoff
 from tenure.core.records import (
-    Attempt,
+    AttemptLine,
     AttemptOutcome,
     JobRecord,
     Settlement,
@@ -77,10 +77,12 @@ class Pacing(Protocol):
         """Return how long to wait before the handler is called."""
         ...
 
-    def after_failure(self, record: JobRecord, tries: int, seconds: float) -> float | None:
+    def after_failure(
+        self, record: JobRecord, tries: int, seconds: float, asked: float | None
+    ) -> float | None:
         """Return how long to wait before it is called again; None: not again.
 
-        `seconds` have passed since the attempt began.
+        `seconds` have passed since the attempt began, and the handler has `asked` for a pause.
         """
         ...
 
@@ -185,7 +187,7 @@ class AttemptRunner:
                 raise
             except Exception as error:
                 passed = self._clock.boot() - began
-                pause = pacing.after_failure(record, context.tries, passed)
+                pause = pacing.after_failure(record, context.tries, passed, _asked(error))
                 if pause is None or context.is_settled or context.stop_reason is not None:
                     raise
                 self._tell_failure(record, report_on(error), retry_in=round(pause, 1))
@@ -289,7 +291,7 @@ class AttemptRunner:
             reason = "timeout" if isinstance(error, TimedOut) else "error"
             return self._given_up(record, error, reason, began)
         report = report_on(error)
-        asked = getattr(error, "after", None) if isinstance(error, Retry) else None
+        asked = _asked(error)
         delay = handler.retry.delay(failures, self._clock.random()) if asked is None else asked
         self._tell_failure(record, report, retry_in=round(delay, 1))
         return Settlement(
@@ -346,5 +348,10 @@ class AttemptRunner:
         Its end is the store's instant of the claim plus the time that has passed here.
         """
         ended = record.started + micros(self._clock.boot() - began)
-        this = Attempt(record.attempt, record.replica, record.started, ended, outcome, error)
+        this = AttemptLine(record.attempt, record.replica, record.started, ended, outcome, error)
         return add_attempt(record.history, this)
+
+
+def _asked(error: BaseException) -> float | None:
+    """Return the pause that a handler asks for; a subclass of Retry may have forgotten it."""
+    return getattr(error, "after", None) if isinstance(error, Retry) else None

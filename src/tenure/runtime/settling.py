@@ -9,7 +9,7 @@ from operator import itemgetter
 from typing import TypeVar
 
 from tenure.core.records import (
-    Attempt,
+    AttemptLine,
     JobRecord,
     Note,
     Settled,
@@ -119,7 +119,7 @@ def _handed_back(record: JobRecord, delay: float = 0.0, why: str = "") -> Settle
     """Return the settlement of a job that is to run elsewhere, or later."""
     history = None
     if why:
-        this = Attempt(
+        this = AttemptLine(
             record.attempt, record.replica, record.started, record.started, "handed back", why
         )
         history = add_attempt(record.history, this)

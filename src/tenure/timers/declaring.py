@@ -31,7 +31,7 @@ from tenure.core.ticking import (
 )
 from tenure.core.views import as_datetime
 from tenure.errors import ConfigError
-from tenure.locks import check_function, is_async
+from tenure.locks import is_async
 from tenure.runtime.attempt import Handler
 from tenure.runtime.context import current_job
 from tenure.runtime.ticker import TIMERS_QUEUE
@@ -92,7 +92,7 @@ class Options(Struct, frozen=True, kw_only=True):
 
 
 def timer_name(fn: Callable[..., Any], name: str | None) -> str:
-    """Return the name of a timer; the function's own unless another is given."""
+    """Return the name of a timer or schedule; the function's own unless another is given."""
     given = check_name(getattr(fn, "__name__", None) if name is None else name, "timer name")
     if given == "<lambda>":
         msg = "a lambda has no name that stays the same; give name=."
@@ -203,11 +203,13 @@ class _Retries:
         # A run that comes back after a crash, or late, does not wait once more.
         return max(0.0, (told.scheduled - record.started) / 1e6) if record.attempt == 1 else 0.0
 
-    def after_failure(self, record: JobRecord, tries: int, seconds: float) -> float | None:
+    def after_failure(
+        self, record: JobRecord, tries: int, seconds: float, asked: float | None
+    ) -> float | None:
         if not self._retry.allows(tries):
             return None
         # Not random: the only one who could be in the way is the next tick.
-        pause = self._retry.delay(tries, 1.0)
+        pause = self._retry.delay(tries, 1.0) if asked is None else asked
         if record.timeout is not None and seconds + pause >= record.timeout:
             return None
         following = self._definition.rule.next_after(_arguments(record).nominal)
@@ -250,7 +252,6 @@ def make_timer_handlers(
 
     Runs that were made under a former name, and wait, are its own as well.
     """
-    check_function(fn)
     run = _with_tick(fn, plan.name)
     return {
         name: Handler(

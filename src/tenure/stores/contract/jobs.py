@@ -104,6 +104,8 @@ class JobStore(Protocol):
         `with_job` also for the retention of the job, counted from its end however it ended, and
         whether or not it is pruned then. So an existing job may be one that has finished or was
         pruned.
+
+        A repeat is answered with the instant of the repeat; its record has the first one.
         """
         ...
 

@@ -14,7 +14,7 @@ from tenure.core.records import (
     COUNT_MAX,
     SOON,
     TAGGED_MAX,
-    Attempt,
+    AttemptLine,
     Beat,
     Cancelled,
     Claimed,
@@ -111,19 +111,19 @@ class Jobs(Connection):
     def _insert(self, new: NewJob) -> Inserted:
         now = self.clock.wall()
         if new.id in self._jobs.jobs:
-            return Inserted("created", new.id)
+            return Inserted("created", new.id, now)
         if new.unique is not None:
             taken = self._jobs.taken(new.unique.key, now)
             if taken is not None and taken.id != new.id:
                 same = taken.digest == new.unique.digest
-                return Inserted("existing" if same else "mismatch", taken.id)
+                return Inserted("existing" if same else "mismatch", taken.id, now)
             self._jobs.take(new.unique, new.id, now)
         due = now + micros(new.delay) if new.at is None else new.at
         since = None if due <= now else now if new.at is None else 0
         job = Job(new, created=now, due=due, since=since)
         self._jobs.jobs[job.id] = job
         self._tell_waiting(job, now)
-        return Inserted("created", job.id)
+        return Inserted("created", job.id, now)
 
     async def claim(
         self, replica: str, claim_no: int, queues: Sequence[str], limit: int
@@ -371,7 +371,7 @@ class Jobs(Connection):
         """Take a job from its replica and count a loss."""
         replica = job.replica
         job.losses += 1
-        lost = Attempt(job.attempt, replica, job.started, now, "lost")
+        lost = AttemptLine(job.attempt, replica, job.started, now, "lost")
         job.history += write_history([lost])
         if job.losses <= len(delays) and job.new.rerun:
             self._give_back(job, now, delays[job.losses - 1])

@@ -55,15 +55,17 @@ def insert_columns(jobs: Sequence[NewJob]) -> tuple[Column, ...]:
     )
 
 
-def inserted(jobs: Sequence[NewJob], letters: str | None, holders: list[str]) -> list[Inserted]:
+def inserted(
+    jobs: Sequence[NewJob], at: int, letters: str | None, holders: list[str]
+) -> list[Inserted]:
     """Return what job_insert_v1 has answered."""
     if letters is None:
-        return [Inserted("created", job.id) for job in jobs]
+        return [Inserted("created", job.id, at) for job in jobs]
     holder = iter(holders)
     return [
-        Inserted("created", job.id)
+        Inserted("created", job.id, at)
         if letter in "cd"
-        else Inserted("existing" if letter == "e" else "mismatch", next(holder))
+        else Inserted("existing" if letter == "e" else "mismatch", next(holder), at)
         for job, letter in zip(jobs, letters, strict=True)
     ]
 

@@ -141,7 +141,7 @@ class Jobs(Connection):
             return []
         told = self.clock.for_server()
         [row] = await self._fetch(_INSERT, self.namespace, *insert_columns(jobs), told)
-        answers = inserted(jobs, row["answers"], row["holders"])
+        answers = inserted(jobs, row["at"], row["answers"], row["holders"])
         soon = row["at"] + _SOON
         queues = {
             job.queue

@@ -48,7 +48,7 @@ _GET: Final = "SELECT * FROM tenure.job_get_v2($1::text, $2::text[])"
 # notified in a transaction is delivered when that is committed. Nothing may be set in it, such as
 # synchronous_commit: it is the user's.
 _INSERT: Final = """
-SELECT i.answers, i.holders,
+SELECT i.at, i.answers, i.holders,
        (SELECT count(pg_notify($16::text, payload)) FROM unnest($17::text[]) AS payload)
 FROM (
     SELECT $1::text AS namespace FROM pg_database d
@@ -187,8 +187,8 @@ class PostgresWithin:
         )
         if not rows:
             raise other_database(self._purpose, self._url)
-        [[answers, holders, _]] = rows
-        return inserted(jobs, answers, holders)
+        [[at, answers, holders, _]] = rows
+        return inserted(jobs, at, answers, holders)
 
     async def get(self, ids: Sequence[str]) -> list[JobRecord | None]:
         rows = await self._ask(_GET, self._namespace, list(dict.fromkeys(ids)))

@@ -89,12 +89,14 @@ class Jobs(JobScripts):
         # A batch is one script: a failure between two of them would leave half of it behind.
         for batch in slices(jobs, BATCH_MAX):
             reply = await self._job_script(INSERT, *insert_words(batch))
-            for job, answer in zip(batch, reply, strict=True):
+            at, *found = reply
+            for job, answer in zip(batch, found, strict=True):
                 if answer:
                     same, owner = answer
-                    answers.append(Inserted("existing" if same else "mismatch", owner.decode()))
+                    holder = owner.decode()
+                    answers.append(Inserted("existing" if same else "mismatch", holder, at))
                 else:
-                    answers.append(Inserted("created", job.id))
+                    answers.append(Inserted("created", job.id, at))
         return answers
 
     async def claim(

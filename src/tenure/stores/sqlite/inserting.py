@@ -23,7 +23,7 @@ def insert(tx: Transaction, jobs: Sequence[NewJob]) -> list[Inserted]:
         if other is not None:
             answers.append(other)
             continue
-        answers.append(Inserted("created", job.id))
+        answers.append(Inserted("created", job.id, tx.wall))
         if job.id not in known:
             known.add(job.id)
             new.append(job)
@@ -41,7 +41,7 @@ def _other_of(tx: Transaction, job: NewJob) -> Inserted | None:
     if other is None:
         return None
     id_, digest = other
-    return Inserted("existing" if digest == unique.digest else "mismatch", id_)
+    return Inserted("existing" if digest == unique.digest else "mismatch", id_, tx.wall)
 
 
 def take(tx: Transaction, id_: str, key: str, digest: str, keep: float) -> tuple[str, str] | None:

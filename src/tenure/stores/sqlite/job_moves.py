@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import Any, Literal, NamedTuple, TypeAlias
 
 from tenure.core.durations import micros
-from tenure.core.records import SOON, Attempt, AttemptOutcome, Recovered, write_history
+from tenure.core.records import SOON, AttemptLine, AttemptOutcome, Recovered, write_history
 from tenure.stores.sqlite import job_statements as sql
 from tenure.stores.sqlite.transaction import Row, Transaction, as_blob, as_json
 
@@ -181,7 +181,7 @@ class Moves:
         if not job.readable:
             return self.set_aside(job)
         losses = job.losses + 1
-        line = Attempt(job.attempt, job.replica, job.started, self._tx.wall, "lost")
+        line = AttemptLine(job.attempt, job.replica, job.started, self._tx.wall, "lost")
         history = job.history + write_history([line])
         state: Literal["waiting", "failed", "cancelled"]
         if (job.rerun and losses <= len(delays)) or job.cancelling:

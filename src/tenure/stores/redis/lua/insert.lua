@@ -5,10 +5,10 @@
 --                      the head of its record, what is fixed,
 --       then for each that has one: number of the job, unique key, digest, keep,
 --       then 0 and for each tag: number of the job, tag
--- Returns for each '' if it was created, else {1 if the digests are the same, its id}.
+-- Returns now, then for each '' if it was created, else {1 if the digests are the same, its id}.
 
 local total = tonumber(ARGV[3])
-local answers, ids, seen, uniques = {}, {}, {}, {}
+local answers, ids, seen, uniques = {now}, {}, {}, {}
 for n = 1, total do
   ids[n] = ARGV[5 * n - 1]
 end
@@ -35,11 +35,11 @@ local function refusal(n)
   owners[key] = n
 end
 for n = 1, total do
-  answers[n] = ''
+  answers[n + 1] = ''
   if not found[n] and not seen[ids[n]] then
     local refused = uniques[n] and refusal(n)
     if refused then
-      answers[n] = refused
+      answers[n + 1] = refused
     else
       fresh[#fresh + 1], seen[ids[n]] = n, n
     end

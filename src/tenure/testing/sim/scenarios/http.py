@@ -56,7 +56,7 @@ def _router(app: Tenure) -> AsyncRouter:
     """
     router = AsyncRouter(app, prefix=_PREFIX, max_wait=_MAX_WAIT)
     endpoint, app._handlers = _declared()  # noqa: SLF001 - see above
-    router.routes.endpoints[endpoint.task.name] = replace(endpoint, pace=Pace())
+    router.operations.endpoints[endpoint.task.name] = replace(endpoint, pace=Pace())
     return router
 
 
@@ -70,7 +70,7 @@ def _declared() -> tuple[Endpoint, dict[str, Handler]]:
 
 
 async def _serve(router: AsyncRouter, ask: Ask) -> Answer:
-    routes, asked = router.routes, Asked(headers=Headers(ask.headers), base=_PREFIX)
+    routes, asked = router.operations, Asked(headers=Headers(ask.headers), base=_PREFIX)
 
     async def route() -> Answer:
         match ask.verb:

@@ -1,0 +1,128 @@
+"""What a job of a task is to be, beside its arguments: queue, priority, delay, unique key, tags."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from tenure.core.durations import Duration, seconds
+from tenure.core.model import check_name
+from tenure.core.policy import TTL_MAX, kept_for
+from tenure.core.records import PRIORITIES
+from tenure.errors import ConfigError
+
+__all__ = ["Options", "Unique"]
+
+_TAGS_MAX = 10
+_LAST = datetime(9999, 12, 31, tzinfo=UTC)
+
+
+class Unique:
+    """A key that at most one job of a task has at a time.
+
+    Args:
+        key: any text of up to 200 characters.
+        keep: how long the key stays taken, counted from the enqueue, if the job is done earlier.
+            By default it is free as soon as the job has finished.
+    """
+
+    def __init__(self, key: str, *, keep: Duration = 0) -> None:
+        self.key = check_name(key, "unique key")
+        self.keep = seconds(keep, "keep", maximum=TTL_MAX)
+
+
+class Options(Struct, frozen=True, kw_only=True):
+    """What a job of a task is to be, beside its arguments."""
+
+    queue: str = "default"
+    priority: int = 5
+    timeout: float | None = None
+    retention: float | None = None
+    delay: float = 0.0
+    at: int | None = None
+    unique: Unique | None = None
+    tags: tuple[str, ...] = ()
+
+    def changed(
+        self,
+        *,
+        queue: str | None = None,
+        priority: int | None = None,
+        timeout: Duration | None = None,
+        retention: Duration | None = None,
+        delay: Duration | None = None,
+        at: datetime | None = None,
+        unique: str | Unique | None = None,
+        tags: Iterable[str] | None = None,
+    ) -> Options:
+        """Return these options with what is given instead; raise ConfigError for what is wrong."""
+        if delay is not None and at is not None:
+            msg = "give either delay= or at=, not both."
+            raise ConfigError(msg)
+        changes: dict[str, Any] = {}
+        if queue is not None:
+            changes["queue"] = _queue(queue)
+        if priority is not None:
+            changes["priority"] = _priority(priority)
+        if timeout is not None:
+            changes["timeout"] = seconds(timeout, "timeout", minimum=0.001, maximum=TTL_MAX)
+        if retention is not None:
+            changes["retention"] = kept_for(seconds(retention, "retention", maximum=TTL_MAX))
+        if delay is not None:
+            changes |= {"delay": seconds(delay, "delay", maximum=TTL_MAX), "at": None}
+        if at is not None:
+            changes |= {"at": _instant(at), "delay": 0.0}
+        if unique is not None:
+            changes["unique"] = unique if isinstance(unique, Unique) else Unique(unique)
+        if tags is not None:
+            changes["tags"] = _tags(tags)
+        return replace(self, **changes)
+
+
+def _queue(name: object) -> str:
+    queue = check_name(name, "queue")
+    if queue.startswith("@"):
+        msg = f"queue {queue!r}: names that begin with '@' are reserved."
+        raise ConfigError(msg)
+    if "," in queue:
+        msg = f"queue {queue!r}: a comma separates queues on the command line; use another sign."
+        raise ConfigError(msg)
+    return queue
+
+
+def _priority(priority: object) -> int:
+    if type(priority) is not int or priority not in PRIORITIES:
+        msg = f"priority must be a whole number from 0 (first) to 9, not {priority!r}."
+        raise ConfigError(msg)
+    return priority
+
+
+def _tags(tags: Iterable[str]) -> tuple[str, ...]:
+    if isinstance(tags, str):
+        msg = f"tags must be a list of words, not the text {tags!r}."
+        raise ConfigError(msg)
+    found = tuple(dict.fromkeys(check_name(tag, "tag") for tag in tags))
+    if len(found) > _TAGS_MAX:
+        msg = f"a job has at most {_TAGS_MAX} tags, not {len(found)}."
+        raise ConfigError(msg)
+    return found
+
+
+def _instant(at: object) -> int:
+    if not isinstance(at, datetime):
+        msg = f"at must be a datetime, not {at!r}."
+        raise ConfigError(msg)
+    if at.utcoffset() is None:
+        msg = (
+            f"at={at.isoformat()} has no time zone, so that it means another instant on every "
+            "machine. Use datetime.now(UTC) + ..., or give it a tzinfo."
+        )
+        raise ConfigError(msg)
+    if at > _LAST:
+        msg = f"at={at.isoformat()} is too far away; the calendar ends with {_LAST.date()}."
+        raise ConfigError(msg)
+    return (at - datetime(1970, 1, 1, tzinfo=UTC)) // timedelta(microseconds=1)
