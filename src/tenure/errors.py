@@ -199,7 +199,10 @@ class JobNotFound(TenureError, LookupError):
     """No job has this id, or it was pruned."""
 
     def __init__(self, job: str) -> None:
-        super().__init__(f"there is no job {job}. Finished jobs are kept for their retention only.")
+        super().__init__(
+            f"there is no job {job}. It was never stored, or the transaction that it was bound to "
+            "was rolled back or is not committed yet, or it has finished and its retention is over."
+        )
         self.job = job
 
 

@@ -13,7 +13,7 @@ from typing import Any, Literal
 
 import msgspec
 
-from tenure.core.model import Mark
+from tenure.core.model import Mark, storable
 from tenure.core.policy import retry_after_error
 from tenure.errors import LeaseLost, OnceFailed, StoreUnavailable
 from tenure.holds import Hold
@@ -50,7 +50,7 @@ async def run_once(
         try:
             await run_anywhere(call)
         except Exception as error:
-            text = f"{type(error).__name__}: {error}"[:_ERROR_LENGTH_MAX]
+            text = storable(f"{type(error).__name__}: {error}", _ERROR_LENGTH_MAX)
             await _mark(store, key, hold, _Result("failed", text))
             raise OnceFailed(name, version, text) from error
         await _mark(store, key, hold, _Result("done"))

@@ -187,10 +187,35 @@ async def test_a_repeat_of_what_was_accepted_is_not_limited(replica: Replica, fa
         assert other.status_code in (429, 503)
 
 
-@pytest.mark.parametrize("limits", [{"running": 0}, {"running": 201}, {"per_minute": "x"}])
-def test_limits_that_cannot_be_counted_are_refused(limits: dict):
-    with pytest.raises(ConfigError, match="must be from 1 to 200"):
+@pytest.mark.parametrize(
+    ("limits", "countable"),
+    [
+        ({"running": 0}, "200"),
+        ({"running": 201}, "200"),
+        ({"per_minute": "x"}, "200"),
+        ({"waiting": -5}, "10,000"),
+        ({"waiting": "lots"}, "10,000"),
+        ({"waiting": True}, "10,000"),
+        ({"waiting": 10_001}, "10,000"),
+    ],
+)
+def test_limits_that_cannot_be_counted_are_refused(limits: dict, countable: str):
+    with pytest.raises(ConfigError, match=f"must be a whole number from 1 to {countable}"):
         Limits(**limits)
+
+
+async def test_the_largest_limit_of_waiting_jobs_is_reached(replica: Replica, face: Face):
+    service = await replica(works=False, limits=Limits(waiting=10_000))
+
+    @service.app.task
+    async def filler() -> None: ...
+
+    async with client_of(service.face(face)) as ann:
+        await service.app.enqueue_many(filler.request() for _ in range(9_999))
+        assert (await post(ann, "/reports/slow")).status_code == 202
+        refused = await post(ann, "/reports/slow")
+        assert refused.status_code == 503
+        assert refused.json()["type"] == "urn:tenure:problem:queue-full"
 
 
 def make() -> AsyncRouter:

@@ -61,6 +61,15 @@ async def test_a_result_that_does_not_come_in_time(app, work, clock):
     assert (await job.refresh()).state == "waiting"
 
 
+async def test_who_waits_for_a_job_that_is_not_due_is_told_when_it_is(app, work, clock):
+    job = await work.using(delay="1h").enqueue()
+    async with app.worker():
+        waiting = asyncio.ensure_future(job.result(timeout="5s"))
+        await clock.advance(5)
+        with pytest.raises(TimeoutError, match="it is not due yet: it may start in 59m 55s"):
+            await waiting
+
+
 async def test_who_has_waited_in_vain_is_told_why(app, clock):
     @app.task(retry=Backoff(max_attempts=3, base=60, cap=60))
     async def fail():
@@ -70,7 +79,7 @@ async def test_who_has_waited_in_vain_is_told_why(app, clock):
     async with app.worker():
         waiting = asyncio.ensure_future(job.result(timeout="5s"))
         await clock.advance(5)
-    told = "it has failed once, with LookupError: no such user, and waits to be tried again"
+    told = "it has failed once, with LookupError: no such user, and is tried again in "
     with pytest.raises(TimeoutError, match=told):
         await waiting
 

@@ -28,6 +28,26 @@ def test_what_names_no_store_is_refused_with_examples(url):
         connect(url, namespace="app", clock=ManualClock())
 
 
+@pytest.mark.parametrize(
+    ("url", "advice"),
+    [
+        ("postgresql+asyncpg://ann:secret@host/db", r"Drop '\+asyncpg'.* Write postgresql://"),
+        ("postgresql+psycopg://host/db", r"Drop '\+psycopg'"),
+        ("postgres+psycopg2://host/db", r"Drop '\+psycopg2'.* Write postgres://"),
+        ("sqlite+aiosqlite:///a.db", r"Drop '\+aiosqlite'.* Write sqlite://"),
+        (
+            "redis+aioredis://host",
+            r"Drop '\+aioredis', or use redis\+sentinel:// or redis\+cluster",
+        ),
+        ("mysql+aiomysql://host", r"Use sqlite:///file\.db"),
+    ],
+)
+def test_a_driver_in_a_url_is_told_to_be_dropped(url: str, advice: str):
+    with pytest.raises(ConfigError, match=advice) as refused:
+        connect(url, namespace="app", clock=ManualClock())
+    assert "secret" not in str(refused.value)
+
+
 def test_a_wrong_namespace_is_refused():
     with pytest.raises(ConfigError, match="namespace"):
         connect("memory://", namespace="a b", clock=ManualClock())

@@ -175,6 +175,8 @@ class LockCalls(Lifecycle):
 
     async def locks(self, prefix: str = "", *, limit: int = 1000) -> list[Lease]:
         """Return who holds and who waits for locks whose name starts with `prefix`."""
+        if prefix:
+            check_name(prefix, "prefix")
         return await self._holds().store.leases(prefix, limit=limit)
 
     def _ask(self, name: str, limit: int, ttl: Duration, meta: Meta | None, *, strict: bool) -> Ask:

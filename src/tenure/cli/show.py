@@ -14,6 +14,7 @@ from rich.measure import Measurement
 from rich.table import Table
 from rich.text import Text
 
+from tenure.core.durations import duration
 from tenure.core.showing import safe
 
 __all__ = ["Cell", "Screen", "Shrinking", "duration", "safe", "table"]
@@ -162,22 +163,6 @@ def _fit(made: Table, room: int) -> None:
         excess -= 1
     for column, width in zip(made.columns, widths, strict=True):
         column.width = width
-
-
-def duration(seconds: float) -> str:
-    """Return a time span as people say it, in at most two units."""
-    if seconds < 10:
-        return f"{max(seconds, 0):.1f}s"
-    whole = round(seconds)
-    for unit, size, smaller, part in (
-        ("d", 86400, "h", 3600),
-        ("h", 3600, "m", 60),
-        ("m", 60, "s", 1),
-    ):
-        if whole >= size:
-            rest = whole % size // part
-            return f"{whole // size}{unit} {rest}{smaller}" if rest else f"{whole // size}{unit}"
-    return f"{whole}s"
 
 
 def _console(file: Any) -> Console:

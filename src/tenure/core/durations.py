@@ -9,7 +9,7 @@ from typing import TypeAlias
 
 from tenure.errors import ConfigError
 
-__all__ = ["Duration", "micros", "seconds"]
+__all__ = ["Duration", "duration", "micros", "seconds"]
 
 Duration: TypeAlias = float | int | timedelta | str
 
@@ -43,6 +43,22 @@ def seconds(
 def micros(length: float) -> int:
     """Return a time in seconds as whole microseconds, the unit stores count in."""
     return round(length * 1_000_000)
+
+
+def duration(length: float) -> str:
+    """Return a time in seconds as people say it, in at most two units."""
+    if length < 10:
+        return f"{max(length, 0):.1f}s"
+    whole = round(length)
+    for unit, size, smaller, part in (
+        ("d", 86400, "h", 3600),
+        ("h", 3600, "m", 60),
+        ("m", 60, "s", 1),
+    ):
+        if whole >= size:
+            rest = whole % size // part
+            return f"{whole // size}{unit} {rest}{smaller}" if rest else f"{whole // size}{unit}"
+    return f"{whole}s"
 
 
 def _length(value: Duration, what: str) -> float:

@@ -30,6 +30,7 @@ __all__ = [
     "check_meta",
     "check_name",
     "check_namespace",
+    "has_surrogate",
     "storable",
 ]
 
@@ -157,11 +158,15 @@ def check_name(name: object, what: str) -> str:
     if len(name) > NAME_LENGTH_MAX:
         msg = f"{what} has {len(name)} characters; at most {NAME_LENGTH_MAX} are kept. Shorten it."
         raise ConfigError(msg)
-    # PostgreSQL cannot store NUL, and lone surrogates have no UTF-8 form.
-    if "\0" in name or any("\ud800" <= character <= "\udfff" for character in name):
+    if "\0" in name or has_surrogate(name):  # PostgreSQL cannot store NUL
         msg = f"{what} {name!r} contains a NUL or a lone surrogate, which stores cannot keep."
         raise ConfigError(msg)
     return name
+
+
+def has_surrogate(text: str) -> bool:
+    """Whether a text has a lone surrogate, for which UTF-8 has no form, and so no store either."""
+    return any("\ud800" <= character <= "\udfff" for character in text)
 
 
 def storable(text: str, most: int) -> str:
@@ -195,6 +200,9 @@ def check_meta(meta: object) -> Meta:
         isinstance(part, str) for pair in meta.items() for part in pair
     ):
         msg = f"meta must map text to text, not {meta!r}."
+        raise ConfigError(msg)
+    if any(has_surrogate(part) for pair in meta.items() for part in pair):
+        msg = f"meta {dict(meta)!r} contains a lone surrogate, which stores cannot keep."
         raise ConfigError(msg)
     size = sum(len(name) + len(value) for name, value in meta.items())
     if size > META_SIZE_MAX:

@@ -9,6 +9,7 @@ from uuid import UUID
 
 from msgspec import Struct
 
+from tenure.core.model import has_surrogate
 from tenure.errors import ConfigError
 from tenure.http.problems import Problem
 
@@ -71,7 +72,7 @@ def owner_name(owner: object) -> str:
     Raises ConfigError for what need not be the same text in the next request, or not another for
     somebody else, such as an object that shows itself by its address.
     """
-    if owner is None or (isinstance(owner, str) and not owner.strip()):
+    if owner is None or (isinstance(owner, str) and (not owner.strip() or has_surrogate(owner))):
         raise Problem.of("nobody")
     if isinstance(owner, bool) or not isinstance(owner, str | int | UUID):
         msg = (

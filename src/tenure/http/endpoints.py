@@ -8,6 +8,7 @@ from typing import Any, Literal, TypeAlias
 from msgspec import Struct
 
 from tenure.core.durations import Duration, seconds
+from tenure.core.records import COUNT_MAX
 from tenure.core.sizes import size
 from tenure.errors import ConfigError
 from tenure.http.parameters import Parameters
@@ -54,7 +55,7 @@ class Limits(Struct, frozen=True, kw_only=True):
     Args:
         running: the most unfinished jobs of one owner (429).
         per_minute: the most jobs of one owner in any minute (429).
-        waiting: the most waiting jobs of the queue, whoever asked for them (503).
+        waiting: the most waiting jobs of the queue, whoever asked for them (503); up to 10,000.
     """
 
     running: int | None = None
@@ -62,10 +63,17 @@ class Limits(Struct, frozen=True, kw_only=True):
     waiting: int | None = None
 
     def __post_init__(self) -> None:
-        for name in ("running", "per_minute"):
+        for name, countable in (
+            ("running", _LIMIT_MAX),
+            ("per_minute", _LIMIT_MAX),
+            ("waiting", COUNT_MAX),
+        ):
             most = getattr(self, name)
-            if most is not None and (type(most) is not int or not 1 <= most <= _LIMIT_MAX):
-                msg = f"{name} must be from 1 to {_LIMIT_MAX}, which one look can count."
+            if most is not None and (type(most) is not int or not 1 <= most <= countable):
+                msg = (
+                    f"{name} must be a whole number from 1 to {countable:,}, as one look at the "
+                    f"store counts no further, not {most!r}."
+                )
                 raise ConfigError(msg)
 
 

@@ -104,7 +104,12 @@ class Problem(Reject):
         if detail:
             self.body["detail"] = detail
         self.body |= members
-        super().__init__(_written(self.body))
+        try:
+            text = _written(self.body)
+        except UnicodeEncodeError:
+            self.body = _cleaned(self.body)
+            text = _written(self.body)
+        super().__init__(text)
 
     def __init_subclass__(cls) -> None:
         _NAMES.add(f"{cls.__module__}.{cls.__qualname__}")
@@ -181,6 +186,19 @@ def _cut(text: str, length: int) -> str:
 
 def _written(body: Mapping[str, Any]) -> str:
     return msgspec.json.encode(body).decode()
+
+
+def _cleaned(value: Any) -> Any:
+    """Return a member of a problem without lone surrogates, for which JSON has no form."""
+    match value:
+        case str():
+            return value.encode("utf-8", "backslashreplace").decode()
+        case dict():
+            return {_cleaned(name): _cleaned(part) for name, part in value.items()}
+        case list() | tuple():
+            return [_cleaned(part) for part in value]
+        case _:
+            return value
 
 
 def problem_of_report(report: ErrorReport) -> Problem | None:

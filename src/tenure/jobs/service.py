@@ -11,7 +11,7 @@ from typing import Any, TypeVar
 
 from msgspec.structs import replace
 
-from tenure.core.durations import micros
+from tenure.core.durations import duration, micros
 from tenure.core.ids import JobIds, is_job_id
 from tenure.core.json_values import decode_plain
 from tenure.core.model import storable
@@ -31,6 +31,7 @@ from tenure.errors import (
     JobNotFound,
     JobStateError,
     ResultUnavailable,
+    StoreError,
     StoreFull,
     StoreUnavailable,
     UniqueMismatch,
@@ -207,10 +208,18 @@ class Jobs:
             while (record := await self.record(id_)).state not in FINISHED:
                 left = _LOOK_EVERY if until is None else until - self._clock.boot()
                 if left <= 0:
-                    told = f"job {id_} has not finished within {timeout:g} s; {_standing(record)}."
+                    standing = _standing(record, await self._now())
+                    told = f"job {id_} has not finished within {timeout:g} s; {standing}."
                     raise TimeoutError(told)
                 await bell.wait(min(left, _LOOK_EVERY))
             return record
+
+    async def _now(self) -> int:
+        """Return the store's time, or the local one if the store has gone."""
+        try:
+            return await self._store.now()
+        except StoreError:
+            return self._clock.wall()
 
     async def page(self, **wanted: Any) -> JobPage:
         page: Page = await self._store.find(**wanted)
@@ -263,13 +272,17 @@ async def _in_slices(
     return answers
 
 
-def _standing(record: JobRecord) -> str:
+def _standing(record: JobRecord, now: int) -> str:
     """Say what keeps a job from finishing, as far as its record tells."""
+    ahead = (record.due - now) / 1e6
     if waits_for_its_task(record):
         return f"it waits for a worker that knows its task {record.task!r}: the last one did not"
     if record.state == "waiting" and (report := report_of(record)) is not None:
         times = "once" if record.failures == 1 else f"{record.failures} times"
-        return f"it has failed {times}, with {report.line}, and waits to be tried again"
+        again = f"is tried again in {duration(ahead)}" if ahead > 0 else "waits to be tried again"
+        return f"it has failed {times}, with {report.line}, and {again}"
+    if record.state == "waiting" and ahead > 0:
+        return f"it is not due yet: it may start in {duration(ahead)}"
     if record.state == "waiting" and record.attempt == 0:
         return "it is waiting, and no worker has started it yet"
     return f"it is {record.state}"

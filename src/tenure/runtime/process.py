@@ -8,14 +8,14 @@ import socket
 from contextlib import suppress
 from pathlib import Path
 
-from tenure.core.model import Meta
+from tenure.core.model import Meta, storable
 
 __all__ = ["about_this_process", "memory_of", "signal_name"]
 
 
 def about_this_process() -> Meta:
     """Return where it runs: for people who look for it."""
-    return {"host": socket.gethostname()[:200], "pid": str(os.getpid())}
+    return {"host": storable(socket.gethostname(), 200), "pid": str(os.getpid())}
 
 
 def memory_of(pid: int) -> int:

@@ -47,10 +47,7 @@ def connect(url: str, *, namespace: str, clock: Clock, what: str = "url") -> Sto
 def _store_class(url: str) -> Callable[..., Store]:
     scheme, separator, _ = str(url).partition("://")
     if not separator or scheme not in _STORES:
-        msg = (
-            f"{redact(url)!r} is not a store URL. Use sqlite:///file.db, redis://host:6379/0, "
-            "postgresql://user@host/database or memory://."
-        )
+        msg = f"{redact(url)!r} is not a store URL. {_advice(scheme if separator else '')}"
         raise ConfigError(msg)
     module, name, extra = _STORES[scheme]
     try:
@@ -61,3 +58,15 @@ def _store_class(url: str) -> Callable[..., Store]:
         msg = f"{scheme}:// needs a driver that is not installed: pip install 'tenure[{extra}]'."
         raise ConfigError(msg) from error
     return make
+
+
+def _advice(scheme: str) -> str:
+    """Say what to write instead; URLs of SQLAlchemy name a driver, which Tenure chooses itself."""
+    base, plus, driver = scheme.partition("+")
+    if plus and f"{base}+cluster" in _STORES:
+        return f"Drop '+{driver}', or use {base}+sentinel:// or {base}+cluster://."
+    if plus and base in _STORES:
+        return f"Drop '+{driver}': Tenure brings its own driver. Write {base}://..."
+    return (
+        "Use sqlite:///file.db, redis://host:6379/0, postgresql://user@host/database or memory://."
+    )

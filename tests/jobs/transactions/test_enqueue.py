@@ -41,7 +41,7 @@ async def test_a_job_that_was_rolled_back_never_was(app, own):
             raise Undo
     assert await effects(own) == []
     assert await app.counts() == []
-    with pytest.raises(JobNotFound):
+    with pytest.raises(JobNotFound, match="was rolled back"):
         await job.refresh()
 
 
