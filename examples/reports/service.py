@@ -114,4 +114,6 @@ async def lifespan(_: FastAPI) -> AsyncIterator[None]:
 
 
 api = FastAPI(title="Reports", lifespan=lifespan)
-api.include_router(reports.router)
+# What current_user refuses is part of the document, too.
+unknown = {"description": "Say who you are", "content": {"application/problem+json": {}}}
+api.include_router(reports.router, responses={401: unknown})

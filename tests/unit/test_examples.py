@@ -171,6 +171,10 @@ def test_the_service_says_where_to_look_and_what_to_try(tmp_path: Path):
             assert late.json()["error"]["detail"] == "They begin with the year 2000."
             assert ada.get("/reports/jobs", headers={"Authorization": ""}).status_code == 401
             assert "Swagger" in ada.get("/docs").text
+            document = ada.get("/openapi.json").json()
+            operations = [one for path in document["paths"].values() for one in path.values()]
+            for operation in operations:
+                assert "application/problem+json" in operation["responses"]["401"]["content"]
 
             with served(tmp_path, port=int(url.rpartition(":")[2])) as (second, _):
                 taken = second.stderr.read()

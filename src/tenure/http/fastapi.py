@@ -12,7 +12,7 @@ from fastapi.routing import APIRoute
 from msgspec.structs import replace
 from starlette.requests import Request
 from starlette.responses import Response
-from starlette.types import Message
+from starlette.types import Message, Receive, Scope, Send
 
 from tenure.errors import ConfigError
 from tenure.http.answers import Answer, answered, problem_answer
@@ -21,7 +21,16 @@ from tenure.http.endpoints import Endpoint
 from tenure.http.openapi import describe, describe_submit
 from tenure.http.parameters import Parameter
 from tenure.http.problems import Problem, pointer_step
-from tenure.http.serving import REST, Base, as_response, closing, headers_of, read_body
+from tenure.http.serving import (
+    JOB_PATHS,
+    REST,
+    Base,
+    Methods,
+    as_response,
+    closing,
+    headers_of,
+    read_body,
+)
 from tenure.http.submitting import check_body
 
 if TYPE_CHECKING:
@@ -29,7 +38,6 @@ if TYPE_CHECKING:
 
 __all__ = ["make_router"]
 
-_EVERY_METHOD = ["GET", "POST", "PUT", "PATCH", "DELETE"]
 _Ask: TypeAlias = Callable[[Request, str], Awaitable[Answer]]
 # Names that no handler's parameter has.
 _REQUEST, _OWNER = "tenure_request", "tenure_owner"
@@ -73,6 +81,7 @@ class _Served:
         self._routes = router.operations
         self._owner = router.owner or _nobody
         self._endpoints: dict[Any, Endpoint] = {}
+        self._paths: dict[Any, str] = {}  # below the prefix, by what FastAPI calls
         self.route_class = self._make_route_class()
 
     def operation(self, what: str) -> str:
@@ -82,9 +91,16 @@ class _Served:
 
     def _make_route_class(self) -> type[APIRoute]:
         responses, endpoints = self._router.responses, self._endpoints
+        methods, paths = Methods(self._router), self._paths
 
         class ProblemRoute(APIRoute):
             """Reads the body within its limit, and says what is wrong as a problem."""
+
+            async def handle(self, scope: Scope, receive: Receive, send: Send) -> None:
+                if scope["method"] not in (self.methods or ()):
+                    await methods.refused(paths[self.endpoint])(scope, receive, send)
+                else:
+                    await super().handle(scope, receive, send)
 
             def get_route_handler(self) -> Callable[[Request], Coroutine[Any, Any, Response]]:
                 handle = super().get_route_handler()
@@ -106,8 +122,9 @@ class _Served:
 
         return ProblemRoute
 
-    async def _answer(self, ask: Callable[[], Awaitable[Answer]]) -> Response:
-        return as_response(await answered(ask, self._router.responses))
+    async def _answer(self, request: Request, ask: Callable[[], Awaitable[Answer]]) -> Response:
+        answer = await answered(ask, self._router.responses)
+        return as_response(answer, headers_only=request.method == "HEAD")
 
     def _base(self, below: str) -> Base:
         return Base(self._router.prefix, below)
@@ -132,13 +149,14 @@ class _Served:
             around = endpoint.around(request.path_params)
             asked = replace(_asked(request, base), around=around)
             return await self._answer(
-                lambda: self._routes.submit(endpoint, asked, owner, values=values, body=body)
+                request,
+                lambda: self._routes.submit(endpoint, asked, owner, values=values, body=body),
             )
 
         route.__name__ = endpoint.task.__name__
         route.__doc__ = endpoint.task.__doc__
         route.__signature__ = self._signature(endpoint)  # type: ignore[attr-defined]
-        self._endpoints[route] = endpoint
+        self._endpoints[route], self._paths[route] = endpoint, endpoint.path
         return route
 
     def _signature(self, endpoint: Endpoint) -> inspect.Signature:
@@ -154,41 +172,44 @@ class _Served:
 
     def add_job_routes(self, made: APIRouter) -> None:
         routes = self._routes
-        self._add(made, "GET", "/jobs/{job_id}", "status", self._of_job(routes.status, ""))
-        self._add(made, "DELETE", "/jobs/{job_id}", "cancel", self._of_job(routes.cancel, ""))
-        for what, answer in (("result", routes.result), ("events", routes.events)):
-            route = self._of_job(answer, f"/{what}")
-            self._add(made, "GET", f"/jobs/{{job_id}}/{what}", what, route)
-        self._add(made, "GET", "/jobs", "list", self._listing())
-        made.add_api_route(
-            f"/jobs/{REST}",
-            self._routed(self._nothing, "nothing"),
-            methods=_EVERY_METHOD,
-            include_in_schema=False,
-        )
+        self._add(made, "status", self._of_job(routes.status, "status"))
+        self._add(made, "cancel", self._of_job(routes.cancel, "cancel"), "DELETE")
+        self._add(made, "result", self._of_job(routes.result, "result"))
+        self._add(made, "events", self._of_job(routes.events, "events"))
+        self._add(made, "list", self._listing())
+        rest = f"/jobs/{REST}"
+        self._add_silently(made, "GET", rest, self._routed(self._nothing, "nothing", rest))
 
-    def _add(self, made: APIRouter, method: str, path: str, what: str, route: _Ask) -> None:
+    def _add(self, made: APIRouter, what: str, route: _Ask, method: str = "GET") -> None:
+        path = JOB_PATHS[what]
         made.add_api_route(
             path,
-            self._routed(route, f"job_{what}"),
+            self._routed(route, f"job_{what}", path),
             methods=[method],
             operation_id=self.operation(what),
             **describe(what, self._router.endpoints, owned=self._router.owner is not None),
         )
+        if method == "GET":  # apart, or the document would have it too
+            head = self._routed(route, f"job_{what}_head", path)
+            self._add_silently(made, "HEAD", path, head)
 
-    def _routed(self, ask: _Ask, name: str) -> Callable[..., Awaitable[Response]]:
+    def _add_silently(self, made: APIRouter, method: str, path: str, route: Any) -> None:
+        made.add_api_route(path, route, methods=[method], include_in_schema=False)
+
+    def _routed(self, ask: _Ask, name: str, path: str) -> Callable[..., Awaitable[Response]]:
         """Return what FastAPI calls; it only has to find out who asks."""
 
         async def route(**given: Any) -> Response:
             request, owner = given[_REQUEST], self._owner_of(given)
-            return await self._answer(lambda: ask(request, owner))
+            return await self._answer(request, lambda: ask(request, owner))
 
         route.__signature__ = inspect.Signature(self._caller())  # type: ignore[attr-defined]
         route.__name__ = name
+        self._paths[route] = path
         return route
 
-    def _of_job(self, answer: Callable[[Asked, str, str], Awaitable[Answer]], below: str) -> _Ask:
-        base = self._base(f"/jobs/{{job_id}}{below}")
+    def _of_job(self, answer: Callable[[Asked, str, str], Awaitable[Answer]], what: str) -> _Ask:
+        base = self._base(JOB_PATHS[what])
 
         async def ask(request: Request, owner: str) -> Answer:
             return await answer(_asked(request, base), owner, request.path_params["job_id"])
@@ -196,7 +217,7 @@ class _Served:
         return ask
 
     def _listing(self) -> _Ask:
-        base = self._base("/jobs")
+        base = self._base(JOB_PATHS["list"])
 
         async def ask(request: Request, owner: str) -> Answer:
             return await self._routes.page(_asked(request, base), owner)

@@ -30,7 +30,7 @@ from tenure.http.problems import Problem, problems_of_frameworks
 from tenure.locks import is_async
 from tenure.runtime.context import JobContext, current_job
 
-__all__ = ["Parameter", "Parameters", "Source", "check_json"]
+__all__ = ["Parameter", "Parameters", "Source", "check_json", "path_form"]
 
 Source: TypeAlias = Literal["body", "path", "query", "headers", "owner", "job"]
 
@@ -203,6 +203,12 @@ def _each(value: Any) -> Iterable[Any]:
 
 def _is_finite(value: Any) -> bool:
     return not isinstance(value, float | Decimal) or math.isfinite(value)
+
+
+def path_form(path: str) -> str:
+    """Return what a path matches, whatever its parameters are called."""
+    form = re.sub(r"{\w+:path}", ".*", path)
+    return re.sub(r"{\w+(:\w+)?}", "[^/]+", form)
 
 
 def check_json(body: bytes) -> Any:

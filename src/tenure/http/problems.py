@@ -43,6 +43,7 @@ KINDS: Final[Mapping[str, Kind]] = {
     "idempotency-key-malformed": Kind(400, "The Idempotency-Key header is not well-formed"),
     "nobody": Kind(403, "Nobody knows who asks"),
     "not-found": Kind(404, "There is no such job"),
+    "method-not-allowed": Kind(405, "This address does not take this method"),
     "not-acceptable": Kind(406, "The result has another media type"),
     "not-ready": Kind(409, "The job has not finished"),
     "cancelled": Kind(410, "The job was cancelled"),

@@ -26,7 +26,7 @@ from tenure.http.endpoints import (
     kept_headers,
 )
 from tenure.http.lending import Lending
-from tenure.http.parameters import Parameters
+from tenure.http.parameters import Parameters, path_form
 from tenure.http.resources import Pace, Responses
 from tenure.http.routes import Routes
 from tenure.runtime.attempt import Executor
@@ -46,12 +46,6 @@ _TAKEN: Final[WeakKeyDictionary[Tenure, set[str]]] = WeakKeyDictionary()
 _AN_ID: Final = "01900000-0000-7000-8000-000000000000"
 _OURS: Final = (f"/jobs/{_AN_ID}", f"/jobs/{_AN_ID}/result", f"/jobs/{_AN_ID}/events")
 _PATH = re.compile(r"(/[^/{}]+|/{\w+(:\w+)?})*")
-
-
-def _form(path: str) -> str:
-    """Return what a path matches, whatever its parameters are called."""
-    form = re.sub(r"{\w+:path}", ".*", path)
-    return re.sub(r"{\w+(:\w+)?}", "[^/]+", form)
 
 
 def _check_kinds(app: object, owner: object) -> None:
@@ -287,8 +281,8 @@ class AsyncRouter:
         if self._is_built:
             msg = f"{method} {path!r} comes too late: declare it before .router or .asgi is used."
             raise ConfigError(msg)
-        form = _form(path)
-        if any((one.method, _form(one.path)) == (method, form) for one in self.endpoints):
+        form = path_form(path)
+        if any((one.method, path_form(one.path)) == (method, form) for one in self.endpoints):
             msg = f"there is a handler for {method} {self.prefix}{path} already."
             raise ConfigError(msg)
         if path.startswith("/jobs/") or any(re.fullmatch(form, one) for one in _OURS):

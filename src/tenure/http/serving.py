@@ -12,14 +12,35 @@ from starlette.convertors import Convertor, register_url_convertor
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response, StreamingResponse
 
-from tenure.http.answers import Answer
+from tenure.http.answers import Answer, problem_answer
 from tenure.http.asking import Headers
+from tenure.http.parameters import path_form
 from tenure.http.problems import Problem
+from tenure.http.resources import Responses
 
 if TYPE_CHECKING:
     from tenure.http.lending import Lending
+    from tenure.http.router import AsyncRouter
 
-__all__ = ["REST", "Base", "as_response", "closing", "headers_of", "read_body"]
+__all__ = [
+    "JOB_PATHS",
+    "REST",
+    "Base",
+    "Methods",
+    "as_response",
+    "closing",
+    "headers_of",
+    "read_body",
+]
+
+JOB_PATHS: Final = {
+    "list": "/jobs",
+    "status": "/jobs/{job_id}",
+    "cancel": "/jobs/{job_id}",
+    "result": "/jobs/{job_id}/result",
+    "events": "/jobs/{job_id}/events",
+}
+"""Where the routes of jobs are, below the prefix: DELETE for "cancel", GET and HEAD else."""
 
 
 class _Anything(Convertor[str]):
@@ -35,6 +56,32 @@ class _Anything(Convertor[str]):
 register_url_convertor("tenure_anything", _Anything())
 REST: Final = "{rest:tenure_anything}"
 """Whatever comes below a path."""
+
+
+class Methods:
+    """Which methods each path of a router takes.
+
+    Frameworks look at one route alone for that, and a path has one for each method.
+    """
+
+    def __init__(self, router: AsyncRouter) -> None:
+        self._responses: Responses = router.responses
+        self._taken: dict[str, set[str]] = {}
+        for endpoint in router.endpoints:
+            self._add(endpoint.path, {endpoint.method})
+        for what, path in JOB_PATHS.items():
+            self._add(path, {"DELETE"} if what == "cancel" else {"GET", "HEAD"})
+
+    def _add(self, path: str, methods: set[str]) -> None:
+        self._taken.setdefault(path_form(path), set()).update(methods)
+
+    def refused(self, path: str) -> Response:
+        """Return the answer to a request for a path of the router that does not take its method."""
+        problem = Problem.of("not-found")
+        if not path.endswith(REST):
+            headers = {"Allow": ", ".join(sorted(self._taken[path_form(path)]))}
+            problem = Problem.of("method-not-allowed", headers=headers)
+        return as_response(problem_answer(problem, self._responses))
 
 
 class Base:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Awaitable, Callable
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 from urllib.parse import quote
 
 from msgspec.structs import replace
@@ -12,13 +12,22 @@ from starlette.applications import Starlette
 from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
+from starlette.types import Receive, Scope, Send
 
 from tenure.errors import ConfigError
 from tenure.http.answers import Answer, answered
 from tenure.http.asking import Asked, owner_name
 from tenure.http.endpoints import Endpoint
 from tenure.http.problems import Problem
-from tenure.http.serving import REST, as_response, closing, headers_of, read_body
+from tenure.http.serving import (
+    JOB_PATHS,
+    REST,
+    Methods,
+    as_response,
+    closing,
+    headers_of,
+    read_body,
+)
 from tenure.http.submitting import check_body
 
 if TYPE_CHECKING:
@@ -26,8 +35,8 @@ if TYPE_CHECKING:
 
 __all__ = ["make_asgi"]
 
+_Serve: TypeAlias = Callable[[Request], Awaitable[Response]]
 _OPTIONAL = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
-_EVERY_METHOD = ["GET", "POST", "PUT", "PATCH", "DELETE"]
 
 
 def make_asgi(router: AsyncRouter) -> Starlette:
@@ -38,22 +47,38 @@ def make_asgi(router: AsyncRouter) -> Starlette:
             ".router with FastAPI, or put middleware around .asgi."
         )
         raise ConfigError(msg)
-    served = _Served(router)
-    jobs, routes = f"{router.prefix}/jobs", router.operations
-    job = f"{jobs}/{{job_id}}"
-    found = [
-        Route(f"{router.prefix}{one.path}" or "/", served.of_endpoint(one), methods=[one.method])
-        for one in router.endpoints
-    ]
+    served, methods, operations = _Served(router), Methods(router), router.operations
+
+    def route(path: str, serve: _Serve, method: str) -> Route:
+        return _Route(router.prefix, path, serve, method, methods)
+
+    found = [route(one.path, served.of_endpoint(one), one.method) for one in router.endpoints]
     found += [
-        Route(jobs, served.listing, methods=["GET"]),
-        Route(job, served.of_job(routes.status), methods=["GET"]),
-        Route(job, served.of_job(routes.cancel), methods=["DELETE"]),
-        Route(f"{job}/result", served.of_job(routes.result), methods=["GET"]),
-        Route(f"{job}/events", served.of_job(routes.events), methods=["GET"]),
-        Route(f"{jobs}/{REST}", served.nothing, methods=_EVERY_METHOD),
+        route(JOB_PATHS["list"], served.listing, "GET"),
+        route(JOB_PATHS["status"], served.of_job(operations.status), "GET"),
+        route(JOB_PATHS["cancel"], served.of_job(operations.cancel), "DELETE"),
+        route(JOB_PATHS["result"], served.of_job(operations.result), "GET"),
+        route(JOB_PATHS["events"], served.of_job(operations.events), "GET"),
+        route(f"/jobs/{REST}", served.nothing, "GET"),
     ]
     return Starlette(routes=found, lifespan=closing(router.lending))
+
+
+class _Route(Route):
+    """Says which methods its path takes, not only which it takes itself."""
+
+    def __init__(
+        self, prefix: str, below: str, serve: _Serve, method: str, methods: Methods
+    ) -> None:
+        super().__init__(f"{prefix}{below}" or "/", serve, methods=[method])
+        self._below = below
+        self._all = methods
+
+    async def handle(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["method"] not in (self.methods or ()):
+            await self._all.refused(self._below)(scope, receive, send)
+        else:
+            await super().handle(scope, receive, send)
 
 
 class _Served:

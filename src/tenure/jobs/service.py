@@ -274,7 +274,7 @@ async def _in_slices(
 
 def _standing(record: JobRecord, now: int) -> str:
     """Say what keeps a job from finishing, as far as its record tells."""
-    ahead = (record.due - now) / 1e6
+    ahead = 0.0 if record.is_due(now) else (record.due - now) / 1e6
     if waits_for_its_task(record):
         return f"it waits for a worker that knows its task {record.task!r}: the last one did not"
     if record.state == "waiting" and (report := report_of(record)) is not None:
