@@ -112,13 +112,13 @@ class Election:
     async def terms(self) -> AsyncIterator[Term]:
         """Stand for election for ever; yield each term won. Leaving the loop resigns."""
         while True:
-            hold = await self._retried(self._lock.acquire)
+            hold = await self.retried(self._lock.acquire)
             try:
                 yield Term(hold)
             finally:
                 await hold.release()
 
-    async def _retried(self, call: Callable[[], Awaitable[T]]) -> T:
+    async def retried(self, call: Callable[[], Awaitable[T]]) -> T:
         """Sit out a store that cannot be reached: an election has no end."""
         clock = self._holds().clock
         for failures in count(1):
@@ -141,7 +141,7 @@ class Election:
         """Yield the leader now and after every change; None while nobody leads."""
         known: int | None = -1
         while True:
-            leader = await self._retried(self.leader)
+            leader = await self.retried(self.leader)
             fence = leader.fence if leader is not None else None
             if fence != known:
                 known = fence

@@ -6,9 +6,9 @@ import asyncio
 import os
 import warnings
 import weakref
+from collections import deque
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
-from contextvars import ContextVar
 from types import TracebackType
 from typing import Any, Literal, Self, TypeAlias
 
@@ -19,25 +19,19 @@ from tenure.core.policy import retry_after_error
 from tenure.errors import ConfigError, LeaseLost, StoreError, StoreUnavailable, WouldDeadlock
 from tenure.observe.events import Events, HoldLost
 from tenure.runtime.acquiring import Acquirer, Ask, Grip
+from tenure.runtime.deadline import DeadlineWatch
 from tenure.runtime.hosting import Host
 from tenure.runtime.keeper import Keeper, Kept
+from tenure.runtime.owners import current_owner
 from tenure.stores.contract import Store
 
-__all__ = ["Hold", "Holds", "OnLost", "Rules", "current_owner", "owner"]
+__all__ = ["Hold", "Holds", "OnLost", "Rules"]
 
 OnLost: TypeAlias = Literal["cancel", "raise", "ignore"] | Callable[["Hold"], None]
 
 
 # Another transaction has the row for moments only; a renewal that cannot pass is no loss yet.
 _RENEW_TRIES = 5
-
-owner: ContextVar[object] = ContextVar("tenure_owner")
-"""On whose behalf something is acquired, if not the running task: a thread that waits for it."""
-
-
-def current_owner() -> object:
-    """Return who would wait for itself by waiting for something that it holds."""
-    return owner.get(None) or asyncio.current_task()
 
 
 class Rules(Struct, frozen=True, kw_only=True):
@@ -69,6 +63,8 @@ class Hold:
         self._cancelling = 0
         self._cancelled_it = False
         self._kept = Kept(grip.lease, grip.sent, holds.clock, _loss_teller(self), rules.max_hold)
+        # With a virtual clock the keeper is on this loop itself.
+        self._watch = None if holds.clock.virtual else DeadlineWatch(self._kept, self._loop)
 
     def __repr__(self) -> str:
         state = "lost" if self.is_lost else "released" if self._released else "held"
@@ -117,8 +113,7 @@ class Hold:
 
     def expires_in(self) -> float:
         """Return for how many seconds the lease may be trusted without another renewal."""
-        left = self._kept.deadline - self._holds.clock.boot()
-        return max(0.0, left) if self.is_held else 0.0
+        return self._kept.trusted_for() if self.is_held else 0.0
 
     def check(self) -> None:
         """Raise LeaseLost if the lease is lost or was released: stop writing under its fence."""
@@ -189,6 +184,8 @@ class Hold:
         if self._released or self._is_inherited:
             return False
         self._released = True
+        if self._watch is not None:
+            self._watch.stop()
         trusted = self._kept.end()
         self._holds.drop(self._kept)
         keep = self._keep_until - self._holds.clock.boot() if trusted else 0.0
@@ -217,9 +214,11 @@ class Hold:
         trace: TracebackType | None,
     ) -> None:
         task, self._task = self._task, None  # from here on a loss cancels nobody
-        outside = await self._take_back_cancel(task, error)
+        # Not if the block is left in another task: that one was not cancelled by the loss.
+        cancelled = self._cancelled_it and task is asyncio.current_task()
+        outside = cancelled and await self._take_back_cancel(error)
         await self.release()
-        instead = self._after_block(error, outside=outside)
+        instead = self._after_block(error, cancelled=cancelled, outside=outside)
         if instead is not None:
             raise instead from error
 
@@ -233,26 +232,26 @@ class Hold:
         assert task is not None, "a hold is entered by a task"
         self._task, self._cancelling = task, task.cancelling()
 
-    async def _take_back_cancel(
-        self, task: asyncio.Task[Any] | None, error: BaseException | None
-    ) -> bool:
+    async def _take_back_cancel(self, error: BaseException | None) -> bool:
         """Undo our own cancellation; return whether somebody else cancelled the task as well."""
-        if not self._cancelled_it or task is None:
-            return False
+        task = asyncio.current_task()
+        assert task is not None, "it was cancelled"
         if not isinstance(error, asyncio.CancelledError):
             # The block ended before the cancellation could be delivered: receive it here.
             with suppress(asyncio.CancelledError):
                 await self._holds.clock.sleep(0)
         return task.uncancel() > self._cancelling
 
-    def _after_block(self, error: BaseException | None, *, outside: bool) -> BaseException | None:
+    def _after_block(
+        self, error: BaseException | None, *, cancelled: bool, outside: bool
+    ) -> BaseException | None:
         """Return what to raise instead of `error` when leaving the block."""
         if outside:
             return None if isinstance(error, asyncio.CancelledError) else asyncio.CancelledError()
         loss = self.loss()
         if loss is None or self._on_lost not in ("cancel", "raise"):
             return None
-        if error is None or (self._cancelled_it and isinstance(error, asyncio.CancelledError)):
+        if error is None or (cancelled and isinstance(error, asyncio.CancelledError)):
             return loss
         error.add_note(str(loss))
         return None
@@ -272,15 +271,17 @@ class Hold:
 
     def __del__(self) -> None:
         # A hold that nobody has any more must not be renewed for ever: its ttl ends it.
-        if not getattr(self, "_released", True) and self.is_held and not self._holds.closed:
-            self._holds.forget(self._kept)
+        if getattr(self, "_released", True) or self._holds.closed:
+            return
+        self._holds.forget(self._kept)
+        if self.is_held:
             warnings.warn(
                 f"{self!r} was never released", ResourceWarning, source=self, stacklevel=2
             )
 
 
 def _loss_teller(hold: Hold) -> Callable[[str], None]:
-    """Return what the keeper calls, in its own thread, when the lease is lost.
+    """Return what is called, in any thread, when the lease is lost.
 
     It knows the hold only weakly: the keeper must not keep a forgotten hold alive.
     """
@@ -290,9 +291,12 @@ def _loss_teller(hold: Hold) -> Callable[[str], None]:
         hold = reference()
         if hold is None:
             return
-        hold._holds.events.emit(HoldLost(hold.name, hold.fence, reason))
         with suppress(RuntimeError):  # its loop is closed, so nobody is left to tell
             hold._loop.call_soon_threadsafe(hold._tell_loss)
+        # On the host, whichever thread noticed: a subscriber that hangs must not keep the loss
+        # from its block.
+        holds = hold._holds
+        holds.host.call_soon(holds.events.emit, HoldLost(hold.name, hold.fence, reason))
 
     return tell
 
@@ -304,12 +308,15 @@ class Holds:
         self.store = store
         self.clock = store.clock
         self.events = events
+        self.host = host
         self.acquirer = Acquirer(store, events)
         self._keeper = Keeper(host, events)
         self.closed = False
         # By name, with a weak reference to the owner: a task may have a forgotten hold in its
         # result, and knowing who holds what must not keep that alive.
         self._filed: dict[str, dict[Kept, weakref.ref[object]]] = {}
+        # From finalizers, which run in any thread: unfiled with the next acquisition.
+        self._forgotten: deque[Kept] = deque()
 
     async def close(self) -> None:
         """Finish what is being given back and stop renewing. May be called again if cancelled."""
@@ -331,6 +338,8 @@ class Holds:
         # No await from here on: a cancellation could not find what to give back.
         hold = Hold(self, grip, rules)
         self._keeper.keep(hold._kept)
+        while self._forgotten:
+            self._unfile(self._forgotten.popleft())
         self._filed.setdefault(ask.key, {})[hold._kept] = weakref.ref(current_owner())
         return hold
 
@@ -342,7 +351,7 @@ class Holds:
     def forget(self, kept: Kept) -> None:
         """Stop renewing, from a finalizer."""
         self._keeper.forget(kept)
-        self._unfile(kept)
+        self._forgotten.append(kept)
 
     def _unfile(self, kept: Kept) -> None:
         filed = self._filed.get(kept.lease.key)

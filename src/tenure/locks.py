@@ -9,8 +9,9 @@ from __future__ import annotations
 import asyncio
 import inspect
 from collections.abc import Callable
+from contextvars import copy_context
 from types import TracebackType
-from typing import Any, Final, Generic, Literal, NoReturn, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, Any, Final, Generic, Literal, NoReturn, TypeAlias, TypeVar
 
 from msgspec import Struct
 
@@ -18,6 +19,7 @@ from tenure.core.durations import Duration, seconds
 from tenure.errors import AcquireTimeout, ConfigError, LeaseLost, StoreUnavailable
 from tenure.holds import Hold, Holds, OnLost, Rules
 from tenure.runtime.acquiring import Ask
+from tenure.runtime.entries import EnteredByHand, Entry, entry_methods
 
 __all__ = [
     "NEITHER_TRUE_NOR_FALSE",
@@ -72,8 +74,7 @@ class Semaphore:
         self._ask = ask
         self._wait = wait
         self._rules = rules
-        # Only to find, when a block ends, the hold it began with.
-        self._entered: list[tuple[asyncio.Task[Any] | None, Hold]] = []
+        self._by_hand: EnteredByHand[Hold] = EnteredByHand()
 
     def __repr__(self) -> str:
         ask = self._ask
@@ -112,24 +113,36 @@ class Semaphore:
 
     def __exit__(self, *_: object) -> None: ...
 
-    async def __aenter__(self) -> Hold:
+    if TYPE_CHECKING:
+
+        async def __aenter__(self) -> Hold: ...
+        async def __aexit__(
+            self,
+            kind: type[BaseException] | None,
+            error: BaseException | None,
+            trace: TracebackType | None,
+        ) -> None: ...
+
+    else:
+        __aenter__, __aexit__ = entry_methods("_enter", "_leave")
+
+    async def _enter(self, entry: Entry[Hold]) -> Hold:
         hold = await self.acquire()
         hold.enter_block()
-        self._entered.append((asyncio.current_task(), hold))
+        entry.hold = hold
+        if not entry.is_paired:
+            self._by_hand.add(_this_task(), hold)
         return hold
 
-    async def __aexit__(
+    async def _leave(
         self,
+        entry: Entry[Hold],
         kind: type[BaseException] | None,
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        task = asyncio.current_task()
-        mine = [entry for entry in self._entered if entry[0] is task]
-        # A fixture or exit stack may leave in another task than it entered.
-        entry = mine[-1] if mine else self._entered[-1]
-        self._entered.remove(entry)
-        await entry[1].__aexit__(kind, error, trace)
+        hold = entry.hold or self._by_hand.take(_this_task(), self.name)
+        await hold.__aexit__(kind, error, trace)
 
 
 class Lock(Semaphore):
@@ -138,6 +151,12 @@ class Lock(Semaphore):
     async with app.lock("invoice:42") as hold:
         await charge(fence=hold.fence)
     """
+
+
+def _this_task() -> asyncio.Task[Any]:
+    task = asyncio.current_task()
+    assert task is not None, "a block is entered and left by a task"
+    return task
 
 
 class Outcome(Struct, Generic[T], frozen=True, kw_only=True):
@@ -186,8 +205,21 @@ async def run_anywhere(call: Callable[[], Any]) -> Any:
     """Run an async function on this loop, a plain one in a thread so that it blocks nobody."""
     if is_async(getattr(call, "func", call)):
         return await call()
-    result = await to_its_end(asyncio.ensure_future(asyncio.to_thread(call)))
+    loop, context = asyncio.get_running_loop(), copy_context()
+    # Not to_thread: a task around it would end the loop with a SystemExit of the function.
+    running = loop.run_in_executor(None, context.run, _outcome_of, call)
+    result, error = await to_its_end(running)
+    if error is not None:
+        raise error
     return await result if inspect.isawaitable(result) else result
+
+
+def _outcome_of(call: Callable[[], Any]) -> tuple[Any, BaseException | None]:
+    """Return what a function returns and raises; a future takes no StopIteration."""
+    try:
+        return call(), None
+    except BaseException as error:  # noqa: BLE001 - raised again on the loop
+        return None, error
 
 
 async def to_its_end(work: asyncio.Future[T]) -> T:

@@ -18,6 +18,8 @@ from tenure import (
     WouldDeadlock,
     blocking,
 )
+from tenure.blocking import portal
+from tenure.testing import Faults, FaultyStore
 from tests.rig.waiting import wait_until
 
 
@@ -165,6 +167,30 @@ def test_an_election(app, rival):
         assert next(rival.election("chief").observe()).fence == term.fence
         break
     wait_until(lambda: rival.election("chief").leader() is None)
+
+
+def test_an_election_sits_out_an_outage():
+    faults = Faults()
+    with blocking.Tenure(tenure.Tenure(FaultyStore("memory://", faults))) as app:
+        faults.lose_request("acquire", times=14)  # more than an acquisition tries
+        for term in app.election("chief").terms():
+            assert term.is_held
+            break
+
+
+def test_an_app_says_so_when_threads_do_not_run(monkeypatch):
+    monkeypatch.setattr(portal, "_START_SECONDS", 0.05)
+    monkeypatch.setattr(threading.Thread, "start", lambda _: None)
+    with pytest.raises(StoreError, match=r"gevent.*uWSGI.*--enable-threads"):
+        blocking.Tenure("memory://").open()
+
+
+def test_an_app_says_so_when_its_thread_is_none(monkeypatch):
+    """As with gevent, whose threads are greenlets of one thread."""
+    native = threading.get_native_id()
+    monkeypatch.setattr(threading, "get_native_id", lambda: native)
+    with pytest.raises(StoreError, match="got no thread of its own"):
+        blocking.Tenure("memory://").open()
 
 
 def test_renew_and_release_by_hand(app):

@@ -5,7 +5,8 @@ import threading
 
 import pytest
 
-from tenure import ConfigError, LeaseLost, StoreUnavailable
+from tenure import ConfigError, LeaseLost, OnceFailed, StoreUnavailable
+from tests.rig.interrupts import INTERRUPTS
 
 
 async def test_it_runs_and_returns_the_value(app):
@@ -94,3 +95,27 @@ async def test_an_unreachable_store_fails_closed_unless_asked_otherwise(app, fau
 async def test_an_unknown_choice_is_refused(app):
     with pytest.raises(ConfigError, match="on_unavailable"):
         await app.with_lock("x", 10, print, on_unavailable="maybe")
+
+
+@pytest.mark.parametrize("kind", INTERRUPTS)
+@pytest.mark.parametrize("is_async", [True, False], ids=["async", "plain"])
+async def test_an_interrupt_of_the_function_is_raised_and_the_lock_released(app, kind, is_async):
+    error = INTERRUPTS[kind]()
+
+    def fail() -> None:
+        raise error
+
+    async def fail_on_the_loop() -> None:
+        raise error
+
+    with pytest.raises(type(error)):
+        await app.with_lock("fails", 60, fail_on_the_loop if is_async else fail)
+    assert await app.locks() == []
+
+
+async def test_a_plain_function_that_raises_stop_iteration_hangs_nobody(app):
+    with pytest.raises(RuntimeError, match="StopIteration"):
+        await app.with_lock("fails", 60, lambda: next(iter(())))
+    with pytest.raises(OnceFailed, match="StopIteration"):
+        await app.once("fails", lambda: next(iter(())))
+    assert await app.locks() == []

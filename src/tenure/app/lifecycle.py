@@ -115,6 +115,7 @@ class Lifecycle:
         )
         for name in ("_settings", "_handlers", "_queues", "_around", "_plans", "_timed"):
             setattr(other, name, getattr(self, name))
+        other._events = Events(self._events)  # noqa: SLF001 - of the same class
         return other
 
     async def close(self) -> None:

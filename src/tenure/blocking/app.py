@@ -61,9 +61,12 @@ class Tenure:
         portal, self._opened = self._opened, None
         if portal is not None and not portal.is_inherited:
             try:
+                portal.call(portal.settle())
                 portal.call(self._app.close())
             finally:
                 portal.close()
+                if self._app.is_open:  # the closing was interrupted, and its loop is gone
+                    self._app = self._app.clone()
 
     def __enter__(self) -> Self:
         self.open()

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import threading
+import weakref
 from collections.abc import AsyncIterator, Callable, Iterator
+from functools import partial
 from types import TracebackType
-from typing import Literal, Self, TypeAlias, TypedDict, TypeVar
+from typing import TYPE_CHECKING, Literal, Self, TypeAlias, TypedDict, TypeVar
 
 import tenure
 from tenure.blocking.portal import Portal
@@ -14,6 +16,8 @@ from tenure.core.model import Meta
 from tenure.election import Leader
 from tenure.errors import AcquireTimeout, ConfigError
 from tenure.locks import NEITHER_TRUE_NOR_FALSE, UNSET, Unset
+from tenure.runtime.entries import EnteredByHand, Entry, entry_methods
+from tenure.runtime.owners import current_caller
 
 __all__ = ["Election", "Hold", "Lock", "LockOptions", "OnLost", "Semaphore"]
 
@@ -84,7 +88,11 @@ class Hold:
         """Give it back; return whether it was held to the end. Doing so twice is harmless."""
         if self._portal.is_over:
             return False  # in a forked child it is not ours; after closing it ends with its ttl
-        return self._portal.call(self._hold.release())
+        return self._portal.finish(self._hold.release)
+
+    async def give_back(self) -> None:
+        """Release it on the loop, for a caller that was interrupted before it got the hold."""
+        await self._hold.release()
 
     def __enter__(self) -> Self:
         self.check()
@@ -139,7 +147,7 @@ class Semaphore:
         self._portal = portal
         self._describe = describe
         self._on_lost = on_lost
-        self._entered: dict[int, list[Hold]] = {}
+        self._by_hand: EnteredByHand[Hold] = EnteredByHand()
         self.name = describe(lambda _: None).name  # checks the other arguments, too
 
     def __bool__(self) -> bool:
@@ -151,15 +159,21 @@ class Semaphore:
         Raises what `tenure.Lock.acquire` raises.
         """
         portal = self._portal()
-        holds: list[Hold] = []
+        return portal.call(self.take(portal, wait), undo=Hold.give_back)
 
-        async def take() -> Hold:
-            # The hold is wrapped on the loop that tells its loss, so none can come in between.
-            lock = self._describe(lambda _: holds[0].tell_loss())
-            holds.append(Hold(portal, await lock.acquire(wait), self._on_lost))
-            return holds[0]
+    async def take(self, portal: Portal, wait: Duration | Unset | None = UNSET) -> Hold:
+        """Acquire it, on the loop."""
+        wrapped: weakref.ref[Hold] | None = None
 
-        return portal.call(take())
+        def tell(_: tenure.Hold) -> None:
+            hold = None if wrapped is None else wrapped()
+            if hold is not None:
+                hold.tell_loss()
+
+        # The hold is wrapped on the loop that tells its loss, so none can come in between.
+        hold = Hold(portal, await self._describe(tell).acquire(wait), self._on_lost)
+        wrapped = weakref.ref(hold)
+        return hold
 
     def try_acquire(self) -> Hold | None:
         """Return a hold if one is free now, else None. Somebody who waits is not overtaken."""
@@ -168,21 +182,33 @@ class Semaphore:
         except AcquireTimeout:
             return None
 
-    def __enter__(self) -> Hold:
-        hold = self.acquire()
-        self._entered.setdefault(threading.get_ident(), []).append(hold)
+    if TYPE_CHECKING:
+
+        def __enter__(self) -> Hold: ...
+        def __exit__(
+            self,
+            kind: type[BaseException] | None,
+            error: BaseException | None,
+            trace: TracebackType | None,
+        ) -> None: ...
+
+    else:
+        __enter__, __exit__ = entry_methods("_enter", "_leave")
+
+    def _enter(self, entry: Entry[Hold]) -> Hold:
+        entry.hold = hold = self.acquire()
+        if not entry.is_paired:
+            self._by_hand.add(current_caller(), hold)
         return hold
 
-    def __exit__(
+    def _leave(
         self,
+        entry: Entry[Hold],
         kind: type[BaseException] | None,
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        holds = self._entered[threading.get_ident()]
-        hold = holds.pop()
-        if not holds:
-            del self._entered[threading.get_ident()]
+        hold = entry.hold or self._by_hand.take(current_caller(), self.name)
         hold.__exit__(kind, error, trace)
 
 
@@ -204,7 +230,9 @@ class Election:
         Look at `term.is_lost` while leading: a thread cannot be stopped from outside.
         """
         while True:
-            term = self._lock.acquire()
+            portal = self._portal()
+            stand = partial(self._lock.take, portal)
+            term = portal.call(self._election.retried(stand), undo=Hold.give_back)
             try:
                 yield term
             finally:

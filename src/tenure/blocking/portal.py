@@ -1,22 +1,43 @@
-"""The way from a thread into an event loop that runs in a thread of its own."""
+"""The way from a thread into an event loop that runs in a thread of its own.
+
+Whatever ends the waiting in the calling thread - an error, Ctrl-C, `sys.exit()` in a signal handler
+- no coroutine stays behind on the loop: what waits for that thread is told that it has gone.
+"""
 
 from __future__ import annotations
 
 import asyncio
+import logging
 import os
 import queue
 import threading
 from collections.abc import Callable, Coroutine
-from concurrent.futures import CancelledError, Future
+from contextlib import suppress
 from typing import Any, TypeVar
 
+from tenure.blocking.calls import CLOSED_MEANWHILE, Body, Call
 from tenure.errors import StoreError
-from tenure.holds import owner
-from tenure.locks import to_its_end
+from tenure.runtime.background import Background
+from tenure.runtime.owners import current_caller, owner
 
 __all__ = ["Portal"]
 
 T = TypeVar("T")
+
+log = logging.getLogger("tenure")
+
+# A thread that does not run within this long never will: nothing has switched to it.
+_START_SECONDS = 10.0
+# How long what was interrupted may take to be undone when the app is closed.
+_UNDO_SECONDS = 5.0
+
+_CLOSED = "the app is closed."
+_NO_THREAD = (
+    "the event loop of tenure.blocking got no thread of its own, so nothing would renew leases "
+    "while your code works. Under gevent leave threads, queues and select unpatched: "
+    "monkey.patch_all(thread=False, queue=False, select=False). Under uWSGI start with "
+    "--enable-threads."
+)
 
 
 class Portal:
@@ -26,8 +47,13 @@ class Portal:
         self._pid = os.getpid()
         self._runner = asyncio.Runner()
         self._loop = self._runner.get_loop()
+        self._background = Background()
+        self._bodies: set[Body] = set()
+        self._calls: set[Call[Any]] = set()
+        self._is_over = False
+        self._changing = threading.Lock()  # of the calls, and whether it is over
         self._thread = threading.Thread(target=self._run, name="tenure-blocking", daemon=True)
-        self._thread.start()
+        self._start()
 
     @property
     def is_inherited(self) -> bool:
@@ -37,83 +63,162 @@ class Portal:
     @property
     def is_over(self) -> bool:
         """Whether nothing can be called any more."""
-        return self.is_inherited or self._loop.is_closed()
+        return self.is_inherited or self._is_over
 
-    def call(self, work: Coroutine[Any, Any, T]) -> T:
-        """Run `work` on the loop and wait for it; an interrupt of the waiting cancels it."""
-        future = self._begin(work)
+    def call(
+        self,
+        work: Coroutine[Any, Any, T],
+        *,
+        undo: Callable[[T], Coroutine[Any, Any, object]] | None = None,
+    ) -> T:
+        """Run `work` on the loop and wait for it; an interrupt of the waiting cancels it.
+
+        If it is too late for that, `undo` is run on its result.
+        """
+        call = Call(self._loop, work)
         try:
-            return self._result(future)
+            self._begin(call)
+            return call.result()
         except BaseException:
-            future.cancel()
+            self._abandon(call, undo)
             raise
+        finally:
+            self._calls.discard(call)
+
+    def finish(self, work: Callable[[], Coroutine[Any, Any, T]]) -> T:
+        """Run `work` on the loop and wait for it; after an interrupt it goes on by itself."""
+        call: Call[T] | None = None
+        try:
+            call = Call(self._loop, work())
+            self._begin(call)
+            return call.result()
+        except StoreError:
+            raise
+        except BaseException:
+            # It may have come before anything was begun.
+            self._on_loop(lambda: self._background.spawn(call.end() if call else work()))
+            raise
+        finally:
+            if call is not None:
+                self._calls.discard(call)
 
     def call_with_body(
         self, body: Callable[[], Any], work: Callable[[Callable[[], Any]], Coroutine[Any, Any, T]]
     ) -> T:
         """Run `work(body)` on the loop, with `body` itself running in the calling thread."""
-        errands: queue.SimpleQueue[Future[Any] | None] = queue.SimpleQueue()
-
-        async def in_caller() -> Any:
-            errand: Future[Any] = Future()
-            errands.put(errand)
-            return await to_its_end(asyncio.wrap_future(errand))
-
-        future = self._begin(work(in_caller))
-        future.add_done_callback(lambda _: errands.put(None))
+        errands: queue.SimpleQueue[Callable[[], None] | None] = queue.SimpleQueue()
+        there = Body(self._loop, body, errands.put)
+        call = Call(self._loop, work(there.run_in_its_thread))
+        call.when_done(lambda: errands.put(None))
         try:
+            self._bodies.add(there)
+            self._begin(call)
             while (errand := errands.get()) is not None:
-                _do(errand, body)
-            return self._result(future)
+                errand()
+            if there.is_abandoned and there.error is not None:
+                raise there.error  # the app was closed meanwhile, but this is the caller's own
+            return call.result()
         except BaseException:
-            future.cancel()
+            self._on_loop(there.abandon)
+            self._abandon(call)
             raise
+        finally:
+            self._bodies.discard(there)
+            self._calls.discard(call)
+
+    async def settle(self) -> None:
+        """Wait, but not for long, until what was interrupted has been undone."""
+        await self._background.drain(_UNDO_SECONDS)
 
     def close(self) -> None:
-        """End the loop. Whoever still waits for something of it gets a StoreError."""
-        self._loop.call_soon_threadsafe(self._loop.stop)
+        """End the loop. Threads that wait for something of it get a StoreError."""
+        self._on_loop(self._stop)
         self._thread.join()
 
-    def _begin(self, work: Coroutine[Any, Any, T]) -> Future[T]:
+    # Calls.
+
+    def _begin(self, call: Call[Any]) -> None:
         try:
-            if self.is_inherited:
-                msg = "this app was opened by the parent process. Open one after the fork."
-                raise StoreError(msg)
-            if self._loop.is_closed():
-                msg = "the app is closed."
-                raise StoreError(msg)
-            if threading.current_thread() is self._thread:
-                msg = "the event loop of tenure.blocking cannot wait for itself."
-                raise StoreError(msg)
-            # The task takes over the context of this call, and with it who must not deadlock.
-            token = owner.set(threading.current_thread())
-            try:
-                return asyncio.run_coroutine_threadsafe(work, self._loop)
-            finally:
-                owner.reset(token)
-        except BaseException:
-            work.close()
+            self._check_usable()
+            with self._changing:
+                if self._is_over:
+                    raise StoreError(_CLOSED)
+                self._calls.add(call)
+            self._post(call)
+        except StoreError:
+            call.refuse()
             raise
 
-    def _result(self, future: Future[T]) -> T:
+    def _post(self, call: Call[Any]) -> None:
+        # The task takes over the context of this call, and with it who must not deadlock.
+        token = owner.set(current_caller())
         try:
-            return future.result()
-        except CancelledError:
-            msg = "the app was closed meanwhile."
-            raise StoreError(msg) from None
+            self._loop.call_soon_threadsafe(call.start)
+        except RuntimeError:  # it was closed just now
+            raise StoreError(_CLOSED) from None
+        finally:
+            owner.reset(token)
+
+    def _check_usable(self) -> None:
+        if self.is_inherited:
+            msg = "this app was opened by the parent process. Open one after the fork."
+            raise StoreError(msg)
+        if threading.current_thread() is self._thread:
+            msg = "the event loop of tenure.blocking cannot wait for itself."
+            raise StoreError(msg)
+
+    def _abandon(
+        self, call: Call[T], undo: Callable[[T], Coroutine[Any, Any, object]] | None = None
+    ) -> None:
+        """Stop a call, or undo what it has done already."""
+
+        def abandon() -> None:
+            call.cancel()
+            if undo is not None:
+                call.then_undo(lambda result: self._background.spawn(undo(result)))
+
+        self._on_loop(abandon)
+
+    def _on_loop(self, function: Callable[[], object]) -> None:
+        with suppress(RuntimeError):  # the loop is closed
+            self._loop.call_soon_threadsafe(function)
+
+    # The thread.
+
+    def _start(self) -> None:
+        threads: queue.SimpleQueue[int] = queue.SimpleQueue()
+        self._loop.call_soon(lambda: threads.put(threading.get_native_id()))
+        try:
+            self._thread.start()
+        except RuntimeError:
+            self._runner.close()
+            raise
+        try:
+            other = threads.get(timeout=_START_SECONDS)
+        except queue.Empty:
+            other = None
+        if other in (None, threading.get_native_id()):
+            self._on_loop(self._stop)
+            if not self._thread.is_alive():
+                self._runner.close()
+            raise StoreError(_NO_THREAD)
 
     def _run(self) -> None:
-        # Leaving the runner cancels what still runs and waits for it, so that nobody hangs.
-        with self._runner:
-            self._loop.run_forever()
+        try:
+            # Leaving the runner cancels what still runs and waits for it.
+            with self._runner:
+                self._loop.run_forever()
+        except BaseException:
+            log.critical("the event loop of tenure.blocking has ended", exc_info=True)
+        finally:
+            with self._changing:
+                self._is_over = True
+                calls = list(self._calls)
+            for call in calls:  # such as those that came in the last moment
+                call.finish(None, StoreError(CLOSED_MEANWHILE))
 
-
-def _do(errand: Future[Any], body: Callable[[], Any]) -> None:
-    if not errand.set_running_or_notify_cancel():
-        return
-    try:
-        value = body()
-    except Exception as error:  # noqa: BLE001 - raised again where the body is awaited
-        errand.set_exception(error)
-    else:
-        errand.set_result(value)
+    def _stop(self) -> None:
+        """Free the loop of all that only the end of another thread would end, and stop it."""
+        for body in list(self._bodies):
+            body.abandon()
+        self._loop.stop()

@@ -1,14 +1,17 @@
 """Events: facts worth counting or alerting on, as plain values.
 
 A subscriber is called where the event happens, which may be the keeper's thread: it must be quick
-and must not block. What it raises is logged and goes no further.
+and must not block. What it raises is logged and goes no further, `sys.exit()` included: in that
+thread it would end the renewals and not the process.
 """
 
 from __future__ import annotations
 
 import logging
 import re
+import threading
 from collections.abc import Callable
+from contextlib import suppress
 from typing import TypeAlias
 
 from msgspec import Struct
@@ -231,6 +234,8 @@ Event: TypeAlias = (
     | TicksMissed
 )
 
+_FAILED = "an event subscriber failed on %s"
+
 _ONLY_INFORMS = RenewalRestored | StoreRestored | TickSkipped
 
 
@@ -242,18 +247,34 @@ def _level(event: Event) -> int:
 
 
 class Events:
-    """Hands events to the log and to whoever subscribed."""
+    """Hands events to the log and to subscribers; those of `origin` get them, too.
 
-    def __init__(self) -> None:
+    An app that is cloned for another event loop has events of its own, with the app as the origin.
+    """
+
+    def __init__(self, origin: Events | None = None) -> None:
+        self._origin = origin
         self._subscribers: list[Callable[[Event], None]] = []
 
     def subscribe(self, subscriber: Callable[[Event], None]) -> None:
         self._subscribers.append(subscriber)
 
     def emit(self, event: Event) -> None:
-        log.log(_level(event), "%s", event)
+        with suppress(Exception):  # a filter of the program's own logging may raise
+            log.log(_level(event), "%s", event)
+        self.tell(event)
+
+    def tell(self, event: Event) -> None:
+        """Call the subscribers only."""
         for subscriber in self._subscribers:
             try:
                 subscriber(event)
-            except Exception:
-                log.exception("an event subscriber failed on %s", event)
+            except KeyboardInterrupt:
+                # Ctrl-C reaches the main thread only, and ends what that does.
+                if threading.current_thread() is threading.main_thread():
+                    raise
+                log.exception(_FAILED, event)
+            except BaseException:
+                log.exception(_FAILED, event)
+        if self._origin is not None:
+            self._origin.tell(event)

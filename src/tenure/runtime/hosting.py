@@ -12,11 +12,13 @@ import logging
 import threading
 from collections.abc import Callable, Coroutine
 from contextlib import suppress
-from typing import Any
+from typing import Any, TypeVar
 
 from tenure.stores.contract import Store
 
 __all__ = ["Host", "Hosted"]
+
+T = TypeVar("T")
 
 log = logging.getLogger("tenure")
 
@@ -48,8 +50,12 @@ class Hosted:
     async def _run(self) -> None:
         try:
             await self._work()
-        except Exception:
-            log.exception("%r has ended; it is started again when next needed", self._work)
+        except asyncio.CancelledError:
+            raise
+        except BaseException:  # one that ends the loop would end the work of all others with it
+            log.critical(
+                "%r has ended; it is started again when next needed", self._work, exc_info=True
+            )
         finally:
             self.done = True
 
@@ -91,6 +97,14 @@ class Host:
             self._thread_loop().call_soon_threadsafe(hosted.begin)
         return hosted
 
+    def call_soon(self, function: Callable[[T], object], value: T) -> None:
+        """Call a function on the host, or here if there is none."""
+        if not self._virtual and self._loop is not None:
+            with suppress(RuntimeError):  # it has ended
+                self._loop.call_soon_threadsafe(function, value)
+                return
+        function(value)
+
     async def stop(self, hosted: Hosted) -> None:
         """End what was started and wait for that."""
         await self._on_host(hosted.end())
@@ -109,7 +123,7 @@ class Host:
     async def _on_host(self, work: Coroutine[Any, Any, None]) -> None:
         if self._virtual:
             await work
-        elif self._loop is None:
+        elif self._loop is None or self._loop.is_closed():
             work.close()
         else:
             future = asyncio.run_coroutine_threadsafe(work, self._loop)
@@ -117,10 +131,12 @@ class Host:
                 await asyncio.wait_for(asyncio.wrap_future(future), _STOP_TIMEOUT)
 
     def _thread_loop(self) -> asyncio.AbstractEventLoop:
-        if self._loop is None:
+        if self._loop is None or self._loop.is_closed():
+            if self._loop is not None:  # its thread has ended, and its connections with it
+                self.store, self._open, self._opening = self.store.clone(), False, None
             loop = asyncio.new_event_loop()
             self._thread = threading.Thread(
-                target=_run, args=[loop], name="tenure-host", daemon=True
+                target=self._run, args=[loop], name="tenure-host", daemon=True
             )
             try:
                 self._thread.start()
@@ -130,9 +146,27 @@ class Host:
             self._loop = loop
         return self._loop
 
+    def _run(self, loop: asyncio.AbstractEventLoop) -> None:
+        """Run the loop until it is stopped.
 
-def _run(loop: asyncio.AbstractEventLoop) -> None:
-    try:
-        loop.run_forever()
-    finally:
-        loop.close()
+        Callbacks can raise SystemExit and KeyboardInterrupt out of it. Here they would end no
+        process, only the renewals and heartbeats of this one.
+        """
+        try:
+            while True:
+                try:
+                    return loop.run_forever()
+                except (SystemExit, KeyboardInterrupt):
+                    log.critical(
+                        "the thread that renews leases was interrupted; it goes on", exc_info=True
+                    )
+        except BaseException:
+            log.critical(
+                "the thread that renews leases has ended: what this process holds is lost with "
+                "its ttl, and its jobs run elsewhere. Restart the process.",
+                exc_info=True,
+            )
+        finally:
+            for hosted in self._hosted:
+                hosted.done = True
+            loop.close()

@@ -15,6 +15,7 @@ import math
 import threading
 from collections import deque
 from collections.abc import Callable
+from contextlib import suppress
 
 from tenure.core.clock import Clock
 from tenure.core.model import Lease
@@ -33,6 +34,9 @@ _STAY_AWAKE = 1.0
 
 # How much earlier than planned, in shares of its ttl, a lease is renewed to save a call.
 _ALONG = 0.05
+
+# An error of ours may come again at once; leases must not run out meanwhile.
+_AFTER_A_SURPRISE = 0.1
 
 # Keys that nobody used for an hour are forgotten, looked for now and then while something is held.
 _PRUNE_EVERY = 600.0
@@ -69,6 +73,10 @@ class Kept:
             over = self.deadline >= self._ends_at
             self.lose("max_hold is over" if over else "it could not be renewed in time")
         return self.reason is not None
+
+    def trusted_for(self) -> float:
+        """Return for how many seconds it may be trusted without another renewal."""
+        return max(0.0, self.deadline - self._clock.boot())
 
     def end(self) -> bool:
         """Look at the clock for the last time; return whether the lease was trusted up to now."""
@@ -151,7 +159,8 @@ class Keeper:
             self._kept_lately = True
             sooner = min(kept.renew_at, kept.deadline) < self._planned
         if sooner and self._loop is not None:
-            self._loop.call_soon_threadsafe(self._changed.set)
+            with suppress(RuntimeError):  # its thread has ended, and another one begins just now
+                self._loop.call_soon_threadsafe(self._changed.set)
 
     def drop(self, kept: Kept) -> None:
         """Stop renewing: a renewal is `in_flight` when this returns, or none will be sent.
@@ -172,24 +181,34 @@ class Keeper:
 
     async def run(self) -> None:
         """Renew and watch deadlines until cancelled."""
-        self._loop = asyncio.get_running_loop()
+        self._loop = loop = asyncio.get_running_loop()
+        self._changed = asyncio.Event()  # one that was used belongs to its loop
         try:
             while True:
                 self._changed.clear()
-                now = self._clock.boot()
-                self._lose_overdue(now)
-                self._start_renewal(now)
-                self._start_prune(now)
-                wake_at = self._plan()
-                timeout = None if math.isinf(wake_at) else max(0.0, wake_at - self._clock.boot())
+                timeout = self._turn()
                 await self._clock.wait(self._changed, timeout)
         finally:
-            self._loop = None
+            if self._loop is loop:  # and not that of another thread, after this one has ended
+                self._loop = None
             running = [task for task in (self._renewal, self._pruning) if task is not None]
             for task in running:
                 task.cancel()
             if running:
                 await asyncio.wait(running)
+
+    def _turn(self) -> float | None:
+        """Do what is due; return how long there is nothing to do, None for ever."""
+        try:
+            now = self._clock.boot()
+            self._lose_overdue(now)
+            self._start_renewal(now)
+            self._start_prune(now)
+            wake_at = self._plan()
+        except Exception:
+            log.exception("the keeper failed in an unexpected way; it goes on")
+            return _AFTER_A_SURPRISE
+        return None if math.isinf(wake_at) else max(0.0, wake_at - self._clock.boot())
 
     def _lose_overdue(self, now: float) -> None:
         for kept in self._snapshot():

@@ -1,0 +1,97 @@
+"""Each `with` block on a shared object has an entry of its own, in whichever order Python looks."""
+
+import threading
+from contextlib import ExitStack
+from typing import Any
+
+import pytest
+
+from tenure.runtime.entries import Entry, entry_methods
+
+
+class Shared:
+    """Numbers its blocks."""
+
+    def __init__(self) -> None:
+        self.entered = 0
+        self.left: list[int | None] = []
+        self.paired: list[bool] = []
+
+    __enter__, __exit__ = entry_methods("_enter", "_leave")
+
+    def _enter(self, entry: Entry[int]) -> int:
+        self.entered += 1
+        entry.hold = self.entered
+        self.paired.append(entry.is_paired)
+        return self.entered
+
+    def _leave(self, entry: Entry[int], *_: object) -> None:
+        self.left.append(entry.hold)
+
+
+def test_blocks_that_end_in_any_order_know_their_own_entry():
+    shared = Shared()
+
+    def block() -> Any:
+        with shared as number:
+            yield number
+
+    blocks = [block() for _ in range(3)]
+    assert [next(one) for one in blocks] == [1, 2, 3]
+    for one in (blocks[1], blocks[2], blocks[0]):
+        assert next(one, None) is None
+    assert shared.left == [2, 3, 1]
+
+
+def test_nested_blocks_and_an_exit_stack():
+    shared, other = Shared(), Shared()
+    with ExitStack() as stack:
+        stack.enter_context(shared)
+        with shared, other, shared:
+            assert shared.entered == 3
+        assert shared.left == [3, 2]
+    assert (shared.left, other.left) == ([3, 2, 1], [1])
+    assert all(shared.paired)
+
+
+@pytest.mark.parametrize("on_class", [False, True])
+@pytest.mark.parametrize("leave_first", [False, True])
+def test_both_orders_of_looking_up(on_class: bool, leave_first: bool):
+    """Python 3.14 looks up `__exit__` first."""
+    shared = Shared()
+    place = Shared if on_class else shared
+    given = [shared] if on_class else []
+    if leave_first:
+        leave, enter = place.__exit__, place.__enter__
+    else:
+        enter, leave = place.__enter__, place.__exit__
+    assert enter(*given) == 1
+    with shared:
+        pass
+    leave(*given, None, None, None)
+    assert shared.left == [2, 1]
+    assert shared.paired == [True, True]
+
+
+def test_a_direct_call_is_known_to_have_no_counterpart():
+    shared = Shared()
+    shared.__enter__()
+    shared.__exit__(None, None, None)
+    assert shared.paired == [False]
+    assert shared.left == [None]
+    assert hasattr(shared, "__enter__")
+    with shared:
+        pass
+    assert shared.left == [None, 2]
+
+
+def test_look_ups_of_two_threads_do_not_mix():
+    shared = Shared()
+    enter = shared.__enter__
+    other = threading.Thread(target=lambda: shared.__exit__(None, None, None))
+    other.start()
+    other.join()
+    leave = shared.__exit__
+    enter()
+    leave(None, None, None)
+    assert shared.left == [None, 1]
