@@ -53,6 +53,27 @@ def test_a_queue_can_be_paused_and_resumed(cli: Run, place: Place, shop: Shop):
     assert shop.sync.counts() == []
 
 
+def test_a_queue_without_jobs_may_be_a_slip(cli: Run, place: Place, shop: Shop):
+    shop.sync.enqueue(shop.resize.request("a"))
+    told = cli(*place.options, "queues", "pause", "defualt")
+    assert (told.code, told.out) == (0, "Paused defualt until it is resumed.\n")
+    assert (
+        "There is no job in the queue defualt, so check its name. Did you mean default?" in told.err
+    )
+    assert "Queues with jobs: default" in cli(*place.options, "queues", "pause", "x").err
+    right = cli(*place.options, "queues", "pause", "default")
+    assert "Warning" not in right.err
+    assert cli(*place.options, "queues", "--json", "pause", "default").json["known"] is True
+    told = cli(*place.options, "queues", "resume", "nope")
+    assert (told.code, told.out) == (0, "nope was not paused.\n")
+    assert "Paused are: default, defualt, x." in told.err
+
+
+def test_a_queue_whose_jobs_have_finished_is_known(cli: Run, place: Place, shop: Shop):
+    shop.sync.enqueue(shop.resize.request("a")).cancel()
+    assert "Warning" not in cli(*place.options, "queues", "pause", "default").err
+
+
 @pytest.mark.parametrize("length", ["90s", "90", "1m30s"])
 def test_a_pause_may_have_an_end(cli: Run, place: Place, shop: Shop, length: str):
     told = cli(*place.options, "queues", "pause", "mail", "--for", length)
@@ -70,6 +91,7 @@ def test_options_may_stand_before_the_word_pause(cli: Run, place: Place, shop: S
         "queue": "mail",
         "paused": True,
         "paused_for": 60.0,
+        "known": False,
     }
     assert [one.queue for one in shop.sync.counts()] == ["mail"]
 

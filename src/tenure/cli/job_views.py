@@ -127,7 +127,8 @@ def listed(jobs: Sequence[Job[Any]], now: int, *, short: bool = False) -> Render
         ]
         for job in jobs
     ]
-    return table(rows, ("ID", "TASK", "QUEUE", "STATE", "AGE", "ABOUT"), right=("AGE",))
+    columns = ("ID", "TASK", "QUEUE", "STATE", "AGE", "ABOUT")
+    return table(rows, columns, right=("AGE",), optional=("QUEUE", "AGE"))
 
 
 def state_of(job: Job[Any]) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from difflib import get_close_matches
 from typing import Any
 
 import click
@@ -10,7 +11,7 @@ from rich.console import RenderableType
 from rich.text import Text
 
 from tenure.cli.parameters import span
-from tenure.cli.show import Cell, duration, safe, table
+from tenure.cli.show import Cell, Shrinking, duration, safe, table
 from tenure.cli.target import Target, store_command
 from tenure.core.model import check_name
 from tenure.core.records import COUNT_MAX, QueueCounts
@@ -60,14 +61,18 @@ def pause(target: Target, name: str, *, length: float | None) -> None:
     check_name(name, "the queue")
     target.announce()
 
-    async def act(store: Store) -> dict[str, Any]:
+    async def act(store: Store) -> tuple[dict[str, Any], bool, list[str]]:
+        counts = [one.queue for one in await store.counts()]
+        is_known = name in counts or bool((await store.find(queue=name, limit=1)).jobs)
         await store.pause(name, seconds=length)
-        return target.about(store)
+        return target.about(store), is_known, counts
 
-    about = target.run(act)
+    about, is_known, others = target.run(act)
     until = "until it is resumed" if length is None else f"for {duration(length)}"
-    document = {**about, "queue": name, "paused": True, "paused_for": length}
+    document = {**about, "queue": name, "paused": True, "paused_for": length, "known": is_known}
     target.screen.answer(document, Text(f"Paused {safe(name)} {until}."))
+    if not is_known:
+        target.screen.warning(_unknown(name, others))
 
 
 @queues.command(
@@ -82,13 +87,28 @@ def resume(target: Target, name: str) -> None:
     check_name(name, "the queue")
     target.announce()
 
-    async def act(store: Store) -> dict[str, Any]:
+    async def act(store: Store) -> tuple[dict[str, Any], list[str]]:
+        paused = [one.queue for one in await store.counts() if one.paused_for is not None]
         await store.resume(name)
-        return target.about(store)
+        return target.about(store), paused
 
-    about = target.run(act)
+    about, paused = target.run(act)
+    was_paused = name in paused
     document = {**about, "queue": name, "paused": False, "paused_for": None}
-    target.screen.answer(document, Text(f"Resumed {safe(name)}."))
+    document["was_paused"] = was_paused
+    told = f"Resumed {safe(name)}." if was_paused else f"{safe(name)} was not paused."
+    target.screen.answer(document, Text(told))
+    if paused and not was_paused:
+        target.screen.warning(f"Paused are: {', '.join(paused)}.")
+
+
+def _unknown(name: str, others: list[str]) -> str:
+    """Say that a name may be wrong: of a queue without jobs nothing else is known."""
+    told = f"There is no job in the queue {name}, so check its name."
+    close = get_close_matches(name, others, n=1)
+    if close:
+        return f"{told} Did you mean {close[0]}? If so: tenure queues resume {name}"
+    return f"{told} Queues with jobs: {', '.join(others)}." if others else told
 
 
 def _document(counts: QueueCounts) -> dict[str, Any]:
@@ -106,7 +126,7 @@ def _document(counts: QueueCounts) -> dict[str, Any]:
 def _listed(counts: list[QueueCounts]) -> RenderableType:
     rows: list[list[Cell]] = [
         [
-            safe(one.queue),
+            Shrinking(safe(one.queue)),
             _number(one.waiting),
             _number(one.running),
             "" if one.oldest is None else duration(one.oldest),

@@ -73,7 +73,7 @@ def _listed(known: Sequence[ReplicaRecord], now: int) -> RenderableType:
         host, pid = one.meta.get("host", ""), one.meta.get("pid", "")
         rows.append(
             [
-                safe(one.id),
+                Shrinking(safe(one.id), tail=8),
                 Shrinking(safe(f"{host}:{pid}" if pid else host)),
                 Text(state, _STYLES[state]),
                 str(one.held),
@@ -82,7 +82,7 @@ def _listed(known: Sequence[ReplicaRecord], now: int) -> RenderableType:
             ]
         )
     columns = ("REPLICA", "PROCESS", "STATE", "JOBS", "UP", "LEFT")
-    return table(rows, columns, right=columns[3:])
+    return table(rows, columns, right=columns[3:], optional=("LEFT", "UP"))
 
 
 @click.command(
@@ -125,7 +125,8 @@ def _recovered(recovered: Sequence[Recovered]) -> Iterator[RenderableType]:
         [one.id, one.state or "unreadable", str(one.losses), Shrinking(safe(one.replica))]
         for one in recovered
     ]
-    yield table(rows, ("ID", "NOW", "LOSSES", "REPLICA"), right=("LOSSES",))
+    columns = ("ID", "NOW", "LOSSES", "REPLICA")
+    yield table(rows, columns, right=("LOSSES",), optional=("REPLICA",))
     counts: Counter[str | None] = Counter(one.state for one in recovered)
     means = {
         "waiting": "run again",

@@ -65,6 +65,11 @@ class Screen:
         if not self.as_json:
             _print(self._err, Text(safe(text), "dim"))
 
+    def warning(self, text: str) -> None:
+        """Say what may be wrong with what was done; not where a program reads it."""
+        if not self.as_json:
+            _print(self._err, Text.assemble(("Warning: ", "yellow"), safe(text)))
+
     def progress(self, text: str) -> None:
         """Say how far something is, in a line of a terminal that vanishes with an empty text."""
         if self._err.is_terminal and not self._err.is_dumb_terminal and not self.as_json:
@@ -111,37 +116,63 @@ Cell: TypeAlias = str | Text | Shrinking
 
 
 def table(
-    rows: Iterable[Sequence[Cell]], columns: Sequence[str] = (), *, right: Sequence[str] = ()
+    rows: Iterable[Sequence[Cell]],
+    columns: Sequence[str] = (),
+    *,
+    right: Sequence[str] = (),
+    optional: Sequence[str] = (),
 ) -> Table:
     """Return a table that fits the terminal. `right` names columns of numbers.
 
     Without headers, cells are folded. Below headers each row is one line, so that names and
-    fences can be copied: only what is Shrinking gives way, and where even that is not enough, the
-    terminal wraps the line.
+    fences can be copied: what is Shrinking gives way, then the `optional` columns, the first one
+    first. Where even that is not enough, the terminal wraps the line.
     """
-    made = Table(
-        box=None,
-        pad_edge=False,
-        padding=(0, _GAP, 0, 0),
-        header_style="dim",
-        show_header=bool(columns),
-    )
-    rows = [*rows]
-    for at, column in enumerate(columns):
-        cells = [row[at] for row in rows if len(row) > at]
-        made.add_column(
-            column,
-            justify="right" if column in right else "left",
-            no_wrap=not any(isinstance(cell, Shrinking) for cell in cells),
-            min_width=max(cell_len(column), *map(_least, cells)),
-            max_width=max(cell_len(column), *map(_most, cells)),
+    return _Sheet([*rows], columns, right, optional)
+
+
+class _Sheet(Table):
+    """A table that can leave out columns."""
+
+    def __init__(
+        self,
+        cells: Sequence[Sequence[Cell]],
+        names: Sequence[str],
+        right: Sequence[str],
+        optional: Sequence[str],
+    ) -> None:
+        super().__init__(
+            box=None,
+            pad_edge=False,
+            padding=(0, _GAP, 0, 0),
+            header_style="dim",
+            show_header=bool(names),
         )
-    if columns:
-        least = sum(column.min_width or 0 for column in made.columns)
-        made.min_width = least + _GAP * (len(columns) - 1)
-    for row in rows:
-        made.add_row(*row)
-    return made
+        self._cells, self._names, self._right, self._optional = cells, names, right, optional
+        for at, name in enumerate(names):
+            below = [row[at] for row in cells if len(row) > at]
+            self.add_column(
+                name,
+                justify="right" if name in right else "left",
+                no_wrap=not any(isinstance(cell, Shrinking) for cell in below),
+                min_width=max(cell_len(name), *map(_least, below)),
+                max_width=max(cell_len(name), *map(_most, below)),
+            )
+        if names:
+            least = sum(column.min_width or 0 for column in self.columns)
+            self.min_width = least + _GAP * (len(names) - 1)
+        for row in cells:
+            self.add_row(*row)
+
+    def within(self, room: int) -> _Sheet:
+        """Return it without as many of the optional columns as it takes to fit."""
+        if (self.min_width or 0) <= room or not self._optional:
+            return self
+        gone, *others = self._optional
+        kept = [at for at, name in enumerate(self._names) if name != gone]
+        cells = [[row[at] for at in kept] for row in self._cells]
+        names = [self._names[at] for at in kept]
+        return _Sheet(cells, names, self._right, others).within(room)
 
 
 def _least(cell: Cell) -> int:
@@ -174,7 +205,8 @@ def _console(file: Any) -> Console:
 
 def _print(console: Console, part: RenderableType) -> None:
     if console.is_terminal and isinstance(part, Table):
-        if part.show_header:
+        if isinstance(part, _Sheet) and part.show_header:
+            part = part.within(console.width)
             _fit(part, console.width)
         width, console.width = console.width, max(console.width, part.min_width or 0)
         console.print(part)

@@ -67,7 +67,7 @@ def listed(found: Sequence[TimerInfo], now: datetime, *, narrow: bool) -> Iterat
     """Yield a table with a line for each timer; a narrow one leaves out the rules."""
     rows: list[list[Cell]] = [
         [
-            safe(one.name),
+            Shrinking(safe(one.name)),
             *(() if narrow else (Shrinking(safe(one.rule) or _UNREADABLE, tail=0),)),
             _next(one, now),
             _last(one, now),
@@ -78,7 +78,8 @@ def listed(found: Sequence[TimerInfo], now: datetime, *, narrow: bool) -> Iterat
     ]
     rule = () if narrow else ("RULE",)
     header = ("NAME", *rule, "NEXT", "LAST", "RUNNING", "DECLARED")
-    yield table(rows, header, right=("RUNNING", "DECLARED"))
+    numbers = ("RUNNING", "DECLARED")
+    yield table(rows, header, right=numbers, optional=("DECLARED", "RUNNING"))
     if any(one.kind == "unknown" for one in found):
         yield Text(_UNREADABLE_TOLD, "red")
 
@@ -106,7 +107,12 @@ def _last(one: TimerInfo, now: datetime) -> Cell:
 
 
 def told_next(
-    info: TimerInfo, ticks: Sequence[datetime], frozen: Pause | None, now: datetime
+    info: TimerInfo,
+    ticks: Sequence[datetime],
+    frozen: Pause | None,
+    now: datetime,
+    *,
+    narrow: bool,
 ) -> Iterator[RenderableType]:
     """Yield when a timer ticks next, and what is in the way."""
     yield Text.assemble((safe(info.name), "bold"), f"  {safe(info.rule)}")
@@ -125,19 +131,25 @@ def told_next(
         return
     held = [one for one in (info.pause, frozen) if one is not None]
     yield Text()
-    yield told_times(ticks, now, skipped=held)
+    yield told_times(ticks, now, zone=info.tz, skipped=held, narrow=narrow)
 
 
 def told_times(
-    ticks: Sequence[datetime], now: datetime, *, zone: str = "UTC", skipped: Sequence[Pause] = ()
+    ticks: Sequence[datetime],
+    now: datetime,
+    *,
+    zone: str = "UTC",
+    skipped: Sequence[Pause] = (),
+    narrow: bool = False,
 ) -> RenderableType:
     """Return a table of instants; also as clocks in another zone show them."""
     if not ticks:
         return Text("It never ticks again.")
     zones = dict.fromkeys(("UTC", zone))
+    date = "%a %m-%d %H:%M:%S" if narrow else "%a %Y-%m-%d %H:%M:%S"
     rows: list[list[Cell]] = [
         [
-            *(f"{one.astimezone(ZoneInfo(name)):%a %Y-%m-%d %H:%M:%S}" for name in zones),
+            *(one.astimezone(ZoneInfo(name)).strftime(date) for name in zones),
             _length(one, now),
             Text("skipped", "yellow") if any(_covers(pause, one) for pause in skipped) else "",
         ]
@@ -161,7 +173,8 @@ def history_table(records: Sequence[TickRecord], *, narrow: bool) -> RenderableT
         for one in records
     ]
     replica = () if narrow else ("REPLICA",)
-    return table(rows, ("TICK (UTC)", "CAME TO", "TOOK", "JOB", *replica, "WHY"), right=("TOOK",))
+    columns = ("TICK (UTC)", "CAME TO", "TOOK", "JOB", *replica, "WHY")
+    return table(rows, columns, right=("TOOK",), optional=("JOB",))
 
 
 def _took(one: TickRecord) -> str:

@@ -132,11 +132,13 @@ def next_(target: Target, name: str, *, number: int) -> None:
         **_about(target),
         "name": name,
         "rule": info.rule,
+        "tz": info.tz,
         "pause": plain(info.pause),
         "frozen": plain(frozen),
         "next": [*map(plain, ticks)],
     }
-    target.screen.answer(document, *told_next(info, ticks, frozen, now))
+    is_narrow = target.screen.is_terminal and target.screen.width < _NARROW
+    target.screen.answer(document, *told_next(info, ticks, frozen, now, narrow=is_narrow))
 
 
 @timers.command(

@@ -260,6 +260,7 @@ def _info(record: ScheduleRecord, now: int, runs: Mapping[str, Job[Any]]) -> Tim
         name=record.name,
         kind="unknown" if definition is None else definition.kind,
         rule="" if definition is None else _words(definition),
+        tz="UTC" if definition is None else getattr(definition.rule, "zone", "UTC"),
         task="" if definition is None else definition.run.task,
         next=None if definition is None else _next(record, definition, now, runs),
         previous=as_datetime(record.last_run) if record.last_run else None,

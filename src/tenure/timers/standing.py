@@ -50,6 +50,8 @@ class TimerInfo(Struct, frozen=True, kw_only=True):
     """Unknown if this version of Tenure cannot read how it was declared."""
     rule: str
     """In words; empty if it cannot be read."""
+    tz: str
+    """The zone in which its cron expression is read; UTC for a period."""
     task: str
     next: datetime | None
     """When the next tick is due, if nothing is in the way.

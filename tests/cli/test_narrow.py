@@ -1,0 +1,90 @@
+"""Lists on a terminal of 60 columns: each row is one line, and the header is whole."""
+
+from collections.abc import Iterator
+
+import pytest
+
+from tests.cli.clockwork import Clockwork, clockwork_at
+from tests.cli.conftest import Place
+from tests.cli.jobbing import Shop, shop_at
+from tests.cli.terminal import on_a_terminal, plain
+
+ID = "01a1e141-50eb-7000-b594-7657615a0122"
+
+
+@pytest.fixture
+def shop(file_place: Place) -> Iterator[Shop]:
+    with shop_at(file_place) as shop:
+        yield shop
+
+
+@pytest.fixture
+def work(file_place: Place) -> Iterator[Clockwork]:
+    with clockwork_at(file_place) as work:
+        yield work
+
+
+def table(place: Place, *command: str, columns: int = 60, begins: str) -> list[str]:
+    """Return the lines of a table on a terminal, and check that none is too long."""
+    seen = plain(on_a_terminal(*place.options, *command, COLUMNS=str(columns))).splitlines()
+    at = next(number for number, line in enumerate(seen) if line.startswith(begins))
+    lines = [line.rstrip() for line in seen[at:]]
+    assert len(lines) > 1
+    for line in lines:
+        assert len(line) <= columns, lines
+    return lines
+
+
+@pytest.mark.parametrize("columns", [60, 70, 80, 100, 140])
+def test_jobs(file_place: Place, shop: Shop, columns: int):
+    task = shop.resize.using(queue="a queue with a long name")
+    shop.sync.enqueue(task.request("a"))
+    shop.fail(shop.claim("web-1", ("a queue with a long name",))[0], "x " * 60)
+    header, row = table(file_place, "jobs", "ls", columns=columns, begins="ID")
+    assert {"ID", "TASK", "STATE", "ABOUT"} <= set(header.split())
+    assert "failed" in row
+    assert "Value" in row
+
+
+@pytest.mark.parametrize("columns", [60, 70, 80, 100, 140])
+def test_timers(file_place: Place, work: Clockwork, columns: int):
+    work.plant()
+    work.plant("a timer with a name that is long")
+    work.tick()
+    header, *_ = table(file_place, "timers", "ls", columns=columns, begins="NAME")
+    assert {"NAME", "NEXT", "LAST"} <= set(header.split())
+    table(file_place, "timers", "history", "sweep", columns=columns, begins="TICK")
+
+
+@pytest.mark.parametrize("columns", [60, 70, 80, 100])
+def test_replicas(file_place: Place, shop: Shop, columns: int):
+    host = "web-7d9f8c6b5-x2x8z.shop.example.org"
+    store = shop.sync._app._store
+    shop.sync._portal().call(store.join(ID, ttl=600, meta={"host": host, "pid": "471147"}))
+    header, row = table(file_place, "replicas", columns=columns, begins="REPLICA")
+    assert {"REPLICA", "PROCESS", "STATE", "JOBS"} <= set(header.split())
+    assert "alive" in row
+    assert ID[-6:] in row
+
+
+def test_queues(file_place: Place, shop: Shop):
+    task = shop.resize.using(queue="a queue with a very long name of its own")
+    shop.sync.enqueue(task.request("a"))
+    header, row = table(file_place, "queues", begins="QUEUE")
+    assert header.split() == ["QUEUE", "WAITING", "RUNNING", "OLDEST", "PAUSED"]
+    assert row.startswith("a queue")
+
+
+@pytest.mark.parametrize("columns", [60, 80, 120])
+def test_next_ticks_are_shown_in_the_zone_of_the_timer(
+    file_place: Place, work: Clockwork, columns: int
+):
+    work.plant()
+    command = ("timers", "next", "weekly", "--number", "60")
+    header, *found = table(file_place, *command, columns=columns, begins="UTC")
+    assert header.split() == ["UTC", "Europe/Berlin", "IN"]
+    # At six o'clock in Berlin, in winter and in summer.
+    assert {line.count("06:00:00") for line in found} == {1}
+    assert len({line.split()[2][:2] for line in found}) == 2
+    header, *_ = table(file_place, "timers", "next", "sweep", columns=columns, begins="UTC")
+    assert header.split() == ["UTC", "IN"]
