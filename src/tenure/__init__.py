@@ -36,7 +36,7 @@ from tenure.holds import Hold
 from tenure.jobs import Attempt, Job, Request
 from tenure.locks import Lock, Outcome, Semaphore
 from tenure.runtime.attempt import Reject, Retry
-from tenure.runtime.context import JobContext, current_job
+from tenure.runtime.job_context import JobContext, current_job
 from tenure.tasks import Task, Unique
 from tenure.timers import Pause, Tick, TickRecord, TimerHandle, TimerInfo
 

@@ -1,10 +1,11 @@
 """What can be a task: functions, and bound methods; with advice for all else."""
 
 import sys
+from contextlib import contextmanager
 
 import pytest
 
-from tenure import ConfigError, Tenure
+from tenure import ConfigError, JobContext, Task, Tenure, current_job
 
 
 async def test_methods_are_refused_with_advice(app: Tenure):
@@ -113,3 +114,35 @@ async def test_a_program_declares_a_task_once(app: Tenure, monkeypatch):
     declared(app, "first")
     with pytest.raises(ConfigError, match="there is a task 'work' already"):
         declared(app, "second")
+
+
+def shown(kind: type) -> set[str]:
+    """Return what completion offers on an object."""
+    return {name for name in dir(kind) if not name.startswith("_")}
+
+
+def test_completion_shows_what_is_meant_for_users():
+    view = {"id", "task", "queue", "tags", "attempt", "failures", "losses"}
+    own = {"fence", "deadline", "cancelled", "stop_reason", "check", "progress", "checkpoint"}
+    assert shown(JobContext) == view | own | {"save", "transaction"}
+    assert shown(Task) == {"name", "options", "using", "bind", "request", "enqueue"}
+
+
+async def test_a_handler_and_what_surrounds_it_see_one_context(app: Tenure, clock):
+    seen: list[JobContext] = []
+
+    @app.around_attempt
+    @contextmanager
+    def around(job: JobContext):
+        seen.append(job)
+        yield
+
+    @app.task
+    async def work() -> None:
+        seen.append(current_job())
+
+    async with app.worker():
+        await work.enqueue()
+        await clock.advance(0.1)
+    assert seen[0] is seen[1]
+    assert repr(seen[0]) == f"<JobContext {seen[0].id} of 'work', attempt 1>"

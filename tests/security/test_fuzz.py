@@ -34,7 +34,7 @@ from tenure.core.signature import Signature
 from tenure.core.sizes import size
 from tenure.jobs import Job, Jobs
 from tenure.runtime import words
-from tenure.runtime.context import JobContext
+from tenure.runtime.context import RunningJob
 from tenure.runtime.process_messages import Begun, Ended, FromChild, Said, ToChild, packed
 from tenure.stores.connect import connect
 from tenure.stores.postgres.announcer import kind_in, topics_in
@@ -109,7 +109,7 @@ STRANGER = Jobs(JOBS._store, {})
 
 
 def checkpoint(data: bytes) -> Any:
-    return JobContext(record(checkpoint=data), _nobody, cast("Any", None), 10).checkpoint
+    return RunningJob(record(checkpoint=data), _nobody, cast("Any", None), 10).checkpoint
 
 
 async def _nobody(_: Note) -> bool:

@@ -28,7 +28,7 @@ from tenure.errors import ConfigError
 from tenure.http.asking import Headers, Owner
 from tenure.http.problems import Problem, problems_of_frameworks
 from tenure.locks import is_async
-from tenure.runtime.context import JobContext, current_job
+from tenure.runtime.job_context import JobContext, current_job
 
 __all__ = ["Parameter", "Parameters", "Source", "check_json", "path_form"]
 

@@ -26,7 +26,8 @@ from tenure.core.results import store_result
 from tenure.core.signature import Signature
 from tenure.errors import ArgumentsError
 from tenure.observe.events import AttemptFailed, Events, HandlerStuck, ResultNotStored
-from tenure.runtime.context import JobContext, current
+from tenure.runtime.context import RunningJob, current
+from tenure.runtime.job_context import JobContext, context_of
 from tenure.runtime.processes import Processes, Returned
 from tenure.runtime.reports import (
     ErrorReport,
@@ -126,7 +127,7 @@ class AttemptRunner:
         self.processes = Processes(process_memory)
 
     async def run(
-        self, handler: Handler, record: JobRecord, context: JobContext
+        self, handler: Handler, record: JobRecord, context: RunningJob
     ) -> Settlement | None:
         """Run the handler and return how it ended; None if it has settled itself.
 
@@ -164,7 +165,7 @@ class AttemptRunner:
             history=self.history(record, "succeeded", began),
         )
 
-    async def _in_time(self, handler: Handler, record: JobRecord, context: JobContext) -> Any:
+    async def _in_time(self, handler: Handler, record: JobRecord, context: RunningJob) -> Any:
         """Run it with all that is around it, until its time-out."""
         work = self._paced(handler, record, context)
         if record.timeout is None:
@@ -173,7 +174,7 @@ class AttemptRunner:
             return await self._cancelled_in_time(work, record.timeout)
         return await self._told_in_time(work, record, context, record.timeout)
 
-    async def _paced(self, handler: Handler, record: JobRecord, context: JobContext) -> Any:
+    async def _paced(self, handler: Handler, record: JobRecord, context: RunningJob) -> Any:
         """Run it when its time has come; some kinds again and again, within the same attempt."""
         pacing = handler.pacing
         if pacing is None:
@@ -194,26 +195,26 @@ class AttemptRunner:
                 await self._pause(pause, context)
                 context.tries += 1
 
-    async def _pause(self, seconds: float, context: JobContext) -> None:
+    async def _pause(self, seconds: float, context: RunningJob) -> None:
         """Wait; an attempt that cannot be cancelled, because it runs in a thread, ends here too."""
         if seconds > 0:
             await self._clock.wait(context.stopped, seconds)
         context.check()
 
-    async def _surrounded(self, handler: Handler, record: JobRecord, context: JobContext) -> Any:
+    async def _surrounded(self, handler: Handler, record: JobRecord, context: RunningJob) -> Any:
         """Call the handler inside of everything that the user wants around attempts."""
         if not self._around:
             return await self._call(handler, record, context)
         async with AsyncExitStack() as stack:
             for make in self._around:
-                manager = make(context)
+                manager = make(context_of(context))
                 if isinstance(manager, AbstractAsyncContextManager):
                     await stack.enter_async_context(manager)
                 else:
                     stack.enter_context(manager)
             return await self._call(handler, record, context)
 
-    async def _call(self, handler: Handler, record: JobRecord, context: JobContext) -> Any:
+    async def _call(self, handler: Handler, record: JobRecord, context: RunningJob) -> Any:
         if len(record.payload) > self._payload_limit:
             # Before anybody reads it: who writes to the store keeps to no limit of ours.
             size, limit = len(record.payload), self._payload_limit
@@ -245,7 +246,7 @@ class AttemptRunner:
             alarm.cancel()
 
     async def _told_in_time(
-        self, work: Coroutine[Any, Any, Any], record: JobRecord, context: JobContext, timeout: float
+        self, work: Coroutine[Any, Any, Any], record: JobRecord, context: RunningJob, timeout: float
     ) -> Any:
         """Wait for what cannot be stopped, only asked to."""
         stuck = HandlerStuck(record.task, record.id, "timed out")

@@ -1,4 +1,4 @@
-"""What a running job can know and say about itself: `current_job()`."""
+"""A running job as its worker and its handler use it. Handlers see the `JobContext` of it."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from typing import Any, Literal, TypeAlias, TypeVar
 from tenure.core.json_values import decode_plain, encode
 from tenure.core.model import storable
 from tenure.core.records import JobRecord, Note
-from tenure.core.views import JobView, as_datetime
+from tenure.core.views import as_datetime
 from tenure.errors import ConfigError, StoreError, TooLarge
 from tenure.runtime.transaction import Ending, JobTransaction
 from tenure.stores.contract import Purpose, Within
 
-__all__ = ["JobContext", "StopReason", "current", "current_job"]
+__all__ = ["RunningJob", "StopReason", "current"]
 
 StopReason: TypeAlias = Literal["cancelled", "timed out", "taken over", "shutting down"]
 
@@ -27,20 +27,11 @@ _MESSAGE_MAX = 1000
 # Longer than a store takes that is there; a result does not wait for one that is not.
 _LAST_WORD_SECONDS = 1.0
 
-current: ContextVar[JobContext] = ContextVar("tenure_job")
+current: ContextVar[RunningJob] = ContextVar("tenure_job")
 
 
-def current_job() -> JobContext:
-    """Return the job that the caller runs in. Raises ConfigError outside of one."""
-    try:
-        return current.get()
-    except LookupError:
-        msg = "current_job() is for code that a worker runs as a job; here is none."
-        raise ConfigError(msg) from None
-
-
-class JobContext(JobView):
-    """The running side of a job. Safe to use from the handler's own thread."""
+class RunningJob:
+    """The running side of a job, with all that its worker has to know of it."""
 
     def __init__(
         self,
@@ -50,7 +41,7 @@ class JobContext(JobView):
         checkpoint_limit: int,
         within: Callable[[object, Purpose], Within] | None = None,
     ) -> None:
-        self._record = record
+        self.record = record
         self._send = send
         self._loop = loop
         self._limit = checkpoint_limit
@@ -70,24 +61,27 @@ class JobContext(JobView):
         """Set by who runs the attempt."""
         self.tries = 1
         """How often the handler was called in this attempt."""
+        self.shown: Any = None
+        """What the handler gets to see of it."""
 
-    def __repr__(self) -> str:
-        return f"<JobContext {self.id} of {self.task!r}, attempt {self.attempt}>"
+    @property
+    def id(self) -> str:
+        return self.record.id
 
     @property
     def fence(self) -> int:
         """A number larger than that of every earlier attempt. Pass it on with writes."""
-        return self._record.fence
+        return self.record.fence
 
     @property
     def started(self) -> datetime:
         """When this attempt was claimed, by the store's clock."""
-        return as_datetime(self._record.started)
+        return as_datetime(self.record.started)
 
     @property
     def deadline(self) -> datetime | None:
         """When the time-out of this attempt is over, by the store's clock."""
-        record = self._record
+        record = self.record
         if record.timeout is None:
             return None
         return as_datetime(record.started) + timedelta(seconds=record.timeout)
@@ -202,7 +196,7 @@ class JobContext(JobView):
             msg = f"job {self.id} is in a transaction() already: one commit settles it, not two."
             raise ConfigError(msg)
         within = self._within(connection, "transaction()")
-        transaction = JobTransaction(within, self._record, self.ending, self._has_settled)
+        transaction = JobTransaction(within, self.record, self.ending, self._has_settled)
         # Not kept alive by this: a connection that nobody uses any more must not keep its locks.
         self._transaction = weakref.ref(transaction)
         return transaction

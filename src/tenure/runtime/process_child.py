@@ -28,7 +28,7 @@ from tenure.core.records import Note
 from tenure.core.results import store_result
 from tenure.core.signature import Signature
 from tenure.errors import ArgumentsError, StoreError
-from tenure.runtime.context import JobContext, current
+from tenure.runtime.context import RunningJob, current
 from tenure.runtime.process_messages import (
     Begun,
     Ended,
@@ -87,7 +87,7 @@ def _die_with_the_worker() -> None:
 
 def _attempt(order: Run, link: _Link, signatures: dict[Callable[..., Any], Signature]) -> Ended:
     record = order.record
-    context = JobContext(record, link.note, link.loop, order.limit)
+    context = RunningJob(record, link.note, link.loop, order.limit)
     try:
         function = function_at(order.module, order.qualname)
         if function not in signatures:
@@ -108,7 +108,7 @@ def _attempt(order: Run, link: _Link, signatures: dict[Callable[..., Any], Signa
 
 
 def _call(
-    context: JobContext, function: Callable[..., Any], args: list[Any], kwargs: dict[str, Any]
+    context: RunningJob, function: Callable[..., Any], args: list[Any], kwargs: dict[str, Any]
 ) -> Any:
     current.set(context)
     return awaited(function(*args, **kwargs))
@@ -164,7 +164,7 @@ class _Link:
         with suppress(RuntimeError):  # the loop has ended: nobody listens any more
             self.loop.call_soon_threadsafe(self._writer.write, words)
 
-    def last_word(self, context: JobContext) -> None:
+    def last_word(self, context: RunningJob) -> None:
         """Have the attempt's last words sent before its end. Called in the main thread."""
         with suppress(RuntimeError):  # as in `done`
             asyncio.run_coroutine_threadsafe(context.last_word(), self.loop).result()

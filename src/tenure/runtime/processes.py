@@ -28,7 +28,7 @@ from tenure.core.records import JobRecord
 from tenure.core.sizes import as_size
 from tenure.errors import ConfigError, ProcessDied
 from tenure.runtime.background import Background
-from tenure.runtime.context import JobContext
+from tenure.runtime.context import RunningJob
 from tenure.runtime.process import memory_of, signal_name
 from tenure.runtime.process_messages import Begun, Ended, FromChild, Noted, Run, Said, receive, send
 from tenure.runtime.reports import (
@@ -81,7 +81,7 @@ class Processes:
             log.warning("process_memory has no effect here: this system has no /proc")
 
     async def run(
-        self, function: Callable[..., Any], record: JobRecord, context: JobContext, limit: int
+        self, function: Callable[..., Any], record: JobRecord, context: RunningJob, limit: int
     ) -> Returned:
         """Run an attempt; raise what its handler raised, or ProcessDied.
 
@@ -212,7 +212,7 @@ class _Child:
         if self._expiry is not None:
             self._expiry.cancel()
 
-    async def run(self, order: Run, context: JobContext) -> Ended:
+    async def run(self, order: Run, context: RunningJob) -> Ended:
         """Run one attempt there; raise ProcessDied if the child does not survive it."""
         self._jobs += 1
         self.has_begun = False
@@ -226,7 +226,7 @@ class _Child:
             if looking is not None:
                 looking.cancel()
 
-    async def _follow(self, order: Run, context: JobContext) -> Ended:
+    async def _follow(self, order: Run, context: RunningJob) -> Ended:
         this = order.record.id, order.record.fence
         while True:
             match await receive(self._reader, _from_child):
@@ -242,7 +242,7 @@ class _Child:
                 case ended:
                     return ended
 
-    async def _store(self, said: Said, context: JobContext) -> None:
+    async def _store(self, said: Said, context: RunningJob) -> None:
         try:
             answer = Noted(said.number, await context.pass_on(said.note))
         except Exception as error:  # noqa: BLE001 - whatever it is, the job waits to hear of it

@@ -15,7 +15,7 @@ from tenure.core.records import JobRecord, Note, Settlement
 from tenure.observe.events import Events, HandlerStuck
 from tenure.runtime.attempt import Around, AttemptRunner, Handler
 from tenure.runtime.board import Board
-from tenure.runtime.context import JobContext, StopReason
+from tenure.runtime.context import RunningJob, StopReason
 from tenure.runtime.settling import Settler
 
 __all__ = ["Slots"]
@@ -27,7 +27,7 @@ log = logging.getLogger("tenure")
 class _Running:
     record: JobRecord
     handler: Handler
-    context: JobContext
+    context: RunningJob
     began: float
     place: int
     """On the board, if there is one."""
@@ -94,7 +94,7 @@ class Slots:
     def start(self, record: JobRecord, handler: Handler, *, alone: bool = False) -> None:
         send = partial(self._settler.note, record.replica)
         within = self._settler.within
-        context = JobContext(record, send, self._loop, self._result_limit, within)
+        context = RunningJob(record, send, self._loop, self._result_limit, within)
         self.is_clean = self.is_clean and alone
         began, place = self._clock.boot(), 0
         if self._board is not None:

@@ -33,7 +33,7 @@ from tenure.core.views import as_datetime
 from tenure.errors import ConfigError
 from tenure.locks import is_async
 from tenure.runtime.attempt import Handler
-from tenure.runtime.context import current_job
+from tenure.runtime.context import current
 from tenure.runtime.ticker import TIMERS_QUEUE
 
 __all__ = [
@@ -305,13 +305,13 @@ def _takes_tick(fn: Callable[..., Any], name: str) -> bool:
 
 
 def _tick(name: str, told: TickArguments) -> Tick:
-    job = current_job()
+    job = current.get()
     return Tick(
         name=name,
         nominal=as_datetime(told.nominal),
         scheduled=as_datetime(told.scheduled),
         lateness=max(0.0, (job.started - as_datetime(told.scheduled)).total_seconds()),
-        attempt=job.attempt + job.tries - 1,
+        attempt=job.record.attempt + job.tries - 1,
         previous=as_datetime(told.previous) if told.previous else None,
         fence=job.fence,
     )

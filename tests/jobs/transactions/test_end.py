@@ -6,6 +6,7 @@ import pytest
 
 from tenure import AttemptOver, Tenure, current_job
 from tenure.core.records import Note, Settlement
+from tenure.runtime.context import current
 from tests.jobs.transactions.kinds import AT_ONCE, ONE_OF_EACH_DRIVER, POSTGRES, Undo, effects
 from tests.jobs.transactions.own_connections import on_postgres
 from tests.rig.waiting import wait_until_async
@@ -17,7 +18,7 @@ async def test_the_commit_settles_the_job(app, own):
         async with current_job().transaction(own.connection) as done:
             await own.add(amount)
             done.result(amount + 1)
-        assert current_job().is_settled
+        assert current.get().is_settled
         return 1000
 
     async with app.worker():

@@ -15,7 +15,7 @@ from tenure.core.states import FINISHED
 from tenure.errors import JobNotFound, StoreError, StoreUnavailable, UniqueMismatch
 from tenure.jobs import Job
 from tenure.runtime.attempt import Reject, Retry
-from tenure.runtime.context import current_job
+from tenure.runtime.job_context import current_job
 from tenure.tasks import Task
 from tenure.testing.sim.fleet import Fleet, Process, current_process
 from tenure.testing.sim.plan import Plan

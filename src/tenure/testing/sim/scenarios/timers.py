@@ -11,7 +11,7 @@ from tenure.app import Tenure
 from tenure.core.durations import micros
 from tenure.core.ticking import Definition, Plan
 from tenure.runtime.attempt import Handler
-from tenure.runtime.context import current_job
+from tenure.runtime.context import current
 from tenure.testing.sim.fleet import Fleet, Machine, Process, current_process
 from tenure.testing.sim.scenarios import releases
 from tenure.testing.sim.scenarios.opening import opened
@@ -70,7 +70,7 @@ async def _until_stopped(process: Process, app: Tenure) -> None:
 
 
 async def _handler(tick: Tick) -> None:
-    process, job = current_process.get(), current_job()
+    process, job = current_process.get(), current.get()
     dice = process.machine.dice
     process.say(
         "ticked",
