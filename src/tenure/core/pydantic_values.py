@@ -51,6 +51,7 @@ class ModelForm:
     """Values of one type, by its TypeAdapter."""
 
     kind = msgspec.Raw
+    is_plain = False
 
     def __init__(self, kind: Any) -> None:
         self._adapter: TypeAdapter[Any] = TypeAdapter(kind)

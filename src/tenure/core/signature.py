@@ -11,7 +11,8 @@ from __future__ import annotations
 import inspect
 import re
 import typing
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
+from functools import partial
 from hashlib import sha256
 from typing import Any
 
@@ -39,7 +40,10 @@ class Signature:
             _Parameter(parameter, _form(types.get(parameter.name, Any), name, parameter.name))
             for parameter in self._signature.parameters.values()
         ]
+        self._names = [one.name for one in self._parameters]
         self._all_named = all(one.kind in _NAMED for one in self._parameters)
+        # The others are encoded and decoded with all the rest, in one call.
+        self._models = [one for one in self._parameters if not one.form.is_plain]
         fields = [parameter.field for parameter in self._parameters]
         shape = msgspec.defstruct("Arguments", fields, forbid_unknown_fields=True, kw_only=True)
         self._arguments = msgspec.json.Decoder(shape, dec_hook=from_json)
@@ -49,8 +53,7 @@ class Signature:
     def encode_arguments(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bytes:
         """Return the arguments as bytes; raise ArgumentsError if they do not fit the signature."""
         try:
-            given = self._signature.bind(*args, **kwargs).arguments
-            payload = encode({one.name: one.write(given) for one in self._given(given)})
+            payload = encode(self._written(args, kwargs, lambda form: form.write))
             self._arguments.decode(payload)
         except Exception as error:
             raise self._misfit(error) from error
@@ -58,9 +61,20 @@ class Signature:
 
     def digest(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> str:
         """Return what is the same for equal arguments, whatever the order of sets and dicts."""
-        given = self._signature.bind(*args, **kwargs).arguments
-        parts = {one.name: one.comparable(given) for one in self._given(given)}
+        parts = self._written(args, kwargs, lambda form: form.comparable)
         return sha256(encode_comparable(parts)).hexdigest()
+
+    def _written(
+        self,
+        args: tuple[Any, ...],
+        kwargs: dict[str, Any],
+        how: Callable[[Form], Callable[[Any], Any]],
+    ) -> dict[str, Any]:
+        given = self._signature.bind(*args, **kwargs).arguments
+        for model in self._models:
+            if model.name in given:
+                given[model.name] = model.each(given[model.name], how(model.form))
+        return given
 
     def decode_arguments(
         self, payload: bytes, *, by_name: bool = True
@@ -72,14 +86,15 @@ class Signature:
         """
         try:
             found = self._arguments.decode(shallow(payload))
-            values = [
-                (one, one.read(getattr(found, one.name), by_name)) for one in self._parameters
-            ]
+            named = ((name, getattr(found, name)) for name in self._names)
+            values = {name: value for name, value in named if value is not msgspec.UNSET}
+            for model in self._models:
+                if model.name in values:
+                    read = partial(model.form.read, by_name=by_name)
+                    values[model.name] = model.each(values[model.name], read)
         except Exception as error:
             raise self._misfit(error) from error
-        if self._all_named:
-            return [], {one.name: value for one, value in values if value is not msgspec.UNSET}
-        return _arranged(values)
+        return ([], values) if self._all_named else _arranged(self._parameters, values)
 
     def encode_result(self, result: Any) -> Written:
         """Return a result in JSON, or why that cannot be. Raises nothing."""
@@ -88,9 +103,6 @@ class Signature:
     def decode_result(self, result: bytes) -> Any:
         """Return what the function returned, as its annotation says. Raises ValueError."""
         return self._result.read(self._results.decode(shallow(result)), by_name=True)
-
-    def _given(self, given: dict[str, Any]) -> Iterator[_Parameter]:
-        return (one for one in self._parameters if one.name in given)
 
     def _misfit(self, error: Exception) -> ArgumentsError:
         if isinstance(error, RecursionError):
@@ -131,17 +143,6 @@ class _Parameter:
             return {name: _at(do, part, self.name, name) for name, part in value.items()}
         return _at(do, value, self.name)
 
-    def write(self, given: dict[str, Any]) -> Any:
-        return self.each(given[self.name], self.form.write)
-
-    def comparable(self, given: dict[str, Any]) -> Any:
-        return self.each(given[self.name], self.form.comparable)
-
-    def read(self, decoded: Any, by_name: bool) -> Any:  # noqa: FBT001 - passed on as it came
-        if decoded is msgspec.UNSET:
-            return decoded
-        return self.each(decoded, lambda part: self.form.read(part, by_name=by_name))
-
 
 def _at(do: Callable[[Any], Any], value: Any, *where: str | int) -> Any:
     try:
@@ -150,13 +151,16 @@ def _at(do: Callable[[Any], Any], value: Any, *where: str | int) -> Any:
         raise misfit.below(*where) from None
 
 
-def _arranged(values: list[tuple[_Parameter, Any]]) -> tuple[list[Any], dict[str, Any]]:
+def _arranged(
+    parameters: list[_Parameter], values: dict[str, Any]
+) -> tuple[list[Any], dict[str, Any]]:
     """Return arguments by position and by name, where some cannot be given by name."""
     args: list[Any] = []
     kwargs: dict[str, Any] = {}
-    for place, (parameter, value) in enumerate(values):
-        if value is msgspec.UNSET:
+    for place, parameter in enumerate(parameters):
+        if parameter.name not in values:
             continue
+        value = values[parameter.name]
         if parameter.kind is inspect.Parameter.VAR_POSITIONAL:
             args += value
         elif parameter.kind is inspect.Parameter.VAR_KEYWORD:

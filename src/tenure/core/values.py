@@ -78,6 +78,11 @@ class Form(Protocol):
         """The type as msgspec decodes it inside of a larger document."""
         ...
 
+    @property
+    def is_plain(self) -> bool:
+        """Whether msgspec alone does it: `write` and `read` return what they are given."""
+        ...
+
     def write(self, value: Any) -> Any:
         """Return what msgspec encodes for this value, such that `read` gives the same again.
 
@@ -112,6 +117,8 @@ def form_of(kind: Any) -> Form:
 
 class _PlainForm:
     """What msgspec knows, and what its hooks add to that."""
+
+    is_plain = True
 
     def __init__(self, kind: Any) -> None:
         self.kind = Any if kind in (typing.NoReturn, typing.Never) else kind
