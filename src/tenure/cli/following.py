@@ -171,4 +171,4 @@ def _changed_at(job: Job[Any], before: _Known | None, now: int) -> int:
     if before is not None and before.state in FINISHED:
         return min(record.due, now)  # requeued, and so due at that moment
     ended = [line.ended for line in read_history(record.history)]
-    return max(record.created, *ended[-1:])
+    return max([record.created, *ended[-1:]])

@@ -13,6 +13,7 @@ from typing import NoReturn
 
 from tenure.app import Tenure
 from tenure.errors import ConfigError
+from tenure.tasks import Task
 
 __all__ = ["find_app", "load_app", "set_up_logging"]
 
@@ -40,7 +41,8 @@ def find_app(text: str) -> Tenure:
         raise ConfigError(msg) from None
     if isinstance(found, Tenure):
         return found
-    msg = f"{text!r} is no tenure.Tenure but a {type(found).__name__}. {_apps_of(module)}"
+    kind = "Task" if isinstance(found, Task) else type(found).__name__
+    msg = f"{text!r} is no tenure.Tenure but a {kind}. {_apps_of(module)}"
     raise ConfigError(msg)
 
 
