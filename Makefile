@@ -5,7 +5,7 @@ BIN := .venv/bin
 ARGS ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help setup check test demo run soak sim schedules chaos proof mutants bench-locks bench-jobs bench-timers bench-http requirements clean
+.PHONY: help setup check test demo run soak sim schedules chaos proof mutants mutate bench-locks bench-jobs bench-timers bench-http requirements clean
 
 help:  ## List the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-14s%s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -52,6 +52,12 @@ proof: setup  ## Simulation and chaos in full size, and their numbers into the R
 mutants: setup  ## Plant every bug of tests/planted, and see each of them caught
 	@TENURE_PLANTED=all $(BIN)/pytest tests/planted -q -n 2 $(ARGS)
 
+SEED ?= 1
+COUNT ?= 300
+MIN ?= 95
+mutate: setup  ## Change COUNT (300) small things, see the tests fail; SEED=1 MIN=95 ARGS="--resume"
+	@$(BIN)/python -m tests.mutation --seed $(SEED) --count $(COUNT) --min $(MIN) $(ARGS)
+
 bench-locks:  ## Measure locks beside their peers, into docs/benchmarks.md
 	@$(PYTHON) scripts/setup.py bench
 	@$(BIN)/python -m bench.locks
@@ -79,5 +85,5 @@ requirements:  ## Pin requirements/*.txt anew from pyproject.toml and *.in (need
 	@$(COMPILE) $(ARGS) bench/peers/older_redis.in -o bench/peers/older_redis.txt
 
 clean:  ## Remove .venv, caches and build results
-	@rm -rf .venv .hypothesis .mypy_cache .pytest_cache .ruff_cache build dist
+	@rm -rf .venv .cache .hypothesis .mypy_cache .pytest_cache .ruff_cache build dist
 	@find src tests scripts examples bench -name __pycache__ -type d -prune -exec rm -rf {} +

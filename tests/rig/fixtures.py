@@ -2,7 +2,7 @@
 
 import os
 import secrets
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass
 from typing import Any, Literal, NoReturn, Protocol
@@ -61,7 +61,7 @@ class ProxyTo(Protocol):
         """Start one more proxy; `proxy.url(server.url)` is where its clients connect to."""
 
 
-class _SharedServers:
+class SharedServers:
     """The servers of one pytest run: started on first use, all closed at its end."""
 
     def __init__(self) -> None:
@@ -89,24 +89,36 @@ class _SharedServers:
             self._running.popitem()[1].close()
 
 
-_SERVERS = pytest.StashKey[_SharedServers]()
+class BorrowedServers(SharedServers):
+    """Servers that run longer than one pytest run: another process starts and closes them."""
+
+    def __init__(self, urls: Mapping[str, str]) -> None:
+        super().__init__()
+        self._urls = dict(urls)
+
+    def url(self, kind: str) -> str | None:
+        return self._urls.get(kind)
+
+
+SERVERS = pytest.StashKey[SharedServers]()
+"""Where a run keeps its servers; a plugin may put borrowed ones there while it is configured."""
 
 
 def pytest_configure(config: pytest.Config) -> None:
     """Provide for the servers of this run; none is started yet."""
-    config.stash[_SERVERS] = _SharedServers()
+    config.stash[SERVERS] = SharedServers()
 
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_configure_node(node: Any) -> None:
     """Tell a worker of pytest-xdist, before it starts, where the servers of the run are."""
-    servers = node.config.stash[_SERVERS]
+    servers = node.config.stash[SERVERS]
     node.workerinput["tenure_urls"] = {kind: servers.url(kind) for kind in _FIND}
 
 
 def pytest_unconfigure(config: pytest.Config) -> None:
     """End the servers of this run."""
-    config.stash[_SERVERS].close()
+    config.stash[SERVERS].close()
 
 
 @pytest.fixture(scope="session")
@@ -174,7 +186,7 @@ def fleet() -> Iterator[Fleet]:
 def _shared(config: pytest.Config, kind: str) -> Endpoint:
     worker_input = getattr(config, "workerinput", None)
     if worker_input is None:
-        url = config.stash[_SERVERS].url(kind)
+        url = config.stash[SERVERS].url(kind)
     else:
         url = worker_input["tenure_urls"][kind]
     return Endpoint(url) if url else _missing(kind)

@@ -29,15 +29,21 @@ def redis_user() -> dict[str, str]:
 def make_postgres_roles(url: str) -> None:
     """Do on a server, as its superuser and then as the owner, what the page says."""
     parts = urlsplit(url)
-    roles, grants = blocks("sql", "ROLE"), blocks("sql", "GRANT USAGE")
-    _ask(url, roles[0].replace(" shop ", f" {parts.path[1:]} "))
+    _ask(url, blocks("sql", "ROLE")[0].replace(" shop ", f" {parts.path[1:]} "))
+    make_postgres_schema(url)
+    # A place for tables of its own, as services have.
+    _ask(url, "CREATE SCHEMA tenure_app AUTHORIZATION tenure_app")
+
+
+def make_postgres_schema(url: str, *, anew: bool = False) -> None:
+    """Create the schema as the owner, and let the other role use it; `anew` drops it before."""
+    if anew:
+        _ask(url, "DROP SCHEMA IF EXISTS tenure CASCADE")
     owner = as_owner(url)
     # In a thread, as the first test that asks for a server may be in a loop already.
     with ThreadPoolExecutor(1) as pool:
         pool.submit(lambda: asyncio.run(_migrate(owner))).result()
-    _ask(owner, grants[0])
-    # A place for tables of its own, as services have.
-    _ask(url, "CREATE SCHEMA tenure_app AUTHORIZATION tenure_app")
+    _ask(owner, blocks("sql", "GRANT USAGE")[0])
 
 
 def as_app(url: str) -> str:

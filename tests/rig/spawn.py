@@ -4,7 +4,7 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import cache
 from pathlib import Path
@@ -86,14 +86,17 @@ def run(
     return text
 
 
-def family(pid: int) -> list[int]:
-    """Return `pid` and all its descendants, parents before children."""
+def family(pid: int, without: Collection[int] = ()) -> list[int]:
+    """Return `pid` and all its descendants, parents before children.
+
+    Nothing of the families of those in `without`, all by one look at the processes.
+    """
     children: dict[int, list[int]] = {}
     for child, parent in _parents():
         children.setdefault(parent, []).append(child)
     members = [pid]
     for member in members:
-        members.extend(children.get(member, ()))
+        members.extend(child for child in children.get(member, ()) if child not in without)
     return members
 
 

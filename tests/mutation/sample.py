@@ -1,0 +1,113 @@
+"""All mutants of the source, filters, and the draw of a sample by a seed.
+
+Each mutant gets a number from the seed and its id, and the smallest numbers are drawn.
+So a mutant stays in the sample of a seed while the code elsewhere changes, and a run that was cut
+off can go on after a commit.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, replace
+from fnmatch import fnmatch
+from hashlib import sha256
+from pathlib import Path
+
+from tests.mutation import lua, python, sql
+from tests.mutation.mutant import LANGUAGES, Edit, Mutant, Source
+
+__all__ = ["SUBJECTS", "Filter", "all_mutants", "drawn"]
+
+SUBJECTS = ("core", "runtime", "http", "supervisor", "blocking", "stores")
+"""The packages of `src/tenure` that are mutated unless a path is given."""
+
+# What `tenure doctor` reports is worth fewer of the draws than what it reports on.
+_RARER = {"examine.py": 0.3}
+_REPLACED = re.compile(r"^CREATE OR REPLACE FUNCTION ([\w.]+)", re.MULTILINE)
+
+
+@dataclass(frozen=True)
+class Filter:
+    """What a run is limited to; empty means everything."""
+
+    paths: tuple[str, ...] = ()
+    """Files or folders below the root, or shell patterns of them."""
+    places: tuple[str, ...] = ()
+    """Shell patterns of functions, such as `Keeper.*`."""
+    languages: tuple[str, ...] = ()
+    operators: tuple[str, ...] = ()
+
+    def takes_file(self, file: str) -> bool:
+        if not self.paths:
+            return file.startswith(tuple(f"src/tenure/{name}/" for name in SUBJECTS))
+        return any(
+            file == path or file.startswith(path.rstrip("/") + "/") or fnmatch(file, path)
+            for path in self.paths
+        )
+
+    def takes(self, mutant: Mutant) -> bool:
+        return (
+            (not self.languages or mutant.language in self.languages)
+            and (not self.operators or mutant.operator in self.operators)
+            and (not self.places or any(fnmatch(mutant.place, pattern) for pattern in self.places))
+        )
+
+
+def all_mutants(root: Path, wanted: Filter = Filter()) -> list[Mutant]:  # noqa: B008
+    """Return every mutant of the source below `root`, each once."""
+    texts = {
+        path.relative_to(root).as_posix(): path.read_text(encoding="utf-8")
+        for path in sorted((root / "src").rglob("*"))
+        if path.suffix in LANGUAGES
+    }
+    modules = [text for file, text in texts.items() if file.endswith(".py")]
+    optional, tuning = python.optional_arguments(modules), python.tuning_constants(modules)
+    replaced = {name for text in texts.values() for name in _REPLACED.findall(text)}
+    found: dict[str, Mutant] = {}
+    for file, text in texts.items():
+        if wanted.takes_file(file):
+            for edit in _edits(file, text, optional, tuning):
+                if text[edit.start : edit.end] == edit.new:
+                    continue
+                mutant = Source.of(file, text).mutant(edit)
+                if wanted.takes(mutant) and not _never_runs(mutant, text, replaced):
+                    found.setdefault(mutant.id, mutant)
+    return list(found.values())
+
+
+def _edits(
+    file: str, text: str, optional: Mapping[str, set[str]], tuning: set[str]
+) -> Iterator[Edit]:
+    match Path(file).suffix:
+        case ".py":
+            found = python.edits(text, optional, tuning)
+            yield from _weighed(found, _RARER.get(Path(file).name, 1.0))
+        case ".lua":
+            yield from lua.edits(text)
+        case ".sql":
+            yield from sql.file_edits(text)
+
+
+def _weighed(edits: Iterable[Edit], factor: float) -> Iterator[Edit]:
+    for edit in edits:
+        yield replace(edit, weight=edit.weight * factor)
+
+
+def _never_runs(mutant: Mutant, text: str, replaced: set[str]) -> bool:
+    """Return whether a later file of SQL replaces the function before it is ever called."""
+    return mutant.place in replaced and f"CREATE FUNCTION {mutant.place}(" in text
+
+
+def drawn(mutants: Iterable[Mutant], seed: int) -> list[Mutant]:
+    """Return the mutants in the order of the draw: a sample is the beginning of the list.
+
+    A weight of 2 makes a mutant twice as likely to come next as a weight of 1.
+    """
+    return sorted(mutants, key=lambda mutant: _lot(seed, mutant.id) / mutant.edit.weight)
+
+
+def _lot(seed: int, mutant: str) -> float:
+    number = int.from_bytes(sha256(f"{seed} {mutant}".encode()).digest()[:8], "big")
+    return -math.log((number + 1) / 2**64)
