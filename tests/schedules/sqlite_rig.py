@@ -10,6 +10,7 @@ import threading
 from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -166,9 +167,10 @@ class SqliteRig:
                 self._finished.append(op)
             self._changed.notify_all()
 
-    def _database(self, path: Path, migrate: Migrate) -> Database:
+    def _database(self, path: Path, migrate: Migrate, *, was_there: bool) -> Database:
         store = self._threads.setdefault(threading.current_thread(), self._opening)
-        return _GatedDatabase(path, migrate, lambda what: self._hold(store, what), self._wrote)
+        hold = partial(self._hold, store)
+        return _GatedDatabase(path, migrate, hold, self._wrote, was_there=was_there)
 
     def _wrote(self, what: str) -> None:
         store = self._threads[threading.current_thread()]
@@ -268,8 +270,10 @@ class _GatedDatabase(Database):
         migrate: Migrate,
         hold: Callable[[str], bool],
         done: Callable[[str], None],
+        *,
+        was_there: bool,
     ) -> None:
-        super().__init__(path, migrate)
+        super().__init__(path, migrate, was_there=was_there)
         self._hold = hold
         self._done = done
         self._db.execute("PRAGMA busy_timeout = 0")
