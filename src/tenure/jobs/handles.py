@@ -212,7 +212,8 @@ class Job(JobSnapshot, Generic[T]):
     async def requeue(self) -> None:
         """Let a finished job run again, with all its tries.
 
-        Raises JobStateError if it has not finished, or its unique key is taken by now.
+        Raises JobStateError if it has not finished, or its unique key is taken by now. After a
+        StoreUnavailable it may have been requeued: look at its state before you call this again.
         """
         await self._jobs.requeue(self.id)
         await self.refresh()

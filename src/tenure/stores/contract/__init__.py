@@ -2,8 +2,17 @@
 
 Rules for all calls:
 
-- One call decides one thing, atomically, and may be repeated: the caller made the ids before the
-  first send, so a repeat after a lost reply changes nothing and answers the same.
+- One call decides one thing, atomically, and may be repeated after a lost reply: the caller made
+  the ids before the first send, so nothing is created, counted or ended twice. What a repeat
+  answers depends on the call:
+  - As the first time: `acquire`, `renew`, `mark`, `join`, `beat`, `insert`, `plant`, `advance`;
+    `claim` with what still runs; `settle` with "repeated", as long as no later attempt has settled.
+  - As things are now: `release` (False), `cancel` ("finished"), `requeue` ("unfinished"), `thaw`
+    (False), and `leave`, `bury`, `recover` and the prunes with what is left to do. So what the
+    first reply said of these is lost with it.
+  - Done once more: `note` (the revision grows), `pause` and `freeze` (they begin anew), `resume`
+    (ends a pause made meanwhile), and `requeue` of a job that has finished again meanwhile. Tenure
+    itself never repeats a `requeue`.
 - The store's clock decides. Durations go in; a virtual clock (`Clock.for_server`) replaces the
   server's for tests. Something that ends at instant t is over *at* t.
 - Nothing a caller passes in is interpreted: names are case-sensitive Unicode, and one namespace

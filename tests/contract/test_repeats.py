@@ -1,0 +1,190 @@
+"""Calls that are sent again after a lost reply: what they change, and what they answer.
+
+The three lists are those of `tenure.stores.contract`. Repeats of a single call in many situations
+are tested beside the other tests of that call.
+"""
+
+import pytest
+
+from tenure.core.model import Granted
+from tenure.core.records import Note
+from tenure.stores.contract import Store
+from tenure.testing import ManualClock
+from tests.contract.calls import TTL, ask, renew, take
+from tests.contract.job_calls import (
+    AT_ONCE,
+    bring,
+    claim,
+    ended,
+    id_of,
+    insert,
+    join,
+    look,
+    new,
+    settle,
+    start_one,
+)
+from tests.contract.schedule_calls import look_at, move, plant, planting
+
+LONG = 1000.0
+
+
+# As the first time
+
+
+async def test_calls_for_locks_are_answered_as_before(store: Store):
+    answers = [await ask(store, "key", "ann") for _ in range(2)]
+    assert answers[0] == answers[1]
+    assert isinstance(answers[0], Granted)
+    lease = answers[0].lease
+    assert [await renew(store, lease) for _ in range(2)] == [[True], [True]]
+    assert [await store.mark("done", lease, "v1") for _ in range(2)] == [True, True]
+    assert len(await store.leases()) == 1
+
+
+async def test_calls_for_jobs_are_answered_as_before(store: Store):
+    for _ in range(2):
+        await store.join("ann", ttl=TTL, meta={})
+    assert len(await store.replicas()) == 1
+    inserted = [await store.insert([new(1)]) for _ in range(2)]
+    assert inserted[0] == inserted[1]
+    claimed = [await store.claim("ann", 1, ["default"], 1) for _ in range(2)]
+    assert claimed[0] is not None
+    assert claimed[1] is not None
+    assert claimed[0].jobs == claimed[1].jobs
+    beats = [await store.beat(["ann"], ttl=TTL) for _ in range(2)]
+    assert beats[0] == beats[1]
+
+
+async def test_calls_for_schedules_are_answered_as_before(store: Store, clock: ManualClock):
+    await join(store, "ann", ttl=LONG)
+    planted = [await store.plant([planting()]) for _ in range(2)]
+    assert planted[0] == planted[1]
+    clock.shift(60)
+    step = move(planted[0][0], clock.wall(), replica="ann")
+    moved = [await store.advance(step) for _ in range(2)]
+    assert moved[0] == moved[1]
+    assert moved[0].outcome == "done"
+    assert [await store.freeze("sync") for _ in range(2)] == [True, True]
+
+
+async def test_a_settlement_is_answered_as_repeated(store: Store):
+    job = await start_one(store)
+    end = ended(job, "succeeded")
+    assert [await store.settle("ann", [end]) for _ in range(2)] == [["settled"], ["repeated"]]
+
+
+async def test_only_the_last_settlement_of_a_job_is_known(store: Store):
+    first = await start_one(store)
+    await settle(store, first, "retry")
+    (second,) = await claim(store)
+    await settle(store, second, "succeeded")
+    before = await look(store)
+    assert await settle(store, first, "retry") == "lost"
+    assert await look(store) == before
+
+
+# As things are now
+
+
+async def test_a_release_repeated_finds_nothing_to_end(store: Store):
+    lease = await take(store, "key", "ann")
+    assert [await store.release([lease]) for _ in range(2)] == [[True], [False]]
+
+
+async def test_a_cancel_repeated_finds_the_job_finished(store: Store):
+    await insert(store, new(1))
+    assert await store.cancel([id_of(1)], reason="enough") == ["cancelled"]
+    before = await look(store)
+    assert await store.cancel([id_of(1)], reason="enough") == ["finished"]
+    assert await look(store) == before
+
+
+async def test_a_requeue_repeated_at_once_finds_the_job_unfinished(store: Store):
+    await bring(store, "failed", retention=100)
+    assert await store.requeue([id_of(1)]) == ["requeued"]
+    before = await look(store)
+    assert await store.requeue([id_of(1)]) == ["unfinished"]
+    assert await look(store) == before
+
+
+@pytest.mark.parametrize("way", ["leave", "bury", "recover"])
+async def test_jobs_are_taken_from_a_replica_once(store: Store, clock: ManualClock, way: str):
+    job = await start_one(store)
+
+    async def take_back() -> int:
+        if way == "leave":
+            return len(await store.leave("ann"))
+        if way == "bury":
+            return len(await store.bury("ann", [job.id], delays=AT_ONCE))
+        return len(await store.recover(delays=AT_ONCE, grace=0))
+
+    clock.shift(TTL)
+    assert await take_back() == 1
+    before = await look(store)
+    assert await take_back() == 0
+    assert await look(store) == before
+
+
+async def test_a_thaw_repeated_finds_no_freeze(store: Store, clock: ManualClock):
+    await plant(store)
+    await store.freeze("sync")
+    clock.shift(1)
+    assert await store.thaw("sync")
+    before = await look_at(store)
+    clock.shift(1)
+    assert not await store.thaw("sync")
+    assert await look_at(store) == before
+
+
+@pytest.mark.parametrize("kind", ["jobs", "schedules"])
+async def test_what_was_pruned_is_not_counted_again(store: Store, clock: ManualClock, kind: str):
+    await bring(store, "succeeded", retention=60)
+    await plant(store)
+    clock.shift(60)
+    prune = store.prune_jobs if kind == "jobs" else lambda: store.prune_schedules(idle=60)
+    assert [await prune() for _ in range(2)] == [1, 0]
+
+
+# Done once more
+
+
+async def test_a_requeue_repeated_after_the_job_has_run_again_requeues_it_again(store: Store):
+    await bring(store, "failed", retention=100)
+    assert await store.requeue([id_of(1)]) == ["requeued"]
+    (job,) = await claim(store)
+    await settle(store, job, "succeeded")
+    assert await store.requeue([id_of(1)]) == ["requeued"]
+
+
+async def test_a_note_repeated_is_a_change(store: Store):
+    job = await start_one(store)
+    note = Note(id=job.id, fence=job.fence, progress=0.5)
+    assert await store.note("ann", [note]) == [True]
+    before = await look(store)
+    assert await store.note("ann", [note]) == [True]
+    after = await look(store)
+    assert (after.progress, after.fence) == (before.progress, before.fence)
+    assert after.revision > before.revision
+
+
+async def test_a_pause_counts_from_its_repeat(store: Store, clock: ManualClock):
+    await join(store, "ann", ttl=LONG)
+    await insert(store, new(1))
+    await store.pause("default", seconds=10)
+    clock.shift(5)
+    await store.pause("default", seconds=10)
+    clock.shift(9)
+    assert await claim(store) == []
+    clock.shift(1)
+    assert [job.id for job in await claim(store)] == [id_of(1)]
+
+
+async def test_a_freeze_begins_with_its_repeat(store: Store, clock: ManualClock):
+    await plant(store)
+    await store.freeze("sync")
+    clock.shift(5)
+    await store.freeze("sync")
+    frozen = (await look_at(store)).freeze
+    assert frozen is not None
+    assert frozen.since == clock.wall()
