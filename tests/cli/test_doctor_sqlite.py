@@ -5,10 +5,12 @@ import shutil
 import sqlite3
 import sys
 from collections.abc import Callable
+from contextlib import closing
 from pathlib import Path
 
 import pytest
 
+from tenure.core.clock import SystemClock
 from tenure.stores.sqlite import examine, mounts
 from tenure.stores.sqlite.schema import FORMAT
 from tests.cli.conftest import Run
@@ -176,6 +178,20 @@ def test_a_file_that_is_mounted_alone(cli: Run, tmp_path: Path, monkeypatch: pyt
     file = sqlite_file(cli, tmp_path)
     told_mounts(monkeypatch, tmp_path, {Path("/"): "ext4", file: "ext4"})
     check(cli, f"sqlite:///{file}", Expected("error", "file", "Mount the folder, not the file"))
+
+
+def test_a_file_that_another_machine_uses(cli: Run, tmp_path: Path):
+    file = sqlite_file(cli, tmp_path)
+    url = f"sqlite:///{file}"
+    now = SystemClock().wall()
+    statement = "INSERT OR REPLACE INTO tenure_machine VALUES ('boot', 'node-2', ?, 0, ?)"
+    for wall, expected in (
+        (now, Expected("error", "machines", "uses the file: node-2")),
+        (now - 40_000_000, Expected("ok", "format", str(FORMAT))),
+    ):
+        with closing(sqlite3.connect(file)) as db, db:
+            db.execute(statement, (wall, wall))
+        check(cli, url, expected)
 
 
 def test_a_container_with_a_volume(cli: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):

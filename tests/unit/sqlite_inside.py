@@ -3,6 +3,7 @@
 from contextlib import asynccontextmanager
 from pathlib import Path
 
+from tenure.core.durations import micros
 from tenure.stores.sqlite import SqliteStore
 from tenure.stores.sqlite.database import Mode
 from tenure.testing import ManualClock
@@ -19,14 +20,35 @@ async def opened(file: Path, clock: ManualClock, migrate="auto"):
         await store.close()
 
 
+class HandClock(ManualClock):
+    """The clocks of one machine, moved by hand, and not known to be a test's."""
+
+    virtual = False
+
+
+def restarted(clock: ManualClock, boot_id: str = "another", *, took: float = 20) -> HandClock:
+    """Return the clock of a machine that was started anew, `took` seconds ago by its wall clock."""
+    again = HandClock(clock.wall())
+    again.boot_id = boot_id
+    again._boot = 5.0  # boot clocks begin at 0
+    again._offset = clock.wall() + micros(took)
+    return again
+
+
 async def inside(store: SqliteStore, look, mode=Mode.READ):
     """Return what `look` does with the store's own connection, in its own thread."""
     return await store._run(lambda tx: look(tx._execute.__self__), mode)
 
 
+async def leave_trace(store: SqliteStore) -> None:
+    """Have the store say that this machine uses the file, which the next call need not do then."""
+    await inside(store, lambda _: None, Mode.WRITE)
+
+
 async def statements_of(store: SqliteStore, call) -> list[str]:
     """Return the statements that a call runs."""
     seen: list[str] = []
+    await leave_trace(store)
     await inside(store, lambda db: db.set_trace_callback(seen.append))
     seen.clear()
     await call
@@ -42,6 +64,7 @@ async def steps_of(store: SqliteStore, call) -> int:
         nonlocal steps
         steps += 1
 
+    await leave_trace(store)
     await inside(store, lambda db: db.set_progress_handler(step, 1))
     steps = 0
     await call

@@ -40,11 +40,13 @@ from tests.contract.job_calls import (
     states,
 )
 from tests.unit.sqlite_inside import (
+    HandClock,
     change,
     count,
     forced,
     inside,
     opened,
+    restarted,
     statements_of,
     steps_of,
 )
@@ -54,7 +56,7 @@ DAY = 86_400.0
 
 @pytest.fixture
 def clock():
-    return ManualClock()
+    return HandClock()
 
 
 @pytest.fixture
@@ -310,9 +312,8 @@ async def test_records_of_replicas_need_not_be_on_the_disk(store):
 async def test_a_new_start_of_the_machine_expires_all_replicas(file, clock):
     async with opened(file, clock) as store:
         job = await start_one(store)
-    restarted = ManualClock(clock.wall())
-    restarted.boot_id = "another"
-    async with opened(file, restarted) as store:
+    later = restarted(clock)
+    async with opened(file, later) as store:
         (record,) = await store.replicas()
         assert (record.expires_in, record.dead, record.held) == (0, False, 1)
         await join(store, "ben")
@@ -338,12 +339,11 @@ async def test_without_a_boot_id_replicas_from_before_live_one_ttl_at_most(file,
     clock.shift(1_000_000)
     async with opened(file, clock) as store:
         await start_one(store)
-    restarted = ManualClock(clock.wall())
-    restarted.boot_id = ""
-    async with opened(file, restarted) as store:
+    later = restarted(clock, "")
+    async with opened(file, later) as store:
         assert [one.expires_in for one in await store.replicas()] == [10]
         assert await store.recover(delays=AT_ONCE, grace=0) == []
-        restarted.shift(10)
+        later.shift(10)
         assert len(await store.recover(delays=AT_ONCE, grace=0)) == 1
 
 

@@ -34,11 +34,13 @@ from tests.contract.schedule_calls import (
     tick,
 )
 from tests.unit.sqlite_inside import (
+    HandClock,
     change,
     count,
     forced,
     inside,
     opened,
+    restarted,
     statements_of,
     steps_of,
 )
@@ -49,7 +51,7 @@ TABLES = ("tenure_schedule", "tenure_decision", "tenure_freeze")
 
 @pytest.fixture
 def clock():
-    return ManualClock()
+    return HandClock()
 
 
 @pytest.fixture
@@ -226,10 +228,9 @@ async def test_a_replica_from_before_the_machine_started_gets_no_run(file, clock
     async with opened(file, clock) as store:
         await join(store, "ann")
         await plant(store)
-    restarted = ManualClock(clock.wall())
-    restarted.boot_id = "another"
-    async with opened(file, restarted) as store:
-        answer = await tick(store, restarted.wall(), replica="ann")
+    later = restarted(clock)
+    async with opened(file, later) as store:
+        answer = await tick(store, later.wall(), replica="ann")
         assert (answer.outcome, answer.reason) == ("held", "expired")
 
 

@@ -9,11 +9,12 @@ from tenure.stores.sqlite import SqliteStore
 from tenure.stores.sqlite.database import Mode
 from tenure.testing import ManualClock
 from tests.contract.calls import be_refused, line, take
+from tests.unit.sqlite_inside import HandClock, restarted
 
 
 @pytest.fixture
 def clock():
-    return ManualClock()
+    return HandClock()
 
 
 @pytest.fixture
@@ -43,9 +44,8 @@ async def test_a_new_start_of_the_machine_ends_all_leases(file, clock):
         await take(store, "semaphore", "ann", limit=2)
         await take(store, "semaphore", "ben", limit=2)
         await be_refused(store, "semaphore", "cid", limit=2, waiting=60)
-    restarted = ManualClock(clock.wall())
-    restarted.boot_id = "another"
-    async with opened(file, restarted) as store:
+    later = restarted(clock)
+    async with opened(file, later) as store:
         assert await store.leases() == []
         assert await store.renew([lock]) == [False]
         assert not await store.mark("mark", lock, "value")
@@ -63,15 +63,14 @@ async def test_without_a_boot_id_leases_from_before_live_one_ttl_at_most(file, c
         for number in range(limit):
             await take(store, "key", f"ann{number}", limit=limit, ttl=10)
         await be_refused(store, "key", "ben", limit=limit, waiting=5)
-    restarted = ManualClock(clock.wall())
-    restarted.boot_id = ""
-    async with opened(file, restarted) as store:
+    later = restarted(clock, "")
+    async with opened(file, later) as store:
         assert [one.expires_in for one in await store.leases()] == [10] * limit + [5]
         assert (await be_refused(store, "key", "cid", limit=limit)).retry_in == 10
-        restarted.shift(5)
+        later.shift(5)
         assert await line(store, "key") == []
         assert (await be_refused(store, "key", "cid", limit=limit)).retry_in == 5
-        restarted.shift(5)
+        later.shift(5)
         await take(store, "key", "cid", limit=limit)
 
 

@@ -33,7 +33,10 @@ class Clock(Protocol):
 
     @property
     def boot_id(self) -> str:
-        """Name of this start of the machine; boot instants of two starts do not compare."""
+        """Name of the boot clock: boot instants under two names do not compare.
+
+        Another one with each start of the machine, and in a container with a clock of its own.
+        """
         ...
 
     def wall(self) -> int:
@@ -72,6 +75,9 @@ class BlockingClock(Clock, Protocol):
         """Block this thread for that much time."""
         ...
 
+
+# Linux says here how far a time namespace moves the clocks.
+_OFFSETS = Path("/proc/self/timens_offsets")
 
 # Asking the system for 16 bytes takes as long as asking for thousands. A forked child must not
 # hand out what its parent has drawn.
@@ -137,6 +143,21 @@ class SystemClock:
 def _boot_id() -> str:
     """Linux names each start of the machine; elsewhere no name is known."""
     try:
-        return Path("/proc/sys/kernel/random/boot_id").read_text(encoding="ascii").strip()
+        name = Path("/proc/sys/kernel/random/boot_id").read_text(encoding="ascii").strip()
     except OSError:  # pragma: no cover - other systems than Linux
         return ""
+    offset = _clock_offset()
+    return f"{name}+{offset}" if offset else name
+
+
+def _clock_offset() -> str:
+    """Return by how much a time namespace moves the boot clock of this process, "" if by nothing.
+
+    The file has a line `boottime <seconds> <nanoseconds>`.
+    """
+    try:
+        lines = _OFFSETS.read_text(encoding="ascii").splitlines()
+    except OSError:  # an older kernel, or one without time namespaces
+        return ""
+    offsets = (line.split()[1:] for line in lines if line.startswith("boottime"))
+    return next((".".join(parts) for parts in offsets if parts != ["0", "0"]), "")

@@ -11,10 +11,11 @@ from typing import Self, TypeVar
 
 from tenure.core.clock import Clock
 from tenure.core.model import Grade, Topic, Traits
-from tenure.errors import StoreError
+from tenure.errors import ConfigError, StoreError
 from tenure.stores.contract import Migrate, Watch
 from tenure.stores.sqlite.database import Mode
 from tenure.stores.sqlite.files import locate, refuse_network
+from tenure.stores.sqlite.machines import InUseElsewhere, MaybeInUse, has_company
 from tenure.stores.sqlite.transaction import Transaction
 from tenure.stores.sqlite.writer import Work, Writer
 from tenure.stores.watching import Watchers
@@ -24,6 +25,9 @@ __all__ = ["Connection"]
 T = TypeVar("T")
 
 log = logging.getLogger("tenure")
+
+# Seconds between two looks at the traces of another machine.
+_LOOK_AGAIN = 0.5
 
 
 class Connection:
@@ -51,7 +55,8 @@ class Connection:
             watchers=self._watchers,
         )
         try:
-            await writer.run(_nothing, Mode.READ)
+            if await writer.run(_nothing if migrate == "skip" else has_company, Mode.READ):
+                await self._be_admitted(writer)
         except Exception:
             await writer.stop()
             raise
@@ -61,6 +66,26 @@ class Connection:
         self._writer = writer
         if migrate != "skip":  # a clone's original has said so
             log.info("the store is %s (SQLite %s).", self._path, sqlite3.sqlite_version)
+
+    async def _be_admitted(self, writer: Writer) -> None:
+        """Return when no other machine uses the file; raise ConfigError if one does.
+
+        It waits while that is in doubt, which is rare: the wall clock was wrong when the machine
+        was started, or the file has just been copied from a machine at work.
+        """
+        has_warned = False
+        while True:
+            try:
+                await writer.run(_nothing, Mode.WRITE)
+            except InUseElsewhere as error:
+                raise ConfigError(str(error)) from error
+            except MaybeInUse as error:
+                if not has_warned:
+                    log.warning("%s", error)
+                has_warned = True
+                await self.clock.sleep(_LOOK_AGAIN)
+            else:
+                return
 
     async def close(self) -> None:
         writer, self._writer = self._writer, None
@@ -109,6 +134,7 @@ class Connection:
         return self._writer
 
 
-def _nothing(transaction: Transaction) -> None:
+def _nothing(transaction: Transaction) -> bool:
     """Do no work: it is answered once the file is open, and has been looked at."""
     del transaction
+    return False

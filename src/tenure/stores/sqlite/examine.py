@@ -11,11 +11,13 @@ from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
 
+from tenure.core.machines import Now, Trace, Watch, judge
 from tenure.core.model import Finding
 from tenure.errors import TenureError
 from tenure.stores.sqlite import files
 from tenure.stores.sqlite.connection import Connection
 from tenure.stores.sqlite.failures import said
+from tenure.stores.sqlite.machines import others
 from tenure.stores.sqlite.mounts import Mount, mount_of
 from tenure.stores.sqlite.schema import FORMAT
 
@@ -55,7 +57,7 @@ class Examination(Connection):
         try:
             findings += _file_system(self._path, files.allows_network(self.url))
             findings += _permissions(self._path)
-            findings += _contents(self._path)
+            findings += _contents(self._path, Now.on(self.clock))
         except OSError as error:
             findings.append(
                 Finding(
@@ -82,7 +84,7 @@ def _library(version: tuple[int, ...]) -> Finding:
     )
 
 
-def _contents(path: Path) -> Iterator[Finding]:
+def _contents(path: Path, now: Now) -> Iterator[Finding]:
     """Look into the file with a connection of its own; SQLite itself keeps such looks harmless."""
     try:
         files.provide(path, create=False)
@@ -98,6 +100,7 @@ def _contents(path: Path) -> Iterator[Finding]:
             [mode] = db.execute("PRAGMA journal_mode").fetchone()
             known = db.execute(_HAS_FORMAT).fetchone() is not None
             version = db.execute(_READ_FORMAT).fetchone()[0] or 0 if known else 0
+            company = others(db.execute, now) if version == FORMAT else []
     except sqlite3.Error as error:
         yield _unusable(path, str(said(error, path)))
         return
@@ -111,6 +114,22 @@ def _contents(path: Path) -> Iterator[Finding]:
             "Run 'tenure migrate', or let an app open it: both switch it over, for all programs.",
         )
     yield _format(version)
+    yield from _machines(company, now)
+
+
+def _machines(company: list[tuple[Trace, Watch | None]], now: Now) -> Iterator[Finding]:
+    for trace, watch in company:
+        if judge(trace, watch, now) != "gone":
+            ago = max(0, now.wall - trace.wall) // 1_000_000
+            yield Finding(
+                "error",
+                "machines",
+                f"another machine, or a container with another clock, uses the file: {trace.host}, "
+                f"{ago} s ago by the clocks",
+                "Let programs of one machine use the file; for several use redis:// or "
+                "postgresql://. If that machine is gone, this one goes on by itself.",
+            )
+            return
 
 
 def _unusable(path: Path, reason: str) -> Finding:

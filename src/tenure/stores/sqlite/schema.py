@@ -82,6 +82,26 @@ _FORMAT_1 = (
         PRIMARY KEY (namespace, key)
     ) WITHOUT ROWID
     """,
+    # The machines that use the file, and what each has seen of others: see machines.py.
+    """
+    CREATE TABLE tenure_machine (
+        id   TEXT NOT NULL PRIMARY KEY,
+        host TEXT NOT NULL,
+        wall INTEGER NOT NULL,
+        boot INTEGER NOT NULL,
+        turn INTEGER NOT NULL
+    ) WITHOUT ROWID
+    """,
+    """
+    CREATE TABLE tenure_watch (
+        machine   TEXT NOT NULL,
+        other     TEXT NOT NULL,
+        turn      INTEGER NOT NULL,
+        since     INTEGER NOT NULL,
+        was_there INTEGER NOT NULL,
+        PRIMARY KEY (machine, other)
+    ) WITHOUT ROWID
+    """,
     # Counts the wake-ups of each bell; a process that polls rings what has changed. A bell stands
     # for all topics that hash to it, so there are at most 64 rows per kind of topic.
     """

@@ -28,6 +28,7 @@ from tenure.errors import StoreError, TenureError
 from tenure.stores.contract import Migrate
 from tenure.stores.sqlite.database import Database, Mode
 from tenure.stores.sqlite.failures import is_busy, is_of_file, said
+from tenure.stores.sqlite.machines import Presence
 from tenure.stores.sqlite.transaction import Transaction, bell_of, general_bell_of
 from tenure.stores.watching import Watchers
 
@@ -93,6 +94,7 @@ class Writer:
         self._watchers = watchers
         self._watching = 0
         self._opening = True
+        self._presence = Presence(path, clock)
         self._rung: dict[str, int] | None = None
         self._seen: int | None = None
         self._pid = os.getpid()
@@ -159,11 +161,13 @@ class Writer:
                 return None
             try:
                 db.begin(Mode.WRITE, patient=False)
+                self._presence.confirm(db)
                 transaction = Transaction(db, self._namespace, self._clock, rings)
                 answer = work(transaction)
                 if transaction.lasting:
                     return None
                 db.commit()
+                self._presence.committed()
             except Exception:  # noqa: BLE001 - see above
                 return None
             finally:
@@ -263,6 +267,7 @@ class Writer:
             self._drop(db)
         self._opening = False
         self._seen = None
+        self._presence = Presence(self._path, self._clock)
         return there
 
     def _said(self, error: Exception) -> TenureError:
@@ -293,9 +298,13 @@ class Writer:
             rings: list[Topic] = []
             db.begin(mode)
             try:
+                if mode is not Mode.READ:
+                    self._presence.confirm(db)
                 needed = self._do_all(db, good, rings)
                 if needed is not None and needed <= mode:
                     db.commit()
+                    if mode is not Mode.READ:
+                        self._presence.committed()
                     return rings
                 mode = max(mode, needed or mode)
             finally:
