@@ -13,6 +13,7 @@ import queue
 import threading
 from collections.abc import Callable, Coroutine
 from contextlib import suppress
+from contextvars import copy_context
 from typing import Any, TypeVar
 
 from tenure.blocking.calls import CLOSED_MEANWHILE, Body, Call
@@ -150,14 +151,14 @@ class Portal:
             raise
 
     def _post(self, call: Call[Any]) -> None:
-        # The task takes over the context of this call, and with it who must not deadlock.
-        token = owner.set(current_caller())
+        # The task takes over this context, and with it the owner that must not deadlock. It is a
+        # copy: an interrupt before a reset would leave the owner set for all that runs here later.
+        context = copy_context()
+        context.run(owner.set, current_caller())
         try:
-            self._loop.call_soon_threadsafe(call.start)
+            self._loop.call_soon_threadsafe(call.start, context=context)
         except RuntimeError:  # it was closed just now
             raise StoreError(_CLOSED) from None
-        finally:
-            owner.reset(token)
 
     def _check_usable(self) -> None:
         if self.is_inherited:
