@@ -10,7 +10,7 @@ from tests.rig.sizes import SIZE
 # Beats are this far apart at most, and a lost wake-up costs no more than that.
 TTL = 20.0
 BEAT = 0.3 * TTL
-ROUNDS = 3
+ROUNDS = 8  # tries on a machine that may be busy with other tests
 
 
 async def test_a_running_job_is_cancelled_soon(shops: list[Workshop]):

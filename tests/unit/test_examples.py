@@ -122,7 +122,6 @@ def test_the_tour_keeps_its_promises(tmp_path: Path):
     assert not re.search(r"(?<!\d)1 ticks|\d +running", out)
     assert re.search(r"stale writes under a lost lock refused +(\d) of \1 ", out)
     assert max(map(len, out.splitlines())) <= 80
-    assert "waits, 0." not in out
     assert list(tmp_path.iterdir()) == []
 
 
