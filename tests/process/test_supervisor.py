@@ -2,7 +2,6 @@
 
 import os
 import signal
-import time
 from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
