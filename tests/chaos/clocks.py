@@ -1,7 +1,9 @@
 """Somebody sets the clock of the store, ahead and back: fences rise, no effect is stale or double.
 
-On SQLite the clock of the store is that of every process. Leases may end early when a clock is set
-ahead, so holders may overlap there until their next renewal; that is not held against them.
+No worker that lives is taken for dead, no tick runs twice, and no job waits until the clock has
+caught up. On SQLite the clock of the store is that of every process. Leases may end early when a
+clock is set ahead, so holders may overlap there until their next renewal; that is not held against
+them.
 """
 
 import asyncio
@@ -9,6 +11,7 @@ import os
 import random
 import shutil
 import struct
+from collections.abc import Collection
 from pathlib import Path
 
 from tenure.testing.sim.history import Entry
@@ -17,14 +20,22 @@ from tests.chaos.diary import read_diary
 from tests.chaos.places import Family, opened
 from tests.chaos.storm import Scene, scene
 from tests.chaos.tally import Tally
+from tests.process.orders import boot
 from tests.rig.sizes import SIZE, Storm
 from tests.rig.spawn import run
 from tests.rig.waiting import wait_until_async
 
 _SOURCE = Path(__file__).with_name("clock_shift.c")
-_CREW = {"worker": 3, "producer": 1, "holder": 5}
-_PHASE = 2.5
+_CREW = {"worker": 5, "producer": 1, "holder": 5}
+# Long enough that not all workers beat before the second look of the first one: 2.4 and 1.2 s.
+_REPLICA_TTL = 8.0
+_ORDERS = {"holder": {"pace": 0.02}, "worker": {"replica_ttl": _REPLICA_TTL}}
+# Their beats are spread over the time between two of them.
+_APART = 0.5
+# All workers beat once, and one of them looks twice.
+_PHASE = 4.0
 _AHEAD, _BACK = 60.0, -3600.0
+_WAITING = 3
 
 
 class ClockSetter:
@@ -69,23 +80,28 @@ async def set_clocks(
     tally.demand("accepted", steps)
     tally.demand("grants", steps)
     tally.demand("granted again after a step back", size.rounds)
+    tally.demand("run again after a step back", size.rounds)
+    tally.demand("waited through a step back", _WAITING * size.rounds)
+    tally.demand("ticks", steps)
     if family != "sqlite":  # there leases end by a clock that nobody can set
         tally.demand("expiries while held", 1)
     clock = ClockSetter(folder)
     chance = random.Random(seed)
     inside = {} if family != "sqlite" else clock.env
     with opened(family, folder, env=clock.env) as place:
-        async with scene(place, tally, seed, env=inside, orders={"holder": {"pace": 0.02}}) as here:
+        async with scene(place, tally, seed, env=inside, orders=_ORDERS) as here:
             for role, number in _CREW.items():
                 for _ in range(number):
                     here.start(role)
+                    await asyncio.sleep(_APART if role == "worker" else 0)
             await asyncio.sleep(_PHASE)
             for _ in range(size.rounds if faults else 0):
-                await _set(clock, clock.shift + _AHEAD * chance.uniform(0.1, 2), tally)
+                await _set(clock, clock.shift + _AHEAD * chance.uniform(0.2, 2), tally)
                 await _step_back(here, clock, tally, chance)
-                # What was put off while it was ahead would wait for hours: late, and not lost.
+                # Timers rest until it has caught up, and tick again then.
                 await _set(clock, clock.furthest, tally)
             await here.settle_down()
+            _check_false_deaths(here, tally)
             await here.account(clock_was_set=True)
 
 
@@ -95,12 +111,29 @@ async def _set(clock: ClockSetter, seconds: float, tally: Tally) -> None:
     await asyncio.sleep(_PHASE)
 
 
+def _check_false_deaths(here: Scene, tally: Tally) -> None:
+    """Find workers that were told that others have their jobs: none of them was away."""
+    tally.add("workers taken for dead", 0)
+    for entry in here.entries():
+        if entry.what == "ReplicaLost":
+            tally.add("workers taken for dead")
+            tally.violate(f"{entry.by} was taken for dead, and lived: {entry}")
+
+
 async def _step_back(here: Scene, clock: ClockSetter, tally: Tally, chance: random.Random) -> None:
-    """Set the clock back behind a holder that was killed: nobody waits an hour for its end."""
-    victim = await _killed_inside(here, chance)
-    tally.add("kills")
-    await _set(clock, _BACK * chance.uniform(0.5, 2), tally)
-    last = _last_of(victim)
+    """Set the clock back behind what was killed, and what is due: nobody waits an hour for it."""
+    worker, lost = await _killed_at_work(here, chance)
+    holder = await _killed_inside(here, chance)
+    tally.add("kills", 2)
+    here.replace(worker)
+    async with here.place.app() as app:
+        await app.pause_queue("default")
+        waiting = await _accepted_since(here, boot())
+        await _set(clock, _BACK * chance.uniform(0.5, 2), tally)
+        await app.resume_queue("default")
+    await _ends(here, tally, waiting, "waited through a step back")
+    await _ends(here, tally, lost, "run again after a step back")
+    last = _last_of(holder)
 
     def granted_again() -> bool:
         stays = [one for one in here.entries() if one.what == "entered" and one.key == last.key]
@@ -111,6 +144,50 @@ async def _step_back(here: Scene, clock: ClockSetter, tally: Tally, chance: rand
         tally.add("granted again after a step back")
     except AssertionError:
         tally.violate(f"{last.key} is not granted again after a step back of the clock")
+
+
+async def _accepted_since(here: Scene, since: float) -> set[str]:
+    """Wait until some jobs were accepted after an instant, and return them."""
+
+    def accepted() -> set[str]:
+        entries = [one for one in here.entries() if one.what == "accepted" and one.at > since]
+        return {one.job for one in entries} if len(entries) >= _WAITING else set()
+
+    return await wait_until_async(accepted, SIZE.patience, "jobs are accepted")
+
+
+async def _ends(here: Scene, tally: Tally, jobs: Collection[str], what: str) -> None:
+    """Demand that jobs come to an end soon, and count them."""
+
+    def ended() -> bool:
+        return jobs <= {one.job for one in here.entries() if one.what in ("ended", "booked")}
+
+    try:
+        await wait_until_async(ended, 2 * _REPLICA_TTL + SIZE.patience)
+        tally.add(what, len(jobs))
+    except AssertionError:
+        tally.violate(f"not ended after a step back of the clock: {sorted(jobs)}, {what}")
+
+
+async def _killed_at_work(here: Scene, chance: random.Random) -> tuple[Member, set[str]]:
+    """Kill a worker amid its jobs; return these."""
+
+    def at_work() -> list[Member]:
+        return [one for one in here.brood.living("worker") if _unfinished(one)]
+
+    while True:
+        victim = chance.choice(await wait_until_async(at_work, SIZE.patience, "one is at work"))
+        await here.brood.kill(victim)
+        if jobs := _unfinished(victim):
+            return victim, jobs
+        here.replace(victim)
+
+
+def _unfinished(worker: Member) -> set[str]:
+    """Return the jobs that a worker has begun and not ended, by its own word."""
+    entries = read_diary(worker.diary)
+    begun = {one.job for one in entries if one.what == "began"}
+    return begun - {one.job for one in entries if one.what in ("ended", "booked", "refused")}
 
 
 async def _killed_inside(here: Scene, chance: random.Random) -> Member:

@@ -29,6 +29,8 @@ class Order(Struct, kw_only=True, forbid_unknown_fields=True):
     limits: dict[str, int] = {}
     ttl: float = 1.0
     """Of the locks, and of the replicas."""
+    replica_ttl: float = 0.0
+    """Of the replicas, if theirs is another one."""
     loss_budget: int = 50
     concurrency: int = 4
     tasks: list[str] = []
@@ -64,7 +66,7 @@ class Actor:
         app = Tenure(
             order.url,
             namespace=order.namespace,
-            replica_ttl=order.ttl,
+            replica_ttl=order.replica_ttl or order.ttl,
             loss_budget=order.loss_budget,
             grace=5,
         )

@@ -3,10 +3,11 @@
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from tenure.testing.sim.checks.jobs import check_jobs
 from tenure.testing.sim.history import Entry
-from tests.sim.entries import entry, of_job, recovered, settled
+from tests.sim.entries import SECOND, entry, of_job, recovered, settled
 
 BEGIN = [
     entry(0, "offered", by="p", number=1),
@@ -49,7 +50,38 @@ def ended(attempt: int = 1, *, failures: int = 0, losses: int = 0) -> Entry:
 END = ended()
 DONE = [*claimed(2, 5), effect(3, 5), settled(4, 5)]
 
+
+def after_a_step(seconds: float, entries: list[Entry]) -> list[Entry]:
+    """Return what the store does after its clock was set by so many seconds."""
+    by = round(seconds * SECOND)
+    return [
+        entry(entries[0].at, "stepped", seconds=seconds),
+        *(replace(one, now=one.now + by, seen=one.seen and one.seen + by) for one in entries),
+    ]
+
+
+BEATEN = entry(4, "beaten", replica="r", ttl=100, ok=True)
+RETRIED_LATER = [*claimed(2, 3), settled(3, 3, "retry", seconds=20)]
+AGAIN = [*claimed(24, 5, 2, no=2), effect(25, 5), settled(26, 5)]
+
 RIGHT_JOBS = {
+    "due, and the clock is set back": [*after_a_step(-100, DONE), END],
+    "handed back, and the clock is set back": [
+        *claimed(2, 3),
+        settled(3, 3, "handed back"),
+        *after_a_step(-100, [*claimed(4, 5, 2, no=2), effect(5, 5), settled(6, 5)]),
+        ended(2),
+    ],
+    "a pause that begins anew": [
+        *RETRIED_LATER,
+        *after_a_step(-100, [BEATEN, *AGAIN]),
+        ended(2, failures=1),
+    ],
+    "recovered a ttl after a step ahead": [
+        *claimed(2, 3),
+        *after_a_step(60, [*recovered(12), *claimed(13, 5, 2, "s"), effect(14, 5), settled(15, 5)]),
+        ended(2, losses=1),
+    ],
     "once": [*DONE, END],
     "repeated claim": [*claimed(2, 5), *claimed(3, 5), effect(3, 5), settled(4, 5), END],
     "repeated end": [*DONE, settled(5, 5, answer="repeated"), END],
@@ -117,6 +149,21 @@ RIGHT_JOBS = {
 }
 
 WRONG_JOBS = {
+    "taken from who was just heard of, after a step ahead": [
+        *claimed(2, 3),
+        *after_a_step(60, [*recovered(4), *claimed(5, 5, 2, "s"), effect(6, 5), settled(7, 5)]),
+        ended(2, losses=1),
+    ],
+    "a pause cut short by a step back": [
+        *RETRIED_LATER,
+        *after_a_step(-100, [BEATEN, *claimed(23, 5, 2, no=2), *AGAIN[2:]]),
+        ended(2, failures=1),
+    ],
+    "a pause ended by no beat": [
+        *RETRIED_LATER,
+        *after_a_step(-100, AGAIN),
+        ended(2, failures=1),
+    ],
     "two at once": [*claimed(2, 3), *claimed(3, 5, 2, "s"), *DONE[2:], ended(2)],
     "an older fence settles": [
         *claimed(2, 3),

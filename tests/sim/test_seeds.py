@@ -18,7 +18,15 @@ from tenure.testing.sim.scenarios import jobs
 from tenure.testing.sim.shorten import Cut
 from tests.rig.sizes import SIZE
 
-RUNS = {"locks": 240, "leases": 180, "jobs": 130, "fleet": 100, "timers": 150, "http": 100}
+RUNS = {
+    "locks": 240,
+    "leases": 180,
+    "jobs": 130,
+    "fleet": 100,
+    "clocks": 100,
+    "timers": 150,
+    "http": 100,
+}
 PARTS = range(1 if SIZE.name == "short" else 50)
 
 
@@ -98,7 +106,7 @@ import sys
 from hashlib import sha256
 from tenure.testing.sim.history import write_lines
 from tenure.testing.sim.running import planned, run
-runs = {"locks": 30, "leases": 20, "jobs": 12, "fleet": 6, "timers": 6, "http": 6}
+runs = {"locks": 30, "leases": 20, "jobs": 12, "fleet": 6, "clocks": 3, "timers": 6, "http": 6}
 for scenario, seeds in runs.items():
     for seed in range(seeds):
         lines = write_lines(run(planned(seed, scenario)).history)

@@ -86,6 +86,10 @@ def test_fair_weather_costs_nothing():
     )
     assert not check_fair([over], [])
     assert len(check_fair([lost, *recovered(2)], ["'k' of a"])) == 3
+    dead = Entry(at=1, by="m0.1", what="event", detail="ReplicaLost", replica="r")
+    back, ahead = (entry(0, "stepped", seconds=seconds) for seconds in (-9, 9))
+    assert len(check_fair([back, lost, dead], [])) == 2
+    assert len(check_fair([ahead, lost, dead, *recovered(2)], ["'k' of a"])) == 2
 
 
 def test_holds_keep_within_their_bounds():

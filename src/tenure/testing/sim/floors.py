@@ -65,6 +65,19 @@ FLOORS: Final = {
         "pause": 0.15,
         **_faults({}),
     },
+    "clocks": {
+        "claims": 10.0,
+        "retries": 1.0,
+        "ticks": 2.0,
+        "recoveries": 0.1,
+        "store clock": 1.0,
+        "crash": 0.1,
+        **_faults(
+            {"store clock": 0.9, "empty": 0.0, "failover": 0.0, "lost wake-ups": 0.003}
+            | dict.fromkeys(("pause", "break", "cut", "slow", "restart", "late effects"), 0.01)
+            | dict.fromkeys(("duplicates", "late requests", "edges met"), 0.01)
+        ),
+    },
     "timers": {
         "ticks": 5.0,
         "ticks won by others": 5.0,

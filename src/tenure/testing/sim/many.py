@@ -25,7 +25,15 @@ __all__ = [
     "run_many",
 ]
 
-SHARES = {"locks": 0.3, "leases": 0.2, "jobs": 0.2, "fleet": 0.1, "timers": 0.1, "http": 0.1}
+SHARES = {
+    "locks": 0.25,
+    "leases": 0.2,
+    "jobs": 0.15,
+    "fleet": 0.1,
+    "clocks": 0.1,
+    "timers": 0.1,
+    "http": 0.1,
+}
 """How many of all runs are of which scenario."""
 
 _BATCH = 25

@@ -7,13 +7,24 @@ gets anywhere, and hides what only a few of them together can show.
 from __future__ import annotations
 
 import random
-from collections.abc import Collection
+from collections.abc import Collection, Iterable, Iterator
 from typing import Final
 
 from msgspec import Struct
 from msgspec.structs import replace
 
-__all__ = ["CLOCKS", "EVENTS", "FAIR", "FAULTS", "LOSSES", "WEATHER", "Event", "Plan", "dice_for"]
+__all__ = [
+    "CLOCKS",
+    "EVENTS",
+    "FAIR",
+    "FAULTS",
+    "LOSSES",
+    "WEATHER",
+    "Event",
+    "Kind",
+    "Plan",
+    "dice_for",
+]
 
 WEATHER: Final = (
     "delays",  # some requests and replies take long
@@ -45,18 +56,34 @@ LOSSES: Final = frozenset({"empty", "failover"})
 
 FAIR: Final = frozenset(
     {"delays", "lost requests", "lost replies", "lost wake-ups", "late effects", "edges", "stop"}
-    | {"clock", "offset", "drift"}
+    | {"clock", "offset", "drift", "store clock"}
 )
-"""What may go wrong without anybody losing anything, as long as it is rare and short."""
+"""What may go wrong without costing a job or a replica, as long as it is rare and short.
 
-# So many of all seeds have fair weather: nobody may be taken for dead then, and nothing lost.
-_FAIR_SHARE = 1 / 6
+A store's clock that is set ahead may cost a lease.
+"""
+
 _FAIR_CHANCE = 0.02
 _ON = 0.25
 _OFTEN_ON = {"crash": 0.45, "pause": 0.4}
 # Guarantees hold for clocks whose rates are less than one per cent apart.
 _DRIFT = 0.009
 _OFFSET = 100_000.0
+# Nobody notices a step that is undone before the next beat, every 0.3 ttl.
+_STEPS_APART = 0.4
+
+
+class Kind(Struct, frozen=True, kw_only=True):
+    """What the plans of a scenario have in common."""
+
+    ttls: tuple[float, ...] = (1.0, 1.0, 1.5, 2.5)
+    """The lengths of leases and of replicas' records, about."""
+    fair_share: float = 1 / 6
+    """In so many runs nobody may be taken for dead, and nothing lost."""
+    sure: tuple[str, ...] = ()
+    """Faults that are always switched on."""
+    set_back: float = -3600.0
+    """How far the store's clock is set back, at most."""
 
 
 def dice_for(what: str, scenario: str, seed: int) -> random.Random:
@@ -117,19 +144,29 @@ class Plan(Struct, frozen=True, kw_only=True):
 
     @classmethod
     def draw(
-        cls, seed: int, scenario: str, *, machines: int, horizon: float, faults: Collection[str]
+        cls,
+        seed: int,
+        scenario: str,
+        kind: Kind,
+        *,
+        machines: int,
+        horizon: float,
+        faults: Collection[str],
     ) -> Plan:
         """Return the plan of a seed; only what is among `faults` can be in it."""
         dice = random.Random(f"plan {scenario} {seed}")
         on = [fault for fault in FAULTS if dice.random() < _OFTEN_ON.get(fault, _ON)]
+        on = [fault for fault in FAULTS if fault in on or fault in kind.sure]
         if "empty" in on or "failover" in on:
             # Without its data a store needs a clock that was not set back, or fences repeat.
-            on = [fault for fault in on if fault != "store clock"]
-        ttl = dice.choice((1.0, 1.0, 1.5, 2.5))
-        is_fair = dice_for("weather", scenario, seed).random() < _FAIR_SHARE
+            left_out = LOSSES if "store clock" in kind.sure else {"store clock"}
+            on = [fault for fault in on if fault not in left_out]
+        ttl = dice.choice(kind.ttls)
+        is_fair = dice_for("weather", scenario, seed).random() < kind.fair_share
         if is_fair:
             on = [fault for fault in on if fault in FAIR]
         chances = (_FAIR_CHANCE,) if is_fair else (0.02, 0.1, 0.25)
+        bounds = _Bounds(machines, horizon, ttl, kind.set_back)
         plan = cls(
             is_fair=is_fair,
             seed=seed,
@@ -138,7 +175,7 @@ class Plan(Struct, frozen=True, kw_only=True):
             horizon=horizon,
             ttl=ttl,
             weather={one: dice.choice(chances) for one in WEATHER if one in on},
-            events=tuple(_events(dice, on, machines, horizon, ttl)),
+            events=tuple(_events(dice, on, bounds)),
             offsets=tuple(dice.uniform(-_OFFSET, _OFFSET) for _ in range(machines)),
             rates=tuple(1 + dice.uniform(-_DRIFT, _DRIFT) for _ in range(machines)),
         )
@@ -184,22 +221,42 @@ class Plan(Struct, frozen=True, kw_only=True):
         return "\n".join(lines)
 
 
-def _events(
-    dice: random.Random, on: Collection[str], machines: int, horizon: float, ttl: float
-) -> list[Event]:
+class _Bounds(Struct, frozen=True):
+    """Within what events are drawn."""
+
+    machines: int
+    horizon: float
+    ttl: float
+    set_back: float
+
+
+def _events(dice: random.Random, on: Collection[str], bounds: _Bounds) -> list[Event]:
     events: list[Event] = []
     for what in EVENTS:
         if what in on:
             times = 1 if what in _ONCE else dice.choice((1, 1, 2, 3))
-            events += [_event(dice, what, machines, horizon, ttl) for _ in range(times)]
+            events += [_event(dice, what, bounds) for _ in range(times)]
     events.sort(key=lambda event: event.at)
+    events = list(_with_steps_apart(events, _STEPS_APART * bounds.ttl))
     return [replace(event, number=number) for number, event in enumerate(events)]
 
 
-_ONCE = ("empty", "failover", "store clock")
+_ONCE = ("empty", "failover")
 
 
-def _event(dice: random.Random, what: str, machines: int, horizon: float, ttl: float) -> Event:
+def _with_steps_apart(events: Iterable[Event], least: float) -> Iterator[Event]:
+    """Leave out steps of the store's clock that follow another one too soon."""
+    last = -least
+    for event in events:
+        if event.what != "store clock":
+            yield event
+        elif event.at >= last + least:
+            last = event.at
+            yield event
+
+
+def _event(dice: random.Random, what: str, bounds: _Bounds) -> Event:
+    ttl = bounds.ttl
     longer = dice.uniform(0.05, 3 * ttl)
     lengths = {
         "crash": dice.choice((0.05, 1.0, longer)),
@@ -210,15 +267,14 @@ def _event(dice: random.Random, what: str, machines: int, horizon: float, ttl: f
     amounts = {
         "crash": dice.randint(1, 40),
         "clock": dice.choice((-3600.0, -1.0, 1.0, 3600.0)),
-        # Set back it delays what is due, by as much.
-        "store clock": dice.choice((-30.0, -1.0, 0.5, 60.0)),
+        "store clock": dice.choice((bounds.set_back, -1.0, 0.5, 0.95 * ttl, 1.5 * ttl, 60.0)),
         "failover": dice.randint(1, 20),
         "slow": dice.uniform(0.05, 0.8 * ttl),
     }
     return Event(
-        at=round(dice.uniform(0.01, horizon), 3),
+        at=round(dice.uniform(0.01, bounds.horizon), 3),
         what=what,
-        machine=dice.randrange(machines),
+        machine=dice.randrange(bounds.machines),
         length=round(lengths.get(what, longer), 3),
         amount=round(amounts.get(what, 0.0), 3),
     )

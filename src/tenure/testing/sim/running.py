@@ -8,7 +8,7 @@ import sys
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from tenure.core.policy import WAITER_LIFE
 from tenure.testing.sim.checks.effects import check_effects, check_once, check_told
@@ -26,8 +26,8 @@ from tenure.testing.sim.fleet import Fleet, Program
 from tenure.testing.sim.history import Entry
 from tenure.testing.sim.link import CALL_TIMEOUT
 from tenure.testing.sim.loop import Stuck
-from tenure.testing.sim.plan import FAULTS, LOSSES, Plan, dice_for
-from tenure.testing.sim.scenarios import fleets, http, jobs, leases, releases, timers
+from tenure.testing.sim.plan import FAULTS, LOSSES, Kind, Plan, dice_for
+from tenure.testing.sim.scenarios import clocks, fleets, http, jobs, leases, releases, timers
 
 __all__ = ["SCENARIOS", "Outcome", "Scenario", "planned", "run"]
 
@@ -51,6 +51,9 @@ class Scenario:
     setting: Callable[[], AbstractContextManager[None]] = nullcontext
     patience: float = 10.0
     """Seconds for calls that hang and for what is tried again; twice as many as were ever seen."""
+    waits_for_ticks: bool = False
+    """Whether it is done only after another tick: a clock that was set back delays those."""
+    kind: Kind = field(default_factory=Kind)
 
 
 SCENARIOS = {
@@ -58,8 +61,26 @@ SCENARIOS = {
     "leases": Scenario(leases.program, leases.is_done, (2, 2, 3), 5.0),
     "jobs": Scenario(jobs.program, jobs.is_done, (2, 3), 6.0, jobs.begin, jobs.end),
     "fleet": Scenario(fleets.program, fleets.is_done, (3,), 6.0, fleets.begin, jobs.end),
+    "clocks": Scenario(
+        clocks.program,
+        clocks.is_done,
+        (3,),
+        30.0,
+        clocks.begin,
+        jobs.end,
+        releases.sped_up,
+        kind=Kind(ttls=(10.0,), fair_share=0.7, sure=("store clock",)),
+    ),
     "timers": Scenario(
-        timers.program, timers.is_done, (2, 3), 6.0, timers.begin, timers.end, releases.sped_up
+        timers.program,
+        timers.is_done,
+        (2, 3),
+        6.0,
+        timers.begin,
+        timers.end,
+        releases.sped_up,
+        waits_for_ticks=True,
+        kind=Kind(set_back=-30.0),
     ),
     "http": Scenario(http.program, http.is_done, (2, 3), 5.0, http.begin, jobs.end, patience=20.0),
 }
@@ -79,7 +100,9 @@ def planned(seed: int, scenario: str, faults: Collection[str] = FAULTS) -> Plan:
     """Return what a seed means."""
     shape = SCENARIOS[scenario]
     machines = dice_for("machines", scenario, seed).choice(shape.machines)
-    return Plan.draw(seed, scenario, machines=machines, horizon=shape.horizon, faults=faults)
+    return Plan.draw(
+        seed, scenario, shape.kind, machines=machines, horizon=shape.horizon, faults=faults
+    )
 
 
 def run(plan: Plan) -> Outcome:
@@ -101,7 +124,9 @@ async def _live(fleet: Fleet, scenario: Scenario, wrong: list[str]) -> None:
     await fleet.server.open()
     scenario.begin(fleet)
     patience = scenario.patience + _TTLS * fleet.plan.ttl
-    all_work = patience + _work(fleet) + _set_back(fleet.plan)
+    all_work = patience + _work(fleet)
+    if scenario.waits_for_ticks:
+        all_work += _set_back(fleet.plan)
     fleet.start()
     await _within(fleet.plan.horizon, lambda: scenario.is_done(fleet))
     fleet.calm()
@@ -140,7 +165,7 @@ def _work(fleet: Fleet) -> float:
 
 
 def _set_back(plan: Plan) -> float:
-    """Return how much later everything is due because somebody sets the clock of the store back."""
+    """Return how much later ticks are due because somebody sets the clock of the store back."""
     steps = (event.amount for event in plan.events if event.what == "store clock")
     return -sum(step for step in steps if step < 0)
 

@@ -25,6 +25,8 @@ _CALLS = {
     "cancelled": "confirm",
 }
 _SUSPICIOUS = 2
+# Whatever the store's clock shows: so many ttls pass in earnest before a replica is taken for dead.
+_SILENCE = 0.39
 _RECOVERED = {"waiting": "recover", "failed": "give up", "cancelled": "stop"}
 _ENDS: Mapping[tuple[str, JobState | None], JobState] = {
     (move.call, move.start): move.end for move in MOVES
@@ -59,6 +61,8 @@ class _Job:
 class _Replica:
     renewed: int
     ttl: int
+    heard: float
+    """When it was renewed last, by a clock that nobody can set."""
     claim_no: int = 0
 
     def has_expired(self, now: int, by: int | None = None) -> bool:
@@ -121,15 +125,15 @@ class _Jobs:
 
     def joined(self, entry: Entry) -> None:
         ttl = round(entry.ttl * 1e6)
-        known = self.stored.replicas.setdefault(entry.replica, _Replica(entry.now, ttl))
-        known.renewed, known.ttl = entry.now, ttl
+        known = self.stored.replicas.setdefault(entry.replica, _Replica(entry.now, ttl, entry.at))
+        known.renewed, known.ttl, known.heard = entry.now, ttl, entry.at
 
     def beaten(self, entry: Entry) -> None:
         known = self.stored.replicas.get(entry.replica)
         if (known is not None) != entry.ok:
             self.blame(entry, "it is taken for dead, or the dead live")
         if known is not None:
-            known.renewed, known.ttl = entry.now, round(entry.ttl * 1e6)
+            known.renewed, known.ttl, known.heard = entry.now, round(entry.ttl * 1e6), entry.at
             self._postpone(entry)
             cancels = [id_ for id_, job in self._held(entry.replica) if job.cancelling]
             if entry.ok and sorted(cancels) != entry.ids:
@@ -261,6 +265,10 @@ class _Jobs:
         overdue = job.deadline is not None and job.deadline + entry.seconds * 1e6 <= by
         if replica is not None and not replica.has_expired(entry.now, by) and not overdue:
             self.blame(entry, "its replica lives")
+        if replica is not None and not overdue:
+            silence = entry.at - replica.heard
+            if silence < _SILENCE * replica.ttl / 1e6:
+                self.blame(entry, f"its replica was heard of {silence:.3f} s ago")
         job.losses += 1
         if (entry.outcome == "failed") != (job.losses > self._loss_budget) and not job.cancelling:
             self.blame(entry, f"lost {job.losses} times, and {self._loss_budget} are allowed")

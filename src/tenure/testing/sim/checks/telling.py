@@ -159,14 +159,21 @@ def check_fair(history: Sequence[Entry], left_behind: Sequence[str]) -> list[str
 
     `left_behind`: leases and waiters that ended by themselves; see `check_leases`.
     """
-    wrong = [f"{one} was left behind" for one in left_behind] + check_bounds(history)
     said: dict[str, list[Entry]] = defaultdict(list)
     for entry in history:
         said[entry.what].append(entry)
-    wrong += [f"{one.at} s: {one.job} was recovered" for one in said["recovered"]]
-    for event in said["event"]:
-        if event.detail == "HoldLost" and event.answer != "max_hold is over":
-            wrong.append(f"{event.at} s, {event.by}: {event.key!r} was lost: {event.answer}")
-        elif event.detail == "ReplicaLost":
-            wrong.append(f"{event.at} s, {event.by}: its replica was taken for dead")
+    wrong = [f"{one.at} s: {one.job} was recovered" for one in said["recovered"]]
+    wrong += [
+        f"{event.at} s, {event.by}: its replica was taken for dead"
+        for event in said["event"]
+        if event.detail == "ReplicaLost"
+    ]
+    if any(step.seconds > 0 for step in said["stepped"]):
+        return wrong  # leases may have ended early
+    wrong += [f"{one} was left behind" for one in left_behind] + check_bounds(history)
+    wrong += [
+        f"{event.at} s, {event.by}: {event.key!r} was lost: {event.answer}"
+        for event in said["event"]
+        if event.detail == "HoldLost" and event.answer != "max_hold is over"
+    ]
     return wrong

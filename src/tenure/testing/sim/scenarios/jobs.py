@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from random import Random
 from typing import Any
 
@@ -106,10 +106,10 @@ async def _save(process: Process, value: int) -> None:
         process.say("saved", job=job.id, fence=job.fence, detail=str(value))
 
 
-def begin(fleet: Fleet) -> None:
-    """Hand out the orders."""
+def begin(fleet: Fleet, each: int = ORDERS) -> None:
+    """Hand out the orders, so many to each machine."""
     for place, machine in enumerate(fleet.machines):
-        orders = [_order(machine.dice, 100 * place + n, fleet.plan) for n in range(ORDERS)]
+        orders = [_order(machine.dice, 100 * place + n, fleet.plan) for n in range(each)]
         machine.memory["orders"] = orders
         machine.memory["asking"] = False
 
@@ -133,7 +133,7 @@ def _order(dice: Random, number: int, plan: Plan) -> Order:
         rejects=dice.random() < 0.05,
         saves=dice.random() < 0.5,
         delay=dice.choice((0.0, 0.0, 0.0, 0.5)),
-        timeout=dice.choice((0.0, 0.0, 0.0, ttl)),
+        timeout=dice.choice((0.0, 0.0, 0.0, ttl, 3 * ttl)),
         cancel_after=-1.0 if dice.random() > 0.15 else round(dice.uniform(0, 2), 3),
     )
 
@@ -159,7 +159,10 @@ async def program(process: Process) -> None:
 
 
 async def run_jobs(
-    process: Process, beside: Callable[[Tenure], Awaitable[None]] | None = None
+    process: Process,
+    beside: Callable[[Tenure], Awaitable[None]] | None = None,
+    declare: Callable[[Tenure], None] = lambda _: None,
+    concurrency: Sequence[int] = (1, 2, 8),
 ) -> None:
     """Run a worker and a producer, and what else a program does beside them."""
     machine, dice = process.machine, process.machine.dice
@@ -170,10 +173,11 @@ async def run_jobs(
         loss_budget=loss_budget(process.fleet.plan),
     )
     task = app.task(name="work", retry=BACKOFF)(work)
+    declare(app)
     app.on_event(process.hear)
     if not await opened(app, process):
         return
-    worker = app.worker(concurrency=dice.choice((1, 2, 8)), grace=dice.choice((0.0, 0.5, 5.0)))
+    worker = app.worker(concurrency=dice.choice(concurrency), grace=dice.choice((0.0, 0.5, 5.0)))
     try:
         async with worker:
             machine.memory["worker"] = worker

@@ -18,7 +18,7 @@ from tenure.testing.sim.scenarios.opening import opened
 from tenure.testing.sim.scenarios.operators import operate
 from tenure.timers import Tick
 
-__all__ = ["begin", "end", "is_done", "program"]
+__all__ = ["begin", "end", "handler", "is_done", "program"]
 
 _LENGTHS = (0.0, 0.0, 0.01, 0.4, 1.6)
 _FAILS = 0.1
@@ -51,7 +51,7 @@ def _declare(app: Tenure, machine: Machine) -> None:
     known = _declared.get(release)
     if known is None:
         for name, options in releases.release_of(machine).items():
-            app.timer(name=name, **options)(_handler)
+            app.timer(name=name, **options)(handler)
         _declared[release] = app._handlers, app._plans  # noqa: SLF001 - see above
     else:
         app._handlers, app._plans = known  # noqa: SLF001 - see above
@@ -69,7 +69,8 @@ async def _until_stopped(process: Process, app: Tenure) -> None:
         await asyncio.wait([operating])
 
 
-async def _handler(tick: Tick) -> None:
+async def handler(tick: Tick) -> None:
+    """Leave a trace of a tick, and take a while; some fail."""
     process, job = current_process.get(), current.get()
     dice = process.machine.dice
     process.say(
