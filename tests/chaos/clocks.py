@@ -1,9 +1,9 @@
 """Somebody sets the clock of the store, ahead and back: fences rise, no effect is stale or double.
 
-No worker that lives is taken for dead, no tick runs twice, and no job waits until the clock has
-caught up. On SQLite the clock of the store is that of every process. Leases may end early when a
-clock is set ahead, so holders may overlap there until their next renewal; that is not held against
-them.
+No worker that lives is taken for dead, no tick runs twice or out of order, timers tick after each
+step ahead, and no job waits until the clock has caught up. On SQLite the clock of the store is that
+of every process. Leases may end early when a clock is set ahead, so holders may overlap there until
+their next renewal; that is not held against them.
 """
 
 import asyncio
@@ -11,12 +11,14 @@ import os
 import random
 import shutil
 import struct
+import time
 from collections.abc import Collection
 from pathlib import Path
 
 from tenure.testing.sim.history import Entry
 from tests.chaos.brood import Member
 from tests.chaos.diary import read_diary
+from tests.chaos.judge import judge_clock_steps, judge_order_of_ticks
 from tests.chaos.places import Family, opened
 from tests.chaos.storm import Scene, scene
 from tests.chaos.tally import Tally
@@ -29,7 +31,11 @@ _SOURCE = Path(__file__).with_name("clock_shift.c")
 _CREW = {"worker": 5, "producer": 1, "holder": 5}
 # Long enough that not all workers beat before the second look of the first one: 2.4 and 1.2 s.
 _REPLICA_TTL = 8.0
-_ORDERS = {"holder": {"pace": 0.02}, "worker": {"replica_ttl": _REPLICA_TTL}}
+_ORDERS = {
+    "holder": {"pace": 0.02},
+    "worker": {"replica_ttl": _REPLICA_TTL},
+    "producer": {"delay": 2.0},
+}
 # Their beats are spread over the time between two of them.
 _APART = 0.5
 # All workers beat once, and one of them looks twice.
@@ -75,14 +81,7 @@ async def set_clocks(
     family: Family, folder: Path, tally: Tally, size: Storm, seed: int, *, faults: bool = True
 ) -> None:
     """Set the clock ahead and back several times under load."""
-    steps = 2 * size.rounds
-    tally.demand("clock steps", steps)
-    tally.demand("accepted", steps)
-    tally.demand("grants", steps)
-    tally.demand("granted again after a step back", size.rounds)
-    tally.demand("run again after a step back", size.rounds)
-    tally.demand("waited through a step back", _WAITING * size.rounds)
-    tally.demand("ticks", steps)
+    _demand(tally, size.rounds)
     if family != "sqlite":  # there leases end by a clock that nobody can set
         tally.demand("expiries while held", 1)
     clock = ClockSetter(folder)
@@ -96,19 +95,45 @@ async def set_clocks(
                     await asyncio.sleep(_APART if role == "worker" else 0)
             await asyncio.sleep(_PHASE)
             for _ in range(size.rounds if faults else 0):
-                await _set(clock, clock.shift + _AHEAD * chance.uniform(0.2, 2), tally)
+                ahead = clock.shift + _AHEAD * chance.uniform(0.5, 2)
+                await _step_ahead(here, clock, ahead, tally)
                 await _step_back(here, clock, tally, chance)
                 # Timers rest until it has caught up, and tick again then.
-                await _set(clock, clock.furthest, tally)
+                await _step_ahead(here, clock, clock.furthest, tally)
             await here.settle_down()
+            entries = here.entries()
+            judge_clock_steps(entries, tally)
+            judge_order_of_ticks(entries, tally)
             _check_false_deaths(here, tally)
             await here.account(clock_was_set=True)
 
 
-async def _set(clock: ClockSetter, seconds: float, tally: Tally) -> None:
+def _demand(tally: Tally, rounds: int) -> None:
+    """Set the floors: each step was seen by a producer, and jobs and timers went on after it."""
+    tally.demand("clock steps ahead", 2 * rounds)
+    tally.demand("clock steps back", rounds)
+    tally.demand("accepted", 3 * rounds)
+    tally.demand("grants", 3 * rounds)
+    tally.demand("granted again after a step back", rounds)
+    tally.demand("run again after a step back", rounds)
+    tally.demand("waited through a step back", _WAITING * rounds)
+    tally.demand("ticked after a step ahead", 2 * rounds)
+
+
+async def _step_ahead(here: Scene, clock: ClockSetter, seconds: float, tally: Tally) -> None:
+    """Set the clock ahead, and wait for a tick that is due after the step."""
     clock.set(seconds)
-    tally.add("clock steps")
+    stepped_to = time.time() + seconds
     await asyncio.sleep(_PHASE)
+
+    def ticked() -> bool:
+        return any(one.what == "chimed" and one.tick > stepped_to for one in here.entries())
+
+    try:
+        await wait_until_async(ticked, SIZE.patience)
+        tally.add("ticked after a step ahead")
+    except AssertionError:
+        tally.violate(f"no tick after a step of the clock to {seconds:+.0f} s")
 
 
 def _check_false_deaths(here: Scene, tally: Tally) -> None:
@@ -129,7 +154,8 @@ async def _step_back(here: Scene, clock: ClockSetter, tally: Tally, chance: rand
     async with here.place.app() as app:
         await app.pause_queue("default")
         waiting = await _accepted_since(here, boot())
-        await _set(clock, _BACK * chance.uniform(0.5, 2), tally)
+        clock.set(_BACK * chance.uniform(0.5, 2))
+        await asyncio.sleep(_PHASE)
         await app.resume_queue("default")
     await _ends(here, tally, waiting, "waited through a step back")
     await _ends(here, tally, lost, "run again after a step back")

@@ -6,6 +6,7 @@ The rules for stays in locks and for effects are those of the simulation (`tenur
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 
 import msgspec
 
@@ -17,6 +18,10 @@ from tests.chaos.labour import read_result
 from tests.chaos.tally import Tally
 
 _SHOWN = 5
+# Seconds. Clocks are set by more, and no job is accepted that late.
+_LEAST_STEP = 10.0
+# Clocks are set back by more. Ticks that waited while a clock was set ahead are behind by less.
+_LEAST_STEP_BACK = 600.0
 _LOSSES = ("sees a loss", "told of a loss")
 
 
@@ -58,6 +63,24 @@ def judge_ticks(entries: Sequence[Entry], tally: Tally) -> None:
     tally.add("ticks", len(ticks))
     tally.add("ticks run twice", sum(number - 1 for number in ticks.values()))
     tally.expect_none("ticks run twice")
+
+
+def judge_clock_steps(entries: Iterable[Entry], tally: Tally) -> None:
+    """Count the steps that producers saw: the store's instants of their jobs jump."""
+    leads = [one.now / 1e6 - one.at for one in entries if one.what == "accepted"]
+    for before, after in pairwise(leads):
+        tally.add("clock steps ahead", after - before > _LEAST_STEP)
+        tally.add("clock steps back", before - after > _LEAST_STEP)
+
+
+def judge_order_of_ticks(entries: Iterable[Entry], tally: Tally) -> None:
+    """No tick is much older than one that has run: a timer does not follow a clock back."""
+    latest = 0
+    for entry in entries:
+        if entry.what == "chimed":
+            if entry.tick < latest - _LEAST_STEP_BACK:
+                tally.violate(f"a tick ran {latest - entry.tick} s behind a newer one: {entry}")
+            latest = max(latest, entry.tick)
 
 
 @dataclass

@@ -202,13 +202,16 @@ async def produce(order: Order) -> None:
 
     async def offer() -> None:
         task = tasks[actor.chance.choice(order.tasks)]
+        if order.delay:
+            task = task.using(delay=actor.chance.uniform(0, order.delay))
         some = [next(numbers) for _ in range(_AT_ONCE[next(turns) % len(_AT_ONCE)])]
         for number in some:
             actor.diary.write("offered", number=number)
         ballast = "x" * order.ballast
         jobs = await app.enqueue_many(task.request(one, f"{CANARY}-{one}{ballast}") for one in some)
         for number, job in zip(some, jobs, strict=True):
-            actor.diary.write("accepted", job=job.id, number=number, detail=job.task)
+            now = job.record.created
+            actor.diary.write("accepted", job=job.id, number=number, now=now, detail=job.task)
         await asyncio.sleep(actor.chance.uniform(0.5, 1.5) * order.pace)
 
     async with actor.opened(app):

@@ -39,6 +39,8 @@ class Order(Struct, kw_only=True, forbid_unknown_fields=True):
     """The most seconds that a handler or a holder takes, if nobody stops it."""
     pace: float = 0.1
     """Seconds between two offers of a producer, or between two stays of a holder."""
+    delay: float = 0.0
+    """The most seconds that a producer delays a job."""
     ballast: int = 0
     """Bytes that each job of a producer carries beside its arguments."""
     memory: int = 0

@@ -12,7 +12,13 @@ from tenure.testing.sim.history import Entry
 from tests.chaos.__main__ import parsed, report
 from tests.chaos.diary import Diary, read_diaries
 from tests.chaos.failovers import Strike, lost_by_none
-from tests.chaos.judge import Books, judge_effects, judge_locks
+from tests.chaos.judge import (
+    Books,
+    judge_clock_steps,
+    judge_effects,
+    judge_locks,
+    judge_order_of_ticks,
+)
 from tests.chaos.labour import result_of
 from tests.chaos.sink import Sink
 from tests.chaos.tally import Tally, sum_of, table, write_summary
@@ -131,6 +137,33 @@ def test_a_repeat_is_doubled_only_if_the_job_had_succeeded(first: AttemptOutcome
     assert tally.counts["repeats refused"] == 1
     assert tally.counts["doubled"] == (first == "succeeded")
     assert bool(tally.violations) == (first == "succeeded")
+
+
+def accepted(at: float, now: float) -> Entry:
+    return Entry(at=at, by="p", what="accepted", now=round(now * 1e6))
+
+
+@pytest.mark.parametrize(
+    ("instants", "ahead", "back"),
+    [([5000, 5001, 5009], 0, 0), ([5000, 5031, 5032], 1, 0), ([5000, 1401, 5032], 1, 1)],
+)
+def test_only_steps_that_show_in_the_stores_instants_count(
+    instants: list[int], ahead: int, back: int
+):
+    tally = Tally("test")
+    judge_clock_steps((accepted(at, now) for at, now in enumerate(instants)), tally)
+    assert (tally.counts["clock steps ahead"], tally.counts["clock steps back"]) == (ahead, back)
+
+
+def test_a_timer_that_follows_the_clock_back_is_found():
+    def violations(*ticks: int) -> list[str]:
+        tally = Tally("test")
+        entries = [Entry(at=at, by="w", what="chimed", tick=tick) for at, tick in enumerate(ticks)]
+        judge_order_of_ticks(entries, tally)
+        return tally.violations
+
+    assert not violations(5000, 5100, 5001, 5101)
+    assert len(violations(5000, 1400, 5001)) == 1
 
 
 def test_a_fail_over_may_lose_its_tail_and_nothing_else():

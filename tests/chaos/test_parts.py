@@ -76,7 +76,7 @@ async def test_a_full_redis_keeps_its_locks_and_loses_nothing(chaos_folder: Path
 
 
 @pytest.mark.skipif(bool(clocks.impossible()), reason=clocks.impossible())
-@on("postgres")
+@on("redis", "postgres")
 async def test_a_clock_that_is_set_makes_nothing_stale_or_double(store: Family, chaos_folder: Path):
     tally = Tally(f"{store} clock")
     await clocks.set_clocks(store, chaos_folder, tally, SIZE.storm, seed())

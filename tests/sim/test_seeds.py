@@ -44,6 +44,7 @@ def test_nothing_is_violated_and_enough_goes_wrong(scenario: str, part: int):
     assert not below_floors({scenario: everything})
 
 
+@pytest.mark.timeout(180)
 @pytest.mark.parametrize("scenario", RUNS)
 def test_without_faults_it_fails_on_its_floors(scenario: str):
     batch = run_batch(scenario, range(FLOORS_FROM), faults=())
@@ -67,9 +68,25 @@ def test_a_fault_that_does_not_come_true_is_missed(fault: str, some_locks: list[
     assert [line for line in below_floors({"locks": many}) if f" runs with {fault} " in line]
 
 
+@pytest.mark.parametrize(("direction", "sign"), [("ahead", 1), ("back", -1)])
+def test_a_clock_that_is_never_set_in_one_direction_is_missed(direction: str, sign: int):
+    few = Batch("clocks", runs=FLOORS_FROM)  # they stand for that many
+    for plan in (planned(seed, "clocks") for seed in range(8)):
+        other = plan.only([one.number for one in plan.events if sign * one.amount <= 0])
+        few.counts.update(run(other).counts)
+    missed = "\n".join(below_floors({"clocks": few}))
+    for what in ("steps", "claims after a step", "ticks after a step"):
+        assert f" {what} {direction} in " in missed
+
+
 @pytest.mark.parametrize("scenario", SCENARIOS)
 def test_every_fault_has_a_floor(scenario: str):
     assert {f"runs with {fault}" for fault in FAULTS} <= FLOORS[scenario].keys()
+
+
+@pytest.mark.parametrize("scenario", sorted(RUNS.keys() - {"locks", "leases"}))
+def test_steps_of_the_stores_clock_have_floors_in_both_directions(scenario: str):
+    assert {"steps ahead", "steps back"} <= FLOORS[scenario].keys()
 
 
 def test_every_fault_is_drawn_and_may_be_off():

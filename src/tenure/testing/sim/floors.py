@@ -26,6 +26,14 @@ def _faults(rarer: dict[str, float]) -> dict[str, float]:
     return {"fair weather": _USUAL} | {f"runs with {what}": one for what, one in shares.items()}
 
 
+_STEPS: Final = {
+    "steps ahead": 0.02,
+    "steps back": 0.003,
+    "claims after a step ahead": 0.02,
+    "claims after a step back": 0.003,
+}
+"""Of the store's clock, where jobs run."""
+
 FLOORS: Final = {
     "locks": {
         "grants": 2.0,
@@ -55,6 +63,7 @@ FLOORS: Final = {
         "crash": 0.08,
         "pause": 0.15,
         "lost writes": 5.0,
+        **_STEPS,
         **_faults({}),
     },
     "fleet": {
@@ -63,6 +72,7 @@ FLOORS: Final = {
         "recoveries": 0.2,
         "crash": 0.1,
         "pause": 0.15,
+        **_STEPS,
         **_faults({}),
     },
     "clocks": {
@@ -70,7 +80,12 @@ FLOORS: Final = {
         "retries": 1.0,
         "ticks": 2.0,
         "recoveries": 0.1,
-        "store clock": 1.0,
+        "steps ahead": 0.6,
+        "steps back": 0.15,
+        "claims after a step ahead": 8.0,
+        "claims after a step back": 2.0,
+        "ticks after a step ahead": 4.0,
+        "ticks after a step back": 0.5,
         "crash": 0.1,
         **_faults(
             {"store clock": 0.9, "empty": 0.0, "failover": 0.0, "lost wake-ups": 0.003}
@@ -89,6 +104,10 @@ FLOORS: Final = {
         "redefinitions": 0.3,
         "crash": 0.1,
         "pause": 0.15,
+        "steps ahead": 0.03,
+        "steps back": 0.01,
+        "ticks after a step ahead": 0.5,
+        "ticks after a step back": 0.03,
         **_faults({"lost wake-ups": 0.003, "edges met": 0.01}),
     },
     "http": {
@@ -101,6 +120,7 @@ FLOORS: Final = {
         "recoveries": 0.08,
         "crash": 0.15,
         "pause": 0.15,
+        **_STEPS,
         **_faults({"late effects": 0.003, "edges met": 0.01}),
         **{f"runs with {what} of clients": _USUAL for what in _CLIENTS},
     },

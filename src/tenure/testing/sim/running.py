@@ -222,6 +222,7 @@ def _check(fleet: Fleet) -> list[str]:
     counts.update(f"runs with {what}" for what, times in fleet.struck.items() if times)
     for entry in entries:
         _count(counts, entry)
+    _count_after_steps(counts, entries)
     return [
         *about_leases.wrong,
         *about_jobs,
@@ -264,6 +265,17 @@ def _count(counts: Counter[str], entry: Entry) -> None:
             counts["second attempts"] += 1
         case what if what in _COUNTED:
             counts[_COUNTED[what]] += 1
+
+
+def _count_after_steps(counts: Counter[str], entries: Iterable[Entry]) -> None:
+    """Count how the store's clock was set, and what went on after that."""
+    direction = ""
+    for entry in entries:
+        if entry.what == "stepped":
+            direction = "ahead" if entry.seconds > 0 else "back"
+            counts[f"steps {direction}"] += 1
+        elif direction and entry.what in ("claimed", "ticked"):
+            counts[f"{_COUNTED[entry.what]} after a step {direction}"] += 1
 
 
 _COUNTED = {
