@@ -16,7 +16,7 @@ from typing import Any
 
 from tenure.errors import StoreUnavailable
 from tenure.stores.contract import Migrate, Store
-from tenure.stores.sqlite import SqliteStore, writer
+from tenure.stores.sqlite import SqliteStore, database, writer
 from tenure.stores.sqlite.database import Database
 from tenure.testing import ManualClock
 from tests.schedules.orders import Fate, Op
@@ -62,6 +62,8 @@ class SqliteRig:
         real, writer.Database = writer.Database, self._database
         # A thread that has just answered lets go of its turn for sure, and not only in time.
         patience, writer._TURN_PATIENCE = writer._TURN_PATIENCE, _PATIENCE / 10
+        # A thread that finds the lock busy is held here until another one has given it up.
+        looks, database.LOOKS = database.LOOKS, 0
         threads = [threading.Thread(target=one.run_forever, daemon=True) for one in self._loops]
         try:
             for number, thread in enumerate(threads):
@@ -78,6 +80,7 @@ class SqliteRig:
                 thread.join()
                 self._loops[number].close()
             writer.Database, writer._TURN_PATIENCE = real, patience
+            database.LOOKS = looks
 
     def begin(self, seed: int) -> None:
         del seed

@@ -48,8 +48,8 @@ async def leave_trace(store: SqliteStore) -> None:
 async def statements_of(store: SqliteStore, call) -> list[str]:
     """Return the statements that a call runs."""
     seen: list[str] = []
-    await leave_trace(store)
     await inside(store, lambda db: db.set_trace_callback(seen.append))
+    await leave_trace(store)
     seen.clear()
     await call
     await inside(store, lambda db: db.set_trace_callback(None))

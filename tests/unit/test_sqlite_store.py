@@ -253,6 +253,25 @@ async def test_a_long_foreign_transaction_makes_the_store_unavailable(file, cloc
         await take(store, "key", "ann")
 
 
+async def test_a_busy_write_lock_is_looked_for_often(file, clock, monkeypatch):
+    """SQLite's own look, every 100 ms, loses against processes that take it again at once."""
+    async with opened(file, clock) as store:
+        with closing(sqlite3.connect(file, isolation_level=None, check_same_thread=False)) as db:
+            pauses: list[float] = []
+
+            def pause(seconds: float) -> None:
+                pauses.append(seconds)
+                if len(pauses) == 3:
+                    db.execute("ROLLBACK")
+
+            db.execute("BEGIN IMMEDIATE")
+            monkeypatch.setattr(database, "BUSY_TIMEOUT", 0.1)
+            monkeypatch.setattr(database, "_pause", pause)
+            await store._run(lambda _: None)
+            assert len(pauses) == 3
+            assert max(pauses) <= 0.005
+
+
 async def test_opening_a_locked_file_is_bounded_in_time(file, clock, monkeypatch):
     monkeypatch.setattr(database, "BUSY_TIMEOUT", 0.3)
     with closing(sqlite3.connect(file, isolation_level=None)) as db:

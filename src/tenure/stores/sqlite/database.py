@@ -22,6 +22,12 @@ __all__ = ["Database", "Mode"]
 # for programs that keep a transaction open in the same file.
 BUSY_TIMEOUT = 5.0
 
+# SQLite itself soon looks for a busy write lock only every 100 ms, and loses against a process
+# that takes it again within a millisecond: a beat beside bulk inserts took up to 5 s. So the first
+# half second is ours: with these looks it took 0.3 s. Each look costs some microseconds.
+LOOKS = 250
+_LOOK_EVERY = 0.002
+
 # How much of that an attempt to open the file may take.
 _ATTEMPT = 0.1
 
@@ -125,10 +131,8 @@ class Database:
         read first and then wanted to write would fail at once, whatever the timeout, if another
         process had written in between.
         """
-        if patient is not self._patient:
-            self.execute(f"PRAGMA busy_timeout = {round(BUSY_TIMEOUT * 1000) if patient else 0}")
-            self._patient = patient
         if mode is Mode.READ:
+            self._set_patience(patient=patient)
             self.execute("BEGIN")
             return
         if mode is not self._synchronous:
@@ -136,7 +140,29 @@ class Database:
             level = "FULL" if mode is Mode.DURABLE else "NORMAL"
             self.execute(f"PRAGMA synchronous = {level}")
             self._synchronous = mode
-        self.execute("BEGIN IMMEDIATE")
+        if not (patient and self._took_write_lock()):
+            self._set_patience(patient=patient)
+            self.execute("BEGIN IMMEDIATE")
+
+    def _took_write_lock(self) -> bool:
+        """Look for the write lock often, for a while; return whether this one has it now."""
+        self._set_patience(patient=False)
+        for _ in range(LOOKS):
+            try:
+                self.execute("BEGIN IMMEDIATE")
+            except sqlite3.OperationalError as error:
+                if not is_busy(error):
+                    raise
+            else:
+                return True
+            _pause(_LOOK_EVERY)
+        return False
+
+    def _set_patience(self, *, patient: bool) -> None:
+        """Let statements wait for locks, or fail at once."""
+        if patient is not self._patient:
+            self.execute(f"PRAGMA busy_timeout = {round(BUSY_TIMEOUT * 1000) if patient else 0}")
+            self._patient = patient
 
     def commit(self) -> None:
         self.execute("COMMIT")
@@ -186,6 +212,10 @@ class Database:
             self.rollback()
 
 
+def _pause(seconds: float) -> None:
+    threading.Event().wait(seconds)
+
+
 def _size(path: str) -> int:
     try:
         return os.stat(path).st_size  # noqa: PTH116 - Path.stat takes three times as long
@@ -211,14 +241,13 @@ def _opened(path: Path, migrate: Migrate) -> sqlite3.Connection:
     timeout, while other processes do the same. So each attempt waits for locks only shortly, and
     there are several.
     """
-    pause = threading.Event()
     for _ in range(round(BUSY_TIMEOUT / _ATTEMPT) - 1):
         try:
             return _attempted(path, migrate)
         except sqlite3.OperationalError as error:
             if not is_busy(error):
                 raise
-        pause.wait(_ATTEMPT / 2)
+        _pause(_ATTEMPT / 2)
     return _attempted(path, migrate)
 
 
