@@ -35,6 +35,27 @@ async def test_progress_arrives_and_is_gone_from_nobody(app, clock):
         await finished(job, clock)
 
 
+@pytest.mark.parametrize("is_async", [True, False], ids=["async", "plain"])
+async def test_much_progress_takes_no_memory(app, clock, is_async):
+    """A handler that does not await keeps the loop from turning, and a thread is quicker."""
+    loop, lengths = asyncio.get_running_loop(), []
+
+    def work() -> None:
+        for step in range(20_000):
+            current_job().progress(step / 20_000)
+            lengths.append(len(loop._ready))
+
+    async def work_on_the_loop() -> None:
+        work()
+
+    task = app.task(work_on_the_loop if is_async else work)
+    async with app.worker():
+        job = await task.enqueue()
+        await finished(job, clock)
+        assert job.progress == 19_999 / 20_000
+    assert max(lengths) < 100
+
+
 async def test_of_much_progress_only_some_is_sent(app, clock, monkeypatch):
     sent = []
     note = MemoryStore.note

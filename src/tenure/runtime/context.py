@@ -48,6 +48,8 @@ class RunningJob:
         self._within = within
         self._transaction: weakref.ref[JobTransaction] | None = None
         self._checkpoint = record.checkpoint
+        self._newest: Note | None = None
+        self._is_passed_on = False
         self._progress: Note | None = None
         self._sending: set[asyncio.Future[Any]] = set()
         self._has_spoken = False
@@ -110,7 +112,15 @@ class RunningJob:
             return  # it has ended, and nobody would take it for running
         note = Note(id=self.id, fence=self.fence, progress=float(part), message=said)
         self._has_spoken = True
-        self._loop.call_soon_threadsafe(self._send_newest, note)
+        self._newest = note
+        if self._is_passed_on:
+            return  # the loop has not come to it yet, and takes the newest then
+        self._is_passed_on = True
+        try:
+            self._loop.call_soon_threadsafe(self._send_newest)
+        except RuntimeError:
+            self._is_passed_on = False
+            raise
 
     @property
     def checkpoint(self) -> Any:
@@ -214,10 +224,12 @@ class RunningJob:
     def _has_settled(self) -> None:
         self.is_settled = True
 
-    def _send_newest(self, note: Note) -> None:
+    def _send_newest(self) -> None:
         """Send one at a time: what is overtaken on the way is never sent."""
+        # In this order: what a thread says from here on calls this again.
+        self._is_passed_on = False
         is_sending = self._progress is not None
-        self._progress = note
+        self._progress = self._newest
         if not is_sending:
             self._on_its_way(self._send_progress()).add_done_callback(_forget)
 
