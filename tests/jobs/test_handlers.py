@@ -1,6 +1,7 @@
 """How handlers run and end: values, errors, time-outs, threads, and what they can know."""
 
 import asyncio
+import threading
 from contextvars import ContextVar
 from datetime import timedelta
 
@@ -46,7 +47,17 @@ class TestBothKinds:
         [line] = job.history
         assert (line.attempt, line.outcome, line.error) == (1, "succeeded", "")
 
-    @pytest.mark.parametrize("error", [ValueError("no luck"), SystemExit(3), StopEverything("x")])
+    @pytest.mark.parametrize(
+        "error",
+        [
+            ValueError("no luck"),
+            SystemExit(3),
+            StopEverything("x"),
+            GeneratorExit("x"),
+            StopIteration("x"),
+        ],
+        ids=repr,
+    )
     async def test_whatever_it_raises_fails_the_job_and_not_the_worker(
         self, app, clock, kind, error
     ):
@@ -62,7 +73,6 @@ class TestBothKinds:
                 await job.result()
             assert (caught.value.job, caught.value.reason) == (job.id, "error")
             assert type(error).__name__ in job.error
-            assert str(error) in job.error
             assert "in fail" in job.trace
             assert (job.failures, job.losses, job.attempt) == (1, 0, 1)
             after = await finished(await task.enqueue(5), clock)
@@ -185,3 +195,31 @@ async def test_context_variables_reach_threads(app, clock):
     async with app.worker():
         job = await finished(await look.enqueue(), clock)
     assert await job.result() == "hello"
+
+
+def test_a_keyboard_interrupt_of_a_handlers_thread_fails_the_job():
+    """It is no Ctrl-C: only the main thread gets those."""
+    app = Tenure("memory://")
+
+    @app.task(retry=None)
+    def interrupt() -> None:
+        raise KeyboardInterrupt("mine")
+
+    async def work() -> str | None:
+        async with app, app.worker():
+            job = await interrupt.enqueue()
+            await job.wait(20)
+            return job.error
+
+    ended: list[object] = []
+
+    def run() -> None:
+        try:
+            ended.append(asyncio.run(work()))
+        except BaseException as error:  # noqa: BLE001 - it would end pytest
+            ended.append(error)
+
+    thread = threading.Thread(target=run)
+    thread.start()
+    thread.join()
+    assert ended == ["KeyboardInterrupt: mine"]

@@ -5,6 +5,7 @@ from contextvars import ContextVar
 
 import pytest
 
+from tenure.runtime import threads as module
 from tenure.runtime.threads import Threads
 from tests.rig.waiting import wait_until_async
 
@@ -38,6 +39,8 @@ async def test_what_a_function_raises(threads: Threads, error: BaseException):
 async def test_stop_iteration_which_no_future_can_raise(threads: Threads):
     with pytest.raises(RuntimeError, match="StopIteration"):
         await threads.run(lambda: fail(StopIteration(7)))
+    with pytest.raises(RuntimeError, match="GeneratorExit"):
+        await threads.run(lambda: fail(GeneratorExit()))
 
 
 async def test_the_callers_context_goes_along_and_nothing_comes_back(threads: Threads):
@@ -57,6 +60,28 @@ async def test_an_idle_thread_is_used_again(threads: Threads):
     used = {await threads.run(lambda: threading.current_thread().name) for _ in range(20)}
     assert len(used) == 1
     assert used.pop().startswith("tenure-job-")
+
+
+async def test_idle_threads_end_after_a_while(threads: Threads, monkeypatch):
+    monkeypatch.setattr(module, "_IDLE_SECONDS", 0.05)
+    barrier = threading.Barrier(8)
+
+    def meet() -> threading.Thread:
+        barrier.wait(10)
+        return threading.current_thread()
+
+    met = await asyncio.gather(*(threads.run(meet) for _ in range(8)))
+    await wait_until_async(lambda: not any(thread.is_alive() for thread in met), timeout=20)
+    again = await asyncio.gather(*(threads.run(meet) for _ in range(8)))
+    assert len(set(again)) == 8
+
+
+async def test_no_call_is_lost_to_a_thread_that_ends(threads: Threads, monkeypatch):
+    monkeypatch.setattr(module, "_IDLE_SECONDS", 0.001)
+    for number in range(300):
+        async with asyncio.timeout(20):
+            assert await threads.run(lambda number=number: number) == number
+        await asyncio.sleep(0.0005 * (number % 4))
 
 
 async def test_nobody_waits_for_a_busy_one(threads: Threads):

@@ -5,7 +5,12 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable, Coroutine, Sequence
-from contextlib import AbstractAsyncContextManager, AbstractContextManager, AsyncExitStack
+from contextlib import (
+    AbstractAsyncContextManager,
+    AbstractContextManager,
+    AsyncExitStack,
+    suppress,
+)
 from functools import partial
 from typing import Any, Final, Literal, Protocol, TypeAlias, get_args
 
@@ -138,11 +143,14 @@ class AttemptRunner:
         context.ending = Ending(handler.signature, succeeded, self._result_limit)
         current.set(context)
         context.check()
+        task = asyncio.current_task()
         try:
             result = await self._in_time(handler, record, context)
-        except (asyncio.CancelledError, KeyboardInterrupt, GeneratorExit):
+        except asyncio.CancelledError:
             raise
         except BaseException as error:
+            if _ends_more_than_the_attempt(error, handler, task):
+                raise
             if context.is_settled:
                 log.exception("job %s failed after the commit that settled it", record.id)
                 return None
@@ -356,3 +364,18 @@ class AttemptRunner:
 def _asked(error: BaseException) -> float | None:
     """Return the pause that a handler asks for; a subclass of Retry may have forgotten it."""
     return getattr(error, "after", None) if isinstance(error, Retry) else None
+
+
+def _ends_more_than_the_attempt(
+    error: BaseException, handler: Handler, task: asyncio.Task[Any] | None
+) -> bool:
+    """Whether it was not the handler that raised this: the user has pressed Ctrl-C, or Python
+    closes a task that will never go on, from outside of it.
+    """
+    if isinstance(error, KeyboardInterrupt):
+        return handler.is_async  # which only the main thread gets
+    if isinstance(error, GeneratorExit):
+        with suppress(RuntimeError):  # no loop runs any more
+            return asyncio.current_task() is not task
+        return True
+    return False

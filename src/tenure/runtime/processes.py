@@ -251,6 +251,9 @@ class _Child:
 
     def kill(self) -> None:
         """Kill it with everything it has started, at once."""
+        # While its group has a member, the system gives its number to no other process.
+        if self._gone.done() and _exists(self._process.pid):
+            return
         with suppress(ProcessLookupError, PermissionError):
             os.killpg(self._process.pid, signal.SIGKILL)
 
@@ -310,6 +313,16 @@ class _Child:
             # Real time also where the clock is virtual: the memory is real.
             self._loop.call_later(_LOOK_EVERY, _ring, waiting)
             await waiting
+
+
+def _exists(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    except PermissionError:  # it belongs to another user
+        return True
+    return True
 
 
 def _ring(waiting: asyncio.Future[None]) -> None:

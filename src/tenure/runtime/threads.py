@@ -18,6 +18,10 @@ from typing import Any
 __all__ = ["Threads"]
 
 
+# A burst of jobs may start hundreds. Starting one anew costs less than a tenth of a millisecond.
+_IDLE_SECONDS = 60.0
+
+
 @dataclass(slots=True)
 class _Call:
     function: Callable[[], Any]
@@ -33,6 +37,7 @@ class Threads:
         self._calls: queue.SimpleQueue[_Call | None] = queue.SimpleQueue()
         self._idle = 0
         self._started = 0
+        self._ended = 0
 
     def run(self, function: Callable[[], Any]) -> asyncio.Future[Any]:
         """Return what it will return. The caller's context variables go along."""
@@ -43,18 +48,29 @@ class Threads:
         else:
             # First, because it may be refused; then nothing must be left that runs later.
             name = f"tenure-job-{self._started + 1}"
-            threading.Thread(target=self._work, name=name, daemon=True).start()
+            threading.Thread(target=self._work, args=[loop], name=name, daemon=True).start()
             self._started += 1
         self._calls.put(_Call(function, copy_context(), loop, future))
         return future
 
     def close(self) -> None:
         """Let idle threads end; the others end with what they run."""
-        for _ in range(self._started):
+        for _ in range(self._started - self._ended):
             self._calls.put(None)
 
-    def _work(self) -> None:
-        while (call := self._calls.get()) is not None:
+    def _work(self, loop: asyncio.AbstractEventLoop) -> None:
+        while True:
+            try:
+                call = self._calls.get(timeout=_IDLE_SECONDS)
+            except queue.Empty:
+                # Only the loop knows if this thread has been counted on meanwhile.
+                try:
+                    loop.call_soon_threadsafe(self._end_an_idle_one)
+                except RuntimeError:  # it is closed
+                    return
+                continue
+            if call is None:
+                return
             result, error = None, None
             try:
                 result = call.context.run(call.function)
@@ -64,6 +80,12 @@ class Threads:
                 call.loop.call_soon_threadsafe(self._returned, call.future, result, error)
             del call, result, error
 
+    def _end_an_idle_one(self) -> None:
+        if self._idle > 0:
+            self._idle -= 1
+            self._ended += 1
+            self._calls.put(None)
+
     def _returned(
         self, future: asyncio.Future[Any], result: Any, error: BaseException | None
     ) -> None:
@@ -72,7 +94,9 @@ class Threads:
             return  # whoever waited has given up
         if error is None:
             future.set_result(result)
-        elif isinstance(error, StopIteration):  # which no future can raise
-            future.set_exception(RuntimeError(f"{error!r} was raised"))
+        elif isinstance(error, StopIteration | GeneratorExit):  # which no future can raise
+            instead = RuntimeError(f"{error!r} was raised")
+            instead.__cause__ = error
+            future.set_exception(instead)
         else:
             future.set_exception(error)
