@@ -28,7 +28,10 @@ from tenure.runtime.words import (
 )
 from tenure.supervisor.spec import ChildSpec, encode_spec
 
-__all__ = ["HELD_SIGNALS", "Child", "has_proc", "show_stacks_at_signal"]
+__all__ = ["CAN_SUPERVISE", "HELD_SIGNALS", "Child", "has_proc", "show_stacks_at_signal"]
+
+CAN_SUPERVISE = hasattr(signal, "pthread_sigmask")
+"""Whether this system can start worker processes as `Child` does."""
 
 # Python's faulthandler writes all stacks at it, even while C code keeps the interpreter. Windows
 # has no such signal: there is no supervisor there, but this module must be importable.

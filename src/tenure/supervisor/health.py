@@ -46,6 +46,9 @@ async def serve_health(path: Path, status: Callable[[], dict[str, Any]]) -> Asyn
 
 def ask_health(path: Path, patience: float) -> dict[str, Any]:
     """Return what a supervisor answers. Raises OSError if there is none or it says nothing."""
+    if not hasattr(socket, "AF_UNIX"):
+        msg = "health sockets need Linux, macOS or another Unix"
+        raise OSError(msg)
     with socket.socket(socket.AF_UNIX) as line:
         line.settimeout(patience)
         line.connect(os.fspath(path))

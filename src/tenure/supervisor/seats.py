@@ -12,13 +12,13 @@ import msgspec
 
 from tenure.app import Tenure
 from tenure.core.policy import UNWIND_SECONDS
-from tenure.errors import TenureError
+from tenure.errors import ConfigError, TenureError
 from tenure.runtime.patience import Patience
 from tenure.runtime.process import signal_name
 from tenure.runtime.recovery import Recovery
 from tenure.runtime.words import HandOver, Joined, Stop
 from tenure.supervisor.beats import Beats
-from tenure.supervisor.children import Child
+from tenure.supervisor.children import CAN_SUPERVISE, Child
 from tenure.supervisor.limits import Limits, SupervisorOptions
 from tenure.supervisor.spec import ChildSpec
 
@@ -48,6 +48,13 @@ class Supervisor:
     """Runs children until it is stopped. Made and run on one event loop, with an open app."""
 
     def __init__(self, app: Tenure, spec: ChildSpec, options: SupervisorOptions) -> None:
+        if not CAN_SUPERVISE:
+            msg = (
+                "a supervisor of worker processes needs Linux, macOS or another Unix: it passes "
+                "sockets and signal masks on to them. Here, run the worker inside a program of "
+                "yours: asyncio.run(app.run_worker())."
+            )
+            raise ConfigError(msg)
         services, settings = app._services(), app.settings  # noqa: SLF001 - of the same house
         self._store = services.store
         self._clock = self._store.clock
