@@ -7,10 +7,12 @@ import asyncio
 import faulthandler
 import os
 import select
+import shutil
 import signal
 import socket
 import sys
 import time
+from types import SimpleNamespace
 from typing import Any
 
 MISSING: dict[Any, tuple[str, ...]] = {
@@ -38,6 +40,12 @@ def _not_implemented(*_: object) -> None:
 # On Windows it is made of two sockets of another kind; asyncio needs it.
 _make_pair, _UNIX = socket.socketpair, socket.AF_UNIX
 socket.socketpair = lambda *_: _make_pair(_UNIX)
+
+# Windows has this one, made of something else.
+_statvfs = os.statvfs
+shutil.disk_usage = lambda path: SimpleNamespace(
+    free=_statvfs(path).f_bavail * _statvfs(path).f_frsize
+)
 
 for module, names in MISSING.items():
     for name in names:
