@@ -1,6 +1,7 @@
 """Tasks that run in child processes. Children import this module, as do the tests."""
 
 import asyncio
+import atexit
 import os
 import re
 import signal
@@ -32,6 +33,19 @@ def end_of(span: Span, *more: timedelta, step: int = 1) -> datetime:
 @task
 def pid() -> int:
     return os.getpid()
+
+
+@task
+def write_at_exit(file: str) -> None:
+    atexit.register(Path(file).write_text, "it ended by itself")
+
+
+@task
+def speak_and_die(file: str) -> None:
+    current_job().progress(1.0, "done")
+    time.sleep(0.3)  # which another thread uses to send it
+    Path(file).write_text(str(os.getpid()))
+    os.kill(os.getpid(), signal.SIGKILL)
 
 
 @task

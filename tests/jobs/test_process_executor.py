@@ -189,6 +189,25 @@ async def test_progress_is_shown_and_a_checkpoint_survives_the_child(app, run, t
     assert (job.attempt, job.failures) == (2, 1)
 
 
+async def test_what_a_job_said_before_its_child_died_is_shown_with_the_end(
+    make, clock, faults, tmp_path, monkeypatch
+):
+    monkeypatch.setattr("tenure.runtime.context._LAST_WORD_SECONDS", 30)
+    monkeypatch.setattr("tenure.runtime.processes._END_SECONDS", 30)
+    app = await make(faulty=True)
+    app._handlers.update(cpu_tasks.app._handlers)
+    faults.delay("note", 1000)
+    async with app.worker():
+        job = await app.enqueue(cpu_tasks.speak_and_die.request(str(tmp_path / "pid")))
+        await clock.advance(0.1)
+        await gone(await pid_in(tmp_path / "pid"))
+        await asyncio.sleep(0.3)  # in which nothing must be settled
+        assert (await job.refresh()).state == "running"
+        await clock.advance(1001)
+        await finished(job, clock)
+    assert (job.state, job.progress, job.message) == ("failed", 1.0, "done")
+
+
 async def test_what_a_job_cannot_do_there(run):
     assert "result_limit allows" in (await run(cpu_tasks.save_too_much.request())).error
     job = await run(cpu_tasks.settle_itself.request())
@@ -452,6 +471,13 @@ async def test_a_child_that_nobody_needs_ends(run, monkeypatch):
     monkeypatch.setattr("tenure.runtime.processes._IDLE_SECONDS", 0.05)
     await gone(await (await run(cpu_tasks.pid.request())).result())
     assert (await run(cpu_tasks.pid.request())).state == "succeeded"
+
+
+async def test_a_child_that_is_no_longer_needed_ends_by_itself(tmp_path):
+    """What its libraries do at exit is done; only a child that does not end is killed."""
+    async with working() as app:
+        await (await app.enqueue(cpu_tasks.write_at_exit.request(str(tmp_path / "bye")))).wait(20)
+    assert (tmp_path / "bye").read_text() == "it ended by itself"
 
 
 async def test_the_loop_stays_free_while_a_job_computes(app, run):

@@ -264,7 +264,7 @@ class _Child:
         if not self._gone.done():
             self.kill()
         await asyncio.wait([self._gone])
-        await self._storing.drain(timeout=0)
+        await self._storing.drain(timeout=_END_SECONDS)
 
     # How it died.
 
