@@ -157,6 +157,17 @@ async def test_schedules_that_nobody_declares_are_forgotten_in_the_end(
     assert await store.decisions("idle") == []
 
 
+async def test_no_more_schedules_are_forgotten_at_once_than_allowed(
+    store: Store, clock: ManualClock
+):
+    for name in ("a", "b", "c"):
+        await plant(store, name)
+    clock.shift(100)
+    assert await store.prune_schedules(idle=100, limit=2) == 2
+    assert len(await store.schedules()) == 1
+    assert await store.prune_schedules(idle=100, limit=2) == 1
+
+
 @pytest.mark.parametrize("name", ["naïve", "a b", "日次", "x:y/z{}%*?[]", "'; --"])
 async def test_names_are_kept_as_they_are(store: Store, clock: ManualClock, name: str):
     await plant(store, name, b'{"every": 5}')

@@ -96,6 +96,10 @@ def test_the_document_says_all_of_it(schema: Any):
     assert set(submit["responses"]) >= {"200", "202", "400", "413", "415", "422", "429", "503"}
     accepted = submit["responses"]["202"]
     assert set(accepted["headers"]) >= {"Location", "Retry-After", "Idempotency-Replayed"}
+    for name, header in accepted["headers"].items():
+        kind = "integer" if name == "Retry-After" else "string"
+        assert header["schema"]["type"] in {kind, "boolean"}, name
+        assert header["description"]
     [link] = accepted["links"].values()
     operations = {one["operationId"]: one for path in paths.values() for one in path.values()}
     assert len(operations) == sum(map(len, paths.values()))

@@ -51,6 +51,18 @@ async def test_a_thread_hears_of_its_time_out_by_the_clock(app, clock, seen):
     assert job.error == "TimeoutError: it ran longer than its time-out of 30 s"
 
 
+async def test_a_thread_that_came_back_in_time_is_not_reported_later(app, clock, seen):
+    @app.task(timeout=30, retry=None)
+    def quick() -> None:
+        pass
+
+    async with app.worker():
+        job = await finished(await quick.enqueue(), clock)
+        await clock.advance(600)
+    assert job.state == "succeeded"
+    assert not of_kind(seen, HandlerStuck)
+
+
 # The same in real time.
 
 

@@ -80,8 +80,8 @@ async def test_a_finalizer_inside_the_keeper_does_not_wait_for_it(real_app):
 async def test_a_slow_prune_costs_no_lease(app, faults, clock):
     faults.delay("prune", 10_000)
     async with app.lock("x", ttl=10) as hold:
-        await clock.advance(1000)
-        assert faults.calls["prune"] == 1
+        await clock.advance(2000)
+        assert faults.calls["prune"] == 1  # and no second one beside it
         assert hold.is_held
 
 

@@ -18,6 +18,17 @@ async def test_min_hold_keeps_others_out_after_a_quick_release(app, rival, clock
     await hold.release()
 
 
+async def test_a_min_hold_of_less_than_a_second_counts_too(app, rival, clock):
+    async with app.lock("tick", ttl=30, min_hold=0.5):
+        pass
+    await clock.advance(0.4)
+    assert await rival.lock("tick").try_acquire() is None
+    await clock.advance(0.2)
+    hold = await rival.lock("tick").try_acquire()
+    assert hold is not None
+    await hold.release()
+
+
 async def test_a_hold_longer_than_min_hold_is_given_back_at_once(app, rival, clock):
     async with app.lock("tick", ttl=30, min_hold=5):
         await clock.advance(6)

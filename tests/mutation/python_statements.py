@@ -122,7 +122,10 @@ def swaps(body: list[ast.stmt], text: Text) -> Iterator[Edit]:
     for first, second in pairwise(body):
         if not (_has_effect(first) and _has_effect(second)) or _depends(second, first):
             continue
-        weight = 2.0 if _awaits(first) or _awaits(second) else 1.0
+        awaits = _awaits(first) or _awaits(second)
+        if not awaits and not _attributes(first) & _attributes(second):
+            continue  # neither of them can notice
+        weight = 2.0 if awaits else 1.0
         gap = text.text[text.end(first) : text.start(second)]
         new = text.of(second) + gap + text.of(first)
         yield Edit(text.start(first), text.end(second), new, "order", weight)
@@ -147,6 +150,17 @@ def _depends(later: ast.stmt, earlier: ast.stmt) -> bool:
 
 def _is_store(name: ast.Name) -> bool:
     return isinstance(name.ctx, ast.Store)
+
+
+def _attributes(node: ast.AST) -> set[str]:
+    """Return the attributes of `self` and the variables that a statement uses."""
+    found = set()
+    for part in ast.walk(node):
+        if isinstance(part, ast.Attribute):
+            found.add(part.attr)
+        elif isinstance(part, ast.Name):
+            found.add(part.id)
+    return found - {"self"}
 
 
 def _awaits(node: ast.AST) -> bool:

@@ -170,6 +170,15 @@ async def test_the_stores_clock_may_be_set(store: Store, clock: ManualClock):
     assert max(fleet.ran.values()) == 1
 
 
+async def test_a_clock_set_ahead_is_noticed_within_a_minute(store: Store, clock: ManualClock):
+    fleet = Fleet(store, clock, notes_ticks(every="12h"))
+    async with fleet.running(1):
+        await clock.advance(10)
+        clock.step(13 * 3600)
+        await clock.advance(61)
+    assert len(fleet.ran) == 1
+
+
 async def test_a_run_that_asks_for_a_pause_gets_it(store: Store, clock: ManualClock):
     tries: list[int] = []
     pauses = iter(["60s", "30s", "10m"])

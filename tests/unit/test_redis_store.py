@@ -429,6 +429,31 @@ async def test_wake_ups_come_again_after_a_restart(
             ann = await take(there, "key", "ann")
 
 
+async def test_an_idle_listener_keeps_its_connection(
+    open_store: Open, valkey_server: Endpoint, proxy: ProxyTo, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr("tenure.stores.redis.ear._PING_EVERY", 0.2)
+    between = proxy(valkey_server)
+    store = await open_store(between.url(valkey_server.url))
+    async with store.watch(("lease", "ben")) as watch:
+        assert not await watch.wait(1.5)  # a new connection would wake, for what may be missed
+
+
+async def test_a_listener_leaves_a_server_that_says_nothing_any_more(
+    open_store: Open, private_valkey: PrivateValkey, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr("tenure.stores.redis.ear._PING_EVERY", 0.2)
+    server = private_valkey()
+    store = await open_store(f"{server.url}?socket_timeout=0.5")
+    async with store.watch(("lease", "ben")) as watch:
+        before = store._ear._wire
+        server.pause()
+        await asyncio.wait((before.closed,), timeout=SIZE.patience)
+        assert before.closed.done()
+        server.resume()
+        assert await watch.wait(SIZE.patience)
+
+
 async def test_a_watch_that_cannot_listen_is_entered_and_hears_later(
     open_store: Open, private_valkey: PrivateValkey, caplog: pytest.LogCaptureFixture
 ):

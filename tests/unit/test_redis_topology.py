@@ -321,6 +321,36 @@ def command(server: Valkey, *words: str) -> Any:
     return reply.decode() if isinstance(reply, bytes) else reply
 
 
+async def test_nodes_that_do_not_answer_or_do_not_know_are_passed_over(
+    open_store: Open, private_valkey: PrivateValkey
+):
+    server = private_valkey()
+    for answer in (_silence, lambda _: [], lambda _: redis.ResponseError("LOADING wait")):
+        node = Node("")
+        node.port = server.port
+        async with AsyncExitStack() as stack:
+            bad = [await stack.enter_async_context(impostor(answer)) for _ in range(2)]
+            good = await stack.enter_async_context(impostor(node))
+            places = ",".join(f"127.0.0.1:{each.port}" for each in (*bad, good))
+            store = await open_store(f"redis+cluster://{places}?{QUICK}")
+            assert store._address.place.port == server.port
+            await store.now()
+            assert [each.times("CLUSTER") for each in (*bad, good)] == [1, 1, 1]
+
+
+async def test_each_search_begins_with_another_node(open_store: Open):
+    nodes = [Node("CLUSTERDOWN x") for _ in range(3)]
+    async with AsyncExitStack() as stack:
+        servers = [await stack.enter_async_context(impostor(node)) for node in nodes]
+        for node in nodes:
+            node.port = servers[0].port
+        places = ",".join(f"127.0.0.1:{server.port}" for server in servers)
+        cluster = topology.Cluster(f"redis+cluster://{places}?{QUICK}", "tag")
+        found = [await cluster._find() for _ in range(3)]
+        assert {place.port for place in found} == {servers[0].port}
+        assert [server.times("CLUSTER") for server in servers] == [1, 1, 1]
+
+
 # URLs that lead to the wrong servers.
 
 

@@ -5,6 +5,7 @@ import time
 from collections.abc import AsyncIterator
 
 import pytest
+from msgspec import json
 
 from tenure import (
     JobNotFound,
@@ -101,6 +102,35 @@ async def test_what_is_sent_twice_is_seen_once(client, network, server, gate):
     network.expect(RequestHeaderLost("last-event-id"))
     after = seen[-1].revision
     assert [one async for one in each(job.events(after=after))] == []
+
+
+async def test_old_events_are_passed_over_and_later_ones_are_not(client, network, server, gate):
+    job = await got(client.submit("/reports", {"steps": 3, "gate": gate}))
+    seen = await followed(job.events(), server, gate)
+    text = "".join(
+        f"id: {revision}\nevent: {each.kind}\ndata: {json.encode(each.job).decode()}\n\n"
+        for each, revision in [
+            (seen[0], 1),
+            (seen[0], 2),
+            (seen[1], 7),
+            (seen[0], 3),
+            (seen[-1], 9),
+        ]
+    )
+    events = {"Content-Type": "text/event-stream"}
+    network.expect(Answered(200, events, text.encode()))
+    again = [one async for one in each(job.events(after=2))]
+    assert [one.revision for one in again] == [7, 9]
+    assert [one.kind for one in again] == [seen[1].kind, "result"]
+
+
+@pytest.mark.parametrize("revision", ["", "id: x\n", "id: \u0663\n", "id: -1\n"])
+async def test_events_without_a_revision_are_refused(client, network, revision):
+    job = await got(client.submit("/reports", {}))
+    text = f"{revision}data: {{}}\n\n".encode()
+    network.expect(Answered(200, {"Content-Type": "text/event-stream"}, text))
+    with pytest.raises(UnusableAnswer, match="no revision"):
+        [one async for one in each(job.events())]
 
 
 async def test_events_end_with_the_job_however_long_the_stream_is_open(client, network):

@@ -37,6 +37,13 @@ async def test_one_look_lasts_as_long_as_it_takes(client, network, clock, server
     assert clock.pauses == []
 
 
+async def test_a_server_is_asked_to_wait_no_longer_than_the_deadline(client, network, gate):
+    job = await got(client.submit("/reports", {"gate": gate}))
+    with pytest.raises(TimeoutError):
+        await got(job.wait(timeout=1.5))
+    assert network.header("prefer")[1] == "wait=2"
+
+
 async def test_a_server_that_does_not_wait_is_asked_as_often_as_it_says(
     client, network, clock, server, gate
 ):

@@ -79,6 +79,22 @@ async def test_a_result_that_cannot_be_stored_undoes_the_block(app, own):
     assert await effects(own) == []
 
 
+@ONE_OF_EACH
+async def test_a_coroutine_is_no_result(app, own):
+    async def parcel() -> str:
+        return "parcel"
+
+    @app.task(retry=None)
+    async def work() -> str:
+        async with current_job().transaction(own.connection) as done:
+            return done.result(parcel())
+
+    async with app.worker():
+        job = await work.enqueue()
+        await job.wait(timeout=5)
+    assert "not the coroutine: await it" in job.error
+
+
 @ONE_OF_EACH_DRIVER
 async def test_a_transaction_of_the_users_is_not_taken_over(app, own):
     @app.task(retry=None)

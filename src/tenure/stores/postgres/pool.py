@@ -116,8 +116,6 @@ class Pool:
         self._closed = True
         for connection in (*self._busy, *(one for one, _ in self._idle)):
             cut(connection._transport)  # noqa: SLF001 - it has no other way to its socket
-        self._busy.clear()
-        self._idle.clear()
 
     async def _carry_out(self, call: _Call) -> None:
         outcome: list[Row] | TenureError

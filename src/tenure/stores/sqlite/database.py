@@ -62,7 +62,7 @@ class Mode(IntEnum):
 class Database:
     """A connection. One thread at a time may use it."""
 
-    def __init__(self, path: Path, migrate: Migrate, *, was_there: bool = False) -> None:
+    def __init__(self, path: Path, migrate: Migrate, *, was_there: bool) -> None:
         self._path = path
         self._file = str(path)  # a look at a Path takes longer
         self._wal = f"{path}-wal"

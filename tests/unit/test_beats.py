@@ -1,0 +1,43 @@
+"""What a worker makes of the answers to its beats."""
+
+from typing import Any, cast
+
+import pytest
+
+from tenure.core.records import CANCELS_MAX, Beat
+from tenure.runtime.audit import Audit
+from tenure.runtime.caretaking import Caretaker
+from tenure.runtime.replica import pause_after
+
+
+class Calm:
+    """Stands for a caretaker that has nothing to look after."""
+
+    def next_look(self, pause: float) -> float:
+        return pause
+
+
+@pytest.mark.parametrize(
+    ("cancels", "soon"), [(0, False), (CANCELS_MAX - 1, False), (CANCELS_MAX, True)]
+)
+def test_a_full_list_of_cancels_makes_the_next_beat_come_soon(cancels: int, soon: bool):
+    beat = Beat(["job"] * cancels, 0, False, 0)
+    pause = pause_after(beat, 60.0, 0.5, cast("Caretaker", Calm()))
+    assert (pause < 5) == soon
+
+
+def test_jobs_that_no_worker_knows_are_handed_back_after_two_beats_in_a_row():
+    nothing: Any = None
+    audit = Audit(nothing, nothing, nothing)
+    assert not audit.is_due
+    for held, known, is_due in [
+        (1, 0, False),
+        (0, 0, False),
+        (2, 1, False),
+        (1, 2, False),
+        (3, 1, False),
+        (1, 0, True),
+        (1, 1, False),
+    ]:
+        audit.beaten(held, known)
+        assert audit.is_due is is_due

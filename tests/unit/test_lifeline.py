@@ -1,0 +1,142 @@
+"""The worker's end of the line to its supervisor: what it hears, and when it counts as cut."""
+
+import asyncio
+import os
+import socket
+from collections.abc import Iterator
+from contextlib import closing
+
+import pytest
+
+from tenure.core.clock import SystemClock
+from tenure.runtime.board import Board
+from tenure.runtime.lifeline import Lifeline
+from tenure.runtime.words import Beaten, InDoubt, Joined, Retire, Stop, encode_word
+from tenure.testing import ManualClock
+from tests.rig.waiting import wait_until_async
+
+
+@pytest.fixture
+def ends() -> Iterator[tuple[socket.socket, socket.socket]]:
+    ours, theirs = socket.socketpair()
+    with ours, theirs:
+        yield ours, theirs
+
+
+@pytest.fixture
+def board() -> Iterator[Board]:
+    file = Board.make_file(1)
+    with closing(Board(file, 1)) as board:
+        yield board
+    os.close(file)
+
+
+@pytest.fixture
+def lifeline(ends: tuple[socket.socket, socket.socket], board: Board) -> Lifeline:
+    return Lifeline(ends[0], board, SystemClock())
+
+
+@pytest.fixture
+def supervisor(ends: tuple[socket.socket, socket.socket]) -> socket.socket:
+    return ends[1]
+
+
+async def test_orders_to_stop_are_told_apart_from_news(
+    lifeline: Lifeline, supervisor: socket.socket
+):
+    heard: list[object] = []
+    beaten = Beaten(replica="ann", cancels=["job"], held=1, revived=False)
+    for word in (beaten, Retire(), InDoubt(), Stop(hurry=True)):
+        supervisor.sendall(encode_word(word) + b"\n")
+    supervisor.shutdown(socket.SHUT_WR)
+    await lifeline.listen(heard.append)
+    assert heard == [Retire(), Stop(hurry=True), None]
+    assert [await lifeline.news(5) for _ in range(3)] == [beaten, InDoubt(), None]
+
+
+@pytest.mark.parametrize(
+    "nonsense",
+    [
+        b"hello\n",
+        b'{"type": "Stop", "hurry": 7}\n',
+        b'{"type": "Unheard"}\n',
+        b"\xff\xfe\n",
+        b'{"type": "Stop", "more": ' + b"[" * 20_000 + b"\n",
+        b"x" * 30_000,
+    ],
+    ids=["text", "type", "unknown", "encoding", "depth", "length"],
+)
+async def test_messages_that_a_supervisor_never_sends_cut_the_line(
+    lifeline: Lifeline, supervisor: socket.socket, monkeypatch: pytest.MonkeyPatch, nonsense: bytes
+):
+    monkeypatch.setattr("tenure.runtime.lifeline._LINE_MAX", 25_000)
+    heard: list[object] = []
+    supervisor.sendall(nonsense)
+    await asyncio.wait_for(lifeline.listen(heard.append), 10)
+    assert lifeline.is_cut
+    assert heard == [None]
+    assert await lifeline.news(5) is None
+
+
+async def test_a_connection_that_breaks_cuts_the_line(board: Board):
+    listener = socket.create_server(("127.0.0.1", 0))
+    with listener, socket.create_connection(listener.getsockname()) as ours:
+        theirs, _ = listener.accept()
+        lifeline = Lifeline(ours, board, SystemClock())
+        heard: list[object] = []
+        listening = asyncio.create_task(lifeline.listen(heard.append))
+        await wait_until_async(lambda: board.ticked > 0)
+        theirs.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, b"\1\0\0\0\0\0\0\0")
+        theirs.close()  # with a reset
+        await listening
+    assert heard == [None]
+    assert lifeline.is_cut
+
+
+async def test_the_board_ticks_while_the_worker_listens_and_not_after(
+    lifeline: Lifeline, supervisor: socket.socket, board: Board
+):
+    listening = asyncio.create_task(lifeline.listen(lambda _: None))
+    await wait_until_async(lambda: board.ticked > 0)
+    first = board.ticked
+    await wait_until_async(lambda: board.ticked > first)
+    before = asyncio.all_tasks()
+    supervisor.close()
+    await listening
+    assert board.ticked == 0
+    await wait_until_async(lambda: all(task.done() for task in before - {asyncio.current_task()}))
+    assert lifeline._line.fileno() >= 0  # it still belongs to its owner
+
+
+async def test_the_board_ticks_as_soon_as_the_worker_listens(
+    ends: tuple[socket.socket, socket.socket], board: Board
+):
+    clock = ManualClock()
+    listening = asyncio.create_task(Lifeline(ends[0], board, clock).listen(lambda _: None))
+    await wait_until_async(lambda: board.ticked == clock.boot())
+    ends[1].close()
+    await listening
+
+
+async def test_a_cancelled_listener_leaves_a_silent_board(lifeline: Lifeline, board: Board):
+    heard: list[object] = []
+    listening = asyncio.create_task(lifeline.listen(heard.append))
+    await wait_until_async(lambda: board.ticked > 0)
+    listening.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await listening
+    assert (heard, lifeline.is_cut, board.ticked) == ([], False, 0)
+
+
+async def test_news_end_after_a_silence(lifeline: Lifeline):
+    assert await lifeline.news(0.01) is None
+    assert await lifeline.news(-1) is None
+
+
+async def test_a_report_is_a_line_and_none_is_needed_when_the_supervisor_is_gone(
+    lifeline: Lifeline, supervisor: socket.socket
+):
+    lifeline.say(Joined("ann"))
+    assert supervisor.recv(1000) == encode_word(Joined("ann")) + b"\n"
+    supervisor.close()
+    lifeline.say(Joined("ann"))

@@ -1,0 +1,51 @@
+"""When clients are told to look again."""
+
+from tenure.core.records import JobRecord
+from tenure.http.resources import Pace
+
+
+def record(number: int, seconds: float = 0.0, *, state: str = "succeeded") -> JobRecord:
+    started = 1_000_000
+    return JobRecord(
+        id=f"job-{number}",
+        task="work",
+        queue="default",
+        priority=5,
+        state=state,
+        payload=b"",
+        created=0,
+        due=0,
+        started=started,
+        finished=started + int(seconds * 1e6),
+    )
+
+
+def test_at_first_soon_then_when_jobs_usually_end():
+    pace = Pace()
+    waiting, running = record(0, state="waiting"), record(0, state="running")
+    now = 5_000_000  # four seconds after its start
+    assert (pace.usual, pace.retry_after(running, now)) == (1, 1)
+    for number, seconds in enumerate((7.2, 6.0, 900.0)):
+        pace.see(record(number, seconds))
+    assert pace.usual == 8
+    assert pace.retry_after(waiting, now) == 8
+    assert pace.retry_after(running, now) == 4
+    assert pace.retry_after(running, now + 60_000_000) == 1
+
+
+def test_what_is_seen_again_or_did_not_succeed_counts_for_nothing():
+    pace = Pace()
+    pace.see(record(1, 5.0))
+    for _ in range(3):
+        pace.see(record(2, 20.0))
+        pace.see(record(3, 20.0, state="failed"))
+    assert pace.usual == 13  # the median of 5 and 20, rounded up
+
+
+def test_nobody_is_told_to_stay_away_for_long_and_old_times_are_forgotten():
+    pace = Pace()
+    pace.see(record(0, 900.0))
+    assert pace.usual == 30
+    for number in range(1, 51):
+        pace.see(record(number, 2.0))
+    assert pace.usual == 2

@@ -1,0 +1,124 @@
+"""The parts of a supervisor, each by itself: its children, and the program that they run."""
+
+import asyncio
+import os
+import signal
+import socket
+import subprocess
+import sys
+from collections.abc import AsyncIterator
+from contextlib import closing
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, cast
+
+import pytest
+
+from tenure import Tenure
+from tenure.runtime.board import Board
+from tenure.runtime.words import HandOver, Joined
+from tenure.supervisor.child_process import work
+from tenure.supervisor.children import Child, _blocked
+from tenure.supervisor.seats import _LAST_STEPS, Supervisor
+from tenure.supervisor.spec import ChildSpec, decode_spec, encode_spec
+from tenure.testing import ManualClock
+
+SPEC = ChildSpec(app="shop:app", queues=("a", "b"), concurrency=2, grace=1.5, log_level="INFO")
+
+
+def mask() -> set[signal.Signals]:
+    return cast("set[signal.Signals]", signal.pthread_sigmask(signal.SIG_BLOCK, []))
+
+
+def test_signals_are_held_back_and_then_no_more_also_after_an_error():
+    before = mask()
+    with _blocked([signal.SIGUSR2]):
+        assert mask() == before | {signal.SIGUSR2}
+    assert mask() == before
+    with pytest.raises(KeyError), _blocked([signal.SIGUSR2]):
+        raise KeyError
+    assert mask() == before
+
+
+def test_a_spec_arrives_as_it_was_written():
+    spec = ChildSpec(
+        app="shop:app",
+        queues=None,
+        concurrency=1,
+        grace=0.5,
+        log_level=None,
+        line=3,
+        board=4,
+        resumed=HandOver("ann", "job", 7),
+    )
+    assert [decode_spec(encode_spec(each)) for each in (SPEC, spec)] == [SPEC, spec]
+
+
+class Reporting:
+    """Stands for a child that reports these words."""
+
+    def __init__(self, *words: object) -> None:
+        self._words = words
+        self.pid = 1
+        self.replica: str | None = None
+        self.heir: HandOver | None = None
+        self.must_end_by = float("inf")
+
+    async def reports(self) -> AsyncIterator[object]:
+        for word in self._words:
+            yield word
+
+
+async def test_a_child_that_hands_over_must_be_gone_soon():
+    clock = ManualClock()
+    looks: list[None] = []
+    supervisor: Any = SimpleNamespace(
+        _clock=clock, _beats=SimpleNamespace(look_again=lambda: looks.append(None))
+    )
+    child = Reporting(Joined("ann"), HandOver("ann", "job", 7))
+    await Supervisor._hear(supervisor, cast("Child", child))
+    assert (child.replica, supervisor._has_joined, looks) == ("ann", True, [None])
+    assert child.heir == HandOver("ann", "job", 7)
+    assert child.must_end_by == clock.boot() + _LAST_STEPS
+
+
+async def test_programs_that_a_job_starts_do_not_inherit_the_line():
+    ours, theirs = socket.socketpair()
+    spec = ChildSpec(
+        app="", queues=None, concurrency=1, grace=0.1, log_level=None,
+        line=theirs.detach(), board=Board.make_file(1),
+    )  # fmt: skip
+    os.set_inheritable(spec.line, True)  # as the supervisor does
+    with closing(ours):
+        working = asyncio.create_task(work(Tenure("memory://"), spec))
+        ours.setblocking(False)
+        said = await asyncio.get_running_loop().sock_recv(ours, 1000)
+        assert b"Joined" in said
+        assert not os.get_inheritable(spec.line)
+    await asyncio.wait_for(working, 10)
+
+
+@pytest.mark.parametrize(
+    ("code", "status", "told"),
+    [
+        ("raise SystemExit(7)", 7, ""),
+        ("app = 1", 2, "ConfigError: 'shop:app' is no tenure.Tenure"),
+        ("import missing_module", 2, "missing_module"),
+        ("from tenure import Tenure; app = Tenure('memory://')", 1, "ended with an error"),
+    ],
+    ids=["exit", "no-app", "import", "no-line"],
+)
+def test_the_exit_status_of_a_worker_that_cannot_work(
+    tmp_path: Path, code: str, status: int, told: str
+):
+    (tmp_path / "shop.py").write_text(code)
+    ended = subprocess.run(
+        [sys.executable, "-m", "tenure.supervisor.child_process", encode_spec(SPEC)],
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        timeout=30,
+        check=False,
+    )
+    assert ended.returncode == status, ended.stderr
+    assert told in ended.stderr
