@@ -186,6 +186,16 @@ def test_show_as_a_document(cli: Run, place: Place, shop: Shop):
     assert (document["error"], document["trace"], document["replica"]) == (None, "", None)
 
 
+def test_a_result_that_cannot_be_had_is_explained(cli: Run, place: Place, shop: Shop):
+    job = shop.sync.enqueue(shop.resize.request("cat.png"))
+    [record] = shop.claim()
+    shop.settle(record, "succeeded", result=rb'!{"problem":"it is \u001b[2J large","sent":[1]}')
+    document = cli(*place.options, "jobs", "show", job.id, "--json").json
+    assert (document["result"], document["result_problem"]) == ([1], "it is \x1b[2J large")
+    shown = cli(*place.options, "jobs", "show", job.id).out
+    assert re.search(r"result +\[1\], not available: it is \\x1b\[2J large", shown)
+
+
 @pytest.mark.parametrize("unknown", [NOWHERE, "nonsense", "'; DROP TABLE job"])
 def test_what_is_not_there_is_told(cli: Run, place: Place, unknown: str):
     told = cli(*place.options, "jobs", "show", unknown)
