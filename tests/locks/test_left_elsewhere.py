@@ -341,3 +341,33 @@ def test_threads_share_a_semaphore_object(sync_app):
         fences = [visit.result(20) for visit in [pool.submit(visit) for _ in range(9)]]
     assert len(set(fences)) == 9
     assert sync_app.locks() == []
+
+
+STRAYS: dict[str, Callable[[Any], object]] = {
+    "__exit__": lambda lock: hasattr(lock, "__exit__"),
+    "__enter__": lambda lock: hasattr(lock, "__enter__"),
+    "both": lambda lock: hasattr(lock, "__enter__") and hasattr(lock, "__exit__"),
+    "of the class": lambda lock: type(lock).__exit__,
+}
+
+
+@pytest.mark.parametrize("stray", STRAYS)
+@pytest.mark.parametrize("enter_by", SYNC_ENTERED)
+def test_a_method_that_is_only_looked_up_belongs_to_no_block(sync_app, enter_by: str, stray: str):
+    lock = sync_app.lock("reports", ttl=TTL)
+    STRAYS[stray](lock)
+    _, leave = SYNC_ENTERED[enter_by](lock)
+    STRAYS[stray](lock)
+    leave()
+    assert sync_app.locks() == []
+
+
+@pytest.mark.parametrize("stray", ["__aenter__", "__aexit__"])
+async def test_an_async_method_that_is_only_looked_up_belongs_to_no_block(app, stray: str):
+    lock = app.lock("reports", ttl=TTL)
+    for enter in (by_generator, by_stack, by_hand, by_hold):
+        assert hasattr(lock, stray)
+        _, leave = await enter(lock)
+        assert hasattr(lock, stray)
+        await leave()
+        assert await app.locks() == []

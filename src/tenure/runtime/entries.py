@@ -35,11 +35,15 @@ class Entry(Generic[Held]):
 
 
 class _Pending(threading.local):
-    """The last look-up of this thread, while its counterpart may follow."""
+    """The last look-up of this thread, while its counterpart may follow.
+
+    Only the method that was looked up keeps the entry alive: what `hasattr(lock, "__exit__")` has
+    looked up and dropped must not become the counterpart of a later look-up.
+    """
 
     shared: int = 0
     name: str = ""
-    entry: Entry[Any] | None = None
+    entry: weakref.ref[Entry[Any]] | None = None
 
 
 _pending = _Pending()
@@ -57,17 +61,17 @@ class _EntryMethod:
         return call if shared is None else partial(call, shared)
 
     def _entry(self, shared: int) -> Entry[Any]:
-        pending = _pending.entry
+        pending = _pending.entry() if _pending.entry is not None else None
         if pending is not None and _pending.shared == shared and _pending.name != self._name:
             _pending.entry, pending.is_paired = None, True
             return pending
         entry: Entry[Any] = Entry()
         # Python 3.14 looks up the method that leaves first, earlier ones the other.
-        _pending.shared, _pending.name, _pending.entry = shared, self._name, entry
+        _pending.shared, _pending.name, _pending.entry = shared, self._name, weakref.ref(entry)
         return entry
 
     def _call(self, entry: Entry[Any], shared: object, *details: object) -> Any:
-        if _pending.entry is entry:
+        if _pending.entry is not None and _pending.entry() is entry:
             _pending.entry = None  # called without its counterpart: by hand
         return getattr(shared, self._name)(entry, *details)
 
