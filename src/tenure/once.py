@@ -15,7 +15,7 @@ import msgspec
 
 from tenure.core.model import Mark, storable
 from tenure.core.policy import retry_after_error
-from tenure.errors import LeaseLost, OnceFailed, StoreUnavailable
+from tenure.errors import LeaseLost, OnceFailed, StoreError, StoreUnavailable
 from tenure.holds import Hold
 from tenure.locks import Lock, run_anywhere
 from tenure.stores.contract import Store
@@ -67,7 +67,14 @@ def _state(mark: Mark | None) -> str | None:
 
 
 def _result(mark: Mark) -> _Result:
-    return msgspec.json.decode(mark.value, type=_Result)
+    try:
+        return msgspec.json.decode(mark.value, type=_Result)
+    except (ValueError, RecursionError) as error:
+        msg = (
+            f"the mark {mark.key!r} cannot be read, so nobody knows whether it has run. Remove the "
+            "mark to have it run again; 'tenure doctor' says where it is."
+        )
+        raise StoreError(msg) from error
 
 
 async def _mark(store: Store, key: str, hold: Hold, result: _Result) -> None:

@@ -159,8 +159,7 @@ STORED = STATE + b"|cut here|" + FIXED
 def redis_record(data: bytes) -> None:
     state, _, fixed = data.partition(b"|cut here|")
     found = read_job(state, fixed)
-    if found is not None:
-        msgspec.convert(msgspec.to_builtins(found), JobRecord)  # types are what they should be
+    msgspec.convert(msgspec.to_builtins(found), JobRecord)  # types are what they should be
 
 
 # hiredis makes room for as many values as it is told, so nobody but a server may tell it.
@@ -293,7 +292,7 @@ CASES = {
     "histories": Case(read_history, [HISTORY]),
     "documents": Case(documents, [REPORT, HISTORY, PLAIN]),
     "meta": Case(decode_meta, [b'{"host":"a","pid":"7"}']),
-    "records of Redis": Case(redis_record, [STORED]),
+    "records of Redis": Case(redis_record, [STORED], (ValueError, RecursionError)),
     "replies of Redis": Case(wire, RESP),
     "orders": Case(words.decode_order, WORDS, UNTRUE),
     "reports": Case(words.decode_report, WORDS, UNTRUE),

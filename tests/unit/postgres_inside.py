@@ -21,6 +21,11 @@ EXPLAINING = {
 }
 
 FILL = """
+WITH busy AS (
+    INSERT INTO tenure.replica (namespace, id, meta, joined, renewed, ttl)
+    SELECT $1, 'busy-' || n, '', 0, 1, 5e15 FROM generate_series(0, 2) AS n
+    ON CONFLICT DO NOTHING
+)
 INSERT INTO tenure.job (namespace, id, task, queue, priority, payload, tags, retention, created,
                         due, since, state, replica)
 SELECT $1, 'x' || n, 'work', 'q' || n % 7, n % 10, '', '{}', 0, 0, 4e15,

@@ -317,21 +317,6 @@ async def lookup(store: RedisStore, number: int) -> Any:
     return job
 
 
-async def test_a_job_may_have_the_id_of_one_that_was_set_aside(
-    open_store: Open, valkey_server: Endpoint, looker: Looker
-):
-    clock = ManualClock()
-    store = await open_store(valkey_server.url, clock)
-    await join(store, "ann", ttl=2 * WEEK)
-    await insert(store, new(1))
-    looker.spoil(1)
-    assert await claim_ids(store) == []
-    await insert(store, new(1))
-    clock.shift(WEEK)
-    assert await store.prune_jobs() == 0
-    assert await claim_ids(store) == [id_of(1)]
-
-
 # Wake-ups.
 
 

@@ -230,12 +230,13 @@ async def test_jobs_without_a_schedule_cost_no_command_more(
         "evalsha": 4,
         "publish": 2,
         "hset": 7,
-        "hget": 5,
+        "hget": 4,
         "hmget": 4,
         "hincrby": 2,
         "hdel": 4,  # three of them so that a full server runs the script
         "zadd": 7,
         "zrem": 3,
+        "hlen": 1,  # of jobs that were set aside: known, though not in the state
         "zlexcount": 1,
         "zrangebylex": 2,
         "zrangebyscore": 2,

@@ -23,5 +23,5 @@ def decode_meta(text: str | bytes) -> Meta:
     """
     try:
         return _meta.decode(text) if text else {}
-    except (ValueError, RecursionError):
+    except (ValueError, TypeError, RecursionError):
         return {}

@@ -9,10 +9,12 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from enum import Enum
-from typing import Literal, TypeAlias
+from typing import Annotated, Literal, TypeAlias
 
+from msgspec import Meta as Bounds
 from msgspec import Struct
 
+from tenure.core.soundness import Fence, Length, Span
 from tenure.errors import ConfigError
 
 __all__ = [
@@ -36,6 +38,7 @@ __all__ = [
 
 NAME_LENGTH_MAX = 200
 META_SIZE_MAX = 1024
+LIMIT_MAX = 1_000_000
 
 Meta: TypeAlias = Mapping[str, str]
 
@@ -52,14 +55,14 @@ class Lease(Struct, frozen=True, kw_only=True):
 
     key: str
     holder: str
-    fence: int = 0
-    ttl: float = 0.0
-    limit: int = 1
+    fence: Fence = 0
+    ttl: Length = 0.0
+    limit: Annotated[int, Bounds(ge=1, le=LIMIT_MAX)] = 1
     meta: Meta = {}
     waiting: bool = False
-    expires_in: float = 0.0
+    expires_in: Span = 0.0
     """Seconds it had left when the store answered."""
-    held_for: float = 0.0
+    held_for: Span = 0.0
     """Seconds since it was granted (or, waiting, since it joined the line)."""
 
 
@@ -89,7 +92,7 @@ class Mark(Struct, frozen=True):
 
     key: str
     value: str
-    fence: int
+    fence: Fence
 
 
 class Grade(Enum):
@@ -188,8 +191,8 @@ def check_namespace(namespace: object) -> str:
 
 def check_limit(limit: object) -> int:
     """Return `limit` if it is a whole number of at least 1; raise ConfigError otherwise."""
-    if not isinstance(limit, int) or isinstance(limit, bool) or not 1 <= limit <= 1_000_000:
-        msg = f"limit must be a whole number from 1 to 1,000,000, not {limit!r}."
+    if not isinstance(limit, int) or isinstance(limit, bool) or not 1 <= limit <= LIMIT_MAX:
+        msg = f"limit must be a whole number from 1 to {LIMIT_MAX:,}, not {limit!r}."
         raise ConfigError(msg)
     return limit
 

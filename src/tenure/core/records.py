@@ -14,6 +14,7 @@ import msgspec
 from msgspec import Struct
 
 from tenure.core.model import Meta
+from tenure.core.soundness import Counter, Fence, Instant, Length, Priority, Span
 from tenure.core.states import JobState
 
 __all__ = [
@@ -149,34 +150,34 @@ class JobRecord(Struct, frozen=True, kw_only=True):
     id: str
     task: str
     queue: str
-    priority: int
+    priority: Priority
     state: JobState
     payload: bytes
     tags: tuple[str, ...] = ()
-    timeout: float | None = None
-    retention: float = 0.0
-    created: int
-    due: int
-    attempt: int = 0
+    timeout: Length | None = None
+    retention: Length = 0.0
+    created: Instant
+    due: Instant
+    attempt: Counter = 0
     """How often it was claimed. Never falls."""
-    failures: int = 0
-    losses: int = 0
-    fence: int = 0
+    failures: Counter = 0
+    losses: Counter = 0
+    fence: Fence = 0
     """Grows with every claim and every return to waiting."""
-    revision: int = 1
+    revision: Fence = 1
     """Grows with every change."""
     replica: str = ""
     """Where it runs; empty unless it is running."""
-    started: int = 0
+    started: Instant = 0
     """When the present or last attempt was claimed; 0 if there was none."""
-    progress: float | None = None
+    progress: Span | None = None
     message: str = ""
     checkpoint: bytes | None = None
     cancelling: bool = False
     """Whether a cancel is pending; only while it is running."""
     reason: str = ""
     """Why it was cancelled or is to be; or, in a word, why it failed: "error", "lost"..."""
-    finished: int = 0
+    finished: Instant = 0
     result: bytes | None = None
     error: bytes | None = None
     """What the last failure left; gone when it succeeds."""
@@ -259,13 +260,13 @@ class ReplicaRecord(Struct, frozen=True, kw_only=True):
 
     id: str
     meta: Meta
-    joined: int
-    ttl: float
-    expires_in: float
+    joined: Instant
+    ttl: Length
+    expires_in: Span
     """Seconds left when the store answered; 0 or less if it has expired."""
     dead: bool = False
     """Its jobs are being recovered: it cannot come back under this id."""
-    held: int = 0
+    held: Fence = 0
 
 
 class QueueCounts(Struct, frozen=True, kw_only=True):

@@ -12,6 +12,7 @@ from typing import Final, Literal, TypeAlias
 from msgspec import Struct
 
 from tenure.core.records import JobRecord, NewJob
+from tenure.core.soundness import Fence, Instant
 
 __all__ = [
     "DECISIONS_MAX",
@@ -68,11 +69,11 @@ class Decision(Struct, frozen=True, kw_only=True, omit_defaults=True):
 
     outcome: Literal["ran", "skipped", "missed"]
     reason: str = ""
-    first: int
+    first: Instant
     """The nominal instant of the first of them."""
-    last: int
-    ticks: int = 1
-    at: int = 0
+    last: Instant
+    ticks: Fence = 1
+    at: Instant = 0
     """When it was decided; the store fills it in."""
     job: str = ""
     """The run."""
@@ -147,8 +148,8 @@ class Advanced(Struct, frozen=True, kw_only=True):
 class Freeze(Struct, frozen=True, kw_only=True):
     """A pause of one schedule, or of all."""
 
-    since: int
-    until: int | None = None
+    since: Instant
+    until: Instant | None = None
     """Ticks before this instant are skipped; None: all of them."""
     reason: str = ""
 
@@ -157,16 +158,16 @@ class ScheduleRecord(Struct, frozen=True, kw_only=True):
     """A schedule as the store has it."""
 
     name: str
-    revision: int
+    revision: Fence
     definition: bytes
-    cursor: int
-    last_run: int = 0
+    cursor: Instant
+    last_run: Instant = 0
     last_job: str = ""
-    live: int = 0
+    live: Fence = 0
     """Its unfinished runs."""
-    planted: int
+    planted: Instant
     """When it was first planted."""
-    declared: int
+    declared: Instant
     """When somebody who declares it was last heard of."""
     successor: str = ""
     """Its new name, if it was renamed."""

@@ -36,6 +36,7 @@ from tenure.core.schedules import (
     Planting,
     ScheduleRecord,
 )
+from tenure.core.soundness import Stranded
 from tenure.errors import StoreUnavailable
 from tenure.stores.connect import connect
 from tenure.stores.contract import Migrate, Purpose, Store, Watch, Within
@@ -104,6 +105,7 @@ class FaultyStore:
         self.faults = faults or Faults()
         self.clock = store.clock
         self.namespace = store.namespace
+        self.damage = store.damage
 
     @property
     def url(self) -> str:
@@ -213,6 +215,11 @@ class FaultyStore:
 
     async def counts(self) -> list[QueueCounts]:
         return await self._pass("counts", self._store.counts)
+
+    async def stranded(
+        self, ids: Sequence[str] | None = None, *, limit: int = 100
+    ) -> list[Stranded]:
+        return await self._pass("stranded", lambda: self._store.stranded(ids, limit=limit))
 
     async def count_tagged(self, tag: str, **limits: Any) -> Tagged:
         return await self._pass("count_tagged", lambda: self._store.count_tagged(tag, **limits))

@@ -22,6 +22,9 @@ Rules for all calls:
 - A call whose caller is cancelled may still be carried out, but never after a call that begins
   later. So a release never overtakes the acquire that it undoes.
 - A store object belongs to the event loop that opened it; `clone` makes one for another loop.
+- A record that cannot be used (`core.soundness`) never fails a call about others. Lists leave it
+  out, batches answer for it as if it were not there, an unfinished job is set aside. `damage` names
+  it.
 """
 
 from __future__ import annotations
@@ -35,6 +38,7 @@ from tenure.stores.contract.jobs import JobStore
 from tenure.stores.contract.leases import LeaseStore
 from tenure.stores.contract.schedules import ScheduleStore
 from tenure.stores.contract.within import Purpose, Within
+from tenure.stores.damage import Damage
 
 __all__ = ["Migrate", "Purpose", "Store", "Watch", "Within"]
 
@@ -57,6 +61,8 @@ class Store(LeaseStore, JobStore, ScheduleStore, Protocol):
 
     clock: Clock
     namespace: str
+    damage: Damage
+    """The records that calls of this object came across and could not use."""
 
     @property
     def url(self) -> str:

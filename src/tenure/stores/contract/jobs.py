@@ -43,6 +43,7 @@ from tenure.core.records import (
     Settlement,
     Tagged,
 )
+from tenure.core.soundness import Stranded
 from tenure.core.states import JobState
 
 __all__ = ["JobStore"]
@@ -159,6 +160,9 @@ class JobStore(Protocol):
         reason "lost". A line with the outcome "lost" joins its history. The first call marks an
         expired replica dead; its record goes with its last job. Call it again until the answer
         is empty. One record that cannot be read is set aside and answered with the state None.
+
+        Jobs that run on a replica that is not known are taken too, as those of an expired one. No
+        call makes such jobs; somebody deleted the replica's record, or forged the job's.
         """
         ...
 
@@ -217,6 +221,17 @@ class JobStore(Protocol):
         """
         ...
 
+    async def stranded(
+        self, ids: Sequence[str] | None = None, *, limit: int = 100
+    ) -> list[Stranded]:
+        """Return unfinished jobs that nobody can finish, or those of them with these ids.
+
+        A job whose record cannot be read is set aside by whichever call comes across it: it is in
+        no queue and in no list, `get` does not know it, and `insert` of its id changes nothing. Its
+        unique key is free as if it had finished. `prune_jobs` removes it after ASIDE_FOR seconds.
+        """
+        ...
+
     async def pause(self, queue: str, *, seconds: float | None = None) -> None:
         """Let no job of the queue be claimed for so long; None until `resume`."""
         ...
@@ -228,6 +243,6 @@ class JobStore(Protocol):
     async def prune_jobs(self, *, limit: int = 1000) -> int:
         """Remove up to `limit` finished jobs whose retention is over; say how many.
 
-        Also forgets unique keys that are free by now.
+        Also forgets unique keys that are free by now, and jobs that were set aside long ago.
         """
         ...

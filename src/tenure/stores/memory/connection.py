@@ -12,6 +12,7 @@ from tenure.core.clock import Clock
 from tenure.core.model import Grade, Topic, Traits
 from tenure.errors import StoreError
 from tenure.stores.contract import Migrate, Purpose, Watch
+from tenure.stores.damage import Damage
 from tenure.stores.memory.world import Space, World, named_world
 from tenure.stores.watching import Watchers
 from tenure.stores.within import no_transactions
@@ -31,6 +32,7 @@ class Connection:
         self.url = url
         self.namespace = namespace
         self.clock = clock
+        self.damage = Damage(url, namespace)
         self._world = world or (named_world(name) if name else World())
         self._watchers = Watchers(clock)
         self._loop: asyncio.AbstractEventLoop | None = None

@@ -32,6 +32,7 @@ from tenure.core.records import (
     Tagged,
     write_history,
 )
+from tenure.core.soundness import Stranded
 from tenure.core.states import FINISHED, JobState
 from tenure.stores.memory.connection import Connection
 from tenure.stores.memory.job_world import Job, JobSpace, Replica
@@ -302,6 +303,12 @@ class Jobs(Connection):
             page = heapq.nlargest(limit, found, key=lambda job: job.id)
             more = page[-1].id if len(found) > len(page) and page else None
             return Page([job.as_record() for job in page], more)
+
+    async def stranded(
+        self, ids: Sequence[str] | None = None, *, limit: int = 100
+    ) -> list[Stranded]:
+        del ids, limit
+        return []  # no other process can write here
 
     async def counts(self) -> list[QueueCounts]:
         with self._lock:

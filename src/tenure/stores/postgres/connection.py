@@ -13,6 +13,7 @@ from tenure.core.clock import Clock
 from tenure.core.model import Grade, Topic, Traits
 from tenure.errors import StoreError, TenureError
 from tenure.stores.contract import Migrate, Purpose, Watch, Within
+from tenure.stores.damage import Damage
 from tenure.stores.postgres.address import Address
 from tenure.stores.postgres.announcer import Announcer, channel_of, kind_in, topics_in
 from tenure.stores.postgres.dialer import Dialer
@@ -49,6 +50,7 @@ class Connection:
         self._address = Address.parse(url)
         self.namespace = namespace
         self.clock = clock
+        self.damage = Damage(self._address.shown, namespace)
         self._grade = grade
         self._place = place
         self._watchers = Watchers(clock)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import math
 from collections.abc import Iterable, Sequence
+from functools import partial
 from typing import Final
 
 from asyncpg.exceptions import LockNotAvailableError
@@ -33,11 +34,11 @@ from tenure.core.records import (
     Settlement,
     Tagged,
 )
+from tenure.core.soundness import sound
 from tenure.core.states import JobState
-from tenure.errors import StoreUnavailable
-from tenure.stores.postgres.connection import Connection
+from tenure.errors import StoreError, StoreUnavailable
+from tenure.stores.postgres.asides import Asides, is_of_a_row
 from tenure.stores.postgres.job_rows import (
-    as_record,
     insert_columns,
     inserted,
     note_columns,
@@ -85,7 +86,7 @@ _REQUEUED: Final[dict[str, Requeued | None]] = {
 }
 
 
-class Jobs(Connection):
+class Jobs(Asides):
     """The job half of the contract."""
 
     async def join(self, replica: str, *, ttl: float, meta: Meta) -> None:
@@ -123,18 +124,9 @@ class Jobs(Connection):
 
     async def replicas(self, *, limit: int = 1000) -> list[ReplicaRecord]:
         rows = await self._fetch(_REPLICAS, self.namespace, limit, self.clock.for_server())
-        return [
-            ReplicaRecord(
-                id=row["id"],
-                meta=decode_meta(row["meta"]),
-                joined=row["joined"],
-                ttl=row["ttl"] / 1e6,
-                expires_in=row["left_over"] / 1e6,
-                dead=row["dead"],
-                held=row["held"],
-            )
-            for row in rows
-        ]
+        read = partial(self.damage.read, "replica", "tenure.replica")
+        known = (read(row["id"], _as_replica, row) for row in rows)
+        return [replica for replica in known if replica is not None]
 
     async def insert(self, jobs: Sequence[NewJob]) -> list[Inserted]:
         if not jobs:
@@ -155,25 +147,30 @@ class Jobs(Connection):
     async def claim(
         self, replica: str, claim_no: int, queues: Sequence[str], limit: int
     ) -> Claimed | None:
-        rows = await self._fetch(
-            _CLAIM,
-            self.namespace,
-            replica,
-            claim_no,
-            list(dict.fromkeys(queues)),
-            limit,
-            self.clock.for_server(),
-        )
+        wanted = list(dict.fromkeys(queues))
+        told = self.clock.for_server()
+        arguments = (self.namespace, replica, claim_no, wanted, limit, told)
+        try:
+            rows = await self._fetch(_CLAIM, *arguments)
+        except StoreError as error:
+            if not is_of_a_row(error) or not await self._sift(wanted, limit):
+                raise
+            rows = await self._fetch(_CLAIM, *arguments)
         if not rows:
             return None
         end = rows.pop()
-        jobs = [as_record(row) for row in rows]
+        jobs = self._readable(rows)
         topics: list[Topic] = [("job", job.id) for job in jobs]
-        if end["attempt"] and len(jobs) == limit:
+        if end["attempt"] and len(rows) == limit:
             # Some may be left that had waited for their time. Others may have looked for them
             # meanwhile, and found them locked.
             topics += [("queue", queue) for queue in queues]
         self._tell(topics)
+        if len(jobs) < len(rows):
+            # Nobody can ever run them, and this replica would seem to, as long as it lives.
+            here = {job.id for job in jobs}
+            await self._set_aside([row["id"] for row in rows if row["id"] not in here])
+            return Claimed(jobs, 0.0)  # there may be more behind them
         due = end["due"]
         return Claimed(jobs, None if due is None else max(0.0, (due - end["started"]) / 1e6))
 
@@ -187,6 +184,13 @@ class Jobs(Connection):
         except StoreUnavailable as error:
             if not isinstance(error.__cause__, LockNotAvailableError) or len(settlements) == 1:
                 raise
+        except StoreError as error:
+            if not is_of_a_row(error):
+                raise
+            if len(settlements) == 1:
+                await self._set_aside([settlements[0].id], error)
+                return ["lost"]
+            return [(await self.settle("", [one]))[0] for one in settlements]
         return await self._settle_each(settlements)
 
     async def _settle_each(self, settlements: Sequence[Settlement]) -> list[Settled]:
@@ -264,7 +268,7 @@ class Jobs(Connection):
 
     async def get(self, ids: Sequence[str]) -> list[JobRecord | None]:
         rows = await self._fetch(_GET, self.namespace, list(dict.fromkeys(ids)))
-        found = {row["id"]: as_record(row) for row in rows}
+        found = {job.id: job for job in self._readable(rows)}
         return [found.get(id_) for id_ in ids]
 
     async def find(
@@ -282,7 +286,7 @@ class Jobs(Connection):
             _FIND, self.namespace, state, queue, task, tag, replica, limit, cursor
         )
         following = rows.pop()["id"] if rows and rows[-1]["state"] is None else None
-        return Page([as_record(row) for row in rows], following)
+        return Page(self._readable(rows), following)
 
     async def counts(self) -> list[QueueCounts]:
         rows = await self._fetch(_COUNTS, self.namespace, COUNT_MAX, self.clock.for_server())
@@ -319,6 +323,21 @@ class Jobs(Connection):
 
 def _as_text(delays: Sequence[float]) -> list[str]:
     return [str(micros(delay)) for delay in delays]
+
+
+def _as_replica(row: Row) -> ReplicaRecord:
+    return sound(
+        ReplicaRecord,
+        {
+            "id": row["id"],
+            "meta": decode_meta(row["meta"]),
+            "joined": row["joined"],
+            "ttl": row["ttl"] / 1e6,
+            "expires_in": row["left_over"] / 1e6,
+            "dead": row["dead"],
+            "held": row["held"],
+        },
+    )
 
 
 def _as_recovered(row: Row) -> Recovered:

@@ -9,6 +9,7 @@ import msgspec
 from tenure.core.codec import decode_meta, encode_meta
 from tenure.core.durations import micros
 from tenure.core.model import Acquired, Busy, Granted, Lease, Mark, Meta
+from tenure.core.soundness import sound
 from tenure.stores.postgres.connection import Connection
 from tenure.stores.postgres.pool import Row
 from tenure.stores.postgres.within import guard
@@ -22,22 +23,23 @@ _MARK = "SELECT tenure.lease_mark_v1($1, $2, $3, $4, $5, $6, $7)"
 _PRUNE = "SELECT tenure.lease_prune_v1($1, $2, $3, $4)"
 
 # A read: it clamps what it shows, and writes nothing down. Served by lease_pkey and waiter_pkey.
+# Sums are of floats, which take any number that a row may hold. They are exact below 2^53.
 _LEASES = """
 WITH clock AS MATERIALIZED (SELECT tenure.now_v1($5) AS now)
 SELECT * FROM (
     (SELECT l.key, l.holder, l.fence, l."limit", l.meta, l.ttl, false AS waiting,
-            least(l.renewed, c.now) + l.ttl - c.now AS left, c.now - l.granted AS since,
-            l.fence AS turn
+            least(l.renewed, c.now)::float8 + l.ttl - c.now AS left,
+            c.now::float8 - l.granted AS since, l.fence AS turn
      FROM clock c, tenure.lease l
      WHERE l.namespace = $1 AND l.key >= $2 AND l.key < $3
-       AND least(l.renewed, c.now) + l.ttl > c.now
+       AND least(l.renewed, c.now)::float8 + l.ttl > c.now
      ORDER BY l.key, l.fence LIMIT $4)
     UNION ALL
     (SELECT w.key, w.holder, 0, w."limit", w.meta, w.ttl, true,
-            least(w.renewed, c.now) + w.life - c.now, c.now - w.arrived, w.place
+            least(w.renewed, c.now)::float8 + w.life - c.now, c.now::float8 - w.arrived, w.place
      FROM clock c, tenure.waiter w
      WHERE w.namespace = $1 AND w.key >= $2 AND w.key < $3
-       AND least(w.renewed, c.now) + w.life > c.now
+       AND least(w.renewed, c.now)::float8 + w.life > c.now
      ORDER BY w.key, w.place LIMIT $4)
 ) AS found
 ORDER BY key, waiting, turn LIMIT $4
@@ -45,7 +47,7 @@ ORDER BY key, waiting, turn LIMIT $4
 
 # Served by mark_pkey.
 _MARKED = """
-SELECT u.key, m.value, m.fence
+SELECT u.key, m.value, m.fence, m.key AS is_there
 FROM json_array_elements_text($2) WITH ORDINALITY AS u (key, number)
 LEFT JOIN tenure.mark m ON m.namespace = $1 AND m.key = u.key
 ORDER BY u.number
@@ -111,7 +113,12 @@ class Leases(Connection):
         rows = await self._fetch(
             _LEASES, self.namespace, prefix, _after(prefix), limit, self.clock.for_server()
         )
-        return [_as_lease(row) for row in rows]
+        return [lease for row in rows if (lease := self._lease_in(row)) is not None]
+
+    def _lease_in(self, row: Row) -> Lease | None:
+        if row["waiting"]:
+            return self.damage.read("waiter", "tenure.waiter", row["key"], _as_lease, row)
+        return self.damage.read("lock", "tenure.lease", row["key"], _as_lease, row)
 
     async def mark(self, key: str, lease: Lease, value: str) -> bool:
         [[stored]] = await self._fetch(
@@ -128,10 +135,14 @@ class Leases(Connection):
 
     async def marked(self, keys: Sequence[str]) -> list[Mark | None]:
         rows = await self._fetch(_MARKED, self.namespace, _text(keys))
-        return [
-            None if row["value"] is None else Mark(row["key"], row["value"], row["fence"])
-            for row in rows
-        ]
+        return [self._mark_in(row) for row in rows]
+
+    def _mark_in(self, row: Row) -> Mark | None:
+        if row["is_there"] is None:
+            return None
+        mark = {"key": row["key"], "value": row["value"], "fence": row["fence"]}
+        read = self.damage.read("mark", "tenure.mark", row["key"], sound, Mark, mark)
+        return read or Mark(row["key"], "", 0)  # it is there, whatever it says
 
     def guard(self, connection: object, lease: Lease) -> bool | Awaitable[bool]:
         told = self.clock.for_server()
@@ -160,16 +171,19 @@ def _text(value: object) -> str:
 
 
 def _as_lease(row: Row) -> Lease:
-    return Lease(
-        key=row["key"],
-        holder=row["holder"],
-        fence=row["fence"],
-        ttl=row["ttl"] / 1e6,
-        limit=row["limit"],
-        meta=decode_meta(row["meta"]),
-        waiting=row["waiting"],
-        expires_in=row["left"] / 1e6,
-        held_for=max(0, row["since"]) / 1e6,
+    return sound(
+        Lease,
+        {
+            "key": row["key"],
+            "holder": row["holder"],
+            "fence": row["fence"],
+            "ttl": row["ttl"] / 1e6,
+            "limit": row["limit"],
+            "meta": decode_meta(row["meta"]),
+            "waiting": row["waiting"],
+            "expires_in": row["left"] / 1e6,
+            "held_for": max(0.0, row["since"]) / 1e6,
+        },
     )
 
 

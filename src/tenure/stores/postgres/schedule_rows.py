@@ -3,21 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import suppress
 from typing import Any
 
 import msgspec
 
 from tenure.core.durations import micros
-from tenure.core.records import NewJob
+from tenure.core.records import JobRecord, NewJob
 from tenure.core.schedules import (
     Advance,
     Advanced,
     Bound,
     Decision,
-    Freeze,
     Planting,
     ScheduleRecord,
 )
+from tenure.core.soundness import sound
 from tenure.stores.postgres.job_rows import as_record
 from tenure.stores.postgres.pool import Row
 
@@ -95,40 +96,27 @@ def as_advanced(row: Row) -> Advanced:
         now=now,
         reason=reason,
         ready_in=ready_in / 1e6,
-        run=as_record(run) if has_run else None,
+        run=_run_in(run) if has_run else None,
     )
+
+
+def _run_in(row: Sequence[Any]) -> JobRecord | None:
+    """Return the run of a move; None if it was there before and cannot be read."""
+    with suppress(ValueError):
+        return as_record(row)
+    return None
 
 
 def as_decision(row: Row) -> Decision:
-    """Return the decision in a row that has its columns."""
-    return Decision(
-        outcome=row["outcome"],
-        reason=row["reason"],
-        first=row["first"],
-        last=row["last"],
-        ticks=row["ticks"],
-        at=row["at"],
-        job=row["job"],
-        replica=row["replica"],
-    )
+    """Return the decision in a row that has its columns. Raises ValueError if it is none."""
+    return sound(Decision, {name: row[name] for name in Decision.__struct_fields__})
 
 
-def as_schedule(row: Row) -> ScheduleRecord:
-    """Return the schedule in a row of schedule_list_v1."""
+def as_schedule(row: Row, latest: Decision | None) -> ScheduleRecord:
+    """Return the schedule in a row of schedule_list_v1. Raises ValueError if it is none."""
     freeze = None
     if row["since"] is not None:
-        freeze = Freeze(since=row["since"], until=row["until"], reason=row["why"])
-    return ScheduleRecord(
-        name=row["name"],
-        revision=row["revision"],
-        definition=row["definition"],
-        cursor=row["cursor"],
-        last_run=row["last_run"],
-        last_job=row["last_job"],
-        live=row["live"],
-        planted=row["planted"],
-        declared=row["declared"],
-        successor=row["successor"],
-        freeze=freeze,
-        latest=None if row["outcome"] is None else as_decision(row),
-    )
+        freeze = {"since": row["since"], "until": row["until"], "reason": row["why"]}
+    names = {*ScheduleRecord.__struct_fields__} - {"freeze", "latest"}
+    values = {name: row[name] for name in names}
+    return sound(ScheduleRecord, {**values, "freeze": freeze, "latest": latest})

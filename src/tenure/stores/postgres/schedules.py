@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 from typing import Final
 
 from tenure.core.durations import micros
@@ -19,6 +20,7 @@ from tenure.core.schedules import (
     Planting,
     ScheduleRecord,
 )
+from tenure.core.soundness import UNREADABLE
 from tenure.stores.postgres.connection import Connection
 from tenure.stores.postgres.pool import Row
 from tenure.stores.postgres.schedule_rows import (
@@ -64,7 +66,19 @@ class Schedules(Connection):
                 DIGESTS_MAX,
                 self.clock.for_server(),
             )
-        return [Planted(**row) for row in rows]
+        for schedule, row in zip(schedules, rows, strict=True):
+            if row["anew"]:
+                why = f"{UNREADABLE}; it begins anew"
+                self.damage.report("timer", schedule.name, why, "tenure.schedule")
+        return [
+            Planted(
+                revision=row["revision"],
+                cursor=row["cursor"],
+                last_run=row["last_run"],
+                now=row["now"],
+            )
+            for row in rows
+        ]
 
     async def advance(self, move: Advance) -> Advanced:
         told = self.clock.for_server()
@@ -84,11 +98,22 @@ class Schedules(Connection):
     ) -> list[ScheduleRecord]:
         wanted = None if names is None else list(names)
         rows = await self._fetch(_LIST, self.namespace, wanted, limit, COUNT_MAX)
-        return [as_schedule(row) for row in rows]
+        found = (self._schedule_in(row) for row in rows)
+        return [schedule for schedule in found if schedule is not None]
+
+    def _schedule_in(self, row: Row) -> ScheduleRecord | None:
+        latest = None if row["outcome"] is None else self._decision_in(row["name"], row)
+        read = partial(as_schedule, row, latest)
+        return self.damage.read("timer", "tenure.schedule", row["name"], read)
+
+    def _decision_in(self, name: str, row: Row) -> Decision | None:
+        where = "tenure.schedule_decision"
+        return self.damage.read("decision", where, name, as_decision, row)
 
     async def decisions(self, name: str, *, limit: int = DECISIONS_MAX) -> list[Decision]:
         rows = await self._fetch(_DECISIONS, self.namespace, name, limit)
-        return [as_decision(row) for row in rows]
+        found = (self._decision_in(name, row) for row in rows)
+        return [decision for decision in found if decision is not None]
 
     async def freeze(self, name: str, *, until: int | None = None, reason: str = "") -> bool:
         told = self.clock.for_server()

@@ -192,7 +192,10 @@ class PostgresWithin:
 
     async def get(self, ids: Sequence[str]) -> list[JobRecord | None]:
         rows = await self._ask(_GET, self._namespace, list(dict.fromkeys(ids)))
-        found = {row[0]: as_record(row) for row in rows}
+        found: dict[str, JobRecord] = {}
+        for row in rows:
+            with suppress(ValueError):  # what cannot be read is as good as not there
+                found[row[0]] = as_record(row)
         return [found.get(id_) for id_ in ids]
 
     async def hold(self, id_: str, fence: int) -> bool:

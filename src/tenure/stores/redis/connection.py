@@ -15,6 +15,7 @@ from tenure.core.model import Grade, Topic, Traits
 from tenure.core.redaction import Secret
 from tenure.errors import ConfigError, StoreError
 from tenure.stores.contract import Migrate, Purpose, Watch
+from tenure.stores.damage import Damage
 from tenure.stores.redis.address import address_of
 from tenure.stores.redis.ear import Ear
 from tenure.stores.redis.faults import Misled, missing_rights, translate
@@ -63,6 +64,7 @@ class Connection:
         self.url = self._address.text
         self.namespace = namespace
         self.clock = clock
+        self.damage = Damage(self.url, namespace)
         self._names, self._fence = f"{self._tag}names", f"{self._tag}fence"
         self._marks = f"{self._tag}marks"
         self._channel = f"{self._tag}ear:{clock.token()}"

@@ -16,11 +16,11 @@ from tenure.core.records import (
     QueueCounts,
     Tagged,
 )
+from tenure.core.soundness import UNREADABLE
 from tenure.core.states import STATES, JobState
-from tenure.stores.redis.job_words import read_jobs
 from tenure.stores.redis.jobs import JobScripts, slices
 from tenure.stores.redis.scripts import CANDIDATES, COUNTS, PICK, QUEUES, TAGGED
-from tenure.stores.redis.wire import Word
+from tenure.stores.redis.wire import Word, text
 
 __all__ = ["JobViews"]
 
@@ -51,10 +51,15 @@ class JobViews(JobScripts):
             looks = BATCH_MAX if any(wishes) or state == "waiting" else min(BATCH_MAX, room)
             words = (looks + 1, cursor or "", digit, *wishes[2:])
             ids, more = _newest(await self._job_script(CANDIDATES, *words), looks)
+            # In an index that somebody has spoiled, what comes next may not come after.
+            ids = [id_ for id_ in ids if cursor is None or id_ < cursor]
             if not ids:
                 return Page(found, None)
-            looked, *parts = await self._job_script(PICK, room, digit, *wishes, *ids)
-            found += read_jobs(parts)
+            looked, broken, *parts = await self._job_script(PICK, room, digit, *wishes, *ids)
+            for id_ in broken:
+                self.damage.report("job", text(id_), UNREADABLE, f"{self._tag}job:state")
+            read = map(self._read_job, map(text, parts[::3]), parts[1::3], parts[2::3])
+            found += [job for job in read if job is not None]
             cursor = ids[looked - 1]
             more = more or looked < len(ids)
             if not more or len(found) == limit:
@@ -62,18 +67,24 @@ class JobViews(JobScripts):
         return Page(found, cursor)
 
     async def counts(self) -> list[QueueCounts]:
-        waiting, others = await self._job_script(QUEUES, "")
+        waiting, others, unreadable = await self._job_script(QUEUES, "")
+        for name in unreadable:
+            why = "its pause cannot be read, so it counts as none"
+            self.damage.report("queue", text(name), why, f"{self._tag}job:paused")
         names = {*waiting, *others}
         while waiting:
-            waiting, _ = await self._job_script(QUEUES, waiting[-1])
+            waiting, _, _ = await self._job_script(QUEUES, waiting[-1])
             names.update(waiting)
-        queues = sorted(name.decode() for name in names)
+        queues = sorted(name for one in names if (name := self._read_name(one)) is not None)
         counted: list[QueueCounts] = []
         for some in slices(queues):
             rows = await self._job_script(COUNTS, *some)
             counted += [_counts(name, *row) for name, row in zip(some, rows, strict=True)]
         # What emptied since its name was read is not in anybody's way.
         return [one for one in counted if one.waiting or one.running or one.paused_for is not None]
+
+    def _read_name(self, name: bytes) -> str | None:
+        return self.damage.read("queue", f"{self._tag}job:waiting", text(name), name.decode)
 
     async def count_tagged(
         self, tag: str, *, unfinished: int, recent: int, within: float
@@ -98,8 +109,8 @@ def _newest(reply: Sequence[object], looks: int) -> tuple[list[str], bool]:
     every: list[str] = []
     for one in lists:
         assert isinstance(one, list)
-        ids = [id_.decode() for id_ in one]
-        every += ids
+        ids = [text(id_) for id_ in one]
+        every += filter(None, ids)  # an empty one is no job's, and no place to go on from
         if len(ids) == most:
             last = max(last, ids[-1])
     # Text is compared by code points here and by bytes there; for UTF-8 that is the same.

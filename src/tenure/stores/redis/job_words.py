@@ -6,7 +6,6 @@ with the header of an array in front, it is decoded in one go.
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Sequence
 from functools import lru_cache
 from typing import Annotated, Final, Literal
@@ -16,6 +15,7 @@ from msgspec import Meta, Struct
 
 from tenure.core.durations import micros
 from tenure.core.records import JobRecord, NewJob, Settlement
+from tenure.core.soundness import sound
 from tenure.core.states import STATES
 from tenure.stores.redis.wire import Word
 
@@ -27,11 +27,8 @@ __all__ = [
     "packed_bytes",
     "plain_words",
     "read_job",
-    "read_jobs",
     "run_words",
 ]
-
-log = logging.getLogger("tenure")
 
 OUTCOMES: Final = {"succeeded": 2, "failed": 3, "cancelled": 4, "retry": 5, "handed back": 6}
 """As lua/jobs.lua counts them."""
@@ -82,6 +79,9 @@ class _Stored(Struct, frozen=True, array_like=True):
     retention: float
     payload: bytes
 
+
+_SAME: Final = {*JobRecord.__struct_fields__} & {*_Stored.__struct_fields__}
+"""The values that a record of the store and one of the contract have in common."""
 
 _decode = msgspec.msgpack.Decoder(_Stored).decode
 _encode = msgspec.msgpack.Encoder().encode
@@ -167,62 +167,13 @@ def other_words(one: Settlement) -> tuple[Word, ...]:
     return one.id, one.fence, b"".join(parts), OUTCOMES[one.outcome], delay, one.reason
 
 
-def read_jobs(parts: Sequence[bytes]) -> list[JobRecord]:
-    """Return the jobs of a reply in which the two parts of each record follow each other.
-
-    One that cannot be read is left out: its neighbours must not suffer.
-    """
-    read = [read_job(parts[at], parts[at + 1]) for at in range(0, len(parts), 2)]
-    jobs = [job for job in read if job is not None]
-    if len(jobs) < len(read):
-        log.error(
-            "%s of %s jobs have records that cannot be read", len(read) - len(jobs), len(read)
-        )
-    return jobs
-
-
-def read_job(record: bytes | None, fixed: bytes | None) -> JobRecord | None:
-    """Return a job; None if there is none, or none that can be read."""
-    if record is None or fixed is None:
-        return None
-    try:
-        return _as_record(_decode(_ARRAY + record + fixed))
-    except (ValueError, RecursionError):
-        return None
-
-
-def _as_record(one: _Stored) -> JobRecord:
-    rerun, schedule = True, ""
+def read_job(record: bytes, fixed: bytes) -> JobRecord:
+    """Return a job out of the two parts of its record. Raises ValueError if it is none."""
+    one = _decode(_ARRAY + record + fixed)
+    values = {name: getattr(one, name) for name in _SAME}
     if one.key is not None and one.key[:1] == "\0":  # see `is_run` in lua/jobs.lua
-        rerun, schedule = one.key[1:2] == "1", one.key[2:]
-    return JobRecord(
-        id=one.id,
-        task=one.task,
-        queue=one.queue,
-        priority=one.priority,
-        state=STATES[one.state],
-        payload=one.payload,
-        tags=one.tags,
-        timeout=one.timeout,
-        retention=one.retention,
-        created=one.created,
-        due=one.due,
-        attempt=one.attempt,
-        failures=one.failures,
-        losses=one.losses,
-        fence=one.fence,
-        revision=one.revision,
-        replica=one.replica,
-        started=one.started,
-        progress=one.progress,
-        message=one.message,
-        checkpoint=one.checkpoint,
-        cancelling=one.cancelling == 1,
-        reason=one.reason,
-        finished=one.finished,
-        result=one.result,
-        error=one.error,
-        history=one.history or b"",
-        schedule=schedule,
-        rerun=rerun,
-    )
+        values["rerun"], values["schedule"] = one.key[1:2] == "1", one.key[2:]
+    values["state"] = STATES[one.state]
+    values["cancelling"] = one.cancelling == 1
+    values["history"] = one.history or b""
+    return sound(JobRecord, values)

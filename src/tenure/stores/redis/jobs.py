@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from typing import Any, Final, TypeVar
 
 from tenure.core.durations import micros
@@ -19,6 +19,7 @@ from tenure.core.records import (
     Settled,
     Settlement,
 )
+from tenure.core.soundness import UNREADABLE
 from tenure.stores.redis.connection import Connection
 from tenure.stores.redis.job_words import (
     insert_words,
@@ -27,7 +28,6 @@ from tenure.stores.redis.job_words import (
     packed_bytes,
     plain_words,
     read_job,
-    read_jobs,
 )
 from tenure.stores.redis.scripts import (
     ASIDE,
@@ -42,11 +42,9 @@ from tenure.stores.redis.scripts import (
     SETTLE,
     Script,
 )
-from tenure.stores.redis.wire import Word
+from tenure.stores.redis.wire import Word, text
 
 __all__ = ["JobScripts", "Jobs"]
-
-log = logging.getLogger("tenure")
 
 _SETTLED: Final[tuple[Settled, ...]] = ("lost", "settled", "repeated")
 _CANCELLED: Final[tuple[Cancelled | None, ...]] = (None, "cancelled", "requested", "finished")
@@ -61,7 +59,14 @@ _One = TypeVar("_One")
 
 
 class JobScripts(Connection):
-    """How the parts of the job half run their scripts."""
+    """How the parts of the job half run their scripts, and read records."""
+
+    def _read_job(self, id_: str, record: bytes | None, fixed: bytes | None) -> JobRecord | None:
+        """Return a job; None if there is none, or none that can be read."""
+        if record is None:
+            return None
+        where = f"{self._tag}job:state"
+        return self.damage.read("job", where, id_, read_job, record, fixed or b"")
 
     async def _job_script(
         self, script: Script, *arguments: Word, keys: tuple[str, ...] = ()
@@ -81,6 +86,12 @@ def slices(items: Sequence[_One], size: int = _SLICE) -> Iterator[Sequence[_One]
         yield items[first : first + size]
 
 
+def _readable(record: bytes, fixed: bytes) -> Iterator[JobRecord]:
+    """Yield the job in the two parts of a record; nothing if it is none."""
+    with suppress(ValueError, RecursionError):
+        yield read_job(record, fixed)
+
+
 class Jobs(JobScripts):
     """Jobs, from insert to prune."""
 
@@ -93,7 +104,7 @@ class Jobs(JobScripts):
             for job, answer in zip(batch, found, strict=True):
                 if answer:
                     same, owner = answer
-                    holder = owner.decode()
+                    holder = text(owner)
                     answers.append(Inserted("existing" if same else "mismatch", holder, at))
                 else:
                     answers.append(Inserted("created", job.id, at))
@@ -106,13 +117,19 @@ class Jobs(JobScripts):
         reply = await self._job_script(CLAIM, replica, claim_no, most, *dict.fromkeys(queues))
         if not reply:
             return None
-        next_in, *parts = reply
-        jobs = read_jobs(parts)
+        next_in, aside, *parts = reply
+        jobs = [
+            job for pair in zip(parts[::2], parts[1::2], strict=True) for job in _readable(*pair)
+        ]
         if 2 * len(jobs) < len(parts):
             # Nobody can ever run them, and this replica would seem to, as long as it lives.
-            aside = await self._job_script(ASIDE, replica, *(job.id for job in jobs))
-            log.error("unreadable jobs were set aside: %r", [id_.decode() for id_ in aside])
+            aside += await self._job_script(ASIDE, replica, *(job.id for job in jobs))
             next_in = 0  # there may be more behind them
+        for name in aside:
+            why, where = f"{UNREADABLE}; it was set aside", "broken"
+            if b"\0" in name:  # no id has one
+                why, where = "it stood in a queue and names no job; it was removed", "waiting"
+            self.damage.report("job", text(name), why, f"{self._tag}job:{where}")
         return Claimed(jobs, None if next_in < 0 else next_in / 1e6)
 
     async def settle(self, replica: str, settlements: Sequence[Settlement]) -> list[Settled]:
@@ -176,7 +193,8 @@ class Jobs(JobScripts):
         found: list[JobRecord | None] = []
         for some in slices(ids):
             records, fixed = await self._job_script(GET, *some)
-            found += map(read_job, records, fixed)
+            parts = zip(some, records, fixed, strict=True)
+            found += [self._read_job(id_, *halves) for id_, *halves in parts]
         return found
 
     async def pause(self, queue: str, *, seconds: float | None = None) -> None:

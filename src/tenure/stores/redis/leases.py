@@ -8,9 +8,11 @@ from typing import Any, NoReturn
 from tenure.core.codec import decode_meta, encode_meta
 from tenure.core.durations import micros
 from tenure.core.model import Acquired, Busy, Granted, Lease, Mark, Meta
+from tenure.core.soundness import UNREADABLE, sound
+from tenure.errors import StoreError
 from tenure.stores.redis.connection import Connection
 from tenure.stores.redis.scripts import ACQUIRE, LIST, MARK, PRUNE, RELEASE, RENEW, Script
-from tenure.stores.redis.wire import Word
+from tenure.stores.redis.wire import Word, text
 from tenure.stores.within import no_transactions
 
 __all__ = ["Leases"]
@@ -18,11 +20,14 @@ __all__ = ["Leases"]
 # Nobody else is served while a script runs; a slice of this size takes about 2 ms.
 _SLICE = 200
 
+# What renew.lua answers. What cannot be read is not decided: its holder gives up in time.
+_RENEWED = (False, True, None)
+
 
 class Leases(Connection):
     """The lease half of the contract."""
 
-    _swept = ""
+    _swept = b""
     """The last lease key that `prune` has looked at in its present round."""
 
     async def acquire(
@@ -45,6 +50,8 @@ class Leases(Connection):
         )
         if type(reply) is not list:
             raise self._fault(reply)
+        if not reply:
+            raise self._unreadable(key)
         if not reply[0]:
             _, retry_in, ahead, other = reply
             return Busy(retry_in / 1e6, ahead, other or None)
@@ -65,7 +72,7 @@ class Leases(Connection):
         def arguments(lease: Lease) -> tuple[Word, ...]:
             return lease.key, lease.holder, lease.fence, micros(lease.ttl)
 
-        return [bool(answer) for answer in await self._each(RENEW, leases, arguments)]
+        return [_RENEWED[answer] for answer in await self._each(RENEW, leases, arguments)]
 
     async def release(self, leases: Sequence[Lease]) -> list[bool]:
         def arguments(lease: Lease) -> tuple[Word, ...]:
@@ -77,15 +84,17 @@ class Leases(Connection):
         # First the names, then what lives on them: a script may only touch keys it was told. What
         # comes or goes in between may be in the list or not; a key's own leases are never torn.
         found: list[Lease] = []
-        after = ""
+        after = b""
         while len(found) < limit:
-            names = await self._names_after(after, prefix, _SLICE)
-            if not names:
+            stored = await self._names_after(after, prefix, _SLICE)
+            if not stored:
                 break
-            after = names[-1]
+            after = stored[-1]
+            names = self._read_names(stored)
             answers = await self._run(LIST, names, (self._now, *names))
             for name, rows in zip(names, answers, strict=True):
-                lives = [_lease(name, row) for row in rows]
+                read = [self._read_lease(name, row) for row in rows]
+                lives = [lease for lease in read if lease is not None]
                 # The script tells waiters in order of arrival, and sorting leaves them so.
                 found += sorted(lives, key=lambda lease: (lease.waiting, lease.fence))
         return found[:limit]
@@ -106,7 +115,33 @@ class Leases(Connection):
         found: list[bytes | None] = []
         for first in range(0, len(keys), _SLICE):
             found += await self._ask("HMGET", self._marks, *keys[first : first + _SLICE])
-        return [_mark(key, text) for key, text in zip(keys, found, strict=True)]
+        return [self._read_mark(key, mark) for key, mark in zip(keys, found, strict=True)]
+
+    def _read_mark(self, key: str, mark: bytes | None) -> Mark | None:
+        if mark is None:
+            return None
+        read = self.damage.read("mark", self._marks, key, _mark, key, mark)
+        return read or Mark(key, "", 0)  # it is there, whatever it says
+
+    def _read_names(self, stored: Sequence[bytes]) -> list[str]:
+        """Return the names of lease keys, which are text."""
+        read = (self.damage.read("lock", self._names, text(one), one.decode) for one in stored)
+        return [name for name in read if name is not None]
+
+    def _read_lease(self, name: str, row: list[Any]) -> Lease | None:
+        where = f"{self._tag}head:{name}"
+        if len(row) == 1:
+            self.damage.report("lock", name, UNREADABLE, where)
+            return None
+        return self.damage.read("lock", where, name, _lease, name, *row)
+
+    def _unreadable(self, name: str) -> StoreError:
+        where = f"{self._tag}head:{name}"
+        why = "what is stored for it cannot be read, so it counts as held"
+        self.damage.report("lock", name, why, where)
+        return StoreError(
+            f"nobody can take {name!r}: {why}. If its holder is gone, delete the key {where!r}."
+        )
 
     def guard(self, connection: object, lease: Lease) -> NoReturn:
         del connection, lease
@@ -117,11 +152,12 @@ class Leases(Connection):
         # names, `limit` of them a call, each call going on where the one before stopped.
         pruned = looked_at = 0
         while looked_at < limit:
-            names = await self._names_after(self._swept, "", min(_SLICE, limit - looked_at))
-            self._swept = names[-1] if names else ""
-            if not names:
+            stored = await self._names_after(self._swept, "", min(_SLICE, limit - looked_at))
+            self._swept = stored[-1] if stored else b""
+            if not stored:
                 break
-            looked_at += len(names)
+            looked_at += len(stored)
+            names = self._read_names(stored)
             pruned += (await self._run(PRUNE, names, (self._now, micros(idle), *names)))[0]
         return pruned
 
@@ -135,12 +171,14 @@ class Leases(Connection):
             f"{tag}patience:{name}",
         )
 
-    async def _names_after(self, after: str, prefix: str, count: int) -> list[str]:
+    async def _names_after(self, after: bytes, prefix: str, count: int) -> list[bytes]:
         """Return lease keys in use that start with `prefix` and come after `after`, in order."""
-        start = f"({after}" if after else f"[{prefix}"
+        start = b"(" + after if after else f"[{prefix}"
         end = b"(" + prefix.encode() + b"\xff"  # no UTF-8 text has this byte
-        names = await self._ask("ZRANGEBYLEX", self._names, start, end, "LIMIT", 0, count)
-        return [name.decode() for name in names]
+        names: list[bytes] = await self._ask(
+            "ZRANGEBYLEX", self._names, start, end, "LIMIT", 0, count
+        )
+        return names
 
     async def _each(
         self, script: Script, leases: Sequence[Lease], arguments: Callable[[Lease], Sequence[Word]]
@@ -167,23 +205,32 @@ class Leases(Connection):
         return reply
 
 
-def _lease(name: str, row: list[Any]) -> Lease:
-    holder, fence, ttl, limit, meta, left, held_for = row
-    return Lease(
-        key=name,
-        holder=holder.decode(),
-        fence=fence,
-        ttl=ttl / 1e6,
-        limit=limit,
-        meta=decode_meta(meta),
-        waiting=not fence,
-        expires_in=left / 1e6,
-        held_for=held_for / 1e6,
+def _lease(  # noqa: PLR0917 - the values of a row, in its order
+    name: str,
+    holder: bytes,
+    fence: int,
+    ttl: int,
+    limit: int,
+    meta: bytes,
+    left: int,
+    held_for: int,
+) -> Lease:
+    return sound(
+        Lease,
+        {
+            "key": name,
+            "holder": holder.decode(),
+            "fence": fence,
+            "ttl": ttl / 1e6,
+            "limit": limit,
+            "meta": decode_meta(meta),
+            "waiting": not fence,
+            "expires_in": left / 1e6,
+            "held_for": held_for / 1e6,
+        },
     )
 
 
-def _mark(key: str, text: bytes | None) -> Mark | None:
-    if text is None:
-        return None
-    fence, _, value = text.decode().partition(" ")
-    return Mark(key, value, int(fence))
+def _mark(key: str, stored: bytes) -> Mark:
+    fence, _, value = stored.decode().partition(" ")
+    return sound(Mark, {"key": key, "value": value, "fence": int(fence)})

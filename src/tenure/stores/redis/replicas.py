@@ -9,9 +9,10 @@ from tenure.core.codec import decode_meta, encode_meta
 from tenure.core.durations import micros
 from tenure.core.model import Meta
 from tenure.core.records import BATCH_MAX, CANCELS_MAX, Beat, Recovered, ReplicaRecord
+from tenure.core.soundness import UNREADABLE, Stranded, sound
 from tenure.stores.redis.jobs import JobScripts
-from tenure.stores.redis.scripts import BEAT, JOIN, LEAVE, RECOVER, REPLICAS
-from tenure.stores.redis.wire import Word
+from tenure.stores.redis.scripts import BEAT, JOIN, LEAVE, RECOVER, REPLICAS, STRANDED
+from tenure.stores.redis.wire import Word, text
 
 __all__ = ["Replicas"]
 
@@ -33,19 +34,19 @@ class Replicas(JobScripts):
         lengths = micros(ttl), micros(ahead)
         now, late, *rows = await self._job_script(BEAT, *lengths, CANCELS_MAX, *replicas)
         return [
-            Beat([id_.decode() for id_ in row[1]], row[0], bool(late), now) if row else None
+            Beat([text(id_) for id_ in row[1]], row[0], bool(late), now) if row else None
             for row in rows
         ]
 
     async def leave(self, replica: str) -> list[str]:
-        return [id_.decode() for id_, _, _ in await self._leave(replica, (0,))]
+        return [text(id_) for id_, _, _ in await self._leave(replica, (0,))]
 
     async def bury(
         self, replica: str, started: Sequence[str], *, delays: Sequence[float]
     ) -> list[Recovered]:
         words: list[Word] = [len(delays), *map(micros, delays), *started]
         return [
-            Recovered(id=id_.decode(), replica=replica, state=_LEFT[state], losses=losses)
+            Recovered(id=text(id_), replica=replica, state=_LEFT[state], losses=losses)
             for id_, state, losses in await self._leave(replica, words)
         ]
 
@@ -72,34 +73,62 @@ class Replicas(JobScripts):
             words = (most, BATCH_MAX, micros(grace), by, *map(micros, delays))
             replicas, *reply = await self._job_script(RECOVER, *words)
             recovered += [
-                Recovered(
-                    id=id_.decode(), replica=replica.decode(), state=_LEFT[state], losses=losses
-                )
+                Recovered(id=text(id_), replica=text(replica), state=_LEFT[state], losses=losses)
                 for id_, replica, state, losses in reply
             ]
             if len(reply) < most and replicas < BATCH_MAX:
                 break
         return recovered
 
+    async def stranded(
+        self, ids: Sequence[str] | None = None, *, limit: int = 100
+    ) -> list[Stranded]:
+        if ids is not None and not ids:
+            return []
+        reply = await self._job_script(STRANDED, limit, *(ids or ()))
+        aside, left, orphans, replicas = reply
+        found = [
+            Stranded(
+                id=text(id_), why="unreadable", where=f"{self._tag}job:broken", left=seconds / 1e6
+            )
+            for id_, seconds in zip(aside, left, strict=True)
+        ]
+        found += [
+            Stranded(id=text(id_), why="orphan", where=f"{self._tag}job:held", replica=text(name))
+            for id_, name in zip(orphans, replicas, strict=True)
+        ]
+        return found[:limit]
+
     async def replicas(self, *, limit: int = 1000) -> list[ReplicaRecord]:
         known: list[ReplicaRecord] = []
         for first in range(0, limit, BATCH_MAX):
             last = min(limit, first + BATCH_MAX) - 1
             rows = await self._job_script(REPLICAS, first, last)
-            known += [_replica(row) for row in rows]
+            known += [replica for row in rows if (replica := self._read_replica(row)) is not None]
             if len(rows) < BATCH_MAX:
                 break
         return known
 
+    def _read_replica(self, row: list[Any]) -> ReplicaRecord | None:
+        where, name = f"{self._tag}job:replicas", text(row[0])
+        if len(row) == 1:
+            self.damage.report("replica", name, UNREADABLE, where)
+            return None
+        return self.damage.read("replica", where, name, _replica, *row)
 
-def _replica(row: list[Any]) -> ReplicaRecord:
-    id_, meta, joined, ttl, left, dead, held = row
-    return ReplicaRecord(
-        id=id_.decode(),
-        meta=decode_meta(meta),
-        joined=joined,
-        ttl=ttl / 1e6,
-        expires_in=left / 1e6,
-        dead=bool(dead),
-        held=held,
+
+def _replica(  # noqa: PLR0917 - the values of a row, in its order
+    id_: bytes, meta: bytes, joined: int, ttl: int, left: int, dead: int, held: int
+) -> ReplicaRecord:
+    return sound(
+        ReplicaRecord,
+        {
+            "id": id_.decode(),
+            "meta": decode_meta(meta),
+            "joined": joined,
+            "ttl": ttl / 1e6,
+            "expires_in": left / 1e6,
+            "dead": bool(dead),
+            "held": held,
+        },
     )

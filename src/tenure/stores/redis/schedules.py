@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import cached_property
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 import msgspec
 
@@ -21,7 +21,8 @@ from tenure.core.schedules import (
     Planting,
     ScheduleRecord,
 )
-from tenure.stores.redis.job_words import read_job, run_words
+from tenure.core.soundness import UNREADABLE, sound
+from tenure.stores.redis.job_words import run_words
 from tenure.stores.redis.jobs import JobScripts, slices
 from tenure.stores.redis.scripts import (
     ADVANCE,
@@ -33,9 +34,11 @@ from tenure.stores.redis.scripts import (
     THAW,
     Script,
 )
-from tenure.stores.redis.wire import Word
+from tenure.stores.redis.wire import Word, text
 
 __all__ = ["Schedules"]
+
+T = TypeVar("T")
 
 # What the schedule scripts take after the keys of the jobs, in the order of lua/schedules.lua.
 _KEYS: Final = ("schedules", "definitions", "names", "declared", "decisions", "freezes")
@@ -72,10 +75,13 @@ class Schedules(JobScripts):
                 words += (one.name, one.digest, one.calendar, one.definition)
                 words += (len(former), *former)
             now, *rows = await self._schedule_script(PLANT, *words)
-            planted += [
-                Planted(revision=revision, cursor=cursor, last_run=last_run, now=now)
-                for revision, cursor, last_run in rows
-            ]
+            for one, (revision, cursor, last_run, anew) in zip(some, rows, strict=True):
+                planted.append(
+                    Planted(revision=revision, cursor=cursor, last_run=last_run, now=now)
+                )
+                if anew:
+                    why = f"{UNREADABLE}; it begins anew"
+                    self.damage.report("timer", one.name, why, self._schedule_keys[-6])
         return planted
 
     async def advance(self, move: Advance) -> Advanced:
@@ -87,9 +93,9 @@ class Schedules(JobScripts):
             revision=revision,
             last_run=last_run,
             now=now,
-            reason=reason.decode(),
+            reason=text(reason),
             ready_in=ready_in / 1e6,
-            run=read_job(*run) if run else None,
+            run=self._read_job(move.id, *run) if run else None,
         )
 
     async def schedules(
@@ -97,18 +103,35 @@ class Schedules(JobScripts):
     ) -> list[ScheduleRecord]:
         if names is None:
             known = await self._ask("ZRANGE", f"{self._tag}timer:names", 0, limit - 1)
-            names = [name.decode() for name in known] if limit > 0 else ()
+            read = [self._read_timer(name, name.decode) for name in known] if limit > 0 else []
+            names = [name for name in read if name is not None]
         found: list[ScheduleRecord] = []
         for some in slices(sorted({*names})):
             rows = await self._schedule_script(LOOK, *some)
-            found += [_schedule(*row) for row in rows]
+            schedules = (self._read_schedule(*row) for row in rows)
+            found += [schedule for schedule in schedules if schedule is not None]
             if len(found) >= limit:
                 break
         return found[:limit]
 
     async def decisions(self, name: str, *, limit: int = DECISIONS_MAX) -> list[Decision]:
         rows = await self._schedule_script(DECISIONS, name, limit)
-        return [_decision(row) for row in rows]
+        found = [self._read_decision(name, row) for row in rows]
+        return [decision for decision in found if decision is not None]
+
+    def _read_timer(self, name: bytes, read: Callable[..., T], *stored: Any) -> T | None:
+        return self.damage.read("timer", self._schedule_keys[-6], text(name), read, *stored)
+
+    def _read_decision(self, name: str, row: bytes | None) -> Decision | None:
+        where = self._schedule_keys[-2]
+        return self.damage.read("decision", where, name, _decision, row or b"")
+
+    def _read_schedule(self, name: bytes, *stored: Any) -> ScheduleRecord | None:
+        if not stored:
+            self.damage.report("timer", text(name), UNREADABLE, self._schedule_keys[-6])
+            return None
+        latest = self._read_decision(text(name), stored[-1]) if stored[-1] else None
+        return self._read_timer(name, _schedule, name, *stored[:-1], latest)
 
     async def freeze(self, name: str, *, until: int | None = None, reason: str = "") -> bool:
         end = "" if until is None else until
@@ -171,40 +194,49 @@ def _schedule(  # noqa: PLR0917 - the values of a row, in its order
     declared: int,
     live: int,
     freeze: bytes,
-    latest: bytes,
+    latest: Decision | None,
 ) -> ScheduleRecord:
     # EVERYTHING has no record, only a freeze.
     values = _decode(_SCHEDULE + record) if record else (0, 0, 0, "", 0, "")
     revision, cursor, last_run, last_job, _, successor, *_ = values
-    return ScheduleRecord(
-        name=name.decode(),
-        revision=revision,
-        definition=definition,
-        cursor=cursor,
-        last_run=last_run,
-        last_job=last_job,
-        live=live,
-        planted=planted,
-        declared=declared,
-        successor=successor,
-        freeze=_freeze(*_decode(_FREEZE + freeze)) if freeze else None,
-        latest=_decision(latest) if latest else None,
+    return sound(
+        ScheduleRecord,
+        {
+            "name": name.decode(),
+            "revision": revision,
+            "definition": definition,
+            "cursor": cursor,
+            "last_run": last_run,
+            "last_job": last_job,
+            "live": live,
+            "planted": planted,
+            "declared": declared,
+            "successor": successor,
+            "freeze": _freeze(*_decode(_FREEZE + freeze)) if freeze else None,
+            "latest": latest,
+        },
     )
 
 
 def _freeze(since: int, until: int | None, reason: str) -> Freeze:
-    return Freeze(since=since, until=until, reason=reason)
+    return sound(Freeze, {"since": since, "until": until, "reason": reason})
 
 
 def _decision(record: bytes) -> Decision:
     outcome, reason, first, last, ticks, at, job, replica = _decode(_DECISION + record)
-    return Decision(
-        outcome=_DECIDED[outcome],
-        reason=reason,
-        first=first,
-        last=last,
-        ticks=ticks,
-        at=at,
-        job=job,
-        replica=replica,
+    if outcome not in (0, 1, 2):
+        msg = f"its outcome is {outcome!r}"
+        raise ValueError(msg)
+    return sound(
+        Decision,
+        {
+            "outcome": _DECIDED[outcome],
+            "reason": reason,
+            "first": first,
+            "last": last,
+            "ticks": ticks,
+            "at": at,
+            "job": job,
+            "replica": replica,
+        },
     )

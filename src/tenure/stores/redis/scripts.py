@@ -1,7 +1,7 @@
 """The Lua scripts: one per atomic operation, put together as lua/prelude.lua describes.
 
-A job script is lua/jobs.lua and a file of its own, after the constants they share with us. One of
-schedules has lua/schedules.lua between the two.
+A job script is lua/jobs.lua, what goes with that, and a file of its own, after the constants they
+share with us. One of schedules has lua/schedules.lua between the two.
 
 A server that has reached its maxmemory refuses every command that may take memory. But it lets a
 script go on that has begun with a removal, in all versions (see EVAL in the documentation of
@@ -18,6 +18,7 @@ from importlib.resources import files
 from tenure.core.durations import micros
 from tenure.core.records import SOON
 from tenure.core.schedules import DECISIONS_MAX, DECLARED_FOR, DIGESTS_MAX
+from tenure.core.soundness import ASIDE_FOR
 
 __all__ = [
     "ACQUIRE",
@@ -53,6 +54,7 @@ __all__ = [
     "RIGHTS",
     "SETTLE",
     "SLEEP",
+    "STRANDED",
     "TAGGED",
     "THAW",
     "Script",
@@ -64,10 +66,14 @@ _FOLDER = files("tenure.stores.redis") / "lua"
 _READ_ONLY = frozenset(
     (
         *("list", "replicas", "get", "candidates", "pick", "queues", "counts", "tagged"),
-        *("look", "decisions"),
+        *("look", "decisions", "stranded"),
     )
 )
 _REFUSED_WHEN_FULL = frozenset(("insert",))
+
+
+# What every job script begins with.
+_JOBS = ("soundness", "soundness.jobs", "jobs", "holders")
 
 
 class Script:
@@ -82,22 +88,24 @@ class Script:
 
 def _of_leases(name: str) -> Script:
     removal = _removal(name, "removal.leases")
-    return Script(name, *removal, "prelude", f"{name}.alone", "crowd", f"{name}.crowd")
+    sound = ("soundness", "soundness.leases")
+    return Script(name, *removal, *sound, "prelude", f"{name}.alone", "crowd", f"{name}.crowd")
 
 
 def _of_jobs(name: str, *before: str) -> Script:
     removal = _removal(name, "removal.jobs")
-    constants = f"local SOON = {micros(SOON)}\n"
-    return Script(name, *removal, "jobs", *before, name, constants=constants)
+    constants = f"local SOON, ASIDE_FOR = {micros(SOON)}, {micros(ASIDE_FOR)}\n"
+    return Script(name, *removal, *_JOBS, *before, name, constants=constants)
 
 
 def _of_schedules(name: str, *before: str) -> Script:
     constants = (
-        f"local SOON, DECLARED_FOR = {micros(SOON)}, {micros(DECLARED_FOR)}\n"
+        f"local SOON, ASIDE_FOR = {micros(SOON)}, {micros(ASIDE_FOR)}\n"
+        f"local DECLARED_FOR = {micros(DECLARED_FOR)}\n"
         f"local DECISIONS_MAX, DIGESTS_MAX = {DECISIONS_MAX}, {DIGESTS_MAX}\n"
     )
     removal = _removal(name, "removal.jobs")
-    return Script(name, *removal, "jobs", "schedules", *before, name, constants=constants)
+    return Script(name, *removal, *_JOBS, "schedules", *before, name, constants=constants)
 
 
 def _removal(name: str, part: str) -> tuple[str, ...]:
@@ -130,6 +138,7 @@ PICK = _of_jobs("pick")
 QUEUES = _of_jobs("queues")
 COUNTS = _of_jobs("counts")
 TAGGED = _of_jobs("tagged")
+STRANDED = _of_jobs("stranded")
 PAUSE = _of_jobs("pause")
 PRUNE_JOBS = _of_jobs("prune_jobs")
 

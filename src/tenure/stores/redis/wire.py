@@ -18,9 +18,15 @@ from redis import exceptions
 from tenure.stores.abandoning import cut
 from tenure.stores.redis.address import Address
 
-__all__ = ["Wire", "Word", "dial", "pack"]
+__all__ = ["Wire", "Word", "dial", "pack", "text"]
 
 Word: TypeAlias = str | bytes | int
+
+
+def text(name: bytes) -> str:
+    """Return a stored name to show; escaped where it is not UTF-8."""
+    return name.decode(errors="backslashreplace")
+
 
 # The stub knows commands of a single word only.
 pack: Callable[[tuple[Word, ...]], bytes] = cast("Any", hiredis.pack_command)

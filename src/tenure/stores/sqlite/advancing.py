@@ -18,6 +18,7 @@ from tenure.core.schedules import (
     Decision,
     Moved,
 )
+from tenure.core.soundness import sound
 from tenure.stores.sqlite import job_statements as job_sql
 from tenure.stores.sqlite import schedule_statements as sql
 from tenure.stores.sqlite.inserting import store
@@ -222,7 +223,8 @@ class _Step:
         tx, name = self._tx, self._move.name
         newest = tx.row(sql.DECISIONS, name=name, limit=1)
         first = 1 if newest is None else newest[0]
-        before = [] if newest is None else [as_decision(newest)]
+        # What cannot be read is replaced.
+        before = [] if newest is None or not newest[-1] else [as_decision(newest)]
         now = _merged([*before, *(replace(one, at=tx.wall) for one in given)])
         last = first + len(now) - 1
         tx.change_each(
@@ -283,15 +285,18 @@ def _values(one: Decision) -> Row:
 
 
 def as_decision(row: Row) -> Decision:
-    """Return a decision from the columns that DECISIONS names."""
-    _, outcome, reason, first, last, ticks, at, job, replica = row
-    return Decision(
-        outcome=outcome,
-        reason=reason,
-        first=first,
-        last=last,
-        ticks=ticks,
-        at=at,
-        job=job,
-        replica=replica,
+    """Return a decision from the columns that DECISIONS names. Raises ValueError if it is none."""
+    _, outcome, reason, first, last, ticks, at, job, replica, *_ = row
+    return sound(
+        Decision,
+        {
+            "outcome": outcome,
+            "reason": reason,
+            "first": first,
+            "last": last,
+            "ticks": ticks,
+            "at": at,
+            "job": job,
+            "replica": replica,
+        },
     )

@@ -13,6 +13,7 @@ from tenure.core.clock import Clock
 from tenure.core.model import Grade, Topic, Traits
 from tenure.errors import ConfigError, StoreError
 from tenure.stores.contract import Migrate, Watch
+from tenure.stores.damage import Damage
 from tenure.stores.sqlite.database import Mode
 from tenure.stores.sqlite.files import locate, refuse_network
 from tenure.stores.sqlite.machines import InUseElsewhere, MaybeInUse, has_company
@@ -39,6 +40,7 @@ class Connection:
         self.url = url
         self.namespace = namespace
         self.clock = clock
+        self.damage = Damage(url, namespace)
         self._path = path or locate(url)
         self._watchers = Watchers(clock)
         self._writer: Writer | None = None
@@ -53,6 +55,7 @@ class Connection:
             namespace=self.namespace,
             clock=self.clock,
             watchers=self._watchers,
+            damage=self.damage,
         )
         try:
             if await writer.run(_nothing if migrate == "skip" else has_company, Mode.READ):

@@ -15,6 +15,7 @@ from tenure.stores.contract import Migrate
 from tenure.stores.sqlite import files
 from tenure.stores.sqlite.failures import is_busy
 from tenure.stores.sqlite.schema import bring_up_to_date
+from tenure.stores.sqlite.transaction import Row, fetch
 
 __all__ = ["Database", "Mode"]
 
@@ -163,6 +164,10 @@ class Database:
         if patient is not self._patient:
             self.execute(f"PRAGMA busy_timeout = {round(BUSY_TIMEOUT * 1000) if patient else 0}")
             self._patient = patient
+
+    def fetch(self, statement: str, values: Any) -> list[Row]:
+        """Return all rows; text that is not UTF-8 comes as bytes."""
+        return fetch(self.execute, self._db, statement, values)
 
     def commit(self) -> None:
         self.execute("COMMIT")

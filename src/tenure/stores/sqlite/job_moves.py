@@ -2,20 +2,18 @@
 
 from __future__ import annotations
 
-import logging
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, Literal, NamedTuple, TypeAlias
 
 from tenure.core.durations import micros
 from tenure.core.records import SOON, AttemptLine, AttemptOutcome, Recovered, write_history
+from tenure.core.soundness import ASIDE_FOR, UNREADABLE
 from tenure.stores.sqlite import job_statements as sql
 from tenure.stores.sqlite.transaction import Row, Transaction, as_blob, as_json
 
 __all__ = ["Held", "Moves", "Standing", "finished", "set_aside", "standing"]
 
 _Ended: TypeAlias = Literal["succeeded", "failed", "cancelled"]
-
-log = logging.getLogger("tenure")
 
 
 class Standing(NamedTuple):
@@ -43,30 +41,26 @@ class Held(NamedTuple):
     started: int
     history: bytes
     replica: str
-    is_text: bool
-    """Whether its id is text, as ids are."""
+    readable: bool
+    """Whether it can be counted up and moved."""
 
     @classmethod
     def read(cls, row: Row) -> Held:
-        """Return a row of HELD or OVERDUE, in which the id is still bytes."""
-        number, raw, *rest = row
-        id_ = raw.decode(errors="replace")
-        return cls._make((number, id_, *rest, id_.encode() == raw))
-
-    @property
-    def readable(self) -> bool:
-        """Whether it is what was written; SQLite stores any value in any column."""
-        sound = all(map(isinstance, self, _HELD_TYPES)) and self.cancelling in (0, 1)
-        return sound and self.is_text
-
-
-# Of each column of Held, in their order.
-_HELD_TYPES = (int, str, int, int, int, int, int, int, bytes, str)
+        """Return a row of HELD, OVERDUE or ORPHANS."""
+        number, id_, *rest, replica, sound = row
+        whose = replica if isinstance(replica, str) else ""
+        if isinstance(id_, str):
+            return cls._make((number, id_, *rest, whose, bool(sound)))
+        return cls._make((number, repr(id_), *rest, whose, False))
 
 
 def standing(tx: Transaction, ids: Sequence[str]) -> dict[str, Standing]:
-    """Return the unfinished ones among jobs."""
-    return {row[0]: Standing._make(row) for row in tx.rows(sql.STANDING, ids=as_json(ids))}
+    """Return the unfinished ones among jobs. Those that cannot be counted up are set aside."""
+    rows = tx.rows(sql.STANDING, ids=as_json(ids))
+    broken = {row[1]: row[0] for row in rows if not row[-1]}
+    if broken:
+        set_aside(tx, broken)
+    return {row[0]: Standing._make(row[:-1]) for row in rows if row[-1]}
 
 
 def finished(tx: Transaction, ids: Sequence[str]) -> set[str]:
@@ -74,11 +68,14 @@ def finished(tx: Transaction, ids: Sequence[str]) -> set[str]:
     return {id_ for (id_,) in tx.rows(sql.FINISHED, ids=as_json(ids))} if ids else set()
 
 
-def set_aside(tx: Transaction, numbers: Sequence[int]) -> None:
-    """Move unfinished jobs out of the way. What was inserted stays where it is."""
-    log.warning("%d unreadable jobs were set aside, in tenure_aside.", len(numbers))
-    listed = as_json(numbers)
-    for statement in (sql.SET_ASIDE, sql.FREE, sql.REMOVE_LIVE):
+def set_aside(tx: Transaction, jobs: Mapping[int, object]) -> None:
+    """Move unfinished jobs, ids by number, out of the way. What was inserted stays where it is."""
+    for id_ in jobs.values():
+        name = id_ if isinstance(id_, str) else repr(id_)
+        tx.damage.report("job", name, f"{UNREADABLE}; it was set aside", "tenure_aside")
+    listed = as_json(list(jobs))
+    tx.change(sql.SET_ASIDE, numbers=listed, kept_until=tx.wall + micros(ASIDE_FOR))
+    for statement in (sql.FREE, sql.REMOVE_LIVE):
         tx.change(statement, numbers=listed)
 
 
@@ -92,7 +89,7 @@ class Moves:
         self._returns: list[Row] = []
         self._ended: list[int] = []
         self._freed: list[int] = []
-        self._aside: list[int] = []
+        self._aside: dict[int, str] = {}
         self._soon: list[int] = []
         self._changed: list[str] = []
 
@@ -219,5 +216,5 @@ class Moves:
 
     def set_aside(self, job: Held) -> Recovered:
         """Move what cannot be read out of the way."""
-        self._aside.append(job.number)
+        self._aside[job.number] = job.id
         return Recovered(id=job.id, replica=job.replica, state=None)

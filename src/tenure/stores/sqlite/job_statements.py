@@ -9,6 +9,12 @@ and so the rows come in the order of the outer ones.
 
 from __future__ import annotations
 
+from tenure.core import soundness as bounds
+from tenure.stores.sqlite import soundness
+
+# Whether an unfinished job can be counted up and moved.
+_SOUND = f"{soundness.LIVE.of('l')} AND {soundness.RUN.of('l')}"
+
 # By tenure_job_id, which has all that is asked for.
 KNOWN = """
     SELECT j.id
@@ -17,9 +23,15 @@ KNOWN = """
     WHERE j.namespace = :namespace AND j.id = i.value
 """
 
-# The end of the table itself. All rows of a job go together, so a number that is free now is free
-# everywhere.
-LAST_NUMBER = "SELECT coalesce(max(number), 0) FROM tenure_job"
+# The end of each table itself. All rows of a job go together, so the first would do, if nobody ever
+# changed a number by hand; one that is out of bounds does not count.
+LAST_NUMBER = f"""
+    SELECT max(
+        coalesce((SELECT max(number) FROM tenure_job WHERE number < {bounds.INSTANT_MAX}), 0),
+        coalesce((SELECT max(number) FROM tenure_live WHERE number < {bounds.INSTANT_MAX}), 0),
+        coalesce((SELECT max(number) FROM tenure_done WHERE number < {bounds.INSTANT_MAX}), 0)
+    )
+"""  # noqa: S608 - put together from constants
 
 INSERT_JOB = """
     INSERT INTO tenure_job (number, namespace, id, task, queue, priority, created, retention,
@@ -110,20 +122,22 @@ FREE = """
 # Claim.
 
 # By tenure_replica_id.
-REPLICA = """
+REPLICA = f"""
     SELECT number, claim_no, boot_id = :boot_id AND expires > :now
     FROM tenure_replica
     WHERE namespace = :namespace AND id = :replica AND dead = 0
-"""
+      AND {soundness.REPLICA.of("tenure_replica")}
+"""  # noqa: S608 - put together from constants
 
 # The same, and when the first of those jobs is due that wait for their time. Each queue and each
 # priority is a look-up of its own, by tenure_live_ready.
-CLAIMING_REPLICA = """
+CLAIMING_REPLICA = f"""
     SELECT number, claim_no, boot_id = :boot_id AND expires > :now,
            (SELECT min((SELECT due
                         FROM tenure_live INDEXED BY tenure_live_ready
                         WHERE namespace = :namespace AND queue = q.value
                           AND (since IS NOT NULL) = 1 AND priority = p.column1 AND holder IS NULL
+                          AND typeof(due) = 'integer'
                         ORDER BY due / 1000, id
                         LIMIT 1))
             FROM json_each(:queues) AS q
@@ -131,15 +145,17 @@ CLAIMING_REPLICA = """
             WHERE NOT EXISTS (SELECT 1
                               FROM tenure_pause
                               WHERE namespace = :namespace AND queue = q.value
-                                AND (until IS NULL OR until > :wall)))
+                                AND (until IS NULL
+                                     OR typeof(until) = 'integer' AND until > :wall)))
     FROM tenure_replica
     WHERE namespace = :namespace AND id = :replica AND dead = 0
-"""
+      AND {soundness.REPLICA.of("tenure_replica")}
+"""  # noqa: S608 - put together from constants
 
 # Those whose time has come wait for their turn, among the others of their queue: the first ones in
 # the order in which they are served, see DUE. By tenure_live_ready, and then by number.
 END_PAUSES = """
-    UPDATE tenure_live
+    UPDATE OR IGNORE tenure_live
     SET since = NULL
     WHERE number IN (SELECT l.number
                      FROM json_each(:queues) AS q
@@ -148,7 +164,8 @@ END_PAUSES = """
                      WHERE NOT EXISTS (SELECT 1
                                        FROM tenure_pause
                                        WHERE namespace = :namespace AND queue = q.value
-                                         AND (until IS NULL OR until > :wall))
+                                         AND (until IS NULL
+                                              OR typeof(until) = 'integer' AND until > :wall))
                        AND l.namespace = :namespace AND l.queue = q.value
                        AND (l.since IS NOT NULL) = 1 AND l.priority = p.column1
                        AND l.holder IS NULL AND l.due / 1000 <= :wall / 1000 AND l.due <= :wall
@@ -157,9 +174,11 @@ END_PAUSES = """
 
 # The jobs that wait for their turn, in the order in which they are served: see CROSS JOIN, above.
 # Each queue and priority is a look-up of its own by tenure_live_ready.
-DUE = """
+DUE = f"""
     SELECT j.number, j.id, j.task, j.queue, j.priority, j.payload, j.tags, j.timeout, j.retention,
-           j.created, j.schedule, j.rerun, l.due, l.attempt, l.losses, l.revision
+           j.created, j.schedule, j.rerun, l.due, l.attempt, l.losses,
+           l.revision = 1 AND l.fence = 0 AND l.attempt = 0 AND l.failures = 0 AND l.losses = 0,
+           {_SOUND} AND {soundness.JOB.of("j")} AND {soundness.RUN.of("j")}
     FROM json_each(:queues) AS q
     CROSS JOIN (VALUES (0), (1), (2), (3), (4), (5), (6), (7), (8), (9)) AS p
     CROSS JOIN tenure_live AS l INDEXED BY tenure_live_ready
@@ -167,12 +186,12 @@ DUE = """
     WHERE NOT EXISTS (SELECT 1
                       FROM tenure_pause
                       WHERE namespace = :namespace AND queue = q.value
-                        AND (until IS NULL OR until > :wall))
+                        AND (until IS NULL OR typeof(until) = 'integer' AND until > :wall))
       AND l.namespace = :namespace AND l.queue = q.value AND (l.since IS NOT NULL) = 0
       AND l.priority = p.column1 AND l.holder IS NULL
       AND j.number = l.number
     LIMIT :limit
-"""
+"""  # noqa: S608 - put together from constants
 
 # When the next job is due: of each queue and priority the first after now, by tenure_live_ready.
 NEXT_DUE = """
@@ -180,6 +199,7 @@ NEXT_DUE = """
                 FROM tenure_live INDEXED BY tenure_live_ready
                 WHERE namespace = :namespace AND queue = q.value
                   AND (since IS NOT NULL) = 1 AND priority = p.column1 AND holder IS NULL
+                  AND typeof(due) = 'integer'
                   AND due / 1000 >= :wall / 1000 AND due > :wall
                 ORDER BY due / 1000, id
                 LIMIT 1))
@@ -188,7 +208,7 @@ NEXT_DUE = """
     WHERE NOT EXISTS (SELECT 1
                       FROM tenure_pause
                       WHERE namespace = :namespace AND queue = q.value
-                        AND (until IS NULL OR until > :wall))
+                        AND (until IS NULL OR typeof(until) = 'integer' AND until > :wall))
 """
 
 # By number. The fence is above the last one of the job, and not below `:least`.
@@ -210,13 +230,13 @@ COUNT_CLAIM = """
 # Unfinished jobs.
 
 # By tenure_job_id, which knows the number, and then by number.
-STANDING = """
-    SELECT j.id, j.number, l.fence, l.holder, l.cancelling, l.keyed, l.rerun
+STANDING = f"""
+    SELECT j.id, j.number, l.fence, l.holder, l.cancelling, l.keyed, l.rerun, {_SOUND}
     FROM json_each(:ids) AS i
     CROSS JOIN tenure_job AS j INDEXED BY tenure_job_id
     CROSS JOIN tenure_live AS l
     WHERE j.namespace = :namespace AND j.id = i.value AND l.number = j.number
-"""
+"""  # noqa: S608 - put together from constants
 
 # The same for finished jobs.
 FINISHED = """
@@ -238,12 +258,13 @@ SETTLED = """
     WHERE j.namespace = :namespace AND j.id = i.value
 """
 
-# By number. What most jobs come to; FINISH could do it too, and takes longer to be told.
+# By number. What most jobs come to; FINISH could do it too, and takes longer to be told. Only a
+# change by hand leaves a row under this number, which is replaced then.
 SUCCEED = """
     WITH given (number, finished, result, history) AS (
         VALUES (?, ?, ?, ?)
     )
-    INSERT INTO tenure_done (number, namespace, state, due, fence, revision, attempt,
+    INSERT OR REPLACE INTO tenure_done (number, namespace, state, due, fence, revision, attempt,
                              failures, losses, started, finished, expires,
                              progress, message, reason, result, history, checkpoint)
     SELECT l.number, l.namespace, 'succeeded', l.due, l.fence, l.revision + 1, l.attempt,
@@ -261,7 +282,7 @@ FINISH = """
                 keeps_error, error, history) AS (
         VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
     )
-    INSERT INTO tenure_done (number, namespace, id, state, due, fence, revision, attempt,
+    INSERT OR REPLACE INTO tenure_done (number, namespace, id, state, due, fence, revision, attempt,
                              failures, losses, started, finished, expires,
                              settled_fence, settled_as, progress, message,
                              reason, result, error, history, checkpoint)
@@ -287,7 +308,7 @@ REMOVE_LIVE = """
 # By number.
 SET_ASIDE = """
     INSERT INTO tenure_aside
-    SELECT *
+    SELECT *, :kept_until
     FROM tenure_live
     WHERE number IN (SELECT value FROM json_each(:numbers))
 """
@@ -319,9 +340,9 @@ QUEUES_OF = """
     WHERE number IN (SELECT value FROM json_each(:numbers))
 """
 
-# By tenure_job_id and number.
+# By tenure_job_id and number. A row that breaks a constraint is left alone, as all below.
 NOTE = """
-    UPDATE tenure_live
+    UPDATE OR IGNORE tenure_live
     SET progress = coalesce(:progress, progress), message = coalesce(:message, message),
         checkpoint = coalesce(:checkpoint, checkpoint), revision = revision + 1
     WHERE number = (SELECT number FROM tenure_job WHERE namespace = :namespace AND id = :id)
@@ -345,23 +366,24 @@ REPLICAS_OF = """
 # Finished jobs again.
 
 # By tenure_job_id and number.
-TO_REQUEUE = """
+TO_REQUEUE = f"""
     SELECT j.id, j.number, j.queue, j.timeout, j.retention, j.unique_key, j.digest, j.keep,
-           j.schedule
+           j.schedule,
+           {soundness.JOB.of("j")} AND {soundness.RUN.of("j")} AND {soundness.DONE.of("d")}
     FROM json_each(:ids) AS i
     CROSS JOIN tenure_job AS j INDEXED BY tenure_job_id
     CROSS JOIN tenure_done AS d
     WHERE j.namespace = :namespace AND j.id = i.value AND d.number = j.number
-"""
+"""  # noqa: S608 - put together from constants
 
 # By number.
 WAIT_AGAIN = """
     WITH given (number, due, retained, allowed) AS (
         VALUES (?, ?, ?, ?)
     )
-    INSERT INTO tenure_live (number, namespace, id, queue, priority, due, retained, allowed,
-                             keyed, fence, revision, attempt, started,
-                             settled_fence, settled_as, history, checkpoint)
+    INSERT OR REPLACE INTO tenure_live (number, namespace, id, queue, priority, due, retained,
+                                        allowed, keyed, fence, revision, attempt, started,
+                                        settled_fence, settled_as, history, checkpoint)
     SELECT j.number, j.namespace, j.id, j.queue, j.priority, given.due, given.retained,
            given.allowed, j.unique_key IS NOT NULL, max(d.fence + 1, given.due), d.revision + 1,
            d.attempt, d.started, coalesce(d.settled_fence, d.fence),
@@ -393,13 +415,27 @@ REMOVE_TAGS = """
     WHERE (namespace, tag, id) IN (SELECT j.namespace, t.value, j.id
                                    FROM json_each(:numbers) AS n
                                    CROSS JOIN tenure_job AS j
-                                   CROSS JOIN json_each(j.tags) AS t
+                                   CROSS JOIN json_each(iif(json_valid(j.tags), j.tags, '[]')) AS t
                                    WHERE j.number = n.value AND j.tags <> '')
 """
 
 # By number.
 REMOVE_JOB = """
     DELETE FROM tenure_job
+    WHERE number IN (SELECT value FROM json_each(:numbers))
+"""
+
+# What was set aside long ago. By tenure_aside_end.
+ASIDE_TO_PRUNE = """
+    SELECT number
+    FROM tenure_aside
+    WHERE namespace = :namespace AND kept_until <= :wall
+    LIMIT :limit
+"""
+
+# By tenure_aside_number.
+REMOVE_ASIDE = """
+    DELETE FROM tenure_aside
     WHERE number IN (SELECT value FROM json_each(:numbers))
 """
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from types import NoneType
 
 from tenure.core.durations import micros
 from tenure.core.model import Topic
@@ -18,6 +17,7 @@ from tenure.core.records import (
     Settled,
     Settlement,
 )
+from tenure.core.soundness import UNREADABLE
 from tenure.stores.sqlite import job_statements as sql
 from tenure.stores.sqlite import look_statements as look_sql
 from tenure.stores.sqlite.database import Mode
@@ -75,7 +75,7 @@ def _claim(
         return Claimed([])
     if claim_no == last:
         rows = tx.rows(look_sql.CLAIMED, holder=holder, claim_no=claim_no)
-        return Claimed(as_records(rows))
+        return Claimed(as_records(tx, rows))
     if not lives:
         return Claimed([])
     tx.change(sql.COUNT_CLAIM, holder=holder, claim_no=claim_no)
@@ -83,21 +83,27 @@ def _claim(
     if has_waited := later is not None and later // 1000 <= tx.wall // 1000:
         tx.change(sql.END_PAUSES, queues=wanted, limit=limit)
     due = _due(tx, wanted, limit)
-    jobs: list[JobRecord] = []
-    if due:
-        claim = {"holder": holder, "claim_no": claim_no}
-        tx.change(sql.START, numbers=as_json([row[0] for row in due]), least=tx.wall, **claim)
-        if all(row[-1] == 1 for row in due):
-            jobs = [_first_start(row, replica, tx.wall) for row in due]
-        else:
-            now = {job.id: job for job in as_records(tx.rows(look_sql.CLAIMED, **claim))}
-            jobs = [now[row[1]] for row in due if row[1] in now]
-        tx.ring_all([("job", job.id) for job in jobs])
+    jobs = _started(tx, due, replica, holder=holder, claim_no=claim_no) if due else []
     if len(jobs) == limit:
         return Claimed(jobs)
     if has_waited:
         ((later,),) = tx.rows(sql.NEXT_DUE, queues=wanted)
     return Claimed(jobs, None if later is None else (later - tx.wall) / 1e6)
+
+
+def _started(tx: Transaction, due: Sequence[Row], replica: str, **claim: int) -> list[JobRecord]:
+    """Start jobs, and return them as they are then."""
+    tx.change(sql.START, numbers=as_json([row[0] for row in due]), least=tx.wall, **claim)
+    if all(row[-2] for row in due):
+        jobs = [_first_start(row, replica, tx.wall) for row in due]
+    else:
+        now = {job.id: job for job in as_records(tx, tx.rows(look_sql.CLAIMED, **claim))}
+        jobs = [now[row[1]] for row in due if row[1] in now]
+        if len(jobs) < len(due):
+            # Nobody can ever run them, and this replica would seem to, as long as it lives.
+            set_aside(tx, {row[0]: row[1] for row in due if row[1] not in now})
+    tx.ring_all([("job", job.id) for job in jobs])
+    return jobs
 
 
 def _due(tx: Transaction, queues: str, limit: int) -> list[Row]:
@@ -108,25 +114,22 @@ def _due(tx: Transaction, queues: str, limit: int) -> list[Row]:
     """
     while True:
         rows = tx.rows(sql.DUE, queues=queues, limit=limit)
-        unreadable = [row[0] for row in rows if not _is_readable(row)]
+        unreadable = {row[0]: row[1] for row in rows if not _is_readable(row)}
         if unreadable:
             set_aside(tx, unreadable)
             continue
-        revived = {row[1]: row[-2] for row in rows if _is_revived(row)}
+        revived = {row[1]: row[-3] for row in rows if _is_revived(row)}
         if not revived:
             return rows
         _fail(tx, revived)
 
 
-# Of each column of DUE, in their order. SQLite stores any value in any of them.
-_DUE_TYPES: tuple[type | tuple[type, ...], ...] = (
-    *(int, str, str, str, int, bytes, str, (float, NoneType), float, int),
-    *((str, NoneType), int, int, int, int, int),
-)
+# Of the columns of DUE that are text, which the statement cannot check: it may not be UTF-8.
+_DUE_TEXTS = (1, 2, 3, 6)
 
 
 def _is_readable(row: Row) -> bool:
-    if not all(map(isinstance, row, _DUE_TYPES)):
+    if not row[-1] or not all(isinstance(row[at], str) for at in _DUE_TEXTS):
         return False
     try:
         read_tags(row[6])
@@ -141,7 +144,7 @@ def _is_revived(row: Row) -> bool:
     A process of format 2, which knows nothing of such runs, lets them wait again when it recovers
     their replica, or when it is asked to requeue them.
     """
-    schedule, rerun, _, attempt, _, _ = row[10:]
+    schedule, rerun, _, attempt, *_ = row[10:]
     return schedule is not None and not rerun and attempt > 0
 
 
@@ -307,7 +310,11 @@ def _requeue(tx: Transaction, ids: Sequence[str]) -> list[Requeued | None]:
         elif id_ not in ended:
             answers.append(None)
         else:
-            _, number, queue, timeout, retention, key, digest, keep, schedule = ended[id_]
+            _, number, queue, timeout, retention, key, digest, keep, schedule, is_sound = ended[id_]
+            if not is_sound:
+                tx.damage.report("job", id_, UNREADABLE, "tenure_done")
+                answers.append(None)
+                continue
             if schedule is not None:
                 answers.append("refused")
                 continue
@@ -336,4 +343,9 @@ def _prune(tx: Transaction, limit: int) -> int:
         tx.change(sql.REMOVE_TAGS, numbers=listed)
         tx.change(sql.REMOVE_DONE, numbers=listed)
         tx.change(sql.REMOVE_JOB, numbers=listed)
+    aside = [number for (number,) in tx.rows(sql.ASIDE_TO_PRUNE, limit=limit)]
+    if aside:
+        listed = as_json(aside)
+        for statement in (sql.REMOVE_TAGS, sql.REMOVE_JOB, sql.REMOVE_ASIDE):
+            tx.change(statement, numbers=listed)
     return len(numbers)

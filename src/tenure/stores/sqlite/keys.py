@@ -6,10 +6,23 @@ from dataclasses import dataclass, field
 
 from tenure.core.codec import decode_meta, encode_meta
 from tenure.core.model import Lease, Meta
+from tenure.errors import StoreError
 from tenure.stores.sqlite import statements as sql
-from tenure.stores.sqlite.transaction import Transaction
+from tenure.stores.sqlite.transaction import Row, Transaction
 
 __all__ = ["Claim", "Grant", "Key", "Waiter"]
+
+_SECOND = 1_000_000
+
+
+def _unusable(tx: Transaction, name: str) -> StoreError:
+    why = "a lease of it cannot be read, so it counts as held"
+    tx.damage.report("lock", name, why, "tenure_lease")
+    msg = (
+        f"nobody can take {name!r}: {why}. Remove the lease from the table tenure_lease if its "
+        "holder is gone; 'tenure doctor' names it."
+    )
+    return StoreError(msg)
 
 
 @dataclass(slots=True, frozen=True)
@@ -81,11 +94,18 @@ class Key:
 
     @classmethod
     def load(cls, tx: Transaction, name: str) -> Key:
-        """Read the key and remove what has ended."""
+        """Read the key and remove what has ended.
+
+        Raises StoreError if its lease cannot be read: somebody may hold it, for how long is not
+        known.
+        """
         key = cls(tx, name)
         first = tx.row(sql.FIRST_LEASE, key=name)
         if first is not None:
-            grant = Grant(*first)
+            *values, is_sound = first
+            if not is_sound:
+                raise _unusable(tx, name)
+            grant = Grant(*values)
             if grant.limit == 1:
                 key._settle_sole(grant)
             else:
@@ -118,8 +138,12 @@ class Key:
         return key
 
     def _load_line(self) -> None:
-        for row in self.tx.rows(sql.LINE, key=self.name):
-            self._settle_waiter(Waiter(*row))
+        for *row, is_sound in self.tx.rows(sql.LINE, key=self.name):
+            if is_sound:
+                self._settle_waiter(Waiter(*row))
+            else:
+                # Who waits there asks again soon, and takes a place anew.
+                self.tx.change(sql.REMOVE_WAITER, key=self.name, place=row[0])
 
     def _settle_sole(self, grant: Grant) -> None:
         tx = self.tx
@@ -135,13 +159,21 @@ class Key:
 
     def _settle_semaphore(self) -> None:
         tx = self.tx
-        ((boot_id, self.live, self.lowest, self.highest),) = tx.rows(sql.SEMAPHORE, key=self.name)
+        counted = tx.row(sql.SEMAPHORE, key=self.name)
+        boot_id, self.live, self.lowest, self.highest = counted or self._recounted()
         if boot_id != tx.boot_id:
             self._shrink(tx.change(sql.REMOVE_LEASES, key=self.name))
             return
         if not tx.boot_id:
             tx.change(sql.CLAMP_LEASES, key=self.name)  # as in _settle_sole
         self._shrink(tx.change(sql.REMOVE_ENDED, key=self.name))
+
+    def _recounted(self) -> Row:
+        """Return what the row of the semaphore should say, which cannot be used."""
+        tx = self.tx
+        tx.damage.report("lock", self.name, "its count is wrong, and made anew", "tenure_semaphore")
+        ((live, lowest, highest),) = tx.rows(sql.RECOUNT, key=self.name)
+        return tx.boot_id, live, lowest or 1, highest or 1
 
     def _settle_waiter(self, waiter: Waiter) -> None:
         tx = self.tx
@@ -161,7 +193,12 @@ class Key:
         if self.sole is not None:
             return self.sole if self.sole.holder == holder else None
         row = self.tx.row(sql.LEASE, key=self.name, holder=holder)
-        return Grant(*row) if row is not None else None
+        if row is None:
+            return None
+        *values, is_sound = row
+        if not is_sound:
+            raise _unusable(self.tx, self.name)
+        return Grant(*values)
 
     def effective(self, limit: int, ahead: int) -> int:
         """Return the smallest limit among the caller, the holders and the waiters ahead of it."""
@@ -198,7 +235,8 @@ class Key:
             # with a limit that was lowered one near the back.
             last = self.live - 1 - nth
             statement = sql.NTH_END if nth <= last else sql.NTH_END_FROM_LAST
-            ((ends,),) = self.tx.rows(statement, key=self.name, nth=min(nth, last))
+            row = self.tx.row(statement, key=self.name, nth=min(nth, last))
+            ends = row[0] if row is not None and isinstance(row[0], int) else self.tx.now + _SECOND
         return (ends - self.tx.now) / 1e6
 
     def grant(self, claim: Claim, fence: int | None = None) -> Grant:

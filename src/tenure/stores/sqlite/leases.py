@@ -8,6 +8,8 @@ from collections.abc import Sequence
 from tenure.core.codec import decode_meta
 from tenure.core.durations import micros
 from tenure.core.model import Acquired, Busy, Granted, Lease, Mark, Meta
+from tenure.core.soundness import sound
+from tenure.errors import StoreError
 from tenure.stores.sqlite import statements as sql
 from tenure.stores.sqlite.connection import Connection
 from tenure.stores.sqlite.database import Mode
@@ -51,7 +53,8 @@ class Leases(Connection):
 
         def work(tx: Transaction) -> list[Lease]:
             rows = tx.rows(sql.LEASES, first=prefix, after=after, limit=limit)
-            return [_as_lease(row, tx.now) for row in rows]
+            found = (_lease_in(tx, row) for row in rows)
+            return [lease for lease in found if lease is not None]
 
         return await self._run(work, Mode.READ)
 
@@ -139,8 +142,11 @@ def _release(tx: Transaction, lease: Lease) -> bool:
     key = Key.after_release(tx, lease.key, lease.holder, lease.fence)
     held = key is not None
     if key is None:
-        key = Key.load(tx, lease.key)
-        grant = key.grant_of(lease.holder)
+        try:
+            key = Key.load(tx, lease.key)
+            grant = key.grant_of(lease.holder)
+        except StoreError:
+            return False  # it cannot be read; others in the same call must not suffer
         held = grant is not None and lease.fence in (0, grant.fence)
         if grant is not None and held:
             key.remove(grant)
@@ -161,27 +167,44 @@ def _mark(tx: Transaction, key: str, lease: Lease, value: str) -> bool:
 
 def _marked(tx: Transaction, key: str) -> Mark | None:
     row = tx.row(sql.MARKED, key=key)
-    return Mark(key, *row) if row is not None else None
+    if row is None:
+        return None
+    mark = {"key": key, "value": row[0], "fence": row[1]}
+    read = tx.damage.read("mark", "tenure_mark", key, sound, Mark, mark)
+    return read or Mark(key, "", 0)  # it is there, whatever it says
 
 
 def _is_idle(tx: Transaction, name: str) -> bool:
     """Remove what has ended of a key; return whether that was all of it."""
-    key = Key.load(tx, name)
+    try:
+        key = Key.load(tx, name)
+    except StoreError:
+        return False  # it cannot be read
     return not key.live and not key.line
+
+
+def _lease_in(tx: Transaction, row: Row) -> Lease | None:
+    name = row[0] if isinstance(row[0], str) else repr(row[0])
+    if row[1]:
+        return tx.damage.read("waiter", "tenure_waiter", name, _as_lease, row, tx.now)
+    return tx.damage.read("lock", "tenure_lease", name, _as_lease, row, tx.now)
 
 
 def _as_lease(row: Row, now: int) -> Lease:
     key, waiting, _, holder, fence, limit, ttl, meta, since, renewed, expires = row
-    return Lease(
-        key=key,
-        holder=holder,
-        fence=fence,
-        ttl=ttl / 1e6,
-        limit=limit,
-        meta=decode_meta(meta),
-        waiting=bool(waiting),
-        expires_in=(expires - max(renewed, now)) / 1e6,
-        held_for=max(0, now - since) / 1e6,
+    return sound(
+        Lease,
+        {
+            "key": key,
+            "holder": holder,
+            "fence": fence,
+            "ttl": ttl / 1e6,
+            "limit": limit,
+            "meta": decode_meta(meta),
+            "waiting": bool(waiting),
+            "expires_in": (expires - max(renewed, now)) / 1e6,
+            "held_for": max(0, now - since) / 1e6,
+        },
     )
 
 

@@ -60,7 +60,7 @@ RESUME = """
 PAUSED = """
     SELECT queue, until
     FROM tenure_pause
-    WHERE namespace = :namespace AND (until IS NULL OR until > :wall)
+    WHERE namespace = :namespace AND (until IS NULL OR typeof(until) <> 'integer' OR until > :wall)
 """
 
 # The queues in which jobs wait. Each step is one look-up by tenure_live_ready, past all jobs of
@@ -121,13 +121,13 @@ COUNT_RUNNING = """
 """
 
 # Looking for jobs. What is looked at comes from one of these, newest first; what fits is taken
-# from that.
+# from that. Numbers and blobs are no ids: all text comes after '' and before all blobs.
 
 # By tenure_job_id.
 _ALL = """
     SELECT number, id
     FROM tenure_job INDEXED BY tenure_job_id
-    WHERE namespace = :namespace AND id < :before
+    WHERE namespace = :namespace AND id >= '' AND id < :before
     ORDER BY id DESC
     LIMIT :looks
 """
@@ -136,7 +136,7 @@ _ALL = """
 _TAGGED = """
     SELECT number, id
     FROM tenure_tag
-    WHERE namespace = :namespace AND tag = :tag AND id < :before
+    WHERE namespace = :namespace AND tag = :tag AND id >= '' AND id < :before
     ORDER BY id DESC
     LIMIT :looks
 """
@@ -165,7 +165,8 @@ COUNT_RECENT = """
                 ORDER BY id DESC
                 LIMIT :looks) AS s
           CROSS JOIN tenure_job AS j
-          WHERE j.number = s.number AND j.created > :since AND j.created <= :wall
+          WHERE j.number = s.number AND typeof(j.created) = 'integer' AND j.created > :since
+            AND j.created <= :wall
           LIMIT :limit)
 """
 
@@ -173,7 +174,8 @@ COUNT_RECENT = """
 _UNLUCKY = """
     SELECT number, id
     FROM tenure_done INDEXED BY tenure_done_state
-    WHERE namespace = :namespace AND state = :state AND state <> 'succeeded' AND id < :before
+    WHERE namespace = :namespace AND state = :state AND state <> 'succeeded' AND id >= ''
+      AND id < :before
     ORDER BY id DESC
     LIMIT :looks
 """
@@ -183,7 +185,7 @@ _RUNNING = """
     SELECT l.number, l.id
     FROM tenure_replica AS r INDEXED BY tenure_replica_id
     CROSS JOIN tenure_live AS l INDEXED BY tenure_live_held
-    WHERE r.namespace = :namespace AND l.holder = r.number AND l.id < :before
+    WHERE r.namespace = :namespace AND l.holder = r.number AND l.id >= '' AND l.id < :before
     ORDER BY l.id DESC
     LIMIT :looks
 """

@@ -2,24 +2,22 @@
 
 from __future__ import annotations
 
-import logging
 import math
 from collections.abc import Sequence
-from types import NoneType
+from typing import Any
 
 import msgspec
 
 from tenure.core.durations import micros
 from tenure.core.records import COUNT_MAX, TAGGED_MAX, JobRecord, Page, QueueCounts, Tagged
-from tenure.core.states import STATES, JobState
+from tenure.core.soundness import sound
+from tenure.core.states import JobState
 from tenure.stores.sqlite import look_statements as sql
 from tenure.stores.sqlite.connection import Connection
 from tenure.stores.sqlite.database import Mode
 from tenure.stores.sqlite.transaction import Row, Transaction, as_json
 
-__all__ = ["Looking", "as_record", "as_records", "get", "read_tags"]
-
-log = logging.getLogger("tenure")
+__all__ = ["Looking", "as_records", "get", "read_tags"]
 
 # How many jobs one search looks at. Most of them are turned down at a glance: this takes a few
 # milliseconds, during which nobody else is served in this process.
@@ -89,18 +87,24 @@ class Looking(Connection):
 
 def get(tx: Transaction, ids: Sequence[str]) -> list[JobRecord | None]:
     """Return jobs by id."""
-    found = {row[0]: as_record(row) for row in tx.rows(sql.GET, ids=as_json(ids))}
+    found = {job.id: job for job in as_records(tx, tx.rows(sql.GET, ids=as_json(ids)))}
     return [found.get(id_) for id_ in ids]
 
 
 def _find(tx: Transaction, limit: int, **wanted: str | bytes | int | None) -> Page:
     fitting, looked_at = _way_in(wanted["tag"], wanted["state"], wanted["replica"])
     rows = tx.rows(fitting, limit=limit + 1, **wanted)
-    jobs = as_records(rows[:limit])
+    jobs = as_records(tx, rows[:limit])
     if len(rows) > limit:
-        return Page(jobs, rows[limit - 1][0] if limit else None)
+        return Page(jobs, _cursor(rows[limit - 1][0], wanted["before"]) if limit else None)
     ((looked, last),) = tx.rows(looked_at, **wanted)
-    return Page(jobs, last if looked == wanted["looks"] else None)
+    return Page(jobs, _cursor(last, wanted["before"]) if looked == wanted["looks"] else None)
+
+
+def _cursor(last: str | bytes, before: object) -> str | None:
+    """Return where to go on. Of an id that is not UTF-8 that is a smaller text."""
+    cursor = last if isinstance(last, str) else last.decode(errors="ignore")
+    return cursor if not isinstance(before, str) or cursor < before else None
 
 
 def _way_in(tag: object, state: object, replica: object) -> tuple[str, str]:
@@ -115,11 +119,11 @@ def _way_in(tag: object, state: object, replica: object) -> tuple[str, str]:
 
 
 def _counts(tx: Transaction) -> list[QueueCounts]:
-    paused = {queue: _seconds_left(until, tx.wall) for queue, until in tx.rows(sql.PAUSED)}
-    running: dict[str, int] = dict(tx.rows(sql.COUNT_RUNNING, limit=_RUNNING_MAX))
+    paused = _by_queue(tx, tx.rows(sql.PAUSED))
+    running = _by_queue(tx, tx.rows(sql.COUNT_RUNNING, limit=_RUNNING_MAX))
     waiting = {
         queue: tx.rows(sql.COUNT_WAITING, queue=queue, limit=COUNT_MAX)[0][0]
-        for (queue,) in tx.rows(sql.WAITING_QUEUES)
+        for queue in _by_queue(tx, [(name, 0) for (name,) in tx.rows(sql.WAITING_QUEUES)])
     }
     return [
         QueueCounts(
@@ -127,19 +131,34 @@ def _counts(tx: Transaction) -> list[QueueCounts]:
             waiting=waiting.get(queue, 0),
             running=min(COUNT_MAX, running.get(queue, 0)),
             oldest=_oldest(tx, queue) if queue in waiting else None,
-            paused_for=paused.get(queue),
+            paused_for=_seconds_left(tx, queue, paused[queue]) if queue in paused else None,
         )
         for queue in sorted({*paused, *running, *waiting})
     ]
 
 
-def _seconds_left(until: int | None, wall: int) -> float:
-    return math.inf if until is None else (until - wall) / 1e6
+def _by_queue(tx: Transaction, rows: Sequence[Row]) -> dict[str, Any]:
+    """Return values by the name of a queue, where that is one."""
+    for queue, _ in rows:
+        if not isinstance(queue, str):
+            tx.damage.report("queue", repr(queue), "its name is not text", "tenure_live")
+    return {queue: value for queue, value in rows if isinstance(queue, str)}
+
+
+def _seconds_left(tx: Transaction, queue: str, until: object) -> float | None:
+    if until is None:
+        return math.inf
+    if isinstance(until, int):
+        return (until - tx.wall) / 1e6
+    why = f"its pause ends at {until!r}, so it counts as none"
+    tx.damage.report("queue", queue, why, "tenure_pause")
+    return None
 
 
 def _oldest(tx: Transaction, queue: str) -> float | None:
     (found,) = tx.rows(sql.OLDEST, queue=queue)
-    return max(((tx.wall - due) / 1e6 for due in found if due is not None), default=None)
+    ages = ((tx.wall - due) / 1e6 for due in found if isinstance(due, int))
+    return max(ages, default=None)
 
 
 def read_tags(tags: str) -> tuple[str, ...]:
@@ -147,59 +166,25 @@ def read_tags(tags: str) -> tuple[str, ...]:
     return _tags.decode(tags) if tags else ()
 
 
-# Of each column that `as_record` reads, in their order. SQLite stores any value in any of them.
-_REAL, _BLOB = (float, NoneType), (bytes, NoneType)
-_TYPES: tuple[type | tuple[type, ...], ...] = (
-    *(str, str, str, int, str, bytes, str, _REAL, float, int, int),
-    *(int, int, int, int, int, str, int, _REAL, str, _BLOB, int, str, int, _BLOB, _BLOB, bytes),
-    *(str, int),
+# What `as_record` reads, in the order of its columns.
+_FIELDS = (
+    *("id", "task", "queue", "priority", "state", "payload", "tags", "timeout", "retention"),
+    *("created", "due", "attempt", "failures", "losses", "fence", "revision", "replica", "started"),
+    *("progress", "message", "checkpoint", "cancelling", "reason", "finished", "result", "error"),
+    *("history", "schedule", "rerun"),
 )
 
 
-def as_records(rows: Sequence[Row]) -> list[JobRecord]:
-    """Return jobs, but for those that cannot be read: their neighbours must not suffer."""
-    jobs = [job for row in rows if (job := as_record(row)) is not None]
-    if len(jobs) < len(rows):
-        log.error("%s of %s jobs cannot be read", len(rows) - len(jobs), len(rows))
-    return jobs
+def as_records(tx: Transaction, rows: Sequence[Row]) -> list[JobRecord]:
+    """Return jobs, but for those that cannot be read, which are reported."""
+    read = (tx.damage.read("job", "tenure_job", str(row[0]), as_record, row) for row in rows)
+    return [job for job in read if job is not None]
 
 
-def as_record(row: Row) -> JobRecord | None:
-    """Return a job from the columns that `look_statements` names; None if that is none."""
-    if not all(map(isinstance, row, _TYPES)) or row[4] not in STATES:
-        return None
-    try:
-        tags = read_tags(row[6])
-    except ValueError:
-        return None
-    return JobRecord(
-        id=row[0],
-        task=row[1],
-        queue=row[2],
-        priority=row[3],
-        state=row[4],
-        payload=row[5],
-        tags=tags,
-        timeout=row[7],
-        retention=row[8],
-        created=row[9],
-        due=row[10],
-        attempt=row[11],
-        failures=row[12],
-        losses=row[13],
-        fence=row[14],
-        revision=row[15],
-        replica=row[16],
-        started=row[17],
-        progress=row[18],
-        message=row[19],
-        checkpoint=row[20],
-        cancelling=bool(row[21]),
-        reason=row[22],
-        finished=row[23],
-        result=row[24],
-        error=row[25],
-        history=row[26],
-        schedule=row[27],
-        rerun=bool(row[28]),
-    )
+def as_record(row: Row) -> JobRecord:
+    """Return a job from the columns of `look_statements`. Raises ValueError if it is none."""
+    values = dict(zip(_FIELDS, row, strict=True))
+    values["tags"] = read_tags(values["tags"])
+    for name in ("cancelling", "rerun"):
+        values[name] = {0: False, 1: True}.get(values[name], values[name])
+    return sound(JobRecord, values)

@@ -14,10 +14,12 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Protocol
 
+from tenure.core import soundness as bounds
 from tenure.core.clock import Clock
 from tenure.core.durations import micros
 from tenure.core.machines import SILENCE, Now, Trace, Watch, judge
 from tenure.errors import StoreError, StoreUnavailable
+from tenure.stores.sqlite import soundness
 from tenure.stores.sqlite.transaction import Speaker, Transaction
 
 __all__ = ["InUseElsewhere", "MaybeInUse", "Presence", "has_company", "others"]
@@ -39,23 +41,27 @@ class MaybeInUse(StoreUnavailable):
 
 
 # The other machines, and this one if its last trace is in its own future: then there are two
-# clocks of one name. A scan: there is one row for each machine that is not gone.
-_OTHERS = """
-    SELECT m.id, m.host, m.wall, m.boot, m.turn, w.turn, w.since, w.was_there
+# clocks of one name. A scan: there is one row for each machine that is not gone. No machine leaves
+# a trace that is not sound. Text is read as bytes, which need not be UTF-8.
+_OTHERS = f"""
+    SELECT CAST(m.id AS BLOB), CAST(m.host AS BLOB), m.wall, m.boot, m.turn, w.turn, w.since,
+           w.was_there
     FROM tenure_machine AS m
-    LEFT JOIN tenure_watch AS w ON w.machine = :id AND w.other = m.id
-    WHERE m.id <> :id OR m.boot > :latest
+    LEFT JOIN tenure_watch AS w
+        ON w.machine = :id AND w.other = m.id AND {soundness.WATCH.of("w")}
+    WHERE (m.id <> :id OR m.boot > :latest) AND {soundness.MACHINE.of("m")}
     ORDER BY m.wall DESC
-"""
+"""  # noqa: S608 - put together from constants
 
 # By primary key.
-_LEAVE_TRACE = """
+_LEAVE_TRACE = f"""
     INSERT INTO tenure_machine (id, host, wall, boot, turn)
     VALUES (:id, :host, :wall, :boot, :wall)
     ON CONFLICT (id) DO UPDATE
     SET host = excluded.host, wall = excluded.wall, boot = excluded.boot,
-        turn = max(turn + 1, excluded.turn)
-"""
+        turn = iif(typeof(turn) = 'integer' AND turn BETWEEN 0 AND {bounds.INSTANT_MAX},
+                   max(turn + 1, excluded.turn), excluded.turn)
+"""  # noqa: S608 - put together from constants
 
 # By primary key.
 _WATCH = """
@@ -78,9 +84,13 @@ def others(execute: Callable[[str, Any], Any], now: Now) -> list[tuple[Trace, Wa
     """Return the traces of other machines, the latest first, with what is known of each."""
     rows = execute(_OTHERS, {"id": now.id, "latest": now.boot + _SKEW}).fetchall()
     return [
-        (Trace(*row[:5]), None if row[5] is None else Watch(row[5], row[6], bool(row[7])))
+        (_trace(*row[:5]), None if row[5] is None else Watch(row[5], row[6], bool(row[7])))
         for row in rows
     ]
+
+
+def _trace(id_: bytes, host: bytes, wall: int, boot: int, turn: int) -> Trace:
+    return Trace(id_.decode(errors="replace"), host.decode(errors="replace"), wall, boot, turn)
 
 
 def has_company(tx: Transaction) -> bool:

@@ -9,8 +9,9 @@ import msgspec
 
 from tenure.core.durations import micros
 from tenure.core.schedules import DECLARED_FOR, DIGESTS_MAX, Planted, Planting
+from tenure.core.soundness import UNREADABLE
 from tenure.stores.sqlite import schedule_statements as sql
-from tenure.stores.sqlite.transaction import Transaction, as_json
+from tenure.stores.sqlite.transaction import Row, Transaction, as_json
 
 __all__ = ["plant"]
 
@@ -70,8 +71,23 @@ class _Bed:
         self._declared: set[str] = set()
         names = {name for one in plantings for name in (one.name, *one.renamed_from)}
         rows = tx.rows(sql.TO_PLANT, names=as_json(list(names)))
-        found = [_Schedule(_digests.decode(row[0]), *row[1:]) for row in rows]
-        self._known = {one.name: one for one in found}
+        self._known = {one.name: one for row in rows if (one := self._readable(row)) is not None}
+
+    def _readable(self, row: Row) -> _Schedule | None:
+        """Return a schedule. One that cannot be read goes, with its decisions, and begins anew."""
+        digests, *rest, is_sound = row
+        try:
+            known = _digests.decode(digests) if is_sound else ()
+        except (ValueError, TypeError):
+            known = ()
+        if known:
+            return _Schedule(known, *rest)
+        tx, name = self._tx, rest[0]
+        why = f"{UNREADABLE}; it begins anew"
+        tx.damage.report("timer", str(name), why, "tenure_schedule")
+        for statement in (sql.REMOVE_SCHEDULES, sql.REMOVE_DECISIONS):
+            tx.change(statement, names=as_json([name]))
+        return None
 
     def plant(self, planting: Planting) -> Planted:
         now = self._tx.wall
@@ -112,7 +128,11 @@ class _Bed:
 
     def _heir_of(self, schedule: _Schedule) -> _Schedule:
         """Return the one that it was renamed to in the end; itself if it was not."""
-        while (following := self._known.get(schedule.successor)) is not None:
+        # Names never make a circle, but a row that somebody has spoiled might.
+        for _ in range(len(self._known)):
+            following = self._known.get(schedule.successor)
+            if following is None:
+                break
             schedule = following
         return schedule
 

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from tenure.core import soundness as bounds
+from tenure.stores.sqlite import soundness
+
 # By tenure_replica_id. A dead record stays as it is.
 JOIN = """
     INSERT INTO tenure_replica (namespace, id, meta, joined, ttl, boot_id, renewed, expires)
@@ -12,9 +15,9 @@ JOIN = """
     WHERE dead = 0
 """
 
-# By tenure_replica_id.
+# By tenure_replica_id. A row that cannot be used is left alone: its worker joins anew.
 RENEW_REPLICA = """
-    UPDATE tenure_replica
+    UPDATE OR IGNORE tenure_replica
     SET ttl = :ttl, boot_id = :boot_id, renewed = :now, expires = :now + :ttl
     WHERE namespace = :namespace AND id = :replica AND dead = 0
     RETURNING number
@@ -22,22 +25,23 @@ RENEW_REPLICA = """
 
 # By tenure_live_held.
 POSTPONE = """
-    UPDATE tenure_live
+    UPDATE OR IGNORE tenure_live
     SET deadline = deadline + :ahead
     WHERE holder = :holder AND deadline IS NOT NULL
 """
 
 # Pauses that begin in the future begin anew: the clock was set back. By tenure_live_since, and then
 # by number.
-RESTART_PAUSES = """
-    UPDATE tenure_live
+RESTART_PAUSES = f"""
+    UPDATE OR IGNORE tenure_live
     SET due = :wall + (due - since), since = :wall, revision = revision + 1
     WHERE number IN (SELECT number
                      FROM tenure_live INDEXED BY tenure_live_since
-                     WHERE namespace = :namespace AND since > :wall AND holder IS NULL
+                     WHERE namespace = :namespace AND since > :wall
+                       AND since <= {bounds.INSTANT_MAX} AND holder IS NULL
                      LIMIT 500)
     RETURNING id
-"""
+"""  # noqa: S608 - put together from constants
 
 # By tenure_live_held, which has all that is asked for.
 COUNT_HELD = """
@@ -57,27 +61,31 @@ CANCELS = """
 
 # As CLAMP_LEASES. By tenure_replica_id; on systems without a boot id only.
 CLAMP_REPLICAS = """
-    UPDATE tenure_replica
+    UPDATE OR IGNORE tenure_replica
     SET renewed = :now, expires = :now + ttl
     WHERE namespace = :namespace AND renewed > :now
 """
 
 # Who is dead, or from another start of the machine, or has not been renewed in time; in the order
-# in which they joined. Each part by tenure_replica_end.
-EXPIRED = """
-    SELECT number, id FROM tenure_replica INDEXED BY tenure_replica_end
+# in which they joined. Each part by tenure_replica_end. First, by tenure_replica_id and with a 0,
+# what cannot be used: the beats of such a replica are refused, so nobody else can have its jobs.
+EXPIRED = f"""
+    SELECT number, id, 0 FROM tenure_replica INDEXED BY tenure_replica_id
+    WHERE namespace = :namespace AND NOT {soundness.REPLICA.of("tenure_replica")}
+    UNION ALL
+    SELECT number, id, 1 FROM tenure_replica INDEXED BY tenure_replica_end
     WHERE namespace = :namespace AND dead = 1
     UNION ALL
-    SELECT number, id FROM tenure_replica INDEXED BY tenure_replica_end
+    SELECT number, id, 1 FROM tenure_replica INDEXED BY tenure_replica_end
     WHERE namespace = :namespace AND dead = 0 AND boot_id < :boot_id
     UNION ALL
-    SELECT number, id FROM tenure_replica INDEXED BY tenure_replica_end
+    SELECT number, id, 1 FROM tenure_replica INDEXED BY tenure_replica_end
     WHERE namespace = :namespace AND dead = 0 AND boot_id > :boot_id
     UNION ALL
-    SELECT number, id FROM tenure_replica INDEXED BY tenure_replica_end
+    SELECT number, id, 1 FROM tenure_replica INDEXED BY tenure_replica_end
     WHERE namespace = :namespace AND dead = 0 AND boot_id = :boot_id AND expires <= :by
     ORDER BY number
-"""
+"""  # noqa: S608 - put together from constants
 
 # Whether anything has expired or is past its deadline. By tenure_replica_end, as above, and by
 # tenure_live_deadline.
@@ -104,7 +112,7 @@ NUMBER_OF = """
 
 # By number.
 MARK_DEAD = """
-    UPDATE tenure_replica
+    UPDATE OR IGNORE tenure_replica
     SET dead = 1
     WHERE number = :holder
 """
@@ -115,26 +123,50 @@ REMOVE_REPLICA = """
     WHERE number = :holder
 """
 
-# By tenure_live_held; it sorts what one replica runs. An id that is no text would keep sqlite3
-# from reading any of them; as a blob it is one record that cannot be read.
-HELD = """
-    SELECT l.number, CAST(l.id AS BLOB), l.cancelling, l.keyed, l.rerun, l.attempt, l.losses,
-           l.started, l.history, r.id
+# What `Held` reads.
+_HELD = f"""
+    l.number, l.id, l.cancelling, l.keyed, l.rerun, l.attempt, l.losses, l.started, l.history, r.id,
+    {soundness.LIVE.of("l")} AND {soundness.RUN.of("l")}
+"""
+
+# By tenure_live_held; it sorts what one replica runs.
+HELD = f"""
+    SELECT {_HELD}
     FROM tenure_live AS l INDEXED BY tenure_live_held
     CROSS JOIN tenure_replica AS r
     WHERE l.holder = :holder AND r.number = l.holder
     ORDER BY l.id
     LIMIT :limit
-"""
+"""  # noqa: S608 - put together from constants
 
 # By tenure_live_deadline.
-OVERDUE = """
-    SELECT l.number, CAST(l.id AS BLOB), l.cancelling, l.keyed, l.rerun, l.attempt, l.losses,
-           l.started, l.history, r.id
+OVERDUE = f"""
+    SELECT {_HELD}
     FROM tenure_live AS l INDEXED BY tenure_live_deadline
-    CROSS JOIN tenure_replica AS r
-    WHERE l.namespace = :namespace AND l.deadline <= :since AND r.number = l.holder
+    LEFT JOIN tenure_replica AS r ON r.number = l.holder
+    WHERE l.namespace = :namespace AND l.deadline <= :since AND l.holder IS NOT NULL
     ORDER BY l.deadline, l.id
+    LIMIT :limit
+"""  # noqa: S608 - put together from constants
+
+# What runs on no replica that is there; only a change by hand makes such rows. It looks at all that
+# runs, by tenure_live_held: as much as one host can.
+ORPHANS = f"""
+    SELECT {_HELD}
+    FROM tenure_live AS l INDEXED BY tenure_live_held
+    LEFT JOIN tenure_replica AS r ON r.number = l.holder AND r.namespace = l.namespace
+    WHERE l.namespace = :namespace AND l.holder IS NOT NULL AND r.number IS NULL
+    ORDER BY l.id
+    LIMIT :limit
+"""  # noqa: S608 - put together from constants
+
+# What was set aside. By tenure_aside_end; it sorts what was found.
+ASIDE = """
+    SELECT id, kept_until
+    FROM tenure_aside
+    WHERE namespace = :namespace
+      AND (:ids IS NULL OR id IN (SELECT value FROM json_each(:ids)))
+    ORDER BY kept_until, id
     LIMIT :limit
 """
 

@@ -8,11 +8,12 @@ from tenure.core.codec import decode_meta, encode_meta
 from tenure.core.durations import micros
 from tenure.core.model import Meta
 from tenure.core.records import CANCELS_MAX, Beat, Recovered, ReplicaRecord
+from tenure.core.soundness import UNREADABLE, Stranded, sound
 from tenure.stores.sqlite import replica_statements as sql
 from tenure.stores.sqlite.connection import Connection
 from tenure.stores.sqlite.database import Mode
 from tenure.stores.sqlite.job_moves import Held, Moves
-from tenure.stores.sqlite.transaction import Row, Transaction
+from tenure.stores.sqlite.transaction import Row, Transaction, as_json
 
 __all__ = ["Replicas"]
 
@@ -53,9 +54,16 @@ class Replicas(Connection):
 
     async def replicas(self, *, limit: int = 1000) -> list[ReplicaRecord]:
         def work(tx: Transaction) -> list[ReplicaRecord]:
-            return [_as_replica(row, tx.now) for row in tx.rows(sql.REPLICAS, limit=limit)]
+            rows = tx.rows(sql.REPLICAS, limit=limit)
+            known = (_replica_in(tx, row) for row in rows)
+            return [replica for replica in known if replica is not None]
 
         return await self._run(work, Mode.READ)
+
+    async def stranded(
+        self, ids: Sequence[str] | None = None, *, limit: int = 100
+    ) -> list[Stranded]:
+        return await self._run(lambda tx: _stranded(tx, ids, limit), Mode.READ)
 
     async def recover(
         self,
@@ -70,6 +78,25 @@ class Replicas(Connection):
             return _recover(tx, delays, micros(grace), limit, by)
 
         return await self._run(work, Mode.DURABLE)
+
+
+def _stranded(tx: Transaction, ids: Sequence[str] | None, limit: int) -> list[Stranded]:
+    wanted = None if ids is None else as_json(ids)
+    found = [
+        Stranded(
+            id=id_ if isinstance(id_, str) else repr(id_),
+            why="unreadable",
+            where="tenure_aside",
+            left=max(0, kept_until - tx.wall) / 1e6,
+        )
+        for id_, kept_until in tx.rows(sql.ASIDE, ids=wanted, limit=limit)
+    ]
+    found += [
+        Stranded(id=job.id, why="orphan", where="tenure_live")
+        for job in _held(tx, sql.ORPHANS, limit=_ALL)
+        if ids is None or job.id in ids
+    ]
+    return found[:limit]
 
 
 def _beat(tx: Transaction, replicas: Sequence[str], ttl: int, ahead: int) -> list[Beat | None]:
@@ -116,9 +143,12 @@ def _recover(
 ) -> list[Recovered]:
     _clamp(tx)
     answers: list[Recovered] = []
-    for holder, _ in tx.rows(sql.EXPIRED, by=by):
+    for holder, id_, is_sound in tx.rows(sql.EXPIRED, by=by):
         if len(answers) >= limit:
             return answers  # what was not touched may still revive
+        if not is_sound:
+            why = f"{UNREADABLE}; its jobs run elsewhere, and the record is removed"
+            tx.damage.report("replica", str(id_), why, "tenure_replica")
         tx.change(sql.MARK_DEAD, holder=holder)
         answers += _lose_all(
             tx, _held(tx, sql.HELD, holder=holder, limit=limit - len(answers)), delays
@@ -127,7 +157,9 @@ def _recover(
         if not left:
             tx.change(sql.REMOVE_REPLICA, holder=holder)
     late = _held(tx, sql.OVERDUE, since=by - grace, limit=limit - len(answers))
-    return answers + _lose_all(tx, late, delays)
+    answers += _lose_all(tx, late, delays)
+    orphans = _held(tx, sql.ORPHANS, limit=limit - len(answers))
+    return answers + _lose_all(tx, orphans, delays)
 
 
 def _held(tx: Transaction, statement: str, **values: int) -> list[Held]:
@@ -146,15 +178,22 @@ def _clamp(tx: Transaction) -> None:
         tx.change(sql.CLAMP_REPLICAS)
 
 
+def _replica_in(tx: Transaction, row: Row) -> ReplicaRecord | None:
+    return tx.damage.read("replica", "tenure_replica", str(row[0]), _as_replica, row, tx.now)
+
+
 def _as_replica(row: Row, now: int) -> ReplicaRecord:
     id_, meta, joined, ttl, of_this_start, renewed, dead, held = row
     left = min(renewed, now) + ttl - now if of_this_start else 0
-    return ReplicaRecord(
-        id=id_,
-        meta=decode_meta(meta),
-        joined=joined,
-        ttl=ttl / 1e6,
-        expires_in=left / 1e6,
-        dead=bool(dead),
-        held=held,
+    return sound(
+        ReplicaRecord,
+        {
+            "id": id_,
+            "meta": decode_meta(meta),
+            "joined": joined,
+            "ttl": ttl / 1e6,
+            "expires_in": left / 1e6,
+            "dead": bool(dead),
+            "held": held,
+        },
     )

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from tenure.stores.sqlite import soundness
+
 # Planting.
 
 # Those with these names, and whoever they were renamed to, all along. By primary key.
-TO_PLANT = """
+TO_PLANT = f"""
     WITH RECURSIVE wanted (name) AS (
         SELECT value
         FROM json_each(:names)
@@ -16,11 +18,12 @@ TO_PLANT = """
         WHERE s.namespace = :namespace AND s.name = w.name AND s.successor <> ''
     )
     SELECT s.digests, s.name, s.revision, s.cursor, s.declared, s.planted, s.last_run,
-           s.last_job, s.last_fence, s.successor, s.definition, s.calendar
+           s.last_job, s.last_fence, s.successor, s.definition, s.calendar,
+           {soundness.SCHEDULE.of("s")}
     FROM wanted AS w
     CROSS JOIN tenure_schedule AS s
     WHERE s.namespace = :namespace AND s.name = w.name
-"""
+"""  # noqa: S608 - put together from constants
 
 # By primary key. Who moved it last stays as it is.
 PLANT = """
@@ -36,33 +39,33 @@ PLANT = """
 
 # By primary key.
 DECLARE = """
-    UPDATE tenure_schedule
+    UPDATE OR IGNORE tenure_schedule
     SET declared = :wall
     WHERE namespace = :namespace AND name IN (SELECT value FROM json_each(:names))
 """
 
 # The one that lasts longest; the first of those that last as long. By primary key; it sorts those
 # that were found.
-INHERIT_FREEZE = """
+INHERIT_FREEZE = f"""
     INSERT INTO tenure_freeze (namespace, name, since, until, reason)
     SELECT f.namespace, :heir, f.since, f.until, f.reason
     FROM json_each(:names) AS n
     CROSS JOIN tenure_freeze AS f
-    WHERE f.namespace = :namespace AND f.name = n.value
+    WHERE f.namespace = :namespace AND f.name = n.value AND {soundness.FREEZE.of("f")}
     ORDER BY f.until IS NULL DESC, f.until DESC, n.key
     LIMIT 1
     ON CONFLICT (namespace, name) DO UPDATE
     SET since = excluded.since, until = excluded.until, reason = excluded.reason
-"""
+"""  # noqa: S608 - put together from constants
 
 # Moving a cursor.
 
 # By primary key.
-TO_MOVE = """
+TO_MOVE = f"""
     SELECT revision, cursor, last_run, last_job, last_fence, moved_by, outcome, reason, successor
     FROM tenure_schedule
-    WHERE namespace = :namespace AND name = :name
-"""
+    WHERE namespace = :namespace AND name = :name AND {soundness.SCHEDULE.of("tenure_schedule")}
+"""  # noqa: S608 - put together from constants
 
 # Whether a run is unfinished, and when it finished. By tenure_job_id and number.
 LAST_RUN = """
@@ -71,7 +74,7 @@ LAST_RUN = """
     LEFT JOIN tenure_live AS l ON l.number = j.number
     LEFT JOIN tenure_done AS d ON d.number = j.number
     WHERE j.namespace = :namespace AND j.id = :id
-      AND (l.number IS NOT NULL OR d.number IS NOT NULL)
+      AND (l.number IS NOT NULL OR typeof(d.finished) = 'integer')
 """
 
 # By primary key, both.
@@ -79,7 +82,7 @@ FROZEN = """
     SELECT 1
     FROM tenure_freeze
     WHERE namespace = :namespace AND name IN (:name, :everything)
-      AND (until IS NULL OR until > :tick)
+      AND (until IS NULL OR typeof(until) = 'integer' AND until > :tick)
 """
 
 # By tenure_live_run, which has all that is asked for; no further than the limit.
@@ -125,14 +128,15 @@ MOVE = """
 
 # Decisions.
 
-# By primary key, from its end.
-DECISIONS = """
-    SELECT number, outcome, reason, first, last, ticks, at, job, replica
+# By primary key, from its end. What has no number is none.
+DECISIONS = f"""
+    SELECT number, outcome, reason, first, last, ticks, at, job, replica,
+           {soundness.DECISION.of("tenure_decision")}
     FROM tenure_decision
-    WHERE namespace = :namespace AND name = :name
+    WHERE namespace = :namespace AND name = :name AND number >= 0 AND number < ''
     ORDER BY number DESC
     LIMIT :limit
-"""
+"""  # noqa: S608 - put together from constants
 
 # By primary key.
 WRITE_DECISION = """
@@ -215,7 +219,7 @@ FREEZE = """
 
 # By primary key.
 THAW = """
-    UPDATE tenure_freeze
+    UPDATE OR IGNORE tenure_freeze
     SET until = :wall
     WHERE namespace = :namespace AND name = :name AND (until IS NULL OR until > :wall)
 """

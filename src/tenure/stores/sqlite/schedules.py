@@ -17,6 +17,7 @@ from tenure.core.schedules import (
     Planting,
     ScheduleRecord,
 )
+from tenure.core.soundness import sound
 from tenure.stores.sqlite import schedule_statements as sql
 from tenure.stores.sqlite.advancing import advance, as_decision
 from tenure.stores.sqlite.database import Mode
@@ -46,7 +47,9 @@ class Schedules(Jobs):
 
     async def decisions(self, name: str, *, limit: int = DECISIONS_MAX) -> list[Decision]:
         def work(tx: Transaction) -> list[Decision]:
-            return [as_decision(row) for row in tx.rows(sql.DECISIONS, name=name, limit=limit)]
+            rows = tx.rows(sql.DECISIONS, name=name, limit=limit)
+            found = (_decision_in(tx, name, row) for row in rows)
+            return [decision for decision in found if decision is not None]
 
         return await self._run(work, Mode.READ)
 
@@ -68,10 +71,11 @@ class Schedules(Jobs):
 
 def _look_at(tx: Transaction, names: Sequence[str] | None, limit: int) -> list[ScheduleRecord]:
     if names is None:
-        return [_as_schedule(row) for row in tx.rows(sql.ALL_SCHEDULES, limit=limit)]
+        return _as_schedules(tx, tx.rows(sql.ALL_SCHEDULES, limit=limit))
     wanted = as_json(list(dict.fromkeys(names)))
-    found = [_as_schedule(row) for row in tx.rows(sql.SCHEDULES, names=wanted, limit=limit)]
-    if EVERYTHING in names and (freeze := tx.row(sql.FREEZE_OF, name=EVERYTHING)):
+    found = _as_schedules(tx, tx.rows(sql.SCHEDULES, names=wanted, limit=limit))
+    if EVERYTHING in names and (row := tx.row(sql.FREEZE_OF, name=EVERYTHING)):
+        freeze = tx.damage.read("timer", "tenure_freeze", EVERYTHING, _as_freeze, row)
         everything = ScheduleRecord(
             name=EVERYTHING,
             revision=0,
@@ -79,34 +83,52 @@ def _look_at(tx: Transaction, names: Sequence[str] | None, limit: int) -> list[S
             cursor=0,
             planted=0,
             declared=0,
-            freeze=_as_freeze(freeze),
+            freeze=freeze,
         )
         found = sorted([everything, *found], key=lambda one: one.name)
     return found[:limit]
 
 
-def _as_schedule(row: Row) -> ScheduleRecord:
+def _as_schedules(tx: Transaction, rows: Sequence[Row]) -> list[ScheduleRecord]:
+    found = []
+    for row in rows:
+        name = str(row[0])
+        latest = None if row[13] is None else _decision_in(tx, name, row[13:])
+        read = tx.damage.read("timer", "tenure_schedule", name, _as_schedule, row, latest)
+        if read is not None:
+            found.append(read)
+    return found
+
+
+def _decision_in(tx: Transaction, name: str, row: Row) -> Decision | None:
+    return tx.damage.read("decision", "tenure_decision", name, as_decision, row)
+
+
+def _as_schedule(row: Row, latest: Decision | None) -> ScheduleRecord:
     name, revision, definition, cursor, last_run, last_job, live, planted, declared, *rest = row
-    successor, freeze, decision = rest[0], rest[1:4], tuple(rest[4:])
-    return ScheduleRecord(
-        name=name,
-        revision=revision,
-        definition=definition,
-        cursor=cursor,
-        last_run=last_run,
-        last_job=last_job,
-        live=live,
-        planted=planted,
-        declared=declared,
-        successor=successor,
-        freeze=None if freeze[0] is None else _as_freeze(freeze),
-        latest=None if decision[0] is None else as_decision(decision),
+    successor, freeze = rest[0], rest[1:4]
+    return sound(
+        ScheduleRecord,
+        {
+            "name": name,
+            "revision": revision,
+            "definition": definition,
+            "cursor": cursor,
+            "last_run": last_run,
+            "last_job": last_job,
+            "live": live,
+            "planted": planted,
+            "declared": declared,
+            "successor": successor,
+            "freeze": None if freeze[0] is None else _as_freeze(freeze),
+            "latest": latest,
+        },
     )
 
 
 def _as_freeze(row: Sequence[Any]) -> Freeze:
     since, until, reason = row
-    return Freeze(since=since, until=until, reason=reason)
+    return sound(Freeze, {"since": since, "until": until, "reason": reason})
 
 
 def _prune(tx: Transaction, idle: int, limit: int) -> int:

@@ -6,12 +6,27 @@ import sqlite3
 
 from tenure.errors import ConfigError
 from tenure.stores.contract import Migrate
+from tenure.stores.sqlite.soundness import (
+    DECISION,
+    DONE,
+    FREEZE,
+    JOB,
+    LEASE,
+    LIVE,
+    MACHINE,
+    REPLICA,
+    SCHEDULE,
+    WAITER,
+    WATCH,
+)
 
 __all__ = ["FORMAT", "bring_up_to_date"]
 
 # Instants named granted, arrived, renewed and expires are microseconds of the boot clock and mean
 # something only together with the row's boot_id. Every primary key is the table itself (WITHOUT
 # ROWID): the rows of one key lie side by side, and a commit writes as few pages as can be.
+#
+# Constraints are for others who write to the file; reads check again (`soundness`).
 _FORMAT_1 = (
     # One row per namespace: the last fence given out, whatever the key. There is one writer at a
     # time, so this row costs no concurrency, and an idle key needs to leave nothing behind.
@@ -21,7 +36,7 @@ _FORMAT_1 = (
         fence     INTEGER NOT NULL
     ) WITHOUT ROWID
     """,
-    """
+    f"""
     CREATE TABLE tenure_lease (
         namespace TEXT NOT NULL,
         key       TEXT NOT NULL,
@@ -34,7 +49,8 @@ _FORMAT_1 = (
         granted   INTEGER NOT NULL,
         renewed   INTEGER NOT NULL,
         expires   INTEGER NOT NULL,
-        PRIMARY KEY (namespace, key, holder)
+        PRIMARY KEY (namespace, key, holder),
+        {LEASE.check}
     ) WITHOUT ROWID
     """,
     # Which lease of a semaphore ends next. A lease with limit 1 is the only one of its key, so
@@ -57,7 +73,7 @@ _FORMAT_1 = (
     ) WITHOUT ROWID
     """,
     # The lines in front of keys, in order of place.
-    """
+    f"""
     CREATE TABLE tenure_waiter (
         namespace TEXT NOT NULL,
         key       TEXT NOT NULL,
@@ -70,7 +86,8 @@ _FORMAT_1 = (
         arrived   INTEGER NOT NULL,
         renewed   INTEGER NOT NULL,
         expires   INTEGER NOT NULL,
-        PRIMARY KEY (namespace, key, place)
+        PRIMARY KEY (namespace, key, place),
+        {WAITER.check}
     ) WITHOUT ROWID
     """,
     """
@@ -83,23 +100,25 @@ _FORMAT_1 = (
     ) WITHOUT ROWID
     """,
     # The machines that use the file, and what each has seen of others: see machines.py.
-    """
+    f"""
     CREATE TABLE tenure_machine (
         id   TEXT NOT NULL PRIMARY KEY,
         host TEXT NOT NULL,
         wall INTEGER NOT NULL,
         boot INTEGER NOT NULL,
-        turn INTEGER NOT NULL
+        turn INTEGER NOT NULL,
+        {MACHINE.check}
     ) WITHOUT ROWID
     """,
-    """
+    f"""
     CREATE TABLE tenure_watch (
         machine   TEXT NOT NULL,
         other     TEXT NOT NULL,
         turn      INTEGER NOT NULL,
         since     INTEGER NOT NULL,
         was_there INTEGER NOT NULL,
-        PRIMARY KEY (machine, other)
+        PRIMARY KEY (machine, other),
+        {WATCH.check}
     ) WITHOUT ROWID
     """,
     # Counts the wake-ups of each bell; a process that polls rings what has changed. A bell stands
@@ -119,7 +138,7 @@ _FORMAT_1 = (
 # moves. Instants here are microseconds of the wall clock, except in tenure_replica and deadlines.
 _FORMAT_2 = (
     # What was inserted. Names and payloads are not touched again until the job is pruned.
-    """
+    f"""
     CREATE TABLE tenure_job (
         number     INTEGER PRIMARY KEY,
         namespace  TEXT NOT NULL,
@@ -134,7 +153,8 @@ _FORMAT_2 = (
         unique_key TEXT,
         digest     TEXT,
         keep       REAL,
-        payload    BLOB NOT NULL
+        payload    BLOB NOT NULL,
+        {JOB.check}
     )
     """,
     "CREATE UNIQUE INDEX tenure_job_id ON tenure_job (namespace, id)",
@@ -144,7 +164,7 @@ _FORMAT_2 = (
     # NULL if the job waits for its turn alone, and may start whatever the clock shows.
     # `deadline` is of the boot clock, as the end of the replica that runs it: a step of the wall
     # clock ends no attempt.
-    """
+    f"""
     CREATE TABLE tenure_live (
         number        INTEGER PRIMARY KEY,
         namespace     TEXT NOT NULL,
@@ -173,7 +193,8 @@ _FORMAT_2 = (
         reason        TEXT NOT NULL DEFAULT '',
         error         BLOB,
         history       BLOB NOT NULL DEFAULT x'',
-        checkpoint    BLOB
+        checkpoint    BLOB,
+        {LIVE.check}
     )
     """,
     # In the order in which they are claimed, those apart that wait for their time. Running jobs are
@@ -195,7 +216,7 @@ _FORMAT_2 = (
     """,
     # The finished jobs. Of those that succeeded, by far the most, no more is kept than is needed:
     # no id, and what was settled last is NULL where it is this very end, under this very fence.
-    """
+    f"""
     CREATE TABLE tenure_done (
         number        INTEGER PRIMARY KEY,
         namespace     TEXT NOT NULL,
@@ -218,7 +239,8 @@ _FORMAT_2 = (
         result        BLOB,
         error         BLOB,
         history       BLOB NOT NULL,
-        checkpoint    BLOB
+        checkpoint    BLOB,
+        {DONE.check}
     )
     """,
     "CREATE INDEX tenure_done_expiry ON tenure_done (namespace, expires)",
@@ -227,8 +249,6 @@ _FORMAT_2 = (
     CREATE INDEX tenure_done_state ON tenure_done (namespace, state, id)
     WHERE state <> 'succeeded'
     """,
-    # Rows of tenure_live that could not be read: kept for people to look at, out of the way.
-    "CREATE TABLE tenure_aside AS SELECT * FROM tenure_live WHERE false",
     """
     CREATE TABLE tenure_tag (
         namespace TEXT NOT NULL,
@@ -263,7 +283,7 @@ _FORMAT_2 = (
     # Who runs jobs. `renewed` and `expires` are of the boot clock, as those of leases: a record
     # ends with the machine's start, and a step of the wall clock ends none. A job's row names the
     # number, so a record goes only after its last job.
-    """
+    f"""
     CREATE TABLE tenure_replica (
         number    INTEGER PRIMARY KEY,
         namespace TEXT NOT NULL,
@@ -275,7 +295,8 @@ _FORMAT_2 = (
         renewed   INTEGER NOT NULL,
         expires   INTEGER NOT NULL,
         claim_no  INTEGER NOT NULL DEFAULT 0,
-        dead      INTEGER NOT NULL DEFAULT 0
+        dead      INTEGER NOT NULL DEFAULT 0,
+        {REPLICA.check}
     )
     """,
     "CREATE UNIQUE INDEX tenure_replica_id ON tenure_replica (namespace, id)",
@@ -285,12 +306,14 @@ _FORMAT_2 = (
 # Schedules. Their runs are jobs; for all others the new columns stay as they are.
 _FORMAT_3 = (
     "ALTER TABLE tenure_job ADD COLUMN schedule TEXT",
-    "ALTER TABLE tenure_job ADD COLUMN rerun INTEGER NOT NULL DEFAULT 1",
+    "ALTER TABLE tenure_job ADD COLUMN rerun INTEGER NOT NULL DEFAULT 1 CHECK (rerun IN (0, 1))",
     "ALTER TABLE tenure_live ADD COLUMN schedule TEXT",
-    "ALTER TABLE tenure_live ADD COLUMN rerun INTEGER NOT NULL DEFAULT 1",
-    # It takes whole rows of tenure_live.
-    "ALTER TABLE tenure_aside ADD COLUMN schedule TEXT",
-    "ALTER TABLE tenure_aside ADD COLUMN rerun INTEGER",
+    "ALTER TABLE tenure_live ADD COLUMN rerun INTEGER NOT NULL DEFAULT 1 CHECK (rerun IN (0, 1))",
+    # Rows of tenure_live that cannot be read, out of the way, and until when they are kept for
+    # people to look at. Without types and constraints: whatever was there fits.
+    "CREATE TABLE tenure_aside AS SELECT *, 0 AS kept_until FROM tenure_live WHERE false",
+    "CREATE INDEX tenure_aside_end ON tenure_aside (namespace, kept_until)",
+    "CREATE INDEX tenure_aside_number ON tenure_aside (number)",
     # The unfinished runs of a schedule, and those that one replica runs. No other job is in it.
     """
     CREATE INDEX tenure_live_run ON tenure_live (namespace, schedule, holder)
@@ -299,7 +322,7 @@ _FORMAT_3 = (
     # `digests` is a JSON list of the definitions that have ruled, the present one last; `calendar`
     # tells whether two of them have the same ticks. The last move is known by its id, so that a
     # repeat is answered as before.
-    """
+    f"""
     CREATE TABLE tenure_schedule (
         namespace  TEXT NOT NULL,
         name       TEXT NOT NULL,
@@ -317,11 +340,12 @@ _FORMAT_3 = (
         definition BLOB NOT NULL,
         digests    TEXT NOT NULL,
         calendar   TEXT NOT NULL,
-        PRIMARY KEY (namespace, name)
+        PRIMARY KEY (namespace, name),
+        {SCHEDULE.check}
     ) WITHOUT ROWID
     """,
     # What became of the ticks of a schedule; larger numbers are newer.
-    """
+    f"""
     CREATE TABLE tenure_decision (
         namespace TEXT NOT NULL,
         name      TEXT NOT NULL,
@@ -334,18 +358,20 @@ _FORMAT_3 = (
         at        INTEGER NOT NULL,
         job       TEXT NOT NULL,
         replica   TEXT NOT NULL,
-        PRIMARY KEY (namespace, name, number)
+        PRIMARY KEY (namespace, name, number),
+        {DECISION.check}
     ) WITHOUT ROWID
     """,
     # Of single schedules and of all; without an end if `until` is NULL.
-    """
+    f"""
     CREATE TABLE tenure_freeze (
         namespace TEXT NOT NULL,
         name      TEXT NOT NULL,
         since     INTEGER NOT NULL,
         until     INTEGER,
         reason    TEXT NOT NULL,
-        PRIMARY KEY (namespace, name)
+        PRIMARY KEY (namespace, name),
+        {FREEZE.check}
     ) WITHOUT ROWID
     """,
 )

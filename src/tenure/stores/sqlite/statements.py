@@ -5,39 +5,50 @@ Every one that writes runs under the write lock, together with what it was decid
 
 from __future__ import annotations
 
+from tenure.core import soundness as bounds
+from tenure.stores.sqlite import soundness
+
+# A fence that cannot be counted up is as good as none: then the clock decides.
+_NEXT = f"""
+    fence = iif(typeof(fence) = 'integer' AND fence BETWEEN 0 AND {bounds.INSTANT_MAX},
+                max(fence + 1, excluded.fence), excluded.fence)
+"""
+
 # One fence for all keys of the namespace: larger than every earlier one, and never behind the
 # clock. By primary key.
-NEXT_FENCE = """
+NEXT_FENCE = f"""
     INSERT INTO tenure_space (namespace, fence) VALUES (:namespace, :wall)
-    ON CONFLICT (namespace) DO UPDATE SET fence = max(fence + 1, excluded.fence)
+    ON CONFLICT (namespace) DO UPDATE SET {_NEXT}
     RETURNING fence
-"""
+"""  # noqa: S608 - put together from constants
 
 # The same if nothing at all is known of the key, else no row: whoever asks first need not look any
 # further. By primary keys.
-FENCE_IF_BARE = """
+FENCE_IF_BARE = f"""
     INSERT INTO tenure_space (namespace, fence)
     SELECT :namespace, :wall
     WHERE NOT EXISTS (SELECT 1 FROM tenure_lease WHERE namespace = :namespace AND key = :key)
       AND NOT EXISTS (SELECT 1 FROM tenure_waiter WHERE namespace = :namespace AND key = :key)
-    ON CONFLICT (namespace) DO UPDATE SET fence = max(fence + 1, excluded.fence)
+    ON CONFLICT (namespace) DO UPDATE SET {_NEXT}
     RETURNING fence
-"""
+"""  # noqa: S608 - put together from constants
 
 # Any lease of the key; whether it is a lock's or a semaphore's shows how to go on. By primary key.
-FIRST_LEASE = """
-    SELECT holder, fence, "limit", ttl, meta, boot_id, granted, renewed, expires
+FIRST_LEASE = f"""
+    SELECT holder, fence, "limit", ttl, meta, boot_id, granted, renewed, expires,
+           {soundness.LEASE.of("tenure_lease")}
     FROM tenure_lease
     WHERE namespace = :namespace AND key = :key
     LIMIT 1
-"""
+"""  # noqa: S608 - put together from constants
 
 # By primary key.
-LEASE = """
-    SELECT holder, fence, "limit", ttl, meta, boot_id, granted, renewed, expires
+LEASE = f"""
+    SELECT holder, fence, "limit", ttl, meta, boot_id, granted, renewed, expires,
+           {soundness.LEASE.of("tenure_lease")}
     FROM tenure_lease
     WHERE namespace = :namespace AND key = :key AND holder = :holder
-"""
+"""  # noqa: S608 - put together from constants
 
 # By primary key.
 ADD_LEASE = """
@@ -48,9 +59,10 @@ ADD_LEASE = """
 """
 
 # Only this very lease, and only while it lives. One that seems to be renewed in the future (see
-# CLAMP_LEASES) lives by this test too. By primary key.
+# CLAMP_LEASES) lives by this test too. A row that breaks a constraint is left alone. By primary
+# key.
 RENEW_LEASE = """
-    UPDATE tenure_lease
+    UPDATE OR IGNORE tenure_lease
     SET ttl = :ttl, renewed = :now, expires = :expires
     WHERE namespace = :namespace AND key = :key AND holder = :holder AND fence = :fence
       AND boot_id = :boot_id AND expires > :now
@@ -58,7 +70,7 @@ RENEW_LEASE = """
 
 # Changes nothing, but takes the write lock and says whether the lease is there. By primary key.
 GUARD = """
-    UPDATE tenure_lease
+    UPDATE OR IGNORE tenure_lease
     SET fence = fence
     WHERE namespace = :namespace AND key = :key AND holder = :holder AND fence = :fence
       AND boot_id = :boot_id AND expires > :now
@@ -102,7 +114,7 @@ REMOVE_ENDED = """
 # old leases seem to be renewed in the future; they get a full ttl from now, so that they end.
 # By primary key; it looks at all leases of the key, on systems without a boot id only.
 CLAMP_LEASES = """
-    UPDATE tenure_lease
+    UPDATE OR IGNORE tenure_lease
     SET renewed = :now, expires = :now + ttl
     WHERE namespace = :namespace AND key = :key AND renewed > :now
 """
@@ -128,21 +140,31 @@ LIMITS = """
     SELECT min("limit"), max("limit")
     FROM tenure_lease
     WHERE namespace = :namespace AND key = :key AND holder <> :holder
+      AND typeof("limit") = 'integer'
+"""
+
+# For a semaphore whose row cannot be used: how many leases there are, and their limits. By primary
+# key.
+RECOUNT = """
+    SELECT count(*), min("limit"), max("limit")
+    FROM tenure_lease
+    WHERE namespace = :namespace AND key = :key AND typeof("limit") = 'integer'
 """
 
 # By primary key.
-SEMAPHORE = """
+SEMAPHORE = f"""
     SELECT boot_id, live, lowest, highest
     FROM tenure_semaphore
-    WHERE namespace = :namespace AND key = :key
-"""
+    WHERE namespace = :namespace AND key = :key AND {soundness.SEMAPHORE.of("tenure_semaphore")}
+"""  # noqa: S608 - put together from constants
 
 # By primary key.
 KEEP_SEMAPHORE = """
     INSERT INTO tenure_semaphore (namespace, key, boot_id, live, lowest, highest)
     VALUES (:namespace, :key, :boot_id, :live, :lowest, :highest)
     ON CONFLICT (namespace, key) DO UPDATE
-    SET live = excluded.live, lowest = excluded.lowest, highest = excluded.highest
+    SET boot_id = excluded.boot_id, live = excluded.live, lowest = excluded.lowest,
+        highest = excluded.highest
 """
 
 # By primary key.
@@ -152,12 +174,12 @@ REMOVE_SEMAPHORE = """
 """
 
 # The whole line: a process has one place in it, whatever waits inside. By primary key.
-LINE = """
-    SELECT place, holder, "limit", boot_id, renewed, expires
+LINE = f"""
+    SELECT place, holder, "limit", boot_id, renewed, expires, {soundness.WAITER.of("tenure_waiter")}
     FROM tenure_waiter
     WHERE namespace = :namespace AND key = :key
     ORDER BY place
-"""
+"""  # noqa: S608 - put together from constants
 
 # By primary key.
 JOIN_LINE = """
@@ -169,14 +191,14 @@ JOIN_LINE = """
 
 # By primary key.
 KEEP_PLACE = """
-    UPDATE tenure_waiter
+    UPDATE OR IGNORE tenure_waiter
     SET "limit" = :limit, ttl = :ttl, meta = :meta, renewed = :now, expires = :expires
     WHERE namespace = :namespace AND key = :key AND place = :place
 """
 
 # As CLAMP_LEASES. By primary key.
 CLAMP_WAITER = """
-    UPDATE tenure_waiter
+    UPDATE OR IGNORE tenure_waiter
     SET renewed = :now, expires = :expires
     WHERE namespace = :namespace AND key = :key AND place = :place
 """

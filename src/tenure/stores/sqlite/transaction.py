@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import sqlite3
 from collections.abc import Callable, Sequence
 from functools import cache
 from itertools import chain
@@ -14,8 +15,18 @@ import msgspec
 from tenure.core.clock import Clock
 from tenure.core.durations import micros
 from tenure.core.model import Topic
+from tenure.stores.damage import Damage
 
-__all__ = ["Row", "Speaker", "Transaction", "as_blob", "as_json", "bell_of", "general_bell_of"]
+__all__ = [
+    "Row",
+    "Speaker",
+    "Transaction",
+    "as_blob",
+    "as_json",
+    "bell_of",
+    "fetch",
+    "general_bell_of",
+]
 
 Row: TypeAlias = tuple[Any, ...]
 
@@ -75,11 +86,44 @@ def general_bell_of(topic: Topic) -> str:
     return f"{topic[0]}:all"
 
 
+def fetch(
+    execute: Callable[[str, Any], Any], connection: Any, statement: str, values: Any
+) -> list[Row]:
+    """Return all rows. Text that is not UTF-8 comes as bytes, so that one value fails no read.
+
+    sqlite3 would raise for the whole statement. To decode text in Python takes longer, so that is
+    done only where it is needed. What writes and returns text must not come here.
+    """
+    try:
+        rows: list[Row] = execute(statement, values).fetchall()
+    except sqlite3.OperationalError as error:
+        if "Could not decode to UTF-8" not in str(error):
+            raise
+    else:
+        return rows
+    liked = connection.text_factory
+    connection.text_factory = _text_or_bytes
+    try:
+        rows = execute(statement, values).fetchall()
+    finally:
+        connection.text_factory = liked
+    return rows
+
+
+def _text_or_bytes(stored: bytes) -> str | bytes:
+    try:
+        return stored.decode()
+    except UnicodeDecodeError:
+        return stored
+
+
 class Speaker(Protocol):
     """Whoever can run statements on an open file; what they return is a cursor."""
 
     @property
     def execute(self) -> Callable[[str, Any], Any]: ...
+    @property
+    def fetch(self) -> Callable[[str, Any], list[Row]]: ...
     @property
     def execute_many(self) -> Callable[[str, Any], Any]: ...
 
@@ -95,16 +139,27 @@ class Transaction:
         "_common",
         "_execute",
         "_execute_many",
+        "_fetch",
         "_rings",
         "boot_id",
+        "damage",
         "lasting",
         "namespace",
         "now",
         "wall",
     )
 
-    def __init__(self, db: Speaker, namespace: str, clock: Clock, rings: list[Topic]) -> None:
+    def __init__(
+        self,
+        db: Speaker,
+        namespace: str,
+        clock: Clock,
+        rings: list[Topic],
+        damage: Damage,
+    ) -> None:
+        self.damage = damage
         self._execute = db.execute
+        self._fetch = db.fetch
         self._execute_many = db.execute_many
         self._rings = rings
         self.now = micros(clock.boot())
@@ -121,13 +176,12 @@ class Transaction:
 
     def row(self, statement: str, **values: Any) -> Row | None:
         """Return the only row, or None. `:namespace :now :wall :boot_id` are always known."""
-        found: Row | None = self._execute(statement, {**self._common, **values}).fetchone()
-        return found
+        found = self._fetch(statement, {**self._common, **values})
+        return found[0] if found else None
 
     def rows(self, statement: str, **values: Any) -> list[Row]:
         """Return all rows."""
-        found: list[Row] = self._execute(statement, {**self._common, **values}).fetchall()
-        return found
+        return self._fetch(statement, {**self._common, **values})
 
     def change(self, statement: str, **values: Any) -> int:
         """Return how many rows were changed."""

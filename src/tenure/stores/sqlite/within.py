@@ -12,13 +12,14 @@ from typing import Any, Final, Protocol, TypeVar
 from tenure.core.clock import Clock
 from tenure.core.records import Inserted, JobRecord, NewJob, Settled, Settlement
 from tenure.stores.contract import Purpose, Within
+from tenure.stores.damage import Damage
 from tenure.stores.sqlite.connection import Connection
 from tenure.stores.sqlite.failures import is_busy
 from tenure.stores.sqlite.inserting import insert
 from tenure.stores.sqlite.job_moves import standing
 from tenure.stores.sqlite.jobs import settle
 from tenure.stores.sqlite.looking import get
-from tenure.stores.sqlite.transaction import Row, Transaction
+from tenure.stores.sqlite.transaction import Row, Transaction, fetch
 from tenure.stores.within import (
     Sqlalchemy,
     already_open,
@@ -53,6 +54,7 @@ class TakingPart(Connection):
             clock=self.clock,
             url=self.url,
             path=self._path,
+            damage=self.damage,
         )
 
 
@@ -98,6 +100,7 @@ class _SqliteWithin:
         clock: Clock,
         url: str,
         path: Path,
+        damage: Damage,
     ) -> None:
         self._voice = voice
         self._purpose = purpose
@@ -105,6 +108,7 @@ class _SqliteWithin:
         self._clock = clock
         self._url = url
         self._path = path
+        self._damage = damage
         self._has_begun = False
         self.blocks = voice.blocks
 
@@ -145,7 +149,7 @@ class _SqliteWithin:
         def with_write_lock(cursors: _Cursors) -> T:
             self._must_fit(cursors)
             # Others are woken by the bells in the file, when they see that it has changed.
-            return work(Transaction(cursors, self._namespace, self._clock, []))
+            return work(Transaction(cursors, self._namespace, self._clock, [], self._damage))
 
         return await self._voice.run(with_write_lock)
 
@@ -189,6 +193,9 @@ class _Cursors:
     def execute(self, statement: str, values: Any) -> Any:
         self._cursor.execute(statement, values)
         return self._cursor
+
+    def fetch(self, statement: str, values: Any) -> list[Row]:
+        return fetch(self.execute, self._driver, statement, values)
 
     def execute_many(self, statement: str, values: Sequence[Row]) -> Any:
         if values:

@@ -26,6 +26,7 @@ from tenure.core.clock import Clock
 from tenure.core.model import Topic
 from tenure.errors import StoreError, TenureError
 from tenure.stores.contract import Migrate
+from tenure.stores.damage import Damage
 from tenure.stores.sqlite.database import Database, Mode
 from tenure.stores.sqlite.failures import is_busy, is_of_file, said
 from tenure.stores.sqlite.machines import Presence
@@ -85,13 +86,21 @@ class Writer:
     """
 
     def __init__(
-        self, path: Path, migrate: Migrate, *, namespace: str, clock: Clock, watchers: Watchers
+        self,
+        path: Path,
+        migrate: Migrate,
+        *,
+        namespace: str,
+        clock: Clock,
+        watchers: Watchers,
+        damage: Damage,
     ) -> None:
         self._path = path
         self._migrate = migrate
         self._namespace = namespace
         self._clock = clock
         self._watchers = watchers
+        self._damage = damage
         self._watching = 0
         self._opening = True
         self._presence = Presence(path, clock)
@@ -162,7 +171,7 @@ class Writer:
             try:
                 db.begin(Mode.WRITE, patient=False)
                 self._presence.confirm(db)
-                transaction = Transaction(db, self._namespace, self._clock, rings)
+                transaction = Transaction(db, self._namespace, self._clock, rings, self._damage)
                 answer = work(transaction)
                 if transaction.lasting:
                     return None
@@ -318,7 +327,7 @@ class Writer:
         """
         needed = Mode.READ
         for request in batch:
-            transaction = Transaction(db, self._namespace, self._clock, rings)
+            transaction = Transaction(db, self._namespace, self._clock, rings, self._damage)
             try:
                 request.answer = request.work(transaction)
             except Exception as error:
@@ -336,7 +345,7 @@ class Writer:
         if seen == self._seen:
             return set()
         # In this order: what is committed in between is read now and seen as new the next time.
-        found: dict[str, int] = dict(db.execute(_RUNG, {"namespace": self._namespace}).fetchall())
+        found: dict[str, int] = dict(db.fetch(_RUNG, {"namespace": self._namespace}))
         before, self._rung, self._seen = self._rung, found, seen
         if before is None:  # the first look only learns how things stand
             return set()

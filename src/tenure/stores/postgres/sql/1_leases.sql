@@ -24,6 +24,21 @@ CREATE FUNCTION tenure.now_v1(_told bigint) RETURNS bigint LANGUAGE sql VOLATILE
     SELECT coalesce(_told, (extract(epoch FROM clock_timestamp()) * 1000000)::bigint)
 $$;
 
+-- One more than a stored number. One that is out of bounds stays so, and whoever reads it tells.
+CREATE FUNCTION tenure.up_v1(_number bigint) RETURNS bigint LANGUAGE sql IMMUTABLE AS $$
+    SELECT CASE WHEN _number BETWEEN 0 AND 253402300799999998 THEN _number + 1 ELSE _number END
+$$;
+
+-- The same for counters of 32 bits.
+CREATE FUNCTION tenure.up_v1(_number integer) RETURNS integer LANGUAGE sql IMMUTABLE AS $$
+    SELECT CASE WHEN _number BETWEEN 0 AND 2147483646 THEN _number + 1 ELSE _number END
+$$;
+
+-- The fence after one that was stored; NULL after one that is out of bounds: then the clock decides.
+CREATE FUNCTION tenure.fence_after_v1(_fence bigint) RETURNS bigint LANGUAGE sql IMMUTABLE AS $$
+    SELECT CASE WHEN _fence BETWEEN 0 AND 253402300799999998 THEN _fence + 1 END
+$$;
+
 -- Drop what has ended, clamp what a backward clock step made too long, make the limits exact again;
 -- return the key's row as it is then. The caller has locked it.
 CREATE FUNCTION tenure.lease_settle_v1(_k tenure.lease_key, _now bigint)
@@ -53,12 +68,14 @@ BEGIN
     IF _k.waiting > 0 AND EXISTS (
         SELECT FROM tenure.waiter w
         WHERE w.namespace = _k.namespace AND w.key = _k.key
-          AND (w.renewed > _now OR w.renewed + w.life <= _now)
+          AND (w.renewed > _now OR w.renewed::float8 + w.life <= _now OR w.life > 10000000000000000)
     ) THEN
         UPDATE tenure.waiter w SET renewed = _now
         WHERE w.namespace = _k.namespace AND w.key = _k.key AND w.renewed > _now;
+        -- One that seems to wait for centuries cannot be read, and asks again if it is alive.
         DELETE FROM tenure.waiter w
-        WHERE w.namespace = _k.namespace AND w.key = _k.key AND w.renewed + w.life <= _now;
+        WHERE w.namespace = _k.namespace AND w.key = _k.key
+          AND (w.renewed::float8 + w.life <= _now OR w.life > 10000000000000000);
         GET DIAGNOSTICS _gone = ROW_COUNT;
         _k.waiting := _k.waiting - _gone;
     END IF;
@@ -184,8 +201,8 @@ BEGIN
     -- Read after the key was locked, so that a floor raised by forgetting this very key counts.
     -- index: space_pkey
     fence := greatest(
-        _k.fence + 1,
-        (SELECT s.floor + 1 FROM tenure.space s WHERE s.namespace = _k.namespace),
+        tenure.fence_after_v1(_k.fence),
+        (SELECT tenure.fence_after_v1(s.floor) FROM tenure.space s WHERE s.namespace = _k.namespace),
         _now);
     INSERT INTO tenure.lease (
         namespace, key, fence, key_id, holder, "limit", ttl, granted, renewed, meta

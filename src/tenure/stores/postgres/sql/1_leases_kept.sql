@@ -215,13 +215,14 @@ BEGIN
               WHERE -l.key_id = -k.id AND l.renewed + l.ttl > _now)
           AND NOT EXISTS (
               SELECT FROM tenure.waiter w
-              WHERE w.namespace = _namespace AND w.key = k.key AND w.renewed + w.life > _now)
+              WHERE w.namespace = _namespace AND w.key = k.key
+                AND w.renewed::float8 + w.life > _now)
         LIMIT _most FOR UPDATE SKIP LOCKED
     LOOP
         _k := tenure.lease_settle_v1(_k, _now);
         IF _k.held = 0 AND _k.waiting = 0 THEN
             _keys := _keys || _k.key;
-            _floor := greatest(_floor, _k.fence);
+            _floor := greatest(_floor, tenure.fence_after_v1(_k.fence) - 1);
         END IF;
     END LOOP;
     IF cardinality(_keys) > 0 THEN

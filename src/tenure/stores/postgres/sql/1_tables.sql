@@ -2,11 +2,17 @@
 --
 -- Instants and durations are whole microseconds. Names compare by their bytes (COLLATE "C"), which
 -- in UTF-8 is the order of code points, and which makes a prefix a range of the index.
+--
+-- Constraints named ..._sound hold for everything that Tenure writes, with the bounds of
+-- core.soundness. They keep others from writing what cannot be counted up. Functions do not rely on
+-- them: whoever owns a table can drop them. Where they count, tenure.up_v1 and tenure.span_v1 stay
+-- within the bounds whatever a row says.
 
 -- The last fence that was forgotten together with its key; see lease_prune_v1.
 CREATE TABLE tenure.space (
     namespace text COLLATE "C" PRIMARY KEY,
-    floor     bigint NOT NULL
+    floor     bigint NOT NULL,
+    CONSTRAINT space_sound CHECK (floor BETWEEN 0 AND 253402300800000000)
 );
 
 -- One row for each lease key: the row that everything deciding about the key locks first.
@@ -30,7 +36,10 @@ CREATE TABLE tenure.lease_key (
     waiting      integer NOT NULL DEFAULT 0,
     lowest       integer NOT NULL DEFAULT 0,
     highest      integer NOT NULL DEFAULT 0,
-    PRIMARY KEY (namespace, key)
+    PRIMARY KEY (namespace, key),
+    CONSTRAINT lease_key_sound CHECK (
+        fence BETWEEN 0 AND 253402300800000000
+        AND granted BETWEEN -253402300799999999 AND 253402300799999999)
 ) WITH (fillfactor = 50, autovacuum_vacuum_scale_factor = 0.05);
 
 CREATE INDEX lease_key_idle ON tenure.lease_key (namespace, granted_hour);
@@ -51,7 +60,12 @@ CREATE TABLE tenure.lease (
     granted   bigint  NOT NULL,
     renewed   bigint  NOT NULL,
     meta      text    NOT NULL,
-    PRIMARY KEY (namespace, key, fence)
+    PRIMARY KEY (namespace, key, fence),
+    CONSTRAINT lease_sound CHECK (
+        fence BETWEEN 1 AND 253402300800000000 AND "limit" BETWEEN 1 AND 1000000
+        AND ttl BETWEEN 0 AND 10000000000000000
+        AND granted BETWEEN -253402300799999999 AND 253402300799999999
+        AND renewed BETWEEN -253402300799999999 AND 253402300799999999)
 ) WITH (autovacuum_vacuum_scale_factor = 0.05);
 
 -- key_id, -key_id and ~key_id say the same. With a form of its own for each index, a statement fits
@@ -76,7 +90,12 @@ CREATE TABLE tenure.waiter (
     life      bigint  NOT NULL,
     meta      text    NOT NULL,
     ear       text    NOT NULL,
-    PRIMARY KEY (namespace, key, place)
+    PRIMARY KEY (namespace, key, place),
+    CONSTRAINT waiter_sound CHECK (
+        place BETWEEN 0 AND 253402300799999999 AND "limit" BETWEEN 1 AND 1000000
+        AND ttl BETWEEN 0 AND 10000000000000000 AND life BETWEEN 0 AND 10000000000000000
+        AND arrived BETWEEN -253402300799999999 AND 253402300799999999
+        AND renewed BETWEEN -253402300799999999 AND 253402300799999999)
 ) WITH (fillfactor = 50, autovacuum_vacuum_scale_factor = 0.05);
 
 CREATE UNIQUE INDEX waiter_holder ON tenure.waiter (namespace, key, holder);
@@ -87,5 +106,6 @@ CREATE TABLE tenure.mark (
     key       text COLLATE "C" NOT NULL,
     value     text   NOT NULL,
     fence     bigint NOT NULL,
-    PRIMARY KEY (namespace, key)
+    PRIMARY KEY (namespace, key),
+    CONSTRAINT mark_sound CHECK (fence BETWEEN 0 AND 253402300800000000)
 );

@@ -9,6 +9,13 @@
 -- Where a batch is joined with a table, the batch carries the namespace. So the planner cannot
 -- begin with "all jobs of the namespace", which looks cheap while there are few.
 
+-- A stored time in microseconds; a week instead of one that cannot be counted.
+CREATE FUNCTION tenure.span_v1(_seconds double precision) RETURNS bigint
+LANGUAGE sql IMMUTABLE AS $$
+    SELECT CASE WHEN _seconds >= 0 AND _seconds <= 1e10 THEN round(_seconds * 1000000)::bigint
+                WHEN _seconds IS NOT NULL THEN 604800000000 END
+$$;
+
 -- Lock the row of a unique key; made on first use.
 CREATE FUNCTION tenure.job_lock_key_v1(_namespace text, _key text) RETURNS void
 LANGUAGE plpgsql VOLATILE AS $$
@@ -89,7 +96,9 @@ LANGUAGE plpgsql VOLATILE AS $$
 BEGIN
     -- index: job_pkey, job_done_pkey
     RETURN _k.until > _now OR (_k.free_at IS NULL AND (
-        EXISTS (SELECT FROM tenure.job j WHERE j.namespace = _k.namespace AND j.id = _k.id)
+        EXISTS (SELECT FROM tenure.job j
+                WHERE j.namespace = _k.namespace AND j.id = _k.id
+                  AND j.state IN ('waiting', 'running'))
         OR EXISTS (SELECT FROM tenure.job_done d
                    WHERE d.namespace = _k.namespace AND d.id = _k.id AND d.unique_keep < 0
                      AND d.expires > _now)));

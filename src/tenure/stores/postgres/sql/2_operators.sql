@@ -35,7 +35,7 @@ BEGIN
             IF NOT _j.cancelling THEN
                 -- index: job_pkey
                 UPDATE tenure.job j
-                SET cancelling = true, reason = _reason, revision = j.revision + 1
+                SET cancelling = true, reason = _reason, revision = tenure.up_v1(j.revision)
                 WHERE j.namespace = _namespace AND j.id = _one.id;
                 changed := changed || _one.id;
             END IF;
@@ -144,8 +144,8 @@ BEGIN
             settled_as, unique_key, unique_digest, unique_keep
         )
         SELECT g.namespace, g.id, g.task, g.queue, g.priority, g.payload, g.tags, g.timeout,
-               g.retention, g.created, _now, g.attempt, greatest(g.fence + 1, _now),
-               g.revision + 1, g.claim_no, g.started, g.checkpoint, g.history, g.settled_fence,
+               g.retention, g.created, _now, g.attempt, greatest(tenure.up_v1(g.fence), _now),
+               tenure.up_v1(g.revision), g.claim_no, g.started, g.checkpoint, g.history, g.settled_fence,
                g.settled_as, g.unique_key, g.unique_digest, g.unique_keep
         FROM gone g ORDER BY g.id
     )
@@ -331,7 +331,8 @@ BEGIN
         running := least(_most, coalesce(_numbers[array_position(_busy, _next)], 0));
         -- Several of each, because within a millisecond they stand in the order of id.
         -- index: job_ready
-        SELECT CASE WHEN count(*) > 0 THEN greatest(0, _now - min(f.due)) END INTO oldest
+        SELECT CASE WHEN count(*) > 0
+                    THEN greatest(0, _now - greatest(min(f.due), -253402300799999999)) END INTO oldest
         FROM generate_series(0, 9) AS p (priority)
         CROSS JOIN LATERAL (
             (SELECT j.due FROM tenure.job j
@@ -352,6 +353,34 @@ BEGIN
           AND (p.until IS NULL OR p.until > _now);
         RETURN NEXT;
     END LOOP;
+END
+$$;
+
+-- Return jobs that nobody can finish, or those of them with these ids: set aside, or on a replica that is
+-- not there.
+CREATE FUNCTION tenure.job_stranded_v1(
+    _namespace text, _ids text[], _limit integer, _told bigint
+) RETURNS TABLE (id text, replica text, is_aside boolean, left_over double precision)
+LANGUAGE plpgsql VOLATILE
+SET lock_timeout = 4000 SET plan_cache_mode = force_generic_plan
+SET enable_seqscan = off SET enable_bitmapscan = off
+AS $$
+DECLARE
+    _now bigint := tenure.now_v1(_told);
+    _orphans text[] := tenure.job_orphans_v1(
+        _namespace, CASE WHEN _ids IS NULL THEN _limit ELSE 100000 END);
+BEGIN
+    -- index: job_aside
+    RETURN QUERY
+    SELECT j.id, '', true, coalesce(j.deadline::float8 - _now, 0) FROM tenure.job j
+    WHERE j.namespace || '' = _namespace AND j.state <> 'waiting' AND j.state <> 'running'
+      AND (_ids IS NULL OR j.id = ANY (_ids))
+    ORDER BY j.deadline, j.id LIMIT _limit;
+    -- index: job_pkey
+    RETURN QUERY
+    SELECT j.id, j.replica, false, 0::float8 FROM tenure.job j
+    WHERE j.namespace = _namespace AND (_ids IS NULL OR j.id = ANY (_ids))
+      AND j.id = ANY (_orphans);
 END
 $$;
 
@@ -410,6 +439,28 @@ BEGIN
     IF _keys IS NOT NULL THEN
         PERFORM tenure.job_free_keys_v1(_namespace, _gone, _keys, _now);
     END IF;
+    -- index: job_aside, job_pkey, job_tag_id
+    WITH old AS MATERIALIZED (
+        SELECT j.namespace, j.id FROM tenure.job j
+        WHERE j.namespace || '' = _namespace AND j.state <> 'waiting' AND j.state <> 'running'
+          AND j.deadline <= _now
+        ORDER BY j.deadline, j.id LIMIT _limit FOR UPDATE SKIP LOCKED
+    ), gone AS (
+        DELETE FROM tenure.job j USING old o
+        WHERE j.namespace = o.namespace AND j.id = o.id
+        RETURNING j.namespace, j.id, j.tags
+    ), tags AS MATERIALIZED (
+        SELECT DISTINCT g.namespace, t.tag, g.id FROM gone g CROSS JOIN unnest(g.tags) AS t (tag)
+    )
+    DELETE FROM tenure.job_tag b USING tags t
+    WHERE b.namespace = t.namespace AND b.tag = t.tag AND b.id = t.id;
+    -- What is in no state that there is gets its week, too. It is in nobody's way.
+    -- index: job_aside
+    PERFORM tenure.job_set_aside_v1(_namespace, ARRAY(
+        SELECT j.id FROM tenure.job j
+        WHERE j.namespace || '' = _namespace AND j.state <> 'waiting' AND j.state <> 'running'
+          AND j.deadline IS NULL
+        LIMIT _limit), _told);
     -- index: job_key_free, job_key_pkey
     DELETE FROM tenure.job_key k
     WHERE k.namespace = _namespace AND k.key = ANY (ARRAY(

@@ -41,7 +41,7 @@ CREATE FUNCTION tenure.job_postpone_v1(_namespace text, _replica text, _ahead bi
 LANGUAGE plpgsql VOLATILE AS $$
 BEGIN
     -- index: job_pkey, job_held
-    UPDATE tenure.job j SET deadline = j.deadline + _ahead
+    UPDATE tenure.job j SET deadline = least(j.deadline, 253402300799999999) + _ahead
     WHERE j.namespace = _namespace AND j.id = ANY (ARRAY(
         SELECT h.id FROM tenure.job h
         WHERE h.namespace || '' = _namespace AND h.replica = _replica AND h.state = 'running'
@@ -65,7 +65,9 @@ BEGIN
     IF cardinality(_ids) > 0 THEN
         -- index: job_pkey
         UPDATE tenure.job j
-        SET due = _now + (j.due - j.since), since = _now, revision = j.revision + 1
+        SET due = CASE WHEN j.due BETWEEN -253402300799999999 AND 253402300799999999 AND j.since <= 253402300799999999
+                       THEN _now + (j.due - j.since) ELSE j.due END,
+            since = _now, revision = tenure.up_v1(j.revision)
         WHERE j.namespace = _namespace AND j.id = ANY (_ids);
     END IF;
     RETURN _ids;
@@ -140,8 +142,8 @@ END
 $$;
 
 CREATE FUNCTION tenure.replica_list_v1(_namespace text, _limit integer, _told bigint)
-RETURNS TABLE (id text, meta text, joined bigint, ttl bigint, left_over bigint, dead boolean,
-               held bigint)
+RETURNS TABLE (id text, meta text, joined bigint, ttl bigint, left_over double precision,
+               dead boolean, held bigint)
 LANGUAGE plpgsql VOLATILE
 SET lock_timeout = 4000 SET plan_cache_mode = force_generic_plan
 SET enable_seqscan = off SET enable_bitmapscan = off
@@ -151,7 +153,7 @@ DECLARE
 BEGIN
     -- index: replica_pkey
     RETURN QUERY
-    SELECT r.id, r.meta, r.joined, r.ttl, least(r.renewed, _now) + r.ttl - _now, r.dead,
+    SELECT r.id, r.meta, r.joined, r.ttl, least(r.renewed, _now)::float8 + r.ttl - _now, r.dead,
            tenure.replica_held_v1(_namespace, r.id)
     FROM (SELECT * FROM tenure.replica r WHERE r.namespace = _namespace
           ORDER BY r.joined, r.id LIMIT _limit) AS r
@@ -216,21 +218,92 @@ BEGIN
 END
 $$;
 
+-- Whether an unfinished job can be counted up.
+CREATE FUNCTION tenure.job_is_sound_v1(_j tenure.job) RETURNS boolean
+LANGUAGE sql IMMUTABLE AS $$
+    SELECT coalesce(
+        _j.priority BETWEEN 0 AND 9 AND _j.timeout BETWEEN 0 AND 1e10 IS NOT FALSE
+        AND _j.retention BETWEEN 0 AND 1e10
+        AND _j.created BETWEEN -253402300799999999 AND 253402300799999999
+        AND _j.due BETWEEN -253402300799999999 AND 253402300799999999
+        AND _j.started BETWEEN -253402300799999999 AND 253402300799999999
+        AND _j.attempt BETWEEN 0 AND 2147483646 AND _j.failures BETWEEN 0 AND 2147483646
+        AND _j.losses BETWEEN 0 AND 2147483646 AND _j.fence BETWEEN 0 AND 253402300799999999
+        AND _j.revision BETWEEN 0 AND 253402300799999999, false)
+$$;
+
+-- Set jobs aside that cannot be read: out of everybody's way, kept for a week for a look by hand. Their
+-- keys are free as if they had finished. Returns those that were not aside before.
+CREATE FUNCTION tenure.job_set_aside_v1(_namespace text, _ids text[], _told bigint)
+RETURNS text[] LANGUAGE plpgsql VOLATILE AS $$
+DECLARE
+    _now bigint := tenure.now_v1(_told);
+    _aside text[];
+    _keys text[];
+BEGIN
+    -- What is not named here is copied as it is, not read.
+    -- index: job_pkey
+    WITH asked AS MATERIALIZED (
+        SELECT j.namespace, j.id FROM tenure.job j
+        WHERE j.namespace = _namespace AND j.id = ANY (_ids) AND j.state IS DISTINCT FROM 'aside'
+        ORDER BY j.id FOR UPDATE
+    ), aside AS (
+        UPDATE tenure.job j
+        SET state = 'aside', replica = '', deadline = _now + 604800000000, cancelling = false
+        FROM asked a WHERE j.namespace = a.namespace AND j.id = a.id
+        RETURNING j.id, j.unique_key
+    )
+    SELECT coalesce(array_agg(a.id), '{}'),
+           array_agg(a.unique_key) FILTER (WHERE a.unique_key IS NOT NULL)
+    INTO _aside, _keys
+    FROM aside a;
+    IF _keys IS NOT NULL THEN
+        PERFORM tenure.job_free_keys_v1(_namespace, _aside, _keys, _now);
+    END IF;
+    RETURN _aside;
+END
+$$;
+
+-- Set running jobs aside, and answer for each as job_return_v1 does: with the state NULL.
+CREATE FUNCTION tenure.job_lay_aside_v1(_namespace text, _ids text[], _now bigint)
+RETURNS SETOF tenure.job_returned_v1 LANGUAGE plpgsql VOLATILE AS $$
+BEGIN
+    -- index: job_pkey
+    RETURN QUERY
+    SELECT j.id, j.replica, NULL::text, 0, j.queue, NULL::bigint FROM tenure.job j
+    WHERE j.namespace = _namespace AND j.id = ANY (_ids) ORDER BY j.id;
+    PERFORM tenure.job_set_aside_v1(_namespace, _ids, _now);
+END
+$$;
+
 -- As job_return_v1, but a job whose row cannot be read or written is set aside, and answered with the
 -- state NULL; it does not hold up the others.
 CREATE FUNCTION tenure.job_return_safely_v1(
     _namespace text, _ids text[], _delays bigint[], _now bigint
 ) RETURNS SETOF tenure.job_returned_v1 LANGUAGE plpgsql VOLATILE AS $$
 DECLARE
-    _half integer := cardinality(_ids) / 2;
+    _half integer;
+    _broken text[];
 BEGIN
+    -- index: job_pkey
+    _broken := ARRAY(
+        SELECT j.id FROM tenure.job j
+        WHERE j.namespace = _namespace AND j.id = ANY (_ids) AND NOT tenure.job_is_sound_v1(j)
+        ORDER BY j.id);
+    IF cardinality(_broken) > 0 THEN
+        RETURN QUERY SELECT * FROM tenure.job_lay_aside_v1(_namespace, _broken, _now);
+        _ids := ARRAY(SELECT u.id FROM unnest(_ids) WITH ORDINALITY AS u (id, n)
+                      WHERE u.id <> ALL (_broken) ORDER BY u.n);
+    END IF;
     IF cardinality(_ids) = 0 THEN
         RETURN;
     END IF;
+    _half := cardinality(_ids) / 2;
     BEGIN
         RETURN QUERY SELECT * FROM tenure.job_return_v1(_namespace, _ids, _delays, _now);
         RETURN;
-    EXCEPTION WHEN data_exception OR integrity_constraint_violation OR internal_error THEN
+    EXCEPTION WHEN data_exception OR integrity_constraint_violation OR internal_error
+              OR data_corrupted THEN
         NULL;  -- all that was done since BEGIN is undone
     END;
     IF _half > 0 THEN
@@ -240,17 +313,38 @@ BEGIN
             _namespace, _ids[_half + 1:], _delays, _now);
         RETURN;
     END IF;
-    -- What is not named is copied as it is, not read.
-    -- index: job_pkey
-    RETURN QUERY
-    WITH was AS MATERIALIZED (
-        SELECT j.id, j.replica, j.queue FROM tenure.job j
-        WHERE j.namespace = _namespace AND j.id = _ids[1]
-    ), aside AS (
-        UPDATE tenure.job j SET state = 'aside', replica = '', deadline = NULL, cancelling = false
-        WHERE j.namespace = _namespace AND j.id = _ids[1]
-    )
-    SELECT w.id, w.replica, NULL::text, 0, w.queue, NULL::bigint FROM was w;
+    RETURN QUERY SELECT * FROM tenure.job_lay_aside_v1(_namespace, _ids, _now);
+END
+$$;
+
+-- Return up to _limit jobs that run on replicas that are not there. No call makes such jobs: what runs
+-- stands on a replica's row from the claim on, and goes with it.
+CREATE FUNCTION tenure.job_orphans_v1(_namespace text, _limit integer)
+RETURNS text[] LANGUAGE plpgsql VOLATILE AS $$
+BEGIN
+    -- From replica to replica through the index; all in one statement, which sees one state.
+    -- index: job_held, replica_pkey
+    RETURN ARRAY(
+        WITH RECURSIVE holder AS (
+            (SELECT j.replica FROM tenure.job j
+             WHERE j.namespace || '' = _namespace AND j.state = 'running'
+             ORDER BY j.replica LIMIT 1)
+            UNION ALL
+            SELECT (SELECT j.replica FROM tenure.job j
+                    WHERE j.namespace || '' = _namespace AND j.state = 'running'
+                      AND j.replica > h.replica
+                    ORDER BY j.replica LIMIT 1)
+            FROM holder h WHERE h.replica IS NOT NULL
+        )
+        SELECT o.id FROM holder h
+        CROSS JOIN LATERAL (
+            SELECT j.id FROM tenure.job j
+            WHERE j.namespace || '' = _namespace AND j.replica = h.replica AND j.state = 'running'
+            ORDER BY j.id LIMIT _limit
+        ) AS o
+        WHERE (SELECT r.id FROM tenure.replica r
+               WHERE r.namespace = _namespace AND r.id = h.replica) IS NULL
+        LIMIT _limit);
 END
 $$;
 
@@ -366,6 +460,20 @@ BEGIN
             WHERE j.namespace || '' = _namespace AND j.state = 'running'
               AND j.deadline IS NOT NULL AND j.deadline <= _by - _grace
             ORDER BY j.deadline, j.id LIMIT _room FOR UPDATE SKIP LOCKED);
+        _room := _room - cardinality(_ids);
+        RETURN QUERY
+        SELECT * FROM tenure.job_return_safely_v1(_namespace, _ids, _delays::bigint[], _now);
+    END IF;
+    IF _room > 0 THEN
+        _ids := tenure.job_orphans_v1(_namespace, _room);
+        -- Looked at once more under the lock.
+        -- index: job_pkey, replica_pkey
+        _ids := ARRAY(
+            SELECT j.id FROM tenure.job j
+            WHERE j.namespace = _namespace AND j.id = ANY (_ids) AND j.state = 'running'
+              AND (SELECT r.id FROM tenure.replica r
+                   WHERE r.namespace = _namespace AND r.id = j.replica) IS NULL
+            ORDER BY j.id FOR UPDATE SKIP LOCKED);
         RETURN QUERY
         SELECT * FROM tenure.job_return_safely_v1(_namespace, _ids, _delays::bigint[], _now);
     END IF;

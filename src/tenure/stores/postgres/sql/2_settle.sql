@@ -201,7 +201,7 @@ BEGIN
         SET progress = coalesce(_one.progress::double precision, j.progress),
             message = coalesce(_one.message, j.message),
             checkpoint = coalesce(decode(_one.checkpoint, 'hex'), j.checkpoint),
-            revision = j.revision + 1
+            revision = tenure.up_v1(j.revision)
         WHERE j.namespace = _namespace AND j.id = _one.id AND j.fence = _one.fence::bigint
           AND j.replica <> '';
         IF FOUND THEN

@@ -15,7 +15,11 @@ CREATE TABLE tenure.replica (
     renewed   bigint  NOT NULL,
     ttl       bigint  NOT NULL,
     dead      boolean NOT NULL DEFAULT false,
-    PRIMARY KEY (namespace, id)
+    PRIMARY KEY (namespace, id),
+    CONSTRAINT replica_sound CHECK (
+        joined BETWEEN -253402300799999999 AND 253402300799999999
+        AND renewed BETWEEN -253402300799999999 AND 253402300799999999
+        AND ttl BETWEEN 0 AND 10000000000000000)
 ) WITH (fillfactor = 50, autovacuum_vacuum_scale_factor = 0.05);
 
 -- Finds those that have expired; and those renewed in the future, as seen after a step back.
@@ -31,8 +35,10 @@ CREATE TABLE tenure.replica_claim (
     PRIMARY KEY (namespace, replica)
 ) WITH (fillfactor = 50, autovacuum_vacuum_scale_factor = 0.05);
 
--- Jobs that are not finished: waiting, running, or (a row that recovery could not read) aside.
+-- Jobs that are not finished: waiting, running, or (a row that cannot be read) aside.
 --
+-- A row aside has in `deadline` when it is removed, and is exempt from the constraint. That leaves room
+-- for one more than job_is_sound_v1, so that counting up never violates it.
 -- settled_fence and settled_as are the last settlement, so that a repeat of it is recognised.
 -- replica is empty, deadline NULL and cancelling false unless the job is running.
 -- since is when a job began to wait for its time, 0 if that was given as an instant; NULL if it waits
@@ -73,7 +79,18 @@ CREATE TABLE tenure.job (
     unique_key    text COLLATE "C",
     unique_digest text,
     unique_keep   bigint,
-    PRIMARY KEY (namespace, id)
+    PRIMARY KEY (namespace, id),
+    CONSTRAINT job_sound CHECK (state = 'aside' OR (
+        state IN ('waiting', 'running') AND priority BETWEEN 0 AND 9
+        AND timeout BETWEEN 0 AND 1e10 IS NOT FALSE AND retention BETWEEN 0 AND 1e10
+        AND created BETWEEN -253402300799999999 AND 253402300799999999
+        AND due BETWEEN -253402300799999999 AND 253402300799999999
+        AND since BETWEEN 0 AND 253402300799999999 IS NOT FALSE
+        AND started BETWEEN -253402300799999999 AND 253402300799999999
+        AND attempt >= 0 AND failures >= 0 AND losses >= 0
+        AND fence BETWEEN 0 AND 253402300800000000
+        AND revision BETWEEN 0 AND 253402300800000000
+        AND unique_keep BETWEEN -253402300799999999 AND 253402300799999999 IS NOT FALSE))
 ) WITH (
     fillfactor = 80, autovacuum_vacuum_scale_factor = 0.02, autovacuum_vacuum_threshold = 1000,
     autovacuum_vacuum_cost_delay = 0
@@ -92,13 +109,22 @@ CREATE INDEX job_deadline ON tenure.job ((namespace || ''), deadline, id)
     WHERE state = 'running' AND deadline IS NOT NULL;
 CREATE INDEX job_cancelling ON tenure.job ((namespace || ''), replica, id) WHERE cancelling;
 
+-- The few that are neither waiting nor running.
+CREATE INDEX job_aside ON tenure.job ((namespace || ''), deadline, id)
+    WHERE state <> 'waiting' AND state <> 'running';
+
 -- Finished jobs, until their retention is over.
 CREATE TABLE tenure.job_done (
     LIKE tenure.job INCLUDING DEFAULTS,
     finished bigint NOT NULL,
     expires  bigint NOT NULL,
     result   bytea,
-    PRIMARY KEY (namespace, id)
+    PRIMARY KEY (namespace, id),
+    CONSTRAINT job_done_sound CHECK (
+        state IN ('succeeded', 'failed', 'cancelled')
+        AND fence BETWEEN 0 AND 253402300800000000
+        AND revision BETWEEN 0 AND 253402300800000000
+        AND finished BETWEEN -253402300799999999 AND 253402300799999999)
 ) WITH (autovacuum_vacuum_scale_factor = 0.05);
 
 CREATE INDEX job_done_expires ON tenure.job_done ((namespace || ''), expires, id);
@@ -126,7 +152,8 @@ CREATE TABLE tenure.job_key (
     digest    text   NOT NULL,
     until     bigint NOT NULL,
     free_at   bigint,
-    PRIMARY KEY (namespace, key)
+    PRIMARY KEY (namespace, key),
+    CONSTRAINT job_key_sound CHECK (until BETWEEN -253402300799999999 AND 253402300799999999)
 ) WITH (fillfactor = 80, autovacuum_vacuum_scale_factor = 0.05);
 
 CREATE INDEX job_key_free ON tenure.job_key ((namespace || ''), free_at)
@@ -137,7 +164,8 @@ CREATE TABLE tenure.queue_pause (
     namespace text COLLATE "C" NOT NULL,
     queue     text COLLATE "C" NOT NULL,
     until     bigint,
-    PRIMARY KEY (namespace, queue)
+    PRIMARY KEY (namespace, queue),
+    CONSTRAINT queue_pause_sound CHECK (until BETWEEN -253402300799999999 AND 253402300799999999 IS NOT FALSE)
 );
 
 -- A job as callers see it, for reading by (namespace, id).
@@ -145,7 +173,7 @@ CREATE VIEW tenure.job_record AS
 SELECT namespace, id, task, queue, priority, state, payload, tags, timeout, retention, created, due,
        attempt, failures, losses, fence, revision, replica, started, progress, message, checkpoint,
        cancelling, reason, 0::bigint AS finished, NULL::bytea AS result, error, history
-FROM tenure.job WHERE state <> 'aside'
+FROM tenure.job WHERE state IS DISTINCT FROM 'aside'
 UNION ALL
 SELECT namespace, id, task, queue, priority, state, payload, tags, timeout, retention, created, due,
        attempt, failures, losses, fence, revision, replica, started, progress, message, checkpoint,

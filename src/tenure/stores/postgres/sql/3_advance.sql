@@ -2,6 +2,20 @@
 --
 -- Lock order: rows of schedule by name come before all that jobs have.
 
+-- Whether a schedule can be used. One that cannot is as good as not there, and begins anew when somebody
+-- declares it.
+CREATE FUNCTION tenure.schedule_is_sound_v1(_s tenure.schedule) RETURNS boolean
+LANGUAGE sql IMMUTABLE AS $$
+    SELECT _s IS NOT NULL AND array_ndims(_s.digests) = 1 AND array_position(_s.digests, NULL) IS NULL
+       AND _s.revision BETWEEN 1 AND 253402300799999999
+       AND _s.cursor BETWEEN -253402300799999999 AND 253402300799999999
+       AND _s.last_run BETWEEN -253402300799999999 AND 253402300799999999
+       AND _s.last_fence BETWEEN 0 AND 253402300799999999
+       AND _s.planted BETWEEN -253402300799999999 AND 253402300799999999
+       AND _s.declared BETWEEN -253402300799999999 AND 253402300799999999
+       AND _s.decided BETWEEN 0 AND 253402300799999999
+$$;
+
 -- Whether there are as many unfinished runs of a schedule, on one replica or (NULL) anywhere.
 CREATE FUNCTION tenure.schedule_is_full_v1(
     _namespace text, _name text, _replica text, _most integer
@@ -57,7 +71,8 @@ BEGIN
     IF _d.outcome <> 'ran' THEN
         -- index: schedule_decision_pkey
         UPDATE tenure.schedule_decision d
-        SET last = _d.last, at = _now, ticks = d.ticks + coalesce(_d.ticks, 1)
+        SET last = _d.last, at = _now,
+            ticks = least(d.ticks, 253402300799999999 - coalesce(_d.ticks, 1)) + coalesce(_d.ticks, 1)
         WHERE d.namespace = _s.namespace AND d.name = _s.name AND d.number = _s.decided
           AND d.outcome = _d.outcome AND d.reason = coalesce(_d.reason, '');
         IF FOUND THEN
@@ -67,7 +82,12 @@ BEGIN
     INSERT INTO tenure.schedule_decision (
         namespace, name, number, outcome, reason, first, last, ticks, at, job, replica)
     VALUES (_s.namespace, _s.name, _s.decided + 1, _d.outcome, coalesce(_d.reason, ''), _d.first,
-            _d.last, coalesce(_d.ticks, 1), _now, coalesce(_d.job, ''), coalesce(_d.replica, ''));
+            _d.last, coalesce(_d.ticks, 1), _now, coalesce(_d.job, ''), coalesce(_d.replica, ''))
+    -- Only if the number was set back by hand: then a tick must not fail for it.
+    ON CONFLICT (namespace, name, number) DO UPDATE
+    SET outcome = excluded.outcome, reason = excluded.reason, first = excluded.first,
+        last = excluded.last, ticks = excluded.ticks, at = excluded.at, job = excluded.job,
+        replica = excluded.replica;
     RETURN _s.decided + 1;
 END
 $$;
@@ -89,7 +109,7 @@ BEGIN
         CASE WHEN _runs THEN 'running' ELSE 'waiting' END, _runs::integer,
         CASE WHEN _runs THEN _fence ELSE 0 END, 1 + _runs::integer, _m.replica,
         CASE WHEN _runs THEN _now ELSE 0 END,
-        CASE WHEN _runs THEN _now + round(_r.timeout * 1000000)::bigint END, _m.name, _r.rerun
+        CASE WHEN _runs THEN _now + tenure.span_v1(_r.timeout) END, _m.name, _r.rerun
     );
     INSERT INTO tenure.job_tag (namespace, tag, id)
     SELECT DISTINCT _namespace, t.tag, _m.id FROM unnest(_r.tags) AS t (tag);
@@ -130,8 +150,8 @@ BEGIN
         RETURN 'infinity';
     END IF;
     -- index: job_done_pkey
-    RETURN (SELECT d.finished + _rest - _now FROM tenure.job_done d
-            WHERE d.namespace = _namespace AND d.id = _last_job AND d.finished + _rest > _now);
+    RETURN (SELECT least(d.finished, _now) + _rest - _now FROM tenure.job_done d
+            WHERE d.namespace = _namespace AND d.id = _last_job AND d.finished > _now - _rest);
 END
 $$;
 
@@ -234,6 +254,9 @@ BEGIN
     -- index: schedule_pkey
     SELECT * INTO _s FROM tenure.schedule s
     WHERE s.namespace = _namespace AND s.name = _m.name FOR NO KEY UPDATE;
+    IF NOT tenure.schedule_is_sound_v1(_s) THEN
+        _s := NULL;
+    END IF;
     _a := (NULL, coalesce(_s.cursor, 0), coalesce(_s.revision, 0), coalesce(_s.last_run, 0),
            tenure.now_v1(_told), '', 0, false, '{}', '{}');
     _a := tenure.schedule_refuse_v1(_namespace, _m, _s, _a);

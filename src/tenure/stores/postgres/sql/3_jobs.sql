@@ -94,8 +94,9 @@ BEGIN
         )
         UPDATE tenure.job j
         SET state = 'running', replica = _replica, claim_no = _claim_no,
-            fence = greatest(j.fence + 1, _now), attempt = j.attempt + 1, started = _now,
-            deadline = _now + round(j.timeout * 1000000)::bigint, revision = j.revision + 1
+            fence = greatest(tenure.up_v1(j.fence), _now), attempt = tenure.up_v1(j.attempt),
+            started = _now, deadline = _now + tenure.span_v1(j.timeout),
+            revision = tenure.up_v1(j.revision)
         FROM taken t WHERE j.namespace = t.namespace AND j.id = t.id
         RETURNING j.id, j.task, j.queue, j.priority, j.state, j.payload, j.tags, j.timeout,
                   j.retention, j.created, j.due, j.attempt, j.failures, j.losses, j.fence,
@@ -240,5 +241,49 @@ BEGIN
         INTO answers
         FROM unnest(_ids) WITH ORDINALITY AS u (id, n);
     END IF;
+END
+$$;
+
+-- Set aside those of the first due jobs of some queues that cannot be claimed; return them. For a claim
+-- that has failed for what is in a row: each job is tried alone, and what was tried is undone.
+CREATE FUNCTION tenure.job_sift_v1(
+    _namespace text, _queues text[], _limit integer, _told bigint
+) RETURNS text[] LANGUAGE plpgsql VOLATILE
+SET lock_timeout = 4000 SET plan_cache_mode = force_generic_plan
+SET enable_seqscan = off SET enable_bitmapscan = off
+AS $$
+DECLARE
+    _now bigint := tenure.now_v1(_told);
+    _id text;
+    _all text;
+    _broken text[] := '{}';
+BEGIN
+    -- index: job_ready
+    FOR _id IN
+        SELECT found.id FROM generate_series(0, cardinality(_queues) * 20 - 1) AS step (n)
+        CROSS JOIN LATERAL (
+            SELECT j.id FROM tenure.job j
+            WHERE j.namespace || '' = _namespace AND j.queue = _queues[step.n / 20 + 1]
+              AND (j.since IS NOT NULL)::integer = step.n / 10 % 2 AND j.priority = step.n % 10
+              AND j.state = 'waiting' AND j.due <= _now
+            ORDER BY j.due / 1000, j.id LIMIT _limit
+        ) AS found
+    LOOP
+        BEGIN
+            -- As text, all of it is read. index: job_pkey
+            SELECT j::text INTO _all FROM tenure.job j
+            WHERE j.namespace = _namespace AND j.id = _id;
+            UPDATE tenure.job j SET attempt = tenure.up_v1(j.attempt)
+            WHERE j.namespace = _namespace AND j.id = _id;
+            RAISE SQLSTATE 'TEN00';
+        EXCEPTION
+            WHEN SQLSTATE 'TEN00' THEN
+                NULL;  -- it can be claimed; undone by the error
+            WHEN data_exception OR integrity_constraint_violation OR internal_error
+                 OR data_corrupted THEN
+                _broken := _broken || _id;
+        END;
+    END LOOP;
+    RETURN tenure.job_set_aside_v1(_namespace, _broken, _told);
 END
 $$;

@@ -50,7 +50,7 @@ BEGIN
     RETURN NOT EXISTS (
         SELECT FROM (SELECT _namespace AS namespace, u.* FROM unnest(_all) AS u OFFSET 0) AS a
         LEFT JOIN tenure.schedule s ON s.namespace = a.namespace AND s.name = a.name
-        WHERE s.name IS NULL OR s.successor <> ''
+        WHERE s.name IS NULL OR NOT tenure.schedule_is_sound_v1(s) OR s.successor <> ''
            OR s.digests[cardinality(s.digests)] <> a.digest
            OR EXISTS (
                SELECT FROM unnest(a.renamed_from) AS f (name)
@@ -69,7 +69,9 @@ DECLARE
     _heir tenure.schedule := _s;
     _next tenure.schedule;
 BEGIN
-    WHILE _heir.successor <> '' LOOP
+    -- Names never make a circle, but a row that somebody has spoiled might.
+    FOR _rename IN 1..100 LOOP
+        EXIT WHEN _heir.successor = '';
         -- index: schedule_pkey
         SELECT * INTO _next FROM tenure.schedule s
         WHERE s.namespace = _heir.namespace AND s.name = _heir.successor;
@@ -245,7 +247,7 @@ $$;
 -- changed, if some do not rule any more.
 CREATE FUNCTION tenure.schedule_declare_again_v1(
     _namespace text, _all tenure.planting_v1[], _told bigint
-) RETURNS TABLE (revision bigint, cursor bigint, last_run bigint, now bigint)
+) RETURNS TABLE (revision bigint, cursor bigint, last_run bigint, now bigint, anew boolean)
 LANGUAGE plpgsql VOLATILE AS $$
 DECLARE
     _names text[] := ARRAY(SELECT u.name FROM unnest(_all) AS u);
@@ -260,7 +262,7 @@ BEGIN
     WHERE s.namespace = _namespace AND s.name = ANY (_names);
     -- index: schedule_pkey
     RETURN QUERY
-    SELECT s.revision, s.cursor, s.last_run, now
+    SELECT s.revision, s.cursor, s.last_run, now, false
     FROM (SELECT _namespace AS namespace, u.* FROM unnest(_names) WITH ORDINALITY AS u (name, n)
           OFFSET 0) AS a
     JOIN tenure.schedule s ON s.namespace = a.namespace AND s.name = a.name
@@ -268,11 +270,33 @@ BEGIN
 END
 $$;
 
--- Declare schedules, in order. No rows if somebody else has changed one of them at this very moment: then
+-- Forget those of some schedules that cannot be used, with what is known of their ticks; return their
+-- names. The caller has locked them.
+CREATE FUNCTION tenure.schedule_forget_unsound_v1(_namespace text, _names text[])
+RETURNS text[] LANGUAGE plpgsql VOLATILE AS $$
+DECLARE
+    _unsound text[];
+BEGIN
+    -- index: schedule_pkey
+    _unsound := ARRAY(
+        SELECT s.name FROM tenure.schedule s
+        WHERE s.namespace = _namespace AND s.name = ANY (_names)
+          AND NOT tenure.schedule_is_sound_v1(s));
+    IF cardinality(_unsound) > 0 THEN
+        -- index: schedule_decision_pkey, schedule_pkey
+        DELETE FROM tenure.schedule_decision d
+        WHERE d.namespace = _namespace AND d.name = ANY (_unsound);
+        DELETE FROM tenure.schedule s WHERE s.namespace = _namespace AND s.name = ANY (_unsound);
+    END IF;
+    RETURN _unsound;
+END
+$$;
+
+-- Declare schedules, in order. `anew` are those that could not be used as they were. No rows if somebody else has changed one of them at this very moment: then
 -- more of them must be locked, which is in order only for who holds none. The caller asks again.
 CREATE FUNCTION tenure.schedule_plant_v1(
     _namespace text, _plantings text, _declared_for bigint, _digests_max integer, _told bigint
-) RETURNS TABLE (revision bigint, cursor bigint, last_run bigint, now bigint)
+) RETURNS TABLE (revision bigint, cursor bigint, last_run bigint, now bigint, anew boolean)
 LANGUAGE plpgsql VOLATILE
 SET lock_timeout = 4000 SET plan_cache_mode = force_generic_plan
 SET enable_seqscan = off SET enable_bitmapscan = off
@@ -283,6 +307,8 @@ DECLARE
         SELECT p FROM json_populate_recordset(NULL::tenure.planting_v1, _plantings::json) AS p);
     _p tenure.planting_v1;
     _s tenure.schedule;
+    _touched text[];
+    _unsound text[];
 BEGIN
     IF tenure.schedule_rule_v1(_namespace, _all) THEN
         RETURN QUERY SELECT * FROM tenure.schedule_declare_again_v1(_namespace, _all, _told);
@@ -291,13 +317,16 @@ BEGIN
     -- From here on nobody else makes or renames any: so those to lock are known before the first
     -- is locked.
     PERFORM pg_advisory_xact_lock(hashtextextended('tenure.schedule ' || _namespace, 0));
-    PERFORM tenure.schedule_lock_v1(_namespace, tenure.schedule_touched_v1(_namespace, _all));
+    _touched := tenure.schedule_touched_v1(_namespace, _all);
+    PERFORM tenure.schedule_lock_v1(_namespace, _touched);
+    _unsound := tenure.schedule_forget_unsound_v1(_namespace, _touched);
     now := tenure.now_v1(_told);
     FOREACH _p IN ARRAY _all LOOP
         _s := tenure.schedule_declare_v1(_namespace, _p, _declared_for, _digests_max, now);
         revision := _s.revision;
         cursor := _s.cursor;
         last_run := _s.last_run;
+        anew := _p.name = ANY (_unsound);
         RETURN NEXT;
     END LOOP;
 END

@@ -23,10 +23,10 @@ BEGIN
         )
         SELECT g.namespace, g.id, g.task, g.queue, g.priority, _state, g.payload, g.tags, g.timeout,
                g.retention, g.created, g.due, g.attempt, g.failures, g.losses, g.fence,
-               g.revision + 1, g.claim_no, g.started, g.progress, g.message, g.checkpoint,
+               tenure.up_v1(g.revision), g.claim_no, g.started, g.progress, g.message, g.checkpoint,
                g.reason, g.error, g.history, g.settled_fence, g.settled_as, g.unique_key,
                g.unique_digest, g.unique_keep, g.schedule, g.rerun, _now,
-               _now + round(g.retention * 1000000)::bigint
+               _now + tenure.span_v1(g.retention)
         FROM gone g
     )
     SELECT array_agg(g.unique_key) INTO _keys FROM gone g WHERE g.unique_key IS NOT NULL;
@@ -59,19 +59,20 @@ BEGIN
         UPDATE tenure.job j
         SET settled_fence = j.fence, settled_as = a.outcome,
             history = coalesce(decode(a.history, 'hex'), j.history),
-            failures = j.failures + (a.outcome = 'retry')::integer,
+            failures = CASE WHEN a.outcome = 'retry' THEN tenure.up_v1(j.failures)
+                            ELSE j.failures END,
             error = CASE WHEN NOT j.rerun AND NOT j.cancelling THEN NULL
                          WHEN a.outcome = 'retry' THEN decode(a.error, 'hex') ELSE j.error END,
             reason = CASE WHEN NOT j.rerun AND NOT j.cancelling THEN 'interrupted'
                           ELSE j.reason END,
             state = CASE WHEN j.cancelling OR NOT j.rerun THEN j.state ELSE 'waiting' END,
             fence = CASE WHEN j.cancelling OR NOT j.rerun THEN j.fence
-                         ELSE greatest(j.fence + 1, _now) END,
+                         ELSE greatest(tenure.up_v1(j.fence), _now) END,
             -- Without a delay it keeps its place in the queue.
             due = CASE WHEN j.cancelling OR NOT j.rerun OR a.delay::bigint = 0 THEN j.due
                        ELSE _now + a.delay::bigint END,
             since = CASE WHEN a.delay::bigint > 0 THEN _now END,
-            replica = '', deadline = NULL, revision = j.revision + 1
+            replica = '', deadline = NULL, revision = tenure.up_v1(j.revision)
         FROM asked a
         WHERE j.namespace = a.namespace AND j.id = a.id AND j.fence = a.fence::bigint
           AND j.replica <> ''
@@ -153,7 +154,8 @@ BEGIN
         )
         SELECT g.namespace, g.id, g.task, g.queue, g.priority, g.outcome, g.payload, g.tags,
                g.timeout, g.retention, g.created, g.due, g.attempt,
-               g.failures + (g.outcome = 'failed')::integer, g.losses, g.fence, g.revision + 1,
+               CASE WHEN g.outcome = 'failed' THEN tenure.up_v1(g.failures) ELSE g.failures END,
+               g.losses, g.fence, tenure.up_v1(g.revision),
                g.claim_no, g.started, g.progress, g.message, g.checkpoint,
                CASE WHEN g.outcome = 'succeeded' THEN '' WHEN g.new_reason = '' THEN g.reason
                     ELSE g.new_reason END,
@@ -161,7 +163,7 @@ BEGIN
                     WHEN 'cancelled' THEN g.error END,
                coalesce(decode(g.new_history, 'hex'), g.history),
                g.fence, g.outcome, g.unique_key, g.unique_digest, g.unique_keep, g.schedule,
-               g.rerun, _now, _now + round(g.retention * 1000000)::bigint, decode(g.result, 'hex')
+               g.rerun, _now, _now + tenure.span_v1(g.retention), decode(g.result, 'hex')
         FROM gone g
     )
     SELECT array_agg(g.id), array_agg(g.unique_key) FILTER (WHERE g.unique_key IS NOT NULL)
@@ -204,24 +206,25 @@ BEGIN
         FROM asked a JOIN tenure.job j ON j.namespace = a.namespace AND j.id = a.id
     ), moved AS (
         UPDATE tenure.job j
-        SET losses = j.losses + (_delays IS NOT NULL)::integer,
+        SET losses = CASE WHEN _delays IS NOT NULL THEN tenure.up_v1(j.losses) ELSE j.losses END,
             history = CASE WHEN _delays IS NULL THEN j.history ELSE j.history || convert_to(
                 '{"attempt":' || j.attempt || ',"replica":' || to_json(j.replica) || ',"started":'
                 || j.started || ',"ended":' || _now || E',"outcome":"lost"}\n', 'UTF8') END,
             state = CASE WHEN w.finish IS NULL THEN 'waiting' ELSE j.state END,
-            fence = CASE WHEN w.finish IS NULL THEN greatest(j.fence + 1, _now) ELSE j.fence END,
+            fence = CASE WHEN w.finish IS NULL THEN greatest(tenure.up_v1(j.fence), _now)
+                         ELSE j.fence END,
             -- Without a delay it keeps its place in the queue.
-            due = CASE WHEN w.finish IS NOT NULL OR coalesce(_delays[j.losses + 1], 0) = 0
-                       THEN j.due ELSE _now + _delays[j.losses + 1] END,
-            since = CASE WHEN _delays[j.losses + 1] > 0 THEN _now END,
+            due = CASE WHEN w.finish IS NOT NULL OR coalesce(_delays[tenure.up_v1(j.losses)], 0) = 0
+                       THEN j.due ELSE _now + _delays[tenure.up_v1(j.losses)] END,
+            since = CASE WHEN _delays[tenure.up_v1(j.losses)] > 0 THEN _now END,
             reason = CASE WHEN w.finish IS DISTINCT FROM 'failed' THEN j.reason
                           WHEN _delays IS NULL THEN 'interrupted' ELSE 'lost' END,
             error = CASE WHEN w.finish = 'failed' THEN NULL ELSE j.error END,
-            replica = '', deadline = NULL, revision = j.revision + 1
+            replica = '', deadline = NULL, revision = tenure.up_v1(j.revision)
         FROM was w WHERE j.namespace = w.namespace AND j.id = w.id
         RETURNING w.n, j.id, w.replica, coalesce(w.finish, 'waiting') AS state, j.losses, j.queue,
                   CASE WHEN w.finish IS NOT NULL THEN NULL WHEN j.since IS NULL THEN 0
-                       ELSE j.due - _now END AS due_in
+                       ELSE greatest(j.due, -253402300799999999) - _now END AS due_in
     )
     SELECT m.id, m.replica, m.state, m.losses, m.queue, m.due_in FROM moved m ORDER BY m.n;
     -- Which they were is told by what was written: they run, and nowhere.
@@ -276,7 +279,8 @@ BEGIN
     END IF;
     -- index: job_key_pkey
     UPDATE tenure.job_key k
-    SET id = _id, digest = _d.unique_digest, until = _now + abs(_d.unique_keep), free_at = NULL
+    SET id = _id, digest = _d.unique_digest, free_at = NULL,
+        until = _now + least(abs(greatest(_d.unique_keep, -10000000000000000)), 10000000000000000)
     WHERE k.namespace = _namespace AND k.key = _d.unique_key;
     RETURN 'r';
 END

@@ -59,7 +59,15 @@ CREATE TABLE tenure.schedule (
     last_outcome text   NOT NULL DEFAULT '',
     last_reason  text   NOT NULL DEFAULT '',
     decided      bigint NOT NULL DEFAULT 0,
-    PRIMARY KEY (namespace, name)
+    PRIMARY KEY (namespace, name),
+    CONSTRAINT schedule_sound CHECK (
+        revision BETWEEN 0 AND 253402300800000000
+        AND cursor BETWEEN -253402300799999999 AND 253402300799999999
+        AND last_run BETWEEN -253402300799999999 AND 253402300799999999
+        AND last_fence BETWEEN 0 AND 253402300800000000
+        AND planted BETWEEN -253402300799999999 AND 253402300799999999
+        AND declared BETWEEN -253402300799999999 AND 253402300799999999
+        AND decided BETWEEN 0 AND 253402300800000000)
 ) WITH (fillfactor = 50, autovacuum_vacuum_scale_factor = 0.05);
 
 -- Pauses of schedules, or under the name * of all; until NULL they are for good.
@@ -69,7 +77,10 @@ CREATE TABLE tenure.schedule_freeze (
     since     bigint NOT NULL,
     until     bigint,
     reason    text   NOT NULL,
-    PRIMARY KEY (namespace, name)
+    PRIMARY KEY (namespace, name),
+    CONSTRAINT schedule_freeze_sound CHECK (
+        since BETWEEN -253402300799999999 AND 253402300799999999
+        AND until BETWEEN -253402300799999999 AND 253402300799999999 IS NOT FALSE)
 );
 
 -- What became of the ticks of a schedule, numbered from the oldest.
@@ -85,7 +96,14 @@ CREATE TABLE tenure.schedule_decision (
     at        bigint NOT NULL,
     job       text   NOT NULL,
     replica   text   NOT NULL,
-    PRIMARY KEY (namespace, name, number)
+    PRIMARY KEY (namespace, name, number),
+    CONSTRAINT schedule_decision_sound CHECK (
+        outcome IN ('ran', 'skipped', 'missed')
+        AND number BETWEEN 0 AND 253402300800000000
+        AND first BETWEEN -253402300799999999 AND 253402300799999999
+        AND last BETWEEN -253402300799999999 AND 253402300799999999
+        AND ticks BETWEEN 0 AND 253402300799999999
+        AND at BETWEEN -253402300799999999 AND 253402300799999999)
 ) WITH (fillfactor = 80, autovacuum_vacuum_scale_factor = 0.05);
 
 -- As in format 2, and whose run it is.
@@ -94,7 +112,7 @@ SELECT namespace, id, task, queue, priority, state, payload, tags, timeout, rete
        attempt, failures, losses, fence, revision, replica, started, progress, message, checkpoint,
        cancelling, reason, 0::bigint AS finished, NULL::bytea AS result, error, history, schedule,
        rerun
-FROM tenure.job WHERE state <> 'aside'
+FROM tenure.job WHERE state IS DISTINCT FROM 'aside'
 UNION ALL
 SELECT namespace, id, task, queue, priority, state, payload, tags, timeout, retention, created, due,
        attempt, failures, losses, fence, revision, replica, started, progress, message, checkpoint,

@@ -3,7 +3,7 @@
 -- KEYS: names, fence, and the four of the lease key
 -- ARGV: now, name, holder, limit, ttl, meta, patience (0: do not wait), address for the wake-up
 -- Returns {1, fence, other limit or 0, held for, limit, meta}
---      or {0, retry in, waiters ahead, other limit or 0}.
+--      or {0, retry in, waiters ahead, other limit or 0}, or {} if the lease cannot be read.
 
 local LEASE = 3
 local name, holder, meta, address = ARGV[2], ARGV[3], ARGV[6], ARGV[8]
@@ -12,7 +12,8 @@ local found = call('MGET', KEYS[LEASE], KEYS[2])
 
 -- One last fence for the whole namespace, so that a released key can leave nothing behind.
 local function next_fence()
-  local fence = math.max((tonumber(found[2]) or 0) + 1, now)
+  local last = tonumber(found[2])
+  local fence = math.max((is_whole(last, 0, 2 ^ 53 - 2) and last or 0) + 1, now)
   call('SET', KEYS[2], fence)
   return fence
 end
@@ -29,6 +30,8 @@ end
 local kind, owner, fence, since, renewed, life, bound, note = look(LEASE, name, found[1])
 if not kind then
   return grant_alone()
+elseif kind == UNREADABLE then
+  return {}
 end
 if kind == ALONE and owner == holder then
   -- It has the lease already: a repeat after a lost reply.

@@ -77,11 +77,14 @@ end
 
 local newest, remembered = nil, {}
 
+-- Return a decision; nothing if it cannot be read, so that the next one is not joined to it.
 local function read_decision(record)
-  local decision = {}
-  decision.outcome, decision.reason, decision.first, decision.last, decision.ticks, decision.at,
-    decision.job, decision.replica = decode(record)
-  return decision
+  local decision, readable = {}, nil
+  readable, decision.outcome, decision.reason, decision.first, decision.last, decision.ticks,
+    decision.at, decision.job, decision.replica = pcall(decode, record or '')
+  return readable and is_whole(decision.outcome, RAN, 2) and is_instant(decision.first)
+    and is_whole(decision.ticks, 0, INSTANT_MAX) and type(decision.job) == 'string'
+    and type(decision.replica) == 'string' and decision or nil
 end
 
 local function packed(decision)

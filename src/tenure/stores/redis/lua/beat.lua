@@ -30,9 +30,9 @@ clamp_all()
 local future = '(' .. format('%.0f', now)
 for _, id in ipairs(call('ZREVRANGEBYSCORE', PAUSES, '+inf', future, 'LIMIT', 0, 500)) do
   local job, began = job_of(id), tonumber(call('ZSCORE', PAUSES, id))
-  if job and job.state == WAITS then
+  if job and job.state == WAITS and is_instant(began) then
     leave_queue(job)
-    job.due = now + (job.due - began)
+    job.due = max(0, now + (job.due - began))
     gather('ZADD', WAITING, '0', place(job.queue, job.priority, job.due, job.id, true))
     gather('ZADD', PAUSES, now, id)
     save_change(job)

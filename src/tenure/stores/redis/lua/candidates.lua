@@ -9,6 +9,7 @@ local tag, replica = ARGV[6], ARGV[7]
 
 -- Return ids below the cursor that stand behind a prefix in an index.
 local function ids_behind(index, prefix, stop)
+  level(index)
   local from = cursor == '' and stop or '(' .. prefix .. cursor
   local found = call('ZREVRANGEBYLEX', index, from, '[' .. prefix, 'LIMIT', 0, most)
   for n, member in ipairs(found) do
@@ -28,15 +29,7 @@ end
 local answers = {most}
 if state == RUNS then
   -- What runs is indexed by replica: of each the newest few.
-  local names, from = {}, '-'
-  while #names < 1000 do
-    local first = call('ZRANGEBYLEX', HELD, from, '+', 'LIMIT', 0, 1)[1]
-    if not first then
-      break
-    end
-    names[#names + 1] = string.match(first, '^[^%z]*')
-    from = '[' .. names[#names] .. '\1'
-  end
+  local names = holders(1000)
   most = max(1, min(most, floor(2000 / max(1, #names))))
   answers[1] = most
   for _, name in ipairs(names) do

@@ -2,7 +2,8 @@
 --
 -- ARGV: now, bells, replica, claim_no, limit, queues
 -- Returns {} if the replica's record is gone or dead, else
---   {time until the next job is due or -1, record, fixed, record, fixed...}.
+--   {time until the next job is due or -1, ids that were set aside and places that were none,
+--    record, fixed, record, fixed...}.
 
 local replica, claim_no, limit = ARGV[3], tonumber(ARGV[4]), tonumber(ARGV[5])
 local one = replica_of(replica)
@@ -12,7 +13,7 @@ end
 
 -- The reply to the last claim was lost: what it got and still runs.
 local function repeated()
-  local answers = {-1}
+  local answers = {-1, {}}
   for id in string.gmatch(call('HGET', CLAIMS, replica) or '', '[^%z]+') do
     local job = job_of(id)
     if job and job.state == RUNS and job.replica == replica then
@@ -23,17 +24,37 @@ local function repeated()
   return answers
 end
 if claim_no <= one.claim_no then
-  return claim_no == one.claim_no and repeated() or {-1}
+  return claim_no == one.claim_no and repeated() or {-1, {}}
 end
 clamp(one)
 if one.renewed + one.ttl <= now then
-  return {-1}
+  return {-1, {}}
 end
 
 local members, ids, later = {}, {}, math.huge  -- places and ids of jobs to take; the next due time
+local junk = {}  -- members that are no places, and ids of jobs that cannot be read
 local this_ms = floor(now / 1000)
 local this_text, next_text = format('%016d', this_ms), format('%016d', this_ms + 1)
 local this_rest = now % 1000
+
+-- Return up to `most` places of a queue. What is none goes, and is in nobody's way any more.
+local function places_in(queue, from, till, most)
+  for _ = 1, 5 do
+    local found, broken = call('ZRANGEBYLEX', WAITING, from, till, 'LIMIT', 0, most), {}
+    for _, member in ipairs(found) do
+      local marked = sub(member, #queue + 2, #queue + 2) == LATER
+      if not is_place(member, #queue + (marked and 4 or 3)) then
+        broken[#broken + 1] = member
+        junk[#junk + 1] = member
+      end
+    end
+    if #broken == 0 then
+      return found
+    end
+    call('ZREM', WAITING, unpack(broken))
+  end
+  return {}  -- there are very many; the next claim goes on
+end
 
 -- Add to `due` those places of a range of one queue and priority whose time has come. Within the
 -- present millisecond the order is by id, so there some may be due and some not.
@@ -58,7 +79,7 @@ local function waited_long_enough(queue, most)
   local prefix = queue .. '\0' .. LATER
   local from, till, due = '[' .. prefix, '(' .. queue .. '\0' .. '0', {}
   for _ = 1, 40 do
-    local first = #due < most and call('ZRANGEBYLEX', WAITING, from, till, 'LIMIT', 0, 1)[1]
+    local first = #due < most and places_in(queue, from, till, 1)[1]
     if not first then
       break
     end
@@ -67,8 +88,11 @@ local function waited_long_enough(queue, most)
       later = min(later, tonumber(time) * 1000 + tonumber(sub(first, -3)))
       from = '[' .. prefix .. string.char(string.byte(first, at - 1) + 1)
     else
-      local found = call('ZRANGEBYLEX', WAITING, '[' .. first,
-        '(' .. sub(first, 1, at - 1) .. next_text, 'LIMIT', 0, most - #due)
+      local found = places_in(queue, '[' .. first, '(' .. sub(first, 1, at - 1) .. next_text,
+        most - #due)
+      if #found == 0 then
+        break  -- the order of the index is lost, see `level`
+      end
       add_due(due, found, at)
       from = '(' .. found[#found]
     end
@@ -92,13 +116,13 @@ end
 local function look_through(queue)
   local room = limit - #members
   local from, till = '[' .. queue .. '\0', '(' .. queue .. '\1'
-  local found = room > 0 and call('ZRANGEBYLEX', WAITING, from, till, 'LIMIT', 0, room) or {}
+  local found = room > 0 and places_in(queue, from, till, room) or {}
   if found[1] and sub(found[1], #queue + 2, #queue + 2) == LATER then
     local due = waited_long_enough(queue, room)
     if #due > 0 then
       end_pauses(queue, due)
     end
-    found = call('ZRANGEBYLEX', WAITING, from .. '0', till, 'LIMIT', 0, room)
+    found = places_in(queue, from .. '0', till, room)
   end
   for _, member in ipairs(found) do
     members[#members + 1], ids[#ids + 1] = member, sub(member, #queue + 19, -5)
@@ -106,12 +130,11 @@ local function look_through(queue)
 end
 
 local function paused(queue)
-  local till = call('HGET', PAUSED, queue)
-  if till and tonumber(till) <= now then
+  local till = tonumber(call('HGET', PAUSED, queue) or nil)
+  if till and till <= now then
     call('HDEL', PAUSED, queue)
-    return false
   end
-  return till
+  return till and till > now  -- what is no number is no pause; `tenure queues` tells of it
 end
 for n = 6, #ARGV do
   if not paused(ARGV[n]) then
@@ -121,23 +144,27 @@ end
 
 one.claim_no = claim_no
 local next_in = #members < limit and later < math.huge and later - now or -1
+if #junk > 0 or (#members < limit and level(WAITING)) then
+  next_in = 0  -- there may be more, and due
+end
 if #members == 0 then
   write_replica(one)
   call('HDEL', CLAIMS, replica)
-  return {next_in}
+  return {next_in, junk}
 end
 
 local records, fixed = call('HMGET', STATE, unpack(ids)), call('HMGET', FIXED, unpack(ids))
-local answers, got, states, held, deadlines, queues = {next_in}, {}, {}, {}, {}, {}
+local answers, got, states, held, deadlines, queues = {next_in, junk}, {}, {}, {}, {}, {}
 local broken, again, runs_on, holder = {}, {}, pack(replica), replica .. '\0'
 local i = 0
 for n = 1, #ids do
   local record = records[n]
-  local ok, offset, length, timeout, _, queue, _, _, key, _, state, fence, attempt, _, revision,
-    _, due, nobody = pcall(decode_some, record or '', 16)
-  if not (ok and fixed[n] and state == WAITS and type(queue) == 'string' and nobody == ''
-    and type(length) == 'number' and type(timeout) == 'number' and type(fence) == 'number'
-    and type(attempt) == 'number' and type(revision) == 'number' and type(due) == 'number') then
+  local ok, offset, length, timeout, retention, queue, priority, tagged, key, created, state,
+    fence, attempt, started, revision, cancelling, due, nobody =
+    pcall(decode_some, record or '', 16)
+  if not (ok and fixed[n] and state == WAITS and nobody == ''
+    and is_sound(record, length, timeout, retention, queue, priority, tagged, key, created, state,
+      fence, attempt, started, revision, cancelling, due, nobody)) then
     broken[#broken + 1] = n
   elseif key and attempt > 0 and runs_once(key) then
     again[#again + 1] = ids[n]
@@ -150,7 +177,7 @@ for n = 1, #ids do
     got[i] = id
     states[2 * i - 1], states[2 * i] = id, new
     held[2 * i - 1], held[2 * i] = '0', holder .. id .. '\0' .. queue
-    answers[2 * i], answers[2 * i + 1] = new, fixed[n]
+    answers[2 * i + 1], answers[2 * i + 2] = new, fixed[n]
     queues[queue] = (queues[queue] or 0) + 1
     if timeout >= 0 then
       deadlines[#deadlines + 1] = now + timeout
@@ -162,6 +189,7 @@ end
 call('ZREM', WAITING, unpack(members))
 for _, n in ipairs(broken) do
   set_aside(ids[n], records[n])
+  junk[#junk + 1] = ids[n]
   answers[1] = 0  -- there may be more behind them, and due
 end
 -- A version that knows no schedules has let it wait.
@@ -170,7 +198,7 @@ for _, id in ipairs(again) do
   job.reason, job.error = 'lost', nil
   finish(job, FAILED)
 end
-if #again > 0 then
+if #again + #broken > 0 then
   flush()
   ring()
 end
@@ -185,7 +213,7 @@ if #deadlines > 0 then
   call('ZADD', DEADLINES, unpack(deadlines))
 end
 for queue, jobs in pairs(queues) do
-  call('HINCRBY', RUNNING, queue, jobs)
+  write_running(queue, jobs)
 end
 local list = table.concat(got, '\0')
 call('HSET', CLAIMS, replica, list)

@@ -12,7 +12,7 @@ local function earliest_like(first, at)
     '(' .. sub(first, 1, at) .. format('%016d', tonumber(due) + 1), 'LIMIT', 0, 100)
   local rest = 999
   for _, member in ipairs(same) do
-    rest = min(rest, tonumber(sub(member, -3)))
+    rest = min(rest, tonumber(sub(member, -3)) or 999)
   end
   return tonumber(due) * 1000 + rest
 end
@@ -21,14 +21,18 @@ end
 local function earliest(prefix)
   local from, till, at = '[' .. prefix .. '0', '(' .. prefix .. ':', #prefix + 1
   local found = math.huge
-  while true do
+  for _ = 1, 100 do
     local first = call('ZRANGEBYLEX', WAITING, from, till, 'LIMIT', 0, 1)[1]
     if not first then
-      return found
+      break
+    elseif is_place(first, at + 1) then
+      found = min(found, earliest_like(first, at))
+      from = '[' .. prefix .. string.char(string.byte(first, at) + 1)
+    else
+      from = '(' .. first  -- the next claim removes it
     end
-    found = min(found, earliest_like(first, at))
-    from = '[' .. prefix .. string.char(string.byte(first, at) + 1)
   end
+  return found
 end
 
 local function oldest(queue)
@@ -38,11 +42,16 @@ local function oldest(queue)
 end
 
 local function paused_for(queue)
-  local till = call('HGET', PAUSED, queue)
-  if not till or tonumber(till) <= now then
+  local till = tonumber(call('HGET', PAUSED, queue) or nil)
+  if not till or not (till > now) then
     return ''
   end
-  return till == 'inf' and till or format('%.0f', tonumber(till) - now)
+  return till > INSTANT_MAX and 'inf' or format('%.0f', till - now)
+end
+
+local function running(queue)
+  local count = tonumber(call('HGET', RUNNING, queue) or 0)
+  return is_whole(count, 0, COUNTER_MAX) and count or 0
 end
 
 local answers = {}
@@ -50,6 +59,6 @@ for n = 3, #ARGV do
   local queue = ARGV[n]
   answers[n - 2] = {
     call('ZLEXCOUNT', WAITING, '[' .. queue .. '\0', '(' .. queue .. '\1'),
-    tonumber(call('HGET', RUNNING, queue) or 0), oldest(queue), paused_for(queue)}
+    running(queue), oldest(queue), paused_for(queue)}
 end
 return answers

@@ -13,9 +13,23 @@
 local FIRST_PLACE = -2 ^ 52  -- the arrival number of the first in a new line
 local LOST_FENCE = 1  -- of a lease whose fence is not known any more; below all real ones
 
+-- Details that cannot be read are as good as missing, see `mend`: a lease keeps its place until its end,
+-- and a waiter gets no turn.
 local function read_info(crowd, holder)
-  local fence, since, renewed, life, limit, ttl, meta, address =
-    decode(call('HGET', KEYS[crowd.at + 2], holder))
+  local readable, fence, since, renewed, life, limit, ttl, meta, address =
+    pcall(decode, call('HGET', KEYS[crowd.at + 2], holder) or '')
+  if not (readable and is_lease(holder, fence, since, renewed, life, limit, meta)
+    and is_whole(ttl, 0, SPAN_MAX) and type(address) == 'string') then
+    local ends = tonumber(call('ZSCORE', KEYS[crowd.at + 1], holder) or 0)
+    local is_held = ends > 0
+    fence, since, renewed, life = is_held and LOST_FENCE or 0, now, now, 0
+    life = is_held and math.min(math.max(0, ends - now), SPAN_MAX) or 0
+    limit, ttl, meta, address = math.huge, life, '', ''
+    for granted_limit in pairs(crowd.limits) do
+      limit = math.min(limit, granted_limit)
+    end
+    limit = limit < math.huge and limit or 1
+  end
   return {
     fence = fence, since = since, renewed = renewed, life = life,
     limit = limit, ttl = ttl, meta = meta, address = address,
@@ -203,7 +217,7 @@ end
 -- have changed it since, if the same lease key was passed twice.
 local function crowd_now(at, name)
   local kind, seen, kept, granted, waiters, limits, strictest =
-    look(at, name, call('GET', KEYS[at]))
+    look(at, name, head_of(at))
   return kind and crowd_at(at, name, seen, kept, granted, waiters, limits, strictest)
 end
 

@@ -20,6 +20,11 @@ end
 
 -- Everything is looked up before the first write.
 local found, fresh, owners = call('HMGET', STATE, unpack(ids)), {}, {}
+if call('HLEN', BROKEN) > 0 then
+  for n, aside in ipairs(call('HMGET', BROKEN, unpack(ids))) do
+    found[n] = found[n] or aside  -- known, though nobody can read it
+  end
+end
 local function refusal(n)
   local key, digest = ARGV[uniques[n] + 1], ARGV[uniques[n] + 2]
   local own = owners[key]

@@ -12,7 +12,8 @@ local WAITING    = KEYS[3]   -- zset of places: queue NUL, '!' while it waits fo
 local HELD       = KEYS[4]   -- zset of replica NUL id NUL queue
 local UNFINISHED = KEYS[5]   -- zset of ids
 local TAGS       = KEYS[6]   -- zset of tag NUL id
-local FINISHED   = KEYS[7]   -- zset id, and NUL if it has tags -> end of its retention
+local FINISHED   = KEYS[7]   -- zset id, and NUL if it has tags -> end of its retention; of BROKEN:
+                             -- NUL id -> when it is removed
 local DEADLINES  = KEYS[8]   -- zset id -> deadline of the running attempt
 local CANCELS    = KEYS[9]   -- zset of replica NUL id: running, with a cancel pending
 local RUNNING    = KEYS[10]  -- hash queue -> how many run
@@ -25,7 +26,7 @@ local EXPIRY     = KEYS[16]  -- zset replica -> when it expires; 0 once it is de
 local RENEWED    = KEYS[17]  -- zset replica -> when it was renewed last
 local JOINED     = KEYS[18]  -- zset replica -> when it joined
 local CLAIMS     = KEYS[19]  -- hash replica -> the ids that its last claim got
-local BROKEN     = KEYS[20]  -- hash id -> a record that could not be read; NUL id in FINISHED
+local BROKEN     = KEYS[20]  -- hash id -> record and what is fixed of a job that was set aside
 local INDEX      = {[2] = KEYS[21], [3] = KEYS[22], [4] = KEYS[23]}  -- state -> zset of ids
 local LIVE       = KEYS[24]  -- zset of schedule NUL id NUL queue: unfinished runs, see `place_of_run`
 local PAUSES     = KEYS[25]  -- zset id -> when its pause began, of jobs that wait for its end
@@ -75,12 +76,6 @@ local function bytes_in(piece)
   return bytes
 end
 
--- What is counted or compared about a job; a record with something else there is none.
-local COUNTED = {'timeout', 'retention', 'priority', 'tagged', 'fence', 'attempt', 'started',
-  'revision', 'due', 'failures', 'losses'}
-local STATES = {[WAITS] = true, [RUNS] = true, [SUCCEEDED] = true, [FAILED] = true,
-  [CANCELLED] = true}
-
 -- Return the job in a record. Raises an error if it is none.
 --
 -- The first value is the length of the part that never changes: it is copied as it is.
@@ -89,14 +84,16 @@ local function read(id, record)
   offset, length, job.timeout, job.retention, job.queue, job.priority, job.tagged, job.key,
     job.created, job.state, job.fence, job.attempt, job.started, job.revision, job.cancelling,
     job.due, job.replica = decode_some(record, 16)
-  assert(type(job.queue) == 'string' and type(job.replica) == 'string')
+  assert(is_sound(record, length, job.timeout, job.retention, job.queue, job.priority, job.tagged,
+    job.key, job.created, job.state, job.fence, job.attempt, job.started, job.revision,
+    job.cancelling, job.due, job.replica))
   job.head = sub(record, 1, length)
   offset, job.finished, job.reason, job.failures, job.losses, job.settled_fence, job.settled_as,
     job.progress, job.message = decode_some(record, 8, offset)
-  for _, name in ipairs(COUNTED) do
-    assert(type(job[name]) == 'number')
-  end
-  assert(STATES[job.state])
+  assert(is_whole(job.finished, 0, INSTANT_MAX) and type(job.reason) == 'string'
+    and is_whole(job.failures, 0, COUNTER_MAX) and is_whole(job.losses, 0, COUNTER_MAX)
+    and is_whole(job.settled_fence, 0, INSTANT_MAX) and is_whole(job.settled_as, 0, HANDED_BACK)
+    and (job.progress == nil or type(job.progress) == 'number') and type(job.message) == 'string')
   offset, job.checkpoint = read_bin(record, offset)
   offset, job.result = read_bin(record, offset)
   offset, job.error = read_bin(record, offset)
@@ -124,14 +121,24 @@ local function count_running(queue, change)
   running_change[queue] = (running_change[queue] or 0) + change
 end
 
+local function write_running(queue, change)
+  local count = redis.pcall('HINCRBY', RUNNING, queue, change)
+  if type(count) == 'table' then
+    -- It is no number, or too large: somebody has spoiled it. It begins anew.
+    call('HSET', RUNNING, queue, change)
+    count = change
+  end
+  if count <= 0 then
+    call('HDEL', RUNNING, queue)
+  end
+end
+
 local function flush()
   for _, words in ipairs(order) do
     call(unpack(words))
   end
   for queue, change in pairs(running_change) do
-    if call('HINCRBY', RUNNING, queue, change) <= 0 then
-      call('HDEL', RUNNING, queue)
-    end
+    write_running(queue, change)
   end
   gathered, order, running_change = {}, {}, {}
 end
@@ -174,6 +181,29 @@ local function leave_queue(job)
   gather('ZREM', WAITING, place(job.queue, job.priority, job.due, job.id),
     place(job.queue, job.priority, job.due, job.id, true))
   gather('ZREM', PAUSES, job.id)
+end
+
+-- Whether a member of WAITING is such a place; `at` is where its due time begins.
+local function is_place(member, at)
+  return string.find(member, '^%d%d%d%d%d%d%d%d%d%d%d%d%d%d%d%d%d.', at - 1)
+    and string.find(sub(member, -4), '^%z%d%d%d$')
+end
+
+-- Give the score 0 to what has another one in an index where all have it: with others the order of
+-- bytes is lost. Only a change by hand makes such; they stand at the ends. Returns whether there were.
+local function level(index)
+  local leveled = false
+  for _, at in ipairs({0, -1}) do
+    for _ = 1, 1000 do
+      local found = call('ZRANGE', index, at, at, 'WITHSCORES')
+      if not found[1] or tonumber(found[2]) == 0 then
+        break
+      end
+      call('ZADD', index, '0', found[1])
+      leveled = true
+    end
+  end
+  return leveled
 end
 
 -- Wake-ups: hints, sent after everything is written, and at most one of each kind per call. A
@@ -244,20 +274,31 @@ local function place_of_run(key, id, queue)
   return sub(key, 3) .. '\0' .. id .. '\0' .. queue
 end
 
+-- Return what is known of a unique key: id, digest, until when, 1 if it stays with its job. Nothing if
+-- it is free, or if that cannot be read.
+local function read_key(key)
+  local taken = call('HGET', UNIQUE, key)
+  local readable, id, digest, till, with_job = pcall(decode, taken or '')
+  if readable and type(id) == 'string' and type(digest) == 'string' and is_instant(till) then
+    return id, digest, till, with_job
+  end
+end
+
 -- A unique key is taken as long as its job is unfinished; afterwards, if at all, until an instant:
 -- not before the end of the retention if it stays with its job.
 local function let_go_of_key(job)
   if is_run(job.key) then
     gather('ZREM', LIVE, place_of_run(job.key, job.id, job.queue))
     return
+  elseif not job.key then
+    return
   end
-  local taken = job.key and call('HGET', UNIQUE, job.key)
-  if taken then
-    local id, digest, till, with_job = decode(taken)
+  local id, digest, till, with_job = read_key(job.key)
+  if id == job.id then
     local kept = with_job == 1 and max(till, now + job.retention) or till
-    if id == job.id and kept <= now then
+    if kept <= now then
       call('HDEL', UNIQUE, job.key)
-    elseif id == job.id then
+    else
       if kept > till then
         gather('HSET', UNIQUE, job.key, pack(id, digest, kept, 1))
       end
@@ -274,11 +315,10 @@ end
 
 -- Return the id and the digest of the job that has a unique key.
 local function owner_of(key)
-  local taken = call('HGET', UNIQUE, key)
-  if not taken then
+  local id, digest, till = read_key(key)
+  if not id then
     return nil
   end
-  local id, digest, till = decode(taken)
   local job = till <= now and job_of(id)
   if till > now or (job and job.state <= RUNS) then
     return id, digest
@@ -340,88 +380,5 @@ local function lose(job, delays)
     job.reason, job.error = 'lost', nil
     finish(job, FAILED)
   end
-end
-
--- A record that cannot be read is kept for a look by hand, and is no longer in anybody's way. It
--- goes with the finished jobs, after a week.
-local function set_aside(id, record)
-  if record then
-    call('HSET', BROKEN, id, record)
-    call('ZADD', FINISHED, now + 604800000000, '\0' .. id)
-  end
-  call('HDEL', STATE, id)
-  call('HDEL', FIXED, id)
-  call('ZREM', UNFINISHED, id)
-  call('ZREM', DEADLINES, id)
-end
-
--- Return up to `limit` of what a replica runs, in order of id: the entries of HELD, split.
-local function held_by(replica, limit)
-  local found = call('ZRANGEBYLEX', HELD, '[' .. replica .. '\0', '(' .. replica .. '\1',
-    'LIMIT', 0, limit)
-  local held = {}
-  for n, member in ipairs(found) do
-    local id_ends = string.find(member, '\0', #replica + 2, true)
-    held[n] = {member = member, id = sub(member, #replica + 2, id_ends - 1),
-      queue = sub(member, id_ends + 1)}
-  end
-  return held
-end
-
--- Return the job behind one of them. If it cannot be read, or does not run there after all, the
--- entry goes, so that it is never in the way again.
-local function held_job(replica, one)
-  local job = job_of(one.id)
-  if job and job.state == RUNS and job.replica == replica then
-    return job
-  end
-  call('ZREM', HELD, one.member)
-  call('ZREM', CANCELS, replica .. '\0' .. one.id)
-  count_running(one.queue, -1)
-  if not job then
-    set_aside(one.id, call('HGET', STATE, one.id))
-  end
-end
-
-local function replica_of(id)
-  local record = call('HGET', REPLICAS, id)
-  if record then
-    local joined, renewed, ttl, dead, claim_no, meta = decode(record)
-    return {id = id, joined = joined, renewed = renewed, ttl = ttl, dead = dead == 1,
-      claim_no = claim_no, meta = meta}
-  end
-end
-
-local function write_replica(one)
-  call('HSET', REPLICAS, one.id, pack(one.joined, one.renewed, one.ttl, one.dead and 1 or 0,
-    one.claim_no, one.meta))
-end
-
-local function renew(one, instant, ttl)
-  one.renewed, one.ttl = instant, ttl
-  write_replica(one)
-  call('ZADD', EXPIRY, one.dead and 0 or instant + ttl, one.id)
-  call('ZADD', RENEWED, instant, one.id)
-end
-
--- The clock stepped back behind a renewal: counted from there, the replica would live too long.
-local function clamp(one)
-  if one.renewed > now then
-    renew(one, now, one.ttl)
-  end
-end
-
-local function clamp_all()
-  for _, id in ipairs(call('ZREVRANGEBYSCORE', RENEWED, '+inf', now, 'LIMIT', 0, 500)) do
-    clamp(replica_of(id))
-  end
-end
-
-local function forget_replica(id)
-  call('HDEL', REPLICAS, id)
-  call('HDEL', CLAIMS, id)
-  call('ZREM', EXPIRY, id)
-  call('ZREM', RENEWED, id)
-  call('ZREM', JOINED, id)
 end
 

@@ -12,6 +12,7 @@ for n = 6 + #delays, #ARGV do
   started[ARGV[n]] = true
 end
 
+level(HELD)
 local held = held_by(replica, limit)
 for n, one in ipairs(held) do
   local job = held_job(replica, one)

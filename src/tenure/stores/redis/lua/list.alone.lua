@@ -3,7 +3,7 @@
 -- KEYS: names, then for each lease key its four
 -- ARGV: now, then the lease keys' names
 -- Returns for each lease key a list of {holder, fence, ttl, limit, meta, left, held for}; waiters
--- have the fence 0 and come last, in order of arrival.
+-- have the fence 0 and come last, in order of arrival. {''} in the list: what is there cannot be read.
 
 local function row(holder, fence, since, ends, ttl, limit, meta)
   return {holder, fence, ttl, limit, meta, ends - now, math.max(0, now - since)}
@@ -13,10 +13,12 @@ local answers, crowded = {}, {}
 for n = 1, #ARGV - 1 do
   local at, name = 4 * n - 2, ARGV[n + 1]
   local kind, holder, fence, since, renewed, ttl, limit, meta =
-    look(at, name, call('GET', KEYS[at]))
+    look(at, name, head_of(at))
   answers[n] = {}
   if kind == CROWD then
     crowded[#crowded + 1] = n
+  elseif kind == UNREADABLE then
+    answers[n] = {{''}}
   elseif kind then
     answers[n] = {row(holder, fence, since, renewed + ttl, ttl, limit, meta)}
   else

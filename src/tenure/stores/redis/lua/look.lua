@@ -1,7 +1,7 @@
 -- Return schedules by name; those that are not there are left out.
 --
 -- ARGV: now, bells, names
--- Returns for each {name, record or '', planted, definition, declared, unfinished runs, freeze or '',
+-- Returns for each {name} if it cannot be read, else {name, record or '', planted, definition, declared, unfinished runs, freeze or '',
 --   latest decision or ''}.
 
 -- Nobody else is served meanwhile, so only so many runs are looked at, over all schedules: thousands
@@ -26,6 +26,8 @@ for n = 3, #ARGV do
     answers[#answers + 1] = {name, call('HGET', SCHEDULES, name), definition.planted,
       definition.text, declared_at(name), live(name), freeze,
       latest and call('HGET', DECISIONS, latest) or ''}
+  elseif call('HEXISTS', SCHEDULES, name) == 1 then
+    answers[#answers + 1] = {name}
   elseif name == EVERYTHING and freeze ~= '' then
     answers[#answers + 1] = {name, '', 0, '', 0, 0, freeze, ''}
   end

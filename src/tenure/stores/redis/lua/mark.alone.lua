@@ -12,7 +12,7 @@ if call('HGET', KEYS[2], ARGV[5]) == mark then
   return {1}
 end
 
-local kind, owner, fence = look(LEASE, ARGV[2], call('GET', KEYS[LEASE]))
+local kind, owner, fence = look(LEASE, ARGV[2], head_of(LEASE))
 if kind ~= CROWD then
   if not kind or owner ~= ARGV[3] or fence ~= tonumber(ARGV[4]) then
     return {0}

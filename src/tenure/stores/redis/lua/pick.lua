@@ -3,7 +3,7 @@
 --
 -- ARGV: now, bells, limit, state or '', then of queue, task, tag and replica each '' or the name
 --       with a letter before it, then ids
--- Returns {how many were looked at, record, fixed, record, fixed...}.
+-- Returns {how many were looked at, ids of those that cannot be read, then for each: id, record, fixed}.
 
 local limit, state = tonumber(ARGV[3]), tonumber(ARGV[4])
 local function wish(n)
@@ -27,18 +27,21 @@ local function fits(job, fixed)
     and (not tag or has(its_tags))
 end
 
-local answers, looked, size = {}, 0, 0
+local answers, unreadable, looked, size = {}, {}, 0, 0
 for n = 9, #ARGV do
   local record, fixed = call('HGET', STATE, ARGV[n]), call('HGET', FIXED, ARGV[n])
   local readable, job = pcall(read, ARGV[n], record or '')
   looked, size = looked + 1, size + #(record or '') + #(fixed or '')
   local decided, fit = pcall(fits, job, fixed)
-  if readable and decided and fit then
+  if not (readable and decided) then
+    unreadable[#unreadable + 1] = (record or fixed) and ARGV[n] or nil
+  elseif fit then
+    answers[#answers + 1] = ARGV[n]
     answers[#answers + 1] = record
     answers[#answers + 1] = fixed
   end
-  if #answers == 2 * limit or size > 4000000 then
+  if #answers == 3 * limit or size > 4000000 then
     break
   end
 end
-return {looked, unpack(answers)}
+return {looked, unreadable, unpack(answers)}

@@ -1,7 +1,8 @@
 -- Declare schedules.
 --
 -- ARGV: now, bells, for each: name, digest, calendar, definition, number of its former names, those
--- Returns now, then for each {revision, or 0 if it has to yield; cursor, last run}.
+-- Returns now, then for each {revision, or 0 if it has to yield; cursor, last run, 1 if it begins anew
+--   because it could not be read}.
 
 -- So many renames in a row are followed. Names never make a circle, but a record that somebody has
 -- spoiled might, and nobody else is served while we run.
@@ -155,6 +156,7 @@ local function take_over(one, other)
 end
 
 local function plant(planting)
+  local anew = not find(planting.name) and call('HEXISTS', SCHEDULES, planting.name) or 0
   local one = find(planting.name) or make(planting)
   local heir = heir_of(one)
   local yields = heir ~= one and not contains(planting.former, heir.name)
@@ -164,7 +166,7 @@ local function plant(planting)
     calendar, before = rule(one, planting)
   end
   if not calendar then
-    return {0, one.cursor, one.last_run}
+    return {0, one.cursor, one.last_run, anew}
   end
   local others = others_of(one, heir, planting.former)
   take_freeze(one, others)
@@ -175,7 +177,7 @@ local function plant(planting)
   one.successor = ''
   write_schedule(one)
   declare(one.name)
-  return {one.revision, one.cursor, one.last_run}
+  return {one.revision, one.cursor, one.last_run, anew}
 end
 
 local answers, at = {now}, 3

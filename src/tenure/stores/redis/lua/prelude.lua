@@ -1,5 +1,6 @@
 -- In front of every lease script. scripts.py puts each one together out of
 --
+--   soundness.lua, soundness.leases.lua
 --   prelude.lua         this file
 --   <name>.alone.lua    answers if no crowd is involved, which is the rule, and returns
 --   crowd.lua           functions for crowds
@@ -30,7 +31,7 @@
 
 local call, pack, decode = redis.call, cmsgpack.pack, cmsgpack.unpack
 
-local ALONE, CROWD = 1, 2
+local ALONE, CROWD, UNREADABLE = 1, 2, 3
 local NAMES = KEYS[1]  -- zset of all lease keys in use, score 0, for listings by prefix
 local DAY = 86400000000
 
@@ -38,6 +39,12 @@ local now = tonumber(ARGV[1])  -- a test's clock, or empty for the server's
 if not now then
   local time = call('TIME')
   now = time[1] * 1000000 + time[2]
+end
+
+-- Return the head of a lease key; '' if there is something else in its place.
+local function head_of(at)
+  local head = redis.pcall('GET', KEYS[at])
+  return type(head) == 'table' and '' or head
 end
 
 -- Redis deletes what a crashed holder left, a day after the end of the lease. That only collects
@@ -53,13 +60,18 @@ local function forget(at, name)
 end
 
 -- Return what a head says, nothing if the key is free:
+--   UNREADABLE
 --   ALONE, holder, fence, since, renewed, ttl, limit, meta
 --   CROWD, seen, kept, granted, waiters, limits, strictest
 local function look(at, name, head)
   if not head then
     return nil
   end
-  local kind, holder, fence, since, renewed, ttl, limit, meta = decode(head)
+  local readable, kind, holder, fence, since, renewed, ttl, limit, meta = pcall(decode, head)
+  if not (readable and (kind == ALONE and is_lease(holder, fence, since, renewed, ttl, limit, meta)
+    or kind == CROWD and is_crowd(holder, fence, since, renewed, ttl, limit))) then
+    return UNREADABLE
+  end
   if kind == ALONE then
     if renewed > now then
       -- The clock stepped back behind the last renewal; counted from there, it would live too long.

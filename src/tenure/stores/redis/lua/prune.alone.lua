@@ -11,13 +11,14 @@ local function idle_for(head)
   if not head then
     return math.huge
   end
-  local _, _, _, granted = decode(head)  -- in the same position in both kinds of head
-  return now - granted
+  -- In the same position in both kinds of head.
+  local readable, _, _, _, granted = pcall(decode, head)
+  return readable and type(granted) == 'number' and now - granted or 0
 end
 
 for n = 1, #ARGV - 2 do
   local at, name = 4 * n - 2, ARGV[n + 2]
-  local head = call('GET', KEYS[at])
+  local head = head_of(at)
   local unused = idle_for(head) >= idle
   local kind = look(at, name, head)
   if kind == CROWD then

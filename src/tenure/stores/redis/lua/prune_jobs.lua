@@ -7,7 +7,9 @@ local over = call('ZRANGEBYSCORE', FINISHED, '-inf', now, 'LIMIT', 0, ARGV[3])
 local ids, tagged, broken = {}, {}, {}
 for _, member in ipairs(over) do
   local id = string.match(member, '[^%z]+')
-  if sub(member, 1, 1) == '\0' then
+  if not id then
+    id = nil  -- somebody has spoiled it; it goes with the rest
+  elseif sub(member, 1, 1) == '\0' then
     broken[#broken + 1] = id  -- there may be a job of this id again
   else
     ids[#ids + 1] = id
@@ -21,6 +23,24 @@ local function forget_tags(id)
   local _, _, tags = decode_some(call('HGET', FIXED, id), 2)
   for _, tag in ipairs(tags) do
     call('ZREM', TAGS, tag .. '\0' .. id)
+  end
+end
+
+-- The record of a job that was set aside may not have told its unique key. Only that key's own record
+-- knows, so all of them are looked at, unless there are very many: then a free key stays.
+local function forget_keys_of(aside)
+  if call('HLEN', UNIQUE) > 10000 then
+    return
+  end
+  local is_aside, keys = {}, call('HGETALL', UNIQUE)
+  for _, id in ipairs(aside) do
+    is_aside[id] = true
+  end
+  for n = 1, #keys, 2 do
+    local id, _, till = read_key(keys[n])
+    if not id or (is_aside[id] and till <= now) then
+      call('HDEL', UNIQUE, keys[n])
+    end
   end
 end
 
@@ -40,6 +60,7 @@ if #ids > 0 then
 end
 if #broken > 0 then
   call('HDEL', BROKEN, unpack(broken))
+  forget_keys_of(broken)
 end
 local keys = call('ZRANGEBYSCORE', ENDS, '-inf', now, 'LIMIT', 0, ARGV[4])
 if #keys > 0 then

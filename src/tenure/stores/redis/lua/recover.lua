@@ -26,6 +26,21 @@ local function take(replica)
   return #held <= room
 end
 
+-- Jobs of replicas that are not known, or whose records cannot be read: no beat renews those. Only
+-- a change by hand makes such.
+local function take_orphans()
+  for _, name in ipairs(holders(1000)) do
+    if #answers == limit then
+      return
+    end
+    local score = call('ZSCORE', EXPIRY, name)
+    if not replica_of(name) and not (score and tonumber(score) <= now + SPAN_MAX) and take(name) then
+      forget_replica(name)
+    end
+  end
+end
+
+level(HELD)
 clamp_all()
 local expired = call('ZRANGEBYSCORE', EXPIRY, '-inf', by, 'LIMIT', 0, ARGV[4])
 for _, id in ipairs(expired) do
@@ -60,6 +75,8 @@ if #answers < limit then
     end
   end
 end
+flush()
+take_orphans()
 flush()
 ring()
 return {#expired, unpack(answers)}

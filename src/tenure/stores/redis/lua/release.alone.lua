@@ -7,7 +7,7 @@
 local answers, crowded = {}, {}
 for n = 1, (#ARGV - 1) / 3 do
   local at, arg = 4 * n - 2, 3 * n - 1
-  local kind, holder, fence = look(at, ARGV[arg], call('GET', KEYS[at]))
+  local kind, holder, fence = look(at, ARGV[arg], head_of(at))
   answers[n] = 0
   if kind == CROWD then
     crowded[#crowded + 1] = n

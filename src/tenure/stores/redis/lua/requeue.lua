@@ -19,7 +19,7 @@ local function requeue(id)
       return 3
     end
     local readable, _, _, _, digest, keep = pcall(decode_some, call('HGET', FIXED, id), 4)
-    if not readable then
+    if not readable or type(digest) ~= 'string' or not is_whole(keep, -SPAN_MAX, SPAN_MAX) then
       return 0
     end
     take_key(job.key, id, digest, keep)

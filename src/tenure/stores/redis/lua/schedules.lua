@@ -19,7 +19,11 @@ local function read_schedule(name, record)
   local one = {name = name, stored = record}
   one.revision, one.cursor, one.last_run, one.last_job, one.last_fence, one.successor, one.move,
     one.outcome, one.reason, one.decided = decode(record)
-  assert(type(one.reason) == 'string' and type(one.decided) == 'number')
+  assert(is_whole(one.revision, 0, INSTANT_MAX) and is_instant(one.cursor)
+    and is_instant(one.last_run) and type(one.last_job) == 'string'
+    and is_whole(one.last_fence, 0, INSTANT_MAX) and type(one.successor) == 'string'
+    and type(one.move) == 'string' and is_whole(one.outcome, DONE, UNKNOWN)
+    and type(one.reason) == 'string' and is_whole(one.decided, 0, INSTANT_MAX))
   return one
 end
 
@@ -42,7 +46,10 @@ end
 
 local function read_definition(record)
   local offset, planted, digests, calendar = decode_some(record, 3)
-  assert(type(planted) == 'number' and type(digests) == 'table' and type(calendar) == 'string')
+  assert(is_instant(planted) and type(digests) == 'table' and type(calendar) == 'string')
+  for _, digest in pairs(digests) do
+    assert(type(digest) == 'string')
+  end
   return {planted = planted, digests = digests, calendar = calendar, text = sub(record, offset + 1)}
 end
 
@@ -57,7 +64,7 @@ local function write_definition(name, one)
 end
 
 local function declared_at(name)
-  return tonumber(call('ZSCORE', DECLARED, name) or 0)
+  return max(-INSTANT_MAX, min(INSTANT_MAX, tonumber(call('ZSCORE', DECLARED, name) or 0)))
 end
 
 local function declare(name)
@@ -78,10 +85,11 @@ local function places_of_decisions(one, most)
   return places
 end
 
+-- Return a freeze; nil if there is none, or only something that cannot be read, which holds up nothing.
 local function freeze_of(name)
-  local record = call('HGET', FREEZES, name)
-  if record then
-    local since, till, reason = decode(record)
+  local readable, since, till, reason = pcall(decode, call('HGET', FREEZES, name) or '')
+  if readable and is_instant(since) and (till == nil or is_instant(till))
+    and type(reason) == 'string' then
     return {since = since, till = till, reason = reason}
   end
 end

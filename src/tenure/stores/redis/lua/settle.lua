@@ -57,11 +57,12 @@ local function settle_plain()
   local i = 0
   for n = 1, plain do
     local record, at = records[n], 3 * n + 1
-    local ok, offset, length, timeout, retention, queue, _, tagged, key, _, state, fence, attempt,
-      started, revision, cancelling, due, replica = pcall(decode_some, record or '', 16)
+    local ok, offset, length, timeout, retention, queue, priority, tagged, key, created, state,
+      fence, attempt, started, revision, cancelling, due, replica =
+      pcall(decode_some, record or '', 16)
     if not ok or state ~= RUNS or key or cancelling ~= 0 or fence ~= tonumber(ARGV[at + 1])
-      or type(replica) ~= 'string' or type(queue) ~= 'string' or type(length) ~= 'number'
-      or type(timeout) ~= 'number' or type(retention) ~= 'number' or type(tagged) ~= 'number'
+      or not is_sound(record, length, timeout, retention, queue, priority, tagged, key, created,
+        state, fence, attempt, started, revision, cancelling, due, replica)
       or sub(record, offset + 1) ~= BLANK_END then
       slow[#slow + 1] = n
     else

@@ -6,6 +6,7 @@
 
 local most, most_recent, within = tonumber(ARGV[5]), tonumber(ARGV[6]), tonumber(ARGV[7])
 local prefix = ARGV[3] .. '\0'
+level(TAGS)
 local ids = call('ZREVRANGEBYLEX', TAGS, '(' .. ARGV[3] .. '\1', '[' .. prefix, 'LIMIT', 0, ARGV[4])
 for n, member in ipairs(ids) do
   ids[n] = sub(member, #prefix + 1)

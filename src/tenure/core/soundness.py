@@ -1,0 +1,90 @@
+"""Which stored values can be used: the types of records carry their bounds, `sound` checks them.
+
+Everybody who can write to a store can write anything. Stores read records through `sound`, so that
+a value that is wrong is found where it is read, and not where it is counted up. The bounds leave
+room: two values within them can be added in 64 bits without an overflow.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Annotated, Any, Final, Literal, TypeAlias, TypeVar
+
+import msgspec
+from msgspec import Meta, Struct
+
+__all__ = [
+    "ASIDE_FOR",
+    "COUNTER_MAX",
+    "INSTANT_MAX",
+    "SPAN_MAX",
+    "UNREADABLE",
+    "Counter",
+    "Damaged",
+    "Fence",
+    "Instant",
+    "Kind",
+    "Length",
+    "Priority",
+    "Span",
+    "Stranded",
+    "sound",
+]
+
+INSTANT_MAX: Final = 253_402_300_799_999_999
+"""The end of the year 9999, in microseconds."""
+COUNTER_MAX: Final = 2**31 - 2
+"""One below what the counters of PostgreSQL hold, so that one more still fits."""
+SPAN_MAX: Final = 1e10
+"""Seconds: 317 years, and 30 times the longest time that may be asked for."""
+UNREADABLE: Final = "its record cannot be read"
+ASIDE_FOR: Final = 604_800.0
+"""Seconds for which a job that cannot be read is kept for a look by hand."""
+
+Instant: TypeAlias = Annotated[int, Meta(ge=-INSTANT_MAX, le=INSTANT_MAX)]
+Fence: TypeAlias = Annotated[int, Meta(ge=0, le=INSTANT_MAX)]
+Counter: TypeAlias = Annotated[int, Meta(ge=0, le=COUNTER_MAX)]
+Priority: TypeAlias = Annotated[int, Meta(ge=0, le=9)]
+Length: TypeAlias = Annotated[float, Meta(ge=0, le=SPAN_MAX)]
+Span: TypeAlias = Annotated[float, Meta(ge=-SPAN_MAX, le=SPAN_MAX)]
+"""A length, or a difference of two instants."""
+
+Kind: TypeAlias = Literal["job", "lock", "waiter", "mark", "replica", "queue", "timer", "decision"]
+
+
+class Damaged(Struct, frozen=True, kw_only=True):
+    """A record that cannot be used. Everything beside it works."""
+
+    kind: Kind
+    name: str
+    why: str
+    """What is wrong with it."""
+    where: str
+    """The table or the key that has it."""
+
+
+class Stranded(Struct, frozen=True, kw_only=True):
+    """An unfinished job that no worker will ever finish as things are."""
+
+    id: str
+    why: Literal["unreadable", "orphan"]
+    """It was set aside, because its record cannot be read. Or it runs on a replica that the store
+    does not know: `recover` takes it from there."""
+    where: str
+    """The table or the key that has it."""
+    replica: str = ""
+    left: float = 0.0
+    """Of one that was set aside: seconds until it is removed."""
+
+
+Record = TypeVar("Record", bound=Struct)
+
+
+def sound(kind: type[Record], values: Mapping[str, Any]) -> Record:
+    """Return a record of stored values; raise ValueError, naming the field, if it can be none."""
+    try:
+        return msgspec.convert(values, kind, builtin_types=(bytes,))
+    except msgspec.ValidationError as error:
+        expected, _, place = str(error).replace("`", "").partition(" - at $.")
+        msg = f"its {place or 'record'} is wrong: {expected[:1].lower()}{expected[1:]}"
+        raise ValueError(msg) from error

@@ -1,0 +1,125 @@
+-- In front of every job script, after jobs.lua: what replicas hold, and jobs that are set aside.
+
+-- Forget what else knows of a job that is set aside, as far as its record tells.
+local function forget_traces(id, record, fixed)
+  local tagged, _, _, tags = pcall(decode_some, fixed, 2)
+  for _, tag in ipairs(tagged and type(tags) == 'table' and tags or {}) do
+    call('ZREM', TAGS, tostring(tag) .. '\0' .. id)
+  end
+  local keyed, _, _, _, _, queue, _, _, key = pcall(decode_some, record, 7)
+  if keyed and type(queue) == 'string' and type(key) == 'string' then
+    let_go_of_key({id = id, key = key, queue = queue, retention = 0})
+  end
+end
+
+-- A job whose record cannot be read is kept for a look by hand, and is no longer in anybody's way. It
+-- goes with the finished jobs, after a week. Its key is free as if it had finished.
+local function set_aside(id, record)
+  local fixed = call('HGET', FIXED, id) or ''
+  if record then
+    call('HSET', BROKEN, id, record .. fixed)
+    call('ZADD', FINISHED, now + ASIDE_FOR, '\0' .. id)
+  end
+  forget_traces(id, record or '', fixed)
+  call('HDEL', STATE, id)
+  call('HDEL', FIXED, id)
+  call('ZREM', UNFINISHED, id)
+  call('ZREM', DEADLINES, id)
+  call('ZREM', PAUSES, id)
+end
+
+-- Return up to `limit` of what a replica runs, in order of id: the entries of HELD, split.
+local function held_by(replica, limit)
+  local found = call('ZRANGEBYLEX', HELD, '[' .. replica .. '\0', '(' .. replica .. '\1',
+    'LIMIT', 0, limit)
+  local held = {}
+  for n, member in ipairs(found) do
+    -- What somebody has spoiled has no end of its id; then it is no job's.
+    local id_ends = string.find(member, '\0', #replica + 2, true) or #member + 1
+    held[n] = {member = member, id = sub(member, #replica + 2, id_ends - 1),
+      queue = sub(member, id_ends + 1)}
+  end
+  return held
+end
+
+-- Return the names of up to `most` replicas that run something.
+local function holders(most)
+  local names, from = {}, '-'
+  level(HELD)
+  while #names < most do
+    local first = call('ZRANGEBYLEX', HELD, from, '+', 'LIMIT', 0, 1)[1]
+    if not first then
+      break
+    end
+    names[#names + 1] = string.match(first, '^[^%z]*')
+    from = '[' .. names[#names] .. '\1'
+  end
+  return names
+end
+
+-- Return the job behind one of them. If it cannot be read, or does not run there after all, the
+-- entry goes, so that it is never in the way again.
+local function held_job(replica, one)
+  local job = job_of(one.id)
+  if job and job.state == RUNS and job.replica == replica then
+    return job
+  end
+  call('ZREM', HELD, one.member)
+  call('ZREM', CANCELS, replica .. '\0' .. one.id)
+  count_running(one.queue, -1)
+  if not job then
+    set_aside(one.id, call('HGET', STATE, one.id))
+  end
+end
+
+-- Return a replica; nil if there is none, or only something that cannot be read: then its beats are
+-- refused, and it joins under another id.
+local function replica_of(id)
+  local readable, joined, renewed, ttl, dead, claim_no, meta =
+    pcall(decode, call('HGET', REPLICAS, id) or '')
+  if readable and is_instant(joined) and is_instant(renewed) and is_whole(ttl, 0, SPAN_MAX)
+    and is_whole(claim_no, 0, INSTANT_MAX) and type(meta) == 'string' then
+    return {id = id, joined = joined, renewed = renewed, ttl = ttl, dead = dead == 1,
+      claim_no = claim_no, meta = meta}
+  end
+end
+
+local function write_replica(one)
+  call('HSET', REPLICAS, one.id, pack(one.joined, one.renewed, one.ttl, one.dead and 1 or 0,
+    one.claim_no, one.meta))
+end
+
+local function renew(one, instant, ttl)
+  one.renewed, one.ttl = instant, ttl
+  write_replica(one)
+  call('ZADD', EXPIRY, one.dead and 0 or instant + ttl, one.id)
+  call('ZADD', RENEWED, instant, one.id)
+end
+
+-- The clock stepped back behind a renewal: counted from there, the replica would live too long.
+local function clamp(one)
+  if one.renewed > now then
+    renew(one, now, one.ttl)
+  end
+end
+
+local function clamp_all()
+  local later = format('(%.0f', now)
+  for _, id in ipairs(call('ZREVRANGEBYSCORE', RENEWED, '+inf', later, 'LIMIT', 0, 500)) do
+    local one = replica_of(id)
+    if one and one.renewed > now then
+      clamp(one)
+    else
+      call('ZREM', RENEWED, id)  -- somebody has spoiled it; the next beat writes it anew
+    end
+  end
+end
+
+local function forget_replica(id)
+  call('HDEL', REPLICAS, id)
+  call('HDEL', CLAIMS, id)
+  call('ZREM', EXPIRY, id)
+  call('ZREM', RENEWED, id)
+  call('ZREM', JOINED, id)
+end
+

@@ -1,0 +1,177 @@
+"""Jobs that cannot be read, and jobs that run nowhere: out of the way, named, gone in the end."""
+
+import logging
+
+import pytest
+
+from tenure.core.records import Unique
+from tenure.core.soundness import ASIDE_FOR
+from tenure.stores import damage
+from tenure.testing import ManualClock
+from tests.contract.calls import take
+from tests.contract.job_calls import (
+    AT_ONCE,
+    claim,
+    claim_ids,
+    id_of,
+    insert,
+    join,
+    new,
+    recover_all,
+    settle,
+    start,
+    states,
+)
+from tests.contract.worlds import World
+from tests.security.hands import Hand
+
+KEY = Unique(key="welcome:7", digest="d")
+
+
+@pytest.fixture(params=["waiting", "running"])
+async def aside(request: pytest.FixtureRequest, world: World, hand: Hand) -> str:
+    """The id of a job with a key and tags that was set aside, as it waited or ran."""
+    store = await world.store()
+    await join(store, "ann")
+    await insert(store, new(1, unique=KEY, tags=("a", "b")), new(2))
+    if request.param == "running":
+        (job, other) = await claim(store)
+        hand.spoil_job(job.id)
+        assert await store.leave("ann") == [job.id, other.id]
+    else:
+        hand.spoil_job(id_of(1))
+        (other,) = await claim(store)
+        assert await settle(store, other, "handed back") == "settled"
+    return id_of(1)
+
+
+async def test_a_job_that_was_set_aside_is_in_nobodys_way(world: World, aside: str):
+    store = await world.store()
+    assert await store.get([aside]) == [None]
+    assert aside not in {job.id for job in (await store.find()).jobs}
+    assert await store.cancel([aside]) == [None]
+    assert await store.requeue([aside]) in ([None], ["unfinished"])
+    [stranded] = await store.stranded()
+    assert (stranded.id, stranded.why) == (aside, "unreadable")
+    assert stranded.left == pytest.approx(ASIDE_FOR)
+    assert await store.stranded([aside]) == [stranded]
+    assert await store.stranded([id_of(2)]) == []
+
+
+async def test_its_unique_key_is_free(world: World, aside: str):
+    store = await world.store()
+    [answer] = await store.insert([new(3, unique=KEY)])
+    assert (answer.outcome, answer.id) == ("created", id_of(3))
+
+
+async def test_its_unique_key_stays_for_the_time_it_was_to_be_kept(
+    world: World, hand: Hand, clock: ManualClock
+):
+    store = await world.store()
+    await join(store, "ann", ttl=1000)
+    kept = Unique(key="welcome:7", digest="d", keep=60.0)
+    await insert(store, new(1, unique=kept))
+    hand.spoil_job(id_of(1))
+    assert await claim_ids(store) == []
+    [answer] = await store.insert([new(2, unique=kept)])
+    assert (answer.outcome, answer.id) == ("existing", id_of(1))
+    clock.shift(60)
+    [answer] = await store.insert([new(2, unique=kept)])
+    assert answer.outcome == "created"
+
+
+async def test_to_insert_it_again_changes_nothing(world: World, aside: str):
+    store = await world.store()
+    await insert(store, new(1))
+    await join(store, "ben")
+    assert aside not in await claim_ids(store, "ben")
+
+
+async def test_it_is_gone_after_a_week(world: World, hand: Hand, aside: str, clock: ManualClock):
+    store = await world.store()
+    await join(store, "ben", ttl=2 * ASIDE_FOR)
+    (other,) = await claim(store, "ben")
+    assert await settle(store, other, "succeeded") == "settled"
+    await store.prune_jobs()
+    clock.shift(ASIDE_FOR - 1)
+    await store.prune_jobs()
+    assert [one.id for one in await store.stranded()] == [aside]
+    clock.shift(1)
+    await store.prune_jobs()
+    assert await store.stranded() == []
+    clock.shift(ASIDE_FOR)
+    await store.prune_jobs()
+    assert hand.left() == {}
+
+
+async def test_it_is_told_once_in_the_log(
+    world: World, hand: Hand, caplog: pytest.LogCaptureFixture
+):
+    damage._logged.clear()
+    store = await world.store()
+    await join(store, "ann")
+    await insert(store, new(1), new(2))
+    hand.spoil_job(id_of(1))
+    with caplog.at_level(logging.INFO, "tenure"):
+        for _ in range(3):
+            await claim_ids(store)
+            await store.find()
+            await store.get([id_of(1)])
+    told = [line for line in caplog.messages if id_of(1) in line]
+    assert len(told) == 1
+    assert "Cannot use job" in told[0]
+    assert [(one.kind, one.name) for one in store.damage] == [("job", id_of(1))]
+
+
+async def test_what_stays_is_told_once_by_a_process(
+    world: World, hand: Hand, caplog: pytest.LogCaptureFixture
+):
+    damage._logged.clear()
+    stores = [await world.store(), await world.store()]
+    await take(stores[0], "bad", "ann")
+    hand.spoil_lock("bad")
+    with caplog.at_level(logging.INFO, "tenure"):
+        for store in stores * 3:
+            assert await store.leases() == []
+    [line] = [line for line in caplog.messages if "Cannot use" in line]
+    assert line.startswith("Cannot use lock 'bad'")
+    assert [[one.name for one in store.damage] for store in stores] == [["bad"], ["bad"]]
+
+
+async def test_a_settlement_of_what_cannot_be_read_holds_up_no_other(world: World, hand: Hand):
+    store = await world.store()
+    one, two, three = await start(store, new(1), new(2), new(3))
+    hand.spoil_job(two.id)
+    assert await settle(store, one, "succeeded") == "settled"
+    await settle(store, two, "failed")
+    assert await settle(store, three, "retry") == "settled"
+    assert await states(store, 1, 3) == ["succeeded", "waiting"]
+
+
+async def test_a_job_on_a_replica_that_is_not_known_is_stranded_until_recovery(
+    world: World, hand: Hand
+):
+    store = await world.store()
+    await join(store, "ben")
+    await start(store, new(1), new(2))
+    hand.forget_replica("ann")
+    assert {(one.id, one.why) for one in await store.stranded()} == {
+        (id_of(1), "orphan"),
+        (id_of(2), "orphan"),
+    }
+    assert [one.id for one in await store.stranded([id_of(2)])] == [id_of(2)]
+    recovered = await recover_all(store, delays=AT_ONCE)
+    assert [(one.id, one.state, one.losses) for one in recovered] == [
+        (id_of(1), "waiting", 1),
+        (id_of(2), "waiting", 1),
+    ]
+    assert await store.stranded() == []
+    assert sorted(await claim_ids(store, "ben")) == [id_of(1), id_of(2)]
+
+
+async def test_what_runs_on_a_known_replica_is_nobodys_orphan(world: World, hand: Hand):
+    del hand
+    store = await world.store()
+    await start(store, new(1))
+    assert await store.stranded() == []
+    assert await recover_all(store) == []

@@ -1,0 +1,195 @@
+"""What somebody else wrote to Redis: it stops no queue, no list and no neighbour."""
+
+from collections.abc import AsyncIterator
+
+import pytest
+
+from tenure.core.model import Granted
+from tenure.core.records import Unique
+from tenure.errors import StoreError
+from tenure.stores.redis import RedisStore
+from tests.contract.calls import ask, take
+from tests.contract.job_calls import claim_ids, id_of, insert, join, new, start
+from tests.contract.schedule_calls import plant, planting, tick
+from tests.rig.fixtures import Endpoint
+from tests.unit.redis_inside import Looker, stores_of
+
+JUNK = ["junk", "", b"\xff\xfe", "nan", "1e300", "\0"]
+
+
+@pytest.fixture
+async def store(valkey_server: Endpoint, namespace: str) -> AsyncIterator[RedisStore]:
+    async with stores_of(namespace) as make:
+        yield await make(valkey_server.url)
+
+
+@pytest.fixture
+def looker(valkey_server: Endpoint, namespace: str) -> Looker:
+    return Looker(valkey_server, namespace)
+
+
+@pytest.mark.parametrize(
+    "place",
+    [
+        "default\0junk",
+        "default\0",
+        b"default\0\xff\xff",
+        "default\x005junk\x00000",
+        "default\0!junk",
+        "default\0 junk",
+        f"default\x005{'0' * 16}",
+    ],
+)
+async def test_a_place_that_is_none_stops_no_queue(
+    store: RedisStore, looker: Looker, place: str | bytes
+):
+    await join(store, "ann")
+    await insert(store, new(1), new(2, delay=60), new(3))
+    looker.redis.zadd(looker.job("waiting"), {place: 0})
+    got: list[str] = []
+    for _ in range(3):
+        got += await claim_ids(store)
+    assert got == [id_of(1), id_of(3)]
+    assert await claim_ids(store) == []
+    assert [(one.waiting, one.queue) for one in await store.counts()] == [(1, "default")]
+    assert [one.kind for one in store.damage] == ["job"]
+
+
+async def test_a_flood_of_junk_stops_no_queue(store: RedisStore, looker: Looker):
+    await join(store, "ann")
+    await insert(store, new(1))
+    flood = {f"default\0 {number}": 0 for number in range(3000)}
+    looker.redis.zadd(looker.job("waiting"), flood)
+    got: list[str] = []
+    for _ in range(10):
+        got += await claim_ids(store)
+    assert got == [id_of(1)]
+
+
+@pytest.mark.parametrize("score", ["1e300", "-1", "inf"])
+async def test_a_score_that_nobody_gave_stops_no_queue(
+    store: RedisStore, looker: Looker, score: str
+):
+    await join(store, "ann")
+    await insert(store, *(new(number) for number in range(1, 6)))
+    (first, *_) = looker.redis.zrange(looker.job("waiting"), 2, 2)
+    looker.redis.execute_command("ZADD", looker.job("waiting"), score, first)
+    got = {id_ for _ in range(3) for id_ in await claim_ids(store)}
+    assert got == {id_of(number) for number in range(1, 6)}
+
+
+@pytest.mark.parametrize("junk", JUNK)
+@pytest.mark.parametrize("name", ["paused", "running", "sleeping", "unique"])
+async def test_junk_in_a_hash_stops_no_queue(
+    store: RedisStore, looker: Looker, name: str, junk: str | bytes
+):
+    if (name, junk) == ("paused", "1e300"):
+        return  # that is a pause, if a long one
+    await join(store, "ann")
+    looker.redis.hset(looker.job(name), "default", junk)
+    await insert(store, new(1, unique=Unique(key="default")))
+    (job,) = (await store.claim("ann", 1, ["default"], 9)).jobs  # type: ignore[union-attr]
+    assert await store.leave("ann") == [job.id]
+    assert [one.waiting for one in await store.counts()] == [1]
+
+
+async def test_a_pause_that_cannot_be_read_is_none_and_is_told(store: RedisStore, looker: Looker):
+    looker.redis.hset(looker.job("paused"), "default", "junk")
+    await store.counts()
+    assert [(one.kind, one.name) for one in store.damage] == [("queue", "default")]
+
+
+async def test_names_that_are_not_utf_8_break_no_list(store: RedisStore, looker: Looker):
+    await join(store, "ann")
+    await insert(store, new(1))
+    await take(store, "lock", "ann")
+    await plant(store)
+    for index in ("waiting", "unfinished", "held", "joined"):
+        looker.redis.zadd(looker.job(index), {b"\xff\xfe\0x": 0})
+    for key in ("names", "timer:names"):
+        looker.redis.zadd(f"{{tenure:{store.namespace}}}:{key}", {b"a\xfe": 0})
+    assert [job.id for job in (await store.find()).jobs] == [id_of(1)]
+    assert [one.queue for one in await store.counts()] == ["default"]
+    assert [one.id for one in await store.replicas()] == ["ann"]
+    assert [lease.key for lease in await store.leases()] == ["lock"]
+    assert [one.name for one in await store.schedules()] == ["sync"]
+    assert {one.kind for one in store.damage} == {"queue", "replica", "lock", "timer"}
+
+
+@pytest.mark.parametrize("junk", [*JUNK, "a hash"])
+async def test_a_lock_that_cannot_be_read_is_held_and_named_and_harms_no_other(
+    store: RedisStore, looker: Looker, junk: str | bytes
+):
+    bad, good = await take(store, "bad", "ann"), await take(store, "good", "ann")
+    head = f"{{tenure:{store.namespace}}}:head:bad"
+    looker.redis.delete(head)
+    if junk == "a hash":
+        looker.redis.hset(head, "a", "b")
+    else:
+        looker.redis.set(head, junk)
+    assert await store.renew([bad, good]) == [None, True]
+    assert [lease.key for lease in await store.leases()] == ["good"]
+    assert [(one.kind, one.name, one.where) for one in store.damage] == [("lock", "bad", head)]
+    await store.prune(idle=0.0)
+    if junk != "a hash":
+        with pytest.raises(StoreError, match="nobody can take 'bad'"):
+            await ask(store, "bad", "ben")
+    assert await store.release([bad, good]) == [False, True]
+    looker.redis.delete(head)
+    assert isinstance(await ask(store, "bad", "ben"), Granted)
+
+
+@pytest.mark.parametrize("junk", JUNK)
+async def test_details_that_cannot_be_read_cost_a_holder_its_place_and_nobody_else(
+    store: RedisStore, looker: Looker, junk: str | bytes
+):
+    leases = [await take(store, "pool", holder, limit=3) for holder in ("ann", "ben")]
+    looker.redis.hset(f"{{tenure:{store.namespace}}}:info:pool", "ann", junk)
+    assert (await store.renew(leases))[1] is True
+    assert isinstance(await ask(store, "pool", "cid", limit=3), Granted)
+    assert {lease.holder for lease in await store.leases()} >= {"ben", "cid"}
+
+
+@pytest.mark.parametrize("junk", JUNK)
+async def test_a_pause_of_all_timers_that_cannot_be_read_holds_none_up(
+    store: RedisStore, looker: Looker, junk: str | bytes
+):
+    await plant(store)
+    looker.redis.hset(f"{{tenure:{store.namespace}}}:timer:freezes", "*", junk)
+    assert (await tick(store, await store.now())).outcome == "done"
+
+
+async def test_a_timer_that_cannot_be_read_begins_anew_and_its_neighbour_goes_on(
+    store: RedisStore, looker: Looker
+):
+    first = await store.plant([planting("bad"), planting("good")])
+    looker.redis.hset(f"{{tenure:{store.namespace}}}:timer:schedules", "bad", "junk")
+    bad, good = await store.plant([planting("bad"), planting("good")])
+    assert bad.revision == 1
+    assert good.cursor == first[1].cursor
+    assert [(one.kind, one.name) for one in store.damage] == [("timer", "bad")]
+
+
+async def test_one_replica_that_cannot_be_read_keeps_no_other_from_beating(
+    store: RedisStore, looker: Looker
+):
+    await start(store, new(1), replica="bad")
+    await join(store, "good")
+    looker.redis.hset(looker.job("replicas"), "bad", "junk")
+    looker.redis.zadd(looker.job("renewed"), {"bad": 9e15})
+    bad, good = await store.beat(["bad", "good"], ttl=10)
+    assert bad is None
+    assert good is not None
+    assert [one.id for one in await store.replicas()] == ["good"]
+    assert [(one.id, one.why) for one in await store.stranded()] == [(id_of(1), "orphan")]
+
+
+async def test_a_job_that_was_set_aside_frees_its_unique_key(store: RedisStore, looker: Looker):
+    """What is written once cannot be read, but the rest of the record names the key."""
+    await join(store, "ann")
+    await insert(store, new(1, unique=Unique(key="welcome")))
+    looker.redis.hset(looker.job("fixed"), id_of(1), "junk")
+    assert await claim_ids(store) == []
+    assert [(one.id, one.why) for one in await store.stranded()] == [(id_of(1), "unreadable")]
+    await insert(store, new(2, unique=Unique(key="welcome")))
+    assert await claim_ids(store) == [id_of(2)]

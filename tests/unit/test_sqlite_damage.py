@@ -1,0 +1,160 @@
+"""What somebody else wrote to a file of SQLite: it keeps no worker out, and stops no queue."""
+
+import sqlite3
+from collections.abc import AsyncIterator, Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tenure.core.clock import SystemClock
+from tenure.core.model import Granted
+from tenure.errors import StoreError
+from tenure.stores.sqlite import SqliteStore
+from tests.contract.calls import ask, take
+from tests.contract.job_calls import AT_ONCE, claim_ids, id_of, insert, join, new, start
+from tests.contract.schedule_calls import plant, planting, tick
+
+JUNK = ["'junk'", "x'00ff'", "1.5", "-1", "9223372036854775807", "CAST(x'ff' AS TEXT)"]
+
+Spoil = Callable[..., Any]
+
+
+@pytest.fixture
+async def store(tmp_path: Path) -> AsyncIterator[SqliteStore]:
+    url = f"sqlite:///{tmp_path}/damage.db"
+    store = SqliteStore(url, namespace="n", clock=SystemClock())
+    await store.open()
+    yield store
+    await store.close()
+
+
+@pytest.fixture
+def spoil(tmp_path: Path) -> Spoil:
+    """Run a statement, whatever the constraints say."""
+
+    def run(statement: str, *values: Any, guarded: bool = False) -> None:
+        db = sqlite3.connect(tmp_path / "damage.db", isolation_level=None)
+        try:
+            if not guarded:
+                db.execute("PRAGMA ignore_check_constraints = ON")
+            db.execute(statement, values)
+        finally:
+            db.close()
+
+    return run
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        *("tenure_replica SET ttl = 'long'", "tenure_replica SET ttl = x'00'"),
+        *("tenure_live SET fence = 9223372036854775807", "tenure_live SET attempt = 'many'"),
+        *("tenure_lease SET expires = 1.5", "tenure_schedule SET cursor = 'now'"),
+        "tenure_job SET retention = 1e300",
+    ],
+)
+async def test_a_constraint_refuses_it(store: SqliteStore, spoil: Spoil, change: str):
+    await start(store, new(1))
+    await take(store, "lock", "ann")
+    await plant(store)
+    with pytest.raises(sqlite3.IntegrityError):
+        spoil(f"UPDATE {change}", guarded=True)
+
+
+@pytest.mark.parametrize("junk", JUNK)
+@pytest.mark.parametrize("column", ["ttl", "expires", "dead"])
+async def test_a_replica_that_cannot_be_read_keeps_no_other_out(
+    store: SqliteStore, spoil: Spoil, column: str, junk: str
+):
+    await start(store, new(1), replica="bad")
+    spoil(f"UPDATE tenure_replica SET {column} = {junk}")
+    await join(store, "good")
+    [beat] = await store.beat(["good"], ttl=30)
+    assert beat is not None
+    assert "good" in {replica.id for replica in await store.replicas()}
+    await insert(store, new(2))
+    assert await claim_ids(store, "good") == [id_of(2)]
+    await store.recover(grace=0, delays=AT_ONCE, limit=10)
+    assert await store.leave("good") == [id_of(2)]
+
+
+@pytest.mark.parametrize("junk", ["'long'", "x'00'"])
+async def test_such_a_replica_is_named_and_its_jobs_are_taken(
+    store: SqliteStore, spoil: Spoil, junk: str
+):
+    await start(store, new(1), replica="bad")
+    spoil(f"UPDATE tenure_replica SET ttl = {junk}")
+    await join(store, "good")
+    assert [replica.id for replica in await store.replicas()] == ["good"]
+    assert [(one.kind, one.name) for one in store.damage] == [("replica", "bad")]
+    recovered = await store.recover(grace=0, delays=AT_ONCE, limit=10)
+    assert [job.id for job in recovered] == [id_of(1)]
+    assert await claim_ids(store, "good") == [id_of(1)]
+
+
+@pytest.mark.parametrize("junk", JUNK[:3])
+async def test_a_pause_that_cannot_be_read_is_none_and_is_told(
+    store: SqliteStore, spoil: Spoil, junk: str
+):
+    await join(store, "ann")
+    await insert(store, new(1))
+    await store.pause("default")
+    spoil(f"UPDATE tenure_pause SET until = {junk}")
+    assert [queue.paused_for for queue in await store.counts()] == [None]
+    assert [(one.kind, one.name) for one in store.damage] == [("queue", "default")]
+    assert await claim_ids(store) == [id_of(1)]
+
+
+@pytest.mark.parametrize("junk", JUNK)
+async def test_a_lock_that_cannot_be_read_is_held_and_named_and_harms_no_other(
+    store: SqliteStore, spoil: Spoil, junk: str
+):
+    await take(store, "bad", "ann")
+    good = await take(store, "good", "ann")
+    spoil(f"UPDATE tenure_lease SET \"limit\" = {junk} WHERE key = 'bad'")
+    assert await store.renew([good]) == [True]
+    assert [lease.key for lease in await store.leases()] == ["good"]
+    assert [(one.kind, one.name) for one in store.damage] == [("lock", "bad")]
+    with pytest.raises(StoreError, match="nobody can take 'bad'"):
+        await ask(store, "bad", "ben")
+    await store.prune(idle=0)
+    spoil("DELETE FROM tenure_lease WHERE key = 'bad'")
+    assert isinstance(await ask(store, "bad", "ben"), Granted)
+
+
+@pytest.mark.parametrize("junk", JUNK)
+async def test_a_timer_that_cannot_be_read_begins_anew_and_its_neighbour_goes_on(
+    store: SqliteStore, spoil: Spoil, junk: str
+):
+    first = await store.plant([planting("bad"), planting("good")])
+    spoil(f"UPDATE tenure_schedule SET last_fence = {junk} WHERE name = 'bad'")
+    bad, good = await store.plant([planting("bad"), planting("good")])
+    assert bad.revision == 1
+    assert good.cursor == first[1].cursor
+    assert [(one.kind, one.name) for one in store.damage] == [("timer", "bad")]
+    assert (await tick(store, await store.now(), name="bad")).outcome == "done"
+
+
+async def test_a_recovery_that_removes_such_a_replica_says_so(store: SqliteStore, spoil: Spoil):
+    await start(store, new(1), replica="bad")
+    spoil("UPDATE tenure_replica SET ttl = 'long'")
+    assert [job.id for job in await store.recover(grace=0, delays=AT_ONCE, limit=10)] == [id_of(1)]
+    assert [(one.kind, one.name) for one in store.damage] == [("replica", "bad")]
+    assert await store.replicas() == []
+
+
+@pytest.mark.parametrize("junk", ["'junk'", "x'00ff'", "9223372036854775807"])
+@pytest.mark.parametrize("column", ["wall", "boot", "turn"])
+async def test_a_trace_that_no_machine_leaves_keeps_nobody_out(
+    store: SqliteStore, spoil: Spoil, column: str, junk: str
+):
+    await join(store, "ann")
+    spoil(f"UPDATE tenure_machine SET {column} = {junk}")
+    spoil("UPDATE tenure_machine SET host = CAST(x'ff' AS TEXT)")
+    newcomer = store.clone()
+    await newcomer.open()
+    await join(newcomer, "ben")
+    assert [replica.id for replica in await newcomer.replicas()] == ["ann", "ben"]
+    await newcomer.close()
+    assert all(finding.level != "error" for finding in await store.examine())
