@@ -13,10 +13,12 @@ from msgspec.structs import replace
 from rich.console import RenderableType
 from rich.text import Text
 
+from tenure.cli.damage_findings import damage_examined
 from tenure.cli.job_findings import jobs_examined
 from tenure.cli.show import Cell, safe, table
 from tenure.cli.target import Target, store_command
 from tenure.core.model import Finding, Grade
+from tenure.core.soundness import Stranded
 from tenure.errors import ConfigError, TenureError
 from tenure.stores.contract import Store
 
@@ -50,13 +52,19 @@ def doctor(target: Target, *, require: str | None, strict: bool) -> None:
     """
     store = target.store()
     findings = asyncio.run(store.examine())
+    stranded: list[Stranded] = []
     if not any(finding.level == "error" for finding in findings):
-        findings += _about_jobs(target, store)
+        about_jobs, stranded = _about_jobs(target, store)
+        findings += about_jobs
     if require is not None:
         findings += _required(store, findings, Grade[require])
     worst = max((finding.level for finding in findings), key=[*_STYLES].index)
     document = {**target.about(store), **_facts(store, findings), "level": worst}
     document["findings"] = msgspec.to_builtins(findings)
+    # Findings name a few of many; programs get all of them.
+    document["unreadable"] = msgspec.to_builtins(target.screen.damaged)
+    document["stranded"] = msgspec.to_builtins(stranded)
+    target.screen.damaged.clear()
     shown = _shown(findings, target.source, folded=target.screen.is_terminal)
     target.screen.answer(document, *shown)
     if worst == "error":
@@ -65,17 +73,22 @@ def doctor(target: Target, *, require: str | None, strict: bool) -> None:
         raise click.exceptions.Exit(1)
 
 
-def _about_jobs(target: Target, store: Store) -> list[Finding]:
+def _about_jobs(target: Target, store: Store) -> tuple[list[Finding], list[Stranded]]:
     """Return how jobs fare, where there can be any and the store can be opened."""
     if store.traits.scope == "process":
-        return []
+        return [], []
     try:
-        return target.run(jobs_examined)
+        return target.run(_examined)
     except ConfigError:
-        return []  # nobody has used it yet, or it needs `migrate`: the findings say so already
+        return [], []  # nobody has used it yet, or it needs `migrate`: the findings say so already
     except TenureError as error:
         advice = "Try again; if it stays so, may this user do all that jobs need?"
-        return [Finding("warning", "jobs", f"could not be looked at: {error}", advice)]
+        return [Finding("warning", "jobs", f"could not be looked at: {error}", advice)], []
+
+
+async def _examined(store: Store) -> tuple[list[Finding], list[Stranded]]:
+    damage, stranded = await damage_examined(store)
+    return [*await jobs_examined(store), *damage], stranded
 
 
 def _facts(store: Store, findings: list[Finding]) -> dict[str, Any]:

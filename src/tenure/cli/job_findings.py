@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import AsyncIterator, Iterator, Sequence
 
 from tenure.cli.choosing import newest
-from tenure.cli.show import duration, safe
+from tenure.cli.show import duration, safe, some
 from tenure.core.model import Finding
 from tenure.core.records import COUNT_MAX, QueueCounts, ReplicaRecord
 from tenure.core.views import waits_for_its_task
@@ -18,7 +18,6 @@ __all__ = ["jobs_examined"]
 
 # A due job that waits for longer than this waits for something other than the next free worker.
 _LATE = 60.0
-_NAMES_TOLD = 5
 
 
 async def jobs_examined(store: Store) -> list[Finding]:
@@ -85,7 +84,7 @@ async def _unknown(store: Store, queues: Sequence[QueueCounts]) -> AsyncIterator
     if not tasks:
         return
     waits, its = ("waits", "its") if tasks.total() == 1 else ("wait", "their")
-    names = _some([safe(task) for task, _ in tasks.most_common()])
+    names = some([safe(task) for task, _ in tasks.most_common()])
     yield Finding(
         "warning",
         "tasks",
@@ -141,7 +140,7 @@ def _paused(queues: Sequence[QueueCounts]) -> Iterator[Finding]:
     ]
     if paused:
         advice = "'tenure queues resume NAME' lets its jobs start."
-        yield Finding("note", "paused", _some(paused), advice)
+        yield Finding("note", "paused", some(paused), advice)
 
 
 def _until(left: float) -> str:
@@ -149,12 +148,7 @@ def _until(left: float) -> str:
 
 
 def _named(queues: Sequence[QueueCounts]) -> str:
-    return _some([f"{safe(one.queue)} for {duration(one.oldest or 0.0)}" for one in queues])
-
-
-def _some(parts: Sequence[str]) -> str:
-    rest = len(parts) - _NAMES_TOLD
-    return ", ".join([*parts[:_NAMES_TOLD], *([f"{rest:,} others"] if rest > 0 else [])])
+    return some([f"{safe(one.queue)} for {duration(one.oldest or 0.0)}" for one in queues])
 
 
 def _jobs(number: int) -> str:

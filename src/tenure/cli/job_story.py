@@ -95,10 +95,15 @@ class Surroundings(Struct, frozen=True, kw_only=True):
         host, pid = ("", "") if known is None else (known.meta.get(key, "") for key in _PROCESS)
         return safe(" at ".join(filter(None, (replica[:_REPLICA], f"{host}:{pid}".strip(":")))))
 
-    def fate(self, replica: str) -> str:
+    def fate(self, job: Job[Any]) -> str:
         """Return what becomes of a running job whose replica is not alive."""
-        known = self._replica(replica)
-        if known is None or (known.expires_in > 0 and not known.dead):
+        if job.state != "running":
+            return ""
+        known = self._replica(job.replica)
+        if known is None:
+            which = "which" if job.replica else "a replica that"
+            return f"{which} the store does not know: 'tenure recover' lets another worker run it"
+        if known.expires_in > 0 and not known.dead:
             return ""
         return "which is gone: a worker takes the job over within seconds, or 'tenure recover'"
 
@@ -135,7 +140,7 @@ def _facts(job: Job[Any], around: Surroundings) -> Iterator[tuple[str, str]]:
     yield "started", _when(record.started, now)
     yield "finished", _when(record.finished, now)
     yield "attempts", _counted(job)
-    yield "runs on", joined(around.where(job.replica), around.fate(job.replica))
+    yield "runs on", joined(around.where(job.replica), around.fate(job))
     yield "progress", safe(progress_of(job))
     yield "timeout", _timeout(job, now)
     yield "kept", _kept(job, now)
@@ -208,7 +213,7 @@ def _attempts(job: Job[Any], around: Surroundings, *, folded: bool) -> Iterator[
         again = "" if following is None else f"started again {took(one.ended, following)} later"
         ended = _OUTCOMES[one.outcome].format(took(one.started, one.ended))
         lines = [
-            f"{_when(one.started, around.now)}, on {around.where(one.replica)}",
+            joined(_when(one.started, around.now), _on(around.where(one.replica))),
             joined(ended, again),
             safe(one.error),
         ]
@@ -216,10 +221,14 @@ def _attempts(job: Job[Any], around: Surroundings, *, folded: bool) -> Iterator[
     if job.state == "running":
         running = f"running for {duration((around.now - job.record.started) / 1e6)}"
         lines = [
-            f"{_when(job.record.started, around.now)}, on {around.where(job.replica)}",
+            joined(_when(job.record.started, around.now), _on(around.where(job.replica))),
             joined(running, safe(progress_of(job))),
         ]
         yield [f"attempt {job.attempt}", Text(_laid_out(lines, folded=folded))]
+
+
+def _on(replica: str) -> str:
+    return f"on {replica}" if replica else ""
 
 
 def _laid_out(lines: Sequence[str], *, folded: bool) -> str:

@@ -8,6 +8,7 @@ import click
 from rich.text import Text
 
 from tenure.cli.choosing import PAGE, narrowing, whole_ids
+from tenure.cli.damage_findings import what_to_do
 from tenure.cli.job_acts import cancel, requeue
 from tenure.cli.job_story import Surroundings, shown
 from tenure.cli.job_views import document, full_document, listed
@@ -15,6 +16,7 @@ from tenure.cli.parameters import cursor as cursor_given
 from tenure.cli.tail import tail
 from tenure.cli.target import Target, store_command
 from tenure.core.states import STATES, JobState
+from tenure.errors import JobNotFound, StoreError
 from tenure.jobs import Job, Jobs
 from tenure.stores.contract import Store
 
@@ -120,10 +122,25 @@ def show(target: Target, job_id: str) -> None:
 
     async def look(store: Store) -> tuple[dict[str, Any], Job[Any], Surroundings]:
         [whole] = await whole_ids(store, [job_id])
-        job = await Jobs(store, {}).job(whole)
+        job = await _job(store, whole)
         return target.about(store), job, await Surroundings.of(job, store)
 
     about, job, around = target.run(look)
     told = {"waits_for": [word for word, _ in around.waits_for(job)]}
     parts = shown(job, around, folded=target.screen.is_terminal)
     target.screen.answer({**about, **full_document(job), **told}, *parts)
+
+
+async def _job(store: Store, id_: str) -> Job[Any]:
+    """Return a job. Raises StoreError, saying what to do, if it cannot be read."""
+    try:
+        return await Jobs(store, {}).job(id_)
+    except JobNotFound:
+        stranded = await store.stranded([id_])
+        if stranded:
+            raise StoreError(what_to_do(stranded[0])) from None
+        for damaged in store.damage:
+            if (damaged.kind, damaged.name) == ("job", id_):
+                msg = f"job {id_} cannot be read: {damaged.why} (in {damaged.where})."
+                raise StoreError(msg) from None
+        raise

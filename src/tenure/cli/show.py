@@ -8,6 +8,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
+import msgspec
 from rich.cells import cell_len, set_cell_size
 from rich.console import Console, ConsoleOptions, RenderableType, RenderResult
 from rich.measure import Measurement
@@ -16,13 +17,17 @@ from rich.text import Text
 
 from tenure.core.durations import duration
 from tenure.core.showing import safe
+from tenure.core.soundness import Damaged
 
-__all__ = ["Cell", "Screen", "Shrinking", "duration", "safe", "table"]
+__all__ = ["Cell", "Screen", "Shrinking", "duration", "safe", "some", "table"]
 
 _GAP = 3  # between two columns
 
 # Below this, whole ids leave too little room for what else is to be told about jobs.
 _NARROW = 110
+
+# Of many names, as many are told.
+_NAMES_TOLD = 5
 
 # So wide that nothing is ever wrapped: who reads from a pipe cuts for himself.
 _NO_LIMIT = 100_000
@@ -35,6 +40,8 @@ class Screen:
         self.as_json = as_json
         self.is_stream = False
         """Whether there is a JSON document in each line, and not a single one in all."""
+        self.damaged: list[Damaged] = []
+        """The records that the store could not use, to be named beside the answer."""
         self._out = _console(sys.stdout)
         self._err = _console(sys.stderr)
 
@@ -54,11 +61,16 @@ class Screen:
     def answer(self, document: dict[str, Any], *parts: RenderableType) -> None:
         """Show the document as JSON, or else the parts, which say the same to people."""
         if self.as_json:
+            if self.damaged:
+                document = {**document, "unreadable": msgspec.to_builtins(self.damaged)}
             # ASCII only: it passes through every terminal, pipe and locale unharmed.
             sys.stdout.write(json.dumps(document, indent=None if self.is_stream else 2) + "\n")
             return
         for part in parts:
             _print(self._out, part)
+        if self.damaged:
+            names = some([f"{one.kind} {safe(one.name)}" for one in self.damaged])
+            self.aside(f"Cannot be read, and so not shown: {names}. 'tenure doctor' says why.")
 
     def aside(self, text: str) -> None:
         """Say something beside the answer; not where a program reads it."""
@@ -194,6 +206,12 @@ def _fit(made: Table, room: int) -> None:
         excess -= 1
     for column, width in zip(made.columns, widths, strict=True):
         column.width = width
+
+
+def some(parts: Sequence[str], between: str = ", ") -> str:
+    """Return the first few of many, and how many others there are."""
+    rest = len(parts) - _NAMES_TOLD
+    return between.join([*parts[:_NAMES_TOLD], *([f"{rest:,} others"] if rest > 0 else [])])
 
 
 def _console(file: Any) -> Console:

@@ -73,6 +73,7 @@ class Target:
             try:
                 return await work(store)
             finally:
+                self.screen.damaged += store.damage
                 await store.close()
 
         return asyncio.run(run())
@@ -81,11 +82,13 @@ class Target:
         """Return what `work` makes of an open app without tasks, on whatever store it is."""
 
         async def run() -> T:
-            app = Tenure(
-                self.store(), namespace=self.namespace, migrate="check", require="D", **settings
-            )
+            store = self.store()
+            app = Tenure(store, namespace=self.namespace, migrate="check", require="D", **settings)
             async with app:
-                return await work(app)
+                try:
+                    return await work(app)
+                finally:
+                    self.screen.damaged += store.damage
 
         return asyncio.run(run())
 

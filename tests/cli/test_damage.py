@@ -1,0 +1,188 @@
+"""What operators see of records that cannot be read: everything else, and their names."""
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+import pytest
+
+from tenure.core.clock import SystemClock
+from tenure.core.records import NewJob
+from tenure.core.schedules import Planting
+from tenure.stores.connect import connect
+from tenure.stores.contract import Store
+from tests.cli.conftest import Place, Run
+from tests.cli.doctoring import examined
+from tests.security.hands import Hand, hand_of
+
+BAD, GOOD, LOST = (f"01890a5d-ac96-774b-bcce-00000000000{number}" for number in range(3))
+
+
+@pytest.fixture
+def hand(request: pytest.FixtureRequest, place: Place) -> Hand:
+    return hand_of(request, place)
+
+
+def on(place: Place, work: Callable[[Store], Awaitable[object]]) -> None:
+    """Do something with an open store."""
+
+    async def run() -> None:
+        store = connect(place.url, namespace=place.namespace, clock=SystemClock())
+        await store.open()
+        try:
+            await work(store)
+        finally:
+            await store.close()
+
+    asyncio.run(run())
+
+
+async def fill(store: Store) -> None:
+    """Have two of each kind."""
+    for name in ("bad", "good"):
+        await store.acquire(f"{name}-lock", holder="ann", limit=1, ttl=600, meta={})
+        await store.join(f"{name}-replica", ttl=600, meta={})
+        digest = f"{name}-timer"
+        await store.plant([Planting(name=digest, digest=digest, calendar=digest, definition=b"{}")])
+    await store.insert([NewJob(id=id_, task="t", queue="good-queue") for id_ in (BAD, GOOD)])
+
+
+async def run_one(store: Store) -> None:
+    """Have a job that runs."""
+    await store.join("lost-replica", ttl=600, meta={})
+    await store.insert([NewJob(id=LOST, task="t", queue="lost-queue")])
+    assert await store.claim("lost-replica", 1, ["lost-queue"], 9) is not None
+
+
+def spoil_all(hand: Hand) -> None:
+    hand.spoil_job(BAD)
+    hand.spoil_lock("bad-lock")
+    hand.spoil_replica("bad-replica")
+    hand.spoil_timer("bad-timer")
+
+
+LISTS = [
+    (("jobs", "ls"), "job", BAD, GOOD),
+    (("locks", "ls"), "lock", "bad-lock", "good-lock"),
+    (("replicas",), "replica", "bad-replica", "good-replica"),
+    (("timers", "ls"), "timer", "bad-timer", "good-timer"),
+]
+
+
+@pytest.mark.parametrize(("words", "kind", "bad", "good"), LISTS)
+def test_a_list_shows_the_others_and_names_what_cannot_be_read(
+    cli: Run, place: Place, hand: Hand, words: tuple[str, ...], kind: str, bad: str, good: str
+):
+    on(place, fill)
+    spoil_all(hand)
+    told = cli(*place.options, *words, "--json")
+    assert told.code == 0
+    assert good in told.out
+    [named] = told.json["unreadable"]
+    assert (named["kind"], named["name"]) == (kind, bad)
+    assert named["why"]
+    assert named["where"]
+    told = cli(*place.options, *words)
+    assert told.code == 0
+    assert good[-8:] in told.out
+    assert bad not in told.out
+    assert told.err.endswith(
+        f"\nCannot be read, and so not shown: {kind} {bad}. 'tenure doctor' says why.\n"
+    )
+
+
+def test_a_queue_whose_pause_cannot_be_read_is_shown_and_named(cli: Run, place: Place, hand: Hand):
+    if place.family == "postgres":
+        return  # a column of numbers has numbers
+
+    async def pause(store: Store) -> None:
+        await fill(store)
+        await store.pause("good-queue")
+
+    on(place, pause)
+    hand.spoil_pause("good-queue")
+    told = cli(*place.options, "queues", "--json")
+    assert told.code == 0
+    assert [queue["queue"] for queue in told.json["queues"]] == ["good-queue"]
+    [named] = told.json["unreadable"]
+    assert (named["kind"], named["name"]) == ("queue", "good-queue")
+
+
+def test_a_list_without_damage_says_nothing_of_it(cli: Run, place: Place):
+    on(place, fill)
+    told = cli(*place.options, "locks", "ls", "--json")
+    assert "unreadable" not in told.json
+    assert "Cannot be read" not in cli(*place.options, "locks", "ls").err
+
+
+def test_the_doctor_names_all_and_says_what_to_do(cli: Run, place: Place, hand: Hand):
+    on(place, fill)
+    spoil_all(hand)
+    code, findings = examined(cli, *place.options)
+    assert code == 0
+    for kind, name in (
+        *(("job", BAD), ("lock", "bad-lock"), ("replica", "bad-replica")),
+        ("timer", "bad-timer"),
+    ):
+        finding = findings[f"unreadable {kind}"]
+        assert finding.level == "warning"
+        assert name in finding.detail
+
+
+def test_the_doctor_tells_programs_of_every_record(cli: Run, place: Place, hand: Hand):
+    on(place, fill)
+    spoil_all(hand)
+    document: Any = cli(*place.options, "doctor", "--json").json
+    assert {(one["kind"], one["name"]) for one in document["unreadable"]} == {
+        *(("job", BAD), ("lock", "bad-lock"), ("replica", "bad-replica")),
+        ("timer", "bad-timer"),
+    }
+
+
+async def claim_all(store: Store) -> None:
+    """Have a worker come across the job."""
+    await store.claim("good-replica", 1, ["good-queue"], 9)
+
+
+def test_a_job_that_was_set_aside_is_shown_as_such(cli: Run, place: Place, hand: Hand):
+    on(place, fill)
+    hand.spoil_job(BAD)
+    on(place, claim_all)
+    told = cli(*place.options, "jobs", "show", BAD)
+    assert told.code != 0
+    assert f"job {BAD} was set aside" in told.err
+    assert "Enqueue it again" in told.err
+    _, findings = examined(cli, *place.options)
+    assert BAD in findings["set aside"].detail
+
+
+def test_a_job_that_cannot_be_read_is_not_unknown(cli: Run, place: Place, hand: Hand):
+    on(place, fill)
+    hand.spoil_job(BAD)
+    told = cli(*place.options, "jobs", "show", BAD)
+    assert told.code != 0
+    assert f"job {BAD} cannot be read" in told.err
+
+
+def test_a_job_on_a_replica_that_is_not_known_is_found(cli: Run, place: Place, hand: Hand):
+    on(place, run_one)
+    hand.forget_replica("lost-replica")
+    told = cli(*place.options, "jobs", "show", LOST)
+    assert told.code == 0
+    assert "tenure recover" in told.out
+    _, findings = examined(cli, *place.options)
+    assert findings["orphans"].level == "warning"
+    assert LOST in findings["orphans"].detail
+    document: Any = cli(*place.options, "doctor", "--json").json
+    assert [(one["id"], one["why"]) for one in document["stranded"]] == [(LOST, "orphan")]
+    assert cli(*place.options, "recover").code == 0
+    _, findings = examined(cli, *place.options)
+    assert "orphans" not in findings
+
+
+def test_a_program_gets_a_document_and_nothing_else(shell: Run, place: Place, hand: Hand):
+    on(place, fill)
+    hand.spoil_lock("bad-lock")
+    told = shell(*place.options, "locks", "ls", "--json")
+    assert told.code == 0
+    assert told.json["unreadable"][0]["name"] == "bad-lock"
