@@ -1,0 +1,196 @@
+"""Healthy neighbours at work: what they must be able to do beside spoiled records."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from tenure.core.model import Lease
+from tenure.core.records import Claimed, JobRecord, NewJob, Note, Settlement, Unique
+from tenure.core.schedules import EVERYTHING
+from tenure.core.states import STATES
+from tenure.stores.contract import Store
+from tests.contract.job_calls import new_claim_no
+from tests.security.damage.scene import (
+    QUEUE,
+    Scene,
+    advance,
+    attempt,
+    new_id,
+    planting,
+    take,
+)
+
+__all__ = ["check"]
+
+_DELAYS = (0.0, 0.0, 0.0)
+
+
+async def check(store: Store, scene: Scene) -> list[str]:
+    """Do all that neighbours do; return what went wrong."""
+    problems: list[str] = []
+    for part in (_replicas, _jobs, _moves, _leases, _timers, _caretaking, _views):
+        await attempt(part.__name__, part(store, scene, problems), problems)
+    return problems
+
+
+def _demand(problems: list[str], condition: object, what: str) -> None:
+    if not condition:
+        problems.append(what)
+
+
+async def _replicas(store: Store, scene: Scene, problems: list[str]) -> None:
+    newcomer = f"good-{new_id()}"
+    await attempt("join", store.join(newcomer, ttl=60.0, meta={}), problems)
+    beats: Any = await attempt(
+        "beat", store.beat([*scene.replicas, "good-replica", newcomer], ttl=600.0), problems
+    )
+    _demand(problems, beats and None not in beats[-2:], "beat: a healthy replica is not known")
+    known: Any = await attempt("replicas", store.replicas(), problems)
+    listed = {one.id for one in known or ()}
+    _demand(problems, {"good-replica", newcomer} <= listed, "replicas: neighbours are missing")
+    await attempt("leave", store.leave(newcomer), problems)
+
+
+async def _jobs(store: Store, scene: Scene, problems: list[str]) -> None:
+    """Insert, claim past the spoiled ones, note and settle in one batch with what was claimed."""
+    keyed = Unique(key=f"good-{new_id()}", digest="d")
+    good = [
+        NewJob(id=new_id(), task="t", queue=QUEUE, retention=60.0, unique=keyed, tags=("good",)),
+        NewJob(id=new_id(), task="t", queue=QUEUE, retention=60.0, timeout=60.0),
+    ]
+    inserted: Any = await attempt("insert", store.insert(good), problems)
+    _demand(problems, inserted and {one.outcome for one in inserted} == {"created"}, "insert")
+    got: dict[str, JobRecord] = {}
+    wanted = {job.id for job in good}
+    for _ in range(20):
+        claimed: Any = await attempt(
+            "claim", store.claim("good-replica", new_claim_no(), [QUEUE], 20), problems
+        )
+        if not isinstance(claimed, Claimed):
+            break
+        got |= {job.id: job for job in claimed.jobs}
+        if not claimed.jobs and claimed.next_in != 0:
+            break
+    _demand(problems, wanted <= set(got), "claim: healthy jobs of the queue were not got")
+    running = [*scene.running, *got.values()]
+    notes = [Note(id=job.id, fence=job.fence, progress=0.1) for job in running]
+    noted: Any = await attempt("note", store.note("good-replica", notes), problems)
+    told = dict(zip([one.id for one in notes], noted or (), strict=False))
+    _demand(problems, all(told.get(id_) for id_ in wanted), "note: healthy jobs were refused")
+    await _settle(store, running, wanted, problems)
+
+
+async def _settle(
+    store: Store, running: Sequence[JobRecord], wanted: set[str], problems: list[str]
+) -> None:
+    outcomes = ("succeeded", "retry", "failed", "handed back")
+    ends = [
+        Settlement(
+            id=job.id,
+            fence=job.fence,
+            outcome="succeeded" if job.id in wanted else outcomes[number % 4],  # type: ignore[arg-type]
+            result=b"1",
+        )
+        for number, job in enumerate(running)
+    ]
+    answers: Any = await attempt("settle", store.settle("good-replica", ends), problems)
+    told = dict(zip([one.id for one in ends], answers or (), strict=False))
+    settled = {told.get(id_) for id_ in wanted & set(told)}
+    _demand(problems, settled <= {"settled"}, f"settle: healthy jobs were answered {settled}")
+
+
+async def _moves(store: Store, scene: Scene, problems: list[str]) -> None:
+    """Cancel, requeue and look up, in batches with spoiled jobs."""
+    good = NewJob(id=new_id(), task="t", queue="good-queue", retention=60.0)
+    await attempt("insert", store.insert([good]), problems)
+    ids = [*scene.jobs, good.id]
+    for name, call, expected in (
+        ("get", store.get(ids), None),
+        ("cancel", store.cancel(ids), "cancelled"),
+        ("requeue", store.requeue(ids), "requeued"),
+    ):
+        answers: Any = await attempt(name, call, problems)
+        last = answers[-1] if answers else None
+        fine = last == expected if expected else last is not None
+        _demand(problems, fine, f"{name}: a healthy job was answered {last!r}")
+    await attempt("cancel", store.cancel([good.id]), problems)
+    again = [
+        NewJob(id=new_id(), task="t", queue="good-queue", unique=Unique(key=f"bad-key-{kind}-{n}"))
+        for kind in ("waits", "runs", "ends")
+        for n in range(len(scene.replicas))
+    ]
+    await attempt("insert with spoiled keys", store.insert([*again, good]), problems)
+    await attempt(
+        "count_tagged",
+        store.count_tagged("bad-tag", unfinished=1000, recent=1000, within=60.0),
+        problems,
+    )
+
+
+async def _leases(store: Store, scene: Scene, problems: list[str]) -> None:
+    count = len(scene.good_leases)
+    renewed: Any = await attempt(
+        "renew", store.renew([*scene.leases, *scene.good_leases]), problems
+    )
+    fine = renewed and all(renewed[-count:])
+    _demand(problems, fine, f"renew: healthy leases were answered {(renewed or [])[-count:]}")
+    for key, limit in ((f"good-{new_id()}", 1), (f"good-{new_id()}", 3)):
+        lease: Any = await attempt("acquire", take(store, key, "h", limit=limit), problems)
+        _demand(problems, lease, f"acquire: {key} with limit {limit} was refused")
+        if isinstance(lease, Lease):
+            gone: Any = await attempt("release", store.release([lease]), problems)
+            _demand(problems, gone == [True], "release: a healthy lease was not there")
+    marked: Any = await attempt("marked", store.marked([*scene.marks, "good-mark"]), problems)
+    _demand(problems, marked and marked[-1], "marked: a healthy mark is missing")
+    listed: Any = await attempt("leases", store.leases(limit=10_000), problems)
+    names = {lease.key for lease in listed or ()}
+    _demand(problems, {"good-lock", "good-crowd"} <= names, "leases: neighbours are missing")
+
+
+async def _timers(store: Store, scene: Scene, problems: list[str]) -> None:
+    names = [*scene.timers, "good-timer"]
+    planted: Any = await attempt("plant", store.plant([planting(name) for name in names]), problems)
+    if planted:
+        _demand(problems, planted[-1].revision, "plant: a healthy timer has to yield")
+        moved = await attempt(
+            "advance", advance(store, "good-timer", planted[-1], "good-replica"), problems
+        )
+        # A pause of everything that reads well is one, whoever wrote it.
+        paused: Any = await store.schedules([EVERYTHING])
+        if not paused or paused[0].freeze is None or paused[0].freeze.until == 1:
+            _demand(problems, moved == "done", f"advance: a healthy timer was answered {moved!r}")
+    known: Any = await attempt("schedules", store.schedules(), problems)
+    listed = {one.name for one in known or ()}
+    _demand(problems, "good-timer" in listed, "schedules: a neighbour is missing")
+    decided: Any = await attempt("decisions", store.decisions("good-timer"), problems)
+    _demand(problems, decided, "decisions: those of a neighbour are missing")
+
+
+async def _caretaking(store: Store, scene: Scene, problems: list[str]) -> None:
+    del scene
+    for _ in range(5):
+        call = store.recover(delays=_DELAYS, grace=0.0)
+        if not await attempt("recover", call, problems):
+            break
+    await attempt("prune_jobs", store.prune_jobs(), problems)
+    await attempt("prune", store.prune(idle=0.0), problems)
+    await attempt("prune_schedules", store.prune_schedules(idle=3600.0), problems)
+
+
+async def _views(store: Store, scene: Scene, problems: list[str]) -> None:
+    good = NewJob(id=new_id(), task="t", queue=QUEUE, tags=("good", "bad-tag"), delay=300.0)
+    await attempt("insert", store.insert([good]), problems)
+    counts: Any = await attempt("counts", store.counts(), problems)
+    listed = {one.queue for one in counts or ()}
+    _demand(problems, QUEUE in listed, "counts: a queue is missing")
+    wanted: list[dict[str, Any]] = [
+        *({"state": state} for state in STATES),
+        *({"tag": "bad-tag"}, {"tag": "good"}, {"task": "t"}, {"queue": QUEUE}, {}),
+        {"replica": scene.replicas[0]},
+    ]
+    for wish in wanted:
+        page: Any = await attempt(f"find {wish}", store.find(**wish, limit=200), problems)
+        if wish in ({"state": "waiting"}, {"tag": "good"}, {"tag": "bad-tag"}, {}):
+            ids = {job.id for job in page.jobs} if page else set()
+            _demand(problems, good.id in ids, f"find {wish}: a neighbour is missing")
