@@ -56,6 +56,7 @@ class Server:
 
         @asynccontextmanager
         async def lifespan(_: Starlette) -> AsyncIterator[None]:
+            self._loop = asyncio.get_running_loop()
             async with app, app.worker():
                 yield
 
@@ -81,6 +82,22 @@ class Server:
     async def _passes(self, gate: str, step: int) -> None:
         while gate and self._opened[gate] <= step:  # noqa: ASYNC110 - opened by another thread
             await asyncio.sleep(0.005)
+
+    @contextmanager
+    def stuck(self) -> Iterator[None]:
+        """Let the server answer nothing, although it takes connections."""
+        go_on, is_stuck = threading.Event(), threading.Event()
+
+        def wait() -> None:
+            is_stuck.set()
+            go_on.wait(60)
+
+        self._loop.call_soon_threadsafe(wait)
+        try:
+            assert is_stuck.wait(20)
+            yield
+        finally:
+            go_on.set()
 
     @contextmanager
     def running(self) -> Iterator["Server"]:

@@ -1,78 +1,40 @@
 """Interrupts in synchronous code: whatever ends a block or a call, nothing stays behind.
 
-Each row of the tables is a call that runs code of the user or that waits. It is ended by each kind
-of interrupt. Afterwards nothing is held, the app can be used, and closing it takes no time. All
-leases have a long ttl, so that only a release ends them, and the error stays referred to, as it
-does in a debugger or a notebook.
+Each row of the tables in `blocking_calls` is a call that runs code of the user or that waits. Each
+kind of interrupt ends it. Afterwards nothing is held, the app can be used, and closing it takes no
+time. All leases have a long ttl, so that only a release ends them, and the error stays referred to,
+as it does in a debugger or a notebook.
 """
 
-import asyncio
 import gc
 import logging
 import random
 import sys
 import threading
-from collections.abc import Awaitable, Callable, Iterator
-from contextlib import contextmanager
-from dataclasses import dataclass
-from typing import Any, NoReturn
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
+from typing import NoReturn
 
 import pytest
 
-import tenure
-from tenure import OnceFailed, StoreError, blocking
-from tenure.testing import Faults, FaultyStore
+from tenure import OnceFailed, StoreError
+from tests.locks.blocking_bench import TTL, Bench, check_nothing_stays, close_at_once, set_up
+from tests.locks.blocking_calls import (
+    AT_ONCE,
+    AT_ONCE_OF_A_HOLD,
+    BODIES,
+    OF_GENERATORS,
+    ON_YOUR_CONNECTION,
+    OPENING,
+    WAITS,
+    call_of,
+    properties_of,
+    public_calls,
+    release,
+)
 from tests.rig.interrupts import INTERRUPTS, interrupted, interrupted_after
 from tests.rig.sizes import SIZE
-from tests.rig.waiting import wait_until
-
-TTL = 600
-
-
-class Gates(Faults):
-    """Calls to the store that hang until they are let through."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.shut: set[str] = set()
-        self.hanging: set[str] = set()
-
-
-class GatedStore(FaultyStore):
-    faults: Gates
-
-    async def _pass(self, name: str, call: Callable[[], Awaitable[Any]]) -> Any:
-        while name in self.faults.shut:
-            self.faults.hanging.add(name)
-            await asyncio.sleep(0.005)
-        return await super()._pass(name, call)
-
-
-@dataclass
-class Bench:
-    """A synchronous app on a store that can hang, and a rival that sees what is left behind."""
-
-    app: blocking.Tenure
-    rival: blocking.Tenure
-    gates: Gates
-    task: tenure.Task[[], int]
-    taken: blocking.Hold | None = None
-    """What the rival keeps from the app."""
-
-    def take(self, name: str) -> Callable[[], bool]:
-        """Let the rival hold a lock; return whether the app waits for it."""
-        self.taken = self.rival.lock(name, ttl=TTL).acquire()
-        return lambda: any(lease.waiting for lease in self.rival.locks(name))
-
-    def shut(self, call: str) -> Callable[[], bool]:
-        """Let a call to the store hang from now on; return whether one does."""
-        self.gates.shut.add(call)
-        return lambda: call in self.gates.hanging
-
-    def let_through(self) -> None:
-        self.gates.shut.clear()
-        if self.taken is not None:
-            self.taken.release()
 
 
 @pytest.fixture
@@ -87,91 +49,27 @@ def bench_on_each_store(world_url: str, namespace: str) -> Iterator[Bench]:
         yield bench
 
 
-@contextmanager
-def set_up(url: str, namespace: str) -> Iterator[Bench]:
-    gc.collect()  # what earlier tests have left is none of ours
-    gates = Gates()
-    declared = tenure.Tenure(GatedStore(url, gates, namespace=namespace))
-
-    @declared.task
-    async def never() -> int:
-        return 1
-
-    @declared.timer(every="1h")
-    async def hourly() -> None: ...
-
-    with blocking.Tenure(url, namespace=namespace) as rival:
-        app = blocking.Tenure(declared)
-        app.open()
-        bench = Bench(app, rival, gates, never)
-        yield bench
-        bench.let_through()
-        close_at_once(app)
+def test_every_public_call_is_interrupted_or_returns_at_once():
+    interrupted_calls = {call_of(row) for row in [*WAITS, *BODIES]} | OPENING
+    others = AT_ONCE.keys() | AT_ONCE_OF_A_HOLD.keys() | ON_YOUR_CONNECTION
+    assert not interrupted_calls & others
+    assert interrupted_calls | others == public_calls()
 
 
-def close_at_once(app: blocking.Tenure) -> None:
-    closing = threading.Thread(target=app.close, daemon=True)
-    closing.start()
-    closing.join(20)
-    assert not closing.is_alive(), "close() hangs"
-
-
-def check_nothing_stays(bench: Bench) -> None:
-    bench.let_through()
-    wait_until(lambda: not bench.rival.locks(), timeout=20, what="nothing is held or waited for")
-    with bench.app.lock("usable", wait=10) as hold:
-        assert hold.is_held
-    assert bench.app.with_lock("usable", TTL, lambda: 7).value == 7
-    close_at_once(bench.app)
-    bench.app.open()
-    assert bench.app.locks() == []
-
-
-# Code of the user. `fail` raises the interrupt.
-
-Fail = Callable[[], NoReturn]
-
-
-def lock_block(app: blocking.Tenure, fail: Fail) -> None:
-    with app.lock("x", ttl=TTL):
-        fail()
-
-
-def semaphore_block(app: blocking.Tenure, fail: Fail) -> None:
-    shared = app.semaphore("x", 3, ttl=TTL)
-    with shared, shared:
-        fail()
-
-
-def hold_block(app: blocking.Tenure, fail: Fail) -> None:
-    with app.lock("x", ttl=TTL).acquire():
-        fail()
-
-
-def term_block(app: blocking.Tenure, fail: Fail) -> None:
-    for term in app.election("x", ttl=TTL).terms():
-        with term:
-            fail()
-
-
-def term_loop(app: blocking.Tenure, fail: Fail) -> None:
-    for _ in app.election("x", ttl=TTL).terms():
-        fail()
-
-
-BODIES: dict[str, Callable[[blocking.Tenure, Fail], object]] = {
-    "with_lock": lambda app, fail: app.with_lock("x", TTL, fail),
-    "with_lock of with_lock": lambda app, fail: app.with_lock(
-        "x", TTL, lambda: app.with_lock("y", TTL, fail)
-    ),
-    "once": lambda app, fail: app.once("x", fail, ttl=TTL),
-    "lock block": lock_block,
-    "semaphore block": semaphore_block,
-    "hold block": hold_block,
-    "term block": term_block,
-    "term loop": term_loop,
-    "enqueue_many": lambda app, fail: app.enqueue_many(fail() for _ in range(2)),
-}
+def test_calls_that_return_at_once_do_not_wait_for_the_event_loop(bench: Bench):
+    hold, job = bench.app.lock("x", ttl=TTL).acquire(), bench.job()
+    shown = [bench.app, bench.app.timers, bench.timer(), hold, job]
+    calls = [partial(call, bench) for call in AT_ONCE.values()]
+    calls += [partial(getattr, thing, name) for thing in shown for name in properties_of(thing)]
+    calls += [partial(call, hold) for call in AT_ONCE_OF_A_HOLD.values()]
+    bench.block_loop()
+    with ThreadPoolExecutor(1) as pool:
+        try:
+            for call in calls:
+                pool.submit(call).result(20)
+        finally:
+            bench.let_through()
+    hold.release()
 
 
 @pytest.mark.parametrize("kind", INTERRUPTS)
@@ -184,8 +82,7 @@ def test_an_interrupt_in_code_of_the_user_leaves_nothing_behind(
     def fail() -> NoReturn:
         raise error
 
-    if (body, kind) == ("enqueue_many", "GeneratorExit"):
-        pytest.skip("a generator that raises GeneratorExit ends as any other")
+    skip_generator_exit(body, kind)
     with pytest.raises(type(error)) as caught:
         BODIES[body](bench.app, fail)
     assert caught.value is error
@@ -193,7 +90,7 @@ def test_an_interrupt_in_code_of_the_user_leaves_nothing_behind(
     check_log(caplog)
 
 
-@pytest.mark.parametrize("body", ["with_lock", "once", "lock block"])
+@pytest.mark.parametrize("body", ["Tenure.with_lock", "Tenure.once", "Hold.__exit__"])
 def test_ctrl_c_in_code_of_the_user_on_each_store(bench_on_each_store: Bench, body: str):
     def fail() -> NoReturn:
         raise KeyboardInterrupt
@@ -203,7 +100,7 @@ def test_ctrl_c_in_code_of_the_user_on_each_store(bench_on_each_store: Bench, bo
     check_nothing_stays(bench_on_each_store)
 
 
-@pytest.mark.parametrize("row", ["acquire", "with_lock", "release"])
+@pytest.mark.parametrize("row", ["Semaphore.acquire, taken", "Tenure.with_lock", "Hold.release"])
 def test_ctrl_c_while_waiting_on_each_store(bench_on_each_store: Bench, row: str):
     when, wait = WAITS[row](bench_on_each_store)
     with pytest.raises(KeyboardInterrupt), interrupted(KeyboardInterrupt(), when):
@@ -228,88 +125,12 @@ def test_a_function_that_raises_stop_iteration_hangs_nobody(bench: Bench):
     check_nothing_stays(bench)
 
 
-# Waiting. Each returns when to interrupt it, and the call.
-
-Waiting = tuple[Callable[[], object], Callable[[], object]]
-
-
-def observe_election(bench: Bench) -> Waiting:
-    changes = bench.app.election("x").observe()
-    assert next(changes) is None
-    return lambda: True, lambda: next(changes)
-
-
-def release(bench: Bench) -> Waiting:
-    hold = bench.app.lock("x", ttl=TTL).acquire()
-    return bench.shut("release"), hold.release
-
-
-def leave_a_block(bench: Bench) -> Waiting:
-    def block() -> None:
-        with bench.app.lock("x", ttl=TTL):
-            bench.shut("release")
-
-    return lambda: "release" in bench.gates.hanging, block
-
-
-def leave_with_lock(bench: Bench) -> Waiting:
-    return lambda: "release" in bench.gates.hanging, lambda: bench.app.with_lock(
-        "x", TTL, lambda: bench.shut("release")
-    )
-
-
-def renew(bench: Bench) -> Waiting:
-    def block() -> None:
-        with bench.app.lock("x", ttl=TTL) as hold:
-            hold.renew()
-
-    return bench.shut("renew"), block
-
-
-def wait_for_job(bench: Bench) -> Waiting:
-    return lambda: True, bench.app.enqueue(bench.task.request()).wait
-
-
-def wait_for_result(bench: Bench) -> Waiting:
-    return lambda: True, bench.app.enqueue(bench.task.request()).result
-
-
-WAITS: dict[str, Callable[[Bench], Waiting]] = {
-    "acquire": lambda bench: (bench.take("x"), bench.app.lock("x", ttl=TTL).acquire),
-    "lock block": lambda bench: (bench.take("x"), lambda: lock_block(bench.app, pytest.fail)),
-    "with_lock": lambda bench: (
-        bench.take("x"),
-        lambda: bench.app.with_lock("x", TTL, pytest.fail, wait=None),
-    ),
-    "once": lambda bench: (bench.take("once:x"), lambda: bench.app.once("x", pytest.fail)),
-    "terms": lambda bench: (
-        bench.take("election:x"),
-        lambda: next(bench.app.election("x", ttl=TTL).terms()),
-    ),
-    "observe": observe_election,
-    "acquire, no answer": lambda bench: (bench.shut("acquire"), bench.app.lock("x").acquire),
-    "try_acquire": lambda bench: (bench.shut("acquire"), bench.app.lock("x").try_acquire),
-    "release": release,
-    "leave a block": leave_a_block,
-    "leave with_lock": leave_with_lock,
-    "renew": renew,
-    "locks": lambda bench: (bench.shut("leases"), bench.app.locks),
-    "job.wait": wait_for_job,
-    "job.result": wait_for_result,
-    "enqueue": lambda bench: (
-        bench.shut("insert"),
-        lambda: bench.app.enqueue(bench.task.request()),
-    ),
-    "jobs": lambda bench: (bench.shut("find"), bench.app.jobs),
-    "timer": lambda bench: (bench.shut("schedules"), bench.app.timers["hourly"].info),
-}
-
-
 @pytest.mark.parametrize("kind", INTERRUPTS)
 @pytest.mark.parametrize("row", WAITS)
 def test_an_interrupt_while_waiting_leaves_nothing_behind(
     bench: Bench, row: str, kind: str, caplog: pytest.LogCaptureFixture
 ):
+    skip_generator_exit(row, kind)
     when, wait = WAITS[row](bench)
     error = INTERRUPTS[kind]()
     with pytest.raises(type(error)) as caught, interrupted(error, when):
@@ -319,25 +140,39 @@ def test_an_interrupt_while_waiting_leaves_nothing_behind(
     check_log(caplog)
 
 
+@pytest.mark.parametrize("row", WAITS)
+def test_an_interrupt_before_a_call_begins_leaves_nothing_behind(
+    bench: Bench, row: str, caplog: pytest.LogCaptureFixture
+):
+    _, wait = WAITS[row](bench)
+    bench.block_loop()
+    with pytest.raises(KeyboardInterrupt), interrupted(KeyboardInterrupt(), lambda: True):
+        wait()
+    check_nothing_stays(bench)
+    check_log(caplog)
+
+
 @pytest.mark.parametrize("kind", INTERRUPTS)
-def test_an_app_whose_opening_was_interrupted_can_be_opened(bench: Bench, kind: str):
+@pytest.mark.parametrize("call", ["open", "__enter__"])
+def test_an_app_whose_opening_was_interrupted_can_be_opened(bench: Bench, call: str, kind: str):
     close_at_once(bench.app)
     error = INTERRUPTS[kind]()
     with pytest.raises(type(error)), interrupted(error, bench.shut("open")):
-        bench.app.open()
+        getattr(bench.app, call)()
     bench.let_through()
     bench.app.open()
     check_nothing_stays(bench)
 
 
 @pytest.mark.parametrize("kind", INTERRUPTS)
-def test_an_app_whose_closing_was_interrupted_can_be_opened(bench: Bench, kind: str):
+@pytest.mark.parametrize("call", ["close", "__exit__"])
+def test_an_app_whose_closing_was_interrupted_can_be_opened(bench: Bench, call: str, kind: str):
     when, wait = release(bench)
     error = INTERRUPTS[kind]()
     with pytest.raises(type(error)), interrupted(error, when):
         wait()
     with pytest.raises(type(error)), interrupted(error, lambda: True):
-        bench.app.close()  # which waits for what is being released
+        getattr(bench.app, call)()  # which waits for what is being released
     [left] = bench.rival.locks()
     bench.let_through()
     bench.rival._portal().call(bench.rival._app._store.release([left]))
@@ -397,6 +232,11 @@ def test_closing_does_not_wait_for_functions_of_other_threads(bench: Bench):
     assert isinstance(ended["x"], StoreError)
     assert ended["y"] is mine
     bench.app.open()
+
+
+def skip_generator_exit(row: str, kind: str) -> None:
+    if kind == "GeneratorExit" and row in OF_GENERATORS:
+        pytest.skip("a generator that raises GeneratorExit ends as any other")
 
 
 def check_log(caplog: pytest.LogCaptureFixture) -> None:

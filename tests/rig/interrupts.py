@@ -37,10 +37,15 @@ _SIGNAL = signal.SIGUSR1
 
 
 @contextmanager
-def interrupted(error: BaseException, when: Callable[[], object]) -> Iterator[None]:
+def interrupted(
+    error: BaseException,
+    when: Callable[[], object],
+    waits: Callable[[int], bool] | None = None,
+) -> Iterator[None]:
     """Raise an error in the main thread while it waits in `tenure.blocking`, once `when` is true.
 
-    Fails if the block ends without it.
+    Fails if the block ends without it. `waits` tells whether a thread waits, if it does so
+    elsewhere.
     """
     assert threading.current_thread() is threading.main_thread()
     raised = False
@@ -54,7 +59,9 @@ def interrupted(error: BaseException, when: Callable[[], object]) -> Iterator[No
 
     def watch() -> None:
         wait_until(
-            lambda: waits_in_tenure(main) and when(), timeout=20, what="the main thread waits"
+            lambda: (waits or waits_in_tenure)(main) and when(),
+            timeout=20,
+            what="the main thread waits",
         )
         signal.pthread_kill(main, _SIGNAL)
 
@@ -95,5 +102,17 @@ def waits_in_tenure(thread: int) -> bool:
             return frame.f_code.co_name in ("result", "call_with_body")
         if "/tests/" in file:
             return False
+        frame = frame.f_back
+    return False
+
+
+def waits_for_a_server(thread: int) -> bool:
+    """Return whether a thread waits for bytes of an HTTP server, on behalf of `tenure.http`."""
+    frame = sys._current_frames().get(thread)
+    if frame is None or frame.f_code.co_name not in ("read", "recv"):
+        return False
+    while frame is not None:
+        if frame.f_code.co_filename.endswith("/tenure/http/lines.py"):
+            return True
         frame = frame.f_back
     return False
