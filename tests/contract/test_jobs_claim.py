@@ -548,3 +548,25 @@ async def test_without_a_timeout_there_is_no_deadline(store: Store, clock: Manua
     await store.beat(["ann"], ttl=100 * DAY)
     clock.shift(99 * DAY)
     assert await store.recover(delays=AT_ONCE, grace=0) == []
+
+
+async def test_a_claim_tells_when_the_next_job_is_due(store: Store, clock: ManualClock):
+    await join(store, "ann", ttl=1000)
+
+    async def next_in(limit: int = 5) -> tuple[list[str], float | None]:
+        answer = await store.claim("ann", new_claim_no(), ["default"], limit)
+        return [job.id for job in answer.jobs], answer.next_in
+
+    assert await next_in() == ([], None)
+    first, second, third = new(1, delay=10), new(2, delay=30), new(3, delay=30)
+    await insert(store, first, second, third)
+    assert await next_in() == ([], pytest.approx(10, abs=0.01))
+    clock.shift(10)
+    assert await next_in() == ([first.id], pytest.approx(20, abs=0.01))
+    clock.shift(5)
+    assert await next_in() == ([], pytest.approx(15, abs=0.01))
+    clock.shift(20)
+    # There is more than it asked for: it has to ask again at once.
+    ids, after = await next_in(limit=1)
+    assert (ids, after or 0) == ([second.id], 0)
+    assert await next_in() == ([third.id], None)

@@ -7,7 +7,10 @@ import pytest
 
 from tenure import ConfigError, StoreError, Tenure, current_job
 from tenure.observe.events import TaskUnknown
+from tenure.runtime.ticker import Ticker
+from tenure.runtime.worker import Worker
 from tests.jobs.replicas import of_kind, until_idle
+from tests.rig.waiting import wait_until_async
 
 
 class Gate:
@@ -270,3 +273,27 @@ async def test_a_worker_needs_an_open_app():
     with pytest.raises(StoreError, match="not open"):
         async with closed.worker():
             pytest.fail("it has no store to work on")
+
+
+@pytest.mark.parametrize("part", ["_claim_until_stopped", "_ticker.run"])
+async def test_an_error_of_ours_ends_the_worker_and_is_raised(app, clock, monkeypatch, part):
+    async def fail(_: object) -> None:
+        raise ZeroDivisionError
+
+    owner = {"_claim_until_stopped": Worker, "_ticker.run": Ticker}[part]
+    monkeypatch.setattr(owner, part.rpartition(".")[2], fail)
+    before = asyncio.all_tasks()
+    ended = asyncio.Event()
+
+    async def work() -> None:
+        async with app.worker():
+            await ended.wait()
+
+    working = asyncio.create_task(work())
+    await clock.advance(60)
+    ended.set()
+    await clock.advance(60)
+    with pytest.raises(ZeroDivisionError):
+        await asyncio.wait_for(working, 10)
+    # Nothing is left that waits for a stop.
+    await wait_until_async(lambda: asyncio.all_tasks() <= before)

@@ -10,7 +10,8 @@ import pytest
 from tenure import LeaseLost, Tenure, blocking
 from tenure.observe.events import Event, HoldLost
 from tenure.runtime.keeper import Keeper
-from tenure.testing import Faults, FaultyStore
+from tenure.stores.connect import connect
+from tenure.testing import Faults, FaultyStore, ManualClock
 from tests.rig.interrupts import INTERRUPTS
 from tests.rig.waiting import wait_until, wait_until_async
 
@@ -216,3 +217,48 @@ async def test_lost_holds_that_are_dropped_leave_nothing_in_the_app(app: Tenure)
         await asyncio.sleep(0)  # the loss is told
     async with app.lock("last"):
         assert list(app._holds()._filed) == ["last"]
+
+
+def test_a_host_whose_thread_cannot_start_can_be_tried_again(monkeypatch):
+    """A process at its limit of threads."""
+    loops: list[asyncio.AbstractEventLoop] = []
+    new_loop, start = asyncio.new_event_loop, threading.Thread.start
+
+    def kept_loop() -> asyncio.AbstractEventLoop:
+        loops.append(new_loop())
+        return loops[-1]
+
+    def refuse(thread: threading.Thread) -> None:
+        if thread.name == "tenure-host":
+            raise RuntimeError("can't start new thread")
+        start(thread)
+
+    async def use() -> None:
+        async with Tenure("memory://") as app:
+            with monkeypatch.context() as limited:
+                limited.setattr(threading.Thread, "start", refuse)
+                limited.setattr(asyncio, "new_event_loop", kept_loop)
+                with pytest.raises(RuntimeError, match="can't start new thread"):
+                    app._services().host.start(asyncio.Event().wait)
+            assert [loop.is_closed() for loop in loops] == [True]
+            async with app.lock("y") as hold:
+                assert hold.is_held
+
+    asyncio.run(use())
+
+
+async def test_who_does_not_wait_for_a_lock_waits_for_a_slow_store(clock: ManualClock):
+    """There, only the time-outs of the store count."""
+    faults = Faults()
+    store = connect("memory://", namespace="test", clock=clock)
+    async with Tenure(FaultyStore(store, faults)) as app:
+        faults.delay("acquire", 3)
+        trying = asyncio.create_task(app.lock("x").try_acquire())
+        await asyncio.wait([trying], timeout=1.3)
+        assert not trying.done()
+        await clock.advance(4)
+        hold = await trying
+        assert hold is not None
+        assert faults.calls["acquire"] == 1
+        faults.heal()
+        await hold.release()

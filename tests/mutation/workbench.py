@@ -179,10 +179,11 @@ class Workbench:
         """Wait for the end of a session; return whether it stood still and had to be ended."""
         order.report.touch()
         deadline = time.monotonic() + _START_WITHIN
+        unread = b""
         with order.report.open("rb") as report:
             while os.waitpid(pid, os.WNOHANG)[0] == 0:
-                # Each line is written at once, so what is there is whole.
-                for line in report.read().splitlines():
+                *lines, unread = (unread + report.read()).split(b"\n")
+                for line in lines:
                     limit = json.loads(line).get("limit", 60.0)
                     deadline = time.monotonic() + limit + _STILL_FOR
                 if time.monotonic() > deadline:
@@ -233,7 +234,7 @@ def _answer(function: Callable[..., object], arguments: tuple[Any, ...], pipe: i
 def _read(order: Order, is_hung: bool) -> Report:
     results, invalid, current, code = [], "", "", None
     text = order.report.read_text() if order.report.exists() else ""
-    for line in text.splitlines():
+    for line in text.rpartition("\n")[0].splitlines():  # the last one may be cut off
         facts: Mapping[str, Any] = json.loads(line)
         current = facts.get("start", current)
         if "test" in facts:

@@ -16,10 +16,10 @@ from tests.mutation.equivalents import Equivalents
 from tests.mutation.mutant import Edit, Mutant, Source
 from tests.mutation.python import edits
 from tests.mutation.reach import Reach
-from tests.mutation.session import TestResult
+from tests.mutation.session import Order, TestResult
 from tests.mutation.trial import Limits, Trial
 from tests.mutation.verdicts import Ledger, Verdict, rate, report, table
-from tests.mutation.workbench import Report, Workbench
+from tests.mutation.workbench import Report, Workbench, _read
 
 ROOT = Path(__file__).parents[2]
 
@@ -293,6 +293,16 @@ def test_a_test_that_fails_without_the_mutant_is_no_catch(tmp_path: Path):
 def test_a_source_that_does_not_load_is_invalid(tmp_path: Path):
     verdict = judged(tmp_path, ["NameError: a"])
     assert (verdict.outcome, verdict.why) == ("invalid", "NameError: a")
+
+
+def test_a_report_that_was_cut_off_in_a_line_can_be_read(tmp_path: Path):
+    order = Order(root=tmp_path, source=tmp_path, folder=tmp_path, files=("tests/a.py",))
+    line = '{"test": "tests/a.py::x", "outcome": "passed", "seconds": 0.1, "why": "", "hits": ""}'
+    order.report.write_text(f'{line}\n{{"start": "tests/a.py::y"}}\n{line[:30]}')
+    report = _read(order, False)
+    assert [result.test for result in report.results] == ["tests/a.py::x"]
+    assert report.cut is not None
+    assert report.cut.test == "tests/a.py::y"
 
 
 # The report.

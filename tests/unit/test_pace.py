@@ -1,7 +1,14 @@
 """When clients are told to look again."""
 
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from msgspec.structs import replace
+
 from tenure.core.records import JobRecord
 from tenure.http.resources import Pace
+from tenure.http.routes import Routes
 
 
 def record(number: int, seconds: float = 0.0, *, state: str = "succeeded") -> JobRecord:
@@ -49,3 +56,16 @@ def test_nobody_is_told_to_stay_away_for_long_and_old_times_are_forgotten():
     for number in range(1, 51):
         pace.see(record(number, 2.0))
     assert pace.usual == 2
+
+
+@pytest.mark.parametrize(("task", "after"), [("work", "4"), ("of another router", "1")])
+def test_a_job_that_runs_is_shown_with_the_pace_of_its_endpoint(task: str, after: str):
+    pace = Pace()
+    pace.see(record(1, 7.2))
+    routes: Any = SimpleNamespace(endpoints={"work": SimpleNamespace(pace=pace)})
+    clock = SimpleNamespace(wall=lambda: 5_000_000)
+    services: Any = SimpleNamespace(store=SimpleNamespace(clock=clock))
+    running = replace(record(2, state="running"), task=task)
+    assert Routes._look_again(routes, services, running) == {"Retry-After": after}
+    assert Routes._look_again(routes, services, record(3, 2.0)) == {}
+    assert pace.usual == 5  # it has learned from the one that has finished

@@ -13,9 +13,11 @@ import pytest
 
 from tenure.core.clock import Clock, SystemClock
 from tenure.core.model import Busy, Grade, Granted, Lease
+from tenure.core.redaction import Secret
 from tenure.errors import ConfigError, StoreError, StoreFull, StoreUnavailable
 from tenure.stores.postgres import PostgresStore
 from tenure.stores.postgres.address import Address
+from tenure.stores.postgres.dialer import Dialer
 from tenure.stores.postgres.faults import translate
 from tenure.stores.postgres.server import Server
 from tenure.testing import ManualClock
@@ -575,3 +577,70 @@ def test_an_error_that_may_quote_the_password_is_not_passed_on():
     fault = translate(ValueError("bad port 'secret'"), "postgresql://host/db", opening=True)
     assert "secret" not in str(fault)
     assert fault.__cause__ is None
+
+
+async def test_a_key_that_is_locked_does_not_hold_up_a_prune(
+    open_store: Open, postgres_server: Endpoint, operator: asyncpg.Connection, namespace: str
+):
+    clock = ManualClock()
+    store = await open_store(postgres_server.url, clock)
+    for key in ("free", "locked"):
+        await store.release([await take(store, key, "ann")])
+    clock.shift(2 * 86_400)
+    async with operator.transaction():
+        await operator.fetch(
+            "SELECT FROM tenure.lease_key WHERE namespace = $1 AND key = 'locked' FOR UPDATE",
+            namespace,
+        )
+        assert await store.prune(idle=3600) == 1
+    assert await store.prune(idle=3600) == 1
+
+
+async def test_a_pool_without_a_free_connection_fails_in_time(
+    store: PostgresStore, operator: asyncpg.Connection, namespace: str, monkeypatch
+):
+    await take(store, "key", "ann")
+    monkeypatch.setattr("tenure.stores.postgres.pool.CALL_TIMEOUT", 0.2)
+    async with operator.transaction():
+        await operator.fetch(
+            "SELECT FROM tenure.lease_key WHERE namespace = $1 FOR UPDATE", namespace
+        )
+        busy = [asyncio.create_task(ask(store, "key", "ben")) for _ in range(8)]
+        await wait_until_async(store._pool._room.locked, SIZE.patience)
+        with pytest.raises(StoreUnavailable, match="overloaded: all 8 connections are in use"):
+            await store.now()
+    await asyncio.gather(*busy, return_exceptions=True)
+
+
+async def test_closing_gives_up_connections_that_never_come(monkeypatch):
+    monkeypatch.setattr("tenure.stores.postgres.dialer._CLOSE_SECONDS", 0.1)
+    server = await asyncio.start_server(lambda *_: asyncio.sleep(30), "127.0.0.1", 0)
+    port = server.sockets[0].getsockname()[1]
+    options = {"host": "127.0.0.1", "port": port, "ssl": False, "user": "ann", "database": "ann"}
+    dialer = Dialer(Secret(options))
+    dials = [asyncio.create_task(dialer.dial()) for _ in range(2)]
+    await wait_until_async(lambda: len(dialer._tasks) == 2)
+    for dial in dials:
+        dial.cancel()
+    await asyncio.gather(*dials, return_exceptions=True)
+    await asyncio.wait_for(dialer.close(), 10)
+    assert not dialer._tasks
+    server.close()
+
+
+async def test_each_failure_to_listen_makes_the_next_try_later(
+    open_store: Open, private_postgres: PrivatePostgres, monkeypatch
+):
+    failures: list[int] = []
+
+    def pause(count: int, chance: float, *, refused: bool) -> float:
+        failures.append(count)
+        return 0.01
+
+    monkeypatch.setattr("tenure.stores.postgres.listener.pause_before_listening", pause)
+    server = private_postgres()
+    store = await open_store(server.url)
+    server.kill()
+    async with store.watch(("lease", "ben")):
+        await wait_until_async(lambda: len(failures) > 3, SIZE.patience)
+        assert failures[:4] == [1, 2, 3, 4]

@@ -11,13 +11,14 @@ import pytest
 import redis
 
 from tenure.core.clock import Clock, SystemClock
-from tenure.core.model import Lease
+from tenure.core.model import Grade, Lease
 from tenure.errors import StoreError, StoreUnavailable
 from tenure.stores.redis import RedisStore
 from tenure.stores.redis.scripts import ACQUIRE
 from tenure.testing import ManualClock
 from tests.contract.calls import ask, be_refused, take
 from tests.rig.fixtures import Endpoint, PrivateValkey, ProxyTo
+from tests.rig.servers import Valkey
 from tests.rig.sizes import SIZE
 from tests.rig.waiting import wait_until_async
 from tests.unit.redis_inside import Looker
@@ -509,3 +510,20 @@ async def test_a_cancelled_watcher_does_not_disturb_the_others(
     assert isinstance(outcomes[0], asyncio.CancelledError)
     assert outcomes[1:] == [True, True]
     assert between.connections == 2
+
+
+async def test_the_grade_is_what_the_server_survives(
+    open_store: Open, private_valkey: PrivateValkey
+):
+    forgetful, durable = private_valkey(config={"appendonly": "no"}), private_valkey()
+    assert (await open_store(forgetful.url)).traits.grade is Grade.D
+    assert (await open_store(durable.url)).traits.grade is Grade.B
+    with client(forgetful) as looker:
+        looker.replicaof("127.0.0.1", str(durable.port))
+    await wait_until_async(lambda: is_followed(durable), SIZE.patience)
+    assert (await open_store(durable.url)).traits.grade is Grade.C
+
+
+def is_followed(server: Valkey) -> bool:
+    with client(server) as looker:
+        return looker.info("replication")["connected_slaves"] == 1

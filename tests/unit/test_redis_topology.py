@@ -414,6 +414,16 @@ async def test_a_single_server_is_no_group(
         await open_store(url.format(f"127.0.0.1:{server.port}"))
 
 
+async def test_the_doctor_says_what_is_wrong_with_the_url(private_valkey: PrivateValkey):
+    server = private_valkey()
+    url = f"redis+cluster://127.0.0.1:{server.port}"
+    store = RedisStore(url, namespace="x", clock=SystemClock())
+    findings = {finding.subject: finding for finding in await store.examine()}
+    assert findings["topology"].level == "error"
+    assert "not part of a cluster" in findings["topology"].detail
+    assert "redis://" in findings["topology"].advice
+
+
 async def test_a_sentinel_is_no_store(open_store: Open):
     async with impostor(lambda _: "redis_mode:sentinel\r\n") as sentinel:
         with pytest.raises(ConfigError, match=r"Use redis\+sentinel://host:26379/service-name"):

@@ -1,0 +1,112 @@
+"""What only concerns the memory store: its clones may be used by several threads at once."""
+
+import asyncio
+import threading
+from collections.abc import Callable, Coroutine
+from typing import Any
+
+import pytest
+
+from tenure.core.model import Lease
+from tenure.core.records import NewJob, Note, Settlement
+from tenure.core.schedules import Advance
+from tenure.stores.contract import Store
+from tenure.stores.memory import MemoryStore
+from tenure.testing import ManualClock
+from tests.contract.schedule_calls import planting
+from tests.rig.waiting import wait_until
+
+LEASE = Lease(key="key", holder="ann", fence=1, ttl=10)
+JOB = NewJob(id="job", task="work", queue="default")
+DONE = Settlement(id="job", fence=1, outcome="succeeded")
+
+CALLS: dict[str, Callable[[Store], Coroutine[Any, Any, Any]]] = {
+    "acquire": lambda store: store.acquire(
+        "key", holder="ann", limit=1, ttl=10, meta={}, waiting=0.0
+    ),
+    "renew": lambda store: store.renew([LEASE]),
+    "release": lambda store: store.release([LEASE]),
+    "leases": lambda store: store.leases(),
+    "mark": lambda store: store.mark("key", LEASE, "value"),
+    "marked": lambda store: store.marked(["key"]),
+    "prune": lambda store: store.prune(idle=1),
+    "join": lambda store: store.join("ann", ttl=10, meta={}),
+    "beat": lambda store: store.beat(["ann"], ttl=10),
+    "leave": lambda store: store.leave("ann"),
+    "bury": lambda store: store.bury("ann", [], delays=[1.0]),
+    "recover": lambda store: store.recover(delays=[1.0], grace=1),
+    "replicas": lambda store: store.replicas(),
+    "insert": lambda store: store.insert([JOB]),
+    "claim": lambda store: store.claim("ann", claim_no=1, queues=["default"], limit=1),
+    "settle": lambda store: store.settle("ann", [DONE]),
+    "note": lambda store: store.note("ann", [Note(id="job", fence=1)]),
+    "cancel": lambda store: store.cancel(["job"]),
+    "requeue": lambda store: store.requeue(["job"]),
+    "get": lambda store: store.get(["job"]),
+    "find": lambda store: store.find(),
+    "counts": lambda store: store.counts(),
+    "count_tagged": lambda store: store.count_tagged("tag", unfinished=1, recent=1, within=60),
+    "pause": lambda store: store.pause("default"),
+    "resume": lambda store: store.resume("default"),
+    "prune_jobs": lambda store: store.prune_jobs(),
+    "plant": lambda store: store.plant([planting()]),
+    "advance": lambda store: store.advance(Advance(id="run", name="sync", revision=1, to=1, due=1)),
+    "schedules": lambda store: store.schedules(),
+    "decisions": lambda store: store.decisions("sync"),
+    "freeze": lambda store: store.freeze("sync"),
+    "thaw": lambda store: store.thaw("sync"),
+    "prune_schedules": lambda store: store.prune_schedules(idle=60),
+}
+
+
+@pytest.mark.parametrize("call", CALLS)
+def test_a_call_waits_for_the_call_of_another_thread(call: str):
+    store = MemoryStore("memory://", namespace="test", clock=ManualClock())
+    done: list[object] = []
+
+    async def use() -> None:
+        await store.open()
+        ready.set()
+        go.wait(10)
+        done.append(await CALLS[call](store))
+        await store.close()
+
+    ready, go = threading.Event(), threading.Event()
+    thread = threading.Thread(target=lambda: asyncio.run(use()))
+    thread.start()
+    assert ready.wait(10)
+    with store._lock:
+        go.set()
+        thread.join(0.05)
+        assert not done
+    thread.join(10)
+    wait_until(lambda: done)
+
+
+class Depth:
+    """The lock of a store, and how often one thread has held it at once."""
+
+    def __init__(self) -> None:
+        self._lock = threading.RLock()
+        self._now = 0
+        self.deepest = 0
+
+    def __enter__(self) -> None:
+        self._lock.acquire()
+        self._now += 1
+        self.deepest = max(self.deepest, self._now)
+
+    def __exit__(self, *_: object) -> None:
+        self._now -= 1
+        self._lock.release()
+
+
+@pytest.mark.parametrize("call", CALLS)
+async def test_a_call_holds_the_lock_all_the_time(call: str):
+    """And not only for the look at what is stored, which takes the lock by itself."""
+    store = MemoryStore("memory://", namespace="test", clock=ManualClock())
+    await store.open()
+    store._world.lock = depth = Depth()
+    await CALLS[call](store)
+    assert depth.deepest >= 2
+    await store.close()
