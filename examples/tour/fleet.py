@@ -80,6 +80,8 @@ class Fleet(Processes):
         while True:
             self._signal(name, signal.SIGSTOP)
             frozen_at = time.monotonic()
+            while not stands_still(self.pid(name)):  # noqa: ASYNC110 - nothing tells
+                await asyncio.sleep(0.01)
             if all(is_free(file) for file in self._folder.glob("*.db")):
                 return frozen_at
             self.thaw(name)
@@ -109,11 +111,24 @@ class Fleet(Processes):
             await asyncio.sleep(0.02)
 
 
+def stands_still(pid: int) -> bool:
+    """Return whether a process has been stopped: on a busy machine that comes after the signal."""
+    try:
+        states = [
+            thread.read_text().rpartition(")")[2].split()[0]
+            for thread in Path(f"/proc/{pid}/task").glob("*/stat")
+        ]
+    except OSError:  # a thread has ended
+        return False
+    # Without /proc, as on macOS, there is nothing to look at.
+    return set(states) <= {"T"}
+
+
 def is_free(file: Path) -> bool:
-    """Return whether an SQLite file can be written to now."""
+    """Return whether nothing is reading from an SQLite file or writing to it."""
     with closing(sqlite3.connect(file, timeout=0.2)) as db:
         try:
-            db.execute("BEGIN IMMEDIATE")
+            db.execute("BEGIN EXCLUSIVE")
         except sqlite3.OperationalError:
             return False
         return True

@@ -1,8 +1,10 @@
 """What the tour of `make demo` says: numbers that agree, whatever goes on meanwhile."""
 
+import asyncio
 import importlib
 import re
 import sqlite3
+import sys
 from contextlib import closing
 from pathlib import Path
 from types import SimpleNamespace
@@ -125,3 +127,43 @@ def test_runs_at_once_are_counted_by_what_happened(
     service, chiming = parts_of_the_tour(monkeypatch, "service", "chiming")
     lines = [service.Logged(process, at, f"rates: {what}") for process, at, what in logged]
     assert chiming.most_at_once(lines, "worker-1", killed_at=5.5, returns_at=7.0) == most
+
+
+WRITER = """
+import sqlite3, sys, time
+db = sqlite3.connect(sys.argv[1], timeout=30, isolation_level=None)
+db.execute("CREATE TABLE IF NOT EXISTS page (body)")
+print("ready", flush=True)
+while True:
+    db.execute("BEGIN IMMEDIATE")
+    time.sleep(0.02)
+    db.execute("COMMIT")
+    time.sleep(0.02)
+"""
+
+
+@pytest.mark.skipif(not Path("/proc/self/task").exists(), reason="nothing tells if it has stopped")
+async def test_a_replica_is_frozen_outside_of_its_transactions_also_if_the_signal_is_late(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+):
+    [fleets] = parts_of_the_tour(monkeypatch, "fleet")
+
+    class LateFleet(fleets.Fleet):
+        """Has signals arrive late, as on a busy machine."""
+
+        def hear(self, name: str, line: str) -> None:
+            self.facts.append(fleets.Fact(name, line, 0.0, 0, ""))
+
+        def _signal(self, name: str, number: int) -> None:
+            asyncio.get_running_loop().call_later(0.03, super()._signal, name, number)
+
+    file = tmp_path / "page.db"
+    async with LateFleet(EXAMPLES / "tour.py", tmp_path, str) as fleet:
+        await fleet.spawn("writer", sys.executable, "-c", WRITER, str(file))
+        await fleet.until(lambda: fleet.told("ready"), "it starts")
+        for _ in range(5):
+            await fleet.freeze("writer")
+            with closing(sqlite3.connect(file, timeout=0)) as db, db:
+                db.execute("INSERT INTO page VALUES ('written meanwhile')")
+            fleet.thaw("writer")
+            await asyncio.sleep(0.1)
