@@ -205,7 +205,14 @@ class Network(httpx2.BaseTransport, httpx2.AsyncBaseTransport):
 
     def _begin(self, request: httpx2.Request) -> tuple[Mishap, httpx2.Response | None]:
         # A copy of what was sent, as a mishap may change what the server gets to see.
-        self.sent.append(httpx2.Request(request.method, request.url, headers=request.headers))
+        self.sent.append(
+            httpx2.Request(
+                request.method,
+                request.url,
+                headers=request.headers,
+                extensions=request.extensions,
+            )
+        )
         mishap = self._mishaps.pop(0) if self._mishaps else Mishap()
         return mishap, mishap.instead(request)
 

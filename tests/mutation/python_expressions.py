@@ -98,7 +98,7 @@ def _constant(node: ast.Constant, text: Text) -> Iterator[Edit]:
             yield text.replace(node, str(node.value + 1), "constant", 0.6)
             if node.value <= 1:
                 yield text.replace(node, str(node.value - 1), "constant", 0.6)
-        case float():
+        case float() if node.value:  # twice nothing is nothing
             yield text.replace(node, f"{text.of(node)} * 2", "constant", 0.3)
         case str() if re.fullmatch(r"[a-z]+(_[a-z]+)*", node.value):
             yield text.replace(node, '""', "constant", 0.2)

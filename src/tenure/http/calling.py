@@ -244,8 +244,11 @@ def on_the_same_host(ask: Ask, location: str | None) -> str:
     """Return where a job is. What goes along with requests is for nobody but the host asked."""
     if not location:
         raise UnusableAnswer(str(ask), "it names no job (no Location). Is this an async route?")
-    url = urljoin(ask.url, location)
-    if origin(url) is None or origin(url) != origin(ask.url):
+    try:
+        url = urljoin(ask.url, location)
+    except ValueError:
+        raise UnusableAnswer(str(ask), f"it names no URL ({location!r})") from None
+    if origin(url) != origin(ask.url):
         raise UnusableAnswer(str(ask), f"it points to another host ({location!r})")
     return url.partition("#")[0].partition("?")[0]
 

@@ -137,7 +137,7 @@ class KnownJob:
         clock = self._caller.clock
         while not self.is_finished:
             # Rounded up: the last look lasts until the deadline cuts it off.
-            wait, since = math.ceil(max(0.0, min(_WAIT, deadline.left))), clock.boot()
+            wait, since = math.ceil(min(_WAIT, deadline.left)), clock.boot()
             ask = self.ask("GET", headers={"prefer": f"wait={wait}"})
             reply = yield from self.asking(replace(ask, silence=SILENCE + wait), deadline)
             if self.see(ask, reply.body).status in FINISHED:
