@@ -8,6 +8,7 @@ import pytest
 from tenure import StoreError, Tenure
 from tenure.stores.connect import connect
 from tenure.testing import Faults, FaultyStore
+from tests.rig.waiting import wait_until_async
 
 
 async def test_an_app_closed_inside_a_block_keeps_the_error_of_the_block(clock):
@@ -101,3 +102,38 @@ async def test_a_store_that_came_back_empty_keeps_what_is_granted_since(private_
         async with app.lock("x", ttl=2, wait=20) as hold:
             await asyncio.sleep(3)
             assert hold.is_held
+
+
+@pytest.mark.filterwarnings("ignore::ResourceWarning")  # of the hold that is dropped as well
+def test_a_waiter_that_outlives_its_event_loop_can_be_dropped():
+    """As the interpreter does at exit if a program closes a loop before its tasks have ended."""
+    ended: list[object] = []
+
+    async def wait(app: Tenure) -> None:
+        await app.lock("x", ttl=600).acquire()
+
+    async def waits(app: Tenure) -> asyncio.Task[None]:
+        await app.open()
+        await wait(app)
+        waiting = asyncio.create_task(wait(app))
+
+        async def has_a_waiter() -> bool:
+            return any(lease.waiting for lease in await app.locks())
+
+        await wait_until_async(has_a_waiter, 20)
+        return waiting
+
+    def drop() -> None:
+        loop = asyncio.new_event_loop()
+        waiting = loop.run_until_complete(waits(Tenure("memory://")))
+        waiting._log_destroy_pending = False  # type: ignore[attr-defined]
+        loop.close()
+        try:
+            ended.append(waiting.get_coro().close())
+        except RuntimeError as error:
+            ended.append(error)
+
+    thread = threading.Thread(target=drop)
+    thread.start()
+    thread.join(20)
+    assert ended == [None]

@@ -1,5 +1,7 @@
 """Seeds of every scenario: nothing is violated, and enough goes wrong on the way."""
 
+import asyncio
+import gc
 import os
 import subprocess
 import sys
@@ -50,6 +52,19 @@ def test_without_faults_it_fails_on_its_floors(scenario: str):
     batch = run_batch(scenario, range(FLOORS_FROM), faults=())
     assert not batch.failed
     assert below_floors({scenario: batch})
+
+
+def open_loops() -> list[asyncio.AbstractEventLoop]:
+    gc.collect()
+    loops = [one for one in gc.get_objects() if isinstance(one, asyncio.AbstractEventLoop)]
+    return [loop for loop in loops if not loop.is_closed()]
+
+
+def test_what_is_taken_apart_makes_no_event_loop():
+    before = open_loops()
+    for seed in range(20):
+        run(planned(seed, "fleet"))
+    assert open_loops() == before
 
 
 @pytest.fixture(scope="module")

@@ -18,11 +18,17 @@ class Background:
     def __init__(self) -> None:
         self._tasks: set[asyncio.Task[Any]] = set()
 
-    def spawn(self, work: Coroutine[Any, Any, Any]) -> asyncio.Task[Any]:
-        task = asyncio.ensure_future(work)
+    def spawn(self, work: Coroutine[Any, Any, Any]) -> None:
+        try:
+            task = asyncio.get_running_loop().create_task(work)
+        except RuntimeError:
+            # A coroutine is closed after the end of its loop, by the garbage collector or at exit.
+            # Nothing reaches the store any more. `ensure_future` would make another loop that
+            # never runs.
+            work.close()
+            return
         self._tasks.add(task)
         task.add_done_callback(self._done)
-        return task
 
     async def drain(self, timeout: float) -> None:
         """Wait for everything spawned so far; cancel what takes longer than `timeout`."""
