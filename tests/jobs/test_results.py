@@ -145,6 +145,51 @@ async def test_a_result_of_an_older_version_is_explained(app: Tenure, make, cloc
     assert caught.value.value == "seven"
 
 
+class Public(pydantic.BaseModel):
+    number: int
+    token: pydantic.SecretStr
+
+
+class Internal(pydantic.BaseModel):
+    token: pydantic.SecretStr
+    note: str = pydantic.Field("", exclude=True)
+
+
+INTERNAL = Internal(token=pydantic.SecretStr("hunter2"), note="hunter2")
+
+
+@pytest.mark.parametrize(
+    ("kind", "value"),
+    [
+        (Public, INTERNAL),
+        (Public | None, INTERNAL),
+        (list[Public], [INTERNAL]),
+        (dict[str, Public], {"a": INTERNAL}),
+        (int, INTERNAL),
+        (Any, {"a": [INTERNAL]}),
+    ],
+    ids=["model", "optional", "list", "dict", "plain", "untyped"],
+)
+async def test_secrets_and_excluded_fields_of_a_wrong_result_are_not_stored(
+    app: Tenure, clock, kind, value
+):
+    async def give():
+        return value
+
+    give.__annotations__ = {"return": kind}
+    task = app.task(give)
+    async with app.worker():
+        job = await task.enqueue()
+        await clock.advance(0.1)
+        try:
+            shown = await job.result(0)
+        except ResultUnavailable as error:
+            shown = error.value
+    assert b"hunter2" not in (job.record.result or b"")
+    assert "'token': '**********'" in str(shown)
+    assert "hunter2" not in str(shown)
+
+
 async def test_nobody_asks_a_timer_what_it_returned(app: Tenure, clock):
     events: list[Any] = []
     app.on_event(events.append)

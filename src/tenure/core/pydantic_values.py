@@ -23,7 +23,7 @@ from pydantic import AliasChoices, AliasPath, BaseModel, RootModel, TypeAdapter,
 from pydantic.errors import PydanticUserError
 from pydantic_core import to_jsonable_python
 
-from tenure.core.json_values import encode_comparable
+from tenure.core.json_values import encode_comparable, encode_result
 from tenure.core.values import Misfit, Written
 
 __all__ = ["ModelForm", "form_of", "form_of_class", "structure"]
@@ -161,9 +161,9 @@ def _misfit(error: ValidationError) -> Misfit:
 
 
 def _plainly(value: Any) -> bytes:
-    """Return what does not fit its type as JSON, if it has a form."""
+    """Return what does not fit its type as JSON, if it has a form. Secrets are masked."""
     try:
-        return _by_field(value)
+        return encode_result(value)
     except Exception:  # noqa: BLE001 - it has none
         return b""
 
