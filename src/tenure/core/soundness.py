@@ -7,7 +7,7 @@ room: two values within them can be added in 64 bits without an overflow.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Annotated, Any, Final, Literal, TypeAlias, TypeVar
 
 import msgspec
@@ -28,6 +28,7 @@ __all__ = [
     "Priority",
     "Span",
     "Stranded",
+    "complaint",
     "sound",
 ]
 
@@ -85,6 +86,13 @@ def sound(kind: type[Record], values: Mapping[str, Any]) -> Record:
     try:
         return msgspec.convert(values, kind, builtin_types=(bytes,))
     except msgspec.ValidationError as error:
-        expected, _, place = str(error).replace("`", "").partition(" - at $.")
-        msg = f"its {place or 'record'} is wrong: {expected[:1].lower()}{expected[1:]}"
-        raise ValueError(msg) from error
+        raise ValueError(complaint(error)) from error
+
+
+def complaint(error: msgspec.ValidationError, fields: Sequence[str] = ()) -> str:
+    """Return what is wrong with a record; `fields` are the names of its values, if it is a list."""
+    expected, _, place = str(error).replace("`", "").partition(" - at $")
+    place = place.lstrip(".")
+    if fields and place:
+        place = fields[int(place[1:].partition("]")[0])]
+    return f"its {place or 'record'} is wrong: {expected[:1].lower()}{expected[1:]}"
