@@ -53,6 +53,7 @@ class Announcer:
         self._counted = self._loop.time()
         self._sent_at = -math.inf
         self._urgent = False
+        self._closing = False
         self._timer: asyncio.TimerHandle | None = None
         self._task: asyncio.Task[None] | None = None
 
@@ -71,6 +72,7 @@ class Announcer:
 
     async def close(self) -> None:
         """Send what is left."""
+        self._closing = True
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
@@ -110,7 +112,8 @@ class Announcer:
 
     def _sent(self, _task: asyncio.Task[None]) -> None:
         self._task = None
-        if self._pending and self._timer is None:
+        # Closing sends the rest itself, and gives up on it after a while.
+        if self._pending and not self._closing:
             self._send_or_wait()
 
     async def _send_all(self, topics: Iterable[Topic]) -> None:

@@ -47,9 +47,8 @@ class Listener:
         self._task: asyncio.Task[None] | None = None
         # Done once the first attempt has ended, whatever came of it.
         self._tried: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        self._listening = False
-        # Whether somebody may have missed a wake-up: it watches, or did, while nothing was heard.
-        self._missed = False
+        # Whether a caller watches, or did: then each new connection comes too late for a wake-up.
+        self._has_watchers = False
 
     async def ready(self) -> None:
         """Return once wake-ups arrive, or without them if that takes long or fails.
@@ -62,8 +61,7 @@ class Listener:
         if not self._tried.done():
             # Not awaited itself: it is shared, and a cancelled caller would cancel it for all.
             await asyncio.wait([self._tried], timeout=ARM_SECONDS)
-        if not self._listening:
-            self._missed = True
+        self._has_watchers = True
 
     async def close(self) -> None:
         """Stop listening."""
@@ -99,15 +97,10 @@ class Listener:
             self._tried.set_result(None)
 
     async def _hear(self, connection: asyncpg.Connection) -> None:
-        self._listening = True
         self._end_first_attempt()
-        if self._missed:
-            self._missed = False
+        if self._has_watchers:
             self._resumed()
-        try:
-            await _stay(connection)
-        finally:
-            self._listening, self._missed = False, True
+        await _stay(connection)
 
     async def _subscribe(self) -> asyncpg.Connection:
         connection = await self._dial()

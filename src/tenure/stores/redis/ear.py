@@ -61,8 +61,8 @@ class Ear:
         # Done once the first attempt has ended, whatever came of it.
         self._tried: asyncio.Future[None] = self._loop.create_future()
         self._subscribed = False
-        # Whether somebody may have missed a wake-up: it watches, or did, without a subscription.
-        self._missed = False
+        # Whether a caller watches, or did: then each new connection comes too late for a wake-up.
+        self._has_watchers = False
         self._heard = False
 
     async def listen(self, kinds: Collection[str]) -> None:
@@ -86,8 +86,7 @@ class Ear:
             awaited = [self._wanted[bell] for bell in bells if bell in self._wanted]
             if not all(one.done() for one in awaited):
                 await asyncio.wait(awaited, timeout=ARM_SECONDS)
-        if not self._subscribed:
-            self._missed = True
+        self._has_watchers = True
 
     async def close(self) -> None:
         """Stop listening."""
@@ -131,14 +130,13 @@ class Ear:
     async def _hear(self) -> None:
         self._subscribed = True
         self._end_first_attempt()
-        if self._missed:
-            self._missed = False
+        if self._has_watchers:
             self._ask_again([name for kind, name in self._watchers.topics if kind == "queue"])
             self._watchers.ring_all()
         try:
             await self._stay()
         finally:
-            self._subscribed, self._missed = False, True
+            self._subscribed = False
 
     async def _subscribe(self) -> None:
         confirmed: asyncio.Future[Exception | None] = self._loop.create_future()
