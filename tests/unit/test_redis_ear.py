@@ -107,6 +107,8 @@ async def test_each_kind_has_a_channel_for_all_of_the_namespace(stack: ExitStack
         assert (channels[0], set(channels)) == (OWN, {OWN, b"bell:job", b"bell:queue"})
         it.cable.reply([b"message", b"bell:job", b"b\0c"])
         assert (it.rung, it.asked) == ({"b"}, [])
+        it.cable.reply([b"message", b"bell:job", b"a\0b"])
+        assert it.rung == {"a", "b"}
         it.cable.reply([b"message", b"bell:queue", b"b\0a"])
         # The flag must be back before the workers look.
         assert (it.rung, it.asked) == ({"a"}, [(["a"], True)])
@@ -145,8 +147,16 @@ async def test_a_kind_that_is_not_watched_any_more_is_unsubscribed_once(stack: E
         it.cable.reply([b"message", b"bell:job", b"a"])
     unsubscribed = [command for command in it.cable.commands if command[0] == b"UNSUBSCRIBE"]
     assert unsubscribed == [[b"UNSUBSCRIBE", b"bell:job"]]
-    await it.ear.listen({"job", "queue"})
+    it.cable.confirms = False
+    call = asyncio.create_task(it.ear.listen({"job", "queue"}))
+    await settle()
     assert it.cable.commands[-1] == [b"SUBSCRIBE", b"bell:job"]
+    it.cable.reply([b"unsubscribe", b"bell:job", 1])  # answers to the command before
+    await settle()
+    assert not call.done()
+    it.cable.reply([b"subscribe", b"bell:job", 2])
+    await call
+    assert now() == 0
     await it.close()
 
 
@@ -162,6 +172,22 @@ async def test_listening_begins_when_all_channels_are_subscribed(stack: ExitStac
         await settle()
     await call
     assert now() == 0
+    await it.close()
+
+
+@in_virtual_time
+async def test_after_a_loss_all_channels_are_confirmed_before_all_are_woken(stack: ExitStack):
+    it = Listening(stack)
+    async with it.watching(("job", "a")):
+        it.confirms = False
+        it.cable.break_off()
+        await asyncio.sleep(it.pause(1))
+        await settle()
+        for channel in (OWN, b"bell:job"):
+            assert it.rung == set()
+            it.cable.reply([b"subscribe", channel, 1])
+            await settle()
+        assert it.rung == {"a"}
     await it.close()
 
 
@@ -271,10 +297,12 @@ async def test_a_lost_connection_is_replaced_and_all_are_woken(stack: ExitStack)
             assert (len(it.cables), it.rung) == (number, {"a", "q"})
             assert it.asked == [(["q"], True)] * number
             it.cable.break_off()
+            await settle()
             await it.ear.listen({"replica"})  # is subscribed with the next connection
             # A connection that worked makes the pauses short again.
-            await asyncio.sleep(it.pause(1))
-            await settle()
+            instant = now() + it.pause(1)
+            await asyncio.sleep(30)
+            assert it.dials[-1] == pytest.approx(instant)
             assert set(it.cable.commands[0][1:]) >= {OWN, b"bell:job", b"bell:replica"}
     await it.close()
 

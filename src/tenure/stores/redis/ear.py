@@ -133,10 +133,8 @@ class Ear:
         if self._has_watchers:
             self._ask_again([name for kind, name in self._watchers.topics if kind == "queue"])
             self._watchers.ring_all()
-        try:
-            await self._stay()
-        finally:
-            self._subscribed = False
+        await self._stay()
+        self._subscribed = False
 
     async def _subscribe(self) -> None:
         confirmed: asyncio.Future[Exception | None] = self._loop.create_future()
