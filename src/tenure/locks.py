@@ -127,7 +127,12 @@ class Semaphore:
         __aenter__, __aexit__ = entry_methods("_enter", "_leave")
 
     async def _enter(self, entry: Entry[Hold]) -> Hold:
-        hold = await self.acquire()
+        try:
+            hold = await self.acquire()
+        except BaseException:
+            if not entry.is_paired:
+                self._by_hand.fail(_this_task())
+            raise
         hold.enter_block()
         entry.hold = hold
         if not entry.is_paired:

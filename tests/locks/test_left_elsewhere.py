@@ -343,6 +343,64 @@ def test_threads_share_a_semaphore_object(sync_app):
     assert sync_app.locks() == []
 
 
+async def test_a_task_that_did_not_get_in_by_hand_has_nothing_to_leave(app):
+    lock = app.lock("shared", wait=0)
+    held = await asyncio.create_task(lock.__aenter__())
+
+    async def rival() -> None:
+        with pytest.raises(AcquireTimeout):
+            await lock.__aenter__()
+        with pytest.raises(ConfigError, match="was not entered"):
+            await lock.__aexit__(None, None, None)
+
+    await asyncio.create_task(rival())
+    assert held.is_held
+    await lock.__aexit__(None, None, None)
+    assert await app.locks() == []
+
+
+def test_a_thread_that_did_not_get_in_by_hand_has_nothing_to_leave(sync_app):
+    lock = sync_app.lock("shared", wait=0)
+    with ThreadPoolExecutor(1) as pool:
+        held = pool.submit(lock.__enter__).result()
+        with pytest.raises(AcquireTimeout):
+            lock.__enter__()
+        with pytest.raises(ConfigError, match="was not entered"):
+            lock.__exit__(None, None, None)
+        assert held.is_held
+        lock.__exit__(None, None, None)  # a second call is that of the one block that is open
+    assert sync_app.locks() == []
+
+
+async def test_a_stack_leaves_what_was_pushed_and_what_was_entered(app):
+    pushed, entered = app.lock("pushed"), app.lock("entered")
+    async with AsyncExitStack() as stack:
+        await pushed.__aenter__()
+        stack.push_async_exit(pushed)
+        await stack.enter_async_context(entered)
+        assert len(await app.locks()) == 2
+    assert await app.locks() == []
+
+
+def test_a_synchronous_stack_leaves_what_was_pushed_and_what_was_entered(sync_app):
+    pushed, entered = sync_app.lock("pushed"), sync_app.lock("entered")
+    with ExitStack() as stack:
+        pushed.__enter__()
+        stack.push(pushed)
+        stack.enter_context(entered)
+        assert len(sync_app.locks()) == 2
+    assert sync_app.locks() == []
+
+
+def test_a_method_that_was_looked_up_and_kept_belongs_to_no_block(sync_app):
+    lock = sync_app.lock("reports", ttl=TTL)
+    kept = lock.__exit__
+    with lock:
+        assert len(sync_app.locks()) == 1
+    assert sync_app.locks() == []
+    del kept
+
+
 STRAYS: dict[str, Callable[[Any], object]] = {
     "__exit__": lambda lock: hasattr(lock, "__exit__"),
     "__enter__": lambda lock: hasattr(lock, "__enter__"),

@@ -163,6 +163,7 @@ async def test_a_replica_is_frozen_outside_of_its_transactions_also_if_the_signa
         await fleet.until(lambda: fleet.told("ready"), "it starts")
         for _ in range(5):
             await fleet.freeze("writer")
+            assert fleets.stands_still(fleet.pid("writer"))
             with closing(sqlite3.connect(file, timeout=0)) as db, db:
                 db.execute("INSERT INTO page VALUES ('written meanwhile')")
             fleet.thaw("writer")

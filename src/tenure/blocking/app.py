@@ -51,10 +51,11 @@ class Tenure:
         portal = Portal()
         try:
             portal.call(self._app.open())
+            self._opened = portal
         except BaseException:
-            portal.close()
+            self._opened = None
+            self._end(portal)
             raise
-        self._opened = portal
 
     def close(self) -> None:
         """Finish what is being given back, stop renewing, disconnect. Safe to call twice."""
@@ -64,9 +65,12 @@ class Tenure:
                 portal.call(portal.settle())
                 portal.call(self._app.close())
             finally:
-                portal.close()
-                if self._app.is_open:  # the closing was interrupted, and its loop is gone
-                    self._app = self._app.clone()
+                self._end(portal)
+
+    def _end(self, portal: Portal) -> None:
+        portal.close()
+        if self._app.is_open:  # opening or closing was interrupted, and its loop is gone
+            self._app = self._app.clone()
 
     def __enter__(self) -> Self:
         self.open()

@@ -196,7 +196,12 @@ class Semaphore:
         __enter__, __exit__ = entry_methods("_enter", "_leave")
 
     def _enter(self, entry: Entry[Hold]) -> Hold:
-        entry.hold = hold = self.acquire()
+        try:
+            entry.hold = hold = self.acquire()
+        except BaseException:
+            if not entry.is_paired:
+                self._by_hand.fail(current_caller())
+            raise
         if not entry.is_paired:
             self._by_hand.add(current_caller(), hold)
         return hold

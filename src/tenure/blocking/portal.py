@@ -79,12 +79,13 @@ class Portal:
         call = Call(self._loop, work)
         try:
             self._begin(call)
-            return call.result()
+            result = call.result()
+            self._calls.discard(call)
         except BaseException:
+            self._calls.discard(call)
             self._abandon(call, undo)
             raise
-        finally:
-            self._calls.discard(call)
+        return result
 
     def finish(self, work: Callable[[], Coroutine[Any, Any, T]]) -> T:
         """Run `work` on the loop and wait for it; after an interrupt it goes on by itself."""
