@@ -18,7 +18,7 @@ from hypothesis import HealthCheck, Phase, given, seed, settings
 from schemathesis.checks import CHECKS, load_all_checks
 
 from tenure import Tenure
-from tenure.http import Limits
+from tenure.http import AsyncRouter, Limits
 from tests.http.service import Service
 from tests.rig.sizes import SIZE
 from tests.rig.waiting import wait_until
@@ -186,3 +186,35 @@ def _try(operation: Any, mode: Any, turn: int, **given_: Any) -> None:
         case.validate_response(answer, checks=checks(operation.path))
 
     ask()
+
+
+@pytest.mark.parametrize("key", ["off", "optional", "required"])
+@pytest.mark.parametrize("limits", [None, Limits(per_minute=2)])
+@pytest.mark.parametrize("max_wait", [0, 5])
+def test_the_answers_of_an_endpoint_follow_from_its_options(key: Any, limits: Any, max_wait: int):
+    options = {} if key == "optional" else {"idempotency": key}
+    router = AsyncRouter(Tenure("memory://"), owner=lambda: "ann", limits=limits)
+
+    @router.post("/all", max_wait=max_wait, **options)
+    async def work(number: int) -> int:
+        return number
+
+    api = FastAPI()
+    api.include_router(router.router)
+    submit = api.openapi()["paths"]["/all"]["post"]
+    told = {
+        "200": max_wait > 0,
+        "202": True,
+        "403": True,
+        "410": key != "off",
+        "415": False,
+        "422": True,
+        "429": limits is not None,
+        "503": True,
+    }
+    assert {status: status in submit["responses"] for status in told} == told
+    headers = {each["name"]: each.get("required", False) for each in submit["parameters"]}
+    headers.pop("number")
+    wanted = {"Prefer": False} if max_wait else {}
+    wanted |= {} if key == "off" else {"Idempotency-Key": key == "required"}
+    assert headers == wanted

@@ -36,6 +36,12 @@ def pid() -> int:
 
 
 @task
+def whisper(word: str) -> None:
+    sys.stdout.write(word)
+    sys.stderr.write(word)
+
+
+@task
 def write_at_exit(file: str) -> None:
     atexit.register(Path(file).write_text, "it ended by itself")
 

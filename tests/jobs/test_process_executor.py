@@ -227,6 +227,12 @@ async def test_late_words_of_a_job_go_nowhere(tmp_path, capfd):
     assert capfd.readouterr().err == ""  # such as complaints of a loop that had more to do
 
 
+async def test_what_a_job_prints_is_there_when_it_has_ended(run, capfd, monkeypatch):
+    monkeypatch.delenv("PYTHONUNBUFFERED", raising=False)
+    await run(cpu_tasks.whisper.request("hello"))
+    assert capfd.readouterr() == ("hello", "hello")
+
+
 # Stopping.
 
 

@@ -293,3 +293,10 @@ async def test_on_every_store_a_dead_workers_job_runs_again(real_make, real_worl
 
         await wait_until_async(is_lost, 15)
     assert (job.attempt, job.losses, job.failures) == (2, 1, 0)
+
+
+async def test_a_worker_prunes_about_once_a_minute(app, clock, faults):
+    async with app.worker():
+        await clock.advance(600)
+    assert 6 <= faults.calls["prune_jobs"] <= 20
+    assert faults.calls["prune_schedules"] == faults.calls["prune_jobs"]

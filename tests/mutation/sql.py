@@ -126,7 +126,7 @@ def _sign(token: Token, before: Token | None, after: Token | None) -> Iterator[E
     for new, weight in _COMPARED.get(token.text, ()):
         name = "boundary" if weight > 1 else "comparison"
         yield Edit(token.start, token.end, new, name, weight)
-    keywords = {"SELECT", "RETURNING", "THEN", "WHEN", "AND", "OR", "ELSE", "BY", "LIMIT"}
+    keywords = {"SELECT", "RETURNING", "THEN", "WHEN", "AND", "OR", "ELSE", "BY", "LIMIT", "WHERE"}
     follows_value = before is not None and before.is_value and before.word not in keywords
     is_star = token.text == "*" and (after is None or not _begins_value(after))
     if token.text in _ARITHMETIC and follows_value and not is_star:

@@ -57,6 +57,17 @@ async def test_a_killed_replica_costs_no_tick_of_the_others(store: Store, clock:
     await victim.app.close()
 
 
+async def test_a_schedule_that_the_store_has_lost_is_declared_anew_at_once(
+    store: Store, clock: ManualClock
+):
+    fleet = Fleet(store, clock, notes_ticks())
+    async with fleet.running(1):
+        await clock.advance(5.5)
+        assert await store.prune_schedules(idle=0) == 1
+        await clock.advance(4)
+    assert {BEGIN + 7, BEGIN + 8, BEGIN + 9} <= set(fleet.ran)
+
+
 async def test_a_run_that_is_lost_is_recorded_and_not_repeated(store: Store, clock: ManualClock):
     fleet = Fleet(store, clock, notes_ticks(1000, every="1h"))
     victim = fleet.add()

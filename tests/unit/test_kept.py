@@ -32,6 +32,8 @@ def test_it_is_trusted_up_to_its_deadline_and_then_lost_once(
     assert kept.deadline == trust_until(clock.boot(), TTL)
     left = kept.trusted_for()
     assert 0 < left <= TTL
+    assert clock.boot() < kept.renew_at < kept.deadline
+    assert not kept.in_flight
     clock.shift(left - 0.01)
     assert not kept.is_lost
     clock.shift(0.01)

@@ -51,11 +51,15 @@ def test_what_is_seen_again_or_did_not_succeed_counts_for_nothing():
 
 def test_nobody_is_told_to_stay_away_for_long_and_old_times_are_forgotten():
     pace = Pace()
-    pace.see(record(0, 900.0))
+    for number in range(50):
+        pace.see(record(number, 900.0))
     assert pace.usual == 30
-    for number in range(1, 51):
+    for number in range(50, 100):
         pace.see(record(number, 2.0))
     assert pace.usual == 2
+    pace.see(record(0, 30.0))  # it is forgotten too that this one was seen
+    assert len(pace._counted) == len(pace._seen) == 50
+    assert pace._seen[-1] == 30.0
 
 
 @pytest.mark.parametrize(("task", "after"), [("work", "4"), ("of another router", "1")])

@@ -644,3 +644,23 @@ async def test_each_failure_to_listen_makes_the_next_try_later(
     async with store.watch(("lease", "ben")):
         await wait_until_async(lambda: len(failures) > 3, SIZE.patience)
         assert failures[:4] == [1, 2, 3, 4]
+
+
+@pytest.mark.parametrize(
+    ("facts", "error", "told"),
+    [
+        ({"standby": True}, StoreUnavailable, "read-only standby"),
+        ({"release": 12, "version": "12.3"}, ConfigError, "is PostgreSQL 12.3"),
+        ({"encoding": "LATIN1"}, ConfigError, "has the encoding LATIN1"),
+        ({"read_only": True}, ConfigError, "default_transaction_read_only"),
+    ],
+)
+def test_a_server_that_cannot_hold_leases_is_refused(
+    facts: dict[str, Any], error: type[Exception], told: str
+):
+    usual = {"release": 18, "encoding": "UTF8", "read_only": False, "isolation": "read committed"}
+    safe = {"standby": False, "flushes": True, "waits_for": "on", "lagging_standbys": 0}
+    good = {"version": "18", **usual, **safe}
+    Server(**good).check("url")
+    with pytest.raises(error, match=told):
+        Server(**{**good, **facts}).check("url")

@@ -424,6 +424,19 @@ async def test_the_doctor_says_what_is_wrong_with_the_url(private_valkey: Privat
     assert "redis://" in findings["topology"].advice
 
 
+async def test_the_doctor_says_so_if_a_server_hangs_up_while_it_is_asked():
+    def hang_up(words: list[str]) -> Any:
+        if words[0] == "INFO":
+            raise ConnectionError
+        return ["server", "valkey", "role", "master"]
+
+    async with impostor(hang_up) as server:
+        url = f"redis://127.0.0.1:{server.port}?{QUICK}"
+        store = RedisStore(url, namespace="x", clock=SystemClock())
+        [finding] = [each for each in await store.examine() if each.level == "error"]
+    assert finding.subject == "connection"
+
+
 async def test_a_sentinel_is_no_store(open_store: Open):
     async with impostor(lambda _: "redis_mode:sentinel\r\n") as sentinel:
         with pytest.raises(ConfigError, match=r"Use redis\+sentinel://host:26379/service-name"):

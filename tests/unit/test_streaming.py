@@ -5,9 +5,12 @@ from contextlib import asynccontextmanager
 from itertools import pairwise
 from typing import Any, Self
 
+import pytest
 from msgspec.structs import replace
 
-from tenure.http.streaming import job_events
+from tenure.errors import JobNotFound, StoreUnavailable
+from tenure.http.asking import Headers
+from tenure.http.streaming import job_events, last_event_id
 from tests.unit.test_pace import record
 
 
@@ -64,3 +67,34 @@ async def test_a_silent_job_is_pinged_about():
     sent = [event async for event in job_events(services, "job-1", 7, lambda record: b"{}")]
     assert sent[:-1] == [b": still here\n\n"] * 2
     assert sent[-1].startswith(b"id: 8\n")
+
+
+@pytest.mark.parametrize("error", [JobNotFound("job-1"), StoreUnavailable("away")])
+async def test_a_stream_ends_with_an_error_of_the_store(error: Exception):
+    services: Any = Talkative(10)
+
+    async def fail(id_: str) -> Any:
+        if services.now > 0:
+            raise error
+        return replace(record(1, state="running"), revision=1)
+
+    services.record = fail
+    sent = [event async for event in job_events(services, "job-1", 0, lambda record: b"{}")]
+    assert len(sent) == 1
+
+
+@pytest.mark.parametrize(
+    ("text", "revision"),
+    [
+        ("", 0),
+        ("7", 7),
+        ("9" * 19, int("9" * 19)),
+        ("9" * 20, 0),
+        ("-1", 0),
+        ("x", 0),
+        ("\u0663", 0),
+    ],
+)
+def test_the_last_event_that_a_client_has_seen(text: str, revision: int):
+    assert last_event_id(Headers({"last-event-id": text})) == revision
+    assert last_event_id(Headers({})) == 0

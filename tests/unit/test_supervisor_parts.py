@@ -16,12 +16,14 @@ import pytest
 
 from tenure import Tenure
 from tenure.runtime.board import Board
-from tenure.runtime.words import HandOver, Joined
+from tenure.runtime.words import Beaten, HandOver, InDoubt, Joined
+from tenure.stores.connect import connect
+from tenure.supervisor.beats import Beats
 from tenure.supervisor.child_process import work
 from tenure.supervisor.children import Child, _blocked
 from tenure.supervisor.seats import _LAST_STEPS, Supervisor
 from tenure.supervisor.spec import ChildSpec, decode_spec, encode_spec
-from tenure.testing import ManualClock
+from tenure.testing import Faults, FaultyStore, ManualClock
 
 SPEC = ChildSpec(app="shop:app", queues=("a", "b"), concurrency=2, grace=1.5, log_level="INFO")
 
@@ -80,6 +82,25 @@ async def test_a_child_that_hands_over_must_be_gone_soon():
     assert (child.replica, supervisor._has_joined, looks) == ("ann", True, [None])
     assert child.heir == HandOver("ann", "job", 7)
     assert child.must_end_by == clock.boot() + _LAST_STEPS
+
+
+async def test_workers_are_told_when_the_store_does_not_answer_their_beat():
+    faults = Faults()
+    clock = ManualClock()
+    app = Tenure(FaultyStore(connect("memory://", namespace="test", clock=clock), faults))
+    orders: list[object] = []
+    child: Any = SimpleNamespace(replica="ann", order=orders.append)
+    async with app:
+        store = app._store
+        await store.join("ann", ttl=30, meta={})
+        beats = Beats(store, app.settings, app._events, set(), "supervisor")
+        faults.lose_request("beat", times=2)
+        beating = asyncio.create_task(beats._beat({"ann": child}))
+        await clock.advance(20)
+        await beating
+    assert orders[:2] == [InDoubt(), InDoubt()]
+    assert isinstance(orders[2], Beaten)
+    assert beats.last == pytest.approx(clock.boot(), abs=20)
 
 
 async def test_programs_that_a_job_starts_do_not_inherit_the_line():

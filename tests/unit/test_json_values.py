@@ -1,0 +1,41 @@
+"""Which part of a value has no JSON form."""
+
+from dataclasses import dataclass
+from typing import Any
+
+import pytest
+from msgspec import Struct
+
+from tenure.core.json_values import encode
+
+
+class Parcel(Struct):
+    weight: int
+    content: Any
+
+
+@dataclass
+class Order:
+    number: int
+    parcels: list[Parcel]
+
+
+@pytest.mark.parametrize(
+    ("value", "where"),
+    [
+        (object(), "$"),
+        ([1, object()], "$[1]"),
+        ({"a": {"b": object()}}, "$.a.b"),
+        ({7: object()}, "$[7]"),
+        ((1, {"a": object()}), "$[1].a"),
+        ({object()}, "$[...]"),
+        (Parcel(1, object()), "$.content"),
+        (Order(7, [Parcel(1, 2), Parcel(3, [object()])]), "$.parcels[1].content[0]"),
+    ],
+    ids=range(8),
+)
+def test_the_part_without_a_json_form_is_named(value: Any, where: str):
+    with pytest.raises(TypeError) as error:
+        encode(value)
+    assert str(error.value).endswith(f" - at `{where}`")
+    assert "'object' has no JSON form" in str(error.value)
