@@ -76,6 +76,17 @@ def rest(seconds: float, file: str = "") -> int:
 
 
 @task
+def terminate_a_fork() -> int:
+    """Return what a forked process ended with, negative if it was a signal."""
+    forked = os.fork()
+    if forked == 0:
+        time.sleep(10)
+        os._exit(0)
+    os.kill(forked, signal.SIGTERM)
+    return os.waitstatus_to_exitcode(os.waitpid(forked, 0)[1])
+
+
+@task
 def fail(message: str) -> None:
     try:
         raise KeyError(message)

@@ -116,6 +116,13 @@ async def test_many_in_slices(app, work, faults):
     assert await app.enqueue_many([]) == []
 
 
+async def test_large_arguments_make_smaller_slices(app, faults):
+    keep = app.task(lambda text: None, name="keep")
+    await app.enqueue_many(keep.request("x" * 250_000) for _ in range(20))
+    assert faults.calls["insert"] == 2
+    assert [count.waiting for count in await app.counts()] == [20]
+
+
 async def test_many_at_the_same_time_share_their_round_trips(app, work, faults):
     jobs = await asyncio.gather(*(work.enqueue(n) for n in range(300)))
     assert faults.calls["insert"] <= 3

@@ -338,12 +338,30 @@ async def test_a_child_whose_worker_hangs_up_ends_by_itself(app, tmp_path):
     assert await asyncio.wait_for(busy._gone, 5) == -signal.SIGKILL
 
 
-async def test_an_interrupt_from_the_keyboard_is_left_to_the_worker(app, tmp_path):
+@pytest.mark.parametrize("number", processes.STOP_SIGNALS, ids=lambda number: number.name)
+async def test_a_signal_to_stop_is_left_to_the_worker(app, tmp_path, number):
     job = await app.enqueue(cpu_tasks.rest.request(0.3, str(tmp_path / "pid")))
     child = await pid_in(tmp_path / "pid")
     assert os.getpgid(child) != os.getpgid(0)
-    os.kill(child, signal.SIGINT)
+    os.kill(child, number)
     assert await job.result(10) == child
+
+
+async def test_a_signal_to_stop_ends_what_a_handler_has_forked(run):
+    """`multiprocessing` ends its own processes with SIGTERM, and waits until they are gone."""
+    assert await (await run(cpu_tasks.terminate_a_fork.request())).result() == -signal.SIGTERM
+
+
+async def test_a_signal_to_stop_while_a_child_starts_fails_no_job(run, tmp_path, monkeypatch):
+    dying = (
+        "import os, pathlib, signal; first = pathlib.Path({!r}); "
+        "first.exists() or first.touch() or os.kill(os.getpid(), signal.SIGTERM); {}"
+    )
+    program = dying.format(str(tmp_path / "first"), processes._PROGRAM)
+    monkeypatch.setattr("tenure.runtime.processes._PROGRAM", program)
+    job = await run(cpu_tasks.pid.request())
+    assert (tmp_path / "first").exists()
+    assert (job.state, job.attempt, job.failures) == ("succeeded", 1, 0)
 
 
 # Dying.

@@ -17,6 +17,14 @@ from tests.process.sink import FencedSink
 _LOOK_EVERY = 0.02
 
 
+def compute(gate: str) -> int:
+    """Run in a process of its own until the test opens the gate; leave the pid beside it."""
+    Path(f"{gate}.pid").write_text(str(os.getpid()))
+    while not Path(gate).exists():
+        time.sleep(_LOOK_EVERY)
+    return os.getpid()
+
+
 class Tasks:
     """The same tasks for whoever enqueues and whoever works."""
 
@@ -37,6 +45,7 @@ class Tasks:
         self.devour = app.task(self._devour, name="devour")
         self.count = app.task(self._count, name="count")
         self.carry = app.task(self._carry, name="carry")
+        self.compute = app.task(compute, executor="process")
 
     async def _nap(self, seconds: float) -> int:
         """Take a while."""

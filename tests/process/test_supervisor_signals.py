@@ -1,4 +1,4 @@
-"""Signals to a supervisor of several processes: none may stay blocked after the processes start."""
+"""Signals to a supervisor and its processes: none stays blocked, and jobs finish."""
 
 import re
 import signal
@@ -8,6 +8,7 @@ import pytest
 
 from tests.process.test_supervisor import supervised, workers_of
 from tests.process.workshop import Workshop, on_each
+from tests.rig.spawn import alive, family, send
 
 
 def blocked(pid: int) -> set[str]:
@@ -30,5 +31,27 @@ async def test_a_supervisor_of_several_processes_stops_at_every_signal(
         supervisor.send_signal(number)
         assert await shop.exited(supervisor) == 0, supervisor.story()
         assert await shop.app.replicas() == []
+
+    await on_each(shops, scenario)
+
+
+async def test_a_signal_to_every_process_lets_a_job_in_a_child_process_finish(
+    shops: list[Workshop],
+):
+    async def scenario(shop: Workshop) -> None:
+        supervisor = supervised(shop, "--processes", 1)
+        gate = shop.gate()
+        job = await shop.tasks.compute.enqueue(str(gate))
+        left = gate.with_name(f"{gate.name}.pid")
+        await shop.until(lambda: left.exists() and left.read_text(), "the job has begun")
+        members = family(supervisor.pid)
+        assert int(left.read_text()) in members
+        send(members, signal.SIGTERM)  # as service managers do
+        await shop.until(lambda: "stopping" in supervisor.stderr, "the supervisor stops")
+        gate.touch()
+        assert await shop.exited(supervisor) == 0, supervisor.story()
+        await job.refresh()
+        assert (job.state, job.attempt, job.failures, job.losses) == ("succeeded", 1, 0, 0)
+        assert not any(map(alive, members))
 
     await on_each(shops, scenario)

@@ -180,9 +180,10 @@ class JobCalls(Lifecycle):
         within: object = None,
         return_exceptions: bool = False,
     ) -> Any:
-        """Store many jobs, 200 in a round trip; each slice is stored as a whole or not at all.
+        """Store many jobs, up to 200 and 4 MB of arguments in a round trip.
 
-        If the store refuses a slice, the error is raised, and the slices before are stored.
+        Each such slice is stored whole or not at all. If the store refuses one, the error is
+        raised, and the slices before are stored.
 
         With `within`, a connection, all as part of your own transaction on it; see `task.bind`.
 

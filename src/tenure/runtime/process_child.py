@@ -40,7 +40,7 @@ from tenure.runtime.process_messages import (
     receive,
     send,
 )
-from tenure.runtime.processes import function_at
+from tenure.runtime.processes import STOP_SIGNALS, function_at
 from tenure.runtime.reports import ErrorReport, Reject, Retry, awaited, report_on
 
 __all__ = ["main"]
@@ -59,8 +59,7 @@ def main(descriptor: int) -> None:
     _die_with_the_worker()
     with suppress(RuntimeError):  # where there is no stderr
         faulthandler.enable()
-    # A Ctrl-C is for the worker. Not SIG_IGN, which programs that handlers start would inherit.
-    signal.signal(signal.SIGINT, lambda *_: None)
+    _leave_signals_to_the_worker()
     connection = socket(fileno=descriptor)
     connection.set_inheritable(inheritable=False)
     link = _Link(connection)
@@ -83,6 +82,37 @@ def _die_with_the_worker() -> None:
         with suppress(OSError):
             worse = int(score.read_text(encoding="ascii")) + _OOM_SCORE
             score.write_text(str(min(worse, _OOM_SCORE_MAX)), encoding="ascii")
+
+
+def _leave_signals_to_the_worker() -> None:
+    """Survive a signal to stop: the worker gets it too, and decides how long the job may run.
+
+    Service managers send SIGTERM to all processes at once. It is not SIG_IGN, which programs that
+    handlers start would inherit. Processes that a handler forks get the default back:
+    `multiprocessing` ends its own with SIGTERM.
+    """
+    defaults = {number: signal.getsignal(number) for number in STOP_SIGNALS}
+    forking = threading.local()
+
+    def stay(*_: object) -> None:
+        pass
+
+    def hold_back() -> None:
+        forking.mask = signal.pthread_sigmask(signal.SIG_BLOCK, STOP_SIGNALS)
+
+    def let_through() -> None:
+        signal.pthread_sigmask(signal.SIG_SETMASK, forking.mask)
+
+    def restore() -> None:
+        for number, default in defaults.items():
+            if signal.getsignal(number) is stay:
+                signal.signal(number, default)
+        let_through()
+
+    for number in STOP_SIGNALS:
+        signal.signal(number, stay)
+    # Held back until the default is there, or a signal right after the fork would have no effect.
+    os.register_at_fork(before=hold_back, after_in_parent=let_through, after_in_child=restore)
 
 
 def _attempt(order: Run, link: _Link, signatures: dict[Callable[..., Any], Signature]) -> Ended:

@@ -38,9 +38,14 @@ from tenure.runtime.reports import (
     UnreadableInChild,
 )
 
-__all__ = ["Processes", "Returned", "check_processes", "function_at"]
+__all__ = ["STOP_SIGNALS", "Processes", "Returned", "check_processes", "function_at"]
 
 log = logging.getLogger("tenure")
+
+STOP_SIGNALS = tuple(
+    getattr(signal, name) for name in ("SIGINT", "SIGTERM", "SIGHUP") if hasattr(signal, name)
+)
+"""What asks the worker to stop, and may reach its children as well."""
 
 # What handlers leave behind must not pile up for ever, whatever it is.
 _JOBS_MAX = 100
@@ -93,11 +98,11 @@ class Processes:
             child = await self._take()
             try:
                 ended = await child.run(order, context)
-            except ProcessDied:
+            except ProcessDied as error:
                 self._end(child, kill=True)
-                if child.has_begun or child.is_new:
+                if child.has_begun or (child.is_new and not _was_told_to_stop(error)):
                     raise
-                continue  # it died while it was idle: the job has nothing to do with that
+                continue  # it died while it was idle or started: the job is not the reason
             except BaseException:
                 self._end(child, kill=True)
                 raise
@@ -313,6 +318,11 @@ class _Child:
             # Real time also where the clock is virtual: the memory is real.
             self._loop.call_later(_LOOK_EVERY, _ring, waiting)
             await waiting
+
+
+def _was_told_to_stop(error: ProcessDied) -> bool:
+    """Return whether a signal to stop ended the child, which can only be before it handles them."""
+    return -error.exit_code in STOP_SIGNALS
 
 
 def _exists(pid: int) -> bool:
