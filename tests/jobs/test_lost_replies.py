@@ -1,14 +1,18 @@
 """Requests and replies that get lost: no duplicate, no orphan, no false loss, on every store."""
 
 import asyncio
+from collections.abc import Sequence
 
 import pytest
 
-from tenure import Backoff, StoreUnavailable, current_job
+from tenure import Backoff, StoreFull, StoreUnavailable, Tenure, current_job
+from tenure.core.records import Inserted, NewJob
 from tenure.observe.events import AttemptLost, JobsRecovered, ReplicaLost
+from tenure.testing import FaultyStore
 from tests.jobs.replicas import of_kind
 from tests.rig.waiting import wait_until_async
 
+TOLD_FULL = "It is full. Nothing was stored."
 LOST = pytest.mark.parametrize("lost", ["lose_reply", "lose_request"])
 WRONG = AttemptLost | JobsRecovered | ReplicaLost
 
@@ -69,6 +73,31 @@ async def test_insert_with_a_unique_key_is_new_all_the_same(real_app, faults, ru
     assert job.is_new
     again = await real_app.work.using(unique="k").enqueue(1)
     assert (again.is_new, again.id) == (False, job.id)
+
+
+class FullAfterAnInsert(FaultyStore):
+    """A store that has no room left after its first insert."""
+
+    async def insert(self, news: Sequence[NewJob]) -> list[Inserted]:
+        if self.faults.calls["insert"]:
+            raise StoreFull(TOLD_FULL)
+        return await super().insert(news)
+
+
+async def test_a_store_that_fills_up_after_a_lost_reply_leaves_the_insert_in_doubt(
+    real_world, faults
+):
+    async with Tenure(FullAfterAnInsert(real_world.unopened(), faults)) as app:
+        work = app.task(lambda: None, name="work")
+        faults.lose_reply("insert")
+        with pytest.raises(StoreUnavailable, match=r"may or may not be stored") as caught:
+            await work.enqueue()
+        assert not isinstance(caught.value, StoreFull)
+        assert TOLD_FULL not in str(caught.value)
+        assert str(caught.value.__cause__) == TOLD_FULL
+        assert len(await app.jobs()) == 1
+        with pytest.raises(StoreFull, match=TOLD_FULL):
+            await work.enqueue()
 
 
 async def test_an_insert_that_gets_no_answer_is_told(real_app, faults, runs):

@@ -149,8 +149,11 @@ class Jobs:
         while True:
             try:
                 answers = await self._store.insert(news)
-            except StoreFull:
-                raise  # a definite answer, and in a second the store is still full
+            except StoreFull as error:
+                # It is still full in a second. But its "nothing was stored" is about this try only.
+                if failures:
+                    raise _in_doubt() from error
+                raise
             except StoreUnavailable:
                 failures += 1
                 await self._clock.sleep(retry_after_error(failures, self._clock.random()))
@@ -270,6 +273,15 @@ async def _in_slices(
     while waiting:
         answers += await insert(next_slice(waiting, _weight))
     return answers
+
+
+def _in_doubt() -> StoreUnavailable:
+    """Return what to raise for a full store if an earlier try of the insert got no answer."""
+    return StoreUnavailable(
+        "the jobs may or may not be stored: the store did not answer at first, and had no room for "
+        "a repeat. Give the store room, look for the jobs, and enqueue what is missing. With a "
+        "unique key it is safe to enqueue again at once."
+    )
 
 
 def _standing(record: JobRecord, now: int) -> str:
