@@ -13,11 +13,9 @@ import pytest
 
 from tenure.core.clock import Clock, SystemClock
 from tenure.core.model import Busy, Grade, Granted, Lease
-from tenure.core.redaction import Secret
 from tenure.errors import ConfigError, StoreError, StoreFull, StoreUnavailable
 from tenure.stores.postgres import PostgresStore
 from tenure.stores.postgres.address import Address
-from tenure.stores.postgres.dialer import Dialer
 from tenure.stores.postgres.faults import translate
 from tenure.stores.postgres.server import Server
 from tenure.testing import ManualClock
@@ -610,22 +608,6 @@ async def test_a_pool_without_a_free_connection_fails_in_time(
         with pytest.raises(StoreUnavailable, match="overloaded: all 8 connections are in use"):
             await store.now()
     await asyncio.gather(*busy, return_exceptions=True)
-
-
-async def test_closing_gives_up_connections_that_never_come(monkeypatch):
-    monkeypatch.setattr("tenure.stores.postgres.dialer._CLOSE_SECONDS", 0.1)
-    server = await asyncio.start_server(lambda *_: asyncio.sleep(30), "127.0.0.1", 0)
-    port = server.sockets[0].getsockname()[1]
-    options = {"host": "127.0.0.1", "port": port, "ssl": False, "user": "ann", "database": "ann"}
-    dialer = Dialer(Secret(options))
-    dials = [asyncio.create_task(dialer.dial()) for _ in range(2)]
-    await wait_until_async(lambda: len(dialer._tasks) == 2)
-    for dial in dials:
-        dial.cancel()
-    await asyncio.gather(*dials, return_exceptions=True)
-    await asyncio.wait_for(dialer.close(), 10)
-    assert not dialer._tasks
-    server.close()
 
 
 async def test_each_failure_to_listen_makes_the_next_try_later(
