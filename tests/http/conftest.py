@@ -10,8 +10,9 @@ import pytest
 from tenure import Tenure
 from tenure.core.clock import SystemClock
 from tenure.stores.connect import connect
-from tenure.testing import Faults, FaultyStore
+from tenure.testing import Faults, FaultyStore, ManualClock
 from tests.contract.worlds import World
+from tests.http.scene import Scene
 from tests.http.service import FACES, Face, Service, Stage
 from tests.http.wire import client_of
 from tests.jobs.conftest import no_noise
@@ -31,6 +32,17 @@ def face(request: pytest.FixtureRequest) -> Face:
 def faults() -> Faults:
     """What goes wrong between the replicas and their store."""
     return Faults()
+
+
+@pytest.fixture
+def clock() -> ManualClock:
+    return ManualClock()
+
+
+@pytest.fixture
+def scene(clock: ManualClock, faults: Faults) -> Scene:
+    """A router in virtual time."""
+    return Scene(clock, faults, max_wait=300)
 
 
 @pytest.fixture

@@ -2,6 +2,7 @@
 
 import asyncio
 from decimal import Decimal
+from typing import Any
 
 import httpx2
 import pytest
@@ -86,6 +87,38 @@ async def test_every_digit_of_a_number_counts(replica: Replica, face: Face):
         assert await post("0.10000000000000000000001") == 422
         assert await post("1.00e-1") == 202
     assert len(await stored(service.app)) == 1
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "is_same"),
+    [
+        ('{"a":1,"b":[1,2]}', ' { "b" : [1, 2], "a" : 1 } ', True),
+        ('{"a":1.50}', '{"a":1.5}', True),
+        ('{"a":150e-2}', '{"a":1.5}', True),
+        ('{"a":1.5}', '{"a":"1.5"}', False),
+        ('{"a":[1,2]}', '{"a":[2,1]}', False),
+        ('{"a":1e-1000100}', '{"a":2e-1000100}', False),
+        (
+            '{"a":0.1234567890123456789012345678901}',
+            '{"a":0.1234567890123456789012345678902}',
+            False,
+        ),
+        ('{"a":null}', "{}", False),
+    ],
+)
+async def test_which_bodies_are_the_same_request(
+    replica: Replica, face: Face, first: str, second: str, is_same: bool
+):
+    service = await replica(works=False)
+
+    @service.router.post("/any")
+    async def any_(body: dict[str, Any]) -> None: ...
+
+    async with client_of(service.face(face)) as ann:
+        headers = {**keyed("k"), "content-type": "application/json"}
+        for body, status in ((first, 202), (second, 202 if is_same else 422)):
+            answer = await ann.post("/reports/any", content=body.encode(), headers=headers)
+            assert answer.status_code == status
 
 
 @pytest.mark.parametrize("number", ["1e-99999999999999999999", "0e99999999999999999999"])
@@ -204,7 +237,7 @@ async def test_a_required_key_must_be_there(replica: Replica, face: Face):
     service = await replica(works=False)
 
     @service.router.post("/dear", idempotency="required")
-    async def dear() -> None: ...
+    async def dear(n: int = 0) -> None: ...
 
     @service.router.post("/cheap", idempotency="off")
     async def cheap() -> None: ...
@@ -212,6 +245,8 @@ async def test_a_required_key_must_be_there(replica: Replica, face: Face):
     async with client_of(service.face(face)) as client:
         missing = await client.post("/reports/dear")
         assert missing.status_code == 400
+        # What is wrong with the request itself is told first.
+        assert (await client.post("/reports/dear?n=x")).status_code == 422
         assert missing.json()["type"] == "urn:tenure:problem:idempotency-key-missing"
         assert (await client.post("/reports/dear", headers=keyed("k"))).status_code == 202
         two = [await client.post("/reports/cheap", headers=keyed("k")) for _ in range(2)]

@@ -6,7 +6,7 @@ from typing import Annotated, Any
 import httpx2
 import pytest
 from fastapi import Depends, Header
-from starlette.requests import Request
+from starlette.requests import HTTPConnection, Request
 
 from tenure import ConfigError, Tenure
 from tenure.http import AsyncRouter, Problem
@@ -209,6 +209,76 @@ def test_what_only_fastapi_could_call_is_refused_by_asgi(options: dict[str, Any]
     with pytest.raises(ConfigError, match="FastAPI"):
         _ = router.asgi
     assert router.router is not None
+
+
+def by_name(request: "Request") -> str:
+    return request.headers["x-user"]
+
+
+def by_base(request: HTTPConnection) -> str:
+    return request.headers["x-user"]
+
+
+def by_anything(request: Any, *args: Any, also: int = 0, **more: Any) -> str:
+    return request.headers["x-user"]
+
+
+def by_what_is_not_here(request: "Elsewhere") -> str:  # noqa: F821 - that is the point
+    return request.headers["x-user"]
+
+
+class Unreadable:
+    """Callable, but its signature cannot be read."""
+
+    def __init__(self, signature: object) -> None:
+        self.__signature__ = signature
+
+    def __call__(self, request: Request) -> str:
+        return request.headers["x-user"]
+
+
+def unreadable(self: object) -> None:
+    raise ValueError
+
+
+class Opaque(Unreadable):
+    """Has no signature at all."""
+
+    __signature__ = property(unreadable)
+
+    def __init__(self) -> None: ...
+
+
+OWNERS = [by_name, by_base, by_anything, by_what_is_not_here, Unreadable("x"), Opaque()]
+
+
+@pytest.mark.parametrize("owner", OWNERS, ids=lambda owner: getattr(owner, "__name__", "object"))
+async def test_what_takes_a_request_may_be_an_owner(replica: Replica, owner: Any):
+    service = await replica(works=False, owner=owner)
+    async with client_of(service.face("starlette")) as ann:
+        await ann.post("/reports/slow")
+        assert len((await ann.get("/reports/jobs")).json()["jobs"]) == 1
+        ben = {"x-user": "ben"}
+        assert (await ann.get("/reports/jobs", headers=ben)).json()["jobs"] == []
+
+
+def needing_more(request: Request, *, token: str) -> str:
+    return token
+
+
+def of_text(request: str) -> str:
+    return request
+
+
+def of_either(request: Request | None) -> str:
+    return ""
+
+
+@pytest.mark.parametrize("owner", [needing_more, of_text, of_either])
+def test_what_needs_more_than_a_request_is_no_owner(owner: Any):
+    router = AsyncRouter(Tenure("memory://"), prefix="/r", owner=owner)
+    with pytest.raises(ConfigError, match="called with the request alone"):
+        _ = router.asgi
 
 
 async def test_an_owner_may_refuse_with_a_problem(replica: Replica, face: Face):

@@ -178,7 +178,8 @@ def _is_left_out(node: ast.AST) -> bool:
             )
         case ast.AnnAssign(target=ast.Name(id=name)):
             is_number = name.isupper() and node.value is not None and _is_number(node.value)
-            is_left_out = name in _TEXT_NAMES or node.value is None or is_number
+            is_alias = "TypeAlias" in _names(node.annotation)
+            is_left_out = name in _TEXT_NAMES or node.value is None or is_number or is_alias
         case ast.FunctionDef() | ast.AsyncFunctionDef():
             decorators = {name for decorator in node.decorator_list for name in _names(decorator)}
             is_left_out = node.name in _TEXT_METHODS or bool(

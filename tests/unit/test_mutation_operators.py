@@ -107,6 +107,8 @@ def test_a_statement_of_python_is_changed(lines: list[str], operator: str, new: 
         "def f():\n    if sys.platform == 'win32':\n        a()\n",
         "def __repr__(self):\n    return a + b\n",
         "BATCH_MAX = 100 * 2\n",
+        "Kind: TypeAlias = Literal['a'] | int\n",
+        "def f(a=0.0): ...\n",
     ],
 )
 def test_texts_types_and_assertions_stay_as_they_are(text: str):

@@ -68,7 +68,7 @@ async def submit(
     `values` are those of path and query, which have been parsed; the body has been looked at.
     """
     entry, headers = endpoint.entry, asked.headers
-    kept = {name: headers[name] for name in sorted(entry.headers) if name in headers}
+    kept = {name: headers[name] for name in entry.headers if name in headers}
     payload = _payload(endpoint, owner, values, body, kept)
     arguments = _arguments(endpoint, payload)
     key = _key(endpoint, headers)
@@ -166,10 +166,7 @@ def _key(endpoint: Endpoint, headers: Headers) -> str | None:
 
 def _scoped(tag: str, endpoint: Endpoint, around: Mapping[str, str], key: str) -> str:
     """Return the key in the words of the store: one for each owner, method and route."""
-    scope: tuple[Any, ...] = (tag, endpoint.method, endpoint.path, key)
-    if around:
-        scope = (*scope, sorted(around.items()))
-    named = msgspec.json.encode(scope)
+    named = msgspec.json.encode((tag, endpoint.method, endpoint.path, key, around))
     return f"http:{sha256(named).hexdigest()}"
 
 

@@ -113,7 +113,10 @@ async def test_a_result_of_its_own_address(job, network, kind_of_body, result):
     assert network.header("prefer")[1] is None
 
 
-@pytest.mark.parametrize("body", [b"", b"{", b"[]", b'{"id": 7}', DEEP, b"\xff"])
+DEEP_RESULT = job_of("succeeded", result="deep").replace(b'"deep"', DEEP)
+
+
+@pytest.mark.parametrize("body", [b"", b"{", b"[]", b'{"id": 7}', DEEP, DEEP_RESULT, b"\xff"])
 async def test_an_answer_that_is_no_job_is_refused(job, network, body):
     network.expect(Answered(200, {}, body))
     with pytest.raises(UnusableAnswer, match=f"GET /reports/jobs/{ID}"):
@@ -152,6 +155,12 @@ async def test_an_answer_that_is_no_stream_is_refused(job, network, status, head
     network.expect(Answered(status, headers, event(3, "succeeded")))
     with pytest.raises(UnusableAnswer, match="no stream of events"):
         [one async for one in each(job.events())]
+
+
+async def test_a_result_too_deep_to_read_is_refused(job, network):
+    network.expect(shown("succeeded"), Answered(200, {"Content-Type": "application/json"}, DEEP))
+    with pytest.raises(UnusableAnswer, match="/result"):
+        await got(job.result())
 
 
 async def test_an_event_of_no_kind_is_a_change_of_status(job, network):
@@ -266,6 +275,12 @@ async def test_headers_go_along_with_a_job_that_is_found_again(client, network):
     network.expect(shown())
     await got(client.job(f"/reports/jobs/{ID}", headers={"X-User": "ann"}))
     assert network.header("x-user") == ["ann"]
+
+
+async def test_what_a_job_does_not_say_has_a_plain_default(client, network):
+    network.expect(shown())
+    job = await got(client.job(f"/reports/jobs/{ID}"))
+    assert (job.status.attempt, job.status.cancelling, job.status.progress) == (0, False, None)
 
 
 async def test_a_result_that_came_at_once_is_looked_up(client, network):

@@ -1,0 +1,40 @@
+"""The OpenAPI document, word for word: clients are made of it."""
+
+import json
+from pathlib import Path
+
+from tenure.http.problems import KINDS
+from tests.http.document import make_document
+
+
+def test_the_document_is_as_it_was_read():
+    """See `document.py` for how to write it anew."""
+    text = (Path(__file__).parent / "document.json").read_text(encoding="utf-8")
+    assert make_document() == json.loads(text)
+
+
+def test_the_status_of_every_problem():
+    assert {kind: row.status for kind, row in KINDS.items()} == {
+        "malformed-request": 400,
+        "idempotency-key-missing": 400,
+        "idempotency-key-malformed": 400,
+        "nobody": 403,
+        "not-found": 404,
+        "method-not-allowed": 405,
+        "not-acceptable": 406,
+        "not-ready": 409,
+        "cancelled": 410,
+        "expired": 410,
+        "body-too-large": 413,
+        "unsupported-media-type": 415,
+        "invalid-request": 422,
+        "idempotency-key-reused": 422,
+        "too-many-jobs": 429,
+        "too-many-requests": 429,
+        "job-failed": 500,
+        "result-unavailable": 500,
+        "job-lost": 500,
+        "queue-full": 503,
+        "store-unavailable": 503,
+        "job-timed-out": 504,
+    }
