@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from tenure.runtime import entries
 from tenure.runtime.entries import Entry, entry_methods
 
 
@@ -54,17 +55,21 @@ def test_nested_blocks_and_an_exit_stack():
     assert all(shared.paired)
 
 
-@pytest.mark.parametrize("on_class", [False, True])
-@pytest.mark.parametrize("leave_first", [False, True])
-def test_both_orders_of_looking_up(on_class: bool, leave_first: bool):
-    """Python 3.14 looks up `__exit__` first."""
+@pytest.mark.parametrize(
+    ("on_class", "leave_first"), [(False, False), (False, True), (True, False), (True, True)]
+)
+def test_look_ups_in_the_order_of_a_with_statement_or_a_stack_get_one_entry(
+    on_class: bool, leave_first: bool, monkeypatch: pytest.MonkeyPatch
+):
     shared = Shared()
     place = Shared if on_class else shared
     given = [shared] if on_class else []
-    if leave_first:
-        leave, enter = place.__exit__, place.__enter__
-    else:
-        enter, leave = place.__enter__, place.__exit__
+    with monkeypatch.context() as patched:
+        patched.setattr(entries, "_WITH_LOOKS_UP_LEAVING_FIRST", leave_first)
+        if leave_first and not on_class:
+            leave, enter = place.__exit__, place.__enter__
+        else:
+            enter, leave = place.__enter__, place.__exit__
     assert enter(*given) == 1
     with shared:
         pass
