@@ -1,3 +1,5 @@
+import pytest
+
 from tenure.core.schedules import DECLARED_FOR, Planted
 from tenure.stores.contract import Store
 from tenure.testing import ManualClock
@@ -276,3 +278,18 @@ async def test_a_cursor_never_goes_back_with_a_name(store: Store, clock: ManualC
     clock.shift(-50)
     (back,) = await store.plant([planting("old", b"daily", renamed_from=("new",))])
     assert back.cursor == latest + 1
+
+
+@pytest.mark.parametrize("former", [("a", "b"), ("b", "a")])
+async def test_an_heir_of_two_goes_on_after_the_later_one_if_the_clock_was_set_back(
+    store: Store, clock: ManualClock, former: tuple[str, str]
+):
+    for name in former:
+        await plant(store, name)
+    clock.shift(100)
+    late, early = clock.wall(), clock.wall() - 50_000_000
+    await tick(store, late, name="a", run=None)
+    await tick(store, early, name="b", run=None)
+    clock.step(-1000)
+    (heir,) = await store.plant([planting("c", b"another calendar", renamed_from=former)])
+    assert heir.cursor == late

@@ -6,6 +6,7 @@ from contextlib import asynccontextmanager
 
 from tenure import Backoff, Retry, Tenure, current_job
 from tenure.errors import ConfigError
+from tenure.runtime.caretaking import Caretaker
 from tenure.testing import FaultyStore
 from tests.jobs.replicas import lose_times
 from tests.jobs.test_outages import away
@@ -269,3 +270,24 @@ async def test_large_results_are_settled_in_calls_of_bearable_size(real_make):
         await asyncio.gather(*(job.wait(60) for job in jobs))
     assert {job.state for job in jobs} == {"succeeded"}
     assert {job.attempt for job in jobs} == {1}
+
+
+async def test_beats_go_on_after_an_error_of_ours(app, store, clock, monkeypatch, caplog):
+    look, looks = Caretaker.look, []
+
+    def fail_at_first(self, *args):
+        looks.append(True)
+        if len(looks) <= 3:
+            raise ZeroDivisionError
+        look(self, *args)
+
+    async with app.worker():
+        await clock.advance(1)
+        [before] = await store.replicas()
+        monkeypatch.setattr(Caretaker, "look", fail_at_first)
+        await clock.advance(300)
+        [after] = await store.replicas()
+    assert len(looks) > 3
+    assert (after.id, after.dead) == (before.id, False)
+    assert after.expires_in > 0
+    assert "the beats of a worker failed in an unexpected way; they go on" in caplog.text

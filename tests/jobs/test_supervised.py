@@ -81,6 +81,19 @@ async def test_it_leaves_the_beats_to_a_supervisor_that_beats(app, store, clock,
         assert await expires_in(store) < 0
 
 
+async def test_it_hears_of_cancels_by_the_beats_of_its_supervisor(app, clock, line):
+    @app.task
+    async def work() -> None:
+        await clock.sleep(1000)
+
+    async with supervised(app, line):
+        job = await work.enqueue()
+        await clock.advance(1)
+        line.says = Beaten(line.replica, [job.id], held=1, revived=False)
+        await clock.advance(1)
+        assert (await job.refresh()).state == "cancelled"
+
+
 async def test_it_joins_anew_when_it_hears_that_it_was_taken_over(app, clock, line):
     async with supervised(app, line):
         await clock.advance(0)

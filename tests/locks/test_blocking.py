@@ -301,3 +301,11 @@ def test_closing_leaves_no_thread():
     with blocking.Tenure("memory://") as app, app.lock("x", ttl=1):
         pass
     wait_until(lambda: threading.active_count() == before)
+
+
+def test_calls_that_have_ended_are_forgotten():
+    with blocking.Tenure("memory://") as app:
+        for _ in range(3):
+            with app.lock("x") as hold:
+                hold.renew()
+        assert not app._portal()._calls

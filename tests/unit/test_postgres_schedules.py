@@ -11,7 +11,7 @@ from msgspec.structs import replace
 
 from tenure.core.clock import SystemClock
 from tenure.core.records import JobRecord, NewJob
-from tenure.core.schedules import Advance, Decision, Planting
+from tenure.core.schedules import DECISIONS_MAX, Advance, Decision, Planting
 from tenure.errors import ConfigError
 from tenure.stores.postgres import PostgresStore
 from tenure.stores.postgres.schedule_rows import move_argument, plantings_argument
@@ -585,3 +585,20 @@ def _move(revision: int, seen: int, to: int, name: str, **details: Any) -> Advan
     return Advance(
         id=id_, name=name, revision=revision, seen=seen, to=to, due=to, run=job, **details
     )
+
+
+async def test_old_decisions_are_not_kept(
+    open_store: Open, postgres_server: Endpoint, operator: asyncpg.Connection, namespace: str
+):
+    store = await open_store(postgres_server.url)
+    await plant(store)
+    zero = (await look_at(store)).cursor
+    for number in range(1, DECISIONS_MAX + 6):
+        late = Decision(
+            outcome="missed", reason=str(number), first=zero + number, last=zero + number
+        )
+        await tick(store, zero + number, due=0, run=None, passed=(late,))
+    count = "SELECT count(*) FROM tenure.schedule_decision WHERE namespace = $1"
+    assert await operator.fetchval(count, namespace) == DECISIONS_MAX
+    [newest, *_] = await store.decisions("sync")
+    assert newest.reason == str(DECISIONS_MAX + 5)

@@ -527,3 +527,19 @@ async def test_the_grade_is_what_the_server_survives(
 def is_followed(server: Valkey) -> bool:
     with client(server) as looker:
         return looker.info("replication")["connected_slaves"] == 1
+
+
+async def test_an_opening_that_is_cancelled_leaves_no_connection(
+    valkey_server: Endpoint, proxy: ProxyTo, namespace: str
+):
+    between = proxy(valkey_server)
+    held = between.hold_reply(match="INFO")
+    url = between.url(valkey_server.url)
+    store = RedisStore(url, namespace=namespace, clock=SystemClock())
+    opening = asyncio.create_task(store.open())
+    await asyncio.to_thread(held.wait_until_held)
+    opening.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await opening
+    assert store._sender is None
+    held.let_go()

@@ -431,3 +431,17 @@ async def test_a_file_that_cannot_grow_refuses_new_jobs_and_keeps_nothing_of_the
     with pytest.raises(StoreFull, match=r"the disk is full.*Nothing was stored"):
         await store.insert([new(number, payload=bytes(20_000)) for number in range(1, 100)])
     assert [job is not None for job in await store.get([id_of(0), id_of(1)])] == [True, False]
+
+
+def test_a_connection_that_cannot_be_made_ready_is_closed(tmp_path: Path, monkeypatch):
+    opened: list[sqlite3.Connection] = []
+
+    def fail(db: sqlite3.Connection, *_: object) -> None:
+        opened.append(db)
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(database, "_make_ready", fail)
+    with pytest.raises(KeyboardInterrupt):
+        database._attempted(tmp_path / "x.db", "auto")
+    with pytest.raises(sqlite3.ProgrammingError, match="closed"):
+        opened[0].execute("SELECT 1")

@@ -1,0 +1,299 @@
+"""A supervisor in virtual time, with children that the test plays: seats, restarts, kills."""
+
+import asyncio
+import os
+import signal
+import socket
+from collections.abc import AsyncIterator, Iterator
+from typing import Any
+
+import pytest
+
+from tenure import Tenure
+from tenure.runtime.board import Board
+from tenure.runtime.words import HandOver, InDoubt, Joined, Stop, encode_word
+from tenure.stores.connect import connect
+from tenure.supervisor import seats
+from tenure.supervisor.children import Child
+from tenure.supervisor.limits import SupervisorOptions
+from tenure.supervisor.seats import Supervisor
+from tenure.supervisor.spec import ChildSpec
+from tenure.testing import ManualClock
+from tests.rig.waiting import wait_until_async
+
+SPEC = ChildSpec(app="", queues=None, concurrency=1, grace=5.0, log_level=None)
+
+
+class Process:
+    """Stands for the process of a child; `end` is how the test lets it end."""
+
+    def __init__(self) -> None:
+        self.pid = os.getpid()
+        self.returncode: int | None = None
+        self.signals: list[int] = []
+        self._ended = asyncio.Event()
+
+    async def wait(self) -> int:
+        await self._ended.wait()
+        assert self.returncode is not None
+        return self.returncode
+
+    def end(self, code: int) -> None:
+        if self.returncode is None:
+            self.returncode = code
+            self._ended.set()
+
+    def kill(self) -> None:
+        self.signals.append(signal.SIGKILL)
+        self.end(-signal.SIGKILL)
+
+    def send_signal(self, number: int) -> None:
+        self.signals.append(number)
+
+
+class Played:
+    """One child: what the supervisor has of it, and the worker's end of its line."""
+
+    def __init__(self, child: Child, process: Process, line: socket.socket) -> None:
+        self.child = child
+        self.process = process
+        self.line = line
+
+    def say(self, word: Any) -> None:
+        self.line.sendall(encode_word(word) + b"\n")
+
+    def end(self, code: int = 0) -> None:
+        self.line.close()
+        self.process.end(code)
+
+
+class Stage:
+    """Starts children in the place of the supervisor's own way."""
+
+    def __init__(self) -> None:
+        self.played: list[Played] = []
+        self.specs: list[ChildSpec] = []
+        self.failures = 0
+        """How many starts fail from now on."""
+
+    async def spawn(self, spec: ChildSpec, now: float, spawning: asyncio.Lock) -> Child:
+        self.specs.append(spec)
+        if self.failures:
+            self.failures -= 1
+            raise OSError("no process left")
+        ours, theirs = socket.socketpair()
+        reader, writer = await asyncio.open_connection(sock=ours)
+        process: Any = Process()
+        file = Board.make_file(spec.concurrency)
+        board = Board(file, spec.concurrency)
+        os.close(file)
+        child = Child(process, reader, writer, board, now)
+        self.played.append(Played(child, process, theirs))
+        return child
+
+    @property
+    def last(self) -> Played:
+        return self.played[-1]
+
+
+@pytest.fixture
+def stage(monkeypatch: pytest.MonkeyPatch) -> Iterator[Stage]:
+    stage = Stage()
+    monkeypatch.setattr(Child, "spawn", stage.spawn)
+    monkeypatch.setattr(seats, "_DUMP_SECONDS", 0.0)
+    yield stage
+    for played in stage.played:
+        played.line.close()
+
+
+@pytest.fixture
+async def supervisor(clock: ManualClock, stage: Stage) -> AsyncIterator[Supervisor]:
+    app = Tenure(connect("memory://", namespace="test", clock=clock))
+    async with app:
+        supervisor = Supervisor(app, SPEC, SupervisorOptions(processes=1))
+        running = asyncio.create_task(supervisor.run())
+        await wait_until_async(lambda: stage.specs)
+        yield supervisor
+        supervisor.stop()
+        for played in stage.played:
+            played.end()
+        await until(clock, running.done)
+        await running
+
+
+async def until(clock: ManualClock, condition: Any, step: float = 0.05) -> None:
+    """Let time pass until something is the case."""
+
+    async def is_so() -> bool:
+        for _ in range(50):
+            if condition():
+                return True
+            await clock.advance(step)
+        return bool(condition())
+
+    await wait_until_async(is_so, 10)
+
+
+async def test_children_that_die_young_are_replaced_later_and_later(
+    supervisor: Supervisor, stage: Stage, clock: ManualClock
+):
+    pauses = []
+    for number in range(1, 9):
+        stage.last.end(1)
+        await wait_until_async(lambda: not supervisor._children)
+        began = clock.boot()
+        await until(clock, lambda count=number: len(stage.played) > count)
+        pauses.append(clock.boot() - began)
+    for number, pause in enumerate(pauses):
+        longest = min(30.0, 0.5 * 2**number)
+        assert longest / 2 <= pause <= longest + 0.2
+    # One that lived long enough is replaced at once, and the count begins anew.
+    await clock.advance(10)
+    stage.last.end(1)
+    await wait_until_async(lambda: len(stage.played) == 10)
+
+
+async def test_starts_that_fail_are_tried_again_later_and_later(
+    supervisor: Supervisor, stage: Stage, clock: ManualClock
+):
+    stage.failures = 3
+    stage.last.end(1)
+    await until(clock, lambda: len(stage.specs) == 5)
+    assert len(stage.played) == 2
+    assert clock.boot() - 1000 >= (0.5 + 1 + 2 + 4) / 2
+
+
+async def test_a_seat_is_handed_over_with_its_job(
+    supervisor: Supervisor, stage: Stage, clock: ManualClock
+):
+    first = stage.last
+    await supervisor._store.join("ann", ttl=1000, meta={})
+    first.say(Joined("ann"))
+    handed = HandOver("ann", "job", 7)
+    first.say(handed)
+    await wait_until_async(lambda: first.child.heir == handed)
+    first.end(0)
+    await wait_until_async(lambda: len(stage.played) == 2)
+    assert stage.specs[-1].resumed == handed
+    assert stage.last.child.replica == "ann"
+    # Its replica lives on, so nothing of it was recovered.
+    assert [replica.id for replica in await supervisor._store.replicas()] == ["ann"]
+
+
+@pytest.mark.parametrize(("code", "word"), [(1, HandOver("ann", "job", 7)), (0, None)])
+async def test_the_replica_of_a_child_that_is_gone_is_buried(
+    supervisor: Supervisor, stage: Stage, clock: ManualClock, code: int, word: HandOver | None
+):
+    first = stage.last
+    await supervisor._store.join("ann", ttl=1000, meta={})
+    first.say(Joined("ann"))
+    if word is not None:
+        first.say(word)
+    await wait_until_async(lambda: first.child.replica and (word is None or first.child.heir))
+    first.end(code)
+    await until(clock, lambda: len(stage.played) == 2)
+    assert stage.specs[-1].resumed is None
+    [record] = await supervisor._store.replicas() or [None]
+    assert record is None or record.dead
+
+
+async def test_a_child_that_does_not_stop_in_time_shows_its_stacks_and_is_killed_once(
+    supervisor: Supervisor, stage: Stage, clock: ManualClock
+):
+    process = stage.last.process
+    stage.last.child.kill = lambda: process.signals.append(signal.SIGKILL)  # it takes a while
+    supervisor.stop()
+    await clock.advance(SPEC.grace + seats._LAST_STEPS - 0.3)
+    assert process.signals == []
+    await clock.advance(5)
+    await wait_until_async(lambda: signal.SIGKILL in process.signals)
+    assert process.signals == [signal.SIGUSR2, signal.SIGKILL]
+
+
+async def test_a_child_that_has_handed_over_and_stays_is_killed(
+    supervisor: Supervisor, stage: Stage, clock: ManualClock
+):
+    process = stage.last.process
+    stage.last.say(HandOver("ann", "job", 7))
+    await wait_until_async(lambda: stage.played[0].child.heir)
+    await clock.advance(seats._LAST_STEPS - 0.3)
+    assert process.signals == []
+    await clock.advance(1)
+    await wait_until_async(lambda: signal.SIGKILL in process.signals)
+
+
+async def test_to_stop_twice_is_to_hurry(supervisor: Supervisor, stage: Stage, clock: ManualClock):
+    supervisor.stop()
+    supervisor.stop()
+    assert supervisor.is_stopping
+    stage.last.line.settimeout(5)
+    said = b""
+    while said.count(b"\n") < 2:
+        await asyncio.sleep(0.01)
+        said += stage.last.line.recv(1000)
+    assert said == b"".join(encode_word(word) + b"\n" for word in (Stop(), Stop(hurry=True)))
+
+
+async def test_a_worker_that_cannot_be_used_ends_the_supervisor(
+    supervisor: Supervisor, stage: Stage, clock: ManualClock
+):
+    stage.last.end(2)
+    await wait_until_async(lambda: supervisor.is_stopping)
+    assert supervisor.exit_code == 2
+
+
+async def test_one_that_has_worked_before_does_not(
+    supervisor: Supervisor, stage: Stage, clock: ManualClock
+):
+    stage.last.say(Joined("ann"))
+    await wait_until_async(lambda: supervisor._has_joined)
+    stage.last.end(2)
+    await until(clock, lambda: len(stage.played) == 2)
+    assert (supervisor.is_stopping, supervisor.exit_code) == (False, 0)
+
+
+async def test_the_status_says_whether_all_seats_work(
+    supervisor: Supervisor, stage: Stage, clock: ManualClock
+):
+    status = supervisor.status()
+    assert (status["ready"], status["stopping"]) == (False, False)
+    assert status["last_beat_seconds_ago"] is None
+    await supervisor._store.join("ann", ttl=1000, meta={})
+    stage.last.say(Joined("ann"))
+    await until(clock, lambda: supervisor.status()["last_beat_seconds_ago"] is not None)
+    status = supervisor.status()
+    assert status["ready"]
+    [child] = status["children"]
+    assert (child["pid"], child["replica"], child["running"]) == (os.getpid(), "ann", 0)
+    clock.shift(1000)  # in which no beat came
+    assert not supervisor.status()["ready"]
+    supervisor.stop()
+    assert supervisor.status()["stopping"]
+
+
+async def test_closing_a_child_ends_its_line(stage: Stage):
+    child = await stage.spawn(SPEC, 0.0, asyncio.Lock())
+    child.close()
+    stage.last.line.settimeout(5)
+    assert await asyncio.to_thread(stage.last.line.recv, 100) == b""
+
+
+async def test_a_child_that_does_not_read_gets_no_more_beats_but_orders(stage: Stage):
+    child = await stage.spawn(SPEC, 0.0, asyncio.Lock())
+    for _ in range(100_000):
+        child.order(InDoubt())
+    unread = child._writer.transport.get_write_buffer_size()
+    assert 0 < unread < 70_000
+    child.order(Stop())
+    assert child._writer.transport.get_write_buffer_size() > unread
+    child.close()
+
+
+@pytest.mark.parametrize("nonsense", [b"hello\n", b"\xff\n", b'{"type": "Joined"}\n'])
+async def test_a_child_is_heard_until_it_talks_nonsense(stage: Stage, nonsense: bytes):
+    child = await stage.spawn(SPEC, 0.0, asyncio.Lock())
+    stage.last.say(Joined("ann"))
+    stage.last.line.sendall(nonsense)
+    stage.last.say(Joined("ben"))
+    assert [report async for report in child.reports()] == [Joined("ann")]
+    child.close()
