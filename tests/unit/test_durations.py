@@ -2,7 +2,7 @@ from datetime import timedelta
 
 import pytest
 
-from tenure.core.durations import micros, seconds
+from tenure.core.durations import duration, micros, seconds
 from tenure.errors import ConfigError
 
 
@@ -90,3 +90,40 @@ def test_a_refusal_is_a_value_error_that_shows_the_value():
 def test_stores_count_in_whole_microseconds(length: float, whole: int):
     assert micros(length) == whole
     assert type(micros(length)) is int
+
+
+@pytest.mark.parametrize(
+    ("length", "words"),
+    [
+        (-1, "0.0s"),
+        (0, "0.0s"),
+        (0.25, "0.2s"),
+        (9.94, "9.9s"),
+        (10, "10s"),
+        (10.4, "10s"),
+        (59, "59s"),
+        (59.6, "1m"),
+        (60, "1m"),
+        (61, "1m 1s"),
+        (3599, "59m 59s"),
+        (3600, "1h"),
+        (3659, "1h"),
+        (3660, "1h 1m"),
+        (86_399, "23h 59m"),
+        (86_400, "1d"),
+        (90_000, "1d 1h"),
+        (864_000, "10d"),
+    ],
+)
+def test_a_duration_in_words(length: float, words: str):
+    assert duration(length) == words
+
+
+@pytest.mark.parametrize(
+    ("maximum", "most"),
+    [(300, "300 s"), (86_399, "86399 s"), (86_400, "1 days"), (31_536_000, "365 days")],
+)
+def test_a_maximum_is_allowed_and_named(maximum: float, most: str):
+    assert seconds(maximum, "ttl", maximum=maximum) == maximum
+    with pytest.raises(ConfigError, match=f"ttl must be at most {most}, not"):
+        seconds(maximum + 1, "ttl", maximum=maximum)

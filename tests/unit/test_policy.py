@@ -9,8 +9,10 @@ from tenure.core.policy import (
     Reading,
     clock_jump,
     first_recovery_after,
+    kept_for,
     loss_delays,
     margin,
+    may_insert_again,
     next_fence,
     recovery_pause,
     renew_after,
@@ -203,3 +205,63 @@ def test_no_jump_that_is_overlooked_expires_a_healthy_replica(ttl: float, chance
 def test_a_newcomer_lets_every_healthy_replica_beat_first(ttl: float, chance: float):
     assert first_recovery_after(ttl, is_alone=True) == ttl
     assert first_recovery_after(ttl, is_alone=False) > 1.3 * renew_after(ttl, chance)
+
+
+@pytest.mark.parametrize(
+    ("rule", "arguments", "seconds"),
+    [
+        (margin, (30,), 0.3),
+        (margin, (10,), 0.1),
+        (margin, (5,), 0.1),
+        (trust_until, (100, 30), 129.7),
+        (renew_after, (30, 0), 9),
+        (renew_after, (30, 1), 8.1),
+        (renew_after, (10, 0.5), 2.85),
+        (retry_after_error, (1, 0), 0.025),
+        (retry_after_error, (1, 1), 0.05),
+        (retry_after_error, (2, 1), 0.1),
+        (retry_after_error, (5, 1), 0.8),
+        (retry_after_error, (6, 0), 0.5),
+        (retry_after_error, (1000, 1), 1),
+        (retry_when_busy, (0, 0), 0.001),
+        (retry_when_busy, (-3, 0), 0.001),
+        (retry_when_busy, (0.5, 1), 0.521),
+        (retry_when_busy, (5, 0), 1),
+        (unknown_task_delay, (1, 0), 0.5),
+        (unknown_task_delay, (1, 1), 1),
+        (unknown_task_delay, (5, 1), 16),
+        (unknown_task_delay, (9, 1), 256),
+        (unknown_task_delay, (10, 0), 150),
+        (unknown_task_delay, (5000, 1), 300),
+        (kept_for, (59,), 60),
+        (kept_for, (60,), 60),
+        (kept_for, (61,), 61),
+    ],
+)
+def test_how_long(rule, arguments: tuple[float, ...], seconds: float):
+    assert rule(*arguments) == pytest.approx(seconds)
+
+
+@pytest.mark.parametrize(
+    ("budget", "chance", "delays"),
+    [
+        (0, 0.5, []),
+        (1, 0.5, [0]),
+        (4, 0, [0, 1, 3, 9]),
+        (4, 1, [0, 2, 6, 18]),
+        (8, 1, [0, 2, 6, 18, 54, 162, 300, 300]),
+    ],
+)
+def test_when_a_lost_job_is_due_again(budget: int, chance: float, delays: list[float]):
+    assert loss_delays(budget, chance) == delays
+    assert len(loss_delays(1000, chance)) == 1000
+
+
+@pytest.mark.parametrize(
+    ("failures", "passed", "is_repeated"),
+    [(1, 0, True), (2, 19.9, True), (2, 20, False), (3, 0, False), (1, 20, False)],
+)
+def test_an_insert_is_repeated_twice_within_20_seconds(
+    failures: int, passed: float, is_repeated: bool
+):
+    assert may_insert_again(failures, passed) is is_repeated

@@ -52,6 +52,12 @@ def watch(ago: float, *, turn: int = 7, was_there: bool = False) -> Watch:
         (trace(5), watch(29, was_there=True), "there"),
         (trace(3600), watch(29, was_there=True), "there"),
         (trace(-5), watch(30, was_there=True), "gone"),
+        (trace(3600), watch(0, was_there=True), "there"),
+        (trace(3600), watch(0, turn=6), "there"),
+        (trace(3600), watch(-0.000_001, was_there=True), "gone"),  # by a clock that began anew
+        (trace(5), watch(59.999, turn=6), "there"),
+        (trace(5), watch(60, turn=6), "doubtful"),
+        (trace(3600), watch(29), "gone"),
     ],
 )
 def test_what_a_trace_tells(seen: Trace, before: Watch | None, verdict: str):
@@ -71,6 +77,13 @@ def test_what_a_trace_tells(seen: Trace, before: Watch | None, verdict: str):
 def test_a_trace_from_before_the_start_of_this_machine(here: str, there: str, verdict: str):
     now = Now(here, NOON, 10 * SECOND)
     assert judge(trace(15, id_=there), None, now) == verdict
+
+
+@pytest.mark.parametrize(
+    ("ago", "verdict"), [(9.999, "doubtful"), (10, "doubtful"), (10.001, "gone")]
+)
+def test_a_trace_of_the_instant_of_the_start_may_be_of_now(ago: float, verdict: str):
+    assert judge(trace(ago, id_="old"), None, Now("new", NOON, 10 * SECOND)) == verdict
 
 
 def test_a_watch_of_a_clock_that_has_begun_anew_tells_nothing():

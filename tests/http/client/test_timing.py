@@ -118,6 +118,14 @@ async def test_nothing_is_sent_without_time_for_it(job, network):
     assert network.sent == []
 
 
+async def test_who_waits_for_a_job_that_was_seen_to_end_asks_nothing(job, network):
+    network.expect(ENDED)
+    await got(job.refresh())
+    await got(job.wait())
+    assert await got(job.result()) == 1
+    assert len(network.sent) == 1
+
+
 async def test_a_short_time_is_enough_for_an_answer(job, network):
     network.expect(ENDED, stream(event(3, "succeeded")))
     await got(job.refresh(timeout=0.5))
