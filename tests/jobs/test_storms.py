@@ -140,8 +140,9 @@ async def test_every_job_ends_exactly_once(seed: int):
 
 
 async def test_every_job_ends_once_whoever_is_taken_for_dead():
-    taken_over = 0
-    for seed in range(5):
+    taken_over = seed = 0
+    # Recovery waits for a while in each new worker, so a seed may have none.
+    while seed < 5 or (taken_over == 0 and seed < 30):
         weather = Weather(seed)
         for job in await weather.run(weather.cut_off, loss_budget=100):
             assert job.state in ("succeeded", "cancelled"), job
@@ -152,6 +153,7 @@ async def test_every_job_ends_once_whoever_is_taken_for_dead():
             assert weather.ended[job.id] >= 1 or job.state == "cancelled"
             assert weather.begun[job.id] <= job.attempt
         taken_over += len(of_kind(weather.told, JobsRecovered))
+        seed += 1
     assert taken_over > 0
 
 

@@ -17,12 +17,14 @@ class Impostor:
         self._answer = answer
         self.heard: list[list[str]] = []
         self.port = 0
+        self._connections: set[asyncio.StreamWriter] = set()
 
     def times(self, command: str) -> int:
         """Return how often a command came."""
         return sum(words[0].upper() == command for words in self.heard)
 
     async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self._connections.add(writer)
         parser = hiredis.Reader()
         while piece := await reader.read(65536):
             parser.feed(piece)
@@ -31,6 +33,11 @@ class Impostor:
                 self.heard.append(words)
                 writer.write(_packed(self._reply_to(words)))
         writer.close()
+
+    def hang_up(self) -> None:
+        """Close all connections. What stays open would be reported in a later test."""
+        for writer in self._connections:
+            writer.close()
 
     def _reply_to(self, words: list[str]) -> Any:
         if words[0].upper() in ("CLIENT", "AUTH", "SELECT", "PING"):
@@ -48,6 +55,8 @@ async def impostor(answer: Answer) -> AsyncIterator[Impostor]:
         yield one
     finally:
         server.close()
+        one.hang_up()
+        await asyncio.sleep(0)  # in which transports are closed
 
 
 def _packed(reply: Any) -> bytes:
