@@ -123,8 +123,9 @@ def swaps(body: list[ast.stmt], text: Text) -> Iterator[Edit]:
         if not (_has_effect(first) and _has_effect(second)) or _depends(second, first):
             continue
         awaits = _awaits(first) or _awaits(second)
-        if not awaits and not _attributes(first) & _attributes(second):
-            continue  # neither of them can notice
+        notices = _changed(first) & _names(second) or _changed(second) & _names(first)
+        if not awaits and not notices:
+            continue
         weight = 2.0 if awaits else 1.0
         gap = text.text[text.end(first) : text.start(second)]
         new = text.of(second) + gap + text.of(first)
@@ -152,7 +153,22 @@ def _is_store(name: ast.Name) -> bool:
     return isinstance(name.ctx, ast.Store)
 
 
-def _attributes(node: ast.AST) -> set[str]:
+def _changed(node: ast.stmt) -> set[str]:
+    """Return what a statement may change: what it assigns to, and what it calls something of."""
+    parts: list[ast.AST] = []
+    for part in ast.walk(node):
+        if isinstance(part, ast.Assign):
+            parts += part.targets
+        elif isinstance(part, ast.AugAssign):
+            parts.append(part.target)
+        elif isinstance(part, ast.Call) and isinstance(part.func, ast.Attribute):
+            parts.append(part.func.value)
+        elif isinstance(part, ast.Call):
+            parts += part.args
+    return {name for part in parts for name in _names(part)}
+
+
+def _names(node: ast.AST) -> set[str]:
     """Return the attributes of `self` and the variables that a statement uses."""
     found = set()
     for part in ast.walk(node):

@@ -3,10 +3,12 @@
 from dataclasses import dataclass
 from typing import Any
 
+import pydantic
 import pytest
 from msgspec import Struct
 
-from tenure.core.json_values import encode
+from tenure.core.json_values import encode, encode_comparable
+from tenure.core.values import has_pydantic
 
 
 class Parcel(Struct):
@@ -39,3 +41,24 @@ def test_the_part_without_a_json_form_is_named(value: Any, where: str):
         encode(value)
     assert str(error.value).endswith(f" - at `{where}`")
     assert "'object' has no JSON form" in str(error.value)
+
+
+class Ann(pydantic.BaseModel):
+    age: int
+    tags: set[str] = set()
+
+
+def test_models_compare_by_what_they_hold():
+    one, same = Ann(age=1, tags={"a", "b"}), Ann(age=1, tags={"b", "a"})
+    assert encode_comparable([one]) == encode_comparable([same])
+    assert encode_comparable([one]) != encode_comparable([Ann(age=2, tags={"a", "b"})])
+    assert encode_comparable([one]) != encode_comparable([Ann(age=1)])
+
+
+@dataclass
+class Unresolved:
+    part: "Missing"  # noqa: F821 - on purpose
+
+
+def test_a_type_whose_hints_cannot_be_resolved_is_not_one_of_pydantic():
+    assert not has_pydantic(Unresolved, set())

@@ -130,6 +130,18 @@ def test_an_error_is_caught_less_or_with_cancellation_not_just_more_widely():
     }
 
 
+def test_only_statements_that_can_notice_swap_places():
+    for lines, swaps in [
+        (["self.a.append(b)", "self.c.append(b)"], False),
+        (["self.a.append(b)", "self.c = len(self.a)"], True),
+        (["self.a = b", "c(self.a)"], True),
+        (["a.append(b)", "c += [b]"], False),
+        (["a.append(b)", "await c()"], True),
+    ]:
+        found = {operator for operator, _ in changes(in_function(*lines), python.edits)}
+        assert ("order" in found) == swaps, lines
+
+
 def test_of_an_error_only_that_it_is_raised_can_change():
     text = in_function("raise ValueError(f'{a} of {b + 1}', 2)")
     assert changes(text, python.edits) == {("removed statement", "pass")}
