@@ -4,7 +4,8 @@ import pytest
 from fastapi import FastAPI
 
 from tenure import ConfigError, Tenure
-from tenure.http import AsyncRouter
+from tenure.http import AsyncRouter, Limits
+from tenure.http.router import _needed
 
 
 @pytest.fixture
@@ -56,6 +57,94 @@ def test_every_option_of_an_endpoint_is_known(reports: AsyncRouter):
     options |= {"limits": None, "before_enqueue": None, "retention": 1, "executor": "auto"}
     task = reports.post("", media_type="application/json", **options)(handler)
     assert task.name == "a"
+    taken = task.options
+    assert (taken.queue, taken.timeout, taken.priority) == ("slow", 3, 1)
+    assert taken.retention == 60
+    [endpoint] = reports.endpoints
+    assert (endpoint.method, endpoint.path) == ("POST", "")
+    assert (endpoint.entry.max_wait, endpoint.entry.body_limit) == (1, 10)
+    assert (endpoint.entry.idempotency, endpoint.entry.headers) == ("off", {"x-a"})
+
+
+def test_what_is_not_said_is_the_routers_or_has_a_default():
+    limits = Limits(running=3)
+    router = AsyncRouter(
+        Tenure("memory://"), owner=lambda: "ann", headers=["X-A"], body_limit=7, limits=limits
+    )
+
+    async def handler() -> None: ...
+
+    plain = router.post("/a", name="plain")(handler)
+    other = Limits(running=4)
+    router.post("/b", name="own", headers=[], body_limit=0, max_wait=0, limits=other)(handler)
+    first, second = (endpoint.entry for endpoint in router.endpoints)
+    assert (first.max_wait, first.body_limit, first.headers) == (20, 7, {"x-a"})
+    assert (second.max_wait, second.body_limit, second.headers) == (0, 0, set())
+    assert (first.limits, second.limits) == (limits, other)
+    assert first.idempotency == second.idempotency == "optional"
+    assert (plain.options.queue, plain.options.priority) == ("default", 5)
+
+
+@pytest.mark.parametrize("name", ["retry", "executor", "priority", "timeout", "retention"])
+def test_a_wrong_option_of_the_task_is_refused(reports: AsyncRouter, name: str):
+    async def handler() -> None: ...
+
+    with pytest.raises(ConfigError, match=name):
+        reports.post("", **{name: "soon"})(handler)
+
+
+@pytest.mark.parametrize("name", ["Authorization", "cookie", "Proxy-Authorization", "SET-COOKIE"])
+def test_secrets_of_clients_are_no_headers_to_keep(reports: AsyncRouter, name: str):
+    with pytest.raises(ConfigError, match=f"'{name.lower()}' is a secret"):
+        reports.post("", headers=["X-A", name])
+
+
+@pytest.mark.parametrize("name", ["running", "per_minute", "waiting"])
+def test_the_bounds_of_a_limit_are_limits(name: str):
+    most = 10_000 if name == "waiting" else 200
+    for allowed in (1, most, None):
+        assert getattr(Limits(**{name: allowed}), name) == allowed
+    for refused in (0, most + 1, 1.0):
+        with pytest.raises(ConfigError, match=f"{name} must be a whole number from 1 to"):
+            Limits(**{name: refused})
+
+
+def test_routers_without_a_prefix_have_a_name_too():
+    app = Tenure("memory://")
+    AsyncRouter(app)
+    with pytest.raises(ConfigError, match="named '/' on this app already"):
+        AsyncRouter(app)
+    with pytest.raises(ConfigError, match="named 'mine' on this app already"):
+        AsyncRouter(app, name="mine"), AsyncRouter(app, name="mine", prefix="/other")
+
+
+@pytest.mark.parametrize(
+    ("module", "missing", "is_named"),
+    [
+        ("fastapi", "fastapi.routing", True),
+        ("fastapi", "annotated_doc", False),
+        ("fastapi", None, False),
+        ("starlette", "starlette", True),
+        ("starlette", "anyio", False),
+    ],
+)
+def test_only_a_framework_itself_is_said_to_be_missing(module, missing, is_named):
+    with (
+        pytest.raises(ModuleNotFoundError) as raised,
+        _needed(module, "extra"),
+    ):
+        raise ModuleNotFoundError("what Python says", name=missing)
+    assert ("tenure[extra]" in str(raised.value)) is is_named
+    assert raised.value.name == (module if is_named else missing)
+
+
+@pytest.mark.parametrize("owner", [None, lambda: "ann"])
+@pytest.mark.parametrize("face", ["router", "asgi"])
+def test_a_router_warns_if_it_has_no_owner(owner, face, caplog):
+    router = AsyncRouter(Tenure("memory://"), prefix="/r", owner=owner)
+    assert getattr(router, face) is getattr(router, face)
+    warned = [record for record in caplog.records if "have no owner" in record.getMessage()]
+    assert len(warned) == (owner is None)
 
 
 def test_methods_are_no_handlers(reports: AsyncRouter):
