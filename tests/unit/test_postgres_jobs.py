@@ -212,6 +212,29 @@ async def test_format_1_is_brought_up_to_date_and_its_functions_go_on(
     await connection.close()
 
 
+async def test_a_migration_gives_rights_to_none_but_who_could_do_the_same_before(
+    open_store: Open, private_postgres: PrivatePostgres
+):
+    url = private_postgres().url
+    connection = await asyncpg.connect(url)
+    await make_format(connection, 1)
+    await connection.execute(
+        """
+        CREATE ROLE looker; CREATE ROLE stranger;
+        GRANT SELECT ON tenure.lease TO looker;
+        GRANT SELECT, INSERT ON tenure.format, tenure.waiter TO stranger
+        """
+    )
+    await open_store(url)
+    may = "SELECT has_table_privilege($1, $2, $3)"
+    for table in ("tenure.job", "tenure.job_record", "tenure.schedule"):
+        assert await connection.fetchval(may, "looker", table, "SELECT")
+        assert not await connection.fetchval(may, "stranger", table, "SELECT")
+    assert not await connection.fetchval(may, "looker", "tenure.job", "INSERT")
+    assert not await connection.fetchval(may, "stranger", "tenure.job", "INSERT")
+    await connection.close()
+
+
 # Races.
 
 
