@@ -6,6 +6,7 @@ from fastapi import FastAPI
 from tenure import ConfigError, Tenure
 from tenure.http import AsyncRouter, Limits
 from tenure.http.router import _needed
+from tenure.http.starlette import _reader_of_owners
 
 
 @pytest.fixture
@@ -153,3 +154,37 @@ def test_methods_are_no_handlers(reports: AsyncRouter):
         class Service:
             @reports.post("")
             async def build(self, body: dict[str, int]) -> None: ...
+
+
+def takes_anything(request, *more, **others) -> str:
+    return "ann"
+
+
+def takes_more(request, other: str) -> str:
+    return other
+
+
+def takes_text(name: str) -> str:
+    return name
+
+
+@pytest.mark.parametrize(
+    ("owner", "works"),
+    [
+        (lambda: "ann", True),
+        (lambda request: "ann", True),
+        (lambda request, other="ben": other, True),
+        (takes_anything, True),
+        (str, True),
+        (takes_more, False),
+        (takes_text, False),
+    ],
+    ids=range(7),
+)
+def test_with_starlette_the_owner_is_asked_with_the_request_alone(owner, works):
+    if works:
+        assert _reader_of_owners(owner) is not None
+    else:
+        with pytest.raises(ConfigError, match="called with the request alone"):
+            _reader_of_owners(owner)
+    assert _reader_of_owners(None) is None
