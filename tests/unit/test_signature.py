@@ -158,3 +158,36 @@ def test_bound_methods_and_callables():
             return n
 
     assert there_and_back(Service().handle, 3) == ([], {"n": 3})
+
+
+@dataclass
+class Interrupted:
+    """Ctrl-C arrives while it is made."""
+
+    x: int
+
+    def __post_init__(self) -> None:
+        if self.x < 0:
+            raise KeyboardInterrupt
+
+
+def test_an_interrupt_is_no_misfit():
+    def function(a: Interrupted) -> None: ...
+
+    signature = sign(function)
+    assert signature.decode_arguments(b'{"a":{"x":1}}') == ([], {"a": Interrupted(1)})
+    with pytest.raises(KeyboardInterrupt):
+        signature.decode_arguments(b'{"a":{"x":-1}}')
+    broken = Interrupted(1)
+    broken.x = -1
+    with pytest.raises(KeyboardInterrupt):
+        signature.encode_arguments((broken,), {})
+
+
+def test_arguments_that_do_not_fit_are_refused_both_ways():
+    def function(a: int) -> None: ...
+
+    with pytest.raises(ArgumentsError):
+        sign(function).encode_arguments(("x",), {})
+    with pytest.raises(ArgumentsError):
+        sign(function).decode_arguments(b'{"a":"x"}')
