@@ -3,6 +3,8 @@
 from typing import Any
 
 import pytest
+from starlette.applications import Starlette
+from starlette.routing import Mount
 
 from tenure import Tenure
 from tenure.http import AsyncRouter
@@ -119,3 +121,54 @@ async def test_a_route_of_ones_own_beside_an_endpoint_is_served(face: Face):
     served.get("/r")(lambda: "mine")
     async with app, client_of(served) as client:
         assert (await client.get("/r")).json() == "mine"
+
+
+async def test_a_route_that_was_added_to_the_router_answers_for_itself(face: Face):
+    """A wrong method on it ended in a 500; methods beside an endpoint's are in its Allow."""
+    if face == "starlette":
+        return
+    app = Tenure("memory://")
+    router = AsyncRouter(app, prefix="/r", owner=lambda: "ann")
+
+    @router.post("")
+    async def build() -> int:
+        return 1
+
+    added = router.router
+    added.get("/extra")(lambda: "mine")
+    added.patch("")(lambda: "mine, too")
+    served = as_face(router, face)
+    async with app, client_of(served) as client:
+        assert (await client.get("/r/extra")).json() == "mine"
+        refused = await client.post("/r/extra")
+        assert (refused.status_code, refused.headers["Allow"]) == (405, "GET")
+        assert (await client.patch("/r")).json() == "mine, too"
+        assert (await client.put("/r")).headers["Allow"] == "PATCH, POST"
+
+
+@pytest.mark.parametrize("outer", ["", "/api/r"])
+async def test_a_path_that_several_routes_fit_names_the_methods_of_all(face: Face, outer: str):
+    app = Tenure("memory://")
+    router = AsyncRouter(app, prefix="/r", owner=lambda: "ann")
+
+    @router.post("/{year}")
+    async def build(year: str) -> str:
+        return year
+
+    @router.patch("/{number:int}", name="count")
+    async def count(number: int) -> int:
+        return number
+
+    served: Any = as_face(router, face)
+    if outer:
+        served = Starlette(routes=[Mount(outer, served)])
+    async with app, client_of(served) as client:
+        for path, takes in {
+            "/r/jobs": "GET, HEAD, POST",
+            "/r/5": "PATCH, POST",
+            "/r/x": "POST",
+            "/r/jobs/nope": "DELETE, GET, HEAD",
+        }.items():
+            refused = await client.request("PROPFIND", f"{outer}{path}")
+            assert (path, refused.status_code) == (path, 405)
+            assert (path, refused.headers["Allow"]) == (path, takes)

@@ -52,6 +52,7 @@ def make_router(router: AsyncRouter) -> APIRouter:
         lifespan=closing(router.lending),
         route_class=served.route_class,
     )
+    served.methods = Methods(router, made.routes)
     try:
         for endpoint in router.endpoints:
             made.add_api_route(
@@ -82,6 +83,7 @@ class _Served:
         self._owner = router.owner or _nobody
         self._endpoints: dict[Any, Endpoint] = {}
         self._paths: dict[Any, str] = {}  # below the prefix, by what FastAPI calls
+        self.methods = Methods(router, ())
         self.route_class = self._make_route_class()
 
     def operation(self, what: str) -> str:
@@ -90,17 +92,18 @@ class _Served:
         return f"{name}_job_{what}"
 
     def _make_route_class(self) -> type[APIRoute]:
-        responses, endpoints = self._router.responses, self._endpoints
-        methods, paths = Methods(self._router), self._paths
+        served, responses, endpoints = self, self._router.responses, self._endpoints
 
         class ProblemRoute(APIRoute):
             """Reads the body within its limit, and says what is wrong as a problem."""
 
             async def handle(self, scope: Scope, receive: Receive, send: Send) -> None:
-                if scope["method"] not in (self.methods or ()):
-                    await methods.refused(paths[self.endpoint])(scope, receive, send)
-                else:
+                path = served._paths.get(self.endpoint)
+                # A route that you have added to the router is FastAPI's to answer for.
+                if path is None or scope["method"] in (self.methods or ()):
                     await super().handle(scope, receive, send)
+                else:
+                    await served.methods.refused(path, scope)(scope, receive, send)
 
             def get_route_handler(self) -> Callable[[Request], Coroutine[Any, Any, Response]]:
                 handle = super().get_route_handler()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import quote
@@ -11,10 +11,11 @@ from urllib.parse import quote
 from starlette.convertors import Convertor, register_url_convertor
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response, StreamingResponse
+from starlette.routing import BaseRoute, Route
+from starlette.types import Scope
 
 from tenure.http.answers import Answer, problem_answer
 from tenure.http.asking import Headers
-from tenure.http.parameters import path_form
 from tenure.http.problems import Problem
 from tenure.http.resources import Responses
 
@@ -58,32 +59,6 @@ REST: Final = "{rest:tenure_anything}"
 """Whatever comes below a path."""
 
 
-class Methods:
-    """Which methods each path of a router takes.
-
-    Frameworks look at one route alone for that, and a path has one for each method.
-    """
-
-    def __init__(self, router: AsyncRouter) -> None:
-        self._responses: Responses = router.responses
-        self._taken: dict[str, set[str]] = {}
-        for endpoint in router.endpoints:
-            self._add(endpoint.path, {endpoint.method})
-        for what, path in JOB_PATHS.items():
-            self._add(path, {"DELETE"} if what == "cancel" else {"GET", "HEAD"})
-
-    def _add(self, path: str, methods: set[str]) -> None:
-        self._taken.setdefault(path_form(path), set()).update(methods)
-
-    def refused(self, path: str) -> Response:
-        """Return the answer to a request for a path of the router that does not take its method."""
-        problem = Problem.of("not-found")
-        if not path.endswith(REST):
-            headers = {"Allow": ", ".join(sorted(self._taken[path_form(path)]))}
-            problem = Problem.of("method-not-allowed", headers=headers)
-        return as_response(problem_answer(problem, self._responses))
-
-
 class Base:
     """Finds the path under which a router's routes are, as it was asked for.
 
@@ -93,17 +68,59 @@ class Base:
 
     def __init__(self, prefix: str, below: str) -> None:
         form = re.sub(r"\\{\w+(?::(\w+))?\\}", _any_value, re.escape(below))
-        self._form = re.compile(rf"([\s\S]*?{re.escape(prefix)}){form}")
+        self._form = re.compile(rf"([\s\S]*?{re.escape(prefix)})({form})")
 
     def of(self, request: Request) -> str:
-        path, root = request.scope["path"], request.scope.get("root_path", "")
+        root, base, _ = self._split(request.scope)
+        return quote(f"{root}{base}")
+
+    def below(self, scope: Scope) -> str:
+        """Return the path that was asked for, without its base."""
+        return self._split(scope)[2]
+
+    def _split(self, scope: Scope) -> tuple[str, str, str]:
+        path, root = scope["path"], scope.get("root_path", "")
         # A server that was told of a root has it in the path; one behind a proxy that cuts it
         # off has not.
-        below = path[len(root) :] if path.startswith(f"{root}/") else path
-        found = self._form.fullmatch(below)
+        asked = path[len(root) :] if path.startswith(f"{root}/") else path
+        found = self._form.fullmatch(asked)
         if found is None:  # a route also matches what has a line break behind it
             raise Problem.of("not-found")
-        return quote(f"{root}{found[1]}")
+        return root, found[1], found[2]
+
+
+class Methods:
+    """Which methods each path of a router takes.
+
+    Frameworks look at the first route that fits for that, and a path may have several: one for each
+    method, and a parameter may stand for what another path spells out.
+    """
+
+    def __init__(self, router: AsyncRouter, routes: Sequence[BaseRoute]) -> None:
+        self._prefix = router.prefix
+        self._responses: Responses = router.responses
+        self._routes = routes
+
+    def refused(self, path: str, scope: Scope) -> Response:
+        """Return the answer to a request that `path`, of a route, fits, but not the method."""
+        try:
+            taken = self._taken(f"{self._prefix}{Base(self._prefix, path).below(scope)}" or "/")
+        except Problem:
+            taken = set()
+        problem = Problem.of("not-found")
+        if taken:
+            problem = Problem.of("method-not-allowed", headers={"Allow": ", ".join(sorted(taken))})
+        return as_response(problem_answer(problem, self._responses))
+
+    def _taken(self, path: str) -> set[str]:
+        fitting = (
+            route.methods or ()
+            for route in self._routes
+            # Also those that you have added to the router; not the one for what is no path.
+            if isinstance(route, Route) and not route.path.endswith(REST)
+            if route.path_regex.fullmatch(path)
+        )
+        return set[str]().union(*fitting)
 
 
 def _any_value(parameter: re.Match[str]) -> str:

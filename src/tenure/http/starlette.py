@@ -11,7 +11,7 @@ from msgspec.structs import replace
 from starlette.applications import Starlette
 from starlette.requests import Request
 from starlette.responses import Response
-from starlette.routing import Route
+from starlette.routing import BaseRoute, Route
 from starlette.types import Receive, Scope, Send
 
 from tenure.errors import ConfigError
@@ -47,12 +47,14 @@ def make_asgi(router: AsyncRouter) -> Starlette:
             ".router with FastAPI, or put middleware around .asgi."
         )
         raise ConfigError(msg)
-    served, methods, operations = _Served(router), Methods(router), router.operations
+    served, operations = _Served(router), router.operations
+    found: list[BaseRoute] = []
+    methods = Methods(router, found)
 
     def route(path: str, serve: _Serve, method: str) -> Route:
         return _Route(router.prefix, path, serve, method, methods)
 
-    found = [route(one.path, served.of_endpoint(one), one.method) for one in router.endpoints]
+    found += [route(one.path, served.of_endpoint(one), one.method) for one in router.endpoints]
     found += [
         route(JOB_PATHS["list"], served.listing, "GET"),
         route(JOB_PATHS["status"], served.of_job(operations.status), "GET"),
@@ -76,7 +78,7 @@ class _Route(Route):
 
     async def handle(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["method"] not in (self.methods or ()):
-            await self._all.refused(self._below)(scope, receive, send)
+            await self._all.refused(self._below, scope)(scope, receive, send)
         else:
             await super().handle(scope, receive, send)
 
