@@ -12,6 +12,7 @@ from tenure.supervisor.beats import Beats
 from tests.jobs.replicas import DEFAULT_TTL, claim_and_die, of_kind
 
 LONG = 600.0
+HOUR = 3600.0
 
 
 @pytest.fixture
@@ -285,3 +286,51 @@ async def test_supervisors_take_no_job_from_each_other_after_a_step_ahead(
     assert [one for kid in kids for one in kid.orders if isinstance(one, TakenOver)] == []
     for task in beats:
         task.cancel()
+
+
+async def after_a_beat(clock, faults):
+    """Let time pass until the app with faults has just beaten."""
+    beats = faults.calls["beat"]
+    while faults.calls["beat"] == beats:
+        await clock.advance(0.01)
+
+
+@pytest.mark.parametrize("ttl", [1, 3, 6, 10, 20])
+async def test_a_newcomer_takes_no_timed_job_after_a_step_ahead(make, store, clock, faults, ttl):
+    """The worker learns of the step by one beat, and postpones its deadlines by another."""
+    told = []
+    own, newcomer = await make(faulty=True, replica_ttl=ttl), await make(replica_ttl=ttl)
+    newcomer.on_event(told.append)
+
+    @own.task(timeout=HOUR)
+    async def work() -> None:
+        await clock.sleep(10 * HOUR)
+
+    async with own.worker():
+        await work.enqueue()
+        for _ in range(5):
+            await clock.advance(2 * ttl)
+            await after_a_beat(clock, faults)
+            clock.step(2 * HOUR)
+            await store.join("another", ttl=HOUR, meta={})  # with others alive, a newcomer waits less
+            async with newcomer.worker(queues=["own"]):
+                await clock.advance(2 * ttl)
+            await store.leave("another")
+    assert of_kind(told, JobsRecovered) == []
+
+
+async def test_a_step_ahead_is_told_at_once(make, store, clock, faults):
+    """A worker that cannot know of it gets no chance to take what seems overdue."""
+    app = await make(faulty=True, replica_ttl=10)
+
+    @app.task(timeout=HOUR)
+    async def work() -> None:
+        await clock.sleep(10 * HOUR)
+
+    async with app.worker():
+        await work.enqueue()
+        await clock.advance(10)
+        await after_a_beat(clock, faults)
+        clock.step(2 * HOUR)
+        await after_a_beat(clock, faults)
+        assert await store.recover(delays=[0.0], grace=0) == []

@@ -88,7 +88,14 @@ class Caretaker:
             self._pruning = asyncio.ensure_future(self._prune())
 
     def next_look(self, pause: float) -> float:
-        """Return when to beat again, at the latest after `pause`."""
+        """Return when to beat again, at the latest after `pause`.
+
+        At once if the store's clock has run ahead: the next beat postpones the deadlines of running
+        jobs. A replica that has just joined waits for one beat of each worker, and then takes
+        what is overdue.
+        """
+        if self.ahead:
+            return 0.0
         return pause if self._expired_since is None else min(pause, self._second_look)
 
     def _should_recover(self, now: float) -> bool:
