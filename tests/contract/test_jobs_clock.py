@@ -2,7 +2,7 @@
 
 import pytest
 
-from tenure.core.records import Beat, QueueCounts
+from tenure.core.records import RESTARTS_MAX, Beat, QueueCounts
 from tenure.stores.contract import Store
 from tenure.testing import ManualClock
 from tests.contract.job_calls import (
@@ -297,6 +297,38 @@ async def test_it_begins_anew_once(store: Store, clock: ManualClock):
     assert ((await look(store)).due, (await look(store)).revision) == (due, revision)
     clock.shift(MOMENT)
     assert await claim_ids(store) == [id_of(1)]
+
+
+async def test_beats_tell_that_more_pauses_have_to_begin_anew(store: Store, clock: ManualClock):
+    """A beat takes a part of them: nobody else is served meanwhile."""
+    await join(store, "ann")
+    for first in range(0, 2 * RESTARTS_MAX + 10, 200):
+        some = range(first, min(first + 200, 2 * RESTARTS_MAX + 10))
+        await insert(store, *(new(number, delay=10) for number in some))
+    assert not (await beat(store, ttl=HOUR)).more
+    clock.step(-HOUR)
+    [answer, unknown] = await store.beat(["ann", "nobody"], ttl=HOUR)
+    assert answer is not None
+    assert unknown is None
+    assert answer.more
+    assert (await beat(store, ttl=HOUR)).more
+    assert not (await beat(store, ttl=HOUR)).more
+    clock.shift(10)
+    due = 0
+    while claimed := await claim_ids(store, limit=200):
+        due += len(claimed)
+    assert due == 2 * RESTARTS_MAX + 10
+
+
+async def test_a_delayed_job_that_is_requeued_is_due_after_a_step_back(
+    store: Store, clock: ManualClock
+):
+    await join(store, "ann")
+    await insert(store, new(1, delay=1000), new(2, at=clock.wall() + 5_000_000))
+    await store.cancel([id_of(1), id_of(2)])
+    assert await store.requeue([id_of(1), id_of(2)]) == ["requeued", "requeued"]
+    clock.step(-HOUR)
+    assert sorted(await claim_ids(store)) == [id_of(1), id_of(2)]
 
 
 async def test_a_pause_that_began_before_the_step_goes_on(store: Store, clock: ManualClock):

@@ -312,7 +312,8 @@ async def test_a_newcomer_takes_no_timed_job_after_a_step_ahead(make, store, clo
             await clock.advance(2 * ttl)
             await after_a_beat(clock, faults)
             clock.step(2 * HOUR)
-            await store.join("another", ttl=HOUR, meta={})  # with others alive, a newcomer waits less
+            # With others alive, a newcomer waits less.
+            await store.join("another", ttl=HOUR, meta={})
             async with newcomer.worker(queues=["own"]):
                 await clock.advance(2 * ttl)
             await store.leave("another")
@@ -334,3 +335,20 @@ async def test_a_step_ahead_is_told_at_once(make, store, clock, faults):
         clock.step(2 * HOUR)
         await after_a_beat(clock, faults)
         assert await store.recover(delays=[0.0], grace=0) == []
+
+
+async def test_many_delays_begin_anew_at_once_after_a_step_back(make, clock):
+    """A beat lets 500 of them begin anew, and the next one follows without a pause."""
+    app = await make(replica_ttl=10)
+
+    @app.task
+    async def work(number: int) -> None:
+        pass
+
+    async with app.worker():
+        jobs = await app.enqueue_many(work.using(delay=10).request(n) for n in range(1600))
+        await clock.advance(3)
+        clock.step(-HOUR)
+        await clock.advance(3.1)  # with a beat
+        known = await asyncio.gather(*(app.job(job.id) for job in jobs))
+        assert max(job.record.due for job in known) < clock.wall() + 10_000_000

@@ -26,6 +26,11 @@ def test_a_full_list_of_cancels_makes_the_next_beat_come_soon(cancels: int, soon
     assert (pause < 5) == soon
 
 
+def test_a_beat_that_leaves_pauses_behind_is_followed_at_once():
+    beat = Beat([], 0, False, 0, more=True)
+    assert pause_after(beat, 60.0, 0.5, cast("Caretaker", Calm())) == 0
+
+
 def test_jobs_that_no_worker_knows_are_handed_back_after_two_beats_in_a_row():
     nothing: Any = None
     audit = Audit(nothing, nothing, nothing)

@@ -169,7 +169,8 @@ async def test_what_is_finished_or_due_later_costs_nothing(
             f"SELECT * FROM tenure.job_claim_v1('{namespace}', 'ann', %d, '{{q1,q2}}', 100, NULL)"
         )
         beat = (
-            f"SELECT * FROM tenure.replica_beat_v1('{namespace}', '{{ann}}', 60000000, 0, 9, NULL)"
+            "SELECT * FROM tenure.replica_beat_v1("
+            f"'{namespace}', '{{ann}}', 60000000, 0, 9, 9, NULL)"
         )
         recover = f"SELECT * FROM tenure.job_recover_v1('{namespace}', '{{}}', 0, 100, NULL, NULL)"
         await buffers(operator, poll % next(numbers))

@@ -24,6 +24,7 @@ __all__ = [
     "COUNT_MAX",
     "HISTORY_MAX",
     "PRIORITIES",
+    "RESTARTS_MAX",
     "SOON",
     "TAGGED_MAX",
     "AttemptLine",
@@ -54,6 +55,8 @@ BATCH_MAX: Final = 200
 BATCH_BYTES: Final = 4 * 1024 * 1024
 """The most bytes of payloads or results in one call, but for a single larger one: a call has to be
 answered within seconds."""
+RESTARTS_MAX: Final = 500
+"""The most pauses that begin anew with one beat, after the store's clock was set back."""
 CANCELS_MAX: Final = 200
 """The most cancels in the answer to one beat; the rest comes with the next ones."""
 COUNT_MAX: Final = 10_000
@@ -243,6 +246,8 @@ class Beat(Struct, frozen=True):
     """Whether `recover` would find something to do, for whichever replica."""
     now: int
     """The instant of this answer, by the clock that tells which replicas have expired."""
+    more: bool = False
+    """Whether more pauses may have to begin anew than the RESTARTS_MAX of this beat: beat again."""
 
 
 class Recovered(Struct, frozen=True, kw_only=True):

@@ -203,4 +203,6 @@ class Replica:
 def pause_after(beat: Beat, ttl: float, chance: float, caretaker: Caretaker) -> float:
     """Return how long to wait for the next beat."""
     pause = caretaker.next_look(renew_after(ttl, chance))
+    if beat.more:
+        return 0.0  # else each 500 delayed jobs would begin anew a beat later than those before
     return min(pause, _MORE_CANCELS) if len(beat.cancels) == CANCELS_MAX else pause

@@ -64,6 +64,9 @@ class JobStore(Protocol):
         `ahead`: by how many seconds the store's clock (`Beat.now`) has run ahead of the replicas'
         own. The deadlines of what they run are postponed by as much.
 
+        Delays and pauses that began in the future, because the clock was set back, begin anew, up
+        to RESTARTS_MAX of them. `Beat.more` says that there may be more; beat again at once.
+
         None: there is no such record, or its jobs are being recovered. All it ran is lost, and it
         must join under a new id.
         """

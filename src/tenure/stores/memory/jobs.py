@@ -12,6 +12,7 @@ from tenure.core.policy import next_fence
 from tenure.core.records import (
     CANCELS_MAX,
     COUNT_MAX,
+    RESTARTS_MAX,
     SOON,
     TAGGED_MAX,
     AttemptLine,
@@ -61,19 +62,22 @@ class Jobs(Connection):
             for record in filter(None, alive):
                 record.renewed, record.ttl = now, micros(ttl)
                 self._jobs.postpone(record.id, micros(ahead))
-            for job, since in self._jobs.paused_in_the_future(now):
+            restarted = self._jobs.paused_in_the_future(now)[:RESTARTS_MAX]
+            for job, since in restarted:
                 job.due, job.since = now + (job.due - since), now  # the clock was set back
                 self._changed(job)
             # Looked at after all of them were renewed: none of these needs recovery.
             expired = bool(self._jobs.expired(now) or self._jobs.overdue(now))
+            more = len(restarted) == RESTARTS_MAX
             return [
-                self._beat(record, now, expired=expired) if record else None for record in alive
+                self._beat(record, now, expired=expired, more=more) if record else None
+                for record in alive
             ]
 
-    def _beat(self, replica: Replica, now: int, *, expired: bool) -> Beat:
+    def _beat(self, replica: Replica, now: int, *, expired: bool, more: bool) -> Beat:
         held = self._jobs.held_by(replica.id)
         cancels = [job.id for job in held if job.cancelling]
-        return Beat(cancels[:CANCELS_MAX], len(held), expired, now)
+        return Beat(cancels[:CANCELS_MAX], len(held), expired, now, more)
 
     async def leave(self, replica: str) -> list[str]:
         with self._lock:
@@ -268,7 +272,7 @@ class Jobs(Connection):
         job.failures = job.losses = job.finished = 0
         job.result = job.error = job.progress = None
         job.message = job.reason = ""
-        job.due = now
+        job.due, job.since = now, None
         self._wait(job, now)
         return "requeued"
 

@@ -16,6 +16,7 @@ from tenure.core.model import Meta, Topic
 from tenure.core.records import (
     CANCELS_MAX,
     COUNT_MAX,
+    RESTARTS_MAX,
     SOON,
     TAGGED_MAX,
     Beat,
@@ -50,7 +51,7 @@ from tenure.stores.postgres.pool import Row
 __all__ = ["Jobs"]
 
 _JOIN = "SELECT tenure.replica_join_v1($1, $2, $3, $4, $5)"
-_BEAT = "SELECT * FROM tenure.replica_beat_v1($1, $2, $3, $4, $5, $6)"
+_BEAT = "SELECT * FROM tenure.replica_beat_v1($1, $2, $3, $4, $5, $6, $7)"
 _REMOVE = "SELECT * FROM tenure.replica_remove_v1($1, $2, $3, $4, $5)"
 _REPLICAS = "SELECT * FROM tenure.replica_list_v1($1, $2, $3)"
 _INSERT = """
@@ -97,12 +98,15 @@ class Jobs(Asides):
         self, replicas: Sequence[str], *, ttl: float, ahead: float = 0.0
     ) -> list[Beat | None]:
         told = self.clock.for_server()
-        rows = await self._fetch(
-            _BEAT, self.namespace, list(replicas), micros(ttl), micros(ahead), CANCELS_MAX, told
-        )
-        self._tell([("job", id_) for row in rows[:1] for id_ in row["changed"]])
+        lengths, most = (micros(ttl), micros(ahead)), (CANCELS_MAX, RESTARTS_MAX)
+        rows = await self._fetch(_BEAT, self.namespace, list(replicas), *lengths, *most, told)
+        changed = [id_ for row in rows[:1] for id_ in row["changed"]]
+        self._tell([("job", id_) for id_ in changed])
+        more = len(changed) == RESTARTS_MAX
         return [
-            Beat(row["cancels"], row["held"], row["expired"], row["at"]) if row["known"] else None
+            Beat(row["cancels"], row["held"], row["expired"], row["at"], more)
+            if row["known"]
+            else None
             for row in rows
         ]
 

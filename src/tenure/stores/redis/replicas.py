@@ -8,7 +8,7 @@ from typing import Any, Final, Literal, TypeAlias
 from tenure.core.codec import decode_meta, encode_meta
 from tenure.core.durations import micros
 from tenure.core.model import Meta
-from tenure.core.records import BATCH_MAX, CANCELS_MAX, Beat, Recovered, ReplicaRecord
+from tenure.core.records import BATCH_MAX, CANCELS_MAX, RESTARTS_MAX, Beat, Recovered, ReplicaRecord
 from tenure.core.soundness import UNREADABLE, Stranded, sound
 from tenure.stores.redis.jobs import JobScripts
 from tenure.stores.redis.scripts import BEAT, JOIN, LEAVE, RECOVER, REPLICAS, STRANDED
@@ -32,9 +32,12 @@ class Replicas(JobScripts):
         self, replicas: Sequence[str], *, ttl: float, ahead: float = 0.0
     ) -> list[Beat | None]:
         lengths = micros(ttl), micros(ahead)
-        now, late, *rows = await self._job_script(BEAT, *lengths, CANCELS_MAX, *replicas)
+        most = CANCELS_MAX, RESTARTS_MAX
+        now, late, more, *rows = await self._job_script(BEAT, *lengths, *most, *replicas)
         return [
-            Beat([text(id_) for id_ in row[1]], row[0], bool(late), now) if row else None
+            Beat([text(id_) for id_ in row[1]], row[0], bool(late), now, bool(more))
+            if row
+            else None
             for row in rows
         ]
 

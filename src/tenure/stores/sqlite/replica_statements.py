@@ -39,7 +39,7 @@ RESTART_PAUSES = f"""
                      FROM tenure_live INDEXED BY tenure_live_since
                      WHERE namespace = :namespace AND since > :wall
                        AND since <= {bounds.INSTANT_MAX} AND holder IS NULL
-                     LIMIT 500)
+                     LIMIT :limit)
     RETURNING id
 """  # noqa: S608 - put together from constants
 

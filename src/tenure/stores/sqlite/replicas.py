@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from tenure.core.codec import decode_meta, encode_meta
 from tenure.core.durations import micros
 from tenure.core.model import Meta
-from tenure.core.records import CANCELS_MAX, Beat, Recovered, ReplicaRecord
+from tenure.core.records import CANCELS_MAX, RESTARTS_MAX, Beat, Recovered, ReplicaRecord
 from tenure.core.soundness import UNREADABLE, Stranded, sound
 from tenure.stores.sqlite import replica_statements as sql
 from tenure.stores.sqlite.connection import Connection
@@ -105,19 +105,23 @@ def _beat(tx: Transaction, replicas: Sequence[str], ttl: int, ahead: int) -> lis
         return [None] * len(alive)
     for row in filter(None, alive if ahead else ()):
         tx.change(sql.POSTPONE, holder=row[0], ahead=ahead)
-    if restarted := tx.rows(sql.RESTART_PAUSES):
+    if restarted := tx.rows(sql.RESTART_PAUSES, limit=RESTARTS_MAX):
         tx.lasting = True
         tx.ring_all([("job", id_) for (id_,) in restarted])
     # Looked at after all of them were renewed: none of these needs recovery.
     _clamp(tx)
     ((expired,),) = tx.rows(sql.NEEDS_RECOVERY)
-    return [None if row is None else _as_beat(tx, row[0], bool(expired)) for row in alive]
+    more = len(restarted) == RESTARTS_MAX
+    return [
+        None if row is None else _as_beat(tx, row[0], expired=bool(expired), more=more)
+        for row in alive
+    ]
 
 
-def _as_beat(tx: Transaction, holder: int, expired: bool) -> Beat:  # noqa: FBT001 - as in Beat
+def _as_beat(tx: Transaction, holder: int, *, expired: bool, more: bool) -> Beat:
     ((held,),) = tx.rows(sql.COUNT_HELD, holder=holder)
     cancels = tx.rows(sql.CANCELS, holder=holder, limit=CANCELS_MAX) if held else []
-    return Beat([id_ for (id_,) in cancels], held, expired, tx.now)
+    return Beat([id_ for (id_,) in cancels], held, expired, tx.now, more)
 
 
 def _dissolve(

@@ -51,7 +51,8 @@ END
 $$;
 
 -- Let pauses begin anew that begin in the future: the clock was set back. Returns the jobs that changed.
-CREATE FUNCTION tenure.job_restart_pauses_v1(_namespace text, _now bigint) RETURNS text[]
+CREATE FUNCTION tenure.job_restart_pauses_v1(_namespace text, _now bigint, _most integer)
+RETURNS text[]
 LANGUAGE plpgsql VOLATILE AS $$
 DECLARE
     _ids text[];
@@ -61,7 +62,7 @@ BEGIN
         SELECT j.id FROM tenure.job j
         WHERE '' || j.namespace = _namespace AND j.since > 0 AND j.since > _now
           AND j.state = 'waiting'
-        LIMIT 500 FOR UPDATE SKIP LOCKED);
+        LIMIT _most FOR UPDATE SKIP LOCKED);
     IF cardinality(_ids) > 0 THEN
         -- index: job_pkey
         UPDATE tenure.job j
@@ -77,7 +78,7 @@ $$;
 -- Renew records, and tell what their processes should know. The first row also tells which jobs changed.
 CREATE FUNCTION tenure.replica_beat_v1(
     _namespace text, _replicas text[], _ttl bigint, _ahead bigint, _cancels_max integer,
-    _told bigint
+    _restarts_max integer, _told bigint
 ) RETURNS TABLE (
     known boolean, cancels text[], held bigint, expired boolean, at bigint, changed text[])
 LANGUAGE plpgsql VOLATILE
@@ -104,7 +105,7 @@ BEGIN
         END IF;
     END LOOP;
     PERFORM tenure.replica_clamp_v1(_namespace, _now);
-    changed := tenure.job_restart_pauses_v1(_namespace, _now);
+    changed := tenure.job_restart_pauses_v1(_namespace, _now, _restarts_max);
     -- index: replica_dead, replica_ends, job_deadline
     _expired := EXISTS (SELECT FROM tenure.replica r
                         WHERE r.namespace || '' = _namespace AND r.dead)

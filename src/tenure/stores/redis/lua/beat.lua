@@ -1,8 +1,8 @@
 -- Give replicas their full ttl again.
 --
--- ARGV: now, bells, ttl, by how much deadlines are postponed, most cancels, replicas
--- Returns the instant, whether there is something to recover, then for each replica {held, cancels},
--- or {} if its record is gone or dead.
+-- ARGV: now, bells, ttl, by how much deadlines are postponed, most cancels, most pauses, replicas
+-- Returns the instant, whether there is something to recover, whether most pauses began anew, then for
+-- each replica {held, cancels}, or {} if its record is gone or dead.
 
 local ttl, ahead, alive = tonumber(ARGV[3]), tonumber(ARGV[4]), {}
 
@@ -15,7 +15,7 @@ local function postpone(replica)
   end
 end
 
-for n = 6, #ARGV do
+for n = 7, #ARGV do
   local one = replica_of(ARGV[n])
   if one and not one.dead then
     renew(one, now, ttl)
@@ -28,7 +28,8 @@ end
 clamp_all()
 -- Pauses that begin in the future: the clock was set back, and they begin anew.
 local future = '(' .. format('%.0f', now)
-for _, id in ipairs(call('ZREVRANGEBYSCORE', PAUSES, '+inf', future, 'LIMIT', 0, 500)) do
+local paused = call('ZREVRANGEBYSCORE', PAUSES, '+inf', future, 'LIMIT', 0, ARGV[6])
+for _, id in ipairs(paused) do
   local job, began = job_of(id), tonumber(call('ZSCORE', PAUSES, id))
   if job and job.state == WAITS and is_instant(began) then
     leave_queue(job)
@@ -45,8 +46,8 @@ ring()
 -- Looked at after all of them were renewed: none of these needs recovery.
 local late = call('ZRANGEBYSCORE', EXPIRY, '-inf', now, 'LIMIT', 0, 1)[1]
   or call('ZRANGEBYSCORE', DEADLINES, '-inf', now, 'LIMIT', 0, 1)[1]
-local answers = {now, late and 1 or 0}
-for n = 6, #ARGV do
+local answers = {now, late and 1 or 0, #paused == tonumber(ARGV[6]) and 1 or 0}
+for n = 7, #ARGV do
   local first, last = '[' .. ARGV[n] .. '\0', '(' .. ARGV[n] .. '\1'
   answers[n - 3] = {}
   if alive[n] then
