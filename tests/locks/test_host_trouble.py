@@ -216,7 +216,7 @@ async def test_lost_holds_that_are_dropped_leave_nothing_in_the_app(app: Tenure)
         del hold
         await asyncio.sleep(0)  # the loss is told
     async with app.lock("last"):
-        assert list(app._holds()._filed) == ["last"]
+        await wait_until_async(lambda: list(app._holds()._filed) == ["last"])
 
 
 def test_a_host_whose_thread_cannot_start_can_be_tried_again(monkeypatch):
