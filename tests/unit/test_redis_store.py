@@ -430,6 +430,25 @@ async def test_wake_ups_come_again_after_a_restart(
             ann = await take(there, "key", "ann")
 
 
+async def test_a_listener_pauses_before_each_try_longer_and_longer(
+    open_store: Open, private_valkey: PrivateValkey, monkeypatch: pytest.MonkeyPatch
+):
+    tries: list[tuple[int, float]] = []
+
+    def pause(failures: int, chance: float, *, refused: bool) -> float:
+        tries.append((failures, time.monotonic()))
+        return 0.2
+
+    monkeypatch.setattr("tenure.stores.redis.ear.pause_before_listening", pause)
+    server = private_valkey()
+    store = await open_store(server.url)
+    server.kill()
+    async with store.watch(("lease", "ben")):
+        await wait_until_async(lambda: len(tries) > 3, SIZE.patience)
+    assert [failures for failures, _ in tries[:4]] == [1, 2, 3, 4]
+    assert tries[3][1] - tries[0][1] >= 0.55
+
+
 async def test_an_idle_listener_keeps_its_connection(
     open_store: Open, valkey_server: Endpoint, proxy: ProxyTo, monkeypatch: pytest.MonkeyPatch
 ):
