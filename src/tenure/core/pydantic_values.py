@@ -14,8 +14,8 @@ import dataclasses
 from collections import deque
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from functools import lru_cache, partial
-from typing import Any, Final
+from functools import cached_property, lru_cache, partial
+from typing import Any, Final, Literal
 
 import msgspec
 import pydantic
@@ -24,7 +24,9 @@ from pydantic.errors import PydanticUserError
 from pydantic_core import to_jsonable_python
 
 from tenure.core.json_values import encode_comparable, encode_result
-from tenure.core.values import Misfit, Written
+from tenure.core.misfits import Misfit, Problem
+from tenure.core.pydantic_checks import Facts, differ, facts_of
+from tenure.core.values import Written
 
 __all__ = ["ModelForm", "form_of", "form_of_class", "structure"]
 
@@ -52,9 +54,14 @@ class ModelForm:
 
     kind = msgspec.Raw
     is_plain = False
+    check = None
 
     def __init__(self, kind: Any) -> None:
         self._adapter: TypeAdapter[Any] = TypeAdapter(kind)
+
+    @cached_property
+    def _facts(self) -> Facts:
+        return facts_of(self._adapter.core_schema)
 
     def read(self, decoded: Any, *, by_name: bool) -> Any:
         text = bytes(decoded)
@@ -75,7 +82,8 @@ class ModelForm:
     def write(self, value: Any) -> Any:
         """Write an argument: the first form that reads back as the same."""
         wanted = self._model(value)
-        forms = [partial(self._own, wanted), partial(_by_field, wanted)]
+        forms = [partial(self._own, wanted)]
+        forms += [partial(_by_field, wanted, how) for how in _BYTES_FORMS]
         if value is not wanted:
             forms.append(partial(_by_field, value))  # validators may accept nothing else
         problem: Exception | None = None
@@ -84,15 +92,23 @@ class ModelForm:
             try:
                 text = form()
                 found = self.read(text, by_name=by_name)
-                if found == wanted or _same(found, wanted):
+                difference = self._differ(wanted, found)
+                if difference is None:
                     return msgspec.Raw(text)
             except Exception as error:  # noqa: BLE001 - a serializer may raise anything
                 problem = problem or error
             else:
-                where = _difference(structure(wanted), structure(found))
-                problem = Misfit([(where, _CHANGES)])
+                # The first difference is in the form that the model reads, as far as that goes.
+                problem = problem if isinstance(problem, _Changed) else _Changed([difference])
         assert problem is not None
         raise problem
+
+    def difference(self, given: Any, found: Any) -> Problem | None:
+        """Compare a part of something else with what was read back."""
+        return self._differ(self._model(given), found)
+
+    def _differ(self, given: Any, found: Any) -> Problem | None:
+        return differ(given, found, structure, is_untyped=self._facts.is_untyped)
 
     def _own(self, value: Any) -> bytes:
         return self._adapter.dump_json(value, by_alias=True, round_trip=True, warnings=False)
@@ -132,7 +148,7 @@ class ModelForm:
                 back = self.read(text, by_name=True)
             except Exception:  # noqa: BLE001, S112 - as above
                 continue
-            if found is _NOTHING or not _same(found, back):
+            if found is _NOTHING or self._differ(found, back) is not None:
                 return text
         return b""
 
@@ -147,11 +163,14 @@ class ModelForm:
             raise _misfit(error) from None
 
 
-_CHANGES: Final = (
-    "it is not the same after it was written as JSON and read back. Check its serializers and "
-    "validators, or pass an object of the declared class itself"
-)
+class _Changed(Misfit):
+    """A value that is another one after it was read back."""
+
+
 _NOTHING: Final = object()
+_Bytes = Literal["utf8", "base64", "hex"]
+# How a model may read bytes (val_json_bytes), the default first.
+_BYTES_FORMS: Final[tuple[_Bytes, ...]] = ("utf8", "base64", "hex")
 
 
 def _misfit(error: ValidationError) -> Misfit:
@@ -168,87 +187,61 @@ def _plainly(value: Any) -> bytes:
         return b""
 
 
-def _by_field(value: Any) -> bytes:
-    return encode_comparable(structure(value))
+def _by_field(value: Any, how: _Bytes = "utf8") -> bytes:
+    return encode_comparable(structure(value, how))
 
 
-def _same(one: Any, other: Any) -> bool:
-    """Whether two values have the same fields; private attributes are nobody else's business."""
-    return encode_comparable(structure(one)) == encode_comparable(structure(other))
-
-
-def _difference(one: Any, other: Any) -> tuple[str | int, ...]:
-    """Return the way to the first part in which two structures differ."""
-    steps: list[str | int] = []
-    while True:
-        if isinstance(one, dict) and isinstance(other, dict):
-            names = [*one, *(name for name in other if name not in one)]
-        elif isinstance(one, list) and isinstance(other, list) and len(one) == len(other):
-            names = list(range(len(one)))
-        else:
-            return tuple(steps)
-        for name in names:
-            left, right = _part(one, name), _part(other, name)
-            if left != right:
-                steps.append(name if isinstance(name, int) else str(name))
-                one, other = left, right
-                break
-        else:
-            return tuple(steps)
-
-
-def _part(structure: Any, name: Any) -> Any:
-    return structure.get(name, _NOTHING) if isinstance(structure, dict) else structure[name]
-
-
-def structure(value: Any) -> Any:
+def structure(value: Any, how: _Bytes = "utf8") -> Any:
     """Return a value as dicts, lists and leaves, by the names under which its fields are read.
 
     Nothing is masked or left out, and what has no order gets one.
     """
     if isinstance(value, BaseModel):
-        return _model_structure(value)
+        return _model_structure(value, how)
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
         names = [field.name for field in dataclasses.fields(value)]
         named = {name: getattr(value, name, None) for name in names}
         config = getattr(value, "__pydantic_config__", {})
-        return _fields(getattr(value, "__pydantic_fields__", {}), named, config)
+        return _fields(getattr(value, "__pydantic_fields__", {}), named, config, how)
     if isinstance(value, Mapping):
-        return {name: structure(part) for name, part in value.items()}
+        return {name: structure(part, how) for name, part in value.items()}
     if isinstance(value, list | tuple | deque):
-        return [structure(part) for part in value]
+        return [structure(part, how) for part in value]
     if isinstance(value, set | frozenset):
-        return sorted((structure(part) for part in value), key=encode_comparable)
-    return _leaf(value)
+        return sorted((structure(part, how) for part in value), key=encode_comparable)
+    return _leaf(value, how)
 
 
-def _model_structure(value: BaseModel) -> Any:
+def _model_structure(value: BaseModel, how: _Bytes) -> Any:
     if isinstance(value, RootModel):
-        return structure(value.root)
-    named = _fields(type(value).model_fields, value.__dict__, value.model_config)
+        return structure(value.root, how)
+    named = _fields(type(value).model_fields, value.__dict__, value.model_config, how)
     extra = value.model_extra or {}
-    return named | {name: structure(part) for name, part in extra.items()}
+    return named | {name: structure(part, how) for name, part in extra.items()}
 
 
-def _leaf(value: Any) -> Any:
+def _leaf(value: Any, how: _Bytes) -> Any:
     """Return a single value as Pydantic reads it from JSON."""
     if (reveal := getattr(value, "get_secret_value", None)) is not None:
-        return structure(reveal())
+        return structure(reveal(), how)
     try:
-        return to_jsonable_python(value)
+        return to_jsonable_python(value, bytes_mode=how)
     except ValueError:  # such as bytes that are not text
         return value
 
 
 def _fields(
-    known: Mapping[str, Any], values: Mapping[str, Any], config: Mapping[str, Any]
+    known: Mapping[str, Any],
+    values: Mapping[str, Any],
+    config: Mapping[str, Any],
+    how: _Bytes,
 ) -> dict[str, Any]:
     found: dict[str, Any] = {}
     has_aliases = config.get("validate_by_alias", True)
     for name in known or values:
         if name in values:
             alias = getattr(known.get(name), "validation_alias", None) if has_aliases else None
-            _place(found, _path(alias, name), structure(values[name]))
+            _place(found, _path(alias, name), structure(values[name], how))
     return found
 
 

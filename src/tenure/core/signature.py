@@ -19,12 +19,15 @@ from typing import Any
 import msgspec
 
 from tenure.core.json_values import encode, encode_comparable, from_json, shallow
-from tenure.core.values import Form, Misfit, Problem, UnusableType, Written, form_of
+from tenure.core.leaf_checks import anything
+from tenure.core.misfits import Misfit, Problem
+from tenure.core.values import Form, UnusableType, Written, form_of
 from tenure.errors import ArgumentsError, ConfigError
 
 __all__ = ["Signature"]
 
 _NAMED = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY)
+_NAMED_OR_PLACED = (*_NAMED, inspect.Parameter.POSITIONAL_ONLY)
 _WHERE = re.compile(r"^(?P<told>.*?)(?: - at `\$(?P<where>[^`]*)`)?$", re.DOTALL)
 _STEP = re.compile(r"\.([^.\[]+)|\[(\d+|\.\.\.)\]")
 
@@ -44,6 +47,8 @@ class Signature:
         self._all_named = all(one.kind in _NAMED for one in self._parameters)
         # The others are encoded and decoded with all the rest, in one call.
         self._models = [one for one in self._parameters if not one.form.is_plain]
+        # Most plain types lose nothing, so that their values need not be compared.
+        self._lossy = [one for one in self._parameters if one.form.check is not None]
         fields = [parameter.field for parameter in self._parameters]
         shape = msgspec.defstruct("Arguments", fields, forbid_unknown_fields=True, kw_only=True)
         self._arguments = msgspec.json.Decoder(shape, dec_hook=from_json)
@@ -53,11 +58,22 @@ class Signature:
     def encode_arguments(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bytes:
         """Return the arguments as bytes; raise ArgumentsError if they do not fit the signature."""
         try:
-            payload = encode(self._written(args, kwargs, lambda form: form.write))
-            self._arguments.decode(payload)
+            given = self._written(args, kwargs, lambda form: form.write)
+            payload = encode(given)
+            found = self._arguments.decode(payload)
+            if self._lossy:
+                self._compare(given, found, payload)
         except Exception as error:
             raise self._misfit(error) from error
         return payload
+
+    def _compare(self, given: dict[str, Any], found: Any, payload: bytes) -> None:
+        """Raise Misfit if an argument that was read back is not what was given."""
+        has_null = b"null" in payload
+        for lossy in self._lossy:
+            # Untyped values lose nothing but NaN and infinity, which are written as null.
+            if lossy.name in given and (has_null or lossy.form.check is not anything):
+                lossy.compare(given[lossy.name], getattr(found, lossy.name))
 
     def digest(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> str:
         """Return what is the same for equal arguments, whatever the order of sets and dicts."""
@@ -142,6 +158,19 @@ class _Parameter:
         if self.kind is inspect.Parameter.VAR_KEYWORD:
             return {name: _at(do, part, self.name, name) for name, part in value.items()}
         return _at(do, value, self.name)
+
+    def compare(self, given: Any, found: Any) -> None:
+        """Raise Misfit if what was read back is not what was given."""
+        check = self.form.check
+        assert check is not None
+        if self.kind in _NAMED_OR_PLACED:
+            if (problem := check(given, found)) is not None:
+                raise Misfit([problem]).below(self.name)
+            return
+        places = enumerate(given) if isinstance(given, tuple) else given.items()
+        for place, part in places:
+            if (problem := check(part, found[place])) is not None:
+                raise Misfit([problem]).below(self.name, place)
 
 
 def _at(do: Callable[[Any], Any], value: Any, *where: str | int) -> Any:

@@ -10,8 +10,8 @@ from __future__ import annotations
 
 import dataclasses
 import typing
-from collections.abc import Iterator, Sequence
-from typing import Any, Final, Protocol, TypeAlias
+from collections.abc import Iterator
+from typing import Any, Final, Protocol
 
 import msgspec
 from msgspec import Struct
@@ -23,11 +23,10 @@ from tenure.core.json_values import (
     is_readable,
     load_pydantic,
 )
+from tenure.core.leaf_checks import Check
+from tenure.core.plain_checks import check_of
 
-__all__ = ["Form", "Misfit", "Problem", "UnusableType", "Written", "form_of"]
-
-Problem: TypeAlias = tuple[tuple[str | int, ...], str]
-"""Where in a value something is wrong, and what."""
+__all__ = ["Form", "UnusableType", "Written", "form_of"]
 
 _NO_FORM: Final = (
     "Use plain types, dataclasses, TypedDicts, Pydantic models or msgspec Structs. Instead of an "
@@ -37,18 +36,6 @@ _UNION: Final = (
     "JSON cannot tell these types apart. Use Pydantic models (with Field(discriminator=...) if "
     "their fields are alike), msgspec Structs with tag=True, or one type with optional fields."
 )
-
-
-class Misfit(ValueError):
-    """A value that does not fit its type. Never quotes the value, which may be a secret."""
-
-    def __init__(self, problems: Sequence[Problem]) -> None:
-        super().__init__("; ".join(f"{told} - at `${_steps(where)}`" for where, told in problems))
-        self.problems = tuple(problems)
-
-    def below(self, *where: str | int) -> Misfit:
-        """Return the same for a value that is a part of another one."""
-        return Misfit([((*where, *path), told) for path, told in self.problems])
 
 
 class UnusableType(TypeError):
@@ -81,6 +68,11 @@ class Form(Protocol):
     @property
     def is_plain(self) -> bool:
         """Whether msgspec alone does it: `write` and `read` return what they are given."""
+        ...
+
+    @property
+    def check(self) -> Check | None:
+        """Compares an argument with what was read back; None if `write` has seen to that."""
         ...
 
     def write(self, value: Any) -> Any:
@@ -124,7 +116,9 @@ class _PlainForm:
         self.kind = Any if kind in (typing.NoReturn, typing.Never) else kind
         try:
             self._decoder = msgspec.json.Decoder(self.kind, dec_hook=from_json)
-            _check_known(msgspec.inspect.type_info(self.kind), set())
+            info = msgspec.inspect.type_info(self.kind)
+            _check_known(info, set())
+            self.check = check_of(info)
         except UnusableType:
             raise
         except TypeError as error:
@@ -174,10 +168,6 @@ def _parts(info: Any) -> Iterator[msgspec.inspect.Type]:
                 yield one
             elif isinstance(one, msgspec.inspect.Field):
                 yield one.type
-
-
-def _steps(where: Sequence[str | int]) -> str:
-    return "".join(f"[{step}]" if isinstance(step, int) else f".{step}" for step in where)
 
 
 def _told(error: Exception) -> str:
