@@ -79,6 +79,7 @@ def bound(port: int) -> socket.socket:
     listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     try:
         listening.bind(("127.0.0.1", port))
+        listening.listen()  # so that the first request waits while the service starts
     except (OSError, OverflowError) as error:
         listening.close()
         if getattr(error, "errno", None) != errno.EADDRINUSE:

@@ -4,7 +4,7 @@ import asyncio
 import os
 import signal
 import socket
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator
 from typing import Any
 
 import pytest
@@ -97,13 +97,15 @@ class Stage:
 
 
 @pytest.fixture
-def stage(monkeypatch: pytest.MonkeyPatch) -> Iterator[Stage]:
+async def stage(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Stage]:
     stage = Stage()
     monkeypatch.setattr(Child, "spawn", stage.spawn)
     monkeypatch.setattr(seats, "_DUMP_SECONDS", 0.0)
     yield stage
     for played in stage.played:
         played.line.close()
+        played.child._writer.transport.abort()  # it may have things to say
+    await asyncio.sleep(0)  # in which connections come to their end
 
 
 @pytest.fixture
