@@ -22,7 +22,9 @@ VALKEYS = {
     ),
     "nothing is kept": (
         {"appendonly": "no"},
-        Expected("warning", "persistence", "off: a restart of the server frees locks"),
+        Expected(
+            "warning", "persistence", "off: a restart of the server loses jobs and frees locks"
+        ),
     ),
     "snapshots only": (
         {"appendonly": "no", "save": "3600 1"},

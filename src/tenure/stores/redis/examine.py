@@ -188,7 +188,7 @@ def _no_answer(error: TenureError) -> Finding:
         return Finding("error", "topology", f"the URL {reason.what}", reason.advice)
     if isinstance(reason, ResponseError):
         return Finding(
-            "error", "connection", _line(error), "See the server's log, and try again later."
+            "error", "connection", _line(error), "Check the URL, and see the server's log."
         )
     return Finding(
         "error",
@@ -288,7 +288,7 @@ def _persistence(info: Facts, settings: Facts) -> Finding:
         return Finding(
             "warning",
             "persistence",
-            f"{kept}: a restart of the server frees locks that are held",
+            f"{kept}: a restart of the server loses jobs and frees locks",
             "Set appendonly to yes, with appendfsync everysec or always.",
         )
     if fsync == "no":
