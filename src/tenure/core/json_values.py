@@ -12,6 +12,7 @@ import typing
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
+from contextlib import suppress
 from datetime import date, datetime, time, timedelta
 from decimal import Decimal
 from ipaddress import (
@@ -161,7 +162,10 @@ def from_json(kind: Any, value: Any) -> Any:
     if isinstance(value, kind):  # such as an Iterable, or any object
         return value
     if isinstance(value, str) and issubclass(kind, _TEXTS):
-        return kind(value)
+        with suppress(ValueError):  # which quotes the text
+            return kind(value)
+        msg = f"it is not a valid {kind.__name__}"
+        raise ValueError(msg)
     msg = f"a {type(value).__name__} is not a {kind.__name__}"
     raise ValueError(msg)
 

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from typing import Final, TypeAlias
 
-__all__ = ["CHANGES", "KEY", "NOT_FINITE", "OTHER_CLASS", "Misfit", "Problem", "below"]
+__all__ = ["CHANGES", "KEY", "NOT_FINITE", "OTHER_CLASS", "Misfit", "Problem", "below", "unquoted"]
 
 Problem: TypeAlias = tuple[tuple[str | int, ...], str]
 """Where in a value something is wrong, and what."""
@@ -23,6 +24,20 @@ OTHER_CLASS: Final = (
     "Field(discriminator=...), and Structs with tag=True"
 )
 NOT_FINITE: Final = "NaN and infinity have no JSON form. Pass None or text instead"
+
+
+# What msgspec says with a part of the value in it, and the place.
+_QUOTING = re.compile(
+    r"^(?P<told>Invalid enum value|Invalid value|Object contains unknown field) .*?"
+    r"(?P<at> - at `\$[^`]*`)?$",
+    re.DOTALL,
+)
+
+
+def unquoted(told: str) -> str:
+    """Return what msgspec says is wrong, without what it quotes: that may be a secret."""
+    match = _QUOTING.match(told)
+    return told if match is None else f"{match['told']}{match['at'] or ''}"
 
 
 class Misfit(ValueError):

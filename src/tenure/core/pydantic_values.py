@@ -24,7 +24,7 @@ from pydantic.errors import PydanticUserError
 from pydantic_core import to_jsonable_python
 
 from tenure.core.json_values import encode_comparable, encode_result
-from tenure.core.misfits import Misfit, Problem
+from tenure.core.misfits import KEY, Misfit, Problem
 from tenure.core.pydantic_checks import Facts, differ, facts_of
 from tenure.core.values import Written
 
@@ -73,7 +73,7 @@ class ModelForm:
             if by_name and _BY_NAME:
                 with suppress(ValidationError):
                     return self._adapter.validate_json(text, **_BY_NAME)
-            raise _misfit(error) from None
+            raise self._misfit(error) from None
 
     def read_plain(self, plain: Any) -> Any:
         """Read what is JSON already, as a part of something else."""
@@ -160,7 +160,24 @@ class ModelForm:
         try:
             return self._adapter.validate_python(value, **options, **_BY_NAME)
         except ValidationError as error:
-            raise _misfit(error) from None
+            raise self._misfit(error) from None
+
+    def _misfit(self, error: ValidationError) -> Misfit:
+        """Return what is wrong and where, without what was given: that may be a secret."""
+        problems = error.errors(include_input=False, include_url=False, include_context=False)
+        return Misfit(
+            [
+                (
+                    tuple(self._step(step) for step in problem["loc"]),
+                    _QUOTING.get(problem["type"], problem["msg"]),
+                )
+                for problem in problems
+            ]
+        )
+
+    def _step(self, step: str | int) -> str | int:
+        """Return a step to a part. The key of a dict, or of a field too many, is data."""
+        return step if isinstance(step, int) or step in self._facts.names else KEY
 
 
 class _Changed(Misfit):
@@ -173,10 +190,15 @@ _Bytes = Literal["utf8", "base64", "hex"]
 _BYTES_FORMS: Final[tuple[_Bytes, ...]] = ("utf8", "base64", "hex")
 
 
-def _misfit(error: ValidationError) -> Misfit:
-    """Return what is wrong, without what was given: that may be a secret."""
-    problems = error.errors(include_input=False, include_url=False, include_context=False)
-    return Misfit([(problem["loc"], problem["msg"]) for problem in problems])
+# What Pydantic says with a part of the value in it.
+_QUOTING: Final = {
+    "union_tag_invalid": "Input has a tag that is none of the expected ones",
+    "uuid_parsing": "Input should be a valid UUID",
+    "bytes_invalid_encoding": "Input should be valid bytes in the encoding that the model reads",
+    "zoneinfo_str": "Input should be the name of a time zone",
+    "byte_size_unit": "Input should be a size with a known unit",
+    "import_error": "Input should be the path of something that can be imported",
+}
 
 
 def _plainly(value: Any) -> bytes:

@@ -20,7 +20,7 @@ import msgspec
 
 from tenure.core.json_values import encode, encode_comparable, from_json, shallow
 from tenure.core.leaf_checks import anything
-from tenure.core.misfits import Misfit, Problem
+from tenure.core.misfits import Misfit, Problem, unquoted
 from tenure.core.values import Form, UnusableType, Written, form_of
 from tenure.errors import ArgumentsError, ConfigError
 
@@ -29,6 +29,7 @@ __all__ = ["Signature"]
 _NAMED = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY)
 _NAMED_OR_PLACED = (*_NAMED, inspect.Parameter.POSITIONAL_ONLY)
 _WHERE = re.compile(r"^(?P<told>.*?)(?: - at `\$(?P<where>[^`]*)`)?$", re.DOTALL)
+_UNKNOWN_FIELD = "Object contains unknown field"
 _STEP = re.compile(r"\.([^.\[]+)|\[(\d+|\.\.\.)\]")
 
 
@@ -108,8 +109,9 @@ class Signature:
                 if model.name in values:
                     read = partial(model.form.read, by_name=by_name)
                     values[model.name] = model.each(values[model.name], read)
-        except Exception as error:
-            raise self._misfit(error) from error
+        except Exception as error:  # noqa: BLE001 - a validator may raise anything
+            # A worker logs this with its causes, and those may quote a value.
+            raise self._misfit(error) from None
         return ([], values) if self._all_named else _arranged(self._parameters, values)
 
     def encode_result(self, result: Any) -> Written:
@@ -123,7 +125,9 @@ class Signature:
     def _misfit(self, error: Exception) -> ArgumentsError:
         if isinstance(error, RecursionError):
             return ArgumentsError(self._name, "they contain themselves, or are nested too deeply")
-        told = str(error)
+        told = unquoted(str(error))
+        if told == _UNKNOWN_FIELD:
+            told = str(error)  # the name of an argument is none of the values
         if not isinstance(error, TypeError | ValueError):  # a validator of the user's has failed
             told = f"{type(error).__name__}: {error}"
         problems = error.problems if isinstance(error, Misfit) else _problems(told)

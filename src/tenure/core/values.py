@@ -24,6 +24,7 @@ from tenure.core.json_values import (
     load_pydantic,
 )
 from tenure.core.leaf_checks import Check
+from tenure.core.misfits import unquoted
 from tenure.core.plain_checks import check_of
 
 __all__ = ["Form", "UnusableType", "Written", "form_of"]
@@ -173,7 +174,7 @@ def _parts(info: Any) -> Iterator[msgspec.inspect.Type]:
 def _told(error: Exception) -> str:
     if isinstance(error, RecursionError):
         return "it contains itself, or is nested too deeply"
-    return str(error) or type(error).__name__
+    return unquoted(str(error)) or type(error).__name__
 
 
 # Which types are for Pydantic.
