@@ -6,8 +6,10 @@ from typing import Any
 
 import pytest
 
+from tenure import ConfigError
 from tenure.runtime import entries
-from tenure.runtime.entries import Entry, entry_methods
+from tenure.runtime.entries import EnteredByHand, Entry, entry_methods
+from tenure.runtime.owners import current_caller
 
 
 class Shared:
@@ -88,6 +90,22 @@ def test_a_direct_call_is_known_to_have_no_counterpart():
     with shared:
         pass
     assert shared.left == [None, 2]
+
+
+def test_a_block_that_another_thread_leaves_at_the_same_time_is_left_once():
+    class Raced(list[Any]):
+        """Another thread removes the entry just before this one does."""
+
+        def remove(self, entry: Any) -> None:
+            super().remove(entry)
+            super().remove(entry)
+
+    caller = current_caller()
+    by_hand: EnteredByHand[int] = EnteredByHand()
+    by_hand.add(caller, 1)
+    by_hand._entered = Raced(by_hand._entered)
+    with pytest.raises(ConfigError, match="0 such blocks are open"):
+        by_hand.take(caller, "shared")
 
 
 def test_look_ups_of_two_threads_do_not_mix():

@@ -84,13 +84,26 @@ async def test_junk_in_a_hash_stops_no_queue(
     store: RedisStore, looker: Looker, name: str, junk: str | bytes
 ):
     if (name, junk) == ("paused", "1e300"):
-        return  # that is a pause, if a long one
+        pytest.skip("that is a pause, if a long one")
     await join(store, "ann")
     looker.redis.hset(looker.job(name), "default", junk)
     await insert(store, new(1, unique=Unique(key="default")))
     (job,) = (await store.claim("ann", 1, ["default"], 9)).jobs  # type: ignore[union-attr]
     assert await store.leave("ann") == [job.id]
     assert [one.waiting for one in await store.counts()] == [1]
+
+
+@pytest.mark.parametrize("name", ["fixed", "state"])
+async def test_a_job_that_cannot_be_read_is_named_with_both_of_its_hashes(
+    store: RedisStore, looker: Looker, name: str
+):
+    await insert(store, new(1))
+    looker.redis.hset(looker.job(name), id_of(1), "junk")
+    assert await store.get([id_of(1)]) == [None]
+    (found,) = store.damage
+    assert found.kind == "job"
+    assert looker.job("fixed") in found.where
+    assert looker.job("state") in found.where
 
 
 async def test_a_pause_that_cannot_be_read_is_none_and_is_told(store: RedisStore, looker: Looker):

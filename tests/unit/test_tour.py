@@ -167,4 +167,3 @@ async def test_a_replica_is_frozen_outside_of_its_transactions_also_if_the_signa
             with closing(sqlite3.connect(file, timeout=0)) as db, db:
                 db.execute("INSERT INTO page VALUES ('written meanwhile')")
             fleet.thaw("writer")
-            await asyncio.sleep(0.1)

@@ -20,8 +20,8 @@ _LOOKED_AT: Final = 10_000
 _PAGES: Final = 5
 
 _ADVICE: Final[dict[Kind, str]] = {
-    "job": "Nobody can run or show it. Look at the record, and delete it when you have what you "
-    "need; enqueue the job again if it is still wanted.",
+    "job": "It cannot be run or shown. A worker sets it aside when it comes across it, and removes "
+    "it a week later. Enqueue the job again if it is still wanted.",
     "lock": "It counts as held until its end, or for good if that cannot be read. If its holder is "
     "gone, delete the record.",
     "waiter": "The process that waits asks again, and gets another place.",

@@ -213,7 +213,7 @@ class _NamedTuple(_Tuple):
     def __init__(self, kind: type) -> None:  # noqa: ARG002 - as the others
         self._items: list[Check | None] = []
 
-    def add(self, name: str, written: str, check: Check | None) -> None:  # noqa: ARG002
+    def add(self, name: str, written: str, check: Check | None) -> None:  # noqa: ARG002 - as the others
         self._items.append(check)
 
 
@@ -221,7 +221,7 @@ class _TypedDict:
     def __init__(self, kind: type) -> None:  # noqa: ARG002 - as the others
         self._fields: dict[str, Check | None] = {}
 
-    def add(self, name: str, written: str, check: Check | None) -> None:  # noqa: ARG002
+    def add(self, name: str, written: str, check: Check | None) -> None:  # noqa: ARG002 - as the others
         self._fields[name] = check
 
     def __call__(self, given: Any, found: Any) -> Problem | None:

@@ -16,6 +16,7 @@ import sys
 import threading
 import weakref
 from collections.abc import Callable
+from contextlib import suppress
 from functools import partial
 from typing import Any, Generic, TypeVar
 
@@ -123,8 +124,9 @@ class EnteredByHand(Generic[Held]):
         for entries in (own[-1:], *others):
             if len(entries) == 1:
                 [entry] = entries
-                self._entered.remove(entry)
-                return entry[1]
+                with suppress(ValueError):  # another thread has left this block meanwhile
+                    self._entered.remove(entry)
+                    return entry[1]
         if has_failed:
             msg = (
                 f"{name!r} was not entered: __enter__ has raised an error, so do not call __exit__."

@@ -252,7 +252,7 @@ class Keeper:
             for kept in due:
                 kept.in_flight = False
 
-    def _take_answer(self, kept: Kept, answer: bool | None, sent: float) -> None:  # noqa: FBT001
+    def _take_answer(self, kept: Kept, answer: bool | None, sent: float) -> None:  # noqa: FBT001 - None is an answer too
         if answer:
             kept.extend(sent)
         elif answer is None:

@@ -57,7 +57,7 @@ class JobViews(JobScripts):
                 return Page(found, None)
             looked, broken, *parts = await self._job_script(PICK, room, digit, *wishes, *ids)
             for id_ in broken:
-                self.damage.report("job", text(id_), UNREADABLE, f"{self._tag}job:state")
+                self.damage.report("job", text(id_), UNREADABLE, self._job_hashes)
             read = map(self._read_job, map(text, parts[::3]), parts[1::3], parts[2::3])
             found += [job for job in read if job is not None]
             cursor = ids[looked - 1]

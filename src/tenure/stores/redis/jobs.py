@@ -65,8 +65,12 @@ class JobScripts(Connection):
         """Return a job; None if there is none, or none that can be read."""
         if record is None:
             return None
-        where = f"{self._tag}job:state"
-        return self.damage.read("job", where, id_, read_job, record, fixed or b"")
+        return self.damage.read("job", self._job_hashes, id_, read_job, record, fixed or b"")
+
+    @property
+    def _job_hashes(self) -> str:
+        """Where a job is: what never changes of it in one hash, the rest in the other."""
+        return f"{self._tag}job:fixed and {self._tag}job:state"
 
     async def _job_script(
         self, script: Script, *arguments: Word, keys: tuple[str, ...] = ()

@@ -30,29 +30,9 @@ from tests.http.client.stillness import (
     shown,
     stored,
 )
-from tests.http.network import Answered, Network
+from tests.http.network import Answered
 
 DEEP = b"[" * 100_000 + b"]" * 100_000
-
-
-@pytest.fixture
-def clock() -> StillClock:
-    return StillClock()
-
-
-@pytest.fixture
-async def client(kind, network: Network, clock: StillClock):
-    client = kind("http://server", transport=network, clock=clock)
-    yield client
-    await got(client.close())
-
-
-@pytest.fixture
-async def job(client, network: Network):
-    network.expect(stored())
-    job = await got(client.submit("/reports", {}))
-    network.sent.clear()
-    return job
 
 
 @pytest.mark.parametrize(

@@ -5,7 +5,7 @@ import pytest
 
 from tenure import RequestRefused, ServerUnreachable
 from tests.http.client.either import each, got
-from tests.http.client.stillness import PLACE, After, StillClock, event, shown, stored, stream
+from tests.http.client.stillness import PLACE, After, event, shown, stored, stream
 from tests.http.network import Answered, Mishap, Network, Unreachable
 
 JITTER = 0.125
@@ -13,26 +13,6 @@ JITTER = 0.125
 APART = 0.125
 """What is added to the pause that a server asks for: half of a quarter of a second."""
 ENDED = shown("succeeded", result=1)
-
-
-@pytest.fixture
-def clock() -> StillClock:
-    return StillClock()
-
-
-@pytest.fixture
-async def client(kind, network: Network, clock: StillClock):
-    client = kind("http://server", transport=network, clock=clock)
-    yield client
-    await got(client.close())
-
-
-@pytest.fixture
-async def job(client, network: Network):
-    network.expect(stored())
-    job = await got(client.submit("/reports", {}))
-    network.sent.clear()
-    return job
 
 
 def limits(network: Network, which: str) -> list[float]:

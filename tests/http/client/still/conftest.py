@@ -1,0 +1,27 @@
+"""Either client without a server: a clock that stands still, and a job that was submitted."""
+
+import pytest
+
+from tests.http.client.either import got
+from tests.http.client.stillness import StillClock, stored
+from tests.http.network import Network
+
+
+@pytest.fixture
+def clock() -> StillClock:
+    return StillClock()
+
+
+@pytest.fixture
+async def client(kind, network: Network, clock: StillClock):
+    client = kind("http://server", transport=network, clock=clock)
+    yield client
+    await got(client.close())
+
+
+@pytest.fixture
+async def job(client, network: Network):
+    network.expect(stored())
+    job = await got(client.submit("/reports", {}))
+    network.sent.clear()
+    return job
