@@ -1,4 +1,4 @@
-"""Forks: a child can neither renew nor release what its parent holds."""
+"""Forks: a child neither renews nor releases what its parent holds, nor breaks its connections."""
 
 from tests.process.site import Site
 from tests.rig.sizes import SIZE
@@ -14,3 +14,9 @@ async def test_a_fork_storm_changes_nothing_for_the_parent(site: Site):
     assert after["fence"] == fence
     forker.expect("released", SIZE.patience)
     assert forker.wait(SIZE.patience) == 0
+
+
+async def test_children_that_exit_leave_the_connections_of_the_parent_alone(site: Site):
+    parent = site.start("forking_parent", SIZE.processes)
+    assert parent.expect("calls", 3 * SIZE.patience)["failures"] == []
+    assert parent.wait(SIZE.patience) == 0

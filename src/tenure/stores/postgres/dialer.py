@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 from typing import Any
 
 import asyncpg
@@ -13,6 +14,25 @@ __all__ = ["Dialer"]
 
 # How long closing waits for a server that has not answered yet.
 _CLOSE_SECONDS = 1.0
+
+
+class _Connection(asyncpg.Connection):  # type: ignore[misc]  # the driver has no types
+    """A connection that a forked child can destroy without harm to its parent.
+
+    asyncpg ends a connection that is destroyed while open. That removes its socket from the
+    selector of the event loop, which a child shares with its parent: the parent would never see
+    another reply. A child that exits normally destroys all objects.
+    """
+
+    __slots__ = ("_pid",)
+
+    def __init__(self, *arguments: Any, **options: Any) -> None:
+        self._pid = os.getpid()
+        super().__init__(*arguments, **options)
+
+    def __del__(self) -> None:
+        if os.getpid() == self._pid:
+            super().__del__()
 
 
 class Dialer:
@@ -29,7 +49,7 @@ class Dialer:
 
     async def dial(self) -> asyncpg.Connection:
         """Return a new connection; raise what asyncpg raises."""
-        task = asyncio.create_task(asyncpg.connect(**self._options()))
+        task = asyncio.create_task(asyncpg.connect(connection_class=_Connection, **self._options()))
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
         try:
