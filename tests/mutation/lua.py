@@ -8,29 +8,29 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from tests.mutation.mutant import Edit
+from tests.mutation.mutant import Edit, compared_as
 from tests.mutation.tokens import Token, Tokens, lua_tokens
 
 __all__ = ["blocks", "edits"]
 
 _COMPARED = {
-    "<": (("<=", 3.0), (">=", 1.0)),
-    "<=": (("<", 3.0), (">", 1.0)),
-    ">": ((">=", 3.0), ("<=", 1.0)),
-    ">=": ((">", 3.0), ("<", 1.0)),
-    "==": (("~=", 1.0),),
-    "~=": (("==", 1.0),),
+    "<": ("<=", ">="),
+    "<=": ("<", ">"),
+    ">": (">=", "<="),
+    ">=": (">", "<"),
+    "==": ("~=",),
+    "~=": ("==",),
 }
 _ARITHMETIC = {"+": "-", "-": "+", "*": "/", "/": "*", "%": "*"}
 _OTHER = {
-    "and": ("or", "logic", 1.0),
-    "or": ("and", "logic", 1.0),
-    "true": ("false", "constant", 1.0),
-    "false": ("true", "constant", 1.0),
-    "min": ("max", "other call", 2.0),
-    "max": ("min", "other call", 2.0),
-    "ceil": ("floor", "other call", 1.0),
-    "floor": ("ceil", "other call", 1.0),
+    "and": ("or", "logic"),
+    "or": ("and", "logic"),
+    "true": ("false", "constant"),
+    "false": ("true", "constant"),
+    "min": ("max", "other call"),
+    "max": ("min", "other call"),
+    "ceil": ("floor", "other call"),
+    "floor": ("ceil", "other call"),
 }
 _KEYWORDS = {
     "and", "break", "do", "else", "elseif", "end", "false", "for", "function", "if", "in", "local",
@@ -66,23 +66,22 @@ def _word(tokens: Tokens, index: int, token: Token) -> Iterator[Edit]:
     before = tokens[index - 1] if index else None
     follows_value = before is not None and before.is_value and before.text not in _KEYWORDS
     if token.kind == "sign":
-        for new, weight in _COMPARED.get(token.text, ()):
-            name = "boundary" if weight > 1 else "comparison"
-            yield Edit(token.start, token.end, new, name, weight)
+        for new in _COMPARED.get(token.text, ()):
+            yield Edit(token.start, token.end, new, compared_as(token.text, new))
         if token.text in _ARITHMETIC and follows_value:
             yield Edit(token.start, token.end, _ARITHMETIC[token.text], "arithmetic")
     elif token.kind == "name" and token.text in _OTHER:
-        new, operator, weight = _OTHER[token.text]
+        new, operator = _OTHER[token.text]
         is_call = tokens[index + 1].text == "(" if index + 1 < len(tokens) else False
         if operator != "other call" or is_call:
-            yield Edit(token.start, token.end, new, operator, weight)
+            yield Edit(token.start, token.end, new, operator)
     elif token.text == "not":
         yield Edit(token.start, tokens[index + 1].start, "", "negation")
     elif token.kind == "number" and token.text.isdigit():
         value = int(token.text)
-        yield Edit(token.start, token.end, str(value + 1), "constant", 0.4)
+        yield Edit(token.start, token.end, str(value + 1), "constant")
         if value <= 1:
-            yield Edit(token.start, token.end, str(value - 1), "constant", 0.4)
+            yield Edit(token.start, token.end, str(value - 1), "constant")
 
 
 def _condition(tokens: Tokens, index: int) -> Iterator[Edit]:
@@ -90,9 +89,9 @@ def _condition(tokens: Tokens, index: int) -> Iterator[Edit]:
     end = tokens.until(index + 1, {"then", "do", "THEN", "DO"}, depth)
     start, stop = tokens[index + 1].start, tokens[end - 1].end
     condition = tokens.text[start:stop]
-    yield Edit(start, stop, f"not ({condition})", "negation", 0.7)
+    yield Edit(start, stop, f"not ({condition})", "negation")
     for value in ("true", "false"):
-        yield Edit(start, stop, value, "forced condition", 0.7)
+        yield Edit(start, stop, value, "forced condition")
     yield from _dropped(tokens, index + 1, end, depth)
 
 
@@ -107,7 +106,7 @@ def _dropped(tokens: Tokens, first: int, end: int, depth: int) -> Iterator[Edit]
         if words:
             neutral = "true" if joined == "and" else "false"
             span = tokens[left + 1].start, tokens[right - 1].end
-            yield Edit(*span, neutral, "dropped condition", 1.5)
+            yield Edit(*span, neutral, "dropped condition")
 
 
 def _statements(tokens: Tokens) -> list[int]:
@@ -124,8 +123,8 @@ def _statement(tokens: Tokens, start: int, after: int) -> Iterator[Edit]:
     first, second = tokens[start], tokens[start + 1] if start + 1 < len(tokens) else None
     span = first.start, tokens[after - 1].end
     if first.text == "return" and after > start + 1:
-        yield Edit(tokens[start + 1].start, span[1], "nil", "returned value", 0.7)
-    elif first.text == "break":
-        yield Edit(*span, "do end", "removed statement", 1.5)
-    elif first.kind == "name" and first.text not in _KEYWORDS and second is not None:
-        yield Edit(*span, "do end", "removed statement", 2.0)
+        yield Edit(tokens[start + 1].start, span[1], "nil", "returned value")
+    elif first.text == "break" or (
+        first.kind == "name" and first.text not in _KEYWORDS and second is not None
+    ):
+        yield Edit(*span, "do end", "removed statement")

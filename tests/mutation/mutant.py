@@ -15,7 +15,7 @@ from pathlib import Path
 
 from tests.planted.bug import regions
 
-__all__ = ["LANGUAGES", "Edit", "Mutant", "Source"]
+__all__ = ["LANGUAGES", "Edit", "Mutant", "Source", "compared_as"]
 
 LANGUAGES = {".py": "python", ".lua": "lua", ".sql": "sql"}
 _CONTEXT_MAX = 40
@@ -29,10 +29,16 @@ class Edit:
     end: int
     new: str
     operator: str
-    weight: float = 1.0
-    """How much likelier than others it is drawn."""
     statement: int = -1
     """Line, from 1, of the statement that has to run for a test to notice; -1 if not known."""
+
+
+def compared_as(old: str, new: str) -> str:
+    """Return the name of the operator that puts one comparison for another.
+
+    A boundary moves by one value: `<` becomes `<=`. All others turn the comparison around.
+    """
+    return "boundary" if new[0] in "<>" and new[0] == old[0] else "comparison"
 
 
 @dataclass(frozen=True)

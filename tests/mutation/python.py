@@ -1,8 +1,7 @@
 """Walks a Python module and yields the edits that the operators make.
 
 It leaves out what no test should have to notice: docstrings, texts of logs and errors, annotations,
-`__all__`, assertions, code for type checkers and for other platforms. Edits in code that handles
-errors, cancellation, locks and the end of things weigh more: there the tests have the most gaps.
+`__all__`, assertions, code for type checkers and for other platforms.
 """
 
 from __future__ import annotations
@@ -23,17 +22,11 @@ __all__ = ["edits", "optional_arguments", "same_code", "tuning_constants"]
 _LOG_METHODS = {"debug", "info", "warning", "error", "exception", "critical", "log"}
 _TEXT_NAMES = {"msg", "message", "hint", "text", "detail", "title", "description", "summary"}
 _TEXT_METHODS = {"__repr__", "__str__", "__doc__"}
-_DELICATE = re.compile(
-    r"cancel|close|stop|kill|abort|exit|undo|rollback|wake|notify|retry|recover|expire|lose|lost",
-    re.IGNORECASE,
-)
 _SQL = re.compile(
     r"\s*(SELECT|INSERT|UPDATE|DELETE|WITH|VALUES|BEGIN|PERFORM|SAVEPOINT)\b[^.!?]*\s", re.DOTALL
 )
 _FLOAT = re.compile(r"^([A-Z_]+)(?:: \S+)? = \d[\d_]*\.\d", re.MULTILINE)
 _OPERATORS = {**EXPRESSIONS, **STATEMENTS}
-_BOOST = 2.0
-_BOOST_DELICATE = 1.5
 
 
 def edits(
@@ -102,7 +95,6 @@ class _Scope:
 
     statement: int = -1
     """The line of the statement that runs what is looked at; -1 where it runs at import."""
-    boost: float = 1.0
     is_setting_up: bool = False
     """Whether it makes an object: there, a missing or later assignment says little."""
 
@@ -126,16 +118,12 @@ class _Walk:
         if not (scope.is_setting_up and isinstance(node, ast.Assign)):
             for operator in _OPERATORS.get(type(node), ()):
                 for edit in operator(node, self._text):
-                    yield self._weighed(edit, scope)
+                    yield replace(edit, statement=scope.statement)
         for body in [] if scope.is_setting_up else _bodies(node):
             for edit in swaps(body, self._text):
-                yield self._weighed(edit, scope)
+                yield replace(edit, statement=scope.statement)
         for child in _children(node):
             yield from self._visit(child, scope)
-
-    @staticmethod
-    def _weighed(edit: Edit, scope: _Scope) -> Edit:
-        return replace(edit, statement=scope.statement, weight=edit.weight * scope.boost)
 
     def _is_sql(self, node: ast.Constant | ast.JoinedStr) -> bool:
         if isinstance(node, ast.Constant) and not isinstance(node.value, str):
@@ -145,23 +133,17 @@ class _Walk:
     def _sql(self, node: ast.Constant | ast.JoinedStr, scope: _Scope) -> Iterator[Edit]:
         start, statement = self._text.inside_quotes(node)
         for edit in sql.edits(statement):
-            moved = replace(edit, start=edit.start + start, end=edit.end + start)
-            yield self._weighed(moved, scope)
+            moved = edit.start + start, edit.end + start
+            yield replace(edit, start=moved[0], end=moved[1], statement=scope.statement)
 
 
 def _entered(node: ast.AST, scope: _Scope) -> _Scope:
     """Return the scope inside a node."""
     if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
         # Decorators and defaults run at import; the line is that of the name.
-        boost = _BOOST_DELICATE if _DELICATE.search(node.name) else 1.0
-        return _Scope(node.lineno, boost, node.name == "__init__")
-    if isinstance(node, ast.ExceptHandler):
-        return replace(scope, boost=max(scope.boost, _BOOST))
+        return _Scope(node.lineno, node.name == "__init__")
     if isinstance(node, ast.stmt) and scope.statement >= 0:
-        tricky = isinstance(node, ast.Try | ast.AsyncWith | ast.AsyncFor | ast.While)
-        return replace(
-            scope, statement=node.lineno, boost=max(scope.boost, _BOOST if tricky else 1.0)
-        )
+        return replace(scope, statement=node.lineno)
     return scope
 
 

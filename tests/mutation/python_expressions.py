@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator
 from itertools import pairwise
 from typing import Any
 
-from tests.mutation.mutant import Edit
+from tests.mutation.mutant import Edit, compared_as
 from tests.mutation.python_text import Text, is_text, name_of
 
 __all__ = ["ARITHMETIC", "EXPRESSIONS", "Operator", "dropped_arguments", "forced"]
@@ -22,17 +22,17 @@ Operator = Callable[[Any, Text], Iterator[Edit]]
 
 # Comparisons, arithmetic, logic.
 
-_COMPARED: dict[type[ast.cmpop], tuple[str, tuple[tuple[str, float], ...]]] = {
-    ast.Lt: (r"<", (("<=", 3.0), (">=", 1.0))),
-    ast.LtE: (r"<=", (("<", 3.0), (">", 1.0))),
-    ast.Gt: (r">", ((">=", 3.0), ("<=", 1.0))),
-    ast.GtE: (r">=", ((">", 3.0), ("<", 1.0))),
-    ast.Eq: (r"==", (("!=", 1.0),)),
-    ast.NotEq: (r"!=", (("==", 1.0),)),
-    ast.Is: (r"\bis\b", (("is not", 1.0),)),
-    ast.IsNot: (r"\bis\s+not\b", (("is", 1.0),)),
-    ast.In: (r"\bin\b", (("not in", 1.0),)),
-    ast.NotIn: (r"\bnot\s+in\b", (("in", 1.0),)),
+_COMPARED: dict[type[ast.cmpop], tuple[str, tuple[str, ...]]] = {
+    ast.Lt: (r"<", ("<=", ">=")),
+    ast.LtE: (r"<=", ("<", ">")),
+    ast.Gt: (r">", (">=", "<=")),
+    ast.GtE: (r">=", (">", "<")),
+    ast.Eq: (r"==", ("!=",)),
+    ast.NotEq: (r"!=", ("==",)),
+    ast.Is: (r"\bis\b", ("is not",)),
+    ast.IsNot: (r"\bis\s+not\b", ("is",)),
+    ast.In: (r"\bin\b", ("not in",)),
+    ast.NotIn: (r"\bnot\s+in\b", ("in",)),
 }
 ARITHMETIC: dict[type[ast.operator], tuple[str, str]] = {
     ast.Add: (r"\+", "-"),
@@ -55,11 +55,11 @@ def _compare(node: ast.Compare, text: Text) -> Iterator[Edit]:
         pattern, others = _COMPARED[type(operator)]
         start, gap = text.between(left, right)
         if found := re.search(pattern, gap):
-            for new, weight in others:
-                name = "boundary" if weight > 1 else "comparison"
+            for new in others:
+                name = compared_as(pattern, new)
                 if name == "boundary" and (text.is_tuning(left) or text.is_tuning(right)):
                     continue  # 5.0 s or a bit more: no test has to tell
-                yield Edit(start + found.start(), start + found.end(), new, name, weight)
+                yield Edit(start + found.start(), start + found.end(), new, name)
 
 
 def _arithmetic(node: ast.BinOp, text: Text) -> Iterator[Edit]:
@@ -82,7 +82,7 @@ def _logic(node: ast.BoolOp, text: Text) -> Iterator[Edit]:
     for value in node.values:
         # A default such as 0 is as false as what would replace it.
         if not (isinstance(value, ast.Constant) and not value.value):
-            yield text.replace(value, neutral, "dropped condition", 1.5)
+            yield text.replace(value, neutral, "dropped condition")
 
 
 def _unary(node: ast.UnaryOp, text: Text) -> Iterator[Edit]:
@@ -95,69 +95,69 @@ def _constant(node: ast.Constant, text: Text) -> Iterator[Edit]:
         case bool():
             yield text.replace(node, str(not node.value), "constant")
         case int():
-            yield text.replace(node, str(node.value + 1), "constant", 0.6)
+            yield text.replace(node, str(node.value + 1), "constant")
             if node.value <= 1:
-                yield text.replace(node, str(node.value - 1), "constant", 0.6)
+                yield text.replace(node, str(node.value - 1), "constant")
         case float() if node.value:  # twice nothing is nothing
-            yield text.replace(node, f"{text.of(node)} * 2", "constant", 0.3)
+            yield text.replace(node, f"{text.of(node)} * 2", "constant")
         case str() if re.fullmatch(r"[a-z]+(_[a-z]+)*", node.value):
-            yield text.replace(node, '""', "constant", 0.2)
+            yield text.replace(node, '""', "constant")
 
 
 def _conditional(node: ast.IfExp, text: Text) -> Iterator[Edit]:
-    yield from forced(node.test, text, 0.5)
+    yield from forced(node.test, text)
 
 
 def _comprehension(node: ast.comprehension, text: Text) -> Iterator[Edit]:
     for test in node.ifs:
-        yield text.replace(test, "True", "dropped condition", 1.5)
+        yield text.replace(test, "True", "dropped condition")
 
 
-def forced(test: ast.expr, text: Text, weight: float) -> Iterator[Edit]:
+def forced(test: ast.expr, text: Text) -> Iterator[Edit]:
     if isinstance(test, ast.Constant):
         return
-    yield text.replace(test, f"not ({text.of(test)})", "negation", weight)
+    yield text.replace(test, f"not ({text.of(test)})", "negation")
     for value in ("True", "False"):
-        yield text.replace(test, value, "forced condition", weight)
+        yield text.replace(test, value, "forced condition")
 
 
 # Calls.
 
 _OTHER_NAME = {
-    "min": ("max", 2.0),
-    "max": ("min", 2.0),
-    "any": ("all", 1.0),
-    "all": ("any", 1.0),
-    "sorted": ("list", 1.0),
-    "reversed": ("list", 1.0),
+    "min": "max",
+    "max": "min",
+    "any": "all",
+    "all": "any",
+    "sorted": "list",
+    "reversed": "list",
 }
 _OTHER_METHOD = {
-    "popleft": ("pop", 1.5),
-    "append": ("appendleft", 0.3),
-    "appendleft": ("append", 1.5),
-    "set": ("clear", 0.3),
-    "clear": ("set", 0.3),
-    "notify_all": ("notify", 1.5),
-    "call_soon_threadsafe": ("call_soon", 1.0),
-    "uncancel": ("cancelling", 2.0),
-    "add": ("discard", 0.5),
-    "discard": ("add", 1.0),
+    "popleft": "pop",
+    "append": "appendleft",
+    "appendleft": "append",
+    "set": "clear",
+    "clear": "set",
+    "notify_all": "notify",
+    "call_soon_threadsafe": "call_soon",
+    "uncancel": "cancelling",
+    "add": "discard",
+    "discard": "add",
 }
 
 
 def _call(node: ast.Call, text: Text) -> Iterator[Edit]:
     if isinstance(node.func, ast.Name) and node.func.id in _OTHER_NAME:
-        new, weight = _OTHER_NAME[node.func.id]
-        yield text.replace(node.func, new, "other call", weight)
+        new = _OTHER_NAME[node.func.id]
+        yield text.replace(node.func, new, "other call")
     if isinstance(node.func, ast.Attribute) and node.func.attr in _OTHER_METHOD:
-        new, weight = _OTHER_METHOD[node.func.attr]
+        new = _OTHER_METHOD[node.func.attr]
         end = text.end(node.func)
-        yield Edit(end - len(node.func.attr), end, new, "other call", weight)
+        yield Edit(end - len(node.func.attr), end, new, "other call")
     if name_of(node) in {"min", "max"} and len(node.args) == 2 and not node.keywords:
         for argument in node.args:
-            yield text.replace(node, f"({text.of(argument)})", "dropped bound", 2.0)
+            yield text.replace(node, f"({text.of(argument)})", "dropped bound")
     if name_of(node) in {"shield", "wait_for"} and node.args:
-        yield text.replace(node, text.of(node.args[0]), "dropped guard", 2.0)
+        yield text.replace(node, text.of(node.args[0]), "dropped guard")
     yield from dropped_arguments(node, text, "dropped argument", keywords=True)
 
 
@@ -170,17 +170,17 @@ def dropped_arguments(
         if is_keyword != keywords or (is_keyword and not text.may_drop(name_of(node), part.arg)):
             continue
         if number:
-            yield Edit(text.end(parts[number - 1]), text.end(part), "", operator, 0.7)
+            yield Edit(text.end(parts[number - 1]), text.end(part), "", operator)
         else:
             end = text.start(parts[1]) if len(parts) > 1 else text.end(part)
-            yield Edit(text.start(part), end, "", operator, 0.7)
+            yield Edit(text.start(part), end, "", operator)
 
 
 def _subscript(node: ast.Subscript, text: Text) -> Iterator[Edit]:
     if isinstance(node.slice, ast.Constant) and node.slice.value == 0:
-        yield text.replace(node.slice, "-1", "order", 1.0)
+        yield text.replace(node.slice, "-1", "order")
     elif isinstance(node.slice, ast.UnaryOp) and text.of(node.slice) == "-1":
-        yield text.replace(node.slice, "0", "order", 1.0)
+        yield text.replace(node.slice, "0", "order")
 
 
 def _is_of_classes(node: ast.BinOp) -> bool:

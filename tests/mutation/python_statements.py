@@ -15,33 +15,32 @@ __all__ = ["STATEMENTS", "swaps"]
 
 
 def _if(node: ast.If, text: Text) -> Iterator[Edit]:
-    yield from forced(node.test, text, 0.7)
+    yield from forced(node.test, text)
 
 
 def _while(node: ast.While, text: Text) -> Iterator[Edit]:
-    yield from forced(node.test, text, 0.7)
-    yield Edit(text.start(node), text.start(node) + len("while"), "if", "loop once", 2.0)
+    yield from forced(node.test, text)
+    yield Edit(text.start(node), text.start(node) + len("while"), "if", "loop once")
 
 
 def _for(node: ast.For, text: Text) -> Iterator[Edit]:
     items = text.of(node.iter)
-    yield text.replace(node.iter, f"list({items})[:1]", "loop once", 1.5)
-    yield text.replace(node.iter, f"reversed(list({items}))", "order", 0.7)
+    yield text.replace(node.iter, f"list({items})[:1]", "loop once")
+    yield text.replace(node.iter, f"reversed(list({items}))", "order")
 
 
 def _expression(node: ast.Expr, text: Text) -> Iterator[Edit]:
-    awaited = isinstance(node.value, ast.Await)
     if isinstance(node.value, ast.Await | ast.Call | ast.Yield):
-        yield text.replace(node, "pass", "removed statement", 2.5 if awaited else 2.0)
+        yield text.replace(node, "pass", "removed statement")
 
 
 def _assignment(node: ast.Assign, text: Text) -> Iterator[Edit]:
     if all(isinstance(target, ast.Attribute | ast.Subscript) for target in node.targets):
-        yield text.replace(node, "pass", "removed statement", 2.0)
+        yield text.replace(node, "pass", "removed statement")
 
 
 def _removed(node: ast.stmt, text: Text) -> Iterator[Edit]:
-    yield text.replace(node, "pass", "removed statement", 1.5)
+    yield text.replace(node, "pass", "removed statement")
 
 
 def _augmented(node: ast.AugAssign, text: Text) -> Iterator[Edit]:
@@ -54,15 +53,15 @@ def _augmented(node: ast.AugAssign, text: Text) -> Iterator[Edit]:
 
 def _jump(node: ast.Break | ast.Continue, text: Text) -> Iterator[Edit]:
     other = "continue" if isinstance(node, ast.Break) else "break"
-    yield text.replace(node, other, "jump", 1.5)
-    yield text.replace(node, "pass", "removed statement", 1.0)
+    yield text.replace(node, other, "jump")
+    yield text.replace(node, "pass", "removed statement")
 
 
 def _return(node: ast.Return, text: Text) -> Iterator[Edit]:
     if node.value is None:
-        yield text.replace(node, "pass", "removed statement", 1.0)
+        yield text.replace(node, "pass", "removed statement")
     elif not isinstance(node.value, ast.Constant):
-        yield text.replace(node.value, "None", "returned value", 0.5)
+        yield text.replace(node.value, "None", "returned value")
 
 
 # Errors, cancellation, clean-up, locks.
@@ -75,13 +74,13 @@ def _try(node: ast.Try, text: Text) -> Iterator[Edit]:
     if not node.finalbody:
         return
     first, last = node.finalbody[0], node.finalbody[-1]
-    yield Edit(text.start(first), text.end(last), "pass", "removed finally", 3.0)
+    yield Edit(text.start(first), text.end(last), "pass", "removed finally")
     before = (node.orelse or node.handlers or node.body)[-1]
     start, gap = text.between(before, first)
     if not node.orelse and (found := re.search(r"finally:", gap)):
         indent = text.indent(node)
         new = f"except BaseException:\n{indent}    raise\n{indent}else:"
-        yield Edit(start + found.start(), start + found.end(), new, "finally on success", 3.0)
+        yield Edit(start + found.start(), start + found.end(), new, "finally on success")
 
 
 def _handler(node: ast.ExceptHandler, text: Text) -> Iterator[Edit]:
@@ -89,8 +88,8 @@ def _handler(node: ast.ExceptHandler, text: Text) -> Iterator[Edit]:
         return
     # Exception instead of OSError is bad style, but only a fault elsewhere could show it.
     if new := _CANCELLATION.get(text.of(node.type)):
-        yield text.replace(node.type, new, "caught errors", 2.0)
-    yield text.replace(node.type, "()", "caught errors", 2.0)
+        yield text.replace(node.type, new, "caught errors")
+    yield text.replace(node.type, "()", "caught errors")
     if isinstance(node.type, ast.Tuple):
         yield from _dropped_elements(node.type, text)
 
@@ -98,7 +97,7 @@ def _handler(node: ast.ExceptHandler, text: Text) -> Iterator[Edit]:
 def _dropped_elements(node: ast.Tuple, text: Text) -> Iterator[Edit]:
     for dropped in node.elts:
         rest = [text.of(element) for element in node.elts if element is not dropped]
-        yield text.replace(node, f"({', '.join(rest)},)", "caught errors", 1.5)
+        yield text.replace(node, f"({', '.join(rest)},)", "caught errors")
 
 
 def _with(node: ast.With | ast.AsyncWith, text: Text) -> Iterator[Edit]:
@@ -106,15 +105,15 @@ def _with(node: ast.With | ast.AsyncWith, text: Text) -> Iterator[Edit]:
         call = item.context_expr
         if isinstance(call, ast.Call) and name_of(call) == "suppress" and call.args:
             span = text.start(call.args[0]), text.end(call.args[-1])
-            yield Edit(*span, "", "removed suppress", 2.0)
+            yield Edit(*span, "", "removed suppress")
             if new := _CANCELLATION.get(text.text[slice(*span)]):
-                yield Edit(*span, new, "caught errors", 1.0)
+                yield Edit(*span, new, "caught errors")
             if len(call.args) > 1:
                 yield from dropped_arguments(call, text, "caught errors")
     only = node.items[0]
     is_lock = isinstance(only.context_expr, ast.Name | ast.Attribute)
     if len(node.items) == 1 and only.optional_vars is None and is_lock:
-        yield Edit(text.start(node), text.end(only.context_expr), "if True", "removed lock", 3.0)
+        yield Edit(text.start(node), text.end(only.context_expr), "if True", "removed lock")
 
 
 def swaps(body: list[ast.stmt], text: Text) -> Iterator[Edit]:
@@ -126,10 +125,9 @@ def swaps(body: list[ast.stmt], text: Text) -> Iterator[Edit]:
         notices = _changed(first) & _names(second) or _changed(second) & _names(first)
         if not awaits and not notices:
             continue
-        weight = 2.0 if awaits else 1.0
         gap = text.text[text.end(first) : text.start(second)]
         new = text.of(second) + gap + text.of(first)
-        yield Edit(text.start(first), text.end(second), new, "order", weight)
+        yield Edit(text.start(first), text.end(second), new, "order")
 
 
 def _has_effect(node: ast.stmt) -> bool:

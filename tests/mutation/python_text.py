@@ -69,8 +69,8 @@ class Text:
             return False
         return argument in self._optional.get(function, {argument})
 
-    def replace(self, node: Any, new: str, operator: str, weight: float = 1.0) -> Edit:
-        return Edit(self.start(node), self.end(node), new, operator, weight)
+    def replace(self, node: Any, new: str, operator: str) -> Edit:
+        return Edit(self.start(node), self.end(node), new, operator)
 
     def _offset(self, line: int, column: int) -> int:
         # Columns of ast count bytes.

@@ -7,10 +7,9 @@ off can go on after a commit.
 
 from __future__ import annotations
 
-import math
 import re
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from fnmatch import fnmatch
 from hashlib import sha256
 from pathlib import Path
@@ -23,8 +22,6 @@ __all__ = ["SUBJECTS", "Filter", "all_mutants", "drawn"]
 SUBJECTS = ("core", "runtime", "http", "supervisor", "blocking", "stores")
 """The packages of `src/tenure` that are mutated unless a path is given."""
 
-# What `tenure doctor` reports is worth fewer of the draws than what it reports on.
-_RARER = {"examine.py": 0.3}
 _REPLACED = re.compile(r"^CREATE OR REPLACE FUNCTION ([\w.]+)", re.MULTILINE)
 
 
@@ -82,17 +79,11 @@ def _edits(
 ) -> Iterator[Edit]:
     match Path(file).suffix:
         case ".py":
-            found = python.edits(text, optional, tuning)
-            yield from _weighed(found, _RARER.get(Path(file).name, 1.0))
+            yield from python.edits(text, optional, tuning)
         case ".lua":
             yield from lua.edits(text)
         case ".sql":
             yield from sql.file_edits(text)
-
-
-def _weighed(edits: Iterable[Edit], factor: float) -> Iterator[Edit]:
-    for edit in edits:
-        yield replace(edit, weight=edit.weight * factor)
 
 
 def _never_runs(mutant: Mutant, text: str, replaced: set[str]) -> bool:
@@ -103,11 +94,6 @@ def _never_runs(mutant: Mutant, text: str, replaced: set[str]) -> bool:
 def drawn(mutants: Iterable[Mutant], seed: int) -> list[Mutant]:
     """Return the mutants in the order of the draw: a sample is the beginning of the list.
 
-    A weight of 2 makes a mutant twice as likely to come next as a weight of 1.
+    Each mutant is as likely as any other, so the rate of a sample estimates that of all mutants.
     """
-    return sorted(mutants, key=lambda mutant: _lot(seed, mutant.id) / mutant.edit.weight)
-
-
-def _lot(seed: int, mutant: str) -> float:
-    number = int.from_bytes(sha256(f"{seed} {mutant}".encode()).digest()[:8], "big")
-    return -math.log((number + 1) / 2**64)
+    return sorted(mutants, key=lambda mutant: sha256(f"{seed} {mutant.id}".encode()).digest())

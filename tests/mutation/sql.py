@@ -8,33 +8,33 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
-from tests.mutation.mutant import Edit
+from tests.mutation.mutant import Edit, compared_as
 from tests.mutation.tokens import Token, Tokens, sql_tokens
 
 __all__ = ["bodies", "edits", "file_edits"]
 
 _COMPARED = {
-    "<": (("<=", 3.0), (">=", 1.0)),
-    "<=": (("<", 3.0), (">", 1.0)),
-    ">": ((">=", 3.0), ("<=", 1.0)),
-    ">=": ((">", 3.0), ("<", 1.0)),
-    "=": (("<>", 0.7),),
-    "<>": (("=", 1.0),),
-    "!=": (("=", 1.0),),
+    "<": ("<=", ">="),
+    "<=": ("<", ">"),
+    ">": (">=", "<="),
+    ">=": (">", "<"),
+    "=": ("<>",),
+    "<>": ("=",),
+    "!=": ("=",),
 }
 _ARITHMETIC = {"+": "-", "-": "+", "*": "/", "/": "*"}
 _OTHER = {
-    "GREATEST": ("least", "other call", 2.0),
-    "LEAST": ("greatest", "other call", 2.0),
-    "MIN": ("max", "other call", 1.5),
-    "MAX": ("min", "other call", 1.5),
-    "TRUE": ("false", "constant", 1.0),
-    "FALSE": ("true", "constant", 1.0),
-    "DESC": ("ASC", "order", 2.0),
-    "LEFT": ("", "inner join", 1.0),
-    "DISTINCT": ("", "duplicates", 1.0),
-    "OR": ("AND", "logic", 1.0),
-    "AND": ("OR", "logic", 0.5),
+    "GREATEST": ("least", "other call"),
+    "LEAST": ("greatest", "other call"),
+    "MIN": ("max", "other call"),
+    "MAX": ("min", "other call"),
+    "TRUE": ("false", "constant"),
+    "FALSE": ("true", "constant"),
+    "DESC": ("ASC", "order"),
+    "LEFT": ("", "inner join"),
+    "DISTINCT": ("", "duplicates"),
+    "OR": ("AND", "logic"),
+    "AND": ("OR", "logic"),
 }
 _ENDS = {
     "AND", "OR", "ORDER", "GROUP", "LIMIT", "OFFSET", "RETURNING", "FOR", "THEN", "ELSE", "END",
@@ -106,16 +106,16 @@ def _word(tokens: Tokens, index: int, token: Token) -> Iterator[Edit]:
         yield from _sign(token, before, after)
     elif token.kind == "number" and token.text.isdigit():
         value = int(token.text)
-        yield Edit(token.start, token.end, str(value + 1), "constant", 0.4)
+        yield Edit(token.start, token.end, str(value + 1), "constant")
         if value <= 1:
-            yield Edit(token.start, token.end, str(value - 1), "constant", 0.4)
+            yield Edit(token.start, token.end, str(value - 1), "constant")
     elif token.word in _OTHER:
-        new, operator, weight = _OTHER[token.word]
+        new, operator = _OTHER[token.word]
         is_call = after is not None and after.text == "("
         is_meant = is_call or operator != "other call"
         if is_meant and not (token.word == "AND" and _is_between(tokens, index)):
             end = after.start if not new and after is not None else token.end
-            yield Edit(token.start, end, new, operator, weight)
+            yield Edit(token.start, end, new, operator)
     elif token.word == "NOT" and after is not None and not (before and before.word == "IF"):
         yield Edit(token.start, after.start, "", "negation")
     elif token.word == "NULL" and before is not None and before.word == "IS":
@@ -123,9 +123,8 @@ def _word(tokens: Tokens, index: int, token: Token) -> Iterator[Edit]:
 
 
 def _sign(token: Token, before: Token | None, after: Token | None) -> Iterator[Edit]:
-    for new, weight in _COMPARED.get(token.text, ()):
-        name = "boundary" if weight > 1 else "comparison"
-        yield Edit(token.start, token.end, new, name, weight)
+    for new in _COMPARED.get(token.text, ()):
+        yield Edit(token.start, token.end, new, compared_as(token.text, new))
     keywords = {"SELECT", "RETURNING", "THEN", "WHEN", "AND", "OR", "ELSE", "BY", "LIMIT", "WHERE"}
     follows_value = before is not None and before.is_value and before.word not in keywords
     is_star = token.text == "*" and (after is None or not _begins_value(after))
@@ -179,9 +178,9 @@ def _condition(tokens: Tokens, index: int) -> Iterator[Edit]:
     start, stop = tokens[first].start, tokens[end - 1].end
     compares = any(tokens[at].word in _TRUTH for at in range(first, end))
     if tokens[index].word in {"IF", "ELSIF"} or (tokens[index].word == "WHEN" and compares):
-        yield Edit(start, stop, f"NOT ({tokens.text[start:stop]})", "negation", 0.7)
+        yield Edit(start, stop, f"NOT ({tokens.text[start:stop]})", "negation")
         for value in ("true", "false"):
-            yield Edit(start, stop, value, "forced condition", 0.5)
+            yield Edit(start, stop, value, "forced condition")
     yield from _dropped(tokens, first, end, depth)
 
 
@@ -201,9 +200,9 @@ def _dropped(tokens: Tokens, first: int, end: int, depth: int) -> Iterator[Edit]
         span = tokens[left + 1].start, tokens[right - 1].end
         if "namespace" not in tokens.text[slice(*span)] or joined == "OR":
             neutral = "true" if joined == "AND" else "false"
-            yield Edit(*span, neutral, "dropped condition", 1.5)
+            yield Edit(*span, neutral, "dropped condition")
         else:
-            yield Edit(*span, "true", "dropped condition", 0.7)
+            yield Edit(*span, "true", "dropped condition")
 
 
 def _order(tokens: Tokens, index: int) -> Iterator[Edit]:
@@ -211,12 +210,12 @@ def _order(tokens: Tokens, index: int) -> Iterator[Edit]:
     end = tokens.until(index + 1, _ENDS | {"$$"}, depth)
     last = tokens[end - 1]
     if last.word not in {"DESC", "ASC"}:
-        yield Edit(last.end, last.end, " DESC", "order", 2.0)
+        yield Edit(last.end, last.end, " DESC", "order")
 
 
 def _limit(tokens: Tokens, index: int) -> Iterator[Edit]:
     end = tokens.until(index + 1, _ENDS | {"$$"}, tokens[index].depth)
-    yield Edit(tokens[index].start, tokens[end - 1].end, "", "removed limit", 2.0)
+    yield Edit(tokens[index].start, tokens[end - 1].end, "", "removed limit")
 
 
 def _coalesce(tokens: Tokens, index: int) -> Iterator[Edit]:
@@ -235,13 +234,13 @@ def _statement(tokens: Tokens, index: int) -> Iterator[Edit]:
     following = [tokens[at].text for at in range(index + 1, min(index + 4, end))]
     assigns = following[:1] == [":="] or (following[:1] == ["."] and following[2:3] == [":="])
     if token.word in _REMOVABLE or assigns:
-        yield Edit(token.start, tokens[end - 1].end, "NULL", "removed statement", 2.0)
+        yield Edit(token.start, tokens[end - 1].end, "NULL", "removed statement")
 
 
 def _locks(text: str) -> Iterator[Edit]:
     for lock in _LOCKS.finditer(text):
         skips = _SKIPS.match(text, lock.end())
         end = skips.end() if skips else lock.end()
-        yield Edit(lock.start(), end, "", "removed lock", 3.0)
+        yield Edit(lock.start(), end, "", "removed lock")
         if skips:
-            yield Edit(skips.start(), skips.end(), "", "waits for a lock", 2.0)
+            yield Edit(skips.start(), skips.end(), "", "waits for a lock")
