@@ -104,7 +104,7 @@ def _word(tokens: Tokens, index: int, token: Token) -> Iterator[Edit]:
     after = tokens[index + 1] if index + 1 < len(tokens) else None
     if token.kind == "sign":
         yield from _sign(token, before, after)
-    elif token.kind == "number" and token.text.isdigit():
+    elif token.kind == "number" and token.text.isdigit() and not _is_only_a_row(tokens, index):
         value = int(token.text)
         yield Edit(token.start, token.end, str(value + 1), "constant")
         if value <= 1:
@@ -120,6 +120,11 @@ def _word(tokens: Tokens, index: int, token: Token) -> Iterator[Edit]:
         yield Edit(token.start, after.start, "", "negation")
     elif token.word == "NULL" and before is not None and before.word == "IS":
         yield Edit(token.start, token.end, "NOT NULL", "negation")
+
+
+def _is_only_a_row(tokens: Tokens, index: int) -> bool:
+    """Return whether it is the 1 of `EXISTS (SELECT 1`, where any value will do."""
+    return [token.word for token in tokens[max(0, index - 3) : index]] == ["EXISTS", "(", "SELECT"]
 
 
 def _sign(token: Token, before: Token | None, after: Token | None) -> Iterator[Edit]:

@@ -108,6 +108,10 @@ def test_a_lease_without_a_fence_is_known_by_its_holder_alone():
     assert Lease(key="key", holder="ann").fence == 0
 
 
+def test_a_lease_is_a_lock_unless_it_has_a_larger_limit():
+    assert Lease(key="key", holder="ann").limit == 1
+
+
 def test_what_is_not_well_comes_with_advice():
     assert Finding("ok", "clock", "fine").advice == ""
     with pytest.raises(AssertionError, match="nothing is advised about 'clock'"):

@@ -228,6 +228,11 @@ def test_tables_settings_and_assignments_in_sql_stay_as_they_are():
     assert changes(text, sql.file_edits, "src/a.sql") == {("removed statement", "NULL;")}
 
 
+def test_what_a_row_holds_whose_existence_matters_stays_as_it_is():
+    text = FUNCTION.format("RETURN EXISTS (SELECT 1 FROM t);")
+    assert changes(text, sql.file_edits, "src/a.sql") == set()
+
+
 @pytest.fixture(scope="module")
 def everything() -> list[Mutant]:
     """All mutants of a part of the source, with every language."""

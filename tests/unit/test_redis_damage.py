@@ -163,6 +163,20 @@ async def test_details_that_cannot_be_read_cost_a_holder_its_place_and_nobody_el
     assert {lease.holder for lease in await store.leases()} >= {"ben", "cid"}
 
 
+async def test_a_holder_with_damaged_details_takes_no_place_of_the_others(
+    store: RedisStore, looker: Looker
+):
+    await take(store, "pool", "ann", limit=2)
+    ben = await take(store, "pool", "ben", limit=2)
+    await ask(store, "pool", "cid", limit=2, waiting=60)
+    looker.redis.hset(f"{{tenure:{store.namespace}}}:info:pool", "ann", "junk")
+    # Its fence is lost, so it comes as a newcomer: behind one holder and one waiter.
+    answer = await ask(store, "pool", "ann", limit=2)
+    assert not isinstance(answer, Granted)
+    assert await store.renew([ben]) == [True]
+    assert isinstance(await ask(store, "pool", "cid", limit=2), Granted)
+
+
 @pytest.mark.parametrize("junk", JUNK)
 async def test_a_pause_of_all_timers_that_cannot_be_read_holds_none_up(
     store: RedisStore, looker: Looker, junk: str | bytes

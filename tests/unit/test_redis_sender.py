@@ -290,6 +290,19 @@ async def test_a_server_that_may_have_done_it_is_left_but_its_answer_stands(stac
 
 
 @in_virtual_time
+async def test_an_error_in_a_command_is_no_reason_to_leave_the_server(stack: ExitStack):
+    it = Sending(stack, moves=True)
+    await it.connect()
+    error = exceptions.ResponseError("WRONGTYPE Operation against a key of another kind")
+    call = it.sender.send("A")
+    it.cable.reply(error)
+    assert await call is error
+    await settle()
+    assert (len(it.cables), it.cable.reason) == (1, None)
+    await it.close()
+
+
+@in_virtual_time
 async def test_a_server_that_cannot_move_is_believed(stack: ExitStack):
     it = Sending(stack, moves=False)
     await it.connect()

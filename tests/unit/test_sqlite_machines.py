@@ -309,6 +309,21 @@ async def test_the_trace_of_this_machine_is_left_once_in_a_second(file, clock):
         assert await turn_of(store) == before + 1
 
 
+async def test_a_trace_is_left_at_once_in_a_file_that_has_replaced_the_old_one(
+    file, clock, tmp_path
+):
+    new = tmp_path / "new.db"
+    async with opened(new, clock) as store:
+        await change(store, "DELETE FROM tenure_machine")
+    async with opened(file, clock) as store:
+        await take(store, "key", "ann")
+        for part in tmp_path.glob("tenure.db*"):
+            part.unlink()
+        new.rename(file)
+        await take(store, "other", "ann")
+        assert await turn_of(store) > 0
+
+
 async def test_a_trace_is_left_beside_a_call_that_fails(file, clock):
     """The first transaction is undone, and its trace with it: the second one leaves it."""
 

@@ -156,7 +156,7 @@ class Body:
     def abandon(self) -> None:
         """End the waiting: the thread is gone, or the app is being closed."""
         self.is_abandoned = True
-        if self._answer is not None and not self._answer.done():
+        if self._answer is not None:
             self._answer.cancel()
 
     def _take(self, value: Any, error: BaseException | None) -> None:
