@@ -77,11 +77,17 @@ def _word(tokens: Tokens, index: int, token: Token) -> Iterator[Edit]:
             yield Edit(token.start, token.end, new, operator)
     elif token.text == "not":
         yield Edit(token.start, tokens[index + 1].start, "", "negation")
-    elif token.kind == "number" and token.text.isdigit():
+    elif token.kind == "number" and token.text.isdigit() and not _is_setting(tokens, index):
         value = int(token.text)
         yield Edit(token.start, token.end, str(value + 1), "constant")
         if value <= 1:
             yield Edit(token.start, token.end, str(value - 1), "constant")
+
+
+def _is_setting(tokens: Tokens, index: int) -> bool:
+    """Return whether it is the value of a constant in capitals: another one would be as good."""
+    named = tokens[index - 2].text if index > 1 and tokens[index - 1].text == "=" else ""
+    return named.isupper()
 
 
 def _condition(tokens: Tokens, index: int) -> Iterator[Edit]:

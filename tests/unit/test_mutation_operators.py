@@ -184,6 +184,11 @@ def test_lua_is_changed(text: str, operator: str, new: str):
     assert (operator, new) in changes(text, lua.edits, "src/a.lua")
 
 
+def test_a_constant_in_lua_keeps_its_number():
+    assert changes("local MOST = 100\n", lua.edits, "src/a.lua") == set()
+    assert changes("local most = 100\n", lua.edits, "src/a.lua") != set()
+
+
 FUNCTION = """\
 CREATE TABLE t (n integer DEFAULT 1);
 CREATE FUNCTION f(_n integer) RETURNS integer LANGUAGE plpgsql SET lock_timeout = 2000 AS $$

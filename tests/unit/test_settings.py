@@ -161,6 +161,13 @@ def test_what_is_wrong_for_opening_is_named_as_well(monkeypatch, name: str):
         Tenure("memory://")
 
 
+@pytest.mark.parametrize(("name", "most"), [("loss_budget", 1000), ("result_limit", 2**30)])
+def test_the_largest_number_is_allowed(name: str, most: int):
+    assert getattr(Settings.read({name: most}, {}), name) == most
+    with pytest.raises(ConfigError, match=f"{name} must be a whole number"):
+        Settings.read({name: most + 1}, {})
+
+
 def test_an_unknown_setting_is_an_error():
     with pytest.raises(TypeError, match="lost_budget"):
         Tenure("memory://", lost_budget=3)

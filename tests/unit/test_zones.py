@@ -7,6 +7,7 @@ import pytest
 from tenure.core.zones import (
     CALENDAR_BEGINS,
     CALENDAR_ENDS,
+    shown_at,
     stretches_back,
     stretches_from,
     zone_name,
@@ -62,3 +63,21 @@ def test_an_offset_that_no_such_zone_has_gets_a_place_as_advice(offset: str):
     with pytest.raises(ConfigError, match="use the name of a place") as error:
         zone_name(offset)
     assert "Etc/GMT" not in str(error.value)
+
+
+@pytest.mark.parametrize(
+    ("wall", "first", "last"),
+    [
+        ("2026-03-29 01:59:59", "2026-03-29 00:59:59", "2026-03-29 00:59:59"),
+        ("2026-03-29 02:00", "2026-03-29 01:00", "2026-03-29 01:00"),  # the jump leaves it out
+        ("2026-03-29 02:59:59", "2026-03-29 01:00", "2026-03-29 01:00"),
+        ("2026-03-29 03:00", "2026-03-29 01:00", "2026-03-29 01:00"),
+        ("2026-10-25 01:59:59", "2026-10-24 23:59:59", "2026-10-24 23:59:59"),
+        ("2026-10-25 02:00", "2026-10-25 00:00", "2026-10-25 01:00"),  # shown twice
+        ("2026-10-25 02:59:59", "2026-10-25 00:59:59", "2026-10-25 01:59:59"),
+        ("2026-10-25 03:00", "2026-10-25 02:00", "2026-10-25 02:00"),
+    ],
+)
+def test_when_clocks_show_a_time_around_a_jump(wall: str, first: str, last: str):
+    assert shown_at("Europe/Berlin", at(wall)) == at(first)
+    assert shown_at("Europe/Berlin", at(wall), last=True) == at(last)
