@@ -1,6 +1,7 @@
 """`current_job().transaction`: the commit that also ends the job, for whoever still has it."""
 
 import asyncio
+import contextlib
 
 import pytest
 
@@ -46,6 +47,26 @@ async def test_an_error_undoes_the_block_and_the_job_is_tried_again(app, own):
         assert await job.result(timeout=5) == 3
     assert await effects(own) == [3]
     assert [line.outcome for line in job.history] == ["retry", "retry", "succeeded"]
+
+
+@ONE_OF_EACH_DRIVER
+async def test_the_handler_can_use_its_connection_again_after_an_undone_block(app, own):
+    @app.task(retry=None)
+    async def work() -> int:
+        block = current_job().transaction(own.connection)
+        with contextlib.suppress(Undo):
+            async with block as done:
+                await own.add(1)
+                done.result(1)
+                raise Undo
+        async with own.transaction():
+            await own.add(2)
+        assert await effects(own) == [2]
+        return 3
+
+    async with app.worker():
+        job = await work.enqueue()
+        assert await job.result(timeout=5) == 3
 
 
 @ONE_OF_EACH_DRIVER
