@@ -150,7 +150,9 @@ async def test_an_interrupt_in_the_host_does_not_end_it(app: Tenure, kind: str, 
     assert "was interrupted; it goes on" in record.getMessage()
 
 
-async def test_the_end_of_the_host_is_reported_and_holds_are_told(app: Tenure, caplog):
+async def lose_the_host(app: Tenure) -> None:
+    """End the thread of the host, and the hold that depends on it."""
+
     def fail(*_: object) -> None:
         raise OSError("the selector is gone")
 
@@ -160,6 +162,20 @@ async def test_the_end_of_the_host_is_reported_and_holds_are_told(app: Tenure, c
             loop = host_loop(app)
             loop.call_soon_threadsafe(setattr, loop, "_run_once", fail)
             await asyncio.Event().wait()
+
+
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")  # tasks it had
+async def test_an_app_without_its_host_can_be_closed(faults: Faults, caplog):
+    async with Tenure(FaultyStore("memory://", faults)) as app:
+        await lose_the_host(app)
+    assert not app.is_open
+    del app
+    gc.collect()
+    [_] = [record for record in caplog.records if record.levelno >= logging.CRITICAL]
+
+
+async def test_the_end_of_the_host_is_reported_and_holds_are_told(app: Tenure, caplog):
+    await lose_the_host(app)
     [record] = [record for record in caplog.records if record.levelno >= logging.CRITICAL]
     assert "the thread that renews leases has ended" in record.getMessage()
     async with app.lock("a", ttl=1, on_lost="raise") as hold:  # in a new thread

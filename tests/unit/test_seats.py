@@ -75,12 +75,16 @@ class Stage:
         self.specs: list[ChildSpec] = []
         self.failures = 0
         """How many starts fail from now on."""
+        self.goes_on = asyncio.Event()
+        """Cleared to keep starts from coming to their end."""
+        self.goes_on.set()
 
     async def spawn(self, spec: ChildSpec, now: float, spawning: asyncio.Lock) -> Child:
         self.specs.append(spec)
         if self.failures:
             self.failures -= 1
             raise OSError("no process left")
+        await self.goes_on.wait()
         ours, theirs = socket.socketpair()
         reader, writer = await asyncio.open_connection(sock=ours)
         process: Any = Process()
@@ -121,6 +125,16 @@ async def supervisor(clock: ManualClock, stage: Stage) -> AsyncIterator[Supervis
             played.end()
         await until(clock, running.done)
         await running
+
+
+async def hears(played: Played, *words: Stop) -> None:
+    """Expect that the next words to a child are these."""
+    played.line.settimeout(5)
+    said = b""
+    while said.count(b"\n") < len(words):
+        await asyncio.sleep(0.01)
+        said += played.line.recv(1000)
+    assert said == b"".join(encode_word(word) + b"\n" for word in words)
 
 
 async def until(clock: ManualClock, condition: Any, step: float = 0.05) -> None:
@@ -228,12 +242,20 @@ async def test_to_stop_twice_is_to_hurry(supervisor: Supervisor, stage: Stage, c
     supervisor.stop()
     supervisor.stop()
     assert supervisor.is_stopping
-    stage.last.line.settimeout(5)
-    said = b""
-    while said.count(b"\n") < 2:
-        await asyncio.sleep(0.01)
-        said += stage.last.line.recv(1000)
-    assert said == b"".join(encode_word(word) + b"\n" for word in (Stop(), Stop(hurry=True)))
+    await hears(stage.last, Stop(), Stop(hurry=True))
+
+
+async def test_a_child_whose_start_meets_the_stop_is_told_to_stop(
+    supervisor: Supervisor, stage: Stage, clock: ManualClock
+):
+    await wait_until_async(lambda: stage.played)
+    stage.goes_on.clear()
+    stage.last.end(-signal.SIGKILL)
+    await until(clock, lambda: len(stage.specs) == 2)
+    supervisor.stop()
+    stage.goes_on.set()
+    await wait_until_async(lambda: len(stage.played) == 2)
+    await hears(stage.last, Stop())
 
 
 async def test_a_worker_that_cannot_be_used_ends_the_supervisor(

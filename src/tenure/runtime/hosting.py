@@ -50,7 +50,7 @@ class Hosted:
     async def _run(self) -> None:
         try:
             await self._work()
-        except asyncio.CancelledError:
+        except (asyncio.CancelledError, GeneratorExit):  # the latter with a loop that has died
             raise
         except BaseException:  # one that ends the loop would end the work of all others with it
             log.critical(
@@ -113,17 +113,25 @@ class Host:
         """Stop everything and disconnect."""
         for hosted in self._hosted:
             await self.stop(hosted)
-        if self._virtual or self._loop is not None:
+        if self._has_died:
+            self.store.abandon()
+        elif self._virtual or self._loop is not None:
             await self._on_host(self.store.close())
         loop, self._loop = self._loop, None
         if loop is not None and self._thread is not None:
-            loop.call_soon_threadsafe(loop.stop)
+            with suppress(RuntimeError):  # it is closed, and its thread has ended
+                loop.call_soon_threadsafe(loop.stop)
             await asyncio.to_thread(self._thread.join, _STOP_TIMEOUT)
+
+    @property
+    def _has_died(self) -> bool:
+        """Whether its thread has ended by itself, and its connections are out of reach."""
+        return self._loop is not None and self._loop.is_closed()
 
     async def _on_host(self, work: Coroutine[Any, Any, None]) -> None:
         if self._virtual:
             await work
-        elif self._loop is None or self._loop.is_closed():
+        elif self._loop is None or self._has_died:
             work.close()
         else:
             future = asyncio.run_coroutine_threadsafe(work, self._loop)
@@ -132,7 +140,8 @@ class Host:
 
     def _thread_loop(self) -> asyncio.AbstractEventLoop:
         if self._loop is None or self._loop.is_closed():
-            if self._loop is not None:  # its thread has ended, and its connections with it
+            if self._has_died:
+                self.store.abandon()
                 self.store, self._open, self._opening = self.store.clone(), False, None
             loop = asyncio.new_event_loop()
             self._thread = threading.Thread(
