@@ -5,7 +5,17 @@ import pytest
 from tenure.core.schedules import DECISIONS_MAX, Decision
 from tenure.stores.contract import Store
 from tenure.testing import ManualClock
-from tests.contract.job_calls import TTL, id_of, join, look, new, recover_all, settle
+from tests.contract.job_calls import (
+    AT_ONCE,
+    TTL,
+    id_of,
+    join,
+    look,
+    new,
+    recover_all,
+    settle,
+    start,
+)
 from tests.contract.schedule_calls import (
     SECOND,
     TIMERS,
@@ -134,6 +144,15 @@ async def test_a_replica_that_is_gone_gets_no_run(store: Store, clock: ManualClo
     await store.recover(delays=(0.0,), grace=0.0)
     assert (await tick(store, clock.wall(), replica="ann")).outcome == "gone"
     assert (await look_at(store)).cursor == before.cursor
+
+
+async def test_a_replica_whose_jobs_are_being_recovered_gets_no_run(
+    store: Store, clock: ManualClock
+):
+    await start(store, new(1), new(2), replica="ann")
+    clock.shift(TTL)
+    assert len(await store.recover(delays=AT_ONCE, grace=0.0, limit=1)) == 1
+    assert (await tick(store, clock.wall(), replica="ann")).outcome == "gone"
 
 
 async def test_a_schedule_that_is_not_there_is_unknown(store: Store, clock: ManualClock):

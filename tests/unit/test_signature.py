@@ -191,3 +191,11 @@ def test_arguments_that_do_not_fit_are_refused_both_ways():
         sign(function).encode_arguments(("x",), {})
     with pytest.raises(ArgumentsError):
         sign(function).decode_arguments(b'{"a":"x"}')
+
+
+def test_what_follows_a_default_goes_by_its_name():
+    def function(a: int = 1, /, b: int = 2, *, c: int = 3):
+        return a, b, c
+
+    args, kwargs = there_and_back(function, b=5)
+    assert function(*args, **kwargs) == (1, 5, 3)
