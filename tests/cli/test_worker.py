@@ -97,7 +97,7 @@ def test_it_says_what_it_works_on(start, place: Place):
     said = worker.stderr
     where = place.url.removeprefix("sqlite:///")
     assert said.splitlines()[0] == f"Worker {worker.pid} on {where}, namespace {place.namespace}"
-    assert "takes jobs from default, slow; it knows the tasks double, stay" in said
+    assert "takes jobs from default, slow in turn; it knows the tasks double, stay" in said
     worker.terminate()
     assert worker.wait() == 0
     assert "SIGTERM: stopping" in worker.stderr
@@ -111,6 +111,11 @@ def test_it_serves_only_the_queues_that_are_named(start, place: Place, module: W
     with place.app() as app:
         assert app.job(slow).result(timeout=20) == "stayed"
         assert app.job(quick).state == "waiting"
+
+
+def test_queues_with_weights_reach_the_processes(start):
+    worker = start("--queues", "slow=3, default")
+    assert "takes jobs from slow (weight 3), default (weight 1) in turn" in worker.stderr
 
 
 def test_what_does_not_finish_within_the_grace_is_handed_back(start, place: Place, module: Write):
@@ -273,6 +278,10 @@ def test_settings_that_are_wrong_are_told_in_one_line(cli: Run, module: Write):
     "options",
     [
         ["--queues", " , "],
+        ["--queues", "a=,b=1"],
+        ["--queues", "a=0"],
+        ["--queues", "=3"],
+        ["--queues", "a=1.5"],
         ["--concurrency", "0"],
         ["--processes", "0"],
         ["--processes", "257"],

@@ -28,7 +28,7 @@ FORBIDDEN |= {"codeop", "runpy", "gzip", "bz2", "lzma", "zipfile", "tarfile", "x
 
 # Where something is imported by its name, and whose name that is: never one out of a store.
 BY_NAME = {
-    "app/jobs.py": "Tenure(imports=...)",
+    "app/workers.py": "Tenure(imports=...)",
     "http/lines.py": "httpx2, or httpx",
     "runtime/processes.py": "the module of a function that this program has declared as a task",
     "stores/connect.py": "the list of stores",

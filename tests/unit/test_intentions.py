@@ -22,19 +22,19 @@ def app_with(*, timers: tuple[str, ...] = (), schedules: tuple[str, ...] = ()) -
     ("queues", "timers", "schedules", "said"),
     [
         (["default"], (), (), "takes jobs from default; it knows the tasks (none)"),
-        (["@timers", "default"], ("b", "a"), (), "runs the timers a, b"),
+        (["default"], ("b", "a"), (), "runs the timers a, b"),
         (
-            ["@timers", "default", "mail"],
+            ["default", "mail"],
             ("sweep",),
             ("weekly",),
             (
-                "takes jobs from default, mail; it knows the tasks report; "
+                "takes jobs from default before mail; it knows the tasks report; "
                 "it runs the timers sweep; it keeps the schedules weekly"
             ),
         ),
-        (["@timers"], ("evil\x1b[2J",), (), "runs the timers evil\\x1b[2J"),
+        ([], ("evil\x1b[2J",), (), "runs the timers evil\\x1b[2J"),
     ],
 )
 def test_a_worker_says_what_it_is_there_for(queues, timers, schedules, said):
     app = app_with(timers=timers, schedules=schedules)
-    assert intentions(queues, app._handlers, [*app._plans.values()]) == said
+    assert intentions(queues, (), app._handlers, [*app._plans.values()]) == said

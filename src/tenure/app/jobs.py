@@ -1,13 +1,11 @@
-"""The job calls of an app: tasks, jobs, workers."""
+"""The job calls of an app: tasks and jobs."""
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterable, Sequence
-from contextlib import asynccontextmanager
-from importlib import import_module
+from collections.abc import Awaitable, Callable, Coroutine, Iterable
 from typing import Any, Literal, ParamSpec, TypeVar, overload
 
-from tenure.app.lifecycle import Lifecycle
+from tenure.app.workers import WorkerCalls
 from tenure.core import durations
 from tenure.core.durations import Duration
 from tenure.core.ids import is_job_id
@@ -18,14 +16,8 @@ from tenure.core.states import STATES, JobState
 from tenure.errors import ConfigError, UniqueMismatch
 from tenure.jobs import Job, JobPage, Jobs, Request
 from tenure.runtime.attempt import Around, Executor
-from tenure.runtime.lifeline import Lifeline
-from tenure.runtime.process import about_this_process
-from tenure.runtime.processes import check_processes
 from tenure.runtime.pruning import prune_finished
 from tenure.runtime.recovery import Recovery
-from tenure.runtime.ticker import TIMERS_QUEUE
-from tenure.runtime.words import HandOver
-from tenure.runtime.worker import Worker, WorkerOptions
 from tenure.tasks import (
     AsyncTask,
     Options,
@@ -37,7 +29,6 @@ from tenure.tasks import (
     make_task,
 )
 from tenure.timers import check_not_timed
-from tenure.workers import EmbeddedWorker, run_until_stopped
 
 __all__ = ["JobCalls"]
 
@@ -46,14 +37,10 @@ R = TypeVar("R")
 
 _BACKOFF = Backoff()
 _PAGE_MAX = 1000
-_CONCURRENCY_MAX = 10_000
 
 
-class JobCalls(Lifecycle):
-    """Tasks, their jobs, and the workers that run them."""
-
-    state: Any = None
-    """What `lifespan` has yielded, in a process that runs work."""
+class JobCalls(WorkerCalls):
+    """Tasks and their jobs."""
 
     # The first that fits counts: what is awaitable is also some plain R.
     @overload
@@ -261,123 +248,3 @@ class JobCalls(Lifecycle):
     async def prune_jobs(self) -> int:
         """Remove finished jobs whose retention is over. Workers do it by themselves."""
         return await prune_finished(self._services().store)
-
-    def worker(
-        self,
-        *,
-        queues: Sequence[str] | None = None,
-        concurrency: int = 100,
-        grace: Duration | None = None,
-    ) -> EmbeddedWorker:
-        """Return a worker for this process, to be entered: `async with app, app.worker(): ...`.
-
-        Args:
-            queues: the queues to serve, the first one first; by default those of the known tasks.
-            concurrency: how many jobs run at a time.
-            grace: how long leaving lets running jobs finish; the app's setting by default.
-        """
-        return self._worker(queues=queues, concurrency=concurrency, grace=grace)
-
-    def _worker(
-        self,
-        *,
-        queues: Sequence[str] | None,
-        concurrency: int,
-        grace: Duration | None,
-        lifeline: Lifeline | None = None,
-        resumed: HandOver | None = None,
-    ) -> EmbeddedWorker:
-        if not 1 <= concurrency <= _CONCURRENCY_MAX:
-            msg = f"concurrency must be from 1 to {_CONCURRENCY_MAX:,}, not {concurrency!r}."
-            raise ConfigError(msg)
-        names = None if queues is None else _queues(queues)
-        patience = self._settings.grace if grace is None else durations.seconds(grace, "grace")
-
-        def make() -> Worker:
-            for module in self._settings.imports:
-                import_module(module)
-            check_processes(self._handlers.values())
-            services = self._services()
-            serves = self._known_queues() if names is None else names
-            self._are_plans_taken = True
-            return Worker(
-                services.store,
-                services.host,
-                self._settings,
-                self._events,
-                handlers=self._handlers,
-                around=self._around,
-                options=WorkerOptions(
-                    queues=self._with_timers(serves),
-                    concurrency=concurrency,
-                    grace=patience,
-                ),
-                meta=about_this_process(),
-                plans=tuple(self._plans.values()),
-                lifeline=lifeline,
-                resumed=resumed,
-            )
-
-        return EmbeddedWorker(make, self._entering_work)
-
-    async def run_worker(
-        self,
-        *,
-        queues: Sequence[str] | None = None,
-        concurrency: int = 100,
-        grace: Duration | None = None,
-    ) -> None:
-        """Work until SIGTERM or SIGINT, then let running jobs finish and leave. See `worker`.
-
-        Opens the app if it is not open.
-        """
-        worker = self.worker(queues=queues, concurrency=concurrency, grace=grace)
-        if self.is_open:
-            await run_until_stopped(worker)
-        else:
-            async with self:
-                await run_until_stopped(worker)
-
-    def _known_queues(self) -> tuple[str, ...]:
-        return tuple(self._queues) or ("default",)
-
-    def _with_timers(self, queues: tuple[str, ...]) -> tuple[str, ...]:
-        """Return the queues to serve, those of timers first, where there are any."""
-        return tuple(dict.fromkeys([TIMERS_QUEUE, *queues])) if self._plans else queues
-
-    @asynccontextmanager
-    async def _entering_work(self) -> AsyncIterator[None]:
-        """Open what work needs; timers tick once per process."""
-        if self._plans and self._is_ticking:
-            msg = "the timers of this app run already in this process; run them once."
-            raise ConfigError(msg)
-        async with self._enter_lifespan():
-            self._is_ticking = True
-            try:
-                yield
-            finally:
-                self._is_ticking = self._are_plans_taken = self._workers > 1
-
-    @asynccontextmanager
-    async def _enter_lifespan(self) -> AsyncIterator[None]:
-        """Open what the user's work needs, once for all workers of this app."""
-        self._workers += 1
-        try:
-            async with self._entering:
-                if not self._is_entered and self._lifespan is not None:
-                    self.state = await self._at_work.enter_async_context(self._lifespan(self))
-                    self._is_entered = True
-            yield
-        finally:
-            self._workers -= 1
-            async with self._entering:  # a worker that begins now finds it open, or opens it anew
-                if self._workers == 0 and self._is_entered:
-                    self.state, self._is_entered = None, False
-                    await self._at_work.aclose()
-
-
-def _queues(queues: Sequence[str]) -> tuple[str, ...]:
-    if isinstance(queues, str) or not queues:
-        msg = f"queues must be a list of one name or more, such as ['default'], not {queues!r}."
-        raise ConfigError(msg)
-    return tuple(check_name(one, "queue") for one in queues)

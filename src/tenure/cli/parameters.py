@@ -12,11 +12,12 @@ from tenure.core.clock import SystemClock
 from tenure.core.durations import Duration, seconds
 from tenure.core.ids import is_job_id
 from tenure.core.model import check_name
+from tenure.core.shares import check_weights
 from tenure.core.sizes import size
 from tenure.core.views import as_datetime
 from tenure.errors import ConfigError
 
-__all__ = ["a_number", "bytes_", "cursor", "name", "names", "point_in_time", "span"]
+__all__ = ["a_number", "bytes_", "cursor", "name", "names", "point_in_time", "queues", "span"]
 
 
 # A worker process with nothing in it takes 30 MB.
@@ -97,6 +98,27 @@ def bytes_(_context: click.Context, _option: click.Parameter, given: str | None)
     except ConfigError:
         msg = f"{given!r} is no size of a process; write 500MB, 1.5GiB, at least 40MB."
         raise click.BadParameter(msg) from None
+
+
+def queues(
+    context: click.Context, option: click.Parameter, given: str | None
+) -> tuple[str, ...] | dict[str, int] | None:
+    """Return queues in their order, or with their weights if one has a weight."""
+    parts = names(context, option, given)
+    if parts is None or not any("=" in part for part in parts):
+        return parts
+    weights: dict[str, int] = {}
+    for part in parts:
+        queue, _, weight = part.partition("=")
+        if not weight.strip().isdecimal() and "=" in part:
+            msg = f"{part!r} has no weight: write queues with whole numbers, such as mail=3,bulk=1."
+            raise click.BadParameter(msg)
+        weights[queue.strip()] = int(weight or 1)
+    try:
+        check_weights(weights)
+    except ConfigError as error:
+        raise click.BadParameter(str(error)) from None
+    return weights
 
 
 def names(

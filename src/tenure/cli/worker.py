@@ -14,7 +14,8 @@ from typing import Any
 import click
 
 from tenure.app import Tenure
-from tenure.cli.parameters import bytes_, names, span
+from tenure.cli.parameters import bytes_, span
+from tenure.cli.parameters import queues as queues_
 from tenure.cli.show import Screen, duration
 from tenure.cli.target import explained, place
 from tenure.errors import TenureError
@@ -45,7 +46,7 @@ _health_option = click.option(
 Examples:
   tenure worker shop.tasks:app                    'app = Tenure(...)' in shop/tasks.py
   tenure worker shop.tasks:app --processes 4 --concurrency 20
-  tenure worker shop.tasks:app --queues urgent,default --max-memory 500MB
+  tenure worker shop.tasks:app --queues urgent=3,default=1 --max-memory 500MB
   TENURE_URL=redis://cache/0 tenure worker shop.tasks:app"""
 )
 @click.argument("app", metavar="MODULE:APP")
@@ -59,8 +60,9 @@ Examples:
 @click.option(
     "--queues",
     metavar="A,B",
-    callback=names,
-    help="The queues to serve, the first one first [default: those of the tasks].",
+    callback=queues_,
+    help="The queues to serve. a,b: strictly in this order, b only while a is empty. a=3,b=1: in "
+    "turn, three starts of a for each one of b [default: those of the tasks, in equal parts].",
 )
 @click.option(
     "--concurrency",
@@ -102,7 +104,7 @@ def worker(
     app: str,
     *,
     processes: int,
-    queues: tuple[str, ...] | None,
+    queues: tuple[str, ...] | dict[str, int] | None,
     concurrency: int,
     grace: float | None,
     max_jobs: int | None,
@@ -181,7 +183,7 @@ async def _supervise(
     return supervisor.exit_code
 
 
-def _announce(screen: Screen, app: Tenure, queues: tuple[str, ...] | None) -> None:
+def _announce(screen: Screen, app: Tenure, queues: tuple[str, ...] | dict[str, int] | None) -> None:
     store, tasks = app._store, app._handlers  # noqa: SLF001 - of no use to anybody else
     screen.aside(f"Worker {os.getpid()} on {place(store.url)}, namespace {store.namespace}")
     if store.traits.scope == "process":

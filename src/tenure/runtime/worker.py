@@ -20,11 +20,13 @@ from tenure.core.model import Meta, Topic
 from tenure.core.policy import UNKNOWN_TASK, UNWIND_SECONDS, unknown_task_delay
 from tenure.core.records import SOON, Claimed, JobRecord, Note, Settlement
 from tenure.core.settings import Settings
+from tenure.core.shares import Shares
 from tenure.core.ticking import Plan
 from tenure.observe.events import Events, ReplicaLost, TaskUnknown
 from tenure.runtime.alone import Alone, is_suspicious
 from tenure.runtime.attempt import Around, Handler
 from tenure.runtime.audit import Audit
+from tenure.runtime.claims import Claims
 from tenure.runtime.hosting import Host
 from tenure.runtime.intentions import intentions
 from tenure.runtime.lifeline import Lifeline
@@ -34,7 +36,7 @@ from tenure.runtime.recovery import recovery_grace
 from tenure.runtime.replica import Replica
 from tenure.runtime.settling import Settler
 from tenure.runtime.slots import Slots
-from tenure.runtime.ticker import Ticker
+from tenure.runtime.ticker import TIMERS_QUEUE, Ticker
 from tenure.runtime.unstarted import Unstarted
 from tenure.runtime.words import HandOver, Retire, Stop
 from tenure.stores.contract import Store
@@ -51,6 +53,9 @@ class WorkerOptions(Struct, frozen=True, kw_only=True):
     """How a worker works."""
 
     queues: tuple[str, ...]
+    weights: tuple[int, ...] = ()
+    """How the queues share the worker; without weights they are served in their order."""
+    runs_timers: bool
     concurrency: int
     grace: float
 
@@ -136,7 +141,14 @@ class Worker:
             changed=self._changed,
             stopped=self._stopped,
         )
-        self._claim_no = 0
+        chances = [self._clock.random() for _ in options.weights]
+        self._claims = Claims(
+            store,
+            self._patience,
+            Shares(options.queues, options.weights, chances),
+            [TIMERS_QUEUE] if options.runs_timers else [],
+            self._stopped,
+        )
         self.is_asked_to_stop = False
         self._leave_by = math.inf
         self._look_again = asyncio.Event()
@@ -196,14 +208,15 @@ class Worker:
     # What the replica tells.
 
     def joined(self, replica: str) -> None:
-        self.replica, self._claim_no, self._passed_on = replica, 0, None
+        self.replica, self._claims.number, self._passed_on = replica, 0, None
         if self._resumed is not None and self._resumed.replica == replica:
-            self._claim_no = self._resumed.claim_no
+            self._claims.number = self._resumed.claim_no
         self.is_ready.set()
         self._look_again.set()
         self._changed.set()
         self._ticker.poke()
-        told = intentions(self._options.queues, self._handlers, self._plans)
+        options = self._options
+        told = intentions(options.queues, options.weights, self._handlers, self._plans)
         log.info("worker %s %s", replica[:8], told)
 
     def beaten(self, replica: str, held: int, *, revived: bool) -> None:
@@ -279,11 +292,11 @@ class Worker:
     async def _claim_or_sleep(self, want: int) -> None:
         self._look_again.clear()
         claimed = await self._claim(want)
-        if claimed is None or len(claimed.jobs) == want:
+        if claimed is None or self._claims.is_full:
             return
         if self._unstarted.suspects or self._stopping:
             return
-        topics: list[Topic] = [("queue", name) for name in self._options.queues]
+        topics: list[Topic] = [("queue", name) for name in self._claims.queues]
         async with self._store.watch(*topics) as bell:
             # Asked again after the bell is armed, so that no wake-up falls in between.
             claimed = await self._claim(want - len(claimed.jobs))
@@ -313,7 +326,7 @@ class Worker:
         self._slots.start(record, self._handlers[record.task])
 
     async def _claim(self, want: int) -> Claimed | None:
-        """Claim under a new number; an outage repeats it under the same one.
+        """Claim, and start what can start.
 
         None: the store does not know this replica any more, which its beat learns as well; or it
         did not answer before this worker was stopped, and leaving hands back what it may have got.
@@ -321,14 +334,8 @@ class Worker:
         replica = self.replica
         if replica is None or want <= 0 or self._stopping:
             return None
-        self._claim_no += 1
-        number = self._claim_no
         try:
-            claimed = await self._patience.until_answered(
-                "claim",
-                lambda: self._store.claim(replica, number, self._options.queues, want),
-                give_up=self._stopped,
-            )
+            claimed = await self._claims.claim(replica, want)
         except Exception:  # noqa: BLE001 - told by `Patience`, and this worker is about to leave
             return None
         if claimed is None or self.replica != replica:
@@ -381,7 +388,7 @@ class Worker:
         if not is_settled or not is_ours or lifeline.is_cut:
             self._settler.hand_back(suspect)
             return
-        lifeline.say(HandOver(suspect.replica, suspect.id, self._claim_no))
+        lifeline.say(HandOver(suspect.replica, suspect.id, self._claims.number))
         # It is another process's from here on, unless there is nobody to start one.
         self.replica, self._passed_on = None, suspect.replica
         self.retire()

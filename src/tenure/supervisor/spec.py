@@ -14,7 +14,7 @@ class ChildSpec(Struct, frozen=True, kw_only=True):
     """How a child works, and the descriptors it has inherited."""
 
     app: str
-    queues: tuple[str, ...] | None
+    queues: tuple[str, ...] | dict[str, int] | None
     concurrency: int
     grace: float
     log_level: str | None
