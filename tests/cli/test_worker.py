@@ -32,6 +32,15 @@ async def stay(seconds: float) -> str:
 
 class Nested:
     app = app
+
+class Timed:
+    app = Tenure(replica_ttl=2)
+
+@Timed.app.task
+async def quick() -> None: ...
+
+@Timed.app.timer(every="1h")
+async def sweep() -> None: ...
 """
 
 Write = Callable[[str, str], str]
@@ -62,7 +71,8 @@ def start(fleet: Fleet, place: Place, module: Write, tmp_path: Path) -> Callable
             env={"TENURE_URL": place.url, "TENURE_NAMESPACE": place.namespace},
             cwd=tmp_path,
         )
-        wait_until(lambda: "takes jobs from" in worker.stderr or not worker.running, 20)
+        works = ("takes jobs from", "runs the timers")
+        wait_until(lambda: any(map(worker.stderr.__contains__, works)) or not worker.running, 20)
         return worker
 
     return start
@@ -116,6 +126,16 @@ def test_it_serves_only_the_queues_that_are_named(start, place: Place, module: W
 def test_queues_with_weights_reach_the_processes(start):
     worker = start("--queues", "slow=3, default")
     assert "takes jobs from slow (weight 3), default (weight 1) in turn" in worker.stderr
+
+
+@pytest.mark.parametrize(
+    ("option", "takes_jobs", "runs_timers"),
+    [("--no-timers", True, False), ("--timers-only", False, True), ("--grace=1s", True, True)],
+)
+def test_jobs_and_timers_of_a_worker(start, option: str, takes_jobs: bool, runs_timers: bool):
+    said = start(option, app="Timed.app").stderr
+    assert ("takes jobs from default" in said) is takes_jobs
+    assert ("runs the timers sweep" in said) is runs_timers
 
 
 def test_what_does_not_finish_within_the_grace_is_handed_back(start, place: Place, module: Write):
@@ -282,6 +302,9 @@ def test_settings_that_are_wrong_are_told_in_one_line(cli: Run, module: Write):
         ["--queues", "a=0"],
         ["--queues", "=3"],
         ["--queues", "a=1.5"],
+        ["--timers-only", "--no-timers"],
+        ["--timers-only", "--queues", "a"],
+        ["--timer-concurrency", "0"],
         ["--concurrency", "0"],
         ["--processes", "0"],
         ["--processes", "257"],

@@ -67,7 +67,7 @@ class Lifecycle:
         self._around: list[Around] = []
         self._plans: dict[str, Plan] = {}
         self._timed: dict[str, object] = {}  # the functions of timers
-        self._is_ticking = False
+        self._tickers = 0  # workers in this process that run timers
         self._are_plans_taken = False
         self._opened: Services | None = None
         self._loop: asyncio.AbstractEventLoop | None = None

@@ -14,7 +14,6 @@ from tenure.core.schedules import EVERYTHING
 from tenure.core.ticking import CatchUp, Each, Overlap, Plan, RunOptions
 from tenure.errors import ConfigError
 from tenure.jobs import Jobs
-from tenure.runtime.ticker import TIMERS_QUEUE
 from tenure.stores.contract import Store
 from tenure.tasks import Task, check_declarable, is_declared_again
 from tenure.timers import (
@@ -227,7 +226,7 @@ class TimerCalls(JobCalls):
         if not self._plans:
             msg = "there are no timers: declare them with @app.timer before run_timers()."
             raise ConfigError(msg)
-        await self.run_worker(queues=[TIMERS_QUEUE])
+        await self.run_worker(timers="only")
 
     def _add_plan(self, plan: Plan, *, again: bool) -> None:
         """Add a timer or schedule; `again` replaces the one of that name, in a notebook."""

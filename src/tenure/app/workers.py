@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
+from functools import partial
 from importlib import import_module
-from typing import Any, TypeAlias
+from typing import Any, Literal, TypeAlias
 
 from tenure.app.lifecycle import Lifecycle
 from tenure.core import durations
@@ -15,15 +16,17 @@ from tenure.errors import ConfigError
 from tenure.runtime.lifeline import Lifeline
 from tenure.runtime.process import about_this_process
 from tenure.runtime.processes import check_processes
-from tenure.runtime.ticker import TIMERS_QUEUE
 from tenure.runtime.words import HandOver
 from tenure.runtime.worker import Worker, WorkerOptions
 from tenure.workers import EmbeddedWorker, run_until_stopped
 
-__all__ = ["Queues", "WorkerCalls"]
+__all__ = ["Queues", "Timers", "WorkerCalls"]
 
 Queues: TypeAlias = Sequence[str] | Mapping[str, int] | None
 """The queues of a worker: in strict order, with weights, or those of the known tasks in turn."""
+
+Timers: TypeAlias = bool | Literal["only"]
+"""Whether a worker runs timers beside its jobs, not at all, or nothing else."""
 
 _CONCURRENCY_MAX = 10_000
 
@@ -39,6 +42,8 @@ class WorkerCalls(Lifecycle):
         *,
         queues: Queues = None,
         concurrency: int = 100,
+        timers: Timers = True,
+        timer_concurrency: int = 20,
         grace: Duration | None = None,
     ) -> EmbeddedWorker:
         """Return a worker for this process, to be entered: `async with app, app.worker(): ...`.
@@ -49,9 +54,18 @@ class WorkerCalls(Lifecycle):
                 proportion to the weights. ["urgent", "default"]: strictly in this order, so a
                 later queue waits for as long as an earlier one has jobs.
             concurrency: how many jobs run at a time.
+            timers: whether timers and schedules tick here; "only": they do, and no jobs are taken.
+            timer_concurrency: how many runs of timers there are at a time, beside the jobs. A tick
+                for which there is no slot is left to other workers, or waits.
             grace: how long leaving lets running jobs finish; the app's setting by default.
         """
-        return self._worker(queues=queues, concurrency=concurrency, grace=grace)
+        return self._worker(
+            queues=queues,
+            concurrency=concurrency,
+            timers=timers,
+            timer_concurrency=timer_concurrency,
+            grace=grace,
+        )
 
     def _worker(
         self,
@@ -59,13 +73,17 @@ class WorkerCalls(Lifecycle):
         queues: Queues,
         concurrency: int,
         grace: Duration | None,
+        timers: Timers = True,
+        timer_concurrency: int = 20,
         lifeline: Lifeline | None = None,
         resumed: HandOver | None = None,
     ) -> EmbeddedWorker:
-        if not 1 <= concurrency <= _CONCURRENCY_MAX:
-            msg = f"concurrency must be from 1 to {_CONCURRENCY_MAX:,}, not {concurrency!r}."
-            raise ConfigError(msg)
+        _check_number("concurrency", concurrency)
+        _check_number("timer_concurrency", timer_concurrency)
+        _check_timers(timers, queues)
         given = None if queues is None else check_queues(queues)
+        if timers == "only":
+            given = (), ()
         patience = self._settings.grace if grace is None else durations.seconds(grace, "grace")
 
         def make() -> Worker:
@@ -74,7 +92,8 @@ class WorkerCalls(Lifecycle):
             check_processes(self._handlers.values())
             services = self._services()
             names, weights = self._known_queues() if given is None else given
-            self._are_plans_taken = True
+            plans = tuple(self._plans.values()) if timers else ()
+            self._are_plans_taken = self._are_plans_taken or bool(timers)
             return Worker(
                 services.store,
                 services.host,
@@ -83,32 +102,40 @@ class WorkerCalls(Lifecycle):
                 handlers=self._handlers,
                 around=self._around,
                 options=WorkerOptions(
-                    queues=tuple(name for name in names if name != TIMERS_QUEUE),
+                    queues=names,
                     weights=weights,
-                    runs_timers=bool(self._plans),
                     concurrency=concurrency,
+                    timer_concurrency=timer_concurrency,
                     grace=patience,
                 ),
                 meta=about_this_process(),
-                plans=tuple(self._plans.values()),
+                plans=plans,
                 lifeline=lifeline,
                 resumed=resumed,
             )
 
-        return EmbeddedWorker(make, self._entering_work)
+        return EmbeddedWorker(make, partial(self._entering_work, ticks=bool(timers)))
 
     async def run_worker(
         self,
         *,
         queues: Queues = None,
         concurrency: int = 100,
+        timers: Timers = True,
+        timer_concurrency: int = 20,
         grace: Duration | None = None,
     ) -> None:
         """Work until SIGTERM or SIGINT, then let running jobs finish and leave. See `worker`.
 
         Opens the app if it is not open.
         """
-        worker = self.worker(queues=queues, concurrency=concurrency, grace=grace)
+        worker = self.worker(
+            queues=queues,
+            concurrency=concurrency,
+            timers=timers,
+            timer_concurrency=timer_concurrency,
+            grace=grace,
+        )
         if self.is_open:
             await run_until_stopped(worker)
         else:
@@ -121,17 +148,21 @@ class WorkerCalls(Lifecycle):
         return names, (1,) * len(names)
 
     @asynccontextmanager
-    async def _entering_work(self) -> AsyncIterator[None]:
+    async def _entering_work(self, *, ticks: bool) -> AsyncIterator[None]:
         """Open what work needs; timers tick once per process."""
-        if self._plans and self._is_ticking:
-            msg = "the timers of this app run already in this process; run them once."
+        if ticks and self._plans and self._tickers:
+            msg = (
+                "the timers of this app run already in this process; run them once, and make "
+                "further workers with app.worker(timers=False)."
+            )
             raise ConfigError(msg)
         async with self._enter_lifespan():
-            self._is_ticking = True
+            self._tickers += ticks
             try:
                 yield
             finally:
-                self._is_ticking = self._are_plans_taken = self._workers > 1
+                self._tickers -= ticks
+                self._are_plans_taken = self._tickers > 0
 
     @asynccontextmanager
     async def _enter_lifespan(self) -> AsyncIterator[None]:
@@ -149,3 +180,18 @@ class WorkerCalls(Lifecycle):
                 if self._workers == 0 and self._is_entered:
                     self.state, self._is_entered = None, False
                     await self._at_work.aclose()
+
+
+def _check_number(what: str, number: int) -> None:
+    if type(number) is not int or not 1 <= number <= _CONCURRENCY_MAX:
+        msg = f"{what} must be from 1 to {_CONCURRENCY_MAX:,}, not {number!r}."
+        raise ConfigError(msg)
+
+
+def _check_timers(timers: object, queues: Queues) -> None:
+    if timers not in (True, False, "only"):
+        msg = f'timers must be True, False or "only", not {timers!r}.'
+        raise ConfigError(msg)
+    if timers == "only" and queues is not None:
+        msg = f'a worker with timers="only" takes no jobs: give it no queues, not {queues!r}.'
+        raise ConfigError(msg)

@@ -10,8 +10,8 @@ from tenure.cli.choosing import newest
 from tenure.cli.show import duration, safe, some
 from tenure.core.model import Finding
 from tenure.core.records import COUNT_MAX, QueueCounts, ReplicaRecord
+from tenure.core.schedules import TIMERS_QUEUE
 from tenure.core.views import waits_for_its_task
-from tenure.runtime.ticker import TIMERS_QUEUE
 from tenure.stores.contract import Store
 
 __all__ = ["jobs_examined"]

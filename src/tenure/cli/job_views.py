@@ -12,10 +12,10 @@ from tenure.cli.show import Cell, Shrinking, duration, safe, table
 from tenure.core.json_values import decode_plain
 from tenure.core.records import JobRecord, read_history
 from tenure.core.results import read_stored
+from tenure.core.schedules import TIMERS_QUEUE
 from tenure.core.states import JobState
 from tenure.core.views import as_datetime, waits_for_its_task
 from tenure.jobs import Job
-from tenure.runtime.ticker import TIMERS_QUEUE
 
 __all__ = [
     "STYLES",

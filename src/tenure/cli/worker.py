@@ -9,7 +9,7 @@ import signal
 from collections.abc import Sequence
 from contextlib import AsyncExitStack
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import click
 
@@ -72,6 +72,15 @@ Examples:
     help="How many jobs run at a time in each process.",
 )
 @click.option(
+    "--timer-concurrency",
+    type=click.IntRange(1, 10_000),
+    default=20,
+    show_default=True,
+    help="How many runs of timers there are at a time in each process, beside its jobs.",
+)
+@click.option("--no-timers", is_flag=True, help="Run no timers and schedules: another worker must.")
+@click.option("--timers-only", is_flag=True, help="Run timers and schedules, and take no jobs.")
+@click.option(
     "--grace",
     metavar="TIME",
     callback=span,
@@ -106,6 +115,9 @@ def worker(
     processes: int,
     queues: tuple[str, ...] | dict[str, int] | None,
     concurrency: int,
+    timer_concurrency: int,
+    no_timers: bool,
+    timers_only: bool,
     grace: float | None,
     max_jobs: int | None,
     max_memory: int | None,
@@ -122,6 +134,7 @@ def worker(
     current directory, too.
     """
     screen = Screen(as_json=False)
+    timers = _timers(queues, no_timers=no_timers, timers_only=timers_only)
     try:
         found = load_app(app)
         _check_place(context, (url, namespace))
@@ -131,12 +144,22 @@ def worker(
             # Another process would see nothing of it.
             if processes > 1 or max_jobs or max_memory or health:
                 screen.aside("So there is no supervisor, and what is meant for one has no effect.")
-            asyncio.run(found.run_worker(queues=queues, concurrency=concurrency, grace=grace))
+            asyncio.run(
+                found.run_worker(
+                    queues=queues,
+                    concurrency=concurrency,
+                    timers=timers,
+                    timer_concurrency=timer_concurrency,
+                    grace=grace,
+                )
+            )
             return
         spec = ChildSpec(
             app=app,
             queues=queues,
             concurrency=concurrency,
+            timers=timers,
+            timer_concurrency=timer_concurrency,
             grace=found.settings.grace if grace is None else grace,
             log_level=log_level,
         )
@@ -145,6 +168,13 @@ def worker(
     except TenureError as error:
         screen.failure(type(error).__name__, explained(error))
         context.exit(2)
+
+
+def _timers(queues: object, *, no_timers: bool, timers_only: bool) -> bool | Literal["only"]:
+    if timers_only and (no_timers or queues is not None):
+        msg = "--timers-only takes no jobs: use it without --no-timers and --queues."
+        raise click.UsageError(msg)
+    return "only" if timers_only else not no_timers
 
 
 def _check_place(context: click.Context, given: Sequence[str | None]) -> None:

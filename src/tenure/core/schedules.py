@@ -19,6 +19,7 @@ __all__ = [
     "DECLARED_FOR",
     "DIGESTS_MAX",
     "EVERYTHING",
+    "TIMERS_QUEUE",
     "Advance",
     "Advanced",
     "Bound",
@@ -33,6 +34,8 @@ __all__ = [
 
 EVERYTHING: Final = "*"
 """The name under which all schedules are frozen at once."""
+TIMERS_QUEUE: Final = "@timers"
+"""The queue of all runs of timers. Those wait there that were triggered, or that run again."""
 DECLARED_FOR: Final = 60.0
 """Seconds for which a definition rules after somebody has planted it or moved its cursor."""
 DIGESTS_MAX: Final = 10

@@ -18,6 +18,7 @@ from tenure.observe.events import (
     TaskUnknown,
     TickSkipped,
     TicksMissed,
+    TimersFull,
 )
 
 __all__ = [
@@ -38,4 +39,5 @@ __all__ = [
     "TaskUnknown",
     "TickSkipped",
     "TicksMissed",
+    "TimersFull",
 ]

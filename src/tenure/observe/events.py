@@ -37,6 +37,7 @@ __all__ = [
     "TaskUnknown",
     "TickSkipped",
     "TicksMissed",
+    "TimersFull",
 ]
 
 log = logging.getLogger("tenure")
@@ -201,6 +202,26 @@ class TicksMissed(_Fact, frozen=True):
     reason: str
 
 
+class TimersFull(_Fact, frozen=True):
+    """A tick waits because all timer slots of this worker are taken. At most once a minute.
+
+    Another worker may run it. Else it runs when a slot is free, or counts as missed, as its timer's
+    policy says.
+    """
+
+    timer: str
+    timer_concurrency: int
+    running: tuple[str, ...]
+    """The timers that run in this worker, some of them."""
+
+    def __str__(self) -> str:
+        return (
+            f"timer {safe(self.timer)!r} waits for a slot: {self.timer_concurrency} runs of timers "
+            f"are all that this worker runs at a time ({_listed(self.running)}). Another worker "
+            "may run it. If they are meant to be that long or that many, raise timer_concurrency."
+        )
+
+
 class StoreFailing(_Fact, frozen=True):
     """A worker cannot reach the store; it goes on trying. Once per outage."""
 
@@ -232,6 +253,7 @@ Event: TypeAlias = (
     | StoreRestored
     | TickSkipped
     | TicksMissed
+    | TimersFull
 )
 
 _FAILED = "an event subscriber failed on %s"

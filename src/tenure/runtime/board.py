@@ -19,8 +19,6 @@ _HEAD: Final = Struct("=dQ")
 # One place: when the attempt must be over (0: no time-out), and the job; empty if it is free.
 _PLACE: Final = Struct("=d40s")
 _DEADLINE: Final = Struct("=d")
-# Runs of timers start at their time, however many jobs run already.
-_ROOM_FOR_RUNS: Final = 500
 _NOWHERE: Final = -1
 
 
@@ -30,17 +28,16 @@ class Board:
     A kill in the middle of a line leaves part of an id, which no job has: it had not begun.
     """
 
-    def __init__(self, file: int, concurrency: int) -> None:
-        places = concurrency + _ROOM_FOR_RUNS
+    def __init__(self, file: int, places: int) -> None:
         self._memory = mmap.mmap(file, _HEAD.size + places * _PLACE.size)
         self._free = list(range(places - 1, -1, -1))
         self._places = places
         self._ended = 0
 
     @staticmethod
-    def make_file(concurrency: int) -> int:
+    def make_file(places: int) -> int:
         """Return the descriptor of a file for a board, which vanishes with its last user."""
-        size = _HEAD.size + (concurrency + _ROOM_FOR_RUNS) * _PLACE.size
+        size = _HEAD.size + places * _PLACE.size
         if hasattr(os, "memfd_create"):
             file = os.memfd_create("tenure-board")
         else:

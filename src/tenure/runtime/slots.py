@@ -12,13 +12,14 @@ from typing import Literal
 
 from tenure.core.clock import Clock
 from tenure.core.records import JobRecord, Note, Settlement
+from tenure.core.schedules import TIMERS_QUEUE
 from tenure.observe.events import Events, HandlerStuck
 from tenure.runtime.attempt import Around, AttemptRunner, Handler
 from tenure.runtime.board import Board
 from tenure.runtime.context import RunningJob, StopReason
 from tenure.runtime.settling import Settler
 
-__all__ = ["Slots"]
+__all__ = ["Slots", "is_run"]
 
 log = logging.getLogger("tenure")
 
@@ -76,6 +77,8 @@ class Slots:
             process_memory=process_memory,
         )
         self._running: dict[_Running, None] = {}  # in the order of their beginnings
+        self.runs = 0
+        """How many runs of timers are among what runs."""
         self._loop = asyncio.get_running_loop()
         self._context = copy_context()
         self.is_clean = True
@@ -85,6 +88,17 @@ class Slots:
 
     def __len__(self) -> int:
         return len(self._running)
+
+    @property
+    def jobs(self) -> int:
+        """How many jobs run; runs of timers do not count."""
+        return len(self._running) - self.runs
+
+    @property
+    def timers(self) -> list[str]:
+        """The timers that run, each once."""
+        names = (one.record.schedule for one in self._running if is_run(one.record))
+        return list(dict.fromkeys(names))
 
     @property
     def ids(self) -> list[str]:
@@ -101,6 +115,7 @@ class Slots:
             place = self._board.begin(record.id, (record.timeout and began + record.timeout) or 0.0)
         running = _Running(record, handler, context, began, place)
         self._running[running] = None
+        self.runs += is_run(record)
         # A context of its own: it may be the end of another job that makes room for this one.
         context_variables = self._context.copy()
         running.task = self._loop.create_task(self._attempt(running), context=context_variables)
@@ -187,9 +202,16 @@ class Slots:
 
     def _ended(self, running: _Running) -> None:
         self._running.pop(running, None)
+        self.runs -= is_run(running.record)
         if self._board is not None:
             self._board.end(running.place)
-        took = self._clock.boot() - running.began
-        mean = self.mean_seconds
-        self.mean_seconds = took if mean is None else 0.9 * mean + 0.1 * took
+        if not is_run(running.record):
+            took = self._clock.boot() - running.began
+            mean = self.mean_seconds
+            self.mean_seconds = took if mean is None else 0.9 * mean + 0.1 * took
         self._on_freed()
+
+
+def is_run(record: JobRecord) -> bool:
+    """Whether it is a run of a timer, which has slots of its own."""
+    return record.queue == TIMERS_QUEUE

@@ -20,17 +20,15 @@ from tenure.core.ids import JobIds
 from tenure.core.records import BATCH_MAX, JobRecord, NewJob
 from tenure.core.schedules import DECLARED_FOR, Advance, Advanced, Planted, Planting
 from tenure.core.ticking import Plan, Step, bounds, next_step, run_of
-from tenure.observe.events import Events, TickSkipped, TicksMissed
+from tenure.observe.events import Events, TickSkipped, TicksMissed, TimersFull
 from tenure.runtime.patience import Patience
 from tenure.runtime.store_time import StoreTime
+from tenure.runtime.unstarted import Unstarted
 from tenure.stores.contract import Store
 
-__all__ = ["TIMERS_QUEUE", "Ticker"]
+__all__ = ["Ticker"]
 
 log = logging.getLogger("tenure")
-
-TIMERS_QUEUE: Final = "@timers"
-"""Where runs wait that were triggered, or that run again."""
 
 _DECLARE_EVERY = DECLARED_FOR / 3
 # Nobody sleeps for longer: clocks are set, and rules of zones change.
@@ -40,6 +38,9 @@ _HELD = 1.0
 # Many timers are due at the same instant. The store answers others in between.
 _AT_ONCE = 50
 _NEVER: Final = 2**62
+# How often it is told that ticks wait for a slot, and how many running timers are named.
+_TELL_EVERY = 60.0
+_NAMED_MAX = 10
 
 
 @dataclass(eq=False, slots=True)
@@ -55,6 +56,11 @@ class _Hand:
     """The run that was asked for, until there is an answer."""
     yields: bool = False
     """Whether another definition rules, as far as it was told."""
+
+    @property
+    def is_timer(self) -> bool:
+        """Whether its ticks run here; those of a schedule only enqueue."""
+        return self.plan.definition.kind == "timer"
 
     @property
     def is_shared(self) -> bool:
@@ -101,6 +107,7 @@ class Ticker:
         *,
         replica: Callable[[], str | None],
         start: Callable[[JobRecord], None],
+        unstarted: Unstarted,
     ) -> None:
         self._store = store
         self._clock: Clock = store.clock
@@ -108,6 +115,7 @@ class Ticker:
         self._events = events
         self._replica = replica
         self._start = start
+        self._unstarted = unstarted
         self._ids = JobIds(self._clock)
         self._time = StoreTime(self._clock)
         self._hands = [_Hand(plan) for plan in plans]
@@ -115,6 +123,8 @@ class Ticker:
         self._declares = asyncio.Event()
         self._room = asyncio.Semaphore(_AT_ONCE)
         self._held: dict[_Hand, None] = {}  # in an order that does not depend on addresses
+        self._without_slot: dict[_Hand, None] = {}
+        self._told_full = -_TELL_EVERY
 
     @property
     def pending(self) -> set[str]:
@@ -146,6 +156,12 @@ class Ticker:
         for hand in [one for one in self._held if one.plan.name in names]:
             hand.poked.set()
             self._held.pop(hand, None)
+
+    def slot_freed(self) -> None:
+        """Look again at as many as there are slots for, those that wait longest first."""
+        for hand in list(self._without_slot)[: self._free_slots]:
+            self._without_slot.pop(hand)
+            hand.poked.set()
 
     # Declaring.
 
@@ -197,8 +213,32 @@ class Ticker:
             now = self._time.now()
             step = next_step(hand.plan.definition, hand.cursor, now)
             if isinstance(step, Step):
+                if step.runs and hand.is_timer and not self._free_slots:
+                    return self._wait_for_slot(hand)
                 return await self._take(hand, step, replica)
             return _LOOK_EVERY if step is None else (step - now) / 1e6
+
+    @property
+    def _free_slots(self) -> int:
+        """Return how many more runs may be asked for: each answer may be one to start."""
+        asked = sum(bool(hand.pending) and hand.is_timer for hand in self._hands)
+        return max(0, self._unstarted.free_runs - asked)
+
+    def _wait_for_slot(self, hand: _Hand) -> float:
+        """Leave the tick to other replicas until there is a slot; return how long to wait.
+
+        The cursor stays. A run that waited here after its tick was decided would be nobody
+        else's, and its time-out would count from the decision.
+        """
+        self._without_slot[hand] = None
+        now = self._clock.boot()
+        is_full = not self._unstarted.suspects
+        if is_full and now - self._told_full >= _TELL_EVERY:
+            self._told_full = now
+            running = tuple(self._unstarted.running_timers[:_NAMED_MAX])
+            told = TimersFull(hand.plan.name, self._unstarted.timer_concurrency, running)
+            self._events.emit(told)
+        return _HELD
 
     async def _take(self, hand: _Hand, step: Step, replica: str) -> float:
         """Try to move the cursor; return how long to wait before the next look."""
@@ -211,6 +251,7 @@ class Ticker:
             return self._answered(hand, move, answer)
         finally:
             hand.pending = ""
+            self.slot_freed()
 
     def _move(self, hand: _Hand, step: Step, replica: str) -> Advance:
         plan, id_ = hand.plan, self._ids.make()
@@ -223,7 +264,7 @@ class Ticker:
             to=step.to,
             due=step.due,
             run=self._run(hand, id_, step) if step.runs else None,
-            replica=replica if plan.definition.kind == "timer" else "",
+            replica=replica if hand.is_timer else "",
             rest=plan.definition.rest,
             limit=limit,
             own=own,

@@ -11,7 +11,7 @@ from collections.abc import Collection
 from tenure.core.clock import Clock
 from tenure.core.records import BATCH_MAX, JobRecord
 from tenure.runtime.settling import Settler
-from tenure.runtime.slots import Slots
+from tenure.runtime.slots import Slots, is_run
 
 __all__ = ["Unstarted"]
 
@@ -26,30 +26,44 @@ _UNSETTLED_MAX = 2000
 class Unstarted:
     """Jobs that wait here: for a slot, or to be alone in this process."""
 
-    def __init__(self, clock: Clock, slots: Slots, settler: Settler, concurrency: int) -> None:
+    def __init__(
+        self,
+        clock: Clock,
+        slots: Slots,
+        settler: Settler,
+        *,
+        concurrency: int,
+        timer_concurrency: int,
+    ) -> None:
         self._clock = clock
         self._slots = slots
         self._settler = settler
         self._concurrency = concurrency
+        self.timer_concurrency = timer_concurrency
         self._ahead: deque[tuple[JobRecord, float]] = deque()
+        self._runs: deque[tuple[JobRecord, float]] = deque()
         self.suspects: deque[JobRecord] = deque()
         """Those that may kill their process. Nothing else starts while there is one."""
 
     @property
     def patience(self) -> float | None:
         """How soon to look for those that have waited too long, if one waits for a slot."""
-        return _AHEAD_PATIENCE if self._ahead else None
+        return _AHEAD_PATIENCE if self._ahead or self._runs else None
 
     @property
     def ids(self) -> set[str]:
-        return {record.id for record, _ in self._ahead} | {one.id for one in self.suspects}
+        return {record.id for record in self._waiting}
+
+    @property
+    def _waiting(self) -> list[JobRecord]:
+        return [*(record for record, _ in (*self._ahead, *self._runs)), *self.suspects]
 
     def wanted(self) -> int:
         """Return how many more jobs could start soon."""
         if len(self._settler) > _UNSETTLED_MAX:
             return 0
         ahead = self._ahead_target()
-        free = self._concurrency - len(self._slots)
+        free = self._concurrency - self._slots.jobs
         if free <= 0 and len(self._ahead) > ahead // 2:
             return 0  # a larger claim in a moment is cheaper than many small ones
         return max(0, min(BATCH_MAX, free + ahead - len(self._ahead)))
@@ -61,14 +75,35 @@ class Unstarted:
         soon = self._concurrency * _AHEAD_SECONDS / max(mean, 1e-6)
         return min(BATCH_MAX, int(soon))
 
+    @property
+    def free_runs(self) -> int:
+        """How many more runs of timers could start now."""
+        if self.suspects:
+            return 0
+        return max(0, self.timer_concurrency - self._slots.runs - len(self._runs))
+
+    @property
+    def running_timers(self) -> list[str]:
+        return self._slots.timers
+
+    def has_slot(self, record: JobRecord) -> bool:
+        """Whether a job or a run of a timer that was claimed just now may start."""
+        if self.suspects:
+            return False
+        return self.free_runs > 0 if is_run(record) else self._slots.jobs < self._concurrency
+
     def wait_for_slot(self, record: JobRecord, now: float) -> None:
-        self._ahead.append((record, now))
+        (self._runs if is_run(record) else self._ahead).append((record, now))
 
     def next_for_slot(self) -> JobRecord | None:
-        """Remove and return what may have the slot that has become free."""
-        if self.suspects or not self._ahead:
+        """Remove and return what may have a slot that has become free."""
+        if self.suspects:
             return None
-        return self._ahead.popleft()[0]
+        if self._ahead and self._slots.jobs < self._concurrency:
+            return self._ahead.popleft()[0]
+        if self._runs and self._slots.runs < self.timer_concurrency:
+            return self._runs.popleft()[0]
+        return None
 
     def hand_back_stale(self) -> None:
         """Give back what was claimed ahead and cannot start soon after all."""
@@ -77,6 +112,8 @@ class Unstarted:
             self._settler.hand_back(self._ahead.popleft()[0])
             # Jobs take longer than it seemed: nothing more is claimed ahead until one has ended.
             self._slots.mean_seconds = None
+        while self._runs and now - self._runs[0][1] >= _AHEAD_PATIENCE:
+            self._settler.hand_back(self._runs.popleft()[0])
 
     def hand_back(self) -> None:
         """Give everything back to others."""
@@ -85,13 +122,14 @@ class Unstarted:
 
     def take(self, ids: Collection[str]) -> list[JobRecord]:
         """Remove and return those of these jobs that wait here."""
-        waiting = [*(record for record, _ in self._ahead), *self.suspects]
-        taken = [record for record in waiting if record.id in ids]
+        taken = [record for record in self._waiting if record.id in ids]
         self._ahead = deque(one for one in self._ahead if one[0].id not in ids)
+        self._runs = deque(one for one in self._runs if one[0].id not in ids)
         self.suspects = deque(one for one in self.suspects if one.id not in ids)
         return taken
 
     def forget(self) -> None:
         """Drop everything: it is somebody else's now."""
         self._ahead.clear()
+        self._runs.clear()
         self.suspects.clear()

@@ -19,6 +19,7 @@ from msgspec import Struct
 from tenure.core.model import Meta, Topic
 from tenure.core.policy import UNKNOWN_TASK, UNWIND_SECONDS, unknown_task_delay
 from tenure.core.records import SOON, Claimed, JobRecord, Note, Settlement
+from tenure.core.schedules import TIMERS_QUEUE
 from tenure.core.settings import Settings
 from tenure.core.shares import Shares
 from tenure.core.ticking import Plan
@@ -36,7 +37,7 @@ from tenure.runtime.recovery import recovery_grace
 from tenure.runtime.replica import Replica
 from tenure.runtime.settling import Settler
 from tenure.runtime.slots import Slots
-from tenure.runtime.ticker import TIMERS_QUEUE, Ticker
+from tenure.runtime.ticker import Ticker
 from tenure.runtime.unstarted import Unstarted
 from tenure.runtime.words import HandOver, Retire, Stop
 from tenure.stores.contract import Store
@@ -55,8 +56,8 @@ class WorkerOptions(Struct, frozen=True, kw_only=True):
     queues: tuple[str, ...]
     weights: tuple[int, ...] = ()
     """How the queues share the worker; without weights they are served in their order."""
-    runs_timers: bool
     concurrency: int
+    timer_concurrency: int
     grace: float
 
 
@@ -120,6 +121,13 @@ class Worker:
             on_freed=self._slot_freed,
         )
         self._audit = Audit(store, self._patience, self._settler)
+        self._unstarted = Unstarted(
+            self._clock,
+            self._slots,
+            self._settler,
+            concurrency=options.concurrency,
+            timer_concurrency=options.timer_concurrency,
+        )
         self._ticker = Ticker(
             store,
             self._patience,
@@ -127,8 +135,8 @@ class Worker:
             plans,
             replica=lambda: self.replica,
             start=self._start_run,
+            unstarted=self._unstarted,
         )
-        self._unstarted = Unstarted(self._clock, self._slots, self._settler, options.concurrency)
         self._alone = Alone(
             self._clock,
             handlers,
@@ -146,7 +154,6 @@ class Worker:
             store,
             self._patience,
             Shares(options.queues, options.weights, chances),
-            [TIMERS_QUEUE] if options.runs_timers else [],
             self._stopped,
         )
         self.is_asked_to_stop = False
@@ -276,10 +283,31 @@ class Worker:
                 )
             elif self._unstarted.suspects:
                 await self._run_alone()
-            elif (want := self._unstarted.wanted()) == 0:
-                await self._clock.wait(self._changed, self._unstarted.patience)
+            elif self._wanted_jobs or (self._wanted_runs and not self._options.queues):
+                await self._claim_or_sleep()
+            elif self._wanted_runs and self._until_runs <= 0:
+                await self._claim()
             else:
-                await self._claim_or_sleep(want)
+                await self._wait_for_slot()
+
+    @property
+    def _wanted_jobs(self) -> int:
+        return self._unstarted.wanted() if self._options.queues else 0
+
+    @property
+    def _wanted_runs(self) -> int:
+        """How many runs of timers could start that were triggered, or that run again."""
+        return self._unstarted.free_runs if self._plans else 0
+
+    @property
+    def _until_runs(self) -> float:
+        """How long until runs are looked for while no job could start."""
+        return self._claims.runs_looked_for + SOON - self._clock.boot()
+
+    async def _wait_for_slot(self) -> None:
+        waits = [self._unstarted.patience, self._until_runs if self._wanted_runs else None]
+        longest = min((wait for wait in waits if wait is not None), default=None)
+        await self._clock.wait(self._changed, longest)
 
     async def _unless_stopped(self, work: Coroutine[Any, Any, None]) -> None:
         """Do something with patience, which ends with an error when this worker is to stop."""
@@ -289,17 +317,18 @@ class Worker:
             if not self._stopping:
                 raise
 
-    async def _claim_or_sleep(self, want: int) -> None:
+    async def _claim_or_sleep(self) -> None:
         self._look_again.clear()
-        claimed = await self._claim(want)
+        claimed = await self._claim()
         if claimed is None or self._claims.is_full:
             return
         if self._unstarted.suspects or self._stopping:
             return
-        topics: list[Topic] = [("queue", name) for name in self._claims.queues]
+        served = (*([TIMERS_QUEUE] if self._plans else []), *self._options.queues)
+        topics: list[Topic] = [("queue", name) for name in served]
         async with self._store.watch(*topics) as bell:
             # Asked again after the bell is armed, so that no wake-up falls in between.
-            claimed = await self._claim(want - len(claimed.jobs))
+            claimed = await self._claim()
             if claimed is None or claimed.jobs or self._stopping:
                 return
             pause = SOON if claimed.next_in is None else min(SOON, claimed.next_in + 0.001)
@@ -322,20 +351,20 @@ class Worker:
         self._changed.set()
 
     def _start_run(self, record: JobRecord) -> None:
-        """Start the run of a tick: at its time, whatever else is going on here."""
+        """Start the run of a tick at its time. The ticker has asked for no more than fit."""
         self._slots.start(record, self._handlers[record.task])
 
-    async def _claim(self, want: int) -> Claimed | None:
+    async def _claim(self) -> Claimed | None:
         """Claim, and start what can start.
 
         None: the store does not know this replica any more, which its beat learns as well; or it
         did not answer before this worker was stopped, and leaving hands back what it may have got.
         """
-        replica = self.replica
-        if replica is None or want <= 0 or self._stopping:
+        replica, jobs, runs = self.replica, self._wanted_jobs, self._wanted_runs
+        if replica is None or not (jobs or runs) or self._stopping:
             return None
         try:
-            claimed = await self._claims.claim(replica, want)
+            claimed = await self._claims.claim(replica, jobs, runs)
         except Exception:  # noqa: BLE001 - told by `Patience`, and this worker is about to leave
             return None
         if claimed is None or self.replica != replica:
@@ -358,11 +387,7 @@ class Worker:
             )
         elif is_suspicious(record):
             self._unstarted.suspects.append(record)
-        elif (
-            self._unstarted.suspects
-            or self._stopping
-            or len(self._slots) >= self._options.concurrency
-        ):
+        elif self._stopping or not self._unstarted.has_slot(record):
             self._unstarted.wait_for_slot(record, now)
         else:
             self._slots.start(record, handler)
@@ -404,6 +429,7 @@ class Worker:
     def _slot_freed(self) -> None:
         if not self._stopping and (record := self._unstarted.next_for_slot()) is not None:
             self._slots.start(record, self._handlers[record.task])
+        self._ticker.slot_freed()
         self._changed.set()
 
     # Stopping.

@@ -54,6 +54,8 @@ async def work(app: Tenure, spec: ChildSpec) -> None:
             worker = app._worker(  # noqa: SLF001 - of the same house
                 queues=spec.queues,
                 concurrency=spec.concurrency,
+                timers=spec.timers,
+                timer_concurrency=spec.timer_concurrency,
                 grace=spec.grace,
                 lifeline=lifeline,
                 resumed=spec.resumed,
@@ -68,7 +70,7 @@ async def work(app: Tenure, spec: ChildSpec) -> None:
 
 def _board(spec: ChildSpec) -> Board:
     try:
-        return Board(spec.board, spec.concurrency)
+        return Board(spec.board, spec.places)
     finally:
         os.close(spec.board)
 

@@ -100,7 +100,7 @@ class Child:
         signal mask that they found, and the last one found the signals blocked by the other.
         """
         ours, theirs = socket.socketpair()
-        file = Board.make_file(spec.concurrency)
+        file = Board.make_file(spec.places)
         try:
             spec = msgspec.structs.replace(spec, line=theirs.fileno(), board=file)
             async with spawning:
@@ -113,7 +113,7 @@ class Child:
                         stdin=asyncio.subprocess.DEVNULL,
                         pass_fds=(theirs.fileno(), file),
                     )
-            board = Board(file, spec.concurrency)
+            board = Board(file, spec.places)
         except BaseException:
             ours.close()
             raise

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Literal
+
 import msgspec
 from msgspec import Struct
 
@@ -16,11 +18,18 @@ class ChildSpec(Struct, frozen=True, kw_only=True):
     app: str
     queues: tuple[str, ...] | dict[str, int] | None
     concurrency: int
+    timers: bool | Literal["only"] = True
+    timer_concurrency: int = 20
     grace: float
     log_level: str | None
     line: int = -1
     board: int = -1
     resumed: HandOver | None = None
+
+    @property
+    def places(self) -> int:
+        """How many jobs and runs of timers there are at a time."""
+        return self.concurrency + self.timer_concurrency
 
 
 def encode_spec(spec: ChildSpec) -> str:

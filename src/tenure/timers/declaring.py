@@ -16,7 +16,7 @@ from tenure.core.model import check_name
 from tenure.core.policy import TTL_MAX, Backoff
 from tenure.core.records import JobRecord
 from tenure.core.rules import Every, Rule, make_rule, shortest_distance
-from tenure.core.schedules import EVERYTHING
+from tenure.core.schedules import EVERYTHING, TIMERS_QUEUE
 from tenure.core.signature import Signature
 from tenure.core.spreads import check_spread, spread_offset
 from tenure.core.ticking import (
@@ -34,7 +34,6 @@ from tenure.errors import ConfigError
 from tenure.locks import is_async
 from tenure.runtime.attempt import Handler
 from tenure.runtime.context import current
-from tenure.runtime.ticker import TIMERS_QUEUE
 
 __all__ = [
     "After",

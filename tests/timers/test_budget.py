@@ -1,0 +1,184 @@
+"""Timers have slots of their own: how many run at a time in a worker, and in which workers."""
+
+from collections import Counter
+
+import pytest
+
+from tenure import ConfigError
+from tenure.observe.events import TimersFull
+from tests.jobs.replicas import of_kind
+
+
+class Crowd:
+    """Timers that count how many of them run at a time."""
+
+    def __init__(self, clock) -> None:
+        self._clock = clock
+        self.inside = 0
+        self.most = 0
+        self.ran: Counter[str] = Counter()
+
+    def declare(self, app, *names: str, seconds: float = 1, **options) -> None:
+        for name in names:
+            app.timer(name=name, **{"every": "1m", **options})(self._handler(name, seconds))
+
+    def _handler(self, name: str, seconds: float):
+        async def run() -> None:
+            self.inside += 1
+            self.most = max(self.most, self.inside)
+            self.ran[name] += 1
+            try:
+                await self._clock.sleep(seconds)
+            finally:
+                self.inside -= 1
+
+        return run
+
+
+@pytest.fixture
+def crowd(clock) -> Crowd:
+    return Crowd(clock)
+
+
+NAMES = [f"t{number}" for number in range(12)]
+
+
+async def test_long_runs_leave_all_slots_to_jobs(app, clock, crowd):
+    crowd.declare(app, *NAMES[:4], seconds=3600)
+
+    @app.task
+    async def quick() -> int:
+        return 1
+
+    async with app.worker(concurrency=4):
+        await clock.advance(61)
+        assert crowd.inside == 4
+        job = await quick.enqueue()
+        await clock.advance(1)
+        assert (await job.refresh()).state == "succeeded"
+
+
+async def test_jobs_leave_all_timer_slots_to_timers(app, clock, crowd):
+    crowd.declare(app, *NAMES[:3])
+
+    @app.task
+    async def long() -> None:
+        await clock.sleep(3600)
+
+    async with app.worker(concurrency=2, timer_concurrency=3):
+        await app.enqueue_many(long.request() for _ in range(10))
+        await clock.advance(61)
+    assert crowd.ran == dict.fromkeys(NAMES[:3], 1)
+
+
+async def test_no_more_runs_at_a_time_than_there_are_timer_slots(app, clock, crowd, seen):
+    crowd.declare(app, *NAMES)
+    async with app.worker(timer_concurrency=3):
+        await clock.advance(75)
+        assert crowd.most == 3
+        assert crowd.ran == dict.fromkeys(NAMES, 1)
+        [told, *_] = of_kind(seen, TimersFull)
+        assert told.timer in NAMES
+        assert told.timer_concurrency == 3
+        assert len(told.running) == 3
+        assert "timer_concurrency" in str(told)
+        await clock.advance(60)
+    assert crowd.most == 3
+    assert crowd.ran == dict.fromkeys(NAMES, 2)
+    assert len(of_kind(seen, TimersFull)) == 2  # once for each time that they pile up
+
+
+async def test_a_full_replica_leaves_its_ticks_to_others(make, clock, crowd):
+    full, free = await make(), await make()
+    crowd.declare(full, *NAMES, seconds=3600)
+    crowd.declare(free, *NAMES, seconds=3600)
+    async with full.worker(timer_concurrency=1), free.worker(timer_concurrency=50):
+        await clock.advance(62)
+        assert crowd.ran == dict.fromkeys(NAMES, 1)
+        assert crowd.inside == 12
+
+
+async def test_ticks_that_are_being_decided_count_as_runs(app, clock, crowd, faults):
+    crowd.declare(app, *NAMES)
+    faults.delay("advance", 0.5)
+    async with app.worker(timer_concurrency=3):
+        await clock.advance(80)
+    assert crowd.most == 3
+    assert crowd.ran == dict.fromkeys(NAMES, 1)
+
+
+async def test_each_replicas_own_timers_wait_for_a_slot_too(app, clock, crowd):
+    crowd.declare(app, *NAMES[:4], each="replica")
+    async with app.worker(timer_concurrency=1):
+        await clock.advance(70)
+    assert crowd.most == 1
+    assert crowd.ran == dict.fromkeys(NAMES[:4], 1)
+
+
+async def test_schedules_need_no_timer_slot(app, clock, crowd):
+    ran = []
+
+    @app.task
+    async def report() -> None:
+        ran.append(clock.boot())
+
+    app.schedule(report, every="10s", name="reports")
+    crowd.declare(app, "long", every="5s", seconds=3600)
+    async with app.worker(timer_concurrency=1):
+        await clock.advance(61)
+    assert len(ran) == 6
+
+
+async def test_a_triggered_run_starts_though_all_slots_of_jobs_are_taken(app, clock, crowd):
+    crowd.declare(app, "sync", every="1d")
+
+    @app.task
+    async def long() -> None:
+        await clock.sleep(3600)
+
+    async with app.worker(concurrency=1):
+        await app.enqueue_many(long.request() for _ in range(3))
+        await clock.advance(1)
+        run = await app.timers["sync"].trigger()
+        await clock.advance(6)
+        assert (await run.refresh()).state == "succeeded"
+
+
+async def test_a_worker_without_timers(app, clock, crowd):
+    crowd.declare(app, "sync")
+
+    @app.task
+    async def quick() -> int:
+        return 1
+
+    async with app.worker(timers=False), app.worker(timers=False):
+        job = await quick.enqueue()
+        await clock.advance(120)
+        assert (await job.refresh()).state == "succeeded"
+    assert not crowd.ran
+
+
+async def test_a_worker_for_timers_only(app, clock, crowd):
+    crowd.declare(app, "sync")
+
+    @app.task
+    async def quick() -> int:
+        return 1
+
+    async with app.worker(timers="only"):
+        job = await quick.enqueue()
+        await clock.advance(61)
+        assert (await job.refresh()).state == "waiting"
+        assert crowd.ran == {"sync": 1}
+        async with app.worker(timers=False):
+            await clock.advance(1)
+            assert (await job.refresh()).state == "succeeded"
+
+
+async def test_senseless_options(app):
+    with pytest.raises(ConfigError, match="timer_concurrency must be from 1"):
+        app.worker(timer_concurrency=0)
+    with pytest.raises(ConfigError, match="timers must be"):
+        app.worker(timers="none")
+    with pytest.raises(ConfigError, match='timers="only"'):
+        app.worker(timers="only", queues=["default"])
