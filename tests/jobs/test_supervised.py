@@ -8,7 +8,7 @@ import pytest
 from tenure.runtime.alone import _ALONE_PATIENCE
 from tenure.runtime.board import Board
 from tenure.runtime.words import Beaten, HandOver, InDoubt, Joined, Order, Report, TakenOver
-from tests.jobs.replicas import DEFAULT_TTL, lose_times
+from tests.jobs.replicas import DEFAULT_TTL, claim_and_die, lose_times
 
 SUSPICIOUS = 2
 
@@ -171,3 +171,57 @@ async def test_who_hands_over_to_nobody_leaves(app, store, clock, line):
     await suspect.refresh()
     assert (suspect.state, suspect.losses) == ("waiting", SUSPICIOUS)
     assert await store.replicas() == []
+
+
+async def test_it_recovers_the_jobs_of_the_dead_if_the_supervisor_is_silent(
+    app, store, clock, line
+):
+    @app.task
+    async def work() -> str:
+        return "done"
+
+    async with supervised(app, line):
+        await clock.advance(3 * DEFAULT_TTL)
+        await app.pause_queue("default")
+        job = await work.enqueue()
+        await app.resume_queue("default")
+        await claim_and_die(store)
+        await clock.advance(3 * DEFAULT_TTL)
+        assert await job.result(0) == "done"
+    assert (job.attempt, job.losses) == (2, 1)
+
+
+async def test_beats_for_a_replica_that_it_no_longer_is_do_not_count(app, store, clock, line):
+    async with supervised(app, line):
+        await clock.advance(0)
+        first = line.replica
+        line.says = TakenOver(first)
+        await clock.advance(1)
+        line.says = Beaten(first, [], held=0, revived=False)
+        for _ in range(20):
+            await clock.advance(DEFAULT_TTL / 5)
+            [left] = [one.expires_in for one in await store.replicas() if one.id == line.replica]
+            assert left > 0
+
+
+async def test_its_own_beats_are_no_more_frequent_than_needed(app, clock, line, faults):
+    async with supervised(app, line):
+        await clock.advance(10 * DEFAULT_TTL)
+    assert 10 < faults.calls["beat"] < 50
+
+
+async def test_a_job_that_was_taken_over_before_its_hand_over_runs_once(app, store, clock, line):
+    ran: list[None] = []
+
+    @app.task
+    async def work() -> None:
+        ran.append(None)
+
+    job = await work.enqueue()
+    await claim_and_die(store, "another", ttl=1000)  # which has it now, and is at work
+    resumed = HandOver("before", job.id, 1)
+    worker = app._worker(queues=None, concurrency=10, grace=5, lifeline=line, resumed=resumed)
+    async with worker:
+        await clock.advance(2 * DEFAULT_TTL)
+    assert ran == []
+    assert (await job.refresh()).state == "running"

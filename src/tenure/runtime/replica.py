@@ -146,22 +146,23 @@ class Replica:
 
     async def _live_supervised(self, replica: str, lifeline: Lifeline) -> bool:
         """Live on the supervisor's beats; True if it is dead, False if the supervisor is."""
-        patience = _SILENCE * self._ttl
-        heard = self._clock.boot()
+        beats_at = self._clock.boot() + _SILENCE * self._ttl
         while not lifeline.is_cut:
-            match await lifeline.news(heard + patience - self._clock.boot()):
+            match await lifeline.news(beats_at - self._clock.boot()):
                 case Beaten() as word if word.replica == replica:
-                    heard = self._clock.boot()
+                    beats_at = self._clock.boot() + _SILENCE * self._ttl
                     self._hear(replica, word.held, word.cancels, revived=word.revived)
                 case TakenOver() as word if word.replica == replica:
                     return True
-            if self._clock.boot() - heard >= patience:
+            if self._clock.boot() >= beats_at:
                 # It is silent, or cannot reach the store. Perhaps this process can.
                 beat = await self._beat(replica)
                 if beat is None:
                     return True
-                heard = self._clock.boot()
                 self._caretaker.look(replica, beat)
+                # As often as without a supervisor: after longer gaps no replica may recover.
+                pause = pause_after(beat, self._ttl, self._clock.random(), self._caretaker)
+                beats_at = self._clock.boot() + pause
         return False
 
     async def _beat_until_dead(self, replica: str) -> None:
