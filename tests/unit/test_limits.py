@@ -92,3 +92,20 @@ def test_a_process_without_stderr_survives_the_call_for_stacks():
         ["/bin/sh", "-c", command], capture_output=True, text=True, check=False, env=os.environ
     )
     assert (told.stdout, told.returncode) == ("alive\n", 0)
+
+
+def test_the_stacks_of_a_silent_child_are_shown_once_each_time():
+    child = a_child()
+    shown: list[float] = []
+    now = 100.0
+    child.dump_stacks = lambda: shown.append(now)
+    for ticked, at, times in [
+        (100, 104, 0),
+        (100, 106, 1),
+        (100, 160, 1),
+        (200, 201, 1),
+        (200, 206, 2),
+    ]:
+        child.board.ticked, now = float(ticked), float(at)
+        limits().must_be_killed(child, now)
+        assert len(shown) == times

@@ -13,7 +13,7 @@ from tenure import Tenure
 from tenure.runtime.board import Board
 from tenure.runtime.words import HandOver, InDoubt, Joined, Stop, encode_word
 from tenure.stores.connect import connect
-from tenure.supervisor import seats
+from tenure.supervisor import limits, seats
 from tenure.supervisor.children import Child
 from tenure.supervisor.limits import SupervisorOptions
 from tenure.supervisor.seats import Supervisor
@@ -213,6 +213,85 @@ async def test_the_replica_of_a_child_that_is_gone_is_buried(
     assert record is None or record.dead
 
 
+async def test_a_replica_that_was_given_back_is_not_resumed_by_a_later_child(
+    supervisor: Supervisor, stage: Stage, clock: ManualClock
+):
+    first = stage.last
+    await supervisor._store.join("ann", ttl=1000, meta={})
+    first.say(Joined("ann"))
+    first.say(HandOver("ann", "job", 7))
+    await wait_until_async(lambda: first.child.heir)
+    stage.failures = 1
+    first.end(0)
+    await until(clock, lambda: len(stage.played) == 2)
+    assert [spec.resumed is None for spec in stage.specs] == [True, False, True]
+    assert stage.last.child.replica is None
+    assert await living(supervisor) == []
+
+
+async def test_a_child_that_is_retiring_cannot_hand_over_its_seat(
+    supervisor: Supervisor, stage: Stage, clock: ManualClock
+):
+    """Another one sits there already, which does not know of the job."""
+    first = stage.last
+    await supervisor._store.join("ann", ttl=1000, meta={})
+    first.say(Joined("ann"))
+    await wait_until_async(lambda: first.child.replica)
+    limits._retire(first.child, "it has run 5 jobs")
+    await wait_until_async(lambda: len(stage.played) == 2)
+    first.say(HandOver("ann", "job", 7))
+    await wait_until_async(lambda: first.child.heir)
+    first.end(0)
+    await until(clock, lambda: first.child not in supervisor._children)
+    await until_none_lives(supervisor)
+    assert [spec.resumed for spec in stage.specs] == [None, None]
+
+
+async def test_a_seat_that_is_handed_over_while_the_supervisor_is_told_to_stop_is_given_back(
+    supervisor: Supervisor, stage: Stage, clock: ManualClock
+):
+    first = stage.last
+    await supervisor._store.join("ann", ttl=1000, meta={})
+    first.say(Joined("ann"))
+    first.say(HandOver("ann", "job", 7))
+    await wait_until_async(lambda: first.child.heir)
+    vacate = first.child.vacated.set
+
+    def stop_and_vacate() -> None:
+        supervisor.stop()
+        vacate()
+
+    first.child.vacated.set = stop_and_vacate
+    first.end(0)
+    await until_none_lives(supervisor)
+    assert len(stage.played) == 1
+
+
+async def test_a_supervisor_recovers_the_jobs_of_the_dead(
+    supervisor: Supervisor, stage: Stage, clock: ManualClock
+):
+    store, ttl = supervisor._store, supervisor._ttl
+    await store.join("ann", ttl=ttl, meta={})
+    stage.last.say(Joined("ann"))
+    await until(clock, lambda: supervisor._beats.last is not None)
+    await store.join("ben", ttl=ttl, meta={})  # which never beats
+    began = clock.boot()
+    while [replica.id for replica in await store.replicas()] != ["ann"]:
+        await clock.advance(0.1)
+        assert clock.boot() - began < 4 * ttl
+
+
+async def living(supervisor: Supervisor) -> list[str]:
+    return [replica.id for replica in await supervisor._store.replicas() if not replica.dead]
+
+
+async def until_none_lives(supervisor: Supervisor) -> None:
+    async def is_so() -> bool:
+        return not await living(supervisor)
+
+    await wait_until_async(is_so, 10)
+
+
 async def test_a_child_that_does_not_stop_in_time_shows_its_stacks_and_is_killed_once(
     supervisor: Supervisor, stage: Stage, clock: ManualClock
 ):
@@ -277,7 +356,7 @@ async def test_one_that_has_worked_before_does_not(
 
 
 async def test_the_status_says_whether_all_seats_work(
-    supervisor: Supervisor, stage: Stage, clock: ManualClock
+    supervisor: Supervisor, stage: Stage, clock: ManualClock, monkeypatch: pytest.MonkeyPatch
 ):
     status = supervisor.status()
     assert (status["ready"], status["stopping"]) == (False, False)
@@ -289,6 +368,9 @@ async def test_the_status_says_whether_all_seats_work(
     assert status["ready"]
     [child] = status["children"]
     assert (child["pid"], child["replica"], child["running"]) == (os.getpid(), "ann", 0)
+    with monkeypatch.context() as patched:
+        patched.setattr(stage.last.child, "lives", lambda *_: False)  # it is paused, say
+        assert not supervisor.status()["ready"]
     clock.shift(1000)  # in which no beat came
     assert not supervisor.status()["ready"]
     supervisor.stop()
@@ -300,6 +382,8 @@ async def test_closing_a_child_ends_its_line(stage: Stage):
     child.close()
     stage.last.line.settimeout(5)
     assert await asyncio.to_thread(stage.last.line.recv, 100) == b""
+    with pytest.raises(ValueError, match="closed"):
+        child.board.started()  # its memory is free
 
 
 async def test_a_child_that_does_not_read_gets_no_more_beats_but_orders(stage: Stage):
@@ -320,4 +404,17 @@ async def test_a_child_is_heard_until_it_talks_nonsense(stage: Stage, nonsense: 
     stage.last.line.sendall(nonsense)
     stage.last.say(Joined("ben"))
     assert [report async for report in child.reports()] == [Joined("ann")]
+    child.close()
+
+
+async def test_without_proc_a_child_lives_for_a_ttl_after_its_start_or_its_last_tick(
+    stage: Stage, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr("tenure.supervisor.children.has_proc", lambda: False)
+    child = await stage.spawn(SPEC, 1000.0, asyncio.Lock())
+    assert child.lives(1009.0, ttl=10)
+    assert not child.lives(1011.0, ttl=10)
+    child.board.tick(1012.0)
+    assert child.lives(1021.0, ttl=10)
+    assert not child.lives(1023.0, ttl=10)
     child.close()

@@ -180,6 +180,24 @@ async def test_a_machine_that_is_gone_is_waited_for_by_ones_own_clock(file, cloc
     await store.close()
 
 
+async def test_a_wait_that_a_restart_cut_short_begins_anew(file, clock):
+    """On a system that does not name its starts, what was seen before the restart looks later."""
+    elsewhere = another(clock, ahead=100_000, boot_id="")
+    async with opened(file, clock) as store:
+        await take(store, "key", "ann", ttl=3600)
+    store = unopened(file, elsewhere)
+    task = await opening(store, elsewhere, seconds=5)
+    assert not task.done()
+    task.cancel()
+    later = restarted(clock, "", took=-3600)
+    store = unopened(file, later)
+    task = await opening(store, later, seconds=33)
+    assert task.done()
+    await task
+    await take(store, "key", "ben")
+    await store.close()
+
+
 async def test_once_the_wall_clock_is_right_nobody_waits(file, clock):
     later = restarted(clock, took=-3600)
     async with opened(file, clock) as store:

@@ -16,7 +16,7 @@ import pytest
 
 from tenure import Tenure
 from tenure.runtime.board import Board
-from tenure.runtime.words import Beaten, HandOver, InDoubt, Joined
+from tenure.runtime.words import Beaten, HandOver, InDoubt, Joined, TakenOver
 from tenure.stores.connect import connect
 from tenure.supervisor.beats import Beats
 from tenure.supervisor.child_process import work
@@ -24,6 +24,7 @@ from tenure.supervisor.children import Child, _blocked
 from tenure.supervisor.seats import _LAST_STEPS, Supervisor
 from tenure.supervisor.spec import ChildSpec, decode_spec, encode_spec
 from tenure.testing import Faults, FaultyStore, ManualClock
+from tests.rig.waiting import wait_until_async
 
 SPEC = ChildSpec(app="shop:app", queues=("a", "b"), concurrency=2, grace=1.5, log_level="INFO")
 
@@ -143,3 +144,40 @@ def test_the_exit_status_of_a_worker_that_cannot_work(
     )
     assert ended.returncode == status, ended.stderr
     assert told in ended.stderr
+
+
+async def test_a_late_answer_about_an_old_replica_does_not_concern_the_new_one():
+    faults = Faults()
+    clock = ManualClock()
+    app = Tenure(FaultyStore(connect("memory://", namespace="test", clock=clock), faults))
+    orders: list[object] = []
+    child: Any = SimpleNamespace(replica="old", order=orders.append)
+    async with app:
+        beats = Beats(app._store, app.settings, app._events, set(), "supervisor")
+        faults.delay("beat", 5)
+        beating = asyncio.create_task(beats._beat({"old": child}))
+        await clock.advance(1)
+        child.replica = "new"  # it has joined anew meanwhile
+        await clock.advance(5)
+        await beating
+    assert orders == [TakenOver("old")]
+    assert child.replica == "new"
+
+
+@pytest.mark.skipif(not Path("/proc/self/fd").exists(), reason="it counts open files")
+async def test_a_child_that_was_replaced_leaves_no_file_open(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    """A supervisor may replace its children for months."""
+    (tmp_path / "shop.py").write_text("raise SystemExit(7)")
+    monkeypatch.chdir(tmp_path)
+    before = open_files()
+    child = await Child.spawn(SPEC, 0.0, asyncio.Lock())
+    assert await child.exited() == 7
+    assert [report async for report in child.reports()] == []
+    child.close()
+    await wait_until_async(lambda: open_files() <= before)
+
+
+def open_files() -> int:
+    return len(list(Path("/proc/self/fd").iterdir()))

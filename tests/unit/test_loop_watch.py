@@ -1,0 +1,45 @@
+"""An event loop that does not turn is reported, once each time."""
+
+import asyncio
+from collections.abc import Callable
+from typing import Any
+
+from tenure.observe.events import Event, Events, LoopBlocked
+from tenure.runtime.loop_watch import LoopWatch
+from tenure.testing import ManualClock
+
+
+class Loop:
+    """Stands for the loop that is watched; it turns when the test says so."""
+
+    def __init__(self) -> None:
+        self._calls: list[Callable[[], None]] = []
+
+    def call_soon_threadsafe(self, call: Callable[[], None]) -> None:
+        self._calls.append(call)
+
+    def turn(self) -> None:
+        while self._calls:
+            self._calls.pop()()
+
+
+async def test_each_time_that_a_loop_is_blocked_is_reported_once(clock: ManualClock):
+    told: list[Event] = []
+    events = Events()
+    events.subscribe(told.append)
+    watch = LoopWatch(clock, events)
+    loop: Any = Loop()
+    watch._loop = loop
+    watching = asyncio.create_task(watch.run())
+    try:
+        for times in range(3):
+            for _ in range(10):
+                await clock.advance(0.5)
+                loop.turn()
+            assert len(told) == times
+            await clock.advance(60)
+            loop.turn()
+            assert len(told) == times + 1
+    finally:
+        watching.cancel()
+    assert all(isinstance(event, LoopBlocked) and event.seconds < 4 for event in told)
