@@ -1,10 +1,13 @@
 """The synchronous facade: the same promises for threads, on every store."""
 
+import gc
 import subprocess
 import sys
 import threading
 import time
+import weakref
 from collections.abc import Iterator
+from functools import partial
 
 import pytest
 
@@ -309,3 +312,45 @@ def test_calls_that_have_ended_are_forgotten():
             with app.lock("x") as hold:
                 hold.renew()
         assert not app._portal()._calls
+
+
+def test_an_app_keeps_no_function_that_has_run_under_a_lock():
+    class Connection:
+        """Anything that a function has at hand."""
+
+    with blocking.Tenure("memory://") as app:
+        used = [Connection(), Connection()]
+        app.with_lock("x", 5, partial(id, used[0]))
+        app.once("x", partial(id, used[1]))
+        kept = [weakref.ref(connection) for connection in used]
+        del used
+        gc.collect()
+        assert [reference() for reference in kept] == [None, None]
+
+
+HANGS_AT_A_LOSS = """
+import threading
+from tenure import blocking
+
+told = threading.Event()
+
+def hang(hold):
+    told.set()
+    threading.Event().wait()
+
+with blocking.Tenure("memory://") as app:
+    hold = app.lock("x", ttl=1, max_hold=0.05, on_lost=hang).acquire()
+    assert told.wait(20)
+print("the end")
+"""
+
+
+def test_a_function_that_is_told_of_a_loss_and_hangs_does_not_keep_the_process():
+    ended = subprocess.run(
+        [sys.executable, "-c", HANGS_AT_A_LOSS],
+        capture_output=True,
+        text=True,
+        timeout=30,
+        check=False,
+    )
+    assert (ended.returncode, ended.stdout) == (0, "the end\n"), ended.stderr

@@ -1,7 +1,9 @@
 """Closing, at awkward moments."""
 
 import asyncio
+import gc
 import threading
+import weakref
 
 import pytest
 
@@ -137,3 +139,13 @@ def test_a_waiter_that_outlives_its_event_loop_can_be_dropped():
     thread.start()
     thread.join(20)
     assert ended == [None]
+
+
+async def test_nothing_of_a_released_hold_stays_on_its_loop(real_app):
+    """A deadline that is watched on would cost a process with many short holds its memory."""
+    hold = await real_app.lock("x", ttl=600).acquire()
+    kept = weakref.ref(hold._kept)
+    await hold.release()
+    del hold
+    gc.collect()
+    await wait_until_async(lambda: kept() is None)

@@ -5,6 +5,7 @@ import gc
 import logging
 import threading
 from collections.abc import AsyncIterator
+from pathlib import Path
 
 import pytest
 
@@ -181,6 +182,31 @@ async def test_the_end_of_the_host_is_reported_and_holds_are_told(app: Tenure, c
     async with app.lock("a", ttl=1, on_lost="raise") as hold:  # in a new thread
         await renewals(app)
         assert hold.is_held
+
+
+async def test_after_the_end_of_the_host_a_loss_is_told_and_the_next_hold_is_kept(
+    faults: Faults, tmp_path: Path
+):
+    """The next thread needs a connection of its own."""
+
+    def fail(*_: object) -> None:
+        raise OSError("the selector is gone")
+
+    heard: list[Event] = []
+    async with Tenure(FaultyStore(f"sqlite:///{tmp_path / 'tenure.db'}", faults)) as app:
+        app.on_event(heard.append)
+        lost = await app.lock("a", ttl=1).acquire()
+        await renewals(app, 1)
+        loop = host_loop(app)
+        loop.call_soon_threadsafe(setattr, loop, "_run_once", fail)
+        async with asyncio.timeout(20):
+            await lost.lost.wait()
+        await wait_until_async(lambda: heard, timeout=20)
+        assert heard == [HoldLost("a", lost.fence, "it could not be renewed in time")]
+        async with app.lock("b", ttl=2, on_lost="raise") as hold:
+            first = hold._kept.deadline
+            await wait_until_async(lambda: hold._kept.deadline > first, timeout=20)
+            assert hold.is_held
 
 
 async def test_the_keeper_survives_an_error_of_ours(app: Tenure, monkeypatch, caplog):

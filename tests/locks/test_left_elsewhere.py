@@ -429,3 +429,21 @@ async def test_an_async_method_that_is_only_looked_up_belongs_to_no_block(app, s
         assert hasattr(lock, stray)
         await leave()
         assert await app.locks() == []
+
+
+async def test_a_task_leaves_the_blocks_it_entered_by_hand_from_the_inside_out(app):
+    semaphore = app.semaphore("shared", 2, ttl=TTL)
+    outer, inner = await semaphore.__aenter__(), await semaphore.__aenter__()
+    await semaphore.__aexit__(None, None, None)
+    assert (outer.is_held, inner.is_held) == (True, False)
+    await semaphore.__aexit__(None, None, None)
+    assert not outer.is_held
+
+
+def test_a_thread_leaves_the_blocks_it_entered_by_hand_from_the_inside_out(sync_app):
+    semaphore = sync_app.semaphore("shared", 2, ttl=TTL)
+    outer, inner = semaphore.__enter__(), semaphore.__enter__()
+    semaphore.__exit__(None, None, None)
+    assert (outer.is_held, inner.is_held) == (True, False)
+    semaphore.__exit__(None, None, None)
+    assert not outer.is_held

@@ -191,6 +191,19 @@ async def test_different_limits_are_reported_and_the_smaller_one_rules(app, riva
     assert seen == [LimitsDiffer("deploy", 5, 1)]
 
 
+async def test_a_waiter_reports_a_different_limit_once(app, rival, clock):
+    """It asks the store about once a second, and the log must not fill up."""
+    seen: list[object] = []
+    rival.on_event(seen.append)
+    async with app.semaphore("deploy", 1):
+        waiting = asyncio.create_task(rival.semaphore("deploy", 5).acquire())
+        await clock.advance(30)
+        assert seen == [LimitsDiffer("deploy", 5, 1)]
+    await clock.advance(2)
+    await (await waiting).release()
+    assert seen == [LimitsDiffer("deploy", 5, 1)]
+
+
 async def test_a_smaller_limit_is_served_while_larger_ones_come_and_go(app, rival, clock):
     """Six tasks of the old release hold a place of ten for a second each, without a pause."""
     places = app.semaphore("deploy", 10)

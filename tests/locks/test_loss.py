@@ -191,6 +191,19 @@ async def test_failed_renewals_are_unknown_until_the_deadline(app, faults, clock
     await hold.release()
 
 
+@pytest.mark.parametrize("ttl", [1, 10, 60])
+async def test_an_outage_that_ends_shortly_before_the_deadline_costs_no_lease(
+    app, faults, clock, ttl
+):
+    hold = await app.lock("outage", ttl=ttl, on_lost="raise").acquire()
+    faults.lose_request("renew", times=1_000_000)
+    await clock.advance(hold.expires_in() - 0.15 * min(ttl, 10))
+    faults.heal()
+    await clock.advance(3 * ttl)
+    assert hold.is_held
+    await hold.release()
+
+
 async def test_loss_is_declared_at_the_deadline_even_if_a_renewal_hangs(app, faults, clock):
     seen: list[object] = []
     app.on_event(seen.append)
