@@ -3,7 +3,7 @@
 import asyncio
 import time
 
-from tenure import current_job
+from tenure import Tenure, current_job
 from tenure.observe.events import AttemptLost, JobsRecovered, LoopBlocked, ReplicaLost
 from tests.jobs.replicas import of_kind
 from tests.rig.waiting import wait_until_async
@@ -64,3 +64,15 @@ async def test_a_thread_that_runs_far_longer_than_the_ttl_runs_once(real_make):
         assert await job.result(20) == "once"
     assert starts == [1]
     assert (job.attempt, job.losses) == (1, 0)
+
+
+async def test_after_a_worker_has_ended_its_loop_is_not_watched(monkeypatch):
+    monkeypatch.setattr("tenure.runtime.loop_watch._BLOCKED_AFTER", 0.1)
+    monkeypatch.setattr("tenure.runtime.loop_watch._LOOK_EVERY", 0.02)
+    told: list = []
+    async with Tenure("memory://") as app:
+        async with app.worker():
+            pass
+        app.on_event(told.append)
+        hog(0.6)
+    assert of_kind(told, LoopBlocked) == []

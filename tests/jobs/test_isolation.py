@@ -150,3 +150,30 @@ async def test_stopping_hands_it_back(app, store, clock, ran):
     await left
     assert ran == ["before"]
     assert poison.losses == 2
+
+
+async def test_it_waits_for_a_tick_whose_answer_is_on_its_way(make, faults, store, clock):
+    """The run of that tick may stand on this replica already, and would be lost with it."""
+    app = await make(faulty=True)
+    running: list[list[str]] = []
+
+    @app.task
+    async def poison() -> None:
+        running.append([job.task for job in (await store.find(state="running")).jobs])
+
+    @app.timer(every="10s")
+    async def tick() -> None: ...
+
+    await poison.enqueue()
+    await lose_times(store, clock, 2)
+    await app.pause_queue("default")
+    async with app.worker():
+        await clock.advance(1)
+        faults.lose_reply("advance", times=1_000_000)
+        await clock.advance(10)
+        assert [job.task for job in (await store.find(state="running")).jobs] == ["@tick"]
+        await app.resume_queue("default")
+        await clock.advance(5)
+        faults.heal()
+        await clock.advance(2)
+    assert running == [["poison"]]

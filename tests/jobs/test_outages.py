@@ -147,3 +147,21 @@ async def test_a_store_that_came_back_empty(app: Tenure, store, clock, seen):
         await clock.advance(6)
         assert await job.result(0) == 1
     assert len(of_kind(seen, ReplicaLost)) == 1
+
+
+async def test_a_worker_does_not_miss_a_job_whose_end_is_on_its_way(app, clock, faults):
+    """Its beats say that it holds one job more than run there."""
+
+    @app.task
+    async def work() -> str:
+        return "done"
+
+    async with app.worker():
+        await clock.advance(1)
+        faults.lose_request("settle", times=1_000_000)
+        job = await work.enqueue()
+        await clock.advance(30)  # some beats
+        assert faults.calls["find"] == 0
+        faults.heal()
+        await clock.advance(2)
+        assert await job.result(0) == "done"

@@ -89,6 +89,23 @@ async def test_after_a_gap_it_waits_one_ttl_from_its_first_good_beat(
         assert job.losses == 1
 
 
+async def test_a_slow_recovery_is_not_asked_for_a_second_time(app, store, clock, runs, faults):
+    """A store in trouble must not get the same work again with each beat."""
+    async with app.worker():
+        await clock.advance(20)
+        await app.pause_queue("default")
+        job = await app.work.enqueue(1)
+        await app.resume_queue("default")
+        await claim_and_die(store)
+        faults.delay("recover", 40)
+        await clock.advance(45)
+        assert faults.calls["recover"] == 1
+        faults.heal()
+        await clock.advance(20)
+        assert await job.result(0) == 1
+    assert runs == [1]
+
+
 async def test_by_hand_it_does_not_wait(app, store, clock, runs, seen):
     job = await app.work.enqueue(1)
     await claim_and_die(store)

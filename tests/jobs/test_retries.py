@@ -1,5 +1,6 @@
 """What a failed attempt leads to: tries, waits, refusals, and the history of them."""
 
+import math
 from itertools import pairwise
 
 import pytest
@@ -86,6 +87,28 @@ async def test_retry_uses_up_the_tries(app, clock):
 def test_retry_after_a_time_that_is_none(after):
     with pytest.raises(ConfigError, match="after"):
         Retry(after=after)
+
+
+@pytest.mark.parametrize("after", [1e300, math.inf, math.nan, -1e300, "soon"])
+async def test_a_subclass_of_retry_with_an_odd_pause_holds_up_no_job(app, clock, after):
+    class Busy(Retry):
+        def __init__(self) -> None:
+            super().__init__("busy")
+            self.after = after
+
+    @app.task
+    async def odd() -> None:
+        raise Busy
+
+    @app.task
+    async def other() -> str:
+        return "done"
+
+    async with app.worker():
+        job, neighbour = await odd.enqueue(), await other.enqueue()
+        await clock.advance(5)
+        assert await neighbour.result(0) == "done"
+        assert (await job.refresh()).state in ("waiting", "failed")
 
 
 async def test_reject_fails_at_once(app, clock):

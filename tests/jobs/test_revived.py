@@ -19,3 +19,32 @@ async def test_what_came_while_the_record_had_expired_starts_with_the_next_beat(
         await clock.advance(1.2)
         assert (await job.refresh()).state == "succeeded"
         assert SOON > 1.2
+
+
+async def test_ticks_go_on_with_the_next_beat_after_a_claim_was_told_that_its_worker_is_dead(
+    app, clock, faults, monkeypatch
+):
+    """As in a fail-over: for a moment, the store that answers does not know the record."""
+    ticks: list[float] = []
+
+    @app.timer(every="1s")
+    async def tick() -> None:
+        ticks.append(clock.boot())
+
+    async def forgets(*_: object) -> None:
+        return None
+
+    async with app.worker() as worker:
+        await clock.advance(3)
+        with monkeypatch.context() as forgetful:
+            forgetful.setattr(app._store, "claim", forgets)
+            while worker.replica is not None:
+                await clock.advance(0.1)
+            faults.lose_request("beat", times=1_000_000)
+            await clock.advance(3)
+        faults.heal()
+        await clock.advance(2)
+        ticks.clear()
+        await clock.advance(3)
+        assert worker.replica is not None
+    assert len(ticks) >= 2

@@ -282,6 +282,34 @@ async def test_a_plain_function_is_not_called_again_after_it_was_stopped(
     assert record.outcome == "failed"
 
 
+async def test_a_plain_function_that_waits_for_its_next_try_can_be_cancelled(
+    store: Store, clock: ManualClock
+):
+    runs: list[str] = []
+
+    def declare(app: Tenure, _: Replica) -> None:
+        @app.timer(every="1h", retry=5)
+        def work() -> None:
+            runs.append(current_job().id)
+            raise Retry(after="20m")
+
+    fleet = Fleet(store, clock, declare)
+    async with fleet.running(1):
+        await clock.advance(3600 - BEGIN % 3600)
+        await wait_until_async(lambda: runs, 10)
+        app = fleet.replicas[0].app
+        await (await app.job(runs[0])).cancel("not today")
+
+        async def has_ended() -> bool:
+            await clock.advance(0.1)
+            return (await app.job(runs[0])).is_finished
+
+        await wait_until_async(has_ended, 10)
+        (record,) = await app.timers["work"].history()
+    assert (len(runs), record.outcome, record.reason) == (1, "cancelled", "not today")
+    assert clock.wall() / 1e6 % 3600 < 1200
+
+
 async def test_the_time_of_a_run_does_not_count_its_jitter(store: Store, clock: ManualClock):
     fleet = Fleet(store, clock, notes_ticks(2, every="1m", jitter="50s", max_run_time="3s"))
     async with fleet.running(1):
