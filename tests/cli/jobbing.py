@@ -11,6 +11,7 @@ import msgspec
 import tenure
 from tenure import blocking
 from tenure.core.records import AttemptLine, JobRecord, Settlement, write_history
+from tenure.core.serving import write_serving
 from tenure.runtime.attempt import ErrorReport
 from tests.cli.conftest import Place
 from tests.rig.waiting import wait_until_async
@@ -36,13 +37,18 @@ class Shop:
         self._numbers = count(1)
 
     def claim(
-        self, replica: str = "web-1", queues: Sequence[str] = ("default", "mail"), ttl: float = 600
+        self,
+        replica: str = "web-1",
+        queues: Sequence[str] = ("default", "mail"),
+        ttl: float = 600,
+        **serving: Any,
     ) -> list[JobRecord]:
-        """Let a replica run all that waits."""
+        """Let a replica run all that waits; with `serving` it says what that is."""
         store = self.sync._app._store
 
         async def claim() -> list[JobRecord]:
-            await store.join(replica, ttl=ttl, meta={"host": replica, "pid": "4711"})
+            told = write_serving(queues=queues, **serving) if serving else {}
+            await store.join(replica, ttl=ttl, meta={"host": replica, "pid": "4711", **told})
             claimed = await store.claim(replica, next(self._numbers), queues, 200)
             return claimed.jobs
 

@@ -106,18 +106,25 @@ def test_a_senseless_time_is_refused(cli: Run, place: Place, length: str):
 def test_replicas_are_listed(cli: Run, place: Place, shop: Shop):
     assert cli(*place.options, "replicas").out == "No worker is there.\n"
     shop.sync.enqueue_many([shop.resize.request("a"), shop.resize.request("b")])
-    shop.claim("web-1", ttl=600)
+    shop.claim("web-1", ttl=600, slots=50, timers=["sweep"], timer_slots=20)
     shop.claim("web-2", ttl=0.05)
     wait_until(lambda: shop.sync.replicas()[1].expires_in <= 0, 10, "it expires")
     told = cli(*place.options, "replicas")
     assert told.code == 0
     header, first, second = told.out.splitlines()
-    assert header.split() == ["REPLICA", "PROCESS", "STATE", "JOBS", "UP", "LEFT"]
-    assert re.fullmatch(r"web-1 +web-1:4711 +alive +2 +\d\.\ds +(9m \d+s|10m)", first)
+    assert header.split() == [
+        *("REPLICA", "PROCESS", "STATE", "JOBS", "SLOTS", "QUEUES", "TIMERS", "UP", "LEFT")
+    ]
+    assert re.fullmatch(
+        r"web-1 +web-1:4711 +alive +2 +50 +default, mail +1 +\d\.\ds +(9m \d+s|10m)", first
+    )
     assert re.fullmatch(r"web-2 +web-2:4711 +expired +0 +\d\.\ds", second)
     alive, expired = cli(*place.options, "replicas", "--json").json["replicas"]
     assert (alive["replica"], alive["state"], alive["jobs"]) == ("web-1", "alive", 2)
     assert alive["meta"] == {"host": "web-1", "pid": "4711"}
+    assert alive["serving"]["queues"] == ["default", "mail"]
+    assert (alive["serving"]["slots"], alive["serving"]["timers"]) == (50, ["sweep"])
+    assert expired["serving"] is None
     assert alive["joined"].endswith("Z")
     assert expired["state"] == "expired"
 

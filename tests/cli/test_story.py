@@ -6,6 +6,7 @@ from collections.abc import Iterator
 import pytest
 
 from tenure.core.records import AttemptLine, NewJob, Settlement, write_history
+from tests.cli.clockwork import clockwork_at
 from tests.cli.conftest import Place, Run, Told
 from tests.cli.jobbing import Shop, shop_at, work_without_tasks
 from tests.rig.waiting import wait_until
@@ -77,6 +78,42 @@ def test_a_queue_that_nobody_serves(shop: Shop, reasons):
     call(store.insert([NewJob(id=ID[:-1] + "8", task="resize", at=late)]))
     assert reasons(ID[:-1] + "8")[0] == ["turn"]
     assert reasons(ID)[0] == []
+
+
+NO_TIMERS = {"timers": (), "timer_slots": 20}
+
+
+def test_a_worker_that_is_merely_busy(shop: Shop, reasons):
+    """It serves the queue, and runs a job of another one: no further --queues would help."""
+    shop.sync.enqueue(shop.send.request(7))
+    shop.claim(queues=["mail", "default"], slots=1, **NO_TIMERS)
+    store, call = shop.sync._app._store, shop.sync._portal().call
+    late = call(store.now()) - 60_000_000
+    call(store.insert([NewJob(id=ID, task="resize", at=late)]))
+    words, facts = reasons(ID)
+    assert words == ["slot"]
+    assert "a free slot: all 1 of the worker that serves it are taken" in facts
+    shop.claim("web-2", queues=["mail"], slots=50, **NO_TIMERS)
+    assert reasons(ID)[0] == ["slot"]
+    shop.claim("web-3", queues=["elsewhere", "default"], slots=5, **NO_TIMERS)
+
+
+def test_no_worker_says_that_it_serves_the_queue(shop: Shop, reasons):
+    shop.claim(queues=["mail"], slots=10, **NO_TIMERS)
+    job = shop.sync.enqueue(shop.resize.request("x"))
+    words, facts = reasons(job.id)
+    assert words == ["queue"]
+    assert "a worker that serves its queue: 1 worker is alive, but none does" in facts
+
+
+def test_a_run_waits_for_a_worker_with_its_timer(place: Place, shop: Shop, reasons):
+    shop.claim(queues=["default"], slots=10, timers=["other"], timer_slots=3)
+    with clockwork_at(place) as works:
+        works.plant("sweep")
+        run = works.sync.timers["sweep"].trigger()
+    words, facts = reasons(run.id)
+    assert words == ["queue"]
+    assert "a worker that runs the timer 'sweep': 1 worker is alive, but none does" in facts
 
 
 def test_a_task_that_no_worker_knows(place: Place, shop: Shop, reasons):

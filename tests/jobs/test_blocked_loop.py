@@ -46,6 +46,7 @@ async def test_beats_go_on_and_the_stack_is_told(real_make, monkeypatch):
     [blocked] = of_kind(told, LoopBlocked)
     assert blocked.seconds >= 0.8
     assert "hog(2.5)" in blocked.stack
+    assert (blocked.task, blocked.job) == ("blocks", blocking.id)
     assert not of_kind(told, AttemptLost | JobsRecovered | ReplicaLost)
 
 

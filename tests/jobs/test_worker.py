@@ -6,6 +6,7 @@ from contextvars import ContextVar
 import pytest
 
 from tenure import ConfigError, StoreError, Tenure, current_job
+from tenure.core.serving import Serving, read_serving
 from tenure.observe.events import TaskUnknown
 from tenure.runtime.ticker import Ticker
 from tenure.runtime.worker import Worker
@@ -254,6 +255,21 @@ async def test_ready_is_when_it_has_joined(app: Tenure, clock, faults):
         [record] = await app.replicas()
         assert record.id == worker.replica
         assert record.meta["pid"].isdecimal()
+
+
+async def test_its_record_says_what_it_serves(app: Tenure, clock):
+    @app.task(queue="mail")
+    async def mail() -> None: ...
+
+    @app.timer(every="1h")
+    async def sweep() -> None: ...
+
+    async with app.worker(concurrency=7, timer_concurrency=3):
+        await clock.advance(0)
+        [record] = await app.replicas()
+    assert read_serving(record.meta) == Serving(
+        queues=("mail",), slots=7, timers=("sweep",), timer_slots=3
+    )
 
 
 @pytest.mark.parametrize("concurrency", [0, -1, 10_001])

@@ -240,6 +240,28 @@ async def test_code_that_keeps_the_interpreter_loses_nothing(shops: list[Worksho
     await on_each(shops, scenario)
 
 
+async def test_a_blocked_loop_is_blamed_on_the_job_that_blocks_it(shops: list[Workshop]):
+    async def scenario(shop: Workshop) -> None:
+        supervisor = supervised(shop)
+        children = await workers_of(shop, 1)
+        neighbour = await shop.tasks.nap.using(timeout=1).enqueue(60)
+        await shop.written("began", neighbour)
+        guilty = await shop.tasks.choke.enqueue(6)
+        await shop.finished(guilty)
+        await shop.until(lambda: "loop blocked" in supervisor.stderr, "it is told")
+
+        async def is_timed_out() -> bool:
+            return (await neighbour.refresh()).failures > 0
+
+        await shop.until(is_timed_out, "its neighbour was stopped")
+        assert await workers_of(shop, 1) == children
+        assert "is replaced" not in supervisor.stderr
+        [told] = [line for line in supervisor.stderr.splitlines() if "loop blocked" in line]
+        assert f"task choke, job {guilty.id}" in told
+
+    await on_each(shops, scenario)
+
+
 async def test_an_outage_of_the_store_stops_nothing(shops_with_servers: list[Workshop]):
     async def scenario(shop: Workshop) -> None:
         supervisor = supervised(shop, "--processes", 2)

@@ -81,6 +81,17 @@ def test_ends_and_ticks_do_not_disturb_each_other(written: Board, read: Board):
     assert (read.ended, read.ticked) == (4, 2.5)
 
 
+def test_a_blocked_loop_and_the_job_that_blocks_it(written: Board, read: Board):
+    assert read.blockage == (0.0, 0.0, "")
+    written.blocked(3.5, JOBS[0])
+    written.tick(4.0)
+    written.end(written.begin(JOBS[1], 0.0))
+    assert read.blockage == (3.5, 0.0, JOBS[0])
+    written.unblocked(5.5)
+    assert read.blockage == (3.5, 5.5, JOBS[0])
+    assert (read.started(), read.ended) == ([], 1)
+
+
 @pytest.mark.parametrize("length", [1, 20, 35])
 def test_a_line_that_was_torn_names_no_job(file: int, written: Board, read: Board, length: int):
     written.begin(JOBS[0], 0.0)

@@ -7,19 +7,30 @@ from types import SimpleNamespace
 
 import pytest
 
+from tenure.runtime.board import Blockage
 from tenure.runtime.words import HandOver, Retire
 from tenure.supervisor.children import _state
 from tenure.supervisor.limits import Limits, SupervisorOptions
 from tests.rig.waiting import wait_until
 
 JOB = "0193e0e8-0000-7000-8000-000000000000"
+OTHER = "0193e0e8-0000-7000-8000-00000000000a"
 
 
-def a_child(*, deadline: float | None = None, ended: int = 0, memory: int = 0):
+def a_child(
+    *,
+    deadline: float | None = None,
+    ended: int = 0,
+    memory: int = 0,
+    blocked: tuple[float, float, str] = (0.0, 0.0, ""),
+):
     """What limits see of a child; `orders` is what it was told."""
     orders: list[object] = []
     board = SimpleNamespace(
-        ticked=0.0, ended=ended, deadlines=lambda: {} if deadline is None else {JOB: deadline}
+        ticked=0.0,
+        ended=ended,
+        deadlines=lambda: {} if deadline is None else {JOB: deadline},
+        blockage=Blockage(*blocked),
     )
     return SimpleNamespace(
         pid=1, board=board, heir=None, is_retiring=False, is_too_large=False, is_shown=False,
@@ -40,6 +51,28 @@ def test_a_job_past_its_time_out_costs_its_child(late: float, retires: bool, die
     child = a_child(deadline=100.0)
     why = limits().must_be_killed(child, 100.0 + late)
     assert (child.orders == [Retire()], JOB in why) == (retires, dies)
+
+
+@pytest.mark.parametrize(
+    ("late", "blocked", "retires", "dies"),
+    [
+        (1.5, (99.0, 0.0, OTHER), False, False),
+        (1.5, (99.0, 0.0, ""), False, False),  # by what is not known
+        (1.5, (99.0, 0.0, JOB), True, False),  # by itself
+        (1.5, (100.5, 0.0, OTHER), False, False),  # noticed a little later
+        (1.5, (101.2, 0.0, OTHER), True, False),  # it could have been cancelled before
+        (1.5, (99.0, 101.2, OTHER), False, False),  # it turns again, and cancels now
+        (3.5, (99.0, 101.2, OTHER), True, False),
+        (1.5, (90.0, 99.5, OTHER), True, False),  # that was before
+        (4.5, (99.0, 0.0, OTHER), False, True),  # for longer than the grace period
+    ],
+)
+def test_a_job_that_another_one_keeps_from_stopping_is_not_blamed(late, blocked, retires, dies):
+    child = a_child(deadline=100.0, blocked=blocked)
+    why = limits().must_be_killed(child, 100.0 + late)
+    assert (child.orders == [Retire()], bool(why)) == (retires, dies)
+    if dies:
+        assert why == f"job {OTHER} blocks its event loop, so job {JOB} cannot stop at its time-out"
 
 
 @pytest.mark.parametrize(

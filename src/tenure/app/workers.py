@@ -11,6 +11,7 @@ from typing import Any, Literal, TypeAlias
 from tenure.app.lifecycle import Lifecycle
 from tenure.core import durations
 from tenure.core.durations import Duration
+from tenure.core.serving import write_serving
 from tenure.core.shares import check_queues
 from tenure.errors import ConfigError
 from tenure.runtime.lifeline import Lifeline
@@ -94,6 +95,12 @@ class WorkerCalls(Lifecycle):
             names, weights = self._known_queues() if given is None else given
             plans = tuple(self._plans.values()) if timers else ()
             self._are_plans_taken = self._are_plans_taken or bool(timers)
+            serving = write_serving(
+                queues=names,
+                slots=concurrency,
+                timers=[plan.name for plan in plans if plan.definition.kind == "timer"],
+                timer_slots=timer_concurrency,
+            )
             return Worker(
                 services.store,
                 services.host,
@@ -108,7 +115,7 @@ class WorkerCalls(Lifecycle):
                     timer_concurrency=timer_concurrency,
                     grace=patience,
                 ),
-                meta=about_this_process(),
+                meta={**about_this_process(), **serving},
                 plans=plans,
                 lifeline=lifeline,
                 resumed=resumed,

@@ -11,6 +11,7 @@ from tenure.cli.show import duration, safe, some
 from tenure.core.model import Finding
 from tenure.core.records import COUNT_MAX, QueueCounts, ReplicaRecord
 from tenure.core.schedules import TIMERS_QUEUE
+from tenure.core.serving import read_serving
 from tenure.core.views import waits_for_its_task
 from tenure.stores.contract import Store
 
@@ -101,7 +102,7 @@ def _stuck(alive: Sequence[ReplicaRecord], queues: Sequence[QueueCounts]) -> Ite
         return
     yield from _triggered(late)
     late = [one for one in late if one.queue != TIMERS_QUEUE]
-    idle = [one for one in late if not one.running]
+    idle = [one for one in late if not one.running and not _is_served(one, alive)]
     if idle:
         yield Finding(
             "warning",
@@ -110,7 +111,7 @@ def _stuck(alive: Sequence[ReplicaRecord], queues: Sequence[QueueCounts]) -> Ite
             "Is there a worker that serves them? See its log, and 'tenure worker --queues'. "
             "'tenure jobs show' tells what a job waits for.",
         )
-    behind = [one for one in late if one.running]
+    behind = [one for one in late if one not in idle]
     if behind:
         yield Finding(
             "note",
@@ -118,6 +119,12 @@ def _stuck(alive: Sequence[ReplicaRecord], queues: Sequence[QueueCounts]) -> Ite
             f"more comes in than is done: {_named(behind)}",
             "Start more workers, or let each one run more: --concurrency.",
         )
+
+
+def _is_served(queue: QueueCounts, alive: Sequence[ReplicaRecord]) -> bool:
+    """Whether a worker says that it serves a queue: then it is busy with others."""
+    told = (read_serving(one.meta) for one in alive)
+    return any(queue.queue in serving.queues for serving in told if serving is not None)
 
 
 def _triggered(late: Sequence[QueueCounts]) -> Iterator[Finding]:

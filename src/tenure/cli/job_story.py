@@ -25,6 +25,7 @@ from tenure.cli.job_views import (
 )
 from tenure.cli.show import Cell, duration, safe, table
 from tenure.core.records import SOON, QueueCounts, ReplicaRecord, read_history
+from tenure.core.serving import read_serving
 from tenure.core.ticking import TickArguments
 from tenure.core.views import as_datetime, waits_for_its_task
 from tenure.jobs import Job
@@ -56,8 +57,8 @@ class Surroundings(Struct, frozen=True, kw_only=True):
         )
 
     @property
-    def alive(self) -> int:
-        return sum(one.expires_in > 0 and not one.dead for one in self.replicas)
+    def alive(self) -> list[ReplicaRecord]:
+        return [one for one in self.replicas if one.expires_in > 0 and not one.dead]
 
     def waits_for(self, job: Job[Any]) -> Iterator[tuple[str, str]]:
         """Yield why a waiting job does not run: in a word, and for people."""
@@ -77,17 +78,32 @@ class Surroundings(Struct, frozen=True, kw_only=True):
         if not self.alive:
             yield "worker", "a worker: none is alive ('tenure worker MODULE:APP' starts one)"
         elif is_due and pause is None:
-            yield self._turn(-left, "runs timers" if timer else "serves its queue")
+            yield self._turn(-left, timer)
 
-    def _turn(self, late: float, serves: str) -> tuple[str, str]:
-        queue = self.queue
+    def _turn(self, late: float, timer: str) -> tuple[str, str]:
+        queue, alive = self.queue, self.alive
+        told = {one.id: serving for one in alive if (serving := read_serving(one.meta))}
+        may = {
+            name: serving.slots + (serving.timer_slots if timer else 0)
+            for name, serving in told.items()
+            if (serving.may_run(timer) if timer else serving.may_serve(queue.queue))
+        }
+        does_not_say = len(told) < len(alive)
         # Workers look for jobs this often at the least, and an idle one takes what it finds.
-        if late > SOON and not queue.running:
-            workers = "1 worker is" if self.alive == 1 else f"{self.alive} workers are"
-            said = f"a worker that {serves}: {workers} alive, but none runs a job of it"
-            return "queue", said
+        is_overdue = late > SOON and not queue.running
+        if not may and (is_overdue if does_not_say else True):
+            return "queue", self._unserved(timer, does_not_say=does_not_say)
+        held, slots = sum(one.held for one in alive if one.id in may), sum(may.values())
+        if may and held >= slots and not does_not_say:
+            return "slot", _taken(len(may), slots)
         others = max(queue.waiting - 1, 0)
         return "turn", f"its turn, beside {others:,} of its queue; {queue.running:,} run"
+
+    def _unserved(self, timer: str, *, does_not_say: bool) -> str:
+        serves = f"runs the timer {timer!r}" if timer else "serves its queue"
+        workers = "1 worker is" if len(self.alive) == 1 else f"{len(self.alive)} workers are"
+        why = "none runs a job of it" if does_not_say else "none does ('tenure replicas')"
+        return f"a worker that {serves}: {workers} alive, but {why}"
 
     def where(self, replica: str) -> str:
         """Return which replica that is, and on which process of which host, if that is known."""
@@ -109,6 +125,11 @@ class Surroundings(Struct, frozen=True, kw_only=True):
 
     def _replica(self, replica: str) -> ReplicaRecord | None:
         return next((one for one in self.replicas if one.id == replica), None)
+
+
+def _taken(workers: int, slots: int) -> str:
+    whose = "the worker that serves it" if workers == 1 else f"the {workers} workers that serve it"
+    return f"a free slot: all {slots:,} of {whose} are taken"
 
 
 def shown(job: Job[Any], around: Surroundings, *, folded: bool) -> Iterator[RenderableType]:

@@ -17,6 +17,7 @@ from tenure.cli.parameters import span
 from tenure.cli.show import Cell, Shrinking, duration, safe, table
 from tenure.cli.target import Target, store_command
 from tenure.core.records import Recovered, ReplicaRecord
+from tenure.core.serving import read_serving
 from tenure.stores.contract import Store
 
 __all__ = ["prune", "recover", "replicas"]
@@ -32,7 +33,7 @@ Examples:
 )
 @store_command
 def replicas(target: Target) -> None:
-    """List the workers: where they are, how many jobs each one runs.
+    """List the workers: where they are, how many jobs each one runs, and what it serves.
 
     A replica is alive, expired (it has not been heard of for its ttl; it may come back), or dead
     (its jobs are being recovered).
@@ -61,7 +62,8 @@ def _document(replica: ReplicaRecord) -> dict[str, Any]:
         "joined": instant(replica.joined),
         "ttl": replica.ttl,
         "expires_in": replica.expires_in,
-        "meta": dict(replica.meta),
+        "serving": msgspec.to_builtins(read_serving(replica.meta)),
+        "meta": {key: value for key, value in replica.meta.items() if key != "serving"},
     }
 
 
@@ -77,12 +79,25 @@ def _listed(known: Sequence[ReplicaRecord], now: int) -> RenderableType:
                 Shrinking(safe(f"{host}:{pid}" if pid else host)),
                 Text(state, _STYLES[state]),
                 str(one.held),
+                *_served(one),
                 duration((now - one.joined) / 1e6),
                 left,
             ]
         )
-    columns = ("REPLICA", "PROCESS", "STATE", "JOBS", "UP", "LEFT")
-    return table(rows, columns, right=columns[3:], optional=("LEFT", "UP"))
+    columns = ("REPLICA", "PROCESS", "STATE", "JOBS", "SLOTS", "QUEUES", "TIMERS", "UP", "LEFT")
+    right = ("JOBS", "SLOTS", "TIMERS", "UP", "LEFT")
+    return table(rows, columns, right=right, optional=("LEFT", "UP", "TIMERS", "QUEUES", "SLOTS"))
+
+
+def _served(replica: ReplicaRecord) -> list[Cell]:
+    """Return its slots, its queues, and how many timers it runs, if it says so."""
+    serving = read_serving(replica.meta)
+    if serving is None:
+        return ["", "", ""]
+    more = f" and {serving.more_queues} more" if serving.more_queues else ""
+    queues = safe(", ".join(serving.queues)) + more
+    timers = len(serving.timers) + serving.more_timers
+    return [str(serving.slots), Shrinking(queues), str(timers)]
 
 
 @click.command(

@@ -185,6 +185,9 @@ class LoopBlocked(_Fact, frozen=True):
 
     seconds: float
     stack: str
+    task: str = ""
+    """The task whose handler does that; empty if no job runs at that moment."""
+    job: str = ""
 
 
 class TickSkipped(_Fact, frozen=True):

@@ -10,16 +10,30 @@ import mmap
 import os
 import tempfile
 from struct import Struct
-from typing import Final
+from typing import Final, NamedTuple
 
-__all__ = ["Board"]
+__all__ = ["Blockage", "Board"]
 
 # The host's last tick, and how many attempts have ended.
-_HEAD: Final = Struct("=dQ")
+_COUNTS: Final = Struct("=dQ")
+# Since when the loop has been blocked, until when (0: it is), and by which job, if that is known.
+_BLOCKED: Final = Struct("=dd40s")
+_HEAD_SIZE: Final = _COUNTS.size + _BLOCKED.size
 # One place: when the attempt must be over (0: no time-out), and the job; empty if it is free.
 _PLACE: Final = Struct("=d40s")
 _DEADLINE: Final = Struct("=d")
 _NOWHERE: Final = -1
+
+
+class Blockage(NamedTuple):
+    """A time in which a worker's event loop did not turn."""
+
+    since: float
+    """0 if there was none."""
+    until: float
+    """0 while it lasts."""
+    job: str
+    """The job that ran on the loop; empty if that is not known."""
 
 
 class Board:
@@ -29,7 +43,7 @@ class Board:
     """
 
     def __init__(self, file: int, places: int) -> None:
-        self._memory = mmap.mmap(file, _HEAD.size + places * _PLACE.size)
+        self._memory = mmap.mmap(file, _HEAD_SIZE + places * _PLACE.size)
         self._free = list(range(places - 1, -1, -1))
         self._places = places
         self._ended = 0
@@ -37,7 +51,7 @@ class Board:
     @staticmethod
     def make_file(places: int) -> int:
         """Return the descriptor of a file for a board, which vanishes with its last user."""
-        size = _HEAD.size + places * _PLACE.size
+        size = _HEAD_SIZE + places * _PLACE.size
         if hasattr(os, "memfd_create"):
             file = os.memfd_create("tenure-board")
         else:
@@ -68,13 +82,28 @@ class Board:
             _PLACE.pack_into(self._memory, _offset(place), 0.0, b"")
             self._free.append(place)
         self._ended += 1
-        _HEAD.pack_into(self._memory, 0, self.ticked, self._ended)
+        _COUNTS.pack_into(self._memory, 0, self.ticked, self._ended)
 
     def tick(self, now: float) -> None:
         """Show that the process's threads get to run."""
         _DEADLINE.pack_into(self._memory, 0, now)
 
+    def blocked(self, since: float, job: str) -> None:
+        """Show that the event loop does not turn, and the job that runs on it, if it is known."""
+        _BLOCKED.pack_into(self._memory, _COUNTS.size, since, 0.0, job.encode())
+
+    def unblocked(self, now: float) -> None:
+        """Show that it turns again."""
+        since, _, job = _BLOCKED.unpack_from(self._memory, _COUNTS.size)
+        _BLOCKED.pack_into(self._memory, _COUNTS.size, since, now, job)
+
     # What the supervisor reads.
+
+    @property
+    def blockage(self) -> Blockage:
+        """The present or last time that the event loop did not turn."""
+        since, until, job = _BLOCKED.unpack_from(self._memory, _COUNTS.size)
+        return Blockage(since, until, job.rstrip(b"\0").decode("ascii", "replace"))
 
     @property
     def ticked(self) -> float:
@@ -84,7 +113,7 @@ class Board:
     @property
     def ended(self) -> int:
         """How many attempts have ended."""
-        return int(_HEAD.unpack_from(self._memory, 0)[1])
+        return int(_COUNTS.unpack_from(self._memory, 0)[1])
 
     def started(self) -> list[str]:
         """The jobs that have begun and not ended."""
@@ -104,4 +133,4 @@ class Board:
 
 
 def _offset(place: int) -> int:
-    return _HEAD.size + place * _PLACE.size
+    return _HEAD_SIZE + place * _PLACE.size

@@ -8,7 +8,7 @@ from collections.abc import Callable, Collection, Sequence
 from contextvars import copy_context
 from dataclasses import dataclass
 from functools import partial
-from typing import Literal
+from typing import Any, Literal
 
 from tenure.core.clock import Clock
 from tenure.core.records import JobRecord, Note, Settlement
@@ -104,6 +104,13 @@ class Slots:
     def ids(self) -> list[str]:
         """The jobs that run."""
         return [one.record.id for one in self._running]
+
+    def job_of(self, task: asyncio.Task[Any]) -> JobRecord | None:
+        """Return the job that a task runs; from any thread."""
+        for one in list(self._running):
+            if one.task is task:
+                return one.record
+        return None
 
     def start(self, record: JobRecord, handler: Handler, *, alone: bool = False) -> None:
         send = partial(self._settler.note, record.replica)

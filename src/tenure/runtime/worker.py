@@ -167,7 +167,8 @@ class Worker:
 
     async def run(self) -> None:
         """Work until `stop` is called, then finish what runs and leave."""
-        watch = LoopWatch(self._clock, self._events)
+        board = None if self._lifeline is None else self._lifeline.board
+        watch = LoopWatch(self._clock, self._events, self._slots.job_of, board)
         watching = None if self._clock.virtual else self._host.start(watch.run)
         self._replica.start()
         claiming = asyncio.ensure_future(self._claim_until_stopped())

@@ -1,0 +1,36 @@
+"""What a worker says about itself in its record."""
+
+import pytest
+
+from tenure.core.model import check_meta
+from tenure.core.serving import Serving, read_serving, write_serving
+
+
+def test_what_is_written_is_read():
+    meta = write_serving(queues=["a", "b, c"], slots=100, timers=["sweep"], timer_slots=20)
+    assert read_serving(meta) == Serving(
+        queues=("a", "b, c"), slots=100, timers=("sweep",), timer_slots=20
+    )
+
+
+def test_without_queues_or_timers_there_are_no_slots_for_them():
+    serving = read_serving(write_serving(queues=[], slots=100, timers=[], timer_slots=20))
+    assert serving == Serving(queues=(), slots=0)
+
+
+def test_very_many_names_are_bounded_and_counted():
+    names = [f"tenant-{number:04}" for number in range(5000)]
+    meta = write_serving(queues=names, slots=1, timers=names, timer_slots=1)
+    check_meta({**meta, "host": "h" * 200, "pid": "4711"})
+    serving = read_serving(meta)
+    assert len(serving.queues) + serving.more_queues == 5000
+    assert len(serving.timers) + serving.more_timers == 5000
+    assert serving.queues[0] == "tenant-0000"
+    assert serving.may_serve("tenant-4999")
+    assert serving.may_run("anything")
+
+
+@pytest.mark.parametrize("text", ["", "{}", "[" * 5000, '{"queues":7,"slots":1}', "junk"])
+def test_what_cannot_be_read_says_nothing(text):
+    assert read_serving({"serving": text}) is None
+    assert read_serving({}) is None
