@@ -114,6 +114,15 @@ async def test_smaller_priorities_come_first(store: Store):
     assert [job.priority for job in await claim(store)] == list(range(10))
 
 
+async def test_delayed_jobs_of_every_priority_come_when_they_are_due(
+    store: Store, clock: ManualClock
+):
+    await insert(store, *(new(number, priority=number, delay=5) for number in range(10)))
+    assert await claim(store) == []
+    clock.shift(5)
+    assert [job.priority for job in await claim(store)] == list(range(10))
+
+
 async def test_priority_goes_before_due_time(store: Store, clock: ManualClock):
     early, late = clock.wall() - 60_000_000, clock.wall()
     await insert(store, new(1, priority=6, at=early), new(2, priority=5, at=late))
@@ -365,6 +374,21 @@ async def test_a_paused_queue_is_not_waited_for(store: Store):
     answer = await store.claim("ann", 1, ["a", "b"], 1)
     assert answer is not None
     assert answer.next_in == pytest.approx(9, abs=0.001)
+
+
+async def test_a_queue_is_waited_for_again_when_its_pause_has_ended(
+    store: Store, clock: ManualClock
+):
+    await insert(store, new(1, delay=100))
+    await store.pause("default", seconds=60)
+    paused = await store.claim("ann", 1, ["default"], 1)
+    assert paused is not None
+    assert paused.next_in is None
+    clock.shift(60)
+    await join(store, "ben")
+    resumed = await store.claim("ben", 1, ["default"], 1)
+    assert resumed is not None
+    assert resumed.next_in == pytest.approx(40)
 
 
 async def test_a_pause_takes_inserts_and_does_not_touch_what_runs(store: Store):

@@ -248,6 +248,8 @@ def test_bad_blackouts():
     with pytest.raises(ConfigError) as caught:
         weekdays("22:00-06:00", action="delay")
     assert str(caught.value) == "action must be 'skip' or 'defer', not 'delay'."
+    with pytest.raises(ConfigError, match="There is no time zone 'Europe/Berlim'"):
+        Recurring((0,), 0, 60, zone="Europe/Berlim")
     with pytest.raises(ConfigError, match="is no blackout"):
         Recurring((7,), 0, 60)
     with pytest.raises(ConfigError, match="is no blackout"):

@@ -168,7 +168,6 @@ class PostgresWithin:
         self._has_begun = True
 
     async def commit(self) -> None:
-        await self._must_go_on()
         await self._voice.commit()
 
     async def rollback(self) -> None:
