@@ -379,15 +379,16 @@ async def test_a_paused_queue_is_not_waited_for(store: Store):
 async def test_a_queue_is_waited_for_again_when_its_pause_has_ended(
     store: Store, clock: ManualClock
 ):
-    await insert(store, new(1, delay=100))
+    await insert(store, new(1, delay=100), new(2, delay=60))
     await store.pause("default", seconds=60)
     paused = await store.claim("ann", 1, ["default"], 1)
     assert paused is not None
     assert paused.next_in is None
     clock.shift(60)
     await join(store, "ben")
-    resumed = await store.claim("ben", 1, ["default"], 1)
+    resumed = await store.claim("ben", 1, ["default"], 2)
     assert resumed is not None
+    assert [job.id for job in resumed.jobs] == [id_of(2)]
     assert resumed.next_in == pytest.approx(40)
 
 
