@@ -7,6 +7,7 @@ import re
 import signal
 import subprocess
 import sys
+import threading
 import time
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -14,7 +15,7 @@ from typing import Any
 
 from msgspec import Struct
 
-from tenure import Backoff, Reject, Retry, Tenure, current_job
+from tenure import Backoff, Reject, Retry, StoreError, Tenure, current_job
 
 app = Tenure("memory://")
 task = app.task(executor="process", retry=None)
@@ -237,3 +238,32 @@ def chatter(word: str) -> None:
 @task
 def save_too_much() -> None:
     current_job().save("x" * 2_000_000)
+
+
+_late: list[threading.Thread] = []
+_answers: list[str] = []
+_next_begun = threading.Event()
+
+
+@task
+def leave_a_thread() -> int:
+    """Leave a thread behind that saves something during the next job of this process."""
+    job = current_job()
+
+    def save() -> None:
+        _next_begun.wait(20)
+        try:
+            job.save("too late")
+        except StoreError as error:
+            _answers.append(str(error))
+
+    _late.append(threading.Thread(target=save, daemon=True))
+    _late[0].start()
+    return os.getpid()
+
+
+@task
+def hear_the_late_thread() -> tuple[int, list[str]]:
+    _next_begun.set()
+    _late[0].join(10)
+    return os.getpid(), _answers

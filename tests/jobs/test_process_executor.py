@@ -511,3 +511,12 @@ async def test_the_loop_stays_free_while_a_job_computes(app, run):
         await asyncio.sleep(0.005)
         longest, last = max(longest, time.monotonic() - last), time.monotonic()
     assert longest < 0.5
+
+
+async def test_what_a_job_left_behind_saves_later_is_refused(run: Run):
+    first = await run(cpu_tasks.leave_a_thread.request())
+    second = await run(cpu_tasks.hear_the_late_thread.request())
+    process, [answer] = await second.result(0)
+    assert process == await first.result(0)
+    assert f"job {first.id} no longer runs" in answer
+    assert (await first.refresh()).state == "succeeded"

@@ -317,3 +317,18 @@ async def test_a_worker_prunes_about_once_a_minute(app, clock, faults):
         await clock.advance(600)
     assert 6 <= faults.calls["prune_jobs"] <= 20
     assert faults.calls["prune_schedules"] == faults.calls["prune_jobs"]
+
+
+async def test_a_worker_that_has_stopped_recovers_nothing_any_more(app, store, clock, runs, faults):
+    async with app.worker():
+        await clock.advance(20)
+        await app.pause_queue("default")
+        job = await app.work.enqueue(1)
+        await app.resume_queue("default")
+        await claim_and_die(store)
+        faults.delay("recover", 30)
+        while not faults.calls["recover"]:
+            await clock.advance(0.5)
+    await clock.advance(60)
+    assert (await job.refresh()).state == "running"
+    assert [replica.id for replica in await store.replicas()] == ["dead"]

@@ -11,7 +11,7 @@ import logging
 import random
 import sys
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from typing import NoReturn
@@ -19,6 +19,7 @@ from typing import NoReturn
 import pytest
 
 from tenure import OnceFailed, StoreError
+from tenure.blocking.calls import Call
 from tests.locks.blocking_bench import TTL, Bench, check_nothing_stays, close_at_once, set_up
 from tests.locks.blocking_calls import (
     AT_ONCE,
@@ -150,6 +151,33 @@ def test_an_interrupt_before_a_call_begins_leaves_nothing_behind(
         wait()
     check_nothing_stays(bench)
     check_log(caplog)
+
+
+WINS: dict[str, Callable[[Bench], object]] = {
+    "acquire": lambda bench: bench.app.lock("x", ttl=TTL).acquire(),
+    "try_acquire": lambda bench: bench.app.lock("x", ttl=TTL).try_acquire(),
+    "__enter__": lambda bench: bench.app.lock("x", ttl=TTL).__enter__(),
+    "terms": lambda bench: next(bench.app.election("x", ttl=TTL).terms()),
+}
+
+
+@pytest.mark.parametrize("call", WINS)
+@pytest.mark.filterwarnings("ignore::ResourceWarning")
+def test_an_interrupt_at_the_moment_of_success_leaves_nothing_behind(
+    bench: Bench, call: str, monkeypatch: pytest.MonkeyPatch
+):
+    """The lease was won, and its hold has not reached the caller."""
+    result = Call.result
+
+    def interrupted_result(won: Call[object]) -> NoReturn:
+        result(won)
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patched:
+        patched.setattr(Call, "result", interrupted_result)
+        with pytest.raises(KeyboardInterrupt):
+            WINS[call](bench)
+    check_nothing_stays(bench)
 
 
 @pytest.mark.parametrize("kind", INTERRUPTS)

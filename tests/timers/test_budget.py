@@ -182,3 +182,74 @@ async def test_senseless_options(app):
         app.worker(timers="none")
     with pytest.raises(ConfigError, match='timers="only"'):
         app.worker(timers="only", queues=["default"])
+
+
+async def test_a_run_that_is_cancelled_while_it_waits_for_a_slot_never_starts(app, clock, crowd):
+    crowd.declare(app, *NAMES[:3], every="1d", seconds=0.5)
+    async with app.worker(timer_concurrency=1):
+        await clock.advance(1)
+        await app.pause_queue("@timers")
+        runs = [await app.timers[name].trigger() for name in NAMES[:3]]
+        await app.resume_queue("@timers")
+        await clock.advance(0.1)
+        assert [(await run.refresh()).state for run in runs] == ["running"] * 3
+        assert crowd.inside == 1
+        await runs[1].cancel("not now")
+        await clock.advance(5)
+        assert [(await run.refresh()).state for run in runs] == [
+            "succeeded",
+            "cancelled",
+            "succeeded",
+        ]
+    assert crowd.ran == {NAMES[0]: 1, NAMES[2]: 1}
+
+
+async def test_runs_that_wait_for_a_slot_are_dropped_when_their_worker_is_taken_for_dead(
+    app, store, clock, crowd, faults
+):
+    crowd.declare(app, *NAMES[:3], every="1d", seconds=5)
+    async with app.worker(timer_concurrency=1) as worker:
+        await clock.advance(1)
+        await app.pause_queue("@timers")
+        runs = [await app.timers[name].trigger() for name in NAMES[:3]]
+        beats = faults.calls["beat"]
+        while faults.calls["beat"] == beats:
+            await clock.advance(0.01)
+        await clock.advance(2.4)  # soon before the next beat
+        await app.resume_queue("@timers")
+        await clock.advance(0.1)
+        assert [(await run.refresh()).state for run in runs] == ["running"] * 3
+        await store.bury(worker.replica, [runs[0].id], delays=[0.0])
+        await clock.advance(0.6)
+        await clock.advance(60)
+        assert [(await run.refresh()).state for run in runs[1:]] == ["succeeded"] * 2
+    # A triggered run that is lost runs again. The others had not begun.
+    assert [crowd.ran[name] for name in NAMES[:3]] == [2, 1, 1]
+    assert crowd.most == 1
+
+
+async def test_runs_that_cannot_start_here_go_back_to_workers_with_slots(make, clock, crowd):
+    full, free = await make(), await make()
+    for app in (full, free):
+        crowd.declare(app, *NAMES[:3], every="1d", seconds=3600)
+    async with full.worker(timer_concurrency=1):
+        await clock.advance(1)
+        await full.pause_queue("@timers")
+        for name in NAMES[:3]:
+            await full.timers[name].trigger()
+        await full.resume_queue("@timers")
+        await clock.advance(0.1)
+        assert crowd.inside == 1
+        async with free.worker(timer_concurrency=5):
+            await clock.advance(10)
+            assert crowd.inside == 3
+            assert crowd.ran == dict.fromkeys(NAMES[:3], 1)
+
+
+async def test_a_slot_that_becomes_free_is_used_at_once(app, clock, crowd):
+    crowd.declare(app, *NAMES, seconds=0.1)
+    async with app.worker(timer_concurrency=1):
+        await clock.advance(59)
+        assert not crowd.ran
+        await clock.advance(1 + 1.5)
+        assert crowd.ran == dict.fromkeys(NAMES, 1)

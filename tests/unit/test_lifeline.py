@@ -140,3 +140,10 @@ async def test_a_report_is_a_line_and_none_is_needed_when_the_supervisor_is_gone
     assert supervisor.recv(1000) == encode_word(Joined("ann")) + b"\n"
     supervisor.close()
     lifeline.say(Joined("ann"))
+
+
+async def test_a_cut_line_ends_the_wait_for_news(lifeline: Lifeline, supervisor: socket.socket):
+    waiting = asyncio.create_task(lifeline.news(1000))
+    supervisor.close()
+    await lifeline.listen(lambda _: None)
+    assert await asyncio.wait_for(waiting, 10) is None

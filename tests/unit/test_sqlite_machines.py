@@ -3,6 +3,7 @@
 import asyncio
 from contextlib import asynccontextmanager
 from functools import partial
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
@@ -475,3 +476,31 @@ async def test_an_app_on_a_second_machine_does_not_open(file, clock):
 
 def test_silence_is_longer_than_the_beats_and_renewals_of_common_lengths():
     assert SILENCE / 1e6 >= 0.3 * 100
+
+
+async def test_nothing_is_left_of_machines_that_are_gone(file, clock):
+    """Containers with boot clocks of their own may come and go for years."""
+    machines = [clock, *(another(clock, boot_id=f"machine {number}") for number in range(4))]
+    for here, there in pairwise(machines):
+        async with opened(file, here) as store:
+            await take(store, "key", here.boot_id, ttl=10)
+            async with opened_in_doubt(file, there) as next_one:
+                with pytest.raises(StoreUnavailable, match="a short while ago"):
+                    await ask(next_one, "key", there.boot_id)
+        for machine in machines:
+            machine.shift(31)
+    async with opened(file, machines[-1]) as store:
+        await take(store, "key", "last")
+        watches = await inside(store, lambda db: db.execute("SELECT * FROM tenure_watch"))
+        assert len(watches.fetchall()) <= 1
+
+
+@asynccontextmanager
+async def opened_in_doubt(file: Path, clock: ManualClock):
+    """Open it without waiting until no other machine is there."""
+    store = unopened(file, clock)
+    await store.open("skip")
+    try:
+        yield store
+    finally:
+        await store.close()
