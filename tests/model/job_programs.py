@@ -33,7 +33,7 @@ def draw(chance: random.Random, *, length: int) -> Program:  # noqa: C901 - a ta
             "number": number(),
             "task": chance.choice("xy"),
             "queue": chance.choice(QUEUES),
-            "priority": chance.choice([0, 5, 5, 9]),
+            "priority": chance.choice([5, 5, chance.randrange(10)]),
             "payload": chance.choice([b"", b"\0p", b"{}"]),
             "tags": chance.choice([(), ("t",), ("s", "t")]),
             "delay": chance.choice([0.0, 0.0, 0.0, 0.000_7, 1.5]),
