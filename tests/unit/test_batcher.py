@@ -1,4 +1,5 @@
 import asyncio
+from typing import Any
 
 import pytest
 
@@ -113,3 +114,33 @@ async def test_close_gives_up_what_has_no_answer():
     await turn()
     assert wire.batches == [[1]]
     assert await batcher.add(3) == 6  # whoever comes later is served as before
+
+
+async def test_it_works_with_tasks_that_run_at_once():
+    """As with `asyncio.eager_task_factory` of Python 3.12, and a store that never suspends."""
+
+    def at_once(loop: asyncio.AbstractEventLoop, work: Any, **_: Any) -> asyncio.Future[Any]:
+        task = loop.create_future()
+        try:
+            work.send(None)
+        except StopIteration as end:
+            task.set_result(end.value)
+        return task
+
+    async def send(batch: list[int]) -> list[int]:
+        batches.append(batch)
+        return batch
+
+    batches: list[list[int]] = []
+    batcher = Batcher(send)
+    loop = asyncio.get_running_loop()
+    loop.set_task_factory(at_once)
+    try:
+        futures = [batcher.add(1), batcher.add(2)]
+        await turn()
+        futures.append(batcher.add(3))
+        await turn()
+    finally:
+        loop.set_task_factory(None)
+    assert [future.result() for future in futures] == [1, 2, 3]
+    assert batches == [[1, 2], [3]]

@@ -82,6 +82,7 @@ class Lifecycle:
         if self.is_open:
             msg = f"{self!r} is open already. Open it once, where your service starts."
             raise ConfigError(msg)
+        await self._leave_closed_loop()
         if self._is_inherited:
             # Kept, not closed: its connections are the parent's.
             self._of_parent.append((self._store, self._opened))
@@ -122,6 +123,9 @@ class Lifecycle:
         """Finish what is being given back, stop renewing, disconnect. Safe to call twice."""
         if self._is_inherited:
             return
+        await self._leave_closed_loop()
+        if self._opened is not None and self._loop is not asyncio.get_running_loop():
+            raise StoreError(self._on_another_loop())
         # Still there until all is done: a close that was cancelled can be finished by another.
         if self._opened is not None:
             await self._opened.holds.close()
@@ -143,8 +147,8 @@ class Lifecycle:
 
     @property
     def is_open(self) -> bool:
-        """Whether it was opened in this process and not closed since."""
-        return self._opened is not None and not self._is_inherited
+        """Whether it was opened in this process and not closed since, nor its event loop."""
+        return self._opened is not None and not self._is_inherited and not self._is_loop_closed
 
     @property
     def traits(self) -> Traits:
@@ -169,6 +173,22 @@ class Lifecycle:
     def _is_inherited(self) -> bool:
         return self._pid != os.getpid()
 
+    @property
+    def _is_loop_closed(self) -> bool:
+        return self._loop is not None and self._loop.is_closed()
+
+    async def _leave_closed_loop(self) -> None:
+        """Give up what was opened on an event loop that is closed. Leases end with their ttl.
+
+        A test that does not close the app leaves it so, and the next test has another loop.
+        """
+        if self._opened is None or self._is_inherited or not self._is_loop_closed:
+            return
+        opened, self._opened = self._opened, None
+        left, self._store = self._store, self._store.clone()
+        left.abandon()
+        await opened.host.close(is_loop_closed=True)
+
     def _services(self) -> Services:
         if self._opened is not None and self._is_inherited:
             msg = f"{self!r} was opened by the parent process. Open it again after the fork."
@@ -177,12 +197,14 @@ class Lifecycle:
             msg = f"{self!r} is not open. Use it inside 'async with app:'."
             raise StoreError(msg)
         if self._loop is not asyncio.get_running_loop():
-            msg = (
-                f"{self!r} was opened on another event loop. Open it on the loop that uses it: "
-                "inside the same asyncio.run(), once per loop in tests."
-            )
-            raise StoreError(msg)
+            raise StoreError(self._on_another_loop())
         return self._opened
+
+    def _on_another_loop(self) -> str:
+        return (
+            f"{self!r} was opened on another event loop. Open, use and close it on the same loop: "
+            "inside the same asyncio.run(), once per loop in tests."
+        )
 
     def _holds(self) -> Holds:
         return self._services().holds

@@ -54,7 +54,7 @@ class Tenure:
             self._opened = portal
         except BaseException:
             self._opened = None
-            self._end(portal)
+            portal.close()
             raise
 
     def close(self) -> None:
@@ -65,12 +65,8 @@ class Tenure:
                 portal.call(portal.settle())
                 portal.call(self._app.close())
             finally:
-                self._end(portal)
-
-    def _end(self, portal: Portal) -> None:
-        portal.close()
-        if self._app.is_open:  # opening or closing was interrupted, and its loop is gone
-            self._app = self._app.clone()
+                # If it was interrupted, the next `open` gives up what this loop leaves behind.
+                portal.close()
 
     def __enter__(self) -> Self:
         self.open()

@@ -1,15 +1,26 @@
-"""Work that must finish although the task that caused it is gone."""
+"""Starting tasks, and work that must finish although the task that caused it is gone."""
 
 from __future__ import annotations
 
 import asyncio
 import logging
 from collections.abc import Coroutine
-from typing import Any
+from typing import Any, TypeVar
 
-__all__ = ["Background"]
+__all__ = ["Background", "start_soon"]
+
+T = TypeVar("T")
 
 log = logging.getLogger("tenure")
+
+
+def start_soon(work: Coroutine[Any, Any, T]) -> asyncio.Task[T]:
+    """Start a task that takes its first step when the loop turns, not now.
+
+    The loop's task factory is the user's. `asyncio.eager_task_factory` runs the first step at once,
+    up to the end of work that never suspends, before the caller has the task.
+    """
+    return asyncio.Task(work, loop=asyncio.get_running_loop())
 
 
 class Background:

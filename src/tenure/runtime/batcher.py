@@ -12,6 +12,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from typing import Generic, TypeVar
 
 from tenure.core.records import BATCH_BYTES, BATCH_MAX
+from tenure.runtime.background import start_soon
 
 __all__ = ["Batcher", "next_slice"]
 
@@ -44,8 +45,8 @@ class Batcher(Generic[Item, Answer]):
         future: asyncio.Future[Answer] = asyncio.get_running_loop().create_future()
         self._waiting.append((item, future))
         if self._sending is None:
-            # Begins when the loop turns, so that whoever is ready now goes along.
-            self._sending = asyncio.ensure_future(self._send_all())
+            # It begins when the loop turns, so that all that is ready now goes along.
+            self._sending = start_soon(self._send_all())
         return future
 
     async def drain(self) -> None:

@@ -109,8 +109,15 @@ class Host:
         """End what was started and wait for that."""
         await self._on_host(hosted.end())
 
-    async def close(self) -> None:
-        """Stop everything and disconnect."""
+    async def close(self, *, is_loop_closed: bool = False) -> None:
+        """Stop everything and disconnect.
+
+        `is_loop_closed`: the event loop of the app is. With a virtual clock the work ran there, and
+        cannot be awaited. A thread of its own is stopped as usual, from any loop.
+        """
+        if self._virtual and is_loop_closed:
+            self.store.abandon()
+            return
         for hosted in self._hosted:
             await self.stop(hosted)
         if self._has_died:

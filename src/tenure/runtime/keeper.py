@@ -22,6 +22,7 @@ from tenure.core.model import Lease
 from tenure.core.policy import renew_after, retry_after_error, trust_until
 from tenure.errors import TenureError
 from tenure.observe.events import Events, RenewalFailing, RenewalRestored
+from tenure.runtime.background import start_soon
 from tenure.runtime.hosting import Host, Hosted
 
 __all__ = ["Keeper", "Kept"]
@@ -279,7 +280,7 @@ class Keeper:
         """Forget idle keys now and then, beside the renewals: it may take its time."""
         if self._pruning is None and self._kept and now >= self._prune_at:
             self._prune_at = now + _PRUNE_EVERY
-            self._pruning = asyncio.ensure_future(self._prune())
+            self._pruning = start_soon(self._prune())
 
     async def _prune(self) -> None:
         try:
