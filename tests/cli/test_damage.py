@@ -164,6 +164,30 @@ def test_a_job_that_cannot_be_read_is_not_unknown(cli: Run, place: Place, hand: 
     assert f"job {BAD} cannot be read" in told.err
 
 
+@pytest.mark.parametrize("whole", [True, False])
+@pytest.mark.parametrize("is_aside", [True, False])
+def test_a_job_that_cannot_be_read_is_deleted(
+    cli: Run, place: Place, hand: Hand, is_aside: bool, whole: bool
+):
+    on(place, fill)
+    hand.spoil_job(BAD)
+    if is_aside:
+        on(place, claim_all)
+    told = cli(*place.options, "jobs", "show", BAD)
+    assert f"'tenure jobs delete {BAD}' removes it" in told.err
+    _, findings = examined(cli, *place.options)
+    subject = "set aside" if is_aside else "unreadable job"
+    assert "tenure jobs delete ID" in findings[subject].advice
+    told = cli(*place.options, "jobs", "delete", BAD if whole else BAD[-9:])
+    assert (told.code, told.out) == (0, f"Deleted {BAD}\n")
+    _, findings = examined(cli, *place.options)
+    assert subject not in findings
+    told = cli(*place.options, "jobs", "delete", GOOD, "--json")
+    assert told.code == 2
+    assert told.json["jobs"] == [{"id": GOOD, "outcome": "unfinished"}]
+    assert "unreadable" not in told.json
+
+
 def test_a_job_on_a_replica_that_is_not_known_is_found(cli: Run, place: Place, hand: Hand):
     on(place, run_one)
     hand.forget_replica("lost-replica")

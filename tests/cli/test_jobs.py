@@ -5,6 +5,7 @@ from collections.abc import Iterator
 
 import pytest
 
+from tenure import JobNotFound
 from tests.cli.conftest import Place, Run
 from tests.cli.jobbing import NOWHERE, Shop, shop_at, work_without_tasks
 
@@ -201,7 +202,7 @@ def test_what_is_not_there_is_told(cli: Run, place: Place, unknown: str):
     told = cli(*place.options, "jobs", "show", unknown)
     assert (told.code, told.out) == (2, "")
     assert f"there is no job {unknown}." in told.err
-    for command in ("cancel", "requeue"):
+    for command in ("cancel", "requeue", "delete"):
         told = cli(*place.options, "jobs", command, unknown)
         assert (told.code, told.out) == (2, f"There is no job {unknown}\n")
         document = cli(*place.options, "jobs", command, unknown, "--json").json
@@ -227,6 +228,37 @@ def test_cancel_says_what_came_of_each(cli: Run, place: Place, shop: Shop):
     assert document.code == 2
     outcomes = [one["outcome"] for one in document.json["jobs"]]
     assert outcomes == ["finished", "requested", "finished", "not found"]
+
+
+def test_delete_says_what_came_of_each(cli: Run, place: Place, shop: Shop):
+    done, running = shop.sync.enqueue_many([shop.resize.request(name) for name in "ab"])
+    claimed = {record.id: record for record in shop.claim()}
+    shop.settle(claimed[done.id], "succeeded", result=b"1")
+    waiting = shop.sync.enqueue(shop.resize.request("c"))
+    told = cli(*place.options, "jobs", "delete", done.id, running.id, waiting.id)
+    assert told.code == 2
+    assert told.out.splitlines() == [
+        f"Deleted {done.id}",
+        f"Has not finished, so it stays; first use 'tenure jobs cancel': {running.id}",
+        f"Has not finished, so it stays; first use 'tenure jobs cancel': {waiting.id}",
+    ]
+    with pytest.raises(JobNotFound):
+        done.refresh()
+    assert (running.refresh().state, waiting.refresh().state) == ("running", "waiting")
+    told = cli(*place.options, "jobs", "delete", done.id)
+    assert (told.code, told.out) == (2, f"There is no job {done.id}\n")
+
+
+def test_delete_takes_finished_jobs_that_fit(cli: Run, place: Place, shop: Shop):
+    jobs = shop.sync.enqueue_many([shop.resize.request(name) for name in "abc"])
+    claimed = {record.id: record for record in shop.claim()}
+    shop.settle(claimed[jobs[0].id], "succeeded", result=b"1")
+    shop.settle(claimed[jobs[1].id], "cancelled")
+    waiting = shop.sync.enqueue(shop.resize.request("d"))
+    told = cli(*place.options, "jobs", "delete", "--task", shop.resize.name, "--yes")
+    assert (told.code, told.out) == (0, "Deleted 2 jobs.\n")
+    kept = {job.id for job in shop.sync.jobs()}
+    assert kept == {jobs[2].id, waiting.id}
 
 
 def test_requeue_says_what_came_of_each(cli: Run, place: Place, shop: Shop):

@@ -259,6 +259,19 @@ def test_pruning_removes_what_is_over(shop, sync):
         job.refresh()
 
 
+def test_a_finished_job_can_be_deleted(shop, sync):
+    job = sync.enqueue(shop.hold.request())
+    with pytest.raises(JobStateError, match="cancel it"):
+        sync.delete_job(job.id)
+    assert job.cancel()
+    sync.delete_job(job.id)
+    with pytest.raises(JobNotFound):
+        job.refresh()
+    for gone in (job.id, "nonsense"):
+        with pytest.raises(JobNotFound):
+            sync.delete_job(gone)
+
+
 def test_recovering_takes_jobs_from_who_is_gone(shop, sync):
     job = sync.enqueue(shop.send.request(7))
     store = sync._app._store

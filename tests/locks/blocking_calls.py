@@ -215,6 +215,7 @@ WAITS: dict[str, Callable[[Bench], Waiting]] = {
     "Tenure.pause_queue": unanswered(lambda bench: lambda: bench.app.pause_queue("default")),
     "Tenure.resume_queue": unanswered(lambda bench: lambda: bench.app.resume_queue("default")),
     "Tenure.recover": unanswered(lambda bench: bench.app.recover),
+    "Tenure.delete_job": unanswered(lambda bench: partial(bench.app.delete_job, bench.job().id)),
     "Tenure.prune_jobs": unanswered(lambda bench: bench.app.prune_jobs),
     "Tenure.freeze": unanswered(lambda bench: bench.app.freeze),
     "Tenure.unfreeze": unanswered(lambda bench: bench.app.unfreeze),

@@ -162,6 +162,9 @@ class JobPair(Pair):
     def requeue(self, numbers: Sequence[int]) -> None:
         self._same(lambda store: store.requeue([id_of(number) for number in numbers]))
 
+    def delete(self, numbers: Sequence[int]) -> None:
+        self._same(lambda store: store.delete([id_of(number) for number in numbers]))
+
     def pause(self, queue: str, seconds: float | None) -> None:
         self._ends_after(seconds or 0.0)
         self._same(lambda store: store.pause(queue, seconds=seconds))

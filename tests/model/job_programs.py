@@ -130,6 +130,7 @@ def draw(chance: random.Random, *, length: int) -> Program:  # noqa: C901 - a ta
         ),
         (6, "cancel", lambda: {"numbers": some(), "reason": chance.choice(["", "enough"])}),
         (6, "requeue", lambda: {"numbers": some()}),
+        (2, "delete", lambda: {"numbers": some()}),
         (
             1.5,
             "pause",

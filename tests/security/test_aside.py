@@ -104,6 +104,67 @@ async def test_it_is_gone_after_a_week(world: World, hand: Hand, aside: str, clo
     assert hand.left() == {}
 
 
+async def test_what_was_set_aside_can_be_deleted(world: World, hand: Hand, aside: str):
+    store = await world.store()
+    await join(store, "ben")
+    (other,) = await claim(store, "ben")
+    assert await store.delete([aside, other.id]) == ["deleted", "unfinished"]
+    assert await store.stranded() == []
+    assert await store.delete([aside]) == [None]
+    assert await settle(store, other, "succeeded") == "settled"
+    assert await store.delete([other.id]) == ["deleted"]
+    assert hand.left() == {}
+
+
+@pytest.mark.parametrize("state", ["waiting", "running"])
+async def test_what_cannot_be_read_can_be_deleted_with_its_key_and_tags(
+    world: World, hand: Hand, state: str
+):
+    store = await world.store()
+    await join(store, "ann")
+    kept = Unique(key="welcome:7", digest="d", keep=600.0)
+    await insert(store, new(1, unique=kept, tags=("a", "b"), timeout=60.0))
+    if state == "running":
+        assert await claim_ids(store) == [id_of(1)]
+    hand.spoil_job(id_of(1))
+    assert await store.delete([id_of(1)]) == ["deleted"]
+    assert hand.left() == {}
+    assert await store.stranded() == []
+    assert await store.counts() == []
+    [beat] = await store.beat(["ann"], ttl=600)
+    assert beat is not None
+    assert beat.held == 0
+    await insert(store, new(2, unique=kept))
+    assert await claim_ids(store) == [id_of(2)]
+    assert [*store.damage] == []
+
+
+async def test_a_neighbour_of_what_is_deleted_stays(world: World, hand: Hand):
+    store = await world.store()
+    await join(store, "ann")
+    other = Unique(key="welcome:8", digest="d")
+    await insert(store, new(1, unique=KEY, tags=("a",)), new(2, unique=other, tags=("a",)))
+    hand.spoil_job(id_of(1))
+    assert await store.delete([id_of(1)]) == ["deleted"]
+    assert [job.id for job in (await store.find(tag="a")).jobs] == [id_of(2)]
+    [answer] = await store.insert([new(3, unique=other)])
+    assert (answer.outcome, answer.id) == ("existing", id_of(2))
+    assert await claim_ids(store) == [id_of(2)]
+
+
+async def test_the_log_names_the_command_that_deletes_it(
+    world: World, hand: Hand, caplog: pytest.LogCaptureFixture
+):
+    damage._logged.clear()
+    store = await world.store()
+    await insert(store, new(1))
+    hand.spoil_job(id_of(1))
+    with caplog.at_level(logging.INFO, "tenure"):
+        await store.find()
+    [line] = [line for line in caplog.messages if "Cannot use job" in line]
+    assert f"'tenure jobs delete {id_of(1)}' removes it" in line
+
+
 async def test_it_is_told_once_in_the_log(
     world: World, hand: Hand, caplog: pytest.LogCaptureFixture
 ):

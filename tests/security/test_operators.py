@@ -17,7 +17,11 @@ NAMED = {  # they change one thing, which has to be named
     *("locks release", "queues pause", "queues resume"),
     *("timers pause", "timers resume", "timers trigger"),
 }
-CHOSEN = {"jobs cancel", "jobs requeue"}  # they change what fits, which has to be described
+CHOSEN = {
+    "jobs cancel",
+    "jobs requeue",
+    "jobs delete",
+}  # they change what fits, which has to be described
 TIDYING = {"prune", "recover", "migrate", "worker"}  # they do what workers do anyway
 FREEZING = {"timers freeze", "timers unfreeze"}  # skips ticks, and is there to be quick
 

@@ -167,4 +167,5 @@ def threads() -> None:
         assert_type(page[0].id, str)
         assert_type(page.cursor, str | None)
         assert_type(sync.job("...").progress, float | None)
+        assert_type(sync.delete_job("id"), None)
         assert_type(sync.prune_jobs(), int)

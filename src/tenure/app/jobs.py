@@ -245,6 +245,14 @@ class JobCalls(WorkerCalls):
         recovery = Recovery(self._settings, store.clock, self._events)
         return await recovery.run(store, by="hand")
 
+    async def delete_job(self, id: str) -> None:  # noqa: A002 - as above
+        """Delete a job that has finished, or whose record cannot be read; its unique key is free.
+
+        Raises JobStateError if it has not finished: cancel it and wait for its end first. Raises
+        JobNotFound.
+        """
+        await self._services().jobs.delete(id)
+
     async def prune_jobs(self) -> int:
         """Remove finished jobs whose retention is over. Workers do it by themselves."""
         return await prune_finished(self._services().store)

@@ -62,6 +62,12 @@ async def whole_ids(store: Store, given: Sequence[str]) -> list[str]:
             for end in ends:
                 if record.id.endswith(end):
                     meant[end].add(record.id)
+    # Lists leave out what cannot be read, but name it: these can be meant as well.
+    aside = [job.id for job in await store.stranded()]
+    for id_ in (*aside, *(one.name for one in store.damage if one.kind == "job")):
+        for end in ends:
+            if id_.endswith(end):
+                meant[end].add(id_)
     return [_only(one, meant[one]) if one in ends else one for one in given]
 
 

@@ -21,7 +21,8 @@ _PAGES: Final = 5
 
 _ADVICE: Final[dict[Kind, str]] = {
     "job": "It cannot be run or shown. A worker sets it aside when it comes across it, and removes "
-    "it a week later. Enqueue the job again if it is still wanted.",
+    "it a week later; 'tenure jobs delete ID' removes it now. Enqueue the job again if it is still "
+    "wanted.",
     "lock": "It counts as held until its end, or for good if that cannot be read. If its holder is "
     "gone, delete the record.",
     "waiter": "The process that waits asks again, and gets another place.",
@@ -65,8 +66,8 @@ def what_to_do(job: Stranded) -> str:
         )
     return (
         f"job {safe(job.id)} was set aside, because its record cannot be read. It is kept for "
-        f"another {duration(job.left)} in {job.where} for a look. Enqueue it again if it is still "
-        "wanted."
+        f"another {duration(job.left)} in {job.where} for a look; 'tenure jobs delete "
+        f"{safe(job.id)}' removes it now. Enqueue it again if it is still wanted."
     )
 
 
@@ -91,8 +92,8 @@ def _stranded(jobs: Sequence[Stranded]) -> Iterator[Finding]:
             "warning",
             "set aside",
             f"{_jobs(aside)} cannot be read: {some([safe(job.id) for job in aside])}",
-            f"They are kept in {aside[0].where} for up to {duration(longest)} for a look by hand. "
-            "Enqueue them again if they are still wanted.",
+            f"They are kept in {aside[0].where} for up to {duration(longest)} for a look by hand; "
+            "'tenure jobs delete ID' removes one now. Enqueue them again if they are still wanted.",
         )
     orphans = [job for job in jobs if job.why == "orphan"]
     if orphans:

@@ -1,4 +1,4 @@
-"""`tenure jobs cancel` and `tenure jobs requeue`: of jobs by id, or of all that fit."""
+"""`tenure jobs cancel`, `requeue` and `delete`: of jobs by id, or of all that fit."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from tenure.core.states import JobState
 from tenure.errors import TenureError
 from tenure.stores.contract import Store
 
-__all__ = ["cancel", "requeue"]
+__all__ = ["cancel", "delete", "requeue"]
 
 _TASKS_TOLD = 4
 
@@ -110,6 +110,38 @@ def requeue(target: Target, ids: tuple[str, ...], **choice: Any) -> None:
             "use 'tenure timers trigger'.",
         },
         wrong=("unfinished", "conflict", "refused"),
+    )
+    _do(target, act, ids, Choice(**choice))
+
+
+@click.command(
+    epilog="""\b
+Examples:
+  tenure jobs delete 01890a5d-ac96-774b-bcce-b302099a8057
+  tenure jobs delete --state cancelled --tag import --dry-run"""
+)
+@choosable("succeeded", "failed", "cancelled", default="default: all three")
+@store_command
+def delete(target: Target, ids: tuple[str, ...], **choice: Any) -> None:
+    """Delete jobs that have finished, or whose records cannot be read.
+
+    Their results go too, and their unique keys are free at once. There is no way back. Workers
+    delete finished jobs by themselves when their retention is over.
+    """
+    act = _Act(
+        verb="delete",
+        done="deleted",
+        call=lambda store, some: store.delete(some),
+        states=("succeeded", "failed", "cancelled"),
+        of_one={
+            "deleted": "Deleted",
+            "unfinished": "Has not finished, so it stays; first use 'tenure jobs cancel':",
+        },
+        of_many={
+            "deleted": "Deleted {}.",
+            "unfinished": "Left {} as before: requeued meanwhile.",
+        },
+        wrong=("unfinished",),
     )
     _do(target, act, ids, Choice(**choice))
 

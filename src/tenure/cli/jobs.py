@@ -9,7 +9,7 @@ from rich.text import Text
 
 from tenure.cli.choosing import PAGE, narrowing, whole_ids
 from tenure.cli.damage_findings import what_to_do
-from tenure.cli.job_acts import cancel, requeue
+from tenure.cli.job_acts import cancel, delete, requeue
 from tenure.cli.job_story import Surroundings, shown
 from tenure.cli.job_views import document, full_document, listed
 from tenure.cli.parameters import cursor as cursor_given
@@ -33,10 +33,10 @@ Examples:
   tenure jobs requeue --task resize --dry-run"""
 )
 def jobs() -> None:
-    """See what was asked for and how it went; cancel or repeat it."""
+    """See what was asked for and how it went; cancel, repeat or delete it."""
 
 
-for command in (tail, cancel, requeue):
+for command in (tail, cancel, requeue, delete):
     jobs.add_command(command)
 
 
@@ -141,6 +141,9 @@ async def _job(store: Store, id_: str) -> Job[Any]:
             raise StoreError(what_to_do(stranded[0])) from None
         for damaged in store.damage:
             if (damaged.kind, damaged.name) == ("job", id_):
-                msg = f"job {id_} cannot be read: {damaged.why} (in {damaged.where})."
+                msg = (
+                    f"job {id_} cannot be read: {damaged.why} (in {damaged.where}). 'tenure jobs "
+                    f"delete {id_}' removes it. Enqueue it again if it is still wanted."
+                )
                 raise StoreError(msg) from None
         raise

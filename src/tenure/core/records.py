@@ -32,6 +32,7 @@ __all__ = [
     "Beat",
     "Cancelled",
     "Claimed",
+    "Deleted",
     "Inserted",
     "JobRecord",
     "NewJob",
@@ -297,6 +298,7 @@ class Tagged(Struct, frozen=True):
 
 Cancelled: TypeAlias = Literal["cancelled", "requested", "finished"]
 Requeued: TypeAlias = Literal["requeued", "unfinished", "conflict", "refused"]
+Deleted: TypeAlias = Literal["deleted", "unfinished"]
 
 
 class Page(Struct, frozen=True):

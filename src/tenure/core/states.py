@@ -6,7 +6,16 @@ from typing import Final, Literal, TypeAlias
 
 from msgspec import Struct
 
-__all__ = ["FINISHED", "MOVES", "STATES", "JobState", "Move", "diagram", "moves_from"]
+__all__ = [
+    "FINISHED",
+    "MOVES",
+    "STATES",
+    "JobState",
+    "Move",
+    "diagram",
+    "may_delete",
+    "moves_from",
+]
 
 JobState: TypeAlias = Literal["waiting", "running", "succeeded", "failed", "cancelled"]
 
@@ -48,6 +57,15 @@ MOVES: Final[tuple[Move, ...]] = (
 def moves_from(state: JobState | None) -> tuple[Move, ...]:
     """Return the ways out of a state; None is the way in."""
     return tuple(move for move in MOVES if move.start == state)
+
+
+def may_delete(state: JobState | None) -> bool:
+    """Return whether an operator may delete a job; None: its record cannot be read.
+
+    A readable job that has not finished is cancelled first: its worker must learn of the end, and a
+    caller that waits for its result must get an answer.
+    """
+    return state is None or state in FINISHED
 
 
 def diagram() -> str:

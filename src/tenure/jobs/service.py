@@ -243,6 +243,16 @@ class Jobs:
             problem = "is a run of a timer or schedule, which has its limits: trigger that instead"
             raise JobStateError(id_, problem)
 
+    async def delete(self, id_: str) -> None:
+        """Remove a job that has finished or cannot be read."""
+        id_ = str(id_)
+        [answer] = await self._store.delete([id_]) if is_job_id(id_) else [None]
+        if answer is None:
+            raise JobNotFound(id_)
+        if answer == "unfinished":
+            problem = "has not finished; cancel it and wait for its end before you delete it"
+            raise JobStateError(id_, problem)
+
     def decode_result(self, record: JobRecord) -> Any:
         """Return a result by the return type of its task, or plainly if that is not known here."""
         if record.result is None:

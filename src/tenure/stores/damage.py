@@ -10,6 +10,7 @@ import logging
 from collections.abc import Callable, Iterator
 from typing import Any, Final, TypeVar
 
+from tenure.core.ids import is_job_id
 from tenure.core.showing import safe
 from tenure.core.soundness import Damaged, Kind
 
@@ -60,12 +61,18 @@ class Damage:
             _logged.clear()
         _logged.add(told)
         log.error(
-            "Cannot use %s %s in %s of %s, namespace %s: %s. Everything else works. "
-            "'tenure doctor' says what to do.",
+            "Cannot use %s %s in %s of %s, namespace %s: %s. Everything else works. %s",
             kind,
             safe(repr(name)),
             where,
             self._url,
             self._namespace,
             safe(reason),
+            _advice(kind, name),
         )
+
+
+def _advice(kind: Kind, name: str) -> str:
+    if kind == "job" and is_job_id(name):
+        return f"'tenure jobs delete {name}' removes it; 'tenure doctor' says more."
+    return "'tenure doctor' says what to do."

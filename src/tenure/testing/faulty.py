@@ -14,6 +14,7 @@ from tenure.core.records import (
     Beat,
     Cancelled,
     Claimed,
+    Deleted,
     Inserted,
     JobRecord,
     NewJob,
@@ -206,6 +207,9 @@ class FaultyStore:
 
     async def requeue(self, ids: Sequence[str]) -> list[Requeued | None]:
         return await self._pass("requeue", lambda: self._store.requeue(ids))
+
+    async def delete(self, ids: Sequence[str]) -> list[Deleted | None]:
+        return await self._pass("delete", lambda: self._store.delete(ids))
 
     async def get(self, ids: Sequence[str]) -> list[JobRecord | None]:
         return await self._pass("get", lambda: self._store.get(ids))

@@ -30,6 +30,7 @@ from tenure.core.records import (
     Beat,
     Cancelled,
     Claimed,
+    Deleted,
     Inserted,
     JobRecord,
     NewJob,
@@ -182,6 +183,14 @@ class JobStore(Protocol):
         Result, error, progress, message and reason are cleared; checkpoint and history stay. A
         unique key is taken again, as by an insert; "conflict" if another job has it by now.
         "unfinished", "refused" (a run of a schedule) and None (no such job) change nothing.
+        """
+        ...
+
+    async def delete(self, ids: Sequence[str]) -> list[Deleted | None]:
+        """Remove jobs that have finished, were set aside, or cannot be read (`may_delete`).
+
+        Their tags go too, and their unique keys are free at once. "unfinished" and None (no such
+        job) change nothing.
         """
         ...
 

@@ -215,6 +215,12 @@ class JobSpace:
         if taken is not None and taken.id == job.id:
             self.keys[unique.key] = replace(taken, until=max(taken.until, job.expires))
 
+    def forget(self, job: Job) -> None:
+        """Remove a job; its unique key is free, unless another job has it by now."""
+        del self.jobs[job.id]
+        for key in [key for key, taken in self.keys.items() if taken.id == job.id]:
+            del self.keys[key]
+
     def forget_free_keys(self, now: int) -> None:
         for key in [key for key in self.keys if self.taken(key, now) is None]:
             del self.keys[key]

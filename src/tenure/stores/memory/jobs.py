@@ -19,6 +19,7 @@ from tenure.core.records import (
     Beat,
     Cancelled,
     Claimed,
+    Deleted,
     Inserted,
     JobRecord,
     NewJob,
@@ -34,7 +35,7 @@ from tenure.core.records import (
     write_history,
 )
 from tenure.core.soundness import Stranded
-from tenure.core.states import FINISHED, JobState
+from tenure.core.states import FINISHED, JobState, may_delete
 from tenure.stores.memory.connection import Connection
 from tenure.stores.memory.job_world import Job, JobSpace, Replica
 
@@ -275,6 +276,19 @@ class Jobs(Connection):
         job.due, job.since = now, None
         self._wait(job, now)
         return "requeued"
+
+    async def delete(self, ids: Sequence[str]) -> list[Deleted | None]:
+        with self._lock:
+            return [self._delete(id_) for id_ in ids]
+
+    def _delete(self, id_: str) -> Deleted | None:
+        job = self._jobs.jobs.get(id_)
+        if job is None:
+            return None
+        if not may_delete(job.state):
+            return "unfinished"
+        self._jobs.forget(job)
+        return "deleted"
 
     async def get(self, ids: Sequence[str]) -> list[JobRecord | None]:
         with self._lock:

@@ -1,23 +1,27 @@
-"""Jobs of PostgreSQL that cannot be read, and how they are set aside."""
+"""Jobs of PostgreSQL that cannot be read: how they are set aside, and deleted like finished ones."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from contextlib import suppress
 from typing import Final
 
 import asyncpg
 
-from tenure.core.records import JobRecord
+from tenure.core.records import Deleted, JobRecord
 from tenure.core.soundness import UNREADABLE, Stranded
+from tenure.core.states import JobState, may_delete
 from tenure.errors import StoreError
 from tenure.stores.postgres.connection import Connection
 from tenure.stores.postgres.job_rows import as_record
 from tenure.stores.postgres.pool import Row
 
-__all__ = ["Asides", "is_of_a_row"]
+__all__ = ["GET", "Asides", "is_of_a_row"]
 
 _SET_ASIDE = "SELECT tenure.job_set_aside_v1($1, $2, $3)"
 _SIFT = "SELECT tenure.job_sift_v1($1, $2, $3, $4)"
+GET: Final = "SELECT * FROM tenure.job_get_v2($1, $2)"
+_DELETE = "SELECT tenure.job_delete_v1($1, $2, $3)"
 _STRANDED = "SELECT * FROM tenure.job_stranded_v1($1, $2, $3, $4)"
 _TABLE: Final = "tenure.job"
 _ASIDE: Final = f"{UNREADABLE}; it was set aside"
@@ -57,6 +61,25 @@ class Asides(Connection):
         for id_ in aside:
             self.damage.report("job", id_, _ASIDE, _TABLE)
         return bool(aside)
+
+    async def delete(self, ids: Sequence[str]) -> list[Deleted | None]:
+        wanted = list(dict.fromkeys(ids))
+        states: dict[str, JobState | None] = {}
+        for row in await self._fetch(GET, self.namespace, wanted):
+            states[row["id"]] = None
+            with suppress(ValueError, TypeError, ArithmeticError, RecursionError):
+                states[row["id"]] = as_record(row).state
+        going = [id_ for id_ in wanted if may_delete(states.get(id_))]
+        # What can be read by now and has not finished stays, whatever it was a moment ago.
+        damaged = [id_ for id_ in going if id_ in states and states[id_] is None]
+        [[gone]] = await self._fetch(_DELETE, self.namespace, going, damaged)
+        answers: list[Deleted | None] = []
+        for id_ in ids:
+            left: Deleted | None = "unfinished" if not may_delete(states.get(id_)) else None
+            answers.append("deleted" if id_ in gone else left)
+            if id_ in gone:
+                gone.remove(id_)  # named twice, it is gone the second time
+        return answers
 
     async def stranded(
         self, ids: Sequence[str] | None = None, *, limit: int = 100

@@ -38,7 +38,7 @@ from tenure.core.records import (
 from tenure.core.soundness import sound
 from tenure.core.states import JobState
 from tenure.errors import StoreError, StoreUnavailable
-from tenure.stores.postgres.asides import Asides, is_of_a_row
+from tenure.stores.postgres.asides import GET, Asides, is_of_a_row
 from tenure.stores.postgres.job_rows import (
     insert_columns,
     inserted,
@@ -63,7 +63,6 @@ _NOTE = "SELECT tenure.job_note_v1($1, $2, $3, $4, $5, $6)"
 _RECOVER = "SELECT * FROM tenure.job_recover_v1($1, $2, $3, $4, $5, $6)"
 _CANCEL = "SELECT * FROM tenure.job_cancel_v1($1, $2, $3, $4)"
 _REQUEUE = "SELECT * FROM tenure.job_requeue_v2($1, $2, $3)"
-_GET = "SELECT * FROM tenure.job_get_v2($1, $2)"
 _FIND = "SELECT * FROM tenure.job_find_v2($1, $2, $3, $4, $5, $6, $7, $8)"
 _COUNTS = "SELECT * FROM tenure.job_counts_v1($1, $2, $3)"
 _COUNT_TAGGED = "SELECT * FROM tenure.job_count_tagged_v1($1, $2, $3, $4, $5, $6, $7)"
@@ -271,7 +270,7 @@ class Jobs(Asides):
         return answers
 
     async def get(self, ids: Sequence[str]) -> list[JobRecord | None]:
-        rows = await self._fetch(_GET, self.namespace, list(dict.fromkeys(ids)))
+        rows = await self._fetch(GET, self.namespace, list(dict.fromkeys(ids)))
         found = {job.id: job for job in self._readable(rows)}
         return [found.get(id_) for id_ in ids]
 

@@ -6,6 +6,7 @@ the first `watch`, receives wake-ups. All keys of a namespace start with `{tenur
 
 from __future__ import annotations
 
+from tenure.stores.redis.deleting import Deleting
 from tenure.stores.redis.examine import Examination
 from tenure.stores.redis.job_views import JobViews
 from tenure.stores.redis.jobs import Jobs
@@ -16,5 +17,5 @@ from tenure.stores.redis.schedules import Schedules
 __all__ = ["RedisStore"]
 
 
-class RedisStore(Leases, Replicas, Jobs, JobViews, Schedules, Examination):
+class RedisStore(Leases, Replicas, Jobs, Deleting, JobViews, Schedules, Examination):
     """Keeps everything on one Redis or Valkey server, or on whichever is the primary now."""

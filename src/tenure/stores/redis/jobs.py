@@ -44,7 +44,7 @@ from tenure.stores.redis.scripts import (
 )
 from tenure.stores.redis.wire import Word, text
 
-__all__ = ["JobScripts", "Jobs"]
+__all__ = ["JobScripts", "Jobs", "readable", "slices"]
 
 _SETTLED: Final[tuple[Settled, ...]] = ("lost", "settled", "repeated")
 _CANCELLED: Final[tuple[Cancelled | None, ...]] = (None, "cancelled", "requested", "finished")
@@ -90,7 +90,7 @@ def slices(items: Sequence[_One], size: int = _SLICE) -> Iterator[Sequence[_One]
         yield items[first : first + size]
 
 
-def _readable(record: bytes, fixed: bytes) -> Iterator[JobRecord]:
+def readable(record: bytes, fixed: bytes) -> Iterator[JobRecord]:
     """Yield the job in the two parts of a record; nothing if it is none."""
     with suppress(ValueError, RecursionError):
         yield read_job(record, fixed)
@@ -123,7 +123,7 @@ class Jobs(JobScripts):
             return None
         next_in, aside, *parts = reply
         jobs = [
-            job for pair in zip(parts[::2], parts[1::2], strict=True) for job in _readable(*pair)
+            job for pair in zip(parts[::2], parts[1::2], strict=True) for job in readable(*pair)
         ]
         if 2 * len(jobs) < len(parts):
             # Nobody can ever run them, and this replica would seem to, as long as it lives.

@@ -30,6 +30,7 @@ __all__ = [
     "CLAIM",
     "COUNTS",
     "DECISIONS",
+    "DELETE",
     "FREEZE",
     "GET",
     "INSERT",
@@ -132,6 +133,7 @@ SETTLE = _of_jobs("settle")
 NOTE = _of_jobs("note")
 CANCEL = _of_jobs("cancel", "cancelling")
 REQUEUE = _of_jobs("requeue")
+DELETE = _of_jobs("delete")
 GET = _of_jobs("get")
 CANDIDATES = _of_jobs("candidates")
 PICK = _of_jobs("pick")

@@ -425,6 +425,22 @@ REMOVE_JOB = """
     WHERE number IN (SELECT value FROM json_each(:numbers))
 """
 
+# By tenure_job_id. Whether it waits, runs, has finished or was set aside.
+TO_DELETE = """
+    SELECT j.id, j.number
+    FROM json_each(:ids) AS i
+    CROSS JOIN tenure_job AS j INDEXED BY tenure_job_id
+    WHERE j.namespace = :namespace AND j.id = i.value
+"""
+
+# By number, and then by primary key. Not those that have gone to another job meanwhile.
+REMOVE_KEYS = """
+    DELETE FROM tenure_unique
+    WHERE (namespace, key, id) IN (SELECT namespace, unique_key, id
+                                   FROM tenure_job
+                                   WHERE number IN (SELECT value FROM json_each(:numbers)))
+"""
+
 # What was set aside long ago. By tenure_aside_end.
 ASIDE_TO_PRUNE = """
     SELECT number

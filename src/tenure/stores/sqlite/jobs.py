@@ -9,6 +9,7 @@ from tenure.core.model import Topic
 from tenure.core.records import (
     Cancelled,
     Claimed,
+    Deleted,
     Inserted,
     JobRecord,
     NewJob,
@@ -21,6 +22,7 @@ from tenure.core.soundness import UNREADABLE
 from tenure.stores.sqlite import job_statements as sql
 from tenure.stores.sqlite import look_statements as look_sql
 from tenure.stores.sqlite.database import Mode
+from tenure.stores.sqlite.deleting import delete
 from tenure.stores.sqlite.inserting import insert, take
 from tenure.stores.sqlite.job_moves import Moves, Standing, finished, set_aside, standing
 from tenure.stores.sqlite.looking import Looking, as_records, read_tags
@@ -57,6 +59,9 @@ class Jobs(Replicas, Looking):
 
     async def requeue(self, ids: Sequence[str]) -> list[Requeued | None]:
         return await self._run(lambda tx: _requeue(tx, ids), Mode.DURABLE)
+
+    async def delete(self, ids: Sequence[str]) -> list[Deleted | None]:
+        return await self._run(lambda tx: delete(tx, ids), Mode.DURABLE)
 
     async def prune_jobs(self, *, limit: int = 1000) -> int:
         # If a power loss undoes it, it is done again.

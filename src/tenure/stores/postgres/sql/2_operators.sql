@@ -405,6 +405,58 @@ BEGIN
 END
 $$;
 
+-- Delete jobs that have finished or were set aside, and those of _damaged, which the caller has found to
+-- be unreadable. Their tags go too, and their unique keys are free at once. Returns the ids.
+CREATE FUNCTION tenure.job_delete_v1(_namespace text, _ids text[], _damaged text[])
+RETURNS text[] LANGUAGE plpgsql VOLATILE
+SET lock_timeout = 4000 SET plan_cache_mode = force_generic_plan
+SET enable_seqscan = off SET enable_bitmapscan = off SET enable_sort = off
+SET enable_hashjoin = off SET enable_mergejoin = off
+AS $$
+DECLARE
+    _gone text[];
+    _keys text[];
+BEGIN
+    -- index: job_pkey, job_done_pkey, job_tag_id
+    WITH asked AS MATERIALIZED (
+        SELECT j.namespace, j.id FROM tenure.job j
+        WHERE j.namespace = _namespace AND j.id = ANY (_ids)
+          AND (j.state = 'aside' OR j.id = ANY (_damaged))
+        ORDER BY j.id FOR UPDATE
+    ), unfinished AS (
+        DELETE FROM tenure.job j USING asked a
+        WHERE j.namespace = a.namespace AND j.id = a.id
+        RETURNING j.namespace, j.id, j.tags, j.unique_key
+    ), ended AS MATERIALIZED (
+        SELECT d.namespace, d.id FROM tenure.job_done d
+        WHERE d.namespace = _namespace AND d.id = ANY (_ids)
+        ORDER BY d.id FOR UPDATE
+    ), finished AS (
+        DELETE FROM tenure.job_done d USING ended e
+        WHERE d.namespace = e.namespace AND d.id = e.id
+        RETURNING d.namespace, d.id, d.tags, d.unique_key
+    ), gone AS MATERIALIZED (
+        SELECT * FROM unfinished UNION ALL SELECT * FROM finished
+    ), tags AS MATERIALIZED (
+        SELECT DISTINCT g.namespace, t.tag, g.id FROM gone g CROSS JOIN unnest(g.tags) AS t (tag)
+    ), untagged AS (
+        DELETE FROM tenure.job_tag b USING tags t
+        WHERE b.namespace = t.namespace AND b.tag = t.tag AND b.id = t.id
+    )
+    SELECT coalesce(array_agg(g.id), '{}'),
+           array_agg(g.unique_key) FILTER (WHERE g.unique_key IS NOT NULL)
+    INTO _gone, _keys
+    FROM gone g;
+    IF _keys IS NOT NULL THEN
+        -- Not those that have gone to another job meanwhile.
+        -- index: job_key_pkey
+        DELETE FROM tenure.job_key k
+        WHERE k.namespace = _namespace AND k.key = ANY (_keys) AND k.id = ANY (_gone);
+    END IF;
+    RETURN _gone;
+END
+$$;
+
 -- Remove finished jobs whose retention is over, and unique keys that are free.
 CREATE FUNCTION tenure.job_prune_v1(_namespace text, _limit integer, _told bigint)
 RETURNS integer LANGUAGE plpgsql VOLATILE

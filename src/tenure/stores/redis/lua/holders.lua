@@ -1,13 +1,26 @@
 -- In front of every job script, after jobs.lua: what replicas hold, and jobs that are set aside.
 
--- Forget what else knows of a job that is set aside, as far as its record tells.
-local function forget_traces(id, record, fixed)
+-- Forget the tags of a job, as far as its record tells.
+local function forget_tags_of(id, fixed)
   local tagged, _, _, tags = pcall(decode_some, fixed, 2)
   for _, tag in ipairs(tagged and type(tags) == 'table' and tags or {}) do
     call('ZREM', TAGS, tostring(tag) .. '\0' .. id)
   end
+end
+
+-- Return the queue and the unique key in a record, as far as it tells.
+local function queue_and_key(record)
   local keyed, _, _, _, _, queue, _, _, key = pcall(decode_some, record, 7)
   if keyed and type(queue) == 'string' and type(key) == 'string' then
+    return queue, key
+  end
+end
+
+-- Forget what else knows of a job that is set aside, as far as its record tells.
+local function forget_traces(id, record, fixed)
+  forget_tags_of(id, fixed)
+  local queue, key = queue_and_key(record)
+  if key then
     let_go_of_key({id = id, key = key, queue = queue, retention = 0})
   end
 end

@@ -1,0 +1,100 @@
+-- Delete jobs. The client has read each of them, and decided.
+--
+-- ARGV: now, bells, for each: id, SHA-1 of its record and what is fixed of it, as the client has read them
+-- Returns for each 0 if there is no such job, 1 if it is gone, 2 if it was changed meanwhile.
+
+-- Which entry of an index is whose can only be told by looking, if the record does not say. Nobody else is
+-- served meanwhile, so of a very long index not all is looked at: a claim drops what is left.
+local LOOKED_AT = 100000
+
+local function remove_where(index, belongs)
+  for first = 0, LOOKED_AT - 1, 1000 do
+    local members, found = call('ZRANGE', index, first, first + 999), {}
+    for _, member in ipairs(members) do
+      if belongs(member) then
+        found[#found + 1] = member
+      end
+    end
+    if #found > 0 then
+      call('ZREM', index, unpack(found))
+      return
+    end
+    if #members < 1000 then
+      return
+    end
+  end
+end
+
+local function remove_from_holders(id)
+  for _, name in ipairs(holders(1000)) do
+    local entry = name .. '\0' .. id
+    local member = call('ZRANGEBYLEX', HELD, '[' .. entry .. '\0', '(' .. entry .. '\1',
+      'LIMIT', 0, 1)[1]
+    if member then
+      call('ZREM', HELD, member)
+      call('ZREM', CANCELS, entry)
+      count_running(sub(member, #entry + 2), -1)
+    end
+  end
+end
+
+local function remove_key(key, id)
+  if key and read_key(key) == id then
+    call('HDEL', UNIQUE, key)
+    call('ZREM', ENDS, key)
+  end
+end
+
+-- Only a key's own record may know whose it is. With very many keys, one that is free in time stays.
+local function remove_keys_of(id)
+  if call('HLEN', UNIQUE) <= 10000 then
+    for _, key in ipairs(call('HKEYS', UNIQUE)) do
+      remove_key(key, id)
+    end
+  end
+end
+
+local function remove_traces(id)
+  remove_from_holders(id)
+  remove_where(WAITING, function(member) return sub(member, -#id - 4, -5) == id end)
+  remove_where(TAGS, function(member) return sub(member, -#id - 1) == '\0' .. id end)
+  remove_keys_of(id)
+end
+
+local function remove(id, record, fixed)
+  forget_tags_of(id, fixed)
+  local queue, key = queue_and_key(record)
+  if is_run(key) then
+    call('ZREM', LIVE, place_of_run(key, id, queue))
+  else
+    remove_key(key, id)
+  end
+  local job = job_of(id)
+  if not job or job.state <= RUNS then
+    remove_traces(id)
+  end
+  call('HDEL', STATE, id)
+  call('HDEL', FIXED, id)
+  call('HDEL', BROKEN, id)
+  call('ZREM', FINISHED, id, id .. '\0', '\0' .. id)
+  for _, index in ipairs({UNFINISHED, DEADLINES, PAUSES, INDEX[2], INDEX[3], INDEX[4]}) do
+    call('ZREM', index, id)
+  end
+end
+
+local answers = {}
+for at = 3, #ARGV, 2 do
+  local id = ARGV[at]
+  local record, fixed = call('HGET', STATE, id) or '', call('HGET', FIXED, id) or ''
+  if redis.sha1hex(record .. fixed) ~= ARGV[at + 1] then
+    answers[#answers + 1] = 2
+  elseif record .. fixed == '' and call('HEXISTS', BROKEN, id) == 0 then
+    answers[#answers + 1] = 0
+  else
+    remove(id, record, fixed)
+    known[id] = nil
+    answers[#answers + 1] = 1
+  end
+end
+flush()
+return answers
