@@ -135,7 +135,7 @@ async def test_rows_that_break_a_constraint_are_set_aside(
         "NOT VALID"
     )
     assert {job.id for job in await claimed(store, 2)} == {f"job-00000{n}" for n in (5, 6, 7)}
-    assert await store.settle("ann", ends(running, "retry")) == ["lost", *["settled"] * 3]
+    assert await store.settle("ann", ends(running, "retry")) == ["unreadable", *["settled"] * 3]
     assert {one.id for one in await store.stranded()} == {"job-000000", "job-000004"}
 
 

@@ -56,19 +56,16 @@ async def whole_ids(store: Store, given: Sequence[str]) -> list[str]:
     ends = {one for one in given if _END.fullmatch(one)}
     if not ends:
         return [*given]
-    meant: dict[str, set[str]] = {end: set() for end in ends}
-    for state in STATES:
-        async for record in newest(store, state):
-            for end in ends:
-                if record.id.endswith(end):
-                    meant[end].add(record.id)
-    # Lists leave out what cannot be read, but name it: these can be meant as well.
-    aside = [job.id for job in await store.stranded()]
-    for id_ in (*aside, *(one.name for one in store.damage if one.kind == "job")):
-        for end in ends:
-            if id_.endswith(end):
-                meant[end].add(id_)
+    known = await _known_ids(store)
+    meant = {end: {id_ for id_ in known if id_.endswith(end)} for end in ends}
     return [_only(one, meant[one]) if one in ends else one for one in given]
+
+
+async def _known_ids(store: Store) -> set[str]:
+    known = {record.id for state in STATES async for record in newest(store, state)}
+    # Lists leave out what cannot be read, but name it: an operator can mean that as well.
+    known |= {job.id for job in await store.stranded()}
+    return known | {one.name for one in store.damage if one.kind == "job"}
 
 
 async def newest(store: Store, state: JobState) -> AsyncIterator[JobRecord]:

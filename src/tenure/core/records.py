@@ -223,7 +223,7 @@ class Settlement(Struct, frozen=True, kw_only=True):
     """Replaces what is stored; None leaves it."""
 
 
-Settled: TypeAlias = Literal["settled", "repeated", "lost"]
+Settled: TypeAlias = Literal["settled", "repeated", "lost", "unreadable"]
 
 
 class Note(Struct, frozen=True, kw_only=True):

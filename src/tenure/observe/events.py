@@ -130,11 +130,13 @@ class ReplicaLost(_Fact, frozen=True):
 
 
 class AttemptLost(_Fact, frozen=True):
-    """A job was taken over while it ran here; what came of this attempt was refused."""
+    """What came of an attempt was not stored: the job was taken over while it ran here."""
 
     job: str
     fence: int
     outcome: str
+    reason: str = ""
+    """"unreadable": it was not taken over, but its record was damaged and set aside."""
 
 
 class AttemptFailed(_Fact, frozen=True):

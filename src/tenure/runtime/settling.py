@@ -95,6 +95,8 @@ class Settler:
             # Who hands back does not care whether it still had it; the reply may have been lost.
             if answer == "lost" and one.outcome != "handed back":
                 self._events.emit(AttemptLost(one.id, one.fence, one.outcome))
+            elif answer == "unreadable":  # the store has logged it
+                self._events.tell(AttemptLost(one.id, one.fence, one.outcome, "unreadable"))
         self._on_settled(schedules)
         return answers
 

@@ -140,11 +140,16 @@ class JobStore(Protocol):
 
         "repeated": this fence was settled with this outcome before; it counts as success and
         changes nothing. "lost": the job is not running under this fence; nothing is changed.
+        "unreadable": its record was damaged while it ran, and was set aside now. A store that can
+        store the outcome all the same may do so.
         """
         ...
 
     async def note(self, replica: str, notes: Sequence[Note]) -> list[bool]:
-        """Store progress or a checkpoint of running jobs; False if the fence is not current."""
+        """Store progress or a checkpoint of running jobs; False if the fence is not current.
+
+        False, too, for a job whose record cannot be read; it is set aside.
+        """
         ...
 
     async def recover(

@@ -1,4 +1,4 @@
-"""Jobs of PostgreSQL that cannot be read: how they are set aside, and deleted like finished ones."""
+"""Jobs of PostgreSQL that cannot be read: how they are set aside, and how jobs are deleted."""
 
 from __future__ import annotations
 

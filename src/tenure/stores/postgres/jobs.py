@@ -192,7 +192,7 @@ class Jobs(Asides):
                 raise
             if len(settlements) == 1:
                 await self._set_aside([settlements[0].id], error)
-                return ["lost"]
+                return ["unreadable"]
             return [(await self.settle("", [one]))[0] for one in settlements]
         return await self._settle_each(settlements)
 
@@ -230,7 +230,15 @@ class Jobs(Asides):
         del replica
         if not notes:
             return []
-        [[letters]] = await self._fetch(_NOTE, self.namespace, *note_columns(notes))
+        try:
+            [[letters]] = await self._fetch(_NOTE, self.namespace, *note_columns(notes))
+        except StoreError as error:
+            if not is_of_a_row(error):
+                raise
+            if len(notes) == 1:
+                await self._set_aside([notes[0].id], error)
+                return [False]
+            return [(await self.note("", [note]))[0] for note in notes]
         answers = [letter == "y" for letter in letters]
         self._tell([("job", note.id) for note, y in zip(notes, answers, strict=True) if y])
         return answers

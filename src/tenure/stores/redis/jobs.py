@@ -46,11 +46,14 @@ from tenure.stores.redis.wire import Word, text
 
 __all__ = ["JobScripts", "Jobs", "readable", "slices"]
 
-_SETTLED: Final[tuple[Settled, ...]] = ("lost", "settled", "repeated")
+_SETTLED: Final[tuple[Settled, ...]] = ("lost", "settled", "repeated", "unreadable")
 _CANCELLED: Final[tuple[Cancelled | None, ...]] = (None, "cancelled", "requested", "finished")
 _REQUEUED: Final[tuple[Requeued | None, ...]] = (
     *(None, "requeued", "unfinished", "conflict", "refused"),
 )
+
+_ASIDE: Final = 2
+"""What note.lua answers for a job that it has set aside."""
 
 # Where each job is decided alone, and a repeat finds what was done, a call may be several scripts.
 _SLICE: Final = 100
@@ -130,23 +133,26 @@ class Jobs(JobScripts):
             aside += await self._job_script(ASIDE, replica, *(job.id for job in jobs))
             next_in = 0  # there may be more behind them
         for name in aside:
-            why, where = f"{UNREADABLE}; it was set aside", "broken"
             if b"\0" in name:  # no id has one
-                why, where = "it stood in a queue and names no job; it was removed", "waiting"
-            self.damage.report("job", text(name), why, f"{self._tag}job:{where}")
+                why = "it stood in a queue and names no job; it was removed"
+                self.damage.report("job", text(name), why, f"{self._tag}job:waiting")
+            else:
+                self._report_aside(text(name))
         return Claimed(jobs, None if next_in < 0 else next_in / 1e6)
 
     async def settle(self, replica: str, settlements: Sequence[Settlement]) -> list[Settled]:
-        del replica  # a fence names the attempt, and the attempt its replica
         answers: list[Settled] = []
         for some in slices(settlements):
-            answers += await self._settle(some)
+            answers += await self._settle(replica, some)
+        for one, answer in zip(settlements, answers, strict=True):
+            if answer == "unreadable":
+                self._report_aside(one.id)
         return answers
 
-    async def _settle(self, settlements: Sequence[Settlement]) -> list[Settled]:
+    async def _settle(self, replica: str, settlements: Sequence[Settlement]) -> list[Settled]:
         if len({one.id for one in settlements}) < len(settlements):
             # The script takes a job once, so that it can read all of them before it writes.
-            return [(await self._settle([one]))[0] for one in settlements]
+            return [(await self._settle(replica, [one]))[0] for one in settlements]
         plain: list[Word] = []
         others: list[Word] = []
         order: list[int] = []
@@ -158,17 +164,16 @@ class Jobs(JobScripts):
             else:
                 others += other_words(one)
                 odd.append(number)
-        reply = await self._job_script(SETTLE, len(order), *plain, *others)
+        reply = await self._job_script(SETTLE, replica, len(order), *plain, *others)
         if not odd:
             return [_SETTLED[answer] for answer in reply]
         told = dict(zip([*order, *odd], reply, strict=True))
         return [_SETTLED[told[number]] for number in range(len(settlements))]
 
     async def note(self, replica: str, notes: Sequence[Note]) -> list[bool]:
-        del replica
         answers: list[bool] = []
         for some in slices(notes):
-            words: list[Word] = []
+            words: list[Word] = [replica]
             for one in some:
                 words += (
                     one.id,
@@ -177,8 +182,15 @@ class Jobs(JobScripts):
                     "" if one.message is None else f"m{one.message}",
                     b"" if one.checkpoint is None else packed_bytes(one.checkpoint),
                 )
-            answers += [bool(answer) for answer in await self._job_script(NOTE, *words)]
+            reply = await self._job_script(NOTE, *words)
+            answers += [answer == 1 for answer in reply]
+            for note, answer in zip(some, reply, strict=True):
+                if answer == _ASIDE:
+                    self._report_aside(note.id)
         return answers
+
+    def _report_aside(self, id_: str) -> None:
+        self.damage.report("job", id_, f"{UNREADABLE}; it was set aside", f"{self._tag}job:broken")
 
     async def cancel(self, ids: Sequence[str], *, reason: str = "") -> list[Cancelled | None]:
         answers: list[Cancelled | None] = []

@@ -11,7 +11,7 @@ from tenure.core.soundness import ASIDE_FOR, UNREADABLE
 from tenure.stores.sqlite import job_statements as sql
 from tenure.stores.sqlite.transaction import Row, Transaction, as_blob, as_json
 
-__all__ = ["Held", "Moves", "Standing", "finished", "set_aside", "standing"]
+__all__ = ["Held", "Moves", "Standing", "finished", "set_aside", "standing", "standing_or_aside"]
 
 _Ended: TypeAlias = Literal["succeeded", "failed", "cancelled"]
 
@@ -56,11 +56,18 @@ class Held(NamedTuple):
 
 def standing(tx: Transaction, ids: Sequence[str]) -> dict[str, Standing]:
     """Return the unfinished ones among jobs. Those that cannot be counted up are set aside."""
+    return standing_or_aside(tx, ids)[0]
+
+
+def standing_or_aside(
+    tx: Transaction, ids: Sequence[str]
+) -> tuple[dict[str, Standing], set[object]]:
+    """Return the same, and the ids of those that were set aside."""
     rows = tx.rows(sql.STANDING, ids=as_json(ids))
     broken = {row[1]: row[0] for row in rows if not row[-1]}
     if broken:
         set_aside(tx, broken)
-    return {row[0]: Standing._make(row[:-1]) for row in rows if row[-1]}
+    return {row[0]: Standing._make(row[:-1]) for row in rows if row[-1]}, {*broken.values()}
 
 
 def finished(tx: Transaction, ids: Sequence[str]) -> set[str]:

@@ -24,7 +24,14 @@ from tenure.stores.sqlite import look_statements as look_sql
 from tenure.stores.sqlite.database import Mode
 from tenure.stores.sqlite.deleting import delete
 from tenure.stores.sqlite.inserting import insert, take
-from tenure.stores.sqlite.job_moves import Moves, Standing, finished, set_aside, standing
+from tenure.stores.sqlite.job_moves import (
+    Moves,
+    Standing,
+    finished,
+    set_aside,
+    standing,
+    standing_or_aside,
+)
 from tenure.stores.sqlite.looking import Looking, as_records, read_tags
 from tenure.stores.sqlite.replicas import Replicas
 from tenure.stores.sqlite.transaction import Row, Transaction, as_json
@@ -193,7 +200,7 @@ def _first_start(row: Row, replica: str, wall: int) -> JobRecord:
 
 def settle(tx: Transaction, settlements: Sequence[Settlement]) -> list[Settled]:
     """End attempts, and answer for each."""
-    live = standing(tx, [one.id for one in settlements])
+    live, aside = standing_or_aside(tx, [one.id for one in settlements])
     moves = Moves(tx)
     answers: list[Settled] = []
     refused: list[int] = []
@@ -201,7 +208,7 @@ def settle(tx: Transaction, settlements: Sequence[Settlement]) -> list[Settled]:
         job = live.get(one.id)
         if job is None or job.fence != one.fence or job.holder is None:
             refused.append(len(answers))
-            answers.append("lost")
+            answers.append("unreadable" if one.id in aside else "lost")
             continue
         if one.outcome == "succeeded":
             moves.succeed(job, one.result, one.history)
@@ -257,6 +264,9 @@ def _note(tx: Transaction, notes: Sequence[Note]) -> list[bool]:
         == 1
         for note in notes
     ]
+    refused = [note.id for note, current in zip(notes, answers, strict=True) if not current]
+    if refused:
+        standing(tx, refused)  # what cannot be read does not run on
     noted = (note.id for note, current in zip(notes, answers, strict=True) if current)
     tx.ring_all([("job", id_) for id_ in dict.fromkeys(noted)])
     return answers

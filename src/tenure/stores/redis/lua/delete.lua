@@ -27,14 +27,7 @@ end
 
 local function remove_from_holders(id)
   for _, name in ipairs(holders(1000)) do
-    local entry = name .. '\0' .. id
-    local member = call('ZRANGEBYLEX', HELD, '[' .. entry .. '\0', '(' .. entry .. '\1',
-      'LIMIT', 0, 1)[1]
-    if member then
-      call('ZREM', HELD, member)
-      call('ZREM', CANCELS, entry)
-      count_running(sub(member, #entry + 2), -1)
-    end
+    drop_held(name, id)
   end
 end
 

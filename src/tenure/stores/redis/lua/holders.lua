@@ -41,6 +41,28 @@ local function set_aside(id, record)
   call('ZREM', PAUSES, id)
 end
 
+-- Let a replica run a job no more, whatever the job's record says. Returns whether it did.
+local function drop_held(replica, id)
+  local entry = replica .. '\0' .. id
+  local member = call('ZRANGEBYLEX', HELD, '[' .. entry .. '\0', '(' .. entry .. '\1',
+    'LIMIT', 0, 1)[1]
+  if member then
+    call('ZREM', HELD, member)
+    call('ZREM', CANCELS, entry)
+    count_running(sub(member, #entry + 2), -1)
+  end
+  return member ~= nil
+end
+
+-- Set aside a job that cannot be read and that a replica runs. Returns whether it did.
+local function drop_unreadable(replica, id)
+  if job_of(id) or not drop_held(replica, id) then
+    return false
+  end
+  set_aside(id, call('HGET', STATE, id))
+  return true
+end
+
 -- Return up to `limit` of what a replica runs, in order of id: the entries of HELD, split.
 local function held_by(replica, limit)
   local found = call('ZRANGEBYLEX', HELD, '[' .. replica .. '\0', '(' .. replica .. '\1',

@@ -1,14 +1,14 @@
 -- Store what running jobs say about themselves.
 --
--- ARGV: now, bells, for each: id, fence, progress or '', message or '' and 'm' before it,
+-- ARGV: now, bells, replica, for each: id, fence, progress or '', message or '' and 'm' before it,
 --       checkpoint as in a record or ''
--- Returns for each 1, or 0 if the job does not run under this fence.
+-- Returns for each 1, 0 if the job does not run under this fence, 2 if it cannot be read and was set aside.
 
 local answers = {}
-for at = 3, #ARGV, 5 do
+for at = 4, #ARGV, 5 do
   local job = job_of(ARGV[at])
   local runs = job and job.state == RUNS and job.fence == tonumber(ARGV[at + 1])
-  answers[#answers + 1] = runs and 1 or 0
+  answers[#answers + 1] = runs and 1 or drop_unreadable(ARGV[3], ARGV[at]) and 2 or 0
   if runs then
     job.progress = tonumber(ARGV[at + 2]) or job.progress
     if ARGV[at + 3] ~= '' then

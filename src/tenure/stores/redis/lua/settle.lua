@@ -1,12 +1,13 @@
 -- End attempts. No job is named twice.
 --
--- ARGV: now, bells, number of plain successes,
+-- ARGV: now, bells, replica, number of plain successes,
 --       for each of them: id, fence, end
 --       for each other settlement: id, fence, end, outcome, delay, reason
 --       The end is that of the record: result, error, history; nil leaves the history as it is.
--- Returns for each 0 if it is lost, 1 if it was settled, 2 if it was settled so before.
+-- Returns for each 0 if it is lost, 1 if it was settled, 2 if it was settled so before, 3 if it cannot be
+-- read and was set aside.
 
-local plain = tonumber(ARGV[3])
+local replica_told, plain = ARGV[3], tonumber(ARGV[4])
 local answers, slow = {}, {}
 
 -- What the rest of a record says: settled before, or lost?
@@ -16,7 +17,9 @@ end
 
 local function settle(id, fence, ending, outcome, delay, reason)
   local job = job_of(id)
-  if past(job, fence, outcome) == 2 then
+  if drop_unreadable(replica_told, id) then
+    return 3
+  elseif past(job, fence, outcome) == 2 then
     return 2
   elseif not job or job.state ~= RUNS or job.fence ~= fence then
     return 0
@@ -50,13 +53,13 @@ end
 local function settle_plain()
   local ids = {}
   for n = 1, plain do
-    ids[n] = ARGV[3 * n + 1]
+    ids[n] = ARGV[3 * n + 2]
   end
   local records = call('HMGET', STATE, unpack(ids))
   local states, held, out, into, ends, late, queues, till = {}, {}, {}, {}, {}, {}, {}, {}
   local i = 0
   for n = 1, plain do
-    local record, at = records[n], 3 * n + 1
+    local record, at = records[n], 3 * n + 2
     local ok, offset, length, timeout, retention, queue, priority, tagged, key, created, state,
       fence, attempt, started, revision, cancelling, due, replica =
       pcall(decode_some, record or '', 16)
@@ -106,11 +109,11 @@ if plain > 0 then
   settle_plain()
 end
 for _, n in ipairs(slow) do
-  local at = 3 * n + 1
+  local at = 3 * n + 2
   answers[n] = settle(ARGV[at], tonumber(ARGV[at + 1]), ARGV[at + 2], SUCCEEDED, 0, '')
 end
 local n = plain
-for at = 3 * plain + 4, #ARGV, 6 do
+for at = 3 * plain + 5, #ARGV, 6 do
   n = n + 1
   answers[n] = settle(ARGV[at], tonumber(ARGV[at + 1]), ARGV[at + 2], tonumber(ARGV[at + 3]),
     tonumber(ARGV[at + 4]), ARGV[at + 5])
