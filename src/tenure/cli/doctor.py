@@ -53,8 +53,9 @@ def doctor(target: Target, *, require: str | None, strict: bool) -> None:
     store = target.store()
     findings = asyncio.run(store.examine())
     stranded: list[Stranded] = []
-    if not any(finding.level == "error" for finding in findings):
-        about_jobs, stranded = _about_jobs(target, store)
+    if _grade(store, findings) is not None:
+        is_failing = any(finding.level == "error" for finding in findings)
+        about_jobs, stranded = _about_jobs(target, store, is_failing=is_failing)
         findings += about_jobs
     if require is not None:
         findings += _required(store, findings, Grade[require])
@@ -73,8 +74,14 @@ def doctor(target: Target, *, require: str | None, strict: bool) -> None:
         raise click.exceptions.Exit(1)
 
 
-def _about_jobs(target: Target, store: Store) -> tuple[list[Finding], list[Stranded]]:
-    """Return how jobs fare, where there can be any and the store can be opened."""
+def _about_jobs(
+    target: Target, store: Store, *, is_failing: bool
+) -> tuple[list[Finding], list[Stranded]]:
+    """Return how jobs fare, where there can be any and the store can be opened.
+
+    A store that is failing, because it is full for instance, is looked at as well. If that fails,
+    the findings already say why.
+    """
     if store.traits.scope == "process":
         return [], []
     try:
@@ -82,6 +89,8 @@ def _about_jobs(target: Target, store: Store) -> tuple[list[Finding], list[Stran
     except ConfigError:
         return [], []  # nobody has used it yet, or it needs `migrate`: the findings say so already
     except TenureError as error:
+        if is_failing:
+            return [], []
         advice = "Try again; if it stays so, may this user do all that jobs need?"
         return [Finding("warning", "jobs", f"could not be looked at: {error}", advice)], []
 

@@ -76,6 +76,7 @@ local function look(at, name, head)
     if renewed > now then
       -- The clock stepped back behind the last renewal; counted from there, it would live too long.
       renewed = now
+      redis.pcall('ZREM', NAMES, '\0')  -- `list` begins without it, and a full server asks for it
       save_alone(at, holder, fence, since, renewed, ttl, limit, meta)
     end
     if renewed + ttl <= now then
