@@ -3,6 +3,7 @@
     TenureError
     ├─ ConfigError (ValueError)       a wrong argument, name or URL; nothing happened
     ├─ StoreError                     the store refused or misbehaved; see its cause
+    │  ├─ JobUnreadable               the record of a job is damaged; everything else works
     │  └─ StoreUnavailable            not reachable for now; trying again later may work
     │     └─ StoreFull                no memory or disk left; nothing was stored
     ├─ AcquireTimeout (TimeoutError)  a lock or semaphore did not become free in time
@@ -44,6 +45,7 @@ __all__ = [
     "JobFailed",
     "JobNotFound",
     "JobStateError",
+    "JobUnreadable",
     "LeaseLost",
     "LimitMismatch",
     "OnceFailed",
@@ -202,6 +204,18 @@ class JobNotFound(TenureError, LookupError):
         super().__init__(
             f"there is no job {job}. It was never stored, or the transaction that it was bound to "
             "was rolled back or is not committed yet, or it has finished and its retention is over."
+        )
+        self.job = job
+
+
+class JobUnreadable(StoreError):
+    """The store has a job of this id, but its record is damaged. Everything else works."""
+
+    def __init__(self, job: str) -> None:
+        super().__init__(
+            f"job {job} cannot be read: its record in the store is damaged. It does not run, and "
+            f"its result is lost. 'tenure jobs show {job}' says more, 'tenure jobs delete {job}' "
+            "removes it. Enqueue it again if it is still wanted."
         )
         self.job = job
 

@@ -34,7 +34,9 @@ def test_the_status_of_every_problem():
         "job-failed": 500,
         "result-unavailable": 500,
         "job-lost": 500,
+        "job-unreadable": 500,
         "queue-full": 503,
+        "store-full": 503,
         "store-unavailable": 503,
         "job-timed-out": 504,
     }

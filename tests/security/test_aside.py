@@ -4,6 +4,7 @@ import logging
 
 import pytest
 
+from tenure import JobNotFound, JobUnreadable, Tenure
 from tenure.core.records import Unique
 from tenure.core.soundness import ASIDE_FOR
 from tenure.stores import damage
@@ -102,6 +103,36 @@ async def test_it_is_gone_after_a_week(world: World, hand: Hand, aside: str, clo
     clock.shift(ASIDE_FOR)
     await store.prune_jobs()
     assert hand.left() == {}
+
+
+async def test_an_app_tells_it_from_a_job_that_is_not_there(world: World, aside: str):
+    app = Tenure(world.unopened())
+    async with app:
+        for _ in range(2):
+            with pytest.raises(JobUnreadable, match=f"tenure jobs delete {aside}"):
+                await app.job(aside)
+        with pytest.raises(JobNotFound):
+            await app.job(id_of(9))
+        await app.delete_job(aside)
+        with pytest.raises(JobNotFound):
+            await app.job(aside)
+
+
+async def test_an_app_tells_a_job_that_was_spoiled_from_one_that_is_not_there(
+    world: World, hand: Hand
+):
+    store = await world.store()
+    await insert(store, new(1))
+    app = Tenure(world.unopened())
+    async with app:
+        job = await app.job(id_of(1))
+        hand.spoil_job(id_of(1))
+        for ask in (job.refresh, job.wait, job.result):
+            with pytest.raises(JobUnreadable):
+                await ask()
+        await app.delete_job(id_of(1))
+        with pytest.raises(JobNotFound):
+            await job.refresh()
 
 
 async def test_what_was_set_aside_can_be_deleted(world: World, hand: Hand, aside: str):

@@ -10,6 +10,7 @@ from tenure.errors import (
     JobFailed,
     JobNotFound,
     JobStateError,
+    JobUnreadable,
     LeaseLost,
     LimitMismatch,
     OnceFailed,
@@ -54,6 +55,7 @@ EXAMPLES = [
     UnusableAnswer("POST /a", "it points to another host"),
     StoreFull("no memory is left"),
     ResultUnavailable("0192", "it takes 2,000 bytes, and result_limit allows 1,000"),
+    JobUnreadable("0192"),
 ]
 
 
@@ -99,6 +101,7 @@ def test_exceptions_are_what_python_programmers_catch(kind: type, parent: type):
         (EXAMPLES[16], {"job": "0192", "fence": 7}),
         (EXAMPLES[19], {"status": 422, "title": "No", "detail": "because", "errors": ["x"]}),
         (EXAMPLES[20], {"request": "POST /a", "error": "connection refused"}),
+        (EXAMPLES[-1], {"job": "0192"}),
         (EXAMPLES[21], {"request": "POST /a", "problem": "it points to another host"}),
     ],
     ids=lambda value: type(value).__name__ if isinstance(value, Exception) else "",

@@ -185,7 +185,7 @@ class JobCalls(WorkerCalls):
         return self._services().jobs
 
     async def job(self, id: str) -> Job[Any]:  # noqa: A002 - that is what it is
-        """Return a job by its id. Raises JobNotFound."""
+        """Return a job by its id. Raises JobNotFound, or JobUnreadable if its record is damaged."""
         return await self._services().jobs.job(id)
 
     async def jobs(

@@ -201,7 +201,7 @@ class Tenure:
         return [Job(portal, one) if isinstance(one, tenure.Job) else one for one in answers]
 
     def job(self, id: str) -> Job[Any]:  # noqa: A002 - that is what it is
-        """Return a job by its id. Raises JobNotFound."""
+        """Return a job by its id. Raises JobNotFound, or JobUnreadable if its record is damaged."""
         portal = self._portal()
         return Job(portal, portal.call(self._app.job(id)))
 

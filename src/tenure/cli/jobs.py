@@ -16,7 +16,7 @@ from tenure.cli.parameters import cursor as cursor_given
 from tenure.cli.tail import tail
 from tenure.cli.target import Target, store_command
 from tenure.core.states import STATES, JobState
-from tenure.errors import JobNotFound, StoreError
+from tenure.errors import JobUnreadable, StoreError
 from tenure.jobs import Job, Jobs
 from tenure.stores.contract import Store
 
@@ -135,15 +135,13 @@ async def _job(store: Store, id_: str) -> Job[Any]:
     """Return a job. Raises StoreError, saying what to do, if it cannot be read."""
     try:
         return await Jobs(store, {}).job(id_)
-    except JobNotFound:
+    except JobUnreadable:
         stranded = await store.stranded([id_])
         if stranded:
             raise StoreError(what_to_do(stranded[0])) from None
-        for damaged in store.damage:
-            if (damaged.kind, damaged.name) == ("job", id_):
-                msg = (
-                    f"job {id_} cannot be read: {damaged.why} (in {damaged.where}). 'tenure jobs "
-                    f"delete {id_}' removes it. Enqueue it again if it is still wanted."
-                )
-                raise StoreError(msg) from None
-        raise
+        [damaged] = [one for one in store.damage if (one.kind, one.name) == ("job", id_)]
+        msg = (
+            f"job {id_} cannot be read: {damaged.why} (in {damaged.where}). 'tenure jobs "
+            f"delete {id_}' removes it. Enqueue it again if it is still wanted."
+        )
+        raise StoreError(msg) from None

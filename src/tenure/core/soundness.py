@@ -17,6 +17,7 @@ __all__ = [
     "ASIDE_FOR",
     "COUNTER_MAX",
     "INSTANT_MAX",
+    "SET_ASIDE",
     "SPAN_MAX",
     "UNREADABLE",
     "Counter",
@@ -39,6 +40,7 @@ COUNTER_MAX: Final = 2**31 - 2
 SPAN_MAX: Final = 1e10
 """Seconds: 317 years, and 30 times the longest time that may be asked for."""
 UNREADABLE: Final = "its record cannot be read"
+SET_ASIDE: Final = f"{UNREADABLE}; it was set aside"
 ASIDE_FOR: Final = 604_800.0
 """Seconds for which a job that cannot be read is kept for a look by hand."""
 

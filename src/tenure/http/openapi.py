@@ -96,6 +96,7 @@ def describe_submit(endpoint: Endpoint, status: str, *, owned: bool) -> dict[str
         problems = []
     if entry.idempotency != "off":
         problems += ["idempotency-key-malformed", "idempotency-key-reused", "expired"]
+        problems.append("job-unreadable")
     if entry.idempotency == "required":
         problems.append("idempotency-key-missing")
     if entry.limits is not None:
@@ -111,7 +112,7 @@ def describe_submit(endpoint: Endpoint, status: str, *, owned: bool) -> dict[str
             "headers": accepted,
             "links": {"status": link},
         },
-        **_problems(*problems, "invalid-request", "store-unavailable"),
+        **_problems(*problems, "invalid-request", "store-unavailable", "store-full"),
     }
     if entry.max_wait:
         applied = _headers("Location", "Content-Location", "Preference-Applied")
@@ -152,7 +153,8 @@ def describe(what: str, endpoints: Sequence[Endpoint], *, owned: bool) -> dict[s
                 **_results(endpoints),
             },
             **_problems("not-ready", "cancelled", "not-acceptable"),
-            **_problems("job-failed", "job-lost", "result-unavailable", "job-timed-out"),
+            **_problems("job-failed", "job-lost", "result-unavailable", "job-unreadable"),
+            **_problems("job-timed-out"),
             "4XX": _problem_response("What the handler says is wrong"),
             "5XX": _problem_response("What the handler says is wrong"),
         },
@@ -165,9 +167,13 @@ def describe(what: str, endpoints: Sequence[Endpoint], *, owned: bool) -> dict[s
             204: {"description": "All of it was seen already: do not come back"},
         },
     }
-    found = {**shown[what], **_problems("store-unavailable")}
-    if what != "list":
+    found = {**_problems("job-unreadable"), **shown[what], **_problems("store-unavailable")}
+    if what == "list":
+        del found[KINDS["job-unreadable"].status]
+    else:
         found |= _problems("not-found")
+    if what == "cancel":
+        found |= _problems("store-unavailable", "store-full")
     if owned:
         found |= _problems("nobody")
     summary, description = _SAYS[what]

@@ -57,7 +57,9 @@ KINDS: Final[Mapping[str, Kind]] = {
     "job-failed": Kind(500, "The job failed"),
     "result-unavailable": Kind(500, "The job succeeded, but its result is not available"),
     "job-lost": Kind(500, "The job was lost with its worker, too often"),
+    "job-unreadable": Kind(500, "The job cannot be read"),
     "queue-full": Kind(503, "Too many jobs wait already"),
+    "store-full": Kind(503, "There is no room for more"),
     "store-unavailable": Kind(503, "The store does not answer"),
     "job-timed-out": Kind(504, "The job took too long"),
 }

@@ -8,7 +8,7 @@ from typing import Final
 from tenure.app.lifecycle import Services
 from tenure.core.records import JobRecord
 from tenure.core.states import FINISHED, JobState
-from tenure.errors import JobNotFound, StoreError
+from tenure.errors import JobNotFound, JobUnreadable, StoreError
 from tenure.http.asking import Headers
 from tenure.http.telling import tell_why
 
@@ -44,8 +44,8 @@ async def job_events(
         while True:
             try:
                 record = await services.jobs.record(id_)
-            except JobNotFound:
-                return  # pruned, or never to be seen again
+            except (JobNotFound, JobUnreadable):
+                return  # pruned, or never to be seen again; who comes back is told
             except StoreError as error:
                 tell_why(error)
                 return  # who reads comes back by itself, with what it has seen last

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Mapping
+from contextlib import suppress
 from decimal import MAX_EMAX, MAX_PREC, MIN_EMIN, Context, Decimal
 from hashlib import sha256
 from types import MappingProxyType
@@ -14,7 +15,7 @@ from msgspec.structs import replace
 
 from tenure.app.lifecycle import Services
 from tenure.core.records import Unique
-from tenure.errors import ArgumentsError, TooLarge, UniqueMismatch
+from tenure.errors import ArgumentsError, JobNotFound, TooLarge, UniqueMismatch
 from tenure.http.asking import Asked, Headers, idempotency_key
 from tenure.http.endpoints import Endpoint, Limits, Submission
 from tenure.http.parameters import check_json
@@ -109,6 +110,8 @@ async def _store(
         detail = "Its path, its query or its body was another one. Use a new key."
         raise Problem.of("idempotency-key-reused", detail) from None
     if not job.is_new and not job.record.created:
+        with suppress(JobNotFound):
+            await services.jobs.record(job.id)  # raises JobUnreadable if that is why
         raise Problem.of("expired", "Use a new key to have it done again.")
     return job
 

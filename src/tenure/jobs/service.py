@@ -30,6 +30,7 @@ from tenure.errors import (
     ConfigError,
     JobNotFound,
     JobStateError,
+    JobUnreadable,
     ResultUnavailable,
     StoreError,
     StoreFull,
@@ -194,9 +195,12 @@ class Jobs:
         return Job(self, await self.record(id_))
 
     async def record(self, id_: str) -> JobRecord:
-        """Return a job's record, or raise JobNotFound."""
+        """Return a job's record, or raise JobNotFound or JobUnreadable."""
         id_ = str(id_)
+        before = self._store.damage.reports
         record = await self._getting.add(id_) if is_job_id(id_) else None
+        if record is None and self._store.damage.is_reported("job", id_, before):
+            raise JobUnreadable(id_)
         if record is None:
             raise JobNotFound(id_)
         return record

@@ -34,9 +34,16 @@ class Damage:
         self._url = url
         self._namespace = namespace
         self._found: dict[tuple[Kind, str], Damaged] = {}
+        self._latest: dict[tuple[Kind, str], int] = {}
+        self.reports = 0
+        """How many reports there were so far, repeats included."""
 
     def __iter__(self) -> Iterator[Damaged]:
         return iter([*self._found.values()])
+
+    def is_reported(self, kind: Kind, name: str, after: int) -> bool:
+        """Return whether a record was reported since there were so many `reports`."""
+        return self._latest.get((kind, name), 0) > after
 
     def read(
         self, kind: Kind, where: str, name: str, read: Callable[..., Read], *stored: Any
@@ -52,6 +59,11 @@ class Damage:
         """Take note of a record that cannot be used."""
         reason = str(why)
         known = (kind, name)
+        self.reports += 1
+        self._latest.pop(known, None)
+        self._latest[known] = self.reports
+        if len(self._latest) > _MOST:
+            del self._latest[next(iter(self._latest))]
         if known not in self._found and len(self._found) < _MOST:
             self._found[known] = Damaged(kind=kind, name=name, why=reason, where=where)
         told = (self._url, self._namespace, kind, name)

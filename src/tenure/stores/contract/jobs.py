@@ -200,7 +200,10 @@ class JobStore(Protocol):
         ...
 
     async def get(self, ids: Sequence[str]) -> list[JobRecord | None]:
-        """Return jobs by id."""
+        """Return jobs by id; None for a job that is not there, or cannot be read.
+
+        `damage` tells the two apart: what cannot be read, or was set aside, is reported each time.
+        """
         ...
 
     async def find(
@@ -244,7 +247,7 @@ class JobStore(Protocol):
         """Return unfinished jobs that nobody can finish, or those of them with these ids.
 
         A job whose record cannot be read is set aside by whichever call comes across it: it is in
-        no queue and in no list, `get` does not know it, and `insert` of its id changes nothing. Its
+        no queue and in no list, `get` only reports it, and `insert` of its id changes nothing. Its
         unique key is free as if it had finished. `prune_jobs` removes it after ASIDE_FOR seconds.
         """
         ...

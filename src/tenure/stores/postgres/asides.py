@@ -9,7 +9,7 @@ from typing import Final
 import asyncpg
 
 from tenure.core.records import Deleted, JobRecord
-from tenure.core.soundness import UNREADABLE, Stranded
+from tenure.core.soundness import SET_ASIDE, Stranded
 from tenure.core.states import JobState, may_delete
 from tenure.errors import StoreError
 from tenure.stores.postgres.connection import Connection
@@ -24,7 +24,6 @@ GET: Final = "SELECT * FROM tenure.job_get_v2($1, $2)"
 _DELETE = "SELECT tenure.job_delete_v1($1, $2, $3)"
 _STRANDED = "SELECT * FROM tenure.job_stranded_v1($1, $2, $3, $4)"
 _TABLE: Final = "tenure.job"
-_ASIDE: Final = f"{UNREADABLE}; it was set aside"
 
 # What the server raises about the values of a row, and not about the call or the server.
 _OF_A_ROW: Final = (
@@ -44,10 +43,10 @@ class Asides(Connection):
 
     def _readable(self, rows: Iterable[Row]) -> list[JobRecord]:
         """Return the jobs in rows; those that cannot be used are reported."""
-        jobs = (self.damage.read("job", _TABLE, row["id"], as_record, row) for row in rows)
+        jobs = (self.damage.read("job", _TABLE, row["id"], _as_record, row) for row in rows)
         return [job for job in jobs if job is not None]
 
-    async def _set_aside(self, ids: Sequence[str], why: object = _ASIDE) -> None:
+    async def _set_aside(self, ids: Sequence[str], why: object = SET_ASIDE) -> None:
         [[aside]] = await self._fetch(
             _SET_ASIDE, self.namespace, list(ids), self.clock.for_server()
         )
@@ -59,7 +58,7 @@ class Asides(Connection):
         told = self.clock.for_server()
         [[aside]] = await self._fetch(_SIFT, self.namespace, list(queues), limit, told)
         for id_ in aside:
-            self.damage.report("job", id_, _ASIDE, _TABLE)
+            self.damage.report("job", id_, SET_ASIDE, _TABLE)
         return bool(aside)
 
     async def delete(self, ids: Sequence[str]) -> list[Deleted | None]:
@@ -97,3 +96,9 @@ class Asides(Connection):
             for row in rows
         ]
         return found[:limit]
+
+
+def _as_record(row: Row) -> JobRecord:
+    if row["state"] == "aside":
+        raise ValueError(SET_ASIDE)
+    return as_record(row)

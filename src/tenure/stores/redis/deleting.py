@@ -32,7 +32,7 @@ class Deleting(JobScripts):
         ]
 
     async def _delete(self, ids: Sequence[str]) -> dict[str, Deleted | None]:
-        records, fixed = await self._job_script(GET, *ids)
+        records, fixed, _ = await self._job_script(GET, *ids)
         answers: dict[str, Deleted | None] = {}
         words: dict[str, Word] = {}
         for id_, record, rest in zip(ids, records, fixed, strict=True):

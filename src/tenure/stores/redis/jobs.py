@@ -19,7 +19,7 @@ from tenure.core.records import (
     Settled,
     Settlement,
 )
-from tenure.core.soundness import UNREADABLE
+from tenure.core.soundness import SET_ASIDE
 from tenure.stores.redis.connection import Connection
 from tenure.stores.redis.job_words import (
     insert_words,
@@ -190,7 +190,7 @@ class Jobs(JobScripts):
         return answers
 
     def _report_aside(self, id_: str) -> None:
-        self.damage.report("job", id_, f"{UNREADABLE}; it was set aside", f"{self._tag}job:broken")
+        self.damage.report("job", id_, SET_ASIDE, f"{self._tag}job:broken")
 
     async def cancel(self, ids: Sequence[str], *, reason: str = "") -> list[Cancelled | None]:
         answers: list[Cancelled | None] = []
@@ -208,7 +208,9 @@ class Jobs(JobScripts):
     async def get(self, ids: Sequence[str]) -> list[JobRecord | None]:
         found: list[JobRecord | None] = []
         for some in slices(ids):
-            records, fixed = await self._job_script(GET, *some)
+            records, fixed, aside = await self._job_script(GET, *some)
+            for name in aside:
+                self._report_aside(text(name))
             parts = zip(some, records, fixed, strict=True)
             found += [self._read_job(id_, *halves) for id_, *halves in parts]
         return found

@@ -7,7 +7,7 @@ from typing import Any, Literal, NamedTuple, TypeAlias
 
 from tenure.core.durations import micros
 from tenure.core.records import SOON, AttemptLine, AttemptOutcome, Recovered, write_history
-from tenure.core.soundness import ASIDE_FOR, UNREADABLE
+from tenure.core.soundness import ASIDE_FOR, SET_ASIDE
 from tenure.stores.sqlite import job_statements as sql
 from tenure.stores.sqlite.transaction import Row, Transaction, as_blob, as_json
 
@@ -79,7 +79,7 @@ def set_aside(tx: Transaction, jobs: Mapping[int, object]) -> None:
     """Move unfinished jobs, ids by number, out of the way. What was inserted stays where it is."""
     for id_ in jobs.values():
         name = id_ if isinstance(id_, str) else repr(id_)
-        tx.damage.report("job", name, f"{UNREADABLE}; it was set aside", "tenure_aside")
+        tx.damage.report("job", name, SET_ASIDE, "tenure_aside")
     listed = as_json(list(jobs))
     tx.change(sql.SET_ASIDE, numbers=listed, kept_until=tx.wall + micros(ASIDE_FOR))
     for statement in (sql.FREE, sql.REMOVE_LIVE):

@@ -30,6 +30,15 @@ GET = f"""
       AND (l.number IS NOT NULL OR d.number IS NOT NULL)
 """  # noqa: S608 - put together from constants
 
+# Those of some jobs that were set aside. By tenure_job_id and tenure_aside_number.
+ASIDE_OF = """
+    SELECT j.id
+    FROM json_each(:ids) AS i
+    CROSS JOIN tenure_job AS j INDEXED BY tenure_job_id
+    CROSS JOIN tenure_aside AS a INDEXED BY tenure_aside_number
+    WHERE j.namespace = :namespace AND j.id = i.value AND a.number = j.number
+"""
+
 # What a claim got and still runs, by tenure_live_held.
 CLAIMED = f"""
     SELECT {_RECORD}

@@ -10,7 +10,7 @@ import msgspec
 
 from tenure.core.durations import micros
 from tenure.core.records import COUNT_MAX, TAGGED_MAX, JobRecord, Page, QueueCounts, Tagged
-from tenure.core.soundness import sound
+from tenure.core.soundness import SET_ASIDE, sound
 from tenure.core.states import JobState
 from tenure.stores.sqlite import look_statements as sql
 from tenure.stores.sqlite.connection import Connection
@@ -88,6 +88,10 @@ class Looking(Connection):
 def get(tx: Transaction, ids: Sequence[str]) -> list[JobRecord | None]:
     """Return jobs by id."""
     found = {job.id: job for job in as_records(tx, tx.rows(sql.GET, ids=as_json(ids)))}
+    missing = [id_ for id_ in ids if id_ not in found]
+    if missing:
+        for (id_,) in tx.rows(sql.ASIDE_OF, ids=as_json(missing)):
+            tx.damage.report("job", id_, SET_ASIDE, "tenure_aside")
     return [found.get(id_) for id_ in ids]
 
 

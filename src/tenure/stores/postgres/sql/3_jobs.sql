@@ -113,12 +113,14 @@ BEGIN
 END
 $$;
 
--- Return jobs by id, in any order.
+-- Return jobs by id, in any order. Of those that were set aside only the id and that state.
 CREATE FUNCTION tenure.job_get_v2(_namespace text, _ids text[])
 RETURNS SETOF tenure.job_v2 LANGUAGE plpgsql VOLATILE
 SET lock_timeout = 4000 SET plan_cache_mode = force_generic_plan
 SET enable_seqscan = off SET enable_bitmapscan = off
 AS $$
+DECLARE
+    _aside tenure.job_v2;
 BEGIN
     -- index: job_pkey, job_done_pkey
     RETURN QUERY
@@ -127,6 +129,12 @@ BEGIN
            r.started, r.progress, r.message, r.checkpoint, r.cancelling, r.reason, r.finished,
            r.result, r.error, r.history, r.schedule, r.rerun
     FROM tenure.job_record r WHERE r.namespace = _namespace AND r.id = ANY (_ids);
+    FOR _aside.id, _aside.state IN
+        SELECT j.id, j.state FROM tenure.job j
+        WHERE j.namespace = _namespace AND j.id = ANY (_ids) AND j.state = 'aside'
+    LOOP
+        RETURN NEXT _aside;
+    END LOOP;
 END
 $$;
 
