@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from tenure.core.clock import SystemClock
+from tenure.core.model import Granted
 from tenure.core.records import NewJob
 from tenure.core.schedules import Planting
 from tenure.stores.connect import connect
@@ -202,6 +203,69 @@ def test_a_job_on_a_replica_that_is_not_known_is_found(cli: Run, place: Place, h
     assert cli(*place.options, "recover").code == 0
     _, findings = examined(cli, *place.options)
     assert "orphans" not in findings
+
+
+def test_a_lock_that_cannot_be_read_is_not_free(cli: Run, place: Place, hand: Hand):
+    on(place, fill)
+    hand.spoil_lock("bad-lock")
+    advice = "'tenure locks release bad-lock --force'"
+    for words in (("show", "bad-lock"), ("release", "bad-lock", "--all", "--yes")):
+        told = cli(*place.options, "locks", *words)
+        assert (told.code, told.out) == (2, "")
+        assert "'bad-lock' cannot be read" in told.err
+        assert advice in told.err
+    told = cli(*place.options, "locks", "ls", "bad")
+    assert (told.code, told.out) == (0, "No lock that can be read is held.\n")
+    assert "lock bad-lock" in told.err
+    _, findings = examined(cli, *place.options)
+    assert "tenure locks release NAME --force" in findings["unreadable lock"].advice
+
+
+def test_a_lock_that_cannot_be_read_is_removed_by_force(cli: Run, place: Place, hand: Hand):
+    on(place, fill)
+    hand.spoil_lock("bad-lock")
+    told = cli(*place.options, "locks", "release", "bad-lock", "--force", "--yes")
+    assert (told.code, told.out) == (0, "Removed bad-lock.\n")
+    assert "unreadable lock" not in examined(cli, *place.options)[1]
+    told = cli(*place.options, "locks", "release", "bad-lock", "--force", "--yes", "--json")
+    assert (told.code, told.json["removed"]) == (0, False)
+
+    async def take(store: Store) -> None:
+        answer = await store.acquire("bad-lock", holder="ben", limit=1, ttl=60, meta={})
+        assert isinstance(answer, Granted)
+
+    on(place, take)
+
+
+def test_force_is_not_for_a_lock_that_can_be_read(cli: Run, place: Place, hand: Hand):
+    on(place, fill)
+    hand.spoil_lock("bad-lock")
+    told = cli(*place.options, "locks", "release", "good-lock", "--force", "--yes")
+    assert told.code == 2
+    assert "--fence N, or --all" in told.err
+    assert "good-lock" in cli(*place.options, "locks", "ls").out
+
+
+def test_all_releases_what_can_be_read_and_names_the_rest(cli: Run, place: Place, hand: Hand):
+    if place.family == "redis":
+        return  # a semaphore is readable as a whole or not at all
+
+    async def share(store: Store) -> None:
+        for holder in ("ann", "ben"):
+            await store.acquire("pool", holder=holder, limit=2, ttl=600, meta={})
+
+    on(place, share)
+    if place.family == "sqlite":
+        hand.sql("UPDATE tenure_lease SET ttl = x'00' WHERE key = 'pool' AND holder = 'ann'")
+    else:
+        change = "UPDATE tenure.lease SET ttl = 92233720368547758 WHERE namespace = %s AND key = %s"
+        hand._unguarded("lease", f"{change} AND holder = 'ann'", "pool")
+    told = cli(*place.options, "locks", "release", "pool", "--all", "--yes")
+    assert told.code == 2
+    assert "of ben" in told.out
+    assert "'tenure locks release pool --force'" in told.err
+    told = cli(*place.options, "locks", "release", "pool", "--force", "--yes")
+    assert (told.code, told.out) == (0, "Removed pool.\n")
 
 
 def test_a_program_gets_a_document_and_nothing_else(shell: Run, place: Place, hand: Hand):

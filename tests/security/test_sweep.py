@@ -198,7 +198,7 @@ def commands(url: str, namespace: str, scene: Scene) -> Iterator[str]:
         told = invoked(*words, url=url, namespace=namespace)
         if told.exception is not None and not isinstance(told.exception, SystemExit):
             yield f"tenure {' '.join(words)}: {told.exception!r}"[:600]
-        elif told.exit_code and words[:2] != ("jobs", "show"):
+        elif told.exit_code and words[1:2] != ("show",):
             yield f"tenure {' '.join(words)}: {told.output}"[:600]
 
 

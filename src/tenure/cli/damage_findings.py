@@ -24,7 +24,7 @@ _ADVICE: Final[dict[Kind, str]] = {
     "it a week later; 'tenure jobs delete ID' removes it now. Enqueue the job again if it is still "
     "wanted.",
     "lock": "It counts as held until its end, or for good if that cannot be read. If its holder is "
-    "gone, delete the record.",
+    "gone, 'tenure locks release NAME --force' removes it.",
     "waiter": "The process that waits asks again, and gets another place.",
     "mark": "once() fails for it. Delete the record if it is to run again.",
     "replica": "Its worker joins under another id. 'tenure recover' takes the jobs it ran.",

@@ -13,7 +13,7 @@ from rich.text import Text
 from tenure.cli.show import Cell, Shrinking, duration, safe, table
 from tenure.cli.target import Target, store_command
 from tenure.core.model import Lease, check_name
-from tenure.errors import ConfigError
+from tenure.errors import ConfigError, StoreError
 from tenure.stores.contract import Store
 
 __all__ = ["locks"]
@@ -57,6 +57,9 @@ def ls(target: Target, prefix: str, *, waiting: bool, limit: int) -> None:
 
     about, leases = target.run(look)
     document = {**about, "prefix": prefix, "locks": [*map(_document, _by_name(leases))]}
+    if target.screen.damaged and not leases:
+        target.screen.answer(document, Text("No lock that can be read is held."))
+        return
     target.screen.answer(document, _listed(leases, prefix, waiting=waiting))
     if len(leases) == limit:
         target.screen.aside(f"Only the first {limit}; name a prefix, or a larger --limit.")
@@ -75,7 +78,10 @@ def show(target: Target, name: str) -> None:
     target.announce()
 
     async def look(store: Store) -> tuple[dict[str, Any], list[Lease]]:
-        return target.about(store), await _leases_of(store, name)
+        leases = await _leases_of(store, name)
+        if not leases and (why := _damage_of(store, name)):
+            raise StoreError(_advice(name, why))
+        return target.about(store), leases
 
     about, leases = target.run(look)
     target.screen.answer({**about, **_document((name, leases))}, *_shown(name, leases))
@@ -85,14 +91,20 @@ def show(target: Target, name: str) -> None:
     epilog="""\b
 Examples:
   tenure locks release invoice:42 --fence 1794733200000000
-  tenure locks release gpu --all --yes"""
+  tenure locks release gpu --all --yes
+  tenure locks release invoice:42 --force"""
 )
 @click.argument("name")
 @click.option("--fence", type=int, help="Which holder: the fence that 'ls' shows.")
 @click.option("--all", "everybody", is_flag=True, help="All holders of this name.")
+@click.option(
+    "--force", is_flag=True, help="Remove a lock that cannot be read, with all its holders."
+)
 @click.option("--yes", is_flag=True, help="Do not ask.")
 @store_command
-def release(target: Target, name: str, *, fence: int | None, everybody: bool, yes: bool) -> None:
+def release(
+    target: Target, name: str, *, fence: int | None, everybody: bool, force: bool, yes: bool
+) -> None:
     """Take a lock away from its holder.
 
     A holder that is dead loses nothing by it. One that is alive goes on working until its next
@@ -100,14 +112,24 @@ def release(target: Target, name: str, *, fence: int | None, everybody: bool, ye
     writes that check the fence are safe meanwhile. Those who wait keep their places.
     """
     check_name(name, "the name")
-    if (fence is None) != everybody:
-        raise click.UsageError("Say which holder: --fence N, or --all.")
+    if [fence is not None, everybody, force].count(True) != 1:
+        raise click.UsageError(
+            "Say which holder: --fence N, or --all; or --force for a lock that cannot be read."
+        )
     target.announce()
+    if force:
+        _discard(target, name, yes=yes)
+        return
 
-    async def find(store: Store) -> list[Lease]:
-        return [lease for lease in await _leases_of(store, name) if not lease.waiting]
+    async def find(store: Store) -> tuple[list[Lease], str]:
+        held = [lease for lease in await _leases_of(store, name) if not lease.waiting]
+        return held, _damage_of(store, name)
 
-    chosen = _chosen(target.run(find), name, fence)
+    held, damage = target.run(find)
+    target.screen.damaged.clear()  # told below, with what to do
+    if damage and not held:
+        raise StoreError(_advice(name, damage))
+    chosen = _chosen(held, name, fence)
     if chosen and not yes:
         _ask(target, name, chosen)
 
@@ -118,6 +140,56 @@ def release(target: Target, name: str, *, fence: int | None, everybody: bool, ye
     answers = [*zip(chosen, ended, strict=True)]
     done = [{**_holder(lease), "released": was_held} for lease, was_held in answers]
     target.screen.answer({**about, "name": name, "holders": done}, *_released(name, answers))
+    if damage and everybody:
+        target.screen.failure(StoreError.__name__, _advice(name, damage))
+        raise click.exceptions.Exit(2)
+
+
+def _discard(target: Target, name: str, *, yes: bool) -> None:
+    """Remove what is stored for a lock that cannot be read."""
+
+    async def find(store: Store) -> tuple[list[Lease], str]:
+        return await _leases_of(store, name), _damage_of(store, name)
+
+    readable, damage = target.run(find)
+    target.screen.damaged.clear()
+    if readable and not damage:
+        msg = f"all of {name!r} can be read. Say which holder to release: --fence N, or --all."
+        raise ConfigError(msg)
+    if damage and not yes:
+        _ask_to_discard(target, name, damage, readable)
+
+    async def end(store: Store) -> tuple[dict[str, Any], bool]:
+        return target.about(store), await store.discard(name)
+
+    about, was_there = target.run(end)
+    told = f"Removed {safe(name)}." if was_there else f"Nobody holds {safe(name)}."
+    target.screen.answer({**about, "name": name, "removed": was_there}, Text(told))
+
+
+def _ask_to_discard(target: Target, name: str, damage: str, readable: list[Lease]) -> None:
+    click.echo(f"{safe(name)} cannot be read: {safe(damage)}.", err=True)
+    for lease in readable:
+        click.echo(f"{_who(lease)} {'waits for' if lease.waiting else 'holds'} it.", err=True)
+    click.echo("If a holder is alive, another process may begin while it works.", err=True)
+    _confirm(target, "Remove it?")
+
+
+def _damage_of(store: Store, name: str) -> str:
+    """Return what is wrong with a lock, and where; nothing if all of it could be read."""
+    wrong = (
+        f"{one.why} (in {one.where})"
+        for one in store.damage
+        if one.kind in ("lock", "waiter") and one.name == name
+    )
+    return next(wrong, "")
+
+
+def _advice(name: str, damage: str) -> str:
+    return (
+        f"{name!r} cannot be read: {damage}. It counts as held. If its holder is gone, remove it "
+        f"with 'tenure locks release {name} --force'."
+    )
 
 
 def _chosen(held: list[Lease], name: str, fence: int | None) -> list[Lease]:
@@ -142,8 +214,12 @@ def _ask(target: Target, name: str, chosen: list[Lease]) -> None:
         "writes that check the fence are safe.",
         err=True,
     )
+    _confirm(target, "Release it?" if len(chosen) == 1 else "Release them?")
+
+
+def _confirm(target: Target, question: str) -> None:
     try:
-        click.confirm("Release it?" if len(chosen) == 1 else "Release them?", abort=True, err=True)
+        click.confirm(question, abort=True, err=True)
     except click.Abort:
         target.screen.failure("Aborted", "nothing was released. To answer beforehand, use --yes.")
         raise click.exceptions.Exit(1) from None

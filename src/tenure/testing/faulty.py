@@ -149,6 +149,9 @@ class FaultyStore:
     async def release(self, leases: Sequence[Lease]) -> list[bool]:
         return await self._pass("release", lambda: self._store.release(leases))
 
+    async def discard(self, key: str) -> bool:
+        return await self._pass("discard", lambda: self._store.discard(key))
+
     async def leases(self, prefix: str = "", *, limit: int = 1000) -> list[Lease]:
         return await self._pass("leases", lambda: self._store.leases(prefix, limit=limit))
 

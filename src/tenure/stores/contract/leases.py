@@ -69,6 +69,14 @@ class LeaseStore(Protocol):
         """
         ...
 
+    async def discard(self, key: str) -> bool:
+        """Remove all that is stored of a lease key, readable or not: its leases and its line.
+
+        For an operator, if what is stored cannot be read and its holder is gone. Fences still grow
+        afterwards. Returns whether there was anything.
+        """
+        ...
+
     async def mark(self, key: str, lease: Lease, value: str) -> bool:
         """Store a durable value under `key` if `lease` is live, in one atomic step.
 

@@ -84,6 +84,16 @@ class Leases(Connection):
         self._wake_next(record)
         return held
 
+    async def discard(self, key: str) -> bool:
+        with self._lock:
+            if key not in self._space.keys:
+                return False
+            record = self._space.key(key, self.clock.wall())
+            found = bool(record.grants or record.line)
+            record.grants.clear()
+            record.line.clear()
+            return found
+
     async def leases(self, prefix: str = "", *, limit: int = 1000) -> list[Lease]:
         with self._lock:
             now = self.clock.wall()

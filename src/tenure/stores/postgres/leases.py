@@ -19,6 +19,7 @@ __all__ = ["Leases"]
 _ACQUIRE = "SELECT * FROM tenure.lease_acquire_v1($1, $2, $3, $4, $5, $6, $7, $8, $9)"
 _RENEW = "SELECT tenure.lease_renew_v1($1, $2, $3)"
 _RELEASE = "SELECT tenure.lease_release_v1($1, $2, $3)"
+_DISCARD = "SELECT tenure.lease_discard_v1($1, $2)"
 _MARK = "SELECT tenure.lease_mark_v1($1, $2, $3, $4, $5, $6, $7)"
 _PRUNE = "SELECT tenure.lease_prune_v1($1, $2, $3, $4)"
 
@@ -108,6 +109,10 @@ class Leases(Connection):
         told = self.clock.for_server()
         [[letters]] = await self._fetch(_RELEASE, self.namespace, _as_json(leases), told)
         return [letter == "y" for letter in letters]
+
+    async def discard(self, key: str) -> bool:
+        [[found]] = await self._fetch(_DISCARD, self.namespace, key)
+        return bool(found)
 
     async def leases(self, prefix: str = "", *, limit: int = 1000) -> list[Lease]:
         rows = await self._fetch(

@@ -11,7 +11,7 @@ from tenure.core.model import Acquired, Busy, Granted, Lease, Mark, Meta
 from tenure.core.soundness import UNREADABLE, sound
 from tenure.errors import StoreError
 from tenure.stores.redis.connection import Connection
-from tenure.stores.redis.scripts import ACQUIRE, LIST, MARK, PRUNE, RELEASE, RENEW, Script
+from tenure.stores.redis.scripts import ACQUIRE, DISCARD, LIST, MARK, PRUNE, RELEASE, RENEW, Script
 from tenure.stores.redis.wire import Word, text
 from tenure.stores.within import no_transactions
 
@@ -80,6 +80,9 @@ class Leases(Connection):
 
         return [bool(answer) for answer in await self._each(RELEASE, leases, arguments)]
 
+    async def discard(self, key: str) -> bool:
+        return bool((await self._run(DISCARD, [key], (key,)))[0])
+
     async def leases(self, prefix: str = "", *, limit: int = 1000) -> list[Lease]:
         # First the names, then what lives on them: a script may only touch keys it was told. What
         # comes or goes in between may be in the list or not; a key's own leases are never torn.
@@ -140,7 +143,8 @@ class Leases(Connection):
         why = "what is stored for it cannot be read, so it counts as held"
         self.damage.report("lock", name, why, where)
         return StoreError(
-            f"nobody can take {name!r}: {why}. If its holder is gone, delete the key {where!r}."
+            f"nobody can take {name!r}: {why}. If its holder is gone, 'tenure locks release NAME "
+            "--force' removes it; 'tenure doctor' says more."
         )
 
     def guard(self, connection: object, lease: Lease) -> NoReturn:

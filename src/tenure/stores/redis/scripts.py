@@ -31,6 +31,7 @@ __all__ = [
     "COUNTS",
     "DECISIONS",
     "DELETE",
+    "DISCARD",
     "FREEZE",
     "GET",
     "INSERT",
@@ -119,6 +120,7 @@ RENEW = _of_leases("renew")
 RELEASE = _of_leases("release")
 LIST = _of_leases("list")
 MARK = _of_leases("mark")
+DISCARD = Script("discard", "removal.leases", "discard")
 PRUNE = _of_leases("prune")
 
 JOIN = _of_jobs("join")

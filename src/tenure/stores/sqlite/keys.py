@@ -19,8 +19,8 @@ def _unusable(tx: Transaction, name: str) -> StoreError:
     why = "a lease of it cannot be read, so it counts as held"
     tx.damage.report("lock", name, why, "tenure_lease")
     msg = (
-        f"nobody can take {name!r}: {why}. Remove the lease from the table tenure_lease if its "
-        "holder is gone; 'tenure doctor' names it."
+        f"nobody can take {name!r}: {why}. If its holder is gone, 'tenure locks release NAME "
+        "--force' removes it; 'tenure doctor' says more."
     )
     return StoreError(msg)
 

@@ -48,6 +48,12 @@ class Leases(Connection):
         run = self._run_brief if len(leases) <= _FEW else self._run
         return await run(lambda tx: [_release(tx, lease) for lease in leases])
 
+    async def discard(self, key: str) -> bool:
+        removals = (sql.DISCARD_LEASES, sql.DISCARD_LINE, sql.REMOVE_SEMAPHORE)
+        return any(
+            await self._run(lambda tx: [tx.change(removal, key=key) for removal in removals])
+        )
+
     async def leases(self, prefix: str = "", *, limit: int = 1000) -> list[Lease]:
         after = _after(prefix)
 

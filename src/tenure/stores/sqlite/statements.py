@@ -168,6 +168,18 @@ KEEP_SEMAPHORE = """
 """
 
 # By primary key.
+DISCARD_LEASES = """
+    DELETE FROM tenure_lease
+    WHERE namespace = :namespace AND key = :key
+"""
+
+# By primary key.
+DISCARD_LINE = """
+    DELETE FROM tenure_waiter
+    WHERE namespace = :namespace AND key = :key
+"""
+
+# By primary key.
 REMOVE_SEMAPHORE = """
     DELETE FROM tenure_semaphore
     WHERE namespace = :namespace AND key = :key

@@ -77,6 +77,32 @@ BEGIN
 END
 $$;
 
+-- Remove all leases of a key and its line, whatever is in the rows. The key's own row stays, for its fence.
+CREATE FUNCTION tenure.lease_discard_v1(_namespace text, _key text)
+RETURNS boolean LANGUAGE plpgsql VOLATILE
+SET lock_timeout = 4000 SET plan_cache_mode = force_generic_plan
+SET enable_seqscan = off SET enable_bitmapscan = off
+AS $$
+DECLARE
+    _leases integer;
+    _line integer;
+BEGIN
+    -- index: lease_key_pkey
+    PERFORM FROM tenure.lease_key k
+    WHERE k.namespace = _namespace AND k.key = _key FOR NO KEY UPDATE;
+    -- index: lease_pkey
+    DELETE FROM tenure.lease l WHERE l.namespace = _namespace AND l.key = _key;
+    GET DIAGNOSTICS _leases = ROW_COUNT;
+    -- index: waiter_pkey
+    DELETE FROM tenure.waiter w WHERE w.namespace = _namespace AND w.key = _key;
+    GET DIAGNOSTICS _line = ROW_COUNT;
+    -- index: lease_key_pkey
+    UPDATE tenure.lease_key k SET held = 0, waiting = 0
+    WHERE k.namespace = _namespace AND k.key = _key AND (k.held > 0 OR k.waiting > 0);
+    RETURN _leases + _line > 0;
+END
+$$;
+
 -- End each lease and its holder's place in the line: y if the lease was live, else n.
 CREATE FUNCTION tenure.lease_release_v1(_namespace text, _leases json, _told bigint)
 RETURNS text LANGUAGE plpgsql VOLATILE
