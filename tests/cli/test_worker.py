@@ -194,6 +194,35 @@ def test_what_is_no_app_is_told_in_one_line(
 
 
 @pytest.mark.parametrize(
+    ("url", "said"),
+    [
+        ("redsi://localhost", "'redsi://localhost' is not a store URL. Use sqlite:///file.db"),
+        ("redis://ann:hunter2@localhost:port", "is not a Redis URL that can work"),
+        ("postgresql://ann:hunter2@localhost:port/shop", "has a port that is no number"),
+    ],
+)
+@pytest.mark.parametrize("by_environment", [False, True])
+def test_a_wrong_url_is_told_in_one_line(
+    cli: Run,
+    module: Write,
+    monkeypatch: pytest.MonkeyPatch,
+    url: str,
+    said: str,
+    by_environment: bool,
+):
+    monkeypatch.setenv("TENURE_URL", url)
+    given = "" if by_environment else repr(url)
+    name = module(f"from tenure import Tenure\n\napp = Tenure({given})\n")
+    told = cli("worker", f"{name}:app")
+    assert (told.code, told.out) == (2, "")
+    [line] = told.err.splitlines()
+    assert line.startswith("Error: ")
+    assert f"tasks.py, line 3: {'TENURE_URL' if by_environment else 'url'}: " in line
+    assert said in line
+    assert "hunter2" not in line
+
+
+@pytest.mark.parametrize(
     ("code", "said"),
     [
         ("import no_such_thing", "ModuleNotFoundError: No module named 'no_such_thing'"),

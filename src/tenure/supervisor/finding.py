@@ -11,6 +11,7 @@ from operator import attrgetter
 from types import ModuleType
 from typing import NoReturn
 
+import tenure
 from tenure.app import Tenure
 from tenure.errors import ConfigError
 from tenure.tasks import Task
@@ -69,6 +70,10 @@ def _imported(name: str) -> ModuleType:
             f"{_where(error.name)}"
         )
         raise ConfigError(msg) from None
+    except ConfigError as error:
+        # Its message says what to change, so a line of the user's own is all that is missing.
+        msg = f"{_place_of(error, name)}: {error}"
+        raise ConfigError(msg) from None
     except Exception as error:  # noqa: BLE001 - whatever a user's module does
         _tell_failed_import(name, error)
 
@@ -89,6 +94,16 @@ def _tell_failed_import(name: str, error: Exception) -> NoReturn:
     sys.stderr.write("".join(traceback.format_exception(error.with_traceback(trace))))
     msg = f"module {name!r} cannot be imported: {type(error).__name__}: {str(error).rstrip('.')}."
     raise ConfigError(msg) from None
+
+
+def _place_of(error: Exception, name: str) -> str:
+    """Return which line of the user's code has made an error."""
+    place = f"module {name!r}"
+    ours = os.path.dirname(tenure.__file__)  # noqa: PTH120 - compared with the names of code
+    for frame in traceback.extract_tb(error.__traceback__):
+        if not (_is_of_importing(frame.filename) or frame.filename.startswith(ours)):
+            place = f"{frame.filename}, line {frame.lineno}"
+    return place
 
 
 def _is_of_importing(file: str) -> bool:

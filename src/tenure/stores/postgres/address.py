@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from typing import Any, Self
 from urllib.parse import SplitResult, parse_qsl, urlencode, urlsplit, urlunsplit
@@ -25,6 +26,10 @@ _SESSION = {
     # Compiling takes longer than any of our statements.
     "jit": "off",
 }
+
+
+# The end of a host: a port or none. An address of IPv6 has colons in its brackets.
+_PORT = re.compile(r"^(\[[^\]]*\]|[^:]*)(:\d*)?$")
 
 
 @dataclass(frozen=True)
@@ -80,6 +85,14 @@ def _split(url: str) -> tuple[SplitResult, dict[str, str]]:
             "the PostgreSQL URL cannot be read. Use postgresql://user:password@host:5432/database."
         )
         raise ConfigError(msg) from None
+    hosts = parts.netloc.rpartition("@")[2].split(",")
+    if not all(_PORT.search(host) for host in hosts):
+        # Not quoted: in a URL without '@' it is the password.
+        msg = (
+            "the PostgreSQL URL has a port that is no number. "
+            "Use postgresql://user:password@host:5432/database."
+        )
+        raise ConfigError(msg)
     rest = parts._replace(scheme="", netloc="").geturl()
     if parts.netloc.count("@") > 1 or ("@" not in parts.netloc and "@" in rest):
         # Read as it stands, a part of the password would become a host or database name, and
