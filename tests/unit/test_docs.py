@@ -7,6 +7,7 @@ import inspect
 import json
 import re
 import sqlite3
+import sys
 from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
@@ -69,10 +70,27 @@ async def run_fragment(code: CodeType) -> None:
                 await run
 
 
+def write_files(page: str, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let blocks import those of the same page that begin with the name of a file."""
+    for block in blocks():
+        named = re.match(r"# ([\w/]+\.py)\n", block.code)
+        if block.page == page and named:
+            file = folder / named[1]
+            file.parent.mkdir(exist_ok=True)
+            file.write_text(block.code, "utf-8")
+            module = named[1].removesuffix(".py").replace("/", ".")
+            for name in (module, module.partition(".")[0]):
+                # It is forgotten after the test, which has it in a folder of its own.
+                monkeypatch.setitem(sys.modules, name, None)  # type: ignore[arg-type]
+                monkeypatch.delitem(sys.modules, name)
+            monkeypatch.syspath_prepend(folder)
+
+
 @pytest.mark.parametrize("block", [*blocks()], ids=lambda block: f"{block.page}:{block.line}")
 def test_the_code_runs(block: Block, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.chdir(tmp_path)
     monkeypatch.delenv("TENURE_URL", raising=False)
+    write_files(block.page, tmp_path, monkeypatch)
     code = block.compiled()
     whole_program = "Tenure" in code.co_names and not code.co_flags & inspect.CO_COROUTINE
     if whole_program:
