@@ -464,6 +464,28 @@ async def test_an_older_number_gets_nothing(store: Store):
     assert await states(store, 0, 1, 2, 3) == ["running", "running", "waiting", "waiting"]
 
 
+async def test_a_number_older_than_that_of_an_empty_claim_gets_nothing(store: Store):
+    assert await store.claim("ann", 7, ["default"], 1) == Claimed([])
+    await insert(store, new(1))
+    for older in (1, 6, 7):
+        answer = await store.claim("ann", older, ["default"], 1)
+        assert answer is not None
+        assert answer.jobs == [], older
+    newer = await store.claim("ann", 8, ["default"], 1)
+    assert newer is not None
+    assert [job.id for job in newer.jobs] == [id_of(1)]
+
+
+async def test_an_id_that_joins_anew_after_an_empty_claim_begins_anew(store: Store):
+    assert await store.claim("ann", 9, ["default"], 1) == Claimed([])
+    await store.leave("ann")
+    await join(store, "ann")
+    await insert(store, new(1))
+    answer = await store.claim("ann", 1, ["default"], 1)
+    assert answer is not None
+    assert [job.id for job in answer.jobs] == [id_of(1)]
+
+
 async def test_numbers_of_two_replicas_have_nothing_to_do_with_each_other(store: Store):
     await join(store, "ben")
     await insert(store, new(1), new(2))

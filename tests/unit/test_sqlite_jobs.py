@@ -1,5 +1,6 @@
 """Jobs in the SQLite store: what calls cost, what is on the disk, older files, damaged rows."""
 
+import asyncio
 import re
 import sqlite3
 from contextlib import closing
@@ -214,7 +215,7 @@ async def test_a_batch_takes_a_few_statements(store):
 
     seen = await statements_of(store, get_them())
     assert len(jobs) == BATCH_MAX
-    assert len(seen) <= 10
+    assert len(seen) <= 20
     seen = await statements_of(
         store, store.settle("ann", [ended(job, "handed back") for job in jobs])
     )
@@ -298,6 +299,61 @@ async def test_every_change_of_a_job_is_on_the_disk(store, clock):
         store.recover(delays=AT_ONCE, grace=0),
     ):
         assert await forced(store, call)
+
+
+async def test_a_claim_that_gets_nothing_writes_nothing(store, clock):
+    await join(store, "late", ttl=1)
+    await join(store, "ann", ttl=DAY)
+    await insert(store, new(1, queue="paused"), new(2, queue="future", delay=DAY), new(3))
+    await store.pause("paused")
+    clock.shift(2)
+    first = await store.claim("ann", 5, ["default"], 10)
+    calls = {
+        "an empty queue": ("ann", 6, ["empty"]),
+        "no queue": ("ann", 7, []),
+        "jobs of the future": ("ann", 8, ["future"]),
+        "a paused queue": ("ann", 9, ["paused"]),
+        "the last number again": ("ann", 9, ["default"]),
+        "an older number": ("ann", 5, ["default"]),
+        "an expired replica": ("late", 1, ["default"]),
+        "an unknown replica": ("nobody", 1, ["default"]),
+    }
+    await insert(store, new(4))
+    for what, (replica, number, queues) in calls.items():
+        changes, log = await written(store)
+        answer = []
+
+        async def claim_it(call=(replica, number, queues, 10), answer=answer):
+            answer.append(await store.claim(*call))
+
+        seen = await statements_of(store, claim_it())
+        assert answer[0] is None or not answer[0].jobs, what
+        assert not [one for one in seen if one.startswith(("BEGIN IMMEDIATE", "UPDATE"))], what
+        assert await written(store) == (changes, log), what
+    assert [job.id for job in first.jobs] == [id_of(3)]
+    assert [job.id for job in (await store.claim("ann", 10, ["default"], 10)).jobs] == [id_of(4)]
+
+
+async def written(store) -> tuple[int, int]:
+    """Return how many rows the store has changed, and how long its log is."""
+    log = Path(f"{store._path}-wal")
+    return await inside(store, lambda db: (db.total_changes, log.stat().st_size))
+
+
+async def test_a_claim_beside_a_beat_does_not_write_either(store):
+    await join(store, "ann")
+    changes, _ = await written(store)
+    await asyncio.gather(store.beat(["ann"], ttl=10), store.claim("ann", 1, ["default"], 10))
+    assert (await written(store))[0] == changes + 1
+
+
+async def test_numbers_of_claims_that_got_nothing_are_forgotten_with_old_replicas(store):
+    for number in range(200):
+        replica = f"r{number}"
+        await join(store, replica)
+        await store.claim(replica, 1, ["default"], 10)
+        await store.leave(replica)
+    assert len(store._empty_claims._numbers) <= 100
 
 
 async def test_records_of_replicas_need_not_be_on_the_disk(store):

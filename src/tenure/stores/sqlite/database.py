@@ -178,6 +178,11 @@ class Database:
             with suppress(sqlite3.Error):
                 self.execute("ROLLBACK")
 
+    @property
+    def changes(self) -> int:
+        """How many rows this connection has changed, also those that were undone later."""
+        return self._db.total_changes
+
     def data_version(self) -> int:
         """Return a number that changes when others have committed, not when this connection has."""
         version: int = self.execute("PRAGMA data_version").fetchone()[0]

@@ -193,6 +193,21 @@ DUE = f"""
     LIMIT :limit
 """  # noqa: S608 - put together from constants
 
+# Whether one waits for its turn: by tenure_live_ready, and no further than the first.
+IS_DUE = """
+    SELECT 1
+    FROM json_each(:queues) AS q
+    CROSS JOIN (VALUES (0), (1), (2), (3), (4), (5), (6), (7), (8), (9)) AS p
+    CROSS JOIN tenure_live AS l INDEXED BY tenure_live_ready
+    WHERE NOT EXISTS (SELECT 1
+                      FROM tenure_pause
+                      WHERE namespace = :namespace AND queue = q.value
+                        AND (until IS NULL OR typeof(until) = 'integer' AND until > :wall))
+      AND l.namespace = :namespace AND l.queue = q.value AND (l.since IS NOT NULL) = 0
+      AND l.priority = p.column1 AND l.holder IS NULL
+    LIMIT 1
+"""
+
 # When the next job is due: of each queue and priority the first after now, by tenure_live_ready.
 NEXT_DUE = """
     SELECT min((SELECT due

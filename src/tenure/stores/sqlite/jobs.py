@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 
 from tenure.core.durations import micros
 from tenure.core.model import Topic
@@ -11,7 +11,6 @@ from tenure.core.records import (
     Claimed,
     Deleted,
     Inserted,
-    JobRecord,
     NewJob,
     Note,
     Requeued,
@@ -20,7 +19,7 @@ from tenure.core.records import (
 )
 from tenure.core.soundness import UNREADABLE
 from tenure.stores.sqlite import job_statements as sql
-from tenure.stores.sqlite import look_statements as look_sql
+from tenure.stores.sqlite.claims import Claim, claim
 from tenure.stores.sqlite.database import Mode
 from tenure.stores.sqlite.deleting import delete
 from tenure.stores.sqlite.inserting import insert, take
@@ -28,11 +27,10 @@ from tenure.stores.sqlite.job_moves import (
     Moves,
     Standing,
     finished,
-    set_aside,
     standing,
     standing_or_aside,
 )
-from tenure.stores.sqlite.looking import Looking, as_records, read_tags
+from tenure.stores.sqlite.looking import Looking
 from tenure.stores.sqlite.replicas import Replicas
 from tenure.stores.sqlite.transaction import Row, Transaction, as_json
 
@@ -48,10 +46,13 @@ class Jobs(Replicas, Looking):
     async def claim(
         self, replica: str, claim_no: int, queues: Sequence[str], limit: int
     ) -> Claimed | None:
-        def work(tx: Transaction) -> Claimed | None:
-            return _claim(tx, replica, claim_no, queues, limit)
+        asked = Claim(replica, claim_no, as_json(list(dict.fromkeys(queues))), limit)
 
-        return await self._run(work, Mode.DURABLE)
+        def work(tx: Transaction) -> Claimed | None:
+            return claim(tx, self._empty_claims, asked)
+
+        # It looks first. If there are jobs to start, the writer runs it again in DURABLE mode.
+        return await self._run(work, Mode.READ)
 
     async def settle(self, replica: str, settlements: Sequence[Settlement]) -> list[Settled]:
         del replica  # a fence names the attempt, and the attempt its replica
@@ -73,129 +74,6 @@ class Jobs(Replicas, Looking):
     async def prune_jobs(self, *, limit: int = 1000) -> int:
         # If a power loss undoes it, it is done again.
         return await self._run(lambda tx: _prune(tx, limit))
-
-
-def _claim(
-    tx: Transaction, replica: str, claim_no: int, queues: Sequence[str], limit: int
-) -> Claimed | None:
-    wanted = as_json(list(dict.fromkeys(queues)))
-    record = tx.row(sql.CLAIMING_REPLICA, replica=replica, queues=wanted)
-    if record is None:
-        return None
-    holder, last, lives, later = record
-    if claim_no < last:
-        return Claimed([])
-    if claim_no == last:
-        rows = tx.rows(look_sql.CLAIMED, holder=holder, claim_no=claim_no)
-        return Claimed(as_records(tx, rows))
-    if not lives:
-        return Claimed([])
-    tx.change(sql.COUNT_CLAIM, holder=holder, claim_no=claim_no)
-    # Within its millisecond there may be one that is due a little earlier.
-    if has_waited := later is not None and later // 1000 <= tx.wall // 1000:
-        tx.change(sql.END_PAUSES, queues=wanted, limit=limit)
-    due = _due(tx, wanted, limit)
-    jobs = _started(tx, due, replica, holder=holder, claim_no=claim_no) if due else []
-    if len(jobs) == limit:
-        return Claimed(jobs)
-    if has_waited:
-        ((later,),) = tx.rows(sql.NEXT_DUE, queues=wanted)
-    return Claimed(jobs, None if later is None else (later - tx.wall) / 1e6)
-
-
-def _started(tx: Transaction, due: Sequence[Row], replica: str, **claim: int) -> list[JobRecord]:
-    """Start jobs, and return them as they are then."""
-    tx.change(sql.START, numbers=as_json([row[0] for row in due]), least=tx.wall, **claim)
-    if all(row[-2] for row in due):
-        jobs = [_first_start(row, replica, tx.wall) for row in due]
-    else:
-        now = {job.id: job for job in as_records(tx, tx.rows(look_sql.CLAIMED, **claim))}
-        jobs = [now[row[1]] for row in due if row[1] in now]
-        if len(jobs) < len(due):
-            # Nobody can ever run them, and this replica would seem to, as long as it lives.
-            set_aside(tx, {row[0]: row[1] for row in due if row[1] not in now})
-    tx.ring_all([("job", job.id) for job in jobs])
-    return jobs
-
-
-def _due(tx: Transaction, queues: str, limit: int) -> list[Row]:
-    """Return the jobs to start.
-
-    One that cannot be read is set aside, or it would stay the first for ever; one that must not
-    start again has failed.
-    """
-    while True:
-        rows = tx.rows(sql.DUE, queues=queues, limit=limit)
-        unreadable = {row[0]: row[1] for row in rows if not _is_readable(row)}
-        if unreadable:
-            set_aside(tx, unreadable)
-            continue
-        revived = {row[1]: row[-3] for row in rows if _is_revived(row)}
-        if not revived:
-            return rows
-        _fail(tx, revived)
-
-
-# Of the columns of DUE that are text, which the statement cannot check: it may not be UTF-8.
-_DUE_TEXTS = (1, 2, 3, 6)
-
-
-def _is_readable(row: Row) -> bool:
-    if not row[-1] or not all(isinstance(row[at], str) for at in _DUE_TEXTS):
-        return False
-    try:
-        read_tags(row[6])
-    except ValueError:
-        return False
-    return True
-
-
-def _is_revived(row: Row) -> bool:
-    """Whether it is a run that has had its only attempt.
-
-    A process of format 2, which knows nothing of such runs, lets them wait again when it recovers
-    their replica, or when it is asked to requeue them.
-    """
-    schedule, rerun, _, attempt, *_ = row[10:]
-    return schedule is not None and not rerun and attempt > 0
-
-
-def _fail(tx: Transaction, revived: Mapping[str, int]) -> None:
-    """End such runs as they should have ended; given are their losses."""
-    moves = Moves(tx)
-    for id_, job in standing(tx, list(revived)).items():
-        reason = "lost" if revived[id_] else "interrupted"
-        moves.finish(job, "failed", reason=reason, error=None)
-    moves.write()
-
-
-def _first_start(row: Row, replica: str, wall: int) -> JobRecord:
-    """Return a job as START leaves it, if nothing had been changed since it was inserted.
-
-    That is how most jobs are, and it takes half as long as to read all that there may be.
-    """
-    _, id_, task, queue, priority, payload, tags, timeout, retention, created, *rest = row
-    schedule, rerun, due, *_ = rest
-    return JobRecord(
-        id=id_,
-        task=task,
-        queue=queue,
-        priority=priority,
-        state="running",
-        payload=payload,
-        tags=read_tags(tags) if tags else (),
-        timeout=timeout,
-        retention=retention,
-        created=created,
-        due=due,
-        attempt=1,
-        fence=wall,
-        revision=2,
-        replica=replica,
-        started=wall,
-        schedule=schedule or "",
-        rerun=bool(rerun),
-    )
 
 
 def settle(tx: Transaction, settlements: Sequence[Settlement]) -> list[Settled]:

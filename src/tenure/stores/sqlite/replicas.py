@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from pathlib import Path
 
+from tenure.core.clock import Clock
 from tenure.core.codec import decode_meta, encode_meta
 from tenure.core.durations import micros
 from tenure.core.model import Meta
 from tenure.core.records import CANCELS_MAX, RESTARTS_MAX, Beat, Recovered, ReplicaRecord
 from tenure.core.soundness import UNREADABLE, Stranded, sound
 from tenure.stores.sqlite import replica_statements as sql
+from tenure.stores.sqlite.claims import EmptyClaims
 from tenure.stores.sqlite.connection import Connection
 from tenure.stores.sqlite.database import Mode
 from tenure.stores.sqlite.job_moves import Held, Moves
@@ -31,9 +34,18 @@ class Replicas(Connection):
     loss they are void. Whatever moves a job does.
     """
 
+    def __init__(self, url: str, *, namespace: str, clock: Clock, path: Path | None = None) -> None:
+        super().__init__(url, namespace=namespace, clock=clock, path=path)
+        self._empty_claims = EmptyClaims()
+
     async def join(self, replica: str, *, ttl: float, meta: Meta) -> None:
         values = {"replica": replica, "ttl": micros(ttl), "meta": encode_meta(meta)}
-        await self._run(lambda tx: tx.change(sql.JOIN, **values))
+
+        def work(tx: Transaction) -> None:
+            self._empty_claims.forget(replica)
+            tx.change(sql.JOIN, **values)
+
+        await self._run(work)
 
     async def beat(
         self, replicas: Sequence[str], *, ttl: float, ahead: float = 0.0

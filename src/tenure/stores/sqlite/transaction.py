@@ -143,6 +143,7 @@ class Transaction:
         "_rings",
         "boot_id",
         "damage",
+        "is_reading",
         "lasting",
         "namespace",
         "now",
@@ -156,8 +157,12 @@ class Transaction:
         clock: Clock,
         rings: list[Topic],
         damage: Damage,
+        *,
+        is_reading: bool = False,
     ) -> None:
         self.damage = damage
+        # Without the write lock. Work that finds something to write sets `lasting`, and runs again.
+        self.is_reading = is_reading
         self._execute = db.execute
         self._fetch = db.fetch
         self._execute_many = db.execute_many

@@ -309,8 +309,13 @@ class Writer:
             try:
                 if mode is not Mode.READ:
                     self._presence.confirm(db)
-                needed = self._do_all(db, good, rings)
+                changes = db.changes
+                needed = self._do_all(db, good, rings, mode)
                 if needed is not None and needed <= mode:
+                    if mode is Mode.DURABLE and db.changes == changes:
+                        # Only the trace of this machine is new. The next write leaves it: it is not
+                        # worth a wait for the disk, which idle workers would make others pay for.
+                        return rings
                     db.commit()
                     if mode is not Mode.READ:
                         self._presence.committed()
@@ -320,14 +325,19 @@ class Writer:
                 db.rollback()
         return []
 
-    def _do_all(self, db: Database, batch: list[_Request], rings: list[Topic]) -> Mode | None:
+    def _do_all(
+        self, db: Database, batch: list[_Request], rings: list[Topic], mode: Mode
+    ) -> Mode | None:
         """Run the work; return how it must be committed, None if one failed and spoiled the rest.
 
         The failed one may have written half of what it wanted, so all must be undone.
         """
         needed = Mode.READ
+        is_reading = mode is Mode.READ
         for request in batch:
-            transaction = Transaction(db, self._namespace, self._clock, rings, self._damage)
+            transaction = Transaction(
+                db, self._namespace, self._clock, rings, self._damage, is_reading=is_reading
+            )
             try:
                 request.answer = request.work(transaction)
             except Exception as error:
