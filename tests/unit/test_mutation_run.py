@@ -172,13 +172,10 @@ def test_one_mutant_can_be_replayed(project: Path, run: subprocess.CompletedProc
     assert f"survived {mutant} src/tenure/core/sums.py:9 is_small" in replay.stdout
 
 
-def test_all_entries_about_the_source_fit_a_mutant():
-    path = ROOT / "tests" / "mutation" / "equivalents.txt"
-    if entries := Equivalents.read(path).entries:
-        from tests.mutation.sample import Filter, all_mutants
-
-        files = tuple({entry.file for entry in entries})
-        assert Equivalents(entries).stale(all_mutants(ROOT, Filter(paths=files))) == []
+def test_every_entry_is_about_a_file_of_the_source():
+    """Whether it still fits a mutant is for `make mutate` to say: code may move in between."""
+    entries = Equivalents.read(ROOT / "tests" / "mutation" / "equivalents.txt").entries
+    assert [entry.file for entry in entries if not (ROOT / entry.file).is_file()] == []
 
 
 def test_an_entry_fits_its_mutant_wherever_that_is(tmp_path: Path):
