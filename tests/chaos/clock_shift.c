@@ -1,6 +1,6 @@
 /* Shifts the wall clock of a program, and no other: LD_PRELOAD=clock_shift.so.
 
-   The file TENURE_CLOCK_FILE holds the shift in microseconds, as one 64 bit integer. It is mapped,
+   The file TENURE_TEST_CLOCK_FILE holds the shift in microseconds, as one 64 bit integer. It is mapped,
    so whoever writes to it sets the clock while the program runs. */
 
 #define _GNU_SOURCE
@@ -18,7 +18,7 @@ static int (*real_clock_gettime)(clockid_t, struct timespec *);
 
 __attribute__((constructor)) static void begin(void) {
     real_clock_gettime = dlsym(RTLD_NEXT, "clock_gettime");
-    const char *path = getenv("TENURE_CLOCK_FILE");
+    const char *path = getenv("TENURE_TEST_CLOCK_FILE");
     int file = path ? open(path, O_RDONLY | O_CLOEXEC) : -1;
     if (file < 0) return;
     void *mapped = mmap(NULL, sizeof(int64_t), PROT_READ, MAP_SHARED, file, 0);

@@ -58,7 +58,7 @@ class ClockSetter:
 
     @property
     def env(self) -> dict[str, str]:
-        return {"LD_PRELOAD": str(self._library), "TENURE_CLOCK_FILE": str(self._file)}
+        return {"LD_PRELOAD": str(self._library), "TENURE_TEST_CLOCK_FILE": str(self._file)}
 
     def set(self, seconds: float) -> None:
         """Set the clock to so many seconds beside the true time."""

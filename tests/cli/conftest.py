@@ -19,7 +19,17 @@ from tests.rig.servers import Postgres
 
 pytest.register_assert_rewrite("tests.cli.doctoring")
 
-_OURS = ("TENURE_URL", "TENURE_NAMESPACE", "NO_COLOR", "FORCE_COLOR", "TTY_COMPATIBLE")
+_OURS = (
+    "TENURE_URL",
+    "TENURE_NAMESPACE",
+    "TENURE_SCOPE",
+    "REDIS_URL",
+    "DATABASE_URL",
+    "KUBERNETES_SERVICE_HOST",
+    "NO_COLOR",
+    "FORCE_COLOR",
+    "TTY_COMPATIBLE",
+)
 
 
 @dataclass(frozen=True)

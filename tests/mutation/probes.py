@@ -30,7 +30,7 @@ from tests.planted.bug import regions
 
 __all__ = ["HITS_VARIABLE", "Probe", "hits_in_log", "instrument", "probes_of"]
 
-HITS_VARIABLE = "TENURE_MUTATION_HITS"
+HITS_VARIABLE = "TENURE_TEST_MUTATION_HITS"
 
 _MODULE = "_tenure_hits"
 _MODULE_TEXT = f'''\

@@ -9,6 +9,7 @@ from tenure.app.locks import LockCalls
 from tenure.app.timers import TimerCalls
 from tenure.core.clock import Clock
 from tenure.core.durations import Duration
+from tenure.core.environment import Scope
 from tenure.stores.contract import Migrate, Store
 
 __all__ = ["Tenure"]
@@ -32,6 +33,8 @@ class Tenure(LockCalls, TimerCalls):
         namespace: keeps several services apart on one store (default "tenure").
         migrate: "auto" brings the store's format up to date when opening, "check" only looks.
         require: the weakest guarantee grade to accept, "A" to "D"; opening fails on a weaker one.
+        scope: how far the store must reach; opening fails on one that does not. "fleet" refuses
+            stores that only the processes of one host see, such as an SQLite file.
         replica_ttl: how long the jobs of a worker that died wait before others take them (10 s).
         loss_budget: how often a job may be lost with its worker and still run again (3).
         retention: how long finished jobs are kept (7 days), a minute at least.
@@ -53,6 +56,7 @@ class Tenure(LockCalls, TimerCalls):
         namespace: str | None = None,
         migrate: Migrate | None = None,
         require: str | None = None,
+        scope: Scope | None = None,
         replica_ttl: Duration | None = None,
         loss_budget: int | None = None,
         retention: Duration | None = None,
@@ -69,6 +73,7 @@ class Tenure(LockCalls, TimerCalls):
             namespace=namespace,
             migrate=migrate,
             require=require,
+            scope=scope,
             replica_ttl=replica_ttl,
             loss_budget=loss_budget,
             retention=retention,

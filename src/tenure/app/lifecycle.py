@@ -10,7 +10,9 @@ from typing import Any, NoReturn, Self, TypeAlias
 
 from msgspec import Struct
 
+from tenure.app.setup import warn_about_setup
 from tenure.core.clock import Clock, SystemClock
+from tenure.core.environment import SCOPES, Scope, reaches, scope_problem
 from tenure.core.model import Grade, Traits
 from tenure.core.settings import URL_DEFAULT, Settings
 from tenure.core.ticking import Plan
@@ -48,6 +50,7 @@ class Lifecycle:
         namespace: str | None = None,
         migrate: Migrate | None = None,
         require: str | None = None,
+        scope: Scope | None = None,
         clock: Clock | None = None,
         lifespan: Lifespan | None = None,
         **given: Any,
@@ -55,13 +58,16 @@ class Lifecycle:
         self._settings = Settings.read({"namespace": namespace, **given}, os.environ)
         self._migrate = _migrate(*_given("migrate", migrate))
         self._require = _grade(*_given("require", require))
+        self._scope = _scope(*_given("scope", scope))
         self._lifespan = lifespan
         self._at_work = AsyncExitStack()  # what the lifespan has opened
         self._entering = asyncio.Lock()
         self._is_entered = False
         self._workers = 0
         self._events = Events()
-        self._store = _store(*_given("url", url), self._settings.namespace, clock)
+        url, source = _given("url", url)
+        self._store = _store(url, source, self._settings.namespace, clock)
+        self._is_default_store = url is None
         self._handlers: dict[str, Handler] = {}
         self._queues: dict[str, None] = {}
         self._around: list[Around] = []
@@ -87,6 +93,8 @@ class Lifecycle:
             # Kept, not closed: its connections are the parent's.
             self._of_parent.append((self._store, self._opened))
             self._store, self._pid = self._store.clone(), os.getpid()
+        self._check_scope()
+        warn_about_setup(is_default_store=self._is_default_store)
         await self._store.open(self._migrate)
         grade = self._store.traits.grade
         if self._require is not None and self._require < grade:
@@ -112,9 +120,18 @@ class Lifecycle:
             self._store.clone(),
             migrate=self._migrate,
             require=self._require.name if self._require is not None else None,
+            scope=self._scope,
             lifespan=self._lifespan,
         )
-        for name in ("_settings", "_handlers", "_queues", "_around", "_plans", "_timed"):
+        for name in (
+            "_is_default_store",
+            "_settings",
+            "_handlers",
+            "_queues",
+            "_around",
+            "_plans",
+            "_timed",
+        ):
             setattr(other, name, getattr(self, name))
         other._events = Events(self._events)  # noqa: SLF001 - of the same class
         return other
@@ -172,6 +189,11 @@ class Lifecycle:
     @property
     def _is_inherited(self) -> bool:
         return self._pid != os.getpid()
+
+    def _check_scope(self) -> None:
+        """Raise ConfigError for a store that other replicas would not see."""
+        if not reaches(self._store.traits.scope, self._scope):
+            raise ConfigError(scope_problem(self.url, self._store.traits.scope, self._scope))
 
     @property
     def _is_loop_closed(self) -> bool:
@@ -235,6 +257,14 @@ def _store(url: str | Store | None, what: str, namespace: str, clock: Clock | No
     if hasattr(url, "acquire"):
         return url
     msg = f"{what} must be text such as 'sqlite:///file.db', not {url!r}."
+    raise ConfigError(msg)
+
+
+def _scope(scope: str | None, what: str) -> Scope:
+    for known in SCOPES:
+        if scope in (None, known):
+            return known
+    msg = f"{what} must be 'process', 'host' or 'fleet', not {scope!r}."
     raise ConfigError(msg)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 from collections import Counter
 from collections.abc import Iterator
 from typing import Any
@@ -15,8 +16,10 @@ from rich.text import Text
 
 from tenure.cli.damage_findings import damage_examined
 from tenure.cli.job_findings import jobs_examined
+from tenure.cli.setup_findings import setup_examined
 from tenure.cli.show import Cell, safe, table
 from tenure.cli.target import Target, store_command
+from tenure.core.environment import SCOPES, Scope
 from tenure.core.model import Finding, Grade
 from tenure.core.soundness import Stranded
 from tenure.errors import ConfigError, TenureError
@@ -42,9 +45,14 @@ Ends with 0, with 1 if --strict and there are warnings, with 2 if there are erro
     type=click.Choice([grade.name for grade in Grade]),
     help="The weakest guarantee grade to accept.",
 )
+@click.option(
+    "--scope",
+    type=click.Choice(SCOPES),
+    help="How far the store must reach [default: $TENURE_SCOPE, else process].",
+)
 @click.option("--strict", is_flag=True, help="End with 1 if there are warnings.")
 @store_command
-def doctor(target: Target, *, require: str | None, strict: bool) -> None:
+def doctor(target: Target, *, require: str | None, scope: Scope | None, strict: bool) -> None:
     """Examine the store, and how its jobs fare: what is unsafe, set up badly, or stuck.
 
     Changes nothing. What is found is a plain fact (ok), worth knowing (note), able to cost
@@ -59,6 +67,7 @@ def doctor(target: Target, *, require: str | None, strict: bool) -> None:
         findings += about_jobs
     if require is not None:
         findings += _required(store, findings, Grade[require])
+    findings += setup_examined(store, os.environ, scope, is_default=target.source == "default")
     worst = max((finding.level for finding in findings), key=[*_STYLES].index)
     document = {**target.about(store), **_facts(store, findings), "level": worst}
     document["findings"] = msgspec.to_builtins(findings)

@@ -83,7 +83,9 @@ class Target:
 
         async def run() -> T:
             store = self.store()
-            app = Tenure(store, namespace=self.namespace, migrate="check", require="D", **settings)
+            # Whatever TENURE_REQUIRE and TENURE_SCOPE ask of services.
+            limits: dict[str, Any] = {"migrate": "check", "require": "D", "scope": "process"}
+            app = Tenure(store, namespace=self.namespace, **limits, **settings)
             async with app:
                 try:
                     return await work(app)

@@ -12,6 +12,7 @@ import sys
 from contextlib import suppress
 
 from tenure.app import Tenure
+from tenure.app.setup import keep_quiet
 from tenure.errors import TenureError
 from tenure.runtime.board import Board
 from tenure.runtime.lifeline import Lifeline
@@ -33,6 +34,7 @@ def main() -> None:
     with suppress(OSError, RuntimeError):  # where stderr is no file, or not there
         faulthandler.enable()
     signal.pthread_sigmask(signal.SIG_UNBLOCK, HELD_SIGNALS)
+    keep_quiet()
     try:
         app = load_app(spec.app)
         set_up_logging(spec.log_level)

@@ -1,0 +1,109 @@
+"""What the environment of a process says about how it was meant to be set up.
+
+Pure: callers pass the environment in and log, or show, what is returned.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from difflib import get_close_matches
+from typing import Final, Literal, TypeAlias
+
+from tenure.core.settings import URL_DEFAULT, Settings
+
+__all__ = [
+    "SCOPES",
+    "VARIABLES",
+    "Scope",
+    "default_store_problem",
+    "is_in_kubernetes",
+    "other_stores",
+    "reaches",
+    "scope_problem",
+    "unknown_variables",
+]
+
+Scope: TypeAlias = Literal["process", "host", "fleet"]
+
+SCOPES: Final[tuple[Scope, ...]] = ("process", "host", "fleet")
+"""How far a store reaches, from the shortest to the longest."""
+
+VARIABLES: Final = frozenset(
+    f"TENURE_{name.upper()}"
+    for name in (*Settings.__struct_fields__, "url", "require", "migrate", "scope", "health")
+)
+"""All variables that Tenure reads."""
+
+_PREFIX: Final = "TENURE_"
+# Left to tests, this project's own ones included.
+_FOR_TESTS: Final = re.compile(r"TENURE_(TEST_.*|PLANTED)")
+# Kubernetes adds these for a Service called "tenure" or "tenure-redis" to every pod beside it.
+_OF_KUBERNETES: Final = re.compile(
+    r"TENURE_(.*_)?(SERVICE_HOST|SERVICE_PORT(_.*)?|PORT(_\d+_(TCP|UDP|SCTP)(_(PROTO|PORT|ADDR))?)?)"
+)
+# Below this, the names have little more in common than a few letters.
+_SIMILAR: Final = 0.5
+
+_OF_OTHER_STORES: Final = ("REDIS_URL", "VALKEY_URL", "DATABASE_URL", "POSTGRES_URL")
+
+
+def unknown_variables(environ: Mapping[str, str]) -> dict[str, str | None]:
+    """Return the TENURE_* variables that are not read, each with the name that was likely meant."""
+    names = [name.removeprefix(_PREFIX) for name in sorted(VARIABLES)]
+    closest: dict[str, str | None] = {}
+    for variable in sorted(environ):
+        is_ours = variable.startswith(_PREFIX) and variable not in VARIABLES
+        if not is_ours or _FOR_TESTS.fullmatch(variable) or _OF_KUBERNETES.fullmatch(variable):
+            continue
+        # Without the prefix, which would make all of them look alike.
+        close = get_close_matches(variable.removeprefix(_PREFIX), names, 1, _SIMILAR)
+        closest[variable] = _PREFIX + close[0] if close else None
+    return closest
+
+
+def other_stores(environ: Mapping[str, str]) -> list[str]:
+    """Return the variables that name a server for other programs, and that Tenure does not read."""
+    return [name for name in _OF_OTHER_STORES if environ.get(name)]
+
+
+def is_in_kubernetes(environ: Mapping[str, str]) -> bool:
+    """Whether this process runs in a pod."""
+    return bool(environ.get("KUBERNETES_SERVICE_HOST"))
+
+
+def default_store_problem(environ: Mapping[str, str], *, is_terminal: bool) -> str | None:
+    """Return what is wrong with going by the default URL here; None at a terminal or in a test.
+
+    In a pod it is always wrong: each pod has a file of its own.
+    """
+    if "PYTEST_CURRENT_TEST" in environ or (is_terminal and not is_in_kubernetes(environ)):
+        return None
+    others = " and ".join(other_stores(environ))
+    ignored = f" {others} is set, but Tenure reads TENURE_URL only." if others else ""
+    return (
+        f"No store is configured, so this process uses the default, {URL_DEFAULT}. Locks, timers "
+        "and jobs are shared by the processes of this host only: replicas on other hosts run the "
+        f"same timers and take the same locks.{ignored} Set TENURE_URL, to {URL_DEFAULT} if one "
+        "host is all there is."
+    )
+
+
+def reaches(scope: Scope, wanted: Scope) -> bool:
+    """Whether a store of this scope reaches as far as wanted."""
+    return SCOPES.index(scope) >= SCOPES.index(wanted)
+
+
+def scope_problem(url: str, scope: Scope, wanted: Scope) -> str:
+    """Say that a store does not reach far enough, and what to use."""
+    reach = {
+        "process": "is seen by this process only",
+        "host": "is shared by the processes of one host only",
+        "fleet": "is shared by many hosts",
+    }[scope]
+    means = {
+        "process": "one process",
+        "host": "all processes of a host, such as sqlite:///file.db",
+        "fleet": "all hosts of a fleet: redis://host:6379/0 or postgresql://user@host/database",
+    }[wanted]
+    return f"{url} {reach}, but scope={wanted!r} asks for a store that reaches {means}."
