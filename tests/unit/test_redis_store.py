@@ -14,9 +14,10 @@ from tenure.core.clock import Clock, SystemClock
 from tenure.core.model import Grade, Lease
 from tenure.errors import StoreError, StoreUnavailable
 from tenure.stores.redis import RedisStore
-from tenure.stores.redis.scripts import ACQUIRE
+from tenure.stores.redis.scripts import ACQUIRE, MEMBERS
 from tenure.testing import ManualClock
 from tests.contract.calls import ask, be_refused, take
+from tests.contract.job_calls import insert, new
 from tests.rig.fixtures import Endpoint, PrivateValkey, ProxyTo
 from tests.rig.servers import Valkey
 from tests.rig.sizes import SIZE
@@ -285,6 +286,89 @@ async def test_a_fleet_that_died_costs_few_commands(
     assert sum(looker.commands().values()) < 50
     assert [one.holder for one in await store.leases()] == ["outlives", "late"]
     assert await store.release([outlives]) == [True]
+
+
+async def test_a_list_looks_at_a_bounded_number_of_holders_in_one_script(
+    open_store: Open, private_valkey: PrivateValkey, namespace: str, monkeypatch: pytest.MonkeyPatch
+):
+    server, clock = private_valkey(), ManualClock()
+    store = await open_store(server.url, clock)
+    few = [await take(store, "a few", f"few {number}", limit=5, ttl=60) for number in range(3)]
+    fleet = [f"holder {number:04}" for number in range(3000)]
+    await asyncio.gather(*(take(store, "gpu", one, limit=3000, ttl=60) for one in fleet))
+    line = [f"waiter {number}" for number in range(5)]
+    for waiter in line:
+        await be_refused(store, "gpu", waiter, limit=3000, waiting=60)
+    more = [await take(store, "more", f"more {number}", limit=5, ttl=60) for number in range(2)]
+    examined = count_examined(store, Looker(server, namespace), monkeypatch)
+
+    found = await store.leases(limit=10)
+    by_fence = sorted((one for one in await store.leases(limit=3003)), key=lambda one: one.fence)
+    assert [one.holder for one in found[:3]] == [one.holder for one in few]
+    assert [one.fence for one in found[3:]] == [one.fence for one in by_fence[3:10]]
+    everything = await store.leases(limit=10_000)
+    assert [one.holder for one in everything[3:-2] if one.waiting] == line
+    assert {one.holder for one in everything[3:-7]} == set(fleet)
+    assert [one.holder for one in everything[-2:]] == [one.holder for one in more]
+    assert len(examined) > 10
+    assert max(examined) <= 1500  # 500 holders, and two or three commands for each
+
+
+async def test_a_crowd_that_goes_while_it_is_listed(
+    open_store: Open, private_valkey: PrivateValkey, monkeypatch: pytest.MonkeyPatch
+):
+    store = await open_store(private_valkey().url, ManualClock())
+    fleet = (take(store, "gpu", f"holder {number}", limit=3000, ttl=60) for number in range(1200))
+    await asyncio.gather(*fleet)
+    sender = type(store._open_sender)
+    run = sender.run
+
+    async def run_and_remove(self: Any, script: Any, words: Any) -> Any:
+        reply = await run(self, script, words)
+        if script is MEMBERS:
+            monkeypatch.undo()
+            await store.discard("gpu")
+            await take(store, "gpu", "alone", ttl=60)
+        return reply
+
+    monkeypatch.setattr(sender, "run", run_and_remove)
+    assert [one.holder for one in await store.leases()] == ["alone"]
+
+
+async def test_a_search_looks_at_a_bounded_number_of_jobs_in_one_script(
+    open_store: Open, private_valkey: PrivateValkey, namespace: str, monkeypatch: pytest.MonkeyPatch
+):
+    server, clock = private_valkey(), ManualClock()
+    store = await open_store(server.url, clock)
+    for first in range(0, 4000, 200):
+        await insert(store, *(new(number) for number in range(first, first + 200)))
+    examined = count_examined(store, Looker(server, namespace), monkeypatch)
+    page = await store.find(task="missing", limit=50)
+    assert page.jobs == []
+    assert page.cursor is not None
+    assert max(examined) <= 250
+    found, cursor = 0, None
+    while found == 0 or cursor:
+        page = await store.find(limit=1000, cursor=cursor)
+        found, cursor = found + len(page.jobs), page.cursor
+    assert found == 4000
+    assert max(examined) <= 1000
+
+
+def count_examined(store: RedisStore, looker: Looker, monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """Note from now on how many commands each script runs, or parts its reply has, if more."""
+    examined: list[int] = []
+    sender = store._open_sender
+    run = type(sender).run
+
+    async def counted(self: Any, script: Any, words: Any) -> Any:
+        looker.commands()
+        reply = await run(self, script, words)
+        examined.append(max(sum(looker.commands().values()), len(reply)))
+        return reply
+
+    monkeypatch.setattr(type(sender), "run", counted)
+    return examined
 
 
 # Connections.

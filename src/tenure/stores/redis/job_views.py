@@ -8,7 +8,6 @@ from typing import Final
 
 from tenure.core.durations import micros
 from tenure.core.records import (
-    BATCH_MAX,
     COUNT_MAX,
     TAGGED_MAX,
     JobRecord,
@@ -24,8 +23,10 @@ from tenure.stores.redis.wire import Word, text
 
 __all__ = ["JobViews"]
 
-# So many jobs at most does one call of `find` look at, in steps of BATCH_MAX.
-_STEPS: Final = 10
+# One call of `find` looks at 2000 jobs at most, so many of them in a script: nobody else is served
+# while one runs.
+_LOOKS: Final = 100
+_STEPS: Final = 20
 
 
 class JobViews(JobScripts):
@@ -48,7 +49,7 @@ class JobViews(JobScripts):
         for _ in range(_STEPS):
             room = limit - len(found)
             # With nothing to sift, no more than what is wanted is looked at.
-            looks = BATCH_MAX if any(wishes) or state == "waiting" else min(BATCH_MAX, room)
+            looks = _LOOKS if any(wishes) or state == "waiting" else min(_LOOKS, room)
             words = (looks + 1, cursor or "", digit, *wishes[2:])
             ids, more = _newest(await self._job_script(CANDIDATES, *words), looks)
             # In an index that somebody has spoiled, what comes next may not come after.

@@ -13,7 +13,7 @@ COMMANDS: Final = (
     *("ping", "select", "info", "time", "cluster|slots", "subscribe", "unsubscribe", "publish"),
     *("evalsha", "script|load"),
     *("get", "mget", "set", "del", "pexpire"),
-    *("hget", "hmget", "hgetall", "hkeys", "hlen", "hexists", "hset", "hincrby", "hdel"),
+    *("hget", "hmget", "hgetall", "hkeys", "hscan", "hlen", "hexists", "hset", "hincrby", "hdel"),
     *("zadd", "zrem", "zcard", "zscore", "zmscore", "zrank", "zlexcount"),
     *("zrange", "zrangebylex", "zrangebyscore", "zrevrangebylex", "zrevrangebyscore"),
 )

@@ -40,6 +40,7 @@ __all__ = [
     "LIST",
     "LOOK",
     "MARK",
+    "MEMBERS",
     "NOTE",
     "PAUSE",
     "PICK",
@@ -120,6 +121,7 @@ RENEW = _of_leases("renew")
 RELEASE = _of_leases("release")
 LIST = _of_leases("list")
 MARK = _of_leases("mark")
+MEMBERS = Script("members", "soundness", "soundness.leases", "prelude", "crowd", "members")
 DISCARD = Script("discard", "removal.leases", "discard")
 PRUNE = _of_leases("prune")
 

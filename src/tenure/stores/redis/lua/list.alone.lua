@@ -4,6 +4,7 @@
 -- ARGV: now, then the lease keys' names
 -- Returns for each lease key a list of {holder, fence, ttl, limit, meta, left, held for}; waiters
 -- have the fence 0 and come last, in order of arrival. {''} in the list: what is there cannot be read.
+-- It ends before the first lease key with more than this script may look at: `members` does that.
 
 local function row(holder, fence, since, ends, ttl, limit, meta)
   return {holder, fence, ttl, limit, meta, ends - now, math.max(0, now - since)}

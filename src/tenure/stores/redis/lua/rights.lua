@@ -6,7 +6,8 @@ local KEY, CHANNEL = KEYS[1], ARGV[1]
 local tries = {
   {'TIME'}, {'PUBLISH', CHANNEL, ''},
   {'GET', KEY}, {'MGET', KEY}, {'SET', KEY, '', 'XX'}, {'PEXPIRE', KEY, '1'},
-  {'HGET', KEY, ''}, {'HMGET', KEY, ''}, {'HGETALL', KEY}, {'HKEYS', KEY}, {'HLEN', KEY},
+  {'HGET', KEY, ''}, {'HMGET', KEY, ''}, {'HGETALL', KEY}, {'HKEYS', KEY}, {'HSCAN', KEY, '0'},
+  {'HLEN', KEY},
   {'HEXISTS', KEY, ''}, {'HSET', KEY, '', ''}, {'HINCRBY', KEY, 'n', '1'}, {'HDEL', KEY, '', 'n'},
   {'ZADD', KEY, 'XX', '0', ''}, {'ZREM', KEY, ''}, {'ZCARD', KEY}, {'ZSCORE', KEY, ''},
   {'ZMSCORE', KEY, ''},
