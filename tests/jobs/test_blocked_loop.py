@@ -1,10 +1,17 @@
 """A loop that does not turn for longer than the ttl loses nothing, and shows what keeps it."""
 
 import asyncio
+import ctypes
 import time
 
 from tenure import Tenure, current_job
-from tenure.observe.events import AttemptLost, JobsRecovered, LoopBlocked, ReplicaLost
+from tenure.observe.events import (
+    AttemptLost,
+    InterpreterBlocked,
+    JobsRecovered,
+    LoopBlocked,
+    ReplicaLost,
+)
 from tests.jobs.replicas import of_kind
 from tests.rig.waiting import wait_until_async
 
@@ -48,6 +55,28 @@ async def test_beats_go_on_and_the_stack_is_told(real_make, monkeypatch):
     assert "hog(2.5)" in blocked.stack
     assert (blocked.task, blocked.job) == ("blocks", blocking.id)
     assert not of_kind(told, AttemptLost | JobsRecovered | ReplicaLost)
+
+
+async def test_code_that_keeps_the_interpreter_is_told_with_what_to_use(real_make, monkeypatch):
+    monkeypatch.setattr("tenure.runtime.loop_watch._BLOCKED_AFTER", 0.8)
+    app = await real_make(replica_ttl=1.5)
+    told: list = []
+    app.on_event(told.append)
+
+    @app.task
+    def keeps_the_interpreter() -> None:
+        ctypes.PyDLL(None).sleep(2)  # unlike CDLL it keeps the interpreter's lock
+
+    async with app.worker():
+        job = await keeps_the_interpreter.enqueue()
+        await wait_until_async(lambda: of_kind(told, InterpreterBlocked))
+    [blocked, *_] = of_kind(told, InterpreterBlocked)
+    assert blocked.seconds >= 1.5
+    assert f"keeps_the_interpreter {job.id}" in blocked.jobs
+    said = str(blocked)
+    assert "replica_ttl is 1.5 s: others have taken this worker for dead" in said
+    assert "executor='process'" in said
+    assert "tenure worker" in said
 
 
 async def test_a_thread_that_runs_far_longer_than_the_ttl_runs_once(real_make):

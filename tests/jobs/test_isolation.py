@@ -87,6 +87,25 @@ async def test_what_cannot_be_alone_within_half_a_minute_goes_back_uncounted(
     assert not any("+" in beside and "poison" in beside for beside in ran)
 
 
+async def test_going_back_is_no_attempt(app, store, clock, ran):
+    poison = await app.work.enqueue("poison", 5)
+    await lose_times(store, clock, 2)
+    await app.pause_queue("default")
+    async with app.worker():
+        await clock.advance(1)
+        await app.work.using(priority=0).enqueue("endless", 100)
+        await app.resume_queue("default")
+        await clock.advance(250)
+    await poison.refresh()
+    assert poison.record.attempt > 3  # it was claimed in vain
+    assert (poison.state, poison.losses, poison.attempt) == ("succeeded", 2, 3)
+    assert [(one.attempt, one.outcome) for one in poison.history] == [
+        (1, "lost"),
+        (2, "lost"),
+        (3, "succeeded"),
+    ]
+
+
 async def test_two_of_them_do_not_run_together(app, store, clock, ran):
     for name in ("a", "b", "c"):
         await app.work.enqueue(name, 3)

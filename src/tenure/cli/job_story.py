@@ -24,7 +24,8 @@ from tenure.cli.job_views import (
     took,
 )
 from tenure.cli.show import Cell, duration, safe, table
-from tenure.core.records import SOON, QueueCounts, ReplicaRecord, read_history
+from tenure.core.records import SOON, QueueCounts, ReplicaRecord
+from tenure.core.runs import numbered_history
 from tenure.core.serving import read_serving
 from tenure.core.ticking import TickArguments
 from tenure.core.views import as_datetime, waits_for_its_task
@@ -224,7 +225,7 @@ _OUTCOMES = {
 
 def _attempts(job: Job[Any], around: Surroundings, *, folded: bool) -> Iterator[list[Cell]]:
     """Yield the attempts, oldest first, each with how long it took until the next one."""
-    ended_ones = read_history(job.record.history)
+    ended_ones = numbered_history(job.record)
     started = [one.started for one in ended_ones]
     if job.state == "running":
         started.append(job.record.started)

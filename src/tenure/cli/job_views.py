@@ -10,8 +10,9 @@ from rich.text import Text
 
 from tenure.cli.show import Cell, Shrinking, duration, safe, table
 from tenure.core.json_values import decode_plain
-from tenure.core.records import JobRecord, read_history
+from tenure.core.records import JobRecord
 from tenure.core.results import read_stored
+from tenure.core.runs import numbered_history
 from tenure.core.schedules import TIMERS_QUEUE
 from tenure.core.states import JobState
 from tenure.core.views import as_datetime, waits_for_its_task
@@ -97,7 +98,7 @@ def full_document(job: Job[Any]) -> dict[str, Any]:
                 "outcome": one.outcome,
                 "error": one.error,
             }
-            for one in read_history(record.history)
+            for one in numbered_history(record)
         ],
     }
 

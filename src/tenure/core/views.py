@@ -6,6 +6,7 @@ from datetime import UTC, datetime, timedelta
 
 from tenure.core.policy import UNKNOWN_TASK
 from tenure.core.records import JobRecord, read_history
+from tenure.core.runs import runs_of
 
 __all__ = ["JobView", "as_datetime", "waits_for_its_task"]
 
@@ -53,7 +54,7 @@ class JobView:
     @property
     def attempt(self) -> int:
         """How often it was started, the present time included."""
-        return self._record.attempt
+        return runs_of(self._record)
 
     @property
     def failures(self) -> int:

@@ -16,6 +16,7 @@ from msgspec import Struct
 from tenure.core.durations import micros
 from tenure.core.records import JobRecord
 from tenure.core.results import read_stored
+from tenure.core.runs import runs_of
 from tenure.core.states import FINISHED, JobState
 from tenure.core.views import as_datetime
 from tenure.http.problems import Problem, problem_of_report
@@ -87,7 +88,7 @@ class JobResource(Generic[T]):
             expires=as_datetime(record.finished + micros(record.retention))
             if is_finished
             else None,
-            attempt=record.attempt,
+            attempt=runs_of(record),
             progress=None if record.progress is None else Progress(record.progress, record.message),
             cancelling=record.cancelling,
             error=None if problem is None else problem.body,

@@ -11,7 +11,8 @@ import msgspec
 from msgspec import Struct
 
 from tenure.core.durations import Duration, seconds
-from tenure.core.records import AttemptOutcome, JobRecord, NewJob, read_history
+from tenure.core.records import AttemptOutcome, JobRecord, NewJob
+from tenure.core.runs import numbered_history
 from tenure.core.states import FINISHED, JobState
 from tenure.core.views import JobView, as_datetime
 from tenure.errors import (
@@ -137,7 +138,7 @@ class JobSnapshot(JobView):
                 outcome=line.outcome,
                 error=line.error,
             )
-            for line in read_history(self._record.history)
+            for line in numbered_history(self._record)
         ]
 
     @property

@@ -24,6 +24,7 @@ from tenure.core.records import (
     Page,
 )
 from tenure.core.results import read_stored
+from tenure.core.runs import runs_of
 from tenure.core.states import FINISHED
 from tenure.core.views import waits_for_its_task
 from tenure.errors import (
@@ -309,7 +310,7 @@ def _standing(record: JobRecord, now: int) -> str:
         return f"it has failed {times}, with {report.line}, and {again}"
     if record.state == "waiting" and ahead > 0:
         return f"it is not due yet: it may start in {duration(ahead)}"
-    if record.state == "waiting" and record.attempt == 0:
+    if record.state == "waiting" and not runs_of(record):
         return "it is waiting, and no worker has started it yet"
     return f"it is {record.state}"
 

@@ -25,6 +25,7 @@ __all__ = [
     "Events",
     "HandlerStuck",
     "HoldLost",
+    "InterpreterBlocked",
     "JobsRecovered",
     "LimitsDiffer",
     "LoopBlocked",
@@ -192,6 +193,32 @@ class LoopBlocked(_Fact, frozen=True):
     job: str = ""
 
 
+class InterpreterBlocked(_Fact, frozen=True):
+    """No thread of a worker without a supervisor ran for a while: not even its heartbeats.
+
+    C code that keeps the interpreter does that, or a pause of the process. At most once a minute.
+    """
+
+    seconds: float
+    replica_ttl: float
+    jobs: tuple[str, ...]
+    """Tasks and ids of the jobs that ran before or after, some of them."""
+
+    def __str__(self) -> str:
+        jobs = f"one of these jobs keeps it ({_listed(self.jobs)}), or " if self.jobs else ""
+        ttl = f"replica_ttl is {self.replica_ttl:g} s"
+        effect = (
+            f"{ttl}: others have taken this worker for dead, and run its jobs again"
+            if self.seconds >= self.replica_ttl
+            else f"{ttl}: if it takes longer than that, others run the jobs of this worker again"
+        )
+        return (
+            f"the interpreter was blocked for {self.seconds:g} s: {jobs}the process was paused. "
+            f"{effect}. Use executor='process' for such code, or 'tenure worker', whose supervisor "
+            "renews meanwhile."
+        )
+
+
 class TickSkipped(_Fact, frozen=True):
     """A tick of a timer or schedule did not run, as its rules say."""
 
@@ -254,6 +281,7 @@ Event: TypeAlias = (
     | TaskUnknown
     | HandlerStuck
     | LoopBlocked
+    | InterpreterBlocked
     | StoreFailing
     | StoreRestored
     | TickSkipped

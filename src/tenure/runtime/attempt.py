@@ -28,6 +28,7 @@ from tenure.core.records import (
     add_attempt,
 )
 from tenure.core.results import store_result
+from tenure.core.runs import runs_of
 from tenure.core.signature import Signature
 from tenure.errors import ArgumentsError
 from tenure.observe.events import AttemptFailed, Events, HandlerStuck, ResultNotStored
@@ -346,7 +347,7 @@ class AttemptRunner:
         trace: str = "",
     ) -> None:
         self._events.emit(
-            AttemptFailed(record.task, record.id, record.attempt, report.line, retry_in, trace)
+            AttemptFailed(record.task, record.id, runs_of(record), report.line, retry_in, trace)
         )
 
     def history(
@@ -357,7 +358,8 @@ class AttemptRunner:
         Its end is the store's instant of the claim plus the time that has passed here.
         """
         ended = record.started + micros(self._clock.boot() - began)
-        this = AttemptLine(record.attempt, record.replica, record.started, ended, outcome, error)
+        number = runs_of(record)
+        this = AttemptLine(number, record.replica, record.started, ended, outcome, error)
         return add_attempt(record.history, this)
 
 

@@ -3,19 +3,20 @@
 from __future__ import annotations
 
 import asyncio
+import math
 import sys
 import threading
 import traceback
-from collections.abc import Callable
 from contextlib import suppress
 from contextvars import Context
 from typing import Any
 
 from tenure.core.clock import Clock
 from tenure.core.records import JobRecord
-from tenure.observe.events import Events, LoopBlocked
+from tenure.observe.events import Events, InterpreterBlocked, LoopBlocked
 from tenure.runtime.board import Board
 from tenure.runtime.context import current
+from tenure.runtime.slots import Slots
 
 __all__ = ["LoopWatch"]
 
@@ -24,6 +25,9 @@ _LOOK_EVERY = 0.25
 # Below this it is a busy machine or a large result, and nobody can do much about it.
 _BLOCKED_AFTER = 2.0
 _STACK_MAX = 4000
+_NAMED_MAX = 10
+# Whatever keeps the interpreter does so again and again.
+_TELL_EVERY = 60.0
 
 
 class LoopWatch:
@@ -33,50 +37,77 @@ class LoopWatch:
         self,
         clock: Clock,
         events: Events,
-        job_of: Callable[[asyncio.Task[Any]], JobRecord | None],
+        slots: Slots,
+        *,
+        ttl: float,
         board: Board | None = None,
     ) -> None:
-        """`job_of` tells which job a task runs; `board` is where a supervisor looks."""
+        """`board` is where a supervisor looks. Without one, nothing else beats for this process:
+        then threads that do not run for a `ttl` cost it its jobs.
+        """
         self._clock = clock
         self._events = events
-        self._job_of = job_of
+        self._slots = slots
+        self._ttl = ttl
         self._board = board
         self._loop = asyncio.get_running_loop()
         self._thread = threading.get_ident()
         self._turned = True
+        self._asked_at = self._looked_at = clock.boot()
+        self._is_blocked = self._is_told = False
+        self._beside: list[JobRecord] = []
+        self._told_gap = -math.inf
 
     async def run(self) -> None:
-        asked_at = self._clock.boot()
-        told = blocked = False
+        self._looked_at = self._clock.boot()
         while True:
             now = self._clock.boot()
+            self._watch_threads(now)
             if self._turned:
-                if blocked and self._board is not None:
-                    self._board.unblocked(now)
-                self._turned, told, blocked, asked_at = False, False, False, now
-                with suppress(RuntimeError):  # closed: whoever watches it ends soon
-                    self._loop.call_soon_threadsafe(self._turn)
+                self._ask(now)
             else:
-                job, blocked = self._running(), True
-                if self._board is not None:
-                    self._board.blocked(asked_at, "" if job is None else job.id)
-                if now - asked_at >= _BLOCKED_AFTER and not told:
-                    told = True
-                    self._tell(now - asked_at, job)
+                self._wait(now)
             await self._clock.sleep(_LOOK_EVERY)
+
+    def _ask(self, now: float) -> None:
+        """Have the loop say that it turns."""
+        if self._is_blocked and self._board is not None:
+            self._board.unblocked(now)
+        self._turned, self._asked_at = False, now
+        self._is_told = self._is_blocked = False
+        with suppress(RuntimeError):  # closed: whoever watches it ends soon
+            self._loop.call_soon_threadsafe(self._turn)
+
+    def _wait(self, now: float) -> None:
+        """Show, and tell once, that it does not."""
+        job, self._is_blocked = self._running(), True
+        if self._board is not None:
+            self._board.blocked(self._asked_at, "" if job is None else job.id)
+        seconds = now - self._asked_at
+        if seconds >= _BLOCKED_AFTER and not self._is_told:
+            self._is_told = True
+            task, id_ = ("", "") if job is None else (job.task, job.id)
+            self._events.emit(LoopBlocked(round(seconds, 1), self._stack(), task, id_))
+
+    def _watch_threads(self, now: float) -> None:
+        """Tell that this thread could not run, which beats; under a supervisor another one does."""
+        gap, beside = now - self._looked_at, self._beside
+        self._looked_at, self._beside = now, self._slots.records
+        is_long = gap >= max(_BLOCKED_AFTER, self._ttl / 3)
+        if is_long and self._board is None and now - self._told_gap >= _TELL_EVERY:
+            self._told_gap = now
+            jobs = {job.id: f"{job.task} {job.id}" for job in (*beside, *self._beside)}
+            named = tuple(jobs.values())[:_NAMED_MAX]
+            self._events.emit(InterpreterBlocked(round(gap, 1), self._ttl, named))
 
     def _turn(self) -> None:
         self._turned = True
-
-    def _tell(self, seconds: float, job: JobRecord | None) -> None:
-        task, id_ = ("", "") if job is None else (job.task, job.id)
-        self._events.emit(LoopBlocked(round(seconds, 1), self._stack(), task, id_))
 
     def _running(self) -> JobRecord | None:
         """Return the job whose code the loop runs just now; of a task that it has started, too."""
         with suppress(RuntimeError):
             if (task := asyncio.current_task(self._loop)) is not None:
-                return self._job_of(task) or _inherited(task)
+                return self._slots.job_of(task) or _inherited(task)
         return None
 
     def _stack(self) -> str:

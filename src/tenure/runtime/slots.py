@@ -105,6 +105,11 @@ class Slots:
         """The jobs that run."""
         return [one.record.id for one in self._running]
 
+    @property
+    def records(self) -> list[JobRecord]:
+        """What runs, the oldest first; from any thread."""
+        return [one.record for one in list(self._running)]
+
     def job_of(self, task: asyncio.Task[Any]) -> JobRecord | None:
         """Return the job that a task runs; from any thread."""
         for one in list(self._running):
@@ -155,7 +160,8 @@ class Slots:
                 one.task.cancel()
         await self._clock.sleep(0)
         for one in self._running:
-            self._settler.hand_back(one.record)
+            settlement = self._stopped(one, "handed back", "its worker was stopped, and it ran on")
+            self._settler.settle(one.record, settlement)
 
     @property
     def are_told(self) -> bool:

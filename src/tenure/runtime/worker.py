@@ -19,6 +19,7 @@ from msgspec import Struct
 from tenure.core.model import Meta, Topic
 from tenure.core.policy import UNKNOWN_TASK, UNWIND_SECONDS, unknown_task_delay
 from tenure.core.records import SOON, Claimed, JobRecord, Note, Settlement
+from tenure.core.runs import runs_of
 from tenure.core.schedules import TIMERS_QUEUE
 from tenure.core.settings import Settings
 from tenure.core.shares import Shares
@@ -86,6 +87,7 @@ class Worker:
         self._handlers = handlers
         self._plans = plans
         self._options = options
+        self._ttl = settings.replica_ttl
         self._patience = Patience(self._clock, events)
         self._changed = asyncio.Event()
         self._stopped = asyncio.Event()
@@ -168,7 +170,7 @@ class Worker:
     async def run(self) -> None:
         """Work until `stop` is called, then finish what runs and leave."""
         board = None if self._lifeline is None else self._lifeline.board
-        watch = LoopWatch(self._clock, self._events, self._slots.job_of, board)
+        watch = LoopWatch(self._clock, self._events, self._slots, ttl=self._ttl, board=board)
         watching = None if self._clock.virtual else self._host.start(watch.run)
         self._replica.start()
         claiming = asyncio.ensure_future(self._claim_until_stopped())
@@ -380,7 +382,7 @@ class Worker:
     def _accept(self, record: JobRecord, now: float) -> None:
         handler = self._handlers.get(record.task)
         if handler is None:
-            self._events.emit(TaskUnknown(record.task, record.id, record.attempt))
+            self._events.emit(TaskUnknown(record.task, record.id, runs_of(record)))
             self._settler.hand_back(
                 record,
                 unknown_task_delay(record.attempt, self._clock.random()),

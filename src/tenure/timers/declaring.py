@@ -16,6 +16,7 @@ from tenure.core.model import check_name
 from tenure.core.policy import TTL_MAX, Backoff
 from tenure.core.records import JobRecord
 from tenure.core.rules import Every, Rule, make_rule, shortest_distance
+from tenure.core.runs import runs_of
 from tenure.core.schedules import EVERYTHING, TIMERS_QUEUE
 from tenure.core.signature import Signature
 from tenure.core.spreads import check_spread, spread_offset
@@ -310,7 +311,7 @@ def _tick(name: str, told: TickArguments) -> Tick:
         nominal=as_datetime(told.nominal),
         scheduled=as_datetime(told.scheduled),
         lateness=max(0.0, (job.started - as_datetime(told.scheduled)).total_seconds()),
-        attempt=job.record.attempt + job.tries - 1,
+        attempt=runs_of(job.record) + job.tries - 1,
         previous=as_datetime(told.previous) if told.previous else None,
         fence=job.fence,
     )
