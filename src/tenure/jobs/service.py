@@ -6,7 +6,7 @@ import asyncio
 import threading
 from collections import deque
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
-from contextlib import suppress
+from contextlib import AbstractAsyncContextManager, nullcontext, suppress
 from typing import Any, TypeVar
 
 from msgspec.structs import replace
@@ -41,6 +41,7 @@ from tenure.errors import (
 from tenure.jobs.handles import Job, JobPage, Request, report_of
 from tenure.runtime.attempt import Handler
 from tenure.runtime.batcher import Batcher, next_slice
+from tenure.runtime.context import current
 from tenure.stores.contract import Store, Within
 from tenure.stores.within import plainly
 
@@ -212,7 +213,7 @@ class Jobs:
         if record.state in FINISHED:
             return record
         until = None if timeout is None else self._clock.boot() + timeout
-        async with self._store.watch(("job", id_)) as bell:
+        async with _lent_slot(id_), self._store.watch(("job", id_)) as bell:
             while (record := await self.record(id_)).state not in FINISHED:
                 left = _LOOK_EVERY if until is None else until - self._clock.boot()
                 if left <= 0:
@@ -313,6 +314,14 @@ def _standing(record: JobRecord, now: int) -> str:
     if record.state == "waiting" and not runs_of(record):
         return "it is waiting, and no worker has started it yet"
     return f"it is {record.state}"
+
+
+def _lent_slot(awaited: str) -> AbstractAsyncContextManager[None]:
+    """Lend the slot of the job whose handler waits here; nothing outside of handlers."""
+    running = current.get(None)
+    if running is None or running.lend_slot is None:
+        return nullcontext()
+    return running.lend_slot(awaited)
 
 
 def _ids_of_existing(answers: Iterable[Inserted]) -> list[str]:

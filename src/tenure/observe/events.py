@@ -33,6 +33,7 @@ __all__ = [
     "RenewalRestored",
     "ReplicaLost",
     "ResultNotStored",
+    "SlotsKept",
     "StoreFailing",
     "StoreRestored",
     "TaskUnknown",
@@ -234,6 +235,27 @@ class TicksMissed(_Fact, frozen=True):
     reason: str
 
 
+class SlotsKept(_Fact, frozen=True):
+    """A handler waits for another job and keeps its slot, as too many have lent theirs already.
+
+    If all slots of all workers are kept like this, none of them goes on. At most once a minute.
+    """
+
+    task: str
+    job: str
+    awaited: str
+    """The job that it waits for."""
+    lent: int
+
+    def __str__(self) -> str:
+        return (
+            f"job {safe(self.job)} of {safe(self.task)!r} waits for job {safe(self.awaited)} and "
+            f"keeps its slot: {self.lent} handlers of this worker wait for other jobs already. If "
+            "they take all slots, none goes on. Wait for fewer jobs at a time, or let the last "
+            "job enqueue what follows."
+        )
+
+
 class TimersFull(_Fact, frozen=True):
     """A tick waits because all timer slots of this worker are taken. At most once a minute.
 
@@ -287,6 +309,7 @@ Event: TypeAlias = (
     | TickSkipped
     | TicksMissed
     | TimersFull
+    | SlotsKept
 )
 
 _FAILED = "an event subscriber failed on %s"

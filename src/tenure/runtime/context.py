@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import weakref
 from collections.abc import Awaitable, Callable, Generator
+from contextlib import AbstractAsyncContextManager
 from contextvars import ContextVar
 from datetime import datetime, timedelta
 from typing import Any, Literal, TypeAlias, TypeVar
@@ -61,6 +62,8 @@ class RunningJob:
         """Whether a transaction of the handler's own has settled it already."""
         self.ending: Ending | None = None
         """Set by who runs the attempt."""
+        self.lend_slot: Callable[[str], AbstractAsyncContextManager[None]] | None = None
+        """Lends its slot while it waits for the job of that id; set by who runs the attempt."""
         self.tries = 1
         """How often the handler was called in this attempt."""
         self.shown: Any = None

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable, Collection, Sequence
+from contextlib import AbstractAsyncContextManager, nullcontext
 from contextvars import copy_context
 from dataclasses import dataclass
 from functools import partial
@@ -17,6 +18,7 @@ from tenure.observe.events import Events, HandlerStuck
 from tenure.runtime.attempt import Around, AttemptRunner, Handler
 from tenure.runtime.board import Board
 from tenure.runtime.context import RunningJob, StopReason
+from tenure.runtime.lent_slots import LentSlots
 from tenure.runtime.settling import Settler
 
 __all__ = ["Slots", "is_run"]
@@ -60,6 +62,7 @@ class Slots:
         process_memory: int | None,
         around: Sequence[Around],
         board: Board | None,
+        concurrency: int,
         on_freed: Callable[[], None],
     ) -> None:
         self._clock = clock
@@ -77,6 +80,9 @@ class Slots:
             process_memory=process_memory,
         )
         self._running: dict[_Running, None] = {}  # in the order of their beginnings
+        self._lent = LentSlots(
+            clock, events, has_free=lambda: self.jobs < concurrency, on_lent=on_freed
+        )
         self.runs = 0
         """How many runs of timers are among what runs."""
         self._loop = asyncio.get_running_loop()
@@ -91,8 +97,13 @@ class Slots:
 
     @property
     def jobs(self) -> int:
-        """How many jobs run; runs of timers do not count."""
-        return len(self._running) - self.runs
+        """How many slots are taken: by jobs that run, and do not wait for another one."""
+        return len(self._running) - self.runs - len(self._lent)
+
+    @property
+    def returning(self) -> int:
+        """How many jobs have lent their slot and want it back."""
+        return self._lent.returning
 
     @property
     def timers(self) -> list[str]:
@@ -126,6 +137,8 @@ class Slots:
         if self._board is not None:
             place = self._board.begin(record.id, (record.timeout and began + record.timeout) or 0.0)
         running = _Running(record, handler, context, began, place)
+        if not is_run(record):  # runs of timers take no slot of the jobs that they wait for
+            context.lend_slot = partial(self._lend, running)
         self._running[running] = None
         self.runs += is_run(record)
         # A context of its own: it may be the end of another job that makes room for this one.
@@ -213,9 +226,17 @@ class Slots:
         history = self._runner.history(record, outcome, running.began, why)
         return Settlement(id=record.id, fence=record.fence, outcome=outcome, history=history)
 
+    def _lend(self, running: _Running, awaited: str) -> AbstractAsyncContextManager[None]:
+        """Lend the slot of a job while it waits for another one; not if it has ended itself."""
+        return (
+            self._lent.lend(running.record, awaited) if running in self._running else nullcontext()
+        )
+
     def _ended(self, running: _Running) -> None:
         self._running.pop(running, None)
         self.runs -= is_run(running.record)
+        self._lent.ended(running.record)
+        self._lent.pass_on()
         if self._board is not None:
             self._board.end(running.place)
         if not is_run(running.record):

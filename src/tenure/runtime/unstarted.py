@@ -63,7 +63,7 @@ class Unstarted:
         if len(self._settler) > _UNSETTLED_MAX:
             return 0
         ahead = self._ahead_target()
-        free = self._concurrency - self._slots.jobs
+        free = self._free
         if free <= 0 and len(self._ahead) > ahead // 2:
             return 0  # a larger claim in a moment is cheaper than many small ones
         return max(0, min(BATCH_MAX, free + ahead - len(self._ahead)))
@@ -90,7 +90,12 @@ class Unstarted:
         """Whether a job or a run of a timer that was claimed just now may start."""
         if self.suspects:
             return False
-        return self.free_runs > 0 if is_run(record) else self._slots.jobs < self._concurrency
+        return (self.free_runs if is_run(record) else self._free) > 0
+
+    @property
+    def _free(self) -> int:
+        """How many jobs could start; those that have lent their slot come first."""
+        return self._concurrency - self._slots.jobs - self._slots.returning
 
     def wait_for_slot(self, record: JobRecord, now: float) -> None:
         (self._runs if is_run(record) else self._ahead).append((record, now))
@@ -99,7 +104,7 @@ class Unstarted:
         """Remove and return what may have a slot that has become free."""
         if self.suspects:
             return None
-        if self._ahead and self._slots.jobs < self._concurrency:
+        if self._ahead and self._free > 0:
             return self._ahead.popleft()[0]
         if self._runs and self._slots.runs < self.timer_concurrency:
             return self._runs.popleft()[0]

@@ -120,6 +120,7 @@ class Worker:
             process_memory=settings.process_memory,
             around=around,
             board=None if lifeline is None else lifeline.board,
+            concurrency=options.concurrency,
             on_freed=self._slot_freed,
         )
         self._audit = Audit(store, self._patience, self._settler)

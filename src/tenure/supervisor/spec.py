@@ -7,6 +7,7 @@ from typing import Literal
 import msgspec
 from msgspec import Struct
 
+from tenure.runtime.lent_slots import LENT_MAX
 from tenure.runtime.words import HandOver
 
 __all__ = ["ChildSpec", "decode_spec", "encode_spec"]
@@ -29,7 +30,7 @@ class ChildSpec(Struct, frozen=True, kw_only=True):
     @property
     def places(self) -> int:
         """How many jobs and runs of timers there are at a time."""
-        return self.concurrency + self.timer_concurrency
+        return self.concurrency + LENT_MAX + self.timer_concurrency
 
 
 def encode_spec(spec: ChildSpec) -> str:

@@ -1,0 +1,111 @@
+"""Slots that handlers lend while they wait for other jobs.
+
+A handler that awaits the result of another job does nothing meanwhile. If all slots were taken by
+such handlers, the jobs they wait for could never start. So it lends its slot, and goes on when it
+has one again: before jobs that have not begun, and never beside more jobs than there are slots.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from typing import Final
+
+from tenure.core.clock import Clock
+from tenure.core.records import JobRecord
+from tenure.observe.events import Events, SlotsKept
+
+__all__ = ["LENT_MAX", "LentSlots"]
+
+LENT_MAX: Final = 500
+"""The most slots that are lent at a time: each is a handler that is kept in memory."""
+_TELL_EVERY = 60.0
+
+
+class LentSlots:
+    """Who has lent its slot, and who wants it back."""
+
+    def __init__(
+        self,
+        clock: Clock,
+        events: Events,
+        *,
+        has_free: Callable[[], bool],
+        on_lent: Callable[[], None],
+    ) -> None:
+        self._clock = clock
+        self._events = events
+        self._has_free = has_free
+        self._on_lent = on_lent
+        self._waits: dict[str, int] = {}  # how many jobs each one waits for
+        self._returning: deque[tuple[str, asyncio.Future[None]]] = deque()
+        self._told = -_TELL_EVERY
+
+    def __len__(self) -> int:
+        return len(self._waits)
+
+    @property
+    def returning(self) -> int:
+        """How many want their slot back, which comes before all that has not begun."""
+        return len(self._returning)
+
+    @asynccontextmanager
+    async def lend(self, job: JobRecord, awaited: str) -> AsyncIterator[None]:
+        """Lend the slot of a job for the time of the block, in which it waits for another one."""
+        if job.id not in self._waits and len(self._waits) >= LENT_MAX:
+            self._tell(job, awaited)
+            yield
+            return
+        self._waits[job.id] = self._waits.get(job.id, 0) + 1
+        self.pass_on()
+        self._on_lent()
+        try:
+            yield
+        except asyncio.CancelledError:
+            # As a rule it is about to end, and must not wait for that. If only this wait was
+            # called off, one job more than there are slots runs on.
+            self._waits_less(job)
+            raise
+        except BaseException:
+            await self._take_back(job)
+            raise
+        await self._take_back(job)
+
+    async def _take_back(self, job: JobRecord) -> None:
+        if self._waits.get(job.id, 0) != 1 or self._has_free():
+            self._waits_less(job)
+        else:
+            back: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+            self._returning.append((job.id, back))
+            try:
+                await back
+            finally:
+                self.ended(job)
+
+    def _waits_less(self, job: JobRecord) -> None:
+        waits = self._waits.get(job.id, 0)
+        if waits > 1:
+            self._waits[job.id] = waits - 1
+        else:
+            self.ended(job)
+
+    def pass_on(self) -> None:
+        """Give slots that are free to those that want theirs back, the first one first."""
+        while self._returning and self._has_free():
+            id_, back = self._returning.popleft()
+            self._waits.pop(id_, None)
+            if not back.done():
+                back.set_result(None)
+
+    def ended(self, job: JobRecord) -> None:
+        """Forget a job: it has its slot, or has ended."""
+        self._waits.pop(job.id, None)
+        self._returning = deque(one for one in self._returning if one[0] != job.id)
+
+    def _tell(self, job: JobRecord, awaited: str) -> None:
+        now = self._clock.boot()
+        if now - self._told >= _TELL_EVERY:
+            self._told = now
+            self._events.emit(SlotsKept(job.task, job.id, awaited, len(self._waits)))

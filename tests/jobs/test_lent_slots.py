@@ -1,0 +1,143 @@
+"""A handler that waits for another job lends its slot, so that this job can run."""
+
+import asyncio
+
+import pytest
+
+from tenure import Tenure
+from tenure.observe.events import SlotsKept
+from tests.jobs.replicas import of_kind
+
+
+class Kin:
+    """Tasks that wait for each other, and how many handlers are at work, not waiting."""
+
+    def __init__(self, app: Tenure, clock) -> None:
+        self._clock = clock
+        self.working = 0
+        self.most = 0
+
+        @app.task(retry=None)
+        async def leaf(number: int) -> int:
+            await self.work(1)
+            return number
+
+        @app.task(retry=None)
+        async def parent(number: int, depth: int = 1) -> int:
+            await self.work(1)
+            child = await (
+                leaf.enqueue(number) if depth == 1 else parent.enqueue(number, depth - 1)
+            )
+            found = await child.result()
+            await self.work(1)
+            return found
+
+        @app.task(retry=None)
+        async def impatient(seconds: float) -> str:
+            child = await leaf.using(delay="1h").enqueue(1)
+            try:
+                await child.result(timeout=seconds)
+            except TimeoutError:
+                await self.work(1)
+                return "late"
+            return "in time"
+
+        @app.task(retry=None)
+        async def spread(number: int) -> int:
+            children = await app.enqueue_many(leaf.request(one) for one in range(number))
+            return sum(await asyncio.gather(*(child.result() for child in children)))
+
+        self.leaf, self.parent, self.impatient, self.spread = leaf, parent, impatient, spread
+
+    async def work(self, seconds: float) -> None:
+        self.working += 1
+        self.most = max(self.most, self.working)
+        try:
+            await self._clock.sleep(seconds)
+        finally:
+            self.working -= 1
+
+
+@pytest.fixture
+def kin(app, clock) -> Kin:
+    return Kin(app, clock)
+
+
+async def states(*jobs) -> list[str]:
+    return [(await job.refresh()).state for job in jobs]
+
+
+@pytest.mark.parametrize("concurrency", [1, 4])
+async def test_parents_that_take_all_slots_do_not_keep_their_children_from_running(
+    app, clock, kin, concurrency
+):
+    async with app.worker(concurrency=concurrency):
+        jobs = await app.enqueue_many(kin.parent.request(number) for number in range(4))
+        await clock.advance(60)
+        assert await states(*jobs) == ["succeeded"] * 4
+        assert [await job.result() for job in jobs] == [0, 1, 2, 3]
+    assert kin.most <= concurrency
+
+
+async def test_generations(app, clock, kin):
+    async with app.worker(concurrency=1):
+        job = await kin.parent.enqueue(7, 10)
+        await clock.advance(100)
+        assert await job.result(0) == 7
+    assert kin.most == 1
+
+
+async def test_several_children_at_once(app, clock, kin):
+    async with app.worker(concurrency=1):
+        job = await kin.spread.enqueue(5)
+        await clock.advance(60)
+        assert await job.result(0) == 10
+    assert kin.most == 1
+
+
+async def test_who_waited_goes_on_before_new_jobs_begin_and_not_beside_them(app, clock, kin):
+    async with app.worker(concurrency=1):
+        first = await kin.parent.enqueue(1)
+        await clock.advance(1.5)
+        more = await app.enqueue_many(kin.leaf.request(number) for number in range(50))
+        await clock.advance(10)
+        assert await states(first) == ["succeeded"]
+        assert "waiting" in await states(*more)
+    assert kin.most == 1
+
+
+async def test_a_wait_that_ends_early_takes_the_slot_back(app, clock, kin):
+    async with app.worker(concurrency=1):
+        late = await kin.impatient.enqueue(3)
+        await clock.advance(1)
+        await app.enqueue_many(kin.leaf.request(number) for number in range(10))
+        await clock.advance(10)
+        assert await late.result(0) == "late"
+    assert kin.most == 1
+
+
+async def test_a_cancelled_wait_leaves_no_slot_behind(app, clock, kin):
+    async with app.worker(concurrency=1):
+        waiting = await kin.impatient.enqueue(3600)
+        await clock.advance(1)
+        await waiting.cancel()
+        await clock.advance(5)
+        assert await states(waiting) == ["cancelled"]
+        jobs = await app.enqueue_many(kin.leaf.request(number) for number in range(3))
+        await clock.advance(10)
+        assert await states(*jobs) == ["succeeded"] * 3
+    assert kin.most == 1
+
+
+async def test_no_more_slots_are_lent_than_a_bound_and_that_is_told(
+    app, clock, kin, seen, monkeypatch
+):
+    monkeypatch.setattr("tenure.runtime.lent_slots.LENT_MAX", 2)
+    async with app.worker(concurrency=1):
+        job = await kin.parent.enqueue(7, 10)
+        await clock.advance(100)
+        assert (await job.refresh()).state == "running"
+        [told, *_] = of_kind(seen, SlotsKept)
+        assert told.lent == 2
+        assert told.task == "parent"
+        assert "waits for job" in str(told)
