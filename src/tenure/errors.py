@@ -5,7 +5,8 @@
     ├─ StoreError                     the store refused or misbehaved; see its cause
     │  ├─ JobUnreadable               the record of a job is damaged; everything else works
     │  └─ StoreUnavailable            not reachable for now; trying again later may work
-    │     └─ StoreFull                no memory or disk left; nothing was stored
+    │     ├─ StoreFull                no memory or disk left; nothing was stored
+    │     └─ UniqueBusy               an open transaction holds the unique key; nothing was stored
     ├─ AcquireTimeout (TimeoutError)  a lock or semaphore did not become free in time
     ├─ LeaseLost                      what was held is no longer yours: stop writing
     ├─ WouldDeadlock                  this task would wait for a lock that it holds itself
@@ -60,6 +61,7 @@ __all__ = [
     "TimerBusy",
     "TimerNotFound",
     "TooLarge",
+    "UniqueBusy",
     "UniqueMismatch",
     "UnusableAnswer",
     "WouldDeadlock",
@@ -195,6 +197,21 @@ class UniqueMismatch(TenureError):
         )
         self.key = key
         self.job = job
+
+
+class UniqueBusy(StoreUnavailable):
+    """An open transaction holds the unique key, so it is not known who will have it.
+
+    Nothing was stored. Other jobs are not affected. PostgreSQL only: another connection enqueued
+    with the same key in a transaction of its own (`task.bind`) and has not ended it.
+    """
+
+    def __init__(self, key: str) -> None:
+        super().__init__(
+            f"unique key {key!r} is held by a transaction that does not end. Nothing was stored. "
+            "Commit or roll back the transaction that enqueued with this key, then try again."
+        )
+        self.key = key
 
 
 class JobNotFound(TenureError, LookupError):

@@ -20,6 +20,7 @@ from tenure import (
     Task,
     Tenure,
     Unique,
+    UniqueBusy,
     UniqueMismatch,
     blocking,
     current_job,
@@ -141,7 +142,7 @@ async def requests() -> None:
     many = await app.enqueue_many(bare.request(user) for user in range(9))
     assert_type(many, list[Job[Receipt]])
     asked = await app.enqueue_many([bare_sync.request(7)], return_exceptions=True)
-    assert_type(asked, list[Job[bool] | UniqueMismatch])
+    assert_type(asked, list[Job[bool] | UniqueMismatch | UniqueBusy])
 
 
 async def looking() -> None:
@@ -162,7 +163,7 @@ def threads() -> None:
         many = sync.enqueue_many([bare.using(delay=5).request(7)])
         assert_type(many, list[blocking.Job[Receipt]])
         asked = sync.enqueue_many([bare.request(7)], return_exceptions=True)
-        assert_type(asked, list[blocking.Job[Receipt] | UniqueMismatch])
+        assert_type(asked, list[blocking.Job[Receipt] | UniqueMismatch | UniqueBusy])
         page = sync.jobs(tag="a")
         assert_type(page[0].id, str)
         assert_type(page.cursor, str | None)

@@ -25,6 +25,7 @@ from tenure.errors import (
     TimerBusy,
     TimerNotFound,
     TooLarge,
+    UniqueBusy,
     UniqueMismatch,
     UnusableAnswer,
     WouldDeadlock,
@@ -54,6 +55,7 @@ EXAMPLES = [
     ServerUnreachable("POST /a", "connection refused"),
     UnusableAnswer("POST /a", "it points to another host"),
     StoreFull("no memory is left"),
+    UniqueBusy("welcome:7"),
     ResultUnavailable("0192", "it takes 2,000 bytes, and result_limit allows 1,000"),
     JobUnreadable("0192"),
 ]
@@ -93,6 +95,7 @@ def test_exceptions_are_what_python_programmers_catch(kind: type, parent: type):
         (EXAMPLES[8], {"task": "send_mail"}),
         (EXAMPLES[9], {"setting": "result_limit"}),
         (EXAMPLES[10], {"key": "welcome:7", "job": "0192"}),
+        (UniqueBusy("welcome:7"), {"key": "welcome:7"}),
         (EXAMPLES[11], {"job": "0192"}),
         (EXAMPLES[12], {"job": "0192"}),
         (EXAMPLES[13], {"job": "0192", "reason": "error", "error": "ValueError: no"}),

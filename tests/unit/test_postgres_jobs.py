@@ -9,7 +9,7 @@ import asyncpg
 import pytest
 
 from tenure.core.records import JobRecord, NewJob, Note, Settlement, Unique
-from tenure.errors import ConfigError
+from tenure.errors import ConfigError, StoreUnavailable
 from tenure.stores.postgres import PostgresStore
 from tenure.stores.postgres.announcer import (
     Announcer,
@@ -282,25 +282,88 @@ async def test_a_claim_that_leaves_delayed_jobs_wakes_those_who_found_them_locke
 
 
 @pytest.mark.parametrize("end", ["commit", "rollback"])
-async def test_of_two_with_one_unique_key_the_second_waits_for_the_first(
-    store: PostgresStore, operator: asyncpg.Connection, namespace: str, end: str
+async def test_a_key_that_a_transaction_is_about_to_take_is_busy_until_its_end(
+    store: PostgresStore, operator: asyncpg.Connection, end: str
 ):
+    key, free = Unique(key="key"), Unique(key="free")
+    jobs = [new(2, unique=key), new(3), new(4, unique=free), new(5, unique=key)]
     await operator.execute("BEGIN")
-    await operator.fetch(
-        """
-        SELECT * FROM tenure.job_insert_v1(
-            $1, '{first}', '{work}', '{default}', '{5}', '{""}', NULL, '{0}', '{NULL}', '{NULL}',
-            '{0}', '{key}', '{""}', '{0}', NULL)
-        """,
-        namespace,
-    )
-    second = asyncio.create_task(store.insert([new(2, unique=Unique(key="key"))]))
-    done, _ = await asyncio.wait([second], timeout=0.2)
-    assert not done
+    await store.within(operator, "bind()").insert([new(1, unique=key)])
+    for _ in range(2):  # a repeat gets the same answers
+        outcomes = [answer.outcome for answer in await store.insert(jobs)]
+        assert outcomes == ["busy", "created", "created", "busy"]
+    assert [job.id for job in (await store.find()).jobs] == [new(4).id, new(3).id]
     await operator.execute(end)
-    [answer] = await second
-    expected = ("existing", "first") if end == "commit" else ("created", "job-000002")
+    answer, *_ = await store.insert(jobs)
+    expected = ("existing", new(1).id) if end == "commit" else ("created", new(2).id)
     assert (answer.outcome, answer.id) == expected
+
+
+async def test_many_held_keys_are_told_apart_from_free_ones(
+    store: PostgresStore, operator: asyncpg.Connection
+):
+    held = [new(number, unique=Unique(key=f"key {number}")) for number in range(0, 60, 2)]
+    await operator.execute("BEGIN")
+    await store.within(operator, "bind()").insert(held)
+    jobs = [new(100 + number, unique=Unique(key=f"key {number}")) for number in range(60)]
+    outcomes = [answer.outcome for answer in await store.insert(jobs)]
+    assert outcomes == ["busy", "created"] * 30
+    [[timeout]] = await operator.fetch("SELECT current_setting('lock_timeout')")
+    assert timeout == "0"  # the transaction is the user's
+
+
+@pytest.mark.parametrize("call", ["cancel", "requeue"])
+async def test_one_held_job_keeps_no_other_from_being_moved(
+    store: PostgresStore, operator: asyncpg.Connection, namespace: str, call: str
+):
+    ids = [new(number).id for number in (1, 2, 3)]
+    await store.insert([new(1), new(2), new(3)])
+    if call == "requeue":
+        await store.settle("ann", [success(job) for job in await claim(store, 1, 3)])
+    async with operator.transaction():
+        table = "job" if call == "cancel" else "job_done"
+        await operator.execute(
+            f"SELECT FROM tenure.{table} WHERE namespace = $1 AND id = $2 FOR UPDATE",
+            *(namespace, ids[1]),
+        )
+        with pytest.raises(StoreUnavailable):
+            await getattr(store, call)(ids)
+        state = "cancelled" if call == "cancel" else "waiting"
+        moved = (await store.find(state=state)).jobs
+        assert sorted(job.id for job in moved) == [ids[0], ids[2]]
+
+
+async def test_a_cancelled_caller_delays_only_calls_about_the_same_job(
+    store: PostgresStore, operator: asyncpg.Connection, namespace: str
+):
+    await store.insert([new(1), new(2)])
+    async with operator.transaction():
+        await operator.execute(
+            "SELECT FROM tenure.job WHERE namespace = $1 AND id = $2 FOR UPDATE",
+            *(namespace, new(1).id),
+        )
+        cancel = asyncio.create_task(store.cancel([new(1).id]))
+        await wait_until_async(lambda: blocks_another(operator))
+        cancel.cancel()
+        await asyncio.wait([cancel])
+        assert store._pool is not None
+        [abandoned] = store._pool._abandoned
+        others = asyncio.gather(
+            store.get([new(2).id]), store.insert([new(3)]), claim(store, 1), store.counts()
+        )
+        same = asyncio.ensure_future(store.get([new(1).id]))
+        done, _ = await asyncio.wait([others, same, abandoned], return_when=asyncio.FIRST_COMPLETED)
+        assert done == {others}
+        await asyncio.wait([same])
+        assert abandoned.done()
+
+
+async def blocks_another(operator: asyncpg.Connection) -> bool:
+    [[number]] = await operator.fetch(
+        "SELECT count(*) FROM pg_locks WHERE NOT granted"
+        " AND pg_backend_pid() = ANY (pg_blocking_pids(pid))"
+    )
+    return bool(number)
 
 
 async def test_a_key_stays_with_a_job_that_finished_while_the_key_was_locked(

@@ -98,8 +98,10 @@ class Exchange:
             line.answers.set()
 
     async def calls(self, number: int) -> list[asyncio.Task[Any]]:
-        """Begin calls."""
-        calls = [asyncio.create_task(self.pool.fetch("call", n)) for n in range(number)]
+        """Begin calls, all about the same thing."""
+        about = [("job", ["the same"])]
+        fetch = self.pool.fetch
+        calls = [asyncio.create_task(fetch("call", n, about=about)) for n in range(number)]
         await settle()
         return calls
 
@@ -256,6 +258,26 @@ async def test_later_calls_wait_for_what_a_cancelled_caller_has_sent():
     await later
     assert exchange.sent == 3
     await exchange.pool.fetch("goes at once")
+    await exchange.close()
+
+
+@in_virtual_time
+async def test_calls_about_other_things_do_not_wait_for_what_a_cancelled_caller_has_sent():
+    exchange = Exchange()
+    exchange.be_silent()
+    [first] = await exchange.calls(1)
+    first.cancel()
+    await settle()
+    exchange.are_silent = False  # connections from now on answer
+    await exchange.pool.fetch("about nothing")
+    await exchange.pool.fetch("other", about=[("job", ["other"]), ("key", [None, "k"])])
+    await exchange.pool.fetch("another kind", about=[("queue", ["the same"])])
+    both = [("key", ["k"]), ("job", [None, "other", "the same"])]
+    later = asyncio.create_task(exchange.pool.fetch("several", about=both))
+    await settle()
+    assert exchange.sent == 4
+    exchange.answer()
+    await later
     await exchange.close()
 
 
@@ -461,7 +483,7 @@ def connecting(monkeypatch: pytest.MonkeyPatch) -> Callable[[Any], Dialer]:
 
 @in_virtual_time
 async def test_a_dialer_returns_a_connection_or_raises_why_there_is_none(connecting: Any):
-    async def connect(dsn: str) -> object:
+    async def connect(dsn: str, **_: object) -> object:
         await asyncio.sleep(1)
         if len(dials) == 2:
             raise ConnectionRefusedError("refused")

@@ -13,7 +13,7 @@ from tenure.core.model import check_name
 from tenure.core.policy import TTL_MAX, Backoff
 from tenure.core.records import QueueCounts, Recovered, ReplicaRecord
 from tenure.core.states import STATES, JobState
-from tenure.errors import ConfigError, UniqueMismatch
+from tenure.errors import ConfigError, UniqueBusy, UniqueMismatch
 from tenure.jobs import Job, JobPage, Jobs, Request
 from tenure.runtime.attempt import Around, Executor
 from tenure.runtime.pruning import prune_finished
@@ -159,7 +159,7 @@ class JobCalls(WorkerCalls):
         *,
         within: object = None,
         return_exceptions: Literal[True],
-    ) -> list[Job[R] | UniqueMismatch]: ...
+    ) -> list[Job[R] | UniqueMismatch | UniqueBusy]: ...
     async def enqueue_many(
         self,
         requests: Iterable[Request[Any]],
@@ -169,13 +169,14 @@ class JobCalls(WorkerCalls):
     ) -> Any:
         """Store many jobs, up to 200 and 4 MB of arguments in a round trip.
 
-        Each such slice is stored whole or not at all. If the store refuses one, the error is
-        raised, and the slices before are stored.
+        Each such slice is stored whole or not at all, but for jobs whose unique key is held. If
+        the store refuses one, the error is raised, and the slices before are stored.
 
         With `within`, a connection, all as part of your own transaction on it; see `task.bind`.
 
         A unique key that belongs to a job with other arguments raises UniqueMismatch after all
-        others were stored; with `return_exceptions` it stands in the list instead.
+        others were stored, and one that an open transaction holds raises UniqueBusy; with
+        `return_exceptions` the error stands in the list instead.
         """
         jobs = self._services().jobs
         return await jobs.enqueue_many(requests, within=within, return_exceptions=return_exceptions)

@@ -16,7 +16,7 @@ from tenure.core.model import Lease, Meta, Traits
 from tenure.core.policy import TTL_DEFAULT
 from tenure.core.records import QueueCounts, Recovered, ReplicaRecord
 from tenure.core.states import JobState
-from tenure.errors import ConfigError, StoreError, UniqueMismatch
+from tenure.errors import ConfigError, StoreError, UniqueBusy, UniqueMismatch
 from tenure.jobs import Request
 from tenure.locks import OnUnavailable, Outcome, is_async
 from tenure.observe import Event
@@ -177,7 +177,7 @@ class Tenure:
         *,
         within: object = None,
         return_exceptions: Literal[True],
-    ) -> list[Job[T] | UniqueMismatch]: ...
+    ) -> list[Job[T] | UniqueMismatch | UniqueBusy]: ...
     def enqueue_many(
         self,
         requests: Iterable[Request[Any]],

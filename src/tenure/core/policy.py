@@ -12,6 +12,7 @@ from tenure.errors import ConfigError
 
 __all__ = [
     "INSERT_PATIENCE",
+    "KEY_PATIENCE",
     "LOSS_DELAY_MAX",
     "RETENTION_MIN",
     "TTL_DEFAULT",
@@ -28,6 +29,7 @@ __all__ = [
     "loss_delays",
     "margin",
     "may_insert_again",
+    "may_wait_for_key",
     "next_fence",
     "recovery_pause",
     "renew_after",
@@ -64,6 +66,10 @@ UNKNOWN_TASK = "its worker knows no such task"
 INSERT_PATIENCE = 20.0
 RETENTION_MIN = 60.0
 _INSERT_TRIES = 3
+
+# How long `enqueue` waits for a unique key that an open transaction holds. A transaction that calls
+# a slow service takes seconds; one that takes longer was left open by mistake as a rule.
+KEY_PATIENCE = 10.0
 
 _ERROR_DELAY_FIRST = 0.05
 _ERROR_DELAY_MAX = 1.0
@@ -160,6 +166,11 @@ def may_insert_again(failures: int, passed: float) -> bool:
     A few tries are enough for a lost reply. A store that is really away is the caller's to handle.
     """
     return failures < _INSERT_TRIES and passed < INSERT_PATIENCE
+
+
+def may_wait_for_key(passed: float) -> bool:
+    """Return whether to ask again for a unique key that has been held for `passed` seconds."""
+    return passed < KEY_PATIENCE
 
 
 def kept_for(retention: float) -> float:

@@ -33,6 +33,7 @@ __all__ = [
     "Cancelled",
     "Claimed",
     "Deleted",
+    "InsertOutcome",
     "Inserted",
     "JobRecord",
     "NewJob",
@@ -114,12 +115,15 @@ class NewJob(Struct, frozen=True, kw_only=True):
     """Whether it may run again after it was lost or interrupted."""
 
 
+InsertOutcome: TypeAlias = Literal["created", "existing", "mismatch", "busy"]
+
+
 class Inserted(Struct, frozen=True, eq=False):
     """The answer for one inserted job. Two are equal that say the same of the same job."""
 
-    outcome: Literal["created", "existing", "mismatch"]
+    outcome: InsertOutcome
     id: str
-    """The job that has the unique key; the inserted one itself if it was created."""
+    """The job that has the unique key; the inserted one itself if it was created, or busy."""
     at: int = 0
     """When the store decided this. A job that was created by this call has it as `created`."""
 

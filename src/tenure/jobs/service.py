@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections import deque
-from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
-from contextlib import AbstractAsyncContextManager, nullcontext, suppress
+from collections.abc import Iterable, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager, nullcontext
 from typing import Any, TypeVar
 
 from msgspec.structs import replace
@@ -15,7 +14,6 @@ from tenure.core.durations import duration, micros
 from tenure.core.ids import JobIds, is_job_id
 from tenure.core.json_values import decode_plain
 from tenure.core.model import storable
-from tenure.core.policy import may_insert_again, retry_after_error
 from tenure.core.records import (
     Cancelled,
     Inserted,
@@ -34,13 +32,13 @@ from tenure.errors import (
     JobUnreadable,
     ResultUnavailable,
     StoreError,
-    StoreFull,
-    StoreUnavailable,
+    UniqueBusy,
     UniqueMismatch,
 )
 from tenure.jobs.handles import Job, JobPage, Request, report_of
+from tenure.jobs.inserter import Inserter, in_slices
 from tenure.runtime.attempt import Handler
-from tenure.runtime.batcher import Batcher, next_slice
+from tenure.runtime.batcher import Batcher
 from tenure.runtime.context import current
 from tenure.stores.contract import Store, Within
 from tenure.stores.within import plainly
@@ -63,7 +61,7 @@ class Jobs:
         self._handlers = handlers
         self._ids = JobIds(store.clock)
         self._naming = threading.Lock()  # threads with connections of their own make ids too
-        self._inserting: Batcher[NewJob, Inserted] = Batcher(self._insert, weigh=_weight)
+        self._inserter = Inserter(store)
         self._getting: Batcher[str, JobRecord | None] = Batcher(store.get)
 
     async def enqueue(self, request: Request[T], *, within: object = None) -> Job[T]:
@@ -73,7 +71,7 @@ class Jobs:
             job: Job[T] = jobs[0]
             return job
         new = self._identified(request)
-        answer = await self._inserting.add(new)
+        answer = await self._inserter.insert(new)
         return self._answered(request, new, answer, await self._existing([answer]))
 
     async def enqueue_many(
@@ -83,7 +81,7 @@ class Jobs:
         given = list(requests)
         news = [self._identified(request) for request in given]
         if within is None:
-            answers = await _in_slices(news, self._insert)
+            answers = await self._inserter.insert_many(news)
             existing = await self._existing(answers)
         else:
             own = self._store.within(within, "bind()")
@@ -110,7 +108,7 @@ class Jobs:
 
         The store's own connection might wait for that transaction, which waits for this.
         """
-        answers = await _in_slices(news, own.insert)
+        answers = await in_slices(news, own.insert)
         ids = _ids_of_existing(answers)
         return answers, dict(zip(ids, await own.get(ids), strict=True)) if ids else {}
 
@@ -126,7 +124,7 @@ class Jobs:
         for request, new, answer in zip(given, news, answers, strict=True):
             try:
                 results.append(self._answered(request, new, answer, existing))
-            except UniqueMismatch as error:
+            except (UniqueMismatch, UniqueBusy) as error:
                 if not return_exceptions:
                     raise
                 results.append(error)
@@ -147,33 +145,6 @@ class Jobs:
         """Return the handle of a job whose record is known."""
         return Job(self, record)
 
-    async def _insert(self, news: list[NewJob]) -> list[Inserted]:
-        begun, failures = self._clock.boot(), 0
-        while True:
-            try:
-                answers = await self._store.insert(news)
-            except StoreFull as error:
-                # It is still full in a second. But its "nothing was stored" is about this try only.
-                if failures:
-                    raise _in_doubt() from error
-                raise
-            except StoreUnavailable:
-                failures += 1
-                await self._clock.sleep(retry_after_error(failures, self._clock.random()))
-                # Decided after the pause, since the process may have been suspended meanwhile.
-                if not may_insert_again(failures, self._clock.boot() - begun):
-                    raise
-            else:
-                return await self._with_first_instants(answers) if failures else answers
-
-    async def _with_first_instants(self, answers: list[Inserted]) -> list[Inserted]:
-        """Correct the instants of jobs that an earlier try may have created."""
-        created = {answer.id: answer.at for answer in answers if answer.outcome == "created"}
-        with suppress(StoreUnavailable):  # they are stored, and that is what counts
-            found = await self._store.get(list(created))
-            created |= {record.id: record.created for record in found if record is not None}
-        return [replace(answer, at=created.get(answer.id, answer.at)) for answer in answers]
-
     async def _existing(self, answers: Iterable[Inserted]) -> dict[str, JobRecord | None]:
         """Return the records of jobs that were there already."""
         ids = _ids_of_existing(answers)
@@ -188,6 +159,8 @@ class Jobs:
     ) -> Job[T]:
         if answer.outcome == "mismatch":
             raise UniqueMismatch(request.unique, answer.id)
+        if answer.outcome == "busy":
+            raise UniqueBusy(request.unique)
         if answer.outcome == "created":
             return Job(self, _fresh(new, answer.at), is_new=True)
         # Pruned since, or its key outlives it: its id is all there is.
@@ -281,25 +254,6 @@ class Jobs:
             raise ResultUnavailable(record.id, problem, value) from error
 
 
-async def _in_slices(
-    news: list[NewJob], insert: Callable[[list[NewJob]], Awaitable[list[Inserted]]]
-) -> list[Inserted]:
-    answers: list[Inserted] = []
-    waiting = deque(news)
-    while waiting:
-        answers += await insert(next_slice(waiting, _weight))
-    return answers
-
-
-def _in_doubt() -> StoreUnavailable:
-    """Return what to raise for a full store if an earlier try of the insert got no answer."""
-    return StoreUnavailable(
-        "the jobs may or may not be stored: the store did not answer at first, and had no room for "
-        "a repeat. Give the store room, look for the jobs, and enqueue what is missing. With a "
-        "unique key it is safe to enqueue again at once."
-    )
-
-
 def _standing(record: JobRecord, now: int) -> str:
     """Say what keeps a job from finishing, as far as its record tells."""
     ahead = 0.0 if record.is_due(now) else (record.due - now) / 1e6
@@ -326,10 +280,6 @@ def _lent_slot(awaited: str) -> AbstractAsyncContextManager[None]:
 
 def _ids_of_existing(answers: Iterable[Inserted]) -> list[str]:
     return list({answer.id for answer in answers if answer.outcome == "existing"})
-
-
-def _weight(new: NewJob) -> int:
-    return len(new.payload)
 
 
 def _fresh(new: NewJob, now: int) -> JobRecord:

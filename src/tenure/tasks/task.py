@@ -128,6 +128,7 @@ class Task(Generic[P, R]):
             ArgumentsError: the arguments do not fit the signature.
             TooLarge: they take more than `payload_limit` bytes.
             UniqueMismatch: its unique key belongs to a job with other arguments.
+            UniqueBusy: an open transaction holds its unique key for 10 s; the job is not there.
             StoreUnavailable: a try got no answer; the job may or may not be there.
             StoreFull: the store has no memory or disk left; the job is not there.
         """

@@ -19,8 +19,9 @@ Rules for all calls:
   never sees another.
 - Losing is an answer (False, `Busy`, "lost"), not an exception. What a driver raises leaves as
   `StoreError`, and as `StoreUnavailable` if trying again later may help.
-- A call whose caller is cancelled may still be carried out, but never after a call that begins
-  later. So a release never overtakes the acquire that it undoes.
+- A call whose caller is cancelled may still be carried out, but never after a call about the same
+  thing (a name, key, job, queue, replica or schedule) that begins later. So a release never
+  overtakes the acquire that it undoes.
 - A store object belongs to the event loop that opened it; `clone` makes one for another loop.
 - A record that cannot be used (`core.soundness`) never fails a call about others. Lists leave it
   out, batches answer for it as if it were not there, an unfinished job is set aside. `damage` names

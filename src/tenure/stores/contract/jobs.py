@@ -101,6 +101,9 @@ class JobStore(Protocol):
         nothing. A unique key that another job has is "existing", or "mismatch" if the digests
         differ; nothing is stored for it. Inside one call the first of two wins.
 
+        A unique key that an open transaction is about to take, or holds, is "busy": nothing is
+        stored for that job, and all others of the call are stored. Ask again later.
+
         The store forgets the ids of pruned jobs, so a repeat after that is a new job. Callers
         prevent it: they keep finished jobs for RETENTION_MIN seconds at least, and repeat an
         insert for INSERT_PATIENCE seconds at most (`core.policy`).

@@ -63,15 +63,16 @@ class Asides(Connection):
 
     async def delete(self, ids: Sequence[str]) -> list[Deleted | None]:
         wanted = list(dict.fromkeys(ids))
+        about = [("job", wanted)]
         states: dict[str, JobState | None] = {}
-        for row in await self._fetch(GET, self.namespace, wanted):
+        for row in await self._fetch(GET, self.namespace, wanted, about=about):
             states[row["id"]] = None
             with suppress(ValueError, TypeError, ArithmeticError, RecursionError):
                 states[row["id"]] = as_record(row).state
         going = [id_ for id_ in wanted if may_delete(states.get(id_))]
         # What can be read by now and has not finished stays, whatever it was a moment ago.
         damaged = [id_ for id_ in going if id_ in states and states[id_] is None]
-        [[gone]] = await self._fetch(_DELETE, self.namespace, going, damaged)
+        [[gone]] = await self._fetch(_DELETE, self.namespace, going, damaged, about=about)
         answers: list[Deleted | None] = []
         for id_ in ids:
             left: Deleted | None = "unfinished" if not may_delete(states.get(id_)) else None

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Collection
+from collections.abc import AsyncIterator, Collection, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from functools import partial
 from typing import Self
@@ -19,7 +19,7 @@ from tenure.stores.postgres.announcer import Announcer, channel_of, kind_in, top
 from tenure.stores.postgres.dialer import Dialer
 from tenure.stores.postgres.faults import translate
 from tenure.stores.postgres.listener import Listener
-from tenure.stores.postgres.pool import Pool, Row
+from tenure.stores.postgres.pool import Pool, Row, Subject
 from tenure.stores.postgres.schema import migrate as migrate_schema
 from tenure.stores.postgres.server import Server
 from tenure.stores.postgres.within import PostgresWithin
@@ -158,11 +158,16 @@ class Connection:
                 await listener.ready()
             yield armed
 
-    async def _fetch(self, statement: str, *arguments: object) -> list[Row]:
-        """Run one statement; every call of the store comes through here."""
+    async def _fetch(
+        self, statement: str, *arguments: object, about: Sequence[Subject] = ()
+    ) -> list[Row]:
+        """Run one statement; every call of the store comes through here.
+
+        `about` names what it decides about: it is carried out after earlier calls about the same.
+        """
         if self._pool is None:
             raise self._not_open()
-        return list(await self._pool.fetch(statement, *arguments))
+        return list(await self._pool.fetch(statement, *arguments, about=about))
 
     @property
     def _ear(self) -> str:

@@ -11,7 +11,15 @@ from typing import Any, Final, TypeAlias
 import msgspec
 
 from tenure.core.durations import micros
-from tenure.core.records import Inserted, JobRecord, NewJob, Note, Settled, Settlement
+from tenure.core.records import (
+    Inserted,
+    InsertOutcome,
+    JobRecord,
+    NewJob,
+    Note,
+    Settled,
+    Settlement,
+)
 from tenure.core.soundness import sound
 from tenure.stores.postgres.pool import Row
 
@@ -36,6 +44,13 @@ _FIELDS: Final = (
     *("history", "schedule", "rerun"),
 )
 
+_INSERTED: Final[dict[str, InsertOutcome]] = {
+    "c": "created",
+    "d": "created",
+    "e": "existing",
+    "m": "mismatch",
+    "b": "busy",
+}
 _SETTLED: Final[dict[str, Settled]] = {"s": "settled", "r": "repeated", "l": "lost"}
 
 
@@ -72,9 +87,7 @@ def inserted(
         return [Inserted("created", job.id, at) for job in jobs]
     holder = iter(holders)
     return [
-        Inserted("created", job.id, at)
-        if letter in "cd"
-        else Inserted("existing" if letter == "e" else "mismatch", next(holder), at)
+        Inserted(_INSERTED[letter], next(holder) if letter in "em" else job.id, at)
         for job, letter in zip(jobs, letters, strict=True)
     ]
 

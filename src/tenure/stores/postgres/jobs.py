@@ -4,22 +4,18 @@ from __future__ import annotations
 
 import asyncio
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from functools import partial
-from typing import Final
+from typing import Final, TypeVar
 
 from asyncpg.exceptions import LockNotAvailableError
 
-from tenure.core.codec import decode_meta, encode_meta
 from tenure.core.durations import micros
-from tenure.core.model import Meta, Topic
+from tenure.core.model import Topic
 from tenure.core.records import (
-    CANCELS_MAX,
     COUNT_MAX,
-    RESTARTS_MAX,
     SOON,
     TAGGED_MAX,
-    Beat,
     Cancelled,
     Claimed,
     Inserted,
@@ -28,17 +24,14 @@ from tenure.core.records import (
     Note,
     Page,
     QueueCounts,
-    Recovered,
-    ReplicaRecord,
     Requeued,
     Settled,
     Settlement,
     Tagged,
 )
-from tenure.core.soundness import sound
 from tenure.core.states import JobState
 from tenure.errors import StoreError, StoreUnavailable
-from tenure.stores.postgres.asides import GET, Asides, is_of_a_row
+from tenure.stores.postgres.asides import GET, is_of_a_row
 from tenure.stores.postgres.job_rows import (
     insert_columns,
     inserted,
@@ -47,20 +40,20 @@ from tenure.stores.postgres.job_rows import (
     settled,
 )
 from tenure.stores.postgres.pool import Row
+from tenure.stores.postgres.replicas import Replicas
 
 __all__ = ["Jobs"]
 
-_JOIN = "SELECT tenure.replica_join_v1($1, $2, $3, $4, $5)"
-_BEAT = "SELECT * FROM tenure.replica_beat_v1($1, $2, $3, $4, $5, $6, $7)"
-_REMOVE = "SELECT * FROM tenure.replica_remove_v1($1, $2, $3, $4, $5)"
-_REPLICAS = "SELECT * FROM tenure.replica_list_v1($1, $2, $3)"
+Item = TypeVar("Item")
+Answer = TypeVar("Answer")
+
 _INSERT = """
-SELECT * FROM tenure.job_insert_v1($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15)
+SELECT * FROM tenure.job_insert_v1(
+    $1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16)
 """
 _CLAIM = "SELECT * FROM tenure.job_claim_v2($1, $2, $3, $4, $5, $6)"
 _SETTLE = "SELECT * FROM tenure.job_settle_v1($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11)"
 _NOTE = "SELECT tenure.job_note_v1($1, $2, $3, $4, $5, $6)"
-_RECOVER = "SELECT * FROM tenure.job_recover_v1($1, $2, $3, $4, $5, $6)"
 _CANCEL = "SELECT * FROM tenure.job_cancel_v1($1, $2, $3, $4)"
 _REQUEUE = "SELECT * FROM tenure.job_requeue_v2($1, $2, $3)"
 _FIND = "SELECT * FROM tenure.job_find_v2($1, $2, $3, $4, $5, $6, $7, $8)"
@@ -71,6 +64,9 @@ _RESUME = "SELECT tenure.queue_resume_v1($1, $2)"
 _PRUNE = "SELECT tenure.job_prune_v1($1, $2, $3)"
 
 _SOON: Final = micros(SOON)
+# Another insert holds a key for a few milliseconds, a transaction of the user's own for any time.
+# All jobs of a batch wait for a held key.
+_KEY_PATIENCE_MS: Final = 100
 _CANCELLED: Final[dict[str, Cancelled | None]] = {
     "c": "cancelled",
     "r": "requested",
@@ -86,56 +82,23 @@ _REQUEUED: Final[dict[str, Requeued | None]] = {
 }
 
 
-class Jobs(Asides):
+class Jobs(Replicas):
     """The job half of the contract."""
-
-    async def join(self, replica: str, *, ttl: float, meta: Meta) -> None:
-        told = self.clock.for_server()
-        await self._fetch(_JOIN, self.namespace, replica, micros(ttl), encode_meta(meta), told)
-
-    async def beat(
-        self, replicas: Sequence[str], *, ttl: float, ahead: float = 0.0
-    ) -> list[Beat | None]:
-        told = self.clock.for_server()
-        lengths, most = (micros(ttl), micros(ahead)), (CANCELS_MAX, RESTARTS_MAX)
-        rows = await self._fetch(_BEAT, self.namespace, list(replicas), *lengths, *most, told)
-        changed = [id_ for row in rows[:1] for id_ in row["changed"]]
-        self._tell([("job", id_) for id_ in changed])
-        more = len(changed) == RESTARTS_MAX
-        return [
-            Beat(row["cancels"], row["held"], row["expired"], row["at"], more)
-            if row["known"]
-            else None
-            for row in rows
-        ]
-
-    async def leave(self, replica: str) -> list[str]:
-        told = self.clock.for_server()
-        rows = await self._fetch(_REMOVE, self.namespace, replica, None, None, told)
-        self._tell_returned(rows)
-        return [row["id"] for row in rows]
-
-    async def bury(
-        self, replica: str, started: Sequence[str], *, delays: Sequence[float]
-    ) -> list[Recovered]:
-        told = self.clock.for_server()
-        rows = await self._fetch(
-            _REMOVE, self.namespace, replica, list(started), _as_text(delays), told
-        )
-        self._tell_returned(rows)
-        return [_as_recovered(row) for row in rows]
-
-    async def replicas(self, *, limit: int = 1000) -> list[ReplicaRecord]:
-        rows = await self._fetch(_REPLICAS, self.namespace, limit, self.clock.for_server())
-        read = partial(self.damage.read, "replica", "tenure.replica")
-        known = (read(row["id"], _as_replica, row) for row in rows)
-        return [replica for replica in known if replica is not None]
 
     async def insert(self, jobs: Sequence[NewJob]) -> list[Inserted]:
         if not jobs:
             return []
         told = self.clock.for_server()
-        [row] = await self._fetch(_INSERT, self.namespace, *insert_columns(jobs), told)
+        columns = insert_columns(jobs)
+        keys = [None if job.unique is None else job.unique.key for job in jobs]
+        [row] = await self._fetch(
+            _INSERT,
+            self.namespace,
+            *columns,
+            _KEY_PATIENCE_MS,
+            told,
+            about=[("job", [job.id for job in jobs]), ("key", keys)],
+        )
         answers = inserted(jobs, row["at"], row["answers"], row["holders"])
         soon = row["at"] + _SOON
         queues = {
@@ -153,12 +116,14 @@ class Jobs(Asides):
         wanted = list(dict.fromkeys(queues))
         told = self.clock.for_server()
         arguments = (self.namespace, replica, claim_no, wanted, limit, told)
+        # A queue that was paused by an earlier call gives nothing.
+        about = [("replica", [replica]), ("queue", wanted)]
         try:
-            rows = await self._fetch(_CLAIM, *arguments)
+            rows = await self._fetch(_CLAIM, *arguments, about=about)
         except StoreError as error:
             if not is_of_a_row(error) or not await self._sift(wanted, limit):
                 raise
-            rows = await self._fetch(_CLAIM, *arguments)
+            rows = await self._fetch(_CLAIM, *arguments, about=about)
         if not rows:
             return None
         end = rows.pop()
@@ -178,43 +143,30 @@ class Jobs(Asides):
         return Claimed(jobs, None if due is None else max(0.0, (due - end["started"]) / 1e6))
 
     async def settle(self, replica: str, settlements: Sequence[Settlement]) -> list[Settled]:
-        del replica  # a fence names the attempt, and the attempt its replica
+        send = partial(self._settle, replica)
         if len({one.id for one in settlements}) < len(settlements):
             # One after the other: what the first does to a job decides about the next.
-            return [(await self._settle([one]))[0] for one in settlements]
+            return [(await send([one]))[0] for one in settlements]
         try:
-            return await self._settle(settlements) if settlements else []
-        except StoreUnavailable as error:
-            if not isinstance(error.__cause__, LockNotAvailableError) or len(settlements) == 1:
-                raise
+            return await _past_held(send, settlements) if settlements else []
         except StoreError as error:
             if not is_of_a_row(error):
                 raise
             if len(settlements) == 1:
                 await self._set_aside([settlements[0].id], error)
                 return ["unreadable"]
-            return [(await self.settle("", [one]))[0] for one in settlements]
-        return await self._settle_each(settlements)
+            return [(await self.settle(replica, [one]))[0] for one in settlements]
 
-    async def _settle_each(self, settlements: Sequence[Settlement]) -> list[Settled]:
-        """Settle those that nobody holds in a transaction of their own; raise if there are others.
-
-        The caller repeats it, and what is settled by now stays so.
-        """
-        alone = await asyncio.gather(
-            *(self._settle([one]) for one in settlements), return_exceptions=True
-        )
-        answers: list[Settled] = []
-        for one in alone:
-            if isinstance(one, BaseException):
-                raise one
-            answers += one
-        return answers
-
-    async def _settle(self, settlements: Sequence[Settlement]) -> list[Settled]:
+    async def _settle(self, replica: str, settlements: Sequence[Settlement]) -> list[Settled]:
         told = self.clock.for_server()
         [row] = await self._fetch(
-            _SETTLE, self.namespace, *settle_columns(settlements), _SOON, told
+            _SETTLE,
+            self.namespace,
+            *settle_columns(settlements),
+            _SOON,
+            told,
+            # A fence names the attempt. But a replica that leaves must not return these jobs.
+            about=[("job", [one.id for one in settlements]), ("replica", [replica])],
         )
         answers = settled(row["answers"])
         topics: list[Topic] = [
@@ -227,48 +179,45 @@ class Jobs(Asides):
         return answers
 
     async def note(self, replica: str, notes: Sequence[Note]) -> list[bool]:
-        del replica
         if not notes:
             return []
         try:
-            [[letters]] = await self._fetch(_NOTE, self.namespace, *note_columns(notes))
+            [[letters]] = await self._fetch(
+                _NOTE,
+                self.namespace,
+                *note_columns(notes),
+                about=[("job", [note.id for note in notes]), ("replica", [replica])],
+            )
         except StoreError as error:
             if not is_of_a_row(error):
                 raise
             if len(notes) == 1:
                 await self._set_aside([notes[0].id], error)
                 return [False]
-            return [(await self.note("", [note]))[0] for note in notes]
+            return [(await self.note(replica, [note]))[0] for note in notes]
         answers = [letter == "y" for letter in letters]
         self._tell([("job", note.id) for note, y in zip(notes, answers, strict=True) if y])
         return answers
 
-    async def recover(
-        self,
-        *,
-        delays: Sequence[float],
-        grace: float,
-        limit: int = 100,
-        as_of: int | None = None,
-    ) -> list[Recovered]:
-        told = self.clock.for_server()
-        rows = await self._fetch(
-            _RECOVER, self.namespace, _as_text(delays), micros(grace), limit, as_of, told
-        )
-        self._tell_returned(rows)
-        return [_as_recovered(row) for row in rows]
-
     async def cancel(self, ids: Sequence[str], *, reason: str = "") -> list[Cancelled | None]:
+        return await _past_held(partial(self._cancel, reason), ids)
+
+    async def _cancel(self, reason: str, ids: Sequence[str]) -> list[Cancelled | None]:
         told = self.clock.for_server()
-        [row] = await self._fetch(_CANCEL, self.namespace, list(ids), reason, told)
+        [row] = await self._fetch(
+            _CANCEL, self.namespace, list(ids), reason, told, about=[("job", ids)]
+        )
         topics: list[Topic] = [("replica", replica) for replica in row["replicas"]]
         topics += [("job", id_) for id_ in row["changed"]]
         self._tell(topics)
         return [_CANCELLED[letter] for letter in row["answers"]]
 
     async def requeue(self, ids: Sequence[str]) -> list[Requeued | None]:
+        return await _past_held(self._requeue, ids)
+
+    async def _requeue(self, ids: Sequence[str]) -> list[Requeued | None]:
         told = self.clock.for_server()
-        [row] = await self._fetch(_REQUEUE, self.namespace, list(ids), told)
+        [row] = await self._fetch(_REQUEUE, self.namespace, list(ids), told, about=[("job", ids)])
         topics: list[Topic] = [("queue", queue) for queue in row["queues"]]
         answers = [_REQUEUED[letter] for letter in row["answers"]]
         topics += [
@@ -278,7 +227,8 @@ class Jobs(Asides):
         return answers
 
     async def get(self, ids: Sequence[str]) -> list[JobRecord | None]:
-        rows = await self._fetch(GET, self.namespace, list(dict.fromkeys(ids)))
+        wanted = list(dict.fromkeys(ids))
+        rows = await self._fetch(GET, self.namespace, wanted, about=[("job", wanted)])
         found = {job.id: job for job in self._readable(rows)}
         return [found.get(id_) for id_ in ids]
 
@@ -313,46 +263,37 @@ class Jobs(Asides):
 
     async def pause(self, queue: str, *, seconds: float | None = None) -> None:
         length = None if seconds is None else micros(seconds)
-        await self._fetch(_PAUSE, self.namespace, queue, length, self.clock.for_server())
+        told = self.clock.for_server()
+        await self._fetch(_PAUSE, self.namespace, queue, length, told, about=[("queue", [queue])])
 
     async def resume(self, queue: str) -> None:
-        await self._fetch(_RESUME, self.namespace, queue)
+        await self._fetch(_RESUME, self.namespace, queue, about=[("queue", [queue])])
         self._tell([("queue", queue)])
 
     async def prune_jobs(self, *, limit: int = 1000) -> int:
         [[pruned]] = await self._fetch(_PRUNE, self.namespace, limit, self.clock.for_server())
         return int(pruned)
 
-    def _tell_returned(self, rows: Iterable[Row]) -> None:
-        topics: list[Topic] = []
-        for row in rows:
-            topics.append(("job", row["id"]))
-            if row["due_in"] is not None and row["due_in"] <= _SOON:
-                topics.append(("queue", row["queue"]))
-        self._tell(topics)
 
+async def _past_held(
+    send: Callable[[Sequence[Item]], Awaitable[list[Answer]]], items: Sequence[Item]
+) -> list[Answer]:
+    """Send all items in one call; if an open transaction holds one of them, each in its own call.
 
-def _as_text(delays: Sequence[float]) -> list[str]:
-    return [str(micros(delay)) for delay in delays]
-
-
-def _as_replica(row: Row) -> ReplicaRecord:
-    return sound(
-        ReplicaRecord,
-        {
-            "id": row["id"],
-            "meta": decode_meta(row["meta"]),
-            "joined": row["joined"],
-            "ttl": row["ttl"] / 1e6,
-            "expires_in": row["left_over"] / 1e6,
-            "dead": row["dead"],
-            "held": row["held"],
-        },
-    )
-
-
-def _as_recovered(row: Row) -> Recovered:
-    return Recovered(id=row["id"], replica=row["replica"], state=row["state"], losses=row["losses"])
+    Raises StoreUnavailable then, after all others were carried out. The caller repeats it.
+    """
+    try:
+        return await send(items)
+    except StoreUnavailable as error:
+        if not isinstance(error.__cause__, LockNotAvailableError) or len(items) == 1:
+            raise
+    alone = await asyncio.gather(*(send([item]) for item in items), return_exceptions=True)
+    answers: list[Answer] = []
+    for answer in alone:
+        if isinstance(answer, BaseException):
+            raise answer
+        answers += answer
+    return answers
 
 
 def _as_counts(row: Row) -> QueueCounts:

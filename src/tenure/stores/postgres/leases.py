@@ -11,7 +11,7 @@ from tenure.core.durations import micros
 from tenure.core.model import Acquired, Busy, Granted, Lease, Mark, Meta
 from tenure.core.soundness import sound
 from tenure.stores.postgres.connection import Connection
-from tenure.stores.postgres.pool import Row
+from tenure.stores.postgres.pool import Row, Subject
 from tenure.stores.postgres.within import guard
 
 __all__ = ["Leases"]
@@ -81,6 +81,7 @@ class Leases(Connection):
             micros(waiting),
             self._ear,
             self.clock.for_server(),
+            about=[("lease", [key])],
         )
         if row["grant_fence"] is None:
             return Busy((row["ends"] - row["at"]) / 1e6, row["ahead"], row["other_limit"])
@@ -100,18 +101,22 @@ class Leases(Connection):
         if not leases:
             return []
         told = self.clock.for_server()
-        [[letters]] = await self._fetch(_RENEW, self.namespace, _as_json(leases), told)
+        [[letters]] = await self._fetch(
+            _RENEW, self.namespace, _as_json(leases), told, about=_about(leases)
+        )
         return [_ANSWERS[letter] for letter in letters]
 
     async def release(self, leases: Sequence[Lease]) -> list[bool]:
         if not leases:
             return []
         told = self.clock.for_server()
-        [[letters]] = await self._fetch(_RELEASE, self.namespace, _as_json(leases), told)
+        [[letters]] = await self._fetch(
+            _RELEASE, self.namespace, _as_json(leases), told, about=_about(leases)
+        )
         return [letter == "y" for letter in letters]
 
     async def discard(self, key: str) -> bool:
-        [[found]] = await self._fetch(_DISCARD, self.namespace, key)
+        [[found]] = await self._fetch(_DISCARD, self.namespace, key, about=[("lease", [key])])
         return bool(found)
 
     async def leases(self, prefix: str = "", *, limit: int = 1000) -> list[Lease]:
@@ -135,11 +140,12 @@ class Leases(Connection):
             lease.holder,
             lease.fence,
             self.clock.for_server(),
+            about=[("mark", [key]), ("lease", [lease.key])],
         )
         return bool(stored)
 
     async def marked(self, keys: Sequence[str]) -> list[Mark | None]:
-        rows = await self._fetch(_MARKED, self.namespace, _text(keys))
+        rows = await self._fetch(_MARKED, self.namespace, _text(keys), about=[("mark", keys)])
         return [self._mark_in(row) for row in rows]
 
     def _mark_in(self, row: Row) -> Mark | None:
@@ -159,6 +165,10 @@ class Leases(Connection):
             _PRUNE, self.namespace, micros(idle), limit, self.clock.for_server()
         )
         return int(pruned)
+
+
+def _about(leases: Sequence[Lease]) -> list[Subject]:
+    return [("lease", [lease.key for lease in leases])]
 
 
 def _as_json(leases: Sequence[Lease]) -> str:

@@ -7,7 +7,14 @@ session that would need it.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Sequence
+from collections.abc import (
+    AsyncIterator,
+    Awaitable,
+    Callable,
+    Coroutine,
+    Iterable,
+    Sequence,
+)
 from contextlib import asynccontextmanager, suppress
 from typing import Any, TypeAlias
 
@@ -19,10 +26,13 @@ from tenure.stores.abandoning import cut
 from tenure.stores.postgres.address import CALL_TIMEOUT
 from tenure.stores.postgres.faults import breaks, translate
 
-__all__ = ["Dial", "Pool", "Row"]
+__all__ = ["Dial", "Pool", "Row", "Subject"]
 
 Row: TypeAlias = Any
 """An asyncpg.Record; the driver has no types."""
+
+Subject: TypeAlias = tuple[str, Iterable[str | None]]
+"""What a call decides about: a kind of things, and the names of some; None names nothing."""
 
 Dial: TypeAlias = Callable[[], Awaitable[asyncpg.Connection]]
 
@@ -57,7 +67,8 @@ class Pool:
 
     Each call runs in a task of its own, because asyncpg answers the cancellation of a caller by
     cancelling the statement. So a cancelled caller leaves at once, and what it sent takes its
-    course; calls that begin later wait for it, so that none is decided before it.
+    course. Calls that begin later and are about the same things wait for it, so that none of them
+    is decided before it.
     """
 
     def __init__(self, dial: Dial, url: str, clock: Clock, first: asyncpg.Connection) -> None:
@@ -69,13 +80,16 @@ class Pool:
         self._busy: set[asyncpg.Connection] = set()
         self._room = asyncio.Semaphore(_SIZE)
         self._tasks: set[asyncio.Task[None]] = set()
-        self._abandoned: set[asyncio.Task[None]] = set()
+        # What cancelled callers have sent, and what it is about.
+        self._abandoned: dict[asyncio.Task[None], set[tuple[str, str]]] = {}
         self._closed = False
 
-    async def fetch(self, statement: str, *arguments: object) -> list[Row]:
+    async def fetch(
+        self, statement: str, *arguments: object, about: Sequence[Subject] = ()
+    ) -> list[Row]:
         """Run one statement in a transaction of its own."""
-        while self._abandoned:
-            await asyncio.wait(self._abandoned)
+        while self._abandoned and (earlier := self._abandoned_about(_things(about))):
+            await asyncio.wait(earlier)
         if self._closed:
             raise self._was_closed()
         call = _Call(statement, arguments, self._loop.create_future())
@@ -84,8 +98,8 @@ class Pool:
             outcome = await call.outcome
         except asyncio.CancelledError:
             if call.sent:
-                self._abandoned.add(task)
-                task.add_done_callback(self._abandoned.discard)
+                self._abandoned[task] = _things(about)
+                task.add_done_callback(self._abandoned.pop)
             else:
                 task.cancel()
             raise
@@ -116,6 +130,9 @@ class Pool:
         self._closed = True
         for connection in (*self._busy, *(one for one, _ in self._idle)):
             cut(connection._transport)  # noqa: SLF001 - it has no other way to its socket
+
+    def _abandoned_about(self, things: set[tuple[str, str]]) -> list[asyncio.Task[None]]:
+        return [task for task, own in self._abandoned.items() if not own.isdisjoint(things)]
 
     async def _carry_out(self, call: _Call) -> None:
         outcome: list[Row] | TenureError
@@ -188,6 +205,10 @@ class Pool:
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
         return task
+
+
+def _things(about: Sequence[Subject]) -> set[tuple[str, str]]:
+    return {(kind, name) for kind, names in about for name in names if name is not None}
 
 
 async def _close(connection: asyncpg.Connection) -> None:

@@ -65,6 +65,7 @@ class Schedules(Connection):
                 _DECLARED_FOR,
                 DIGESTS_MAX,
                 self.clock.for_server(),
+                about=[("schedule", [schedule.name for schedule in schedules])],
             )
         for schedule, row in zip(schedules, rows, strict=True):
             if row["anew"]:
@@ -83,7 +84,13 @@ class Schedules(Connection):
     async def advance(self, move: Advance) -> Advanced:
         told = self.clock.for_server()
         [row] = await self._fetch(
-            _ADVANCE, self.namespace, move_argument(move), DECISIONS_MAX, told, move.id
+            _ADVANCE,
+            self.namespace,
+            move_argument(move),
+            DECISIONS_MAX,
+            told,
+            move.id,
+            about=[("schedule", [move.name]), ("replica", [move.replica]), ("job", [move.id])],
         )
         answer = as_advanced(row)
         topics: list[Topic] = [("replica", replica) for replica in row["replicas"]]
@@ -97,7 +104,8 @@ class Schedules(Connection):
         self, names: Sequence[str] | None = None, *, limit: int = 1000
     ) -> list[ScheduleRecord]:
         wanted = None if names is None else list(names)
-        rows = await self._fetch(_LIST, self.namespace, wanted, limit, COUNT_MAX)
+        about = [("schedule", wanted or ())]
+        rows = await self._fetch(_LIST, self.namespace, wanted, limit, COUNT_MAX, about=about)
         found = (self._schedule_in(row) for row in rows)
         return [schedule for schedule in found if schedule is not None]
 
@@ -111,17 +119,22 @@ class Schedules(Connection):
         return self.damage.read("decision", where, name, as_decision, row)
 
     async def decisions(self, name: str, *, limit: int = DECISIONS_MAX) -> list[Decision]:
-        rows = await self._fetch(_DECISIONS, self.namespace, name, limit)
+        about = [("schedule", [name])]
+        rows = await self._fetch(_DECISIONS, self.namespace, name, limit, about=about)
         found = (self._decision_in(name, row) for row in rows)
         return [decision for decision in found if decision is not None]
 
     async def freeze(self, name: str, *, until: int | None = None, reason: str = "") -> bool:
         told = self.clock.for_server()
-        [[frozen]] = await self._fetch(_FREEZE, self.namespace, name, until, reason, told)
+        [[frozen]] = await self._fetch(
+            _FREEZE, self.namespace, name, until, reason, told, about=[("schedule", [name])]
+        )
         return bool(frozen)
 
     async def thaw(self, name: str) -> bool:
-        [[thawed]] = await self._fetch(_THAW, self.namespace, name, self.clock.for_server())
+        told = self.clock.for_server()
+        about = [("schedule", [name])]
+        [[thawed]] = await self._fetch(_THAW, self.namespace, name, told, about=about)
         return bool(thawed)
 
     async def prune_schedules(self, *, idle: float, limit: int = 1000) -> int:

@@ -57,7 +57,7 @@ FROM (
 CROSS JOIN LATERAL tenure.job_insert_v1(
     here.namespace, $2::text[], $3::text[], $4::text[], $5::text[], $6::text[], $7::text[],
     $8::text[], $9::text[], $10::text[], $11::text[], $12::text[], $13::text[], $14::text[],
-    $15::bigint) AS i
+    NULL, $15::bigint) AS i
 """
 _SETTLE: Final = """
 SELECT s.answers,

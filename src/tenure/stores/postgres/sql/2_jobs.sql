@@ -36,26 +36,63 @@ BEGIN
 END
 $$;
 
+-- Lock the rows of unique keys, which are sorted. Returns the keys that another transaction still holds after
+-- _patience milliseconds; with _patience NULL it waits for them, and fails after lock_timeout.
+CREATE FUNCTION tenure.job_lock_keys_v1(_namespace text, _keys text[], _patience integer)
+RETURNS text[] LANGUAGE plpgsql VOLATILE AS $$
+DECLARE
+    _usual text := current_setting('lock_timeout');
+    _key text;
+    _busy text[] := '{}';
+BEGIN
+    IF _patience IS NULL THEN
+        FOREACH _key IN ARRAY _keys LOOP
+            PERFORM tenure.job_lock_key_v1(_namespace, _key);
+        END LOOP;
+        RETURN _busy;
+    END IF;
+    -- As a rule all keys are free, and one subtransaction is enough for all of them.
+    BEGIN
+        PERFORM set_config('lock_timeout', _patience::text, true);
+        FOREACH _key IN ARRAY _keys LOOP
+            PERFORM tenure.job_lock_key_v1(_namespace, _key);
+        END LOOP;
+    EXCEPTION WHEN lock_not_available THEN
+        FOREACH _key IN ARRAY _keys LOOP
+            BEGIN
+                -- The neighbours of many keys that are held wait for a part of a second only.
+                PERFORM set_config(
+                    'lock_timeout', CASE WHEN cardinality(_busy) < 10 THEN '10' ELSE '1' END, true);
+                PERFORM tenure.job_lock_key_v1(_namespace, _key);
+            EXCEPTION WHEN lock_not_available THEN
+                _busy := _busy || _key;
+            END;
+        END LOOP;
+    END;
+    PERFORM set_config('lock_timeout', _usual, true);
+    RETURN _busy;
+END
+$$;
+
 -- Lock the keys of a batch, and decide about each of its jobs, in order: c created, d created before in
--- the same batch, e existing, m mismatch. holders are the jobs that have the keys of e and m.
+-- the same batch, e existing, m mismatch, b busy: an open transaction holds its key. holders are the jobs that
+-- have the keys of e and m.
 CREATE FUNCTION tenure.job_admit_v1(
-    _namespace text, _ids text[], _keys text[], _digests text[], _keeps text[], _told bigint,
-    OUT answers text, OUT holders text[]
+    _namespace text, _ids text[], _keys text[], _digests text[], _keeps text[], _patience integer,
+    _told bigint, OUT answers text, OUT holders text[]
 ) LANGUAGE plpgsql VOLATILE AS $$
 DECLARE
     _one record;
     _k tenure.job_key;
     _now bigint;
     _letter text;
+    _busy text[];
     _taken text[] := '{}';
     _made text[] := '{}';
 BEGIN
-    FOR _one IN
+    _busy := tenure.job_lock_keys_v1(_namespace, ARRAY(
         SELECT DISTINCT u.key COLLATE "C" AS key FROM unnest(_keys) AS u (key)
-        WHERE u.key IS NOT NULL ORDER BY key
-    LOOP
-        PERFORM tenure.job_lock_key_v1(_namespace, _one.key);
-    END LOOP;
+        WHERE u.key IS NOT NULL ORDER BY key), _patience);
     _now := tenure.now_v1(_told);
     answers := '';
     holders := '{}';
@@ -70,8 +107,11 @@ BEGIN
             WHERE k.namespace = _namespace AND k.key = _one.key;
             IF _k.id <> _one.id
                AND (_one.key = ANY (_taken) OR tenure.job_key_is_taken_v1(_k, _now)) THEN
+                -- Right without the lock as well: that job had the key a moment ago.
                 _letter := CASE WHEN _k.digest = _one.digest THEN 'e' ELSE 'm' END;
                 holders := holders || _k.id;
+            ELSIF _one.key = ANY (_busy) THEN
+                _letter := 'b';
             ELSE
                 _taken := _taken || _one.key;
                 -- index: job_key_pkey
@@ -115,12 +155,12 @@ END
 $$;
 
 -- Store jobs; see job_admit_v1 for the answers. Without keys, which also means that no id is there twice,
--- all are c, and answers is NULL.
+-- all are c, and answers is NULL. _patience is that of job_lock_keys_v1.
 CREATE FUNCTION tenure.job_insert_v1(
     _namespace text, _ids text[], _tasks text[], _queues text[], _priorities text[],
     _payloads text[], _tags text[], _delays text[], _ats text[], _timeouts text[],
-    _retentions text[], _keys text[], _digests text[], _keeps text[], _told bigint,
-    OUT at bigint, OUT answers text, OUT holders text[]
+    _retentions text[], _keys text[], _digests text[], _keeps text[], _patience integer,
+    _told bigint, OUT at bigint, OUT answers text, OUT holders text[]
 ) LANGUAGE plpgsql VOLATILE
 SET lock_timeout = 4000 SET plan_cache_mode = force_generic_plan
 SET enable_seqscan = off SET enable_bitmapscan = off
@@ -131,7 +171,7 @@ DECLARE
 BEGIN
     IF _keys IS NOT NULL THEN
         SELECT a.answers, a.holders INTO answers, holders
-        FROM tenure.job_admit_v1(_namespace, _ids, _keys, _digests, _keeps, _told) a;
+        FROM tenure.job_admit_v1(_namespace, _ids, _keys, _digests, _keeps, _patience, _told) a;
     END IF;
     at := tenure.now_v1(_told);
     _made := _ids;

@@ -6,7 +6,7 @@ CREATE FUNCTION tenure.job_cancel_v1(
     _namespace text, _ids text[], _reason text, _told bigint,
     OUT answers text, OUT changed text[], OUT replicas text[]
 ) LANGUAGE plpgsql VOLATILE
-SET lock_timeout = 4000 SET plan_cache_mode = force_generic_plan
+SET lock_timeout = 2000 SET plan_cache_mode = force_generic_plan
 SET enable_seqscan = off SET enable_bitmapscan = off
 AS $$
 DECLARE
@@ -98,7 +98,7 @@ $$;
 CREATE FUNCTION tenure.job_requeue_v1(
     _namespace text, _ids text[], _told bigint, OUT answers text, OUT queues text[]
 ) LANGUAGE plpgsql VOLATILE
-SET lock_timeout = 4000 SET plan_cache_mode = force_generic_plan
+SET lock_timeout = 2000 SET plan_cache_mode = force_generic_plan
 SET enable_seqscan = off SET enable_bitmapscan = off
 AS $$
 DECLARE

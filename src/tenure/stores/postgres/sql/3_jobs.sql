@@ -233,7 +233,7 @@ $$;
 CREATE FUNCTION tenure.job_requeue_v2(
     _namespace text, _ids text[], _told bigint, OUT answers text, OUT queues text[]
 ) LANGUAGE plpgsql VOLATILE
-SET lock_timeout = 4000 SET plan_cache_mode = force_generic_plan
+SET lock_timeout = 2000 SET plan_cache_mode = force_generic_plan
 SET enable_seqscan = off SET enable_bitmapscan = off
 AS $$
 BEGIN

@@ -1,0 +1,148 @@
+"""Replicas in PostgreSQL, and what happens to the jobs of lost ones; see sql/2_replicas.sql."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from functools import partial
+from typing import Final
+
+from tenure.core.codec import decode_meta, encode_meta
+from tenure.core.durations import micros
+from tenure.core.model import Meta, Topic
+from tenure.core.records import (
+    CANCELS_MAX,
+    RESTARTS_MAX,
+    SOON,
+    Beat,
+    Recovered,
+    ReplicaRecord,
+)
+from tenure.core.soundness import sound
+from tenure.stores.postgres.asides import Asides
+from tenure.stores.postgres.pool import Row
+
+__all__ = ["Replicas"]
+
+_JOIN = "SELECT tenure.replica_join_v1($1, $2, $3, $4, $5)"
+_BEAT = "SELECT * FROM tenure.replica_beat_v1($1, $2, $3, $4, $5, $6, $7)"
+_REMOVE = "SELECT * FROM tenure.replica_remove_v1($1, $2, $3, $4, $5)"
+_REPLICAS = "SELECT * FROM tenure.replica_list_v1($1, $2, $3)"
+_RECOVER = "SELECT * FROM tenure.job_recover_v1($1, $2, $3, $4, $5, $6)"
+
+_SOON: Final = micros(SOON)
+
+
+class Replicas(Asides):
+    """The part of the contract about the processes that run jobs."""
+
+    async def join(self, replica: str, *, ttl: float, meta: Meta) -> None:
+        told = self.clock.for_server()
+        await self._fetch(
+            _JOIN,
+            self.namespace,
+            replica,
+            micros(ttl),
+            encode_meta(meta),
+            told,
+            about=[("replica", [replica])],
+        )
+
+    async def beat(
+        self, replicas: Sequence[str], *, ttl: float, ahead: float = 0.0
+    ) -> list[Beat | None]:
+        told = self.clock.for_server()
+        lengths, most = (micros(ttl), micros(ahead)), (CANCELS_MAX, RESTARTS_MAX)
+        rows = await self._fetch(
+            _BEAT,
+            self.namespace,
+            list(replicas),
+            *lengths,
+            *most,
+            told,
+            about=[("replica", replicas)],
+        )
+        changed = [id_ for row in rows[:1] for id_ in row["changed"]]
+        self._tell([("job", id_) for id_ in changed])
+        more = len(changed) == RESTARTS_MAX
+        return [
+            Beat(row["cancels"], row["held"], row["expired"], row["at"], more)
+            if row["known"]
+            else None
+            for row in rows
+        ]
+
+    async def leave(self, replica: str) -> list[str]:
+        told = self.clock.for_server()
+        rows = await self._fetch(
+            _REMOVE, self.namespace, replica, None, None, told, about=[("replica", [replica])]
+        )
+        self._tell_returned(rows)
+        return [row["id"] for row in rows]
+
+    async def bury(
+        self, replica: str, started: Sequence[str], *, delays: Sequence[float]
+    ) -> list[Recovered]:
+        told = self.clock.for_server()
+        rows = await self._fetch(
+            _REMOVE,
+            self.namespace,
+            replica,
+            list(started),
+            _as_text(delays),
+            told,
+            about=[("replica", [replica])],
+        )
+        self._tell_returned(rows)
+        return [_as_recovered(row) for row in rows]
+
+    async def replicas(self, *, limit: int = 1000) -> list[ReplicaRecord]:
+        rows = await self._fetch(_REPLICAS, self.namespace, limit, self.clock.for_server())
+        read = partial(self.damage.read, "replica", "tenure.replica")
+        known = (read(row["id"], _as_replica, row) for row in rows)
+        return [replica for replica in known if replica is not None]
+
+    async def recover(
+        self,
+        *,
+        delays: Sequence[float],
+        grace: float,
+        limit: int = 100,
+        as_of: int | None = None,
+    ) -> list[Recovered]:
+        told = self.clock.for_server()
+        rows = await self._fetch(
+            _RECOVER, self.namespace, _as_text(delays), micros(grace), limit, as_of, told
+        )
+        self._tell_returned(rows)
+        return [_as_recovered(row) for row in rows]
+
+    def _tell_returned(self, rows: Iterable[Row]) -> None:
+        topics: list[Topic] = []
+        for row in rows:
+            topics.append(("job", row["id"]))
+            if row["due_in"] is not None and row["due_in"] <= _SOON:
+                topics.append(("queue", row["queue"]))
+        self._tell(topics)
+
+
+def _as_text(delays: Sequence[float]) -> list[str]:
+    return [str(micros(delay)) for delay in delays]
+
+
+def _as_replica(row: Row) -> ReplicaRecord:
+    return sound(
+        ReplicaRecord,
+        {
+            "id": row["id"],
+            "meta": decode_meta(row["meta"]),
+            "joined": row["joined"],
+            "ttl": row["ttl"] / 1e6,
+            "expires_in": row["left_over"] / 1e6,
+            "dead": row["dead"],
+            "held": row["held"],
+        },
+    )
+
+
+def _as_recovered(row: Row) -> Recovered:
+    return Recovered(id=row["id"], replica=row["replica"], state=row["state"], losses=row["losses"])
