@@ -13,8 +13,8 @@ from tenure.stores.postgres import examine
 from tenure.stores.postgres.server import Server
 from tests.cli.conftest import Run
 from tests.cli.doctoring import Expected, ShiftedClock, check, examined
-from tests.cli.pooler import Pooler
 from tests.rig.fixtures import Endpoint
+from tests.rig.pooler import Pooler
 from tests.rig.servers import Postgres, find_postgres
 from tests.rig.waiting import wait_until
 
@@ -186,3 +186,21 @@ def test_servers_that_are_standbys_or_old():
 def test_a_clock_that_is_off(cli: Run, database: str, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(target, "SystemClock", ShiftedClock)
     check(cli, database, Expected("warning", "clock", "ahead of this host's"))
+
+
+def test_a_role_with_too_few_connections(cli: Run, database: str, plain_role: str, namespace: str):
+    cli("--url", database, "migrate")
+    ask(
+        database,
+        f'GRANT ALL ON SCHEMA tenure TO "{namespace}"',
+        f'GRANT ALL ON ALL TABLES IN SCHEMA tenure TO "{namespace}"',
+        f'ALTER ROLE "{namespace}" CONNECTION LIMIT 2',
+    )
+    expected = Expected("warning", "connections", "Raise the CONNECTION LIMIT of the role")
+    check(cli, plain_role, expected)
+
+
+def test_how_many_connections_a_process_takes(cli: Run, database: str):
+    cli("--url", database, "migrate")
+    url = f"{database}?pool_size=2"
+    check(cli, url, Expected("ok", "connections", "a process takes up to 6 (pool_size 2)"))

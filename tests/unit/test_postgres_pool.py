@@ -5,8 +5,10 @@ do is shown in test_postgres_store.py.
 """
 
 import asyncio
+import random
 import socket
 from collections.abc import Callable
+from itertools import pairwise
 from typing import Any
 
 import asyncpg
@@ -476,7 +478,7 @@ def connecting(monkeypatch: pytest.MonkeyPatch) -> Callable[[Any], Dialer]:
 
     def make(connect: Any) -> Dialer:
         monkeypatch.setattr(asyncpg, "connect", connect)
-        return Dialer(Secret({"dsn": "postgresql://host/db"}))
+        return Dialer(Secret({"dsn": "postgresql://host/db"}), random.Random(0).random)
 
     return make
 
@@ -537,3 +539,55 @@ async def test_a_dialer_gives_up_on_connections_that_take_too_long(connecting: A
     await dialer.close()
     assert now() == 1
     assert not dialer._tasks
+
+
+@in_virtual_time
+async def test_attempts_to_reach_a_server_that_is_away_are_few(connecting: Any):
+    attempts: list[float] = []
+
+    async def connect(**_: Any) -> Line:
+        attempts.append(now())
+        await asyncio.sleep(0.001)
+        raise ConnectionRefusedError("refused")
+
+    dialer = connecting(connect)
+
+    async def caller() -> None:
+        while now() < 20:
+            with pytest.raises(ConnectionRefusedError):
+                await dialer.dial()
+
+    await asyncio.gather(*(caller() for _ in range(8)))
+    # All eight had begun when the first attempt failed. Later pauses are of 0.5 to 1 s.
+    assert 20 <= len(attempts) <= 8 + 45
+    pauses = [late - early for early, late in pairwise(attempts[20:])]
+    assert all(0.5 <= pause <= 1.1 for pause in pauses)
+    assert len({round(pause, 3) for pause in pauses}) > 5
+    await dialer.close()
+
+
+@in_virtual_time
+async def test_callers_that_waited_for_a_server_get_connections_when_it_is_back(connecting: Any):
+    is_up = False
+
+    async def connect(**_: Any) -> Line:
+        if not is_up:
+            raise ConnectionRefusedError("refused")
+        return Line()
+
+    dialer = connecting(connect)
+    for _ in range(6):
+        with pytest.raises(ConnectionRefusedError):
+            await dialer.dial()
+    calls = [asyncio.create_task(dialer.dial()) for _ in range(4)]
+    await settle()
+    calls[0].cancel()  # it had the turn; the next one takes it
+    is_up = True
+    begun = now()
+    lines = await asyncio.gather(*calls[1:])
+    assert len(set(map(id, lines))) == 3
+    assert now() - begun <= 1
+    at_once = now()
+    await dialer.dial()
+    assert now() == at_once
+    await dialer.close()

@@ -5,6 +5,7 @@ is shown in test_redis_store.py and test_redis_topology.py.
 """
 
 import asyncio
+import random
 from contextlib import ExitStack
 from typing import Any
 
@@ -32,7 +33,7 @@ class Sending(Exchange):
         patch.setattr("tenure.stores.redis.sender.dial", self.dial)
         address = Address("redis://host")
         address.moves = moves
-        self.sender = Sender(address)
+        self.sender = Sender(address, random.Random(0).random)
 
     @property
     def cable(self) -> Cable:
@@ -327,7 +328,7 @@ async def test_a_server_that_cannot_be_reached_fails_who_waits_and_is_tried_agai
     calls = [it.sender.send(word) for word in "AB"]
     assert await asyncio.gather(*calls) == [error, error]
     last = it.sender.send("C")
-    await settle()
+    await asyncio.sleep(0.1)  # the pause before the next attempt
     it.cable.reply(3)
     assert (await last, it.cable.commands) == (3, [[b"C"]])
     await it.close()
@@ -411,4 +412,24 @@ async def test_abandoning_cuts_the_connection(stack: ExitStack):
     await it.connect()
     it.sender.abandon()
     assert it.cable.is_cut
+    await it.close()
+
+
+@in_virtual_time
+async def test_attempts_to_reach_a_server_that_is_away_are_few(stack: ExitStack):
+    it = Sending(stack)
+    it.errors = [exceptions.ConnectionError("refused")] * 1000
+
+    async def caller() -> None:
+        while now() < 20:
+            assert isinstance(await it.sender.send("PING"), exceptions.ConnectionError)
+            await asyncio.sleep(0.01)
+
+    await asyncio.gather(*(caller() for _ in range(8)))
+    assert 20 <= len(it.dials) <= 45
+    it.errors.clear()
+    back = it.sender.send("GET")
+    await asyncio.sleep(1)
+    it.cable.reply(b"value")
+    assert await back == b"value"
     await it.close()

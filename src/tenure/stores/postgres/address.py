@@ -10,11 +10,15 @@ from urllib.parse import SplitResult, parse_qsl, urlencode, urlsplit, urlunsplit
 from tenure.core.redaction import Secret, redact
 from tenure.errors import ConfigError
 
-__all__ = ["CALL_TIMEOUT", "CONNECT_TIMEOUT", "Address"]
+__all__ = ["CALL_TIMEOUT", "CONNECT_TIMEOUT", "POOL_SIZE", "Address", "connections_most"]
 
 # Seconds after which the client gives up.
 CONNECT_TIMEOUT = 5.0
 CALL_TIMEOUT = 5.0
+
+POOL_SIZE = 8
+"""More connections would not make one event loop faster, and a server has about a hundred."""
+_POOL_SIZE_MAX = 100
 
 # What a session of our own is started with; the URL may say otherwise.
 _SESSION = {
@@ -46,6 +50,8 @@ class Address:
     shares_sessions: bool
     options: Secret[dict[str, Any]]
     """The arguments of asyncpg.connect."""
+    pool_size: int = POOL_SIZE
+    """How many calls of a store object run at the same time, each on its own connection."""
 
     @classmethod
     def parse(cls, url: str) -> Self:
@@ -56,6 +62,7 @@ class Address:
             msg = f"statement_cache_size must be a whole number, 0 behind a pooler, not {cache!r}."
             raise ConfigError(msg)
         shares_sessions = int(cache) == 0
+        pool_size = _pool_size(query.pop("pool_size", str(POOL_SIZE)))
         session = {"application_name": "tenure"} if shares_sessions else _SESSION
         options: dict[str, Any] = {
             "dsn": urlunsplit(parts._replace(query=urlencode(query))),
@@ -70,7 +77,23 @@ class Address:
         if several and "target_session_attrs" not in query:
             # Of several hosts the one that takes writes is meant, also after a fail-over.
             options["target_session_attrs"] = "read-write"
-        return cls(Secret(url), redact(url), shares_sessions, Secret(options))
+        return cls(Secret(url), redact(url), shares_sessions, Secret(options), pool_size)
+
+
+def connections_most(pool_size: int) -> int:
+    """Return how many connections a process opens at most.
+
+    It has two store objects: one for the calls of its event loop, and one for renewals and beats.
+    Each has a pool, and a connection for wake-ups.
+    """
+    return 2 * (pool_size + 1)
+
+
+def _pool_size(text: str) -> int:
+    if not text.isdecimal() or len(text) > 3 or not 1 <= int(text) <= _POOL_SIZE_MAX:
+        msg = f"pool_size must be a whole number from 1 to {_POOL_SIZE_MAX}, not {text!r}."
+        raise ConfigError(msg)
+    return int(text)
 
 
 def _split(url: str) -> tuple[SplitResult, dict[str, str]]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import AsyncIterator, Collection, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from functools import partial
@@ -11,7 +12,7 @@ import asyncpg
 
 from tenure.core.clock import Clock
 from tenure.core.model import Grade, Topic, Traits
-from tenure.errors import StoreError, TenureError
+from tenure.errors import ConfigError, StoreError, TenureError
 from tenure.stores.contract import Migrate, Purpose, Watch, Within
 from tenure.stores.damage import Damage
 from tenure.stores.postgres.address import Address
@@ -20,12 +21,15 @@ from tenure.stores.postgres.dialer import Dialer
 from tenure.stores.postgres.faults import translate
 from tenure.stores.postgres.listener import Listener
 from tenure.stores.postgres.pool import Pool, Row, Subject
+from tenure.stores.postgres.poolers import POOLER_ADVICE, shares_sessions
 from tenure.stores.postgres.schema import migrate as migrate_schema
-from tenure.stores.postgres.server import Server
+from tenure.stores.postgres.server import CONNECTIONS_LEAST, Server
 from tenure.stores.postgres.within import PostgresWithin
 from tenure.stores.watching import Watchers
 
 __all__ = ["Connection"]
+
+log = logging.getLogger("tenure")
 
 _NOW = "SELECT tenure.now_v1(NULL)"
 # A hint need not wait for the disk. For this transaction only.
@@ -54,7 +58,7 @@ class Connection:
         self._grade = grade
         self._place = place
         self._watchers = Watchers(clock)
-        self._dialer = Dialer(self._address.options)
+        self._dialer = Dialer(self._address.options, clock.random)
         self._pool: Pool | None = None
         self._listener: Listener | None = None
         self._announcer: Announcer | None = None
@@ -86,7 +90,8 @@ class Connection:
         except Exception as error:  # noqa: BLE001 - whatever the driver raises
             fault = translate(error, self.url, opening=True)
             raise fault from fault.__cause__
-        self._pool = Pool(self._dialer.dial, self.url, self.clock, connection)
+        size = self._address.pool_size
+        self._pool = Pool(self._dialer.dial, self.url, self.clock, connection, size)
         self._announcer = Announcer(self.namespace, partial(self._pool.fetch, _NOTIFY))
         self._listener = Listener(
             self._dialer.dial,
@@ -100,8 +105,38 @@ class Connection:
     async def _get_to_know(self, connection: asyncpg.Connection, migrate: Migrate) -> None:
         server = await Server.ask(connection)
         server.check(self.url)
+        if not self._address.shares_sessions:
+            await self._refuse_shared_sessions(connection, server)
+            self._warn_of_few_connections(server)
         await migrate_schema(connection, migrate, self.url)
         self._grade, self._place = server.grade, server.place
+
+    async def _refuse_shared_sessions(self, connection: asyncpg.Connection, server: Server) -> None:
+        """Raise ConfigError behind a pooler in transaction mode that the URL does not mention.
+
+        Some poolers refuse the settings of our sessions, and the driver's error says what to do.
+        Others drop them: then all is well until two calls meet on one session.
+        """
+        if connection.get_server_pid() == server.pid:
+            return
+        other = await self._dialer.dial()
+        try:
+            if await shares_sessions(connection, other):
+                raise ConfigError(f"the store {self.url} is behind a pooler. {POOLER_ADVICE}")
+        finally:
+            other.terminate()
+
+    def _warn_of_few_connections(self, server: Server) -> None:
+        if server.connections_left < CONNECTIONS_LEAST - 1:
+            log.warning(
+                "the store %s has %d more connections for this process, beside the first. A "
+                "process with a worker or locks needs %d in all: for calls, for wake-ups, and for "
+                "renewals. Raise %s.",
+                self.url,
+                server.connections_left,
+                CONNECTIONS_LEAST,
+                server.connections_limit,
+            )
 
     async def close(self) -> None:
         pool, self._pool = self._pool, None

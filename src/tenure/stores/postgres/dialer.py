@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import os
+from collections.abc import Callable
 from typing import Any
 
 import asyncpg
 
 from tenure.core.redaction import Secret
+from tenure.stores.reconnecting import Reconnects
 
 __all__ = ["Dialer"]
 
@@ -38,17 +40,34 @@ class _Connection(asyncpg.Connection):  # type: ignore[misc]  # the driver has n
 class Dialer:
     """Connects to one server.
 
-    A cancelled caller does not stop it, because asyncpg, cancelled in the instant in which the
-    network connection has come about, leaves a future with an error that nobody fetches. The
+    While the server is away, one attempt is made at a time, after a pause, and its error is that of
+    all callers that waited for it.
+
+    A cancelled caller does not stop an attempt, because asyncpg, cancelled in the instant in which
+    the network connection has come about, leaves a future with an error that nobody fetches. The
     connection is thrown away when it is there.
     """
 
-    def __init__(self, options: Secret[dict[str, Any]]) -> None:
+    def __init__(self, options: Secret[dict[str, Any]], random: Callable[[], float]) -> None:
         self._options = options
         self._tasks: set[asyncio.Task[asyncpg.Connection]] = set()
+        self._reconnects = Reconnects(random)
+        self._turn = asyncio.Lock()
+        self._error: BaseException | None = None
 
     async def dial(self) -> asyncpg.Connection:
         """Return a new connection; raise what asyncpg raises."""
+        seen = self._reconnects.failures
+        if seen:
+            async with self._turn:
+                if self._reconnects.failures > seen and self._error is not None:
+                    raise self._error
+                if self._reconnects.failures:
+                    await self._reconnects.pause()
+                    return await self._connect()
+        return await self._connect()
+
+    async def _connect(self) -> asyncpg.Connection:
         task = asyncio.create_task(asyncpg.connect(connection_class=_Connection, **self._options()))
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
@@ -57,6 +76,11 @@ class Dialer:
         except asyncio.CancelledError:
             task.add_done_callback(_throw_away)
             raise
+        self._error = task.exception()
+        if self._error is not None:
+            self._reconnects.failed()
+        else:
+            self._reconnects.succeeded()
         return task.result()
 
     async def close(self) -> None:

@@ -10,21 +10,25 @@ import asyncpg
 
 from tenure.core.model import Finding
 from tenure.errors import TenureError
+from tenure.stores.postgres.address import Address, connections_most
 from tenure.stores.postgres.connection import Connection
 from tenure.stores.postgres.faults import translate
 from tenure.stores.postgres.pool import Row
+from tenure.stores.postgres.poolers import POOLER_ADVICE, shares_sessions
 from tenure.stores.postgres.rights import grants, missing
 from tenure.stores.postgres.schema import FORMAT
-from tenure.stores.postgres.server import OLDEST, Server
+from tenure.stores.postgres.server import CONNECTIONS_LEAST, OLDEST, Server
 
 __all__ = ["Examination"]
 
 # A notification within one server takes a millisecond or two.
 _WAKE_UP_SECONDS = 2.0
 _NEARLY_FULL = 0.8
-_MORE_CONNECTIONS = (
-    "Raise max_connections, or put a pooler in between and add statement_cache_size=0 to the URL."
+_FEWER = (
+    "lower pool_size in the URLs, or put a pooler in between and add statement_cache_size=0 to "
+    "the URL."
 )
+_MORE_CONNECTIONS = f"Raise max_connections, {_FEWER}"
 
 _NOW = "SELECT (extract(epoch FROM clock_timestamp()) * 1000000)::bigint"
 
@@ -73,7 +77,7 @@ class Examination(Connection):
             *_replication(server, more),
             _persistence(server, more),
             *_transactions(server, more),
-            _connections(more),
+            _connections(server, more, self._address),
         ]
         if not server.standby:
             other = await self._probe(stack)
@@ -102,14 +106,10 @@ class Examination(Connection):
     async def _pooler_findings(
         self, one: asyncpg.Connection, other: asyncpg.Connection
     ) -> list[Finding]:
-        """Tell whether sessions are shared, by whom we talk to.
-
-        Two connections that are both open and meet the same server process share it, and so does
-        one that meets two. A pooler also invents the process id that it tells a new client.
-        """
-        pids = [await each.fetchval("SELECT pg_backend_pid()") for each in (one, other, one)]
-        if len(set(pids)) == 2 and pids[0] == pids[2]:
-            if one.get_server_pid() == pids[0] or self._address.shares_sessions:
+        """Tell whether sessions are shared. A pooler invents the process id that it tells us."""
+        pid = await one.fetchval("SELECT pg_backend_pid()")
+        if not await shares_sessions(one, other):
+            if one.get_server_pid() == pid or self._address.shares_sessions:
                 return []
             return [
                 Finding(
@@ -125,9 +125,8 @@ class Examination(Connection):
             Finding(
                 "error",
                 "pooler",
-                "there is one in transaction mode in between, which breaks prepared statements "
-                "and wake-ups",
-                "Add statement_cache_size=0 to the URL, or go to the server directly.",
+                "there is one in between that the URL does not mention",
+                POOLER_ADVICE,
             )
         ]
 
@@ -250,17 +249,18 @@ def _transactions(server: Server, more: Row) -> Iterator[Finding]:
         )
 
 
-def _connections(more: Row) -> Finding:
+def _connections(server: Server, more: Row, address: Address) -> Finding:
     used, most = more["connections_used"], more["connections_most"]
-    detail = f"{used} of {most} in use"
+    needed, size = connections_most(address.pool_size), address.pool_size
+    detail = f"{used} of {most} in use; a process takes up to {needed} (pool_size {size})"
+    # One of those in use is ours, and is given back.
+    if server.connections_left < CONNECTIONS_LEAST - 1 and not address.shares_sessions:
+        limit = server.connections_limit
+        detail = f"{server.connections_left} left by {limit}; a worker needs {CONNECTIONS_LEAST}"
+        return Finding("warning", "connections", detail, f"Raise {limit}, or {_FEWER}")
     if used < most * _NEARLY_FULL:
         return Finding("ok", "connections", detail)
-    return Finding(
-        "warning",
-        "connections",
-        f"{detail}; each replica takes up to nine",
-        _MORE_CONNECTIONS,
-    )
+    return Finding("warning", "connections", detail, _MORE_CONNECTIONS)
 
 
 async def _format_findings(connection: asyncpg.Connection, more: Row) -> list[Finding]:

@@ -23,7 +23,7 @@ import asyncpg
 from tenure.core.clock import Clock
 from tenure.errors import StoreError, StoreUnavailable, TenureError
 from tenure.stores.abandoning import cut
-from tenure.stores.postgres.address import CALL_TIMEOUT
+from tenure.stores.postgres.address import CALL_TIMEOUT, POOL_SIZE
 from tenure.stores.postgres.faults import breaks, translate
 
 __all__ = ["Dial", "Pool", "Row", "Subject"]
@@ -36,8 +36,6 @@ Subject: TypeAlias = tuple[str, Iterable[str | None]]
 
 Dial: TypeAlias = Callable[[], Awaitable[asyncpg.Connection]]
 
-# More would not make one event loop faster, and a server has about a hundred for everybody.
-_SIZE = 8
 # After a burst, connections beyond the first are given back to the server.
 _IDLE_SECONDS = 60.0
 # A call whose caller was cancelled has this long to end before its connection is cut.
@@ -63,7 +61,7 @@ class _Call:
 
 
 class Pool:
-    """Up to eight connections, opened when needed, used newest first.
+    """Some connections, up to `size`, opened when needed, used newest first.
 
     Each call runs in a task of its own, because asyncpg answers the cancellation of a caller by
     cancelling the statement. So a cancelled caller leaves at once, and what it sent takes its
@@ -71,14 +69,22 @@ class Pool:
     is decided before it.
     """
 
-    def __init__(self, dial: Dial, url: str, clock: Clock, first: asyncpg.Connection) -> None:
+    def __init__(
+        self,
+        dial: Dial,
+        url: str,
+        clock: Clock,
+        first: asyncpg.Connection,
+        size: int = POOL_SIZE,
+    ) -> None:
         self._dial = dial
+        self._size = size
         self._url = url
         self._clock = clock
         self._loop = asyncio.get_running_loop()
         self._idle: list[tuple[asyncpg.Connection, float]] = [(first, clock.boot())]
         self._busy: set[asyncpg.Connection] = set()
-        self._room = asyncio.Semaphore(_SIZE)
+        self._room = asyncio.Semaphore(size)
         self._tasks: set[asyncio.Task[None]] = set()
         # What cancelled callers have sent, and what it is about.
         self._abandoned: dict[asyncio.Task[None], set[tuple[str, str]]] = {}
@@ -154,7 +160,10 @@ class Pool:
             async with asyncio.timeout(CALL_TIMEOUT):
                 await self._room.acquire()
         except TimeoutError:
-            msg = f"the store {self._url} is overloaded: all {_SIZE} connections are in use."
+            msg = (
+                f"the store {self._url} is overloaded: all {self._size} connections of this "
+                "process are in use. Raise pool_size in the URL, or find what keeps the store busy."
+            )
             raise StoreUnavailable(msg) from None
         try:
             yield

@@ -10,11 +10,16 @@ from msgspec import Struct
 from tenure.core.model import Grade
 from tenure.errors import ConfigError, StoreUnavailable
 
-__all__ = ["OLDEST", "Server"]
+__all__ = ["CONNECTIONS_LEAST", "OLDEST", "Server"]
 
 # The oldest release that its makers still mended when this was written.
 OLDEST = 13
 
+CONNECTIONS_LEAST = 3
+"""What a process needs: a connection for calls, one for wake-ups, one for renewals and beats."""
+
+# Limits of connections do not hold for superusers. The number of sessions is that of clients.
+#
 # What a role without pg_monitor does not see of a standby is NULL. Subscribers of a logical slot
 # are no standbys, and neither is a base backup.
 _FACTS = """
@@ -37,7 +42,34 @@ SELECT current_setting('server_version') AS version,
              AND (r.sync_state NOT IN ('sync', 'quorum')
                   OR current_setting('synchronous_standby_names') = ''
                   OR current_setting('synchronous_commit') IN ('local', 'off'))
-       ) AS lagging_standbys
+       ) AS lagging_standbys,
+       pg_backend_pid() AS pid,
+       room.number AS connections_left,
+       room.name AS connections_limit
+FROM (
+    SELECT tightest.number, tightest.name
+    FROM pg_roles r
+    JOIN pg_database d ON d.datname = current_database()
+    CROSS JOIN LATERAL (
+        SELECT count(*) AS everybody, count(*) FILTER (WHERE a.usesysid = r.oid) AS of_role,
+               count(*) FILTER (WHERE a.datid = d.oid) AS of_database
+        FROM pg_stat_activity a WHERE a.backend_type = 'client backend'
+    ) AS used
+    CROSS JOIN LATERAL (
+        SELECT limits.number - limits.used AS number, limits.name
+        FROM (VALUES
+            (current_setting('max_connections')::bigint
+                 - current_setting('superuser_reserved_connections')::bigint,
+             used.everybody, 'max_connections of the server'),
+            (CASE WHEN r.rolconnlimit >= 0 AND NOT r.rolsuper THEN r.rolconnlimit END,
+             used.of_role, 'the CONNECTION LIMIT of the role'),
+            (CASE WHEN d.datconnlimit >= 0 AND NOT r.rolsuper THEN d.datconnlimit END,
+             used.of_database, 'the CONNECTION LIMIT of the database')
+        ) AS limits ("number", used, name)
+        WHERE limits.number IS NOT NULL ORDER BY 1 LIMIT 1
+    ) AS tightest
+    WHERE r.rolname = current_user
+) AS room
 """
 
 
@@ -57,6 +89,12 @@ class Server(Struct, frozen=True):
     """Standbys that a commit does not wait for."""
     place: str = ""
     """Which database this is: its name and number."""
+    pid: int = 0
+    """The process of the server that answered."""
+    connections_left: int = 1000
+    """How many more connections this role may open now."""
+    connections_limit: str = ""
+    """What limits them."""
 
     @classmethod
     async def ask(cls, connection: asyncpg.Connection) -> Server:

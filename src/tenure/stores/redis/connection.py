@@ -77,7 +77,7 @@ class Connection:
     async def open(self, migrate: Migrate = "auto") -> None:
         was_closed = self._sender is None
         if was_closed:
-            self._sender = Sender(self._address)
+            self._sender = Sender(self._address, self.clock.random)
             self._ear = Ear(
                 self._address,
                 channel=self._channel,

@@ -35,7 +35,7 @@ class Examination(Connection):
         findings = [Finding("ok", "store", f"{self.url}, namespace {self.namespace}")]
         unopened = self._sender is None
         if unopened:
-            self._sender = Sender(self._address)
+            self._sender = Sender(self._address, self.clock.random)
         try:
             await self._log_in()
             await self._look(findings)

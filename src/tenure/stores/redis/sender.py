@@ -12,10 +12,12 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
+from collections.abc import Callable
 from typing import Any
 
 from redis import exceptions
 
+from tenure.stores.reconnecting import Reconnects
 from tenure.stores.redis.address import Address
 from tenure.stores.redis.faults import NOT_DONE, WRONG_PLACE, code_of
 from tenure.stores.redis.scripts import Script
@@ -49,8 +51,9 @@ class Sender:
     came instead. So an abandoned one makes no noise.
     """
 
-    def __init__(self, address: Address) -> None:
+    def __init__(self, address: Address, random: Callable[[], float]) -> None:
         self._address = address
+        self._reconnects = Reconnects(random)
         self._loop = asyncio.get_running_loop()
         self._wire: Wire | None = None
         self._connecting: asyncio.Task[None] | None = None
@@ -186,10 +189,13 @@ class Sender:
 
     async def _connect(self) -> None:
         try:
+            await self._reconnects.pause()
             self._wire = await dial(self._address, self._received, self._lost)
         except exceptions.RedisError as error:
+            self._reconnects.failed()
             self._fail(error)
         else:
+            self._reconnects.succeeded()
             self._flush(self._wire)
         finally:
             self._connecting = None
