@@ -147,5 +147,6 @@ def roomy_postgres() -> Iterator[Postgres]:
     """A PostgreSQL server whose settings are as good as they get, for a whole module."""
     _require("postgres")
     settings = {"fsync": "on", "full_page_writes": "on", "max_connections": "20"}
+    settings["max_prepared_transactions"] = "2"
     with Postgres(config=settings) as server:
         yield server

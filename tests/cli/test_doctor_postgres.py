@@ -9,7 +9,7 @@ import asyncpg
 import pytest
 
 from tenure.cli import target
-from tenure.stores.postgres import examine
+from tenure.stores.postgres import examine, snapshots
 from tenure.stores.postgres.server import Server
 from tests.cli.conftest import Run
 from tests.cli.doctoring import Expected, ShiftedClock, check, examined
@@ -204,3 +204,35 @@ def test_how_many_connections_a_process_takes(cli: Run, database: str):
     cli("--url", database, "migrate")
     url = f"{database}?pool_size=2"
     check(cli, url, Expected("ok", "connections", "a process takes up to 6 (pool_size 2)"))
+
+
+@pytest.mark.parametrize("kind", ["session", "session of another role", "prepared"])
+def test_an_old_snapshot(
+    cli: Run, database: str, plain_role: str, kind: str, monkeypatch: pytest.MonkeyPatch
+):
+    """The age in time of a session is not told to other roles."""
+    cli("--url", database, "migrate")
+    check(cli, database, Expected("ok", "snapshots", "none is old"))
+    monkeypatch.setattr(snapshots, "_OLD_SECONDS", 0.0)
+    monkeypatch.setattr(snapshots, "_OLD_TRANSACTIONS", 0)
+    asker = plain_role if kind == "session of another role" else database
+
+    async def hold() -> None:
+        holder = await connected(database)
+        await holder.execute("BEGIN ISOLATION LEVEL REPEATABLE READ")
+        await holder.fetch("SELECT 1")
+        pid = await holder.fetchval("SELECT pg_backend_pid()")
+        expected = f"pg_terminate_backend({pid})"
+        if kind == "prepared":
+            await holder.execute("CREATE TABLE held ()")
+            await holder.execute("PREPARE TRANSACTION 'forgotten'")
+            expected = "ROLLBACK PREPARED 'forgotten'"
+        try:
+            _, findings = await asyncio.to_thread(examined, cli, "--url", asker)
+            assert findings["snapshots"].level == "warning"
+            assert expected in findings["snapshots"].advice
+        finally:
+            await holder.execute("ROLLBACK PREPARED 'forgotten'" if kind == "prepared" else "END")
+            await holder.close()
+
+    asyncio.run(hold())

@@ -143,6 +143,9 @@ async def test_what_a_cancelled_call_did_is_decided_before_the_next_call(
         await store.leave("ann")
 
     async def check() -> None:
+        # Lists are about everything, and wait for no call. These are about the job and the replica.
+        await store.get([id_of(1)])
+        await store.claim("ann", 0, ["default"], 1)
         found = await find_all(store), await store.replicas()
         for _ in range(3):
             await asyncio.sleep(0.001)

@@ -5,7 +5,7 @@ from typing import Any, cast
 import pytest
 
 from tenure.core.records import CANCELS_MAX, Beat
-from tenure.runtime.audit import Audit
+from tenure.runtime.audit import Audit, Counts
 from tenure.runtime.caretaking import Caretaker
 from tenure.runtime.replica import pause_after
 
@@ -46,3 +46,9 @@ def test_jobs_that_no_worker_knows_are_handed_back_after_two_beats_in_a_row():
     ]:
         audit.beaten(held, known)
         assert audit.is_due is is_due
+
+
+def test_two_beats_in_a_row_count_once_a_minute():
+    counts = Counts()
+    asked = [second for second in range(0, 130, 3) if counts.take(1000.0 + second)]
+    assert asked == [0, 3, 60, 63, 120, 123]

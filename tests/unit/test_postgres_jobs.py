@@ -170,7 +170,7 @@ async def test_what_is_finished_or_due_later_costs_nothing(
         )
         beat = (
             "SELECT * FROM tenure.replica_beat_v1("
-            f"'{namespace}', '{{ann}}', 60000000, 0, 9, 9, NULL)"
+            f"'{namespace}', '{{ann}}', 60000000, 0, 9, 9, NULL, true, NULL)"
         )
         recover = f"SELECT * FROM tenure.job_recover_v1('{namespace}', '{{}}', 0, 100, NULL, NULL)"
         await buffers(operator, poll % next(numbers))

@@ -245,8 +245,8 @@ class Beat(Struct, frozen=True):
 
     cancels: list[str]
     """Its running jobs with a pending cancel, until they settle; at most CANCELS_MAX."""
-    held: int
-    """How many jobs the store thinks it runs."""
+    held: int | None
+    """How many jobs the store thinks it runs; None: not counted this time."""
     expired: bool
     """Whether `recover` would find something to do, for whichever replica."""
     now: int

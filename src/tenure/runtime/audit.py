@@ -7,6 +7,7 @@ lives, so that nobody else would ever take them.
 from __future__ import annotations
 
 import asyncio
+import math
 from collections.abc import Callable
 from functools import partial
 
@@ -15,10 +16,28 @@ from tenure.runtime.patience import Patience
 from tenure.runtime.settling import Settler
 from tenure.stores.contract import Store
 
-__all__ = ["Audit"]
+__all__ = ["Audit", "Counts"]
 
 # A claim whose reply is on its way makes a difference, too, but not for so many beats.
 _BEATS = 2
+
+# Some stores have to look at many records to count, and what is counted seldom differs.
+_COUNT_EVERY = 60.0
+
+
+class Counts:
+    """Says which beats shall count the jobs of a replica: some in a row, once a minute."""
+
+    def __init__(self) -> None:
+        self._next = -math.inf
+        self._left = 0
+
+    def take(self, now: float) -> bool:
+        """Return whether the beat that is sent now shall count."""
+        if now >= self._next:
+            self._next, self._left = now + _COUNT_EVERY, _BEATS
+        self._left -= 1
+        return self._left >= 0
 
 
 class Audit:
@@ -30,9 +49,10 @@ class Audit:
         self._settler = settler
         self._differs = 0
 
-    def beaten(self, held: int, known: int) -> None:
+    def beaten(self, held: int | None, known: int) -> None:
         """Take note of how many jobs the store and the worker think that run here."""
-        self._differs = self._differs + 1 if held > known else 0
+        if held is not None:
+            self._differs = self._differs + 1 if held > known else 0
 
     @property
     def is_due(self) -> bool:

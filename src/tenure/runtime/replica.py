@@ -21,6 +21,7 @@ from tenure.core.policy import renew_after
 from tenure.core.records import CANCELS_MAX, Beat
 from tenure.core.settings import Settings
 from tenure.observe.events import Events
+from tenure.runtime.audit import Counts
 from tenure.runtime.caretaking import Caretaker
 from tenure.runtime.hosting import Host, Hosted
 from tenure.runtime.lifeline import Lifeline
@@ -46,8 +47,8 @@ class ReplicaListener(Protocol):
         """Work may be claimed under this id."""
         ...
 
-    def beaten(self, replica: str, held: int, *, revived: bool) -> None:
-        """The record was renewed; the store thinks that it holds so many jobs.
+    def beaten(self, replica: str, held: int | None, *, revived: bool) -> None:
+        """The record was renewed; the store thinks that it holds so many jobs, if it has counted.
 
         `revived` if it may have expired for a while, in which claims got nothing.
         """
@@ -89,6 +90,7 @@ class Replica:
         self._lifeline = lifeline
         self._resumed = resumed
         self._caretaker = Caretaker(host.store, settings, events)
+        self._counts = Counts()
         self._loop = asyncio.get_running_loop()
         self._hosted: Hosted | None = None
 
@@ -175,11 +177,15 @@ class Replica:
     async def _beat(self, replica: str) -> Beat | None:
         sent = self._clock.boot()
         ahead = self._caretaker.ahead
+        count = self._counts.take(sent)
 
         async def beat() -> Beat | None:
-            nonlocal sent
+            nonlocal sent, count
             sent = self._clock.boot()
-            [answer] = await self._host.store.beat([replica], ttl=self._ttl, ahead=ahead)
+            counting, count = count, False  # if it fails, it may be for the count
+            [answer] = await self._host.store.beat(
+                [replica], ttl=self._ttl, ahead=ahead, count=counting
+            )
             return answer
 
         answer = await self._patience.until_answered("beat", beat)
@@ -188,7 +194,7 @@ class Replica:
             self._hear(replica, answer.held, answer.cancels, revived=late)
         return answer
 
-    def _hear(self, replica: str, held: int, cancels: list[str], *, revived: bool) -> None:
+    def _hear(self, replica: str, held: int | None, cancels: list[str], *, revived: bool) -> None:
         self._tell(partial(self._listener.beaten, replica, held, revived=revived))
         if cancels:
             self._tell(self._listener.cancels, cancels)

@@ -28,7 +28,7 @@ class Beaten(Struct, frozen=True, tag=True):
 
     replica: str
     cancels: list[str]
-    held: int
+    held: int | None
     revived: bool
     """It may have expired for a while."""
 

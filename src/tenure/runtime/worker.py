@@ -230,7 +230,7 @@ class Worker:
         told = intentions(options.queues, options.weights, self._handlers, self._plans)
         log.info("worker %s %s", replica[:8], told)
 
-    def beaten(self, replica: str, held: int, *, revived: bool) -> None:
+    def beaten(self, replica: str, held: int | None, *, revived: bool) -> None:
         if self.replica is None and self._doubted == replica:
             # A claim was told that it is dead. It has come back: in a fail-over, say.
             self.replica = replica

@@ -12,6 +12,7 @@ from tenure.core.records import Beat
 from tenure.core.settings import Settings
 from tenure.errors import TenureError
 from tenure.observe.events import Events
+from tenure.runtime.audit import Counts
 from tenure.runtime.caretaking import Caretaker
 from tenure.runtime.patience import Patience
 from tenure.runtime.replica import pause_after
@@ -46,6 +47,7 @@ class Beats:
         self._ttl = settings.replica_ttl
         self._patience = Patience(self._clock, events)
         self._caretaker = Caretaker(store, settings, events)
+        self._counts = Counts()
         self._children = children
         self._name = name
         self._changed = asyncio.Event()
@@ -92,12 +94,16 @@ class Beats:
         """Renew them all, tell each of them, and return how long to wait for the next time."""
         sent = self._clock.boot()
         ahead = self._caretaker.ahead
+        count = self._counts.take(sent)
 
         async def beat() -> list[Beat | None]:
-            nonlocal sent
+            nonlocal sent, count
             sent = self._clock.boot()
+            counting, count = count, False  # if it fails, it may be for the count
             try:
-                return await self._store.beat(list(alive), ttl=self._ttl, ahead=ahead)
+                return await self._store.beat(
+                    list(alive), ttl=self._ttl, ahead=ahead, count=counting
+                )
             except TenureError:
                 for child in alive.values():
                     child.order(InDoubt())

@@ -171,9 +171,12 @@ class FaultyStore:
         await self._pass("join", lambda: self._store.join(replica, ttl=ttl, meta=meta))
 
     async def beat(
-        self, replicas: Sequence[str], *, ttl: float, ahead: float = 0.0
+        self, replicas: Sequence[str], *, ttl: float, ahead: float = 0.0, count: bool = True
     ) -> list[Beat | None]:
-        return await self._pass("beat", lambda: self._store.beat(replicas, ttl=ttl, ahead=ahead))
+        def beat() -> Awaitable[list[Beat | None]]:
+            return self._store.beat(replicas, ttl=ttl, ahead=ahead, count=count)
+
+        return await self._pass("beat", beat)
 
     async def leave(self, replica: str) -> list[str]:
         return await self._pass("leave", lambda: self._store.leave(replica))

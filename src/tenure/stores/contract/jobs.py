@@ -58,7 +58,7 @@ class JobStore(Protocol):
         ...
 
     async def beat(
-        self, replicas: Sequence[str], *, ttl: float, ahead: float = 0.0
+        self, replicas: Sequence[str], *, ttl: float, ahead: float = 0.0, count: bool = True
     ) -> list[Beat | None]:
         """Give each record its full ttl again, counted from now, whether it has expired or not.
 
@@ -67,6 +67,9 @@ class JobStore(Protocol):
 
         Delays and pauses that began in the future, because the clock was set back, begin anew, up
         to RESTARTS_MAX of them. `Beat.more` says that there may be more; beat again at once.
+
+        `count`: whether `Beat.held` is wanted. Without it a store that cannot count at low cost
+        answers None there.
 
         None: there is no such record, or its jobs are being recovered. All it ran is lost, and it
         must join under a new id.

@@ -55,8 +55,9 @@ class Jobs(Connection):
                 known.renewed, known.ttl = now, micros(ttl)
 
     async def beat(
-        self, replicas: Sequence[str], *, ttl: float, ahead: float = 0.0
+        self, replicas: Sequence[str], *, ttl: float, ahead: float = 0.0, count: bool = True
     ) -> list[Beat | None]:
+        del count  # it costs nothing here
         with self._lock:
             now = self.clock.wall()
             alive = [self._alive(replica) for replica in replicas]

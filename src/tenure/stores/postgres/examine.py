@@ -18,6 +18,7 @@ from tenure.stores.postgres.poolers import POOLER_ADVICE, shares_sessions
 from tenure.stores.postgres.rights import grants, missing
 from tenure.stores.postgres.schema import FORMAT
 from tenure.stores.postgres.server import CONNECTIONS_LEAST, OLDEST, Server
+from tenure.stores.postgres.snapshots import snapshot_finding
 
 __all__ = ["Examination"]
 
@@ -78,6 +79,7 @@ class Examination(Connection):
             _persistence(server, more),
             *_transactions(server, more),
             _connections(server, more, self._address),
+            await snapshot_finding(connection),
         ]
         if not server.standby:
             other = await self._probe(stack)

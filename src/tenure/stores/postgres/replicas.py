@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Sequence
 from functools import partial
-from typing import Final
+from typing import Any, Final
 
 from tenure.core.codec import decode_meta, encode_meta
 from tenure.core.durations import micros
@@ -24,7 +25,7 @@ from tenure.stores.postgres.pool import Row
 __all__ = ["Replicas"]
 
 _JOIN = "SELECT tenure.replica_join_v1($1, $2, $3, $4, $5)"
-_BEAT = "SELECT * FROM tenure.replica_beat_v1($1, $2, $3, $4, $5, $6, $7)"
+_BEAT = "SELECT * FROM tenure.replica_beat_v1($1, $2, $3, $4, $5, $6, $7, $8, $9)"
 _REMOVE = "SELECT * FROM tenure.replica_remove_v1($1, $2, $3, $4, $5)"
 _REPLICAS = "SELECT * FROM tenure.replica_list_v1($1, $2, $3)"
 _RECOVER = "SELECT * FROM tenure.job_recover_v1($1, $2, $3, $4, $5, $6)"
@@ -32,8 +33,44 @@ _RECOVER = "SELECT * FROM tenure.job_recover_v1($1, $2, $3, $4, $5, $6)"
 _SOON: Final = micros(SOON)
 
 
+# A claim is committed within so many microseconds of the instant that its deadlines count from.
+_COMMIT_MICROS: Final = 10_000_000
+_WHOLE_LOOK_EVERY = 60.0
+
+
+class _Looks:
+    """From which instant on to look for replicas and deadlines that have passed.
+
+    Both only move ahead with the clock, so after a look that found nothing, the next one need not
+    look at earlier instants. Rows of long ago are gone, but while an old snapshot is open
+    PostgreSQL cannot forget them, and a look at all of them took longer with every job.
+    """
+
+    def __init__(self) -> None:
+        self._clean_at: int | None = None
+        self._whole_at = -math.inf
+
+    def begin(self, now: float) -> int | None:
+        """Return the instant for a look at the local time `now`; None: from the first on."""
+        if self._clean_at is None or now - self._whole_at >= _WHOLE_LOOK_EVERY:
+            self._whole_at = now
+            return None
+        return self._clean_at - _COMMIT_MICROS
+
+    def end(self, since: int | None, at: int, *, found: bool) -> None:
+        """Note what a look from `since` until `at`, an instant of the server, has found."""
+        if found or (self._clean_at is not None and at < self._clean_at):
+            self._clean_at = None  # or the clock was set back
+        elif since is None or self._clean_at is not None:
+            self._clean_at = at
+
+
 class Replicas(Asides):
     """The part of the contract about the processes that run jobs."""
+
+    def __init__(self, *arguments: Any, **options: Any) -> None:
+        super().__init__(*arguments, **options)
+        self._looks = _Looks()
 
     async def join(self, replica: str, *, ttl: float, meta: Meta) -> None:
         told = self.clock.for_server()
@@ -48,19 +85,24 @@ class Replicas(Asides):
         )
 
     async def beat(
-        self, replicas: Sequence[str], *, ttl: float, ahead: float = 0.0
+        self, replicas: Sequence[str], *, ttl: float, ahead: float = 0.0, count: bool = True
     ) -> list[Beat | None]:
         told = self.clock.for_server()
         lengths, most = (micros(ttl), micros(ahead)), (CANCELS_MAX, RESTARTS_MAX)
+        since = self._looks.begin(self.clock.boot())
         rows = await self._fetch(
             _BEAT,
             self.namespace,
             list(replicas),
             *lengths,
             *most,
+            since,
+            count,
             told,
             about=[("replica", replicas)],
         )
+        for row in rows[:1]:
+            self._looks.end(since, row["at"], found=row["expired"])
         changed = [id_ for row in rows[:1] for id_ in row["changed"]]
         self._tell([("job", id_) for id_ in changed])
         more = len(changed) == RESTARTS_MAX

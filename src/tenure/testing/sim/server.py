@@ -221,9 +221,9 @@ class Server(MemoryStore):
         self._wrote()
 
     async def beat(
-        self, replicas: Sequence[str], *, ttl: float, ahead: float = 0.0
+        self, replicas: Sequence[str], *, ttl: float, ahead: float = 0.0, count: bool = True
     ) -> list[Beat | None]:
-        answers = await super().beat(replicas, ttl=ttl, ahead=ahead)
+        answers = await super().beat(replicas, ttl=ttl, ahead=ahead, count=count)
         for replica, answer in zip(replicas, answers, strict=True):
             facts: dict[str, Any] = {"ok": answer is not None, "seconds": ahead}
             facts["ids"] = [] if answer is None else answer.cancels

@@ -9,12 +9,28 @@ AS $$
 DECLARE
     _now bigint := tenure.now_v1(_told);
 BEGIN
-    INSERT INTO tenure.replica AS r (namespace, id, meta, joined, renewed, ttl)
-    VALUES (_namespace, _replica, _meta, _now, _now, _ttl)
-    ON CONFLICT (namespace, id) DO UPDATE SET renewed = excluded.renewed, ttl = excluded.ttl
-    WHERE NOT r.dead;
-    INSERT INTO tenure.replica_claim (namespace, replica) VALUES (_namespace, _replica)
-    ON CONFLICT DO NOTHING;
+    LOOP
+        -- index: replica_pkey
+        UPDATE tenure.replica r
+        SET renewed = CASE WHEN r.dead THEN r.renewed ELSE _now END,
+            ttl = CASE WHEN r.dead THEN r.ttl ELSE _ttl END
+        WHERE r.namespace = _namespace AND r.id = _replica;
+        EXIT WHEN FOUND;
+        INSERT INTO tenure.replica_claim (namespace, replica) VALUES (_namespace, _replica)
+        ON CONFLICT DO NOTHING;
+        -- Not there if it was removed meanwhile. One caller at a time goes on.
+        -- index: replica_claim_pkey
+        PERFORM FROM tenure.replica_claim c
+        WHERE c.namespace = _namespace AND c.replica = _replica FOR UPDATE;
+        CONTINUE WHEN NOT FOUND;
+        -- index: replica_pkey
+        IF NOT EXISTS (SELECT FROM tenure.replica r
+                       WHERE r.namespace = _namespace AND r.id = _replica) THEN
+            INSERT INTO tenure.replica (namespace, id, meta, joined, renewed, ttl)
+            VALUES (_namespace, _replica, _meta, _now, _now, _ttl);
+        END IF;
+        EXIT;
+    END LOOP;
 END
 $$;
 
@@ -76,9 +92,12 @@ END
 $$;
 
 -- Renew records, and tell what their processes should know. The first row also tells which jobs changed.
+--
+-- _from: nothing had expired some time after this instant, so earlier ends and deadlines are those of rows that
+-- are gone; NULL if that is not known. held is NULL unless _count.
 CREATE FUNCTION tenure.replica_beat_v1(
     _namespace text, _replicas text[], _ttl bigint, _ahead bigint, _cancels_max integer,
-    _restarts_max integer, _told bigint
+    _restarts_max integer, _from bigint, _count boolean, _told bigint
 ) RETURNS TABLE (
     known boolean, cancels text[], held bigint, expired boolean, at bigint, changed text[])
 LANGUAGE plpgsql VOLATILE
@@ -87,6 +106,7 @@ SET enable_seqscan = off SET enable_bitmapscan = off SET enable_sort = off
 AS $$
 DECLARE
     _now bigint := tenure.now_v1(_told);
+    _since bigint := coalesce(_from, -9223372036854775808);
     _alive text[] := '{}';
     _expired boolean;
     _one text;
@@ -110,10 +130,13 @@ BEGIN
     _expired := EXISTS (SELECT FROM tenure.replica r
                         WHERE r.namespace || '' = _namespace AND r.dead)
         OR EXISTS (SELECT FROM tenure.replica r
-                   WHERE r.namespace || '' = _namespace AND r.renewed + r.ttl <= _now)
-        OR EXISTS (SELECT FROM tenure.job j
-                   WHERE j.namespace || '' = _namespace AND j.state = 'running'
-                     AND j.deadline IS NOT NULL AND j.deadline <= _now);
+                   WHERE r.namespace || '' = _namespace AND r.renewed + r.ttl >= _since
+                     AND r.renewed + r.ttl <= _now)
+        -- In an order, because planned while the table was empty it would walk over all that run.
+        OR (SELECT j.id FROM tenure.job j
+            WHERE '' || j.namespace = _namespace AND j.state = 'running'
+              AND j.deadline IS NOT NULL AND j.deadline >= _since AND j.deadline <= _now
+            ORDER BY j.deadline, j.id LIMIT 1) IS NOT NULL;
     FOREACH _one IN ARRAY _replicas LOOP
         known := _one = ANY (_alive);
         IF known THEN
@@ -122,10 +145,10 @@ BEGIN
                 SELECT j.id FROM tenure.job j
                 WHERE j.namespace || '' = _namespace AND j.replica = _one AND j.cancelling
                 ORDER BY j.id LIMIT _cancels_max);
-            held := tenure.replica_held_v1(_namespace, _one);
-            expired := _expired;
-            at := _now;
+            held := CASE WHEN _count THEN tenure.replica_held_v1(_namespace, _one) END;
         END IF;
+        expired := _expired;
+        at := _now;
         RETURN NEXT;
         changed := NULL;
     END LOOP;
@@ -458,7 +481,7 @@ BEGIN
         -- index: job_deadline
         _ids := ARRAY(
             SELECT j.id FROM tenure.job j
-            WHERE j.namespace || '' = _namespace AND j.state = 'running'
+            WHERE '' || j.namespace = _namespace AND j.state = 'running'
               AND j.deadline IS NOT NULL AND j.deadline <= _by - _grace
             ORDER BY j.deadline, j.id LIMIT _room FOR UPDATE SKIP LOCKED);
         _room := _room - cardinality(_ids);

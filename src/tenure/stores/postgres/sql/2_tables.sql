@@ -15,13 +15,15 @@ CREATE TABLE tenure.replica (
     renewed   bigint  NOT NULL,
     ttl       bigint  NOT NULL,
     dead      boolean NOT NULL DEFAULT false,
-    PRIMARY KEY (namespace, id),
     CONSTRAINT replica_sound CHECK (
         joined BETWEEN -253402300799999999 AND 253402300799999999
         AND renewed BETWEEN -253402300799999999 AND 253402300799999999
         AND ttl BETWEEN 0 AND 10000000000000000)
 ) WITH (fillfactor = 50, autovacuum_vacuum_scale_factor = 0.05);
 
+-- Not unique, because a beat would look at every earlier version of its row to check that, and there are as
+-- many as beats while an old snapshot is open. There is one row for each one of replica_claim.
+CREATE INDEX replica_pkey ON tenure.replica (namespace, id);
 -- Finds those that have expired; and those renewed in the future, as seen after a step back.
 CREATE INDEX replica_ends ON tenure.replica ((namespace || ''), (renewed + ttl));
 CREATE INDEX replica_renewed ON tenure.replica (('' || namespace), renewed);
@@ -105,7 +107,7 @@ CREATE INDEX job_ready ON tenure.job (
 CREATE INDEX job_since ON tenure.job (('' || namespace), since) WHERE since > 0;
 -- What a replica runs.
 CREATE INDEX job_held ON tenure.job ((namespace || ''), replica, id) WHERE state = 'running';
-CREATE INDEX job_deadline ON tenure.job ((namespace || ''), deadline, id)
+CREATE INDEX job_deadline ON tenure.job (('' || namespace), deadline, id)
     WHERE state = 'running' AND deadline IS NOT NULL;
 CREATE INDEX job_cancelling ON tenure.job ((namespace || ''), replica, id) WHERE cancelling;
 
