@@ -9,6 +9,7 @@ import subprocess
 import sys
 import threading
 import time
+from contextvars import copy_context
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -267,3 +268,44 @@ def hear_the_late_thread() -> tuple[int, list[str]]:
     _next_begun.set()
     _late[0].join(10)
     return os.getpid(), _answers
+
+
+@task
+def meet(folder: str, count: int) -> int:
+    """Wait until so many processes are here at a time, or were."""
+    (Path(folder) / str(os.getpid())).touch()
+    while len(list(Path(folder).iterdir())) < count:
+        time.sleep(0.01)
+    return os.getpid()
+
+
+@task
+def enqueue_two(word: str) -> list[str]:
+    async def both() -> list[str]:
+        first = await pid.enqueue()
+        [second] = await app.enqueue_many([whisper.request(word)])
+        return [first.id, second.id]
+
+    return asyncio.run(both())
+
+
+@task
+def enqueue_unique(key: str, number: int) -> str:
+    return asyncio.run(take_memory.using(unique=key, delay=60).enqueue(number)).id
+
+
+@task
+def leave_a_thread_to_enqueue() -> int:
+    """Leave a thread behind that enqueues a job during the next job of this process."""
+    context = copy_context()
+
+    def enqueue() -> None:
+        _next_begun.wait(20)
+        try:
+            asyncio.run(pid.enqueue())
+        except StoreError as error:
+            _answers.append(f"{type(error).__name__}: {error}")
+
+    _late.append(threading.Thread(target=context.run, args=(enqueue,), daemon=True))
+    _late[0].start()
+    return os.getpid()

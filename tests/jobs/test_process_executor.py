@@ -33,7 +33,7 @@ def app_with_tasks(**settings: object) -> Tenure:
 
 @asynccontextmanager
 async def working(**settings: object) -> AsyncIterator[Tenure]:
-    async with app_with_tasks(**settings) as app, app.worker(concurrency=4):
+    async with app_with_tasks(process_workers=4, **settings) as app, app.worker(concurrency=4):
         yield app
 
 
@@ -193,7 +193,7 @@ async def test_what_a_job_said_before_its_child_died_is_shown_with_the_end(
     make, clock, faults, tmp_path, monkeypatch
 ):
     monkeypatch.setattr("tenure.runtime.context._LAST_WORD_SECONDS", 30)
-    monkeypatch.setattr("tenure.runtime.processes._END_SECONDS", 30)
+    monkeypatch.setattr("tenure.runtime.processes.END_SECONDS", 30)
     app = await make(faulty=True)
     app._handlers.update(cpu_tasks.app._handlers)
     faults.delay("note", 1000)
@@ -324,10 +324,10 @@ def test_children_die_with_a_worker_that_is_killed(tmp_path):
 
 
 async def test_a_child_whose_worker_hangs_up_ends_by_itself(app, tmp_path):
-    idle = await processes._Child.start(None)
+    idle = await processes.Child.start(None)
     idle._writer.close()
     assert await asyncio.wait_for(idle._gone, 5) == 0
-    busy = await processes._Child.start(None)
+    busy = await processes.Child.start(None)
     job = await app.enqueue(cpu_tasks.rest.request(0))
     record = (await job.wait(20)).record
     payload = f'{{"seconds":60,"file":"{tmp_path / "pid"}"}}'.encode()
@@ -378,7 +378,7 @@ async def test_a_signal_to_stop_while_a_child_starts_fails_no_job(run, tmp_path,
     ids=["exit", "segv", "kill", "cut"],
 )
 async def test_a_child_that_dies_fails_its_attempt(run, request_, how, monkeypatch):
-    monkeypatch.setattr("tenure.runtime.processes._END_SECONDS", 0.2)
+    monkeypatch.setattr("tenure.runtime.processes.END_SECONDS", 0.2)
     job = await run(request_)
     assert (job.state, job.reason, job.failures, job.losses) == ("failed", "error", 1, 0)
     assert job.error.startswith("tenure.errors.ProcessDied: ")
@@ -433,7 +433,7 @@ async def has_started(job: Job) -> bool:
 
 
 async def test_what_a_dying_job_has_forked_dies_too(app, tmp_path, monkeypatch):
-    monkeypatch.setattr("tenure.runtime.processes._END_SECONDS", 0.2)
+    monkeypatch.setattr("tenure.runtime.processes.END_SECONDS", 0.2)
     job = await app.enqueue(cpu_tasks.fork_and_die.request(str(tmp_path / "pid")))
     forked = await pid_in(tmp_path / "pid")
     try:
@@ -443,7 +443,7 @@ async def test_what_a_dying_job_has_forked_dies_too(app, tmp_path, monkeypatch):
     assert "exit code 5" in job.error
 
 
-async def test_twenty_good_jobs_beside_bad_ones_succeed_and_no_slot_is_lost():
+async def test_twenty_good_jobs_beside_bad_ones_succeed_and_no_slot_is_lost(tmp_path):
     async with working(process_memory="120MB") as app:
         bad = [
             cpu_tasks.exit_with.request(3),
@@ -459,7 +459,8 @@ async def test_twenty_good_jobs_beside_bad_ones_succeed_and_no_slot_is_lost():
         assert {job.state for job in jobs} == {"succeeded"}
         assert {job.state for job in failed} == {"failed"}
         assert {job.attempt for job in jobs} == {1}
-        together = await app.enqueue_many(cpu_tasks.rest.request(0.2) for _ in range(4))
+        meet = cpu_tasks.meet.request(str(tmp_path), 4)
+        together = await app.enqueue_many(meet for _ in range(4))
         pids = {await job.result(20) for job in together}
         assert len(pids) == 4
 

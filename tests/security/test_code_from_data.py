@@ -30,7 +30,7 @@ FORBIDDEN |= {"codeop", "runpy", "gzip", "bz2", "lzma", "zipfile", "tarfile", "x
 BY_NAME = {
     "app/workers.py": "Tenure(imports=...)",
     "http/lines.py": "httpx2, or httpx",
-    "runtime/processes.py": "the module of a function that this program has declared as a task",
+    "runtime/process_functions.py": "the module of a function that is declared as a task",
     "stores/connect.py": "the list of stores",
     "supervisor/finding.py": "module:app of the command line, and Tenure(imports=...)",
 }

@@ -143,3 +143,16 @@ def test_a_run_without_a_place_is_no_error():
     board.end(places[0])
     assert board.begin("again", 0.0) == places[0]
     board.close()
+
+
+def test_the_deadline_of_an_attempt_can_be_put_off():
+    board = Board(Board.make_file(1), 1)
+    place = board.begin(JOBS[0], 9.0)
+    board.postpone(place, 0.0)
+    assert (board.deadlines(), board.started()) == ({}, [JOBS[0]])
+    board.postpone(place, 12.0)
+    assert board.deadlines() == {JOBS[0]: 12.0}
+    board.end(place)
+    board.postpone(-1, 7.0)
+    assert board.started() == []
+    board.close()

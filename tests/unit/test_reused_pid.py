@@ -12,7 +12,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from tenure.runtime.processes import _Child
+from tenure.runtime.processes import Child
 from tests.rig.waiting import wait_until
 
 SLEEP = "import time; time.sleep(60)"
@@ -38,7 +38,7 @@ def group_exists(number: int) -> bool:
     return True
 
 
-async def ended_child(pid: int) -> _Child:
+async def ended_child(pid: int) -> Child:
     """Return a child that has ended and had this number."""
     ours, theirs = socket.socketpair()
     with closing(theirs):
@@ -47,7 +47,7 @@ async def ended_child(pid: int) -> _Child:
         async def wait() -> int:
             return 0
 
-        child = _Child(SimpleNamespace(pid=pid, wait=wait), reader, writer, None)
+        child = Child(SimpleNamespace(pid=pid, wait=wait), reader, writer, None)
         await asyncio.wait([child._gone])
         writer.close()
         return child

@@ -3,7 +3,7 @@ from datetime import timedelta
 import pytest
 
 from tenure import ConfigError, Tenure
-from tenure.core.settings import Settings
+from tenure.core.settings import Settings, usable_cores
 
 NAMES = (
     "replica_ttl",
@@ -13,6 +13,8 @@ NAMES = (
     "result_limit",
     "grace",
     "process_memory",
+    "process_workers",
+    "process_start",
     "namespace",
     "imports",
 )
@@ -28,6 +30,8 @@ def test_the_defaults():
         result_limit=1_048_576,
         grace=25.0,
         process_memory=None,
+        process_workers=usable_cores(),
+        process_start=30.0,
         namespace="tenure",
         imports=(),
     )
@@ -43,6 +47,8 @@ def test_from_arguments():
             "result_limit": 4096,
             "grace": 0,
             "process_memory": 200_000_000,
+            "process_workers": 2,
+            "process_start": "1m",
             "namespace": "billing",
             "imports": ["a", "b.c"],
         },
@@ -51,6 +57,7 @@ def test_from_arguments():
     assert (settings.replica_ttl, settings.loss_budget, settings.retention) == (60, 0, 86400)
     assert (settings.payload_limit, settings.result_limit, settings.grace) == (2048, 4096, 0)
     assert settings.process_memory == 200_000_000
+    assert (settings.process_workers, settings.process_start) == (2, 60.0)
     assert (settings.namespace, settings.imports) == ("billing", ("a", "b.c"))
 
 

@@ -43,6 +43,9 @@ class Tenure(LockCalls, TimerCalls):
         grace: how long a worker that is asked to stop lets its jobs finish (25 s).
         process_memory: the most memory of a child process that runs a job of a task with
             executor="process", in bytes or as "512MB" (no limit).
+        process_workers: the most such child processes in each worker (as many as cores).
+        process_start: how long such a child may take to start and to import the task (30 s). A
+            task's own timeout begins with its handler.
         imports: modules that declare tasks; a worker imports them before it starts.
         lifespan: a function that takes the app and returns an async context manager. A process
             that runs work opens it once; what it yields is `app.state`.
@@ -64,6 +67,8 @@ class Tenure(LockCalls, TimerCalls):
         result_limit: int | None = None,
         grace: Duration | None = None,
         process_memory: int | str | None = None,
+        process_workers: int | None = None,
+        process_start: Duration | None = None,
         imports: Sequence[str] | None = None,
         lifespan: Lifespan | None = None,
         clock: Clock | None = None,
@@ -81,6 +86,8 @@ class Tenure(LockCalls, TimerCalls):
             result_limit=result_limit,
             grace=grace,
             process_memory=process_memory,
+            process_workers=process_workers,
+            process_start=process_start,
             imports=imports,
             lifespan=lifespan,
             clock=clock,

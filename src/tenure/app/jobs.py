@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Coroutine, Iterable
 from typing import Any, Literal, ParamSpec, TypeVar, overload
 
+from tenure.app.lifecycle import services_here
 from tenure.app.workers import WorkerCalls
 from tenure.core import durations
 from tenure.core.durations import Duration
@@ -16,6 +17,7 @@ from tenure.core.states import STATES, JobState
 from tenure.errors import ConfigError, UniqueBusy, UniqueMismatch
 from tenure.jobs import Job, JobPage, Jobs, Request
 from tenure.runtime.attempt import Around, Executor
+from tenure.runtime.context import current
 from tenure.runtime.pruning import prune_finished
 from tenure.runtime.recovery import Recovery
 from tenure.tasks import (
@@ -146,7 +148,7 @@ class JobCalls(WorkerCalls):
 
         With `within`, a connection, as part of your own transaction on it; see `task.bind`.
         """
-        return await self._services().jobs.enqueue(request, within=within)
+        return await self._enqueuing().enqueue(request, within=within)
 
     @overload
     async def enqueue_many(
@@ -178,8 +180,21 @@ class JobCalls(WorkerCalls):
         others were stored, and one that an open transaction holds raises UniqueBusy; with
         `return_exceptions` the error stands in the list instead.
         """
-        jobs = self._services().jobs
+        jobs = self._enqueuing()
         return await jobs.enqueue_many(requests, within=within, return_exceptions=return_exceptions)
+
+    def _enqueuing(self) -> Jobs:
+        """Return what stores jobs here.
+
+        A handler in a thread or a child process may run a loop of its own, on which this app is
+        not open. Its jobs go over the connection of the worker that runs it, if that has the same
+        store.
+        """
+        job = current.get(None)
+        home = self._store.url, self._store.namespace
+        if job is None or job.home != home or services_here(self) is not None:
+            return self._services().jobs
+        return Jobs(self._store, self._handlers, job.insert_from_elsewhere)
 
     async def _job_service(self) -> Jobs:
         """Return what makes jobs and looks them up here: for `tenure.blocking`."""
@@ -243,7 +258,7 @@ class JobCalls(WorkerCalls):
         replicas look expired then.
         """
         store = self._services().store
-        recovery = Recovery(self._settings, store.clock, self._events)
+        recovery = Recovery(self._work_settings, store.clock, self._events)
         return await recovery.run(store, by="hand")
 
     async def delete_job(self, id: str) -> None:  # noqa: A002 - as above

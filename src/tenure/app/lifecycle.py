@@ -9,12 +9,13 @@ from contextlib import AbstractAsyncContextManager, AsyncExitStack
 from typing import Any, NoReturn, Self, TypeAlias
 
 from msgspec import Struct
+from msgspec.structs import asdict
 
 from tenure.app.setup import warn_about_setup
 from tenure.core.clock import Clock, SystemClock
 from tenure.core.environment import SCOPES, Scope, reaches, scope_problem
 from tenure.core.model import Grade, Traits
-from tenure.core.settings import URL_DEFAULT, Settings
+from tenure.core.settings import URL_DEFAULT, Settings, WorkSettings
 from tenure.core.ticking import Plan
 from tenure.errors import ConfigError, StoreError
 from tenure.holds import Holds
@@ -180,6 +181,14 @@ class Lifecycle:
     @property
     def settings(self) -> Settings:
         """What it goes by."""
+        return self._settings
+
+    @property
+    def _work_settings(self) -> Settings:
+        """What workers go by: with the time that child processes may take to start."""
+        if any(handler.executor == "process" for handler in self._handlers.values()):
+            settings = self._settings
+            return WorkSettings(**asdict(settings), start_allowance=settings.process_start)
         return self._settings
 
     def on_event(self, subscriber: Callable[[Event], None]) -> None:

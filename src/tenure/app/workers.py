@@ -16,7 +16,7 @@ from tenure.core.shares import check_queues
 from tenure.errors import ConfigError
 from tenure.runtime.lifeline import Lifeline
 from tenure.runtime.process import about_this_process
-from tenure.runtime.processes import check_processes
+from tenure.runtime.process_functions import check_processes
 from tenure.runtime.words import HandOver
 from tenure.runtime.worker import Worker, WorkerOptions
 from tenure.workers import EmbeddedWorker, run_until_stopped
@@ -104,7 +104,7 @@ class WorkerCalls(Lifecycle):
             return Worker(
                 services.store,
                 services.host,
-                self._settings,
+                self._work_settings,
                 self._events,
                 handlers=self._handlers,
                 around=self._around,
@@ -119,6 +119,7 @@ class WorkerCalls(Lifecycle):
                 plans=plans,
                 lifeline=lifeline,
                 resumed=resumed,
+                insert=services.jobs.insert,
             )
 
         return EmbeddedWorker(make, partial(self._entering_work, ticks=bool(timers)))

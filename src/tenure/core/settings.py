@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping, Sequence
 from typing import Final, cast
 
@@ -13,7 +14,7 @@ from tenure.core.policy import TTL_MAX, TTL_MIN, kept_for
 from tenure.core.sizes import size
 from tenure.errors import ConfigError
 
-__all__ = ["URL_DEFAULT", "Settings"]
+__all__ = ["URL_DEFAULT", "Settings", "WorkSettings", "usable_cores"]
 
 URL_DEFAULT: Final = "sqlite:///tenure.db"
 
@@ -22,6 +23,9 @@ _KIB = 1024
 _DIGITS_MAX = 20
 # A child process with nothing in it takes about 30 MB.
 _PROCESS_MEMORY_MIN = 64 * 10**6
+_PROCESS_WORKERS_MAX = 1000
+# Python itself takes longer than that on a busy machine.
+_PROCESS_START_MIN = 1.0
 
 
 class Settings(Struct, frozen=True, kw_only=True):
@@ -40,6 +44,12 @@ class Settings(Struct, frozen=True, kw_only=True):
     """How long a worker that is asked to stop lets running jobs finish."""
     process_memory: int | None
     """The most bytes of memory of a child process that runs a job; None: no limit."""
+    process_workers: int
+    """The most child processes that run jobs, in each worker."""
+    process_start: float
+    """How long a child process may take to start and to import a task before that counts as an
+    error.
+    """
     namespace: str
     imports: tuple[str, ...]
     """Modules that declare tasks; a worker imports them before it starts."""
@@ -56,9 +66,29 @@ class Settings(Struct, frozen=True, kw_only=True):
             result_limit=source.number("result_limit", 1024 * _KIB, minimum=_KIB),
             grace=source.duration("grace", 25),
             process_memory=source.size("process_memory", minimum=_PROCESS_MEMORY_MIN),
+            process_workers=source.number(
+                "process_workers", usable_cores(), minimum=1, maximum=_PROCESS_WORKERS_MAX
+            ),
+            process_start=source.duration("process_start", 30, minimum=_PROCESS_START_MIN),
             namespace=check_namespace(source.text("namespace", "tenure")),
             imports=source.names("imports"),
         )
+
+
+class WorkSettings(Settings, frozen=True, kw_only=True):
+    """What a worker goes by whose tasks run in child processes."""
+
+    start_allowance: float
+    """How long after its claim an attempt may begin."""
+
+
+def usable_cores() -> int:
+    """Return how many cores this process may use; containers and `taskset` allow fewer."""
+    if hasattr(os, "process_cpu_count"):  # Python 3.13 and later
+        return int(os.process_cpu_count() or 1)
+    if hasattr(os, "sched_getaffinity"):
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1
 
 
 class _Source:

@@ -39,7 +39,7 @@ from tenure.jobs.handles import Job, JobPage, Request, report_of
 from tenure.jobs.inserter import Inserter, in_slices
 from tenure.runtime.attempt import Handler
 from tenure.runtime.batcher import Batcher
-from tenure.runtime.context import current
+from tenure.runtime.context import Insert, current
 from tenure.stores.contract import Store, Within
 from tenure.stores.within import plainly
 
@@ -55,10 +55,14 @@ _REASON_MAX = 1000
 class Jobs:
     """The jobs of one open app: natural batches of inserts and look-ups."""
 
-    def __init__(self, store: Store, handlers: dict[str, Handler]) -> None:
+    def __init__(
+        self, store: Store, handlers: dict[str, Handler], insert: Insert | None = None
+    ) -> None:
+        """`insert` stores jobs instead of the store's own connection."""
         self._store = store
         self._clock = store.clock
         self._handlers = handlers
+        self._insert_elsewhere = insert
         self._ids = JobIds(store.clock)
         self._naming = threading.Lock()  # threads with connections of their own make ids too
         self._inserter = Inserter(store)
@@ -66,7 +70,7 @@ class Jobs:
 
     async def enqueue(self, request: Request[T], *, within: object = None) -> Job[T]:
         """Store one job."""
-        if within is not None:
+        if within is not None or self._insert_elsewhere is not None:
             jobs = await self.enqueue_many([request], within=within, return_exceptions=False)
             job: Job[T] = jobs[0]
             return job
@@ -80,7 +84,10 @@ class Jobs:
         """Store many jobs, a slice in each round trip."""
         given = list(requests)
         news = [self._identified(request) for request in given]
-        if within is None:
+        if within is None and self._insert_elsewhere is not None:
+            answers, found = await self._insert_elsewhere(news)
+            existing = dict.fromkeys(_ids_of_existing(answers)) | {job.id: job for job in found}
+        elif within is None:
             answers = await self._inserter.insert_many(news)
             existing = await self._existing(answers)
         else:
@@ -144,6 +151,12 @@ class Jobs:
     def handle(self, record: JobRecord) -> Job[Any]:
         """Return the handle of a job whose record is known."""
         return Job(self, record)
+
+    async def insert(self, news: list[NewJob]) -> tuple[list[Inserted], list[JobRecord]]:
+        """Store jobs that have ids; return also those that were there before."""
+        answers = await self._inserter.insert_many(news)
+        existing = await self._existing(answers)
+        return answers, [record for record in existing.values() if record is not None]
 
     async def _existing(self, answers: Iterable[Inserted]) -> dict[str, JobRecord | None]:
         """Return the records of jobs that were there already."""

@@ -34,7 +34,7 @@ from tenure.errors import ArgumentsError
 from tenure.observe.events import AttemptFailed, Events, HandlerStuck, ResultNotStored
 from tenure.runtime.context import RunningJob, current
 from tenure.runtime.job_context import JobContext, context_of
-from tenure.runtime.processes import Processes, Returned
+from tenure.runtime.process_pool import Processes, ProcessLimits, Returned
 from tenure.runtime.reports import (
     ErrorReport,
     Reject,
@@ -46,6 +46,7 @@ from tenure.runtime.reports import (
     report_on,
 )
 from tenure.runtime.threads import Threads
+from tenure.runtime.time_limit import TimeLimit, set_alarm
 from tenure.runtime.transaction import Ending
 
 __all__ = [
@@ -68,8 +69,6 @@ Around: TypeAlias = Callable[
 Executor: TypeAlias = Literal["auto", "thread", "process"]
 """Where a handler runs; "auto": async functions on the loop, plain ones in threads."""
 EXECUTORS: Final = get_args(Executor)
-
-_Alarm: TypeAlias = asyncio.TimerHandle | asyncio.Future[None]
 
 log = logging.getLogger("tenure")
 
@@ -122,7 +121,8 @@ class AttemptRunner:
         payload_limit: int,
         result_limit: int,
         around: Sequence[Around] = (),
-        process_memory: int | None = None,
+        processes: ProcessLimits,
+        on_room: Callable[[], None],
     ) -> None:
         self._clock = clock
         self._events = events
@@ -130,7 +130,7 @@ class AttemptRunner:
         self._result_limit = result_limit
         self._around = around
         self.threads = Threads()
-        self.processes = Processes(process_memory)
+        self.processes = Processes(processes, on_room)
 
     async def run(
         self, handler: Handler, record: JobRecord, context: RunningJob
@@ -180,7 +180,7 @@ class AttemptRunner:
         if record.timeout is None:
             return await work
         if handler.is_cancellable:
-            return await self._cancelled_in_time(work, record.timeout)
+            return await self._cancelled_in_time(work, context, record.timeout)
         return await self._told_in_time(work, record, context, record.timeout)
 
     async def _paced(self, handler: Handler, record: JobRecord, context: RunningJob) -> Any:
@@ -230,7 +230,7 @@ class AttemptRunner:
             problem = f"they take {size:,} bytes, and in this worker payload_limit allows {limit:,}"
             raise Unreadable(record.task, problem)
         if handler.executor == "process":
-            return await self.processes.run(handler.function, record, context, self._result_limit)
+            return await self._call_in_process(handler, record, context)
         try:
             args, kwargs = handler.signature.decode_arguments(record.payload)
         except ArgumentsError as error:
@@ -240,10 +240,33 @@ class AttemptRunner:
         context.check()  # its time may be over before it has begun
         return awaited(await self.threads.run(partial(handler.function, *args, **kwargs)))
 
-    async def _cancelled_in_time(self, work: Coroutine[Any, Any, Any], timeout: float) -> Any:
+    async def _call_in_process(
+        self, handler: Handler, record: JobRecord, context: RunningJob
+    ) -> Any:
+        """Call the handler in a child process; the time that the child takes to start is free.
+
+        Else an import that takes longer than the time-out would fail every attempt: each one would
+        kill the child that the next one needs.
+        """
+        limit = context.time_limit
+        if limit is not None:
+            limit.pause()
+        begun = limit.resume if limit is not None else _nothing
+        try:
+            return await self.processes.run(
+                handler.function, record, context, self._result_limit, begun
+            )
+        finally:
+            begun()
+
+    async def _cancelled_in_time(
+        self, work: Coroutine[Any, Any, Any], context: RunningJob, timeout: float
+    ) -> Any:
         """Wait for what can be cancelled, until its time-out."""
         limit, loop = asyncio.timeout(None), asyncio.get_running_loop()
-        alarm = self._alarm(timeout, lambda: limit.reschedule(loop.time()))
+        context.time_limit = alarm = TimeLimit(
+            self._clock, timeout, lambda: limit.reschedule(loop.time()), context.on_deadline
+        )
         try:
             async with limit:
                 return await work
@@ -260,8 +283,8 @@ class AttemptRunner:
         """Wait for what cannot be stopped, only asked to."""
         stuck = HandlerStuck(record.task, record.id, "timed out")
         alarms = [
-            self._alarm(timeout, partial(context.stop, "timed out")),
-            self._alarm(timeout + _STUCK_AFTER, partial(self._events.emit, stuck)),
+            set_alarm(self._clock, timeout, partial(context.stop, "timed out")),
+            set_alarm(self._clock, timeout + _STUCK_AFTER, partial(self._events.emit, stuck)),
         ]
         try:
             result = await work
@@ -271,17 +294,6 @@ class AttemptRunner:
         if context.stop_reason == "timed out":
             raise asyncio.CancelledError
         return result
-
-    def _alarm(self, seconds: float, ring: Callable[[], None]) -> _Alarm:
-        """Call `ring` after so long, by a virtual clock too; what this returns calls it off."""
-        if not self._clock.virtual:
-            return asyncio.get_running_loop().call_later(seconds, ring)
-
-        async def wait_and_ring() -> None:
-            await self._clock.sleep(seconds)
-            ring()
-
-        return asyncio.ensure_future(wait_and_ring())
 
     def timed_out(self, handler: Handler, record: JobRecord, began: float) -> Settlement:
         """Return the end of an attempt whose thread came back after its time-out."""
@@ -361,6 +373,10 @@ class AttemptRunner:
         number = runs_of(record)
         this = AttemptLine(number, record.replica, record.started, ended, outcome, error)
         return add_attempt(record.history, this)
+
+
+def _nothing() -> None:
+    pass
 
 
 def _asked(error: BaseException) -> float | None:

@@ -76,6 +76,11 @@ class Board:
         _PLACE.pack_into(self._memory, _offset(place), deadline, job.encode())
         return place
 
+    def postpone(self, place: int, deadline: float) -> None:
+        """Write down when an attempt must be over after all; 0: not known now."""
+        if place != _NOWHERE:
+            _DEADLINE.pack_into(self._memory, _offset(place), deadline)
+
     def end(self, place: int) -> None:
         """Take it off again."""
         if place != _NOWHERE:

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import math
+from collections.abc import Callable
 
-from tenure.core.records import Claimed
+from tenure.core.process_queues import ProcessQueues
+from tenure.core.records import Claimed, JobRecord
 from tenure.core.schedules import TIMERS_QUEUE
-from tenure.core.shares import Shares
+from tenure.core.shares import Shares, Turn
 from tenure.runtime.patience import Patience
 from tenure.stores.contract import Store
 
@@ -18,19 +20,31 @@ class Claims:
     """Asks the store for jobs, one claim at a time. `number` is that of the last one."""
 
     def __init__(
-        self, store: Store, patience: Patience, shares: Shares, stopped: asyncio.Event
+        self,
+        store: Store,
+        patience: Patience,
+        shares: Shares,
+        stopped: asyncio.Event,
+        *,
+        needs_process: Callable[[JobRecord], bool],
     ) -> None:
         self._store = store
         self._patience = patience
         self._shares = shares
         self._stopped = stopped
+        self._needs_process = needs_process
+        self._process_queues = ProcessQueues()
         self.number = 0
         self.is_full = False
         """Whether the last claim got all it asked for: there may be more."""
         self.runs_looked_for = -math.inf
         """When runs of timers were last asked for, by the local clock."""
 
-    async def claim(self, replica: str, jobs: int, runs: int) -> Claimed | None:
+    def are_held(self, process_room: int) -> bool:
+        """Whether all queues wait for a child process that is free."""
+        return self._process_queues.are_held(self._shares.names, process_room)
+
+    async def claim(self, replica: str, jobs: int, runs: int, process_room: int) -> Claimed | None:
         """Claim jobs under a new number; an outage repeats it under the same one.
 
         Runs of timers come first if `runs` of them could start. They have slots of their own,
@@ -40,7 +54,7 @@ class Claims:
         None: the store does not know this replica any more.
         """
         self.number += 1
-        number, turn = self.number, self._shares.turn(jobs)
+        number, turn = self.number, self._turn(jobs, process_room)
         queues = (*((TIMERS_QUEUE,) if runs else ()), *(turn.queues if jobs else ()))
         limit = turn.limit if jobs else runs
         if runs:
@@ -55,4 +69,9 @@ class Claims:
             if jobs:
                 given = [record.queue for record in claimed.jobs]
                 self._shares.took(turn, given, is_full=self.is_full)
+                for_processes = filter(self._needs_process, claimed.jobs)
+                self._process_queues.took(turn, [record.queue for record in for_processes])
         return claimed
+
+    def _turn(self, jobs: int, process_room: int) -> Turn:
+        return self._process_queues.narrowed(self._shares.turn(jobs), process_room)

@@ -12,13 +12,14 @@ from typing import Any, Literal, TypeAlias, TypeVar
 
 from tenure.core.json_values import decode_plain, encode
 from tenure.core.model import storable
-from tenure.core.records import JobRecord, Note
+from tenure.core.records import Inserted, JobRecord, NewJob, Note
 from tenure.core.views import as_datetime
 from tenure.errors import ConfigError, StoreError, TooLarge
+from tenure.runtime.time_limit import TimeLimit
 from tenure.runtime.transaction import Ending, JobTransaction
 from tenure.stores.contract import Purpose, Within
 
-__all__ = ["RunningJob", "StopReason", "current"]
+__all__ = ["Insert", "RunningJob", "StopReason", "current"]
 
 StopReason: TypeAlias = Literal["cancelled", "timed out", "taken over", "shutting down"]
 
@@ -27,6 +28,9 @@ T = TypeVar("T")
 _MESSAGE_MAX = 1000
 # Longer than a store takes that is there; a result does not wait for one that is not.
 _LAST_WORD_SECONDS = 1.0
+
+Insert: TypeAlias = Callable[[list[NewJob]], Awaitable[tuple[list[Inserted], list[JobRecord]]]]
+"""Stores jobs; returns the answers, and the jobs that were there before."""
 
 current: ContextVar[RunningJob] = ContextVar("tenure_job")
 
@@ -64,6 +68,16 @@ class RunningJob:
         """Set by who runs the attempt."""
         self.lend_slot: Callable[[str], AbstractAsyncContextManager[None]] | None = None
         """Lends its slot while it waits for the job of that id; set by who runs the attempt."""
+        self.home = ("", "")
+        """The store of the worker: its URL and namespace."""
+        self.insert: Insert = _insert_nothing
+        """Stores jobs over the worker's own connection, on the loop of the worker."""
+        self.postponed = 0.0
+        """How long after the claim the time-out began, in seconds."""
+        self.time_limit: TimeLimit | None = None
+        """Its time-out, if that can wait for a child process to start."""
+        self.on_deadline: Callable[[float], None] | None = None
+        """Hears when the attempt must be over, by the local clock; 0: not known now."""
         self.tries = 1
         """How often the handler was called in this attempt."""
         self.shown: Any = None
@@ -89,7 +103,7 @@ class RunningJob:
         record = self.record
         if record.timeout is None:
             return None
-        return as_datetime(record.started) + timedelta(seconds=record.timeout)
+        return as_datetime(record.started) + timedelta(seconds=record.timeout + self.postponed)
 
     @property
     def cancelled(self) -> bool:
@@ -224,6 +238,16 @@ class RunningJob:
         transaction = None if self._transaction is None else self._transaction()
         return transaction is not None and transaction.is_open
 
+    async def insert_from_elsewhere(
+        self, news: list[NewJob]
+    ) -> tuple[list[Inserted], list[JobRecord]]:
+        """Store jobs for code that runs on another loop than the worker's connection."""
+        inserting = asyncio.run_coroutine_threadsafe(self._inserted(news), self._loop)
+        return await asyncio.wrap_future(inserting)
+
+    async def _inserted(self, news: list[NewJob]) -> tuple[list[Inserted], list[JobRecord]]:
+        return await self.insert(news)
+
     def _has_settled(self) -> None:
         self.is_settled = True
 
@@ -264,6 +288,11 @@ def _runs_on(loop: asyncio.AbstractEventLoop) -> bool:
         return asyncio.get_running_loop() is loop
     except RuntimeError:
         return False
+
+
+async def _insert_nothing(_: list[NewJob]) -> tuple[list[Inserted], list[JobRecord]]:
+    msg = "this job has no worker that could store others for it."
+    raise StoreError(msg)
 
 
 class _Done:

@@ -17,6 +17,7 @@ import threading
 from collections.abc import Callable
 from contextlib import suppress
 from contextvars import copy_context
+from functools import partial
 from pathlib import Path
 from queue import SimpleQueue
 from socket import socket
@@ -24,23 +25,27 @@ from typing import Any
 
 import msgspec
 
-from tenure.core.records import Note
+from tenure.core.clock import SystemClock
+from tenure.core.records import Inserted, JobRecord, NewJob, Note
 from tenure.core.results import store_result
 from tenure.core.signature import Signature
-from tenure.errors import ArgumentsError, StoreError
+from tenure.errors import ArgumentsError, StoreError, StoreFull, StoreUnavailable
 from tenure.runtime.context import RunningJob, current
+from tenure.runtime.process_functions import function_at
 from tenure.runtime.process_messages import (
     Begun,
     Ended,
+    Enqueue,
     Noted,
     Run,
     Said,
+    Stored,
     ToChild,
     packed,
     receive,
     send,
 )
-from tenure.runtime.processes import STOP_SIGNALS, function_at
+from tenure.runtime.processes import STOP_SIGNALS
 from tenure.runtime.reports import ErrorReport, Reject, Retry, awaited, report_on
 
 __all__ = ["main"]
@@ -50,6 +55,8 @@ log = logging.getLogger("tenure")
 _PR_SET_PDEATHSIG = 1
 # The kernel looks for what to kill when memory runs out: rather this than the worker.
 _OOM_SCORE, _OOM_SCORE_MAX = 500, 1000
+
+_KINDS = {"StoreUnavailable": StoreUnavailable, "StoreFull": StoreFull}
 
 _to_child: msgspec.msgpack.Decoder[ToChild] = msgspec.msgpack.Decoder(ToChild)
 
@@ -118,6 +125,7 @@ def _leave_signals_to_the_worker() -> None:
 def _attempt(order: Run, link: _Link, signatures: dict[Callable[..., Any], Signature]) -> Ended:
     record = order.record
     context = RunningJob(record, link.note, link.loop, order.limit)
+    context.home, context.insert = order.home, partial(link.enqueue, record)
     try:
         function = function_at(order.module, order.qualname)
         if function not in signatures:
@@ -127,6 +135,10 @@ def _attempt(order: Run, link: _Link, signatures: dict[Callable[..., Any], Signa
             args, kwargs = signature.decode_arguments(record.payload)
         except ArgumentsError as error:
             return Ended(how="unreadable", report=_look_into(error))
+        # The time-out begins here. The worker has heard it before the handler can kill this
+        # process: else it would take the job for one that has not run, and run it again.
+        context.postponed = max(0.0, SystemClock().boot() - order.claimed)
+        link.begun()
         try:
             result = copy_context().run(_call, context, function, args, kwargs)
         finally:
@@ -173,6 +185,7 @@ class _Link:
         self._connection = connection
         self._thread = threading.Thread(target=self._run, name="tenure-worker-link", daemon=True)
         self._answers: dict[int, asyncio.Future[Noted]] = {}
+        self._enqueued: dict[int, asyncio.Future[Stored]] = {}
         self._last_number = 0
         self._at_work = False
         self._writer: asyncio.StreamWriter
@@ -186,6 +199,16 @@ class _Link:
 
     def join(self) -> None:
         self._thread.join()
+
+    def begun(self) -> None:
+        """Say that the handler begins, and wait until that is on its way. In the main thread."""
+        with suppress(RuntimeError):  # as in `done`
+            asyncio.run_coroutine_threadsafe(self._say_begun(), self.loop).result()
+
+    async def _say_begun(self) -> None:
+        send(self._writer, Begun())
+        with suppress(OSError):
+            await self._writer.drain()
 
     def done(self, ended: Ended) -> None:
         """Say how the attempt ended. Called in the main thread."""
@@ -210,6 +233,20 @@ class _Link:
             raise StoreError(noted.problem)
         return noted.stored
 
+    async def enqueue(
+        self, record: JobRecord, news: list[NewJob]
+    ) -> tuple[list[Inserted], list[JobRecord]]:
+        """Have the worker store jobs. Raises what the store raised there."""
+        self._last_number += 1
+        number = self._last_number
+        answer: asyncio.Future[Stored] = self.loop.create_future()
+        self._enqueued[number] = answer
+        send(self._writer, Enqueue(number, record.id, record.fence, news))
+        stored = await answer
+        if stored.error:
+            raise _KINDS.get(stored.error, StoreError)(stored.problem)
+        return stored.answers, stored.existing
+
     def _run(self) -> None:
         with self._runner as runner:
             runner.run(self._listen())
@@ -224,15 +261,15 @@ class _Link:
                 match await receive(reader, _to_child):
                     case Run() as order:
                         self._at_work = True
-                        # On its way before the handler can kill this process: else the worker
-                        # would take the job for one that has not run, and run it again.
-                        send(self._writer, Begun())
-                        await self._writer.drain()
                         self.orders.put(order)
                     case Noted() as noted:
                         answer = self._answers.pop(noted.number, None)
                         if answer is not None and not answer.done():
                             answer.set_result(noted)
+                    case Stored() as stored:
+                        waiting = self._enqueued.pop(stored.number, None)
+                        if waiting is not None and not waiting.done():
+                            waiting.set_result(stored)
         if self._at_work:
             # Nobody wants the result any more. Whatever the job has started ends as well.
             os.killpg(0, signal.SIGKILL)

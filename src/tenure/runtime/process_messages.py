@@ -12,16 +12,18 @@ from typing import Literal, TypeAlias, TypeVar
 import msgspec
 from msgspec import Struct
 
-from tenure.core.records import JobRecord, Note
+from tenure.core.records import Inserted, JobRecord, NewJob, Note
 from tenure.runtime.reports import ErrorReport
 
 __all__ = [
     "Begun",
     "Ended",
+    "Enqueue",
     "FromChild",
     "Noted",
     "Run",
     "Said",
+    "Stored",
     "ToChild",
     "packed",
     "receive",
@@ -41,6 +43,10 @@ class Run(Struct, frozen=True, tag=True):
     record: JobRecord
     limit: int
     """The most bytes of a result or a checkpoint."""
+    claimed: float = 0.0
+    """When the attempt was claimed, by the boot clock of this machine."""
+    home: tuple[str, str] = ("", "")
+    """The store of the worker: its URL and namespace."""
 
 
 class Noted(Struct, frozen=True, tag=True):
@@ -51,8 +57,20 @@ class Noted(Struct, frozen=True, tag=True):
     problem: str = ""
 
 
+class Stored(Struct, frozen=True, tag=True):
+    """What became of the jobs of the `Enqueue` of that number."""
+
+    number: int
+    answers: list[Inserted] = []
+    existing: list[JobRecord] = []
+    """The jobs that were there before, as far as they can be read."""
+    error: str = ""
+    """The kind of error; empty if they are stored."""
+    problem: str = ""
+
+
 class Begun(Struct, frozen=True, tag=True):
-    """The attempt has begun: from here on its handler may have had effects."""
+    """The function is imported, and its handler is called next. Its time-out begins."""
 
 
 class Said(Struct, frozen=True, tag=True):
@@ -60,6 +78,15 @@ class Said(Struct, frozen=True, tag=True):
 
     number: int
     note: Note
+
+
+class Enqueue(Struct, frozen=True, tag=True):
+    """Store these jobs for the attempt of this id and fence, and say what became of them."""
+
+    number: int
+    id: str
+    fence: int
+    news: list[NewJob]
 
 
 class Ended(Struct, frozen=True, tag=True, kw_only=True):
@@ -76,8 +103,8 @@ class Ended(Struct, frozen=True, tag=True, kw_only=True):
     """For "retry"."""
 
 
-ToChild: TypeAlias = Run | Noted
-FromChild: TypeAlias = Begun | Said | Ended
+ToChild: TypeAlias = Run | Noted | Stored
+FromChild: TypeAlias = Begun | Said | Enqueue | Ended
 
 
 def packed(message: ToChild | FromChild) -> bytes:

@@ -1,4 +1,4 @@
-"""Child processes for CPU-bound handlers: one job at a time in each, and all of them can be killed.
+"""A child process for CPU-bound handlers: it runs one job at a time, and it can be killed.
 
 A child is a fresh interpreter, never a fork: threads and connections of the worker are not in it.
 It is told which function to import and gets the arguments as the store has them. When its attempt
@@ -13,32 +13,32 @@ import logging
 import os
 import signal
 import sys
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from contextlib import suppress
-from functools import partial
-from importlib import import_module
 from pathlib import Path
 from socket import socketpair
-from typing import Any, Protocol
 
 import msgspec
-from msgspec import Struct
 
-from tenure.core.records import JobRecord
 from tenure.core.sizes import as_size
-from tenure.errors import ConfigError, ProcessDied
+from tenure.errors import ProcessDied, StoreError
 from tenure.runtime.background import Background
 from tenure.runtime.context import RunningJob
 from tenure.runtime.process import memory_of, signal_name
-from tenure.runtime.process_messages import Begun, Ended, FromChild, Noted, Run, Said, receive, send
-from tenure.runtime.reports import (
-    RaisedInChild,
-    RejectedInChild,
-    RetryInChild,
-    UnreadableInChild,
+from tenure.runtime.process_messages import (
+    Begun,
+    Ended,
+    Enqueue,
+    FromChild,
+    Noted,
+    Run,
+    Said,
+    Stored,
+    receive,
+    send,
 )
 
-__all__ = ["STOP_SIGNALS", "Processes", "Returned", "check_processes", "function_at"]
+__all__ = ["END_SECONDS", "STOP_SIGNALS", "Child"]
 
 log = logging.getLogger("tenure")
 
@@ -55,8 +55,8 @@ _MEMORY_LEFT = 0.5
 _IDLE_SECONDS = 300.0
 # A runaway fills about 1 GB a second, so that it gets some 100 MB beyond its limit.
 _LOOK_EVERY = 0.1
-# How long a child that is asked to end may take, and how long its last words may be on the way.
-_END_SECONDS = 1.0
+END_SECONDS = 1.0
+"""How long a child that is asked to end may take, and how long its last words may be on the way."""
 
 # The same modules as here must be found, so the path comes first of all.
 _PROGRAM = (
@@ -66,84 +66,7 @@ _PROGRAM = (
 _from_child: msgspec.msgpack.Decoder[FromChild] = msgspec.msgpack.Decoder(FromChild)
 
 
-class Returned(Struct, frozen=True):
-    """What a handler returned, as the store keeps it."""
-
-    stored: bytes
-    problem: str = ""
-    """Why callers cannot have it."""
-
-
-class Processes:
-    """Runs functions, each in a child process that is free or new. Use it on one event loop."""
-
-    def __init__(self, memory: int | None = None) -> None:
-        self._memory = memory
-        self._idle: list[_Child] = []
-        self._background = Background()
-        self._is_closed = False
-        if memory is not None and not Path("/proc/self/statm").exists():
-            log.warning("process_memory has no effect here: this system has no /proc")
-
-    async def run(
-        self, function: Callable[..., Any], record: JobRecord, context: RunningJob, limit: int
-    ) -> Returned:
-        """Run an attempt; raise what its handler raised, or ProcessDied.
-
-        Cancelled, it kills the child at once.
-        """
-        module, qualname = _place_of(function, record.task)
-        order = Run(module, qualname, record, limit)
-        while True:
-            child = await self._take()
-            try:
-                ended = await child.run(order, context)
-            except ProcessDied as error:
-                self._end(child, kill=True)
-                if child.has_begun or (child.is_new and not _was_told_to_stop(error)):
-                    raise
-                continue  # it died while it was idle or started: the job is not the reason
-            except BaseException:
-                self._end(child, kill=True)
-                raise
-            self._put_back(child)
-            return _result(ended)
-
-    async def close(self) -> None:
-        """End idle children, and wait until all are gone."""
-        self._is_closed = True
-        while self._idle:
-            self._end(self._idle.pop())
-        await self._background.drain(timeout=5 * _END_SECONDS)
-
-    async def _take(self) -> _Child:
-        while self._idle:
-            child = self._idle.pop()
-            child.wake()
-            if child.is_alive:
-                return child
-            self._end(child)
-        return await _Child.start(self._memory)
-
-    def _put_back(self, child: _Child) -> None:
-        if self._is_closed or child.is_worn:
-            self._end(child)
-        else:
-            child.rest(partial(self._expire, child))
-            self._idle.append(child)
-
-    def _expire(self, child: _Child) -> None:
-        self._idle.remove(child)
-        self._end(child)
-
-    def _end(self, child: _Child, *, kill: bool = False) -> None:
-        if kill:
-            child.kill()
-        child.wake()
-        self._background.spawn(child.end())
-
-
-class _Child:
+class Child:
     """One child process, seen from the worker."""
 
     def __init__(
@@ -152,26 +75,31 @@ class _Child:
         reader: asyncio.StreamReader,
         writer: asyncio.StreamWriter,
         memory: int | None,
+        start_seconds: float = 30.0,
     ) -> None:
         self._process = process
         self._reader = reader
         self._writer = writer
         self._memory = memory
+        self._start_seconds = start_seconds
         self._loop = asyncio.get_running_loop()
         self._storing = Background()
         self._jobs = 0
         self._excess = 0
+        self._module = ""
         self.has_begun = False
         """Whether its present or last job got as far as that."""
+        self.is_too_slow = False
+        """Whether it is killed because its job did not begin in time."""
         self._expiry: asyncio.TimerHandle | None = None
         self._gone = asyncio.ensure_future(process.wait())
         # A process that a handler has forked may keep the socket open: then no end of it is seen.
         self._gone.add_done_callback(
-            lambda _: self._loop.call_later(_END_SECONDS, self._writer.transport.abort)
+            lambda _: self._loop.call_later(END_SECONDS, self._writer.transport.abort)
         )
 
     @classmethod
-    async def start(cls, memory: int | None) -> _Child:
+    async def start(cls, memory: int | None, start_seconds: float = 30.0) -> Child:
         ours, theirs = socketpair()
         ours.settimeout(0)
         with theirs:
@@ -190,7 +118,7 @@ class _Child:
             except BaseException:
                 writer.close()
                 raise
-        return cls(process, reader, writer, memory)
+        return cls(process, reader, writer, memory, start_seconds)
 
     @property
     def is_new(self) -> bool:
@@ -217,26 +145,36 @@ class _Child:
         if self._expiry is not None:
             self._expiry.cancel()
 
-    async def run(self, order: Run, context: RunningJob) -> Ended:
+    async def run(self, order: Run, context: RunningJob, begun: Callable[[], None]) -> Ended:
         """Run one attempt there; raise ProcessDied if the child does not survive it."""
         self._jobs += 1
         self.has_begun = False
+        slow = self._loop.call_later(self._start_seconds, self._end_too_slow, order)
         looking = asyncio.ensure_future(self._end_a_runaway()) if self._memory else None
         try:
             send(self._writer, order)
-            return await self._follow(order, context)
+            return await self._follow(order, context, slow, begun)
         except (EOFError, OSError, msgspec.MsgspecError):
             raise await self._died() from None
         finally:
+            slow.cancel()
             if looking is not None:
                 looking.cancel()
 
-    async def _follow(self, order: Run, context: RunningJob) -> Ended:
+    async def _follow(
+        self,
+        order: Run,
+        context: RunningJob,
+        slow: asyncio.TimerHandle,
+        begun: Callable[[], None],
+    ) -> Ended:
         this = order.record.id, order.record.fence
         while True:
             match await receive(self._reader, _from_child):
                 case Begun():
+                    slow.cancel()
                     self.has_begun = True
+                    begun()
                 case Said(note=note) as said:
                     # Nobody waits for the store here: the end of the job may follow at once. And
                     # what an earlier job says late goes nowhere.
@@ -244,8 +182,30 @@ class _Child:
                         self._storing.spawn(self._store(said, context))
                     else:
                         send(self._writer, Noted(said.number, stored=False))
+                case Enqueue() as wanted:
+                    if (wanted.id, wanted.fence) == this:
+                        self._storing.spawn(self._enqueue(wanted, context))
+                    else:
+                        problem = f"job {wanted.id} has ended, so it can enqueue nothing."
+                        send(self._writer, Stored(wanted.number, error="over", problem=problem))
                 case ended:
                     return ended
+
+    async def _enqueue(self, wanted: Enqueue, context: RunningJob) -> None:
+        """Store jobs for the child, over the worker's own connection."""
+        try:
+            answers, existing = await context.insert(wanted.news)
+        except Exception as error:  # noqa: BLE001 - whatever it is, the job waits to hear of it
+            kind = type(error).__name__ if isinstance(error, StoreError) else "error"
+            answer = Stored(wanted.number, error=kind, problem=str(error) or repr(error))
+        else:
+            answer = Stored(wanted.number, answers, existing)
+        send(self._writer, answer)
+
+    def _end_too_slow(self, order: Run) -> None:
+        self.is_too_slow = True
+        self._module = order.module
+        self.kill()
 
     async def _store(self, said: Said, context: RunningJob) -> None:
         try:
@@ -265,16 +225,16 @@ class _Child:
     async def end(self) -> None:
         """Let it end, and wait until it is gone; kill it if that takes long."""
         self._writer.close()
-        await asyncio.wait([self._gone], timeout=_END_SECONDS)
+        await asyncio.wait([self._gone], timeout=END_SECONDS)
         if not self._gone.done():
             self.kill()
         await asyncio.wait([self._gone])
-        await self._storing.drain(timeout=_END_SECONDS)
+        await self._storing.drain(timeout=END_SECONDS)
 
     # How it died.
 
     async def _died(self) -> ProcessDied:
-        await asyncio.wait([self._gone], timeout=_END_SECONDS)
+        await asyncio.wait([self._gone], timeout=END_SECONDS)
         if not self._gone.done():
             self.kill()
             await asyncio.wait([self._gone])
@@ -287,6 +247,12 @@ class _Child:
             return (
                 f"its process was ended because it used {as_size(self._excess)} of memory, and "
                 f"process_memory allows {as_size(self._memory)}"
+            )
+        if self.is_too_slow:
+            return (
+                f"its process was ended because it did not begin the job within "
+                f"{self._start_seconds:g} s: starting Python and importing {self._module!r} took "
+                "longer than process_start allows. Import less there, or raise process_start"
             )
         if code == -signal.SIGKILL:
             return (
@@ -320,11 +286,6 @@ class _Child:
             await waiting
 
 
-def _was_told_to_stop(error: ProcessDied) -> bool:
-    """Return whether a signal to stop ended the child, which can only be before it handles them."""
-    return -error.exit_code in STOP_SIGNALS
-
-
 def _exists(pid: int) -> bool:
     try:
         os.kill(pid, 0)
@@ -338,72 +299,3 @@ def _exists(pid: int) -> bool:
 def _ring(waiting: asyncio.Future[None]) -> None:
     if not waiting.done():
         waiting.set_result(None)
-
-
-def _result(ended: Ended) -> Returned:
-    """Return what a handler returned, or raise what it raised."""
-    report = ended.report
-    if ended.how == "returned":
-        return Returned(ended.result, ended.problem)
-    if report is None:  # it has cancelled itself
-        raise asyncio.CancelledError
-    if ended.how == "retry":
-        raise RetryInChild(report, ended.after)
-    kinds = {"rejected": RejectedInChild, "unreadable": UnreadableInChild}
-    raise kinds.get(ended.how, RaisedInChild)(report)
-
-
-# Which function.
-
-
-class _Runnable(Protocol):
-    """What of a handler matters here."""
-
-    @property
-    def name(self) -> str: ...
-    @property
-    def function(self) -> Callable[..., Any]: ...
-    @property
-    def executor(self) -> str: ...
-
-
-def check_processes(handlers: Iterable[_Runnable]) -> None:
-    """Raise ConfigError if a child process could not import one of these."""
-    for handler in handlers:
-        if handler.executor == "process":
-            _place_of(handler.function, handler.name)
-
-
-def _place_of(function: Callable[..., Any], task: str) -> tuple[str, str]:
-    """Return the module and the name by which a child process gets this very function."""
-    module, qualname = function.__module__, function.__qualname__
-    if os.name != "posix":
-        msg = f"task {task!r} has executor='process', which needs Linux, macOS or another Unix."
-        raise ConfigError(msg)
-    if module == "__main__":
-        msg = (
-            f"task {task!r} has executor='process' and is declared in the program that was "
-            "started (__main__), from which a child process cannot import it. Move it into a "
-            "module and import that. Only a worker needs this; enqueueing works anyway."
-        )
-        raise ConfigError(msg)
-    try:
-        found = function_at(module, qualname)
-    except (ImportError, AttributeError, ValueError):
-        found = None
-    if found is not function:
-        msg = (
-            f"task {task!r} has executor='process', but {module}.{qualname} is not its function: "
-            "a child process would import something else, or nothing. Give the function a name "
-            "of its own at the top of its module, and let app.task be its outermost decorator."
-        )
-        raise ConfigError(msg)
-    return module, qualname
-
-
-def function_at(module: str, qualname: str) -> Any:
-    """Return the function of that name, out of the task that may have taken its place."""
-    found: Any = import_module(module)
-    for name in qualname.split("."):
-        found = getattr(found, name)
-    return getattr(getattr(found, "_handler", None), "function", found)

@@ -9,7 +9,7 @@ from collections.abc import Iterable
 from tenure.core.clock import Clock
 from tenure.core.policy import UNWIND_SECONDS, loss_delays
 from tenure.core.records import Recovered
-from tenure.core.settings import Settings
+from tenure.core.settings import Settings, WorkSettings
 from tenure.observe.events import Events, JobsRecovered
 from tenure.stores.contract import Store
 
@@ -24,9 +24,11 @@ _SLICE = 100
 def recovery_grace(settings: Settings) -> float:
     """Return how far past its deadline a job is taken even from a living replica.
 
-    Not before its own worker has had the time to cancel it.
+    Not before its own worker has had the time to cancel it. A time-out begins later than the claim
+    if a child process has to start first.
     """
-    return max(settings.grace, UNWIND_SECONDS)
+    allowance = settings.start_allowance if isinstance(settings, WorkSettings) else 0.0
+    return max(settings.grace, allowance + UNWIND_SECONDS)
 
 
 class Recovery:

@@ -17,8 +17,9 @@ from tenure.core.schedules import TIMERS_QUEUE
 from tenure.observe.events import Events, HandlerStuck
 from tenure.runtime.attempt import Around, AttemptRunner, Handler
 from tenure.runtime.board import Board
-from tenure.runtime.context import RunningJob, StopReason
+from tenure.runtime.context import Insert, RunningJob, StopReason
 from tenure.runtime.lent_slots import LentSlots
+from tenure.runtime.process_pool import ProcessLimits
 from tenure.runtime.settling import Settler
 
 __all__ = ["Slots", "is_run"]
@@ -59,11 +60,14 @@ class Slots:
         *,
         payload_limit: int,
         result_limit: int,
-        process_memory: int | None,
+        processes: ProcessLimits,
         around: Sequence[Around],
         board: Board | None,
         concurrency: int,
         on_freed: Callable[[], None],
+        on_room: Callable[[], None],
+        home: tuple[str, str],
+        insert: Insert,
     ) -> None:
         self._clock = clock
         self._events = events
@@ -71,13 +75,16 @@ class Slots:
         self._result_limit = result_limit
         self._board = board
         self._on_freed = on_freed
+        self._home = home
+        self._insert = insert
         self._runner = AttemptRunner(
             clock,
             events,
             payload_limit=payload_limit,
             result_limit=result_limit,
             around=around,
-            process_memory=process_memory,
+            processes=processes,
+            on_room=on_room,
         )
         self._running: dict[_Running, None] = {}  # in the order of their beginnings
         self._lent = LentSlots(
@@ -85,6 +92,7 @@ class Slots:
         )
         self.runs = 0
         """How many runs of timers are among what runs."""
+        self._in_processes = 0
         self._loop = asyncio.get_running_loop()
         self._context = copy_context()
         self.is_clean = True
@@ -104,6 +112,11 @@ class Slots:
     def returning(self) -> int:
         """How many jobs have lent their slot and want it back."""
         return self._lent.returning
+
+    @property
+    def process_room(self) -> int:
+        """How many more jobs could begin in child processes now."""
+        return max(0, self._runner.processes.capacity - self._in_processes)
 
     @property
     def timers(self) -> list[str]:
@@ -132,14 +145,18 @@ class Slots:
         send = partial(self._settler.note, record.replica)
         within = self._settler.within
         context = RunningJob(record, send, self._loop, self._result_limit, within)
+        context.home, context.insert = self._home, self._insert
         self.is_clean = self.is_clean and alone
         began, place = self._clock.boot(), 0
         if self._board is not None:
             place = self._board.begin(record.id, (record.timeout and began + record.timeout) or 0.0)
+            if handler.executor == "process":
+                context.on_deadline = partial(self._board.postpone, place)
         running = _Running(record, handler, context, began, place)
         if not is_run(record):  # runs of timers take no slot of the jobs that they wait for
             context.lend_slot = partial(self._lend, running)
         self._running[running] = None
+        self._in_processes += handler.executor == "process"
         self.runs += is_run(record)
         # A context of its own: it may be the end of another job that makes room for this one.
         context_variables = self._context.copy()
@@ -237,6 +254,7 @@ class Slots:
         self.runs -= is_run(running.record)
         self._lent.ended(running.record)
         self._lent.pass_on()
+        self._in_processes -= running.handler.executor == "process"
         if self._board is not None:
             self._board.end(running.place)
         if not is_run(running.record):

@@ -6,7 +6,7 @@ Quick jobs are claimed ahead of free slots, so that none of these is idle while 
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Collection
+from collections.abc import Callable, Collection
 
 from tenure.core.clock import Clock
 from tenure.core.records import BATCH_MAX, JobRecord
@@ -34,6 +34,7 @@ class Unstarted:
         *,
         concurrency: int,
         timer_concurrency: int,
+        needs_process: Callable[[JobRecord], bool],
     ) -> None:
         self._clock = clock
         self._slots = slots
@@ -41,14 +42,16 @@ class Unstarted:
         self._concurrency = concurrency
         self.timer_concurrency = timer_concurrency
         self._ahead: deque[tuple[JobRecord, float]] = deque()
+        self._needs_process = needs_process
         self._runs: deque[tuple[JobRecord, float]] = deque()
+        self._for_process: deque[tuple[JobRecord, float]] = deque()
         self.suspects: deque[JobRecord] = deque()
         """Those that may kill their process. Nothing else starts while there is one."""
 
     @property
     def patience(self) -> float | None:
         """How soon to look for those that have waited too long, if one waits for a slot."""
-        return _AHEAD_PATIENCE if self._ahead or self._runs else None
+        return _AHEAD_PATIENCE if self._ahead or self._runs or self._for_process else None
 
     @property
     def ids(self) -> set[str]:
@@ -56,7 +59,8 @@ class Unstarted:
 
     @property
     def _waiting(self) -> list[JobRecord]:
-        return [*(record for record, _ in (*self._ahead, *self._runs)), *self.suspects]
+        waiting = (*self._ahead, *self._runs, *self._for_process)
+        return [*(record for record, _ in waiting), *self.suspects]
 
     def wanted(self) -> int:
         """Return how many more jobs could start soon."""
@@ -90,22 +94,38 @@ class Unstarted:
         """Whether a job or a run of a timer that was claimed just now may start."""
         if self.suspects:
             return False
-        return (self.free_runs if is_run(record) else self._free) > 0
+        if is_run(record):
+            return self.free_runs > 0
+        return self._free > 0 and self._has_process(record)
 
     @property
     def _free(self) -> int:
         """How many jobs could start; those that have lent their slot come first."""
         return self._concurrency - self._slots.jobs - self._slots.returning
 
+    def _has_process(self, record: JobRecord) -> bool:
+        return self._slots.process_room > 0 or not self._needs_process(record)
+
     def wait_for_slot(self, record: JobRecord, now: float) -> None:
-        (self._runs if is_run(record) else self._ahead).append((record, now))
+        if is_run(record):
+            self._runs.append((record, now))
+        elif not self._has_process(record):
+            self._for_process.append((record, now))
+        else:
+            self._ahead.append((record, now))
 
     def next_for_slot(self) -> JobRecord | None:
         """Remove and return what may have a slot that has become free."""
         if self.suspects:
             return None
-        if self._ahead and self._free > 0:
-            return self._ahead.popleft()[0]
+        if self._free > 0:
+            if self._for_process and self._slots.process_room:
+                return self._for_process.popleft()[0]
+            while self._ahead:
+                waiting = self._ahead.popleft()
+                if self._has_process(waiting[0]):
+                    return waiting[0]
+                self._for_process.append(waiting)
         if self._runs and self._slots.runs < self.timer_concurrency:
             return self._runs.popleft()[0]
         return None
@@ -117,8 +137,9 @@ class Unstarted:
             self._settler.hand_back(self._ahead.popleft()[0])
             # Jobs take longer than it seemed: nothing more is claimed ahead until one has ended.
             self._slots.mean_seconds = None
-        while self._runs and now - self._runs[0][1] >= _AHEAD_PATIENCE:
-            self._settler.hand_back(self._runs.popleft()[0])
+        for waiting in (self._runs, self._for_process):
+            while waiting and now - waiting[0][1] >= _AHEAD_PATIENCE:
+                self._settler.hand_back(waiting.popleft()[0])
 
     def hand_back(self) -> None:
         """Give everything back to others."""
@@ -130,6 +151,7 @@ class Unstarted:
         taken = [record for record in self._waiting if record.id in ids]
         self._ahead = deque(one for one in self._ahead if one[0].id not in ids)
         self._runs = deque(one for one in self._runs if one[0].id not in ids)
+        self._for_process = deque(one for one in self._for_process if one[0].id not in ids)
         self.suspects = deque(one for one in self.suspects if one.id not in ids)
         return taken
 
@@ -137,4 +159,5 @@ class Unstarted:
         """Drop everything: it is somebody else's now."""
         self._ahead.clear()
         self._runs.clear()
+        self._for_process.clear()
         self.suspects.clear()

@@ -29,15 +29,17 @@ from tenure.runtime.alone import Alone, is_suspicious
 from tenure.runtime.attempt import Around, Handler
 from tenure.runtime.audit import Audit
 from tenure.runtime.claims import Claims
+from tenure.runtime.context import Insert
 from tenure.runtime.hosting import Host
 from tenure.runtime.intentions import intentions
 from tenure.runtime.lifeline import Lifeline
 from tenure.runtime.loop_watch import LoopWatch
 from tenure.runtime.patience import Patience
+from tenure.runtime.process_pool import ProcessLimits
 from tenure.runtime.recovery import recovery_grace
 from tenure.runtime.replica import Replica
 from tenure.runtime.settling import Settler
-from tenure.runtime.slots import Slots
+from tenure.runtime.slots import Slots, is_run
 from tenure.runtime.ticker import Ticker
 from tenure.runtime.unstarted import Unstarted
 from tenure.runtime.words import HandOver, Retire, Stop
@@ -79,6 +81,7 @@ class Worker:
         plans: Sequence[Plan] = (),
         lifeline: Lifeline | None = None,
         resumed: HandOver | None = None,
+        insert: Insert,
     ) -> None:
         self._store = store
         self._host = host
@@ -117,11 +120,18 @@ class Worker:
             self._settler,
             payload_limit=settings.payload_limit,
             result_limit=settings.result_limit,
-            process_memory=settings.process_memory,
+            processes=ProcessLimits(
+                workers=settings.process_workers,
+                start=settings.process_start,
+                memory=settings.process_memory,
+            ),
             around=around,
             board=None if lifeline is None else lifeline.board,
             concurrency=options.concurrency,
             on_freed=self._slot_freed,
+            on_room=self._process_free,
+            home=(store.url, store.namespace),
+            insert=insert,
         )
         self._audit = Audit(store, self._patience, self._settler)
         self._unstarted = Unstarted(
@@ -130,6 +140,7 @@ class Worker:
             self._settler,
             concurrency=options.concurrency,
             timer_concurrency=options.timer_concurrency,
+            needs_process=self._needs_process,
         )
         self._ticker = Ticker(
             store,
@@ -158,6 +169,7 @@ class Worker:
             self._patience,
             Shares(options.queues, options.weights, chances),
             self._stopped,
+            needs_process=self._needs_process,
         )
         self.is_asked_to_stop = False
         self._leave_by = math.inf
@@ -296,7 +308,13 @@ class Worker:
 
     @property
     def _wanted_jobs(self) -> int:
-        return self._unstarted.wanted() if self._options.queues else 0
+        if not self._options.queues or self._claims.are_held(self._slots.process_room):
+            return 0
+        return self._unstarted.wanted()
+
+    def _needs_process(self, record: JobRecord) -> bool:
+        handler = self._handlers.get(record.task)
+        return handler is not None and handler.executor == "process" and not is_run(record)
 
     @property
     def _wanted_runs(self) -> int:
@@ -368,7 +386,7 @@ class Worker:
         if replica is None or not (jobs or runs) or self._stopping:
             return None
         try:
-            claimed = await self._claims.claim(replica, jobs, runs)
+            claimed = await self._claims.claim(replica, jobs, runs, self._slots.process_room)
         except Exception:  # noqa: BLE001 - told by `Patience`, and this worker is about to leave
             return None
         if claimed is None or self.replica != replica:
@@ -435,6 +453,11 @@ class Worker:
             self._slots.start(record, self._handlers[record.task])
         self._ticker.slot_freed()
         self._changed.set()
+
+    def _process_free(self) -> None:
+        """A child process is free, or another one may start."""
+        self._look_again.set()
+        self._slot_freed()
 
     # Stopping.
 

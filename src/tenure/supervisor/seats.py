@@ -55,7 +55,7 @@ class Supervisor:
                 "yours: asyncio.run(app.run_worker())."
             )
             raise ConfigError(msg)
-        services, settings = app._services(), app.settings  # noqa: SLF001 - of the same house
+        services, settings = app._services(), app._work_settings  # noqa: SLF001 - of the same house
         self._store = services.store
         self._clock = self._store.clock
         self._ttl = settings.replica_ttl

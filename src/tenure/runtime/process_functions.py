@@ -1,0 +1,65 @@
+"""Which function a child process imports for a task, and why it cannot import some."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterable
+from importlib import import_module
+from typing import Any, Protocol
+
+from tenure.errors import ConfigError
+
+__all__ = ["check_processes", "function_at", "place_of"]
+
+
+class _Runnable(Protocol):
+    """What of a handler matters here."""
+
+    @property
+    def name(self) -> str: ...
+    @property
+    def function(self) -> Callable[..., Any]: ...
+    @property
+    def executor(self) -> str: ...
+
+
+def check_processes(handlers: Iterable[_Runnable]) -> None:
+    """Raise ConfigError if a child process could not import one of these."""
+    for handler in handlers:
+        if handler.executor == "process":
+            place_of(handler.function, handler.name)
+
+
+def place_of(function: Callable[..., Any], task: str) -> tuple[str, str]:
+    """Return the module and the name by which a child process gets this very function."""
+    module, qualname = function.__module__, function.__qualname__
+    if os.name != "posix":
+        msg = f"task {task!r} has executor='process', which needs Linux, macOS or another Unix."
+        raise ConfigError(msg)
+    if module == "__main__":
+        msg = (
+            f"task {task!r} has executor='process' and is declared in the program that was "
+            "started (__main__), from which a child process cannot import it. Move it into a "
+            "module and import that. Only a worker needs this; enqueueing works anyway."
+        )
+        raise ConfigError(msg)
+    try:
+        found = function_at(module, qualname)
+    except (ImportError, AttributeError, ValueError):
+        found = None
+    if found is not function:
+        msg = (
+            f"task {task!r} has executor='process', but {module}.{qualname} is not its function: "
+            "a child process would import something else, or nothing. Give the function a name "
+            "of its own at the top of its module, and let app.task be its outermost decorator."
+        )
+        raise ConfigError(msg)
+    return module, qualname
+
+
+def function_at(module: str, qualname: str) -> Any:
+    """Return the function of that name, out of the task that may have taken its place."""
+    found: Any = import_module(module)
+    for name in qualname.split("."):
+        found = getattr(found, name)
+    return getattr(getattr(found, "_handler", None), "function", found)

@@ -1,0 +1,66 @@
+"""The time-out of an attempt, which stands still while a child process starts."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from typing import TypeAlias
+
+from tenure.core.clock import Clock
+
+__all__ = ["Alarm", "TimeLimit", "set_alarm"]
+
+Alarm: TypeAlias = asyncio.TimerHandle | asyncio.Future[None]
+
+
+class TimeLimit:
+    """Calls `ring` when so much time has passed while it runs. It runs from the beginning."""
+
+    def __init__(
+        self,
+        clock: Clock,
+        seconds: float,
+        ring: Callable[[], None],
+        on_deadline: Callable[[float], None] | None = None,
+    ) -> None:
+        self._clock = clock
+        self._left = seconds
+        self._ring = ring
+        self._tell = on_deadline
+        self._until = 0.0
+        self._alarm: Alarm | None = None
+        self.resume()
+
+    def pause(self) -> None:
+        """Let no time pass until `resume`."""
+        if self._alarm is not None:
+            self.cancel()
+            self._left = max(0.0, self._until - self._clock.boot())
+            if self._tell is not None:
+                self._tell(0.0)
+
+    def resume(self) -> None:
+        """Let time pass again."""
+        if self._alarm is None:
+            self._until = self._clock.boot() + self._left
+            self._alarm = set_alarm(self._clock, self._left, self._ring)
+            if self._tell is not None:
+                self._tell(self._until)
+
+    def cancel(self) -> None:
+        """Call it off."""
+        if self._alarm is not None:
+            self._alarm.cancel()
+            self._alarm = None
+
+
+def set_alarm(clock: Clock, seconds: float, ring: Callable[[], None]) -> Alarm:
+    """Call `ring` after so long, by a virtual clock too; what this returns calls it off."""
+    if not clock.virtual:
+        return asyncio.get_running_loop().call_later(seconds, ring)
+
+    async def wait_and_ring() -> None:
+        await clock.sleep(seconds)
+        ring()
+
+    return asyncio.ensure_future(wait_and_ring())
