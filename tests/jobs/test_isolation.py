@@ -87,6 +87,44 @@ async def test_what_cannot_be_alone_within_half_a_minute_goes_back_uncounted(
     assert not any("+" in beside and "poison" in beside for beside in ran)
 
 
+async def test_timers_do_not_start_beside_it(app, store, clock, ran):
+    ticks = []
+
+    @app.timer(every="1s")
+    async def sweep() -> None:
+        ticks.append(clock.boot())
+
+    await app.work.enqueue("poison", 10)
+    await lose_times(store, clock, 2)
+    async with app.worker():
+        await clock.advance(0.1)
+        assert ran == ["poison"]
+        began = clock.boot()
+        await clock.advance(9)
+        assert ticks == []
+        await clock.advance(5)
+        assert len(ticks) >= 4
+    assert min(ticks) >= began + 9.8
+
+
+async def test_how_many_losses_make_a_job_run_alone_is_a_setting(make, store, clock):
+    app = await make(isolate_after=5)
+    inside: list[str] = []
+
+    @app.task
+    async def work(name: str) -> None:
+        inside.append(name)
+        await clock.sleep(5)
+
+    await work.enqueue("lost")
+    await lose_times(store, clock, 2)
+    await work.enqueue("other")
+    async with app.worker():
+        await clock.advance(1)
+        assert sorted(inside) == ["lost", "other"]
+        await clock.advance(10)
+
+
 async def test_going_back_is_no_attempt(app, store, clock, ran):
     poison = await app.work.enqueue("poison", 5)
     await lose_times(store, clock, 2)

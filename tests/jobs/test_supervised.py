@@ -1,13 +1,25 @@
 """A worker under a supervisor, from the inside: what it makes of what it hears, or does not."""
 
+import asyncio
 import os
 from collections.abc import Iterator
 
 import pytest
 
-from tenure.runtime.alone import _ALONE_PATIENCE
+from tenure import current_job
 from tenure.runtime.board import Board
-from tenure.runtime.words import Beaten, HandOver, InDoubt, Joined, Order, Report, TakenOver
+from tenure.runtime.words import (
+    Beaten,
+    HandOver,
+    InDoubt,
+    IsolationOver,
+    Joined,
+    Lodged,
+    Lodging,
+    Order,
+    Report,
+    TakenOver,
+)
 from tests.jobs.replicas import DEFAULT_TTL, claim_and_die, lose_times
 
 SUSPICIOUS = 2
@@ -22,14 +34,13 @@ class Line:
         self.said: list[Report] = []
         self.says: Order | None = None
         """What the supervisor says every half second; None: nothing."""
-        self.dies_at_hand_over = False
         self._clock = clock
 
     def say(self, word: Report) -> None:
         self.said.append(word)
-        self.is_cut = self.dies_at_hand_over and isinstance(word, HandOver)
 
-    async def listen(self, on_stop) -> None:
+    async def listen(self, on_order) -> None:
+        self.order = on_order
         await self._clock.sleep(1e9)
 
     async def news(self, seconds: float) -> Order | None:
@@ -47,8 +58,8 @@ class Line:
 
 @pytest.fixture
 def line(clock) -> Iterator[Line]:
-    file = Board.make_file(10)
-    board = Board(file, 10)
+    file = Board.make_file(600)
+    board = Board(file, 600)
     os.close(file)
     yield Line(clock, board)
     board.close()
@@ -117,60 +128,143 @@ async def test_what_begins_is_on_the_board_until_it_ends(app, clock, line):
         assert (line.board.started(), line.board.ended) == ([], 1)
 
 
-async def suspect_beside_another(app, store, clock, line):
-    """Let a suspicious job meet a worker in which something has run, and return both."""
+async def suspect_beside_another(app, store, clock, line, suspects: int = 1):
+    """Let suspicious jobs meet a worker in which something runs; return the first and that one."""
+    app.ran_here = []
 
     @app.task
     async def work(seconds: float) -> str:
+        app.ran_here.append(current_job().id)
         await clock.sleep(seconds)
         return "done"
 
-    suspect = await work.enqueue(0)
+    app.work = work
+    suspect, *_ = [await work.enqueue(0) for _ in range(suspects)]
     await lose_times(store, clock, SUSPICIOUS)
     ordinary = await work.using(priority=0).enqueue(2)
     return suspect, ordinary
 
 
-async def test_a_suspicious_job_is_handed_over(app, store, clock, line):
+def ran_here(app, job) -> bool:
+    return job.id in app.ran_here
+
+
+def handed_over(line: Line) -> list[HandOver]:
+    return [one for one in line.said if isinstance(one, HandOver)]
+
+
+async def test_a_suspicious_job_is_handed_over_as_a_replica_of_its_own(app, store, clock, line):
     suspect, ordinary = await suspect_beside_another(app, store, clock, line)
-    worker = supervised(app, line)
-    async with worker:
-        await clock.advance(3)
+    async with supervised(app, line):
+        await clock.advance(1)
+        [said] = handed_over(line)
+        assert said.jobs == [suspect.id]
+        assert Lodging(said.replica) in line.said
+        assert said.replica != line.replica
+        await suspect.refresh()
+        assert (suspect.state, suspect.replica) == ("running", said.replica)
+        # The worker goes on, with what runs and with what comes.
+        assert (await ordinary.refresh()).state == "running"
+        more = await app.work.enqueue(0)
+        await clock.advance(2)
         assert (await ordinary.refresh()).state == "succeeded"
-        [said] = [one for one in line.said if isinstance(one, HandOver)]
-        assert (said.replica, said.job) == (line.replica, suspect.id)
-    # It is not left: another process goes on as this replica.
-    assert (await suspect.refresh()).state == "running"
+        assert (await more.refresh()).state == "succeeded"
+        assert not ran_here(app, suspect)
+    # It is not left: another process works as that replica.
     assert [one.id for one in await store.replicas()] == [said.replica]
 
 
-async def test_nothing_is_handed_over_before_all_is_settled(
-    app, store, clock, line, faults, monkeypatch
-):
-    monkeypatch.setattr("tenure.runtime.worker._SETTLE_SECONDS", 0)  # in real time
-    _, ordinary = await suspect_beside_another(app, store, clock, line)
+async def test_a_fresh_process_runs_the_job_and_nothing_else(app, store, clock, line):
+    suspect, _ = await suspect_beside_another(app, store, clock, line)
+    await app.pause_queue("default")
+    await store.join("lodger", ttl=1000, meta={})
+    await app.resume_queue("default")
+    claimed = await store.claim("lodger", 1, ["default"], 10)
+    ordinary = await app.work.enqueue(0)
+    resumed = HandOver("lodger", [suspect.id])
+    worker = app._worker(queues=None, concurrency=10, grace=5, lifeline=line, resumed=resumed)
+    async with worker:
+        await clock.advance(3)
+        assert (await suspect.refresh()).state == "succeeded"
+        assert (await ordinary.refresh()).state == "waiting"
+        await asyncio.wait_for(worker.ended(), 5)
+    assert len(claimed.jobs) == 2
+    assert await store.replicas() == []
+
+
+async def test_several_of_them_share_a_process_one_after_the_other(app, store, clock, line):
+    first, _ = await suspect_beside_another(app, store, clock, line, suspects=3)
     async with supervised(app, line):
+        await clock.advance(1)
+        [said] = handed_over(line)
+        assert len(said.jobs) == 3
+        # The first of them kills it. The worker gets them again before it hears of that.
+        await store.bury(said.replica, [first.id], delays=[0.0] * 10)
+        await clock.advance(3)
+        assert {(await app.job(id_)).state for id_ in said.jobs} == {"waiting"}
+        assert handed_over(line) == [said]
+        line.order(IsolationOver())
+        await clock.advance(10)
+        assert len(handed_over(line)) == 2
+        assert [(await app.job(id_)).losses for id_ in sorted(said.jobs)] == [3, 2, 2]
+
+
+async def test_what_cannot_start_soon_in_the_fresh_process_goes_back(app, store, clock, line):
+    suspect, _ = await suspect_beside_another(app, store, clock, line)
+    await store.join("lodger", ttl=1000, meta={})
+    long = await app.work.using(priority=0).enqueue(60)
+    claimed = await store.claim("lodger", 1, ["default"], 10)
+    resumed = HandOver("lodger", [long.id, suspect.id])
+    worker = app._worker(queues=None, concurrency=10, grace=100, lifeline=line, resumed=resumed)
+    async with worker:
+        await clock.advance(4)
+        assert {job.state for job in (await suspect.refresh(), await long.refresh())} == {"running"}
+        await clock.advance(10)
+        assert (await suspect.refresh()).state == "waiting"
+        assert (await long.refresh()).state == "running"
+        await clock.advance(60)
+        assert (await long.refresh()).state == "succeeded"
+    assert claimed.jobs
+
+
+async def test_a_claim_that_gets_another_job_costs_nothing(app, store, clock, line, faults):
+    await suspect_beside_another(app, store, clock, line)
+    await app.pause_queue("default")
+    async with supervised(app, line):
+        await clock.advance(1)
+        urgent = app.work.using(priority=0)
+        faults.delay("join", 1)  # of the second replica: it is claimed before that
+        await app.resume_queue("default")
         await clock.advance(0.5)
-        faults.lose_request("settle", times=10_000)
-        for _ in range(int(3 * _ALONE_PATIENCE)):  # longer than it waits for company to go
-            await clock.advance(0.5)
-        assert not [one for one in line.said if isinstance(one, HandOver)]
+        await urgent.enqueue(0)
         faults.heal()
-        for _ in range(100):
-            await clock.advance(1)
-        assert (await ordinary.refresh()).state == "succeeded"
-    assert (ordinary.attempt, ordinary.losses) == (1, 0)
+        for _ in range(12):  # nothing beats for the second replica here
+            await clock.advance(0.5)
+        assert len(handed_over(line)) == 1
+        lodgers = {one.replica for one in line.said if isinstance(one, Lodging)}
+        left = {one.replica for one in line.said if isinstance(one, Lodged)}
+        assert lodgers - left == {handed_over(line)[0].replica}
+    assert {job.losses for job in await app.jobs()} == {0, SUSPICIOUS}
+    assert {job.failures for job in await app.jobs()} == {0}
 
 
-async def test_who_hands_over_to_nobody_leaves(app, store, clock, line):
-    line.dies_at_hand_over = True
+async def test_a_suspicious_job_goes_back_if_the_supervisor_is_gone(app, store, clock, line):
+    line.is_cut = True
     suspect, _ = await suspect_beside_another(app, store, clock, line)
     async with supervised(app, line):
         await clock.advance(3)
-        assert [one for one in line.said if isinstance(one, HandOver)]
+        assert handed_over(line) == []
     await suspect.refresh()
     assert (suspect.state, suspect.losses) == ("waiting", SUSPICIOUS)
-    assert await store.replicas() == []
+
+
+async def test_after_how_many_losses_is_a_setting(make, store, clock, line):
+    app = await make(isolate_after=4)
+    suspect, _ = await suspect_beside_another(app, store, clock, line)
+    async with supervised(app, line):
+        await clock.advance(3)
+        assert (await suspect.refresh()).state == "succeeded"
+        assert handed_over(line) == []
 
 
 async def test_it_recovers_the_jobs_of_the_dead_if_the_supervisor_is_silent(
@@ -219,7 +313,7 @@ async def test_a_job_that_was_taken_over_before_its_hand_over_runs_once(app, sto
 
     job = await work.enqueue()
     await claim_and_die(store, "another", ttl=1000)  # which has it now, and is at work
-    resumed = HandOver("before", job.id, 1)
+    resumed = HandOver("before", [job.id])
     worker = app._worker(queues=None, concurrency=10, grace=5, lifeline=line, resumed=resumed)
     async with worker:
         await clock.advance(2 * DEFAULT_TTL)

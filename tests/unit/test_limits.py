@@ -8,7 +8,7 @@ from types import SimpleNamespace
 import pytest
 
 from tenure.runtime.board import Blockage
-from tenure.runtime.words import HandOver, Retire
+from tenure.runtime.words import Retire
 from tenure.supervisor.children import _state
 from tenure.supervisor.limits import Limits, SupervisorOptions
 from tests.rig.waiting import wait_until
@@ -33,7 +33,7 @@ def a_child(
         blockage=Blockage(*blocked),
     )
     return SimpleNamespace(
-        pid=1, board=board, heir=None, is_retiring=False, is_too_large=False, is_shown=False,
+        pid=1, board=board, is_retiring=False, is_too_large=False, is_shown=False,
         memory=lambda: memory, lives=lambda *_: True, orders=orders, order=orders.append,
         vacated=SimpleNamespace(set=lambda: None),
     )  # fmt: skip
@@ -90,14 +90,6 @@ def test_a_child_is_replaced_after_its_jobs_and_told_so_once():
     for _ in range(3):
         assert limits(max_jobs=5).must_be_killed(child, 100.0) == ""
     assert child.orders == [Retire()]
-
-
-def test_a_child_that_has_handed_over_is_not_replaced_a_second_time():
-    child = a_child(ended=5)
-    child.heir = HandOver("replica", JOB, 1)
-    assert limits(max_jobs=5).must_be_killed(child, 100.0) == ""
-    assert child.orders == []
-    assert not child.is_retiring
 
 
 def test_a_process_may_have_any_name():

@@ -10,10 +10,20 @@ from typing import Any
 import pytest
 
 from tenure import Tenure
+from tenure.core.records import NewJob
 from tenure.runtime.board import Board
-from tenure.runtime.words import HandOver, InDoubt, Joined, Stop, encode_word
+from tenure.runtime.words import (
+    HandOver,
+    InDoubt,
+    IsolationOver,
+    Joined,
+    Lodged,
+    Lodging,
+    Stop,
+    encode_word,
+)
 from tenure.stores.connect import connect
-from tenure.supervisor import limits, seats
+from tenure.supervisor import seats
 from tenure.supervisor.children import Child
 from tenure.supervisor.limits import SupervisorOptions
 from tenure.supervisor.seats import Supervisor
@@ -179,92 +189,108 @@ async def test_starts_that_fail_are_tried_again_later_and_later(
     assert clock.boot() - 1000 >= (0.5 + 1 + 2 + 4) / 2
 
 
-async def test_a_seat_is_handed_over_with_its_job(
+TTL = 10.0  # the default
+JOB = "0193e0e8-0000-7000-8000-000000000000"
+
+
+async def lodging(supervisor: Supervisor, played: Played) -> None:
+    """Have a worker say that it has joined, and is about to claim a job as another replica."""
+    for replica in ("ann", "lodger"):
+        await supervisor._store.join(replica, ttl=TTL, meta={})
+    played.say(Joined("ann"))
+    played.say(Lodging("lodger"))
+    await wait_until_async(lambda: played.child.lodger)
+
+
+async def test_a_job_gets_a_process_of_its_own_beside_the_seat(
     supervisor: Supervisor, stage: Stage, clock: ManualClock
 ):
     first = stage.last
-    await supervisor._store.join("ann", ttl=1000, meta={})
-    first.say(Joined("ann"))
-    handed = HandOver("ann", "job", 7)
+    await lodging(supervisor, first)
+    handed = HandOver("lodger", ["job"])
     first.say(handed)
-    await wait_until_async(lambda: first.child.heir == handed)
-    first.end(0)
     await wait_until_async(lambda: len(stage.played) == 2)
     assert stage.specs[-1].resumed == handed
-    assert stage.last.child.replica == "ann"
-    # Its replica lives on, so nothing of it was recovered.
-    assert [replica.id for replica in await supervisor._store.replicas()] == ["ann"]
+    extra = stage.last
+    await wait_until_async(lambda: extra.child.replica == "lodger")
+    assert not first.child.vacated.is_set()
+    await clock.advance(10 * TTL)
+    assert sorted(await living(supervisor)) == ["ann", "lodger"]
+    # Its end is told, its replica is gone, and the seat stays in service.
+    extra.end(0)
+    first.line.setblocking(False)
+    said = b""
+    while encode_word(IsolationOver()) not in said:  # among beats
+        said += await asyncio.get_running_loop().sock_recv(first.line, 1000)
+    await until(clock, lambda: extra.child not in supervisor._children)
+    await clock.advance(1)
+    assert await living(supervisor) == ["ann"]
+    assert len(stage.played) == 2
 
 
-@pytest.mark.parametrize(("code", "word"), [(1, HandOver("ann", "job", 7)), (0, None)])
-async def test_the_replica_of_a_child_that_is_gone_is_buried(
-    supervisor: Supervisor, stage: Stage, clock: ManualClock, code: int, word: HandOver | None
+async def test_a_second_replica_is_beaten_for_before_it_has_a_process(
+    supervisor: Supervisor, stage: Stage, clock: ManualClock
 ):
-    first = stage.last
-    await supervisor._store.join("ann", ttl=1000, meta={})
-    first.say(Joined("ann"))
-    if word is not None:
-        first.say(word)
-    await wait_until_async(lambda: first.child.replica and (word is None or first.child.heir))
-    first.end(code)
-    await until(clock, lambda: len(stage.played) == 2)
-    assert stage.specs[-1].resumed is None
-    [record] = await supervisor._store.replicas() or [None]
-    assert record is None or record.dead
+    await lodging(supervisor, stage.last)
+    await clock.advance(10 * TTL)
+    assert sorted(await living(supervisor)) == ["ann", "lodger"]
+    stage.last.say(Lodged("lodger"))
+    await wait_until_async(lambda: stage.last.child.lodger is None)
+    await clock.advance(3 * TTL)
+    assert await living(supervisor) == ["ann"]
 
 
-async def test_a_replica_that_was_given_back_is_not_resumed_by_a_later_child(
+async def test_a_second_replica_is_given_back_with_its_worker(
     supervisor: Supervisor, stage: Stage, clock: ManualClock
 ):
     first = stage.last
-    await supervisor._store.join("ann", ttl=1000, meta={})
-    first.say(Joined("ann"))
-    first.say(HandOver("ann", "job", 7))
-    await wait_until_async(lambda: first.child.heir)
-    stage.failures = 1
-    first.end(0)
+    await lodging(supervisor, first)
+    await supervisor._store.insert([NewJob(id=JOB, task="work")])
+    await supervisor._store.claim("lodger", 1, ["default"], 1)
+    first.end(1)
     await until(clock, lambda: len(stage.played) == 2)
-    assert [spec.resumed is None for spec in stage.specs] == [True, False, True]
-    assert stage.last.child.replica is None
+    [job] = await supervisor._store.get([JOB])
+    assert (job.state, job.losses) == ("waiting", 0)
     assert await living(supervisor) == []
 
 
-async def test_a_child_that_is_retiring_cannot_hand_over_its_seat(
+@pytest.mark.parametrize("why", ["no-start", "too-many", "stopping"])
+async def test_a_job_without_a_process_of_its_own_goes_back(
+    supervisor: Supervisor, stage: Stage, clock: ManualClock, why: str
+):
+    first = stage.last
+    await lodging(supervisor, first)
+    await supervisor._store.insert([NewJob(id=JOB, task="work")])
+    await supervisor._store.claim("lodger", 1, ["default"], 1)
+    if why == "no-start":
+        stage.failures = 1
+    elif why == "too-many":
+        first.say(HandOver("other", ["job"]))
+        await wait_until_async(lambda: len(stage.played) == 2)
+    else:
+        supervisor.stop()
+    started = len(stage.played)
+    first.say(HandOver("lodger", [JOB]))
+
+    async def is_back() -> bool:
+        await clock.advance(0.1)
+        [job] = await supervisor._store.get([JOB])
+        return (job.state, job.losses) == ("waiting", 0)
+
+    await wait_until_async(is_back)
+    assert len(stage.played) == started
+
+
+async def test_the_replica_of_a_child_that_is_gone_is_buried(
     supervisor: Supervisor, stage: Stage, clock: ManualClock
 ):
-    """Another one sits there already, which does not know of the job."""
     first = stage.last
     await supervisor._store.join("ann", ttl=1000, meta={})
     first.say(Joined("ann"))
     await wait_until_async(lambda: first.child.replica)
-    limits._retire(first.child, "it has run 5 jobs")
-    await wait_until_async(lambda: len(stage.played) == 2)
-    first.say(HandOver("ann", "job", 7))
-    await wait_until_async(lambda: first.child.heir)
     first.end(0)
-    await until(clock, lambda: first.child not in supervisor._children)
-    await until_none_lives(supervisor)
-    assert [spec.resumed for spec in stage.specs] == [None, None]
-
-
-async def test_a_seat_that_is_handed_over_while_the_supervisor_is_told_to_stop_is_given_back(
-    supervisor: Supervisor, stage: Stage, clock: ManualClock
-):
-    first = stage.last
-    await supervisor._store.join("ann", ttl=1000, meta={})
-    first.say(Joined("ann"))
-    first.say(HandOver("ann", "job", 7))
-    await wait_until_async(lambda: first.child.heir)
-    vacate = first.child.vacated.set
-
-    def stop_and_vacate() -> None:
-        supervisor.stop()
-        vacate()
-
-    first.child.vacated.set = stop_and_vacate
-    first.end(0)
-    await until_none_lives(supervisor)
-    assert len(stage.played) == 1
+    await until(clock, lambda: len(stage.played) == 2)
+    assert await living(supervisor) == []
 
 
 async def test_a_supervisor_recovers_the_jobs_of_the_dead(
@@ -303,18 +329,6 @@ async def test_a_child_that_does_not_stop_in_time_shows_its_stacks_and_is_killed
     await clock.advance(5)
     await wait_until_async(lambda: signal.SIGKILL in process.signals)
     assert process.signals == [signal.SIGUSR2, signal.SIGKILL]
-
-
-async def test_a_child_that_has_handed_over_and_stays_is_killed(
-    supervisor: Supervisor, stage: Stage, clock: ManualClock
-):
-    process = stage.last.process
-    stage.last.say(HandOver("ann", "job", 7))
-    await wait_until_async(lambda: stage.played[0].child.heir)
-    await clock.advance(seats._LAST_STEPS - 0.3)
-    assert process.signals == []
-    await clock.advance(1)
-    await wait_until_async(lambda: signal.SIGKILL in process.signals)
 
 
 async def test_to_stop_twice_is_to_hurry(supervisor: Supervisor, stage: Stage, clock: ManualClock):

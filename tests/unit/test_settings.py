@@ -8,6 +8,7 @@ from tenure.core.settings import Settings, usable_cores
 NAMES = (
     "replica_ttl",
     "loss_budget",
+    "isolate_after",
     "retention",
     "payload_limit",
     "result_limit",
@@ -25,6 +26,7 @@ def test_the_defaults():
     assert settings == Settings(
         replica_ttl=10.0,
         loss_budget=3,
+        isolate_after=2,
         retention=7 * 86400.0,
         payload_limit=262_144,
         result_limit=1_048_576,

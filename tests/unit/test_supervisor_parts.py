@@ -6,7 +6,6 @@ import signal
 import socket
 import subprocess
 import sys
-from collections.abc import AsyncIterator
 from contextlib import closing
 from pathlib import Path
 from types import SimpleNamespace
@@ -16,12 +15,11 @@ import pytest
 
 from tenure import Tenure
 from tenure.runtime.board import Board
-from tenure.runtime.words import Beaten, HandOver, InDoubt, Joined, TakenOver
+from tenure.runtime.words import Beaten, HandOver, InDoubt, TakenOver
 from tenure.stores.connect import connect
 from tenure.supervisor.beats import Beats
 from tenure.supervisor.child_process import work
 from tenure.supervisor.children import Child, _blocked
-from tenure.supervisor.seats import _LAST_STEPS, Supervisor
 from tenure.supervisor.spec import ChildSpec, decode_spec, encode_spec
 from tenure.testing import Faults, FaultyStore, ManualClock
 from tests.rig.waiting import wait_until_async
@@ -52,37 +50,9 @@ def test_a_spec_arrives_as_it_was_written():
         log_level=None,
         line=3,
         board=4,
-        resumed=HandOver("ann", "job", 7),
+        resumed=HandOver("ann", ["job"]),
     )
     assert [decode_spec(encode_spec(each)) for each in (SPEC, spec)] == [SPEC, spec]
-
-
-class Reporting:
-    """Stands for a child that reports these words."""
-
-    def __init__(self, *words: object) -> None:
-        self._words = words
-        self.pid = 1
-        self.replica: str | None = None
-        self.heir: HandOver | None = None
-        self.must_end_by = float("inf")
-
-    async def reports(self) -> AsyncIterator[object]:
-        for word in self._words:
-            yield word
-
-
-async def test_a_child_that_hands_over_must_be_gone_soon():
-    clock = ManualClock()
-    looks: list[None] = []
-    supervisor: Any = SimpleNamespace(
-        _clock=clock, _beats=SimpleNamespace(look_again=lambda: looks.append(None))
-    )
-    child = Reporting(Joined("ann"), HandOver("ann", "job", 7))
-    await Supervisor._hear(supervisor, cast("Child", child))
-    assert (child.replica, supervisor._has_joined, looks) == ("ann", True, [None])
-    assert child.heir == HandOver("ann", "job", 7)
-    assert child.must_end_by == clock.boot() + _LAST_STEPS
 
 
 async def test_workers_are_told_when_the_store_does_not_answer_their_beat():

@@ -37,6 +37,7 @@ class Tenure(LockCalls, TimerCalls):
             stores that only the processes of one host see, such as an SQLite file.
         replica_ttl: how long the jobs of a worker that died wait before others take them (10 s).
         loss_budget: how often a job may be lost with its worker and still run again (3).
+        isolate_after: after so many losses a job runs alone: it may be what kills its workers (2).
         retention: how long finished jobs are kept (7 days), a minute at least.
         payload_limit: the most bytes of a job's arguments (256 KiB).
         result_limit: the most bytes of a job's result, or of a checkpoint (1 MiB).
@@ -62,6 +63,7 @@ class Tenure(LockCalls, TimerCalls):
         scope: Scope | None = None,
         replica_ttl: Duration | None = None,
         loss_budget: int | None = None,
+        isolate_after: int | None = None,
         retention: Duration | None = None,
         payload_limit: int | None = None,
         result_limit: int | None = None,
@@ -81,6 +83,7 @@ class Tenure(LockCalls, TimerCalls):
             scope=scope,
             replica_ttl=replica_ttl,
             loss_budget=loss_budget,
+            isolate_after=isolate_after,
             retention=retention,
             payload_limit=payload_limit,
             result_limit=result_limit,

@@ -94,6 +94,8 @@ class WorkerCalls(Lifecycle):
             services = self._services()
             names, weights = self._known_queues() if given is None else given
             plans = tuple(self._plans.values()) if timers else ()
+            if resumed is not None:  # it runs that one job, and nothing else
+                names, weights, plans = (), (), ()
             self._are_plans_taken = self._are_plans_taken or bool(timers)
             serving = write_serving(
                 queues=names,

@@ -35,6 +35,8 @@ class Settings(Struct, frozen=True, kw_only=True):
     """How long a worker that died keeps its jobs; a living one beats three times as often."""
     loss_budget: int
     """How often a job may be lost with its worker and still run again."""
+    isolate_after: int
+    """After so many losses a job runs alone, as it may be what kills its workers."""
     retention: float
     """How long a finished job is kept, unless its task says otherwise; a minute at least."""
     payload_limit: int
@@ -61,6 +63,7 @@ class Settings(Struct, frozen=True, kw_only=True):
         return cls(
             replica_ttl=source.duration("replica_ttl", 10, minimum=TTL_MIN),
             loss_budget=source.number("loss_budget", 3, minimum=0, maximum=1000),
+            isolate_after=source.number("isolate_after", 2, minimum=1, maximum=1000),
             retention=kept_for(source.duration("retention", "7d")),
             payload_limit=source.number("payload_limit", 256 * _KIB, minimum=_KIB),
             result_limit=source.number("result_limit", 1024 * _KIB, minimum=_KIB),

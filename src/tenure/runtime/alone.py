@@ -1,6 +1,8 @@
 """Jobs that may be what kills their workers.
 
-Each of them runs alone, so that nothing else dies with it: others do not pay for its crashes.
+Each of them runs alone, so that nothing else dies with it: others do not pay for its crashes. Under
+a supervisor it has a process of its own, see `isolation`. Without one, the worker runs nothing else
+meanwhile.
 """
 
 from __future__ import annotations
@@ -18,14 +20,12 @@ from tenure.runtime.unstarted import Unstarted
 
 __all__ = ["Alone", "is_suspicious"]
 
-# A job that was lost this often may be what kills its workers.
-_SUSPICIOUS_LOSSES = 2
 _ALONE_PATIENCE = 30.0
 
 
-def is_suspicious(record: JobRecord) -> bool:
-    """Whether it must run alone."""
-    return record.losses >= _SUSPICIOUS_LOSSES
+def is_suspicious(record: JobRecord, losses: int) -> bool:
+    """Whether it must run alone: after so many losses it may be what kills its workers."""
+    return record.losses >= losses
 
 
 class Alone:
@@ -41,7 +41,6 @@ class Alone:
         settler: Settler,
         ticker: Ticker,
         overdue_after: float,
-        can_pass_on: bool,
         changed: asyncio.Event,
         stopped: asyncio.Event,
     ) -> None:
@@ -52,31 +51,32 @@ class Alone:
         self._settler = settler
         self._ticker = ticker
         self._overdue_after = overdue_after
-        self._can_pass_on = can_pass_on
         self._changed = changed
         self._stopped = stopped
 
-    async def run_next(self) -> JobRecord | None:
-        """Run the next suspect; or return it, for a process that earlier jobs have not touched."""
+    async def run_next(self) -> None:
+        """Run the next suspect, or give it back if others do not make room."""
         suspect = self._unstarted.suspects.popleft()
         self._unstarted.hand_back()
         self._unstarted.suspects.append(suspect)  # a cancel, a take-over or the end takes it
         await self._let_company_go(suspect)
         if not self._is_awaited:
-            return None
+            return
         self._unstarted.suspects.clear()
-        if not self._slots and self._can_pass_on and not self._slots.is_clean:
-            return suspect
         if self._has_company:
             # Before it is tried here again, the others get their turn for about as long.
             self._settler.hand_back(suspect, _ALONE_PATIENCE * (0.5 + self._clock.random()))
-            return None
-        self._slots.start(suspect, self._handlers[suspect.task], alone=True)
-        # A thread that does not listen to its time-out must not keep the worker for itself.
-        while self._slots and not self._slots.are_told and not self._stopped.is_set():
-            self._changed.clear()
-            await self._clock.wait(self._changed, _ALONE_PATIENCE)
-        return None
+            return
+        self._unstarted.is_alone = True
+        try:
+            self._slots.start(suspect, self._handlers[suspect.task])
+            # A thread that does not listen to its time-out must not keep the worker for itself.
+            while self._slots and not self._slots.are_told and not self._stopped.is_set():
+                self._changed.clear()
+                await self._clock.wait(self._changed, _ALONE_PATIENCE)
+        finally:
+            self._unstarted.is_alone = False
+            self._ticker.slot_freed()
 
     async def _let_company_go(self, suspect: JobRecord) -> None:
         give_up_at = self._clock.boot() + self._patience_for(suspect)

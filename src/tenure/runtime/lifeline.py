@@ -11,6 +11,7 @@ from contextlib import suppress
 from tenure.core.clock import Clock
 from tenure.runtime.board import Board
 from tenure.runtime.words import (
+    IsolationOver,
     Order,
     Report,
     Retire,
@@ -44,8 +45,14 @@ class Lifeline:
         with self._saying, suppress(OSError):
             self._line.sendall(encode_word(word) + b"\n")
 
-    async def listen(self, on_stop: Callable[[Stop | Retire | None], None]) -> None:
-        """Hear orders to the end of the line; to stop goes to `on_stop`, None if it was cut."""
+    async def listen(
+        self, on_order: Callable[[Stop | Retire | IsolationOver | None], None]
+    ) -> None:
+        """Hear orders to the end of the line.
+
+        Those for the worker go to `on_order`, with None when the line is cut; what is about the
+        replica is news.
+        """
         ticking = asyncio.ensure_future(self._tick())
         reader, writer = await asyncio.open_connection(sock=self._line.dup(), limit=_LINE_MAX)
         try:
@@ -53,13 +60,13 @@ class Lifeline:
             with suppress(OSError, ValueError, RecursionError):
                 while line := await reader.readline():
                     order = decode_order(line)
-                    if isinstance(order, Stop | Retire):
-                        on_stop(order)
+                    if isinstance(order, Stop | Retire | IsolationOver):
+                        on_order(order)
                     else:
                         self._news.put_nowait(order)
             self.is_cut = True
             self._news.put_nowait(None)
-            on_stop(None)
+            on_order(None)
         finally:
             ticking.cancel()
             self.board.tick(0.0)  # it ends, and nobody need wonder why it is silent

@@ -26,7 +26,7 @@ from tenure.runtime.caretaking import Caretaker
 from tenure.runtime.hosting import Host, Hosted
 from tenure.runtime.lifeline import Lifeline
 from tenure.runtime.patience import Patience
-from tenure.runtime.words import Beaten, Joined, Retire, Stop, TakenOver
+from tenure.runtime.words import Beaten, IsolationOver, Joined, Retire, Stop, TakenOver
 
 __all__ = ["Replica", "ReplicaListener", "pause_after"]
 
@@ -62,8 +62,8 @@ class ReplicaListener(Protocol):
         """Somebody wants these jobs to stop. May be told several times."""
         ...
 
-    def told_to_stop(self, order: Stop | Retire | None) -> None:
-        """The supervisor wants this process to end; None: it is gone itself."""
+    def ordered(self, order: Stop | Retire | IsolationOver | None) -> None:
+        """The supervisor wants something of this process; None: it is gone itself."""
         ...
 
 
@@ -105,7 +105,7 @@ class Replica:
     async def _run(self) -> None:
         listening = None
         if self._lifeline is not None:
-            listening = asyncio.ensure_future(self._lifeline.listen(self._told_to_stop))
+            listening = asyncio.ensure_future(self._lifeline.listen(self._ordered))
         try:
             while True:
                 await self._join_and_live()
@@ -199,8 +199,8 @@ class Replica:
         if cancels:
             self._tell(self._listener.cancels, cancels)
 
-    def _told_to_stop(self, order: Stop | Retire | None) -> None:
-        self._tell(self._listener.told_to_stop, order)
+    def _ordered(self, order: Stop | Retire | IsolationOver | None) -> None:
+        self._tell(self._listener.ordered, order)
 
     def _tell(self, how: Callable[..., None], *values: object) -> None:
         with suppress(RuntimeError):  # the loop is closed: nobody is left to tell

@@ -95,8 +95,6 @@ class Slots:
         self._in_processes = 0
         self._loop = asyncio.get_running_loop()
         self._context = copy_context()
-        self.is_clean = True
-        """Whether nothing has run here yet, or only jobs that ran alone and came to an end."""
         self.mean_seconds: float | None = None
         """How long jobs take here, lately."""
 
@@ -141,12 +139,11 @@ class Slots:
                 return one.record
         return None
 
-    def start(self, record: JobRecord, handler: Handler, *, alone: bool = False) -> None:
+    def start(self, record: JobRecord, handler: Handler) -> None:
         send = partial(self._settler.note, record.replica)
         within = self._settler.within
         context = RunningJob(record, send, self._loop, self._result_limit, within)
         context.home, context.insert = self._home, self._insert
-        self.is_clean = self.is_clean and alone
         began, place = self._clock.boot(), 0
         if self._board is not None:
             place = self._board.begin(record.id, (record.timeout and began + record.timeout) or 0.0)

@@ -232,7 +232,7 @@ class Ticker:
         """
         self._without_slot[hand] = None
         now = self._clock.boot()
-        is_full = not self._unstarted.suspects
+        is_full = not (self._unstarted.suspects or self._unstarted.is_alone)
         if is_full and now - self._told_full >= _TELL_EVERY:
             self._told_full = now
             running = tuple(self._unstarted.running_timers[:_NAMED_MAX])

@@ -48,6 +48,9 @@ class Unstarted:
         self.suspects: deque[JobRecord] = deque()
         """Those that may kill their process. Nothing else starts while there is one."""
 
+        self.is_alone = False
+        """Whether one of them runs, beside which nothing may start."""
+
     @property
     def patience(self) -> float | None:
         """How soon to look for those that have waited too long, if one waits for a slot."""
@@ -82,7 +85,7 @@ class Unstarted:
     @property
     def free_runs(self) -> int:
         """How many more runs of timers could start now."""
-        if self.suspects:
+        if self.suspects or self.is_alone:
             return 0
         return max(0, self.timer_concurrency - self._slots.runs - len(self._runs))
 

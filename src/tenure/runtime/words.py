@@ -11,7 +11,10 @@ __all__ = [
     "Beaten",
     "HandOver",
     "InDoubt",
+    "IsolationOver",
     "Joined",
+    "Lodged",
+    "Lodging",
     "Order",
     "Report",
     "Retire",
@@ -53,7 +56,11 @@ class Retire(Struct, frozen=True, tag=True):
     """Claim nothing more, finish however long it takes, and leave."""
 
 
-Order: TypeAlias = Beaten | InDoubt | TakenOver | Stop | Retire
+class IsolationOver(Struct, frozen=True, tag=True):
+    """The process of the job that was handed over last has ended, or could not be started."""
+
+
+Order: TypeAlias = Beaten | InDoubt | TakenOver | Stop | Retire | IsolationOver
 
 
 class Joined(Struct, frozen=True, tag=True):
@@ -62,15 +69,26 @@ class Joined(Struct, frozen=True, tag=True):
     replica: str
 
 
-class HandOver(Struct, frozen=True, tag=True):
-    """The worker ends for the sake of this job, which a fresh process must run, as this replica."""
+class Lodging(Struct, frozen=True, tag=True):
+    """The worker joins as a second replica, for a job that gets its own process; beat for it."""
 
     replica: str
-    job: str
-    claim_no: int
 
 
-Report: TypeAlias = Joined | HandOver
+class Lodged(Struct, frozen=True, tag=True):
+    """It has left again, without a job."""
+
+    replica: str
+
+
+class HandOver(Struct, frozen=True, tag=True):
+    """A process of their own must run these jobs, one at a time, as the worker's second replica."""
+
+    replica: str
+    jobs: list[str]
+
+
+Report: TypeAlias = Joined | Lodging | Lodged | HandOver
 
 encode_word = msgspec.json.Encoder().encode
 decode_order = msgspec.json.Decoder(Order).decode

@@ -32,6 +32,7 @@ from tenure.runtime.claims import Claims
 from tenure.runtime.context import Insert
 from tenure.runtime.hosting import Host
 from tenure.runtime.intentions import intentions
+from tenure.runtime.isolation import Isolation
 from tenure.runtime.lifeline import Lifeline
 from tenure.runtime.loop_watch import LoopWatch
 from tenure.runtime.patience import Patience
@@ -42,7 +43,7 @@ from tenure.runtime.settling import Settler
 from tenure.runtime.slots import Slots, is_run
 from tenure.runtime.ticker import Ticker
 from tenure.runtime.unstarted import Unstarted
-from tenure.runtime.words import HandOver, Retire, Stop
+from tenure.runtime.words import HandOver, IsolationOver, Retire, Stop
 from tenure.stores.contract import Store
 
 __all__ = ["Worker", "WorkerOptions"]
@@ -51,6 +52,8 @@ log = logging.getLogger("tenure")
 
 # How long a last settlement gets to arrive.
 _SETTLE_SECONDS = 5.0
+# How long jobs that were handed over wait for each other.
+_RESUMED_PATIENCE = 5.0
 
 
 class WorkerOptions(Struct, frozen=True, kw_only=True):
@@ -96,8 +99,6 @@ class Worker:
         self._stopped = asyncio.Event()
         self._lifeline = lifeline
         self._resumed = resumed
-        # A replica that only this process can leave, should its supervisor be gone.
-        self._passed_on = None if resumed is None else resumed.replica
         self._replica = Replica(
             host,
             settings,
@@ -159,10 +160,21 @@ class Worker:
             settler=self._settler,
             ticker=self._ticker,
             overdue_after=recovery_grace(settings),
-            can_pass_on=lifeline is not None,
             changed=self._changed,
             stopped=self._stopped,
         )
+        self._isolate_after = settings.isolate_after
+        self._isolation: Isolation | None = None
+        if lifeline is not None and resumed is None:
+            self._isolation = Isolation(
+                store,
+                self._patience,
+                self._settler,
+                settings,
+                lifeline,
+                meta=meta,
+                stopped=self._stopped,
+            )
         chances = [self._clock.random() for _ in options.weights]
         self._claims = Claims(
             store,
@@ -231,9 +243,7 @@ class Worker:
     # What the replica tells.
 
     def joined(self, replica: str) -> None:
-        self.replica, self._claims.number, self._passed_on = replica, 0, None
-        if self._resumed is not None and self._resumed.replica == replica:
-            self._claims.number = self._resumed.claim_no
+        self.replica, self._claims.number = replica, 0
         self.is_ready.set()
         self._look_again.set()
         self._changed.set()
@@ -259,18 +269,21 @@ class Worker:
         if self.replica == replica:
             self.replica = None
         self._unstarted.forget()
+        if self._isolation is not None:
+            self._isolation.waiting.clear()
         self._events.emit(ReplicaLost(replica, tuple(self._slots.stop_replica(replica))))
         self._changed.set()
 
     def cancels(self, jobs: list[str]) -> None:
         wanted = set(jobs)
         self._slots.stop("cancelled", wanted)
-        for record in self._unstarted.take(wanted):
+        passed_on = [] if self._isolation is None else self._isolation.take(wanted)
+        for record in (*self._unstarted.take(wanted), *passed_on):
             cancelled = Settlement(id=record.id, fence=record.fence, outcome="cancelled")
             self._settler.settle(record, cancelled)
         self._changed.set()
 
-    def told_to_stop(self, order: Stop | Retire | None) -> None:
+    def ordered(self, order: Stop | Retire | IsolationOver | None) -> None:
         match order:
             case Stop(hurry=True):
                 self.hurry()
@@ -278,6 +291,9 @@ class Worker:
                 self.stop()
             case Retire():
                 self.retire()
+            case IsolationOver():
+                if self._isolation is not None:
+                    self._isolation.over()
             case None if not self.is_asked_to_stop:
                 log.warning("the supervisor is gone; finishing within the grace period")
                 self.stop()
@@ -297,8 +313,10 @@ class Worker:
                 await self._unless_stopped(
                     self._audit.hand_back(self.replica, known, self._stopped)
                 )
+            elif self._isolation is not None and self._isolation.waiting:
+                await self._unless_stopped(self._isolation.pass_on())
             elif self._unstarted.suspects:
-                await self._run_alone()
+                await self._alone.run_next()
             elif self._wanted_jobs or (self._wanted_runs and not self._options.queues):
                 await self._claim_or_sleep()
             elif self._wanted_runs and self._until_runs <= 0:
@@ -344,7 +362,7 @@ class Worker:
         claimed = await self._claim()
         if claimed is None or self._claims.is_full:
             return
-        if self._unstarted.suspects or self._stopping:
+        if self._has_suspects or self._stopping:
             return
         served = (*([TIMERS_QUEUE] if self._plans else []), *self._options.queues)
         topics: list[Topic] = [("queue", name) for name in served]
@@ -407,8 +425,9 @@ class Worker:
                 unknown_task_delay(record.attempt, self._clock.random()),
                 why=UNKNOWN_TASK,
             )
-        elif is_suspicious(record):
-            self._unstarted.suspects.append(record)
+        elif is_suspicious(record, self._isolate_after):
+            isolation = self._isolation
+            (self._unstarted.suspects if isolation is None else isolation.waiting).append(record)
         elif self._stopping or not self._unstarted.has_slot(record):
             self._unstarted.wait_for_slot(record, now)
         else:
@@ -417,36 +436,38 @@ class Worker:
     def _known_here(self) -> set[str]:
         """Return the jobs that run here, wait to run, or wait to be settled."""
         elsewhere = {*self._settler.unsettled, *self._ticker.pending}
-        return {*self._unstarted.ids, *self._slots.ids, *elsewhere}
+        passed_on = [] if self._isolation is None else self._isolation.ids
+        return {*self._unstarted.ids, *self._slots.ids, *elsewhere, *passed_on}
 
-    async def _run_alone(self) -> None:
-        suspect = await self._alone.run_next()
-        if suspect is not None and self._lifeline is not None:
-            await self._hand_over(suspect, self._lifeline)
-
-    async def _hand_over(self, suspect: JobRecord, lifeline: Lifeline) -> None:
-        """Have a fresh process run it, as this replica, and end.
-
-        Whatever earlier jobs have done to this one cannot hurt it there.
-        """
-        # What is not settled by then would stay with a replica that lives on without knowing it.
-        is_settled = await self._within(_SETTLE_SECONDS, self._settler.drain())
-        is_ours = self.replica == suspect.replica and not self._stopping
-        if not is_settled or not is_ours or lifeline.is_cut:
-            self._settler.hand_back(suspect)
-            return
-        lifeline.say(HandOver(suspect.replica, suspect.id, self._claims.number))
-        # It is another process's from here on, unless there is nobody to start one.
-        self.replica, self._passed_on = None, suspect.replica
-        self.retire()
+    @property
+    def _has_suspects(self) -> bool:
+        """Whether jobs that were claimed wait to run alone."""
+        return bool(self._unstarted.suspects or (self._isolation and self._isolation.waiting))
 
     async def _resume(self, taken: HandOver) -> None:
-        """Begin with the job that another process has claimed and not started."""
+        """Run the jobs that another process has claimed for this one, one at a time; then leave.
+
+        Their deadlines count from the claim, so what cannot start soon goes back.
+        """
         self._resumed = None
-        get = partial(self._store.get, [taken.job])
-        [record] = await self._patience.until_answered("get", get, give_up=self._stopped)
-        if record is not None and record.state == "running" and record.replica == taken.replica:
-            self._accept(record, self._clock.boot())
+        get = partial(self._store.get, taken.jobs)
+        records = await self._patience.until_answered("get", get, give_up=self._stopped)
+        waiting = self._unstarted.suspects
+        for record in filter(None, records):
+            if record.state != "running" or record.replica != taken.replica:
+                continue
+            if record.task in self._handlers:
+                waiting.append(record)
+            else:
+                self._accept(record, self._clock.boot())
+        until = self._clock.boot() + _RESUMED_PATIENCE
+        while waiting and not self._stopping and self._clock.boot() < until:
+            record = waiting.popleft()
+            self._slots.start(record, self._handlers[record.task])
+            while self._slots and (left := until - self._clock.boot()) > 0 and not self._stopping:
+                self._changed.clear()
+                await self._clock.wait(self._changed, left)
+        self.retire()
 
     def _slot_freed(self) -> None:
         if not self._stopping and (record := self._unstarted.next_for_slot()) is not None:
@@ -464,6 +485,9 @@ class Worker:
     async def _shut_down(self) -> None:
         self._settler.handed_back = 0
         self._unstarted.hand_back()
+        if self._isolation is not None:
+            for record in self._isolation.take(self._isolation.ids):
+                self._settler.hand_back(record)
         await self._let_finish()
         self._slots.stop("shutting down")
         self._leave_by = self._clock.boot() + UNWIND_SECONDS
@@ -471,8 +495,6 @@ class Worker:
         await self._slots.abandon()
         await self._within(_SETTLE_SECONDS, self._settler.drain())
         self._settler.close()
-        if self._lifeline is not None and self._lifeline.is_cut:
-            self.replica = self.replica or self._passed_on
         await self._replica.stop()
         if self.replica is not None:
             await self._within(_SETTLE_SECONDS, self._leave(self.replica))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Collection, Coroutine
+from collections.abc import Callable, Collection, Coroutine, Iterable
 from functools import partial
 from typing import Any
 
@@ -31,7 +31,8 @@ _AFTER_A_SURPRISE = 0.3
 class Beats:
     """Renews the records of all children that live, and tells each how it stands.
 
-    Whoever beats also looks after others; `name` is who it does that as.
+    Whoever beats also looks after others; `name` is who it does that as. `lodgers` gives replicas
+    that have no process of their own yet.
     """
 
     def __init__(
@@ -41,6 +42,8 @@ class Beats:
         events: Events,
         children: Collection[Child],
         name: str,
+        *,
+        lodgers: Callable[[], Iterable[str]] = tuple,
     ) -> None:
         self._store = store
         self._clock = store.clock
@@ -49,6 +52,7 @@ class Beats:
         self._caretaker = Caretaker(store, settings, events)
         self._counts = Counts()
         self._children = children
+        self._lodgers = lodgers
         self._name = name
         self._changed = asyncio.Event()
         self.last: float | None = None
@@ -72,7 +76,8 @@ class Beats:
 
     async def _go_round(self) -> None:
         self._changed.clear()
-        alive = {child.replica: child for child in self._living() if child.replica}
+        alive: dict[str, Child | None] = dict.fromkeys(self._lodgers())
+        alive.update({child.replica: child for child in self._living() if child.replica})
         if alive:
             await self._beat_and_wait(alive)
         else:
@@ -82,7 +87,7 @@ class Beats:
         now = self._clock.boot()
         return [child for child in self._children if child.lives(now, self._ttl)]
 
-    async def _beat_and_wait(self, alive: dict[str, Child]) -> None:
+    async def _beat_and_wait(self, alive: dict[str, Child | None]) -> None:
         if self.last is None:
             begin = partial(self._caretaker.begin, list(alive))
             await self._patience.until_answered("replicas", begin)
@@ -90,7 +95,7 @@ class Beats:
             pause = await self._beat(alive)
             await _first(bell.wait(pause), self._changed.wait())
 
-    async def _beat(self, alive: dict[str, Child]) -> float:
+    async def _beat(self, alive: dict[str, Child | None]) -> float:
         """Renew them all, tell each of them, and return how long to wait for the next time."""
         sent = self._clock.boot()
         ahead = self._caretaker.ahead
@@ -105,7 +110,7 @@ class Beats:
                     list(alive), ttl=self._ttl, ahead=ahead, count=counting
                 )
             except TenureError:
-                for child in alive.values():
+                for child in filter(None, alive.values()):
                     child.order(InDoubt())
                 raise
 
@@ -114,6 +119,8 @@ class Beats:
         self.last = sent
         pause = self._ttl / 3
         for (replica, child), answer in zip(alive.items(), answers, strict=True):
+            if child is None:
+                continue  # its process is about to be, and hears the next one
             if answer is None:
                 if child.replica == replica:  # and not a new one, under which it joined meanwhile
                     child.replica = None

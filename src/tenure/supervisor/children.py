@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import faulthandler
-import math
 import os
 import signal
 import socket
@@ -19,7 +18,6 @@ from tenure.runtime.board import Board
 from tenure.runtime.process import memory_of
 from tenure.runtime.words import (
     Beaten,
-    HandOver,
     InDoubt,
     Order,
     Report,
@@ -78,13 +76,13 @@ class Child:
         self.board = board
         self.started = started
         self.replica: str | None = None
-        self.heir: HandOver | None = None
-        """What the process that takes its seat begins with."""
+        self.lodger: str | None = None
+        """A second replica, as which it claims jobs for a process of their own."""
+        self.owner: Child | None = None
+        """The worker for which it runs some jobs, beside the seats."""
         self.is_retiring = False
         self.is_too_large = False
         """Whether it is retiring because of its memory."""
-        self.must_end_by = math.inf
-        """When it must be gone, once it has handed over its seat."""
         self.is_doomed = False
         """Whether it is about to be killed."""
         self.is_shown = False

@@ -109,7 +109,7 @@ def _blamed(child: Child, job: str) -> str:
 
 def _retire(child: Child, why: str) -> None:
     """Let a child finish what it runs, while another one takes its seat."""
-    if not child.is_retiring and child.heir is None:
+    if not child.is_retiring:
         log.info("worker process %s is replaced: %s", child.pid, why)
         child.is_retiring = True
         child.order(Retire())

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
+from collections.abc import Coroutine
 from functools import partial
 from typing import Any
 
@@ -16,7 +17,7 @@ from tenure.errors import ConfigError, TenureError
 from tenure.runtime.patience import Patience
 from tenure.runtime.process import signal_name
 from tenure.runtime.recovery import Recovery
-from tenure.runtime.words import HandOver, Joined, Stop
+from tenure.runtime.words import HandOver, IsolationOver, Joined, Lodged, Lodging, Stop
 from tenure.supervisor.beats import Beats
 from tenure.supervisor.children import CAN_SUPERVISE, Child
 from tenure.supervisor.limits import Limits, SupervisorOptions
@@ -66,7 +67,15 @@ class Supervisor:
         self._patience = Patience(self._clock, events)
         self._recovery = Recovery(settings, self._clock, events)
         self._children: set[Child] = set()
-        self._beats = Beats(self._store, settings, events, self._children, self._name)
+        self._isolating: dict[str, None] = {}  # replicas whose processes are being started
+        self._beats = Beats(
+            self._store,
+            settings,
+            events,
+            self._children,
+            self._name,
+            lodgers=lambda: self._lodgers,
+        )
         self._limits = Limits(options, grace=spec.grace, ttl=self._ttl)
         self._farewells: set[asyncio.Task[None]] = set()
         self._spawning = asyncio.Lock()
@@ -108,43 +117,43 @@ class Supervisor:
     # Seats: one child each.
 
     async def _fill_seat(self) -> None:
-        resumed: HandOver | None = None
         short_lives = 0
         while not self._stopping.is_set():
             try:
-                child = await self._start(resumed)
+                child = await self._start()
             except OSError as error:
                 log.warning("a worker process cannot be started: %s", error)
-                await self._give_back(resumed)
-                resumed, short_lives = None, short_lives + 1
+                short_lives += 1
             else:
                 await child.vacated.wait()
-                resumed = child.heir
                 lived = self._clock.boot() - child.started
-                expected = (child.is_retiring and not child.is_too_large) or resumed is not None
+                expected = child.is_retiring and not child.is_too_large
                 short_lives = 0 if expected or lived >= _SHORT_LIFE else short_lives + 1
             if short_lives and not self._stopping.is_set():
                 delay = self._restart_delay(short_lives)
                 log.warning("the next worker process starts in %.1f s", delay)
                 await self._clock.wait(self._stopping, delay)
-        await self._give_back(resumed)
 
     def _restart_delay(self, short_lives: int) -> float:
         delay = min(_RESTART_MAX, _RESTART_FIRST * 2.0 ** (short_lives - 1))
         return delay * (0.5 + self._clock.random() / 2)
 
-    async def _start(self, resumed: HandOver | None) -> Child:
+    async def _start(self, resumed: HandOver | None = None, owner: Child | None = None) -> Child:
         spec = msgspec.structs.replace(self._spec, resumed=resumed)
         child = await Child.spawn(spec, self._clock.boot(), self._spawning)
         if resumed is not None:
-            child.replica = resumed.replica  # beats go on meanwhile
+            child.replica, child.owner = resumed.replica, owner  # beats go on meanwhile
         self._children.add(child)
-        farewell = asyncio.ensure_future(self._accompany(child))
-        self._farewells.add(farewell)
-        farewell.add_done_callback(self._farewells.discard)
+        self._in_background(self._accompany(child))
         if self._stopping.is_set():
             child.order(Stop())
         return child
+
+    def _in_background(self, work: Coroutine[Any, Any, None]) -> None:
+        """Do something that the end of this supervisor waits for."""
+        task = asyncio.ensure_future(work)
+        self._farewells.add(task)
+        task.add_done_callback(self._farewells.discard)
 
     async def _accompany(self, child: Child) -> None:
         """Listen to a child until it has ended, and see to what it leaves behind."""
@@ -159,27 +168,57 @@ class Supervisor:
         child.kill()
         code = await exiting
         self._tell_end(child, code)
-        # A replica that is handed over lives on: its next process is about to start.
-        lives_on = code == 0 and not child.is_retiring and not self._stopping.is_set()
-        if not lives_on:
-            child.heir = None
         self._children.discard(child)
         child.vacated.set()
+        if child.owner is not None:
+            child.owner.order(IsolationOver())
         try:
-            if child.heir is None and child.replica is not None:
+            if child.replica is not None:
                 await self._bury(child.replica, child.board.started())
+            if child.lodger is not None:
+                await self._bury(child.lodger, [])
         finally:
             child.close()
 
     async def _hear(self, child: Child) -> None:
         async for report in child.reports():
-            if isinstance(report, Joined):
-                child.replica, self._has_joined = report.replica, True
-                self._beats.look_again()
-            else:
-                log.info("worker process %s makes room for job %s", child.pid, report.job)
-                child.heir = report
-                child.must_end_by = self._clock.boot() + _LAST_STEPS
+            match report:
+                case Joined():
+                    child.replica, self._has_joined = report.replica, True
+                    self._beats.look_again()
+                case Lodging():
+                    child.lodger = report.replica
+                    self._beats.look_again()
+                case Lodged():
+                    child.lodger = None
+                case HandOver():
+                    child.lodger = None
+                    self._isolating[report.replica] = None
+                    self._in_background(self._isolate(report, child))
+
+    async def _isolate(self, handed: HandOver, owner: Child) -> None:
+        """Start a process for some jobs, beside the seats: as many at a time as there are seats."""
+        named = f"jobs {', '.join(handed.jobs)}"
+        extra = sum(child.owner is not None for child in self._children)
+        is_started = False
+        try:
+            if not self._stopping.is_set() and extra < self._options.processes:
+                log.info("%s: lost before, so run in a process of their own", named)
+                await self._start(handed, owner)
+                is_started = True
+        except OSError as error:
+            log.warning("%s: no process of their own can be started: %s", named, error)
+        finally:
+            self._isolating.pop(handed.replica, None)
+        if not is_started:
+            owner.order(IsolationOver())
+            await self._bury(handed.replica, [])
+
+    @property
+    def _lodgers(self) -> list[str]:
+        """Replicas without a process of their own, for which this one has to beat."""
+        lodging = [child.lodger for child in self._children if child.lodger is not None]
+        return [*lodging, *self._isolating]
 
     def _tell_end(self, child: Child, code: int) -> None:
         if code == 0:
@@ -201,11 +240,6 @@ class Supervisor:
             if recovered:
                 self._recovery.tell(recovered, self._name)
 
-    async def _give_back(self, resumed: HandOver | None) -> None:
-        """Give up a job that was to be handed over, when there is nobody to take it."""
-        if resumed is not None:
-            await self._bury(resumed.replica, [])
-
     # Looking after children.
 
     async def _look_after_all(self) -> None:
@@ -222,7 +256,7 @@ class Supervisor:
             return
         now = self._clock.boot()
         why = self._limits.must_be_killed(child, now)
-        if now > (self._stop_by if self._stopping.is_set() else child.must_end_by):
+        if self._stopping.is_set() and now > self._stop_by:
             why = "it did not stop in time"
         if why:
             self._doom(child, why)
@@ -241,7 +275,8 @@ class Supervisor:
         beat_age = None if last is None else round(now - last, 3)
         children = [_shown(child, now) for child in self._children]
         joined = sum(
-            child.replica is not None and child.lives(now, self._ttl) for child in self._children
+            child.replica is not None and child.owner is None and child.lives(now, self._ttl)
+            for child in self._children
         )
         stopping = self._stopping.is_set()
         all_work = joined >= self._options.processes and (beat_age or 0.0) < self._ttl
@@ -259,6 +294,7 @@ def _shown(child: Child, now: float) -> dict[str, Any]:
         "pid": child.pid,
         "replica": child.replica,
         "retiring": child.is_retiring,
+        "isolated": child.owner is not None,
         "running": len(child.board.started()),
         "ended": child.board.ended,
         "memory": child.memory() or None,
