@@ -134,7 +134,7 @@ async def test_jobs_that_were_only_claimed_count_no_loss(shops: list[Workshop]):
         assert (poison.task, poison.reason, poison.losses) == ("poison", "lost", 1)
         assert {job.losses for job in jobs if job is not poison} == {0}
         # Otherwise nothing was claimed that had not begun, and this has shown nothing.
-        assert max(job.attempt for job in jobs if job is not poison) == 2
+        assert max(job.record.attempt for job in jobs if job is not poison) == 2
 
     await on_each(shops, scenario)
 

@@ -39,7 +39,7 @@ def test_an_interrupted_run_counts():
 
 def test_a_worker_that_did_not_know_the_task_has_not_run_it():
     strange = line(1, "handed back", seconds=0, error=UNKNOWN_TASK)
-    again = job(strange, strange, line(3, "succeeded"), claims=3, state="succeeded")
+    again = job(strange, strange, line(1, "succeeded"), claims=3, state="succeeded")
     assert runs_of(job(strange, claims=1)) == 0
     assert runs_of(again) == 1
     assert [one.attempt for one in numbered_history(again)] == [1, 1, 1]
@@ -53,5 +53,11 @@ def test_of_more_runs_than_are_remembered_failures_and_losses_tell():
 
 
 def test_a_success_counts():
-    assert runs_of(job(line(2, "succeeded"), claims=2, state="succeeded")) == 1
+    assert runs_of(job(line(1, "succeeded"), claims=2, state="succeeded")) == 1
     assert runs_of(job(claims=3, state="succeeded", failures=1)) == 2
+
+
+def test_a_requeued_job_goes_on_counting():
+    lines = [line(number, "retry") for number in range(11, 21)]
+    assert runs_of(job(*lines, claims=20, failures=0)) == 20
+    assert runs_of(job(*lines, line(30, "lost"), claims=30, losses=1)) == 21

@@ -26,17 +26,27 @@ def numbered_history(record: JobRecord) -> list[AttemptLine]:
     An attempt that did not begin has the number that it would have had.
     """
     lines = read_history(record.history)
-    number = _ended_runs(record, lines) - sum(map(_has_begun, lines))
+    number = _ended_runs(record, lines)
     numbered = []
-    for line in lines:
-        numbered.append(replace(line, attempt=number + 1))
-        number += _has_begun(line)
-    return numbered
+    for line in reversed(lines):
+        numbered.append(replace(line, attempt=number + (not _has_begun(line))))
+        number -= _has_begun(line)
+    return numbered[::-1]
 
 
 def _ended_runs(record: JobRecord, lines: list[AttemptLine]) -> int:
-    counted = record.failures + record.losses + (record.state == "succeeded")
-    return max(counted, sum(map(_has_begun, lines)))
+    """Return how many runs have ended.
+
+    Workers write the numbers of runs; stores, which write the lines of lost attempts, those of
+    claims. A job that was requeued has no failures, but its history.
+    """
+    number = 0
+    for line in lines:
+        if _has_begun(line):
+            number += 1
+            if line.outcome != "lost":
+                number = max(number, line.attempt)
+    return max(number, record.failures + record.losses + (record.state == "succeeded"))
 
 
 def _has_begun(line: AttemptLine) -> bool:

@@ -16,6 +16,7 @@ from tenure.core.records import (
     Settlement,
     add_attempt,
 )
+from tenure.core.runs import runs_of
 from tenure.observe.events import AttemptLost, Events
 from tenure.runtime.batcher import Batcher
 from tenure.runtime.patience import Patience
@@ -122,7 +123,7 @@ def _handed_back(record: JobRecord, delay: float = 0.0, why: str = "") -> Settle
     history = None
     if why:
         this = AttemptLine(
-            record.attempt, record.replica, record.started, record.started, "handed back", why
+            runs_of(record), record.replica, record.started, record.started, "handed back", why
         )
         history = add_attempt(record.history, this)
     return Settlement(

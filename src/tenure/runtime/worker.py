@@ -249,7 +249,9 @@ class Worker:
         self._changed.set()
         self._ticker.poke()
         options = self._options
-        told = intentions(options.queues, options.weights, self._handlers, self._plans)
+        told = "runs jobs that were lost before, one at a time, and ends"
+        if self._resumed is None:
+            told = intentions(options.queues, options.weights, self._handlers, self._plans)
         log.info("worker %s %s", replica[:8], told)
 
     def beaten(self, replica: str, held: int | None, *, revived: bool) -> None:
