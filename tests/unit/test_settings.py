@@ -44,6 +44,7 @@ def test_from_arguments():
         {
             "replica_ttl": "1m",
             "loss_budget": 0,
+            "isolate_after": 4,
             "retention": timedelta(days=1),
             "payload_limit": 2048,
             "result_limit": 4096,
@@ -69,6 +70,7 @@ def test_from_the_environment():
         {
             "TENURE_REPLICA_TTL": "2.5",
             "TENURE_LOSS_BUDGET": "5",
+            "TENURE_ISOLATE_AFTER": "7",
             "TENURE_RETENTION": "1d12h",
             "TENURE_PAYLOAD_LIMIT": "2048",
             "TENURE_RESULT_LIMIT": "4096",

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Coroutine
+from contextlib import suppress
 from typing import Any, TypeVar
 
 __all__ = ["Background", "start_soon"]
@@ -20,7 +21,11 @@ def start_soon(work: Coroutine[Any, Any, T]) -> asyncio.Task[T]:
     The loop's task factory is the user's. `asyncio.eager_task_factory` runs the first step at once,
     up to the end of work that never suspends, before the caller has the task.
     """
-    return asyncio.Task(work, loop=asyncio.get_running_loop())
+    loop = asyncio.get_running_loop()
+    with suppress(NotImplementedError):  # a loop that knows no factories, such as a simulated one
+        if loop.get_task_factory() is not None:
+            return asyncio.Task(work, loop=loop)
+    return loop.create_task(work)
 
 
 class Background:
