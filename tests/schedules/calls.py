@@ -183,6 +183,9 @@ class Calls(TimerCalls):
     def _requeue(self, numbers: Sequence[int]) -> Call:
         return Call("requeue", ([id_of(one) for one in numbers],))
 
+    def _delete(self, numbers: Sequence[int]) -> Call:
+        return Call("delete", ([id_of(one) for one in numbers],))
+
     def _pause(self, queue: str, seconds: float | None) -> Call:
         self._ends_after(seconds or 0.0)
         return Call("pause", (queue,), {"seconds": seconds})

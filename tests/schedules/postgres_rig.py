@@ -5,6 +5,7 @@ for a lock is recognised, and others go on meanwhile.
 """
 
 import asyncio
+import math
 from typing import Any
 
 import asyncpg
@@ -101,6 +102,8 @@ class PostgresRig(LoopRig):
     async def open(self) -> None:
         # A call that stands at a gate holds its unique keys; the specification knows no busy ones.
         self._patience.setattr("tenure.stores.postgres.jobs._KEY_PATIENCE_MS", 4000)
+        # And it may be committed long after the instant that it was told, so beats look at all.
+        self._patience.setattr("tenure.stores.postgres.replicas._WHOLE_LOOK_EVERY", -math.inf)
         self._control = await asyncpg.connect(self._url)
         await self.witness.open()
         await gates.put_in(self._control)
