@@ -61,7 +61,7 @@ def test_programs_come_through_all_that_can_happen():
         return connect("memory://", namespace="other", clock=clock)
 
     seen: set[str] = set()
-    for seed in range(20):
+    for seed in range(60):
         with SchedulePair(connect_to) as pair:
             for step in draw(random.Random(seed), length=2 * SIZE.steps):
                 pair.run([step])
