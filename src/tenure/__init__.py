@@ -4,6 +4,7 @@ from tenure.app import Tenure
 from tenure.core.blackouts import daily, weekdays, weekends, window
 from tenure.core.model import Grade, Lease, Traits
 from tenure.core.policy import Backoff
+from tenure.core.retention import Retention
 from tenure.election import Election, Leader, Term
 from tenure.errors import (
     AcquireTimeout,
@@ -74,6 +75,7 @@ __all__ = [
     "Request",
     "RequestRefused",
     "ResultUnavailable",
+    "Retention",
     "Retry",
     "Semaphore",
     "ServerUnreachable",

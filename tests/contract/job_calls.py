@@ -60,7 +60,8 @@ def id_of(number: int) -> str:
 
 
 def new(number: int, **details) -> NewJob:
-    """Return a job to insert."""
+    """Return a job to insert, with one retention for all outcomes unless two are given."""
+    details.setdefault("retention_failed", details.get("retention", 0.0))
     return NewJob(**{"id": id_of(number), "task": "work", **details})
 
 

@@ -49,12 +49,15 @@ async def test_an_inserted_job_is_there_as_it_was_given(store: Store, clock: Man
         delay=12.5,
         timeout=30.5,
         retention=3600.25,
+        retention_failed=7200.5,
+        retry='{"max_attempts":3}',
     )
     [answer] = await store.insert([job])
     assert answer == Inserted("created", job.id)
     found = await look(store)
     assert answer.at == found.created
-    for field in ("id", "task", "queue", "priority", "payload", "tags", "timeout", "retention"):
+    kept = ("timeout", "retention", "retention_failed", "retry")
+    for field in ("id", "task", "queue", "priority", "payload", "tags", *kept):
         assert getattr(found, field) == getattr(job, field), field
     assert found.state == "waiting"
     assert found.created == clock.wall()

@@ -129,7 +129,7 @@ async def test_an_id_may_be_a_uuid(app, work):
 
 
 async def test_requeue_gives_all_tries_again(app, work, clock):
-    job = await work.using(unique="k").enqueue(fails=True)
+    job = await work.using(unique="k", retry=4).enqueue(fails=True)
     async with app.worker():
         await clock.advance(600)
         with pytest.raises(JobFailed, match="it was told to"):
@@ -164,7 +164,7 @@ async def test_jobs_are_found_by_what_they_are(app, work, clock):
     @app.task(queue="mail")
     async def mail() -> None: ...
 
-    failing = await work.using(tags=["a", "b"]).enqueue(fails=True)
+    failing = await work.using(tags=["a", "b"], retry=4).enqueue(fails=True)
     done = await mail.using(tags=["b"]).enqueue()
     waiting = await work.using(delay=10_000, tags=["a"]).enqueue()
     async with app.worker():

@@ -87,7 +87,7 @@ async def test_a_finished_job_is_kept_for_a_minute_at_least(make, clock: ManualC
 async def test_runs_of_timers_and_schedules_are_kept_so_long_too(make, clock: ManualClock):
     app = await make(retention=0)
 
-    @app.timer(every=1)
+    @app.timer(every=1, retention=0)
     async def tick() -> None: ...
 
     @app.task(retention=0)
@@ -96,9 +96,10 @@ async def test_runs_of_timers_and_schedules_are_kept_so_long_too(make, clock: Ma
     app.schedule(work, every=1)
     async with app.worker():
         await clock.advance(2.5)
-        records = [job.record for job in await app.jobs()]
+        records = [job.record for job in await app.jobs(timers=True)]
     assert {record.task for record in records} >= {"@tick", work.name}
     assert {record.retention for record in records} == {60}
+    assert {record.retention_failed for record in records} == {60}
 
 
 async def test_jobs_of_a_users_own_transaction_are_kept_so_long_too(tmp_path: Path):

@@ -166,7 +166,7 @@ async def test_an_arguments_error_of_the_handlers_own_is_tried_again(app: Tenure
     @app.task
     async def next_step(number: int) -> None: ...
 
-    @app.task
+    @app.task(retry=4)
     async def work() -> None:
         await next_step.enqueue("seven")  # type: ignore[arg-type]
 

@@ -285,7 +285,7 @@ async def test_a_coroutine_that_nobody_awaits_is_explained(app: Tenure):
         lambda app: app.task(timeout=0)(nothing),
         lambda app: app.task(timeout="soon")(nothing),
         lambda app: app.task(retention=-1)(nothing),
-        lambda app: app.task(retry=3)(nothing),
+        lambda app: app.task(retry=-3)(nothing),
         lambda app: app.task(name="partial")(partial(nothing)),
         lambda app: app.task(name="min")(min),
     ],

@@ -267,6 +267,11 @@ class JobPair(Pair):
         **details: Any,
     ) -> NewJob:
         self._ends_after(details["delay"], at_in or 0.0, keep, details["retention"])
+        # Failures are kept for another time than the rest.
+        details.setdefault(
+            "retention_failed", {0.0: 0.0, 4.0: 6.0, 60.0: 90.0}[details["retention"]]
+        )
+        self._ends_after(details["retention_failed"])
         # Every other key stays as long as its job.
         unique = Unique(key=key or "", digest=digest, keep=keep, with_job=number % 2 == 0)
         return NewJob(
@@ -281,7 +286,7 @@ class JobPair(Pair):
 
     def _settlement(self, which: int, **details: Any) -> tuple[Settlement, Settlement]:
         ours, theirs = self._recent_claim(which)
-        self._ends_after(details["delay"], ours.retention)
+        self._ends_after(details["delay"], ours.retention, ours.retention_failed)
         return (
             Settlement(id=ours.id, fence=ours.fence, **details),
             Settlement(id=theirs.id, fence=theirs.fence, **details),

@@ -153,7 +153,7 @@ class Calls(TimerCalls):
         for one in settlements if self._claimed else ():
             details = dict(one)
             job = self._claimed[-1 - details.pop("which") % len(self._claimed)]
-            self._ends_after(details["delay"], job.retention)
+            self._ends_after(details["delay"], job.retention, job.retention_failed)
             # Of each job one attempt, as two of them never meet in one call of a worker.
             made.setdefault(job.id, Settlement(id=job.id, fence=job.fence, **details))
         self._settled += made.values()
@@ -210,7 +210,7 @@ class Calls(TimerCalls):
     ) -> NewJob:
         # An id that comes again after a prune has no fences yet; a second later than the old ones
         # they are larger by the clock alone.
-        details["retention"] = max(1.0, details["retention"])
+        details["retention"] = details["retention_failed"] = max(1.0, details["retention"])
         self._ends_after(details["delay"], at_in or 0.0, keep, details["retention"])
         return NewJob(
             id=id_of(number),

@@ -199,7 +199,8 @@ def test_a_schedule_says_itself_when_its_jobs_run(unopened: Tenure):
         unopened.schedule(report, every="1s")
     for options, words in (
         ({"queue": "slow"}, r"app\.schedule\(task\.using\(queue=\.\.\.\)"),
-        ({"retry": None}, r"@app\.task\(retry=\.\.\.\)"),
+        ({"retry": None}, r"app\.schedule\(task\.using\(retry=\.\.\.\)"),
+        ({"executor": "thread"}, r"@app\.task\(executor=\.\.\.\)"),
         ({"jitter": "1s"}, r"@app\.timer has it"),
     ):
         with pytest.raises(ConfigError, match=words):

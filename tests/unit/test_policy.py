@@ -1,3 +1,5 @@
+from datetime import timedelta
+
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -9,17 +11,19 @@ from tenure.core.policy import (
     Reading,
     clock_jump,
     first_recovery_after,
-    kept_for,
     loss_delays,
     margin,
     may_insert_again,
     next_fence,
+    parse_retry,
+    read_backoff,
     recovery_pause,
     renew_after,
     retry_after_error,
     retry_when_busy,
     trust_until,
     unknown_task_delay,
+    write_backoff,
 )
 from tenure.errors import ConfigError
 
@@ -106,13 +110,67 @@ def test_a_waiter_looks_again_just_after_the_lease_ends():
 def test_a_backoff_widens_up_to_its_cap():
     backoff = Backoff(max_attempts=8, base="2s", factor=3, cap="1m")
     assert [backoff.delay(n, 1.0) for n in range(1, 6)] == [2, 6, 18, 54, 60]
-    assert backoff.delay(3, 0.0) == 0
+    assert [backoff.delay(n, 0.0) for n in range(1, 6)] == [1, 3, 9, 27, 30]
+
+
+def test_the_default_backoff_lasts_from_four_to_eight_hours():
+    backoff = Backoff()
+    assert backoff.max_attempts == 20
+    pauses = [backoff.delay(failures, 1.0) for failures in range(1, 20)]
+    assert pauses == [min(2.0**n, 3600.0) for n in range(19)]
+    assert backoff.total(1.0) == sum(pauses) == 29_295  # 8 h 8 min
+    assert backoff.total(0.0) == sum(pauses) / 2  # 4 h 4 min
+    assert Backoff(max_attempts=1).total(1.0) == 0
+
+
+@pytest.mark.parametrize("none", [0, None])
+def test_no_retry_is_a_single_attempt(none: int | None):
+    assert parse_retry(none, Backoff()).max_attempts == 1
+
+
+def test_a_number_counts_the_attempts_after_the_first():
+    assert parse_retry(3, Backoff()) == Backoff(max_attempts=4)
+    assert parse_retry(1, Backoff(cap=60)) == Backoff(max_attempts=2, cap=60)
+
+
+def test_a_backoff_is_taken_as_it_is():
+    backoff = Backoff(max_attempts=2, base="5s")
+    assert parse_retry(backoff, Backoff(cap=60)) is backoff
+
+
+@pytest.mark.parametrize("wrong", [True, False, -1, 1.0, "3", [3], Backoff])
+def test_what_is_no_number_of_retries(wrong: object):
+    with pytest.raises(ConfigError, match=r"retry must be how often .*, not ") as caught:
+        parse_retry(wrong, Backoff())
+    assert repr(wrong) in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    "backoff",
+    [
+        Backoff(),
+        Backoff(max_attempts=1),
+        Backoff(max_attempts=7, base="250ms", factor=1.5, cap=timedelta(minutes=3)),
+    ],
+)
+def test_a_backoff_is_read_as_it_was_written(backoff: Backoff):
+    read = read_backoff(write_backoff(backoff))
+    assert read is not None
+    assert read.max_attempts == backoff.max_attempts
+    assert [read.delay(n, 0.3) for n in range(1, 9)] == [backoff.delay(n, 0.3) for n in range(1, 9)]
+
+
+@pytest.mark.parametrize(
+    "text", ["", "{", "[]", '{"max_attempts":0}', '{"max_attempts":"3"}', '{"base":"soon"}']
+)
+def test_a_backoff_that_cannot_be_read_is_none(text: str):
+    assert read_backoff(text) is None
 
 
 @steady
 @given(failures=st.integers(min_value=1, max_value=10**6), chance=CHANCES)
 def test_a_backoff_never_passes_its_cap(failures: int, chance: float):
-    assert 0 <= Backoff().delay(failures, chance) <= 3600
+    assert 0.5 <= Backoff().delay(failures, chance) <= 3600
     assert 0 <= Backoff(factor=100, base=3600).delay(failures, chance) <= 3600
 
 
@@ -233,9 +291,6 @@ def test_a_newcomer_lets_every_healthy_replica_beat_first(ttl: float, chance: fl
         (unknown_task_delay, (9, 1), 256),
         (unknown_task_delay, (10, 0), 150),
         (unknown_task_delay, (5000, 1), 300),
-        (kept_for, (59,), 60),
-        (kept_for, (60,), 60),
-        (kept_for, (61,), 61),
     ],
 )
 def test_how_long(rule, arguments: tuple[float, ...], seconds: float):

@@ -60,7 +60,15 @@ async def operator(postgres_server: Endpoint) -> AsyncIterator[asyncpg.Connectio
 
 
 def new(number: int, **details: Any) -> NewJob:
-    return NewJob(**{"id": f"job-{number:06}", "task": "work", "retention": 600.0, **details})
+    return NewJob(
+        **{
+            "id": f"job-{number:06}",
+            "task": "work",
+            "retention": 600.0,
+            "retention_failed": 600.0,
+            **details,
+        }
+    )
 
 
 async def claim(store: PostgresStore, number: int, limit: int = 1) -> list[JobRecord]:

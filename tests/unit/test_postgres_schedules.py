@@ -193,7 +193,8 @@ async def test_a_move_costs_the_same_however_much_there_is(
 OLD_CLAIM = "SELECT * FROM tenure.job_claim_v1($1, $2, $3, '{default}', 5, NULL)"
 OLD_INSERT = """
 SELECT * FROM tenure.job_insert_v1($1, $2, '{work}', '{default}', '{5}', '{""}', NULL, '{0}',
-                                   '{NULL}', '{NULL}', '{600}', NULL, NULL, NULL, NULL, NULL)
+                                   '{NULL}', '{NULL}', '{600}', '{600}', NULL, NULL, NULL, NULL,
+                                   NULL, NULL)
 """
 OLD_SETTLE = """
 SELECT * FROM tenure.job_settle_v1($1, $2, $3, $4, '{0}', '{NULL}', '{NULL}', '{""}', '{NULL}', 0,

@@ -2,7 +2,8 @@ from datetime import timedelta
 
 import pytest
 
-from tenure import ConfigError, Tenure
+from tenure import ConfigError, Retention, Tenure
+from tenure.core.retention import Kept
 from tenure.core.settings import Settings, usable_cores
 
 NAMES = (
@@ -27,7 +28,7 @@ def test_the_defaults():
         replica_ttl=10.0,
         loss_budget=3,
         isolate_after=2,
-        retention=7 * 86400.0,
+        retention=Kept(succeeded=86400.0, failed=7 * 86400.0),
         payload_limit=262_144,
         result_limit=1_048_576,
         grace=25.0,
@@ -57,7 +58,8 @@ def test_from_arguments():
         },
         {f"TENURE_{name.upper()}": "nonsense" for name in NAMES if name != "imports"},
     )
-    assert (settings.replica_ttl, settings.loss_budget, settings.retention) == (60, 0, 86400)
+    assert (settings.replica_ttl, settings.loss_budget) == (60, 0)
+    assert settings.retention == Kept(86400, 86400)
     assert (settings.payload_limit, settings.result_limit, settings.grace) == (2048, 4096, 0)
     assert settings.process_memory == 200_000_000
     assert (settings.process_workers, settings.process_start) == (2, 60.0)
@@ -80,10 +82,35 @@ def test_from_the_environment():
             "TENURE_IMPORTS": " a, b.c ,",
         },
     )
-    assert (settings.replica_ttl, settings.loss_budget, settings.retention) == (2.5, 5, 129_600)
+    assert (settings.replica_ttl, settings.loss_budget) == (2.5, 5)
+    assert settings.retention == Kept(129_600, 129_600)
     assert (settings.payload_limit, settings.result_limit, settings.grace) == (2048, 4096, 30)
     assert settings.process_memory == 3 * 2**29
     assert (settings.namespace, settings.imports) == ("billing", ("a", "b.c"))
+
+
+@pytest.mark.parametrize(
+    ("text", "kept"),
+    [
+        ("3600", Kept(3600, 3600)),
+        ("succeeded=2h,failed=30d", Kept(7200, 30 * 86400)),
+        (" failed = 3600 ", Kept(86400, 3600)),
+        ("1s", Kept(60, 60)),
+    ],
+)
+def test_a_retention_from_the_environment(text: str, kept: Kept):
+    assert Settings.read({}, {"TENURE_RETENTION": text}).retention == kept
+
+
+@pytest.mark.parametrize("text", ["lost=1d", "failed=", "failed=soon", "1d,2d", "=1d"])
+def test_a_retention_in_the_environment_that_is_none(text: str):
+    with pytest.raises(ConfigError, match=r"TENURE_RETENTION|failed of retention"):
+        Settings.read({}, {"TENURE_RETENTION": text})
+
+
+def test_a_retention_by_outcome():
+    read = Settings.read({"retention": Retention(failed="30d")}, {})
+    assert read.retention == Kept(succeeded=86400, failed=30 * 86400)
 
 
 def test_an_empty_variable_is_none():

@@ -10,6 +10,7 @@ from tenure.app.timers import TimerCalls
 from tenure.core.clock import Clock
 from tenure.core.durations import Duration
 from tenure.core.environment import Scope
+from tenure.core.retention import RetentionOption
 from tenure.stores.contract import Migrate, Store
 
 __all__ = ["Tenure"]
@@ -38,7 +39,8 @@ class Tenure(LockCalls, TimerCalls):
         replica_ttl: how long the jobs of a worker that died wait before others take them (10 s).
         loss_budget: how often a job may be lost with its worker and still run again (3).
         isolate_after: after so many losses a job runs alone: it may be what kills its workers (2).
-        retention: how long finished jobs are kept (7 days), a minute at least.
+        retention: how long finished jobs are kept: one time for all, or a `Retention` by outcome
+            (succeeded and cancelled 1 day, failed 7 days); a minute at least.
         payload_limit: the most bytes of a job's arguments (256 KiB).
         result_limit: the most bytes of a job's result, or of a checkpoint (1 MiB).
         grace: how long a worker that is asked to stop lets its jobs finish (25 s).
@@ -64,7 +66,7 @@ class Tenure(LockCalls, TimerCalls):
         replica_ttl: Duration | None = None,
         loss_budget: int | None = None,
         isolate_after: int | None = None,
-        retention: Duration | None = None,
+        retention: RetentionOption | None = None,
         payload_limit: int | None = None,
         result_limit: int | None = None,
         grace: Duration | None = None,

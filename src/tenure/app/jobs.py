@@ -11,8 +11,9 @@ from tenure.core import durations
 from tenure.core.durations import Duration
 from tenure.core.ids import is_job_id
 from tenure.core.model import check_name
-from tenure.core.policy import TTL_MAX, Backoff
+from tenure.core.policy import TTL_MAX, Backoff, RetryOption
 from tenure.core.records import QueueCounts, Recovered, ReplicaRecord
+from tenure.core.retention import RetentionOption
 from tenure.core.states import STATES, JobState
 from tenure.errors import ConfigError, UniqueBusy, UniqueMismatch
 from tenure.jobs import Job, JobPage, Jobs, Request
@@ -64,9 +65,9 @@ class JobCalls(WorkerCalls):
         name: str | None = None,
         queue: str = "default",
         timeout: Duration | None = None,
-        retry: Backoff | None = _BACKOFF,
+        retry: RetryOption = _BACKOFF,
         priority: int = 5,
-        retention: Duration | None = None,
+        retention: RetentionOption | None = None,
         executor: Executor = "auto",
     ) -> TaskDecorator: ...
     def task(
@@ -77,14 +78,14 @@ class JobCalls(WorkerCalls):
         name: str | None = None,
         queue: str = "default",
         timeout: Duration | None = None,
-        retry: Backoff | None = _BACKOFF,
+        retry: RetryOption = _BACKOFF,
         priority: int = 5,
-        retention: Duration | None = None,
+        retention: RetentionOption | None = None,
         executor: Executor = "auto",
     ) -> Any:
         """Declare a function as a task, with or without options.
 
-            @app.task(queue="mail", timeout=30, retry=Backoff(max_attempts=8))
+            @app.task(queue="mail", timeout=30, retry=3)
             async def send_mail(user_id: int, template: str = "welcome") -> Receipt: ...
 
         Jobs name the task, and arguments are kept by the names of the parameters: renaming either
@@ -95,9 +96,11 @@ class JobCalls(WorkerCalls):
             name: its name in the store; the function's own by default.
             queue: which workers see its jobs.
             timeout: the longest an attempt may take; it is then cancelled and counts as a failure.
-            retry: how often and when a failed job is tried again; None: never.
+            retry: how often a failed job is tried again, or a `Backoff`; by default 19 times over
+                4 to 8 hours. 0 or None: never.
             priority: 0 to 9; 0 is served first.
-            retention: how long finished jobs are kept, a minute at least; the app's by default.
+            retention: how long finished jobs are kept, or a `Retention` by outcome; a minute at
+                least. The app's by default.
             executor: where a plain function runs: in a "thread", or in a child "process", which
                 is for CPU-bound work and can be killed.
         """
@@ -212,12 +215,14 @@ class JobCalls(WorkerCalls):
         queue: str | None = None,
         tag: str | None = None,
         replica: str | None = None,
+        timers: bool = False,
         limit: int = 50,
         cursor: str | None = None,
     ) -> JobPage:
         """Return jobs that fit all that is given, newest first.
 
-        A page may be short and still have a `cursor`: pass it on to get the next one.
+        Runs of timers are among them only with `timers`, or if their task (`@name`) or queue is
+        asked for. A page may be short and still have a `cursor`: pass it on to get the next one.
         """
         if state is not None and state not in STATES:
             msg = f"state must be one of {', '.join(STATES)}, not {state!r}."
@@ -232,7 +237,9 @@ class JobCalls(WorkerCalls):
         if cursor is not None and not is_job_id(cursor):
             msg = f"cursor {cursor!r} is not one: pass on the `cursor` of the page before."
             raise ConfigError(msg)
-        return await self._services().jobs.page(state=state, limit=limit, cursor=cursor, **wanted)
+        jobs = self._services().jobs
+        page = jobs.page if timers else jobs.page_without_timers
+        return await page(state=state, limit=limit, cursor=cursor, **wanted)
 
     async def counts(self) -> list[QueueCounts]:
         """Return how each queue stands: waiting, running, for how long the oldest waits."""

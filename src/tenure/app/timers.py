@@ -9,7 +9,8 @@ from typing import Any, TypeVar
 from tenure.app.jobs import JobCalls
 from tenure.core.blackouts import Blackout
 from tenure.core.durations import Duration
-from tenure.core.policy import Backoff
+from tenure.core.policy import RetryOption
+from tenure.core.retention import RetentionOption
 from tenure.core.schedules import EVERYTHING
 from tenure.core.ticking import CatchUp, Each, Overlap, Plan, RunOptions
 from tenure.errors import ConfigError
@@ -52,7 +53,8 @@ class TimerCalls(JobCalls):
         limit: int | None = None,
         per_replica: int | None = None,
         max_run_time: Duration | None = None,
-        retry: int | Backoff = 0,
+        retention: RetentionOption | None = None,
+        retry: RetryOption = 0,
         overlap: Overlap | None = None,
         catch_up: CatchUp = "latest",
         within: Duration | None = None,
@@ -80,7 +82,10 @@ class TimerCalls(JobCalls):
             limit: the most unfinished runs over all replicas.
             per_replica: the most unfinished runs on one replica.
             max_run_time: the longest a run may take; it is then cancelled and has failed.
-            retry: how often it is tried again after an error, until the next tick is due.
+            retention: how long finished runs are kept, or a `Retention` by outcome; by default an
+                hour or 100 periods, whichever is longer.
+            retry: how often it is tried again after an error, or a `Backoff`; only until the next
+                tick is due.
             overlap: if a run is unfinished at the next tick: "skip" that one (the default, unless
                 there is a limit), "allow" both, "queue_one" after it, or "cancel_previous".
             catch_up: of ticks that nobody ran in time, run the "latest", "none" or "all" (of the
@@ -115,13 +120,9 @@ class TimerCalls(JobCalls):
             check_untasked(fn)
             check_declarable(fn, "@app.timer(...)")
             own = timer_name(fn, name)
-            runs = run_options(
-                own,
-                max_run_time=max_run_time,
-                on_crash=on_crash,
-                retention=self._settings.retention,
-            )
-            plan = make_plan("timer", own, options, runs, now=self._store.clock.wall())
+            runs = run_options(own, max_run_time=max_run_time, on_crash=on_crash)
+            now = self._store.clock.wall()
+            plan = make_plan("timer", own, options, runs, now=now, retention=retention)
             handlers = make_timer_handlers(fn, plan, retry)
             self._add_plan(plan, again=is_declared_again(self._timed.get(own), fn))
             self._handlers.update(handlers)
@@ -192,6 +193,8 @@ class TimerCalls(JobCalls):
             tags=request.tags,
             timeout=request.timeout,
             retention=request.retention,
+            retention_failed=request.retention_failed,
+            retry=request.retry,
         )
         own = timer_name(task, name)
         now = self._store.clock.wall()

@@ -213,12 +213,14 @@ class Tenure:
         queue: str | None = None,
         tag: str | None = None,
         replica: str | None = None,
+        timers: bool = False,
         limit: int = 50,
         cursor: str | None = None,
     ) -> JobPage:
         """Return jobs that fit all that is given, newest first.
 
-        A page may be short and still have a `cursor`: pass it on to get the next one.
+        Runs of timers are among them only with `timers`, or if their task (`@name`) or queue is
+        asked for. A page may be short and still have a `cursor`: pass it on to get the next one.
         """
         portal = self._portal()
         page = portal.call(
@@ -228,6 +230,7 @@ class Tenure:
                 queue=queue,
                 tag=tag,
                 replica=replica,
+                timers=timers,
                 limit=limit,
                 cursor=cursor,
             )

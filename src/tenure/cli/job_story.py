@@ -198,10 +198,13 @@ def _timeout(job: Job[Any], now: int) -> str:
 
 
 def _kept(job: Job[Any], now: int) -> str:
-    length = job.record.retention
+    record = job.record
     if not job.is_finished:
-        return f"{duration(length)} after it has finished"
-    end = job.record.finished + round(length * 1e6)
+        return (
+            f"{duration(record.retention)} after it has succeeded or was cancelled, "
+            f"{duration(record.retention_failed)} after it has failed"
+        )
+    end = record.finished + round(record.kept_for * 1e6)
     # What is over is removed by workers, from time to time.
     return f"until {_when(end, now)}"
 

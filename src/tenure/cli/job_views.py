@@ -83,6 +83,7 @@ def full_document(job: Job[Any]) -> dict[str, Any]:
         **document(job),
         "timeout": record.timeout,
         "retention": record.retention,
+        "retention_failed": record.retention_failed,
         "fence": record.fence,
         "revision": record.revision,
         "result": plain(shown_result(record)[0]),

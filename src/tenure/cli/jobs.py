@@ -45,6 +45,7 @@ for command in (tail, cancel, requeue, delete):
 Examples:
   tenure jobs ls                                the newest 50
   tenure jobs ls --state running --queue mail
+  tenure jobs ls --task @nightly                the runs of a timer
   tenure jobs ls --state failed --all --json | jq -r '.jobs[].error' | sort | uniq -c"""
 )
 @click.option("--state", type=click.Choice(STATES), help="Only jobs in this state.")
@@ -52,6 +53,7 @@ Examples:
 @click.option(
     "--limit", type=click.IntRange(min=1), default=50, show_default=True, help="The most to list."
 )
+@click.option("--timers", is_flag=True, help="Also list the runs of timers.")
 @click.option("--cursor", callback=cursor_given, help="Go on where an earlier list ended.")
 @click.option("--all", "everything", is_flag=True, help="List all, however many there are.")
 @store_command
@@ -62,11 +64,12 @@ def ls(
     task: str | None,
     queue: str | None,
     tag: str | None,
+    timers: bool,
     limit: int,
     cursor: str | None,
     everything: bool,
 ) -> None:
-    """List jobs, newest first.
+    """List jobs, newest first; the runs of timers only with --timers, or --task @name.
 
     A narrow terminal gets the ends of the ids, which the other commands take as well.
     """
@@ -76,7 +79,8 @@ def ls(
     async def look(
         store: Store,
     ) -> tuple[dict[str, Any], list[Job[Any]], str | None, int]:
-        found, following = await _find(store, wanted, cursor, None if everything else limit)
+        most = None if everything else limit
+        found, following = await _find(store, wanted, cursor, most, timers=timers)
         return target.about(store), found, following, await store.now()
 
     about, found, following, now = target.run(look)
@@ -85,19 +89,22 @@ def ls(
     nothing = Text("No job fits." if narrowed else "There are no jobs.")
     shortened = target.screen.is_narrow
     target.screen.answer(answer, listed(found, now, short=shortened) if found else nothing)
+    if not found and not timers:
+        target.screen.aside("Runs of timers are listed with --timers.")
     if following is not None:
         target.screen.aside(f"There may be more: go on with --cursor {following}, or use --all.")
 
 
 async def _find(
-    store: Store, wanted: dict[str, Any], cursor: str | None, limit: int | None
+    store: Store, wanted: dict[str, Any], cursor: str | None, limit: int | None, *, timers: bool
 ) -> tuple[list[Job[Any]], str | None]:
     """Return up to `limit` jobs, and where to go on. Pages may be short and not the last one."""
     found: list[Job[Any]] = []
     looking = Jobs(store, {})
+    look = looking.page if timers else looking.page_without_timers
     while True:
         room = PAGE if limit is None else min(PAGE, limit - len(found))
-        page = await looking.page(**wanted, limit=room, cursor=cursor)
+        page = await look(**wanted, limit=room, cursor=cursor)
         found += page
         cursor = page.cursor
         if cursor is None or len(found) == limit:

@@ -5,6 +5,9 @@ Stores know none of this. Every number's reason stands beside it.
 
 from __future__ import annotations
 
+from typing import TypeAlias
+
+import msgspec
 from msgspec import Struct
 
 from tenure.core.durations import Duration, seconds
@@ -23,20 +26,23 @@ __all__ = [
     "WAITER_LIFE",
     "Backoff",
     "Reading",
+    "RetryOption",
     "clock_jump",
     "first_recovery_after",
-    "kept_for",
     "loss_delays",
     "margin",
     "may_insert_again",
     "may_wait_for_key",
     "next_fence",
+    "parse_retry",
+    "read_backoff",
     "recovery_pause",
     "renew_after",
     "retry_after_error",
     "retry_when_busy",
     "trust_until",
     "unknown_task_delay",
+    "write_backoff",
 ]
 
 TTL_DEFAULT = 30.0
@@ -173,11 +179,6 @@ def may_wait_for_key(passed: float) -> bool:
     return passed < KEY_PATIENCE
 
 
-def kept_for(retention: float) -> float:
-    """Return how long a finished job is kept: for its retention, and never too short."""
-    return max(retention, RETENTION_MIN)
-
-
 def retry_when_busy(retry_in: float, chance: float) -> float:
     """Return how long a waiter sleeps if no wake-up comes.
 
@@ -188,18 +189,21 @@ def retry_when_busy(retry_in: float, chance: float) -> float:
 
 
 class Backoff(Struct, frozen=True):
-    """When to run a failed job again: exponentially later, anywhere up to the ceiling.
+    """When to run a failed job again: after pauses that grow exponentially, up to a cap.
 
-    The whole pause is random ("full jitter"), so that jobs that failed together do not come back
-    together.
+    Half of each pause is random ("equal jitter"): jobs that failed together do not come back
+    together, and no job comes back at once. The default makes 20 attempts over 4 to 8 hours, so
+    that a job outlasts the outage of a mail server or a database.
     """
 
-    max_attempts: int = 5
+    max_attempts: int = 20
     """How many failures make the job fail for good. 1: no second try."""
     base: Duration = 1
-    """The ceiling of the first pause."""
+    """The longest that the first pause takes; the shortest is half of it."""
     factor: float = 2
+    """How much longer each pause is than the one before."""
     cap: Duration = 3600
+    """The longest that any pause takes."""
 
     def __post_init__(self) -> None:
         if type(self.max_attempts) is not int or self.max_attempts < 1:
@@ -216,10 +220,63 @@ class Backoff(Struct, frozen=True):
         return failures < self.max_attempts
 
     def delay(self, failures: int, chance: float) -> float:
-        """Return the pause after the n-th failure."""
+        """Return the pause after the n-th failure; `chance` in [0, 1) makes it longer."""
         cap = seconds(self.cap, "cap")
         ceiling = seconds(self.base, "base") * self.factor ** min(failures - 1, 100)
-        return float(min(cap, ceiling)) * chance
+        return float(min(cap, ceiling)) * (0.5 + 0.5 * chance)
+
+    def total(self, chance: float) -> float:
+        """Return the sum of all pauses: the shortest for `chance` 0, the longest for 1."""
+        return sum(self.delay(failures, chance) for failures in range(1, self.max_attempts))
+
+
+RetryOption: TypeAlias = int | Backoff | None
+"""What `retry=` takes: how often to try again, when to, or None for a single try."""
+
+_SINGLE_TRY = Backoff(max_attempts=1)
+
+
+def parse_retry(retry: object, pauses: Backoff) -> Backoff:
+    """Return what `retry=` asks for; a number takes its pauses from `pauses`.
+
+    Raises ConfigError for anything else than a whole number from 0, a Backoff, or None.
+    """
+    if isinstance(retry, Backoff):
+        return retry
+    if retry is None:
+        return _SINGLE_TRY
+    if type(retry) is not int or retry < 0:  # True is an int to Python
+        msg = (
+            "retry must be how often to try again after the first attempt, such as 3; 0 or None "
+            f"for a single attempt; or a Backoff(...), not {retry!r}."
+        )
+        raise ConfigError(msg)
+    return msgspec.structs.replace(pauses, max_attempts=1 + retry)
+
+
+class _Written(Struct, frozen=True):
+    """A Backoff with its times in seconds."""
+
+    max_attempts: int
+    base: float
+    factor: float
+    cap: float
+
+
+def write_backoff(backoff: Backoff) -> str:
+    """Return a Backoff as the store keeps it with a job."""
+    base, cap = seconds(backoff.base, "base"), seconds(backoff.cap, "cap")
+    written = _Written(backoff.max_attempts, base, backoff.factor, cap)
+    return msgspec.json.encode(written).decode()
+
+
+def read_backoff(text: str) -> Backoff | None:
+    """Return a Backoff that `write_backoff` has written; None if there is none that can be used."""
+    try:
+        written = msgspec.json.decode(text, type=_Written) if text else None
+        return None if written is None else Backoff(*msgspec.structs.astuple(written))
+    except (msgspec.MsgspecError, ConfigError):
+        return None  # written by a newer version, or spoiled: the task's own policy is used
 
 
 # A job that took its process with it twice may do so again: the pauses let others through.

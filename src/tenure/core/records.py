@@ -49,6 +49,7 @@ __all__ = [
     "Unique",
     "add_attempt",
     "read_history",
+    "retention_of",
     "write_history",
 ]
 
@@ -107,7 +108,11 @@ class NewJob(Struct, frozen=True, kw_only=True):
     timeout: float | None = None
     """Seconds from a claim to the deadline of that attempt."""
     retention: float = 0.0
-    """Seconds to keep it after it has finished."""
+    """Seconds to keep it after it has succeeded or was cancelled."""
+    retention_failed: float = 0.0
+    """Seconds to keep it after it has failed."""
+    retry: str = ""
+    """When it is tried again, as `policy.write_backoff` writes it; empty: as its task says."""
     unique: Unique | None = None
     schedule: str = ""
     """The schedule whose run it is; only `advance` takes such a job."""
@@ -164,6 +169,8 @@ class JobRecord(Struct, frozen=True, kw_only=True):
     tags: tuple[str, ...] = ()
     timeout: Length | None = None
     retention: Length = 0.0
+    retention_failed: Length = 0.0
+    retry: str = ""
     created: Instant
     due: Instant
     attempt: Counter = 0
@@ -194,12 +201,22 @@ class JobRecord(Struct, frozen=True, kw_only=True):
     schedule: str = ""
     rerun: bool = True
 
+    @property
+    def kept_for(self) -> float:
+        """Seconds for which it is kept, if it finishes, or has finished, in its state."""
+        return retention_of(self, self.state)
+
     def is_due(self, now: int) -> bool:
         """Return whether it need not wait for its time, as far as the record tells.
 
         What was due when it was created or started is due, even if the store's clock was set back.
         """
         return self.due <= max(now, self.created, self.started)
+
+
+def retention_of(job: NewJob | JobRecord, state: JobState) -> float:
+    """Return for how many seconds a job is kept that finishes in a state."""
+    return job.retention_failed if state == "failed" else job.retention
 
 
 class Claimed(Struct, frozen=True):

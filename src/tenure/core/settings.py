@@ -10,7 +10,14 @@ from msgspec import Struct
 
 from tenure.core.durations import Duration, seconds
 from tenure.core.model import check_namespace
-from tenure.core.policy import TTL_MAX, TTL_MIN, kept_for
+from tenure.core.policy import TTL_MAX, TTL_MIN
+from tenure.core.retention import (
+    RETENTION_DEFAULT,
+    Kept,
+    RetentionOption,
+    parse_retention,
+    parse_retention_text,
+)
 from tenure.core.sizes import size
 from tenure.errors import ConfigError
 
@@ -37,8 +44,8 @@ class Settings(Struct, frozen=True, kw_only=True):
     """How often a job may be lost with its worker and still run again."""
     isolate_after: int
     """After so many losses a job runs alone, as it may be what kills its workers."""
-    retention: float
-    """How long a finished job is kept, unless its task says otherwise; a minute at least."""
+    retention: Kept
+    """How long a finished job is kept, unless its task says otherwise."""
     payload_limit: int
     result_limit: int
     """The most bytes of a job's arguments, and of its result or a checkpoint."""
@@ -64,7 +71,7 @@ class Settings(Struct, frozen=True, kw_only=True):
             replica_ttl=source.duration("replica_ttl", 10, minimum=TTL_MIN),
             loss_budget=source.number("loss_budget", 3, minimum=0, maximum=1000),
             isolate_after=source.number("isolate_after", 2, minimum=1, maximum=1000),
-            retention=kept_for(source.duration("retention", "7d")),
+            retention=source.retention("retention"),
             payload_limit=source.number("payload_limit", 256 * _KIB, minimum=_KIB),
             result_limit=source.number("result_limit", 1024 * _KIB, minimum=_KIB),
             grace=source.duration("grace", 25),
@@ -115,6 +122,12 @@ class _Source:
             value = float(value)
         # Whatever else it is, `seconds` says what is wrong with it.
         return seconds(cast("Duration", value), what, minimum=minimum, maximum=TTL_MAX)
+
+    def retention(self, name: str) -> Kept:
+        value, what = self._find(name, None)
+        if isinstance(value, str):
+            value = parse_retention_text(value, what)
+        return parse_retention(cast("RetentionOption | None", value), RETENTION_DEFAULT, what)
 
     def number(self, name: str, default: int, minimum: int, maximum: int = 2**30) -> int:
         value, what = self._find(name, default)

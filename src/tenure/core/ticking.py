@@ -62,6 +62,8 @@ class RunOptions(Struct, frozen=True, kw_only=True, omit_defaults=True):
     tags: tuple[str, ...] = ()
     timeout: float | None = None
     retention: float = 0.0
+    retention_failed: float = 0.0
+    retry: str = ""
     rerun: bool = True
 
 
@@ -269,6 +271,8 @@ def run_of(
         tags=run.tags,
         timeout=timeout,
         retention=run.retention,
+        retention_failed=run.retention_failed,
+        retry=run.retry,
         schedule=plan.name,
         rerun=run.rerun,
     )

@@ -7,7 +7,8 @@ from difflib import get_close_matches
 from typing import Any, Final, Protocol, TypedDict, TypeVar, overload
 
 from tenure.core.durations import Duration
-from tenure.core.policy import Backoff
+from tenure.core.policy import RetryOption
+from tenure.core.retention import RetentionOption
 from tenure.http.endpoints import BeforeEnqueue, Idempotency, Limits
 from tenure.runtime.attempt import Executor
 from tenure.tasks import AsyncTask, PlainTask, Task
@@ -39,9 +40,9 @@ class EndpointOptions(TypedDict, total=False):
     name: str | None
     queue: str
     timeout: Duration | None
-    retry: Backoff | None
+    retry: RetryOption
     priority: int
-    retention: Duration | None
+    retention: RetentionOption | None
     executor: Executor
 
 

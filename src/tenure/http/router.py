@@ -13,7 +13,8 @@ from weakref import WeakKeyDictionary
 from tenure.app import Tenure
 from tenure.core.durations import Duration, seconds
 from tenure.core.model import check_name
-from tenure.core.policy import Backoff
+from tenure.core.policy import Backoff, RetryOption
+from tenure.core.retention import RetentionOption
 from tenure.errors import ConfigError
 from tenure.http.answers import JSON
 from tenure.http.declaring import EndpointOptions, HandlerDecorator, check_options
@@ -40,7 +41,8 @@ __all__ = ["AsyncRouter"]
 
 log = logging.getLogger("tenure")
 
-_BACKOFF: Final = Backoff()
+# A client waits for the answer: an error of some seconds is passed over, a longer one is told.
+_BACKOFF: Final = Backoff(max_attempts=5)
 # The names of the routers on each app.
 _TAKEN: Final[WeakKeyDictionary[Tenure, set[str]]] = WeakKeyDictionary()
 _AN_ID: Final = "01900000-0000-7000-8000-000000000000"
@@ -197,9 +199,9 @@ class AsyncRouter:
         name: str | None = None,
         queue: str = "default",
         timeout: Duration | None = None,
-        retry: Backoff | None = _BACKOFF,
+        retry: RetryOption = _BACKOFF,
         priority: int = 5,
-        retention: Duration | None = None,
+        retention: RetentionOption | None = None,
         executor: Executor = "auto",
     ) -> HandlerDecorator:
         """Declare a handler that runs as a job.
@@ -222,9 +224,10 @@ class AsyncRouter:
             name: the name of the task; the function's own by default.
             queue: which workers see its jobs.
             timeout: the longest an attempt may take.
-            retry: how often and when a failed job is tried again; None: never.
+            retry: how often a failed job is tried again, or a `Backoff`; by default 4 times within
+                15 s, because a client waits. 0 or None: never.
             priority: 0 to 9; 0 is served first.
-            retention: how long finished jobs are kept, a minute at least; the app's by default.
+            retention: how long finished jobs are kept, as in `app.task`.
             executor: where a plain function runs, as in `app.task`.
         """
         check = entry(

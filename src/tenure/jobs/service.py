@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, nullcontext
+from functools import partial
 from typing import Any, TypeVar
 
 from msgspec.structs import replace
@@ -23,6 +24,7 @@ from tenure.core.records import (
 )
 from tenure.core.results import read_stored
 from tenure.core.runs import runs_of
+from tenure.core.schedules import TIMERS_QUEUE
 from tenure.core.states import FINISHED
 from tenure.core.views import waits_for_its_task
 from tenure.errors import (
@@ -50,6 +52,9 @@ T = TypeVar("T")
 # Whoever waits for a job looks this often in case a wake-up does not come.
 _LOOK_EVERY = 2.0
 _REASON_MAX = 1000
+# How many jobs are looked at for one page without the runs of timers: ten calls of 200.
+_LOOKS = 10
+_LOOK = 200
 
 
 class Jobs:
@@ -217,7 +222,17 @@ class Jobs:
             return self._clock.wall()
 
     async def page(self, **wanted: Any) -> JobPage:
+        """Return jobs that fit what `Store.find` takes."""
         page: Page = await self._store.find(**wanted)
+        return JobPage((Job(self, record) for record in page.jobs), page.cursor)
+
+    async def page_without_timers(
+        self, *, limit: int, cursor: str | None, **wanted: Any
+    ) -> JobPage:
+        """Return jobs that fit, but runs of timers only if their task or queue is asked for."""
+        if any((wanted.get(name) or "").startswith("@") for name in ("task", "queue")):
+            return await self.page(**wanted, limit=limit, cursor=cursor)
+        page = await _find_without_timers(partial(self._store.find, **wanted), limit, cursor)
         return JobPage((Job(self, record) for record in page.jobs), page.cursor)
 
     async def cancel(self, ids: Sequence[str], reason: str) -> list[Cancelled | None]:
@@ -267,6 +282,22 @@ class Jobs:
             raise ResultUnavailable(record.id, problem, value) from error
 
 
+async def _find_without_timers(
+    find: Callable[..., Awaitable[Page]], limit: int, cursor: str | None
+) -> Page:
+    """Return up to `limit` jobs that are no runs of timers, among a bounded number."""
+    found: list[JobRecord] = []
+    for _ in range(_LOOKS):
+        page = await find(limit=_LOOK, cursor=cursor)
+        found += [record for record in page.jobs if record.queue != TIMERS_QUEUE]
+        cursor = page.cursor
+        if len(found) > limit:
+            cursor = found[limit - 1].id  # a page goes on behind the id that it is given
+        if cursor is None or len(found) >= limit:
+            break
+    return Page(found[:limit], cursor)
+
+
 def _standing(record: JobRecord, now: int) -> str:
     """Say what keeps a job from finishing, as far as its record tells."""
     ahead = 0.0 if record.is_due(now) else (record.due - now) / 1e6
@@ -308,6 +339,8 @@ def _fresh(new: NewJob, now: int) -> JobRecord:
         tags=new.tags,
         timeout=new.timeout,
         retention=new.retention,
+        retention_failed=new.retention_failed,
+        retry=new.retry,
         created=now,
         due=due,
     )

@@ -19,7 +19,7 @@ from msgspec import Struct
 
 from tenure.core.clock import Clock
 from tenure.core.durations import micros
-from tenure.core.policy import TTL_MAX, Backoff
+from tenure.core.policy import TTL_MAX, Backoff, read_backoff
 from tenure.core.records import (
     AttemptLine,
     AttemptOutcome,
@@ -309,12 +309,13 @@ class AttemptRunner:
         if isinstance(error, Unreadable | UnreadableInChild):
             # They stay the same, however often they are read.
             return self._given_up(record, error, "arguments", began)
-        if not handler.retry.allows(failures):
+        retry = read_backoff(record.retry) or handler.retry
+        if not retry.allows(failures):
             reason = "timeout" if isinstance(error, TimedOut) else "error"
             return self._given_up(record, error, reason, began)
         report = report_on(error)
         asked = _asked(error)
-        delay = handler.retry.delay(failures, self._clock.random()) if asked is None else asked
+        delay = retry.delay(failures, self._clock.random()) if asked is None else asked
         self._tell_failure(record, report, retry_in=round(delay, 1))
         return Settlement(
             id=record.id,

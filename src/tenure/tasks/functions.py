@@ -8,7 +8,7 @@ from collections.abc import Callable
 from typing import Any
 
 from tenure.core.model import check_name
-from tenure.core.policy import Backoff
+from tenure.core.policy import Backoff, RetryOption, parse_retry
 from tenure.core.signature import Signature
 from tenure.errors import ConfigError
 from tenure.locks import check_function, is_async
@@ -71,7 +71,7 @@ def _place_of(fn: Any) -> tuple[str, str] | None:
 def make_handler(
     fn: Callable[..., Any],
     name: str | None,
-    retry: Backoff | None,
+    retry: RetryOption,
     executor: Executor = "auto",
 ) -> Handler:
     """Return what a worker needs to run `fn`; raise ConfigError if it cannot be a task."""
@@ -80,16 +80,13 @@ def make_handler(
     if name == "<lambda>":
         msg = "a lambda has no name that stays the same; give name=."
         raise ConfigError(msg)
-    if type(retry) not in (Backoff, type(None)):
-        msg = f"retry must be a Backoff, or None for a single try, not {retry!r}."
-        raise ConfigError(msg)
     _check_executor(executor, fn, name)
     return Handler(
         name=name,
         function=fn,
         is_async=is_async(fn),
         signature=_signature(fn, name),
-        retry=Backoff(max_attempts=1) if retry is None else retry,
+        retry=parse_retry(retry, Backoff()),
         executor=executor,
     )
 

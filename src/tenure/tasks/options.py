@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-from msgspec import Struct
+from msgspec import UNSET, Struct, UnsetType
 from msgspec.structs import replace
 
 from tenure.core.durations import Duration, seconds
 from tenure.core.model import check_name
-from tenure.core.policy import TTL_MAX, kept_for
+from tenure.core.policy import TTL_MAX, Backoff, RetryOption, parse_retry
 from tenure.core.records import PRIORITIES
+from tenure.core.retention import RetentionOption, checked_retention
 from tenure.errors import ConfigError
 
 __all__ = ["Options", "Unique"]
@@ -41,7 +42,9 @@ class Options(Struct, frozen=True, kw_only=True):
     queue: str = "default"
     priority: int = 5
     timeout: float | None = None
-    retention: float | None = None
+    retention: RetentionOption | None = None
+    retry: Backoff | None = None
+    """None: as the task was declared."""
     delay: float = 0.0
     at: int | None = None
     unique: Unique | None = None
@@ -53,7 +56,8 @@ class Options(Struct, frozen=True, kw_only=True):
         queue: str | None = None,
         priority: int | None = None,
         timeout: Duration | None = None,
-        retention: Duration | None = None,
+        retention: RetentionOption | None = None,
+        retry: RetryOption | UnsetType = UNSET,
         delay: Duration | None = None,
         at: datetime | None = None,
         unique: str | Unique | None = None,
@@ -63,24 +67,30 @@ class Options(Struct, frozen=True, kw_only=True):
         if delay is not None and at is not None:
             msg = "give either delay= or at=, not both."
             raise ConfigError(msg)
-        changes: dict[str, Any] = {}
-        if queue is not None:
-            changes["queue"] = _queue(queue)
-        if priority is not None:
-            changes["priority"] = _priority(priority)
-        if timeout is not None:
-            changes["timeout"] = seconds(timeout, "timeout", minimum=0.001, maximum=TTL_MAX)
-        if retention is not None:
-            changes["retention"] = kept_for(seconds(retention, "retention", maximum=TTL_MAX))
+        given: tuple[tuple[str, Callable[[Any], object], object], ...] = (
+            ("queue", _queue, queue),
+            ("priority", _priority, priority),
+            ("timeout", _timeout, timeout),
+            ("retention", checked_retention, retention),
+            ("unique", _unique, unique),
+            ("tags", _tags, tags),
+        )
+        changes = {name: parse(value) for name, parse, value in given if value is not None}
+        if not isinstance(retry, UnsetType):  # None is a single try
+            changes["retry"] = parse_retry(retry, Backoff())
         if delay is not None:
             changes |= {"delay": seconds(delay, "delay", maximum=TTL_MAX), "at": None}
         if at is not None:
             changes |= {"at": _instant(at), "delay": 0.0}
-        if unique is not None:
-            changes["unique"] = unique if isinstance(unique, Unique) else Unique(unique)
-        if tags is not None:
-            changes["tags"] = _tags(tags)
         return replace(self, **changes)
+
+
+def _timeout(length: Duration) -> float:
+    return seconds(length, "timeout", minimum=0.001, maximum=TTL_MAX)
+
+
+def _unique(key: str | Unique) -> Unique:
+    return key if isinstance(key, Unique) else Unique(key)
 
 
 def _queue(name: object) -> str:

@@ -6,9 +6,13 @@ from collections.abc import Awaitable, Callable, Coroutine, Iterable
 from datetime import datetime
 from typing import Any, Generic, ParamSpec, Protocol, Self, TypeVar, overload
 
+from msgspec import UNSET, UnsetType
+
 from tenure.core.durations import Duration
+from tenure.core.policy import RetryOption, write_backoff
 from tenure.core.records import NewJob
 from tenure.core.records import Unique as UniqueKey
+from tenure.core.retention import RetentionOption, parse_retention
 from tenure.core.settings import Settings
 from tenure.errors import ConfigError, TooLarge
 from tenure.jobs import Job, Request
@@ -69,7 +73,8 @@ class Task(Generic[P, R]):
         unique: str | Unique | None = None,
         tags: Iterable[str] | None = None,
         timeout: Duration | None = None,
-        retention: Duration | None = None,
+        retention: RetentionOption | None = None,
+        retry: RetryOption | UnsetType = UNSET,
     ) -> Self:
         """Return the same task with other options.
 
@@ -81,7 +86,9 @@ class Task(Generic[P, R]):
             unique: a key; while a job of this task has it, enqueueing again gives that job.
             tags: words to find the job by; up to 10.
             timeout: the longest one attempt may take.
-            retention: how long the job is kept after it has finished, a minute at least.
+            retention: how long the job is kept after it has finished, or a `Retention`; a minute at
+                least.
+            retry: how often it is tried again, or a `Backoff`; 0 or None: never.
         """
         options = self._options.changed(
             delay=delay,
@@ -92,6 +99,7 @@ class Task(Generic[P, R]):
             tags=tags,
             timeout=timeout,
             retention=retention,
+            retry=retry,
         )
         return type(self)(self._home, self._handler, options, self._within)
 
@@ -140,6 +148,7 @@ class Task(Generic[P, R]):
         if len(payload) > settings.payload_limit:
             what = f"the arguments of {self.name!r}"
             raise TooLarge(what, len(payload), settings.payload_limit, "payload_limit")
+        kept = parse_retention(options.retention, settings.retention)
         return NewJob(
             id="",
             task=self.name,
@@ -150,7 +159,9 @@ class Task(Generic[P, R]):
             delay=options.delay,
             at=options.at,
             timeout=options.timeout,
-            retention=settings.retention if options.retention is None else options.retention,
+            retention=kept.succeeded,
+            retention_failed=kept.failed,
+            retry="" if options.retry is None else write_backoff(options.retry),
             unique=unique,
         )
 

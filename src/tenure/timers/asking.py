@@ -31,8 +31,8 @@ _MEANT: Final = {
     **dict.fromkeys(("id", "key"), "name"),
 }
 """Words of other libraries, and of other calls here."""
-_OF_THE_JOB: Final = ("queue", "priority", "timeout", "retention", "tags")
-_OF_THE_TASK: Final = ("retry", "executor")
+_OF_THE_JOB: Final = ("queue", "priority", "timeout", "retry", "retention", "tags")
+_OF_THE_TASK: Final = ("executor",)
 _OF_TIMERS: Final = ("each", "per_replica", "max_run_time", "jitter", "on_crash")
 
 

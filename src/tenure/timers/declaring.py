@@ -9,12 +9,20 @@ from typing import Any, Final, Literal, TypeAlias, get_args
 
 import msgspec
 from msgspec import Struct
+from msgspec.structs import replace
 
 from tenure.core.blackouts import Blackout, check_blackouts
 from tenure.core.durations import Duration, seconds
 from tenure.core.model import check_name
-from tenure.core.policy import TTL_MAX, Backoff
+from tenure.core.policy import TTL_MAX, Backoff, RetryOption, parse_retry
 from tenure.core.records import JobRecord
+from tenure.core.retention import (
+    Kept,
+    RetentionOption,
+    kept_past_pause,
+    kept_runs,
+    parse_retention,
+)
 from tenure.core.rules import Every, Rule, make_rule, shortest_distance
 from tenure.core.runs import runs_of
 from tenure.core.schedules import EVERYTHING, TIMERS_QUEUE
@@ -51,7 +59,8 @@ OnCrash: TypeAlias = Literal["record", "rerun"]
 After: TypeAlias = Literal["completion"]
 
 _A_DAY: Final = 1_704_067_200_000_000  # the first of 2024
-_RETRY_PAUSE = Backoff(max_attempts=1, base=1, cap=60)
+# A run ends with the next tick, so its pauses stay short.
+_PAUSES: Final = Backoff(cap=60)
 
 
 class Tick(Struct, frozen=True, kw_only=True):
@@ -104,9 +113,18 @@ def timer_name(fn: Callable[..., Any], name: str | None) -> str:
 
 
 def make_plan(
-    kind: Literal["timer", "schedule"], name: str, options: Options, run: RunOptions, *, now: int
+    kind: Literal["timer", "schedule"],
+    name: str,
+    options: Options,
+    run: RunOptions,
+    *,
+    now: int,
+    retention: RetentionOption | None = None,
 ) -> Plan:
-    """Return what the ticker goes by; raise ConfigError for what cannot work from `now` on."""
+    """Return what the ticker goes by; raise ConfigError for what cannot work from `now` on.
+
+    `retention` is for the runs of a timer. The jobs of a schedule have that of their task.
+    """
     rule = make_rule(every=options.every, cron=options.cron, tz=options.tz)
     _check_choices(options)
     _check_rest(options, rule)
@@ -114,7 +132,7 @@ def make_plan(
     definition = Definition(
         kind=kind,
         rule=rule,
-        run=run,
+        run=_with_retention(kind, run, options, rule, retention),
         each=options.each,
         limit=_at_least_one(options.limit, "limit"),
         per_replica=_at_least_one(options.per_replica, "per_replica"),
@@ -127,6 +145,27 @@ def make_plan(
         rests=options.after == "completion",
     )
     return Plan(name=name, definition=definition, renamed_from=_former_names(options, name))
+
+
+def _with_retention(
+    kind: Literal["timer", "schedule"],
+    run: RunOptions,
+    options: Options,
+    rule: Rule,
+    retention: RetentionOption | None,
+) -> RunOptions:
+    """Return what runs are, with how long they are kept."""
+    kept = Kept(run.retention, run.retention_failed)
+    if kind == "timer":
+        kept = parse_retention(retention, kept_runs(_period(rule, ticks=20)))
+    if options.after is not None:
+        kept = kept_past_pause(kept, _period(rule, ticks=20))
+    return replace(run, retention=kept.succeeded, retention_failed=kept.failed)
+
+
+def _period(rule: Rule, ticks: int) -> float:
+    # Of the rule alone: replicas that start on different days must agree.
+    return shortest_distance(rule, _A_DAY, ticks=ticks) / 1e6
 
 
 def _check_choices(options: Options) -> None:
@@ -165,8 +204,7 @@ def _offset(name: str, options: Options, rule: Rule, now: int) -> int:
     if options.spread is False:
         return 0
     if options.spread is True:
-        # Of the rule alone: replicas that start on different days must agree.
-        return spread_offset(name, shortest_distance(rule, _A_DAY, ticks=500) / 1e6)
+        return spread_offset(name, _period(rule, ticks=500))
     return spread_offset(name, check_spread(options.spread, rule, now=now))
 
 
@@ -227,7 +265,6 @@ def run_options(
     *,
     max_run_time: Duration | None,
     on_crash: OnCrash,
-    retention: float,
 ) -> RunOptions:
     """Return what a timer's runs are."""
     if on_crash not in get_args(OnCrash):
@@ -240,13 +277,12 @@ def run_options(
         task=f"{TASK_PREFIX}{name}",
         queue=TIMERS_QUEUE,
         timeout=timeout,
-        retention=retention,
         rerun=on_crash == "rerun",
     )
 
 
 def make_timer_handlers(
-    fn: Callable[..., Any], plan: Plan, retry: int | Backoff
+    fn: Callable[..., Any], plan: Plan, retry: RetryOption
 ) -> dict[str, Handler]:
     """Return what a worker needs to run `fn` at the ticks of a plan, by task.
 
@@ -260,19 +296,10 @@ def make_timer_handlers(
             is_async=is_async(fn),
             signature=Signature(run, plan.name),
             retry=Backoff(max_attempts=1),
-            pacing=_Retries(plan.definition, _backoff(retry)),
+            pacing=_Retries(plan.definition, parse_retry(retry, _PAUSES)),
         )
         for name in plan.own_tasks
     }
-
-
-def _backoff(retry: int | Backoff) -> Backoff:
-    if isinstance(retry, Backoff):
-        return retry
-    if type(retry) is not int or retry < 0:
-        msg = f"retry must be how often to try again, or a Backoff, not {retry!r}."
-        raise ConfigError(msg)
-    return msgspec.structs.replace(_RETRY_PAUSE, max_attempts=1 + retry)
 
 
 def _with_tick(fn: Callable[..., Any], name: str) -> Callable[..., Any]:

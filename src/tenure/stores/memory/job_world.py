@@ -9,7 +9,7 @@ from dataclasses import dataclass, field, replace
 
 from tenure.core.durations import micros
 from tenure.core.model import Meta
-from tenure.core.records import JobRecord, NewJob, ReplicaRecord, Unique
+from tenure.core.records import JobRecord, NewJob, ReplicaRecord, Unique, retention_of
 from tenure.core.states import FINISHED, JobState
 
 __all__ = ["Job", "JobSpace", "Replica", "Taken"]
@@ -56,7 +56,7 @@ class Job:
 
     @property
     def expires(self) -> int:
-        return self.finished + micros(self.new.retention)
+        return self.finished + micros(retention_of(self.new, self.state))
 
     @property
     def place(self) -> tuple[int, int, str]:
@@ -78,6 +78,8 @@ class Job:
             tags=new.tags,
             timeout=new.timeout,
             retention=new.retention,
+            retention_failed=new.retention_failed,
+            retry=new.retry,
             created=self.created,
             due=self.due,
             attempt=self.attempt,

@@ -41,7 +41,7 @@ _FIELDS: Final = (
     *("id", "task", "queue", "priority", "state", "payload", "tags", "timeout", "retention"),
     *("created", "due", "attempt", "failures", "losses", "fence", "revision", "replica", "started"),
     *("progress", "message", "checkpoint", "cancelling", "reason", "finished", "result", "error"),
-    *("history", "schedule", "rerun"),
+    *("history", "schedule", "rerun", "retention_failed", "retry"),
 )
 
 _INSERTED: Final[dict[str, InsertOutcome]] = {
@@ -71,6 +71,8 @@ def insert_columns(jobs: Sequence[NewJob]) -> tuple[Column, ...]:
         [None if job.at is None else str(job.at) for job in jobs],
         [None if job.timeout is None else repr(job.timeout) for job in jobs],
         [repr(job.retention) for job in jobs],
+        [repr(job.retention_failed) for job in jobs],
+        [job.retry for job in jobs] if any(job.retry for job in jobs) else None,
         [None if one is None else one.key for one in uniques] if keyed else None,
         [None if one is None else one.digest for one in uniques] if keyed else None,
         [None if one is None else str(micros(one.written_keep)) for one in uniques]

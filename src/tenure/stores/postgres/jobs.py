@@ -49,7 +49,7 @@ Answer = TypeVar("Answer")
 
 _INSERT = """
 SELECT * FROM tenure.job_insert_v1(
-    $1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16)
+    $1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $17, $18)
 """
 _CLAIM = "SELECT * FROM tenure.job_claim_v2($1, $2, $3, $4, $5, $6)"
 _SETTLE = "SELECT * FROM tenure.job_settle_v1($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11)"

@@ -71,6 +71,8 @@ def _run(run: NewJob) -> dict[str, Any]:
         "tags": run.tags,
         "timeout": run.timeout,
         "retention": run.retention,
+        "retention_failed": run.retention_failed,
+        "retry": run.retry,
         "rerun": run.rerun,
     }
 

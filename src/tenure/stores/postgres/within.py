@@ -49,15 +49,15 @@ _GET: Final = "SELECT * FROM tenure.job_get_v2($1::text, $2::text[])"
 # synchronous_commit: it is the user's.
 _INSERT: Final = """
 SELECT i.at, i.answers, i.holders,
-       (SELECT count(pg_notify($16::text, payload)) FROM unnest($17::text[]) AS payload)
+       (SELECT count(pg_notify($18::text, payload)) FROM unnest($19::text[]) AS payload)
 FROM (
     SELECT $1::text AS namespace FROM pg_database d
-    WHERE d.datname = current_database() AND $18::text IN ('', d.datname || '/' || d.oid)
+    WHERE d.datname = current_database() AND $20::text IN ('', d.datname || '/' || d.oid)
 ) AS here
 CROSS JOIN LATERAL tenure.job_insert_v1(
     here.namespace, $2::text[], $3::text[], $4::text[], $5::text[], $6::text[], $7::text[],
     $8::text[], $9::text[], $10::text[], $11::text[], $12::text[], $13::text[], $14::text[],
-    NULL, $15::bigint) AS i
+    $15::text[], $16::text[], NULL, $17::bigint) AS i
 """
 _SETTLE: Final = """
 SELECT s.answers,

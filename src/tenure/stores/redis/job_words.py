@@ -42,7 +42,7 @@ OUTCOMES: Final = {"succeeded": 2, "failed": 3, "cancelled": 4, "retry": 5, "han
 """As lua/jobs.lua counts them."""
 
 # An array of as many values as `_Stored` has.
-_ARRAY: Final = b"\xdc\x00\x24"
+_ARRAY: Final = b"\xdc\x00\x25"
 _NIL: Final = b"\xc0"
 _CREATED_SIZE: Final = 9
 
@@ -52,7 +52,8 @@ class _Stored(Struct, frozen=True, array_like=True):
 
     size: int
     life: int
-    kept: int
+    kept: Fence
+    kept_failed: Fence
     queue: str
     priority: Priority
     tagged: int
@@ -84,7 +85,7 @@ class _Stored(Struct, frozen=True, array_like=True):
     keep: int
     id: str
     timeout: Length | None
-    retention: Length
+    retry: str
     payload: bytes
 
 
@@ -103,6 +104,7 @@ def _head(  # noqa: PLR0917 - a cache by keywords would take longer than it save
     priority: int,
     timeout: float | None,
     retention: float,
+    retention_failed: float,
     tags: int,
     key: str | None,
 ) -> bytes:
@@ -111,23 +113,28 @@ def _head(  # noqa: PLR0917 - a cache by keywords would take longer than it save
     Its first value is its own length, together with the instant that the script adds to it.
     """
     life = -1 if timeout is None else micros(timeout)
-    rest = _encode((life, micros(retention), queue, priority, tags, key))[1:]
+    kept = micros(retention), micros(retention_failed)
+    rest = _encode((life, *kept, queue, priority, tags, key))[1:]
     size = 3 + len(rest) + _CREATED_SIZE
     return b"\xcd" + size.to_bytes(2) + rest
+
+
+def _head_of(job: NewJob, key: str | None) -> bytes:
+    kept = job.retention, job.retention_failed
+    return _head(job.queue, job.priority, job.timeout, *kept, len(job.tags), key)
 
 
 def run_words(job: NewJob) -> tuple[Word, Word]:
     """Return the head and what is fixed of a run, as advance.lua takes them."""
     key = f"\0{job.rerun:d}{job.schedule}"
-    head = _head(job.queue, job.priority, job.timeout, job.retention, len(job.tags), key)
-    return head, _fixed(job, "", 0)
+    return _head_of(job, key), _fixed(job, "", 0)
 
 
 def _fixed(job: NewJob, digest: str, keep: int) -> bytes:
     """Return the part of a record that is written once."""
-    return _encode(
-        (job.task, job.tags, digest, keep, job.id, job.timeout, job.retention, job.payload)
-    )[1:]
+    return _encode((job.task, job.tags, digest, keep, job.id, job.timeout, job.retry, job.payload))[
+        1:
+    ]
 
 
 def insert_words(jobs: Sequence[NewJob]) -> list[Word]:
@@ -144,7 +151,7 @@ def insert_words(jobs: Sequence[NewJob]) -> list[Word]:
         for tag in job.tags:
             tags += (number, tag)
         fixed = _fixed(job, digest, keep)
-        head = _head(job.queue, job.priority, job.timeout, job.retention, len(job.tags), key)
+        head = _head_of(job, key)
         words += (job.id, f"{job.queue}\0{job.priority}", _when(job), head, fixed)
     return [*words, *uniques, 0, *tags]
 
@@ -193,7 +200,9 @@ def read_job(record: bytes, fixed: bytes) -> JobRecord:
         payload=one.payload,
         tags=one.tags,
         timeout=one.timeout,
-        retention=one.retention,
+        retention=one.kept / 1e6,
+        retention_failed=one.kept_failed / 1e6,
+        retry=one.retry,
         created=one.created,
         due=one.due,
         attempt=one.attempt,

@@ -141,7 +141,7 @@ def _due(tx: Transaction, queues: str, limit: int) -> list[Row]:
 
 
 # Of the columns of DUE that are text, which the statement cannot check: it may not be UTF-8.
-_DUE_TEXTS = (1, 2, 3, 6)
+_DUE_TEXTS = (1, 2, 3, 6, 10)
 
 
 def _is_readable(row: Row) -> bool:
@@ -160,7 +160,7 @@ def _is_revived(row: Row) -> bool:
     A process of format 2, which knows nothing of such runs, lets them wait again when it recovers
     their replica, or when it is asked to requeue them.
     """
-    schedule, rerun, _, attempt, *_ = row[10:]
+    schedule, rerun, _, attempt, *_ = row[12:]
     return schedule is not None and not rerun and attempt > 0
 
 
@@ -178,8 +178,8 @@ def _first_start(row: Row, replica: str, wall: int) -> JobRecord:
 
     That is how most jobs are, and it takes half as long as to read all that there may be.
     """
-    _, id_, task, queue, priority, payload, tags, timeout, retention, created, *rest = row
-    schedule, rerun, due, *_ = rest
+    _, id_, task, queue, priority, payload, tags, timeout, retention, *rest = row
+    retention_failed, retry, created, schedule, rerun, due, *_ = rest
     return JobRecord(
         id=id_,
         task=task,
@@ -190,6 +190,8 @@ def _first_start(row: Row, replica: str, wall: int) -> JobRecord:
         tags=read_tags(tags) if tags else (),
         timeout=timeout,
         retention=retention,
+        retention_failed=retention_failed,
+        retry=retry,
         created=created,
         due=due,
         attempt=1,

@@ -74,7 +74,8 @@ def store(tx: Transaction, jobs: Sequence[NewJob], *, quietly: bool = False) -> 
         rows.append(
             (
                 *(number, namespace, job.id, job.task, job.queue, job.priority, wall),
-                *(job.retention, -1 if job.timeout is None else job.timeout),
+                *(job.retention, job.retention_failed),
+                *(-1 if job.timeout is None else job.timeout, job.retry),
                 *(as_json(job.tags) if job.tags else "", as_blob(job.payload)),
             )
         )
@@ -82,7 +83,7 @@ def store(tx: Transaction, jobs: Sequence[NewJob], *, quietly: bool = False) -> 
         live.append(
             (
                 *(number, namespace, job.id, job.queue, job.priority, due, since),
-                *(micros(job.retention), allowed),
+                *(micros(job.retention), micros(job.retention_failed), allowed),
             )
         )
         tags += [(namespace, tag, job.id, number) for tag in job.tags]

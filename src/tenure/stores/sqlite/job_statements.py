@@ -35,13 +35,14 @@ LAST_NUMBER = f"""
 
 INSERT_JOB = """
     INSERT INTO tenure_job (number, namespace, id, task, queue, priority, created, retention,
-                            timeout, tags, payload)
-    VALUES (?, ?, ?, ?, ?, ?, ?, ?, nullif(?, -1), ?, ?)
+                            retention_failed, timeout, retry, tags, payload)
+    VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, nullif(?, -1), ?, ?, ?)
 """
 
 INSERT_LIVE = """
-    INSERT INTO tenure_live (number, namespace, id, queue, priority, due, since, retained, allowed)
-    VALUES (?, ?, ?, ?, ?, ?, nullif(?, -1), ?, nullif(?, -1))
+    INSERT INTO tenure_live (number, namespace, id, queue, priority, due, since, retained,
+                             retained_failed, allowed)
+    VALUES (?, ?, ?, ?, ?, ?, nullif(?, -1), ?, ?, nullif(?, -1))
 """
 
 # By number.
@@ -176,7 +177,7 @@ END_PAUSES = """
 # Each queue and priority is a look-up of its own by tenure_live_ready.
 DUE = f"""
     SELECT j.number, j.id, j.task, j.queue, j.priority, j.payload, j.tags, j.timeout, j.retention,
-           j.created, j.schedule, j.rerun, l.due, l.attempt, l.losses,
+           j.retention_failed, j.retry, j.created, j.schedule, j.rerun, l.due, l.attempt, l.losses,
            l.revision = 1 AND l.fence = 0 AND l.attempt = 0 AND l.failures = 0 AND l.losses = 0,
            {_SOUND} AND {soundness.JOB.of("j")} AND {soundness.RUN.of("j")}
     FROM json_each(:queues) AS q
@@ -303,7 +304,7 @@ FINISH = """
                              reason, result, error, history, checkpoint)
     SELECT l.number, l.namespace, l.id, given.state, l.due, l.fence, l.revision + 1, l.attempt,
            l.failures + given.failures, l.losses + given.losses, l.started, given.finished,
-           given.finished + l.retained,
+           given.finished + iif(given.state = 'failed', l.retained_failed, l.retained),
            iif(given.settled_as IS NULL, l.settled_fence, l.fence),
            coalesce(given.settled_as, l.settled_as), l.progress, l.message,
            coalesce(given.reason, l.reason), given.result,
@@ -382,8 +383,8 @@ REPLICAS_OF = """
 
 # By tenure_job_id and number.
 TO_REQUEUE = f"""
-    SELECT j.id, j.number, j.queue, j.timeout, j.retention, j.unique_key, j.digest, j.keep,
-           j.schedule,
+    SELECT j.id, j.number, j.queue, j.timeout, j.retention, j.retention_failed, j.unique_key,
+           j.digest, j.keep, j.schedule,
            {soundness.JOB.of("j")} AND {soundness.RUN.of("j")} AND {soundness.DONE.of("d")}
     FROM json_each(:ids) AS i
     CROSS JOIN tenure_job AS j INDEXED BY tenure_job_id
@@ -393,16 +394,17 @@ TO_REQUEUE = f"""
 
 # By number.
 WAIT_AGAIN = """
-    WITH given (number, due, retained, allowed) AS (
-        VALUES (?, ?, ?, ?)
+    WITH given (number, due, retained, retained_failed, allowed) AS (
+        VALUES (?, ?, ?, ?, ?)
     )
     INSERT OR REPLACE INTO tenure_live (number, namespace, id, queue, priority, due, retained,
-                                        allowed, keyed, fence, revision, attempt, started,
-                                        settled_fence, settled_as, history, checkpoint)
+                                        retained_failed, allowed, keyed, fence, revision, attempt,
+                                        started, settled_fence, settled_as, history, checkpoint)
     SELECT j.number, j.namespace, j.id, j.queue, j.priority, given.due, given.retained,
-           given.allowed, j.unique_key IS NOT NULL, max(d.fence + 1, given.due), d.revision + 1,
-           d.attempt, d.started, coalesce(d.settled_fence, d.fence),
-           coalesce(d.settled_as, d.state), d.history, d.checkpoint
+           given.retained_failed, given.allowed, j.unique_key IS NOT NULL,
+           max(d.fence + 1, given.due), d.revision + 1, d.attempt, d.started,
+           coalesce(d.settled_fence, d.fence), coalesce(d.settled_as, d.state), d.history,
+           d.checkpoint
     FROM given
     CROSS JOIN tenure_done AS d
     CROSS JOIN tenure_job AS j

@@ -203,7 +203,7 @@ def _requeue(tx: Transaction, ids: Sequence[str]) -> list[Requeued | None]:
         elif id_ not in ended:
             answers.append(None)
         else:
-            _, number, queue, timeout, retention, key, digest, keep, schedule, is_sound = ended[id_]
+            _, number, queue, timeout, *kept, key, digest, keep, schedule, is_sound = ended[id_]
             if not is_sound:
                 tx.damage.report("job", id_, UNREADABLE, "tenure_done")
                 answers.append(None)
@@ -215,7 +215,7 @@ def _requeue(tx: Transaction, ids: Sequence[str]) -> list[Requeued | None]:
                 answers.append("conflict")
                 continue
             allowed = None if timeout is None else micros(timeout)
-            again.append((number, tx.wall, micros(retention), allowed))
+            again.append((number, tx.wall, *map(micros, kept), allowed))
             queues.add(queue)
             live.add(id_)
             answers.append("requeued")

@@ -175,7 +175,7 @@ _FIELDS = (
     *("id", "task", "queue", "priority", "state", "payload", "tags", "timeout", "retention"),
     *("created", "due", "attempt", "failures", "losses", "fence", "revision", "replica", "started"),
     *("progress", "message", "checkpoint", "cancelling", "reason", "finished", "result", "error"),
-    *("history", "schedule", "rerun"),
+    *("history", "schedule", "rerun", "retention_failed", "retry"),
 )
 
 

@@ -148,7 +148,9 @@ _FORMAT_2 = (
         priority   INTEGER NOT NULL,
         created    INTEGER NOT NULL,
         retention  REAL NOT NULL,
+        retention_failed REAL NOT NULL DEFAULT 0,
         timeout    REAL,
+        retry      TEXT NOT NULL DEFAULT '',
         tags       TEXT NOT NULL,
         unique_key TEXT,
         digest     TEXT,
@@ -159,7 +161,8 @@ _FORMAT_2 = (
     """,
     "CREATE UNIQUE INDEX tenure_job_id ON tenure_job (namespace, id)",
     # The unfinished jobs: waiting where no replica holds them, running where one does. `allowed`
-    # and `retained` are timeout and retention in microseconds; `keyed` if it has a unique key.
+    # and `retained` are timeout and retention in microseconds, `retained_failed` is the retention
+    # if it fails; `keyed` if it has a unique key.
     # `since` is when a job began to wait for its time, 0 if that was given as an instant. It is
     # NULL if the job waits for its turn alone, and may start whatever the clock shows.
     # `deadline` is of the boot clock, as the end of the replica that runs it: a step of the wall
@@ -174,6 +177,7 @@ _FORMAT_2 = (
         due           INTEGER NOT NULL,
         since         INTEGER,
         retained      INTEGER NOT NULL,
+        retained_failed INTEGER NOT NULL DEFAULT 0,
         allowed       INTEGER,
         keyed         INTEGER NOT NULL DEFAULT 0,
         holder        INTEGER,

@@ -114,10 +114,11 @@ MACHINE: Final = Condition(_texts("id host"), _instants("wall boot"), _fences("t
 WATCH: Final = Condition(_instants("since"), _fences("turn"), _flags("was_there"))
 
 JOB: Final = Condition(
-    _texts("namespace id task queue tags"),
+    _texts("namespace id task queue retry tags"),
     _whole("priority", 0, 9),
     _instants("created"),
     f"typeof(@retention) = 'real' AND @retention BETWEEN 0 AND {SPAN_MAX}",
+    f"typeof(@retention_failed) = 'real' AND @retention_failed BETWEEN 0 AND {SPAN_MAX}",
     _or_null(f"typeof(@timeout) = 'real' AND @timeout BETWEEN 0 AND {SPAN_MAX}", "timeout"),
     _maybe("text", "unique_key digest"),
     _or_null(f"typeof(@keep) = 'real' AND @keep BETWEEN -{SPAN_MAX} AND {SPAN_MAX}", "keep"),
@@ -129,7 +130,7 @@ LIVE: Final = Condition(
     _texts("namespace id queue settled_as message reason"),
     _whole("priority", 0, 9),
     _instants("due started"),
-    _lengths("retained"),
+    _lengths("retained retained_failed"),
     _or_null(_lengths("allowed"), "allowed"),
     _or_null(_fences("since"), "since"),
     _flags("keyed cancelling"),

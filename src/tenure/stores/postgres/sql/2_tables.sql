@@ -45,6 +45,7 @@ CREATE TABLE tenure.replica_claim (
 -- replica is empty, deadline NULL and cancelling false unless the job is running.
 -- since is when a job began to wait for its time, 0 if that was given as an instant; NULL if it waits
 -- for its turn alone, and may start whatever the clock shows.
+-- retention is for a job that succeeds or is cancelled, retention_failed for one that fails.
 -- Every job is updated once and deleted once, so vacuum has to come early and work fast.
 CREATE TABLE tenure.job (
     namespace     text COLLATE "C" NOT NULL,
@@ -57,6 +58,8 @@ CREATE TABLE tenure.job (
     tags          text[]   NOT NULL,
     timeout       double precision,
     retention     double precision NOT NULL,
+    retention_failed double precision NOT NULL DEFAULT 0,
+    retry         text     NOT NULL DEFAULT '',
     created       bigint   NOT NULL,
     due           bigint   NOT NULL,
     since         bigint,
@@ -85,6 +88,7 @@ CREATE TABLE tenure.job (
     CONSTRAINT job_sound CHECK (state = 'aside' OR (
         state IN ('waiting', 'running') AND priority BETWEEN 0 AND 9
         AND timeout BETWEEN 0 AND 1e10 IS NOT FALSE AND retention BETWEEN 0 AND 1e10
+        AND retention_failed BETWEEN 0 AND 1e10
         AND created BETWEEN -253402300799999999 AND 253402300799999999
         AND due BETWEEN -253402300799999999 AND 253402300799999999
         AND since BETWEEN 0 AND 253402300799999999 IS NOT FALSE

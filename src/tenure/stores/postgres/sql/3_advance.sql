@@ -101,11 +101,11 @@ DECLARE
     _runs boolean := _m.replica <> '';
 BEGIN
     INSERT INTO tenure.job (
-        namespace, id, task, queue, priority, payload, tags, timeout, retention, created, due,
-        state, attempt, fence, revision, replica, started, deadline, schedule, rerun
+        namespace, id, task, queue, priority, payload, tags, timeout, retention,
+        retention_failed, retry, created, due, state, attempt, fence, revision, replica, started, deadline, schedule, rerun
     ) VALUES (
         _namespace, _m.id, _r.task, _r.queue, _r.priority, decode(_r.payload, 'hex'), _r.tags,
-        _r.timeout, _r.retention, _now, CASE WHEN _runs THEN _m.due ELSE _now END,
+        _r.timeout, _r.retention, _r.retention_failed, _r.retry, _now, CASE WHEN _runs THEN _m.due ELSE _now END,
         CASE WHEN _runs THEN 'running' ELSE 'waiting' END, _runs::integer,
         CASE WHEN _runs THEN _fence ELSE 0 END, 1 + _runs::integer, _m.replica,
         CASE WHEN _runs THEN _now ELSE 0 END,

@@ -17,16 +17,16 @@ BEGIN
     ), kept AS (
         INSERT INTO tenure.job_done (
             namespace, id, task, queue, priority, state, payload, tags, timeout, retention,
-            created, due, attempt, failures, losses, fence, revision, claim_no, started, progress,
+            retention_failed, retry, created, due, attempt, failures, losses, fence, revision, claim_no, started, progress,
             message, checkpoint, reason, error, history, settled_fence, settled_as, unique_key,
             unique_digest, unique_keep, schedule, rerun, finished, expires
         )
         SELECT g.namespace, g.id, g.task, g.queue, g.priority, _state, g.payload, g.tags, g.timeout,
-               g.retention, g.created, g.due, g.attempt, g.failures, g.losses, g.fence,
+               g.retention, g.retention_failed, g.retry, g.created, g.due, g.attempt, g.failures, g.losses, g.fence,
                tenure.up_v1(g.revision), g.claim_no, g.started, g.progress, g.message, g.checkpoint,
                g.reason, g.error, g.history, g.settled_fence, g.settled_as, g.unique_key,
                g.unique_digest, g.unique_keep, g.schedule, g.rerun, _now,
-               _now + tenure.span_v1(g.retention)
+               _now + tenure.retention_v1(_state, g.retention, g.retention_failed)
         FROM gone g
     )
     SELECT array_agg(g.unique_key) INTO _keys FROM gone g WHERE g.unique_key IS NOT NULL;
@@ -148,12 +148,12 @@ BEGIN
     ), kept AS (
         INSERT INTO tenure.job_done (
             namespace, id, task, queue, priority, state, payload, tags, timeout, retention,
-            created, due, attempt, failures, losses, fence, revision, claim_no, started, progress,
+            retention_failed, retry, created, due, attempt, failures, losses, fence, revision, claim_no, started, progress,
             message, checkpoint, reason, error, history, settled_fence, settled_as, unique_key,
             unique_digest, unique_keep, schedule, rerun, finished, expires, result
         )
         SELECT g.namespace, g.id, g.task, g.queue, g.priority, g.outcome, g.payload, g.tags,
-               g.timeout, g.retention, g.created, g.due, g.attempt,
+               g.timeout, g.retention, g.retention_failed, g.retry, g.created, g.due, g.attempt,
                CASE WHEN g.outcome = 'failed' THEN tenure.up_v1(g.failures) ELSE g.failures END,
                g.losses, g.fence, tenure.up_v1(g.revision),
                g.claim_no, g.started, g.progress, g.message, g.checkpoint,
@@ -163,7 +163,9 @@ BEGIN
                     WHEN 'cancelled' THEN g.error END,
                coalesce(decode(g.new_history, 'hex'), g.history),
                g.fence, g.outcome, g.unique_key, g.unique_digest, g.unique_keep, g.schedule,
-               g.rerun, _now, _now + tenure.span_v1(g.retention), decode(g.result, 'hex')
+               g.rerun, _now,
+               _now + tenure.retention_v1(g.outcome, g.retention, g.retention_failed),
+               decode(g.result, 'hex')
         FROM gone g
     )
     SELECT array_agg(g.id), array_agg(g.unique_key) FILTER (WHERE g.unique_key IS NOT NULL)

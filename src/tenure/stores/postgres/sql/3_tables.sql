@@ -111,12 +111,13 @@ CREATE OR REPLACE VIEW tenure.job_record AS
 SELECT namespace, id, task, queue, priority, state, payload, tags, timeout, retention, created, due,
        attempt, failures, losses, fence, revision, replica, started, progress, message, checkpoint,
        cancelling, reason, 0::bigint AS finished, NULL::bytea AS result, error, history, schedule,
-       rerun
+       rerun, retention_failed, retry
 FROM tenure.job WHERE state IS DISTINCT FROM 'aside'
 UNION ALL
 SELECT namespace, id, task, queue, priority, state, payload, tags, timeout, retention, created, due,
        attempt, failures, losses, fence, revision, replica, started, progress, message, checkpoint,
-       cancelling, reason, finished, result, error, history, schedule, rerun
+       cancelling, reason, finished, result, error, history, schedule, rerun,
+       retention_failed, retry
 FROM tenure.job_done;
 
 CREATE TYPE tenure.job_v2 AS (
@@ -125,7 +126,7 @@ CREATE TYPE tenure.job_v2 AS (
     attempt integer, failures integer, losses integer, fence bigint, revision bigint,
     replica text, started bigint, progress double precision, message text, checkpoint bytea,
     cancelling boolean, reason text, finished bigint, result bytea, error bytea, history bytea,
-    schedule text, rerun boolean
+    schedule text, rerun boolean, retention_failed double precision, retry text
 );
 
 -- The arguments of the calls about schedules come as JSON, in these forms; bytes as hexadecimal digits.
@@ -135,7 +136,7 @@ CREATE TYPE tenure.planting_v1 AS (
 CREATE TYPE tenure.bound_v1 AS (most integer, reason text, otherwise text);
 CREATE TYPE tenure.run_v1 AS (
     task text, queue text, priority smallint, payload text, tags text[], timeout double precision,
-    retention double precision, rerun boolean
+    retention double precision, retention_failed double precision, retry text, rerun boolean
 );
 CREATE TYPE tenure.decision_v1 AS (
     outcome text, reason text, first bigint, last bigint, ticks bigint, job text, replica text

@@ -211,7 +211,7 @@ end
 
 -- Store the run: running on the replica, or waiting. Returns its record.
 local function be_born()
-  local _, _, timeout, _, queue, priority, _, key = decode_some(head, 7)
+  local _, _, timeout, _, _, queue, priority, _, key = decode_some(head, 8)
   local _, _, tags = decode_some(fixed, 2)
   local runs = replica ~= ''
   if runs then

@@ -159,12 +159,12 @@ local broken, again, runs_on, holder = {}, {}, pack(replica), replica .. '\0'
 local i = 0
 for n = 1, #ids do
   local record = records[n]
-  local ok, offset, length, timeout, retention, queue, priority, tagged, key, created, state,
-    fence, attempt, started, revision, cancelling, due, nobody =
-    pcall(decode_some, record or '', 16)
+  local ok, offset, length, timeout, retention, retention_failed, queue, priority, tagged, key,
+    created, state, fence, attempt, started, revision, cancelling, due, nobody =
+    pcall(decode_some, record or '', 17)
   if not (ok and fixed[n] and state == WAITS and nobody == ''
-    and is_sound(record, length, timeout, retention, queue, priority, tagged, key, created, state,
-      fence, attempt, started, revision, cancelling, due, nobody)) then
+    and is_sound(record, length, timeout, retention, retention_failed, queue, priority, tagged, key,
+      created, state, fence, attempt, started, revision, cancelling, due, nobody)) then
     broken[#broken + 1] = n
   elseif key and attempt > 0 and runs_once(key) then
     again[#again + 1] = ids[n]

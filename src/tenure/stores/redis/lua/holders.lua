@@ -10,7 +10,7 @@ end
 
 -- Return the queue and the unique key in a record, as far as it tells.
 local function queue_and_key(record)
-  local keyed, _, _, _, _, queue, _, _, key = pcall(decode_some, record, 7)
+  local keyed, _, _, _, _, _, queue, _, _, key = pcall(decode_some, record, 8)
   if keyed and type(queue) == 'string' and type(key) == 'string' then
     return queue, key
   end

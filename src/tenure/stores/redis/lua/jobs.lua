@@ -81,11 +81,11 @@ end
 -- The first value is the length of the part that never changes: it is copied as it is.
 local function read(id, record)
   local job, offset, length = {id = id}
-  offset, length, job.timeout, job.retention, job.queue, job.priority, job.tagged, job.key,
-    job.created, job.state, job.fence, job.attempt, job.started, job.revision, job.cancelling,
-    job.due, job.replica = decode_some(record, 16)
-  assert(is_sound(record, length, job.timeout, job.retention, job.queue, job.priority, job.tagged,
-    job.key, job.created, job.state, job.fence, job.attempt, job.started, job.revision,
+  offset, length, job.timeout, job.retention, job.retention_failed, job.queue, job.priority,
+    job.tagged, job.key, job.created, job.state, job.fence, job.attempt, job.started, job.revision, job.cancelling,
+    job.due, job.replica = decode_some(record, 17)
+  assert(is_sound(record, length, job.timeout, job.retention, job.retention_failed, job.queue,
+    job.priority, job.tagged, job.key, job.created, job.state, job.fence, job.attempt, job.started, job.revision,
     job.cancelling, job.due, job.replica))
   job.head = sub(record, 1, length)
   offset, job.finished, job.reason, job.failures, job.losses, job.settled_fence, job.settled_as,
@@ -291,6 +291,11 @@ local function read_key(key)
   end
 end
 
+-- Return how long a finished job is kept.
+local function retention_of(job)
+  return job.state == FAILED and job.retention_failed or job.retention
+end
+
 -- A unique key is taken as long as its job is unfinished; afterwards, if at all, until an instant:
 -- not before the end of the retention if it stays with its job.
 local function let_go_of_key(job)
@@ -302,7 +307,7 @@ local function let_go_of_key(job)
   end
   local id, digest, till, with_job = read_key(job.key)
   if id == job.id then
-    local kept = with_job == 1 and max(till, now + job.retention) or till
+    local kept = with_job == 1 and max(till, now + retention_of(job)) or till
     if kept <= now then
       call('HDEL', UNIQUE, job.key)
     else
@@ -341,7 +346,7 @@ local function finish(job, state)
   job.state, job.finished = state, now
   gather('ZREM', UNFINISHED, job.id)
   gather('ZADD', INDEX[state], '0', job.id)
-  gather('ZADD', FINISHED, now + job.retention, member_of_finished(job.id, job.tagged))
+  gather('ZADD', FINISHED, now + retention_of(job), member_of_finished(job.id, job.tagged))
   let_go_of_key(job)
   save_change(job)
 end

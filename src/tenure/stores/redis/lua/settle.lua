@@ -60,12 +60,12 @@ local function settle_plain()
   local i = 0
   for n = 1, plain do
     local record, at = records[n], 3 * n + 2
-    local ok, offset, length, timeout, retention, queue, priority, tagged, key, created, state,
-      fence, attempt, started, revision, cancelling, due, replica =
-      pcall(decode_some, record or '', 16)
+    local ok, offset, length, timeout, retention, retention_failed, queue, priority, tagged, key,
+      created, state, fence, attempt, started, revision, cancelling, due, replica =
+      pcall(decode_some, record or '', 17)
     if not ok or state ~= RUNS or key or cancelling ~= 0 or fence ~= tonumber(ARGV[at + 1])
-      or not is_sound(record, length, timeout, retention, queue, priority, tagged, key, created,
-        state, fence, attempt, started, revision, cancelling, due, replica)
+      or not is_sound(record, length, timeout, retention, retention_failed, queue, priority, tagged,
+        key, created, state, fence, attempt, started, revision, cancelling, due, replica)
       or sub(record, offset + 1) ~= BLANK_END then
       slow[#slow + 1] = n
     else

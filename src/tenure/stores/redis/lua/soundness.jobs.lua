@@ -1,10 +1,11 @@
 -- Raises an error if two values cannot be compared; that costs less than to ask each for its type.
 -- Of other numbers than those that make a place in a queue, fractions do no harm: the whole record is
 -- checked where it is read.
-local function is_within(record, length, timeout, retention, queue, priority, tagged, key, created,
-    state, fence, attempt, started, revision, cancelling, due, replica)
+local function is_within(record, length, timeout, retention, retention_failed, queue, priority,
+    tagged, key, created, state, fence, attempt, started, revision, cancelling, due, replica)
   return length >= 1 and length <= #record and timeout >= -1 and timeout <= SPAN_MAX
-    and retention >= 0 and retention <= SPAN_MAX and type(queue) == 'string'
+    and retention >= 0 and retention <= SPAN_MAX
+    and retention_failed >= 0 and retention_failed <= SPAN_MAX and type(queue) == 'string'
     and priority >= 0 and priority <= 9 and priority % 1 == 0 and tagged >= 0 and tagged <= 1000
     and (key == nil or type(key) == 'string')
     and created >= -INSTANT_MAX and created <= INSTANT_MAX
