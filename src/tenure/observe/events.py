@@ -11,12 +11,13 @@ import logging
 import re
 import threading
 from collections.abc import Callable
-from contextlib import suppress
 from typing import TypeAlias
 
 from msgspec import Struct
 
+from tenure.core.records import JobRecord
 from tenure.core.showing import indented, safe
+from tenure.observe.log_records import Raised, fields_of, write
 
 __all__ = [
     "AttemptFailed",
@@ -26,6 +27,7 @@ __all__ = [
     "HandlerStuck",
     "HoldLost",
     "InterpreterBlocked",
+    "JobLost",
     "JobsRecovered",
     "LimitsDiffer",
     "LoopBlocked",
@@ -49,12 +51,25 @@ class _Fact(Struct, frozen=True):
     """What all events share: a line that a person can read."""
 
     def __str__(self) -> str:
+        parts = (getattr(self, part, None) for part in _LONG)
+        return self.line + "".join(indented(str(part)) for part in parts if part)
+
+    @property
+    def line(self) -> str:
+        """The event in one line."""
         name = re.sub(r"(?<!^)(?=[A-Z])", " ", type(self).__name__).lower()
-        parts = {part: getattr(self, part) for part in self.__struct_fields__}
+        parts = {part: getattr(self, part) for part in self.__struct_fields__ if part not in _LONG}
         told = {part: value for part, value in parts.items() if value not in (None, "", ())}
-        line = ", ".join(_shown(part, told[part]) for part in told if part not in _LONG)
-        below = "".join(indented(str(told[part])) for part in _LONG if part in told)
-        return f"{name}: {line}{below}"
+        return f"{name}: {', '.join(_shown(part, value) for part, value in told.items())}"
+
+    @property
+    def fields(self) -> dict[str, object]:
+        """What its log record has as `extra`."""
+        return {
+            part: getattr(self, part)
+            for part in ("job", "task", "attempt", "replica", "timer")
+            if part in self.__struct_fields__
+        }
 
 
 # Of several lines, below. All else that comes from elsewhere stays in one.
@@ -76,6 +91,10 @@ class HoldLost(_Fact, frozen=True):
     fence: int
     reason: str
 
+    @property
+    def fields(self) -> dict[str, object]:
+        return {"lock": self.name, "fence": self.fence}
+
 
 class LimitsDiffer(_Fact, frozen=True):
     """Live holders of a semaphore use different limits; the smallest one rules."""
@@ -83,6 +102,10 @@ class LimitsDiffer(_Fact, frozen=True):
     name: str
     limit: int
     other: int
+
+    @property
+    def fields(self) -> dict[str, object]:
+        return {"lock": self.name}
 
 
 class RenewalFailing(_Fact, frozen=True):
@@ -111,6 +134,10 @@ class JobsRecovered(_Fact, frozen=True):
     unreadable: tuple[str, ...] = ()
     """Their records were set aside."""
 
+    @property
+    def fields(self) -> dict[str, object]:
+        return {"replica": self.by}
+
     def __str__(self) -> str:
         ends = {
             "to run again": self.waiting,
@@ -122,6 +149,24 @@ class JobsRecovered(_Fact, frozen=True):
         lost = _listed(tuple(one[:8] for one in self.replicas))
         by = safe(self.by if " " in self.by else self.by[:8])
         return f"jobs of lost workers {lost}: {'; '.join(told)}; recovered by {by}"
+
+
+class JobLost(_Fact, frozen=True):
+    """A job was lost with its worker too often, or may run only once: it has failed for good."""
+
+    task: str
+    job: str
+    attempt: int
+    losses: int
+    replica: str
+    """The worker that it was lost with last."""
+
+    def __str__(self) -> str:
+        times = "once" if self.losses == 1 else f"{self.losses} times"
+        return (
+            f"job {safe(self.job)} of task {safe(self.task)!r} failed for good: it was lost with "
+            f"its worker {times}, last with {safe(self.replica[:8])} in attempt {self.attempt}"
+        )
 
 
 class ReplicaLost(_Fact, frozen=True):
@@ -296,6 +341,7 @@ Event: TypeAlias = (
     | RenewalFailing
     | RenewalRestored
     | JobsRecovered
+    | JobLost
     | ReplicaLost
     | AttemptLost
     | AttemptFailed
@@ -314,14 +360,17 @@ Event: TypeAlias = (
 
 _FAILED = "an event subscriber failed on %s"
 
-_ONLY_INFORMS = RenewalRestored | StoreRestored | TickSkipped
-
 
 def _level(event: Event) -> int:
-    informs = isinstance(event, _ONLY_INFORMS) or (
-        isinstance(event, AttemptFailed) and event.retry_in is not None
-    )
-    return logging.INFO if informs else logging.WARNING
+    match event:
+        case AttemptFailed(retry_in=None) | JobLost():
+            return logging.ERROR  # a job has failed for good
+        case AttemptFailed() | RenewalRestored() | StoreRestored():
+            return logging.INFO
+        case TickSkipped():
+            return logging.DEBUG  # its rules say so, and its history has it
+        case _:
+            return logging.WARNING
 
 
 class Events:
@@ -337,9 +386,12 @@ class Events:
     def subscribe(self, subscriber: Callable[[Event], None]) -> None:
         self._subscribers.append(subscriber)
 
-    def emit(self, event: Event) -> None:
-        with suppress(Exception):  # a filter of the program's own logging may raise
-            log.log(_level(event), "%s", event)
+    def emit(
+        self, event: Event, job: JobRecord | None = None, raised: Raised | None = None
+    ) -> None:
+        """Log an event and call the subscribers; the log gets what is known about its job."""
+        text = event if raised is None else event.line
+        write(_level(event), text, {**event.fields, **fields_of(job)}, raised)
         self.tell(event)
 
     def tell(self, event: Event) -> None:

@@ -112,6 +112,9 @@ class Acquirer:
                 return True
             else:
                 if held is not None:
+                    if lease.fence:  # else it was only asked for
+                        about = {"lock": lease.key, "fence": lease.fence}
+                        log.debug("lock %r released", lease.key, extra=about)
                     # After a failed try "not there" may be our own doing.
                     return held or failures > 1
             await self._clock.sleep(retry_after_error(failures, self._clock.random()))
@@ -155,7 +158,17 @@ class _Attempt:
             raise
         if grip is None and self._waits:
             self._clean_up()
+        self._tell(grip)
         return grip
+
+    def _tell(self, grip: Grip | None) -> None:
+        name = self._ask.key
+        if grip is None:
+            log.debug("lock %r skipped: others hold it", name, extra={"lock": name, "fence": None})
+        else:
+            fence = grip.lease.fence
+            about = {"lock": name, "fence": fence}
+            log.debug("lock %r acquired with fence %d", name, fence, extra=about)
 
     async def _contend(self) -> Grip | None:
         answer = await self._ask_store()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import math
 from collections.abc import Callable, Coroutine, Sequence
 from contextlib import (
     AbstractAsyncContextManager,
@@ -32,6 +33,7 @@ from tenure.core.runs import runs_of
 from tenure.core.signature import Signature
 from tenure.errors import ArgumentsError
 from tenure.observe.events import AttemptFailed, Events, HandlerStuck, ResultNotStored
+from tenure.observe.log_records import Raised, fields_of, write
 from tenure.runtime.context import RunningJob, current
 from tenure.runtime.job_context import JobContext, context_of
 from tenure.runtime.process_pool import Processes, ProcessLimits, Returned
@@ -44,6 +46,7 @@ from tenure.runtime.reports import (
     UnreadableInChild,
     awaited,
     report_on,
+    traceback_of,
 )
 from tenure.runtime.threads import Threads
 from tenure.runtime.time_limit import TimeLimit, set_alarm
@@ -153,19 +156,21 @@ class AttemptRunner:
             if _ends_more_than_the_attempt(error, handler, task):
                 raise
             if context.is_settled:
-                log.exception("job %s failed after the commit that settled it", record.id)
+                told = "job %s failed after the commit that settled it"
+                log.exception(told, record.id, extra=fields_of(record))
                 return None
             if context.stop_reason is not None:
                 raise asyncio.CancelledError from error
             return self.failed(handler, record, error, began)
         if context.is_settled:
+            write(logging.DEBUG, f"job {record.id} succeeded in its own commit", fields_of(record))
             return None
         if not isinstance(result, Returned):
             written = handler.signature.encode_result(result)
             result = Returned(*store_result(written, self._result_limit))
         # The handler has returned, so its effects have happened: the job has succeeded.
         if result.problem and handler.pacing is None:  # nobody asks a timer what it returned
-            self._events.emit(ResultNotStored(record.task, record.id, result.problem))
+            self._events.emit(ResultNotStored(record.task, record.id, result.problem), record)
         return Settlement(
             id=record.id,
             fence=record.fence,
@@ -282,9 +287,10 @@ class AttemptRunner:
     ) -> Any:
         """Wait for what cannot be stopped, only asked to."""
         stuck = HandlerStuck(record.task, record.id, "timed out")
+        tell = partial(self._events.emit, stuck, record)
         alarms = [
             set_alarm(self._clock, timeout, partial(context.stop, "timed out")),
-            set_alarm(self._clock, timeout + _STUCK_AFTER, partial(self._events.emit, stuck)),
+            set_alarm(self._clock, timeout + _STUCK_AFTER, tell),
         ]
         try:
             result = await work
@@ -330,7 +336,7 @@ class AttemptRunner:
         self, record: JobRecord, error: BaseException, reason: str, began: float
     ) -> Settlement:
         report = report_on(error)
-        self._tell_failure(record, report, trace=report.trace)
+        self._tell_failure(record, report, error)
         return Settlement(
             id=record.id,
             fence=record.fence,
@@ -355,13 +361,17 @@ class AttemptRunner:
         self,
         record: JobRecord,
         report: ErrorReport,
+        error: BaseException | None = None,
         *,
         retry_in: float | None = None,
-        trace: str = "",
     ) -> None:
-        self._events.emit(
-            AttemptFailed(record.task, record.id, runs_of(record), report.line, retry_in, trace)
-        )
+        """Tell of a failure; the `error` itself only if it was the last one."""
+        trace, raised = "", None
+        if error is not None:
+            trace = report.trace
+            raised = Raised(error, traceback_of(error), trace or report.line)
+        event = AttemptFailed(record.task, record.id, runs_of(record), report.line, retry_in, trace)
+        self._events.emit(event, record, raised)
 
     def history(
         self, record: JobRecord, outcome: AttemptOutcome, began: float, error: str = ""
@@ -381,8 +391,10 @@ def _nothing() -> None:
 
 
 def _asked(error: BaseException) -> float | None:
-    """Return the pause that a handler asks for; a subclass of Retry may have forgotten it."""
-    return getattr(error, "after", None) if isinstance(error, Retry) else None
+    """Return the pause that a handler asks for, if it is one: a subclass may set anything."""
+    after = getattr(error, "after", None) if isinstance(error, Retry) else None
+    is_pause = isinstance(after, int | float) and math.isfinite(after) and after >= 0
+    return after if is_pause else None
 
 
 def _ends_more_than_the_attempt(

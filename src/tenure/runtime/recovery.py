@@ -4,13 +4,18 @@ from __future__ import annotations
 
 import logging
 from collections import defaultdict
-from collections.abc import Iterable
+from collections.abc import Collection
+from contextlib import suppress
+
+from msgspec.structs import replace
 
 from tenure.core.clock import Clock
 from tenure.core.policy import UNWIND_SECONDS, loss_delays
-from tenure.core.records import Recovered
+from tenure.core.records import JobRecord, Recovered
+from tenure.core.runs import runs_of
 from tenure.core.settings import Settings, WorkSettings
-from tenure.observe.events import Events, JobsRecovered
+from tenure.errors import StoreError
+from tenure.observe.events import Events, JobLost, JobsRecovered
 from tenure.stores.contract import Store
 
 __all__ = ["Recovery", "recovery_grace"]
@@ -55,11 +60,11 @@ class Recovery:
             some = await store.recover(delays=self.delays, grace=grace, limit=_SLICE, as_of=as_of)
             if not some:
                 return everything
-            self.tell(some, by)
+            await self.tell(store, some, by)
             everything += some
 
-    def tell(self, recovered: Iterable[Recovered], by: str) -> None:
-        """Emit one event for a slice."""
+    async def tell(self, store: Store, recovered: Collection[Recovered], by: str) -> None:
+        """Emit one event for a slice, and one for each job that is lost for good."""
         ids: dict[str, list[str]] = defaultdict(list)
         replicas: dict[str, None] = {}
         for one in recovered:
@@ -75,3 +80,17 @@ class Recovery:
                 unreadable=tuple(ids["unreadable"]),
             )
         )
+        lost = {one.id: one for one in recovered if one.state == "failed"}
+        for id_, job in (await _look_up(store, list(lost))).items():
+            one = lost[id_]
+            task, attempt = ("?", 0) if job is None else (job.task, runs_of(job))
+            event = JobLost(task, id_, attempt, one.losses, one.replica)
+            self._events.emit(event, None if job is None else replace(job, replica=one.replica))
+
+
+async def _look_up(store: Store, ids: list[str]) -> dict[str, JobRecord | None]:
+    """Return jobs by id; None for those that the store cannot say anything about now."""
+    records: list[JobRecord | None] = [None] * len(ids)
+    with suppress(StoreError):
+        records = await store.get(ids) if ids else []
+    return dict(zip(ids, records, strict=True))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 import traceback
+from types import TracebackType
 from typing import Any
 
 from msgspec import Struct
@@ -26,6 +27,7 @@ __all__ = [
     "UnreadableInChild",
     "awaited",
     "report_on",
+    "traceback_of",
 ]
 
 _TRACE_MAX = 8000
@@ -131,11 +133,16 @@ def report_on(error: BaseException) -> ErrorReport:
 
 
 def _trace(error: BaseException) -> str:
-    """Return the traceback, from where the handler begins."""
+    trace = traceback_of(error)
+    return "".join(traceback.format_exception(type(error), error, trace))[-_TRACE_MAX:]
+
+
+def traceback_of(error: BaseException) -> TracebackType | None:
+    """Return the traceback of an error, from where the handler begins."""
     trace = error.__traceback__
     while trace is not None and trace.tb_frame.f_globals.get("__name__") in _OURS:
         trace = trace.tb_next
-    return "".join(traceback.format_exception(type(error), error, trace))[-_TRACE_MAX:]
+    return trace
 
 
 def _message(error: BaseException) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Collection, Iterator, Sequence
 from functools import partial
 from itertools import groupby
@@ -17,12 +18,16 @@ from tenure.core.records import (
     add_attempt,
 )
 from tenure.core.runs import runs_of
-from tenure.observe.events import AttemptLost, Events
+from tenure.core.showing import safe
+from tenure.observe.events import AttemptFailed, AttemptLost, Events
+from tenure.observe.log_records import fields_of, write
 from tenure.runtime.batcher import Batcher
 from tenure.runtime.patience import Patience
 from tenure.stores.contract import Purpose, Store, Within
 
 __all__ = ["Settler"]
+
+log = logging.getLogger("tenure")
 
 T = TypeVar("T")
 
@@ -48,7 +53,7 @@ class Settler:
         """Jobs of which the store has not been told yet, or has not answered; their schedules."""
         self.handed_back = 0
         """How many jobs have gone back to others."""
-        self._settling: Batcher[tuple[str, Settlement], Settled] = Batcher(
+        self._settling: Batcher[tuple[JobRecord, Settlement], Settled] = Batcher(
             self._settle, weigh=lambda item: _weight_of_end(item[1])
         )
         self._noting: Batcher[tuple[str, Note], bool] = Batcher(
@@ -67,7 +72,7 @@ class Settler:
         """Say how an attempt ended, soon."""
         self.handed_back += settlement.outcome == "handed back"
         self.unsettled[settlement.id] = record.schedule
-        self._settling.add((record.replica, settlement))
+        self._settling.add((record, settlement))
 
     def hand_back(self, record: JobRecord, delay: float = 0.0, why: str = "") -> None:
         """Give a job back to all, uncounted; a reason is remembered in its history."""
@@ -86,20 +91,31 @@ class Settler:
         self._settling.close()
         self._noting.close()
 
-    async def _settle(self, batch: list[tuple[str, Settlement]]) -> Sequence[Settled]:
+    async def _settle(self, batch: list[tuple[JobRecord, Settlement]]) -> Sequence[Settled]:
         answers: list[Settled] = []
-        for replica, settlements in _by_replica(batch):
+        for replica, settlements in _by_replica([(job.replica, one) for job, one in batch]):
             settle = partial(self._store.settle, replica, settlements)
             answers += await self._patience.until_answered("settle", settle)
         schedules = {self.unsettled.pop(one.id, "") for _, one in batch}
-        for (_, one), answer in zip(batch, answers, strict=True):
-            # Who hands back does not care whether it still had it; the reply may have been lost.
-            if answer == "lost" and one.outcome != "handed back":
-                self._events.emit(AttemptLost(one.id, one.fence, one.outcome))
-            elif answer == "unreadable":  # the store has logged it
-                self._events.tell(AttemptLost(one.id, one.fence, one.outcome, "unreadable"))
+        for (job, one), answer in zip(batch, answers, strict=True):
+            self._tell(job, one, answer)
         self._on_settled(schedules)
         return answers
+
+    def _tell(self, job: JobRecord, end: Settlement, answer: Settled) -> None:
+        """Tell what the store has made of the end of an attempt."""
+        if answer == "lost":
+            # Who hands back does not care whether it still had it; the reply may have been lost.
+            if end.outcome != "handed back":
+                self._events.emit(AttemptLost(end.id, end.fence, end.outcome), job)
+        elif answer == "unreadable":  # the store has logged it
+            self._events.tell(AttemptLost(end.id, end.fence, end.outcome, "unreadable"))
+        elif end.outcome == "handed back" and not job.rerun:
+            error = "interrupted: its worker was stopped, and it may run only once"
+            self._events.emit(AttemptFailed(job.task, job.id, runs_of(job), error), job)
+        elif log.isEnabledFor(logging.DEBUG):
+            text = f"job {job.id} of task {safe(job.task)!r}: {end.outcome}, attempt {runs_of(job)}"
+            write(logging.DEBUG, text, fields_of(job))
 
     async def _note(self, batch: list[tuple[str, Note]]) -> Sequence[bool]:
         answers: list[bool] = []

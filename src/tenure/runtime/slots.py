@@ -15,6 +15,7 @@ from tenure.core.clock import Clock
 from tenure.core.records import JobRecord, Note, Settlement
 from tenure.core.schedules import TIMERS_QUEUE
 from tenure.observe.events import Events, HandlerStuck
+from tenure.observe.log_records import fields_of
 from tenure.runtime.attempt import Around, AttemptRunner, Handler
 from tenure.runtime.board import Board
 from tenure.runtime.context import Insert, RunningJob, StopReason
@@ -25,6 +26,8 @@ from tenure.runtime.settling import Settler
 __all__ = ["Slots", "is_run"]
 
 log = logging.getLogger("tenure")
+
+_UNEXPECTED = "job %s failed in an unexpected way"
 
 
 @dataclass(slots=True, eq=False)
@@ -182,7 +185,7 @@ class Slots:
         """Hand back what does not stop. It may go on here while it runs elsewhere: fences tell."""
         for one in list(self._running):
             record = one.record
-            self._events.emit(HandlerStuck(record.task, record.id, "shutting down"))
+            self._events.emit(HandlerStuck(record.task, record.id, "shutting down"), record)
             if one.task is not None:
                 one.task.cancel()
         await self._clock.sleep(0)
@@ -208,7 +211,8 @@ class Slots:
             settlement = settlement or self._after_cancel(running)
         except Exception as error:
             # An error that cannot even be looked at; the job must not stay running for that.
-            log.exception("job %s failed in an unexpected way", running.record.id)
+            about = running.record
+            log.exception(_UNEXPECTED, about.id, extra=fields_of(about))
             settlement = self._runner.beyond_words(running.record, error)
         finally:
             self._ended(running)

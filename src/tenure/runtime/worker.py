@@ -421,7 +421,7 @@ class Worker:
     def _accept(self, record: JobRecord, now: float) -> None:
         handler = self._handlers.get(record.task)
         if handler is None:
-            self._events.emit(TaskUnknown(record.task, record.id, runs_of(record)))
+            self._events.emit(TaskUnknown(record.task, record.id, runs_of(record)), record)
             self._settler.hand_back(
                 record,
                 unknown_task_delay(record.attempt, self._clock.random()),

@@ -238,7 +238,7 @@ class Supervisor:
             log.warning("others recover the jobs of worker %s later: %s", replica[:8], error)
         else:
             if recovered:
-                self._recovery.tell(recovered, self._name)
+                await self._recovery.tell(self._store, recovered, self._name)
 
     # Looking after children.
 

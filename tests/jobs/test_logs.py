@@ -1,0 +1,201 @@
+"""What the log says about jobs and locks: levels, tracebacks and fields."""
+
+import logging
+import traceback
+
+import pytest
+
+from tenure import Reject, Tenure
+from tenure.observe import AttemptFailed, JobLost
+from tenure.observe.events import Event
+from tenure.observe.log_records import Raised, fields_of, write
+from tenure.stores.contract import Store
+from tenure.testing import ManualClock
+from tests.contract.job_calls import claim, join
+from tests.jobs.replicas import of_kind
+
+FIELDS = ("job", "task", "queue", "attempt", "replica")
+
+
+@pytest.fixture
+def log(caplog: pytest.LogCaptureFixture) -> pytest.LogCaptureFixture:
+    caplog.set_level(logging.DEBUG, "tenure")
+    return caplog
+
+
+def about(log: pytest.LogCaptureFixture, job: str) -> list[logging.LogRecord]:
+    """Return the records about a job."""
+    return [record for record in log.records if getattr(record, "job", None) == job]
+
+
+def errors(log: pytest.LogCaptureFixture) -> list[logging.LogRecord]:
+    return [record for record in log.records if record.levelno >= logging.ERROR]
+
+
+def charge(order: int) -> None:
+    raise ConnectionError(f"no card for {order}")
+
+
+async def test_a_final_failure_is_one_error_with_its_traceback(app: Tenure, clock, log):
+    @app.task(queue="money", retry=0)
+    async def pay(order: int) -> None:
+        charge(order)
+
+    async with app.worker(queues=["money"]):
+        job = await pay.enqueue(7)
+        await clock.advance(1)
+    [record] = errors(log)
+    kind, error, trace = record.exc_info
+    assert (kind, str(error)) == (ConnectionError, "no card for 7")
+    # From the handler on: frames of the worker say nothing about the error.
+    assert [frame.name for frame in traceback.extract_tb(trace)] == ["pay", "charge"]
+    shown = logging.Formatter().format(record)
+    assert shown.count("Traceback") == 1
+    assert "\n" not in record.getMessage()
+    assert all(line.startswith("  | ") for line in shown.split("\n")[1:])
+    assert tuple(getattr(record, name) for name in FIELDS[:4]) == (job.id, "pay", "money", 1)
+    assert record.replica in (await job.refresh()).history[-1].replica
+
+
+async def test_a_retry_is_one_line_of_information(app: Tenure, clock, log):
+    @app.task(retry=1)
+    async def pay(order: int) -> None:
+        charge(order)
+
+    async with app.worker():
+        job = await pay.enqueue(7)
+        await clock.advance(0.2)
+        [retry] = [one for one in about(log, job.id) if one.levelno > logging.DEBUG]
+        assert (retry.levelname, retry.exc_info, retry.attempt) == ("INFO", None, 1)
+        assert "no card for 7" in retry.getMessage()
+        assert "retry_in" in retry.getMessage()
+        assert "\n" not in logging.Formatter().format(retry)
+        await clock.advance(2)
+    assert [one.attempt for one in errors(log)] == [2]
+
+
+async def test_a_success_is_for_debugging_only(app: Tenure, clock, log):
+    @app.task
+    async def work() -> int:
+        return 1
+
+    async with app.worker():
+        job = await work.enqueue()
+        await clock.advance(1)
+    [record] = about(log, job.id)
+    assert record.levelname == "DEBUG"
+    assert f"{job.id} of task 'work': succeeded" in record.getMessage()
+    assert (record.task, record.queue, record.attempt) == ("work", "default", 1)
+    assert not [one for one in log.records if one.levelno > logging.INFO]
+
+
+async def test_a_rejected_job_is_an_error_too(app: Tenure, clock, log):
+    @app.task
+    async def work() -> None:
+        raise Reject("never\nERROR forged")
+
+    async with app.worker():
+        await work.enqueue()
+        await clock.advance(1)
+    [record] = errors(log)
+    assert record.exc_info[0] is Reject
+    lines = logging.Formatter().format(record).split("\n")
+    assert all(line.startswith("  | ") for line in lines[1:])
+
+
+@pytest.mark.parametrize("budget", [0, 1])
+async def test_a_job_that_is_lost_for_good_is_one_error(
+    make, store: Store, clock: ManualClock, log, budget: int
+):
+    app = await make(loss_budget=budget)
+    seen: list[Event] = []
+    app.on_event(seen.append)
+
+    @app.task
+    async def work() -> None: ...
+
+    job = await work.enqueue()
+    for number in range(1 + budget):
+        assert not errors(log)
+        await join(store, f"ghost-{number}", ttl=1)
+        await claim(store, f"ghost-{number}")
+        clock.shift(2)
+        await app.recover()
+    await app.recover()
+    [record] = errors(log)
+    assert (record.job, record.task, record.queue) == (job.id, "work", "default")
+    assert (record.attempt, record.replica) == (1 + budget, f"ghost-{budget}")
+    assert "failed for good: it was lost with its worker" in record.getMessage()
+    [event] = of_kind(seen, JobLost)
+    assert (event.job, event.task, event.losses) == (job.id, "work", 1 + budget)
+
+
+async def test_a_lost_job_that_cannot_be_looked_up_is_told_all_the_same(
+    make, store: Store, clock: ManualClock, log, faults
+):
+    app = await make(faulty=True, loss_budget=0)
+
+    @app.task
+    async def work() -> None: ...
+
+    job = await work.enqueue()
+    await join(store, "ghost", ttl=1)
+    await claim(store, "ghost")
+    clock.shift(2)
+    faults.lose_request("get")
+    await app.recover()
+    [record] = errors(log)
+    assert (record.job, record.replica) == (job.id, "ghost")
+
+
+async def test_a_run_that_a_stop_interrupts_is_one_error(make, clock: ManualClock, log):
+    app = await make(grace=0)
+    seen: list[Event] = []
+    app.on_event(seen.append)
+
+    @app.timer(every=1)
+    async def tick() -> None:
+        await clock.sleep(100)
+
+    async with app.worker():
+        await clock.advance(1.5)
+    [record] = errors(log)
+    assert (record.task, record.queue) == ("@tick", "@timers")
+    assert "interrupted" in record.getMessage()
+    assert len(of_kind(seen, AttemptFailed)) == 1
+
+
+async def test_locks_are_for_debugging_only(app: Tenure, log):
+    async with app.lock("orders") as hold:
+        assert (await app.with_lock("orders", 30, list, wait=0)).skipped
+    records = [one for one in log.records if getattr(one, "lock", None) == "orders"]
+    assert {one.levelname for one in records} == {"DEBUG"}
+    assert [(one.getMessage().split()[2].rstrip(":"), one.fence) for one in records] == [
+        ("acquired", hold.fence),
+        ("skipped", None),
+        ("released", hold.fence),
+    ]
+
+
+async def test_no_field_has_a_name_of_logging_itself(app: Tenure):
+    @app.task
+    async def work() -> None: ...
+
+    job = await work.enqueue()
+    own = vars(logging.makeLogRecord({})).keys() | {"message", "asctime", "taskName"}
+    assert tuple(fields_of(job.record)) == FIELDS
+    assert not own & {*FIELDS, "lock", "fence", "timer"}
+
+
+def test_a_filter_that_raises_stops_nothing(log):
+    def fail(record: logging.LogRecord) -> bool:
+        raise ValueError(record)
+
+    logger = logging.getLogger("tenure")
+    logger.addFilter(fail)
+    try:
+        write(logging.ERROR, "text", {}, Raised(ValueError(), None, "ValueError"))
+        write(logging.ERROR, "text", {})
+    finally:
+        logger.removeFilter(fail)
+    assert not log.records
