@@ -4,7 +4,7 @@ import asyncio
 import logging
 from dataclasses import dataclass
 
-from tenure import Backoff, JobFailed, Reject, Tenure, current_job
+from tenure import Backoff, JobFailed, Reject, Tenure, Unique, current_job
 
 app = Tenure()
 
@@ -34,8 +34,9 @@ def refund(order: int) -> None:
 
 async def main() -> None:
     async with app, app.worker():
-        job = await pack.using(unique="order:7", tags=["today"]).enqueue(Order(7, ["tea", "cup"]))
-        same = await pack.using(unique="order:7").enqueue(Order(7, ["tea", "cup"]))
+        packing = pack.using(unique=Unique("order:7", keep="30d"))
+        job = await packing.using(tags=["today"]).enqueue(Order(7, ["tea", "cup"]))
+        same = await packing.enqueue(Order(7, ["tea", "cup"]))
         print("asked twice, one job:", job.id == same.id)
         print("items packed:", await job.result(timeout=10))
         print("attempts:", [(one.attempt, one.outcome) for one in job.history])

@@ -411,8 +411,13 @@ def test_jobs_tell_whose_run_they_are(cli: Run, place: Place, work: Clockwork):
     weekly = work.sync.timers["weekly"].trigger().id
     shown = cli(*place.options, "jobs", "show", weekly).out
     assert "the schedule weekly\narguments" in re.sub(" {2,}", " ", shown).replace("\n ", "\n")
-    jobs = cli(*place.options, "jobs", "ls", "--json").json["jobs"]
-    assert {job["schedule"] for job in jobs} == {"sweep", "weekly"}
+    for options, timers in (
+        ([], {"weekly"}),
+        (["--timers"], {"sweep", "weekly"}),
+        (["--task", "@sweep"], {"sweep"}),
+    ):
+        jobs = cli(*place.options, "jobs", "ls", *options, "--json").json["jobs"]
+        assert {job["schedule"] for job in jobs} == timers
 
 
 def test_a_run_is_triggered_and_not_requeued(cli: Run, place: Place, work: Clockwork):

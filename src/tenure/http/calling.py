@@ -148,7 +148,9 @@ class Tries:
         told, error = None, _failure(ask, got)
         if isinstance(got, Reply):
             told = retry_after(got.headers, self._clock)
-        pause = pause_of(told or 0.0, _BACKOFF.delay(self._failures, self._clock.random()))
+        # All of it is random: a server that comes back must not meet all clients at once.
+        own = _BACKOFF.delay(self._failures, 1.0) * self._clock.random()
+        pause = pause_of(told or 0.0, own)
         if pause >= self._deadline.left:
             raise self._deadline.passed() from error
         if now + pause > self._until:

@@ -85,9 +85,7 @@ class JobResource(Generic[T]):
             created=as_datetime(record.created),
             started=as_datetime(record.started) if record.started else None,
             finished=as_datetime(record.finished) if record.finished else None,
-            expires=as_datetime(record.finished + micros(record.kept_for))
-            if is_finished
-            else None,
+            expires=as_datetime(record.finished + micros(record.kept_for)) if is_finished else None,
             attempt=runs_of(record),
             progress=None if record.progress is None else Progress(record.progress, record.message),
             cancelling=record.cancelling,

@@ -391,7 +391,8 @@ class Events:
     ) -> None:
         """Log an event and call the subscribers; the log gets what is known about its job."""
         text = event if raised is None else event.line
-        write(_level(event), text, {**event.fields, **fields_of(job)}, raised)
+        fields = {"tenure_event": type(event).__name__, **event.fields, **fields_of(job)}
+        write(_level(event), text, fields, raised)
         self.tell(event)
 
     def tell(self, event: Event) -> None:

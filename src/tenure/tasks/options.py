@@ -25,10 +25,12 @@ _LAST = datetime(9999, 12, 31, tzinfo=UTC)
 class Unique:
     """A key that at most one job of a task has at a time.
 
+        charge.using(unique=Unique("charge:7", keep="30d"))     # no second charge within 30 days
+
     Args:
         key: any text of up to 200 characters.
         keep: how long the key stays taken, counted from the enqueue, if the job is done earlier.
-            By default it is free as soon as the job has finished.
+            By default it is free as soon as the job has finished: a second job may follow at once.
     """
 
     def __init__(self, key: str, *, keep: Duration = 0) -> None:

@@ -83,7 +83,8 @@ class Task(Generic[P, R]):
             at: when it may start instead; a datetime with a time zone.
             priority: 0 to 9; 0 is served first.
             queue: which workers see it.
-            unique: a key; while a job of this task has it, enqueueing again gives that job.
+            unique: a key; while a job of this task has it, enqueueing again gives that job. Its end
+                frees the key, unless `Unique(key, keep=...)` keeps it for longer.
             tags: words to find the job by; up to 10.
             timeout: the longest one attempt may take.
             retention: how long the job is kept after it has finished, or a `Retention`; a minute at
