@@ -20,6 +20,7 @@ from typing import Self, TypeVar
 
 from msgspec import Struct
 
+from tenure.core.clock import Clock
 from tenure.core.model import Meta
 from tenure.core.policy import retry_after_error
 from tenure.errors import LeaseLost, StoreUnavailable
@@ -100,8 +101,9 @@ class Term:
 class Election:
     """Decides which one replica leads. A description only, like a lock."""
 
-    def __init__(self, holds: Callable[[], Holds], ask: Ask) -> None:
+    def __init__(self, holds: Callable[[], Holds], ask: Ask, clock: Clock) -> None:
         self._holds = holds
+        self._clock = clock
         self._lock = Lock(holds, ask, wait=None, rules=Rules())
 
     @property
@@ -120,7 +122,7 @@ class Election:
 
     async def retried(self, call: Callable[[], Awaitable[T]]) -> T:
         """Sit out a store that cannot be reached: an election has no end."""
-        clock = self._holds().clock
+        clock = self._clock
         for failures in count(1):
             try:
                 return await call()
@@ -146,4 +148,4 @@ class Election:
             if fence != known:
                 known = fence
                 yield leader
-            await self._holds().clock.sleep(_OBSERVE_EVERY)
+            await self._clock.sleep(_OBSERVE_EVERY)

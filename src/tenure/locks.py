@@ -18,6 +18,7 @@ from msgspec import Struct
 from tenure.core.durations import Duration, seconds
 from tenure.errors import AcquireTimeout, ConfigError, LeaseLost, StoreUnavailable
 from tenure.holds import Hold, Holds, OnLost, Rules
+from tenure.observe.events import Events, RanUnlocked
 from tenure.runtime.acquiring import Ask
 from tenure.runtime.entries import EnteredByHand, Entry, entry_methods
 
@@ -182,18 +183,19 @@ class Outcome(Struct, Generic[T], frozen=True, kw_only=True):
 
 
 async def run_locked(
-    lock: Lock, call: Callable[[], Any], on_unavailable: OnUnavailable
+    lock: Lock, call: Callable[[], Any], on_unavailable: OnUnavailable, events: Events
 ) -> Outcome[Any]:
     """Run `call` under the lock and say what happened; see `app.with_lock`."""
     try:
         hold = await lock.acquire()
     except AcquireTimeout:
         return Outcome(skipped=True)
-    except StoreUnavailable:
+    except StoreUnavailable as error:
         if on_unavailable == "raise":
             raise
         if on_unavailable == "skip":
             return Outcome(skipped=True)
+        events.emit(RanUnlocked(lock.name, str(error)))
         return Outcome(ran=True, unlocked=True, value=await run_anywhere(call))
     value = None
     try:

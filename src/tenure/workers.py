@@ -6,17 +6,30 @@ import asyncio
 import logging
 import math
 import signal
-from collections.abc import Callable, Iterator
+from collections.abc import Awaitable, Callable, Iterator
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, contextmanager, suppress
 from typing import Any, Self
 
+from msgspec import Struct
+
 from tenure.runtime.worker import Worker
 
-__all__ = ["EmbeddedWorker", "Signals", "run_until_stopped"]
+__all__ = ["EmbeddedWorker", "Signals", "StoreToCome", "run_until_stopped"]
 
 log = logging.getLogger("tenure")
 
 _ECHO_SECONDS = 0.5
+
+
+class StoreToCome(Struct, frozen=True):
+    """What a worker knows about a store that may be down when the app is opened."""
+
+    is_awaited: Callable[[], bool]
+    """Whether the app is open and has not reached it so far."""
+    ready: Callable[[], Awaitable[None]]
+    """Waits for it; raises what only a person can mend."""
+    prepare: Callable[[], None]
+    """Raises what is wrong with the worker whatever the store is."""
 
 
 class EmbeddedWorker:
@@ -31,9 +44,13 @@ class EmbeddedWorker:
         self,
         make: Callable[[], Worker],
         lifespan: Callable[[], AbstractAsyncContextManager[Any]],
+        store: StoreToCome,
     ) -> None:
         self._make = make
         self._lifespan = lifespan
+        self._store = store
+        self._stopped = asyncio.Event()
+        self._made = asyncio.Event()
         self._entered = AsyncExitStack()
         self._worker: Worker | None = None
         self._running: asyncio.Task[None] | None = None
@@ -44,21 +61,47 @@ class EmbeddedWorker:
         return None if self._worker is None else self._worker.replica
 
     async def __aenter__(self) -> Self:
-        await self._entered.enter_async_context(self._lifespan())
-        try:
-            self._worker = self._make()
-        except BaseException:
-            await self._entered.aclose()
-            raise
-        self._running = asyncio.create_task(self._worker.run())
+        if self._store.is_awaited():
+            self._store.prepare()
+            work = self._work_later()
+        else:
+            await self._entered.enter_async_context(self._lifespan())
+            try:
+                work = self._make_worker().run()
+            except BaseException:
+                await self._entered.aclose()
+                raise
+        self._running = asyncio.create_task(work)
         self._running.add_done_callback(_tell_early_end)
         return self
 
+    def _make_worker(self) -> Worker:
+        self._worker = worker = self._make()
+        self._made.set()
+        return worker
+
+    async def _work_later(self) -> None:
+        """Wait for a store that was down when the app was opened, then begin; or be stopped."""
+        ready = asyncio.ensure_future(self._store.ready())
+        stopped = asyncio.ensure_future(self._stopped.wait())
+        try:
+            await asyncio.wait((ready, stopped), return_when=asyncio.FIRST_COMPLETED)
+            if not ready.done():
+                return
+            ready.result()
+        finally:
+            ready.cancel()
+            stopped.cancel()
+        async with self._lifespan():
+            worker = self._make_worker()
+            if self._stopped.is_set():
+                worker.stop()
+            await worker.run()
+
     async def __aexit__(self, *_: object) -> None:
-        assert self._worker is not None
         assert self._running is not None
         try:
-            self._worker.stop()
+            self.stop_once()
             await self._until_ended()
         finally:
             await self._entered.aclose()
@@ -66,18 +109,20 @@ class EmbeddedWorker:
 
     async def _until_ended(self) -> None:
         """Wait for the end of the worker; whoever is cancelled meanwhile is in a hurry."""
-        assert self._worker is not None
         assert self._running is not None
         try:
             await asyncio.wait([self._running])
         except asyncio.CancelledError:
-            self._worker.hurry()
+            if self._worker is not None:
+                self._worker.hurry()
             await asyncio.wait([self._running])
             raise
 
     async def ready(self) -> None:
         """Wait until it has joined and may get jobs."""
-        assert self._worker is not None, "enter the worker first"
+        assert self._running is not None, "enter the worker first"
+        await self._made.wait()
+        assert self._worker is not None
         await self._worker.is_ready.wait()
 
     def stop(self) -> None:
@@ -89,6 +134,7 @@ class EmbeddedWorker:
 
     def stop_once(self) -> None:
         """Stop claiming and let running jobs finish; again it means nothing more."""
+        self._stopped.set()
         if self._worker is not None:
             self._worker.stop()
 

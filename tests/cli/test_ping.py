@@ -65,6 +65,7 @@ def told_by(status: dict[str, Any]) -> bytes:
     [
         ({}, "ready", True),
         ({"ready": False, "last_beat_seconds_ago": None}, "starting", False),
+        ({"ready": False, "waiting_for_store": True}, "waiting for its store", False),
         ({"ready": False, "last_beat_seconds_ago": 60.0}, "not ready", False),
         ({"ready": False, "stopping": True}, "stopping", False),
     ],

@@ -286,7 +286,10 @@ def test_a_store_in_memory_has_no_supervisor(fleet: Fleet, module: Write, tmp_pa
     assert not path.exists()
 
 
-def test_a_store_that_cannot_be_reached_is_told_in_one_line(cli: Run, module: Write):
+def test_a_store_that_cannot_be_reached_is_told_in_one_line(
+    cli: Run, module: Write, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setenv("TENURE_CONNECT", "eager")  # else the worker waits for it
     name = module("from tenure import Tenure\napp = Tenure('redis://:secret@127.0.0.1:1/0')")
     told = cli("worker", f"{name}:app", "--log-level", "error")
     assert told.code == 2

@@ -3,6 +3,7 @@
 import asyncio
 import gc
 import math
+from contextlib import AsyncExitStack
 from pathlib import Path
 from typing import Any
 
@@ -13,8 +14,11 @@ from starlette.applications import Starlette
 from starlette.routing import Mount
 
 from tenure import Tenure
+from tenure.core.clock import SystemClock
 from tenure.errors import StoreUnavailable
 from tenure.http import AsyncRouter, lending, telling
+from tenure.stores.connect import connect
+from tenure.testing import Faults, FaultyStore
 from tests.contract.worlds import World
 from tests.http.conftest import Replica
 from tests.http.service import Face, Service, as_face, user
@@ -254,6 +258,32 @@ async def test_a_store_that_cannot_be_reached_is_said_so(
     assert "the store is away" in told.getMessage()
     assert "127.0.0.1:1" in told.getMessage()
     assert "hunter2" not in told.getMessage()
+
+
+@pytest.mark.parametrize("is_opened_by_the_service", [True, False])
+async def test_a_service_that_starts_without_its_store_answers_503(
+    namespace: str, face: Face, is_opened_by_the_service: bool
+):
+    faults = Faults()
+    faults.lose_request("open", 10**6)
+    store = connect(f"memory://{namespace}", namespace=namespace, clock=SystemClock())
+    app = Tenure(FaultyStore(store, faults), connect="lazy")
+    router = make_router(app)
+    async with AsyncExitStack() as stack:
+        if is_opened_by_the_service:
+            await stack.enter_async_context(app)
+        stack.push_async_callback(router.lending.close)
+        ann = await stack.enter_async_context(client_of(as_face(router, face), timeout=20))
+        answer = await ann.post("/r")
+        assert answer.status_code == 503
+        assert answer.json()["type"] == "urn:tenure:problem:store-unavailable"
+        assert "Retry-After" in answer.headers
+        faults.heal()
+
+        async def is_stored() -> bool:
+            return (await ann.post("/r")).status_code == 202
+
+        await wait_until_async(is_stored, SIZE.patience)
 
 
 async def test_dependencies_run_on_every_route(replica: Replica):

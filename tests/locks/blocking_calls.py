@@ -237,7 +237,7 @@ WAITS: dict[str, Callable[[Bench], Waiting]] = {
 OF_GENERATORS = ("Tenure.enqueue_many, generated", "Election.terms, left")
 """Rows in which a GeneratorExit ends a generator as any other one does, and is not raised."""
 
-OPENING = {"Tenure.open", "Tenure.close", "Tenure.__enter__", "Tenure.__exit__"}
+OPENING = {"Tenure.open", "Tenure.ready", "Tenure.close", "Tenure.__enter__", "Tenure.__exit__"}
 """Calls that have interrupt tests of their own."""
 
 AT_ONCE: dict[str, Callable[[Bench], object]] = {

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from tenure.app.lifecycle import Lifespan
+from tenure.app.lifecycle import Connect, Lifespan
 from tenure.app.locks import LockCalls
 from tenure.app.timers import TimerCalls
 from tenure.core.clock import Clock
@@ -36,6 +36,9 @@ class Tenure(LockCalls, TimerCalls):
         require: the weakest guarantee grade to accept, "A" to "D"; opening fails on a weaker one.
         scope: how far the store must reach; opening fails on one that does not. "fleet" refuses
             stores that only the processes of one host see, such as an SQLite file.
+        connect: what opening does about a store that is down. "eager" raises StoreUnavailable.
+            "lazy" goes on trying in the background: the service starts, and calls raise
+            StoreUnavailable until the store is there. By default a worker is lazy, all else eager.
         replica_ttl: how long the jobs of a worker that died wait before others take them (10 s).
         loss_budget: how often a job may be lost with its worker and still run again (3).
         isolate_after: after so many losses a job runs alone: it may be what kills its workers (2).
@@ -63,6 +66,7 @@ class Tenure(LockCalls, TimerCalls):
         migrate: Migrate | None = None,
         require: str | None = None,
         scope: Scope | None = None,
+        connect: Connect | None = None,
         replica_ttl: Duration | None = None,
         loss_budget: int | None = None,
         isolate_after: int | None = None,
@@ -83,6 +87,7 @@ class Tenure(LockCalls, TimerCalls):
             migrate=migrate,
             require=require,
             scope=scope,
+            connect=connect,
             replica_ttl=replica_ttl,
             loss_budget=loss_budget,
             isolate_after=isolate_after,

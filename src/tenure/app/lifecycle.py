@@ -6,18 +6,19 @@ import asyncio
 import os
 from collections.abc import Callable
 from contextlib import AbstractAsyncContextManager, AsyncExitStack
-from typing import Any, NoReturn, Self, TypeAlias
+from typing import Any, Literal, NoReturn, Self, TypeAlias, cast
 
 from msgspec import Struct
 from msgspec.structs import asdict
 
+from tenure.app.opening import Opening
 from tenure.app.setup import warn_about_setup
 from tenure.core.clock import Clock, SystemClock
 from tenure.core.environment import SCOPES, Scope, reaches, scope_problem
 from tenure.core.model import Grade, Traits
 from tenure.core.settings import URL_DEFAULT, Settings, WorkSettings
 from tenure.core.ticking import Plan
-from tenure.errors import ConfigError, StoreError
+from tenure.errors import ConfigError, StoreError, StoreUnavailable
 from tenure.holds import Holds
 from tenure.jobs import Jobs
 from tenure.locks import USE_ASYNC_WITH
@@ -27,7 +28,10 @@ from tenure.runtime.hosting import Host
 from tenure.stores.connect import connect
 from tenure.stores.contract import Migrate, Store
 
-__all__ = ["Lifecycle", "Lifespan", "Services", "services_here"]
+__all__ = ["Connect", "Lifecycle", "Lifespan", "Services", "services_here"]
+
+Connect: TypeAlias = Literal["eager", "lazy"]
+"""What opening does about a store that is down: raise, or go on trying."""
 
 Lifespan: TypeAlias = Callable[[Any], AbstractAsyncContextManager[Any]]
 
@@ -52,6 +56,7 @@ class Lifecycle:
         migrate: Migrate | None = None,
         require: str | None = None,
         scope: Scope | None = None,
+        connect: Connect | None = None,
         clock: Clock | None = None,
         lifespan: Lifespan | None = None,
         **given: Any,
@@ -60,6 +65,7 @@ class Lifecycle:
         self._migrate = _migrate(*_given("migrate", migrate))
         self._require = _grade(*_given("require", require))
         self._scope = _scope(*_given("scope", scope))
+        self._connect = _connect(*_given("connect", connect))
         self._lifespan = lifespan
         self._at_work = AsyncExitStack()  # what the lifespan has opened
         self._entering = asyncio.Lock()
@@ -77,6 +83,7 @@ class Lifecycle:
         self._tickers = 0  # workers in this process that run timers
         self._are_plans_taken = False
         self._opened: Services | None = None
+        self._opening: Opening | None = None  # while a store that is down keeps it from opening
         self._loop: asyncio.AbstractEventLoop | None = None
         self._pid = os.getpid()
         self._of_parent: list[object] = []
@@ -85,17 +92,41 @@ class Lifecycle:
         return f"{type(self).__name__}({self._store.url!r}, namespace={self._store.namespace!r})"
 
     async def open(self) -> None:
-        """Connect. Raises ConfigError, StoreError or StoreUnavailable if that cannot work."""
+        """Connect. Raises ConfigError, StoreError or StoreUnavailable if that cannot work.
+
+        With connect="lazy" it does not raise StoreUnavailable, and goes on trying in the
+        background. Until that succeeds, calls raise StoreUnavailable; `ready` waits for it.
+        """
+        await self._begin(is_lazy=self._connect == "lazy")
+
+    async def ready(self) -> None:
+        """Wait until the store was reached. Raises ConfigError or StoreError if it is unusable."""
+        while self.is_open and self._opening is not None:
+            await self._opening.ended()
+        self._services()
+
+    async def _begin(self, *, is_lazy: bool) -> None:
         if self.is_open:
             msg = f"{self!r} is open already. Open it once, where your service starts."
             raise ConfigError(msg)
         await self._leave_closed_loop()
         if self._is_inherited:
             # Kept, not closed: its connections are the parent's.
-            self._of_parent.append((self._store, self._opened))
+            self._of_parent.append((self._store, self._opened, self._opening))
+            self._opened = self._opening = None
             self._store, self._pid = self._store.clone(), os.getpid()
         self._check_scope()
         warn_about_setup(is_default_store=self._is_default_store)
+        try:
+            await self._reach()
+        except StoreUnavailable as error:
+            if not is_lazy:
+                raise
+            self._loop = asyncio.get_running_loop()
+            self._opening = Opening(self._reach, self._store.clock, self._events, error)
+
+    async def _reach(self) -> None:
+        """Connect and look at the format; from then on calls can be made."""
         await self._store.open(self._migrate)
         grade = self._store.traits.grade
         if self._require is not None and self._require < grade:
@@ -114,6 +145,7 @@ class Lifecycle:
             holds=Holds(self._store, host, self._events),
             jobs=Jobs(self._store, self._handlers),
         )
+        self._opening = None
 
     def clone(self) -> Self:
         """Return an unopened app on the same store with the same tasks, for another event loop."""
@@ -122,6 +154,7 @@ class Lifecycle:
             migrate=self._migrate,
             require=self._require.name if self._require is not None else None,
             scope=self._scope,
+            connect=self._connect,
             lifespan=self._lifespan,
         )
         for name in (
@@ -142,8 +175,11 @@ class Lifecycle:
         if self._is_inherited:
             return
         await self._leave_closed_loop()
-        if self._opened is not None and self._loop is not asyncio.get_running_loop():
+        if self.is_open and self._loop is not asyncio.get_running_loop():
             raise StoreError(self._on_another_loop())
+        if self._opening is not None:
+            await self._opening.stop()
+            self._opening = None
         # Still there until all is done: a close that was cancelled can be finished by another.
         if self._opened is not None:
             await self._opened.holds.close()
@@ -166,7 +202,15 @@ class Lifecycle:
     @property
     def is_open(self) -> bool:
         """Whether it was opened in this process and not closed since, nor its event loop."""
-        return self._opened is not None and not self._is_inherited and not self._is_loop_closed
+        return self._is_begun and not self._is_inherited and not self._is_loop_closed
+
+    @property
+    def is_ready(self) -> bool:
+        """Whether it is open and has reached its store once; for readiness probes.
+
+        Always true while it is open, except with connect="lazy". It stays true in an outage.
+        """
+        return self._opened is not None and self.is_open
 
     @property
     def traits(self) -> Traits:
@@ -196,6 +240,10 @@ class Lifecycle:
         self._events.subscribe(subscriber)
 
     @property
+    def _is_begun(self) -> bool:
+        return self._opened is not None or self._opening is not None
+
+    @property
     def _is_inherited(self) -> bool:
         return self._pid != os.getpid()
 
@@ -213,22 +261,27 @@ class Lifecycle:
 
         A test that does not close the app leaves it so, and the next test has another loop.
         """
-        if self._opened is None or self._is_inherited or not self._is_loop_closed:
+        if self._is_inherited or not self._is_loop_closed:
             return
-        opened, self._opened = self._opened, None
+        opened, self._opened, self._opening = self._opened, None, None
+        if opened is None:
+            return
         left, self._store = self._store, self._store.clone()
         left.abandon()
         await opened.host.close(is_loop_closed=True)
 
     def _services(self) -> Services:
-        if self._opened is not None and self._is_inherited:
+        if self._is_begun and self._is_inherited:
             msg = f"{self!r} was opened by the parent process. Open it again after the fork."
             raise StoreError(msg)
-        if self._opened is None:
+        if not self._is_begun:
             msg = f"{self!r} is not open. Use it inside 'async with app:'."
             raise StoreError(msg)
         if self._loop is not asyncio.get_running_loop():
             raise StoreError(self._on_another_loop())
+        if self._opening is not None:
+            raise self._opening.error()
+        assert self._opened is not None
         return self._opened
 
     def _on_another_loop(self) -> str:
@@ -275,6 +328,13 @@ def _scope(scope: str | None, what: str) -> Scope:
             return known
     msg = f"{what} must be 'process', 'host' or 'fleet', not {scope!r}."
     raise ConfigError(msg)
+
+
+def _connect(connect: str | None, what: str) -> Connect | None:
+    if connect not in (None, "eager", "lazy"):
+        msg = f"{what} must be 'eager' or 'lazy', not {connect!r}."
+        raise ConfigError(msg)
+    return cast("Connect | None", connect)
 
 
 def _migrate(migrate: str | None, what: str) -> Migrate:

@@ -133,14 +133,14 @@ class LockCalls(Lifecycle):
             wait: the most to wait for the lock; the default of 0 skips at once.
             min_hold: keep others out at least this long, even if `fn` is done earlier.
             on_unavailable: if the store cannot be reached, "raise" StoreUnavailable, "skip", or
-                "run" without the lock.
+                "run" without the lock, which the event RanUnlocked and a WARNING tell each time.
         """
         check_function(fn)
         if on_unavailable not in ("raise", "skip", "run"):
             msg = f"on_unavailable must be 'raise', 'skip' or 'run', not {on_unavailable!r}."
             raise ConfigError(msg)
         lock = self.lock(name, ttl=ttl, wait=wait, min_hold=min_hold)
-        return await run_locked(lock, partial(fn, *args), on_unavailable)
+        return await run_locked(lock, partial(fn, *args), on_unavailable, self._events)
 
     async def once(
         self,
@@ -171,7 +171,8 @@ class LockCalls(Lifecycle):
     def election(self, name: str, *, ttl: Duration = 15, meta: Meta | None = None) -> Election:
         """Describe an election of one leader over all replicas; see `tenure.election`."""
         key = f"election:{check_name(name, 'election name')}"
-        return Election(self._holds, self._ask(key, 1, ttl, meta, strict=False))
+        ask = self._ask(key, 1, ttl, meta, strict=False)
+        return Election(self._holds, ask, self._store.clock)
 
     async def locks(self, prefix: str = "", *, limit: int = 1000) -> list[Lease]:
         """Return who holds and who waits for locks whose name starts with `prefix`."""

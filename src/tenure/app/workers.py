@@ -19,7 +19,7 @@ from tenure.runtime.process import about_this_process
 from tenure.runtime.process_functions import check_processes
 from tenure.runtime.words import HandOver
 from tenure.runtime.worker import Worker, WorkerOptions
-from tenure.workers import EmbeddedWorker, run_until_stopped
+from tenure.workers import EmbeddedWorker, StoreToCome, run_until_stopped
 
 __all__ = ["Queues", "Timers", "WorkerCalls"]
 
@@ -87,10 +87,13 @@ class WorkerCalls(Lifecycle):
             given = (), ()
         patience = self._settings.grace if grace is None else durations.seconds(grace, "grace")
 
-        def make() -> Worker:
+        def prepare() -> None:
             for module in self._settings.imports:
                 import_module(module)
             check_processes(self._handlers.values())
+
+        def make() -> Worker:
+            prepare()
             services = self._services()
             names, weights = self._known_queues() if given is None else given
             plans = tuple(self._plans.values()) if timers else ()
@@ -124,7 +127,8 @@ class WorkerCalls(Lifecycle):
                 insert=services.jobs.insert,
             )
 
-        return EmbeddedWorker(make, partial(self._entering_work, ticks=bool(timers)))
+        store = StoreToCome(lambda: self.is_open and not self.is_ready, self.ready, prepare)
+        return EmbeddedWorker(make, partial(self._entering_work, ticks=bool(timers)), store)
 
     async def run_worker(
         self,
@@ -137,7 +141,8 @@ class WorkerCalls(Lifecycle):
     ) -> None:
         """Work until SIGTERM or SIGINT, then let running jobs finish and leave. See `worker`.
 
-        Opens the app if it is not open.
+        Opens the app if it is not open. If the store is down then, it waits for it, unless the
+        app has connect="eager".
         """
         worker = self.worker(
             queues=queues,
@@ -149,8 +154,11 @@ class WorkerCalls(Lifecycle):
         if self.is_open:
             await run_until_stopped(worker)
         else:
-            async with self:
+            await self._begin(is_lazy=self._connect != "eager")
+            try:
                 await run_until_stopped(worker)
+            finally:
+                await self.close()
 
     def _known_queues(self) -> tuple[tuple[str, ...], tuple[int, ...]]:
         """Return the queues of all tasks, with the same weight each."""

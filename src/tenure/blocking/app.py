@@ -44,7 +44,10 @@ class Tenure:
         return f"blocking.{self._app!r}"
 
     def open(self) -> None:
-        """Connect. Raises ConfigError, StoreError or StoreUnavailable if that cannot work."""
+        """Connect. Raises ConfigError, StoreError or StoreUnavailable if that cannot work.
+
+        With connect="lazy" it goes on trying in the background; see `tenure.Tenure.open`.
+        """
         if self._opened is not None and not self._opened.is_inherited:
             msg = f"{self._app!r} is open already."
             raise ConfigError(msg)
@@ -67,6 +70,15 @@ class Tenure:
             finally:
                 # If it was interrupted, the next `open` gives up what this loop leaves behind.
                 portal.close()
+
+    @property
+    def is_ready(self) -> bool:
+        """Whether it is open and has reached its store once; see `tenure.Tenure.is_ready`."""
+        return self._opened is not None and not self._opened.is_over and self._app.is_ready
+
+    def ready(self) -> None:
+        """Wait until the store was reached; see `tenure.Tenure.ready`."""
+        self._portal().call(self._app.ready())
 
     def __enter__(self) -> Self:
         self.open()

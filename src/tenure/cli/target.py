@@ -83,9 +83,9 @@ class Target:
 
         async def run() -> T:
             store = self.store()
-            # Whatever TENURE_REQUIRE and TENURE_SCOPE ask of services.
-            limits: dict[str, Any] = {"migrate": "check", "require": "D", "scope": "process"}
-            app = Tenure(store, namespace=self.namespace, **limits, **settings)
+            # Whatever TENURE_REQUIRE, TENURE_SCOPE and TENURE_CONNECT ask of services.
+            own: dict[str, Any] = {"require": "D", "scope": "process", "connect": "eager"}
+            app = Tenure(store, namespace=self.namespace, migrate="check", **own, **settings)
             async with app:
                 try:
                     return await work(app)

@@ -19,7 +19,7 @@ from tenure.cli.parameters import queues as queues_
 from tenure.cli.show import Screen, duration
 from tenure.cli.target import explained, place
 from tenure.errors import TenureError
-from tenure.supervisor import Supervisor, SupervisorOptions
+from tenure.supervisor import Supervisor, SupervisorOptions, check_platform
 from tenure.supervisor.children import show_stacks_at_signal
 from tenure.supervisor.finding import load_app, set_up_logging
 from tenure.supervisor.health import ask_health, serve_health
@@ -189,28 +189,77 @@ async def _supervise(
     app: Tenure, spec: ChildSpec, options: SupervisorOptions, health: Path | None
 ) -> int:
     loop = asyncio.get_running_loop()
+    check_platform()
     show_stacks_at_signal()
+    start = _Start(app)
+    signals = Signals()
+
+    def stop(number: signal.Signals) -> None:
+        if not signals.counts():
+            return
+        meaning = f"stopping within {duration(spec.grace)}; once more to hand all back at once"
+        if start.is_stopping:
+            meaning = "handing back what runs"
+        log.info("%s: %s", number.name, meaning)
+        start.stop()
+
+    for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
+        if signal.getsignal(number) is not signal.SIG_IGN:  # as nohup has it
+            loop.add_signal_handler(number, stop, number)
     async with AsyncExitStack() as stack:
-        await stack.enter_async_context(app)
-        supervisor = Supervisor(app, spec, options)
-        signals = Signals()
-
-        def stop(number: signal.Signals) -> None:
-            if not signals.counts():
-                return
-            meaning = f"stopping within {duration(spec.grace)}; once more to hand all back at once"
-            if supervisor.is_stopping:
-                meaning = "handing back what runs"
-            log.info("%s: %s", number.name, meaning)
-            supervisor.stop()
-
-        for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
-            if signal.getsignal(number) is not signal.SIG_IGN:  # as nohup has it
-                loop.add_signal_handler(number, stop, number)
+        await app._begin(is_lazy=app._connect != "eager")  # noqa: SLF001 - of the same house
+        stack.push_async_callback(app.close)
         if health is not None:
-            await stack.enter_async_context(serve_health(health, supervisor.status))
+            await stack.enter_async_context(serve_health(health, start.status))
+        if not await start.reach_store():
+            return 0
+        start.supervisor = supervisor = Supervisor(app, spec, options)
         await supervisor.run()
     return supervisor.exit_code
+
+
+class _Start:
+    """The time before there is a supervisor: it needs a store, which may be down."""
+
+    def __init__(self, app: Tenure) -> None:
+        self._app = app
+        self._stopped = asyncio.Event()
+        self.supervisor: Supervisor | None = None
+
+    @property
+    def is_stopping(self) -> bool:
+        return self._stopped.is_set()
+
+    def stop(self) -> None:
+        self._stopped.set()
+        if self.supervisor is not None:
+            self.supervisor.stop()
+
+    async def reach_store(self) -> bool:
+        """Return True when the store was reached, False when stopped before that."""
+        ready = asyncio.ensure_future(self._app.ready())
+        stopped = asyncio.ensure_future(self._stopped.wait())
+        try:
+            await asyncio.wait((ready, stopped), return_when=asyncio.FIRST_COMPLETED)
+            if ready.done():
+                ready.result()
+            return ready.done() and not self._stopped.is_set()
+        finally:
+            ready.cancel()
+            stopped.cancel()
+
+    def status(self) -> dict[str, Any]:
+        """Return how things stand, for probes."""
+        if self.supervisor is not None:
+            return self.supervisor.status()
+        return {
+            "pid": os.getpid(),
+            "stopping": self.is_stopping,
+            "ready": False,
+            "waiting_for_store": not self._app.is_ready,
+            "last_beat_seconds_ago": None,
+            "children": [],
+        }
 
 
 def _announce(screen: Screen, app: Tenure, queues: tuple[str, ...] | dict[str, int] | None) -> None:
@@ -271,6 +320,8 @@ def _in_words(status: dict[str, Any]) -> str:
         state = "stopping"
     elif status.get("ready"):
         state = "ready"
+    elif status.get("waiting_for_store"):
+        state = "waiting for its store"
     else:
         state = "starting" if status.get("last_beat_seconds_ago") is None else "not ready"
     children = status.get("children", [])

@@ -29,9 +29,19 @@ Scope: TypeAlias = Literal["process", "host", "fleet"]
 SCOPES: Final[tuple[Scope, ...]] = ("process", "host", "fleet")
 """How far a store reaches, from the shortest to the longest."""
 
+_OTHER_SETTINGS: Final = ("url", "require", "migrate", "scope", "connect", "health")
+
 VARIABLES: Final = frozenset(
     f"TENURE_{name.upper()}"
-    for name in (*Settings.__struct_fields__, "url", "require", "migrate", "scope", "health")
+    for name in (
+        *Settings.__struct_fields__,
+        "url",
+        "require",
+        "migrate",
+        "scope",
+        "connect",
+        "health",
+    )
 )
 """All variables that Tenure reads."""
 

@@ -31,6 +31,7 @@ __all__ = [
     "JobsRecovered",
     "LimitsDiffer",
     "LoopBlocked",
+    "RanUnlocked",
     "RenewalFailing",
     "RenewalRestored",
     "ReplicaLost",
@@ -106,6 +107,19 @@ class LimitsDiffer(_Fact, frozen=True):
     @property
     def fields(self) -> dict[str, object]:
         return {"lock": self.name}
+
+
+class RanUnlocked(_Fact, frozen=True):
+    """A function ran without its lock, as on_unavailable="run" asks. Each time it does."""
+
+    name: str
+    error: str
+
+    def __str__(self) -> str:
+        return (
+            f"with_lock({safe(self.name)!r}) ran its function without the lock, as "
+            f"on_unavailable='run' asks: {safe(self.error)} Other replicas may have run it, too."
+        )
 
 
 class RenewalFailing(_Fact, frozen=True):
@@ -338,6 +352,7 @@ class StoreRestored(_Fact, frozen=True):
 Event: TypeAlias = (
     HoldLost
     | LimitsDiffer
+    | RanUnlocked
     | RenewalFailing
     | RenewalRestored
     | JobsRecovered

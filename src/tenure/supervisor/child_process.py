@@ -9,11 +9,12 @@ import os
 import signal
 import socket
 import sys
-from contextlib import suppress
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager, suppress
 
 from tenure.app import Tenure
 from tenure.app.setup import keep_quiet
-from tenure.errors import TenureError
+from tenure.errors import StoreUnavailable, TenureError
 from tenure.runtime.board import Board
 from tenure.runtime.lifeline import Lifeline
 from tenure.supervisor.children import HELD_SIGNALS, show_stacks_at_signal
@@ -24,7 +25,7 @@ log = logging.getLogger("tenure")
 
 
 def main() -> None:
-    """Run one worker; ends with 2 if it cannot even begin."""
+    """Run one worker; ends with 2 if it can never begin, with 1 if it could not this time."""
     spec = decode_spec(sys.argv[1])
     # The supervisor decides when to stop; what the terminal sends reaches all of its group.
     # Not SIG_IGN, which programs that handlers start would inherit.
@@ -39,6 +40,9 @@ def main() -> None:
         app = load_app(spec.app)
         set_up_logging(spec.log_level)
         asyncio.run(work(app, spec))
+    except StoreUnavailable as error:
+        log.warning("the store is down again, so this process ends: %s", error)
+        sys.exit(1)  # the next one may find it
     except TenureError as error:
         log.error("%s: %s", type(error).__name__, error)  # noqa: TRY400 - it says what to do
         sys.exit(2)
@@ -52,7 +56,7 @@ async def work(app: Tenure, spec: ChildSpec) -> None:
     with socket.socket(fileno=spec.line) as line:
         line.set_inheritable(False)  # programs that handlers start must not keep it open
         lifeline = Lifeline(line, _board(spec), app._store.clock)  # noqa: SLF001 - of the same house
-        async with app:
+        async with _opened(app):
             worker = app._worker(  # noqa: SLF001 - of the same house
                 queues=spec.queues,
                 concurrency=spec.concurrency,
@@ -68,6 +72,16 @@ async def work(app: Tenure, spec: ChildSpec) -> None:
                 # same: a second time must not mean to hurry.
                 loop.add_signal_handler(signal.SIGTERM, worker.stop_once)
                 await worker.ended()
+
+
+@asynccontextmanager
+async def _opened(app: Tenure) -> AsyncIterator[None]:
+    """Open the app at once: the supervisor has waited for the store already."""
+    await app._begin(is_lazy=False)  # noqa: SLF001 - of the same house
+    try:
+        yield
+    finally:
+        await app.close()
 
 
 def _board(spec: ChildSpec) -> Board:

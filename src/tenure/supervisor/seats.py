@@ -23,7 +23,7 @@ from tenure.supervisor.children import CAN_SUPERVISE, Child
 from tenure.supervisor.limits import Limits, SupervisorOptions
 from tenure.supervisor.spec import ChildSpec
 
-__all__ = ["Supervisor"]
+__all__ = ["Supervisor", "check_platform"]
 
 log = logging.getLogger("tenure")
 
@@ -45,17 +45,22 @@ _DUMP_SECONDS = 0.3
 _UNUSABLE = 2
 
 
+def check_platform() -> None:
+    """Raise ConfigError on systems that have no sockets and signals to supervise with."""
+    if not CAN_SUPERVISE:
+        msg = (
+            "a supervisor of worker processes needs Linux, macOS or another Unix: it passes "
+            "sockets and signal masks on to them. Here, run the worker inside a program of "
+            "yours: asyncio.run(app.run_worker())."
+        )
+        raise ConfigError(msg)
+
+
 class Supervisor:
     """Runs children until it is stopped. Made and run on one event loop, with an open app."""
 
     def __init__(self, app: Tenure, spec: ChildSpec, options: SupervisorOptions) -> None:
-        if not CAN_SUPERVISE:
-            msg = (
-                "a supervisor of worker processes needs Linux, macOS or another Unix: it passes "
-                "sockets and signal masks on to them. Here, run the worker inside a program of "
-                "yours: asyncio.run(app.run_worker())."
-            )
-            raise ConfigError(msg)
+        check_platform()
         services, settings = app._services(), app._work_settings  # noqa: SLF001 - of the same house
         self._store = services.store
         self._clock = self._store.clock
