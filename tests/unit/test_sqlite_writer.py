@@ -1,6 +1,7 @@
 """The thread of the SQLite store: joint commits, wake-ups from other processes, the log's size."""
 
 import asyncio
+import logging
 import re
 import sqlite3
 import threading
@@ -18,7 +19,7 @@ from tenure.testing import ManualClock
 from tests.contract.calls import ask, be_refused, fill, holders, take
 from tests.rig.sizes import SIZE
 from tests.rig.waiting import wait_until_async
-from tests.unit.sqlite_inside import inside, statements_of, steps_of
+from tests.unit.sqlite_inside import inside, leave_trace, statements_of, steps_of
 
 
 @pytest.fixture
@@ -369,6 +370,103 @@ async def test_the_log_recovers_after_a_slow_reader(store, file, monkeypatch):
         assert seen.count("BEGIN IMMEDIATE") == 1  # not tried again after every commit
         reader.execute("ROLLBACK")
     assert await work() < 500_000
+
+
+async def test_a_reader_that_keeps_the_log_is_told_once_and_the_log_shrinks_at_once_after_it(
+    store, file, clock, monkeypatch, caplog
+):
+    caplog.set_level(logging.INFO, "tenure")
+    monkeypatch.setattr(database, "WAL_LIMIT", 100_000)
+
+    async def work(times=100):
+        for _ in range(times):
+            await store.release([await take(store, "key", "ann")])
+
+    with closing(sqlite3.connect(file, isolation_level=None)) as reader:
+        reader.execute("BEGIN")
+        reader.execute("SELECT * FROM tenure_space").fetchall()
+        for _ in range(40):
+            await work(20)
+            await leave_trace(store)  # in the thread, which copies
+            clock.shift(1)
+        told = [one for one in caplog.records if one.levelno == logging.WARNING]
+        [line] = [one.getMessage() for one in told]
+        assert re.search(r"grown to [0-9.]+ MB: .* reading for at least 30 s", line)
+        grown = log_size(file)
+        reader.execute("ROLLBACK")
+    assert grown > 500_000
+    clock.shift(1)
+    await leave_trace(store)  # copies all of it
+    await take(store, "key", "ben")  # begins the log anew
+    assert log_size(file) < 100_000
+    assert [one.levelname for one in caplog.records if "log of" in one.getMessage()] == [
+        "WARNING",
+        "INFO",
+    ]
+
+
+async def test_a_short_reader_is_not_told(store, file, clock, monkeypatch, caplog):
+    caplog.set_level(logging.INFO, "tenure")
+    monkeypatch.setattr(database, "WAL_LIMIT", 100_000)
+    with closing(sqlite3.connect(file, isolation_level=None)) as reader:
+        for _ in range(3):
+            reader.execute("BEGIN")
+            reader.execute("SELECT * FROM tenure_space").fetchall()
+            for number in range(100):
+                await store.release([await take(store, f"key{number}", "ann")])
+                await leave_trace(store)
+            clock.shift(20)
+            reader.execute("ROLLBACK")
+            clock.shift(1)
+            await leave_trace(store)
+    assert not [one for one in caplog.records if "log of" in one.getMessage()]
+
+
+async def test_a_log_that_cannot_be_copied_is_told_once_and_when_it_is_over(
+    store, clock, monkeypatch, caplog
+):
+    caplog.set_level(logging.INFO, "tenure")
+    tries = []
+
+    def fail(self):
+        tries.append(clock.boot())
+        error = sqlite3.OperationalError("database or disk is full")
+        error.sqlite_errorcode = sqlite3.SQLITE_FULL
+        raise error
+
+    monkeypatch.setattr(database, "WAL_LIMIT", 0)
+    with monkeypatch.context() as full:
+        full.setattr(database.Database, "copy_log", fail)
+        for _ in range(10):
+            for number in range(20):
+                await take(store, f"key{number}", "ann")
+                await leave_trace(store)
+            clock.shift(1)
+    assert len(tries) == 10  # once a second
+    told = [one.getMessage() for one in caplog.records if "disk is full" in one.getMessage()]
+    assert len(told) == 1
+    await leave_trace(store)
+    await wait_until_async(lambda: "works again" in caplog.text)
+
+
+async def test_looks_that_fail_are_told_once_and_when_it_is_over(store, monkeypatch, caplog):
+    caplog.set_level(logging.INFO, "tenure")
+    looks = threading.Semaphore(0)
+
+    def fail(self):
+        looks.release()
+        error = sqlite3.OperationalError("disk I/O error")
+        error.sqlite_errorcode = sqlite3.SQLITE_IOERR
+        raise error
+
+    async with store.watch(("lease", "ann")):
+        with monkeypatch.context() as broken:
+            broken.setattr(database.Database, "data_version", fail)
+            for _ in range(10):
+                assert await asyncio.to_thread(looks.acquire, timeout=SIZE.patience)
+        await wait_until_async(lambda: "works again" in caplog.text)
+    told = [one.getMessage() for one in caplog.records if "Check the disk" in one.getMessage()]
+    assert len(told) == 1
 
 
 async def test_copying_the_log_happens_under_the_write_lock(store, file, monkeypatch):

@@ -198,28 +198,37 @@ class Database:
         self._copy_at = min(self._copy_at, size + WAL_LIMIT)
         return size >= self._copy_at
 
-    def copy_log(self) -> None:
-        """Copy the write-ahead log into the file.
+    @property
+    def log_size(self) -> int:
+        """How many bytes the write-ahead log has."""
+        return _size(self._wal)
+
+    def copy_log(self) -> bool | None:
+        """Copy the write-ahead log into the file; return whether all of it could be copied.
+
+        Not if a transaction that reads needs the file as it is. None: it was not tried, because
+        another process had the write lock or copied itself.
 
         SQLite before 3.51.3 can damage a database when a writer starts a fully copied log afresh
         at the very moment another connection begins to copy it. So this one connection keeps the
         write lock, under which nobody can start the log afresh, while a second one copies.
         Automatic copying is off for both. PASSIVE, since the other modes make all writers wait
-        for readers, of which there may be slow ones in the user's own database. Where one keeps
-        the log from being started afresh, the next copy is due only when as much again has been
-        written.
+        for readers, of which there may be slow ones in the user's own database.
         """
         self._copy_at = _size(self._wal) + WAL_LIMIT
         if self._copier is None:
             self._copier = _connected(self._path)
         try:
             self.begin(Mode.WRITE)
-            self._copier.execute("PRAGMA wal_checkpoint(PASSIVE)").fetchall()
+            row = self._copier.execute("PRAGMA wal_checkpoint(PASSIVE)").fetchone()
         except sqlite3.OperationalError as error:
             if not is_busy(error):
                 raise
+            return None
         finally:
             self.rollback()
+        is_busy_elsewhere, frames, copied = row
+        return None if is_busy_elsewhere else bool(copied >= frames)
 
 
 def _pause(seconds: float) -> None:

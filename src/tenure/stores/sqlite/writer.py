@@ -27,6 +27,7 @@ from tenure.core.model import Topic
 from tenure.errors import StoreError, TenureError
 from tenure.stores.contract import Migrate
 from tenure.stores.damage import Damage
+from tenure.stores.sqlite.checkpoints import Checkpoints, Trouble
 from tenure.stores.sqlite.database import Database, Mode
 from tenure.stores.sqlite.failures import is_busy, is_of_file, said
 from tenure.stores.sqlite.machines import Presence
@@ -104,6 +105,8 @@ class Writer:
         self._watching = 0
         self._opening = True
         self._presence = Presence(path, clock)
+        self._checkpoints = Checkpoints(path, clock)
+        self._looks = Trouble(path, "reading wake-ups from")
         self._rung: dict[str, int] | None = None
         self._seen: int | None = None
         self._pid = os.getpid()
@@ -251,18 +254,17 @@ class Writer:
             return self._doubted(db, error)
         try:
             bells = self._look(db) if self._watching else set()
-            copy = db.log_is_long()
+            copy = self._checkpoints.is_due(db)
             # From here to the next wait for work there is nothing to do, as a rule: the loop's
             # thread wakes up now, and the two would fight for the interpreter.
             self._answer(batch, rings, bells)
-            batch, rings = [], []
-            if copy:
-                db.copy_log()
         except Exception as error:  # noqa: BLE001 - the batch is committed, it must be answered
-            log.warning("%s", self._said(error))
+            self._looks.tell(str(self._said(error)))
             self._answer(batch, rings, set())
             return self._doubted(db, error)
-        return db
+        self._looks.end()
+        trouble = self._checkpoints.run(db) if copy else None
+        return db if trouble is None else self._doubted(db, trouble)
 
     def _connected(self, db: Database | None) -> Database:
         if db is not None and not db.moved():
