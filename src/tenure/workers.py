@@ -118,6 +118,11 @@ class EmbeddedWorker:
             await asyncio.wait([self._running])
             raise
 
+    @property
+    def ends(self) -> dict[str, int]:
+        """How many attempts have ended here: "succeeded", "failed", "retry", "cancelled" ..."""
+        return {} if self._worker is None else self._worker.ends
+
     async def ready(self) -> None:
         """Wait until it has joined and may get jobs."""
         assert self._running is not None, "enter the worker first"
@@ -139,7 +144,7 @@ class EmbeddedWorker:
             self._worker.stop()
 
     async def ended(self) -> None:
-        """Wait until it has stopped."""
+        """Wait until it has stopped: with `burst`, until nothing is due and nothing runs here."""
         assert self._running is not None, "enter the worker first"
         await asyncio.wait([self._running])
 

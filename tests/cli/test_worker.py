@@ -102,6 +102,21 @@ def test_a_worker_runs_jobs_until_a_signal(start, place: Place, module: Write, n
         assert app.replicas() == []
 
 
+def test_a_burst_drains_the_queues_and_ends(fleet: Fleet, place: Place, module: Write, tmp_path):
+    name = module(MODULE)
+    for number in range(3):
+        enqueue(place, module, "double", number)
+    worker = fleet.start(
+        *("-W", "error", "-P", "-m", "tenure", "worker", f"{name}:app", "--burst"),
+        env={"TENURE_URL": place.url, "TENURE_NAMESPACE": place.namespace},
+        cwd=tmp_path,
+    )
+    assert worker.wait() == 0
+    assert "Nothing is due any more. Attempts: 3 succeeded." in worker.stderr
+    with place.app() as app:
+        assert app.replicas() == []
+
+
 def test_it_says_what_it_works_on(start, place: Place):
     worker = start()
     said = worker.stderr
@@ -392,3 +407,44 @@ def test_logging_that_the_app_has_set_up_is_left_alone(fleet: Fleet, module: Wri
     worker.terminate()
     assert worker.wait() == 0
     assert worker.stderr.count("takes jobs from") == 1
+
+
+RELOADED = """
+from tenure import Tenure
+app = Tenure(replica_ttl=2)
+
+@app.task
+async def double(number: int) -> str:
+    return "{answer}"
+"""
+
+
+def test_a_change_of_a_file_starts_the_worker_anew(fleet: Fleet, place: Place, tmp_path: Path):
+    file = tmp_path / "changing.py"
+    file.write_text(RELOADED.format(answer="old"))
+    worker = fleet.start(
+        *("-W", "error", "-P", "-m", "tenure", "worker", "changing:app", "--reload"),
+        env={"TENURE_URL": place.url, "TENURE_NAMESPACE": place.namespace},
+        cwd=tmp_path,
+    )
+    wait_until(lambda: "takes jobs from" in worker.stderr, 30)
+    (tmp_path / "changing.py").write_text("def broken(:")
+    wait_until(lambda: "It starts anew with the next change" in worker.stderr, 30)
+    assert "changing.py has changed" in worker.stderr
+    assert "SyntaxError" in worker.stderr
+    job = enqueue(place, file, "double", 1)
+    file.write_text(RELOADED.format(answer="quite new"))
+    with place.app() as app:
+        assert app.job(job).result(timeout=30) == "quite new"
+        worker.terminate()
+        assert worker.wait() == 0
+        assert app.replicas() == []
+
+
+def test_reload_is_refused_where_it_makes_no_sense(cli: Run, module: Write, monkeypatch):
+    name = module(MODULE)
+    refused = cli("worker", f"{name}:app", "--reload", "--burst")
+    assert "nothing to reload" in refused.err
+    monkeypatch.setenv("KUBERNETES_SERVICE_HOST", "10.0.0.1")
+    refused = cli("worker", f"{name}:app", "--reload")
+    assert "--reload is for development" in refused.err

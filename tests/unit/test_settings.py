@@ -14,6 +14,7 @@ NAMES = (
     "payload_limit",
     "result_limit",
     "grace",
+    "long_job",
     "process_memory",
     "process_workers",
     "process_start",
@@ -32,6 +33,7 @@ def test_the_defaults():
         payload_limit=262_144,
         result_limit=1_048_576,
         grace=25.0,
+        long_job=3600.0,
         process_memory=None,
         process_workers=usable_cores(),
         process_start=30.0,
@@ -50,6 +52,7 @@ def test_from_arguments():
             "payload_limit": 2048,
             "result_limit": 4096,
             "grace": 0,
+            "long_job": "2h",
             "process_memory": 200_000_000,
             "process_workers": 2,
             "process_start": "1m",
@@ -61,6 +64,7 @@ def test_from_arguments():
     assert (settings.replica_ttl, settings.loss_budget) == (60, 0)
     assert settings.retention == Kept(86400, 86400)
     assert (settings.payload_limit, settings.result_limit, settings.grace) == (2048, 4096, 0)
+    assert settings.long_job == 7200.0
     assert settings.process_memory == 200_000_000
     assert (settings.process_workers, settings.process_start) == (2, 60.0)
     assert (settings.namespace, settings.imports) == ("billing", ("a", "b.c"))

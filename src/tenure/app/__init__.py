@@ -47,6 +47,8 @@ class Tenure(LockCalls, TimerCalls):
         payload_limit: the most bytes of a job's arguments (256 KiB).
         result_limit: the most bytes of a job's result, or of a checkpoint (1 MiB).
         grace: how long a worker that is asked to stop lets its jobs finish (25 s).
+        long_job: a job without a time-out that runs for longer is reported once, by the event
+            `JobRunsLong` and a warning (1 h). Nothing stops it.
         process_memory: the most memory of a child process that runs a job of a task with
             executor="process", in bytes or as "512MB" (no limit).
         process_workers: the most such child processes in each worker (as many as cores).
@@ -74,6 +76,7 @@ class Tenure(LockCalls, TimerCalls):
         payload_limit: int | None = None,
         result_limit: int | None = None,
         grace: Duration | None = None,
+        long_job: Duration | None = None,
         process_memory: int | str | None = None,
         process_workers: int | None = None,
         process_start: Duration | None = None,
@@ -95,6 +98,7 @@ class Tenure(LockCalls, TimerCalls):
             payload_limit=payload_limit,
             result_limit=result_limit,
             grace=grace,
+            long_job=long_job,
             process_memory=process_memory,
             process_workers=process_workers,
             process_start=process_start,

@@ -46,6 +46,7 @@ class WorkerCalls(Lifecycle):
         timers: Timers = True,
         timer_concurrency: int = 20,
         grace: Duration | None = None,
+        burst: bool = False,
     ) -> EmbeddedWorker:
         """Return a worker for this process, to be entered: `async with app, app.worker(): ...`.
 
@@ -59,6 +60,9 @@ class WorkerCalls(Lifecycle):
             timer_concurrency: how many runs of timers there are at a time, beside the jobs. A tick
                 for which there is no slot is left to other workers, or waits.
             grace: how long leaving lets running jobs finish; the app's setting by default.
+            burst: stop by itself as soon as no job is due and none runs here; `ended()` waits for
+                that. Jobs that are delayed, or wait for their next try, stay in the store. Timers
+                do not tick.
         """
         return self._worker(
             queues=queues,
@@ -66,6 +70,7 @@ class WorkerCalls(Lifecycle):
             timers=timers,
             timer_concurrency=timer_concurrency,
             grace=grace,
+            burst=burst,
         )
 
     def _worker(
@@ -76,12 +81,18 @@ class WorkerCalls(Lifecycle):
         grace: Duration | None,
         timers: Timers = True,
         timer_concurrency: int = 20,
+        burst: bool = False,
         lifeline: Lifeline | None = None,
         resumed: HandOver | None = None,
     ) -> EmbeddedWorker:
         _check_number("concurrency", concurrency)
         _check_number("timer_concurrency", timer_concurrency)
         _check_timers(timers, queues)
+        if burst:
+            if timers == "only":
+                msg = 'a worker with burst=True runs no timers: leave timers="only" out.'
+                raise ConfigError(msg)
+            timers = False
         given = None if queues is None else check_queues(queues)
         if timers == "only":
             given = (), ()
@@ -119,6 +130,7 @@ class WorkerCalls(Lifecycle):
                     concurrency=concurrency,
                     timer_concurrency=timer_concurrency,
                     grace=patience,
+                    burst=burst,
                 ),
                 meta={**about_this_process(), **serving},
                 plans=plans,
@@ -138,11 +150,12 @@ class WorkerCalls(Lifecycle):
         timers: Timers = True,
         timer_concurrency: int = 20,
         grace: Duration | None = None,
-    ) -> None:
+        burst: bool = False,
+    ) -> dict[str, int]:
         """Work until SIGTERM or SIGINT, then let running jobs finish and leave. See `worker`.
 
         Opens the app if it is not open. If the store is down then, it waits for it, unless the
-        app has connect="eager".
+        app has connect="eager". Returns how many attempts have ended, by their outcome.
         """
         worker = self.worker(
             queues=queues,
@@ -150,6 +163,7 @@ class WorkerCalls(Lifecycle):
             timers=timers,
             timer_concurrency=timer_concurrency,
             grace=grace,
+            burst=burst,
         )
         if self.is_open:
             await run_until_stopped(worker)
@@ -159,6 +173,7 @@ class WorkerCalls(Lifecycle):
                 await run_until_stopped(worker)
             finally:
                 await self.close()
+        return worker.ends
 
     def _known_queues(self) -> tuple[tuple[str, ...], tuple[int, ...]]:
         """Return the queues of all tasks, with the same weight each."""

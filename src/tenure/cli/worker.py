@@ -6,6 +6,7 @@ import asyncio
 import logging
 import os
 import signal
+import sys
 from collections.abc import Sequence
 from contextlib import AsyncExitStack
 from pathlib import Path
@@ -16,8 +17,10 @@ import click
 from tenure.app import Tenure
 from tenure.cli.parameters import bytes_, span
 from tenure.cli.parameters import queues as queues_
+from tenure.cli.reload import Reloader
 from tenure.cli.show import Screen, duration
 from tenure.cli.target import explained, place
+from tenure.core.environment import is_in_kubernetes
 from tenure.errors import TenureError
 from tenure.supervisor import Supervisor, SupervisorOptions, check_platform
 from tenure.supervisor.children import show_stacks_at_signal
@@ -87,6 +90,17 @@ Examples:
     help="How long running jobs may take to finish after a signal [default: as the app says].",
 )
 @click.option(
+    "--burst",
+    is_flag=True,
+    help="Run what is due, and end with 0 when nothing is due and nothing runs here. No timers, no "
+    "supervisor.",
+)
+@click.option(
+    "--reload",
+    is_flag=True,
+    help="For development: start the worker anew when a Python file below this folder changes.",
+)
+@click.option(
     "--max-jobs",
     type=click.IntRange(1),
     metavar="N",
@@ -119,6 +133,8 @@ def worker(
     no_timers: bool,
     timers_only: bool,
     grace: float | None,
+    burst: bool,
+    reload: bool,
     max_jobs: int | None,
     max_memory: int | None,
     health: Path | None,
@@ -134,12 +150,26 @@ def worker(
     current directory, too.
     """
     screen = Screen(as_json=False)
+    if reload:
+        context.exit(_reload(screen, burst=burst))
+    if burst and (processes > 1 or max_jobs or max_memory or health or timers_only):
+        msg = (
+            "--burst runs in this process, without a supervisor and without timers: use it without "
+            "--processes, --max-jobs, --max-memory, --health and --timers-only."
+        )
+        raise click.UsageError(msg)
     timers = _timers(queues, no_timers=no_timers, timers_only=timers_only)
     try:
         found = load_app(app)
         _check_place(context, (url, namespace))
         set_up_logging(log_level)
         _announce(screen, found, queues)
+        if burst:
+            ends = asyncio.run(
+                found.run_worker(queues=queues, concurrency=concurrency, grace=grace, burst=True)
+            )
+            screen.aside(_drained(ends))
+            return
         if found.traits.scope == "process":
             # Another process would see nothing of it.
             if processes > 1 or max_jobs or max_memory or health:
@@ -168,6 +198,29 @@ def worker(
     except TenureError as error:
         screen.failure(type(error).__name__, explained(error))
         context.exit(2)
+
+
+def _reload(screen: Screen, *, burst: bool) -> int:
+    """Run this same command without --reload, again after each change of a file."""
+    if burst:
+        msg = "--burst ends by itself, so there is nothing to reload: use it without --reload."
+        raise click.UsageError(msg)
+    if is_in_kubernetes(os.environ) or os.getpid() == 1:
+        msg = (
+            "--reload is for development: it restarts the worker in the middle of its jobs. In a "
+            "container, deploy a new image instead."
+        )
+        raise click.UsageError(msg)
+    arguments = [argument for argument in sys.argv[1:] if argument != "--reload"]
+    screen.aside("Watching the Python files below this folder. For development only.")
+    return Reloader(arguments, Path.cwd(), screen.aside).run()
+
+
+def _drained(ends: dict[str, int]) -> str:
+    """Say how the attempts of a burst have ended."""
+    words = {"retry": "to be tried again", "handed back": "handed back"}
+    told = [f"{ends[end]} {words.get(end, end)}" for end in sorted(ends)]
+    return f"Nothing is due any more. Attempts: {', '.join(told) or 'none'}."
 
 
 def _timers(queues: object, *, no_timers: bool, timers_only: bool) -> bool | Literal["only"]:

@@ -31,6 +31,7 @@ _DIGITS_MAX = 20
 # A child process with nothing in it takes about 30 MB.
 _PROCESS_MEMORY_MIN = 64 * 10**6
 _PROCESS_WORKERS_MAX = 1000
+_LONG_JOB_MIN = 1.0
 # Python itself takes longer than that on a busy machine.
 _PROCESS_START_MIN = 1.0
 
@@ -51,6 +52,8 @@ class Settings(Struct, frozen=True, kw_only=True):
     """The most bytes of a job's arguments, and of its result or a checkpoint."""
     grace: float
     """How long a worker that is asked to stop lets running jobs finish."""
+    long_job: float
+    """How long a job without a time-out may run before that is reported."""
     process_memory: int | None
     """The most bytes of memory of a child process that runs a job; None: no limit."""
     process_workers: int
@@ -75,6 +78,7 @@ class Settings(Struct, frozen=True, kw_only=True):
             payload_limit=source.number("payload_limit", 256 * _KIB, minimum=_KIB),
             result_limit=source.number("result_limit", 1024 * _KIB, minimum=_KIB),
             grace=source.duration("grace", 25),
+            long_job=source.duration("long_job", "1h", minimum=_LONG_JOB_MIN),
             process_memory=source.size("process_memory", minimum=_PROCESS_MEMORY_MIN),
             process_workers=source.number(
                 "process_workers", usable_cores(), minimum=1, maximum=_PROCESS_WORKERS_MAX

@@ -28,6 +28,7 @@ __all__ = [
     "HoldLost",
     "InterpreterBlocked",
     "JobLost",
+    "JobRunsLong",
     "JobsRecovered",
     "LimitsDiffer",
     "LoopBlocked",
@@ -235,6 +236,21 @@ class TaskUnknown(_Fact, frozen=True):
         )
 
 
+class JobRunsLong(_Fact, frozen=True):
+    """A job without a time-out runs for longer than `long_job`. Once per attempt; it goes on."""
+
+    task: str
+    job: str
+    seconds: float
+
+    def __str__(self) -> str:
+        return (
+            f"job {safe(self.job)} of task {safe(self.task)!r} has run for {self.seconds:.0f} s, "
+            "and it has no time-out. Give its task a timeout if that is too long; else raise "
+            "long_job."
+        )
+
+
 class HandlerStuck(_Fact, frozen=True):
     """A synchronous handler goes on although it was asked to stop; its thread is occupied."""
 
@@ -362,6 +378,7 @@ Event: TypeAlias = (
     | AttemptFailed
     | ResultNotStored
     | TaskUnknown
+    | JobRunsLong
     | HandlerStuck
     | LoopBlocked
     | InterpreterBlocked

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections import Counter
 from collections.abc import Callable, Collection, Sequence
 from contextlib import AbstractAsyncContextManager, nullcontext
 from contextvars import copy_context
@@ -14,7 +15,7 @@ from typing import Any, Literal
 from tenure.core.clock import Clock
 from tenure.core.records import JobRecord, Note, Settlement
 from tenure.core.schedules import TIMERS_QUEUE
-from tenure.observe.events import Events, HandlerStuck
+from tenure.observe.events import Events, HandlerStuck, JobRunsLong
 from tenure.observe.log_records import fields_of
 from tenure.runtime.attempt import Around, AttemptRunner, Handler
 from tenure.runtime.board import Board
@@ -38,6 +39,8 @@ class _Running:
     began: float
     place: int
     """On the board, if there is one."""
+    is_told_long: bool = False
+    """Whether it was reported that it runs for long."""
     task: asyncio.Task[None] | None = None
 
     def stop(self, reason: StopReason) -> None:
@@ -100,6 +103,8 @@ class Slots:
         self._context = copy_context()
         self.mean_seconds: float | None = None
         """How long jobs take here, lately."""
+        self.ends: Counter[str] = Counter()
+        """How many attempts have ended here, by their outcome."""
 
     def __len__(self) -> int:
         return len(self._running)
@@ -162,6 +167,15 @@ class Slots:
         context_variables = self._context.copy()
         running.task = self._loop.create_task(self._attempt(running), context=context_variables)
 
+    def tell_long(self, seconds: float) -> None:
+        """Report what has run for longer than that and has no time-out, once."""
+        now = self._clock.boot()
+        for running in self._running:
+            age, record = now - running.began, running.record
+            if age > seconds and record.timeout is None and not running.is_told_long:
+                running.is_told_long = True
+                self._events.emit(JobRunsLong(record.task, record.id, round(age, 1)))
+
     def stop(self, reason: StopReason, ids: Collection[str] | None = None) -> None:
         """Ask some jobs to stop, or all."""
         for one in list(self._running):
@@ -217,7 +231,10 @@ class Slots:
         finally:
             self._ended(running)
         if settlement is not None:
+            self.ends[settlement.outcome] += 1
             self._settler.settle(running.record, settlement)
+        elif running.context.is_settled:
+            self.ends["succeeded"] += 1
 
     def _after_cancel(self, running: _Running) -> Settlement | None:
         """Return how an attempt ended that stopped because it was told to, or by itself."""

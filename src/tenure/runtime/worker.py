@@ -65,6 +65,8 @@ class WorkerOptions(Struct, frozen=True, kw_only=True):
     concurrency: int
     timer_concurrency: int
     grace: float
+    burst: bool = False
+    """Whether it stops when nothing is due and nothing runs here."""
 
 
 class Worker:
@@ -93,6 +95,7 @@ class Worker:
         self._handlers = handlers
         self._plans = plans
         self._options = options
+        self._long_job = settings.long_job
         self._ttl = settings.replica_ttl
         self._patience = Patience(self._clock, events)
         self._changed = asyncio.Event()
@@ -237,6 +240,11 @@ class Worker:
         self._changed.set()
 
     @property
+    def ends(self) -> dict[str, int]:
+        """How many attempts have ended here, by their outcome."""
+        return dict(self._slots.ends)
+
+    @property
     def _stopping(self) -> bool:
         return self._stopped.is_set()
 
@@ -260,6 +268,7 @@ class Worker:
             self.replica = replica
             self._changed.set()
             self._ticker.poke()
+        self._slots.tell_long(self._long_job)
         self._audit.beaten(held, len(self._known_here()))
         if revived or self._audit.is_due:
             # Who began to wait while it had expired has rung already, and got nothing.
@@ -373,6 +382,9 @@ class Worker:
             claimed = await self._claim()
             if claimed is None or claimed.jobs or self._stopping:
                 return
+            if self._options.burst and not self._known_here():
+                self.retire()
+                return
             pause = SOON if claimed.next_in is None else min(SOON, claimed.next_in + 0.001)
             # What waits for a slot here goes back if it waits too long.
             pause = min(pause, self._unstarted.patience or pause)
@@ -391,6 +403,8 @@ class Worker:
     def _settled(self, schedules: Collection[str]) -> None:
         self._ticker.runs_ended(schedules)
         self._changed.set()
+        if self._options.burst:
+            self._look_again.set()  # this may have been the last one
 
     def _start_run(self, record: JobRecord) -> None:
         """Start the run of a tick at its time. The ticker has asked for no more than fit."""
