@@ -32,6 +32,7 @@ async def look_around(store: Store) -> None:
 
 CALLS: dict[str, Call] = {
     "now": lambda store: store.now(),
+    "incarnation": lambda store: store.incarnation(),
     "acquire": lambda store: ask(store, "key", "ann", waiting=10),
     "renew": lambda store: store.renew([LEASE]),
     "release": lambda store: store.release([LEASE]),
@@ -481,3 +482,26 @@ async def test_a_cancelled_watcher_leaves_no_watch_behind(real_world: World):
         await here.release([Lease(key="key", holder="ben")])
 
     await cancel_everywhere(watch, check)
+
+
+# Incarnations.
+
+
+async def test_all_stores_of_a_place_know_the_same_incarnation(world: World):
+    first, second = await world.store(), await world.store()
+    clone = first.clone()
+    await clone.open("skip")
+    try:
+        known = await first.incarnation()
+        assert known
+        assert [await store.incarnation() for store in (first, second, clone)] == [known] * 3
+    finally:
+        await clone.close()
+
+
+async def test_the_incarnation_stays_while_everything_is_released(store: Store):
+    known = await store.incarnation()
+    lease = await take(store, "key", "ann")
+    await store.release([lease])
+    await store.prune(idle=0)
+    assert await store.incarnation() == known

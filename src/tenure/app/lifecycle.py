@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 from collections.abc import Callable
-from contextlib import AbstractAsyncContextManager, AsyncExitStack
+from contextlib import AbstractAsyncContextManager, AsyncExitStack, suppress
 from typing import Any, Literal, NoReturn, Self, TypeAlias, cast
 
 from msgspec import Struct
@@ -139,6 +139,12 @@ class Lifecycle:
             raise ConfigError(msg)
         self._loop = asyncio.get_running_loop()
         host = Host(self._store)
+        try:
+            with suppress(StoreUnavailable):  # it has just answered; workers ask again
+                await host.data.confirm(self._store, self._events)
+        except BaseException:  # it was cancelled
+            await self._store.close()
+            raise
         self._opened = Services(
             store=self._store,
             host=host,

@@ -29,6 +29,7 @@ __all__ = [
     "RetryOption",
     "clock_jump",
     "first_recovery_after",
+    "is_other_data",
     "loss_delays",
     "margin",
     "may_insert_again",
@@ -97,6 +98,14 @@ def margin(ttl: float) -> float:
     tell the body.
     """
     return max(0.1, 0.01 * ttl)
+
+
+def is_other_data(known: str | None, found: str) -> bool:
+    """Return whether a store whose data had the id `known` has lost it: now it is `found`.
+
+    Not if nothing was known yet.
+    """
+    return known is not None and known != found
 
 
 def trust_until(sent: float, ttl: float) -> float:

@@ -3,6 +3,7 @@
 from tenure.observe.events import (
     AttemptFailed,
     AttemptLost,
+    DataLost,
     Event,
     HandlerStuck,
     HoldLost,
@@ -29,6 +30,7 @@ from tenure.observe.events import (
 __all__ = [
     "AttemptFailed",
     "AttemptLost",
+    "DataLost",
     "Event",
     "HandlerStuck",
     "HoldLost",

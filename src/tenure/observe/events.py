@@ -22,6 +22,7 @@ from tenure.observe.log_records import Raised, fields_of, write
 __all__ = [
     "AttemptFailed",
     "AttemptLost",
+    "DataLost",
     "Event",
     "Events",
     "HandlerStuck",
@@ -351,6 +352,31 @@ class TimersFull(_Fact, frozen=True):
         )
 
 
+class DataLost(_Fact, frozen=True):
+    """The store answers, but what was stored in it is gone. Once per process and loss."""
+
+    store: str
+    replica: str = ""
+    jobs: tuple[str, ...] = ()
+    """Those that ran in this process. What waited is not known here."""
+    holds: tuple[str, ...] = ()
+    """The names of the locks that this process held."""
+
+    def __str__(self) -> str:
+        gone = {
+            f"worker {self.replica[:8]}": self.replica,
+            f"{len(self.jobs)} running jobs ({_listed(self.jobs)})": self.jobs,
+            f"{len(self.holds)} locks ({_listed(self.holds)})": self.holds,
+        }
+        known = ", ".join(text for text, is_there in gone.items() if is_there) or "nothing"
+        return (
+            f"the store {self.store} has lost its data. Jobs that waited, results, locks and the "
+            f"last ticks of timers are gone. Of this process: {known}. It goes on with an empty "
+            "store. Enqueue again what must not be lost. 'tenure doctor' says what the store "
+            "survives."
+        )
+
+
 class StoreFailing(_Fact, frozen=True):
     """A worker cannot reach the store; it goes on trying. Once per outage."""
 
@@ -377,6 +403,7 @@ Event: TypeAlias = (
     | AttemptLost
     | AttemptFailed
     | ResultNotStored
+    | DataLost
     | TaskUnknown
     | JobRunsLong
     | HandlerStuck
@@ -397,6 +424,8 @@ def _level(event: Event) -> int:
     match event:
         case AttemptFailed(retry_in=None) | JobLost():
             return logging.ERROR  # a job has failed for good
+        case DataLost():
+            return logging.ERROR
         case AttemptFailed() | RenewalRestored() | StoreRestored():
             return logging.INFO
         case TickSkipped():

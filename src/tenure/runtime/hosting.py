@@ -14,6 +14,7 @@ from collections.abc import Callable, Coroutine
 from contextlib import suppress
 from typing import Any, TypeVar
 
+from tenure.runtime.stored_data import StoredData
 from tenure.stores.contract import Store
 
 __all__ = ["Host", "Hosted"]
@@ -65,6 +66,7 @@ class Host:
 
     def __init__(self, store: Store) -> None:
         self.store = store.clone()
+        self.data = StoredData()
         self._virtual = store.clock.virtual
         self._loop: asyncio.AbstractEventLoop | None = None
         self._thread: threading.Thread | None = None

@@ -24,6 +24,8 @@ from tenure.errors import TenureError
 from tenure.observe.events import Events, RenewalFailing, RenewalRestored
 from tenure.runtime.background import start_soon
 from tenure.runtime.hosting import Host, Hosted
+from tenure.runtime.stored_data import InHand
+from tenure.stores.contract import Store
 
 __all__ = ["Keeper", "Kept"]
 
@@ -145,6 +147,8 @@ class Keeper:
         self._pruning: asyncio.Task[None] | None = None
         self._failures = 0
         self._prune_at = self._clock.boot() + _PRUNE_EVERY
+        self._confirming: asyncio.Task[None] | None = None
+        host.data.add_source(self._in_hand)
 
     def keep(self, kept: Kept) -> None:
         """Take a lease into care.
@@ -192,7 +196,8 @@ class Keeper:
         finally:
             if self._loop is loop:  # and not that of another thread, after this one has ended
                 self._loop = None
-            running = [task for task in (self._renewal, self._pruning) if task is not None]
+            every = (self._renewal, self._pruning, self._confirming)
+            running = [task for task in every if task is not None]
             for task in running:
                 task.cancel()
             if running:
@@ -246,9 +251,15 @@ class Keeper:
         except Exception as error:  # noqa: BLE001 - whatever it is, the leases are in doubt
             self._note_failure(due, error)
         else:
+            was_failing = self._failures > 0
             self._note_success()
             for kept, answer in zip(due, answers, strict=True):
                 self._take_answer(kept, answer, sent)
+            unknown = [kept for kept, answer in zip(due, answers, strict=True) if answer is False]
+            if unknown or was_failing:
+                names = tuple(kept.lease.key for kept in unknown)
+                self._host.data.suspect(InHand(holds=names))
+            self._start_confirming(store)
         finally:
             for kept in due:
                 kept.in_flight = False
@@ -261,6 +272,22 @@ class Keeper:
         else:
             self.drop(kept)
             kept.lose("the store says that it is no longer held")
+
+    def _in_hand(self) -> InHand:
+        with self._changing:
+            return InHand(holds=tuple(kept.lease.key for kept in self._kept))
+
+    def _start_confirming(self, store: Store) -> None:
+        """Find out beside the renewals whether the store has lost its data, if that is in doubt."""
+        is_free = self._confirming is None or self._confirming.done()
+        if self._host.data.is_suspected and is_free:
+            self._confirming = asyncio.ensure_future(self._confirm(store))
+
+    async def _confirm(self, store: Store) -> None:
+        try:
+            await self._host.data.confirm(store, self._events)
+        except TenureError as error:
+            log.info("cannot tell yet whether the store has lost its data: %s", error)
 
     def _note_success(self) -> None:
         if self._failures:

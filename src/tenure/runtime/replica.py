@@ -26,6 +26,7 @@ from tenure.runtime.caretaking import Caretaker
 from tenure.runtime.hosting import Host, Hosted
 from tenure.runtime.lifeline import Lifeline
 from tenure.runtime.patience import Patience
+from tenure.runtime.stored_data import InHand
 from tenure.runtime.words import Beaten, IsolationOver, Joined, Retire, Stop, TakenOver
 
 __all__ = ["Replica", "ReplicaListener", "pause_after"]
@@ -84,6 +85,7 @@ class Replica:
         self._host = host
         self._clock = host.store.clock
         self._ttl = settings.replica_ttl
+        self._events = events
         self._patience = Patience(self._clock, events)
         self._meta = meta
         self._listener = listener
@@ -123,12 +125,15 @@ class Replica:
             self._lifeline.say(Joined(replica))
         self._tell(self._listener.joined, replica)
         await self._live(replica)
+        # The jobs are noted before they are stopped. It is looked at when it joins anew.
+        self._host.data.suspect(InHand(replica=replica))
         self._tell(self._listener.taken_over, replica)
 
     async def _join(self, replica: str) -> None:
         async def join() -> None:
             store = await self._host.open_store()
             await store.join(replica, ttl=self._ttl, meta=self._meta)
+            await self._host.data.confirm(store, self._events)
             await self._caretaker.begin([replica])
 
         await self._patience.until_answered("join", join)

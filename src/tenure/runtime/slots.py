@@ -133,7 +133,7 @@ class Slots:
     @property
     def ids(self) -> list[str]:
         """The jobs that run."""
-        return [one.record.id for one in self._running]
+        return [one.record.id for one in list(self._running)]
 
     @property
     def records(self) -> list[JobRecord]:

@@ -41,6 +41,7 @@ from tenure.runtime.recovery import recovery_grace
 from tenure.runtime.replica import Replica
 from tenure.runtime.settling import Settler
 from tenure.runtime.slots import Slots, is_run
+from tenure.runtime.stored_data import InHand
 from tenure.runtime.ticker import Ticker
 from tenure.runtime.unstarted import Unstarted
 from tenure.runtime.words import HandOver, IsolationOver, Retire, Stop
@@ -201,6 +202,7 @@ class Worker:
         watch = LoopWatch(self._clock, self._events, self._slots, ttl=self._ttl, board=board)
         watching = None if self._clock.virtual else self._host.start(watch.run)
         self._replica.start()
+        self._host.data.add_source(self._in_hand)
         claiming = asyncio.ensure_future(self._claim_until_stopped())
         ticking = asyncio.ensure_future(self._ticker.run())
         stopped = asyncio.ensure_future(self._stopped.wait())
@@ -216,6 +218,7 @@ class Worker:
             ticking.cancel()
             stopped.cancel()
             await self._shut_down()
+            self._host.data.remove_source(self._in_hand)
             if watching is not None:
                 await self._host.stop(watching)
 
@@ -274,6 +277,9 @@ class Worker:
             # Who began to wait while it had expired has rung already, and got nothing.
             self._look_again.set()
             self._changed.set()
+
+    def _in_hand(self) -> InHand:
+        return InHand(self.replica or "", tuple(self._slots.ids))
 
     def taken_over(self, replica: str) -> None:
         self._doubted = None

@@ -134,6 +134,9 @@ class FaultyStore:
     async def now(self) -> int:
         return await self._pass("now", self._store.now)
 
+    async def incarnation(self) -> str:
+        return await self._pass("incarnation", self._store.incarnation)
+
     async def examine(self) -> list[Finding]:
         return await self._pass("examine", self._store.examine)
 

@@ -100,6 +100,15 @@ class Store(LeaseStore, JobStore, ScheduleStore, Protocol):
         """Return the store's time in microseconds."""
         ...
 
+    async def incarnation(self) -> str:
+        """Return the random id that the data got when the store was set up.
+
+        Another answer than before means that all that was stored before is gone: the server was
+        started without its data, the file or schema was replaced. On Redis each namespace has one,
+        and this call gives it a new one if there is none.
+        """
+        ...
+
     async def examine(self) -> list[Finding]:
         """Return what is to be known about the place this store lives in, and what is wrong there.
 

@@ -60,6 +60,9 @@ class Connection:
     async def now(self) -> int:
         return self.clock.wall()
 
+    async def incarnation(self) -> str:
+        return self._space.incarnation
+
     @asynccontextmanager
     async def watch(self, *topics: Topic) -> AsyncIterator[Watch]:
         async with self._watchers.watch(*topics) as armed:

@@ -8,7 +8,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from itertools import islice
+from itertools import count, islice
 from typing import TypeVar
 
 from tenure.core.model import Lease, Mark, Meta, Topic
@@ -16,6 +16,8 @@ from tenure.stores.memory.job_world import JobSpace
 from tenure.stores.memory.schedule_world import ScheduleSpace
 
 __all__ = ["Grant", "Key", "Space", "Waiter", "World", "named_world"]
+
+_incarnations = count(1)
 
 
 @dataclass(slots=True)
@@ -129,6 +131,7 @@ class Space:
     floor: int = 0
     jobs: JobSpace = field(default_factory=JobSpace)
     schedules: ScheduleSpace = field(default_factory=ScheduleSpace)
+    incarnation: str = field(default_factory=lambda: f"{next(_incarnations)}")
 
     def key(self, name: str, now: int) -> Key:
         """Return the key as it stands now, made on first use."""

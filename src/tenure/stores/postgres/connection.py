@@ -22,6 +22,7 @@ from tenure.stores.postgres.faults import translate
 from tenure.stores.postgres.listener import Listener
 from tenure.stores.postgres.pool import Pool, Row, Subject
 from tenure.stores.postgres.poolers import POOLER_ADVICE, shares_sessions
+from tenure.stores.postgres.schema import READ_INCARNATION
 from tenure.stores.postgres.schema import migrate as migrate_schema
 from tenure.stores.postgres.server import CONNECTIONS_LEAST, Server
 from tenure.stores.postgres.within import PostgresWithin
@@ -182,6 +183,10 @@ class Connection:
         rows = await self._fetch(_NOW) if told is None or self._pool is None else [[told]]
         now: int = rows[0][0]
         return now
+
+    async def incarnation(self) -> str:
+        rows = await self._fetch(READ_INCARNATION)
+        return str(rows[0][0]) if rows else ""
 
     @asynccontextmanager
     async def watch(self, *topics: Topic) -> AsyncIterator[Watch]:

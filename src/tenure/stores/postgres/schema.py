@@ -9,7 +9,7 @@ import asyncpg
 from tenure.errors import ConfigError
 from tenure.stores.contract import Migrate
 
-__all__ = ["FORMAT", "found_format", "migrate"]
+__all__ = ["FORMAT", "READ_INCARNATION", "found_format", "migrate"]
 
 # From one format to the next: the scripts in sql/ that make it. A migration only adds, or replaces
 # what does the same for all that the release before it knows, because that release works on during
@@ -53,7 +53,13 @@ _NUMBER = "SELECT max(number) FROM tenure.format"
 # IF NOT EXISTS alone would ask for the right to create even where there is nothing to create.
 _SCHEMA_MISSING = "SELECT NOT EXISTS (SELECT FROM pg_namespace WHERE nspname = 'tenure')"
 _CREATE_SCHEMA = "CREATE SCHEMA IF NOT EXISTS tenure"
-_CREATE_FORMAT = "CREATE TABLE IF NOT EXISTS tenure.format (number integer PRIMARY KEY)"
+_CREATE_FORMAT = """
+CREATE TABLE IF NOT EXISTS tenure.format (
+    number      integer PRIMARY KEY,
+    incarnation uuid    NOT NULL DEFAULT gen_random_uuid())
+"""
+# That of the first format which was made here. Later ones add rows.
+READ_INCARNATION = "SELECT incarnation FROM tenure.format ORDER BY number LIMIT 1"
 _RECORD = "INSERT INTO tenure.format (number) VALUES ($1)"
 
 

@@ -125,6 +125,15 @@ class Connection:
         seconds, micros = await self._ask("TIME")
         return int(seconds) * 1_000_000 + int(micros)
 
+    async def incarnation(self) -> str:
+        key = f"{self._tag}incarnation"
+        found = await self._ask("GET", key)
+        if found is None:
+            # Only the first of many that ask at the same time writes it.
+            await self._ask("SET", key, self.clock.token(), "NX")
+            found = await self._ask("GET", key)
+        return (found or b"").decode(errors="replace")
+
     @asynccontextmanager
     async def watch(self, *topics: Topic) -> AsyncIterator[Watch]:
         if self._ear is None:

@@ -17,6 +17,7 @@ from tenure.stores.damage import Damage
 from tenure.stores.sqlite.database import Mode
 from tenure.stores.sqlite.files import locate, refuse_network
 from tenure.stores.sqlite.machines import InUseElsewhere, MaybeInUse, has_company
+from tenure.stores.sqlite.schema import READ_INCARNATION
 from tenure.stores.sqlite.transaction import Transaction
 from tenure.stores.sqlite.writer import Work, Writer
 from tenure.stores.watching import Watchers
@@ -107,6 +108,9 @@ class Connection:
     async def now(self) -> int:
         return self.clock.wall()
 
+    async def incarnation(self) -> str:
+        return await self._run(_incarnation, Mode.READ)
+
     @asynccontextmanager
     async def watch(self, *topics: Topic) -> AsyncIterator[Watch]:
         writer = self._opened
@@ -135,6 +139,12 @@ class Connection:
             msg = f"the store {self.url} is not open. Use it inside 'async with app:'."
             raise StoreError(msg)
         return self._writer
+
+
+def _incarnation(tx: Transaction) -> str:
+    """Return it; '' if somebody has removed it, which makes it another one as well."""
+    row = tx.row(READ_INCARNATION)
+    return "" if row is None else str(row[0])
 
 
 def _nothing(transaction: Transaction) -> bool:

@@ -20,7 +20,7 @@ from tenure.stores.sqlite.soundness import (
     WATCH,
 )
 
-__all__ = ["FORMAT", "bring_up_to_date"]
+__all__ = ["FORMAT", "READ_INCARNATION", "bring_up_to_date"]
 
 # Instants named granted, arrived, renewed and expires are microseconds of the boot clock and mean
 # something only together with the row's boot_id. Every primary key is the table itself (WITHOUT
@@ -385,11 +385,19 @@ _STEPS = (_FORMAT_1, _FORMAT_2, _FORMAT_3)
 
 FORMAT = len(_STEPS)
 
-_FORMAT_TABLE = "CREATE TABLE IF NOT EXISTS tenure_format (version INTEGER NOT NULL)"
+_FORMAT_TABLE = """
+    CREATE TABLE IF NOT EXISTS tenure_format (
+        version     INTEGER NOT NULL,
+        incarnation BLOB    NOT NULL DEFAULT (randomblob(16))
+    )
+"""
 _HAS_FORMAT = "SELECT 1 FROM sqlite_master WHERE type = 'table' AND name = 'tenure_format'"
 _READ_FORMAT = "SELECT version FROM tenure_format"
-_FORGET_FORMAT = "DELETE FROM tenure_format"
+_RAISE_FORMAT = "UPDATE tenure_format SET version = :version"
 _WRITE_FORMAT = "INSERT INTO tenure_format (version) VALUES (:version)"
+
+# In hexadecimal, whatever is stored there. There is one row.
+READ_INCARNATION = "SELECT hex(incarnation) FROM tenure_format"
 
 
 def bring_up_to_date(db: sqlite3.Connection, migrate: Migrate, where: str) -> None:
@@ -405,8 +413,8 @@ def bring_up_to_date(db: sqlite3.Connection, migrate: Migrate, where: str) -> No
             for statement in step:
                 db.execute(statement)
         db.execute(_FORMAT_TABLE)
-        db.execute(_FORGET_FORMAT)
-        db.execute(_WRITE_FORMAT, {"version": FORMAT})
+        if db.execute(_RAISE_FORMAT, {"version": FORMAT}).rowcount == 0:
+            db.execute(_WRITE_FORMAT, {"version": FORMAT})
         db.execute("COMMIT")
     except BaseException:
         if db.in_transaction:

@@ -293,8 +293,8 @@ class _Listener(logging.Handler):
         self._wrong = wrong
 
     def emit(self, record: logging.LogRecord) -> None:
-        if getattr(record, "tenure_event", "") in ("AttemptFailed", "JobLost"):
-            return  # a job that fails for good is no fault of ours
+        if getattr(record, "tenure_event", "") in ("AttemptFailed", "JobLost", "DataLost"):
+            return  # a job that fails for good, or a store that loses everything: no fault of ours
         error = record.exc_info[1] if record.exc_info else None
         self._wrong.append(f"logged: {record.getMessage()} {error!r}")
 

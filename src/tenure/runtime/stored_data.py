@@ -1,0 +1,101 @@
+"""Tells the loss of all data in the store from the loss of one lock or one worker.
+
+Both look alike: the store does not know a lease or a replica any more. So the id of the data is
+read when an app opens, and compared when something was unknown, or when renewals work again after
+an outage. While all goes well that costs nothing.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Callable, Iterable
+from typing import NamedTuple
+
+from tenure.core.policy import is_other_data
+from tenure.errors import StoreUnavailable, TenureError
+from tenure.observe.events import DataLost, Events
+from tenure.stores.contract import Store
+
+__all__ = ["InHand", "StoredData"]
+
+log = logging.getLogger("tenure")
+
+# The losses that this process has told: several apps may notice the same one.
+_told: set[tuple[str, str, str]] = set()
+_telling = threading.Lock()
+
+
+class InHand(NamedTuple):
+    """What a process has in the store: its replica, the jobs it runs, the names of its locks."""
+
+    replica: str = ""
+    jobs: tuple[str, ...] = ()
+    holds: tuple[str, ...] = ()
+
+    def with_(self, other: InHand) -> InHand:
+        """Return both, each thing once."""
+        return InHand(
+            self.replica or other.replica,
+            tuple(dict.fromkeys(self.jobs + other.jobs)),
+            tuple(dict.fromkeys(self.holds + other.holds)),
+        )
+
+
+class StoredData:
+    """The data that one app works with. It is asked on the host, except when the app opens."""
+
+    def __init__(self) -> None:
+        self._known: str | None = None
+        self._unknown = InHand()
+        self.is_suspected = False
+        """Whether something was unknown to the store, and nobody has looked why."""
+        self._sources: dict[Callable[[], InHand], None] = {}
+
+    def add_source(self, source: Callable[[], InHand]) -> None:
+        """Ask `source` what is in hand when a loss is told, from any thread."""
+        self._sources[source] = None
+
+    def remove_source(self, source: Callable[[], InHand]) -> None:
+        self._sources.pop(source, None)
+
+    def suspect(self, unknown: InHand = InHand()) -> None:  # noqa: B008 - it is immutable
+        """Take note of what the store does not know any more: `confirm` says why."""
+        self._unknown = _joined([self._unknown, unknown, *(ask() for ask in list(self._sources))])
+        self.is_suspected = True
+
+    async def confirm(self, store: Store, events: Events) -> None:
+        """Learn the id of the data; if a loss is suspected, compare it, and tell what is lost.
+
+        Raises StoreUnavailable; then it is to be called again.
+        """
+        if self._known is not None and not self.is_suspected:
+            return
+        try:
+            found = await store.incarnation()
+        except StoreUnavailable:
+            raise
+        except TenureError as error:
+            log.info("cannot tell whether the store has lost its data: %s", error)
+            return
+        known, self._known = self._known, found
+        unknown, self._unknown, self.is_suspected = self._unknown, InHand(), False
+        if is_other_data(known, found) and _is_first(store, found):
+            gone = _joined([unknown, *(ask() for ask in list(self._sources))])
+            events.emit(DataLost(store.url, *gone))
+
+
+def _joined(parts: Iterable[InHand]) -> InHand:
+    whole = InHand()
+    for part in parts:
+        whole = whole.with_(part)
+    return whole
+
+
+def _is_first(store: Store, found: str) -> bool:
+    loss = (store.url, store.namespace, found)
+    with _telling:
+        if loss in _told:
+            return False
+        _told.add(loss)
+        return True
