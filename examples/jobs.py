@@ -51,5 +51,5 @@ async def main() -> None:
             print("refused:", failed.reason, "-", failed.error)
 
 
-logging.getLogger("tenure").setLevel(logging.ERROR)  # failures are logged; here they are printed
+logging.getLogger("tenure").setLevel(logging.CRITICAL)  # failures are printed here, not logged
 asyncio.run(main())

@@ -453,6 +453,16 @@ async def test_a_repeat_does_not_return_what_another_claim_got_since(store: Stor
     assert (await look(store)).replica == "ben"
 
 
+async def test_an_older_number_gets_nothing_after_a_repeated_join(store: Store):
+    for number in (1, 2):
+        assert (await store.claim("ann", number, ["default"], 1)) == Claimed([])
+    await insert(store, new(1))
+    await join(store, "ann")
+    older = await store.claim("ann", 1, ["default"], 1)
+    assert older is not None
+    assert older.jobs == []
+
+
 async def test_an_older_number_gets_nothing(store: Store):
     await insert(store, *(new(number) for number in range(4)))
     await store.claim("ann", 3, ["default"], 1)

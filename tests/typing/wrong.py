@@ -71,7 +71,7 @@ async def options() -> None:
     send.using(dely=5)  # wrong
     send.using(priority="high")  # wrong
     send.using(at="tomorrow")  # wrong
-    app.task(retry=3)  # wrong
+    app.task(retry="3")  # wrong
     app.task(retry=Backoff(max_attempts="8"))  # wrong
     app.task(executor="threads")  # wrong
     app.task(7)  # wrong

@@ -23,11 +23,21 @@ class Loop:
             self._calls.pop()()
 
 
+class Idle:
+    """Stands for the slots of a worker that runs nothing."""
+
+    records: tuple[()] = ()
+
+    def job_of(self, _task: object) -> None:
+        return None
+
+
 async def test_each_time_that_a_loop_is_blocked_is_reported_once(clock: ManualClock):
     told: list[Event] = []
     events = Events()
+    idle: Any = Idle()
     events.subscribe(told.append)
-    watch = LoopWatch(clock, events)
+    watch = LoopWatch(clock, events, idle, ttl=10.0)
     loop: Any = Loop()
     watch._loop = loop
     watching = asyncio.create_task(watch.run())

@@ -42,7 +42,8 @@ class Replicas(Connection):
         values = {"replica": replica, "ttl": micros(ttl), "meta": encode_meta(meta)}
 
         def work(tx: Transaction) -> None:
-            self._empty_claims.forget(replica)
+            if tx.row(sql.NUMBER_OF, replica=replica) is None:
+                self._empty_claims.forget(replica)  # a repeated join changes no number
             tx.change(sql.JOIN, **values)
 
         await self._run(work)
