@@ -25,6 +25,7 @@ COMMANDS = (
     ["jobs", "show"],
     ["jobs", "tail"],
     ["jobs", "cancel"],
+    ["jobs", "delete"],
     ["jobs", "requeue"],
     ["queues"],
     ["queues", "pause"],

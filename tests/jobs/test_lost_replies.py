@@ -118,7 +118,7 @@ async def test_claim(real_app, faults, runs, told, lost):
             await job.wait(10)
             getattr(faults, lost)("claim")
     assert sorted(runs) == list(range(5))
-    assert [job.attempt for job in jobs] == [1] * 5
+    assert [job.record.attempt for job in jobs] == [1] * 5
     assert not of_kind(told, WRONG)
 
 
