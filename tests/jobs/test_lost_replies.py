@@ -206,3 +206,11 @@ async def test_a_claim_whose_reply_never_came_goes_back_with_leaving(
 
 async def has_state(job, state: str) -> bool:
     return (await job.refresh()).state == state
+
+
+async def test_a_worker_that_ends_before_its_join_is_answered_leaves_no_record(real_app, faults):
+    faults.lose_reply("join", times=1000)
+    async with real_app.worker():
+        await wait_until_async(lambda: faults.calls["join"] > 1)
+    faults.heal()
+    assert await real_app.replicas() == []

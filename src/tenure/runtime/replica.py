@@ -95,6 +95,8 @@ class Replica:
         self._counts = Counts()
         self._loop = asyncio.get_running_loop()
         self._hosted: Hosted | None = None
+        self.joining: str | None = None
+        """The id under which it asks to join. The store may know it before an answer comes."""
 
     def start(self) -> None:
         self._hosted = self._host.start(self._run)
@@ -119,11 +121,13 @@ class Replica:
     async def _join_and_live(self) -> None:
         """Live as one replica until that is taken for dead."""
         replica, self._resumed = self._resumed or self._clock.token(), None
+        self.joining = replica
         await self._join(replica)
         if self._lifeline is not None:
             # Before the first claim: whoever buries this process must know its name.
             self._lifeline.say(Joined(replica))
         self._tell(self._listener.joined, replica)
+        self.joining = None
         await self._live(replica)
         # The jobs are noted before they are stopped. It is looked at when it joins anew.
         self._host.data.suspect(InHand(replica=replica))

@@ -518,9 +518,10 @@ class Worker:
         await self._within(_SETTLE_SECONDS, self._settler.drain())
         self._settler.close()
         await self._replica.stop()
-        if self.replica is not None:
-            await self._within(_SETTLE_SECONDS, self._leave(self.replica))
-            back, short = self._settler.handed_back, self.replica[:8]
+        replica = self.replica or self._replica.joining
+        if replica is not None:
+            await self._within(_SETTLE_SECONDS, self._leave(replica))
+            back, short = self._settler.handed_back, replica[:8]
             log.info("worker %s has stopped; jobs handed back: %d", short, back)
         await self._slots.close()
 
