@@ -11,6 +11,7 @@ from tenure.core.clock import SystemClock
 from tenure.core.model import Grade
 from tenure.errors import ConfigError, StoreError, StoreUnavailable
 from tenure.stores.postgres import examine
+from tenure.stores.postgres.address import Address
 from tenure.stores.postgres.schema import FORMAT
 from tenure.stores.postgres.server import Server
 from tenure.stores.redis import RedisStore
@@ -284,7 +285,8 @@ def test_standbys(lagging: int, standbys: int, expected: str | None):
 
 @pytest.mark.parametrize(("used", "level"), [(79, "ok"), (80, "warning"), (100, "warning")])
 def test_connections_in_use(used: int, level: str):
-    finding = examine._connections(more(connections_used=used))
+    address = Address.parse("postgresql://h/d")
+    finding = examine._connections(server(), more(connections_used=used), address)
     assert (finding.level, f"{used} of 100" in finding.detail) == (level, True)
 
 

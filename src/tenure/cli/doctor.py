@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import click
@@ -61,7 +61,7 @@ def doctor(target: Target, *, require: str | None, scope: Scope | None, strict: 
     store = target.store()
     findings = asyncio.run(store.examine())
     stranded: list[Stranded] = []
-    if _grade(store, findings) is not None:
+    if _grade(store, findings) is not None and not _is_in_use_elsewhere(findings):
         is_failing = any(finding.level == "error" for finding in findings)
         about_jobs, stranded = _about_jobs(target, store, is_failing=is_failing)
         findings += about_jobs
@@ -81,6 +81,11 @@ def doctor(target: Target, *, require: str | None, scope: Scope | None, strict: 
         raise click.exceptions.Exit(2)
     if worst == "warning" and strict:
         raise click.exceptions.Exit(1)
+
+
+def _is_in_use_elsewhere(findings: Sequence[Finding]) -> bool:
+    """Return whether another machine uses the file: to open it would leave a trace there."""
+    return any((one.level, one.subject) == ("error", "machines") for one in findings)
 
 
 def _about_jobs(

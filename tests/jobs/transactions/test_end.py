@@ -93,7 +93,7 @@ async def test_a_stale_attempt_is_refused_before_it_writes(app, own):
     assert reached == []
     assert await effects(own) == []
     await job.refresh()
-    assert (job.state, job.attempt, job.failures) == ("waiting", 1, 0)
+    assert (job.state, job.record.attempt, job.failures) == ("waiting", 1, 0)
 
 
 async def taken_over_by(rival: Tenure) -> None:
