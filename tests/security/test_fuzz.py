@@ -264,7 +264,8 @@ WORDS = [
         words.InDoubt(),
         words.Stop(hurry=True),
         words.Joined("rep"),
-        words.HandOver("rep", ID, 7),
+        words.Lodged("rep"),
+        words.HandOver("rep", [ID]),
     )
 ]
 # Words of our own processes: who says something else is not listened to any more.

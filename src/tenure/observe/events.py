@@ -364,13 +364,13 @@ class DataLost(_Fact, frozen=True):
 
     def __str__(self) -> str:
         gone = {
-            f"worker {self.replica[:8]}": self.replica,
+            f"worker {safe(self.replica[:8])}": self.replica,
             f"{len(self.jobs)} running jobs ({_listed(self.jobs)})": self.jobs,
             f"{len(self.holds)} locks ({_listed(self.holds)})": self.holds,
         }
         known = ", ".join(text for text, is_there in gone.items() if is_there) or "nothing"
         return (
-            f"the store {self.store} has lost its data. Jobs that waited, results, locks and the "
+            f"the store {safe(self.store)} has lost its data. Jobs that waited, results, locks and the "
             f"last ticks of timers are gone. Of this process: {known}. It goes on with an empty "
             "store. Enqueue again what must not be lost. 'tenure doctor' says what the store "
             "survives."

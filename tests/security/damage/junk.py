@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import struct
 from typing import Any
+from uuid import UUID
 
 import msgspec
 
@@ -41,6 +42,7 @@ _TYPED: dict[str, list[Any]] = {
     "text": [OwnName(), *_TEXTS],
     "bytea": _BYTES,
     "boolean": [True, False],
+    "uuid": [UUID(int=0), UUID(int=2**128 - 1)],
     "ARRAY": [[], ["x"], [None], [["x"], ["y"]]],
 }
 
