@@ -371,8 +371,8 @@ class DataLost(_Fact, frozen=True):
         known = ", ".join(text for text, is_there in gone.items() if is_there) or "nothing"
         return (
             f"the store {safe(self.store)} has lost its data. Jobs that waited, results, locks and "
-            f"the last ticks of timers are gone. Of this process: {known}. It goes on with an empty "
-            "store. Enqueue again what must not be lost. 'tenure doctor' says what the store "
+            f"the last ticks of timers are gone. Of this process: {known}. It goes on with an "
+            "empty store. Enqueue again what must not be lost. 'tenure doctor' says what the store "
             "survives."
         )
 
