@@ -17,6 +17,7 @@ import asyncpg
 import psycopg
 
 from tenure import AttemptOver, Backoff, Task, Tenure, Tick, current_job
+from tenure.runtime.context import current
 from tests.chaos.roles import Actor, Order
 
 CANARY = "canary-7d1f"
@@ -32,9 +33,9 @@ _AGAIN = 3.0
 _ADDRESSES_FOR_EACH = 30
 
 
-def result_of(number: int, attempt: int) -> int:
-    """Return what a job answers: it tells which attempt has ended it."""
-    return number * _ATTEMPTS_MAX + attempt
+def result_of(number: int, claim: int) -> int:
+    """Return what a job answers: it tells which claim has ended it."""
+    return number * _ATTEMPTS_MAX + claim
 
 
 def read_result(result: int) -> tuple[int, int]:
@@ -87,7 +88,7 @@ class Tasks:
         try:
             with job.transaction(db) as done:
                 db.execute(f"INSERT INTO {BOOKS} VALUES ({number}, {job.fence})")
-                done.result(result_of(number, job.attempt))
+                done.result(result_of(number, claims()))
         except AttemptOver:
             self._note("refused", number)
             raise
@@ -117,7 +118,7 @@ class Tasks:
         # No look whether the attempt is still the newest: that is what the fence is for.
         self._actor.sink.write(current_job().id, current_job().fence, once=True)
         self._note("ended", number)
-        return result_of(number, current_job().attempt)
+        return result_of(number, claims())
 
     def _note(self, what: str, number: int) -> None:
         job = current_job()
@@ -129,6 +130,11 @@ class Tasks:
             number=number,
             detail=job.task,
         )
+
+
+def claims() -> int:
+    """Return how often this job was claimed, as the store counts it: each claim has its own."""
+    return current.get().record.attempt
 
 
 def devour(*, touch: bool) -> None:

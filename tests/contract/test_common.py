@@ -399,10 +399,10 @@ async def test_what_a_cancelled_call_did_is_decided_before_the_next_call(store: 
 
     async def check() -> None:
         nonlocal lease
-        found = await store.leases(), await store.marked(["done"])
+        found = await store.renew([lease]), await store.marked(["done"])
         for _ in range(3):
             await asyncio.sleep(0.001)
-            assert (await store.leases(), await store.marked(["done"])) == found
+            assert (await store.renew([lease]), await store.marked(["done"])) == found
         lease = await take(store, "key", "ann")
 
     async def write() -> None:
