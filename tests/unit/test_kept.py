@@ -128,6 +128,8 @@ def test_the_keeper_does_not_read_while_its_leases_change(
         class store:  # noqa: N801 - it stands for an attribute
             pass
 
+        data = None
+
     Host.store.clock = clock
     keeper = Keeper(Host, None)
     waits_for(keeper._changing, lambda: act(keeper))
