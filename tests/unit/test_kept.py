@@ -9,6 +9,7 @@ import pytest
 from tenure.core.model import Lease
 from tenure.core.policy import trust_until
 from tenure.runtime.keeper import Keeper, Kept
+from tenure.runtime.stored_data import StoredData
 from tenure.testing import ManualClock
 from tests.rig.waiting import wait_until
 
@@ -128,7 +129,7 @@ def test_the_keeper_does_not_read_while_its_leases_change(
         class store:  # noqa: N801 - it stands for an attribute
             pass
 
-        data = None
+        data = StoredData()
 
     Host.store.clock = clock
     keeper = Keeper(Host, None)
