@@ -2,6 +2,7 @@
 
 import asyncio
 import ctypes
+import sys
 import time
 
 from tenure import Tenure, current_job
@@ -77,6 +78,27 @@ async def test_code_that_keeps_the_interpreter_is_told_with_what_to_use(real_mak
     assert "replica_ttl is 1.5 s: others have taken this worker for dead" in said
     assert "executor='process'" in said
     assert "tenure worker" in said
+
+
+async def test_a_job_that_has_ended_before_the_next_look_is_named_too(monkeypatch):
+    monkeypatch.setattr("tenure.runtime.loop_watch._BLOCKED_AFTER", 0.8)
+    told: list = []
+    async with Tenure("memory://", replica_ttl=1.5) as app:
+        app.on_event(told.append)
+
+        @app.task
+        async def keeps_the_interpreter() -> None:
+            sys.setswitchinterval(60)  # the watching thread comes after the end of this job
+            ctypes.PyDLL(None).sleep(2)
+
+        try:
+            async with app.worker():
+                job = await keeps_the_interpreter.enqueue()
+                await wait_until_async(lambda: of_kind(told, InterpreterBlocked))
+        finally:
+            sys.setswitchinterval(0.005)
+    [blocked, *_] = of_kind(told, InterpreterBlocked)
+    assert blocked.jobs == (f"keeps_the_interpreter {job.id}",)
 
 
 async def test_a_thread_that_runs_far_longer_than_the_ttl_runs_once(real_make):

@@ -32,16 +32,7 @@ SCOPES: Final[tuple[Scope, ...]] = ("process", "host", "fleet")
 _OTHER_SETTINGS: Final = ("url", "require", "migrate", "scope", "connect", "health")
 
 VARIABLES: Final = frozenset(
-    f"TENURE_{name.upper()}"
-    for name in (
-        *Settings.__struct_fields__,
-        "url",
-        "require",
-        "migrate",
-        "scope",
-        "connect",
-        "health",
-    )
+    f"TENURE_{name.upper()}" for name in (*Settings.__struct_fields__, *_OTHER_SETTINGS)
 )
 """All variables that Tenure reads."""
 

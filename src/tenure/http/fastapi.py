@@ -158,7 +158,7 @@ class _Served:
 
         route.__name__ = endpoint.task.__name__
         route.__doc__ = endpoint.task.__doc__
-        route.__signature__ = self._signature(endpoint)  # type: ignore[attr-defined]
+        route.__signature__ = self._signature(endpoint)  # type: ignore[attr-defined]  # FastAPI reads it
         self._endpoints[route], self._paths[route] = endpoint, endpoint.path
         return route
 
@@ -206,7 +206,7 @@ class _Served:
             request, owner = given[_REQUEST], self._owner_of(given)
             return await self._answer(request, lambda: ask(request, owner))
 
-        route.__signature__ = inspect.Signature(self._caller())  # type: ignore[attr-defined]
+        route.__signature__ = inspect.Signature(self._caller())  # type: ignore[attr-defined]  # as above
         route.__name__ = name
         self._paths[route] = path
         return route

@@ -100,6 +100,7 @@ class Parameters:
     def bare(self, fn: Callable[..., Any]) -> Callable[..., Any]:
         """Return the handler as a task: without the job, and with plain values only."""
         run = (self._filling_in_async if is_async(fn) else self._filling_in)(fn)
+        # Function types do not declare the attributes that `wraps` sets and `inspect` reads.
         del run.__wrapped__  # type: ignore[attr-defined]
         run.__signature__ = self._signature  # type: ignore[attr-defined]
         given = [one for one in self.all if one.source != "job"]

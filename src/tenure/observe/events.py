@@ -279,7 +279,7 @@ class InterpreterBlocked(_Fact, frozen=True):
     seconds: float
     replica_ttl: float
     jobs: tuple[str, ...]
-    """Tasks and ids of the jobs that ran before or after, some of them."""
+    """Tasks and ids of jobs that ran meanwhile, some of them."""
 
     def __str__(self) -> str:
         jobs = f"one of these jobs keeps it ({_listed(self.jobs)}), or " if self.jobs else ""

@@ -55,7 +55,6 @@ class LoopWatch:
         self._turned = True
         self._asked_at = self._looked_at = clock.boot()
         self._is_blocked = self._is_told = False
-        self._beside: list[JobRecord] = []
         self._told_gap = -math.inf
 
     async def run(self) -> None:
@@ -91,13 +90,13 @@ class LoopWatch:
 
     def _watch_threads(self, now: float) -> None:
         """Tell that this thread could not run, which beats; under a supervisor another one does."""
-        gap, beside = now - self._looked_at, self._beside
-        self._looked_at, self._beside = now, self._slots.records
+        then, self._looked_at = self._looked_at, now
+        gap = now - then
         is_long = gap >= max(_BLOCKED_AFTER, self._ttl / 3)
         if is_long and self._board is None and now - self._told_gap >= _TELL_EVERY:
             self._told_gap = now
-            jobs = {job.id: f"{job.task} {job.id}" for job in (*beside, *self._beside)}
-            named = tuple(jobs.values())[:_NAMED_MAX]
+            jobs = self._slots.records_since(then)[:_NAMED_MAX]
+            named = tuple(f"{job.task} {job.id}" for job in jobs)
             self._events.emit(InterpreterBlocked(round(gap, 1), self._ttl, named))
 
     def _turn(self) -> None:

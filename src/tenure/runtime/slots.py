@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections import Counter
+from collections import Counter, deque
 from collections.abc import Callable, Collection, Sequence
 from contextlib import AbstractAsyncContextManager, nullcontext
 from contextvars import copy_context
@@ -27,6 +27,9 @@ from tenure.runtime.settling import Settler
 __all__ = ["Slots", "is_run"]
 
 log = logging.getLogger("tenure")
+
+# So many ended jobs are remembered, for what may have kept the interpreter just before.
+_ENDED_KEPT = 32
 
 _UNEXPECTED = "job %s failed in an unexpected way"
 
@@ -93,6 +96,7 @@ class Slots:
             on_room=on_room,
         )
         self._running: dict[_Running, None] = {}  # in the order of their beginnings
+        self._ended_at: deque[tuple[float, JobRecord]] = deque(maxlen=_ENDED_KEPT)
         self._lent = LentSlots(
             clock, events, has_free=lambda: self.jobs < concurrency, on_lent=on_freed
         )
@@ -135,10 +139,10 @@ class Slots:
         """The jobs that run."""
         return [one.record.id for one in list(self._running)]
 
-    @property
-    def records(self) -> list[JobRecord]:
-        """What runs, the oldest first; from any thread."""
-        return [one.record for one in list(self._running)]
+    def records_since(self, then: float) -> list[JobRecord]:
+        """Return what has ended since a time, then what runs; from any thread."""
+        ended = [record for at, record in list(self._ended_at) if at >= then]
+        return ended + [one.record for one in list(self._running)]
 
     def job_of(self, task: asyncio.Task[Any]) -> JobRecord | None:
         """Return the job that a task runs; from any thread."""
@@ -275,8 +279,10 @@ class Slots:
         self._in_processes -= running.handler.executor == "process"
         if self._board is not None:
             self._board.end(running.place)
+        now = self._clock.boot()
+        self._ended_at.append((now, running.record))
         if not is_run(running.record):
-            took = self._clock.boot() - running.began
+            took = now - running.began
             mean = self.mean_seconds
             self.mean_seconds = took if mean is None else 0.9 * mean + 0.1 * took
         self._on_freed()

@@ -70,7 +70,7 @@ class Address:
         """Return a connection that is logged in. What fails leaves nothing open."""
         connection = self.connection()
         try:
-            await connection.connect()  # type: ignore[no-untyped-call]
+            await connection.connect()  # type: ignore[no-untyped-call]  # redis-py leaves it untyped
         except BaseException:
             await connection.disconnect(nowait=True)
             raise
