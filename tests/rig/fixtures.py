@@ -142,7 +142,7 @@ def namespace() -> str:
 @pytest.fixture
 def private_valkey() -> Iterator[PrivateValkey]:
     """Make Valkey servers that this test alone may kill, pause and restart."""
-    _require("valkey")
+    require("valkey")
     with ExitStack() as stack:
 
         def make(*, config: dict[str, str] | None = None, password: str | None = None) -> Valkey:
@@ -154,7 +154,7 @@ def private_valkey() -> Iterator[PrivateValkey]:
 @pytest.fixture
 def private_postgres() -> Iterator[PrivatePostgres]:
     """Make PostgreSQL servers that this test alone may kill, pause and restart."""
-    _require("postgres")
+    require("postgres")
     with ExitStack() as stack:
 
         def make(*, durable: bool = False, config: dict[str, str] | None = None) -> Postgres:
@@ -192,7 +192,8 @@ def _shared(config: pytest.Config, kind: str) -> Endpoint:
     return Endpoint(url) if url else _missing(kind)
 
 
-def _require(kind: str) -> None:
+def require(kind: str) -> None:
+    """Skip the test, or in CI fail it, if there is no program of this server."""
     if _FIND[kind]() is None:
         _missing(kind)
 

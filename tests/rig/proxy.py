@@ -67,6 +67,19 @@ class _Unanswered:
     kept: list[bytes] = field(default_factory=list)
 
 
+@dataclass(frozen=True)
+class Traffic:
+    """What has passed a proxy: all requests with their replies, also those of a log-in.
+
+    A round trip is a request that the server answers. Wake-ups, which a server sends unasked, are
+    left out: they arrive at any time.
+    """
+
+    round_trips: int = 0
+    size: int = 0
+    """In bytes, both directions together."""
+
+
 class _Link:
     """One client's connection and the connection to the server that belongs to it."""
 
@@ -113,6 +126,8 @@ class Proxy:
         self._closed: set[Direction] = set()
         self._delays: dict[Direction, float] = dict.fromkeys(_BOTH, 0.0)
         self._commands = 0
+        self._round_trips = 0
+        self._size = 0
         self._kept_back = 0
         self._held_up = 0
         self._cut = 0
@@ -128,6 +143,11 @@ class Proxy:
     def commands(self) -> int:
         """How many commands have come through, those included that a fault was aimed at."""
         return self._commands
+
+    @property
+    def traffic(self) -> Traffic:
+        """All that has passed up to now. A reply is counted before its client gets it."""
+        return Traffic(self._round_trips, self._size)
 
     @property
     def connections(self) -> int:
@@ -381,6 +401,8 @@ class Proxy:
                     await self._until(lambda: not link.unanswered)
                     return
                 link.to_client.write(sent.answer)
+                self._size += len(sent.raw)
+                self._round_trips += bool(sent.replies or sent.is_answered)
                 if sent.replies:
                     link.unanswered.append(_Unanswered(sent.replies, fault))
                 link.to_server.write(sent.raw)
@@ -393,6 +415,7 @@ class Proxy:
         while piece := await link.from_server.read(_PIECE):
             await self._passage("to_client")
             for received in link.wire.received(piece):
+                self._size += len(received.raw) if received.is_reply else 0
                 fault = link.unanswered[0].fault if link.unanswered else None
                 if fault is None or not received.is_reply:
                     link.to_client.write(received.raw)

@@ -22,6 +22,8 @@ class Sent:
     """Whether this counts as a command."""
     replies: int = 0
     """How many ends of a reply the server will send."""
+    is_answered: bool = False
+    """Whether the server answers without an end of a reply."""
     answer: bytes = b""
     """What the client is to be told at once, without asking the server."""
 
@@ -109,13 +111,14 @@ class Postgres(Wire):
                 self._parts.clear()
             else:
                 # Somebody may want an answer before the next Sync (Flush, data of a COPY).
-                yield Sent(b"".join([*self._parts, raw]))
+                yield Sent(b"".join([*self._parts, raw]), is_answered=raw[0] == ord("H"))
                 self._parts.clear()
 
     def received(self, piece: bytes) -> Iterator[Received]:
         self._from_server += piece
         while (raw := _taken(self._from_server, length_at=1)) is not None:
-            yield Received(raw, is_reply=True, ends_reply=raw[0] == ord("Z"))
+            # A notification (A) comes without having been asked for.
+            yield Received(raw, is_reply=raw[0] != ord("A"), ends_reply=raw[0] == ord("Z"))
 
     def _login(self, raw: bytes) -> Sent:
         (code,) = struct.unpack_from("!I", raw, 4)

@@ -102,6 +102,17 @@ async def test_commands_are_counted_one_by_one_in_a_pipeline_and_introductions_a
     assert line.commands == 5
 
 
+async def test_traffic_is_each_request_with_its_reply(line: Proxy, dial: Dial):
+    client = dial()
+    await client.ping()
+    before = line.traffic
+    await client.ping()
+    await client.ping()
+    assert line.traffic.round_trips - before.round_trips == 2
+    ping, pong = b"*1\r\n$4\r\nPING\r\n", b"+PONG\r\n"
+    assert line.traffic.size - before.size == 2 * len(ping + pong)
+
+
 async def test_cut_before_has_no_effect_on_the_server(
     line: Proxy, dial: Dial, direct: redis.asyncio.Redis, namespace: str
 ):
@@ -335,6 +346,25 @@ async def test_postgres_commands_do_not_depend_on_what_is_prepared(
         counts.append(postgres_line.commands - before)
     assert counts == [3, 3]
     assert await table.fetchval(f"SELECT n FROM {namespace}") == 2
+
+
+async def test_postgres_traffic_counts_preparing_and_leaves_notifications_out(
+    postgres_line: Proxy, dial_postgres: DialPostgres, table: asyncpg.Connection, namespace: str
+):
+    connection = await dial_postgres()
+    heard = asyncio.Event()
+    await connection.add_listener(namespace, lambda *_: heard.set())
+    before = postgres_line.traffic
+    await connection.fetchval("SELECT $1::int", 1)
+    prepared = postgres_line.traffic
+    assert prepared.round_trips - before.round_trips == 2
+    await connection.fetchval("SELECT $1::int", 1)
+    after = postgres_line.traffic
+    assert after.round_trips - prepared.round_trips == 1
+
+    await table.execute(f"NOTIFY {namespace}")
+    await heard.wait()
+    assert postgres_line.traffic == after
 
 
 @pytest.mark.parametrize(("fault", "effect"), [(Proxy.cut_before, 1), (Proxy.cut_after, 2)])
