@@ -5,7 +5,7 @@ BIN := .venv/bin
 ARGS ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help setup check test demo run soak sim schedules chaos proof mutants mutate bench-locks bench-jobs bench-timers bench-http requirements clean
+.PHONY: help setup check test demo run soak cost sim schedules chaos proof mutants mutate bench-locks bench-jobs bench-timers bench-http requirements clean
 
 help:  ## List the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-14s%s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -34,6 +34,9 @@ run:  ## Serve the example service on 127.0.0.1:8000 until Ctrl-C; PORT=8001 els
 # Sizes that take hours need more than the usual minute per test.
 soak: setup  ## All tests in long sizes
 	@TENURE_TEST_SIZE=soak TENURE_PLANTED=all PYTEST_TIMEOUT=14400 $(BIN)/python scripts/test.py $(ARGS)
+
+cost: setup  ## Count what work costs on each store; ARGS=--record writes it down
+	@$(BIN)/python -m tests.cost $(ARGS)
 
 N ?= 3000
 sim: setup  ## Simulate the runtime under N seeds (3000), see docs/proof.md

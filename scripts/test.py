@@ -19,6 +19,7 @@ FOLDERS = (
     "unit",
     "typing",
     "contract",
+    "cost",
     "locks",
     "jobs",
     "timers",
