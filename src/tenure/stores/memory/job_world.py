@@ -146,14 +146,19 @@ class JobSpace:
     """The jobs of one namespace."""
 
     jobs: dict[str, Job] = field(default_factory=dict)
+    unfinished: dict[str, Job] = field(default_factory=dict)
+    """A part of the jobs. Finished ones are kept for a day, and no claim has to look at them."""
     replicas: dict[str, Replica] = field(default_factory=dict)
     keys: dict[str, Taken] = field(default_factory=dict)
     paused: dict[str, float] = field(default_factory=dict)
     """Until when; a float for the sake of infinity."""
 
+    def add(self, job: Job) -> None:
+        self.jobs[job.id] = self.unfinished[job.id] = job
+
     def held_by(self, replica: str) -> list[Job]:
         """Return what a replica runs, in order of id."""
-        running = (job for job in self.jobs.values() if job.state == "running")
+        running = (job for job in self.unfinished.values() if job.state == "running")
         return sorted((job for job in running if job.replica == replica), key=lambda job: job.id)
 
     def ready(self, queues: Sequence[str], limit: int, now: int) -> tuple[list[Job], int | None]:
@@ -165,7 +170,7 @@ class JobSpace:
                 continue
             waiting = [
                 job
-                for job in self.jobs.values()
+                for job in self.unfinished.values()
                 if job.state == "waiting" and job.new.queue == queue
             ]
             due = [job for job in waiting if job.is_due(now)]
@@ -182,7 +187,8 @@ class JobSpace:
 
     def paused_in_the_future(self, now: int) -> list[tuple[Job, int]]:
         """Return jobs whose pause seems not to have begun, with its beginning."""
-        paused = ((job, job.since) for job in self.jobs.values() if job.state == "waiting")
+        waiting = (job for job in self.unfinished.values() if job.state == "waiting")
+        paused = ((job, job.since) for job in waiting)
         return [(job, since) for job, since in paused if since is not None and since > now]
 
     def postpone(self, replica: str, length: int) -> None:
@@ -192,7 +198,7 @@ class JobSpace:
 
     def overdue(self, since: int) -> list[Job]:
         """Return what still runs although its deadline was at `since` or earlier."""
-        deadlines = ((job.deadline, job) for job in self.jobs.values())
+        deadlines = ((job.deadline, job) for job in self.unfinished.values())
         late = [job for at, job in deadlines if at is not None and at <= since]
         return sorted(late, key=lambda job: (job.deadline, job.id))
 

@@ -128,7 +128,7 @@ class Jobs(Connection):
         due = now + micros(new.delay) if new.at is None else new.at
         since = None if due <= now else now if new.at is None else 0
         job = Job(new, created=now, due=due, since=since)
-        self._jobs.jobs[job.id] = job
+        self._jobs.add(job)
         self._tell_waiting(job, now)
         return Inserted("created", job.id, now)
 
@@ -275,6 +275,7 @@ class Jobs(Connection):
         job.result = job.error = job.progress = None
         job.message = job.reason = ""
         job.due, job.since = now, None
+        self._jobs.add(job)
         self._wait(job, now)
         return "requeued"
 
@@ -332,7 +333,7 @@ class Jobs(Connection):
     async def counts(self) -> list[QueueCounts]:
         with self._lock:
             now = self.clock.wall()
-            live = [job for job in self._jobs.jobs.values() if job.state not in FINISHED]
+            live = list(self._jobs.unfinished.values())
             paused = {name for name in self._jobs.paused if self._jobs.is_paused(name, now)}
             queues = sorted(paused | {job.new.queue for job in live})
             return [self._count(name, live, now) for name in queues]
@@ -430,6 +431,7 @@ class Jobs(Connection):
 
     def _finish(self, job: Job, state: JobState, now: int) -> None:
         job.state = state
+        del self._jobs.unfinished[job.id]
         job.replica, job.deadline, job.cancelling = "", None, False
         job.finished = now
         self._jobs.keep_with(job)

@@ -195,7 +195,7 @@ class Schedules(Jobs):
 
     def _born(self, new: NewJob, move: Advance, now: int) -> JobRecord:
         job = Job(new, created=now, due=move.due if move.replica else now)
-        self._jobs.jobs[job.id] = job
+        self._jobs.add(job)
         if move.replica:
             replica = self._jobs.replicas[move.replica]
             schedule = self._schedules.schedules[move.name]
@@ -231,8 +231,8 @@ class Schedules(Jobs):
 
     def _unfinished_runs(self, name: str) -> list[Job]:
         """Return the unfinished runs of a schedule, in order of id."""
-        jobs = (job for job in self._jobs.jobs.values() if job.new.schedule == name)
-        return sorted((job for job in jobs if job.state not in FINISHED), key=lambda job: job.id)
+        jobs = (job for job in self._jobs.unfinished.values() if job.new.schedule == name)
+        return sorted(jobs, key=lambda job: job.id)
 
     async def schedules(
         self, names: Sequence[str] | None = None, *, limit: int = 1000
