@@ -46,10 +46,10 @@ SEEDS ?= 600
 schedules: setup  ## Interleave and cut calls on the real stores, SEEDS for each (600)
 	@$(BIN)/python -m tests.schedules --seeds $(SEEDS) $(ARGS)
 
-chaos: setup  ## Kill, pause and cut off real processes for 20 minutes; ARGS="--minutes 5" for less
+chaos: setup  ## Kill, pause and cut off real processes for 25 minutes; ARGS="--minutes 5" for less
 	@$(BIN)/python -m tests.chaos $(ARGS)
 
-proof: setup  ## Simulation and chaos in full size, and their numbers into the README (45 minutes)
+proof: setup  ## Simulation and chaos in full size, and their numbers into the README (an hour)
 	@$(BIN)/python scripts/proof.py $(ARGS)
 
 mutants: setup  ## Plant every bug of tests/planted, and see each of them caught

@@ -1,6 +1,6 @@
 """Run the whole proof and put its numbers into the README.
 
-Takes about 45 minutes on two cores. Each number comes from a command that anybody can repeat; the
+Takes about an hour on two cores. Each number comes from a command that anybody can repeat; the
 README says which. With --from FOLDER the summaries of an earlier run are taken as they are.
 """
 

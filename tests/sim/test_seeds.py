@@ -29,6 +29,7 @@ RUNS = {
     "timers": 150,
     "http": 100,
 }
+"""All scenarios but the shop, whose hour takes seconds; see `test_shop`."""
 PARTS = range(1 if SIZE.name == "short" else 50)
 
 
@@ -164,7 +165,7 @@ def test_the_same_seed_gives_the_same_history_in_every_process():
     assert f"jobs 0 {sha256(lines).hexdigest()}" in said[0]
 
 
-@pytest.mark.parametrize("scenario", SCENARIOS)
+@pytest.mark.parametrize("scenario", RUNS)
 def test_histories_survive_being_written_down(scenario: str):
     history = run(planned(3, scenario)).history
     assert read_lines(write_lines(history)) == history

@@ -6,10 +6,16 @@ from typing import Final
 
 from tenure.testing.sim.plan import FAULTS
 
-__all__ = ["FLOORS", "FLOORS_FROM"]
+__all__ = ["FLOORS", "FLOORS_FROM", "floors_from"]
 
 # With fewer runs than this there may be too little of something by chance.
 FLOORS_FROM: Final = 100
+
+
+def floors_from(scenario: str) -> int:
+    """Return from how many runs on a scenario has floors: an hour of the shop has enough of all."""
+    return 1 if scenario == "shop" else FLOORS_FROM
+
 
 _USUAL = 0.03
 _CLIENTS: Final = ("delays", "lost requests", "lost replies", "duplicates", "late requests")
@@ -123,6 +129,21 @@ FLOORS: Final = {
         **_STEPS,
         **_faults({"late effects": 0.003, "edges met": 0.01}),
         **{f"runs with {what} of clients": _USUAL for what in _CLIENTS},
+    },
+    "shop": {
+        "claims": 2000.0,
+        "retries": 500.0,
+        "ticks": 120.0,
+        "recoveries": 10.0,
+        "crash": 50.0,
+        "jobs beside a backlog": 3.0,
+        **_faults({fault: 0.0 for fault in FAULTS if fault not in ("crash", "restart")}),
+        "runs with crash": 1.0,
+        "runs with restart": 1.0,
+        "runs with edges met": 0.0,
+        "fair weather": 0.0,
+        "steps ahead": 0.0,
+        "steps back": 0.0,
     },
 }
 """The least of each, per run."""

@@ -3,38 +3,52 @@
 from __future__ import annotations
 
 import asyncio
-import logging
-import sys
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Iterator
-from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
+from collections.abc import Awaitable, Callable, Collection, Iterable, Sequence
+from contextlib import AbstractContextManager, nullcontext, suppress
 from dataclasses import dataclass, field
+from itertools import takewhile
 
-from tenure.core.policy import WAITER_LIFE
+from tenure.core.policy import WAITER_LIFE, Backoff
 from tenure.testing.sim.checks.effects import check_effects, check_once, check_told
 from tenure.testing.sim.checks.http import check_http
 from tenure.testing.sim.checks.jobs import check_jobs
 from tenure.testing.sim.checks.leases import check_leases
 from tenure.testing.sim.checks.sections import check_sections
+from tenure.testing.sim.checks.shop import check_shop
 from tenure.testing.sim.checks.telling import (
     check_fair,
     check_told_in_time,
     check_told_of_stale_ends,
 )
 from tenure.testing.sim.checks.ticks import check_ticks, without_runs
+from tenure.testing.sim.complaints import complaints, nobody_listening
 from tenure.testing.sim.fleet import Fleet, Program
 from tenure.testing.sim.history import Entry
 from tenure.testing.sim.link import CALL_TIMEOUT
 from tenure.testing.sim.loop import Stuck
 from tenure.testing.sim.plan import FAULTS, LOSSES, Kind, Plan, dice_for
-from tenure.testing.sim.scenarios import clocks, fleets, http, jobs, leases, releases, timers
+from tenure.testing.sim.scenarios import (
+    clocks,
+    fleets,
+    http,
+    jobs,
+    leases,
+    releases,
+    shop,
+    shop_plan,
+    timers,
+)
 
 __all__ = ["SCENARIOS", "Outcome", "Scenario", "planned", "run"]
 
-_MAX_STEPS = 200_000
 # How many ttls it may take until somebody dead is found, and what it had is with others.
 _TTLS = 4
 _LOOK_EVERY = 0.25
+
+
+async def _nothing(_: Fleet) -> None:
+    """Look at nothing more."""
 
 
 @dataclass(frozen=True)
@@ -54,6 +68,15 @@ class Scenario:
     waits_for_ticks: bool = False
     """Whether it is done only after another tick: a clock that was set back delays those."""
     kind: Kind = field(default_factory=Kind)
+    draw: Callable[..., Plan] | None = None
+    """Draws the plan of a seed where other faults are wanted than usual."""
+    tries: int = jobs.BACKOFF.max_attempts
+    loss_budget: Callable[[Plan], int] = jobs.loss_budget
+    aftermath: Callable[[Fleet], Awaitable[None]] = _nothing
+    """What happens when all work is done, before the processes end."""
+    check: Callable[[Sequence[Entry]], list[str]] = lambda _: []
+    """Promises of this scenario alone."""
+    max_steps: int = 200_000
 
 
 SCENARIOS = {
@@ -83,6 +106,21 @@ SCENARIOS = {
         kind=Kind(set_back=-30.0),
     ),
     "http": Scenario(http.program, http.is_done, (2, 3), 5.0, http.begin, jobs.end, patience=20.0),
+    "shop": Scenario(
+        shop.program,
+        shop.is_done,
+        (3,),
+        shop_plan.HOUR,
+        shop_plan.begin,
+        shop.end,
+        patience=1200.0,  # a mail that failed for ten minutes is tried again within 17
+        draw=shop_plan.draw,
+        tries=Backoff().max_attempts,
+        loss_budget=lambda _: 3,
+        aftermath=shop.aftermath,
+        check=check_shop,
+        max_steps=20_000_000,
+    ),
 }
 
 
@@ -100,6 +138,8 @@ def planned(seed: int, scenario: str, faults: Collection[str] = FAULTS) -> Plan:
     """Return what a seed means."""
     shape = SCENARIOS[scenario]
     machines = dice_for("machines", scenario, seed).choice(shape.machines)
+    if shape.draw is not None:
+        return shape.draw(seed, machines=machines).without(set(FAULTS).difference(faults))
     return Plan.draw(
         seed, scenario, shape.kind, machines=machines, horizon=shape.horizon, faults=faults
     )
@@ -110,9 +150,9 @@ def run(plan: Plan) -> Outcome:
     scenario = SCENARIOS[plan.scenario]
     fleet = Fleet(plan, scenario.program)
     wrong: list[str] = []
-    with _complaints(wrong), scenario.setting():
+    with complaints(wrong), scenario.setting():
         try:
-            fleet.loop.run(_live(fleet, scenario, wrong), max_steps=_MAX_STEPS)
+            fleet.loop.run(_live(fleet, scenario, wrong), max_steps=scenario.max_steps)
         except Stuck as error:
             wrong.append(f"stuck: {error}")
     _tear_down(fleet)
@@ -135,6 +175,7 @@ async def _live(fleet: Fleet, scenario: Scenario, wrong: list[str]) -> None:
         return
     if not await _within(_longest_life(fleet.plan), lambda: not _strange_replicas(fleet)):
         wrong.append(f"replicas that nobody recovers: {_strange_replicas(fleet)}")
+    await scenario.aftermath(fleet)
     scenario.end(fleet)
     if not await _within(patience, lambda: fleet.are_finished):
         wrong.append(f"processes do not end: {_unfinished(fleet)}")
@@ -204,13 +245,16 @@ def _unfinished(fleet: Fleet) -> str:
 
 def _check(fleet: Fleet) -> list[str]:
     entries, counts = fleet.history.entries, fleet.counts
+    scenario = SCENARIOS[fleet.plan.scenario]
     about_leases = check_leases(entries)
     about_jobs, lost_jobs = check_jobs(
         without_runs(entries),
-        loss_budget=jobs.loss_budget(fleet.plan),
-        tries=jobs.BACKOFF.max_attempts,
+        loss_budget=scenario.loss_budget(fleet.plan),
+        tries=scenario.tries,
     )
-    about_ticks, seen = check_ticks(entries, declared_for=releases.DECLARED_FOR)
+    # A day passes at once afterwards, and a replica counts no more than 1,000 missed ticks.
+    hour = takewhile(lambda entry: entry.what != "aftermath", entries)
+    about_ticks, seen = check_ticks(hour, declared_for=releases.DECLARED_FOR)
     counts.update(seen)
     counts["expired leases"] += about_leases.expired
     counts["lost jobs"] += lost_jobs
@@ -226,6 +270,7 @@ def _check(fleet: Fleet) -> list[str]:
     return [
         *about_leases.wrong,
         *about_jobs,
+        *scenario.check(entries),
         *check_http(entries),
         *check_effects(entries),
         *about_ticks,
@@ -263,6 +308,8 @@ def _count(counts: Counter[str], entry: Entry) -> None:
         case "claimed" if entry.attempt > 1:
             counts["claims"] += 1
             counts["second attempts"] += 1
+        case "beside" if entry.limit:
+            counts["jobs beside a backlog"] += 1
         case what if what in _COUNTED:
             counts[_COUNTED[what]] += 1
 
@@ -287,41 +334,12 @@ _COUNTED = {
 _MOVED = {"passed": "ticks won by others", "skipped": "skipped ticks"}
 
 
-class _Listener(logging.Handler):
-    def __init__(self, wrong: list[str]) -> None:
-        super().__init__(logging.ERROR)
-        self._wrong = wrong
-
-    def emit(self, record: logging.LogRecord) -> None:
-        if getattr(record, "tenure_event", "") in ("AttemptFailed", "JobLost", "DataLost"):
-            return  # a job that fails for good, or a store that loses everything: no fault of ours
-        error = record.exc_info[1] if record.exc_info else None
-        self._wrong.append(f"logged: {record.getMessage()} {error!r}")
-
-
-@contextmanager
-def _complaints(wrong: list[str]) -> Iterator[None]:
-    """Take what is logged as an error for one; be quiet about the rest."""
-    log = logging.getLogger("tenure")
-    listener = _Listener(wrong)
-    before = log.level, log.propagate
-    log.addHandler(listener)
-    log.setLevel(logging.ERROR)
-    log.propagate = False
-    try:
-        yield
-    finally:
-        log.removeHandler(listener)
-        log.setLevel(before[0])
-        log.propagate = before[1]
-
-
 def _tear_down(fleet: Fleet) -> None:
     """Take apart what has not ended. Whatever that runs, nobody is listening any more."""
     processes = [*fleet.graveyard, *fleet.ended]
     processes += [one.process for one in fleet.machines if one.process is not None]
     fleet.loop.close()
-    with _nobody_listening():
+    with nobody_listening():
         for lane in [fleet.loop.world, *(process.lane for process in processes)]:
             lane.is_dead = True
             for task in lane.unfinished():
@@ -330,13 +348,3 @@ def _tear_down(fleet: Fleet) -> None:
                 with suppress(BaseException):
                     assert coroutine is not None
                     coroutine.close()
-
-
-@contextmanager
-def _nobody_listening() -> Iterator[None]:
-    log, hook = logging.getLogger("tenure"), sys.unraisablehook
-    log.disabled, sys.unraisablehook = True, lambda _: None
-    try:
-        yield
-    finally:
-        log.disabled, sys.unraisablehook = False, hook

@@ -310,7 +310,7 @@ class Server(MemoryStore):
                 seen=by,
                 ttl=delays[one.losses - 1] if one.losses <= len(delays) else 0.0,
             )
-        self._say("looked for the dead", seen=by)
+        self._say("looked for the dead", seen=by, number=len(answers), limit=limit)
         self._wrote()
         return answers
 
@@ -390,10 +390,9 @@ class Server(MemoryStore):
 
 @cache
 def _period(definition: bytes) -> float:
-    """Return the seconds from tick to tick of a definition."""
+    """Return the seconds from tick to tick of a definition; 0 if they are not always as many."""
     rule = msgspec.json.decode(definition, type=Definition).rule
-    assert isinstance(rule, Every)
-    return rule.period_us / 1e6
+    return rule.period_us / 1e6 if isinstance(rule, Every) else 0.0
 
 
 def _number(payload: bytes) -> int:

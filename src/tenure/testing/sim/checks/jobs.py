@@ -64,10 +64,12 @@ class _Replica:
     heard: float
     """When it was renewed last, by a clock that nobody can set."""
     claim_no: int = 0
+    is_dead: bool = False
+    """Whether a part of what it had was recovered, and the rest is still to be."""
 
     def has_expired(self, now: int, by: int | None = None) -> bool:
         self.renewed = min(self.renewed, now)
-        return self.renewed + self.ttl <= (now if by is None else by)
+        return self.is_dead or self.renewed + self.ttl <= (now if by is None else by)
 
 
 @dataclass(slots=True)
@@ -75,6 +77,8 @@ class _Stored:
     """What the store has, as far as its answers tell."""
 
     jobs: dict[str, _Job] = field(default_factory=dict)
+    unfinished: dict[str, _Job] = field(default_factory=dict)
+    """Those of the jobs that had not ended at the last beat. A long history has many others."""
     replicas: dict[str, _Replica] = field(default_factory=dict)
     keys: dict[str, str] = field(default_factory=dict)
 
@@ -128,8 +132,12 @@ class _Jobs:
         known = self.stored.replicas.setdefault(entry.replica, _Replica(entry.now, ttl, entry.at))
         known.renewed, known.ttl, known.heard = entry.now, ttl, entry.at
 
+    def _living(self, replica: str) -> _Replica | None:
+        known = self.stored.replicas.get(replica)
+        return None if known is None or known.is_dead else known
+
     def beaten(self, entry: Entry) -> None:
-        known = self.stored.replicas.get(entry.replica)
+        known = self._living(entry.replica)
         if (known is not None) != entry.ok:
             self.blame(entry, "it is taken for dead, or the dead live")
         if known is not None:
@@ -140,7 +148,10 @@ class _Jobs:
                 self.blame(entry, f"it is told to cancel {entry.ids}, not {cancels}")
         for one in self.stored.replicas.values():
             one.has_expired(entry.now)  # whoever beats looks at all of them, and cuts them short
-        for job in self.stored.jobs.values():
+        unfinished = self.stored.unfinished = {
+            id_: job for id_, job in self.stored.unfinished.items() if job.state not in FINISHED
+        }
+        for job in unfinished.values():
             if job.state == "waiting" and job.since is not None and job.since > entry.now:
                 job.due, job.since = entry.now + (job.due - job.since), entry.now
 
@@ -160,7 +171,7 @@ class _Jobs:
         self.stored.replicas.pop(entry.replica, None)
 
     def _held(self, replica: str) -> list[tuple[str, _Job]]:
-        jobs = self.stored.jobs.items()
+        jobs = self.stored.unfinished.items()
         return [
             (id_, job) for id_, job in jobs if job.state == "running" and job.replica == replica
         ]
@@ -186,11 +197,11 @@ class _Jobs:
         stored.keys[entry.key] = entry.job
         job = _Job("waiting", entry.now, entry.key, round(entry.ttl * 1e6))
         job.wait(entry.now, entry.seconds)
-        stored.jobs[entry.job] = job
+        stored.jobs[entry.job] = stored.unfinished[entry.job] = job
 
     def asked(self, entry: Entry) -> None:
         self._asked = entry
-        known = self.stored.replicas.get(entry.replica)
+        known = self._living(entry.replica)
         if (known is not None) != entry.ok:
             self.blame(entry, "it is taken for dead, or the dead claim")
         self._may_claim = False
@@ -281,9 +292,14 @@ class _Jobs:
         """All that were found dead are gone, and have left nothing behind."""
         replicas = self.stored.replicas
         now, by = entry.now, entry.seen
+        is_full = entry.number >= entry.limit > 0
         for id_ in [id_ for id_, one in replicas.items() if one.has_expired(now, by)]:
+            held = self._held(id_)
+            if held and is_full:
+                replicas[id_].is_dead = True
+                continue
             del replicas[id_]
-            if held := self._held(id_):
+            if held:
                 self.blame(entry, f"{held} were left with the dead {id_[:8]}")
 
     def cancelled(self, entry: Entry) -> None:
