@@ -27,9 +27,13 @@ from tests.chaos.full import fill_memory
 from tests.chaos.leftovers import check_threads
 from tests.chaos.memory import eat_memory
 from tests.chaos.places import FAMILIES, Family, missing, opened
+from tests.chaos.shop.run import run_shop
 from tests.chaos.storm import storm
 from tests.chaos.tally import Tally, sum_of, table, write_summary
 from tests.rig.sizes import FULL_STORM, Storm
+
+FULL_SECONDS = 25 * 60
+"""About how long all parts take in the full size."""
 
 # What all parts together come to in the full size, at the least.
 FLOORS = {"kills": 1000, "pauses": 200, "restarts": 30, "failovers": 10}
@@ -91,6 +95,11 @@ async def _failovers(run: Run, family: Family, tally: Tally, folder: Path) -> No
         await fail_over(tally, folder, run.size)
 
 
+async def _shop(run: Run, family: Family, tally: Tally, folder: Path) -> None:
+    with opened(family, folder) as place:
+        await run_shop(place, tally, run.size, run.seed, faults=run.faults)
+
+
 PARTS: dict[str, Part] = {
     "storm": _storm,
     "busy": _busy,
@@ -99,8 +108,14 @@ PARTS: dict[str, Part] = {
     "full": _full,
     "clock": _clock,
     "failovers": _failovers,
+    "shop": _shop,
 }
-_ONLY_ON: dict[str, Family] = {"busy": "sqlite", "full": "redis", "failovers": "redis"}
+_ONLY_ON: dict[str, Family] = {
+    "busy": "sqlite",
+    "full": "redis",
+    "failovers": "redis",
+    "shop": "redis",
+}
 """The others run once per store."""
 
 
@@ -113,7 +128,7 @@ def parsed() -> argparse.Namespace:
     parser.add_argument("--part", choices=parts, action="append", help="may be given again")
     parser.add_argument("--seed", type=int, default=None, help="decides what strikes when")
     length = parser.add_mutually_exclusive_group()
-    length.add_argument("--minutes", type=_positive, help="about so long for all of it (20)")
+    length.add_argument("--minutes", type=_positive, help="about so long for all of it (25)")
     length.add_argument("--scale", type=_positive, default=1.0, help="so many times the full size")
     parser.add_argument("--summary", type=Path, metavar="FILE", help="write the figures as JSON")
     parser.add_argument("--keep", type=Path, metavar="FOLDER", help="keep ledgers and logs there")
@@ -125,7 +140,10 @@ def parsed() -> argparse.Namespace:
         told = ", ".join(f"{part} on {_ONLY_ON[part]}" for part in options.part)
         parser.error(f"nothing of that runs on {options.store}, only {told}")
     if options.minutes is not None:
-        options.scale = options.minutes / 20
+        is_shop = options.asked == [("redis", "shop")]
+        options.scale = (
+            options.minutes * 60 / (FULL_STORM.shop_seconds if is_shop else FULL_SECONDS)
+        )
     return options
 
 
@@ -190,6 +208,9 @@ def scaled(size: Storm, scale: float) -> Storm:
         busy_seconds=size.busy_seconds * scale,
         rounds=max(1, round(size.rounds * scale)),
         steps=max(1, round(size.steps * scale)),
+        shop_seconds=max(6.0, size.shop_seconds * scale),
+        shop_flood=max(800, round(size.shop_flood * min(1.0, scale))),
+        shop_kills=max(1, round(size.shop_kills * scale)),
     )
 
 

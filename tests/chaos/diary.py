@@ -19,9 +19,9 @@ _ENDING = ".ledger"
 class Diary:
     """The lines of one process; safe to use in all its threads."""
 
-    def __init__(self, folder: Path, by: str) -> None:
+    def __init__(self, folder: Path, by: str, *, is_durable: bool = True) -> None:
         self.by = by
-        flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_DSYNC
+        flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | (os.O_DSYNC if is_durable else 0)
         self._file = os.open(diary_of(folder, by), flags, 0o644)
 
     def write(self, what: str, *, at: float | None = None, **facts: Any) -> None:

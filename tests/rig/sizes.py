@@ -32,6 +32,12 @@ class Storm:
     """How often the clock of a store is set, a disk filled, a worker given poison."""
     steps: int = 6
     """How often each kind of group fails over."""
+    shop_seconds: float = 300.0
+    """How long the shop has customers."""
+    shop_flood: int = 10_000
+    """How many jobs its large tenant enqueues at once."""
+    shop_kills: int = 5
+    """How many of its workers are killed."""
 
 
 @dataclass(frozen=True)
@@ -66,7 +72,7 @@ class Size:
 
 
 FULL_STORM = Storm(seconds=220.0)
-"""What `make chaos` does; with all stores and parts it takes about 20 minutes."""
+"""What `make chaos` does; with all stores and parts it takes about 25 minutes."""
 
 _SIZES = {
     "short": Size(
@@ -95,6 +101,9 @@ _SIZES = {
             busy_seconds=3.0,
             rounds=1,
             steps=1,
+            shop_seconds=6.0,
+            shop_flood=1000,
+            shop_kills=1,
         ),
     ),
     "soak": Size(
