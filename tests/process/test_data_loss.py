@@ -151,6 +151,19 @@ async def test_a_process_that_only_holds_locks_tells_it(app, place, seen):
 
 
 @pytest.mark.timeout(120)
+async def test_after_a_loss_programs_that_only_check_the_format_can_open_the_store(
+    app, place, seen
+):
+    """Commands such as `tenure jobs ls`, and services with migrate="check"."""
+    async with app.worker() as worker:
+        await worker.ready()
+        await place.empty()
+        await wait_until_async(lambda: of_kind(seen, DataLost), timeout=60)
+        async with Tenure(place.url, migrate="check") as other:
+            assert await other.counts() == []
+
+
+@pytest.mark.timeout(120)
 async def test_two_apps_of_a_process_tell_it_once(app, place, seen):
     async with Tenure(place.url, replica_ttl=1, grace=0) as other:
         other.on_event(seen.append)

@@ -91,4 +91,4 @@ class Watchers:
         """Say, once for a store object, that wake-ups do not arrive for now."""
         if not self._told:
             self._told = True
-            log.warning("no wake-ups; whoever waits looks again about every second: %s", why)
+            log.warning("no wake-ups for now; waiters poll about once a second: %s", why)

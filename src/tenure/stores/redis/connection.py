@@ -129,6 +129,9 @@ class Connection:
         key = f"{self._tag}incarnation"
         found = await self._ask("GET", key)
         if found is None:
+            # The server is new, or it has lost its data. Open stores go on with it and write in
+            # this format, so programs that only check the format must find the number.
+            await self._ask("SET", f"{self._tag}format", FORMAT, "NX")
             # Only the first of many that ask at the same time writes it.
             await self._ask("SET", key, self.clock.token(), "NX")
             found = await self._ask("GET", key)
