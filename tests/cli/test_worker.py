@@ -162,6 +162,8 @@ def test_what_does_not_finish_within_the_grace_is_handed_back(start, place: Plac
         assert worker.wait() == 0
         job = app.job(long)
         assert (job.state, job.failures, job.losses) == ("waiting", 0, 0)
+    assert "SIGTERM: stopping within 0.2s" in worker.stderr
+    assert "has stopped; jobs handed back: 1" in worker.stderr
 
 
 def test_a_second_signal_hands_back_at_once(start, place: Place, module: Write):

@@ -71,7 +71,7 @@ async def enqueue_stays(shop: Workshop, gate: Path, number: int = 4) -> list[Job
 
 async def test_jobs_of_a_killed_child_run_elsewhere_at_once(shops: list[Workshop]):
     async def scenario(shop: Workshop) -> None:
-        supervised(shop, "--processes", 2)
+        supervisor = supervised(shop, "--processes", 2)
         await workers_of(shop, 2)
         took: list[float] = []
         while not took or (min(took) > 1.5 and len(took) < ROUNDS):
@@ -90,6 +90,9 @@ async def test_jobs_of_a_killed_child_run_elsewhere_at_once(shops: list[Workshop
                 assert (job.state, job.failures) == ("succeeded", 0)
                 assert (job.attempt, job.losses) == expected
             await workers_of(shop, 2, without=[victim])
+            assert f"worker process {victim} was killed by SIGKILL" in supervisor.stderr
+            told = [line for line in supervisor.stderr.splitlines() if "to run again" in line]
+            assert all(job.id in "".join(told) for job in lost)
         assert min(took) <= 1.5, f"{shop.site.family}: {took}"
 
     await on_each(shops, scenario)
@@ -177,6 +180,7 @@ async def test_children_outlive_a_supervisor_that_is_killed_and_leave(shops: lis
             assert (job.state, job.attempt, job.losses) == ("succeeded", 1, 0)
         await shop.until(lambda: not any(map(alive, children)), "the children have left")
         assert boot() - killed < 4 + 1 + 3  # the grace period, the promise, a busy machine
+        assert supervisor.stderr.count("the supervisor is gone; finishing within the grace") == 2
         await deaf.refresh()
         assert (deaf.state, deaf.losses) == ("waiting", 0)
         assert (await waiting.refresh()).attempt == 0
@@ -206,7 +210,7 @@ async def test_children_beat_for_themselves_while_the_supervisor_is_silent(shops
 
 async def test_a_child_that_is_paused_is_no_longer_kept_alive(shops: list[Workshop]):
     async def scenario(shop: Workshop) -> None:
-        supervised(shop)
+        supervisor = supervised(shop)
         [child] = await workers_of(shop, 1)
         gate = shop.gate()
         [job] = await enqueue_stays(shop, gate, 1)
@@ -218,6 +222,7 @@ async def test_a_child_that_is_paused_is_no_longer_kept_alive(shops: list[Worksh
         finally:
             os.kill(child, signal.SIGCONT)
         await shop.written("stopped", job, pid=child)
+        await shop.until(lambda: "replica lost: replica" in supervisor.stderr, "it is told")
         gate.touch()
         await shop.finished(job)
         assert (job.state, job.attempt, job.losses) == ("succeeded", 2, 1)
@@ -291,7 +296,7 @@ async def test_poison_is_contained(shops: list[Workshop], kind: str):
     async def scenario(shop: Workshop) -> None:
         budget = 2
         options = ("--processes", 2, "--grace", 1, "--max-memory", "150MB")
-        supervised(shop, *options, loss_budget=budget)
+        supervisor = supervised(shop, *options, loss_budget=budget)
         await workers_of(shop, 2)
         bad = await getattr(shop.tasks, kind).enqueue()
         number = SIZE.jobs // 4
@@ -305,6 +310,8 @@ async def test_poison_is_contained(shops: list[Workshop], kind: str):
         [*_, last] = runs
         before = {line.job for line in shop.ledger.read("began") if line.pid == last.pid}
         assert all(job.losses >= 2 for job in (bad, *good) if job.id in before)
+        told = f"job {bad.id} of task '{kind}' failed for good: it was lost with its worker 3 times"
+        await shop.until(lambda: told in supervisor.stderr, "it is told")
         # No slot is lost: both processes work again.
         await workers_of(shop, 2, without=[line.pid for line in runs])
 
@@ -369,7 +376,7 @@ async def test_rolling_restarts_cost_nothing(shops: list[Workshop]):
 
 async def test_processes_are_replaced_by_jobs_and_by_memory(shops: list[Workshop]):
     async def scenario(shop: Workshop) -> None:
-        supervised(shop, "--max-jobs", 5, "--max-memory", "200MB")
+        supervisor = supervised(shop, "--max-jobs", 5, "--max-memory", "200MB")
         [first] = await workers_of(shop, 1)
         gate = shop.gate()
         [stays] = await enqueue_stays(shop, gate, 1)
@@ -384,6 +391,8 @@ async def test_processes_are_replaced_by_jobs_and_by_memory(shops: list[Workshop
         await shop.finished(leak)
         assert await leak.result() == second
         await workers_of(shop, 1, without=[first, second])
+        assert f"worker process {first} is replaced: it has run 5 jobs" in supervisor.stderr
+        assert f"worker process {second} is replaced: it takes 2" in supervisor.stderr
         for job in [stays, leak, *few]:
             assert (job.state, job.attempt, job.losses) == ("succeeded", 1, 0)
 

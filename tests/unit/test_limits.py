@@ -1,5 +1,6 @@
 """What a supervisor decides about its children by looking at them."""
 
+import logging
 import os
 import subprocess
 import sys
@@ -119,7 +120,8 @@ def test_a_process_without_stderr_survives_the_call_for_stacks():
     assert (told.stdout, told.returncode) == ("alive\n", 0)
 
 
-def test_the_stacks_of_a_silent_child_are_shown_once_each_time():
+def test_the_stacks_of_a_silent_child_are_shown_once_each_time(caplog: pytest.LogCaptureFixture):
+    caplog.set_level(logging.WARNING, "tenure")
     child = a_child()
     shown: list[float] = []
     now = 100.0
@@ -134,3 +136,4 @@ def test_the_stacks_of_a_silent_child_are_shown_once_each_time():
         child.board.ticked, now = float(ticked), float(at)
         limits().must_be_killed(child, now)
         assert len(shown) == times
+    assert f"no thread of worker process {child.pid} has run for 6 s" in caplog.messages[0]

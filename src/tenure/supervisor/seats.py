@@ -228,8 +228,10 @@ class Supervisor:
     def _tell_end(self, child: Child, code: int) -> None:
         if code == 0:
             return
-        how = f"was killed by {signal_name(-code)}" if code < 0 else f"ended with {code}"
-        log.warning("worker process %s %s", child.pid, how)
+        if code < 0:
+            log.warning("worker process %s was killed by %s", child.pid, signal_name(-code))
+        else:
+            log.warning("worker process %s ended with %s", child.pid, code)
         if code == _UNUSABLE and not self._has_joined:
             self.exit_code = _UNUSABLE
             self.stop()

@@ -11,9 +11,9 @@ from pathlib import Path
 
 from tests.rig.binaries import find_postgres
 from tests.rig.servers.installation import fresh_cluster, give_to_nobody, reachable, unprivileged
-from tests.rig.servers.server import Server
+from tests.rig.servers.server import Server, clean_environment
 from tests.rig.servers.sockets import LOOPBACK, read_until
-from tests.rig.spawn import Identity
+from tests.rig.spawn import Identity, run
 
 __all__ = ["Postgres"]
 
@@ -66,6 +66,15 @@ class Postgres(Server):
             "dynamic_shared_memory_type": "mmap",
         }
 
+    def follow(self, primary: "Postgres") -> None:
+        """Make this server, which was never started, a standby of a running one."""
+        copy: list[str | Path] = [self._binary.with_name("pg_basebackup"), "-D", self.data]
+        source = f"host={LOOPBACK} port={primary.port} user=tenure"
+        options = ("--write-recovery-conf", "--checkpoint=fast", "--no-sync", "-d", source)
+        if self.identity == "nobody":
+            give_to_nobody(self.folder)
+        run([*copy, *options], identity=self.identity, env=clean_environment(), cwd=self.folder)
+
     def _command(self, port: int) -> list[str | Path]:
         if not self.data.exists():
             shutil.copytree(fresh_cluster(self._binary, self.identity), self.data)
@@ -80,8 +89,8 @@ class Postgres(Server):
             status = (self.data / "postmaster.pid").read_text().splitlines()[7:8]
         except FileNotFoundError:
             return False
-        # The file says "ready" only of a server that got its port, so no other one can be there.
-        return status == ["ready   "] and _postgres_accepts(port)
+        # The file says so only of a server that got its port, so no other one can be there.
+        return status in (["ready   "], ["standby "]) and _postgres_accepts(port)
 
     def _clean_up(self) -> None:
         """Free the bit of System V memory that a killed server leaves behind.

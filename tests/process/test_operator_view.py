@@ -1,0 +1,67 @@
+"""What an operator sees when something breaks: in the log, by `tenure ping` and by `doctor`."""
+
+import asyncio
+import re
+from pathlib import Path
+
+import pytest
+
+from tenure.supervisor.health import ask_health
+from tests.process.test_supervisor import supervised
+from tests.process.workshop import Workshop
+from tests.rig.processes import Child
+from tests.rig.servers import Postgres, Valkey
+from tests.rig.sizes import SIZE
+from tests.rig.waiting import wait_until_async
+
+
+async def asked(shop: Workshop, *words: object) -> tuple[int, str]:
+    """Run a command of `tenure`; return its exit code and what it shows."""
+    environment = {"TENURE_URL": shop.site.url, "TENURE_NAMESPACE": shop.site.namespace}
+    command = shop.site.fleet.start("-m", "tenure", *map(str, words), env=environment)
+    code = await shop.exited(command)
+    return code, "\n".join([*command.noise, command.stderr])
+
+
+async def logged(shop: Workshop, worker: Child, *patterns: str) -> None:
+    """Wait until the log of a worker has a line for each pattern."""
+    for pattern in patterns:
+        await shop.until(
+            lambda pattern=pattern: re.search(pattern, worker.stderr), f"{pattern!r} is logged"
+        )
+
+
+async def ready(health: Path, *, is_ready: bool = True) -> None:
+    """Wait until a worker says that it is ready, or that it is not."""
+
+    def said() -> bool:
+        try:
+            return ask_health(health, 5)["ready"] is is_ready
+        except OSError:
+            return False
+
+    await wait_until_async(said, SIZE.patience, f"it says ready: {is_ready}")
+
+
+@pytest.mark.on("redis", "postgres")
+async def test_an_outage_shows_in_the_log_and_by_every_command(
+    shop: Workshop, server: Valkey | Postgres, tmp_path: Path
+):
+    health = tmp_path / "health"
+    worker = supervised(shop, "--health", health)
+    await ready(health)
+    await asyncio.to_thread(server.kill)
+    await logged(shop, worker, r"WARNING .* store failing: call beat, error the store .* cannot be")
+    await ready(health, is_ready=False)
+    code, shown = await asked(shop, "ping", "--health", health, "--ready")
+    assert (code, "is not ready" in shown) == (1, True), shown
+    assert (await asked(shop, "ping", "--health", health))[0] == 0  # it lives
+    code, shown = await asked(shop, "doctor")
+    assert code == 2
+    assert re.search(r"error +connection .* Check that the server runs", shown)
+
+    await asyncio.to_thread(server.start)
+    await logged(shop, worker, r"INFO .* store restored: call beat, failures \d+")
+    await ready(health)
+    lines = worker.stderr.splitlines()
+    assert sum("store failing: call beat" in line for line in lines) <= 2  # once per process
