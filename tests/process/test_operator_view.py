@@ -36,9 +36,10 @@ async def ready(health: Path, *, is_ready: bool = True) -> None:
 
     def said() -> bool:
         try:
-            return ask_health(health, 5)["ready"] is is_ready
+            status = ask_health(health, 5)
         except OSError:
             return False
+        return status["ready"] is is_ready and status.get("last_beat_seconds_ago") is not None
 
     await wait_until_async(said, SIZE.patience, f"it says ready: {is_ready}")
 

@@ -391,6 +391,18 @@ async def test_the_status_says_whether_all_seats_work(
     assert supervisor.status()["stopping"]
 
 
+async def test_a_store_that_goes_away_before_the_first_beat_is_noticed(
+    supervisor: Supervisor, stage: Stage, clock: ManualClock, monkeypatch: pytest.MonkeyPatch
+):
+    await supervisor._store.join("ann", ttl=1000, meta={})
+    stage.last.say(Joined("ann"))
+    await until(clock, lambda: supervisor.status()["ready"])
+    monkeypatch.setattr(supervisor._beats, "last", None)  # no beat was answered
+    monkeypatch.setattr(stage.last.child, "lives", lambda *_: True)
+    clock.shift(1000)
+    assert not supervisor.status()["ready"]
+
+
 async def test_closing_a_child_ends_its_line(stage: Stage):
     child = await stage.spawn(SPEC, 0.0, asyncio.Lock())
     child.close()

@@ -286,7 +286,10 @@ class Supervisor:
             for child in self._children
         )
         stopping = self._stopping.is_set()
-        all_work = joined >= self._options.processes and (beat_age or 0.0) < self._ttl
+        # Without any beat so far, a child that has just been started gets the time for one.
+        started = max((child.started for child in self._children), default=now)
+        silence = now - (started if last is None else last)
+        all_work = joined >= self._options.processes and silence < self._ttl
         return {
             "pid": os.getpid(),
             "stopping": stopping,
