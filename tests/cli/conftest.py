@@ -14,7 +14,7 @@ from click.testing import CliRunner
 
 from tenure import blocking
 from tenure.cli.commands import tenure
-from tests.rig.fixtures import _require
+from tests.rig.fixtures import require
 from tests.rig.servers import Postgres
 
 pytest.register_assert_rewrite("tests.cli.doctoring")
@@ -146,7 +146,7 @@ def file_place(tmp_path: Path) -> Place:
 @pytest.fixture(scope="module")
 def roomy_postgres() -> Iterator[Postgres]:
     """A PostgreSQL server whose settings are as good as they get, for a whole module."""
-    _require("postgres")
+    require("postgres")
     settings = {"fsync": "on", "full_page_writes": "on", "max_connections": "20"}
     settings["max_prepared_transactions"] = "2"
     with Postgres(config=settings) as server:

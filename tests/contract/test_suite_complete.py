@@ -56,10 +56,10 @@ def test_a_missing_server_is_a_failure_at_the_gate(monkeypatch: pytest.MonkeyPat
     monkeypatch.setitem(fixtures._FIND, server, lambda: None)
     monkeypatch.setenv("CI", "true")
     with pytest.raises(pytest.fail.Exception):
-        fixtures._require(server)
+        fixtures.require(server)
     monkeypatch.delenv("CI")
     with pytest.raises(pytest.skip.Exception):
-        fixtures._require(server)
+        fixtures.require(server)
 
 
 async def test_every_test_has_a_world_of_its_own(world: World, store: Store):

@@ -40,10 +40,10 @@ async def open_store(namespace: str) -> AsyncIterator[Open]:
 @pytest.fixture(scope="module")
 def bare_postgres() -> Any:
     """A server for this module, the constraints of which a test may drop."""
-    from tests.rig.fixtures import _require
+    from tests.rig.fixtures import require
     from tests.rig.servers import Postgres
 
-    _require("postgres")
+    require("postgres")
     with Postgres() as server:
         yield server
 
