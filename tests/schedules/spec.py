@@ -191,10 +191,15 @@ class _Hidden:
         self._replicas_before = dict(self._jobs.replicas)
         self._hidden_jobs = {n: self._jobs.jobs.pop(n) for n in names if n in self._jobs.jobs}
         self._hidden = {n: self._jobs.replicas.pop(n) for n in names if n in self._jobs.replicas}
+        for name in self._hidden_jobs:
+            self._jobs.unfinished.pop(name, None)
 
     def put_back(self) -> None:
         """Show them again; a replica that could not be emptied stays, dead."""
-        self._jobs.jobs.update(self._hidden_jobs)
+        for name, job in self._hidden_jobs.items():
+            self._jobs.jobs[name] = job
+            if job.state not in FINISHED:
+                self._jobs.unfinished[name] = job
         self._jobs.replicas.update(self._hidden)
         for job in self._hidden_jobs.values():
             replica = self._replicas_before.get(job.replica)
