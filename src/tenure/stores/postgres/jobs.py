@@ -6,7 +6,7 @@ import asyncio
 import math
 from collections.abc import Awaitable, Callable, Sequence
 from functools import partial
-from typing import Final, TypeVar
+from typing import Any, Final, TypeVar
 
 from asyncpg.exceptions import LockNotAvailableError
 
@@ -32,6 +32,7 @@ from tenure.core.records import (
 from tenure.core.states import JobState
 from tenure.errors import StoreError, StoreUnavailable
 from tenure.stores.postgres.asides import GET, is_of_a_row
+from tenure.stores.postgres.bounds import Bounds, Look, expensive
 from tenure.stores.postgres.job_rows import (
     insert_columns,
     inserted,
@@ -51,7 +52,9 @@ _INSERT = """
 SELECT * FROM tenure.job_insert_v1(
     $1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $17, $18)
 """
-_CLAIM = "SELECT * FROM tenure.job_claim_v2($1, $2, $3, $4, $5, $6)"
+_CLAIM = """
+SELECT * FROM tenure.job_claim_v2($1, $2, $3, $4, $5, $6::text[]::bigint[], $7, $8)
+"""
 _SETTLE = "SELECT * FROM tenure.job_settle_v1($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11)"
 _NOTE = "SELECT tenure.job_note_v1($1, $2, $3, $4, $5, $6)"
 _CANCEL = "SELECT * FROM tenure.job_cancel_v1($1, $2, $3, $4)"
@@ -85,6 +88,10 @@ _REQUEUED: Final[dict[str, Requeued | None]] = {
 class Jobs(Replicas):
     """The job half of the contract."""
 
+    def __init__(self, *arguments: Any, **options: Any) -> None:
+        super().__init__(*arguments, **options)
+        self._bounds = Bounds()
+
     async def insert(self, jobs: Sequence[NewJob]) -> list[Inserted]:
         if not jobs:
             return []
@@ -115,7 +122,10 @@ class Jobs(Replicas):
     ) -> Claimed | None:
         wanted = list(dict.fromkeys(queues))
         told = self.clock.for_server()
-        arguments = (self.namespace, replica, claim_no, wanted, limit, told)
+        began = self.clock.boot()
+        starts = self._bounds.begin(wanted, began)
+        pages = expensive(len(wanted), limit)
+        arguments = (self.namespace, replica, claim_no, wanted, limit, starts, pages, told)
         # A queue that was paused by an earlier call gives nothing.
         about = [("replica", [replica]), ("queue", wanted)]
         try:
@@ -140,7 +150,16 @@ class Jobs(Replicas):
             await self._set_aside([row["id"] for row in rows if row["id"] not in here])
             return Claimed(jobs, 0.0)  # there may be more behind them
         due = end["due"]
-        return Claimed(jobs, None if due is None else max(0.0, (due - end["started"]) / 1e6))
+        next_in = None if due is None else max(0.0, (due - end["started"]) / 1e6)
+        if end["losses"] is None:
+            return Claimed(jobs, next_in)  # a repeat, or one that came too late
+        now = self.clock.boot()
+        look = None if end["message"] is None else _as_look(rows, end, limit)
+        self._bounds.end(wanted, starts, look, began, now)
+        if starts is not None and len(rows) < limit:
+            whole_in = self._bounds.whole_in(now)
+            next_in = whole_in if next_in is None else min(next_in, whole_in)
+        return Claimed(jobs, next_in)
 
     async def settle(self, replica: str, settlements: Sequence[Settlement]) -> list[Settled]:
         send = partial(self._settle, replica)
@@ -294,6 +313,17 @@ async def _past_held(
             raise answer
         answers += answer
     return answers
+
+
+def _as_look(rows: Sequence[Row], end: Row, limit: int) -> Look:
+    return Look(
+        at=end["finished"],
+        snapshot=end["message"],
+        open=end["tags"],
+        taken=[(row["queue"], row["priority"], row["due"]) for row in rows],
+        limit=limit,
+        moved=end["attempt"],
+    )
 
 
 def _as_counts(row: Row) -> QueueCounts:

@@ -40,7 +40,7 @@ ORDER BY age(xmin) DESC
 
 
 async def snapshot_finding(connection: asyncpg.Connection) -> Finding:
-    """Return who holds the oldest snapshot, if that is old enough to slow down claims and beats."""
+    """Return who holds the oldest snapshot, if that is old enough to slow down calls."""
     for holder in await connection.fetch(_HOLDERS):
         if _is_old(holder):
             seconds, since = holder["seconds"], holder["transactions"]
@@ -50,7 +50,7 @@ async def snapshot_finding(connection: asyncpg.Connection) -> Finding:
                 "warning",
                 "snapshots",
                 f"{holder['holder']} holds one that is {age} old: until it ends, PostgreSQL keeps "
-                "the rows of all jobs that were finished since, and claims and counts get slower",
+                "the rows of all jobs that were finished since, and counts and recovery get slower",
                 f"{holder['advice']}. To prevent it, set idle_in_transaction_session_timeout, and "
                 "run long reports on a standby without hot_standby_feedback.",
             )

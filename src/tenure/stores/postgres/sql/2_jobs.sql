@@ -175,6 +175,8 @@ SET enable_seqscan = off SET enable_bitmapscan = off
 SET enable_hashjoin = off SET enable_mergejoin = off
 AS $$
 DECLARE
+    -- The transaction gets its number before its instant; bounds.py relies on that.
+    _number xid8 := pg_current_xact_id();
     _made text[];
 BEGIN
     IF _keys IS NOT NULL THEN
@@ -250,8 +252,12 @@ $$;
 
 -- Return those of some queues that are not paused, and when the first of their jobs is due that wait for
 -- their time. Within its millisecond there may be one that is due a little earlier.
+--
+-- _from has 11 milliseconds for each queue: where to begin among the jobs that wait for their time, and among
+-- the others of each priority. Without it, looks begin at the first job.
 CREATE FUNCTION tenure.job_open_v1(
-    _namespace text, _queues text[], _now bigint, OUT open text[], OUT later bigint
+    _namespace text, _queues text[], _now bigint, _from bigint[] DEFAULT NULL,
+    OUT open text[], OUT later bigint
 ) LANGUAGE plpgsql VOLATILE AS $$
 BEGIN
     -- index: queue_pause_pkey, job_ready
@@ -265,6 +271,7 @@ BEGIN
             WHERE j.namespace || '' = _namespace AND j.queue = q.name
               AND (j.since IS NOT NULL)::integer = 1 AND j.priority = p.priority
               AND j.state = 'waiting'
+              AND j.due / 1000 >= coalesce(_from[q.n * 11 - 10], -9223372036854775808)
             ORDER BY j.due / 1000, j.id LIMIT 1
         ) AS f
     ) AS first
@@ -276,9 +283,9 @@ END
 $$;
 
 -- Let jobs whose time has come wait for their turn, among the others of their queues: the first _limit in
--- the order in which they are served. Returns how many.
+-- the order in which they are served. Returns how many. _from is as for job_open_v1.
 CREATE FUNCTION tenure.job_end_pauses_v1(
-    _namespace text, _open text[], _limit integer, _now bigint
+    _namespace text, _open text[], _limit integer, _now bigint, _from bigint[] DEFAULT NULL
 ) RETURNS integer LANGUAGE plpgsql VOLATILE AS $$
 DECLARE
     _moved integer;
@@ -293,6 +300,7 @@ BEGIN
             WHERE l.namespace || '' = _namespace AND l.queue = _open[step.n / 10 + 1]
               AND (l.since IS NOT NULL)::integer = 1 AND l.priority = step.n % 10
               AND l.state = 'waiting' AND l.due / 1000 <= _now / 1000 AND l.due <= _now
+              AND l.due / 1000 >= coalesce(_from[step.n / 10 * 11 + 1], -9223372036854775808)
             ORDER BY l.due / 1000, l.id LIMIT _limit FOR UPDATE SKIP LOCKED
         ) AS found
         LIMIT _limit));
@@ -350,7 +358,8 @@ BEGIN
     -- Waits for the same claim, should it still be on its way.
     -- index: replica_claim_pkey
     SELECT c.claim_no INTO _last FROM tenure.replica_claim c
-    WHERE c.namespace = _namespace AND c.replica = _replica FOR NO KEY UPDATE;
+    WHERE c.namespace = _namespace AND c.replica = _replica
+    ORDER BY c.page DESC LIMIT 1 FOR NO KEY UPDATE;
     _now := tenure.now_v1(_told);
     _end.started := _now;
     IF _claim_no < _last THEN
@@ -381,7 +390,7 @@ BEGIN
     END IF;
     -- index: replica_claim_pkey
     UPDATE tenure.replica_claim c SET claim_no = _claim_no
-    WHERE c.namespace = _namespace AND c.replica = _replica;
+    WHERE c.namespace = _namespace AND c.replica = _replica AND c.page = _last / 50;
     SELECT o.open, o.later INTO _open, _later FROM tenure.job_open_v1(_namespace, _queues, _now) o;
     IF _later / 1000 <= _now / 1000 THEN
         _moved := tenure.job_end_pauses_v1(_namespace, _open, _limit, _now);

@@ -16,6 +16,8 @@ BEGIN
             ttl = CASE WHEN r.dead THEN r.ttl ELSE _ttl END
         WHERE r.namespace = _namespace AND r.id = _replica;
         EXIT WHEN FOUND;
+        -- If the replica has joined and claimed since, this is a second row. The one with the last claim counts,
+        -- and both go together.
         INSERT INTO tenure.replica_claim (namespace, replica) VALUES (_namespace, _replica)
         ON CONFLICT DO NOTHING;
         -- Not there if it was removed meanwhile. One caller at a time goes on.

@@ -30,11 +30,16 @@ CREATE INDEX replica_renewed ON tenure.replica (('' || namespace), renewed);
 CREATE INDEX replica_dead ON tenure.replica ((namespace || '')) WHERE dead;
 
 -- The last claim of each replica. Apart from it, because a claim must not hold up beats.
+--
+-- The page of the number is part of the key, so that the newest version of a row is found without a look at
+-- all earlier ones. There are as many as claims while an old snapshot is open. With the number itself in
+-- the key, no claim would be a heap-only update.
 CREATE TABLE tenure.replica_claim (
     namespace text COLLATE "C" NOT NULL,
     replica   text COLLATE "C" NOT NULL,
     claim_no  bigint NOT NULL DEFAULT 0,
-    PRIMARY KEY (namespace, replica)
+    page      bigint NOT NULL GENERATED ALWAYS AS (claim_no / 50) STORED,
+    PRIMARY KEY (namespace, replica, page)
 ) WITH (fillfactor = 50, autovacuum_vacuum_scale_factor = 0.05);
 
 -- Jobs that are not finished: waiting, running, or (a row that cannot be read) aside.

@@ -3,8 +3,13 @@
 -- Give a replica due jobs, in order. No row: there is no such replica. Otherwise the last row is no
 -- job: it tells the instant of the claim in `started`, when the next job is due in `due`, and in `attempt`
 -- how many jobs are due by now that waited for their time.
+--
+-- For _from see job_open_v1. With it, or if the look for jobs took more than _pages pages, the last row also
+-- has what bounds.py needs: in `message` the number of the transaction and its snapshot, in `finished` an instant
+-- before it had that number, and in `tags` the queues that are open. `losses` is the pages that the look took.
 CREATE FUNCTION tenure.job_claim_v2(
-    _namespace text, _replica text, _claim_no bigint, _queues text[], _limit integer, _told bigint
+    _namespace text, _replica text, _claim_no bigint, _queues text[], _limit integer, _from bigint[],
+    _pages integer, _told bigint
 ) RETURNS SETOF tenure.job_v2 LANGUAGE plpgsql VOLATILE
 SET lock_timeout = 4000 SET plan_cache_mode = force_generic_plan
 SET enable_seqscan = off SET enable_bitmapscan = off SET enable_sort = off
@@ -17,6 +22,7 @@ DECLARE
     _open text[];
     _later bigint;
     _moved integer := 0;
+    _seen pg_snapshot;
     _ids text[];
     _end tenure.job_v2;
 BEGIN
@@ -30,7 +36,8 @@ BEGIN
     -- Waits for the same claim, should it still be on its way.
     -- index: replica_claim_pkey
     SELECT c.claim_no INTO _last FROM tenure.replica_claim c
-    WHERE c.namespace = _namespace AND c.replica = _replica FOR NO KEY UPDATE;
+    WHERE c.namespace = _namespace AND c.replica = _replica
+    ORDER BY c.page DESC LIMIT 1 FOR NO KEY UPDATE;
     _now := tenure.now_v1(_told);
     _end.started := _now;
     IF _claim_no < _last THEN
@@ -61,10 +68,22 @@ BEGIN
     END IF;
     -- index: replica_claim_pkey
     UPDATE tenure.replica_claim c SET claim_no = _claim_no
-    WHERE c.namespace = _namespace AND c.replica = _replica;
-    SELECT o.open, o.later INTO _open, _later FROM tenure.job_open_v1(_namespace, _queues, _now) o;
+    WHERE c.namespace = _namespace AND c.replica = _replica AND c.page = _last / 50;
+    -- Before the look, which sees all that this snapshot sees.
+    _seen := pg_current_snapshot();
+    _end.losses := - pg_stat_get_xact_blocks_fetched('tenure.job_ready'::regclass)
+                   - pg_stat_get_xact_blocks_fetched('tenure.job'::regclass);
+    SELECT o.open, o.later INTO _open, _later
+    FROM tenure.job_open_v1(_namespace, _queues, _now, _from) o;
+    IF _from IS NOT NULL AND cardinality(_open) < cardinality(_queues) THEN
+        _from := ARRAY(
+            SELECT _from[array_position(_queues, u.name) * 11 - 10 + step.n]
+            FROM unnest(_open) WITH ORDINALITY AS u (name, place)
+            CROSS JOIN generate_series(0, 10) AS step (n)
+            ORDER BY u.place, step.n);
+    END IF;
     IF _later / 1000 <= _now / 1000 THEN
-        _moved := tenure.job_end_pauses_v1(_namespace, _open, _limit, _now);
+        _moved := tenure.job_end_pauses_v1(_namespace, _open, _limit, _now, _from);
     END IF;
     -- Each step is one queue and one priority, which makes it a look-up also if a million jobs
     -- are due later. The steps come in order and no further than needed, so there is nothing to
@@ -78,9 +97,18 @@ BEGIN
             WHERE j.namespace || '' = _namespace AND j.queue = _open[step.n / 10 + 1]
               AND (j.since IS NOT NULL)::integer = 0 AND j.priority = step.n % 10
               AND j.state = 'waiting'
+              AND j.due / 1000
+                  >= coalesce(_from[step.n / 10 * 11 + step.n % 10 + 2], -9223372036854775808)
             ORDER BY j.due / 1000, j.id LIMIT _limit FOR UPDATE SKIP LOCKED
         ) AS found
         LIMIT _limit);
+    _end.losses := _end.losses + pg_stat_get_xact_blocks_fetched('tenure.job_ready'::regclass)
+                   + pg_stat_get_xact_blocks_fetched('tenure.job'::regclass);
+    IF _from IS NOT NULL OR _end.losses > _pages THEN
+        _end.message := pg_current_xact_id()::text || ':' || _seen::text;
+        _end.finished := coalesce(_told, (extract(epoch FROM statement_timestamp()) * 1000000)::bigint);
+        _end.tags := _open;
+    END IF;
     IF cardinality(_ids) = 0 THEN
         -- Nothing happened that a crash could undo, so there is no need to wait for the disk.
         PERFORM set_config('synchronous_commit', 'off', true);
