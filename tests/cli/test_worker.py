@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from tenure import blocking
+from tenure.cli.reload import source_files
 from tenure.cli.worker import worker
 from tests.cli.conftest import Place, Run
 from tests.rig.processes import Child, Fleet
@@ -450,3 +451,29 @@ def test_reload_is_refused_where_it_makes_no_sense(cli: Run, module: Write, monk
     monkeypatch.setenv("KUBERNETES_SERVICE_HOST", "10.0.0.1")
     refused = cli("worker", f"{name}:app", "--reload")
     assert "--reload is for development" in refused.err
+
+
+def test_a_burst_keeps_to_its_grace(fleet, place, module, tmp_path):
+    name = module(MODULE)
+    long = enqueue(place, module, "stay", 300)
+    worker = fleet.start(
+        *("-W", "error", "-P", "-m", "tenure", "worker", f"{name}:app", "--burst"),
+        *("--grace", "200ms"),
+        env={"TENURE_URL": place.url, "TENURE_NAMESPACE": place.namespace},
+        cwd=tmp_path,
+    )
+    with place.app() as app:
+        wait_until(lambda: app.job(long).state == "running", 20)
+        worker.terminate()
+        worker.wait(15)  # the grace of an app is longer by default
+        assert app.job(long).state == "waiting"
+
+
+def test_only_the_programs_own_files_are_watched(tmp_path: Path):
+    for name in ("app.py", "notes.txt", "shop/tasks.py", ".git/hook.py", "node_modules/a.py",
+                 "env/lib/library.py", "env/pyvenv.cfg"):  # fmt: skip
+        file = tmp_path / name
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_text("")
+    watched = {Path(file).relative_to(tmp_path).as_posix() for file, *_ in source_files(tmp_path)}
+    assert watched == {"app.py", "shop/tasks.py"}

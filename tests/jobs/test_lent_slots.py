@@ -141,3 +141,41 @@ async def test_no_more_slots_are_lent_than_a_bound_and_that_is_told(
         assert told.lent == 2
         assert told.task == "parent"
         assert "waits for job" in str(told)
+
+
+async def test_a_slot_lent_goes_to_who_wants_it_back_before_anything_starts(app, clock, kin):
+    @app.task(retry=None)
+    async def late(seconds: float) -> int:
+        await kin.work(seconds)
+        return await (await kin.leaf.enqueue(2)).result()
+
+    async with app.worker(concurrency=1):
+        first = await kin.impatient.enqueue(1)  # wants its slot back while the other one works
+        await clock.advance(0.1)
+        second = await late.enqueue(5)
+        await clock.advance(30)
+        assert await states(first, second) == ["succeeded"] * 2
+    assert kin.most == 1
+
+
+async def test_what_a_handler_leaves_behind_lends_no_slot(app, clock, kin):
+    left = []
+
+    @app.task(retry=None)
+    async def careless() -> None:
+        child = await kin.leaf.using(delay="1h").enqueue(1)
+
+        async def wait() -> None:
+            await clock.sleep(1)
+            await child.result()
+
+        left.append(asyncio.create_task(wait()))
+
+    async with app.worker(concurrency=1):
+        await careless.enqueue()
+        await clock.advance(2)
+        await app.enqueue_many(kin.leaf.request(number) for number in range(4))
+        await clock.advance(10)
+        for task in left:
+            task.cancel()
+    assert kin.most == 1

@@ -6,6 +6,7 @@ import traceback
 import pytest
 
 from tenure import Reject, Tenure
+from tenure.core.records import Settlement
 from tenure.observe import AttemptFailed, JobLost
 from tenure.observe.events import Event
 from tenure.observe.log_records import Raised, fields_of, write
@@ -199,3 +200,18 @@ def test_a_filter_that_raises_stops_nothing(log):
     finally:
         logger.removeFilter(fail)
     assert not log.records
+
+
+async def test_a_claim_that_was_given_back_is_no_attempt(app, store, clock, log):
+    @app.task(retry=None)
+    async def pay(order: int) -> None:
+        charge(order)
+
+    job = await pay.enqueue(7)
+    await join(store, "ghost", ttl=1000)
+    claimed = await store.claim("ghost", 1, ["default"], 1)
+    back = Settlement(id=job.id, fence=claimed.jobs[0].fence, outcome="handed back")
+    await store.settle("ghost", [back])
+    async with app.worker():
+        await clock.advance(1)
+    assert [one.attempt for one in errors(log)] == [1]

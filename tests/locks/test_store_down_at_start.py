@@ -311,3 +311,17 @@ async def test_a_wrong_url_fails_at_once():
         Tenure("redsi://cache", connect="lazy")
     with pytest.raises(ConfigError, match="connect must be 'eager' or 'lazy', not 'later'"):
         Tenure("memory://", connect="later")
+
+
+async def test_ready_waits_again_when_an_unusable_store_goes_away(clock):
+    service = Service(clock, connect="lazy", require="A")
+    async with service.app:
+        await service.restore_store()
+        with pytest.raises(ConfigError, match="require='A'"):
+            await service.app.ready()
+        service.faults.lose_request("open", MANY)
+        await clock.advance(5)
+        waiting = asyncio.create_task(service.app.ready())
+        await clock.advance(5)
+        assert not waiting.done()
+        waiting.cancel()

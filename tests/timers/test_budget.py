@@ -253,3 +253,12 @@ async def test_a_slot_that_becomes_free_is_used_at_once(app, clock, crowd):
         assert not crowd.ran
         await clock.advance(1 + 1.5)
         assert crowd.ran == dict.fromkeys(NAMES, 1)
+
+
+async def test_a_worker_for_timers_only_starts_a_triggered_run_at_once(app, clock, crowd):
+    crowd.declare(app, "sync", every="1d")
+    async with app.worker(timers="only"):
+        await clock.advance(7.3)
+        await app.timers["sync"].trigger()
+        await clock.advance(0.1)
+        assert crowd.ran == {"sync": 1}

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 
 import pytest
 
-from tenure.core.policy import KEY_PATIENCE
+from tenure.core.policy import INSERT_PATIENCE, KEY_PATIENCE
 from tenure.core.records import Inserted, NewJob, Unique
 from tenure.errors import StoreUnavailable
 from tenure.jobs.inserter import Inserter
@@ -121,3 +121,17 @@ async def test_a_cancelled_caller_no_longer_asks(place: Place):
     assert place.batches == []
     await asyncio.gather(inserter.insert(new("b")), inserter.insert(new("c", "free")))
     assert not inserter._held
+
+
+async def test_a_process_that_was_suspended_during_a_pause_repeats_no_insert(place: Place):
+    inserter = Inserter(place)
+    place.is_down = True
+    call = asyncio.create_task(inserter.insert(new("a")))
+    await advance(place, 0.001)
+    assert place.batches == [["a"]]
+    place.is_down = False
+    place.clock.shift(INSERT_PATIENCE)  # by now the job may have run, and be forgotten soon
+    await advance(place, 2)
+    with pytest.raises(StoreUnavailable, match="down"):
+        await call
+    assert place.batches == [["a"]]

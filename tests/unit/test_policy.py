@@ -320,3 +320,15 @@ def test_an_insert_is_repeated_twice_within_20_seconds(
     failures: int, passed: float, is_repeated: bool
 ):
     assert may_insert_again(failures, passed) is is_repeated
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        '{"max_attempts":0,"base":1,"factor":2,"cap":9}',
+        '{"max_attempts":3,"base":-1,"factor":2,"cap":9}',
+        '{"max_attempts":3,"base":1,"factor":1e9,"cap":9}',
+    ],
+)
+def test_a_backoff_of_senseless_numbers_is_none(text: str):
+    assert read_backoff(text) is None

@@ -494,3 +494,23 @@ async def test_large_results_are_not_read_for_a_count_beyond_some_megabytes(
     assert await store.count_tagged("red", unfinished=9, recent=99, within=600) == Tagged(
         3, 3 + 4, ANY
     )
+
+
+async def test_all_that_runs_is_found_though_many_replicas_run_jobs(open_store, valkey_server):
+    """So many that of each only a few are looked at in a script."""
+    store = await open_store(valkey_server.url)
+    await insert(store, *(new(number) for number in range(149)))
+    running = set()
+    for number in range(50):
+        await join(store, f"r{number}", ttl=WEEK)
+        claimed = await store.claim(f"r{number}", 1, ["default"], 1 if number else 100)
+        running |= {job.id for job in claimed.jobs}
+    assert len(running) == 149
+    found, cursor = [], None
+    while True:
+        page = await store.find(state="running", limit=200, cursor=cursor)
+        found += [job.id for job in page.jobs]
+        cursor = page.cursor
+        if cursor is None:
+            break
+    assert found == sorted(running, reverse=True)

@@ -646,3 +646,20 @@ async def test_an_opening_that_is_cancelled_leaves_no_connection(
         await opening
     assert store._sender is None
     held.let_go()
+
+
+async def test_a_list_looks_at_a_bounded_number_of_holders_of_several_crowds(
+    open_store, private_valkey, namespace, monkeypatch
+):
+    server = private_valkey()
+    store = await open_store(server.url, ManualClock())
+    await asyncio.gather(
+        *(
+            take(store, f"key {key}", f"holder {key} {number}", limit=400, ttl=60)
+            for key in range(4)
+            for number in range(400)
+        )
+    )
+    examined = count_examined(store, Looker(server, namespace), monkeypatch)
+    assert len(await store.leases(limit=10_000)) == 1600
+    assert max(examined) <= 1500

@@ -444,3 +444,25 @@ async def test_without_proc_a_child_lives_for_a_ttl_after_its_start_or_its_last_
     assert child.lives(1021.0, ttl=10)
     assert not child.lives(1023.0, ttl=10)
     child.close()
+
+
+async def test_a_child_that_grows_too_large_at_once_is_replaced_later(
+    supervisor, stage, clock, caplog
+):
+    child = stage.last.child
+    child.is_retiring = child.is_too_large = True
+    stage.last.end(0)
+    await until(clock, lambda: len(stage.played) == 2)
+    assert "the next worker process starts in" in caplog.text
+
+
+async def test_a_process_of_its_own_does_not_fill_a_seat(supervisor, stage, clock):
+    first = stage.last
+    await lodging(supervisor, first)
+    first.say(HandOver("lodger", ["job"]))
+    await wait_until_async(lambda: len(stage.played) == 2)
+    await until(clock, lambda: supervisor.status()["ready"])
+    first.end(1)
+    await wait_until_async(lambda: first.child not in supervisor._children)
+    assert len(stage.played) == 2
+    assert not supervisor.status()["ready"]

@@ -34,3 +34,10 @@ def test_very_many_names_are_bounded_and_counted():
 def test_what_cannot_be_read_says_nothing(text):
     assert read_serving({"serving": text}) is None
     assert read_serving({}) is None
+
+
+def test_slots_of_jobs_and_of_timers_are_told_apart():
+    serving = read_serving(write_serving(queues=[], slots=100, timers=["sweep"], timer_slots=20))
+    assert serving == Serving(queues=(), slots=0, timers=("sweep",), timer_slots=20)
+    serving = read_serving(write_serving(queues=["a"], slots=100, timers=[], timer_slots=20))
+    assert serving == Serving(queues=("a",), slots=100)

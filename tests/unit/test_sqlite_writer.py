@@ -506,3 +506,23 @@ async def test_copying_the_log_happens_under_the_write_lock(store, file, monkeyp
 )
 def test_what_comes_after_a_prefix(prefix, after):
     assert _after(prefix) == after
+
+
+async def test_each_reader_that_keeps_the_log_is_told(store, file, clock, monkeypatch, caplog):
+    caplog.set_level(logging.INFO, "tenure")
+    monkeypatch.setattr(database, "WAL_LIMIT", 100_000)
+    for _ in range(2):
+        with closing(sqlite3.connect(file, isolation_level=None)) as reader:
+            reader.execute("BEGIN")
+            reader.execute("SELECT * FROM tenure_space").fetchall()
+            for _ in range(40):
+                for _ in range(20):
+                    await store.release([await take(store, "key", "ann")])
+                await leave_trace(store)  # in the thread, which copies
+                clock.shift(1)
+            reader.execute("ROLLBACK")
+        for _ in range(2):
+            clock.shift(1)
+            await leave_trace(store)  # copies all of it
+    told = [one.levelname for one in caplog.records if "log of" in one.getMessage()]
+    assert told == ["WARNING", "INFO"] * 2

@@ -1,0 +1,72 @@
+"""Passing suspicious jobs on, with a store and a supervisor that the test plays."""
+
+import asyncio
+from typing import Any
+
+from tenure.core.records import Claimed, JobRecord
+from tenure.core.settings import Settings
+from tenure.runtime.isolation import Isolation
+from tenure.runtime.words import Lodged, Lodging
+
+
+def job(id_: str, losses: int) -> JobRecord:
+    return JobRecord(
+        id=id_, task="t", queue="default", priority=5, state="running", payload=b"",
+        created=0, due=0, attempt=1, losses=losses, fence=1, replica="ann",
+    )  # fmt: skip
+
+
+class Place:
+    """Claims get another job than the one that was given back."""
+
+    def __init__(self, clock: Any) -> None:
+        self.clock = clock
+        self.back: list[str] = []
+        self.left: list[str] = []
+
+    async def join(self, replica: str, **_: Any) -> None: ...
+
+    async def settle(self, replica: str, settlements: Any) -> None:
+        self.back += [one.id for one in settlements]
+
+    async def claim(self, *_: Any) -> Claimed:
+        return Claimed([job("innocent", 0)])
+
+    async def leave(self, replica: str) -> None:
+        self.left.append(replica)
+
+    # What it needs of a worker and its line to the supervisor.
+
+    is_cut = False
+
+    async def until_answered(self, _: str, call: Any, **__: Any) -> Any:
+        return await call()
+
+    def say(self, word: Any) -> None:
+        self.words.append(word)
+
+    def hand_back(self, record: JobRecord, delay: float = 0.0) -> None:
+        self.handed.append((record.id, delay))
+
+
+async def test_after_a_claim_that_got_another_job_it_waits_a_moment(clock):
+    place: Any = Place(clock)
+    place.words, place.handed = [], []
+    isolation = Isolation(
+        place, place, place, Settings.read({}, {}), place, meta={}, stopped=asyncio.Event()
+    )
+    isolation.waiting.append(job("bad", 9))
+    await isolation.pass_on()
+    assert place.back == ["bad", "innocent"]
+    assert [type(word) for word in place.words] == [Lodging, Lodged]
+    assert len(place.left) == 1
+    # It comes back at once, and goes elsewhere for a while.
+    isolation.waiting.append(job("bad", 9))
+    await isolation.pass_on()
+    [(id_, delay)] = place.handed
+    assert (id_, 0.9 <= delay <= 2) == ("bad", True)
+    assert len(place.words) == 2
+    clock.shift(1)
+    isolation.waiting.append(job("bad", 9))
+    await isolation.pass_on()
+    assert len(place.words) == 4

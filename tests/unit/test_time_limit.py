@@ -1,0 +1,21 @@
+"""The time-out of an attempt stands still while it is paused, and does not begin anew."""
+
+from tenure.runtime.time_limit import TimeLimit
+
+
+async def test_time_before_a_pause_counts(clock):
+    rung, told = [], []
+    limit = TimeLimit(clock, 10, lambda: rung.append(clock.boot()), told.append)
+    began = clock.boot()
+    await clock.advance(6)
+    limit.pause()
+    limit.pause()
+    await clock.advance(100)
+    assert not rung
+    limit.resume()
+    limit.resume()
+    await clock.advance(3.9)
+    assert not rung
+    await clock.advance(0.2)
+    assert len(rung) == 1
+    assert told == [began + 10, 0.0, began + 110]
