@@ -10,10 +10,11 @@ import msgspec
 
 import tenure
 from tenure import blocking
-from tenure.core.records import AttemptLine, JobRecord, Settlement, write_history
+from tenure.core.records import AttemptLine, JobRecord, write_history
 from tenure.core.serving import write_serving
 from tenure.runtime.attempt import ErrorReport
 from tests.cli.conftest import Place
+from tests.rig.endings import settlement
 from tests.rig.waiting import wait_until_async
 
 NOWHERE = "01890a5d-ac96-774b-bcce-000000000000"
@@ -57,7 +58,7 @@ class Shop:
     def settle(self, record: JobRecord, outcome: str, **how: bytes | str | float) -> None:
         """End what a replica runs."""
         attempt = AttemptLine(1, record.replica, record.started, record.started + 1500, outcome)
-        settlement = Settlement(
+        end = settlement(
             id=record.id,
             fence=record.fence,
             outcome=outcome,
@@ -65,7 +66,7 @@ class Shop:
             **how,
         )
         store = self.sync._app._store
-        assert self.sync._portal().call(store.settle(record.replica, [settlement])) == ["settled"]
+        assert self.sync._portal().call(store.settle(record.replica, [end])) == ["settled"]
 
     def fail(self, record: JobRecord, message: str, trace: str = "") -> None:
         """End it with an error."""

@@ -5,10 +5,11 @@ from collections.abc import Iterator
 
 import pytest
 
-from tenure.core.records import AttemptLine, NewJob, Settlement, write_history
+from tenure.core.records import AttemptLine, NewJob, write_history
 from tests.cli.clockwork import clockwork_at
 from tests.cli.conftest import Place, Run, Told
 from tests.cli.jobbing import Shop, shop_at, work_without_tasks
+from tests.rig.endings import settlement
 from tests.rig.waiting import wait_until
 
 ID = "01890a5d-ac96-774b-bcce-b302099a8057"
@@ -157,11 +158,11 @@ def test_the_attempts_one_after_the_other(cli: Run, place: Place, shop: Shop):
             3, "web-1", begun + 90 * second, begun + 95 * second, "failed", "OSError: worse"
         ),
     ]
-    settlement = Settlement(
+    end = settlement(
         id=job.id, fence=record.fence, outcome="failed", history=write_history(history)
     )
     store = shop.sync._app._store
-    shop.sync._portal().call(store.settle("web-1", [settlement]))
+    shop.sync._portal().call(store.settle("web-1", [end]))
     lines = show(cli, place, job.id).out.splitlines()
     first, second_line, third = (line for line in lines if line.startswith("attempt "))
     ago = r" +\d{4}-\d\d-\d\d \d\d:\d\d:\d\d UTC, 1m \d+s ago, on "

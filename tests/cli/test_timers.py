@@ -13,6 +13,7 @@ from tests.cli.clockwork import EVIL, STEERING, Clockwork, clockwork_at
 from tests.cli.conftest import Place, Run
 from tests.cli.terminal import on_a_terminal, plain
 from tests.contract.schedule_calls import bound
+from tests.rig.endings import bury
 
 NAMED = (["next"], ["history"], ["pause"], ["resume"], ["trigger"])
 
@@ -130,7 +131,7 @@ def test_history_tells_what_became_of_each_tick(cli: Run, place: Place, work: Cl
     good, bad, lost = work.tick(), work.tick(), work.tick()
     work.settle(good, "succeeded")
     work.settle(bad, "failed", "no address")
-    work.call(work.store.bury("web-1", [lost.id], delays=(0.0,)))
+    work.call(bury(work.store, "web-1", [lost.id], delays=(0.0,)))
     running = work.tick()
     work.skip()
     work.skip()

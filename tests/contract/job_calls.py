@@ -15,6 +15,7 @@ from tenure.core.records import (
 from tenure.core.states import JobState
 from tenure.stores.contract import Store
 from tests.contract.calls import MOMENT
+from tests.rig.endings import recover, settlement
 
 __all__ = [
     "AT_ONCE",
@@ -120,7 +121,8 @@ async def start_one(store: Store, number: int = 1, *, replica: str = "ann", **de
 
 def ended(job: JobRecord, outcome: str, **details) -> Settlement:
     """Return the settlement of a claimed job."""
-    return Settlement(**{"id": job.id, "fence": job.fence, "outcome": outcome, **details})
+    this = {"id": job.id, "fence": job.fence, "rerun": job.rerun}
+    return settlement(**{**this, "outcome": outcome, **details})
 
 
 async def settle(store: Store, job: JobRecord, outcome: str, **details) -> Settled:
@@ -160,7 +162,7 @@ async def recover_all(
 ) -> list[Recovered]:
     """Recover until there is nothing left; return what was, by id."""
     found: list[Recovered] = []
-    while some := await store.recover(delays=delays, grace=grace, limit=limit):
+    while some := await recover(store, delays=delays, grace=grace, limit=limit):
         assert len(some) <= limit
         found += some
     return sorted(found, key=lambda one: one.id)

@@ -23,6 +23,7 @@ from tests.contract.job_calls import (
     states,
 )
 from tests.contract.worlds import World
+from tests.rig.endings import leave, recover
 from tests.rig.sizes import SIZE
 
 DAY = 86_400.0
@@ -195,7 +196,7 @@ async def test_a_lost_job_does_not_wait_behind_newer_ones(store: Store, clock: M
     clock.shift(TTL)
     await insert(store, new(3))
     clock.shift(1)
-    await store.recover(delays=[0.0], grace=0)
+    await recover(store, delays=[0.0], grace=0)
     await join(store, "ben")
     assert await claim_ids(store, "ben") == [id_of(1), id_of(2), id_of(3)]
 
@@ -488,7 +489,7 @@ async def test_a_number_older_than_that_of_an_empty_claim_gets_nothing(store: St
 
 async def test_an_id_that_joins_anew_after_an_empty_claim_begins_anew(store: Store):
     assert await store.claim("ann", 9, ["default"], 1) == Claimed([])
-    await store.leave("ann")
+    await leave(store, "ann")
     await join(store, "ann")
     await insert(store, new(1))
     answer = await store.claim("ann", 1, ["default"], 1)
@@ -508,7 +509,7 @@ async def test_numbers_of_two_replicas_have_nothing_to_do_with_each_other(store:
 async def test_an_id_that_joins_anew_begins_anew(store: Store):
     await insert(store, new(1))
     await store.claim("ann", 9, ["default"], 1)
-    await store.leave("ann")
+    await leave(store, "ann")
     await join(store, "ann")
     answer = await store.claim("ann", 1, ["default"], 1)
     assert answer is not None
@@ -526,7 +527,7 @@ async def test_who_is_not_known_is_told_so(store: Store):
 
 async def test_who_has_left_is_told_so(store: Store):
     await insert(store, new(1))
-    await store.leave("ann")
+    await leave(store, "ann")
     assert await store.claim("ann", 1, ["default"], 1) is None
     assert await states(store, 1) == ["waiting"]
 
@@ -564,7 +565,7 @@ async def test_a_replica_claims_until_it_expires(store: Store, clock: ManualCloc
 async def test_a_replica_that_is_being_recovered_is_told_so(store: Store, clock: ManualClock):
     await start(store, new(1), new(2), replica="ben")
     clock.shift(TTL)
-    assert len(await store.recover(delays=AT_ONCE, grace=0, limit=1)) == 1
+    assert len(await recover(store, delays=AT_ONCE, grace=0, limit=1)) == 1
     assert await store.claim("ben", 10**9, ["default"], 5) is None
 
 
@@ -576,9 +577,9 @@ async def test_the_deadline_counts_from_the_claim(store: Store, clock: ManualClo
     clock.shift(100)
     assert await claim_ids(store) == [id_of(1)]
     clock.shift(30 - MOMENT)
-    assert await store.recover(delays=AT_ONCE, grace=0) == []
+    assert await recover(store, delays=AT_ONCE, grace=0) == []
     clock.shift(MOMENT)
-    assert [one.id for one in await store.recover(delays=AT_ONCE, grace=0)] == [id_of(1)]
+    assert [one.id for one in await recover(store, delays=AT_ONCE, grace=0)] == [id_of(1)]
 
 
 async def test_every_attempt_has_its_own_deadline(store: Store, clock: ManualClock):
@@ -588,23 +589,23 @@ async def test_every_attempt_has_its_own_deadline(store: Store, clock: ManualClo
     await settle(store, job, "retry")
     assert await claim_ids(store) == [id_of(1)]
     clock.shift(20)
-    assert await store.recover(delays=AT_ONCE, grace=0) == []
+    assert await recover(store, delays=AT_ONCE, grace=0) == []
     clock.shift(10)
-    assert len(await store.recover(delays=AT_ONCE, grace=0)) == 1
+    assert len(await recover(store, delays=AT_ONCE, grace=0)) == 1
 
 
 async def test_a_job_that_waits_again_has_no_deadline(store: Store, clock: ManualClock):
     job = await start_one(store, timeout=30)
     await settle(store, job, "handed back", delay=DAY)
     clock.shift(100)
-    assert await store.recover(delays=AT_ONCE, grace=0) == []
+    assert await recover(store, delays=AT_ONCE, grace=0) == []
 
 
 async def test_without_a_timeout_there_is_no_deadline(store: Store, clock: ManualClock):
     await start_one(store)
     await store.beat(["ann"], ttl=100 * DAY)
     clock.shift(99 * DAY)
-    assert await store.recover(delays=AT_ONCE, grace=0) == []
+    assert await recover(store, delays=AT_ONCE, grace=0) == []
 
 
 async def test_a_claim_tells_when_the_next_job_is_due(store: Store, clock: ManualClock):

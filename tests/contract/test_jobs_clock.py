@@ -20,6 +20,7 @@ from tests.contract.job_calls import (
     settle,
     start_one,
 )
+from tests.rig.endings import bury, leave, recover
 
 HOUR = 3600.0
 
@@ -65,7 +66,7 @@ async def test_what_had_not_expired_by_a_beat_is_left_alone_after_a_step_ahead(
     clock.shift(TTL - MOMENT)
     as_of = (await beat(store)).now
     clock.step(HOUR)
-    assert await store.recover(delays=AT_ONCE, grace=0, as_of=as_of) == []
+    assert await recover(store, delays=AT_ONCE, grace=0, as_of=as_of) == []
     [ben] = await store.beat(["ben"], ttl=TTL)
     assert ben is not None
     assert ben.held == 1
@@ -79,7 +80,7 @@ async def test_what_had_expired_by_a_beat_is_recovered_whatever_the_clock_does(
     clock.shift(TTL)
     as_of = (await beat(store)).now
     clock.step(HOUR)
-    [lost] = await store.recover(delays=AT_ONCE, grace=0, as_of=as_of)
+    [lost] = await recover(store, delays=AT_ONCE, grace=0, as_of=as_of)
     assert (lost.id, lost.replica, lost.state) == (id_of(1), "ben", "waiting")
     assert [replica.id for replica in await store.replicas()] == ["ann"]
 
@@ -92,7 +93,7 @@ async def test_a_replica_that_beats_after_the_beat_to_go_by_is_left_alone(
     clock.shift(TTL)
     as_of = (await beat(store)).now
     await beat(store, "ben")
-    assert await store.recover(delays=AT_ONCE, grace=0, as_of=as_of) == []
+    assert await recover(store, delays=AT_ONCE, grace=0, as_of=as_of) == []
 
 
 async def test_an_instant_of_the_future_recovers_no_more_than_now(store: Store, clock: ManualClock):
@@ -100,9 +101,9 @@ async def test_an_instant_of_the_future_recovers_no_more_than_now(store: Store, 
     await join(store, "ann")
     as_of = (await beat(store)).now + 3_600_000_000
     clock.shift(5 - MOMENT)
-    assert await store.recover(delays=AT_ONCE, grace=0, as_of=as_of) == []
+    assert await recover(store, delays=AT_ONCE, grace=0, as_of=as_of) == []
     clock.shift(MOMENT)
-    assert len(await store.recover(delays=AT_ONCE, grace=0, as_of=as_of)) == 1
+    assert len(await recover(store, delays=AT_ONCE, grace=0, as_of=as_of)) == 1
 
 
 async def test_a_deadline_is_judged_by_the_beat_as_well(store: Store, clock: ManualClock):
@@ -111,8 +112,8 @@ async def test_a_deadline_is_judged_by_the_beat_as_well(store: Store, clock: Man
     early = (await beat(store)).now
     clock.shift(2)
     late = (await beat(store)).now
-    assert await store.recover(delays=AT_ONCE, grace=3, as_of=early) == []
-    assert len(await store.recover(delays=AT_ONCE, grace=3, as_of=late)) == 1
+    assert await recover(store, delays=AT_ONCE, grace=3, as_of=early) == []
+    assert len(await recover(store, delays=AT_ONCE, grace=3, as_of=late)) == 1
 
 
 # Deadlines.
@@ -128,14 +129,14 @@ async def test_a_beat_postpones_the_deadlines_of_its_replicas_alone(
     await beat(store, "cid", ttl=HOUR)
     revision = (await look(store)).revision
     clock.shift(5)
-    [lost] = await store.recover(delays=[HOUR], grace=0)
+    [lost] = await recover(store, delays=[HOUR], grace=0)
     assert lost.replica == "cid"
     clock.shift(30 - MOMENT)
-    assert await store.recover(delays=[HOUR], grace=0) == []
+    assert await recover(store, delays=[HOUR], grace=0) == []
     assert not (await beat(store, ttl=HOUR)).expired
     clock.shift(MOMENT)
     assert (await beat(store, ttl=HOUR)).expired
-    lost = await store.recover(delays=[HOUR], grace=0)
+    lost = await recover(store, delays=[HOUR], grace=0)
     assert sorted(one.id for one in lost) == [id_of(1), id_of(2)]
     assert (await look(store)).revision > revision
 
@@ -149,9 +150,9 @@ async def test_a_step_ahead_ends_no_attempt_of_a_replica_that_tells_its_lead(
     after = (await beat(store, ttl=2 * HOUR)).now
     now = await beat(store, ttl=2 * HOUR, ahead=(after - before) / 1e6)
     assert not now.expired
-    assert await store.recover(delays=AT_ONCE, grace=0) == []
+    assert await recover(store, delays=AT_ONCE, grace=0) == []
     clock.shift(60)
-    assert len(await store.recover(delays=AT_ONCE, grace=0)) == 1
+    assert len(await recover(store, delays=AT_ONCE, grace=0)) == 1
 
 
 # The clock is set back: what need not wait for a time does not.
@@ -220,12 +221,12 @@ async def test_what_is_given_back_after_a_step_back_is_due(store: Store, clock: 
     ]
     clock.step(-HOUR)
     await settle(store, handed, "handed back")
-    await store.bury("cid", [buried.id], delays=AT_ONCE)
-    await store.leave("dan")
+    await bury(store, "cid", [buried.id], delays=AT_ONCE)
+    await leave(store, "dan")
     await beat(store, ttl=HOUR)
     clock.shift(TTL)
     await beat(store, ttl=HOUR)
-    assert [one.id for one in await store.recover(delays=AT_ONCE, grace=0)] == [lost.id]
+    assert [one.id for one in await recover(store, delays=AT_ONCE, grace=0)] == [lost.id]
     assert await claim_ids(store) == [handed.id, lost.id, buried.id, left.id]
     assert (await look(store)).due == handed.due
 
@@ -263,7 +264,7 @@ async def test_a_pause_begins_anew_with_the_first_beat_after_a_step_back(
         job = await start_one(store, number)
         await settle(store, job, how, delay=10 * number)
     lost = await start_one(store, 3, replica="ben")
-    await store.bury("ben", [lost.id], delays=[30])
+    await bury(store, "ben", [lost.id], delays=[30])
     await insert(store, new(4, delay=40))
     before = [(await look(store, number)).revision for number in range(1, 5)]
     clock.shift(3)

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from tenure.core.records import Note, Settlement, Unique
+from tenure.core.records import Note, Unique
 from tenure.errors import StoreError
 from tenure.stores.contract import Store
 from tenure.testing import ManualClock
@@ -27,20 +27,21 @@ from tests.contract.job_calls import (
 )
 from tests.contract.test_common import cancel_everywhere
 from tests.contract.worlds import World
+from tests.rig.endings import bury, leave, recover, settlement
 
 CALLS: dict[str, Callable[[Store], Coroutine[Any, Any, Any]]] = {
     "join": lambda store: store.join("ann", ttl=TTL, meta={}),
     "beat": lambda store: store.beat(["ann"], ttl=TTL),
-    "leave": lambda store: store.leave("ann"),
-    "bury": lambda store: store.bury("ann", [], delays=AT_ONCE),
+    "leave": lambda store: leave(store, "ann"),
+    "bury": lambda store: bury(store, "ann", [], delays=AT_ONCE),
     "replicas": lambda store: store.replicas(),
     "insert": lambda store: store.insert([new(1)]),
     "claim": lambda store: store.claim("ann", new_claim_no(), ["default"], 1),
     "settle": lambda store: store.settle(
-        "ann", [Settlement(id=id_of(1), fence=1, outcome="retry")]
+        "ann", [settlement(id=id_of(1), fence=1, outcome="retry")]
     ),
     "note": lambda store: store.note("ann", [Note(id=id_of(1), fence=1)]),
-    "recover": lambda store: store.recover(delays=AT_ONCE, grace=0),
+    "recover": lambda store: recover(store, delays=AT_ONCE, grace=0),
     "cancel": lambda store: store.cancel([id_of(1)]),
     "requeue": lambda store: store.requeue([id_of(1)]),
     "get": lambda store: store.get([id_of(1)]),
@@ -122,7 +123,7 @@ async def test_cancelling_a_caller_does_not_break_the_store(store: Store, name: 
     async def check() -> None:
         """Whatever was done: a job can be inserted, claimed and settled."""
         await store.cancel([id_of(1)])
-        await store.leave("ann")
+        await leave(store, "ann")
         await store.prune_jobs()
         job = await start_one(store, 2, queue="check")
         assert await settle(store, job, "succeeded") == "settled"
@@ -140,7 +141,7 @@ async def test_what_a_cancelled_call_did_is_decided_before_the_next_call(
         await join(store, "ann")
         for job in await claim(store):
             await settle(store, job, "retry")
-        await store.leave("ann")
+        await leave(store, "ann")
 
     async def check() -> None:
         # Lists are about everything, and wait for no call. These are about the job and the replica.
@@ -150,7 +151,7 @@ async def test_what_a_cancelled_call_did_is_decided_before_the_next_call(
         for _ in range(3):
             await asyncio.sleep(0.001)
             assert (await find_all(store), await store.replicas()) == found
-        await store.leave("ann")
+        await leave(store, "ann")
         await store.cancel([id_of(1)])
         await store.prune_jobs()
 
@@ -162,7 +163,7 @@ async def test_leaving_never_overtakes_the_cancelled_claim_that_it_undoes(store:
     await insert(store, new(1))
 
     async def check() -> None:
-        await store.leave("ann")
+        await leave(store, "ann")
         for _ in range(3):
             await asyncio.sleep(0.001)
             assert await states(store, 1) == ["waiting"]

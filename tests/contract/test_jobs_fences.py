@@ -17,6 +17,7 @@ from tests.contract.job_calls import (
     start_one,
 )
 from tests.contract.worlds import World
+from tests.rig.endings import bury, leave
 
 HOUR = 3600.0
 
@@ -35,16 +36,16 @@ async def hand_back(store: Store, clock: ManualClock) -> None:
     await settle(store, await look(store), "handed back")
 
 
-async def leave(store: Store, clock: ManualClock) -> None:
-    await store.leave("ann")
+async def go_away(store: Store, clock: ManualClock) -> None:
+    await leave(store, "ann")
 
 
 async def bury_started(store: Store, clock: ManualClock) -> None:
-    await store.bury("ann", [id_of(1)], delays=AT_ONCE)
+    await bury(store, "ann", [id_of(1)], delays=AT_ONCE)
 
 
 async def bury_unstarted(store: Store, clock: ManualClock) -> None:
-    await store.bury("ann", [], delays=AT_ONCE)
+    await bury(store, "ann", [], delays=AT_ONCE)
 
 
 async def recover(store: Store, clock: ManualClock) -> None:
@@ -59,7 +60,7 @@ async def requeue(store: Store, clock: ManualClock) -> None:
     assert await store.requeue([id_of(1)]) == ["requeued"]
 
 
-WAYS_BACK = [retry, hand_back, leave, bury_started, bury_unstarted, recover, requeue]
+WAYS_BACK = [retry, hand_back, go_away, bury_started, bury_unstarted, recover, requeue]
 ways_back = pytest.mark.parametrize("way", WAYS_BACK, ids=lambda way: way.__name__)
 steps = pytest.mark.parametrize("step", [0, HOUR, -HOUR], ids=["still", "forward", "back"])
 
@@ -142,7 +143,7 @@ async def test_a_revision_grows_with_every_change_and_only_then(store: Store, cl
     await changed()
     await store.cancel([id_of(1)])
     await changed()
-    await leave(store, clock)
+    await go_away(store, clock)
     await changed()
     await store.requeue([id_of(1)])
     await changed()

@@ -22,6 +22,7 @@ from tests.contract.job_calls import (
     start_one,
     states,
 )
+from tests.rig.endings import bury
 
 KEY = Unique(key="key", digest="d", keep=60, with_job=True)
 
@@ -66,7 +67,7 @@ async def test_it_stays_when_a_job_is_cancelled_on_its_way_back(store: Store, cl
     job = await start_one(store, retention=30, unique=KEY)
     await store.cancel([id_of(1)])
     clock.shift(1000)
-    assert await settle(store, job, "retry") == "settled"
+    assert await settle(store, job, "retry") == "cancelled"
     assert await states(store, 1) == ["cancelled"]
     await stays_until_retention_ends(store, clock, 30)
 
@@ -92,7 +93,7 @@ async def test_it_stays_when_a_job_is_past_its_deadline(store: Store, clock: Man
 async def test_it_stays_when_a_replica_is_buried(store: Store, clock: ManualClock):
     await start_one(store, retention=30, unique=KEY)
     clock.shift(1000)
-    (lost,) = await store.bury("ann", [id_of(1)], delays=())
+    (lost,) = await bury(store, "ann", [id_of(1)], delays=())
     assert lost.state == "failed"
     await stays_until_retention_ends(store, clock, 30)
 

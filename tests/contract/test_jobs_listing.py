@@ -20,6 +20,7 @@ from tests.contract.job_calls import (
     settle,
     start_one,
 )
+from tests.rig.endings import leave, recover
 
 ODD_NAMES = ["it's", "{x}", "a b\n", "100%_*", "läuft 🌍", 'say "hi" \\', "x" * 200]
 
@@ -235,7 +236,7 @@ async def test_counts_follow_every_move(store: Store, clock: ManualClock):
     assert await counts() == (1, 0)
     await claim(store)
     clock.shift(TTL)
-    await store.recover(delays=[5.0], grace=0)
+    await recover(store, delays=[5.0], grace=0)
     assert await counts() == (1, 0)
     await store.cancel([id_of(1)])
     assert await counts() == (0, 0)
@@ -243,7 +244,7 @@ async def test_counts_follow_every_move(store: Store, clock: ManualClock):
     assert await counts() == (1, 0)
     await join(store, "ann")
     await claim(store)
-    await store.leave("ann")
+    await leave(store, "ann")
     assert await counts() == (1, 0)
 
 

@@ -11,6 +11,7 @@ from tenure.core.states import FINISHED, MOVES, Move
 from tenure.stores.contract import Store
 from tenure.testing import ManualClock
 from tests.contract.job_calls import ENDS, TTL, claim, ended, id_of, join, new
+from tests.rig.endings import bury, leave, recover
 from tests.rig.sizes import SIZE
 
 COUNTERS = ("attempt", "failures", "losses")
@@ -55,16 +56,16 @@ class Walk:
         return {BY_SETTLING[outcome], "stop"}
 
     async def recover(self) -> set[str]:
-        await self.store.recover(delays=[0.0, 5.0], grace=0, limit=2)
+        await recover(self.store, delays=[0.0, 5.0], grace=0, limit=2)
         return {"recover", "give up", "stop"}
 
     async def bury(self) -> set[str]:
         started = [id_of(number) for number in NUMBERS[:3]]
-        await self.store.bury(self.chance.choice("pq"), started, delays=[0.0])
+        await bury(self.store, self.chance.choice("pq"), started, delays=[0.0])
         return {"recover", "hand back", "give up", "stop"}
 
     async def leave(self) -> set[str]:
-        await self.store.leave(self.chance.choice("pq"))
+        await leave(self.store, self.chance.choice("pq"))
         return {"hand back", "stop"}
 
     async def cancel(self) -> set[str]:

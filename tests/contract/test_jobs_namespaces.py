@@ -21,6 +21,7 @@ from tests.contract.job_calls import (
 )
 from tests.contract.test_names import LOOKALIKES, ODD_NAMES
 from tests.contract.worlds import World
+from tests.rig.endings import leave, recover
 
 
 def named(number: int, name: str) -> NewJob:
@@ -74,7 +75,7 @@ async def test_names_that_look_alike_are_two_names(
     for number, name in enumerate((one, two), start=1):
         for field in ("queue", "task", "tag", "replica"):
             assert [job.id for job in await find_all(store, **{field: name})] == [id_of(number)]
-    assert await store.leave(one) == [id_of(1)]
+    assert await leave(store, one) == [id_of(1)]
     assert await states(store, 1, 2) == ["waiting", "running"]
 
 
@@ -132,8 +133,8 @@ async def test_two_namespaces_share_nothing(world: World, clock: ManualClock):
     assert (beat.held, beat.cancels) == (0, [])
     clock.shift(TTL)
     await there.beat(["ann"], ttl=TTL)
-    assert await there.recover(delays=AT_ONCE, grace=0) == []
-    assert len(await here.recover(delays=AT_ONCE, grace=0)) == 2
+    assert await recover(there, delays=AT_ONCE, grace=0) == []
+    assert len(await recover(here, delays=AT_ONCE, grace=0)) == 2
     assert (await there.beat(["ann"], ttl=TTL))[0] is not None
     await here.prune_jobs()
     assert await there.get([id_of(1), id_of(2)]) == before

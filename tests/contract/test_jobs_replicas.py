@@ -22,6 +22,7 @@ from tests.contract.job_calls import (
     states,
 )
 from tests.contract.worlds import World
+from tests.rig.endings import bury, leave, recover
 
 HOUR = 3600.0
 ODD_NAMES = ["it's", "{x}:{0}", "a b\n", "100%_*", "läuft 🌍", 'say "hi" \\', "x" * 200]
@@ -83,7 +84,7 @@ async def test_joining_again_does_not_begin_the_claims_anew(store: Store):
 async def test_a_dead_record_stays_dead(store: Store, clock: ManualClock):
     await start(store, new(1), new(2))
     clock.shift(TTL)
-    assert len(await store.recover(delays=AT_ONCE, grace=0, limit=1)) == 1
+    assert len(await recover(store, delays=AT_ONCE, grace=0, limit=1)) == 1
     await join(store, "ann")
     assert (await record_of(store)).dead
     assert not await is_known(store)
@@ -112,7 +113,7 @@ async def test_a_replica_may_have_any_name(store: Store, clock: ManualClock, nam
     assert (await record_of(store, name)).held == 1
     await store.cancel([job.id])
     assert (await beat(store, name)).cancels == [job.id]
-    assert await store.leave(name) == [job.id]
+    assert await leave(store, name) == [job.id]
     assert len(await store.replicas()) == 2
 
 
@@ -145,7 +146,7 @@ async def test_a_beat_revives_an_expired_record(store: Store, clock: ManualClock
     assert (await record_of(store)).expires_in <= 0
     assert (await beat(store)).held == 1
     assert (await record_of(store)).expires_in == pytest.approx(TTL)
-    assert await store.recover(delays=AT_ONCE, grace=0) == []
+    assert await recover(store, delays=AT_ONCE, grace=0) == []
     assert await look(store) == job
 
 
@@ -157,7 +158,7 @@ async def test_who_is_not_known_is_told_so(store: Store):
 async def test_who_is_being_recovered_is_told_so(store: Store, clock: ManualClock):
     await start(store, new(1), new(2))
     clock.shift(TTL)
-    await store.recover(delays=AT_ONCE, grace=0, limit=1)
+    await recover(store, delays=AT_ONCE, grace=0, limit=1)
     assert await store.beat(["ann"], ttl=TTL) == [None]
     (record,) = await store.replicas()
     assert (record.dead, record.held) == (True, 1)
@@ -251,7 +252,7 @@ async def test_a_beat_tells_of_a_recovery_that_is_not_over(store: Store, clock: 
     await join(store, "ben", ttl=HOUR)
     await start(store, new(1), new(2), replica="ann")
     clock.shift(TTL)
-    await store.recover(delays=AT_ONCE, grace=0, limit=1)
+    await recover(store, delays=AT_ONCE, grace=0, limit=1)
     assert (await beat(store, "ben", ttl=HOUR)).expired
     await recover_all(store)
     assert not (await beat(store, "ben", ttl=HOUR)).expired
@@ -281,7 +282,7 @@ async def test_who_beats_does_not_count_itself_as_expired(store: Store, clock: M
 async def test_who_leaves_hands_back_what_it_runs(store: Store, clock: ManualClock):
     jobs = await start(store, new(1), new(2))
     clock.shift(1)
-    assert sorted(await store.leave("ann")) == [id_of(1), id_of(2)]
+    assert sorted(await leave(store, "ann")) == [id_of(1), id_of(2)]
     assert await store.replicas() == []
     for job in jobs:
         (after,) = await store.get([job.id])
@@ -298,7 +299,7 @@ async def test_who_leaves_hands_back_what_it_runs(store: Store, clock: ManualClo
 async def test_who_leaves_with_a_pending_cancel_cancels(store: Store, clock: ManualClock):
     await start(store, new(1), new(2))
     await store.cancel([id_of(1)], reason="enough")
-    assert sorted(await store.leave("ann")) == [id_of(1), id_of(2)]
+    assert sorted(await leave(store, "ann")) == [id_of(1), id_of(2)]
     job = await look(store, 1)
     assert (job.state, job.reason, job.cancelling) == ("cancelled", "enough", False)
     assert (job.finished, job.losses) == (clock.wall(), 0)
@@ -307,15 +308,15 @@ async def test_who_leaves_with_a_pending_cancel_cancels(store: Store, clock: Man
 
 async def test_of_a_record_that_is_not_there_nothing_is_handed_back(store: Store):
     await start_one(store)
-    assert await store.leave("nobody") == []
-    assert await store.leave("ann") == [id_of(1)]
-    assert await store.leave("ann") == []
+    assert await leave(store, "nobody") == []
+    assert await leave(store, "ann") == [id_of(1)]
+    assert await leave(store, "ann") == []
 
 
 async def test_who_leaves_takes_only_its_own_along(store: Store):
     await start_one(store, 1, replica="ann")
     kept = await start_one(store, 2, replica="ben")
-    await store.leave("ann")
+    await leave(store, "ann")
     assert await look(store, 2) == kept
     assert [one.id for one in await store.replicas()] == ["ben"]
 
@@ -323,7 +324,7 @@ async def test_who_leaves_takes_only_its_own_along(store: Store):
 async def test_an_expired_replica_may_leave(store: Store, clock: ManualClock):
     await start_one(store)
     clock.shift(TTL)
-    assert await store.leave("ann") == [id_of(1)]
+    assert await leave(store, "ann") == [id_of(1)]
     assert (await look(store)).losses == 0
     assert await recover_all(store) == []
 
@@ -334,10 +335,10 @@ async def test_who_runs_more_than_a_batch_hands_all_of_it_back(store: Store, way
     for part in (numbers[:BATCH_MAX], numbers[BATCH_MAX:]):
         await start(store, *(new(number) for number in part))
     if way == "leave":
-        given = await store.leave("ann")
+        given = await leave(store, "ann")
     else:
         started = [id_of(number) for number in numbers[:BATCH_MAX]]
-        given = [one.id for one in await store.bury("ann", started, delays=AT_ONCE)]
+        given = [one.id for one in await bury(store, "ann", started, delays=AT_ONCE)]
     assert sorted(given) == [id_of(number) for number in numbers]
     assert await store.replicas() == []
     (counts,) = await store.counts()
@@ -362,7 +363,7 @@ async def test_an_expired_replica_is_listed_until_it_is_recovered(store: Store, 
     record = await record_of(store)
     assert record.expires_in <= 0
     assert not record.dead
-    assert await store.recover(delays=AT_ONCE, grace=0) == []
+    assert await recover(store, delays=AT_ONCE, grace=0) == []
     assert await store.replicas() == []
 
 
@@ -370,7 +371,7 @@ async def test_replicas_are_seen_by_all_store_objects(world: World):
     here, there = await world.store(), await world.store()
     await join(here, "ann")
     assert await is_known(there)
-    await there.leave("ann")
+    await leave(there, "ann")
     assert not await is_known(here)
 
 
@@ -426,4 +427,4 @@ async def test_there_and_back_again_leaves_replicas_that_work(store: Store, cloc
         await beat(store, replica)
         assert all(one.expires_in <= one.ttl for one in await store.replicas())
         assert await settle(store, job, "succeeded") == "settled"
-        assert await store.leave(replica) == []
+        assert await leave(store, replica) == []

@@ -20,6 +20,7 @@ from tests.contract.job_calls import (
     start_one,
     states,
 )
+from tests.rig.endings import recover
 
 KEY = Unique(key="key", digest="d")
 
@@ -30,7 +31,7 @@ async def bring_with_a_past(store: Store, clock: ManualClock, state: JobState) -
     await settle(store, job, "retry", error=b"why", history=b'{"first":1}\n')
     await claim(store)
     clock.shift(TTL)
-    await store.recover(delays=AT_ONCE, grace=0)
+    await recover(store, delays=AT_ONCE, grace=0)
     await join(store, "ann")
     (job,) = await claim(store)
     note = Note(id=job.id, fence=job.fence, progress=0.5, message="half", checkpoint=b"c")
@@ -82,12 +83,12 @@ async def test_a_requeued_job_runs_again(store: Store, state: JobState):
 async def test_a_requeued_job_has_its_budget_of_losses_again(store: Store, clock: ManualClock):
     await start_one(store, retention=100)
     clock.shift(TTL)
-    await store.recover(delays=[], grace=0)
+    await recover(store, delays=[], grace=0)
     assert await store.requeue([id_of(1)]) == ["requeued"]
     await join(store, "ann")
     assert await claim_ids(store) == [id_of(1)]
     clock.shift(TTL)
-    (one,) = await store.recover(delays=[0.0], grace=0)
+    (one,) = await recover(store, delays=[0.0], grace=0)
     assert (one.state, one.losses) == ("waiting", 1)
 
 

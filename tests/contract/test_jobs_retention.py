@@ -24,6 +24,7 @@ from tests.contract.job_calls import (
     states,
 )
 from tests.contract.schedule_calls import TIMERS, plant, run
+from tests.rig.endings import bury, leave
 
 KEPT = 60
 KEPT_FAILED = 600
@@ -77,7 +78,7 @@ async def test_a_job_that_is_cancelled_on_its_way_back_is_kept_like_a_success(
 ):
     job = await start_one(store, retention=KEPT, retention_failed=KEPT_FAILED)
     await store.cancel([id_of(1)])
-    assert await settle(store, job, "retry", error=b"{}") == "settled"
+    assert await settle(store, job, "retry", error=b"{}") == "cancelled"
     assert await states(store, 1) == ["cancelled"]
     await goes_after(store, clock, KEPT)
 
@@ -99,7 +100,7 @@ async def _overrun(store: Store, clock: ManualClock) -> None:
 async def _bury(store: Store, clock: ManualClock) -> None:
     del clock
     await start_kept(store)
-    await store.bury("ann", [id_of(1)], delays=())
+    await bury(store, "ann", [id_of(1)], delays=())
 
 
 @pytest.mark.parametrize("lose", [_expire, _overrun, _bury])
@@ -118,7 +119,7 @@ async def test_an_interrupted_run_is_kept_like_a_failure(store: Store, clock: Ma
     job = new(7, task="@sync", queue=TIMERS, schedule="sync", rerun=False, **details)
     made = await run(store, clock.wall(), replica="ann", id=job.id, run=job)
     assert (made.retention, made.retention_failed, made.retry) == (KEPT, KEPT_FAILED, "{}")
-    await store.leave("ann")
+    await leave(store, "ann")
     assert await states(store, 7) == ["failed"]
     await goes_after(store, clock, KEPT_FAILED, 7)
 

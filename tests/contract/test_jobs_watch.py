@@ -26,6 +26,7 @@ from tests.contract.job_calls import (
     start_one,
 )
 from tests.contract.worlds import World
+from tests.rig.endings import bury, leave, recover
 from tests.rig.sizes import SIZE
 
 SOON = SIZE.patience
@@ -98,9 +99,9 @@ async def test_an_attempt_that_goes_on_soon_wakes_the_queue(
 async def test_a_loss_that_goes_on_soon_wakes_the_queue(here: Store, there: Store):
     await start_one(there)
     await expire(there)
-    assert await heard(here, there, QUEUE, lambda: there.recover(delays=[DUE_SOON], grace=0))
+    assert await heard(here, there, QUEUE, lambda: recover(there, delays=[DUE_SOON], grace=0))
     await start_one(there, 2, replica="ben")
-    buried = partial(there.bury, "ben", [id_of(2)], delays=[DUE_SOON])
+    buried = partial(bury, there, "ben", [id_of(2)], delays=[DUE_SOON])
     assert await heard(here, there, QUEUE, buried)
 
 
@@ -131,20 +132,20 @@ async def test_an_attempt_that_ends_in_waiting_wakes_the_queue(
 
 async def test_who_leaves_wakes_the_queue(here: Store, there: Store):
     await start_one(there)
-    assert await heard(here, there, QUEUE, lambda: there.leave("ann"))
+    assert await heard(here, there, QUEUE, lambda: leave(there, "ann"))
 
 
 @pytest.mark.parametrize("started", [True, False])
 async def test_who_is_buried_wakes_the_queue(here: Store, there: Store, started: bool):
     await start_one(there)
     ids = [id_of(1)] if started else []
-    assert await heard(here, there, QUEUE, lambda: there.bury("ann", ids, delays=AT_ONCE))
+    assert await heard(here, there, QUEUE, lambda: bury(there, "ann", ids, delays=AT_ONCE))
 
 
 async def test_a_recovery_wakes_the_queue(here: Store, there: Store):
     await start_one(there)
     await expire(there)
-    assert await heard(here, there, QUEUE, lambda: there.recover(delays=AT_ONCE, grace=0))
+    assert await heard(here, there, QUEUE, lambda: recover(there, delays=AT_ONCE, grace=0))
 
 
 async def test_a_requeue_wakes_the_queue(here: Store, there: Store):
@@ -232,18 +233,18 @@ async def test_a_requeue_wakes_who_watches_the_job(here: Store, there: Store):
 
 async def test_who_leaves_wakes_who_watches_its_job(here: Store, there: Store):
     await start_one(there)
-    assert await heard(here, there, JOB, lambda: there.leave("ann"))
+    assert await heard(here, there, JOB, lambda: leave(there, "ann"))
 
 
 @pytest.mark.parametrize("delays", [[0.0], [60.0], []], ids=["due", "later", "failed"])
 async def test_a_loss_wakes_who_watches_the_job(here: Store, there: Store, delays):
     await start_one(there)
-    assert await heard(here, there, JOB, lambda: there.bury("ann", [id_of(1)], delays=delays))
+    assert await heard(here, there, JOB, lambda: bury(there, "ann", [id_of(1)], delays=delays))
     await join(there, "ben")
     await start_one(there, 2, replica="ben", queue="other")
     await expire(there, "ben")
     topic: Topic = ("job", id_of(2))
-    assert await heard(here, there, topic, lambda: there.recover(delays=delays, grace=0))
+    assert await heard(here, there, topic, lambda: recover(there, delays=delays, grace=0))
 
 
 async def test_a_batch_wakes_for_each_of_its_jobs(here: Store, there: Store):

@@ -18,6 +18,7 @@ from tests.contract.calls import ask
 from tests.contract.job_calls import AT_ONCE, ended, id_of, new
 from tests.contract.schedule_calls import SECOND, TIMERS, bound, planting
 from tests.contract.worlds import World
+from tests.rig.endings import bury, leave, recover
 
 Step: TypeAlias = Callable[[Store, str], Awaitable[Any]] | float
 """A call on a key, or seconds that pass."""
@@ -145,7 +146,12 @@ async def test_a_key_next_to_busy_ones_answers_as_if_alone(world: World, clock: 
 # Jobs.
 
 
+_OF_SEVERAL_CALLS = {"recover": recover, "leave": leave, "bury": bury}
+
+
 def calls(name: str, *arguments: Any, **named: Any) -> Step:
+    if name in _OF_SEVERAL_CALLS:
+        return lambda store, _: _OF_SEVERAL_CALLS[name](store, *arguments, **named)
     return lambda store, _: getattr(store, name)(*arguments, **named)
 
 

@@ -25,6 +25,7 @@ from tests.contract.job_calls import (
     start_one,
 )
 from tests.contract.schedule_calls import look_at, move, plant, planting
+from tests.rig.endings import bury, leave, recover
 
 LONG = 1000.0
 
@@ -114,10 +115,10 @@ async def test_jobs_are_taken_from_a_replica_once(store: Store, clock: ManualClo
 
     async def take_back() -> int:
         if way == "leave":
-            return len(await store.leave("ann"))
+            return len(await leave(store, "ann"))
         if way == "bury":
-            return len(await store.bury("ann", [job.id], delays=AT_ONCE))
-        return len(await store.recover(delays=AT_ONCE, grace=0))
+            return len(await bury(store, "ann", [job.id], delays=AT_ONCE))
+        return len(await recover(store, delays=AT_ONCE, grace=0))
 
     clock.shift(TTL)
     assert await take_back() == 1

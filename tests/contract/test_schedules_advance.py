@@ -28,6 +28,7 @@ from tests.contract.schedule_calls import (
     tick,
 )
 from tests.contract.worlds import World
+from tests.rig.endings import recover
 
 
 @pytest.fixture(autouse=True)
@@ -141,7 +142,7 @@ async def test_a_replica_that_is_gone_gets_no_run(store: Store, clock: ManualClo
     assert (held.outcome, held.reason) == ("held", "expired")
     await store.beat(["ann"], ttl=TTL)
     clock.shift(TTL)
-    await store.recover(delays=(0.0,), grace=0.0)
+    await recover(store, delays=(0.0,), grace=0.0)
     assert (await tick(store, clock.wall(), replica="ann")).outcome == "gone"
     assert (await look_at(store)).cursor == before.cursor
 
@@ -151,7 +152,7 @@ async def test_a_replica_whose_jobs_are_being_recovered_gets_no_run(
 ):
     await start(store, new(1), new(2), replica="ann")
     clock.shift(TTL)
-    assert len(await store.recover(delays=AT_ONCE, grace=0.0, limit=1)) == 1
+    assert len(await recover(store, delays=AT_ONCE, grace=0.0, limit=1)) == 1
     assert (await tick(store, clock.wall(), replica="ann")).outcome == "gone"
 
 

@@ -8,6 +8,7 @@ from tenure.stores.contract import Store
 from tenure.testing import ManualClock
 from tests.contract.job_calls import AT_ONCE, TTL, claim, join, recover_all, settle
 from tests.contract.schedule_calls import SECOND, TIMERS, bound, look_at, plant, run, tick
+from tests.rig.endings import bury, leave
 
 
 @pytest.fixture(autouse=True)
@@ -35,13 +36,13 @@ async def test_a_run_comes_back_only_if_it_may(
             (answer,) = await recover_all(store)
             assert answer.state == ("waiting" if rerun else "failed")
         case "bury":
-            (answer,) = await store.bury("ann", [one.id], delays=AT_ONCE)
+            (answer,) = await bury(store, "ann", [one.id], delays=AT_ONCE)
             assert answer.state == ("waiting" if rerun else "failed")
         case "bury unstarted":
-            (answer,) = await store.bury("ann", [], delays=AT_ONCE)
+            (answer,) = await bury(store, "ann", [], delays=AT_ONCE)
             assert answer.state == ("waiting" if rerun else "failed")
         case "leave":
-            assert await store.leave("ann") == [one.id]
+            assert await leave(store, "ann") == [one.id]
         case _:
             assert await settle(store, one, "handed back") == "settled"
             assert await settle(store, one, "handed back") == "repeated"
@@ -62,7 +63,7 @@ async def test_a_run_comes_back_only_if_it_may(
 async def test_a_pending_cancel_wins(store: Store, clock: ManualClock):
     one = await run(store, clock.wall(), replica="ann")
     await store.cancel([one.id], reason="no")
-    await store.leave("ann")
+    await leave(store, "ann")
     now = await look(store, one)
     assert (now.state, now.reason) == ("cancelled", "no")
 

@@ -10,11 +10,12 @@ from contextlib import asynccontextmanager
 import asyncpg
 import pytest
 
-from tenure.core.records import Inserted, Settlement, Unique
+from tenure.core.records import Inserted, Unique
 from tenure.errors import ConfigError, StoreUnavailable
 from tenure.stores.contract import Store, Within
 from tests.contract import job_calls as calls
 from tests.contract.worlds import World
+from tests.rig.endings import bury, recover, settlement
 
 
 @asynccontextmanager
@@ -94,7 +95,7 @@ async def test_nothing_is_done_outside_of_a_transaction(store: Store, world: Wor
 
 async def test_an_attempt_ends_with_the_commit_only(store: Store, world: World):
     job = await calls.start_one(store)
-    end = Settlement(id=job.id, fence=job.fence, outcome="succeeded", result=b"1", history=b"{}\n")
+    end = settlement(id=job.id, fence=job.fence, outcome="succeeded", result=b"1", history=b"{}\n")
     async with taking_part(store, world) as own:
         if own is None:
             return
@@ -129,7 +130,7 @@ async def test_only_the_present_attempt_is_held(store: Store, world: World):
         assert not await own.hold(waiting.id, waiting.fence)
         assert not await own.hold(calls.id_of(99), job.fence)
         assert await own.hold(job.id, job.fence)
-        stale = Settlement(id=job.id, fence=job.fence - 1, outcome="succeeded")
+        stale = settlement(id=job.id, fence=job.fence - 1, outcome="succeeded")
         assert await own.settle(stale) == "lost"
         await own.rollback()
 
@@ -142,7 +143,7 @@ async def test_a_pending_cancel_does_not_stop_a_commit(store: Store, world: Worl
             return
         await own.begin(on_loop=True)
         assert await own.hold(job.id, job.fence)
-        success = Settlement(id=job.id, fence=job.fence, outcome="succeeded")
+        success = settlement(id=job.id, fence=job.fence, outcome="succeeded")
         assert await own.settle(success) == "settled"
         await own.commit()
         assert (await calls.look(store)).state == "succeeded"
@@ -174,10 +175,10 @@ async def test_a_job_that_is_held_does_not_keep_its_neighbours(store: Store, wor
         with pytest.raises(StoreUnavailable):
             await store.settle("ann", ends)
         assert await calls.states(store, 2, 1) == ["succeeded", "running"]
-        buried = await store.bury("ann", [held.id], delays=calls.AT_ONCE)
+        buried = await bury(store, "ann", [held.id], delays=calls.AT_ONCE)
         assert [one.id for one in buried] == [one.id for one in rest]
         assert [one.dead for one in await store.replicas()] == [True]
         await own.rollback()
-    [lost] = await store.recover(delays=calls.AT_ONCE, grace=0)
+    [lost] = await recover(store, delays=calls.AT_ONCE, grace=0, by="undertaker")
     assert (lost.id, lost.state, lost.losses) == (held.id, "waiting", 1)
     assert await store.replicas() == []

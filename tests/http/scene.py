@@ -9,10 +9,11 @@ import httpx2
 import pytest
 
 from tenure import Tenure
-from tenure.core.records import Note, Settlement
+from tenure.core.records import Note
 from tenure.http import AsyncRouter
 from tenure.testing import Faults, FaultyStore, ManualClock
 from tests.http.wire import client_of
+from tests.rig.endings import settlement
 
 
 class Scene:
@@ -47,7 +48,7 @@ class Scene:
         await self.store.note("r1", [Note(id=id_, fence=self._fence, progress=progress)])
 
     async def settle(self, id_: str, outcome: Any = "succeeded", **more: Any) -> None:
-        done = Settlement(id=id_, fence=self._fence, outcome=outcome, **more)
+        done = settlement(id=id_, fence=self._fence, outcome=outcome, **more)
         assert await self.store.settle("r1", [done]) == ["settled"]
 
     def make_deaf(self, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -8,6 +8,7 @@ from tenure.core.records import JobRecord
 from tenure.observe.events import Event
 from tenure.stores.contract import Store
 from tenure.testing import ManualClock
+from tests.rig.endings import recover
 from tests.rig.waiting import wait_until_async
 
 Make: TypeAlias = Callable[..., Awaitable[Tenure]]
@@ -30,7 +31,7 @@ async def lose_times(store: Store, clock: ManualClock, times: int) -> None:
     for number in range(times):
         await claim_and_die(store, f"dead-{number}")
         clock.shift(DEFAULT_TTL)
-        await store.recover(delays=[0.0] * 100, grace=25)
+        await recover(store, delays=[0.0] * 100, grace=25)
 
 
 def of_kind(seen: list[Event], kind: type) -> list[Event]:

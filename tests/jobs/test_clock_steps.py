@@ -10,6 +10,7 @@ from tenure.observe.events import Events, JobsRecovered, ReplicaLost
 from tenure.runtime.words import Order, TakenOver
 from tenure.supervisor.beats import Beats
 from tests.jobs.replicas import DEFAULT_TTL, claim_and_die, of_kind
+from tests.rig.endings import leave, recover
 
 LONG = 600.0
 HOUR = 3600.0
@@ -154,15 +155,15 @@ async def test_a_step_while_the_dead_are_recovered_takes_no_job_from_a_replica_t
 ):
     """The request is on its way when the clock is set: it goes by the beat that asked for it."""
     apps, told, begun = fleet
-    faults.delay("recover", 0.5)
+    faults.delay("orphans", 0.5)
     async with AsyncExitStack() as stack:
         await start_workers(stack, apps[:3], clock)
         await apps[0].enqueue_many(apps[0].work.request(number) for number in range(6))
         await clock.advance(1)
         await apps[0].work.enqueue(6)
         await claim_and_die(store)
-        before = faults.calls["recover"]
-        while faults.calls["recover"] == before:
+        before = faults.calls["orphans"]
+        while faults.calls["orphans"] == before:
             await clock.advance(0.01)
         clock.step(30)
         await clock.advance(20)
@@ -316,7 +317,7 @@ async def test_a_newcomer_takes_no_timed_job_after_a_step_ahead(make, store, clo
             await store.join("another", ttl=HOUR, meta={})
             async with newcomer.worker(queues=["own"]):
                 await clock.advance(2 * ttl)
-            await store.leave("another")
+            await leave(store, "another")
     assert of_kind(told, JobsRecovered) == []
 
 
@@ -334,7 +335,7 @@ async def test_a_step_ahead_is_told_at_once(make, store, clock, faults):
         await after_a_beat(clock, faults)
         clock.step(2 * HOUR)
         await after_a_beat(clock, faults)
-        assert await store.recover(delays=[0.0], grace=0) == []
+        assert await recover(store, delays=[0.0], grace=0) == []
 
 
 async def test_many_delays_begin_anew_at_once_after_a_step_back(make, clock):

@@ -178,7 +178,7 @@ async def test_leave_leaves_nothing(real_app, faults, runs, told, lost):
         job = await long.enqueue()
         await wait_until_async(lambda: has_state(job, "running"))
         getattr(faults, lost)("settle")
-        getattr(faults, lost)("leave")
+        getattr(faults, lost)("orphans")
     assert await real_app.replicas() == []
     await job.refresh()
     assert (job.state, job.failures, job.losses) == ("waiting", 0, 0)

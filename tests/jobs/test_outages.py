@@ -8,7 +8,7 @@ from tenure import Tenure
 from tenure.observe.events import AttemptLost, ReplicaLost, StoreFailing, StoreRestored
 from tests.jobs.replicas import of_kind
 
-CALLS = ("insert", "claim", "settle", "beat", "join", "leave", "recover", "note", "get", "replicas")
+CALLS = ("insert", "claim", "settle", "beat", "join", "orphans", "note", "get", "replicas")
 
 
 def away(faults) -> None:

@@ -17,6 +17,7 @@ from tenure.runtime import processes
 from tenure.runtime.reports import RaisedInChild
 from tests.jobs import cpu_tasks
 from tests.jobs.replicas import finished
+from tests.rig.endings import recover
 from tests.rig.processes import Fleet
 from tests.rig.spawn import alive, family, send
 from tests.rig.waiting import wait_until, wait_until_async
@@ -282,7 +283,7 @@ async def test_a_job_that_was_taken_over_is_killed(make, store, clock, faults, t
         child = await pid_in(tmp_path / "pid")
         faults.lose_request("beat", times=100_000)
         await clock.advance(11)
-        await store.recover(delays=[1000.0], grace=25)
+        await recover(store, delays=[1000.0], grace=25)
         faults.heal()
         await clock.advance(5)
         await gone(child)

@@ -10,9 +10,9 @@ from tenure import (
     TooLarge,
     current_job,
 )
-from tenure.core.records import Settlement
 from tenure.stores.memory import MemoryStore
 from tests.jobs.replicas import claim_and_die, finished
+from tests.rig.endings import settlement
 
 ONCE = Backoff(max_attempts=1)
 
@@ -235,7 +235,7 @@ async def test_saving_in_an_attempt_that_is_over_is_refused_and_stops_it(app, st
         job = await walk.enqueue()
         await clock.advance(1)
         [taken] = await store.get([job.id])
-        back = Settlement(id=job.id, fence=taken.fence, outcome="handed back", delay=30)
+        back = settlement(id=job.id, fence=taken.fence, outcome="handed back", delay=30)
         await store.settle(taken.replica, [back])
         await clock.advance(5)
         assert len(outcome) == 1

@@ -177,7 +177,7 @@ async def test_results_that_cannot_be_settled_are_left_to_recovery_and_forgotten
     job = await handled.work.enqueue(1)
     await clock.advance(0.5)
     faults.lose_request("settle", times=1000)
-    faults.lose_request("leave", times=1000)
+    faults.lose_request("orphans", times=1000)
     await clock.advance(1)
     before = set(asyncio.all_tasks())
     await (await leaving(worker))
@@ -254,7 +254,7 @@ async def test_a_thread_is_told_and_what_ignores_it_is_abandoned(app, clock, see
 async def test_leaving_is_repeated_until_the_store_has_heard_it(app, clock, faults, lost):
     worker = await app.worker(grace=0).__aenter__()
     await clock.advance(1)
-    getattr(faults, lost)("leave", times=2)
+    getattr(faults, lost)("orphans", times=2)
     left = await leaving(worker)
     await clock.advance(1)
     await left

@@ -20,7 +20,7 @@ from tenure.stores.connect import connect
 from tenure.testing import Faults, FaultyStore, ManualClock
 from tests.jobs.replicas import of_kind
 
-CALLS = ("insert", "claim", "settle", "beat", "join", "leave", "note", "get", "recover", "cancel")
+CALLS = ("insert", "claim", "settle", "beat", "join", "orphans", "note", "get", "cancel")
 APPS = 3
 JOBS = 80
 

@@ -21,6 +21,7 @@ from tenure.runtime.words import (
     TakenOver,
 )
 from tests.jobs.replicas import DEFAULT_TTL, claim_and_die, lose_times
+from tests.rig.endings import bury
 
 SUSPICIOUS = 2
 
@@ -199,7 +200,7 @@ async def test_several_of_them_share_a_process_one_after_the_other(app, store, c
         [said] = handed_over(line)
         assert len(said.jobs) == 3
         # The first of them kills it. The worker gets them again before it hears of that.
-        await store.bury(said.replica, [first.id], delays=[0.0] * 10)
+        await bury(store, said.replica, [first.id], delays=[0.0] * 10)
         await clock.advance(3)
         assert {(await app.job(id_)).state for id_ in said.jobs} == {"waiting"}
         assert handed_over(line) == [said]

@@ -4,9 +4,9 @@ import asyncio
 import threading
 
 from tenure import Tenure, current_job
-from tenure.core.records import Settlement
 from tenure.observe.events import AttemptLost, ReplicaLost
 from tests.jobs.replicas import of_kind
+from tests.rig.endings import leave, recover, settlement
 from tests.rig.waiting import wait_until_async
 
 
@@ -14,7 +14,7 @@ async def declare_dead(store, clock, faults) -> None:
     """Let the beats of `app` be lost until another replica recovers its jobs."""
     faults.lose_request("beat", times=100_000)
     await clock.advance(11)
-    await store.recover(delays=[30.0, 30.0], grace=25)
+    await recover(store, delays=[30.0, 30.0], grace=25)
     faults.heal()
 
 
@@ -71,7 +71,7 @@ async def test_a_result_that_comes_too_late_is_refused_and_told(
         job = await work.enqueue()
         await clock.advance(1)
         [taken] = await store.get([job.id])
-        back = Settlement(id=job.id, fence=taken.fence, outcome="handed back", delay=60)
+        back = settlement(id=job.id, fence=taken.fence, outcome="handed back", delay=60)
         await store.settle(taken.replica, [back])
         await clock.advance(10)
         assert of_kind(seen, AttemptLost) == [AttemptLost(job.id, taken.fence, "succeeded")]
@@ -98,7 +98,7 @@ async def test_jobs_claimed_ahead_are_forgotten(app: Tenure, store, clock, fault
         await app.enqueue_many(work.request(n) for n in range(2))
         await clock.advance(0.1)
         assert (await app.counts())[0].running == 2
-        await store.leave(worker.replica)  # it is gone from the store, and does not know yet
+        await leave(store, worker.replica)  # it is gone from the store, and does not know yet
         await clock.advance(60)
         assert await app.counts() == []
     assert {n for n, _ in ran} == {0, 1}

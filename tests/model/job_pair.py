@@ -23,6 +23,7 @@ from tenure.stores.contract import Store
 from tests.contract.job_calls import find_all, id_of, recover_all
 from tests.model.pair import CLOSE, Pair
 from tests.model.programs import Program
+from tests.rig.endings import bury, leave, settlement
 
 MILLISECOND = 0.001  # as precisely as a queue need know what is due next
 
@@ -83,14 +84,14 @@ class JobPair(Pair):
                 equal((theirs.held, theirs.expired), (ours.held, ours.expired))
 
     def leave(self, replica: str) -> None:
-        ours, theirs = self._both(lambda store: store.leave(replica))
+        ours, theirs = self._both(lambda store: leave(store, replica))
         equal(sorted(theirs), sorted(ours))
         self._forget_claims(replica)
 
     def bury(self, replica: str, started: Sequence[int], delays: Sequence[float]) -> None:
         self._ends_after(*delays)
         ids = [id_of(number) for number in started]
-        ours, theirs = self._both(lambda store: store.bury(replica, ids, delays=delays))
+        ours, theirs = self._both(lambda store: bury(store, replica, ids, delays=delays))
         equal(sorted(theirs, key=by_id), sorted(ours, key=by_id))
         self._forget_claims(replica)
 
@@ -288,8 +289,8 @@ class JobPair(Pair):
         ours, theirs = self._recent_claim(which)
         self._ends_after(details["delay"], ours.retention, ours.retention_failed)
         return (
-            Settlement(id=ours.id, fence=ours.fence, **details),
-            Settlement(id=theirs.id, fence=theirs.fence, **details),
+            settlement(id=ours.id, fence=ours.fence, **details),
+            settlement(id=theirs.id, fence=theirs.fence, **details),
         )
 
     def _settle(self, made: Sequence[tuple[Settlement, Settlement]]) -> None:

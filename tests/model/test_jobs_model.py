@@ -8,12 +8,12 @@ seed alone; before a failure is reported, all steps are left out that it does no
 import random
 from collections.abc import Callable, Sequence
 from itertools import count
-from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from tenure.core.clock import Clock
-from tenure.core.records import Recovered
+from tenure.core.records import Settled, Settlement
 from tenure.stores.connect import connect
 from tenure.stores.contract import Store
 from tenure.stores.memory import MemoryStore
@@ -37,10 +37,13 @@ def test_answers_are_those_of_the_specification(world_url: str, namespace: str):
 
 
 class Generous(MemoryStore):
-    """Grants every job one loss more than it has been told to."""
+    """Lets every job wait again that was lost."""
 
-    async def recover(self, *, delays: Sequence[float], **wanted: Any) -> list[Recovered]:
-        return await super().recover(delays=[*delays, 0.0], **wanted)
+    async def settle(self, replica: str, settlements: Sequence[Settlement]) -> list[Settled]:
+        again = [
+            replace(end, state="waiting") if end.outcome == "lost" else end for end in settlements
+        ]
+        return await super().settle(replica, again)
 
 
 def test_a_store_that_differs_is_shown_in_few_steps():

@@ -15,6 +15,7 @@ from tenure.core.clock import SystemClock
 from tenure.errors import LeaseLost
 from tenure.observe.events import DataLost, Event, HoldLost, ReplicaLost
 from tenure.stores.connect import connect
+from tests.rig.endings import leave
 from tests.rig.fixtures import PrivatePostgres, PrivateValkey
 from tests.rig.waiting import wait_until_async
 
@@ -186,7 +187,7 @@ async def test_what_was_taken_away_from_one_process_is_no_loss_of_data(app, plac
         hold = await app.lock("invoice:42", ttl=5).acquire()
         [replica] = await wait_until_async(store.replicas, timeout=60)
         await store.release(await store.leases())
-        await store.leave(replica.id)
+        await leave(store, replica.id)
         for kind in (HoldLost, ReplicaLost):
             await wait_until_async(lambda kind=kind: of_kind(seen, kind), timeout=60)
         await wait_until_async(lambda: not app._opened.host.data.is_suspected, timeout=60)

@@ -9,11 +9,22 @@ from collections.abc import Sequence
 from typing import Any
 
 from tenure.core.durations import micros
+from tenure.core.endings import lost
 from tenure.core.model import Granted, Lease
-from tenure.core.records import Claimed, JobRecord, NewJob, Note, Settlement, Unique
+from tenure.core.records import (
+    RESERVED_FOR,
+    Claimed,
+    JobRecord,
+    NewJob,
+    Note,
+    Orphans,
+    Settlement,
+    Unique,
+)
 from tenure.testing import ManualClock
 from tests.contract.job_calls import id_of
 from tests.model.job_programs import REPLICAS
+from tests.rig.endings import settlement
 from tests.schedules.orders import Op
 from tests.schedules.spec import Call
 from tests.schedules.timer_calls import TimerCalls
@@ -28,6 +39,8 @@ class Calls(TimerCalls):
         self._asked: list[Call] = []
         self._claimed: list[JobRecord] = []
         self._settled: list[Settlement] = []
+        self._orphans: list[tuple[str, list[JobRecord]]] = []
+        self._looks = 0
         self._claim_numbers: Counter[str] = Counter()
         self._last_claims: dict[str, Call] = {}
         self.inserted: dict[str, NewJob] = {}
@@ -60,6 +73,8 @@ class Calls(TimerCalls):
         self._claimed += self.learn_of_timers(op.call, answer)
         if isinstance(answer, Granted) and answer.lease not in self._grants:
             self._grants.append(answer.lease)
+        elif isinstance(answer, Orphans) and answer.jobs:
+            self._orphans.append((op.call.details["by"], answer.jobs))
         elif isinstance(answer, Claimed):
             self._claimed += answer.jobs
             self._ends_after(*(job.timeout or 0.0 for job in answer.jobs))
@@ -127,10 +142,23 @@ class Calls(TimerCalls):
         return Call("beat", (replicas,), {"ttl": ttl})
 
     def _leave(self, replica: str) -> Call:
-        return Call("leave", (replica,))
+        return self._orphans_of(replica, by=replica)
 
     def _bury(self, replica: str, started: Sequence[int], delays: Sequence[float]) -> Call:
-        return Call("bury", (replica, [id_of(one) for one in started]), {"delays": delays})
+        del started
+        return self._settled_orphans(delays) or self._orphans_of(replica, by="undertaker")
+
+    def _orphans_of(self, replica: str, *, by: str) -> Call:
+        self._ends_after(RESERVED_FOR)
+        return Call("orphans", (), {"by": by, "replica": replica})
+
+    def _settled_orphans(self, delays: Sequence[float]) -> Call | None:
+        """Settle what an earlier look has found."""
+        if not self._orphans:
+            return None
+        by, jobs = self._orphans.pop(0)
+        self._ends_after(*delays)
+        return Call("settle", (by, [lost(job, by=by, at=0, delays=delays) for job in jobs]))
 
     def _claim(self, replica: str, queues: Sequence[str], limit: int) -> Call:
         # Numbers only grow, also if the replica was forgotten meanwhile.
@@ -155,7 +183,7 @@ class Calls(TimerCalls):
             job = self._claimed[-1 - details.pop("which") % len(self._claimed)]
             self._ends_after(details["delay"], job.retention, job.retention_failed)
             # Of each job one attempt, as two of them never meet in one call of a worker.
-            made.setdefault(job.id, Settlement(id=job.id, fence=job.fence, **details))
+            made.setdefault(job.id, settlement(id=job.id, fence=job.fence, **details))
         self._settled += made.values()
         return Call("settle", ("any", list(made.values()))) if made else None
 
@@ -174,8 +202,12 @@ class Calls(TimerCalls):
 
     def _recover(self, delays: Sequence[float], grace: float, limit: int) -> Call:
         del limit  # with a small one, whom it takes first is each store's own matter
-        self._ends_after(*delays)
-        return Call("recover", (), {"delays": delays, "grace": grace, "limit": 100})
+        if (settled := self._settled_orphans(delays)) is not None:
+            return settled
+        self._ends_after(RESERVED_FOR)
+        self._looks += 1
+        by = f"rescuer {self._looks % 2}"
+        return Call("orphans", (), {"by": by, "grace": grace, "limit": 100})
 
     def _cancel(self, numbers: Sequence[int], reason: str) -> Call:
         return Call("cancel", ([id_of(one) for one in numbers],), {"reason": reason})
@@ -235,7 +267,7 @@ def undoing(call: Call) -> Call:
 
 def touched(op: Op, everything: frozenset[str]) -> frozenset[str]:
     """Return the jobs and replicas that a call may have locked for a moment."""
-    if op.fate != "answered" or op.call.name in ("recover", "prune_jobs"):
+    if op.fate != "answered" or op.call.name in ("orphans", "prune_jobs"):
         return everything
     names: Sequence[str] = ()
     match op.call.name, op.call.arguments:
@@ -247,8 +279,4 @@ def touched(op: Op, everything: frozenset[str]) -> frozenset[str]:
             names = [one.id for one in some]
         case ("advance", [move]):
             names = [move.id, move.replica]
-        case ("leave", [replica]):
-            names = [replica, *op.answer]
-        case ("bury", [replica, _]):
-            names = [replica, *(one.id for one in op.answer)]
     return frozenset(names)

@@ -165,7 +165,7 @@ class Spec:
             return []
         jobs = state.space.jobs
         names = [one for one in held if one in jobs.jobs and jobs.jobs[one].state in wanted]
-        if call.name == "recover":
+        if call.name == "orphans" and call.details.get("replica") is None:
             names += [one for one in held if one in jobs.replicas]
         return sorted(names)[:_HELD_MAX]
 
@@ -173,9 +173,7 @@ class Spec:
 _RUNNING = frozenset({"running"})
 PASSED_BY: dict[str, frozenset[str]] = {
     "claim": frozenset({"waiting"}),
-    "recover": _RUNNING,
-    "leave": _RUNNING,
-    "bury": _RUNNING,
+    "orphans": _RUNNING,
     "prune_jobs": FINISHED,
 }
 """Calls that, on PostgreSQL, do not wait for jobs that others have locked, by their states."""
@@ -243,10 +241,10 @@ def _subsets(names: list[str]) -> Iterator[tuple[str, ...]]:
 
 def _fits(after: State, call: Call, theirs: Any, ours: Any, *, strict: bool) -> bool:
     """Return whether the answer is that of the specification; take over its fences."""
-    if call.name in ("recover", "bury", "replicas"):
+    if call.name == "replicas":
         theirs, ours = sorted(theirs, key=_by_id), sorted(ours, key=_by_id)
-    elif call.name == "leave":
-        theirs, ours = sorted(theirs), sorted(ours)
+    elif call.name == "orphans":
+        theirs, ours = sorted(theirs.jobs, key=_by_id), sorted(ours.jobs, key=_by_id)
     elif call.name == "beat":
         return _beats_fit(theirs, ours, strict=strict)
     elif call.name == "claim" and theirs is not None and ours is not None:

@@ -15,8 +15,9 @@ import pytest
 
 from tenure import JobFailed, Tenure
 from tenure.core.json_values import decode_plain
-from tenure.core.records import NewJob, Settlement
+from tenure.core.records import NewJob
 from tests.contract.worlds import World
+from tests.rig.endings import leave, settlement
 from tests.rig.sizes import SIZE
 from tests.rig.waiting import wait_until_async
 from tests.security.sources import calls, imported, modules
@@ -222,7 +223,7 @@ async def test_an_error_is_never_rebuilt_from_its_name(real_world: World, kind: 
         claimed = await store.claim("rep", 1, ["default"], 1)
         assert claimed is not None
         [job] = claimed.jobs
-        end = Settlement(
+        end = settlement(
             id=id_,
             fence=job.fence,
             outcome="failed",
@@ -234,4 +235,4 @@ async def test_an_error_is_never_rebuilt_from_its_name(real_world: World, kind: 
             await (await app.job(id_)).result()
         assert kind in str(caught.value)
         assert caught.value.__cause__ is None
-        await store.leave("rep")
+        await leave(store, "rep")

@@ -29,8 +29,9 @@ def settled(
     return of_job(at, "settled", fence, outcome=outcome, answer=answer, **facts)
 
 
-def recovered(at: float, outcome: str = "waiting", number: int = 1) -> list[Entry]:
+def recovered(at: float, outcome: str = "waiting", number: int = 1, fence: int = 3) -> list[Entry]:
     by = round(at * SECOND)
     facts: dict[str, Any] = {"outcome": outcome, "number": number, "seconds": 25, "seen": by}
-    lost = of_job(at, "recovered", replica="r", **facts)
-    return [lost, entry(at, "looked for the dead", seen=by)]
+    dead = entry(at, "declared dead", replica="r", seen=by)
+    lost = of_job(at, "recovered", fence, replica="r", **facts)
+    return [dead, lost, entry(at, "removed", replica="r")]

@@ -9,6 +9,7 @@ from tenure import Tenure
 from tenure.stores.connect import connect
 from tenure.stores.memory import MemoryStore
 from tenure.testing import FaultyStore, ManualClock
+from tests.rig.endings import leave
 
 
 @pytest.fixture
@@ -52,7 +53,7 @@ async def test_a_worker_whose_record_came_back_goes_on(store, clock):
         async with app.worker() as worker:
             await worker.ready()
             replica = worker.replica
-            await store.leave(replica)
+            await leave(store, replica)
             job = await work.enqueue()
             await clock.advance(0.1)
             # A request to join that was cut off arrives late; or a fail-over brings it back.

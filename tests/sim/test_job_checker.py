@@ -141,7 +141,9 @@ RIGHT_JOBS = {
     "lost by the store": [entry(2, "emptied")],
     "left": [
         *claimed(2, 3),
-        entry(3, "left", replica="r", ids=["j"]),
+        entry(3, "declared dead", replica="r", seen=3 * SECOND, ok=True),
+        settled(3, 3, "handed back"),
+        entry(3, "removed", replica="r"),
         *claimed(4, 5, 2, "s"),
         *DONE[2:],
         ended(2),

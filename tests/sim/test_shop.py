@@ -11,7 +11,7 @@ from tenure.testing.sim.shorten import Cut
 from tests.rig.sizes import SIZE
 
 # An hour takes 5 s of a core, and half a minute with 10,000 jobs of one tenant.
-SEEDS = [1] if SIZE.name == "short" else [*range(40), 49, 99]
+SEEDS = [2] if SIZE.name == "short" else [*range(40), 49, 99]
 
 
 @pytest.fixture(scope="module", params=SEEDS)

@@ -7,6 +7,7 @@ import pytest
 from tenure import ConfigError
 from tenure.observe.events import TimersFull
 from tests.jobs.replicas import of_kind
+from tests.rig.endings import bury
 
 
 class Crowd:
@@ -219,7 +220,7 @@ async def test_runs_that_wait_for_a_slot_are_dropped_when_their_worker_is_taken_
         await app.resume_queue("@timers")
         await clock.advance(0.1)
         assert [(await run.refresh()).state for run in runs] == ["running"] * 3
-        await store.bury(worker.replica, [runs[0].id], delays=[0.0])
+        await bury(store, worker.replica, [runs[0].id], delays=[0.0])
         await clock.advance(0.6)
         await clock.advance(60)
         assert [(await run.refresh()).state for run in runs[1:]] == ["succeeded"] * 2

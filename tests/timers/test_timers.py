@@ -12,6 +12,7 @@ from tenure import Tenure, Tick
 from tenure.core.schedules import Advance, Advanced
 from tenure.stores.contract import Store
 from tenure.testing import FaultyStore, ManualClock
+from tests.rig.endings import bury
 from tests.timers.fleet import BEGIN, Fleet, Replica, notes_ticks, seconds_of
 
 
@@ -200,7 +201,7 @@ async def test_an_answer_that_comes_after_the_replica_was_buried_starts_nothing(
     async with fleet.running(1):
         await clock.advance(61)
         [before] = await store.replicas()
-        await store.bury(before.id, [], delays=[0.0])
+        await bury(store, before.id, [], delays=[0.0])
         await clock.advance(10)
         held.set()
         await clock.advance(10)

@@ -8,17 +8,18 @@ from typing import Any
 import pytest
 
 from tenure.core.model import Lease
-from tenure.core.records import NewJob, Note, Settlement
+from tenure.core.records import NewJob, Note
 from tenure.core.schedules import Advance
 from tenure.stores.contract import Store
 from tenure.stores.memory import MemoryStore
 from tenure.testing import ManualClock
 from tests.contract.schedule_calls import planting
+from tests.rig.endings import bury, leave, recover, settlement
 from tests.rig.waiting import wait_until
 
 LEASE = Lease(key="key", holder="ann", fence=1, ttl=10)
 JOB = NewJob(id="job", task="work", queue="default")
-DONE = Settlement(id="job", fence=1, outcome="succeeded")
+DONE = settlement(id="job", fence=1, outcome="succeeded")
 
 CALLS: dict[str, Callable[[Store], Coroutine[Any, Any, Any]]] = {
     "acquire": lambda store: store.acquire(
@@ -32,9 +33,9 @@ CALLS: dict[str, Callable[[Store], Coroutine[Any, Any, Any]]] = {
     "prune": lambda store: store.prune(idle=1),
     "join": lambda store: store.join("ann", ttl=10, meta={}),
     "beat": lambda store: store.beat(["ann"], ttl=10),
-    "leave": lambda store: store.leave("ann"),
-    "bury": lambda store: store.bury("ann", [], delays=[1.0]),
-    "recover": lambda store: store.recover(delays=[1.0], grace=1),
+    "leave": lambda store: leave(store, "ann"),
+    "bury": lambda store: bury(store, "ann", [], delays=[1.0]),
+    "recover": lambda store: recover(store, delays=[1.0], grace=1),
     "replicas": lambda store: store.replicas(),
     "insert": lambda store: store.insert([JOB]),
     "claim": lambda store: store.claim("ann", claim_no=1, queues=["default"], limit=1),

@@ -8,6 +8,7 @@ import pytest
 
 from tenure.core.records import NewJob, Settlement
 from tenure.stores.postgres import PostgresStore
+from tests.rig.endings import settlement
 from tests.rig.fixtures import Endpoint, PrivatePostgres
 from tests.rig.rights import as_app
 from tests.unit.postgres_inside import Open, connected, opening
@@ -77,7 +78,7 @@ async def claimed(store: PostgresStore, number: int) -> list[Any]:
 
 
 def ends(jobs: list[Any], outcome: Any) -> list[Settlement]:
-    return [Settlement(id=job.id, fence=job.fence, outcome=outcome) for job in jobs]
+    return [settlement(id=job.id, fence=job.fence, outcome=outcome) for job in jobs]
 
 
 @pytest.mark.parametrize("poison", REFUSED)

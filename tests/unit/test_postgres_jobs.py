@@ -20,6 +20,7 @@ from tenure.stores.postgres.announcer import (
 )
 from tenure.stores.postgres.schema import FORMAT
 from tests.contract.calls import renew, take
+from tests.rig.endings import bury, leave, recover, settlement
 from tests.rig.fixtures import Endpoint, PrivatePostgres
 from tests.rig.sizes import SIZE
 from tests.rig.waiting import wait_until_async
@@ -78,7 +79,7 @@ async def claim(store: PostgresStore, number: int, limit: int = 1) -> list[JobRe
 
 
 def success(job: JobRecord, **details: Any) -> Settlement:
-    return Settlement(**{"id": job.id, "fence": job.fence, "outcome": "succeeded", **details})
+    return settlement(**{"id": job.id, "fence": job.fence, "outcome": "succeeded", **details})
 
 
 # Plans.
@@ -130,16 +131,16 @@ async def use_everything(store: PostgresStore) -> None:
     await store.counts()
     await store.count_tagged("red", unfinished=2, recent=2, within=600)
     await store.resume("default")
-    await store.recover(delays=[0.0], grace=0.0, limit=2)
-    await store.bury("ann", [ran[9].id], delays=[])
+    await recover(store, delays=[0.0], grace=0.0, limit=2)
+    await bury(store, "ann", [ran[9].id], delays=[])
     claimed = await store.claim("ben", 1, ["default", "other"], 100)
     assert claimed is not None
     await store.settle("ben", [success(job) for job in claimed.jobs])
-    await store.leave("ben")
+    await leave(store, "ben")
     await store.join("dan", ttl=0.001, meta={})
     await asyncio.sleep(0.01)
     await store.beat(["cid"], ttl=600)
-    await store.recover(delays=[], grace=0.0)
+    await recover(store, delays=[], grace=0.0)
     await store.prune_jobs()
 
 
@@ -180,9 +181,12 @@ async def test_what_is_finished_or_due_later_costs_nothing(
             "SELECT * FROM tenure.replica_beat_v1("
             f"'{namespace}', '{{ann}}', 60000000, 0, 9, 9, NULL, true, NULL)"
         )
-        recover = f"SELECT * FROM tenure.job_recover_v1('{namespace}', '{{}}', 0, 100, NULL, NULL)"
+        orphans = (
+            "SELECT * FROM tenure.job_orphans_v1("
+            f"'{namespace}', 'eva', 5000000, NULL, 0, 100, NULL, NULL)"
+        )
         await buffers(operator, poll % next(numbers))
-        return [await buffers(operator, one) for one in (poll % next(numbers), beat, recover)]
+        return [await buffers(operator, one) for one in (poll % next(numbers), beat, orphans)]
 
     before = await costs()
     await operator.fetch(FILL, namespace, MANY)
@@ -442,9 +446,9 @@ async def test_64_tasks_at_the_same_jobs_never_block_each_other_for_good(
             await store.cancel(chance.sample(ids, 10))
             settled += (await store.settle(replica, ends)).count("settled")
             await store.requeue(chance.sample(ids, 20))
-            await store.recover(delays=[0.0], grace=0.0, limit=30)
+            await recover(store, delays=[0.0], grace=0.0, limit=30)
             if chance.random() < 0.3:
-                await store.leave(replica)
+                await leave(store, replica)
             await store.prune_jobs()
 
     async with asyncio.timeout(SIZE.patience * 4):
@@ -465,14 +469,14 @@ async def test_a_record_that_cannot_be_counted_up_is_set_aside(
         namespace,
         "job-000003",
     )
-    buried = await store.bury("ann", [f"job-{n:06}" for n in range(5)], delays=[0.0])
+    buried = await bury(store, "ann", [f"job-{n:06}" for n in range(5)], delays=[0.0])
     states = {one.id[-1]: one.state for one in buried}
     waiting = dict.fromkeys("0124", "waiting")
     assert states == {**waiting, "3": None}
     assert await store.get(["job-000003"]) == [None]
     assert await store.cancel(["job-000003"]) == [None]
     assert len((await store.find()).jobs) == 4
-    assert not await store.recover(delays=[0.0], grace=0.0)
+    assert not await recover(store, delays=[0.0], grace=0.0)
 
 
 # Notifications.

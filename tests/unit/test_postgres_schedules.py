@@ -7,16 +7,14 @@ from typing import Any
 
 import asyncpg
 import pytest
-from msgspec.structs import replace
 
 from tenure.core.clock import SystemClock
 from tenure.core.records import JobRecord, NewJob
 from tenure.core.schedules import DECISIONS_MAX, Advance, Decision, Planting
-from tenure.errors import ConfigError
 from tenure.stores.postgres import PostgresStore
 from tenure.stores.postgres.schedule_rows import move_argument, plantings_argument
-from tenure.stores.postgres.schema import FORMAT
 from tests.contract.schedule_calls import bound, look_at, move, plant, planting, run, tick
+from tests.rig.endings import bury, leave, recover
 from tests.rig.fixtures import Endpoint, PrivatePostgres
 from tests.rig.sizes import SIZE
 from tests.unit.postgres_inside import (
@@ -102,7 +100,7 @@ async def use_everything(store: PostgresStore) -> None:
     ran = (await store.get([first.id]))[0]
     assert ran is not None
     await store.requeue([ran.id])
-    await store.leave("ann")
+    await leave(store, "ann")
     await tick(store, now + 30, rest=1.0)
     await store.requeue([ran.id])
     await tick(store, now + 40, run=None)
@@ -201,62 +199,6 @@ SELECT * FROM tenure.job_settle_v1($1, $2, $3, $4, '{0}', '{NULL}', '{NULL}', '{
                                    NULL)
 """
 OLD_JOIN = "SELECT tenure.replica_join_v1($1, $2, $3, '{}', NULL)"
-
-
-async def test_format_2_is_brought_up_to_date_and_its_functions_go_on(
-    open_store: Open, private_postgres: PrivatePostgres, namespace: str
-):
-    url = private_postgres().url
-    old = await asyncpg.connect(url)
-    await make_format(old, 2)
-    await old.fetch(OLD_JOIN, namespace, "ann", 600 * 10**6)
-    await old.fetch(OLD_INSERT, namespace, ["before"])
-    job, _ = await old.fetch(OLD_CLAIM, namespace, "ann", 1)
-    with pytest.raises(ConfigError, match="format 2, and format 3 is needed"):
-        await open_store(url, migrate="check")
-    store = await open_store(url)
-    await open_store(url, migrate="check")
-    assert await old.fetchval("SELECT max(number) FROM tenure.format") == FORMAT
-    (found,) = await store.get(["before"])
-    assert found is not None
-    assert (found.state, found.schedule, found.rerun) == ("running", "", True)
-    # What was prepared before goes on, for old jobs and new ones.
-    settle = [namespace, ["before"], [str(job["fence"])]]
-    assert (await old.fetchrow(OLD_SETTLE, *settle, ["retry"]))["answers"] == "s"
-    await old.fetch(OLD_INSERT, namespace, ["after"])
-    *jobs, _ = await old.fetch(OLD_CLAIM, namespace, "ann", 2)
-    assert {one["id"] for one in jobs} == {"before", "after"}
-    assert "schedule" not in jobs[0].keys()  # noqa: SIM118 - a record contains values
-    # Who could use jobs can use schedules.
-    await use_everything(await open_store(plain_ann(url)))
-    await old.close()
-
-
-async def test_the_release_before_does_no_harm_to_runs(
-    store: PostgresStore, operator: asyncpg.Connection, namespace: str
-):
-    await plant(store)
-    now = await store.now()
-    lost = await run(store, now, replica="ann")
-    kept = await run(store, now + 1, replica="ann", rerun=True)
-    waiting = await run(store, now + 2, run=replace(_job(7), queue="default"), id=_job(7).id)
-    *claimed, _ = await operator.fetch(OLD_CLAIM, namespace, "ann", 1)
-    assert [one["id"] for one in claimed] == [waiting.id]
-    settle = [namespace, [waiting.id], [str(claimed[0]["fence"])], ["succeeded"]]
-    assert (await operator.fetchrow(OLD_SETTLE, *settle))["answers"] == "s"
-    leave = "SELECT * FROM tenure.replica_remove_v1($1, 'ann', NULL, NULL, NULL)"
-    await operator.fetch(leave, namespace)
-    found = [one for one in await store.get([lost.id, kept.id, waiting.id]) if one is not None]
-    assert [one.state for one in found] == ["failed", "waiting", "succeeded"]
-    assert [(one.schedule, one.rerun) for one in found] == [
-        ("sync", False),
-        ("sync", True),
-        ("sync", False),
-    ]
-    requeue = "SELECT * FROM tenure.job_requeue_v1($1, $2, NULL)"
-    # It does not know of "refused".
-    assert (await operator.fetchrow(requeue, namespace, [waiting.id]))["answers"] == "x"
-    assert await store.requeue([waiting.id, "nobody"]) == ["refused", None]
 
 
 OLD_GET = "SELECT * FROM tenure.job_get_v1($1, $2)"
@@ -397,8 +339,8 @@ async def test_a_beat_passes_a_move_under_way_and_recovery_does_not(
         async with asyncio.timeout(SIZE.patience):
             assert await store.beat(["ben"], ttl=0.001) != [None]
         await asyncio.sleep(0.01)
-        assert await store.recover(delays=[0.0], grace=0.0) == []
-    lost = await store.recover(delays=[0.0], grace=0.0)
+        assert await recover(store, delays=[0.0], grace=0.0) == []
+    lost = await recover(store, delays=[0.0], grace=0.0)
     assert [(job.id, job.state) for job in lost] == [(one.id, "failed")]
 
 
@@ -461,7 +403,7 @@ async def test_a_run_that_was_set_aside_takes_no_place(
     now = await store.now()
     one = await run(store, now, replica="ann", limit=bound(1))
     await operator.execute("UPDATE tenure.job SET losses = 2147483647 WHERE id = $1", one.id)
-    (buried,) = await store.bury("ann", [one.id], delays=[0.0])
+    (buried,) = await bury(store, "ann", [one.id], delays=[0.0])
     assert buried.state is None
     assert (await look_at(store)).live == 0
     await run(store, now + 1, limit=bound(1), rest=5.0)
@@ -562,7 +504,7 @@ async def test_many_at_the_same_schedules_never_block_each_other_for_good(
             await store.freeze(chance.choice(names), until=1)
             await store.cancel([job.id for job in chance.sample(ran, min(5, len(ran)))])
             if chance.random() < 0.2:
-                await store.leave(replica)
+                await leave(store, replica)
             if chance.random() < 0.1:
                 await store.prune_schedules(idle=0, limit=2)
 

@@ -6,10 +6,11 @@ from typing import Any
 
 import pytest
 
-from tenure.core.records import NewJob, Settlement
+from tenure.core.records import NewJob
 from tenure.stores.postgres import PostgresStore
 from tenure.stores.postgres.replicas import _Looks
 from tenure.testing import ManualClock
+from tests.rig.endings import recover, settlement
 from tests.rig.fixtures import PrivatePostgres
 from tests.unit.postgres_inside import connected
 
@@ -41,7 +42,7 @@ async def run_jobs(store: PostgresStore, rounds: range) -> None:
         await store.insert([NewJob(id=id_, task="t", timeout=30.0) for id_ in ids])
         claimed = await store.claim("ann", number, ["default"], JOBS)
         assert claimed is not None
-        done = [Settlement(id=job.id, fence=job.fence, outcome="succeeded") for job in claimed.jobs]
+        done = [settlement(id=job.id, fence=job.fence, outcome="succeeded") for job in claimed.jobs]
         await store.settle("ann", done)
         await store.clock.advance(1)
         await store.beat(["ann"], ttl=TTL, count=False)
@@ -101,7 +102,7 @@ async def test_what_expires_is_told_by_every_beat(store: PostgresStore):
     assert not await expired()
     await clock.advance(2)
     assert await looks() == [True] * 4  # ben
-    assert await store.recover(delays=[0], grace=0) == []
+    assert await recover(store, delays=[0], grace=0) == []
     assert await looks() == [False] * 4
     await clock.advance(2)
     assert await looks() == [True] * 4  # the deadline of the job

@@ -14,11 +14,11 @@ from tenure.core.records import (
     Claimed,
     JobRecord,
     NewJob,
-    Settlement,
     Unique,
     read_history,
     write_history,
 )
+from tests.rig.endings import settlement
 
 TEXTS = st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\0"), max_size=30)
 INSTANTS = st.integers(min_value=0, max_value=2**53)
@@ -90,7 +90,7 @@ def test_what_is_not_said_has_a_harmless_default():
         None,
     )
     assert Unique(key="key") == Unique(key="key", digest="", keep=0.0)
-    assert Settlement(id="1", fence=2, outcome="retry").history is None
+    assert settlement(id="1", fence=2, outcome="retry").history is None
     assert Claimed([]) == Claimed([], None)
 
 

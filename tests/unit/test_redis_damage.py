@@ -11,6 +11,7 @@ from tenure.stores.redis import RedisStore
 from tests.contract.calls import ask, take
 from tests.contract.job_calls import claim_ids, id_of, insert, join, new, start
 from tests.contract.schedule_calls import plant, planting, tick
+from tests.rig.endings import leave
 from tests.rig.fixtures import Endpoint
 from tests.unit.redis_inside import Looker, stores_of
 
@@ -89,7 +90,7 @@ async def test_junk_in_a_hash_stops_no_queue(
     looker.redis.hset(looker.job(name), "default", junk)
     await insert(store, new(1, unique=Unique(key="default")))
     (job,) = (await store.claim("ann", 1, ["default"], 9)).jobs  # type: ignore[union-attr]
-    assert await store.leave("ann") == [job.id]
+    assert await leave(store, "ann") == [job.id]
     assert [one.waiting for one in await store.counts()] == [1]
 
 

@@ -30,6 +30,7 @@ from tests.contract.job_calls import (
     states,
 )
 from tests.contract.schedule_calls import look_at, move, plant, planting
+from tests.rig.endings import bury, leave, recover
 from tests.rig.fixtures import PrivateValkey
 from tests.rig.servers import Valkey
 from tests.rig.sizes import SIZE
@@ -112,13 +113,13 @@ async def test_workers_beat_and_leave_and_the_dead_are_recovered(full: Full):
     assert ann.held == 2
     assert ben is not None
     full.clock.shift(10)
-    recovered = await full.store.recover(delays=AT_ONCE, grace=0)
+    recovered = await recover(full.store, delays=AT_ONCE, grace=0)
     assert {one.id: one.state for one in recovered} == {id_of(1): "waiting", id_of(2): "waiting"}
     assert set(await claim_ids(full.store, "eve", limit=1)) == {id_of(1)}
-    assert await full.store.leave("eve") == [id_of(1)]
+    assert await leave(full.store, "eve") == [id_of(1)]
     await join(full.store, "ida")
     [job, _] = await claim(full.store, "ida")
-    assert len(await full.store.bury("ida", [job.id], delays=AT_ONCE)) == 2
+    assert len(await bury(full.store, "ida", [job.id], delays=AT_ONCE)) == 2
 
 
 async def test_a_claim_that_finds_nothing_is_answered(full: Full):

@@ -22,10 +22,12 @@ from tests.contract.job_calls import (
     insert,
     join,
     new,
+    recover_all,
     settle,
     start,
     start_one,
 )
+from tests.rig.endings import bury, leave, recover
 from tests.rig.fixtures import Endpoint, PrivateValkey, ProxyTo
 from tests.rig.servers import Valkey
 from tests.rig.sizes import SIZE
@@ -77,7 +79,7 @@ async def test_jobs_that_are_over_and_replicas_that_left_leave_nothing_behind(
     await store.cancel([id_of(1), id_of(3)])
     await store.note("ann", [Note(id=id_of(4), fence=1)])
     await store.pause("default", seconds=60)
-    assert len(await store.leave("ann")) == 4
+    assert len(await leave(store, "ann")) == 4
     await join(store, "ben")
     await store.resume("default")
     for job in await claim(store, "ben", queues=("default", "other")):
@@ -86,7 +88,7 @@ async def test_jobs_that_are_over_and_replicas_that_left_leave_nothing_behind(
     (again,) = await claim(store, "ben")
     await settle(store, again, "succeeded", result=b"1")
     assert looker.key_names() > before
-    await store.leave("ben")
+    await leave(store, "ben")
     clock.shift(60)
     assert await store.prune_jobs() == 5
     assert looker.key_names() == before
@@ -101,7 +103,7 @@ async def test_a_replica_that_died_leaves_nothing_behind(
     await start(store, new(1, timeout=5), new(2))
     await store.cancel([id_of(2)])
     clock.shift(HOUR)
-    lost = await store.recover(delays=(), grace=0)
+    lost = await recover(store, delays=(), grace=0)
     assert {one.id: one.state for one in lost} == {id_of(1): "failed", id_of(2): "cancelled"}
     assert await store.prune_jobs() == 2
     assert looker.key_names() == before
@@ -170,7 +172,7 @@ async def test_no_call_does_more_because_many_jobs_have_finished_or_are_not_due(
         await store.beat(["ann"], ttl=WEEK)
         assert await claim_ids(store, limit=1) == [id_of(2)]
         clock.shift(2)
-        assert len(await store.recover(delays=AT_ONCE, grace=0)) == 1
+        assert len(await recover(store, delays=AT_ONCE, grace=0)) == 1
         await store.cancel([id_of(2)])
         calls = looker.commands()
         clock.shift(1)
@@ -220,7 +222,7 @@ async def test_no_script_takes_long_among_many_jobs(
         await store.cancel([job.id for job in ended_badly])
         await store.requeue([job.id for job in ended_well])
         lost = await claim(store)
-        await store.bury("ann", [job.id for job in lost], delays=AT_ONCE)
+        await bury(store, "ann", [job.id for job in lost], delays=AT_ONCE)
         await join(store, "ann", ttl=WEEK)
 
     await fill(60_000)
@@ -248,7 +250,7 @@ async def test_what_cannot_be_read_is_set_aside_by_recover(
     await start(store, new(1), new(2, timeout=1), new(3))
     looker.spoil(2, record)
     clock.shift(HOUR)
-    assert await store.recover(delays=AT_ONCE, grace=0) == [
+    assert await recover_all(store) == [
         Recovered(id=id_of(1), replica="ann", state="waiting", losses=1),
         Recovered(id=id_of(2), replica="ann", state=None),
         Recovered(id=id_of(3), replica="ann", state="waiting", losses=1),
@@ -270,12 +272,12 @@ async def test_what_cannot_be_read_and_is_past_its_deadline_is_set_aside_as_well
     await start(store, new(1, timeout=1), new(2, timeout=1))
     looker.spoil(1)
     clock.shift(2)
-    assert {one.id: one.state for one in await store.recover(delays=AT_ONCE, grace=0)} == {
+    assert {one.id: one.state for one in await recover(store, delays=AT_ONCE, grace=0)} == {
         id_of(1): None,
         id_of(2): "waiting",
     }
-    assert await store.recover(delays=AT_ONCE, grace=0) == []
-    assert await store.leave("ann") == [id_of(1)]
+    assert await recover(store, delays=AT_ONCE, grace=0) == []
+    assert await leave(store, "ann") == [id_of(1)]
     assert [(one.waiting, one.running) for one in await store.counts()] == [(1, 0)]
 
 
@@ -289,8 +291,8 @@ async def test_entries_that_nothing_stands_behind_are_in_nobodys_way(
     looker.redis.zadd(looker.job("held"), {f"ann\0{id_of(1)}\0default": 0})
     looker.redis.zadd(looker.job("deadlines"), {id_of(2): 1})
     clock.shift(HOUR)
-    await store.recover(delays=AT_ONCE, grace=0)
-    assert await store.recover(delays=AT_ONCE, grace=0) == []
+    await recover(store, delays=AT_ONCE, grace=0)
+    assert await recover(store, delays=AT_ONCE, grace=0) == []
     await join(store, "ben")
     assert await claim_ids(store, "ben") == [id_of(1), id_of(2)]
 
@@ -309,7 +311,7 @@ async def test_what_cannot_be_read_does_not_keep_others_from_being_claimed(
     assert (await store.find()).jobs == []
     assert await store.get([id_of(1), id_of(2), id_of(3)]) == [None] * 3
     assert await store.cancel([id_of(3)]) == [None]
-    assert await store.leave("ann") == [id_of(3)]
+    assert await leave(store, "ann") == [id_of(3)]
 
 
 async def lookup(store: RedisStore, number: int) -> Any:

@@ -26,6 +26,7 @@ from tests.contract.schedule_calls import (
     run,
     tick,
 )
+from tests.rig.endings import leave
 from tests.rig.fixtures import Endpoint, PrivateValkey
 from tests.rig.servers import Valkey
 from tests.unit.redis_inside import Looker, Open, stores_of
@@ -87,7 +88,7 @@ async def test_schedules_that_are_over_leave_nothing_behind(
     tagged = new(1, tags=("t",), timeout=5, queue=TIMERS, schedule="new", rerun=True)
     await run(store, clock.wall(), name="new", id=tagged.id, run=tagged)
     await store.claim("ann", 1, [TIMERS], 1)
-    await store.leave("ann")
+    await leave(store, "ann")
     await tick(store, clock.wall(), name="new", limit=bound(1, full="cancel"))
     clock.shift(60)
     assert await store.prune_jobs() == 4
@@ -319,29 +320,6 @@ async def test_places_of_runs_that_an_older_version_ended_are_free(
     assert await store.prune_schedules(idle=0) == 1
 
 
-async def test_a_run_that_an_older_version_let_wait_is_not_run_again(
-    open_store: Open, valkey_server: Endpoint, looker: Looker, clock: ManualClock
-):
-    store = await open_store(valkey_server.url, clock)
-    await join(store, "ann", "ben")
-    await plant(store)
-    once = await run(store, clock.wall(), replica="ann", rerun=True)
-    assert await store.leave("ann") == [once.id]
-    # As if it had been born with rerun=False.
-    raw = redis.Redis.from_url(valkey_server.url)
-    record = raw.hget(looker.job("state"), once.id)
-    assert b"\x001sync" in record
-    raw.hset(looker.job("state"), once.id, record.replace(b"\x001sync", b"\x000sync"))
-    await store.insert([new(1, queue=TIMERS)])
-    claimed = await store.claim("ben", 1, [TIMERS], 10)
-    assert claimed is not None
-    assert [job.id for job in claimed.jobs] == [id_of(1)]
-    (found,) = await store.get([once.id])
-    assert found is not None
-    assert (found.state, found.reason, found.attempt) == ("failed", "lost", 1)
-    assert (await look_at(store)).live == 0
-
-
 # What cannot be read.
 
 
@@ -407,5 +385,5 @@ async def every_call(store: RedisStore, clock: ManualClock) -> None:
     await store.decisions("sync")
     assert await store.freeze("sync")
     assert await store.thaw("sync")
-    await store.leave("ann")
+    await leave(store, "ann")
     assert await store.prune_schedules(idle=0) == 1

@@ -14,6 +14,7 @@ from tenure.stores.sqlite import SqliteStore
 from tests.contract.calls import ask, take
 from tests.contract.job_calls import AT_ONCE, claim_ids, id_of, insert, join, new, start
 from tests.contract.schedule_calls import plant, planting, tick
+from tests.rig.endings import leave, recover
 
 JUNK = ["'junk'", "x'00ff'", "1.5", "-1", "9223372036854775807", "CAST(x'ff' AS TEXT)"]
 
@@ -75,8 +76,8 @@ async def test_a_replica_that_cannot_be_read_keeps_no_other_out(
     assert "good" in {replica.id for replica in await store.replicas()}
     await insert(store, new(2))
     assert await claim_ids(store, "good") == [id_of(2)]
-    await store.recover(grace=0, delays=AT_ONCE, limit=10)
-    assert await store.leave("good") == [id_of(2)]
+    await recover(store, grace=0, delays=AT_ONCE, limit=10)
+    assert await leave(store, "good") == [id_of(2)]
 
 
 @pytest.mark.parametrize("junk", ["'long'", "x'00'"])
@@ -88,7 +89,7 @@ async def test_such_a_replica_is_named_and_its_jobs_are_taken(
     await join(store, "good")
     assert [replica.id for replica in await store.replicas()] == ["good"]
     assert [(one.kind, one.name) for one in store.damage] == [("replica", "bad")]
-    recovered = await store.recover(grace=0, delays=AT_ONCE, limit=10)
+    recovered = await recover(store, grace=0, delays=AT_ONCE, limit=10)
     assert [job.id for job in recovered] == [id_of(1)]
     assert await claim_ids(store, "good") == [id_of(1)]
 
@@ -139,7 +140,7 @@ async def test_a_timer_that_cannot_be_read_begins_anew_and_its_neighbour_goes_on
 async def test_a_recovery_that_removes_such_a_replica_says_so(store: SqliteStore, spoil: Spoil):
     await start(store, new(1), replica="bad")
     spoil("UPDATE tenure_replica SET ttl = 'long'")
-    assert [job.id for job in await store.recover(grace=0, delays=AT_ONCE, limit=10)] == [id_of(1)]
+    assert [job.id for job in await recover(store, grace=0, delays=AT_ONCE, limit=10)] == [id_of(1)]
     assert [(one.kind, one.name) for one in store.damage] == [("replica", "bad")]
     assert await store.replicas() == []
 

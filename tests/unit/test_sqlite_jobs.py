@@ -40,6 +40,7 @@ from tests.contract.job_calls import (
     start_one,
     states,
 )
+from tests.rig.endings import bury, leave, recover
 from tests.unit.sqlite_inside import (
     HandClock,
     change,
@@ -156,7 +157,7 @@ async def round_trip(store: SqliteStore, first: int) -> dict[str, int]:
     steps["find running"] = await steps_of(store, store.find(state="running", limit=1))
     store.clock.shift(10)
     await store.beat(["ann"], ttl=1000)
-    steps["recover"] = await steps_of(store, store.recover(delays=(1000.0,), grace=0))
+    steps["recover"] = await steps_of(store, recover(store, delays=(1000.0,), grace=0))
     return steps
 
 
@@ -291,12 +292,12 @@ async def test_every_change_of_a_job_is_on_the_disk(store, clock):
         store.cancel([third.id, id_of(10)]),
         store.requeue([first.id]),
         store.claim("ben", 1, ["default"], 10),
-        store.leave("ben"),
+        leave(store, "ben"),
         store.claim("cid", 1, ["default"], 10),
-        store.bury("cid", [], delays=AT_ONCE),
+        bury(store, "cid", [], delays=AT_ONCE),
         store.pause("default"),
         store.resume("default"),
-        store.recover(delays=AT_ONCE, grace=0),
+        recover(store, delays=AT_ONCE, grace=0),
     ):
         assert await forced(store, call)
 
@@ -352,7 +353,7 @@ async def test_numbers_of_claims_that_got_nothing_are_forgotten_with_old_replica
         replica = f"r{number}"
         await join(store, replica)
         await store.claim(replica, 1, ["default"], 10)
-        await store.leave(replica)
+        await leave(store, replica)
     assert len(store._empty_claims._numbers) <= 100
 
 
@@ -375,7 +376,7 @@ async def test_a_new_start_of_the_machine_expires_all_replicas(file, clock):
         await join(store, "ben")
         assert [one.expired for one in await store.beat(["ben"], ttl=10)] == [True]
         assert await claim_ids(store, "ann") == []
-        (lost,) = await store.recover(delays=AT_ONCE, grace=0)
+        (lost,) = await recover(store, delays=AT_ONCE, grace=0)
         assert (lost.id, lost.replica, lost.state) == (job.id, "ann", "waiting")
         assert await store.beat(["ann"], ttl=10) == [None]
         assert [one.id for one in await store.replicas()] == ["ben"]
@@ -385,7 +386,7 @@ async def test_the_wall_clock_expires_no_replica(store, clock):
     job = await start_one(store)
     for seconds in (3600, -7200):
         clock.step(seconds)
-        assert await store.recover(delays=AT_ONCE, grace=0) == []
+        assert await recover(store, delays=AT_ONCE, grace=0) == []
         assert (await store.replicas())[0].expires_in == 10
     assert await settle(store, job, "succeeded") == "settled"
 
@@ -398,9 +399,9 @@ async def test_without_a_boot_id_replicas_from_before_live_one_ttl_at_most(file,
     later = restarted(clock, "")
     async with opened(file, later) as store:
         assert [one.expires_in for one in await store.replicas()] == [10]
-        assert await store.recover(delays=AT_ONCE, grace=0) == []
+        assert await recover(store, delays=AT_ONCE, grace=0) == []
         later.shift(10)
-        assert len(await store.recover(delays=AT_ONCE, grace=0)) == 1
+        assert len(await recover(store, delays=AT_ONCE, grace=0)) == 1
 
 
 # Older files.
@@ -454,13 +455,13 @@ async def test_one_unreadable_row_does_not_stop_the_others(store, clock, damage,
     await change(store, f"UPDATE tenure_live SET {damage} WHERE id = ?", id_of(2))
     clock.shift(5 if way == "overdue" else 10)
     if way == "bury":
-        answers = await store.bury("ann", [id_of(1)], delays=AT_ONCE)
+        answers = await bury(store, "ann", [id_of(1)], delays=AT_ONCE)
     elif way == "leave":
-        assert len(await store.leave("ann")) == 3
+        assert len(await leave(store, "ann")) == 3
         answers = None
     else:
-        answers = await store.recover(delays=AT_ONCE, grace=0)
-        assert await store.recover(delays=AT_ONCE, grace=0) == []
+        answers = await recover(store, delays=AT_ONCE, grace=0)
+        assert await recover(store, delays=AT_ONCE, grace=0) == []
     if answers is not None:
         assert sorted(str(one.state) for one in answers) == ["None", "waiting", "waiting"]
     assert await states(store, 1, 2, 3) == ["waiting", None, "waiting"]

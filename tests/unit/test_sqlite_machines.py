@@ -16,6 +16,7 @@ from tenure.stores.sqlite import SqliteStore
 from tenure.testing import ManualClock
 from tests.contract.calls import ask, be_refused, holders, take
 from tests.contract.job_calls import AT_ONCE, insert, join, new
+from tests.rig.endings import recover
 from tests.unit.sqlite_inside import HandClock, change, inside, restarted, statements_of
 
 SECOND = 1_000_000
@@ -248,7 +249,7 @@ async def test_a_machine_that_was_idle_finds_the_other_one_there(file, clock):
             for each in (clock, elsewhere):
                 each.shift(2)
             assert await second.renew([ben]) == [True]
-            for call in (ask(first, "key", "ann"), first.recover(delays=AT_ONCE, grace=0)):
+            for call in (ask(first, "key", "ann"), recover(first, delays=AT_ONCE, grace=0)):
                 with pytest.raises(StoreError, match="is in use by programs of another machine"):
                     await call
             assert await holders(second, "key") == ["ben"]
@@ -269,7 +270,7 @@ async def test_nothing_of_another_machine_is_removed_while_it_is_there(file, clo
             partial(ask, second, "key", "ben"),
             partial(ask, second, "places", "ben", limit=2),
             partial(second.prune, idle=0),
-            partial(second.recover, delays=AT_ONCE, grace=0),
+            partial(recover, second, delays=AT_ONCE, grace=0),
         ):
             with pytest.raises(StoreUnavailable, match="a short while ago"):
                 await call()

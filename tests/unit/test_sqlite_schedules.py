@@ -24,7 +24,6 @@ from tests.contract.job_calls import (
     states,
 )
 from tests.contract.schedule_calls import (
-    TIMERS,
     bound,
     look_at,
     move,
@@ -33,6 +32,7 @@ from tests.contract.schedule_calls import (
     run,
     tick,
 )
+from tests.rig.endings import bury, leave
 from tests.unit.sqlite_inside import (
     HandClock,
     change,
@@ -281,43 +281,6 @@ async def test_a_file_of_format_2_is_upgraded(file, clock, monkeypatch):
         assert db.execute("SELECT version FROM tenure_format").fetchall() == [(schema.FORMAT,)]
 
 
-@pytest.mark.parametrize(("losses", "reason"), [(1, "lost"), (0, "interrupted")])
-async def test_a_run_that_an_older_version_let_wait_is_not_run_again(store, clock, losses, reason):
-    now = clock.wall()
-    once = await run(store, now, replica="ann", due=0)
-    again = await run(store, now + 1, replica="ann", due=now, rerun=True)
-    # What format 2 does when it takes jobs from a replica.
-    await change(
-        store,
-        "UPDATE tenure_live SET holder = NULL, deadline = NULL, fence = fence + 1, "
-        "revision = revision + 1, losses = ?",
-        losses,
-    )
-    await store.insert([new(1, queue=TIMERS)])
-    claimed = await claim(store, "ben", queues=[TIMERS], limit=2)
-    assert {job.id for job in claimed} == {again.id, id_of(1)}
-    (found,) = await store.get([once.id])
-    assert found is not None
-    assert (found.state, found.reason, found.attempt) == ("failed", reason, 1)
-    assert (found.losses, found.replica, found.finished) == (losses, "", now)
-
-
-async def test_a_run_that_an_older_version_requeued_is_not_run_again(store, clock):
-    once = await run(store, clock.wall(), replica="ann")
-    await settle(store, once, "failed")
-    # Format 2 knows no `schedule` and no `rerun`: in the new row they are left to their defaults.
-    await change(
-        store,
-        "INSERT INTO tenure_live (number, namespace, id, queue, priority, due, retained, fence, "
-        "revision, attempt) SELECT number, namespace, id, ?, 5, due, 0, fence + 1, revision + 1, "
-        "attempt FROM tenure_done",
-        TIMERS,
-    )
-    await change(store, "DELETE FROM tenure_done")
-    assert await claim(store, "ben", queues=[TIMERS]) == []
-    assert [job.state for job in await store.get([once.id]) if job] == ["failed"]
-
-
 # Rows that cannot be read.
 
 
@@ -325,7 +288,7 @@ async def test_a_run_that_an_older_version_requeued_is_not_run_again(store, cloc
 async def test_an_unreadable_run_does_not_keep_its_place(store, clock, damage):
     one = await run(store, clock.wall(), replica="ann", limit=bound(1))
     await change(store, f"UPDATE tenure_live SET {damage} WHERE id = ?", one.id)
-    (answer,) = await store.bury("ann", [one.id], delays=AT_ONCE)
+    (answer,) = await bury(store, "ann", [one.id], delays=AT_ONCE)
     assert answer.state is None
     assert await count(store, "tenure_aside") == 1
     clock.shift(1)
@@ -353,5 +316,5 @@ async def test_pruning_leaves_nothing(store, clock):
 async def test_a_job_that_may_not_run_again_need_not_be_of_a_schedule(store):
     job = await start_one(store, rerun=False)
     assert (job.schedule, job.rerun) == ("", False)
-    await store.leave("ann")
+    await leave(store, "ann")
     assert await states(store, 1) == ["failed"]

@@ -266,7 +266,7 @@ class JobCalls(WorkerCalls):
         """
         store = self._services().store
         recovery = Recovery(self._work_settings, store.clock, self._events)
-        return await recovery.run(store, by="hand")
+        return await recovery.run(store, by=store.clock.token(), named="hand")
 
     async def delete_job(self, id: str) -> None:  # noqa: A002 - as above
         """Delete a job that has finished, or whose record cannot be read; its unique key is free.

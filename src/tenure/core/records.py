@@ -15,7 +15,7 @@ from msgspec import Struct
 
 from tenure.core.model import Meta
 from tenure.core.soundness import Counter, Fence, Instant, Length, Priority, Span
-from tenure.core.states import JobState
+from tenure.core.states import STATES, JobState
 
 __all__ = [
     "BATCH_BYTES",
@@ -24,6 +24,7 @@ __all__ = [
     "COUNT_MAX",
     "HISTORY_MAX",
     "PRIORITIES",
+    "RESERVED_FOR",
     "RESTARTS_MAX",
     "SOON",
     "TAGGED_MAX",
@@ -38,6 +39,7 @@ __all__ = [
     "JobRecord",
     "NewJob",
     "Note",
+    "Orphans",
     "Page",
     "QueueCounts",
     "Recovered",
@@ -70,6 +72,8 @@ PRIORITIES: Final = range(10)
 """0 is served first."""
 SOON: Final = 5.0
 """Who waits for jobs looks at least so often; what is due within this time wakes them earlier."""
+RESERVED_FOR: Final = 5.0
+"""For so many seconds the jobs of a dead replica are left to the replica that looked first."""
 
 TAGGED_MAX: Final = 1000
 """So many jobs of a tag are looked at when they are counted, the newest by id."""
@@ -228,23 +232,46 @@ class Claimed(Struct, frozen=True):
 
 
 class Settlement(Struct, frozen=True, kw_only=True):
-    """How one attempt ended."""
+    """How one attempt ended and what that changes, as `core.endings` has decided it."""
 
     id: str
     fence: int
-    outcome: Literal["succeeded", "failed", "retry", "handed back", "cancelled"]
+    outcome: AttemptOutcome
+    state: Literal["waiting", "succeeded", "failed", "cancelled"]
+    by: str = ""
+    """The replica that settles it, if the attempt is not its own."""
+    yields_to_cancel: bool = False
+    """Whether a pending cancel makes it cancelled. It always does if `state` is "waiting"."""
     delay: float = 0.0
-    """Seconds until it is due again, for "retry" and "handed back"."""
+    """Seconds until a waiting job is due; 0: it keeps its due time."""
+    failures: Literal[0, 1] = 0
+    """How many to add; `losses` alike."""
+    losses: Literal[0, 1] = 0
     result: bytes | None = None
+    """Of a job that finishes."""
     error: bytes | None = None
-    """For "failed" and "retry"."""
+    """None leaves it as it is, unless the job succeeds or fails."""
     reason: str = ""
-    """For "failed" and "cancelled"; empty leaves the reason of a pending cancel."""
+    """Why it fails or is cancelled; empty leaves what is stored. A success has none."""
     history: bytes | None = None
     """Replaces what is stored; None leaves it."""
 
+    @property
+    def mark(self) -> str:
+        """What a store keeps of it, beside the fence, to recognise a repeat."""
+        return self.outcome[0] + self.by
 
-Settled: TypeAlias = Literal["settled", "repeated", "lost", "unreadable"]
+    @property
+    def move(self) -> str:
+        """What it changes, in a word for scripts: state, yields, failures, losses, mark.
+
+        One digit each, then the mark. The state is its place in STATES.
+        """
+        state = STATES.index(self.state)
+        return f"{state}{self.yields_to_cancel:d}{self.failures}{self.losses}{self.mark}"
+
+
+Settled: TypeAlias = Literal["settled", "cancelled", "repeated", "lost", "unreadable"]
 
 
 class Note(Struct, frozen=True, kw_only=True):
@@ -265,11 +292,22 @@ class Beat(Struct, frozen=True):
     held: int | None
     """How many jobs the store thinks it runs; None: not counted this time."""
     expired: bool
-    """Whether `recover` would find something to do, for whichever replica."""
+    """Whether `orphans` would find something, for whichever replica."""
     now: int
     """The instant of this answer, by the clock that tells which replicas have expired."""
     more: bool = False
     """Whether more pauses may have to begin anew than the RESTARTS_MAX of this beat: beat again."""
+
+
+class Orphans(Struct, frozen=True):
+    """Jobs that were found to run nowhere, or past their deadline."""
+
+    now: int
+    """The instant of this answer, by the store's clock."""
+    jobs: list[JobRecord]
+    """Running ones, without their payloads, checkpoints, results and errors."""
+    aside: list[tuple[str, str]] = []
+    """Ids and replicas of jobs that cannot be read. They were set aside."""
 
 
 class Recovered(Struct, frozen=True, kw_only=True):
@@ -334,11 +372,7 @@ _line = msgspec.json.Decoder(AttemptLine)
 
 
 def write_history(attempts: Sequence[AttemptLine]) -> bytes:
-    """Return the last HISTORY_MAX attempts, one line each.
-
-    Stores append the line of a lost attempt by themselves, so the form is part of the contract:
-    {"attempt":1,"replica":"...","started":1,"ended":2,"outcome":"lost"} and a newline.
-    """
+    """Return the last HISTORY_MAX attempts, one line each."""
     return b"".join(msgspec.json.encode(one) + b"\n" for one in attempts[-HISTORY_MAX:])
 
 

@@ -35,17 +35,11 @@ def numbered_history(record: JobRecord) -> list[AttemptLine]:
 
 
 def _ended_runs(record: JobRecord, lines: list[AttemptLine]) -> int:
-    """Return how many runs have ended.
-
-    Workers write the numbers of runs; stores, which write the lines of lost attempts, those of
-    claims. A job that was requeued has no failures, but its history.
-    """
+    """Return how many runs have ended. A job that was requeued has no failures, but its history."""
     number = 0
     for line in lines:
         if _has_begun(line):
-            number += 1
-            if line.outcome != "lost":
-                number = max(number, line.attempt)
+            number = max(number + 1, line.attempt)
     return max(number, record.failures + record.losses + (record.state == "succeeded"))
 
 

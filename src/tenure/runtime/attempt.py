@@ -18,16 +18,11 @@ from typing import Any, Final, Literal, Protocol, TypeAlias, get_args
 import msgspec
 from msgspec import Struct
 
+from tenure.core import endings
 from tenure.core.clock import Clock
 from tenure.core.durations import micros
 from tenure.core.policy import TTL_MAX, Backoff, read_backoff
-from tenure.core.records import (
-    AttemptLine,
-    AttemptOutcome,
-    JobRecord,
-    Settlement,
-    add_attempt,
-)
+from tenure.core.records import AttemptOutcome, JobRecord, Settlement
 from tenure.core.results import store_result
 from tenure.core.runs import runs_of
 from tenure.core.signature import Signature
@@ -171,13 +166,8 @@ class AttemptRunner:
         # The handler has returned, so its effects have happened: the job has succeeded.
         if result.problem and handler.pacing is None:  # nobody asks a timer what it returned
             self._events.emit(ResultNotStored(record.task, record.id, result.problem), record)
-        return Settlement(
-            id=record.id,
-            fence=record.fence,
-            outcome="succeeded",
-            result=result.stored,
-            history=self.history(record, "succeeded", began),
-        )
+        history = self.history(record, "succeeded", began)
+        return endings.succeeded(record, result=result.stored, history=history)
 
     async def _in_time(self, handler: Handler, record: JobRecord, context: RunningJob) -> Any:
         """Run it with all that is around it, until its time-out."""
@@ -323,10 +313,8 @@ class AttemptRunner:
         asked = _asked(error)
         delay = retry.delay(failures, self._clock.random()) if asked is None else asked
         self._tell_failure(record, report, retry_in=round(delay, 1))
-        return Settlement(
-            id=record.id,
-            fence=record.fence,
-            outcome="retry",
+        return endings.retried(
+            record,
             delay=min(delay, TTL_MAX),
             error=msgspec.json.encode(report),
             history=self.history(record, "retry", began, report.line),
@@ -337,25 +325,14 @@ class AttemptRunner:
     ) -> Settlement:
         report = report_on(error)
         self._tell_failure(record, report, error)
-        return Settlement(
-            id=record.id,
-            fence=record.fence,
-            outcome="failed",
-            reason=reason,
-            error=msgspec.json.encode(report),
-            history=self.history(record, "failed", began, report.line),
-        )
+        history = self.history(record, "failed", began, report.line)
+        error_kept = msgspec.json.encode(report)
+        return endings.failed(record, reason=reason, error=error_kept, history=history)
 
     def beyond_words(self, record: JobRecord, error: BaseException) -> Settlement:
         """Return the end of an attempt whose error cannot be looked into."""
         report = ErrorReport(type(error).__qualname__, "it could not be looked into; see the log")
-        return Settlement(
-            id=record.id,
-            fence=record.fence,
-            outcome="failed",
-            reason="error",
-            error=msgspec.json.encode(report),
-        )
+        return endings.failed(record, reason="error", error=msgspec.json.encode(report))
 
     def _tell_failure(
         self,
@@ -381,9 +358,7 @@ class AttemptRunner:
         Its end is the store's instant of the claim plus the time that has passed here.
         """
         ended = record.started + micros(self._clock.boot() - began)
-        number = runs_of(record)
-        this = AttemptLine(number, record.replica, record.started, ended, outcome, error)
-        return add_attempt(record.history, this)
+        return endings.history_of(record, outcome, ended, error)
 
 
 def _nothing() -> None:

@@ -16,12 +16,14 @@ from collections.abc import Awaitable, Callable, Collection
 from functools import partial
 from typing import TypeVar
 
+from tenure.core.endings import handed_back
 from tenure.core.model import Meta
-from tenure.core.records import JobRecord, Settlement
+from tenure.core.records import JobRecord
 from tenure.core.settings import Settings
 from tenure.runtime.alone import is_suspicious
 from tenure.runtime.lifeline import Lifeline
 from tenure.runtime.patience import Patience
+from tenure.runtime.recovery import leave
 from tenure.runtime.settling import Settler
 from tenure.runtime.words import HandOver, Lodged, Lodging
 from tenure.stores.contract import Store
@@ -93,7 +95,7 @@ class Isolation:
         # Those of them that were not cancelled or taken over meanwhile.
         suspects = self.take(wanted)
         for replica in {record.replica for record in suspects}:
-            back = [_back(record) for record in suspects if record.replica == replica]
+            back = [handed_back(record) for record in suspects if record.replica == replica]
             await self._call("settle", partial(self._store.settle, replica, back))
         jobs = await self._claim(lodger, queue, len(suspects)) if suspects else []
         if jobs:
@@ -101,7 +103,7 @@ class Isolation:
             self._lifeline.say(HandOver(lodger, jobs))
             return
         self._not_before = self._clock.boot() + _MISSED
-        await self._call("leave", partial(self._store.leave, lodger))
+        await self._call("leave", partial(leave, self._store, lodger))
         self._lifeline.say(Lodged(lodger))
 
     async def _claim(self, lodger: str, queue: str, number: int) -> list[str]:
@@ -109,7 +111,7 @@ class Isolation:
         claimed = await self._call("claim", partial(self._store.claim, lodger, 1, [queue], number))
         records = [] if claimed is None else claimed.jobs
         suspects = [job for job in records if is_suspicious(job, self._settings.isolate_after)]
-        others = [_back(job) for job in records if job not in suspects]
+        others = [handed_back(job) for job in records if job not in suspects]
         if others:
             await self._call("settle", partial(self._store.settle, lodger, others))
         return [job.id for job in suspects]
@@ -121,7 +123,3 @@ class Isolation:
 
     async def _call(self, name: str, call: Callable[[], Awaitable[T]]) -> T:
         return await self._patience.until_answered(name, call, give_up=self._stopped)
-
-
-def _back(record: JobRecord) -> Settlement:
-    return Settlement(id=record.id, fence=record.fence, outcome="handed back")

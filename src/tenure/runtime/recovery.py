@@ -1,29 +1,35 @@
-"""Recovery: give jobs of replicas that are gone to others. A look-up, never a scan."""
+"""Recovery: look for jobs that run nowhere, decide how they ended, settle them.
+
+A look-up, never a scan. A process that dies between look and settle loses nothing: the store
+reserves what was found for a few seconds only, and a fence lets each job be settled once.
+"""
 
 from __future__ import annotations
 
-import logging
 from collections import defaultdict
-from collections.abc import Collection
-from contextlib import suppress
+from collections.abc import AsyncIterator, Callable, Collection, Sequence
+from typing import Literal, TypeAlias
 
-from msgspec.structs import replace
+from msgspec import Struct
 
+from tenure.core import endings
 from tenure.core.clock import Clock
 from tenure.core.policy import UNWIND_SECONDS, loss_delays
-from tenure.core.records import JobRecord, Recovered
+from tenure.core.records import JobRecord, Orphans, Recovered, Settled, Settlement
 from tenure.core.runs import runs_of
 from tenure.core.settings import Settings, WorkSettings
-from tenure.errors import StoreError
 from tenure.observe.events import Events, JobLost, JobsRecovered
 from tenure.stores.contract import Store
 
-__all__ = ["Recovery", "recovery_grace"]
-
-log = logging.getLogger("tenure")
+__all__ = ["Recovery", "Taken", "bury", "leave", "recovery_grace", "take"]
 
 # A slice of this size holds up nobody else on the store for long.
 _SLICE = 100
+# Others who settle the same slices do this work as well.
+_IN_VAIN_MAX = 3
+
+End: TypeAlias = Callable[[JobRecord, int], Settlement]
+"""Decides how the attempt of an orphan ended, at an instant of the store's clock."""
 
 
 def recovery_grace(settings: Settings) -> float:
@@ -34,6 +40,68 @@ def recovery_grace(settings: Settings) -> float:
     """
     allowance = settings.start_allowance if isinstance(settings, WorkSettings) else 0.0
     return max(settings.grace, allowance + UNWIND_SECONDS)
+
+
+class Taken(Struct, frozen=True):
+    """A job that was taken from its replica: as it was found, and what became of it."""
+
+    job: JobRecord | None
+    """None if its record cannot be read."""
+    became: Recovered
+
+
+async def take(
+    store: Store,
+    *,
+    by: str,
+    end: End,
+    replica: str | None = None,
+    grace: float = 0.0,
+    limit: int = _SLICE,
+    as_of: int | None = None,
+) -> list[Taken] | None:
+    """Take up to `limit` orphans for `by`, of one replica or of all that are gone.
+
+    None: there are none. An empty list: others have settled those that were found.
+    """
+    found = await store.orphans(by=by, replica=replica, grace=grace, limit=limit, as_of=as_of)
+    if not found.jobs and not found.aside:
+        return None
+    ends = [end(job, found.now) for job in found.jobs]
+    answers = await store.settle(by, ends) if ends else []
+    return _taken(found, ends, answers)
+
+
+async def leave(store: Store, replica: str) -> list[str]:
+    """Hand back, uncounted, what a replica still holds, and forget its record; return the ids.
+
+    The look comes first: it ends the claims of the replica, and finds what a claim got whose reply
+    was lost.
+    """
+    ids = []
+    async for slice_ in _slices(store, by=replica, replica=replica, end=_handed_back_by(replica)):
+        ids += [one.became.id for one in slice_]
+    return ids
+
+
+async def bury(
+    store: Store, replica: str, started: Collection[str], *, by: str, delays: Sequence[float]
+) -> list[Taken]:
+    """Do at once, for a process known to be dead, what recovery would do after its ttl.
+
+    Jobs in `started` count a loss; the others are handed back.
+    """
+    hand_back = _handed_back_by(by)
+
+    def end(job: JobRecord, at: int) -> Settlement:
+        if job.id in started:
+            return endings.lost(job, by=by, at=at, delays=delays)
+        return hand_back(job, at)
+
+    buried = []
+    async for slice_ in _slices(store, by=by, replica=replica, end=end):
+        buried += slice_
+    return buried
 
 
 class Recovery:
@@ -49,48 +117,84 @@ class Recovery:
         """When a job is due again after its first, second, ... loss; as many as it may have."""
         return loss_delays(self._settings.loss_budget, self._clock.random())
 
-    async def run(self, store: Store, by: str, as_of: int | None = None) -> list[Recovered]:
-        """Take everything that has expired, slice by slice; `by` is named in the event.
+    async def run(
+        self, store: Store, by: str, as_of: int | None = None, *, named: str = ""
+    ) -> list[Recovered]:
+        """Take everything that has expired, slice by slice, for `by`; events say `named`, if given.
 
         With `as_of`, the instant of a beat, a clock that was set ahead since expires nothing.
         """
         grace = recovery_grace(self._settings)
-        everything: list[Recovered] = []
-        while True:
-            some = await store.recover(delays=self.delays, grace=grace, limit=_SLICE, as_of=as_of)
-            if not some:
-                return everything
-            await self.tell(store, some, by)
-            everything += some
 
-    async def tell(self, store: Store, recovered: Collection[Recovered], by: str) -> None:
+        def end(job: JobRecord, at: int) -> Settlement:
+            return endings.lost(job, by=by, at=at, delays=self.delays)
+
+        everything: list[Recovered] = []
+        async for slice_ in _slices(store, by=by, end=end, grace=grace, as_of=as_of):
+            self.tell(slice_, named or by)
+            everything += [one.became for one in slice_]
+        return everything
+
+    def tell(self, taken: Collection[Taken], by: str) -> None:
         """Emit one event for a slice, and one for each job that is lost for good."""
         ids: dict[str, list[str]] = defaultdict(list)
-        replicas: dict[str, None] = {}
-        for one in recovered:
-            ids[one.state or "unreadable"].append(one.id)
-            replicas[one.replica] = None
+        for one in taken:
+            ids[one.became.state or "unreadable"].append(one.became.id)
         self._events.emit(
             JobsRecovered(
                 by=by,
-                replicas=tuple(replicas),
+                replicas=tuple(dict.fromkeys(one.became.replica for one in taken)),
                 waiting=tuple(ids["waiting"]),
                 failed=tuple(ids["failed"]),
                 cancelled=tuple(ids["cancelled"]),
                 unreadable=tuple(ids["unreadable"]),
             )
         )
-        lost = {one.id: one for one in recovered if one.state == "failed"}
-        for id_, job in (await _look_up(store, list(lost))).items():
-            one = lost[id_]
-            task, attempt = ("?", 0) if job is None else (job.task, runs_of(job))
-            event = JobLost(task, id_, attempt, one.losses, one.replica)
-            self._events.emit(event, None if job is None else replace(job, replica=one.replica))
+        for one in taken:
+            if one.job is not None and one.became.state == "failed":
+                job, lost = one.job, one.became
+                event = JobLost(job.task, job.id, runs_of(job), lost.losses, lost.replica)
+                self._events.emit(event, job)
 
 
-async def _look_up(store: Store, ids: list[str]) -> dict[str, JobRecord | None]:
-    """Return jobs by id; None for those that the store cannot say anything about now."""
-    records: list[JobRecord | None] = [None] * len(ids)
-    with suppress(StoreError):
-        records = await store.get(ids) if ids else []
-    return dict(zip(ids, records, strict=True))
+async def _slices(
+    store: Store,
+    *,
+    by: str,
+    end: End,
+    replica: str | None = None,
+    grace: float = 0.0,
+    as_of: int | None = None,
+) -> AsyncIterator[list[Taken]]:
+    in_vain = 0
+    while in_vain < _IN_VAIN_MAX:
+        slice_ = await take(store, by=by, end=end, replica=replica, grace=grace, as_of=as_of)
+        if slice_ is None:
+            return
+        in_vain = 0 if slice_ else in_vain + 1
+        if slice_:
+            yield slice_
+
+
+def _handed_back_by(by: str) -> End:
+    return lambda job, _: endings.handed_back(job, by=by)
+
+
+def _taken(found: Orphans, ends: Sequence[Settlement], answers: Sequence[Settled]) -> list[Taken]:
+    taken = [
+        Taken(job, _became(job, end, answer))
+        for job, end, answer in zip(found.jobs, ends, answers, strict=True)
+        if answer != "lost"
+    ]
+    aside = (Recovered(id=id_, replica=replica, state=None) for id_, replica in found.aside)
+    return [*taken, *(Taken(None, became) for became in aside)]
+
+
+def _became(job: JobRecord, end: Settlement, answer: Settled) -> Recovered:
+    assert end.state != "succeeded"
+    state: Literal["waiting", "failed", "cancelled"] | None = end.state
+    if answer == "unreadable":
+        state = None
+    elif answer == "cancelled" or (answer == "repeated" and job.cancelling):
+        state = "cancelled"
+    return Recovered(id=job.id, replica=job.replica, state=state, losses=job.losses + end.losses)

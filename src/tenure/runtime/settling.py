@@ -9,14 +9,8 @@ from itertools import groupby
 from operator import itemgetter
 from typing import TypeVar
 
-from tenure.core.records import (
-    AttemptLine,
-    JobRecord,
-    Note,
-    Settled,
-    Settlement,
-    add_attempt,
-)
+from tenure.core import endings
+from tenure.core.records import JobRecord, Note, Settled, Settlement
 from tenure.core.runs import runs_of
 from tenure.core.showing import safe
 from tenure.observe.events import AttemptFailed, AttemptLost, Events
@@ -110,7 +104,7 @@ class Settler:
                 self._events.emit(AttemptLost(end.id, end.fence, end.outcome), job)
         elif answer == "unreadable":  # the store has logged it
             self._events.tell(AttemptLost(end.id, end.fence, end.outcome, "unreadable"))
-        elif end.outcome == "handed back" and not job.rerun:
+        elif answer == "settled" and end.reason == endings.INTERRUPTED:
             error = "interrupted: its worker was stopped, and it may run only once"
             self._events.emit(AttemptFailed(job.task, job.id, runs_of(job), error), job)
         elif log.isEnabledFor(logging.DEBUG):
@@ -136,15 +130,8 @@ def _weight_of_end(one: Settlement) -> int:
 
 def _handed_back(record: JobRecord, delay: float = 0.0, why: str = "") -> Settlement:
     """Return the settlement of a job that is to run elsewhere, or later."""
-    history = None
-    if why:
-        this = AttemptLine(
-            runs_of(record), record.replica, record.started, record.started, "handed back", why
-        )
-        history = add_attempt(record.history, this)
-    return Settlement(
-        id=record.id, fence=record.fence, outcome="handed back", delay=delay, history=history
-    )
+    history = endings.history_of(record, "handed back", record.started, why) if why else None
+    return endings.handed_back(record, delay=delay, history=history)
 
 
 def _by_replica(batch: list[tuple[str, T]]) -> Iterator[tuple[str, list[T]]]:

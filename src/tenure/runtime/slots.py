@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any, Literal
 
+from tenure.core import endings
 from tenure.core.clock import Clock
 from tenure.core.records import JobRecord, Note, Settlement
 from tenure.core.schedules import TIMERS_QUEUE
@@ -263,7 +264,8 @@ class Slots:
     ) -> Settlement:
         record = running.record
         history = self._runner.history(record, outcome, running.began, why)
-        return Settlement(id=record.id, fence=record.fence, outcome=outcome, history=history)
+        end = endings.cancelled if outcome == "cancelled" else endings.handed_back
+        return end(record, history=history)
 
     def _lend(self, running: _Running, awaited: str) -> AbstractAsyncContextManager[None]:
         """Lend the slot of a job while it waits for another one; not if it has ended itself."""

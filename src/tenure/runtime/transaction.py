@@ -9,7 +9,8 @@ from typing import Self, TypeVar
 
 from msgspec import Struct
 
-from tenure.core.records import JobRecord, Settlement
+from tenure.core.endings import succeeded
+from tenure.core.records import JobRecord
 from tenure.core.results import store_result
 from tenure.core.signature import Signature
 from tenure.errors import AttemptOver, ConfigError, TooLarge
@@ -108,15 +109,9 @@ class JobTransaction:
     async def _finish(self) -> None:
         """Settle and commit; if that cannot be, undo everything."""
         record = self._record
-        succeeded = Settlement(
-            id=record.id,
-            fence=record.fence,
-            outcome="succeeded",
-            result=self._result,
-            history=self._ending.history(),
-        )
+        end = succeeded(record, result=self._result, history=self._ending.history())
         try:
-            if await self._within.settle(succeeded) != "settled":
+            if await self._within.settle(end) != "settled":
                 raise AttemptOver(record.id, record.fence)
             await self._within.commit()
         except BaseException:

@@ -16,9 +16,10 @@ from typing import Any
 
 from msgspec import Struct
 
+from tenure.core.endings import cancelled
 from tenure.core.model import Meta, Topic
 from tenure.core.policy import UNKNOWN_TASK, UNWIND_SECONDS, unknown_task_delay
-from tenure.core.records import SOON, Claimed, JobRecord, Note, Settlement
+from tenure.core.records import SOON, Claimed, JobRecord, Note
 from tenure.core.runs import runs_of
 from tenure.core.schedules import TIMERS_QUEUE
 from tenure.core.settings import Settings
@@ -37,7 +38,7 @@ from tenure.runtime.lifeline import Lifeline
 from tenure.runtime.loop_watch import LoopWatch
 from tenure.runtime.patience import Patience
 from tenure.runtime.process_pool import ProcessLimits
-from tenure.runtime.recovery import recovery_grace
+from tenure.runtime.recovery import leave, recovery_grace
 from tenure.runtime.replica import Replica
 from tenure.runtime.settling import Settler
 from tenure.runtime.slots import Slots, is_run
@@ -296,8 +297,7 @@ class Worker:
         self._slots.stop("cancelled", wanted)
         passed_on = [] if self._isolation is None else self._isolation.take(wanted)
         for record in (*self._unstarted.take(wanted), *passed_on):
-            cancelled = Settlement(id=record.id, fence=record.fence, outcome="cancelled")
-            self._settler.settle(record, cancelled)
+            self._settler.settle(record, cancelled(record))
         self._changed.set()
 
     def ordered(self, order: Stop | Retire | IsolationOver | None) -> None:
@@ -531,7 +531,7 @@ class Worker:
             await self._clock.wait(self._changed, None if left == math.inf else left)
 
     async def _leave(self, replica: str) -> None:
-        await self._patience.until_answered("leave", lambda: self._store.leave(replica))
+        await self._patience.until_answered("leave", lambda: leave(self._store, replica))
 
     async def _within(self, seconds: float, work: Coroutine[Any, Any, None]) -> bool:
         """Give something so long to be done; say whether it was."""

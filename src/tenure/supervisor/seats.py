@@ -16,7 +16,7 @@ from tenure.core.policy import UNWIND_SECONDS
 from tenure.errors import ConfigError, TenureError
 from tenure.runtime.patience import Patience
 from tenure.runtime.process import signal_name
-from tenure.runtime.recovery import Recovery
+from tenure.runtime.recovery import Recovery, bury
 from tenure.runtime.words import HandOver, IsolationOver, Joined, Lodged, Lodging, Stop
 from tenure.supervisor.beats import Beats
 from tenure.supervisor.children import CAN_SUPERVISE, Child
@@ -68,6 +68,7 @@ class Supervisor:
         self._spec = spec
         self._options = options
         self._name = f"supervisor {os.getpid()}"
+        self._id = self._clock.token()
         events = app._events  # noqa: SLF001 - of the same house
         self._patience = Patience(self._clock, events)
         self._recovery = Recovery(settings, self._clock, events)
@@ -238,14 +239,14 @@ class Supervisor:
 
     async def _bury(self, replica: str, started: list[str]) -> None:
         delays = self._recovery.delays
-        bury = partial(self._store.bury, replica, started, delays=delays)
+        burial = partial(bury, self._store, replica, started, by=self._id, delays=delays)
         try:
-            recovered = await self._patience.until_answered("bury", bury, give_up=self._stopping)
+            buried = await self._patience.until_answered("bury", burial, give_up=self._stopping)
         except TenureError as error:
             log.warning("others recover the jobs of worker %s later: %s", replica[:8], error)
         else:
-            if recovered:
-                await self._recovery.tell(self._store, recovered, self._name)
+            if buried:
+                self._recovery.tell(buried, self._name)
 
     # Looking after children.
 

@@ -19,9 +19,9 @@ from tenure.core.records import (
     JobRecord,
     NewJob,
     Note,
+    Orphans,
     Page,
     QueueCounts,
-    Recovered,
     ReplicaRecord,
     Requeued,
     Settled,
@@ -181,14 +181,6 @@ class FaultyStore:
 
         return await self._pass("beat", beat)
 
-    async def leave(self, replica: str) -> list[str]:
-        return await self._pass("leave", lambda: self._store.leave(replica))
-
-    async def bury(
-        self, replica: str, started: Sequence[str], *, delays: Sequence[float]
-    ) -> list[Recovered]:
-        return await self._pass("bury", lambda: self._store.bury(replica, started, delays=delays))
-
     async def replicas(self, *, limit: int = 1000) -> list[ReplicaRecord]:
         return await self._pass("replicas", lambda: self._store.replicas(limit=limit))
 
@@ -208,8 +200,8 @@ class FaultyStore:
     async def note(self, replica: str, notes: Sequence[Note]) -> list[bool]:
         return await self._pass("note", lambda: self._store.note(replica, notes))
 
-    async def recover(self, **wanted: Any) -> list[Recovered]:
-        return await self._pass("recover", lambda: self._store.recover(**wanted))
+    async def orphans(self, **wanted: Any) -> Orphans:
+        return await self._pass("orphans", lambda: self._store.orphans(**wanted))
 
     async def cancel(self, ids: Sequence[str], *, reason: str = "") -> list[Cancelled | None]:
         return await self._pass("cancel", lambda: self._store.cancel(ids, reason=reason))

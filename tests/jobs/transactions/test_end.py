@@ -6,10 +6,11 @@ import contextlib
 import pytest
 
 from tenure import AttemptOver, Tenure, current_job
-from tenure.core.records import Note, Settlement
+from tenure.core.records import Note
 from tenure.runtime.context import current
 from tests.jobs.transactions.kinds import AT_ONCE, ONE_OF_EACH_DRIVER, POSTGRES, Undo, effects
 from tests.jobs.transactions.own_connections import on_postgres
+from tests.rig.endings import settlement
 from tests.rig.waiting import wait_until_async
 
 
@@ -99,7 +100,7 @@ async def test_a_stale_attempt_is_refused_before_it_writes(app, own):
 async def taken_over_by(rival: Tenure) -> None:
     """Have somebody give the caller's job to others, behind the back of its worker."""
     job = current_job()
-    away = Settlement(id=job.id, fence=job.fence, outcome="handed back", delay=60)
+    away = settlement(id=job.id, fence=job.fence, outcome="handed back", delay=60)
     assert await rival._store.settle("", [away]) == ["settled"]
 
 

@@ -6,11 +6,12 @@ from collections.abc import Sequence
 from typing import Any
 
 from tenure.core.model import Lease
-from tenure.core.records import Claimed, JobRecord, NewJob, Note, Settlement, Unique
+from tenure.core.records import Claimed, JobRecord, NewJob, Note, Unique
 from tenure.core.schedules import EVERYTHING
 from tenure.core.states import STATES
 from tenure.stores.contract import Store
 from tests.contract.job_calls import new_claim_no
+from tests.rig.endings import leave, recover, settlement
 from tests.security.damage.scene import (
     QUEUE,
     Scene,
@@ -49,7 +50,7 @@ async def _replicas(store: Store, scene: Scene, problems: list[str]) -> None:
     known: Any = await attempt("replicas", store.replicas(), problems)
     listed = {one.id for one in known or ()}
     _demand(problems, {"good-replica", newcomer} <= listed, "replicas: neighbours are missing")
-    await attempt("leave", store.leave(newcomer), problems)
+    await attempt("leave", leave(store, newcomer), problems)
 
 
 async def _jobs(store: Store, scene: Scene, problems: list[str]) -> None:
@@ -86,7 +87,7 @@ async def _settle(
 ) -> None:
     outcomes = ("succeeded", "retry", "failed", "handed back")
     ends = [
-        Settlement(
+        settlement(
             id=job.id,
             fence=job.fence,
             outcome="succeeded" if job.id in wanted else outcomes[number % 4],  # type: ignore[arg-type]
@@ -170,7 +171,7 @@ async def _timers(store: Store, scene: Scene, problems: list[str]) -> None:
 async def _caretaking(store: Store, scene: Scene, problems: list[str]) -> None:
     del scene
     for _ in range(5):
-        call = store.recover(delays=_DELAYS, grace=0.0)
+        call = recover(store, delays=_DELAYS, grace=0.0)
         if not await attempt("recover", call, problems):
             break
     await attempt("prune_jobs", store.prune_jobs(), problems)

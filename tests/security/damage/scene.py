@@ -10,10 +10,11 @@ import tenure
 from tenure.core.clock import SystemClock
 from tenure.core.ids import JobIds
 from tenure.core.model import Granted, Lease
-from tenure.core.records import JobRecord, NewJob, Note, Settlement, Unique
+from tenure.core.records import JobRecord, NewJob, Note, Unique
 from tenure.core.schedules import EVERYTHING, Advance, Planted, Planting
 from tenure.stores.contract import Store
 from tests.contract.job_calls import new_claim_no
+from tests.rig.endings import settlement
 
 __all__ = ["GOOD", "QUEUE", "Scene", "fill"]
 
@@ -120,7 +121,7 @@ async def _fill_jobs(store: Store, scene: Scene, copies: int) -> None:
     assert claimed is not None
     outcomes = ("succeeded", "failed", "cancelled")
     settlements = [
-        Settlement(
+        settlement(
             id=job.id,
             fence=job.fence,
             outcome=outcomes[number % 3],  # type: ignore[arg-type]

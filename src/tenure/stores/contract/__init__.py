@@ -8,8 +8,8 @@ Rules for all calls:
   - As the first time: `acquire`, `renew`, `mark`, `join`, `beat`, `insert`, `plant`, `advance`;
     `claim` with what still runs; `settle` with "repeated", as long as no later attempt has settled.
   - As things are now: `release` (False), `cancel` ("finished"), `requeue` ("unfinished"), `thaw`
-    (False), `delete` (None), and `leave`, `bury`, `recover` and the prunes with what is left to
-    do. So what the first reply said of these is lost with it.
+    (False), `delete` (None), `orphans` with what is still to be settled, and the prunes with what
+    is left to do. So what the first reply said of these is lost with it.
   - Done once more: `note` (the revision grows), `pause` and `freeze` (they begin anew), `resume`
     (ends a pause made meanwhile), and `requeue` of a job that has finished again meanwhile. Tenure
     itself never repeats a `requeue`.

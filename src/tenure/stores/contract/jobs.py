@@ -12,7 +12,7 @@ every job and all its life:
   the job's due time. A pause (a delay, or the one before another try) begins anew with the first
   beat after such a step; a job that was asked for at an instant is due at that instant.
 - A pending cancel wins over every return to waiting: the job is cancelled instead.
-- Finished jobs are kept apart from the others and cost `claim`, `settle`, `beat` and `recover`
+- Finished jobs are kept apart from the others and cost `claim`, `settle`, `beat` and `orphans`
   nothing, however many there are.
 
 Wake-ups: ("queue", name) when a job of that queue begins to wait and is due within SOON seconds, so
@@ -27,6 +27,7 @@ from typing import Protocol
 
 from tenure.core.model import Meta
 from tenure.core.records import (
+    BATCH_MAX,
     Beat,
     Cancelled,
     Claimed,
@@ -35,9 +36,9 @@ from tenure.core.records import (
     JobRecord,
     NewJob,
     Note,
+    Orphans,
     Page,
     QueueCounts,
-    Recovered,
     ReplicaRecord,
     Requeued,
     Settled,
@@ -76,20 +77,31 @@ class JobStore(Protocol):
         """
         ...
 
-    async def leave(self, replica: str) -> list[str]:
-        """Forget the record and hand back what it runs: without a delay, nothing counted.
+    async def orphans(
+        self,
+        *,
+        by: str,
+        replica: str | None = None,
+        grace: float = 0.0,
+        limit: int = BATCH_MAX,
+        as_of: int | None = None,
+    ) -> Orphans:
+        """Find up to `limit` jobs of expired replicas, or that are `grace` past their deadline.
 
-        Returns the ids that were handed back (or, with a pending cancel, cancelled). Of a record
-        that is not there, none.
-        """
-        ...
+        With `replica`, those of that one alone, whether it has expired or not: what it leaves
+        behind, or what a process known to be dead had.
 
-    async def bury(
-        self, replica: str, started: Sequence[str], *, delays: Sequence[float]
-    ) -> list[Recovered]:
-        """Do at once, for a process known to be dead, what `recover` would do after its ttl.
+        Marks the replicas that it comes to as dead: they claim nothing any more, and no beat
+        revives them. For RESERVED_FOR seconds they are left to `by`, so that survivors do not all
+        settle the same jobs. A dead record without jobs is removed. So: `orphans`, `settle` all
+        of them, until there are none.
 
-        Jobs in `started` count a loss; the others go back as with `leave`, losses unchanged.
+        `as_of` is an instant out of `Beat.now`. What had not expired by then is left alone, even if
+        the store's clock has been set ahead since; None: what has expired by now.
+
+        A record that cannot be read is set aside. Jobs that a transaction of the user holds are
+        left out. Jobs that run on a replica that is not known count as those of an expired one: no
+        call makes such; the replica's record was deleted by hand, or the job's was forged.
         """
         ...
 
@@ -140,14 +152,13 @@ class JobStore(Protocol):
     async def settle(self, replica: str, settlements: Sequence[Settlement]) -> list[Settled]:
         """End attempts: each if its job runs under that very fence, whatever the replica's state.
 
-        "succeeded", "failed" and "cancelled" finish the job: `finished` is now, and it is kept
-        for its retention. "retry" counts a failure, "handed back" nothing; both make it due after
-        `delay`. "failed" counts a failure too.
+        What becomes of the job stands in the settlement. One thing is decided here: if a cancel is
+        pending, a job that would wait again, or whose settlement yields to it, is "cancelled".
 
-        "repeated": this fence was settled with this outcome before; it counts as success and
-        changes nothing. "lost": the job is not running under this fence; nothing is changed.
-        "unreadable": its record was damaged while it ran, and was set aside now. A store that can
-        store the outcome all the same may do so.
+        "repeated": this fence was settled with this mark before; it counts as success and changes
+        nothing. "lost": the job is not running under this fence; nothing is changed. "unreadable":
+        its record was damaged while it ran, and was set aside now. A store that can store the
+        outcome all the same may do so.
         """
         ...
 
@@ -155,29 +166,6 @@ class JobStore(Protocol):
         """Store progress or a checkpoint of running jobs; False if the fence is not current.
 
         False, too, for a job whose record cannot be read; it is set aside.
-        """
-        ...
-
-    async def recover(
-        self,
-        *,
-        delays: Sequence[float],
-        grace: float,
-        limit: int = 100,
-        as_of: int | None = None,
-    ) -> list[Recovered]:
-        """Take up to `limit` jobs from expired replicas, or that are `grace` past their deadline.
-
-        `as_of` is an instant out of `Beat.now`. What had not expired by then is left alone, even if
-        the store's clock has been set ahead since; None: what has expired by now.
-
-        losses + 1, and due after delays[losses - 1]; past the end of `delays` it fails with the
-        reason "lost". A line with the outcome "lost" joins its history. The first call marks an
-        expired replica dead; its record goes with its last job. Call it again until the answer
-        is empty. One record that cannot be read is set aside and answered with the state None.
-
-        Jobs that run on a replica that is not known are taken too, as those of an expired one. No
-        call makes such jobs; somebody deleted the replica's record, or forged the job's.
         """
         ...
 

@@ -5,9 +5,8 @@ tick has at most one run, ever: whatever is pruned, restarted, repeated or set b
 and go the way of all jobs (`core.states`), with these differences:
 
 - Only `advance` makes them. `requeue` answers "refused" for a job with a `schedule`.
-- One with `rerun` false never returns to waiting: where another job would, it fails, with the
-  reason "lost" from `recover` and `bury` (which count the loss), and "interrupted" otherwise; a
-  pending cancel still wins. So it is never run twice.
+- One with `rerun` false never returns to waiting: where another job would, `core.endings` lets it
+  fail. So it is never run twice.
 
 Decisions are remembered per schedule, the last DECISIONS_MAX of them. One that ran nothing and is
 like the newest one - same outcome, same reason - is merged into it: `last`, `at` of the new one,

@@ -6,10 +6,20 @@ import heapq
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
+from typing import Any
+
+from msgspec import structs
 
 from tenure.core.durations import micros
 from tenure.core.model import Meta
-from tenure.core.records import JobRecord, NewJob, ReplicaRecord, Unique, retention_of
+from tenure.core.records import (
+    RESERVED_FOR,
+    JobRecord,
+    NewJob,
+    ReplicaRecord,
+    Unique,
+    retention_of,
+)
 from tenure.core.states import FINISHED, JobState
 
 __all__ = ["Job", "JobSpace", "Replica", "Taken"]
@@ -48,7 +58,7 @@ class Job:
     error: bytes | None = None
     history: bytes = b""
     settled: tuple[int, str] = (0, "")
-    """The fence and outcome of the last settlement, so that a repeat is recognised."""
+    """The fence and mark of the last settlement, so that a repeat is recognised."""
 
     @property
     def id(self) -> str:
@@ -65,6 +75,11 @@ class Job:
 
     def is_due(self, now: int) -> bool:
         return self.since is None or self.due <= now
+
+    def as_orphan(self) -> JobRecord:
+        """Return what a decision about its end needs."""
+        large: dict[str, Any] = {"payload": b"", "checkpoint": None, "result": None, "error": None}
+        return structs.replace(self.as_record(), **large)
 
     def as_record(self) -> JobRecord:
         new = self.new
@@ -114,6 +129,13 @@ class Replica:
     ttl: int
     claim_no: int = 0
     dead: bool = False
+    reserved: tuple[str, int] = ("", 0)
+    """Once it is dead: the replica that takes its jobs, and until when others let it."""
+
+    def is_reserved(self, by: str, now: int) -> bool:
+        """Return whether others than `by` take its jobs."""
+        taker, until = self.reserved
+        return taker != by and now < until <= now + micros(RESERVED_FOR)
 
     def has_expired(self, now: int, by: int | None = None) -> bool:
         """Return whether it has expired by an instant, or by now."""

@@ -10,12 +10,13 @@ from tenure.core.durations import micros
 from tenure.core.model import Meta
 from tenure.core.policy import next_fence
 from tenure.core.records import (
+    BATCH_MAX,
     CANCELS_MAX,
     COUNT_MAX,
+    RESERVED_FOR,
     RESTARTS_MAX,
     SOON,
     TAGGED_MAX,
-    AttemptLine,
     Beat,
     Cancelled,
     Claimed,
@@ -24,15 +25,14 @@ from tenure.core.records import (
     JobRecord,
     NewJob,
     Note,
+    Orphans,
     Page,
     QueueCounts,
-    Recovered,
     ReplicaRecord,
     Requeued,
     Settled,
     Settlement,
     Tagged,
-    write_history,
 )
 from tenure.core.soundness import Stranded
 from tenure.core.states import FINISHED, JobState, may_delete
@@ -80,30 +80,6 @@ class Jobs(Connection):
         held = self._jobs.held_by(replica.id)
         cancels = [job.id for job in held if job.cancelling]
         return Beat(cancels[:CANCELS_MAX], len(held), expired, now, more)
-
-    async def leave(self, replica: str) -> list[str]:
-        with self._lock:
-            now = self.clock.wall()
-            held = self._jobs.held_by(replica)
-            for job in held:
-                self._give_back(job, now, 0.0)
-            self._jobs.replicas.pop(replica, None)
-            return [job.id for job in held]
-
-    async def bury(
-        self, replica: str, started: Sequence[str], *, delays: Sequence[float]
-    ) -> list[Recovered]:
-        with self._lock:
-            now = self.clock.wall()
-            answers = []
-            for job in self._jobs.held_by(replica):
-                if job.id in started:
-                    answers.append(self._lose(job, now, delays))
-                else:
-                    self._give_back(job, now, 0.0)
-                    answers.append(_recovered(job, replica))
-            self._jobs.replicas.pop(replica, None)
-            return answers
 
     async def replicas(self, *, limit: int = 1000) -> list[ReplicaRecord]:
         with self._lock:
@@ -168,31 +144,41 @@ class Jobs(Connection):
         with self._lock:
             return [self._settle(one) for one in settlements]
 
-    def _settle(self, one: Settlement) -> Settled:
+    def _settle(self, end: Settlement) -> Settled:
         now = self.clock.wall()
-        job = self._jobs.jobs.get(one.id)
+        job = self._jobs.jobs.get(end.id)
         if job is None:
             return "lost"
-        if job.settled == (one.fence, one.outcome):
+        if job.settled == (end.fence, end.mark):
             return "repeated"
-        if job.state != "running" or job.fence != one.fence:
+        if job.state != "running" or job.fence != end.fence:
             return "lost"
-        job.settled = (one.fence, one.outcome)
-        if one.history is not None:
-            job.history = one.history
-        if one.outcome in ("failed", "retry"):
-            job.failures += 1
-            job.error = one.error
-        if one.outcome == "retry" or one.outcome == "handed back":  # noqa: PLR1714 - narrows
-            self._give_back(job, now, one.delay)
+        job.settled = (end.fence, end.mark)
+        job.failures += end.failures
+        job.losses += end.losses
+        job.history = job.history if end.history is None else end.history
+        if end.error is not None:
+            job.error = end.error
+        if job.cancelling and (end.state == "waiting" or end.yields_to_cancel):
+            self._finish(job, "cancelled", now)
+            return "cancelled"
+        if end.state != "waiting":
+            self._end(job, end, now)
             return "settled"
-        if one.outcome == "succeeded":
-            job.error, job.reason = None, ""
-        elif one.reason:
-            job.reason = one.reason
-        job.result = one.result
-        self._finish(job, one.outcome, now)
+        if end.delay > 0:
+            job.due, job.since = now + micros(end.delay), now
+        self._wait(job, now)
         return "settled"
+
+    def _end(self, job: Job, end: Settlement, now: int) -> None:
+        if end.state != "cancelled":
+            job.error = end.error
+        if end.state == "succeeded":
+            job.reason = ""
+        elif end.reason:
+            job.reason = end.reason
+        job.result = end.result
+        self._finish(job, end.state, now)
 
     async def note(self, replica: str, notes: Sequence[Note]) -> list[bool]:
         del replica
@@ -209,29 +195,38 @@ class Jobs(Connection):
         self._changed(job)
         return True
 
-    async def recover(
+    async def orphans(
         self,
         *,
-        delays: Sequence[float],
-        grace: float,
-        limit: int = 100,
+        by: str,
+        replica: str | None = None,
+        grace: float = 0.0,
+        limit: int = BATCH_MAX,
         as_of: int | None = None,
-    ) -> list[Recovered]:
+    ) -> Orphans:
         with self._lock:
             now = self.clock.wall()
-            by = now if as_of is None else min(now, as_of)
-            answers: list[Recovered] = []
-            for replica in self._jobs.expired(now, by):
-                if len(answers) == limit:
-                    return answers  # what was not touched may still revive
-                replica.dead = True
-                held = self._jobs.held_by(replica.id)[: limit - len(answers)]
-                answers += [self._lose(job, now, delays) for job in held]
-                if not self._jobs.held_by(replica.id):
-                    del self._jobs.replicas[replica.id]
-            overdue = self._jobs.overdue(by - micros(grace))
-            answers += [self._lose(job, now, delays) for job in overdue[: limit - len(answers)]]
-            return answers
+            until = now if as_of is None else min(now, as_of)
+            found: list[Job] = []
+            for record in self._gone(by, replica, now, until):
+                if len(found) == limit:
+                    break  # what was not touched may still revive
+                record.dead, record.reserved = True, (by, now + micros(RESERVED_FOR))
+                held = self._jobs.held_by(record.id)[: limit - len(found)]
+                if not held:
+                    del self._jobs.replicas[record.id]
+                found += held
+            if replica is None:
+                late = self._jobs.overdue(until - micros(grace))
+                found += [job for job in late if job not in found][: limit - len(found)]
+            return Orphans(now, [job.as_orphan() for job in found])
+
+    def _gone(self, by: str, replica: str | None, now: int, until: int) -> list[Replica]:
+        """Return the records of replicas that are gone and not reserved for others."""
+        if replica is not None:
+            record = self._jobs.replicas.get(replica)
+            return [] if record is None else [record]
+        return [one for one in self._jobs.expired(now, until) if not one.is_reserved(by, now)]
 
     async def cancel(self, ids: Sequence[str], *, reason: str = "") -> list[Cancelled | None]:
         with self._lock:
@@ -394,34 +389,6 @@ class Jobs(Connection):
         record = self._jobs.replicas.get(replica)
         return None if record is None or record.dead else record
 
-    def _lose(self, job: Job, now: int, delays: Sequence[float]) -> Recovered:
-        """Take a job from its replica and count a loss."""
-        replica = job.replica
-        job.losses += 1
-        lost = AttemptLine(job.attempt, replica, job.started, now, "lost")
-        job.history += write_history([lost])
-        if job.losses <= len(delays) and job.new.rerun:
-            self._give_back(job, now, delays[job.losses - 1])
-        elif job.cancelling:
-            self._finish(job, "cancelled", now)
-        else:
-            job.reason, job.error = "lost", None
-            self._finish(job, "failed", now)
-        return _recovered(job, replica)
-
-    def _give_back(self, job: Job, now: int, delay: float) -> None:
-        """Return a running job to waiting, unless a cancel is pending."""
-        if job.cancelling:
-            self._finish(job, "cancelled", now)
-            return
-        if not job.new.rerun:
-            job.reason, job.error = "interrupted", None
-            self._finish(job, "failed", now)
-            return
-        if delay > 0:
-            job.due, job.since = now + micros(delay), now
-        self._wait(job, now)
-
     def _wait(self, job: Job, now: int) -> None:
         job.state = "waiting"
         job.fence = next_fence(job.fence, 0, now)
@@ -444,8 +411,3 @@ class Jobs(Connection):
     def _tell_waiting(self, job: Job, now: int) -> None:
         if job.is_due(now + micros(SOON)):
             self._ring(("queue", job.new.queue))
-
-
-def _recovered(job: Job, replica: str) -> Recovered:
-    assert job.state in ("waiting", "failed", "cancelled")
-    return Recovered(id=job.id, replica=replica, state=job.state, losses=job.losses)

@@ -51,7 +51,12 @@ _INSERTED: Final[dict[str, InsertOutcome]] = {
     "m": "mismatch",
     "b": "busy",
 }
-_SETTLED: Final[dict[str, Settled]] = {"s": "settled", "r": "repeated", "l": "lost"}
+_SETTLED: Final[dict[str, Settled]] = {
+    "s": "settled",
+    "c": "cancelled",
+    "r": "repeated",
+    "l": "lost",
+}
 
 
 def insert_columns(jobs: Sequence[NewJob]) -> tuple[Column, ...]:
@@ -99,7 +104,7 @@ def settle_columns(settlements: Sequence[Settlement]) -> tuple[Column, ...]:
     return (
         [one.id for one in settlements],
         [str(one.fence) for one in settlements],
-        [one.outcome for one in settlements],
+        [one.move for one in settlements],
         [str(micros(one.delay)) for one in settlements],
         [_hex(one.result) for one in settlements],
         [_hex(one.error) for one in settlements],

@@ -191,7 +191,7 @@ class Jobs(Replicas):
         topics: list[Topic] = [
             ("job", one.id)
             for one, answer in zip(settlements, answers, strict=True)
-            if answer == "settled"
+            if answer in ("settled", "cancelled")
         ]
         topics += [("queue", queue) for queue in row["queues"] or ()]
         self._tell(topics)

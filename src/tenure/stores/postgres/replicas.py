@@ -3,35 +3,39 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from functools import partial
 from typing import Any, Final
 
 from tenure.core.codec import decode_meta, encode_meta
 from tenure.core.durations import micros
-from tenure.core.model import Meta, Topic
+from tenure.core.model import Meta
 from tenure.core.records import (
+    BATCH_MAX,
     CANCELS_MAX,
+    RESERVED_FOR,
     RESTARTS_MAX,
-    SOON,
     Beat,
-    Recovered,
+    JobRecord,
+    Orphans,
     ReplicaRecord,
 )
-from tenure.core.soundness import sound
+from tenure.core.soundness import SET_ASIDE, sound
 from tenure.stores.postgres.asides import Asides
+from tenure.stores.postgres.job_rows import as_record
 from tenure.stores.postgres.pool import Row
 
 __all__ = ["Replicas"]
 
 _JOIN = "SELECT tenure.replica_join_v1($1, $2, $3, $4, $5)"
 _BEAT = "SELECT * FROM tenure.replica_beat_v1($1, $2, $3, $4, $5, $6, $7, $8, $9)"
-_REMOVE = "SELECT * FROM tenure.replica_remove_v1($1, $2, $3, $4, $5)"
 _REPLICAS = "SELECT * FROM tenure.replica_list_v1($1, $2, $3)"
-_RECOVER = "SELECT * FROM tenure.job_recover_v1($1, $2, $3, $4, $5, $6)"
-
-_SOON: Final = micros(SOON)
-
+_EXTRA: Final = 3
+"""How many columns follow those of the job."""
+_ORPHANS = """
+SELECT (o.job).*, o.at, o.aside, o.whose
+FROM tenure.job_orphans_v1($1, $2, $3, $4, $5, $6, $7, $8) AS o
+"""
 
 # A claim is committed within so many microseconds of the instant that its deadlines count from.
 _COMMIT_MICROS: Final = 10_000_000
@@ -113,62 +117,49 @@ class Replicas(Asides):
             for row in rows
         ]
 
-    async def leave(self, replica: str) -> list[str]:
-        told = self.clock.for_server()
-        rows = await self._fetch(
-            _REMOVE, self.namespace, replica, None, None, told, about=[("replica", [replica])]
-        )
-        self._tell_returned(rows)
-        return [row["id"] for row in rows]
-
-    async def bury(
-        self, replica: str, started: Sequence[str], *, delays: Sequence[float]
-    ) -> list[Recovered]:
-        told = self.clock.for_server()
-        rows = await self._fetch(
-            _REMOVE,
-            self.namespace,
-            replica,
-            list(started),
-            _as_text(delays),
-            told,
-            about=[("replica", [replica])],
-        )
-        self._tell_returned(rows)
-        return [_as_recovered(row) for row in rows]
-
     async def replicas(self, *, limit: int = 1000) -> list[ReplicaRecord]:
         rows = await self._fetch(_REPLICAS, self.namespace, limit, self.clock.for_server())
         read = partial(self.damage.read, "replica", "tenure.replica")
         known = (read(row["id"], _as_replica, row) for row in rows)
         return [replica for replica in known if replica is not None]
 
-    async def recover(
+    async def orphans(
         self,
         *,
-        delays: Sequence[float],
-        grace: float,
-        limit: int = 100,
+        by: str,
+        replica: str | None = None,
+        grace: float = 0.0,
+        limit: int = BATCH_MAX,
         as_of: int | None = None,
-    ) -> list[Recovered]:
+    ) -> Orphans:
         told = self.clock.for_server()
-        rows = await self._fetch(
-            _RECOVER, self.namespace, _as_text(delays), micros(grace), limit, as_of, told
+        about = [] if replica is None else [("replica", [replica])]
+        first, *rows = await self._fetch(
+            _ORPHANS,
+            self.namespace,
+            by,
+            micros(RESERVED_FOR),
+            replica,
+            micros(grace),
+            limit,
+            as_of,
+            told,
+            about=about,
         )
-        self._tell_returned(rows)
-        return [_as_recovered(row) for row in rows]
-
-    def _tell_returned(self, rows: Iterable[Row]) -> None:
-        topics: list[Topic] = []
+        aside = [(row["aside"], row["whose"]) for row in rows if row["aside"] is not None]
+        for id_, _ in aside:
+            self.damage.report("job", id_, SET_ASIDE, "tenure.job")
+        jobs: list[JobRecord] = []
         for row in rows:
-            topics.append(("job", row["id"]))
-            if row["due_in"] is not None and row["due_in"] <= _SOON:
-                topics.append(("queue", row["queue"]))
-        self._tell(topics)
-
-
-def _as_text(delays: Sequence[float]) -> list[str]:
-    return [str(micros(delay)) for delay in delays]
+            if row["aside"] is None:
+                columns = tuple(row)[:-_EXTRA]
+                job = self.damage.read("job", "tenure.job", row["id"], as_record, columns)
+                if job is not None:
+                    jobs.append(job)
+                else:
+                    await self._set_aside([row["id"]])
+                    aside.append((row["id"], row["replica"]))
+        return Orphans(first["at"], jobs, aside)
 
 
 def _as_replica(row: Row) -> ReplicaRecord:
@@ -184,7 +175,3 @@ def _as_replica(row: Row) -> ReplicaRecord:
             "held": row["held"],
         },
     )
-
-
-def _as_recovered(row: Row) -> Recovered:
-    return Recovered(id=row["id"], replica=row["replica"], state=row["state"], losses=row["losses"])

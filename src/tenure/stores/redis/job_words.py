@@ -28,7 +28,6 @@ from tenure.core.states import STATES
 from tenure.stores.redis.wire import Word
 
 __all__ = [
-    "OUTCOMES",
     "insert_words",
     "is_plain",
     "other_words",
@@ -37,9 +36,6 @@ __all__ = [
     "read_job",
     "run_words",
 ]
-
-OUTCOMES: Final = {"succeeded": 2, "failed": 3, "cancelled": 4, "retry": 5, "handed back": 6}
-"""As lua/jobs.lua counts them."""
 
 # An array of as many values as `_Stored` has.
 _ARRAY: Final = b"\xdc\x00\x25"
@@ -72,7 +68,7 @@ class _Stored(Struct, frozen=True, array_like=True):
     failures: Counter
     losses: Counter
     settled_fence: int
-    settled_as: int
+    settled_as: str
     progress: Span | None
     message: str
     checkpoint: bytes | None
@@ -164,7 +160,7 @@ def _when(job: NewJob) -> Word:
 
 def is_plain(one: Settlement) -> bool:
     """Say whether a settlement can be told in few words."""
-    return one.outcome == "succeeded"
+    return one.state == "succeeded"
 
 
 def plain_words(one: Settlement) -> tuple[Word, ...]:
@@ -173,10 +169,10 @@ def plain_words(one: Settlement) -> tuple[Word, ...]:
 
 
 def other_words(one: Settlement) -> tuple[Word, ...]:
-    """Return the arguments of settle.lua for any outcome."""
+    """Return the arguments of settle.lua for any settlement."""
     parts = packed_bytes(one.result), packed_bytes(one.error), packed_bytes(one.history)
     delay = micros(one.delay)
-    return one.id, one.fence, b"".join(parts), OUTCOMES[one.outcome], delay, one.reason
+    return one.id, one.fence, b"".join(parts), one.move, delay, one.reason
 
 
 def read_job(record: bytes, fixed: bytes) -> JobRecord:

@@ -46,7 +46,9 @@ from tenure.stores.redis.wire import Word, text
 
 __all__ = ["JobScripts", "Jobs", "readable", "slices"]
 
-_SETTLED: Final[tuple[Settled, ...]] = ("lost", "settled", "repeated", "unreadable")
+_SETTLED: Final[tuple[Settled, ...]] = (
+    *("lost", "settled", "repeated", "unreadable", "cancelled"),
+)
 _CANCELLED: Final[tuple[Cancelled | None, ...]] = (None, "cancelled", "requested", "finished")
 _REQUEUED: Final[tuple[Requeued | None, ...]] = (
     *(None, "requeued", "unfinished", "conflict", "refused"),
@@ -74,6 +76,9 @@ class JobScripts(Connection):
     def _job_hashes(self) -> str:
         """Where a job is: what never changes of it in one hash, the rest in the other."""
         return f"{self._tag}job:fixed and {self._tag}job:state"
+
+    def _report_aside(self, id_: str) -> None:
+        self.damage.report("job", id_, SET_ASIDE, f"{self._tag}job:broken")
 
     async def _job_script(
         self, script: Script, *arguments: Word, keys: tuple[str, ...] = ()
@@ -130,7 +135,7 @@ class Jobs(JobScripts):
         ]
         if 2 * len(jobs) < len(parts):
             # Nobody can ever run them, and this replica would seem to, as long as it lives.
-            aside += await self._job_script(ASIDE, replica, *(job.id for job in jobs))
+            aside += await self._job_script(ASIDE, replica, "", *(job.id for job in jobs))
             next_in = 0  # there may be more behind them
         for name in aside:
             if b"\0" in name:  # no id has one
@@ -188,9 +193,6 @@ class Jobs(JobScripts):
                 if answer == _ASIDE:
                     self._report_aside(note.id)
         return answers
-
-    def _report_aside(self, id_: str) -> None:
-        self.damage.report("job", id_, SET_ASIDE, f"{self._tag}job:broken")
 
     async def cancel(self, ids: Sequence[str], *, reason: str = "") -> list[Cancelled | None]:
         answers: list[Cancelled | None] = []

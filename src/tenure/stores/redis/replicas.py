@@ -3,23 +3,27 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, Final, Literal, TypeAlias
+from typing import Any
 
 from tenure.core.codec import decode_meta, encode_meta
 from tenure.core.durations import micros
 from tenure.core.model import Meta
-from tenure.core.records import BATCH_MAX, CANCELS_MAX, RESTARTS_MAX, Beat, Recovered, ReplicaRecord
+from tenure.core.records import (
+    BATCH_MAX,
+    CANCELS_MAX,
+    RESERVED_FOR,
+    RESTARTS_MAX,
+    Beat,
+    JobRecord,
+    Orphans,
+    ReplicaRecord,
+)
 from tenure.core.soundness import UNREADABLE, Stranded, sound
 from tenure.stores.redis.jobs import JobScripts
-from tenure.stores.redis.scripts import BEAT, JOIN, LEAVE, RECOVER, REPLICAS, STRANDED
-from tenure.stores.redis.wire import Word, text
+from tenure.stores.redis.scripts import ASIDE, BEAT, JOIN, ORPHANS, REPLICAS, STRANDED
+from tenure.stores.redis.wire import text
 
 __all__ = ["Replicas"]
-
-_Left: TypeAlias = Literal["waiting", "failed", "cancelled"] | None
-
-_LEFT: Final[dict[int, _Left]] = {0: "waiting", 3: "failed", 4: "cancelled", -1: None}
-"""What a job becomes without its replica, as lua/jobs.lua counts states."""
 
 
 class Replicas(JobScripts):
@@ -42,47 +46,28 @@ class Replicas(JobScripts):
             for row in rows
         ]
 
-    async def leave(self, replica: str) -> list[str]:
-        return [text(id_) for id_, _, _ in await self._leave(replica, (0,))]
-
-    async def bury(
-        self, replica: str, started: Sequence[str], *, delays: Sequence[float]
-    ) -> list[Recovered]:
-        words: list[Word] = [len(delays), *map(micros, delays), *started]
-        return [
-            Recovered(id=text(id_), replica=replica, state=_LEFT[state], losses=losses)
-            for id_, state, losses in await self._leave(replica, words)
-        ]
-
-    async def _leave(self, replica: str, words: Sequence[Word]) -> list[Any]:
-        left: list[Any] = []
-        while True:
-            some = await self._job_script(LEAVE, replica, BATCH_MAX, *words)
-            left += some
-            if len(some) < BATCH_MAX:
-                return left
-
-    async def recover(
+    async def orphans(
         self,
         *,
-        delays: Sequence[float],
-        grace: float,
-        limit: int = 100,
+        by: str,
+        replica: str | None = None,
+        grace: float = 0.0,
+        limit: int = BATCH_MAX,
         as_of: int | None = None,
-    ) -> list[Recovered]:
-        by = "" if as_of is None else as_of
-        recovered: list[Recovered] = []
-        while len(recovered) < limit:
-            most = min(BATCH_MAX, limit - len(recovered))
-            words = (most, BATCH_MAX, micros(grace), by, *map(micros, delays))
-            replicas, *reply = await self._job_script(RECOVER, *words)
-            recovered += [
-                Recovered(id=text(id_), replica=text(replica), state=_LEFT[state], losses=losses)
-                for id_, replica, state, losses in reply
-            ]
-            if len(reply) < most and replicas < BATCH_MAX:
-                break
-        return recovered
+    ) -> Orphans:
+        words = (by, micros(RESERVED_FOR), replica or "", min(limit, BATCH_MAX), micros(grace))
+        now, gone, *parts = await self._job_script(ORPHANS, *words, "" if as_of is None else as_of)
+        jobs: list[JobRecord] = []
+        aside = [(text(id_), text(whose)) for id_, whose in gone]
+        for id_, whose, record, fixed in zip(*[iter(parts)] * 4, strict=True):
+            job = self._read_job(text(id_), record, fixed)
+            if job is not None:
+                jobs.append(job)
+            elif await self._job_script(ASIDE, text(whose), text(id_)):
+                aside.append((text(id_), text(whose)))
+        for name, _ in aside:
+            self._report_aside(name)
+        return Orphans(now, jobs, aside)
 
     async def stranded(
         self, ids: Sequence[str] | None = None, *, limit: int = 100

@@ -36,12 +36,12 @@ __all__ = [
     "GET",
     "INSERT",
     "JOIN",
-    "LEAVE",
     "LIST",
     "LOOK",
     "MARK",
     "MEMBERS",
     "NOTE",
+    "ORPHANS",
     "PAUSE",
     "PICK",
     "PLANT",
@@ -49,7 +49,6 @@ __all__ = [
     "PRUNE_JOBS",
     "PRUNE_SCHEDULES",
     "QUEUES",
-    "RECOVER",
     "RELEASE",
     "RENEW",
     "REPLICAS",
@@ -127,8 +126,7 @@ PRUNE = _of_leases("prune")
 
 JOIN = _of_jobs("join")
 BEAT = _of_jobs("beat")
-LEAVE = _of_jobs("leave")
-RECOVER = _of_jobs("recover")
+ORPHANS = _of_jobs("orphans")
 REPLICAS = _of_jobs("replicas")
 INSERT = _of_jobs("insert")
 CLAIM = _of_jobs("claim")

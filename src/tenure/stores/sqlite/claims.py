@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import NamedTuple
 
 from tenure.core.records import Claimed, JobRecord
 from tenure.stores.sqlite import job_statements as sql
 from tenure.stores.sqlite import look_statements as look_sql
-from tenure.stores.sqlite.job_moves import Moves, set_aside, standing
+from tenure.stores.sqlite.job_moves import set_aside
 from tenure.stores.sqlite.looking import as_records, read_tags
 from tenure.stores.sqlite.transaction import Row, Transaction, as_json
 
@@ -131,13 +131,9 @@ def _due(tx: Transaction, queues: str, limit: int) -> list[Row]:
     while True:
         rows = tx.rows(sql.DUE, queues=queues, limit=limit)
         unreadable = {row[0]: row[1] for row in rows if not _is_readable(row)}
-        if unreadable:
-            set_aside(tx, unreadable)
-            continue
-        revived = {row[1]: row[-3] for row in rows if _is_revived(row)}
-        if not revived:
+        if not unreadable:
             return rows
-        _fail(tx, revived)
+        set_aside(tx, unreadable)
 
 
 # Of the columns of DUE that are text, which the statement cannot check: it may not be UTF-8.
@@ -152,25 +148,6 @@ def _is_readable(row: Row) -> bool:
     except ValueError:
         return False
     return True
-
-
-def _is_revived(row: Row) -> bool:
-    """Whether it is a run that has had its only attempt.
-
-    A process of format 2, which knows nothing of such runs, lets them wait again when it recovers
-    their replica, or when it is asked to requeue them.
-    """
-    schedule, rerun, _, attempt, *_ = row[12:]
-    return schedule is not None and not rerun and attempt > 0
-
-
-def _fail(tx: Transaction, revived: Mapping[str, int]) -> None:
-    """End such runs as they should have ended; given are their losses."""
-    moves = Moves(tx)
-    for id_, job in standing(tx, list(revived)).items():
-        reason = "lost" if revived[id_] else "interrupted"
-        moves.finish(job, "failed", reason=reason, error=None)
-    moves.write()
 
 
 def _first_start(row: Row, replica: str, wall: int) -> JobRecord:

@@ -3,17 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any, Literal, NamedTuple, TypeAlias
+from typing import Literal, NamedTuple
 
 from tenure.core.durations import micros
-from tenure.core.records import SOON, AttemptLine, AttemptOutcome, Recovered, write_history
+from tenure.core.records import SOON, Settled, Settlement
 from tenure.core.soundness import ASIDE_FOR, SET_ASIDE
 from tenure.stores.sqlite import job_statements as sql
 from tenure.stores.sqlite.transaction import Row, Transaction, as_blob, as_json
 
-__all__ = ["Held", "Moves", "Standing", "finished", "set_aside", "standing", "standing_or_aside"]
-
-_Ended: TypeAlias = Literal["succeeded", "failed", "cancelled"]
+__all__ = ["Moves", "Standing", "finished", "set_aside", "standing", "standing_or_aside"]
 
 
 class Standing(NamedTuple):
@@ -25,33 +23,6 @@ class Standing(NamedTuple):
     holder: int | None
     cancelling: int
     keyed: int
-    rerun: int
-
-
-class Held(NamedTuple):
-    """A running job that is to be taken from its replica."""
-
-    number: int
-    id: str
-    cancelling: int
-    keyed: int
-    rerun: int
-    attempt: int
-    losses: int
-    started: int
-    history: bytes
-    replica: str
-    readable: bool
-    """Whether it can be counted up and moved."""
-
-    @classmethod
-    def read(cls, row: Row) -> Held:
-        """Return a row of HELD, OVERDUE or ORPHANS."""
-        number, id_, *rest, replica, sound = row
-        whose = replica if isinstance(replica, str) else ""
-        if isinstance(id_, str):
-            return cls._make((number, id_, *rest, whose, bool(sound)))
-        return cls._make((number, repr(id_), *rest, whose, False))
 
 
 def standing(tx: Transaction, ids: Sequence[str]) -> dict[str, Standing]:
@@ -96,106 +67,57 @@ class Moves:
         self._returns: list[Row] = []
         self._ended: list[int] = []
         self._freed: list[int] = []
-        self._aside: dict[int, str] = {}
         self._soon: list[int] = []
         self._changed: list[str] = []
 
-    def succeed(self, job: Standing, result: bytes | None, history: bytes | None) -> None:
-        """End a job as it should."""
+    def settle(self, job: Standing, end: Settlement) -> Settled:
+        """End an attempt as its settlement says."""
+        if end.state == "succeeded":
+            wall = self._tx.wall
+            self._successes.append((job.number, wall, as_blob(end.result), as_blob(end.history)))
+            self._has_ended(job)
+        elif job.cancelling and (end.state == "waiting" or end.yields_to_cancel):
+            self._finish(job, "cancelled", end)
+            return "cancelled"
+        elif end.state == "waiting":
+            self._give_back(job, end)
+        else:
+            self._finish(job, end.state, end)
+        return "settled"
+
+    def cancel(self, job: Standing, reason: str) -> None:
+        """End a job that waits."""
         wall = self._tx.wall
-        self._successes.append((job.number, wall, as_blob(result), as_blob(history)))
+        values = (0, 0, wall, None, reason, None, True, None, None)
+        self._endings.append((job.number, "cancelled", *values))
         self._has_ended(job)
 
-    def finish(
-        self,
-        job: Standing | Held,
-        state: _Ended,
-        *,
-        settled_as: AttemptOutcome | None = None,
-        failures: int = 0,
-        losses: int = 0,
-        reason: str | None = None,
-        result: bytes | None = None,
-        error: bytes | Literal["kept"] | None = "kept",
-        history: bytes | None = None,
+    def _finish(
+        self, job: Standing, state: Literal["failed", "cancelled"], end: Settlement
     ) -> None:
-        """End a job. What is None stays as it is, except for the result and the error."""
-        wall = self._tx.wall
-        kept = isinstance(error, str)
-        self._endings.append(
-            (
-                *(job.number, state, failures, losses, wall, settled_as, reason, result),
-                *(kept, None if kept else error, history),
-            )
-        )
+        is_its_own = state == end.state
+        reason = (end.reason or None) if is_its_own else None
+        result = end.result if is_its_own else None
+        keeps_error = state == "cancelled" and end.error is None
+        values = (end.failures, end.losses, self._tx.wall, end.mark, reason, result)
+        self._endings.append((job.number, state, *values, keeps_error, end.error, end.history))
         self._has_ended(job)
 
-    def _has_ended(self, job: Standing | Held) -> None:
+    def _has_ended(self, job: Standing) -> None:
         self._ended.append(job.number)
         self._changed.append(job.id)
         if job.keyed:
             self._freed.append(job.number)
 
-    def give_back(
-        self,
-        job: Standing | Held,
-        delay: float = 0.0,
-        *,
-        settled_as: AttemptOutcome | None = None,
-        failures: int = 0,
-        losses: int = 0,
-        error: bytes | Literal["kept"] | None = "kept",
-        history: bytes | None = None,
-    ) -> None:
-        """Return a running job to waiting, unless a cancel is pending or it may not run again."""
-        counted: dict[str, Any] = {"failures": failures, "losses": losses, "history": history}
-        if job.cancelling:
-            self.finish(job, "cancelled", settled_as=settled_as, error=error, **counted)
-            return
-        if not job.rerun:
-            self.finish(
-                job, "failed", settled_as=settled_as, reason="interrupted", error=None, **counted
-            )
-            return
+    def _give_back(self, job: Standing, end: Settlement) -> None:
+        """Return a running job to waiting; without a delay it keeps its place in the queue."""
         wall = self._tx.wall
-        due = wall + micros(delay) if delay else None  # it keeps its place in the queue
-        kept = isinstance(error, str)
-        self._returns.append(
-            (
-                *(job.number, due, wall, failures, losses, settled_as),
-                *(kept, None if kept else error, history),
-            )
-        )
+        due = wall + micros(end.delay) if end.delay else None
+        values = (end.failures, end.losses, end.mark, end.error is None, end.error, end.history)
+        self._returns.append((job.number, due, wall, *values))
         self._changed.append(job.id)
-        if delay <= SOON:
+        if end.delay <= SOON:
             self._soon.append(job.number)
-
-    def return_held(self, job: Held) -> Recovered:
-        """Hand a job back; nothing is counted."""
-        if not job.readable:
-            return self.set_aside(job)
-        self.give_back(job)
-        state: Literal["waiting", "failed", "cancelled"] = "waiting" if job.rerun else "failed"
-        if job.cancelling:
-            state = "cancelled"
-        return Recovered(id=job.id, replica=job.replica, state=state, losses=job.losses)
-
-    def lose(self, job: Held, delays: Sequence[float]) -> Recovered:
-        """Take a job from its replica and count a loss."""
-        if not job.readable:
-            return self.set_aside(job)
-        losses = job.losses + 1
-        line = AttemptLine(job.attempt, job.replica, job.started, self._tx.wall, "lost")
-        history = job.history + write_history([line])
-        state: Literal["waiting", "failed", "cancelled"]
-        if (job.rerun and losses <= len(delays)) or job.cancelling:
-            state = "cancelled" if job.cancelling else "waiting"
-            delay = delays[losses - 1] if losses <= len(delays) else 0.0
-            self.give_back(job, delay, losses=1, history=history)
-        else:
-            state = "failed"
-            self.finish(job, state, losses=1, reason="lost", error=None, history=history)
-        return Recovered(id=job.id, replica=job.replica, state=state, losses=losses)
 
     def changed(self, id_: str) -> None:
         """Wake who watches a job that was changed elsewhere."""
@@ -204,8 +126,6 @@ class Moves:
     def write(self) -> None:
         """Carry it all out and wake who watches."""
         tx = self._tx
-        if self._aside:
-            set_aside(tx, self._aside)
         if self._successes:
             tx.change_each(sql.SUCCEED, self._successes)
         if self._endings:
@@ -220,8 +140,3 @@ class Moves:
         if self._soon:
             queues = tx.rows(sql.QUEUES_OF, numbers=as_json(self._soon))
             tx.ring_all([("queue", queue) for (queue,) in queues])
-
-    def set_aside(self, job: Held) -> Recovered:
-        """Move what cannot be read out of the way."""
-        self._aside[job.number] = job.id
-        return Recovered(id=job.id, replica=job.replica, state=None)

@@ -247,7 +247,7 @@ COUNT_CLAIM = """
 
 # By tenure_job_id, which knows the number, and then by number.
 STANDING = f"""
-    SELECT j.id, j.number, l.fence, l.holder, l.cancelling, l.keyed, l.rerun, {_SOUND}
+    SELECT j.id, j.number, l.fence, l.holder, l.cancelling, l.keyed, {_SOUND}
     FROM json_each(:ids) AS i
     CROSS JOIN tenure_job AS j INDEXED BY tenure_job_id
     CROSS JOIN tenure_live AS l
@@ -266,7 +266,7 @@ FINISHED = """
 # By tenure_job_id and number.
 SETTLED = """
     SELECT j.id, coalesce(l.settled_fence, d.settled_fence, d.fence),
-           coalesce(l.settled_as, d.settled_as, d.state)
+           coalesce(l.settled_as, d.settled_as, 's')
     FROM json_each(:ids) AS i
     CROSS JOIN tenure_job AS j INDEXED BY tenure_job_id
     LEFT JOIN tenure_live AS l ON l.number = j.number
@@ -403,7 +403,7 @@ WAIT_AGAIN = """
     SELECT j.number, j.namespace, j.id, j.queue, j.priority, given.due, given.retained,
            given.retained_failed, given.allowed, j.unique_key IS NOT NULL,
            max(d.fence + 1, given.due), d.revision + 1, d.attempt, d.started,
-           coalesce(d.settled_fence, d.fence), coalesce(d.settled_as, d.state), d.history,
+           coalesce(d.settled_fence, d.fence), coalesce(d.settled_as, 's'), d.history,
            d.checkpoint
     FROM given
     CROSS JOIN tenure_done AS d

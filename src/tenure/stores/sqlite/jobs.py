@@ -78,55 +78,28 @@ class Jobs(Replicas, Looking):
 
 def settle(tx: Transaction, settlements: Sequence[Settlement]) -> list[Settled]:
     """End attempts, and answer for each."""
-    live, aside = standing_or_aside(tx, [one.id for one in settlements])
+    live, aside = standing_or_aside(tx, [end.id for end in settlements])
     moves = Moves(tx)
     answers: list[Settled] = []
     refused: list[int] = []
-    for one in settlements:
-        job = live.get(one.id)
-        if job is None or job.fence != one.fence or job.holder is None:
+    for end in settlements:
+        job = live.get(end.id)
+        if job is None or job.fence != end.fence or job.holder is None:
             refused.append(len(answers))
-            answers.append("unreadable" if one.id in aside else "lost")
-            continue
-        if one.outcome == "succeeded":
-            moves.succeed(job, one.result, one.history)
+            answers.append("unreadable" if end.id in aside else "lost")
         else:
-            _end(moves, job, one)
-        del live[one.id]
-        answers.append("settled")
+            answers.append(moves.settle(job, end))
+            del live[end.id]
     moves.write()
     if refused:
         # Looked at after the writing: the first of two in this call may be what the second repeats.
         ids = as_json([settlements[at].id for at in refused])
-        known = {id_: (fence, outcome) for id_, fence, outcome in tx.rows(sql.SETTLED, ids=ids)}
+        known = {id_: (fence, mark) for id_, fence, mark in tx.rows(sql.SETTLED, ids=ids)}
         for at in refused:
-            one = settlements[at]
-            if known.get(one.id) == (one.fence, one.outcome):
+            end = settlements[at]
+            if known.get(end.id) == (end.fence, end.mark):
                 answers[at] = "repeated"
     return answers
-
-
-def _end(moves: Moves, job: Standing, one: Settlement) -> None:
-    """End an attempt that did not succeed."""
-    outcome, history = one.outcome, one.history
-    if outcome == "retry":
-        moves.give_back(
-            job, one.delay, settled_as=outcome, failures=1, error=one.error, history=history
-        )
-    elif outcome == "handed back":
-        moves.give_back(job, one.delay, settled_as=outcome, history=history)
-    else:
-        failed = outcome == "failed"
-        moves.finish(
-            job,
-            outcome,
-            settled_as=outcome,
-            failures=int(failed),
-            reason=one.reason or None,
-            result=one.result,
-            error=one.error if failed else "kept",
-            history=history,
-        )
 
 
 def _note(tx: Transaction, notes: Sequence[Note]) -> list[bool]:
@@ -167,7 +140,7 @@ def cancel(tx: Transaction, ids: Sequence[str], reason: str) -> list[Cancelled |
             requested[id_] = job
             answers.append("requested")
         else:
-            moves.finish(job, "cancelled", reason=reason)
+            moves.cancel(job, reason)
             ended.add(id_)
             answers.append("cancelled")
     _request(tx, list(requested.values()), moves, reason)

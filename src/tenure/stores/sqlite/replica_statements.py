@@ -67,7 +67,8 @@ CLAMP_REPLICAS = """
 """
 
 # Who is dead, or from another start of the machine, or has not been renewed in time; in the order
-# in which they joined. Each part by tenure_replica_end. First, by tenure_replica_id and with a 0,
+# in which they joined; but for dead ones that are left to another taker. Each part by
+# tenure_replica_end. First, by tenure_replica_id and with a 0,
 # what cannot be used: the beats of such a replica are refused, so nobody else can have its jobs.
 EXPIRED = f"""
     SELECT number, id, 0 FROM tenure_replica INDEXED BY tenure_replica_id
@@ -75,6 +76,7 @@ EXPIRED = f"""
     UNION ALL
     SELECT number, id, 1 FROM tenure_replica INDEXED BY tenure_replica_end
     WHERE namespace = :namespace AND dead = 1
+      AND (taker = :taker OR taken_until NOT BETWEEN :now + 1 AND :now + :reserved)
     UNION ALL
     SELECT number, id, 1 FROM tenure_replica INDEXED BY tenure_replica_end
     WHERE namespace = :namespace AND dead = 0 AND boot_id < :boot_id
@@ -113,7 +115,7 @@ NUMBER_OF = """
 # By number.
 MARK_DEAD = """
     UPDATE OR IGNORE tenure_replica
-    SET dead = 1
+    SET dead = 1, taker = :taker, taken_until = :now + :reserved
     WHERE number = :holder
 """
 
@@ -123,17 +125,22 @@ REMOVE_REPLICA = """
     WHERE number = :holder
 """
 
-# What `Held` reads.
-_HELD = f"""
-    l.number, l.id, l.cancelling, l.keyed, l.rerun, l.attempt, l.losses, l.started, l.history, r.id,
-    {soundness.LIVE.of("l")} AND {soundness.RUN.of("l")}
+# What `Orphan.read` reads: the job's number and id, its replica, whether it can be moved, and the
+# columns of a record, without what is large.
+_ORPHAN = f"""
+    l.number, l.id, r.id, {soundness.LIVE.of("l")} AND {soundness.RUN.of("l")},
+    l.id, j.task, l.queue, l.priority, 'running', x'', j.tags, j.timeout, j.retention, j.created,
+    l.due, l.attempt, l.failures, l.losses, l.fence, l.revision, coalesce(r.id, ''), l.started,
+    l.progress, l.message, NULL, l.cancelling, l.reason, 0, NULL, NULL, l.history,
+    coalesce(j.schedule, ''), j.rerun, j.retention_failed, j.retry
 """
 
 # By tenure_live_held; it sorts what one replica runs.
 HELD = f"""
-    SELECT {_HELD}
+    SELECT {_ORPHAN}
     FROM tenure_live AS l INDEXED BY tenure_live_held
     CROSS JOIN tenure_replica AS r
+    LEFT JOIN tenure_job AS j ON j.number = l.number
     WHERE l.holder = :holder AND r.number = l.holder
     ORDER BY l.id
     LIMIT :limit
@@ -141,9 +148,10 @@ HELD = f"""
 
 # By tenure_live_deadline.
 OVERDUE = f"""
-    SELECT {_HELD}
+    SELECT {_ORPHAN}
     FROM tenure_live AS l INDEXED BY tenure_live_deadline
     LEFT JOIN tenure_replica AS r ON r.number = l.holder
+    LEFT JOIN tenure_job AS j ON j.number = l.number
     WHERE l.namespace = :namespace AND l.deadline <= :since AND l.holder IS NOT NULL
     ORDER BY l.deadline, l.id
     LIMIT :limit
@@ -152,9 +160,10 @@ OVERDUE = f"""
 # What runs on no replica that is there; only a change by hand makes such rows. It looks at all that
 # runs, by tenure_live_held: as much as one host can.
 ORPHANS = f"""
-    SELECT {_HELD}
+    SELECT {_ORPHAN}
     FROM tenure_live AS l INDEXED BY tenure_live_held
     LEFT JOIN tenure_replica AS r ON r.number = l.holder AND r.namespace = l.namespace
+    LEFT JOIN tenure_job AS j ON j.number = l.number
     WHERE l.namespace = :namespace AND l.holder IS NOT NULL AND r.number IS NULL
     ORDER BY l.id
     LIMIT :limit

@@ -4,18 +4,29 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 from tenure.core.clock import Clock
 from tenure.core.codec import decode_meta, encode_meta
 from tenure.core.durations import micros
 from tenure.core.model import Meta
-from tenure.core.records import CANCELS_MAX, RESTARTS_MAX, Beat, Recovered, ReplicaRecord
+from tenure.core.records import (
+    BATCH_MAX,
+    CANCELS_MAX,
+    RESERVED_FOR,
+    RESTARTS_MAX,
+    Beat,
+    JobRecord,
+    Orphans,
+    ReplicaRecord,
+)
 from tenure.core.soundness import UNREADABLE, Stranded, sound
 from tenure.stores.sqlite import replica_statements as sql
 from tenure.stores.sqlite.claims import EmptyClaims
 from tenure.stores.sqlite.connection import Connection
 from tenure.stores.sqlite.database import Mode
-from tenure.stores.sqlite.job_moves import Held, Moves
+from tenure.stores.sqlite.job_moves import set_aside
+from tenure.stores.sqlite.looking import as_record
 from tenure.stores.sqlite.transaction import Row, Transaction, as_json
 
 __all__ = ["Replicas"]
@@ -55,17 +66,6 @@ class Replicas(Connection):
         run = self._run_brief if len(replicas) <= _FEW else self._run
         return await run(lambda tx: _beat(tx, replicas, micros(ttl), micros(ahead)))
 
-    async def leave(self, replica: str) -> list[str]:
-        def work(tx: Transaction) -> list[str]:
-            return [one.id for one in _dissolve(tx, replica, (), ())]
-
-        return await self._run(work, Mode.DURABLE)
-
-    async def bury(
-        self, replica: str, started: Sequence[str], *, delays: Sequence[float]
-    ) -> list[Recovered]:
-        return await self._run(lambda tx: _dissolve(tx, replica, started, delays), Mode.DURABLE)
-
     async def replicas(self, *, limit: int = 1000) -> list[ReplicaRecord]:
         def work(tx: Transaction) -> list[ReplicaRecord]:
             rows = tx.rows(sql.REPLICAS, limit=limit)
@@ -79,17 +79,22 @@ class Replicas(Connection):
     ) -> list[Stranded]:
         return await self._run(lambda tx: _stranded(tx, ids, limit), Mode.READ)
 
-    async def recover(
+    async def orphans(
         self,
         *,
-        delays: Sequence[float],
-        grace: float,
-        limit: int = 100,
+        by: str,
+        replica: str | None = None,
+        grace: float = 0.0,
+        limit: int = BATCH_MAX,
         as_of: int | None = None,
-    ) -> list[Recovered]:
-        def work(tx: Transaction) -> list[Recovered]:
-            by = tx.now if as_of is None else min(tx.now, as_of)
-            return _recover(tx, delays, micros(grace), limit, by)
+    ) -> Orphans:
+        def work(tx: Transaction) -> Orphans:
+            look = _Look(tx, by, limit)
+            if replica is None:
+                look.at_all(tx.now if as_of is None else min(tx.now, as_of), micros(grace))
+            elif (row := tx.row(sql.NUMBER_OF, replica=replica)) is not None:
+                look.at_replica(row[0])
+            return look.answer()
 
         return await self._run(work, Mode.DURABLE)
 
@@ -105,10 +110,11 @@ def _stranded(tx: Transaction, ids: Sequence[str] | None, limit: int) -> list[St
         )
         for id_, kept_until in tx.rows(sql.ASIDE, ids=wanted, limit=limit)
     ]
+    orphans = (str(row[1]) for row in tx.rows(sql.ORPHANS, limit=_ALL))
     found += [
-        Stranded(id=job.id, why="orphan", where="tenure_live")
-        for job in _held(tx, sql.ORPHANS, limit=_ALL)
-        if ids is None or job.id in ids
+        Stranded(id=id_, why="orphan", where="tenure_live")
+        for id_ in orphans
+        if ids is None or id_ in ids
     ]
     return found[:limit]
 
@@ -138,57 +144,64 @@ def _as_beat(tx: Transaction, holder: int, *, expired: bool, more: bool) -> Beat
     return Beat([id_ for (id_,) in cancels], held, expired, tx.now, more)
 
 
-def _dissolve(
-    tx: Transaction, replica: str, started: Sequence[str], delays: Sequence[float]
-) -> list[Recovered]:
-    """Remove a record after taking its jobs: those in `started` are lost, the others go back."""
-    row = tx.row(sql.NUMBER_OF, replica=replica)
-    if row is None:
-        return []
-    lost = frozenset(started)
-    moves = Moves(tx)
-    answers = [
-        moves.lose(job, delays) if job.id in lost else moves.return_held(job)
-        for job in _held(tx, sql.HELD, holder=row[0], limit=_ALL)
-    ]
-    moves.write()
-    tx.change(sql.REMOVE_REPLICA, holder=row[0])
-    return answers
+class _Look:
+    """A look for jobs that run nowhere, or past their deadline."""
 
+    def __init__(self, tx: Transaction, by: str, limit: int) -> None:
+        self._tx = tx
+        self._taker = {"taker": by, "reserved": micros(RESERVED_FOR)}
+        self._limit = limit
+        self._jobs: list[JobRecord] = []
+        self._aside: dict[int, tuple[str, str]] = {}
 
-def _recover(
-    tx: Transaction, delays: Sequence[float], grace: int, limit: int, by: int
-) -> list[Recovered]:
-    _clamp(tx)
-    answers: list[Recovered] = []
-    for holder, id_, is_sound in tx.rows(sql.EXPIRED, by=by):
-        if len(answers) >= limit:
-            return answers  # what was not touched may still revive
-        if not is_sound:
-            why = f"{UNREADABLE}; its jobs run elsewhere, and the record is removed"
-            tx.damage.report("replica", str(id_), why, "tenure_replica")
-        tx.change(sql.MARK_DEAD, holder=holder)
-        answers += _lose_all(
-            tx, _held(tx, sql.HELD, holder=holder, limit=limit - len(answers)), delays
-        )
-        ((left,),) = tx.rows(sql.COUNT_HELD, holder=holder)
+    @property
+    def _room(self) -> int:
+        return self._limit - len(self._jobs) - len(self._aside)
+
+    def at_all(self, until: int, grace: int) -> None:
+        """Look at the replicas that have expired until an instant, and at what is overdue."""
+        tx = self._tx
+        _clamp(tx)
+        for holder, id_, is_sound in tx.rows(sql.EXPIRED, by=until, **self._taker):
+            if not self._room:
+                return  # what was not touched may still revive
+            if not is_sound:
+                why = f"{UNREADABLE}; its jobs run elsewhere, and the record is removed"
+                tx.damage.report("replica", str(id_), why, "tenure_replica")
+            self.at_replica(holder)
+        self._find(sql.OVERDUE, since=until - grace)
+        self._find(sql.ORPHANS)
+
+    def at_replica(self, holder: int) -> None:
+        """Look at one replica, which is dead from now on."""
+        self._tx.change(sql.MARK_DEAD, holder=holder, **self._taker)
+        self._find(sql.HELD, holder=holder)
+        ((left,),) = self._tx.rows(sql.COUNT_HELD, holder=holder)
         if not left:
-            tx.change(sql.REMOVE_REPLICA, holder=holder)
-    late = _held(tx, sql.OVERDUE, since=by - grace, limit=limit - len(answers))
-    answers += _lose_all(tx, late, delays)
-    orphans = _held(tx, sql.ORPHANS, limit=limit - len(answers))
-    return answers + _lose_all(tx, orphans, delays)
+            self._tx.change(sql.REMOVE_REPLICA, holder=holder)
+
+    def _find(self, statement: str, **values: int) -> None:
+        known = {job.id for job in self._jobs}
+        broken: dict[int, object] = {}
+        for number, id_, replica, is_sound, *record in self._tx.rows(
+            statement, limit=self._room, **values
+        ):
+            job = _readable(self._tx, record) if is_sound else None
+            if job is None:
+                broken[number] = id_
+                name = replica if isinstance(replica, str) else ""
+                self._aside[number] = (id_ if isinstance(id_, str) else repr(id_), name)
+            elif job.id not in known:
+                self._jobs.append(job)
+        if broken:
+            set_aside(self._tx, broken)
+
+    def answer(self) -> Orphans:
+        return Orphans(self._tx.wall, self._jobs, list(self._aside.values()))
 
 
-def _held(tx: Transaction, statement: str, **values: int) -> list[Held]:
-    return [Held.read(row) for row in tx.rows(statement, **values)]
-
-
-def _lose_all(tx: Transaction, jobs: list[Held], delays: Sequence[float]) -> list[Recovered]:
-    moves = Moves(tx)
-    answers = [moves.lose(job, delays) for job in jobs]
-    moves.write()
-    return answers
+def _readable(tx: Transaction, row: Sequence[Any]) -> JobRecord | None:
+    return tx.damage.read("job", "tenure_job", str(row[0]), as_record, tuple(row))
 
 
 def _clamp(tx: Transaction) -> None:

@@ -219,7 +219,8 @@ _FORMAT_2 = (
     WHERE deadline IS NOT NULL
     """,
     # The finished jobs. Of those that succeeded, by far the most, no more is kept than is needed:
-    # no id, and what was settled last is NULL where it is this very end, under this very fence.
+    # no id, and what was settled last is NULL where it is this very end, under this very fence;
+    # 's' is the mark of a success.
     f"""
     CREATE TABLE tenure_done (
         number        INTEGER PRIMARY KEY,
@@ -286,7 +287,8 @@ _FORMAT_2 = (
     """,
     # Who runs jobs. `renewed` and `expires` are of the boot clock, as those of leases: a record
     # ends with the machine's start, and a step of the wall clock ends none. A job's row names the
-    # number, so a record goes only after its last job.
+    # number, so a record goes only after its last job. Once it is dead, its jobs are left to the
+    # `taker` until `taken_until`.
     f"""
     CREATE TABLE tenure_replica (
         number    INTEGER PRIMARY KEY,
@@ -300,6 +302,8 @@ _FORMAT_2 = (
         expires   INTEGER NOT NULL,
         claim_no  INTEGER NOT NULL DEFAULT 0,
         dead      INTEGER NOT NULL DEFAULT 0,
+        taker     TEXT NOT NULL DEFAULT '',
+        taken_until INTEGER NOT NULL DEFAULT 0,
         {REPLICA.check}
     )
     """,

@@ -159,8 +159,8 @@ DONE: Final = Condition(
 )
 
 REPLICA: Final = Condition(
-    _texts("namespace id meta boot_id"),
-    _instants("joined renewed expires"),
+    _texts("namespace id meta boot_id taker"),
+    _instants("joined renewed expires taken_until"),
     _lengths("ttl"),
     _fences("claim_no"),
     _flags("dead"),

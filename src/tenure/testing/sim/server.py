@@ -15,13 +15,14 @@ import msgspec
 
 from tenure.core.model import Acquired, Granted, Lease, Meta, Topic
 from tenure.core.records import (
+    BATCH_MAX,
     Beat,
     Cancelled,
     Claimed,
     Inserted,
     NewJob,
     Note,
-    Recovered,
+    Orphans,
     Settled,
     Settlement,
 )
@@ -59,6 +60,8 @@ class Server(MemoryStore):
         self._copy: tuple[int, Space] | None = None
         self._loses_after = 0
         self._on_loss: Callable[[], None] | None = None
+        self._orphans: dict[tuple[str, int], tuple[str, float, int]] = {}
+        """Where the attempts ran that a look found, its grace, and the instant that it went by."""
 
     async def open(self, migrate: Migrate = "auto") -> None:
         # One listener for all, set by who made this: those of the world have no order.
@@ -231,12 +234,6 @@ class Server(MemoryStore):
         self._wrote()
         return answers
 
-    async def leave(self, replica: str) -> list[str]:
-        ids = await super().leave(replica)
-        self._say("left", replica=replica, ids=ids)
-        self._wrote()
-        return ids
-
     async def insert(self, jobs: Sequence[NewJob]) -> list[Inserted]:
         answers = await super().insert(jobs)
         for job, answer in zip(jobs, answers, strict=True):
@@ -267,18 +264,35 @@ class Server(MemoryStore):
 
     async def settle(self, replica: str, settlements: Sequence[Settlement]) -> list[Settled]:
         answers = await super().settle(replica, settlements)
-        for one, answer in zip(settlements, answers, strict=True):
+        for end, answer in zip(settlements, answers, strict=True):
+            if end.outcome == "lost" and answer in ("settled", "cancelled"):
+                self._say_recovered(end, answer)
+                continue
             self._say(
                 "settled",
                 replica=replica,
-                job=one.id,
-                fence=one.fence,
-                outcome=one.outcome,
-                seconds=one.delay,
+                job=end.id,
+                fence=end.fence,
+                outcome=end.outcome,
+                seconds=end.delay,
                 answer=answer,
             )
         self._wrote()
         return answers
+
+    def _say_recovered(self, end: Settlement, answer: Settled) -> None:
+        whose, grace, seen = self._orphans[end.id, end.fence]
+        self._say(
+            "recovered",
+            replica=whose,
+            job=end.id,
+            fence=end.fence,
+            outcome="cancelled" if answer == "cancelled" else end.state,
+            number=self.space.jobs.jobs[end.id].losses,
+            seconds=grace,
+            seen=seen,
+            ttl=end.delay,
+        )
 
     async def note(self, replica: str, notes: Sequence[Note]) -> list[bool]:
         answers = await super().note(replica, notes)
@@ -287,32 +301,29 @@ class Server(MemoryStore):
         self._wrote()
         return answers
 
-    async def recover(
+    async def orphans(
         self,
         *,
-        delays: Sequence[float],
-        grace: float,
-        limit: int = 100,
+        by: str,
+        replica: str | None = None,
+        grace: float = 0.0,
+        limit: int = BATCH_MAX,
         as_of: int | None = None,
-    ) -> list[Recovered]:
-        answers = await super().recover(delays=delays, grace=grace, limit=limit, as_of=as_of)
-        now = self.store_clock.wall()
-        by = now if as_of is None else min(now, as_of)
-        for one in answers:
-            self._say(
-                "recovered",
-                replica=one.replica,
-                job=one.id,
-                outcome=one.state or "",
-                number=one.losses,
-                limit=len(delays),
-                seconds=grace,
-                seen=by,
-                ttl=delays[one.losses - 1] if one.losses <= len(delays) else 0.0,
-            )
-        self._say("looked for the dead", seen=by, number=len(answers), limit=limit)
+    ) -> Orphans:
+        known = self.space.jobs.replicas
+        living = {id_ for id_, one in known.items() if not one.dead}
+        former = set(known)
+        found = await super().orphans(by=by, replica=replica, grace=grace, limit=limit, as_of=as_of)
+        seen = found.now if as_of is None else min(found.now, as_of)
+        for id_ in sorted(living):
+            if id_ not in known or known[id_].dead:
+                self._say("declared dead", replica=id_, seen=seen, ok=replica is not None)
+        for id_ in sorted(former - set(known)):
+            self._say("removed", replica=id_)
+        for job in found.jobs:
+            self._orphans[job.id, job.fence] = (job.replica, grace, seen)
         self._wrote()
-        return answers
+        return found
 
     async def cancel(self, ids: Sequence[str], *, reason: str = "") -> list[Cancelled | None]:
         answers = await super().cancel(ids, reason=reason)

@@ -367,7 +367,7 @@ SET enable_seqscan = off SET enable_bitmapscan = off
 AS $$
 DECLARE
     _now bigint := tenure.now_v1(_told);
-    _orphans text[] := tenure.job_orphans_v1(
+    _orphans text[] := tenure.job_strangers_v1(
         _namespace, CASE WHEN _ids IS NULL THEN _limit ELSE 100000 END);
 BEGIN
     -- index: job_aside

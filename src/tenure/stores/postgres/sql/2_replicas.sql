@@ -187,63 +187,6 @@ BEGIN
 END
 $$;
 
--- Take running jobs, which the caller has locked, from their replicas. With _delays a loss is counted:
--- due after the one for its losses, failed if there is none. Without, due at once.
-CREATE FUNCTION tenure.job_return_v1(
-    _namespace text, _ids text[], _delays bigint[], _now bigint
-) RETURNS SETOF tenure.job_returned_v1 LANGUAGE plpgsql VOLATILE AS $$
-DECLARE
-    _most integer := cardinality(_delays);
-    _cancelled text[];
-    _failed text[];
-BEGIN
-    -- What is to finish is only counted here, and moved below. The line is the one that
-    -- core.records.write_history makes.
-    -- index: job_pkey
-    RETURN QUERY
-    WITH asked AS MATERIALIZED (
-        SELECT _namespace AS namespace, u.id, u.n FROM unnest(_ids) WITH ORDINALITY AS u (id, n)
-    ), was AS MATERIALIZED (
-        SELECT a.namespace, a.id, a.n, j.replica, CASE
-                   WHEN j.cancelling THEN 'cancelled'
-                   WHEN _delays IS NOT NULL AND j.losses >= _most THEN 'failed' END AS finish
-        FROM asked a JOIN tenure.job j ON j.namespace = a.namespace AND j.id = a.id
-    ), moved AS (
-        UPDATE tenure.job j
-        SET losses = j.losses + (_delays IS NOT NULL)::integer,
-            history = CASE WHEN _delays IS NULL THEN j.history ELSE j.history || convert_to(
-                '{"attempt":' || j.attempt || ',"replica":' || to_json(j.replica) || ',"started":'
-                || j.started || ',"ended":' || _now || E',"outcome":"lost"}\n', 'UTF8') END,
-            state = CASE WHEN w.finish IS NULL THEN 'waiting' ELSE j.state END,
-            fence = CASE WHEN w.finish IS NULL THEN greatest(j.fence + 1, _now) ELSE j.fence END,
-            -- Without a delay it keeps its place in the queue.
-            due = CASE WHEN w.finish IS NOT NULL OR coalesce(_delays[j.losses + 1], 0) = 0
-                       THEN j.due ELSE _now + _delays[j.losses + 1] END,
-            since = CASE WHEN _delays[j.losses + 1] > 0 THEN _now END,
-            reason = CASE WHEN w.finish = 'failed' THEN 'lost' ELSE j.reason END,
-            error = CASE WHEN w.finish = 'failed' THEN NULL ELSE j.error END,
-            replica = '', deadline = NULL, revision = j.revision + 1
-        FROM was w WHERE j.namespace = w.namespace AND j.id = w.id
-        RETURNING w.n, j.id, w.replica, coalesce(w.finish, 'waiting') AS state, j.losses, j.queue,
-                  CASE WHEN w.finish IS NULL THEN j.due - _now END AS due_in
-    )
-    SELECT m.id, m.replica, m.state, m.losses, m.queue, m.due_in FROM moved m ORDER BY m.n;
-    -- Which they were is told by what was written: they run, and nowhere.
-    -- index: job_pkey
-    SELECT array_agg(j.id) FILTER (WHERE j.cancelling),
-           array_agg(j.id) FILTER (WHERE NOT j.cancelling)
-    INTO _cancelled, _failed
-    FROM tenure.job j
-    WHERE j.namespace = _namespace AND j.id = ANY (_ids) AND j.replica = '' AND j.state <> 'waiting';
-    IF _cancelled IS NOT NULL THEN
-        PERFORM tenure.job_finish_v1(_namespace, _cancelled, 'cancelled', _now);
-    END IF;
-    IF _failed IS NOT NULL THEN
-        PERFORM tenure.job_finish_v1(_namespace, _failed, 'failed', _now);
-    END IF;
-END
-$$;
-
 -- Whether an unfinished job can be counted up.
 CREATE FUNCTION tenure.job_is_sound_v1(_j tenure.job) RETURNS boolean
 LANGUAGE sql IMMUTABLE AS $$
@@ -290,62 +233,9 @@ BEGIN
 END
 $$;
 
--- Set running jobs aside, and answer for each as job_return_v1 does: with the state NULL.
-CREATE FUNCTION tenure.job_lay_aside_v1(_namespace text, _ids text[], _now bigint)
-RETURNS SETOF tenure.job_returned_v1 LANGUAGE plpgsql VOLATILE AS $$
-BEGIN
-    -- index: job_pkey
-    RETURN QUERY
-    SELECT j.id, j.replica, NULL::text, 0, j.queue, NULL::bigint FROM tenure.job j
-    WHERE j.namespace = _namespace AND j.id = ANY (_ids) ORDER BY j.id;
-    PERFORM tenure.job_set_aside_v1(_namespace, _ids, _now);
-END
-$$;
-
--- As job_return_v1, but a job whose row cannot be read or written is set aside, and answered with the
--- state NULL; it does not hold up the others.
-CREATE FUNCTION tenure.job_return_safely_v1(
-    _namespace text, _ids text[], _delays bigint[], _now bigint
-) RETURNS SETOF tenure.job_returned_v1 LANGUAGE plpgsql VOLATILE AS $$
-DECLARE
-    _half integer;
-    _broken text[];
-BEGIN
-    -- index: job_pkey
-    _broken := ARRAY(
-        SELECT j.id FROM tenure.job j
-        WHERE j.namespace = _namespace AND j.id = ANY (_ids) AND NOT tenure.job_is_sound_v1(j)
-        ORDER BY j.id);
-    IF cardinality(_broken) > 0 THEN
-        RETURN QUERY SELECT * FROM tenure.job_lay_aside_v1(_namespace, _broken, _now);
-        _ids := ARRAY(SELECT u.id FROM unnest(_ids) WITH ORDINALITY AS u (id, n)
-                      WHERE u.id <> ALL (_broken) ORDER BY u.n);
-    END IF;
-    IF cardinality(_ids) = 0 THEN
-        RETURN;
-    END IF;
-    _half := cardinality(_ids) / 2;
-    BEGIN
-        RETURN QUERY SELECT * FROM tenure.job_return_v1(_namespace, _ids, _delays, _now);
-        RETURN;
-    EXCEPTION WHEN data_exception OR integrity_constraint_violation OR internal_error
-              OR data_corrupted THEN
-        NULL;  -- all that was done since BEGIN is undone
-    END;
-    IF _half > 0 THEN
-        RETURN QUERY SELECT * FROM tenure.job_return_safely_v1(
-            _namespace, _ids[:_half], _delays, _now);
-        RETURN QUERY SELECT * FROM tenure.job_return_safely_v1(
-            _namespace, _ids[_half + 1:], _delays, _now);
-        RETURN;
-    END IF;
-    RETURN QUERY SELECT * FROM tenure.job_lay_aside_v1(_namespace, _ids, _now);
-END
-$$;
-
--- Return up to _limit jobs that run on replicas that are not there. No call makes such jobs: what runs
+-- Return up to _limit jobs that run on replicas that are not there: strangers. No call makes such jobs: what runs
 -- stands on a replica's row from the claim on, and goes with it.
-CREATE FUNCTION tenure.job_orphans_v1(_namespace text, _limit integer)
+CREATE FUNCTION tenure.job_strangers_v1(_namespace text, _limit integer)
 RETURNS text[] LANGUAGE plpgsql VOLATILE AS $$
 BEGIN
     -- From replica to replica through the index; all in one statement, which sees one state.
@@ -374,76 +264,45 @@ BEGIN
 END
 $$;
 
--- Remove a replica that leaves (_started NULL) or is known to be dead, and return its jobs; those in
--- _started count a loss.
-CREATE FUNCTION tenure.replica_remove_v1(
-    _namespace text, _replica text, _started text[], _delays text[], _told bigint
-) RETURNS SETOF tenure.job_returned_v1 LANGUAGE plpgsql VOLATILE
-SET lock_timeout = 4000 SET plan_cache_mode = force_generic_plan
-SET enable_seqscan = off SET enable_bitmapscan = off
-SET enable_hashjoin = off SET enable_mergejoin = off
-AS $$
+-- Mark a replica, whose row the caller has locked, as dead, and leave it to _by for a while; without jobs it
+-- is removed. Returns up to _limit of the jobs that it holds, and locks them; not those that somebody holds
+-- in a transaction of their own, which wait for its end.
+CREATE FUNCTION tenure.replica_take_v1(
+    _namespace text, _replica text, _by text, _until bigint, _limit integer
+) RETURNS text[] LANGUAGE plpgsql VOLATILE AS $$
 DECLARE
-    _now bigint;
-    _lost text[];
-    _back text[];
-BEGIN
-    -- Waits for a claim under way, and lets none begin.
-    -- index: replica_pkey
-    PERFORM FROM tenure.replica r
-    WHERE r.namespace = _namespace AND r.id = _replica FOR UPDATE;
-    IF NOT FOUND THEN
-        RETURN;
-    END IF;
     -- index: job_held
-    SELECT coalesce(array_agg(h.id) FILTER (WHERE h.id = ANY (_started)), '{}'),
-           coalesce(array_agg(h.id) FILTER (WHERE (h.id = ANY (_started)) IS NOT TRUE), '{}')
-    INTO _lost, _back
-    FROM (
+    _ids text[] := ARRAY(
         SELECT j.id FROM tenure.job j
         WHERE j.namespace || '' = _namespace AND j.replica = _replica AND j.state = 'running'
-        ORDER BY j.id FOR UPDATE SKIP LOCKED
-    ) AS h;
-    _now := tenure.now_v1(_told);
-    RETURN QUERY
-    SELECT * FROM (
-        SELECT * FROM tenure.job_return_safely_v1(_namespace, _lost, _delays::bigint[], _now)
-        UNION ALL
-        SELECT * FROM tenure.job_return_safely_v1(_namespace, _back, NULL, _now)
-    ) AS returned ORDER BY returned.id COLLATE "C";
-    -- A job that somebody holds in a transaction of their own waits for its end, but its neighbours
-    -- do not wait for it. Recovery takes it then.
-    -- index: job_held
-    IF EXISTS (
+        ORDER BY j.id LIMIT _limit FOR UPDATE SKIP LOCKED);
+BEGIN
+    -- index: job_held, replica_claim_pkey, replica_pkey
+    IF _ids <> '{}' OR EXISTS (
         SELECT FROM tenure.job j
         WHERE j.namespace || '' = _namespace AND j.replica = _replica AND j.state = 'running'
     ) THEN
-        -- index: replica_pkey
-        UPDATE tenure.replica r SET dead = true
+        UPDATE tenure.replica r SET dead = true, taker = _by, taken_until = _until
         WHERE r.namespace = _namespace AND r.id = _replica;
-        RETURN;
+    ELSE
+        DELETE FROM tenure.replica_claim c WHERE c.namespace = _namespace AND c.replica = _replica;
+        DELETE FROM tenure.replica r WHERE r.namespace = _namespace AND r.id = _replica;
     END IF;
-    -- index: replica_claim_pkey, replica_pkey
-    DELETE FROM tenure.replica_claim c WHERE c.namespace = _namespace AND c.replica = _replica;
-    DELETE FROM tenure.replica r WHERE r.namespace = _namespace AND r.id = _replica;
+    RETURN _ids;
 END
 $$;
 
--- Take jobs from replicas that have expired, and those past their deadline. It waits for no replica and
--- no job: what others have locked is left for the next time.
-CREATE FUNCTION tenure.job_recover_v1(
-    _namespace text, _delays text[], _grace bigint, _limit integer, _as_of bigint, _told bigint
-) RETURNS SETOF tenure.job_returned_v1 LANGUAGE plpgsql VOLATILE
-SET lock_timeout = 4000 SET plan_cache_mode = force_generic_plan
-SET enable_seqscan = off SET enable_bitmapscan = off
-SET enable_hashjoin = off SET enable_mergejoin = off
-AS $$
+-- Return the jobs of replicas that have expired and are not left to others, and of those past their
+-- deadline. It waits for no replica and no job: what others have locked is left for the next time.
+CREATE FUNCTION tenure.job_expired_v1(
+    _namespace text, _by text, _reserved bigint, _grace bigint, _limit integer, _as_of bigint,
+    _now bigint
+) RETURNS text[] LANGUAGE plpgsql VOLATILE AS $$
 DECLARE
-    _now bigint := tenure.now_v1(_told);
-    _by bigint := least(_now, coalesce(_as_of, _now));
-    _room integer := _limit;
+    _until bigint := least(_now, coalesce(_as_of, _now));
+    _found text[] := '{}';
+    _strangers text[];
     _replica text;
-    _ids text[];
 BEGIN
     PERFORM tenure.replica_clamp_v1(_namespace, _now);
     -- index: replica_dead, replica_ends, replica_pkey
@@ -454,54 +313,31 @@ BEGIN
                 WHERE d.namespace || '' = _namespace AND d.dead
                 UNION
                 SELECT e.id FROM tenure.replica e
-                WHERE e.namespace || '' = _namespace AND e.renewed + e.ttl <= _by))
-          AND (r.dead OR r.renewed + r.ttl <= _by)
+                WHERE e.namespace || '' = _namespace AND e.renewed + e.ttl <= _until))
+          AND (r.dead OR r.renewed + r.ttl <= _until)
+          AND NOT (r.dead AND r.taker <> _by
+                   AND r.taken_until > _now AND r.taken_until <= _now + _reserved)
         ORDER BY r.joined, r.id FOR UPDATE SKIP LOCKED
     LOOP
-        EXIT WHEN _room = 0;  -- what was not touched may still revive
-        -- index: job_held
-        _ids := ARRAY(
-            SELECT j.id FROM tenure.job j
-            WHERE j.namespace || '' = _namespace AND j.replica = _replica AND j.state = 'running'
-            ORDER BY j.id LIMIT _room FOR UPDATE SKIP LOCKED);
-        _room := _room - cardinality(_ids);
-        RETURN QUERY
-        SELECT * FROM tenure.job_return_safely_v1(_namespace, _ids, _delays::bigint[], _now);
-        -- index: job_held, replica_claim_pkey, replica_pkey
-        IF EXISTS (SELECT FROM tenure.job j
-                   WHERE j.namespace || '' = _namespace AND j.replica = _replica
-                     AND j.state = 'running') THEN
-            UPDATE tenure.replica r SET dead = true
-            WHERE r.namespace = _namespace AND r.id = _replica AND NOT r.dead;
-        ELSE
-            DELETE FROM tenure.replica_claim c
-            WHERE c.namespace = _namespace AND c.replica = _replica;
-            DELETE FROM tenure.replica r WHERE r.namespace = _namespace AND r.id = _replica;
-        END IF;
+        EXIT WHEN cardinality(_found) = _limit;  -- what was not touched may still revive
+        _found := _found || tenure.replica_take_v1(
+            _namespace, _replica, _by, _now + _reserved, _limit - cardinality(_found));
     END LOOP;
-    IF _room > 0 THEN
-        -- index: job_deadline
-        _ids := ARRAY(
-            SELECT j.id FROM tenure.job j
-            WHERE '' || j.namespace = _namespace AND j.state = 'running'
-              AND j.deadline IS NOT NULL AND j.deadline <= _by - _grace
-            ORDER BY j.deadline, j.id LIMIT _room FOR UPDATE SKIP LOCKED);
-        _room := _room - cardinality(_ids);
-        RETURN QUERY
-        SELECT * FROM tenure.job_return_safely_v1(_namespace, _ids, _delays::bigint[], _now);
-    END IF;
-    IF _room > 0 THEN
-        _ids := tenure.job_orphans_v1(_namespace, _room);
-        -- Looked at once more under the lock.
-        -- index: job_pkey, replica_pkey
-        _ids := ARRAY(
-            SELECT j.id FROM tenure.job j
-            WHERE j.namespace = _namespace AND j.id = ANY (_ids) AND j.state = 'running'
-              AND (SELECT r.id FROM tenure.replica r
-                   WHERE r.namespace = _namespace AND r.id = j.replica) IS NULL
-            ORDER BY j.id FOR UPDATE SKIP LOCKED);
-        RETURN QUERY
-        SELECT * FROM tenure.job_return_safely_v1(_namespace, _ids, _delays::bigint[], _now);
-    END IF;
+    -- index: job_deadline
+    _found := _found || ARRAY(
+        SELECT j.id FROM tenure.job j
+        WHERE '' || j.namespace = _namespace AND j.state = 'running'
+          AND j.deadline IS NOT NULL AND j.deadline <= _until - _grace AND j.id <> ALL (_found)
+        ORDER BY j.deadline, j.id LIMIT _limit - cardinality(_found) FOR UPDATE SKIP LOCKED);
+    _strangers := tenure.job_strangers_v1(_namespace, _limit - cardinality(_found));
+    -- Looked at once more under the lock.
+    -- index: job_pkey, replica_pkey
+    RETURN _found || ARRAY(
+        SELECT j.id FROM tenure.job j
+        WHERE j.namespace = _namespace AND j.state = 'running' AND j.id <> ALL (_found)
+          AND j.id = ANY (_strangers)
+          AND (SELECT r.id FROM tenure.replica r
+               WHERE r.namespace = _namespace AND r.id = j.replica) IS NULL
+        ORDER BY j.id FOR UPDATE SKIP LOCKED);
 END
 $$;

@@ -15,6 +15,8 @@ CREATE TABLE tenure.replica (
     renewed   bigint  NOT NULL,
     ttl       bigint  NOT NULL,
     dead      boolean NOT NULL DEFAULT false,
+    taker     text    NOT NULL DEFAULT '',
+    taken_until bigint NOT NULL DEFAULT 0,
     CONSTRAINT replica_sound CHECK (
         joined BETWEEN -253402300799999999 AND 253402300799999999
         AND renewed BETWEEN -253402300799999999 AND 253402300799999999
@@ -46,7 +48,7 @@ CREATE TABLE tenure.replica_claim (
 --
 -- A row aside has in `deadline` when it is removed, and is exempt from the constraint. That leaves room
 -- for one more than job_is_sound_v1, so that counting up never violates it.
--- settled_fence and settled_as are the last settlement, so that a repeat of it is recognised.
+-- settled_fence and settled_as are fence and mark of the last settlement, so that a repeat of it is recognised.
 -- replica is empty, deadline NULL and cancelling false unless the job is running.
 -- since is when a job began to wait for its time, 0 if that was given as an instant; NULL if it waits
 -- for its turn alone, and may start whatever the clock shows.
@@ -198,9 +200,4 @@ CREATE TYPE tenure.job_v1 AS (
     attempt integer, failures integer, losses integer, fence bigint, revision bigint,
     replica text, started bigint, progress double precision, message text, checkpoint bytea,
     cancelling boolean, reason text, finished bigint, result bytea, error bytea, history bytea
-);
-
--- What became of a job that was taken from its replica; due_in is NULL unless it waits.
-CREATE TYPE tenure.job_returned_v1 AS (
-    id text, replica text, state text, losses integer, queue text, due_in bigint
 );

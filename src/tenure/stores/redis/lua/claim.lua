@@ -155,7 +155,7 @@ end
 
 local records, fixed = call('HMGET', STATE, unpack(ids)), call('HMGET', FIXED, unpack(ids))
 local answers, got, states, held, deadlines, queues = {next_in, junk}, {}, {}, {}, {}, {}
-local broken, again, runs_on, holder = {}, {}, pack(replica), replica .. '\0'
+local broken, runs_on, holder = {}, pack(replica), replica .. '\0'
 local i = 0
 for n = 1, #ids do
   local record = records[n]
@@ -166,8 +166,6 @@ for n = 1, #ids do
     and is_sound(record, length, timeout, retention, retention_failed, queue, priority, tagged, key,
       created, state, fence, attempt, started, revision, cancelling, due, nobody)) then
     broken[#broken + 1] = n
-  elseif key and attempt > 0 and runs_once(key) then
-    again[#again + 1] = ids[n]
   else
     local id = ids[n]
     i = i + 1
@@ -192,13 +190,7 @@ for _, n in ipairs(broken) do
   junk[#junk + 1] = ids[n]
   answers[1] = 0  -- there may be more behind them, and due
 end
--- A version that knows no schedules has let it wait.
-for _, id in ipairs(again) do
-  local job = job_of(id)
-  job.reason, job.error = 'lost', nil
-  finish(job, FAILED)
-end
-if #again + #broken > 0 then
+if #broken > 0 then
   flush()
   ring()
 end

@@ -110,18 +110,19 @@ end
 -- Return a replica; nil if there is none, or only something that cannot be read: then its beats are
 -- refused, and it joins under another id.
 local function replica_of(id)
-  local readable, joined, renewed, ttl, dead, claim_no, meta =
+  local readable, joined, renewed, ttl, dead, claim_no, meta, taker, taken_until =
     pcall(decode, call('HGET', REPLICAS, id) or '')
   if readable and is_instant(joined) and is_instant(renewed) and is_whole(ttl, 0, SPAN_MAX)
     and is_whole(claim_no, 0, INSTANT_MAX) and type(meta) == 'string' then
     return {id = id, joined = joined, renewed = renewed, ttl = ttl, dead = dead == 1,
-      claim_no = claim_no, meta = meta}
+      claim_no = claim_no, meta = meta, taker = taker,
+      taken_until = is_instant(taken_until) and taken_until or 0}
   end
 end
 
 local function write_replica(one)
-  call('HSET', REPLICAS, one.id, pack(one.joined, one.renewed, one.ttl, one.dead and 1 or 0,
-    one.claim_no, one.meta))
+  local words = pack(one.joined, one.renewed, one.ttl, one.dead and 1 or 0, one.claim_no, one.meta)
+  call('HSET', REPLICAS, one.id, one.dead and words .. pack(one.taker, one.taken_until) or words)
 end
 
 local function renew(one, instant, ttl)

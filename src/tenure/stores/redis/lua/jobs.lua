@@ -21,7 +21,8 @@ local UNIQUE     = KEYS[11]  -- hash unique key -> id, digest, until, 1 if it st
 local ENDS       = KEYS[12]  -- zset unique key of a finished job -> until
 local PAUSED     = KEYS[13]  -- hash queue -> until
 local SLEEPING   = KEYS[14]  -- hash of the queues whose next job somebody wants to hear about
-local REPLICAS   = KEYS[15]  -- hash replica -> joined, renewed, ttl, dead, claim_no, meta
+local REPLICAS   = KEYS[15]  -- hash replica -> joined, renewed, ttl, dead, claim_no, meta; if it is
+                             -- dead, the replica that takes its jobs, and until when
 local EXPIRY     = KEYS[16]  -- zset replica -> when it expires; 0 once it is dead
 local RENEWED    = KEYS[17]  -- zset replica -> when it was renewed last
 local JOINED     = KEYS[18]  -- zset replica -> when it joined
@@ -40,7 +41,6 @@ local PAUSES     = KEYS[25]  -- zset id -> when its pause began, of jobs that wa
 -- after the insert. Numbers that are the same for many are handed over as text, made once.
 
 local WAITS, RUNS, SUCCEEDED, FAILED, CANCELLED = 0, 1, 2, 3, 4
-local RETRY, HANDED_BACK = 5, 6
 
 local now = tonumber(ARGV[1])  -- a test's clock, or empty for the server's
 if not now then
@@ -56,7 +56,7 @@ local function middle(state, fence, attempt, started, revision, cancelling, due)
 end
 
 -- The end of a record of which nothing is known yet, see `write`.
-local BLANK_END = '\000\160\000\000\000\000\192\160\192\192\192\192'
+local BLANK_END = '\000\160\000\000\000\160\192\160\192\192\192\192'
 
 -- Bytes that only clients understand: nil, or MessagePack's bin 32, which cmsgpack does not know.
 local function bin(bytes)
@@ -92,7 +92,7 @@ local function read(id, record)
     job.progress, job.message = decode_some(record, 8, offset)
   assert(is_whole(job.finished, 0, INSTANT_MAX) and type(job.reason) == 'string'
     and is_whole(job.failures, 0, COUNTER_MAX) and is_whole(job.losses, 0, COUNTER_MAX)
-    and is_whole(job.settled_fence, 0, INSTANT_MAX) and is_whole(job.settled_as, 0, HANDED_BACK)
+    and is_whole(job.settled_fence, 0, INSTANT_MAX) and type(job.settled_as) == 'string'
     and (job.progress == nil or type(job.progress) == 'number') and type(job.message) == 'string')
   offset, job.checkpoint = read_bin(record, offset)
   offset, job.result = read_bin(record, offset)
@@ -143,11 +143,16 @@ local function flush()
   gathered, order, running_change = {}, {}, {}
 end
 
-local function write(job)
-  gather('HSET', STATE, job.id, job.head
+-- Return the record of a job but for its last four pieces: checkpoint, result, error, history.
+local function beginning_of(job)
+  return job.head
     .. middle(job.state, job.fence, job.attempt, job.started, job.revision, job.cancelling, job.due)
     .. pack(job.replica, job.finished, job.reason, job.failures, job.losses, job.settled_fence,
       job.settled_as, job.progress, job.message)
+end
+
+local function write(job)
+  gather('HSET', STATE, job.id, beginning_of(job)
     .. bin(job.checkpoint) .. bin(job.result) .. bin(job.error) .. bin(job.history))
 end
 
@@ -273,10 +278,6 @@ local function is_run(key)
   return key and string.byte(key) == 0
 end
 
-local function runs_once(key)
-  return key and sub(key, 1, 2) == '\0000'
-end
-
 local function place_of_run(key, id, queue)
   return sub(key, 3) .. '\0' .. id .. '\0' .. queue
 end
@@ -365,32 +366,3 @@ local function wait(job, delay)
   end
   save_change(job)
 end
-
--- Return a running job to waiting, unless a cancel is pending, or it may not run again.
-local function give_back(job, delay)
-  if job.cancelling == 1 then
-    finish(job, CANCELLED)
-  elseif runs_once(job.key) then
-    job.reason, job.error = 'interrupted', nil
-    finish(job, FAILED)
-  else
-    wait(job, delay)  -- without a delay it keeps its place in the queue
-  end
-end
-
--- Take a job from its replica and count a loss. `delays` is a list of texts.
-local function lose(job, delays)
-  job.losses = job.losses + 1
-  local replica = string.gsub(cjson.encode(job.replica), '\\/', '/')
-  job.history = (job.history or '') .. '{"attempt":' .. job.attempt .. ',"replica":' .. replica
-    .. format(',"started":%.0f,"ended":%.0f,"outcome":"lost"}\n', job.started, now)
-  if job.losses <= #delays and not runs_once(job.key) then
-    give_back(job, tonumber(delays[job.losses]))
-  elseif job.cancelling == 1 then
-    finish(job, CANCELLED)
-  else
-    job.reason, job.error = 'lost', nil
-    finish(job, FAILED)
-  end
-end
-

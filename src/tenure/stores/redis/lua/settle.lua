@@ -2,49 +2,55 @@
 --
 -- ARGV: now, bells, replica, number of plain successes,
 --       for each of them: id, fence, end
---       for each other settlement: id, fence, end, outcome, delay, reason
+--       for each other settlement: id, fence, end, move, delay, reason
 --       The end is that of the record: result, error, history; nil leaves the history as it is.
+--       The move is `Settlement.move`: state, yields, failures, losses, mark.
 -- Returns for each 0 if it is lost, 1 if it was settled, 2 if it was settled so before, 3 if it cannot be
--- read and was set aside.
+-- read and was set aside, 4 if it was cancelled instead.
 
 local replica_told, plain = ARGV[3], tonumber(ARGV[4])
 local answers, slow = {}, {}
+local SUCCESS = '2000s'
 
--- What the rest of a record says: settled before, or lost?
-local function past(job, fence, outcome)
-  return job and job.settled_fence == fence and job.settled_as == outcome and 2 or 0
-end
-
-local function settle(id, fence, ending, outcome, delay, reason)
-  local job = job_of(id)
-  if drop_unreadable(replica_told, id) then
-    return 3
-  elseif past(job, fence, outcome) == 2 then
-    return 2
-  elseif not job or job.state ~= RUNS or job.fence ~= fence then
-    return 0
-  end
-  job.settled_fence, job.settled_as = fence, outcome
+-- Write what every settlement changes; return the result and the error in its end.
+local function note_end(job, fence, ending, move)
+  job.settled_fence, job.settled_as = fence, sub(move, 5)
+  job.failures, job.losses = job.failures + sub(move, 3, 3), job.losses + sub(move, 4, 4)
   local offset, result, failure, history
   offset, result = read_bin(ending, 0)
   offset, failure = read_bin(ending, offset)
   offset, history = read_bin(ending, offset)
-  job.history = history or job.history
-  if outcome == FAILED or outcome == RETRY then
-    job.failures = job.failures + 1
-    job.error = failure
+  job.history, job.error = history or job.history, failure or job.error
+  return result, failure
+end
+
+local function settle(id, fence, ending, move, delay, reason)
+  local job, state = job_of(id), tonumber(sub(move, 1, 1))
+  if drop_unreadable(replica_told, id) then
+    return 3
+  elseif job and job.settled_fence == fence and job.settled_as == sub(move, 5) then
+    return 2
+  elseif not job or job.state ~= RUNS or job.fence ~= fence then
+    return 0
   end
-  if outcome == RETRY or outcome == HANDED_BACK then
-    give_back(job, delay)
+  local result, failure = note_end(job, fence, ending, move)
+  if job.cancelling == 1 and (state == WAITS or sub(move, 2, 2) == '1') then
+    finish(job, CANCELLED)
+    return 4
+  elseif state == WAITS then
+    wait(job, delay)  -- without a delay it keeps its place in the queue
     return 1
   end
-  if outcome == SUCCEEDED then
-    job.error, job.reason = nil, ''
+  if state ~= CANCELLED then
+    job.error = failure
+  end
+  if state == SUCCEEDED then
+    job.reason = ''
   elseif reason ~= '' then
     job.reason = reason
   end
   job.result = result
-  finish(job, outcome)
+  finish(job, state)
   return 1
 end
 
@@ -75,8 +81,8 @@ local function settle_plain()
       answers[n] = 1
       states[odd], states[even] = id, sub(record, 1, length)
         .. middle(SUCCEEDED, fence, attempt, started, revision + 1, 0, due)
-        .. struct.pack('>BBI8BBBBI8B', 0xa0, 0xcf, now, 0xa0, 0, 0, 0xcf, fence, SUCCEEDED)
-        .. '\192\160\192' .. ARGV[at + 2]
+        .. struct.pack('>BBI8BBBBI8', 0xa0, 0xcf, now, 0xa0, 0, 0, 0xcf, fence)
+        .. '\161s' .. '\192\160\192' .. ARGV[at + 2]
       held[i] = replica .. '\0' .. id .. '\0' .. queue
       out[i] = id
       into[odd], into[even] = '0', id
@@ -110,12 +116,12 @@ if plain > 0 then
 end
 for _, n in ipairs(slow) do
   local at = 3 * n + 2
-  answers[n] = settle(ARGV[at], tonumber(ARGV[at + 1]), ARGV[at + 2], SUCCEEDED, 0, '')
+  answers[n] = settle(ARGV[at], tonumber(ARGV[at + 1]), ARGV[at + 2], SUCCESS, 0, '')
 end
 local n = plain
 for at = 3 * plain + 5, #ARGV, 6 do
   n = n + 1
-  answers[n] = settle(ARGV[at], tonumber(ARGV[at + 1]), ARGV[at + 2], tonumber(ARGV[at + 3]),
+  answers[n] = settle(ARGV[at], tonumber(ARGV[at + 1]), ARGV[at + 2], ARGV[at + 3],
     tonumber(ARGV[at + 4]), ARGV[at + 5])
 end
 flush()

@@ -64,12 +64,10 @@ class _Replica:
     heard: float
     """When it was renewed last, by a clock that nobody can set."""
     claim_no: int = 0
-    is_dead: bool = False
-    """Whether a part of what it had was recovered, and the rest is still to be."""
 
     def has_expired(self, now: int, by: int | None = None) -> bool:
         self.renewed = min(self.renewed, now)
-        return self.is_dead or self.renewed + self.ttl <= (now if by is None else by)
+        return self.renewed + self.ttl <= (now if by is None else by)
 
 
 @dataclass(slots=True)
@@ -80,6 +78,7 @@ class _Stored:
     unfinished: dict[str, _Job] = field(default_factory=dict)
     """Those of the jobs that had not ended at the last beat. A long history has many others."""
     replicas: dict[str, _Replica] = field(default_factory=dict)
+    dead: set[str] = field(default_factory=set)
     keys: dict[str, str] = field(default_factory=dict)
 
 
@@ -128,16 +127,14 @@ class _Jobs:
     # Replicas.
 
     def joined(self, entry: Entry) -> None:
+        if entry.replica in self.stored.dead:
+            return
         ttl = round(entry.ttl * 1e6)
         known = self.stored.replicas.setdefault(entry.replica, _Replica(entry.now, ttl, entry.at))
         known.renewed, known.ttl, known.heard = entry.now, ttl, entry.at
 
-    def _living(self, replica: str) -> _Replica | None:
-        known = self.stored.replicas.get(replica)
-        return None if known is None or known.is_dead else known
-
     def beaten(self, entry: Entry) -> None:
-        known = self._living(entry.replica)
+        known = self.stored.replicas.get(entry.replica)
         if (known is not None) != entry.ok:
             self.blame(entry, "it is taken for dead, or the dead live")
         if known is not None:
@@ -161,14 +158,22 @@ class _Jobs:
             if job.deadline is not None:
                 job.deadline += round(entry.seconds * 1e6)
 
-    def left(self, entry: Entry) -> None:
-        held = self._held(entry.replica)
-        if sorted(id_ for id_, _ in held) != entry.ids:
-            self.blame(entry, f"it ran {[id_ for id_, _ in held]}, and gave back {entry.ids}")
-        for _, job in held:
-            job.wait(entry.now, 0)
-            self.move(entry, job, "stop" if job.cancelling else "hand back")
-        self.stored.replicas.pop(entry.replica, None)
+    def declared_dead(self, entry: Entry) -> None:
+        known = self.stored.replicas.pop(entry.replica, None)
+        self.stored.dead.add(entry.replica)
+        if known is None:
+            self.blame(entry, "it was not known")
+        elif not entry.ok:  # not by itself, nor by its supervisor
+            if not known.has_expired(entry.now, entry.seen):
+                self.blame(entry, "it lives")
+            silence = entry.at - known.heard
+            if silence < _SILENCE * known.ttl / 1e6:
+                self.blame(entry, f"it was heard of {silence:.3f} s ago")
+
+    def removed(self, entry: Entry) -> None:
+        self.stored.dead.discard(entry.replica)
+        if held := self._held(entry.replica):
+            self.blame(entry, f"{held} were left with it")
 
     def _held(self, replica: str) -> list[tuple[str, _Job]]:
         jobs = self.stored.unfinished.items()
@@ -201,7 +206,7 @@ class _Jobs:
 
     def asked(self, entry: Entry) -> None:
         self._asked = entry
-        known = self._living(entry.replica)
+        known = self.stored.replicas.get(entry.replica)
         if (known is not None) != entry.ok:
             self.blame(entry, "it is taken for dead, or the dead claim")
         self._may_claim = False
@@ -256,6 +261,8 @@ class _Jobs:
         job.settled = entry.fence, entry.outcome
         job.failures += entry.outcome in ("failed", "retry")
         returns = entry.outcome in ("retry", "handed back")
+        if (entry.answer == "cancelled") != (returns and job.cancelling):
+            self.blame(entry, f"a cancel is pending: {job.cancelling}")
         if returns:
             job.wait(entry.now, entry.seconds)
         self.move(entry, job, "stop" if returns and job.cancelling else _CALLS[entry.outcome])
@@ -268,18 +275,16 @@ class _Jobs:
 
     def recovered(self, entry: Entry) -> None:
         job = self.stored.jobs.get(entry.job)
-        replica = self.stored.replicas.get(entry.replica)
-        if job is None or job.replica != entry.replica:
+        if job is None or (job.replica, job.fence) != (entry.replica, entry.fence):
             self.blame(entry, "it did not run there")
             return
-        by = entry.seen
-        overdue = job.deadline is not None and job.deadline + entry.seconds * 1e6 <= by
-        if replica is not None and not replica.has_expired(entry.now, by) and not overdue:
+        overdue = job.deadline is not None and job.deadline + entry.seconds * 1e6 <= entry.seen
+        if entry.replica not in self.stored.dead and not overdue:
             self.blame(entry, "its replica lives")
-        if replica is not None and not overdue:
-            silence = entry.at - replica.heard
-            if silence < _SILENCE * replica.ttl / 1e6:
-                self.blame(entry, f"its replica was heard of {silence:.3f} s ago")
+        if (entry.job, entry.fence) in self._settled:
+            self.blame(entry, "this fence was settled before")
+        self._settled.add((entry.job, entry.fence))
+        job.settled = entry.fence, "lost"
         job.losses += 1
         if (entry.outcome == "failed") != (job.losses > self._loss_budget) and not job.cancelling:
             self.blame(entry, f"lost {job.losses} times, and {self._loss_budget} are allowed")
@@ -287,20 +292,6 @@ class _Jobs:
             self.blame(entry, f"it was lost {job.losses} times")
         job.wait(entry.now, entry.ttl)
         self.move(entry, job, _RECOVERED[entry.outcome])
-
-    def looked(self, entry: Entry) -> None:
-        """All that were found dead are gone, and have left nothing behind."""
-        replicas = self.stored.replicas
-        now, by = entry.now, entry.seen
-        is_full = entry.number >= entry.limit > 0
-        for id_ in [id_ for id_, one in replicas.items() if one.has_expired(now, by)]:
-            held = self._held(id_)
-            if held and is_full:
-                replicas[id_].is_dead = True
-                continue
-            del replicas[id_]
-            if held:
-                self.blame(entry, f"{held} were left with the dead {id_[:8]}")
 
     def cancelled(self, entry: Entry) -> None:
         job = self.stored.jobs.get(entry.job)
@@ -420,7 +411,6 @@ def check_jobs(
     """
     model = _Jobs(loss_budget, tries)
     steps = {name.replace("_", " "): getattr(model, name) for name in _STEPS}
-    steps["looked for the dead"] = model.looked
     steps |= dict.fromkeys(("stopped", "failed", "finished"), model.ended)
     is_finished = False
     for entry in history:
@@ -436,7 +426,8 @@ def check_jobs(
 _STEPS = (
     "joined",
     "beaten",
-    "left",
+    "declared_dead",
+    "removed",
     "inserted",
     "asked",
     "claimed",

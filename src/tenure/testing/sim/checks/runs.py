@@ -110,11 +110,8 @@ class Runs:
                 self._expires[entry.replica] = entry.now + micros(entry.ttl)
             case "event" if entry.detail == "ReplicaLost":
                 self._told.add((entry.by, entry.replica))
-            case "left":
+            case "declared dead":
                 self._expires.pop(entry.replica, None)
-                for job in entry.ids:
-                    if job in self._runs:
-                        self._comes_back(self._runs[job], job)
             case _ if entry.job in self._runs:
                 self._see_run(entry, self._runs[entry.job])
             case "ticked":
@@ -135,7 +132,7 @@ class Runs:
         match entry.what:
             case "claimed":
                 self._claimed(entry, run)
-            case "settled" if entry.answer == "settled":
+            case "settled" if entry.answer in ("settled", "cancelled"):
                 self._settled(entry, run)
             case "recovered":
                 self._recovered(entry, run)
@@ -168,7 +165,6 @@ class Runs:
 
     def _recovered(self, entry: Entry, run: _Run) -> None:
         run.lost.add(run.fence)
-        self._expires.pop(entry.replica, None)
         if entry.outcome == "waiting":
             if not run.again:
                 self._say(entry, "this run may not run again")

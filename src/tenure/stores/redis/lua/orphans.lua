@@ -1,0 +1,125 @@
+-- Find jobs of expired replicas, or of a given one, and those that are past their deadline.
+--
+-- ARGV: now, bells, who asks, for how long replicas are left to it, replica or '', limit, grace,
+--       instant to go by or ''
+-- Returns now, {id, replica} of each job that cannot be read and was set aside, then for each other one
+--   its id, its replica, its record, what is fixed; both without what is large.
+
+local by, reserved, named, limit = ARGV[3], tonumber(ARGV[4]), ARGV[5], tonumber(ARGV[6])
+local grace, till = tonumber(ARGV[7]), min(now, tonumber(ARGV[8]) or now)
+local aside, answers, seen, count = {}, {}, {}, 0
+local NO_PAYLOAD = '\196\000'
+
+-- Tell of a job that was found, or was set aside.
+local function tell_aside(id, replica)
+  aside[#aside + 1] = {id, replica}
+  count = count + 1
+end
+
+local function tell(job)
+  if seen[job.id] then
+    return
+  end
+  local fixed = call('HGET', FIXED, job.id) or ''
+  local readable, ends = pcall(decode_some, fixed, 7)
+  if not readable then
+    drop_held(job.replica, job.id)
+    tell_aside(job.id, job.replica)
+    set_aside(job.id, call('HGET', STATE, job.id))
+    return
+  end
+  local record = beginning_of(job) .. bin() .. bin() .. bin() .. bin(job.history)
+  seen[job.id], count = true, count + 1
+  for _, word in ipairs({job.id, job.replica, record, sub(fixed, 1, ends) .. NO_PAYLOAD}) do
+    answers[#answers + 1] = word
+  end
+end
+
+-- Look at what a replica holds. It is forgotten if that is nothing.
+local function look_at(replica)
+  for _, held in ipairs(held_by(replica, limit - count)) do
+    local job = held_job(replica, held)
+    if job then
+      tell(job)
+    elseif not job_of(held.id) then
+      tell_aside(held.id, replica)
+    end
+  end
+  if #held_by(replica, 1) == 0 then
+    forget_replica(replica)
+  end
+end
+
+-- Mark a replica as dead, and leave it to who asks.
+local function take(one)
+  one.dead, one.taker, one.taken_until = true, by, now + reserved
+  write_replica(one)
+  call('ZADD', EXPIRY, 0, one.id)  -- found again, even if the clock steps back
+end
+
+local function is_left_to_others(one)
+  return one.dead and one.taker ~= by and one.taken_until > now and one.taken_until <= now + reserved
+end
+
+local function look_at_expired()
+  for _, id in ipairs(call('ZRANGEBYSCORE', EXPIRY, '-inf', till, 'LIMIT', 0, 1000)) do
+    if count == limit then
+      return  -- what was not touched may still revive
+    end
+    local one = replica_of(id)
+    if not (one and is_left_to_others(one)) then
+      if one then
+        take(one)
+      end
+      look_at(id)
+    end
+  end
+end
+
+local function look_at_overdue()
+  for _, id in ipairs(call('ZRANGEBYSCORE', DEADLINES, '-inf', till - grace, 'LIMIT', 0, limit - count)) do
+    local job = job_of(id)
+    if job and job.state == RUNS then
+      tell(job)
+    elseif job then
+      call('ZREM', DEADLINES, id)
+    else
+      -- Its replica is not known; if that dies one day, what it held is set aside as well.
+      set_aside(id, call('HGET', STATE, id))
+      tell_aside(id, '')
+    end
+  end
+end
+
+-- Jobs of replicas that are not known, or whose records cannot be read: no beat renews those. Only
+-- a change by hand makes such.
+local function look_at_strangers()
+  for _, name in ipairs(holders(1000)) do
+    if count == limit then
+      return
+    end
+    local score = call('ZSCORE', EXPIRY, name)
+    if not replica_of(name) and not (score and tonumber(score) <= now + SPAN_MAX) then
+      look_at(name)
+    end
+  end
+end
+
+level(HELD)
+if named ~= '' then
+  local one = replica_of(named)
+  if one then
+    take(one)
+  end
+  look_at(named)
+else
+  clamp_all()
+  look_at_expired()
+  if count < limit then
+    look_at_overdue()
+  end
+  look_at_strangers()
+end
+flush()
+ring()
+return {now, aside, unpack(answers)}

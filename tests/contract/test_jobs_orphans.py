@@ -1,0 +1,142 @@
+"""What a look for orphans finds, and what may happen before they are settled."""
+
+import pytest
+from msgspec.structs import replace
+
+from tenure.core import endings
+from tenure.core.records import RESERVED_FOR, JobRecord, Note, Settled
+from tenure.stores.contract import Store
+from tenure.testing import ManualClock
+from tests.contract.job_calls import (
+    AT_ONCE,
+    TTL,
+    id_of,
+    insert,
+    join,
+    look,
+    new,
+    new_claim_no,
+    settle,
+    start,
+    start_one,
+)
+from tests.rig.endings import recover
+
+
+async def orphans_of(store: Store, by: str = "eva", replica: str | None = None) -> list[JobRecord]:
+    return (await store.orphans(by=by, replica=replica)).jobs
+
+
+async def settle_lost(store: Store, job: JobRecord, by: str, delays=AT_ONCE) -> Settled:
+    end = endings.lost(job, by=by, at=0, delays=delays)
+    (answer,) = await store.settle(by, [end])
+    return answer
+
+
+async def test_a_look_returns_what_a_decision_needs(store: Store, clock: ManualClock):
+    details = {"payload": b"p" * 1000, "tags": ("t",), "timeout": 5.0, "retention": 7.0}
+    job = await start_one(store, retry="[]", **details)
+    note = Note(id=job.id, fence=job.fence, progress=0.5, message="half", checkpoint=b"c" * 1000)
+    assert await store.note("ann", [note]) == [True]
+    before = await look(store)
+    clock.shift(TTL)
+    found = await store.orphans(by="eva")
+    assert found.now == clock.wall()
+    (orphan,) = found.jobs
+    assert (orphan.payload, orphan.checkpoint, orphan.result, orphan.error) == (
+        b"",
+        None,
+        None,
+        None,
+    )
+    same = [name for name in JobRecord.__struct_fields__ if name not in ("payload", "checkpoint")]
+    assert [getattr(orphan, name) for name in same] == [getattr(before, name) for name in same]
+    assert await look(store) == before
+
+
+async def test_a_dead_replica_is_left_to_the_first_who_looks(store: Store, clock: ManualClock):
+    await start(store, new(1), new(2))
+    clock.shift(TTL)
+    assert len(await orphans_of(store, "eva")) == 2
+    assert await orphans_of(store, "fay") == []
+    assert len(await orphans_of(store, "eva")) == 2, "its reply was lost"
+    clock.shift(RESERVED_FOR - 0.001)
+    assert await orphans_of(store, "fay") == []
+    clock.shift(0.001)
+    assert len(await orphans_of(store, "fay")) == 2, "the first has died"
+    assert await orphans_of(store, "eva") == []
+
+
+async def test_a_clock_that_is_set_back_does_not_prolong_that(store: Store, clock: ManualClock):
+    await start_one(store)
+    clock.shift(TTL)
+    assert len(await orphans_of(store, "eva")) == 1
+    clock.shift(-1000)
+    assert len(await orphans_of(store, "fay")) == 1
+
+
+async def test_one_replica_is_taken_though_it_has_not_expired(store: Store):
+    job = await start_one(store)
+    await start(store, new(2), replica="ben")
+    assert [one.id for one in await orphans_of(store, replica="ann")] == [job.id]
+    assert await store.beat(["ann"], ttl=TTL) == [None]
+    assert await store.claim("ann", new_claim_no(), ["default"], 1) is None
+    assert await store.beat(["ben"], ttl=TTL) != [None]
+
+
+async def test_a_claim_whose_reply_was_lost_is_found(store: Store):
+    await join(store, "ann")
+    await insert(store, new(1))
+    await store.claim("ann", new_claim_no(), ["default"], 1)
+    assert [one.id for one in await orphans_of(store, by="ann", replica="ann")] == [id_of(1)]
+
+
+@pytest.mark.parametrize("outcome", ["succeeded", "failed", "retry", "handed back"])
+async def test_a_worker_that_settles_after_the_look_wins(
+    store: Store, clock: ManualClock, outcome: str
+):
+    job = await start_one(store, retention=100)
+    clock.shift(TTL)
+    (orphan,) = await orphans_of(store)
+    assert await settle(store, job, outcome) == "settled"
+    settled = await look(store)
+    assert await settle_lost(store, orphan, "eva") == "lost"
+    assert await look(store) == settled
+    assert settled.losses == 0
+    assert await recover(store, delays=AT_ONCE, grace=0, by="eva") == []
+    assert await store.replicas() == []
+
+
+@pytest.mark.parametrize("delays", [AT_ONCE, ()])
+async def test_a_cancel_after_the_look_wins(store: Store, clock: ManualClock, delays):
+    await start_one(store, retention=100)
+    clock.shift(TTL)
+    (orphan,) = await orphans_of(store)
+    assert not orphan.cancelling
+    assert await store.cancel([orphan.id], reason="enough") == ["requested"]
+    assert await settle_lost(store, orphan, "eva", delays) == "cancelled"
+    after = await look(store)
+    assert (after.state, after.reason, after.losses) == ("cancelled", "enough", 1)
+    assert await settle_lost(store, orphan, "eva", delays) == "repeated"
+
+
+async def test_of_two_recoverers_one_is_told_that_it_has_settled(store: Store, clock: ManualClock):
+    await start_one(store)
+    clock.shift(TTL)
+    (first,) = await orphans_of(store, "eva")
+    clock.shift(RESERVED_FOR)
+    (second,) = await orphans_of(store, "fay")
+    assert await settle_lost(store, second, "fay") == "settled"
+    assert await settle_lost(store, first, "eva") == "lost"
+    assert await settle_lost(store, second, "fay") == "repeated"
+    assert (await look(store)).losses == 1
+
+
+async def test_an_interrupted_job_yields_to_a_cancel(store: Store, clock: ManualClock):
+    job = await start_one(store, retention=100)
+    await store.cancel([job.id], reason="enough")
+    end = endings.handed_back(replace(job, rerun=False))
+    assert (end.state, end.reason) == ("failed", "interrupted")
+    assert await store.settle("ann", [end]) == ["cancelled"]
+    after = await look(store)
+    assert (after.state, after.reason) == ("cancelled", "enough")

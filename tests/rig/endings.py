@@ -1,0 +1,94 @@
+"""How attempts end in tests that drive a store by hand, as a worker would end them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from msgspec.structs import replace
+
+from tenure.core import endings
+from tenure.core.records import JobRecord, Recovered, Settlement
+from tenure.runtime.recovery import bury as bury_jobs
+from tenure.runtime.recovery import leave, take
+from tenure.stores.contract import Store
+
+__all__ = ["bury", "leave", "recover", "settlement"]
+
+
+def settlement(
+    *,
+    id: str,  # noqa: A002 - as a record has it
+    fence: int,
+    outcome: str,
+    rerun: bool = True,
+    **details: Any,
+) -> Settlement:
+    """Return how an attempt ended, in the words of a worker."""
+    job = JobRecord(
+        id=id,
+        task="",
+        queue="",
+        priority=5,
+        state="running",
+        payload=b"",
+        created=0,
+        due=0,
+        fence=fence,
+        rerun=rerun,
+    )
+    if outcome not in ("failed", "retry"):
+        details.pop("error", None)
+    match outcome:
+        case "succeeded":
+            end = endings.succeeded(job)
+        case "failed":
+            end = endings.failed(job, reason="")
+        case "cancelled":
+            end = endings.cancelled(job)
+        case "retry":
+            end = endings.retried(job, delay=0, error=None)
+        case "handed back":
+            end = endings.handed_back(job)
+        case _:
+            raise AssertionError(outcome)
+    if end.reason == endings.INTERRUPTED:
+        details = {name: details[name] for name in details if name in ("history", "by")}
+    return replace(end, **details)
+
+
+async def recover(
+    store: Store,
+    *,
+    delays: Sequence[float],
+    grace: float,
+    limit: int = 100,
+    as_of: int | None = None,
+    by: str = "rescuer",
+) -> list[Recovered]:
+    """Take up to `limit` jobs whose replicas are gone, or that are past their deadline."""
+
+    def end(job: JobRecord, at: int) -> Settlement:
+        return endings.lost(job, by=by, at=at, delays=delays)
+
+    recovered: list[Recovered] = []
+    while len(recovered) < limit:
+        most = limit - len(recovered)
+        taken = await take(store, by=by, end=end, grace=grace, limit=most, as_of=as_of)
+        if not taken:
+            break
+        recovered += [one.became for one in taken]
+    return recovered
+
+
+async def bury(
+    store: Store,
+    replica: str,
+    started: Sequence[str],
+    *,
+    delays: Sequence[float],
+    by: str = "undertaker",
+) -> list[Recovered]:
+    """Take the jobs of a process that is known to be dead."""
+    taken = await bury_jobs(store, replica, started, by=by, delays=delays)
+    return [one.became for one in taken]
