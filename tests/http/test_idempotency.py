@@ -1,6 +1,7 @@
 """One key, one job: whoever repeats a request, wherever and however often."""
 
 import asyncio
+from collections.abc import Iterable
 from decimal import Decimal
 from typing import Any
 
@@ -9,6 +10,7 @@ import pytest
 from fastapi import FastAPI
 
 from tenure.core.clock import SystemClock
+from tenure.core.records import Inserted
 from tenure.testing import Faults
 from tests.http.conftest import Replica
 from tests.http.service import Face, Service, stored
@@ -184,17 +186,36 @@ async def test_a_request_that_was_refused_leaves_its_key_free(
 
 
 @pytest.mark.usefixtures("forgotten_at_once")
-async def test_the_key_outlives_a_job_that_was_kept_briefly(real_replica: Replica):
-    """Its job is forgotten, and still the request is not run once more."""
+async def test_a_job_with_a_key_is_kept_longer_than_its_endpoint_says(real_replica: Replica):
+    """The request is not run once more, and its result can be asked for."""
     service = await real_replica()
     async with client_of(service.face("fastapi"), timeout=20) as client:
-        first = await client.post("/reports/brief", headers={**keyed("k"), "Prefer": "wait=10"})
+        headers = {**keyed("k"), "Prefer": "wait=10"}
+        first = await client.post("/reports/brief", headers=headers)
         assert first.status_code == 200
+        # The brief one is forgotten, as it has no key.
+        await client.post("/reports/brief", headers={"Prefer": "wait=10"})
         assert await wait_until_async(service.app.prune_jobs, SIZE.patience) == 1
+        again = await client.post("/reports/brief", headers=headers)
+        assert (again.status_code, again.json()) == (200, first.json())
+        assert again.headers["idempotency-replayed"] == "true"
+        assert len(await stored(service.app)) == 1
+
+
+async def test_a_job_that_is_removed_after_its_key_was_found(
+    real_replica: Replica, monkeypatch: pytest.MonkeyPatch
+):
+    service = await real_replica()
+
+    async def existing(answers: Iterable[Inserted]) -> dict[str, None]:
+        return dict.fromkeys(answer.id for answer in answers)
+
+    async with client_of(service.face("fastapi"), timeout=20) as client:
+        await client.post("/reports/brief", headers=keyed("k"))
+        monkeypatch.setattr(service.app._services().jobs, "_existing", existing)
         again = await client.post("/reports/brief", headers=keyed("k"))
         assert again.status_code == 410
         assert again.json()["type"] == "urn:tenure:problem:expired"
-        assert await stored(service.app) == []
 
 
 async def test_the_key_stays_with_a_job_that_ended_late(

@@ -116,23 +116,37 @@ async def test_waiting_jobs_are_counted_by_queue(clock, faults):
     assert faults.calls["count_tagged"] == 0
 
 
-async def test_a_key_is_remembered_for_a_day(scene, clock):
+async def test_a_key_and_its_job_are_kept_for_a_day(scene, clock):
     @scene.router.post("/brief", retention=60, name="brief")
     async def brief() -> None: ...
 
     headers = {"Idempotency-Key": "k"}
     async with scene.served() as ann:
-        await ann.post("/r/brief", headers=headers)
+        first = await ann.post("/r/brief", headers=headers)
         await scene.settle(await scene.claim(), result=b"null")
-        for seconds, forgotten_, status in (
-            (59, 0, 202),
-            (2, 1, 410),
-            (86_338, 0, 410),
-            (2, 0, 202),
+        for seconds, forgotten, is_replayed in (
+            (59, 0, True),
+            (2, 0, True),
+            (86_338, 0, True),
+            (2, 1, False),
         ):
             await clock.advance(seconds)
-            assert await scene.app.prune_jobs() == forgotten_
-            assert (await ann.post("/r/brief", headers=headers)).status_code == status
+            assert await scene.app.prune_jobs() == forgotten
+            again = await ann.post("/r/brief", headers=headers)
+            assert again.status_code == 202
+            assert ("idempotency-replayed" in again.headers) == is_replayed
+            assert (again.headers["location"] == first.headers["location"]) == is_replayed
+
+
+async def test_without_a_key_a_job_is_kept_as_its_endpoint_says(scene, clock):
+    @scene.router.post("/brief", retention=60, name="brief")
+    async def brief() -> None: ...
+
+    async with scene.served() as ann:
+        await ann.post("/r/brief")
+        await scene.settle(await scene.claim(), result=b"null")
+        await clock.advance(61)
+        assert await scene.app.prune_jobs() == 1
 
 
 def at(seconds: float) -> str:

@@ -190,8 +190,9 @@ async def test_a_unique_key_may_be_kept_beyond_the_end_of_its_job(app, work, clo
     assert (await only.enqueue(7)).id == first.id
     clock.shift(1800)
     await app.prune_jobs()
-    again = await only.enqueue(7)  # the job is gone, its key is not
+    again = await only.enqueue(7)
     assert (again.id, again.is_new) == (first.id, False)
+    assert await again.result(timeout=0) == 7
     clock.shift(1800)
     assert (await only.enqueue(7)).is_new
 

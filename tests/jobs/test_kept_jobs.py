@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tenure import StoreUnavailable, Tenure, blocking
+from tenure import Retention, StoreUnavailable, Tenure, Unique, blocking
 from tenure.core.records import Inserted, NewJob
 from tenure.testing import FaultyStore, ManualClock
 from tests.contract.worlds import World
@@ -127,6 +127,61 @@ def test_blocking_callers_keep_so_long_too(world_url: str, namespace: str):
         assert job.cancel()
         assert job.refresh().record.retention == 60
         assert sync.prune_jobs() == 0
+
+
+@pytest.mark.parametrize("ends", ["failed", "succeeded", "cancelled"])
+async def test_a_job_is_kept_as_long_as_its_unique_key(world: World, clock: ManualClock, ends: str):
+    bank = ["is down" if ends == "failed" else "is up"]
+    async with Tenure(world.unopened(), retention="10m") as app:
+
+        @app.task(retry=0)
+        async def charge(order: int) -> str:
+            if bank == ["is down"]:
+                raise OSError(*bank)
+            return f"charged {order}"
+
+        only = charge.using(unique=Unique("charge:7", keep="1d"))
+        first = await only.enqueue(7)
+        if ends == "cancelled":
+            await first.cancel()
+        await app.run_worker(burst=True)
+        bank[:] = ["is up"]
+        clock.shift(86_400 - 1)
+        assert await app.prune_jobs() == 0
+        again = await only.enqueue(7)
+        assert (again.id, again.is_new, again.state) == (first.id, False, ends)
+        if ends != "succeeded":
+            await again.requeue()
+            await app.run_worker(burst=True)
+        assert await again.result(timeout=0) == "charged 7"
+        clock.shift(86_400)
+        assert await app.prune_jobs() == 1
+        assert (await only.enqueue(7)).is_new
+
+
+@pytest.mark.parametrize(
+    ("keep", "kept"), [(0, (3600, 7200)), ("90m", (5400, 7200)), ("1d", (86_400, 86_400))]
+)
+async def test_a_unique_key_shortens_no_retention(make, clock: ManualClock, keep, kept):
+    app = await make()
+    retention = Retention(succeeded="1h", failed="2h")
+    work = app.task(lambda: None, name="work", retention=retention).using(
+        unique=Unique("k", keep=keep)
+    )
+    [job] = await app.enqueue_many([work.request()])
+    for seen in (job, await app.job(job.id)):
+        assert (seen.record.retention, seen.record.retention_failed) == kept
+
+
+async def test_a_job_of_a_users_own_transaction_is_kept_as_long_as_its_key(tmp_path: Path):
+    file = tmp_path / "tenure.db"
+    async with Tenure(f"sqlite:///{file}") as app:
+        work = app.task(lambda: None, name="work", retention="1h")
+        with closing(sqlite3.connect(file)) as own:
+            own.execute("BEGIN IMMEDIATE")
+            job = await work.using(unique=Unique("k", keep="30d")).bind(own).enqueue()
+            own.commit()
+        assert (await job.refresh()).record.retention == 30 * 86_400
 
 
 async def test_an_insert_is_not_repeated_after_a_long_pause(make, clock: ManualClock, faults):

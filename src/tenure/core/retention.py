@@ -2,6 +2,7 @@
 
 `parse_retention` reads what users give for an app, a task or a timer; what they leave out comes
 from the level above. The result is a `Kept`, two numbers that go to the store with each job.
+`kept_with_key` raises them for a job whose unique key lasts longer.
 """
 
 from __future__ import annotations
@@ -9,9 +10,11 @@ from __future__ import annotations
 from typing import Final, NamedTuple, TypeAlias, cast
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from tenure.core.durations import Duration, seconds
 from tenure.core.policy import RETENTION_MIN, TTL_MAX
+from tenure.core.records import NewJob
 from tenure.errors import ConfigError
 
 __all__ = [
@@ -20,8 +23,9 @@ __all__ = [
     "Retention",
     "RetentionOption",
     "checked_retention",
-    "kept_past_pause",
+    "kept_at_least",
     "kept_runs",
+    "kept_with_key",
     "parse_retention",
     "parse_retention_text",
 ]
@@ -111,13 +115,21 @@ def kept_runs(period: float) -> Kept:
     return Kept(length, length)
 
 
-def kept_past_pause(kept: Kept, pause: float) -> Kept:
-    """Return a retention that is at least as long as the pause between two runs.
+def kept_at_least(kept: Kept, shortest: float) -> Kept:
+    """Return a retention that is no shorter than this, however the job ends."""
+    return Kept(*(max(length, shortest) for length in kept))
 
-    The pause counts from the end of the last run: a store that has removed that run would start
-    the next one at once.
+
+def kept_with_key(new: NewJob) -> NewJob:
+    """Return a job that is kept for at least as long as its unique key.
+
+    Otherwise a repeat would find the key of a job that is gone: it has no result any more, and
+    nothing could run under the key, as there is no job to requeue.
     """
-    return Kept(*(max(length, pause) for length in kept))
+    if new.unique is None:
+        return new
+    kept = kept_at_least(Kept(new.retention, new.retention_failed), new.unique.keep)
+    return replace(new, retention=kept.succeeded, retention_failed=kept.failed)
 
 
 def _kept(length: object, what: str) -> float:

@@ -227,7 +227,8 @@ class AsyncRouter:
             retry: how often a failed job is tried again, or a `Backoff`; by default 4 times within
                 15 s, because a client waits. 0 or None: never.
             priority: 0 to 9; 0 is served first.
-            retention: how long finished jobs are kept, as in `app.task`.
+            retention: how long finished jobs are kept, as in `app.task`; those with an
+                `Idempotency-Key` for a day at least.
             executor: where a plain function runs, as in `app.task`.
         """
         check = entry(

@@ -23,6 +23,7 @@ from tenure.core.records import (
     Page,
 )
 from tenure.core.results import read_stored
+from tenure.core.retention import kept_with_key
 from tenure.core.runs import runs_of
 from tenure.core.schedules import TIMERS_QUEUE
 from tenure.core.states import FINISHED
@@ -146,7 +147,7 @@ class Jobs:
         if not hasattr(request, "new"):
             msg = f"enqueue takes task.request(...), not {request!r}."
             raise ConfigError(msg)
-        return replace(request.new, id=self.new_id())
+        return replace(kept_with_key(request.new), id=self.new_id())
 
     def new_id(self) -> str:
         """Return an id that no job has."""
@@ -181,7 +182,7 @@ class Jobs:
             raise UniqueBusy(request.unique)
         if answer.outcome == "created":
             return Job(self, _fresh(new, answer.at), is_new=True)
-        # Pruned since, or its key outlives it: its id is all there is.
+        # Removed since the insert, or unreadable: its id is all there is.
         return Job(self, existing[answer.id] or _fresh(replace(new, id=answer.id), 0))
 
     async def job(self, id_: str) -> Job[Any]:

@@ -31,6 +31,7 @@ class Unique:
         key: any text of up to 200 characters.
         keep: how long the key stays taken, counted from the enqueue, if the job is done earlier.
             By default it is free as soon as the job has finished: a second job may follow at once.
+            The finished job is kept at least as long, whatever its retention is.
     """
 
     def __init__(self, key: str, *, keep: Duration = 0) -> None:

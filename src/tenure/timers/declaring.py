@@ -19,7 +19,7 @@ from tenure.core.records import JobRecord
 from tenure.core.retention import (
     Kept,
     RetentionOption,
-    kept_past_pause,
+    kept_at_least,
     kept_runs,
     parse_retention,
 )
@@ -159,7 +159,9 @@ def _with_retention(
     if kind == "timer":
         kept = parse_retention(retention, kept_runs(_period(rule, ticks=20)))
     if options.after is not None:
-        kept = kept_past_pause(kept, _period(rule, ticks=20))
+        # The pause counts from the end of the last run: a store that has removed that run would
+        # start the next one at once.
+        kept = kept_at_least(kept, _period(rule, ticks=20))
     return replace(run, retention=kept.succeeded, retention_failed=kept.failed)
 
 
