@@ -4,9 +4,10 @@ import asyncio
 
 import pytest
 
-from tenure import Tenure
+from tenure import Tenure, blocking
 from tenure.observe.events import SlotsKept
 from tests.jobs.replicas import of_kind
+from tests.rig.waiting import wait_until_async
 
 
 class Kin:
@@ -179,3 +180,26 @@ async def test_what_a_handler_leaves_behind_lends_no_slot(app, clock, kin):
         for task in left:
             task.cancel()
     assert kin.most == 1
+
+
+async def test_a_plain_handler_keeps_its_slot_which_is_told_and_goes_on(real_app):
+    seen: list = []
+    real_app.on_event(seen.append)
+
+    @real_app.task(retry=None)
+    async def leaf() -> int:
+        return 7
+
+    @real_app.task(retry=None)
+    def parent() -> int:
+        with blocking.Tenure(real_app) as sync:
+            return sync.enqueue(leaf.request()).result()
+
+    async with real_app.worker(concurrency=1):
+        job = await parent.enqueue()
+        [told] = await wait_until_async(lambda: of_kind(seen, SlotsKept), 20)
+        assert (told.task, told.job, told.lent) == ("parent", job.id, 0)
+        assert "only asynchronous handlers" in str(told)
+        assert await states(job) == ["running"]
+        async with real_app.worker(concurrency=1):
+            assert await job.result(20) == 7

@@ -312,9 +312,10 @@ class TicksMissed(_Fact, frozen=True):
 
 
 class SlotsKept(_Fact, frozen=True):
-    """A handler waits for another job and keeps its slot, as too many have lent theirs already.
+    """A handler waits for another job and keeps its slot.
 
-    If all slots of all workers are kept like this, none of them goes on. At most once a minute.
+    Too many have lent theirs already, or it is a plain function and no slot is free. If all slots
+    of all workers are kept like this, none of them goes on. At most once a minute.
     """
 
     task: str
@@ -322,13 +323,14 @@ class SlotsKept(_Fact, frozen=True):
     awaited: str
     """The job that it waits for."""
     lent: int
+    """How many slots of this worker are lent."""
+    why: str
 
     def __str__(self) -> str:
         return (
             f"job {safe(self.job)} of {safe(self.task)!r} waits for job {safe(self.awaited)} and "
-            f"keeps its slot: {self.lent} handlers of this worker wait for other jobs already. If "
-            "they take all slots, none goes on. Wait for fewer jobs at a time, or let the last "
-            "job enqueue what follows."
+            f"keeps its slot: {self.why}. If such handlers take all slots, none goes on. Wait for "
+            "fewer jobs at a time, or let the last job enqueue what follows."
         )
 
 

@@ -55,7 +55,7 @@ class LentSlots:
     async def lend(self, job: JobRecord, awaited: str) -> AsyncIterator[None]:
         """Lend the slot of a job for the time of the block, in which it waits for another one."""
         if job.id not in self._waits and len(self._waits) >= LENT_MAX:
-            self._tell(job, awaited)
+            self._tell(job, awaited, f"{len(self._waits)} handlers of this worker have lent theirs")
             yield
             return
         self._waits[job.id] = self._waits.get(job.id, 0) + 1
@@ -72,6 +72,11 @@ class LentSlots:
             await self._take_back(job)
             raise
         await self._take_back(job)
+
+    def kept(self, job: JobRecord, awaited: str) -> None:
+        """Report a handler that waits elsewhere than on the worker's loop, if no slot is free."""
+        if not self._has_free():
+            self._tell(job, awaited, "only asynchronous handlers lend theirs")
 
     async def _take_back(self, job: JobRecord) -> None:
         if self._waits.get(job.id, 0) != 1 or self._has_free():
@@ -104,8 +109,8 @@ class LentSlots:
         self._waits.pop(job.id, None)
         self._returning = deque(one for one in self._returning if one[0] != job.id)
 
-    def _tell(self, job: JobRecord, awaited: str) -> None:
+    def _tell(self, job: JobRecord, awaited: str, why: str) -> None:
         now = self._clock.boot()
         if now - self._told >= _TELL_EVERY:
             self._told = now
-            self._events.emit(SlotsKept(job.task, job.id, awaited, len(self._waits)))
+            self._events.emit(SlotsKept(job.task, job.id, awaited, len(self._waits), why))

@@ -6,7 +6,7 @@ import asyncio
 import logging
 from collections import Counter, deque
 from collections.abc import Callable, Collection, Sequence
-from contextlib import AbstractAsyncContextManager, nullcontext
+from contextlib import AbstractAsyncContextManager, nullcontext, suppress
 from contextvars import copy_context
 from dataclasses import dataclass
 from functools import partial
@@ -269,6 +269,11 @@ class Slots:
 
     def _lend(self, running: _Running, awaited: str) -> AbstractAsyncContextManager[None]:
         """Lend the slot of a job while it waits for another one; not if it has ended itself."""
+        if asyncio.get_running_loop() is not self._loop:
+            # A plain handler waits on a loop of its own, and slots belong to that of the worker.
+            with suppress(RuntimeError):  # that one is closed, and its slots are gone
+                self._loop.call_soon_threadsafe(self._lent.kept, running.record, awaited)
+            return nullcontext()
         return (
             self._lent.lend(running.record, awaited) if running in self._running else nullcontext()
         )
