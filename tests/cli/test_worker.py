@@ -118,6 +118,39 @@ def test_a_burst_drains_the_queues_and_ends(fleet: Fleet, place: Place, module: 
         assert app.replicas() == []
 
 
+def test_a_burst_that_is_stopped_says_that_jobs_may_be_left(
+    fleet: Fleet, place: Place, module: Write, tmp_path
+):
+    name = module(MODULE)
+    long = enqueue(place, module, "stay", 300)
+    due = enqueue(place, module, "double", 1)
+    worker = fleet.start(
+        *("-W", "error", "-P", "-m", "tenure", "worker", f"{name}:app", "--burst"),
+        *("--queues", "slow,default", "--concurrency", "1", "--grace", "100ms"),
+        env={"TENURE_URL": place.url, "TENURE_NAMESPACE": place.namespace},
+        cwd=tmp_path,
+    )
+    with place.app() as app:
+        wait_until(lambda: app.job(long).state == "running", 20)
+        worker.terminate()
+        assert worker.wait() == 1
+        assert app.job(due).state == "waiting"
+    told = worker.stderr.splitlines()[-1]
+    assert told == "Stopped early: jobs that are due may be left. Attempts: 1 handed back."
+
+
+@pytest.mark.parametrize("connect", ["lazy", None])
+def test_a_burst_does_not_wait_for_its_store(
+    cli: Run, module: Write, monkeypatch: pytest.MonkeyPatch, connect: str | None
+):
+    if connect is not None:
+        monkeypatch.setenv("TENURE_CONNECT", connect)
+    name = module("from tenure import Tenure\napp = Tenure('redis://127.0.0.1:1/0')")
+    told = cli("worker", f"{name}:app", "--burst", "--log-level", "error")
+    assert told.code == 2
+    assert "cannot be reached" in told.err.splitlines()[-1]
+
+
 def test_it_says_what_it_works_on(start, place: Place):
     worker = start()
     said = worker.stderr

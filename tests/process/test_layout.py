@@ -69,7 +69,7 @@ def ask(method: str, url: str) -> tuple[int, Message, bytes]:
 
 def is_up(url: str) -> bool:
     try:
-        return ask("GET", f"{url}/reports/jobs")[0] == 200
+        return ask("GET", f"{url}/ready")[0] == 200
     except OSError:
         return False
 
@@ -103,6 +103,11 @@ def test_the_service_of_the_page_outlives_its_parts(start: Start):
         replicas.append(start(re.sub(r"--port \d+", f"--port {port}", command)))
     for url in urls:
         wait_until(lambda url=url: is_up(url), PATIENCE, f"{url} answers")
+
+    # Routes of the service itself use the app as well; both replicas share the unique key.
+    closings = [ask("POST", f"{url}/months/5/close") for url in urls]
+    assert [status for status, _, _ in closings] == [200, 200]
+    assert closings[0][2] == closings[1][2]
 
     # Without workers jobs wait; the replica that took it dies.
     job = submit(urls[0])

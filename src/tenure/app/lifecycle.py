@@ -214,7 +214,8 @@ class Lifecycle:
     def is_ready(self) -> bool:
         """Whether it is open and has reached its store once; for readiness probes.
 
-        Always true while it is open, except with connect="lazy". It stays true in an outage.
+        Always true while it is open, except with connect="lazy". It stays true in an outage. An app
+        that was never opened is not ready, even if an `AsyncRouter` has opened a connection.
         """
         return self._opened is not None and self.is_open
 
