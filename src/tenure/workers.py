@@ -50,6 +50,7 @@ class EmbeddedWorker:
         self._lifespan = lifespan
         self._store = store
         self._stopped = asyncio.Event()
+        self._is_cut_short = False
         self._made = asyncio.Event()
         self._entered = AsyncExitStack()
         self._worker: Worker | None = None
@@ -123,6 +124,11 @@ class EmbeddedWorker:
         """How many attempts have ended here: "succeeded", "failed", "retry", "cancelled" ..."""
         return {} if self._worker is None else self._worker.ends
 
+    @property
+    def has_drained(self) -> bool:
+        """Whether it has ended by itself, as `burst` lets it: nothing was due and nothing ran."""
+        return self._running is not None and self._running.done() and not self._is_cut_short
+
     async def ready(self) -> None:
         """Wait until it has joined and may get jobs."""
         assert self._running is not None, "enter the worker first"
@@ -140,6 +146,8 @@ class EmbeddedWorker:
     def stop_once(self) -> None:
         """Stop claiming and let running jobs finish; again it means nothing more."""
         self._stopped.set()
+        # Leaving the block stops it as well, after it may have ended by itself.
+        self._is_cut_short |= self._running is None or not self._running.done()
         if self._worker is not None:
             self._worker.stop()
 

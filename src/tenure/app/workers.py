@@ -155,7 +155,8 @@ class WorkerCalls(Lifecycle):
         """Work until SIGTERM or SIGINT, then let running jobs finish and leave. See `worker`.
 
         Opens the app if it is not open. If the store is down then, it waits for it, unless the
-        app has connect="eager". Returns how many attempts have ended, by their outcome.
+        app has connect="eager"; with burst=True it raises StoreUnavailable in any case. Returns
+        how many attempts have ended, by their outcome.
         """
         worker = self.worker(
             queues=queues,
@@ -165,15 +166,18 @@ class WorkerCalls(Lifecycle):
             grace=grace,
             burst=burst,
         )
+        await self._run_until_stopped(worker, is_lazy=self._connect != "eager" and not burst)
+        return worker.ends
+
+    async def _run_until_stopped(self, worker: EmbeddedWorker, *, is_lazy: bool) -> None:
         if self.is_open:
             await run_until_stopped(worker)
-        else:
-            await self._begin(is_lazy=self._connect != "eager")
-            try:
-                await run_until_stopped(worker)
-            finally:
-                await self.close()
-        return worker.ends
+            return
+        await self._begin(is_lazy=is_lazy)
+        try:
+            await run_until_stopped(worker)
+        finally:
+            await self.close()
 
     def _known_queues(self) -> tuple[tuple[str, ...], tuple[int, ...]]:
         """Return the queues of all tasks, with the same weight each."""

@@ -92,8 +92,8 @@ Examples:
 @click.option(
     "--burst",
     is_flag=True,
-    help="Run what is due, and end with 0 when nothing is due and nothing runs here. No timers, no "
-    "supervisor.",
+    help="Run what is due, and end with 0 when nothing is due and nothing runs here; with 1 if a "
+    "signal stops it earlier. No timers, no supervisor.",
 )
 @click.option(
     "--reload",
@@ -165,11 +165,11 @@ def worker(
         set_up_logging(log_level)
         _announce(screen, found, queues)
         if burst:
-            ends = asyncio.run(
-                found.run_worker(queues=queues, concurrency=concurrency, grace=grace, burst=True)
-            )
-            screen.aside(_drained(ends))
-            return
+            drain = found.worker(queues=queues, concurrency=concurrency, grace=grace, burst=True)
+            # A script or a CI job must not hang because its store is down.
+            asyncio.run(found._run_until_stopped(drain, is_lazy=False))  # noqa: SLF001 - of the same house
+            screen.aside(_burst_summary(drain.ends, has_drained=drain.has_drained))
+            context.exit(0 if drain.has_drained else 1)
         if found.traits.scope == "process":
             # Another process would see nothing of it.
             if processes > 1 or max_jobs or max_memory or health:
@@ -216,11 +216,14 @@ def _reload(screen: Screen, *, burst: bool) -> int:
     return Reloader(arguments, Path.cwd(), screen.aside).run()
 
 
-def _drained(ends: dict[str, int]) -> str:
-    """Say how the attempts of a burst have ended."""
+def _burst_summary(ends: dict[str, int], *, has_drained: bool) -> str:
+    """Say whether a burst has run all that was due, and how its attempts have ended."""
     words = {"retry": "to be tried again", "handed back": "handed back"}
-    told = [f"{ends[end]} {words.get(end, end)}" for end in sorted(ends)]
-    return f"Nothing is due any more. Attempts: {', '.join(told) or 'none'}."
+    counts = [f"{ends[end]} {words.get(end, end)}" for end in sorted(ends)]
+    state = "Nothing is due any more."
+    if not has_drained:
+        state = "Stopped early: jobs that are due may be left."
+    return f"{state} Attempts: {', '.join(counts) or 'none'}."
 
 
 def _timers(queues: object, *, no_timers: bool, timers_only: bool) -> bool | Literal["only"]:
