@@ -17,6 +17,7 @@ class Kin:
         self._clock = clock
         self.working = 0
         self.most = 0
+        self.waiting: list[asyncio.Task[int]] = []
 
         @app.task(retry=None)
         async def leaf(number: int) -> int:
@@ -44,11 +45,23 @@ class Kin:
             return "in time"
 
         @app.task(retry=None)
+        async def calls_off(seconds: float) -> str:
+            child = await leaf.using(delay="1h").enqueue(1)
+            waiting = asyncio.create_task(child.result())
+            self.waiting.append(waiting)
+            await self._clock.sleep(seconds)
+            waiting.cancel()
+            await asyncio.wait([waiting])
+            await self.work(3)
+            return "called off"
+
+        @app.task(retry=None)
         async def spread(number: int) -> int:
             children = await app.enqueue_many(leaf.request(one) for one in range(number))
             return sum(await asyncio.gather(*(child.result() for child in children)))
 
-        self.leaf, self.parent, self.impatient, self.spread = leaf, parent, impatient, spread
+        self.leaf, self.parent, self.impatient = leaf, parent, impatient
+        self.calls_off, self.spread = calls_off, spread
 
     async def work(self, seconds: float) -> None:
         self.working += 1
@@ -117,6 +130,32 @@ async def test_a_wait_that_ends_early_takes_the_slot_back(app, clock, kin):
     assert kin.most == 1
 
 
+async def test_a_wait_that_the_handler_calls_off_takes_the_slot_back(app, clock, kin):
+    """As `asyncio.timeout` and `asyncio.wait_for` do: they cancel the wait, not the job."""
+    async with app.worker(concurrency=2):
+        jobs = await app.enqueue_many(kin.calls_off.request(3) for _ in range(20))
+        await clock.advance(100)
+        assert await states(*jobs) == ["succeeded"] * 20
+    assert kin.most == 2
+
+
+async def test_a_job_is_cancelled_at_once_while_it_waits_for_its_slot(app, clock, kin):
+    @app.task(retry=None)
+    async def long() -> None:
+        await kin.work(100)
+
+    async with app.worker(concurrency=1):
+        job = await kin.calls_off.enqueue(3)
+        await clock.advance(1)
+        taking = await long.enqueue()
+        await clock.advance(5)
+        await job.cancel()
+        await clock.advance(5)
+        assert await states(job, taking) == ["cancelled", "running"]
+    assert kin.most == 1
+    assert all(task.done() for task in kin.waiting)
+
+
 async def test_a_cancelled_wait_leaves_no_slot_behind(app, clock, kin):
     async with app.worker(concurrency=1):
         waiting = await kin.impatient.enqueue(3600)
@@ -128,6 +167,21 @@ async def test_a_cancelled_wait_leaves_no_slot_behind(app, clock, kin):
         await clock.advance(10)
         assert await states(*jobs) == ["succeeded"] * 3
     assert kin.most == 1
+
+
+async def test_a_cancelled_wait_does_not_wait_for_a_slot(app, clock, kin):
+    @app.task(retry=None)
+    async def long() -> None:
+        await kin.work(100)
+
+    async with app.worker(concurrency=1):
+        waiting = await kin.impatient.enqueue(3600)
+        await clock.advance(1)
+        taking = await long.enqueue()
+        await clock.advance(1)
+        await waiting.cancel()
+        await clock.advance(5)
+        assert await states(waiting, taking) == ["cancelled", "running"]
 
 
 async def test_no_more_slots_are_lent_than_a_bound_and_that_is_told(

@@ -16,6 +16,7 @@ from typing import Final
 from tenure.core.clock import Clock
 from tenure.core.records import JobRecord
 from tenure.observe.events import Events, SlotsKept
+from tenure.runtime.context import RunningJob
 
 __all__ = ["LENT_MAX", "LentSlots"]
 
@@ -52,8 +53,9 @@ class LentSlots:
         return len(self._returning)
 
     @asynccontextmanager
-    async def lend(self, job: JobRecord, awaited: str) -> AsyncIterator[None]:
+    async def lend(self, running: RunningJob, awaited: str) -> AsyncIterator[None]:
         """Lend the slot of a job for the time of the block, in which it waits for another one."""
+        job = running.record
         if job.id not in self._waits and len(self._waits) >= LENT_MAX:
             self._tell(job, awaited, f"{len(self._waits)} handlers of this worker have lent theirs")
             yield
@@ -63,13 +65,11 @@ class LentSlots:
         self._on_lent()
         try:
             yield
-        except asyncio.CancelledError:
-            # As a rule it is about to end, and must not wait for that. If only this wait was
-            # called off, one job more than there are slots runs on.
-            self._waits_less(job)
-            raise
         except BaseException:
-            await self._take_back(job)
+            if running.cancelled:
+                self._waits_less(job)  # it is about to end, and must not wait for that
+            else:  # a time-out of the handler's own cancels the wait, and the handler goes on
+                await self._take_back(job)
             raise
         await self._take_back(job)
 
@@ -107,6 +107,9 @@ class LentSlots:
     def ended(self, job: JobRecord) -> None:
         """Forget a job: it has its slot, or has ended."""
         self._waits.pop(job.id, None)
+        for id_, back in self._returning:
+            if id_ == job.id and not back.done():
+                back.set_result(None)  # a task that the handler left behind
         self._returning = deque(one for one in self._returning if one[0] != job.id)
 
     def _tell(self, job: JobRecord, awaited: str, why: str) -> None:

@@ -275,7 +275,7 @@ class Slots:
                 self._loop.call_soon_threadsafe(self._lent.kept, running.record, awaited)
             return nullcontext()
         return (
-            self._lent.lend(running.record, awaited) if running in self._running else nullcontext()
+            self._lent.lend(running.context, awaited) if running in self._running else nullcontext()
         )
 
     def _ended(self, running: _Running) -> None:
