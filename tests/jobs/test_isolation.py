@@ -87,6 +87,26 @@ async def test_what_cannot_be_alone_within_half_a_minute_goes_back_uncounted(
     assert not any("+" in beside and "poison" in beside for beside in ran)
 
 
+async def test_a_suspect_that_waits_for_another_job_keeps_nothing_from_running(
+    app, store, clock, ran
+):
+    @app.task
+    async def parent() -> str:
+        child = await app.work.enqueue("child", 1)
+        await child.result()
+        return "done"
+
+    job = await parent.enqueue()
+    await lose_times(store, clock, 2)
+    async with app.worker():
+        await clock.advance(10)
+        assert ran == ["child"]
+        other = await app.work.enqueue("other", 1)
+        await clock.advance(10)
+        assert (await other.refresh()).state == "succeeded"
+        assert await job.result(0) == "done"
+
+
 async def test_timers_do_not_start_beside_it(app, store, clock, ran):
     ticks = []
 

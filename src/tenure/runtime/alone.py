@@ -2,7 +2,7 @@
 
 Each of them runs alone, so that nothing else dies with it: others do not pay for its crashes. Under
 a supervisor it has a process of its own, see `isolation`. Without one, the worker runs nothing else
-meanwhile.
+meanwhile, until the suspect waits for another job.
 """
 
 from __future__ import annotations
@@ -70,8 +70,9 @@ class Alone:
         self._unstarted.is_alone = True
         try:
             self._slots.start(suspect, self._handlers[suspect.task])
-            # A thread that does not listen to its time-out must not keep the worker for itself.
-            while self._slots and not self._slots.are_told and not self._stopped.is_set():
+            # A thread that does not listen to its time-out must not keep the worker for itself,
+            # nor a suspect that waits for a job which this worker may have to run.
+            while self._slots.busy and not self._slots.are_told and not self._stopped.is_set():
                 self._changed.clear()
                 await self._clock.wait(self._changed, _ALONE_PATIENCE)
         finally:

@@ -115,9 +115,14 @@ class Slots:
         return len(self._running)
 
     @property
+    def busy(self) -> int:
+        """How many jobs and runs of timers are here that do not wait for another job."""
+        return len(self._running) - len(self._lent)
+
+    @property
     def jobs(self) -> int:
         """How many slots are taken: by jobs that run, and do not wait for another one."""
-        return len(self._running) - self.runs - len(self._lent)
+        return self.busy - self.runs
 
     @property
     def returning(self) -> int:
