@@ -12,6 +12,7 @@ from typing import Any, Self
 
 from msgspec import Struct
 
+from tenure.errors import StoreError
 from tenure.runtime.worker import Worker
 
 __all__ = ["EmbeddedWorker", "Signals", "StoreToCome", "run_until_stopped"]
@@ -130,8 +131,22 @@ class EmbeddedWorker:
         return self._running is not None and self._running.done() and not self._is_cut_short
 
     async def ready(self) -> None:
-        """Wait until it has joined and may get jobs."""
+        """Wait until it has joined and may get jobs.
+
+        Raises what has ended the worker before that, or StoreError if it was stopped.
+        """
         assert self._running is not None, "enter the worker first"
+        joined = asyncio.ensure_future(self._joined())
+        try:
+            await asyncio.wait((joined, self._running), return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            joined.cancel()
+        if self._worker is None or not self._worker.is_ready.is_set():
+            self._running.result()
+            msg = "the worker was stopped before it had joined: it gets no jobs. Start a new one."
+            raise StoreError(msg)
+
+    async def _joined(self) -> None:
         await self._made.wait()
         assert self._worker is not None
         await self._worker.is_ready.wait()

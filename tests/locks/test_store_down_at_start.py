@@ -164,6 +164,39 @@ async def test_a_worker_joins_when_the_store_appears(clock: ManualClock):
         assert entered == ["in", "out"]
 
 
+async def test_waiting_for_a_worker_that_cannot_begin_raises_what_went_wrong(clock: ManualClock):
+    @asynccontextmanager
+    async def lifespan(app: Tenure) -> AsyncIterator[None]:
+        raise RuntimeError("no database")
+        yield
+
+    service = Service(clock, connect="lazy", lifespan=lifespan)
+    async with service.app:
+        worker = service.app.worker()
+        await worker.__aenter__()
+        waiting = asyncio.create_task(worker.ready())
+        await service.restore_store()
+        await clock.advance(5)
+        assert waiting.done()
+        for ready in (waiting, worker.ready()):
+            with pytest.raises(RuntimeError, match="no database"):
+                await ready
+        with pytest.raises(RuntimeError, match="no database"):
+            await worker.__aexit__()
+
+
+async def test_waiting_for_a_worker_that_was_stopped_before_it_began_raises(service: Service):
+    async with service.app.worker() as worker:
+        waiting = asyncio.create_task(worker.ready())
+        await service.clock.advance(5)
+        worker.stop()
+        await worker.ended()
+        await service.clock.advance(1)
+        assert waiting.done()
+        with pytest.raises(StoreError, match="stopped before it had joined"):
+            await waiting
+
+
 async def test_a_worker_that_still_waits_can_be_left(service: Service):
     async with service.app.worker() as worker:
         await service.clock.advance(5)
