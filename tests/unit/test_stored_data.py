@@ -1,19 +1,33 @@
 """The loss of all data, told with everything that was in hand."""
 
+import asyncio
 from typing import Any
 
+import pytest
+
+from tenure.errors import StoreError, StoreUnavailable
 from tenure.observe.events import DataLost
 from tenure.runtime.stored_data import InHand, StoredData
 
 
 class Place:
-    url, namespace = "memory://gone", "test"
+    namespace = "test"
 
-    def __init__(self) -> None:
+    def __init__(self, url: str = "memory://gone") -> None:
+        self.url = url
         self.found = "first"
+        self.asked = asyncio.Event()
+        self.may_answer = asyncio.Event()
+        self.may_answer.set()
+        self.error: Exception | None = None
 
     async def incarnation(self) -> str:
-        return self.found
+        found = self.found
+        self.asked.set()
+        await self.may_answer.wait()
+        if self.error is not None:
+            raise self.error
+        return found
 
 
 class Heard(list[Any]):
@@ -34,3 +48,44 @@ async def test_what_several_calls_did_not_find_is_told_together():
     assert heard == [DataLost("memory://gone", "ann", ("job",), ("nightly",))]
     await data.confirm(store, events)
     assert len(heard) == 1
+
+
+async def test_a_suspicion_that_comes_while_the_store_is_asked_is_not_forgotten():
+    data, place, heard = StoredData(), Place("memory://gone-meanwhile"), Heard()
+    store: Any = place
+    events: Any = heard
+    await data.confirm(store, events)
+    data.suspect()
+    place.may_answer.clear()
+    place.asked.clear()
+    asking = asyncio.create_task(data.confirm(store, events))
+    await place.asked.wait()  # it was answered before the loss
+    place.found = "second"
+    data.suspect(InHand(holds=("nightly",)))
+    place.may_answer.set()
+    await asking
+    assert heard == []
+    assert data.is_suspected
+    await data.confirm(store, events)
+    assert heard == [DataLost("memory://gone-meanwhile", "", (), ("nightly",))]
+    assert not data.is_suspected
+
+
+@pytest.mark.parametrize("error", [StoreUnavailable("away"), StoreError("no rights")])
+async def test_a_suspicion_stays_while_the_store_cannot_say(error):
+    url = f"memory://gone-after-{type(error).__name__}"
+    data, place, heard = StoredData(), Place(url), Heard()
+    store: Any = place
+    events: Any = heard
+    await data.confirm(store, events)
+    place.found, place.error = "second", error
+    data.suspect(InHand(holds=("nightly",)))
+    if isinstance(error, StoreUnavailable):
+        with pytest.raises(StoreUnavailable):
+            await data.confirm(store, events)
+    else:
+        await data.confirm(store, events)
+    assert data.is_suspected
+    place.error = None
+    await data.confirm(store, events)
+    assert heard == [DataLost(url, "", (), ("nightly",))]

@@ -71,15 +71,19 @@ class StoredData:
         """
         if self._known is not None and not self.is_suspected:
             return
+        # Before the call: what is suspected while it runs may have happened after its answer.
+        unknown, self._unknown = self._unknown, InHand()
+        was_suspected, self.is_suspected = self.is_suspected, False
         try:
             found = await store.incarnation()
-        except StoreUnavailable:
-            raise
-        except TenureError as error:
+        except BaseException as error:
+            self._unknown = unknown.with_(self._unknown)
+            self.is_suspected = self.is_suspected or was_suspected
+            if isinstance(error, StoreUnavailable) or not isinstance(error, TenureError):
+                raise
             log.info("cannot tell whether the store has lost its data: %s", error)
             return
         known, self._known = self._known, found
-        unknown, self._unknown, self.is_suspected = self._unknown, InHand(), False
         if is_other_data(known, found) and _is_first(store, found):
             gone = _joined([unknown, *(ask() for ask in list(self._sources))])
             events.emit(DataLost(store.url, *gone))
