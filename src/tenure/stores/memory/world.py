@@ -150,7 +150,9 @@ class World:
 
     def space(self, namespace: str) -> Space:
         with self.lock:
-            return self._spaces.setdefault(namespace, Space())
+            if namespace not in self._spaces:  # asked for several times by each call
+                self._spaces[namespace] = Space()
+            return self._spaces[namespace]
 
 
 _named: dict[str, World] = {}
