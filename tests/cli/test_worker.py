@@ -6,6 +6,7 @@ import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -164,12 +165,33 @@ def test_it_says_what_it_works_on(start, place: Place):
 
 
 def test_it_serves_only_the_queues_that_are_named(start, place: Place, module: Write):
-    start("--queues", "slow, rare", "--concurrency", "3", app="Nested.app")
+    start("--queues", "slow", "--concurrency", "3", app="Nested.app")
     quick = enqueue(place, module, "double", 21)
     slow = enqueue(place, module, "stay", 0)
     with place.app() as app:
         assert app.job(slow).result(timeout=20) == "stayed"
         assert app.job(quick).state == "waiting"
+
+
+def test_queues_of_no_task_are_served_and_told(start, place: Place):
+    worker = start("--queues", "ann=1,bob=1,slow:2=1", "--no-timers")
+    assert (
+        "No task is declared for ann, bob, slow:2. They are served all the same: jobs get there "
+        "with task.using(queue=...)." in worker.stderr
+    )
+    assert "slow:2 is served as a queue of that name. For a weight, write slow=2." in worker.stderr
+    assert "bob is served as" not in worker.stderr
+    scope: dict[str, Any] = {}
+    exec(MODULE.replace("Tenure(", f"Tenure({place.url!r}, namespace={place.namespace!r}, "), scope)
+    with blocking.Tenure(scope["app"]) as app:
+        job = app.enqueue(scope["double"].using(queue="bob").request(21))
+        assert job.result(timeout=20) == 42
+
+
+def test_a_star_is_no_queue(cli: Run):
+    refused = cli("worker", "no_such_module:app", "--queues", "slow,*")
+    assert refused.code == 2
+    assert "'*' does not stand for all queues. Name each one" in refused.err
 
 
 def test_queues_with_weights_reach_the_processes(start):
@@ -467,6 +489,7 @@ def test_a_change_of_a_file_starts_the_worker_anew(fleet: Fleet, place: Place, t
     (tmp_path / "changing.py").write_text("def broken(:")
     wait_until(lambda: "It starts anew with the next change" in worker.stderr, 30)
     assert "changing.py has changed" in worker.stderr
+    assert "SIGTERM: stopping within 3.0s" in worker.stderr
     assert "SyntaxError" in worker.stderr
     job = enqueue(place, file, "double", 1)
     file.write_text(RELOADED.format(answer="quite new"))

@@ -168,13 +168,13 @@ async def test_arguments_that_an_older_task_cannot_read(app, make, clock):
     @newer.task(name="t")
     async def with_two(a: int, b: int) -> None: ...
 
-    @app.task(name="t", retry=ONCE)
+    @app.task(name="t")
     async def with_one(a: int) -> None: ...
 
     job = await with_two.enqueue(1, 2)
     async with app.worker():
         await finished(job, clock)
-    assert job.state == "failed"
+    assert (job.state, job.reason, job.attempt) == ("failed", "arguments", 1)
     assert "do not fit task 't'" in job.error
     assert job.trace == ""
 

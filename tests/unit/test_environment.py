@@ -3,8 +3,10 @@
 import re
 from pathlib import Path
 
+import click
 import pytest
 
+from tenure.cli.worker import worker
 from tenure.core.environment import (
     VARIABLES,
     default_store_problem,
@@ -28,6 +30,11 @@ def test_the_documented_variables_are_those_that_are_known():
         ("TENURE_NAME_SPACE", "TENURE_NAMESPACE"),
         ("TENURE_REDIS_URL", "TENURE_URL"),
         ("TENURE_COLOUR_OF_THE_SKY", None),
+        ("TENURE_GRACE_PERIOD", "TENURE_GRACE"),
+        ("TENURE_URI", "TENURE_URL"),
+        ("TENURE_RETRY", None),
+        ("TENURE_CONCURRENCY", "the option --concurrency of 'tenure worker'"),
+        ("TENURE_MAX_MEMORY", "the option --max-memory of 'tenure worker'"),
     ],
 )
 def test_an_unknown_variable_gets_the_closest_name(variable: str, meant: str | None):
@@ -53,6 +60,15 @@ def test_an_unknown_variable_gets_the_closest_name(variable: str, meant: str | N
 )
 def test_known_variables_those_of_tests_and_those_of_kubernetes_are_no_mistake(variable: str):
     assert unknown_variables({variable: "x"}) == {}
+
+
+def test_every_option_of_a_worker_without_a_variable_is_named():
+    options = {parameter.name for parameter in worker.params if isinstance(parameter, click.Option)}
+    without = {name for name in options if f"TENURE_{name.upper()}" not in VARIABLES}
+    for name in without:
+        option = name.replace("_", "-")
+        meant = {f"TENURE_{name.upper()}": f"the option --{option} of 'tenure worker'"}
+        assert unknown_variables({f"TENURE_{name.upper()}": "x"}) == meant
 
 
 def test_the_default_store_is_fine_at_a_terminal_and_in_tests():

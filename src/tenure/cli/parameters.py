@@ -105,6 +105,12 @@ def queues(
 ) -> tuple[str, ...] | dict[str, int] | None:
     """Return queues in their order, or with their weights if one has a weight."""
     parts = names(context, option, given)
+    if any(part.partition("=")[0].strip() == "*" for part in parts or ()):
+        msg = (
+            "'*' does not stand for all queues. Name each one, or leave the option out to serve "
+            "the queues of all declared tasks."
+        )
+        raise click.BadParameter(msg)
     if parts is None or not any("=" in part for part in parts):
         return parts
     weights: dict[str, int] = {}

@@ -19,8 +19,9 @@ from pathlib import Path
 __all__ = ["Reloader", "source_files"]
 
 _LOOK_EVERY = 0.5
-# How long jobs may finish after a first signal, and how long a second one takes to hand them back.
-_PATIENCE = (3.0, 15.0)
+# How much longer than its grace period a worker may take after a first signal, and how long after a
+# second one.
+_PATIENCE = (1.0, 15.0)
 _ELSEWHERE = frozenset({"node_modules", "__pycache__", "site-packages", "dist-packages"})
 
 
@@ -47,10 +48,13 @@ def source_files(folder: Path) -> Iterator[tuple[str, int, int]]:
 class Reloader:
     """Keeps a worker running on what the source files below a folder say now."""
 
-    def __init__(self, arguments: Sequence[str], folder: Path, say: Callable[[str], None]) -> None:
+    def __init__(
+        self, arguments: Sequence[str], folder: Path, say: Callable[[str], None], grace: float
+    ) -> None:
         self._command = [sys.executable, "-m", "tenure", *arguments]
         self._folder = folder
         self._say = say
+        self._patience = (grace + _PATIENCE[0], _PATIENCE[1])
         self._stopped = threading.Event()
         self._child: subprocess.Popen[bytes] | None = None
 
@@ -85,7 +89,7 @@ class Reloader:
         """Have the child hand its jobs back and end: first politely, then in a hurry."""
         child = self._child
         assert child is not None
-        for patience in _PATIENCE:
+        for patience in self._patience:
             if child.poll() is not None:
                 return
             child.terminate()

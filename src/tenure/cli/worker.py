@@ -33,6 +33,7 @@ __all__ = ["ping", "worker"]
 
 log = logging.getLogger("tenure")
 
+_RELOAD_GRACE = 3.0
 _LEVELS = ("debug", "info", "warning", "error")
 
 _health_option = click.option(
@@ -151,7 +152,7 @@ def worker(
     """
     screen = Screen(as_json=False)
     if reload:
-        context.exit(_reload(screen, burst=burst))
+        context.exit(_reload(screen, burst=burst, grace=grace))
     if burst and (processes > 1 or max_jobs or max_memory or health or timers_only):
         msg = (
             "--burst runs in this process, without a supervisor and without timers: use it without "
@@ -200,7 +201,7 @@ def worker(
         context.exit(2)
 
 
-def _reload(screen: Screen, *, burst: bool) -> int:
+def _reload(screen: Screen, *, burst: bool, grace: float | None) -> int:
     """Run this same command without --reload, again after each change of a file."""
     if burst:
         msg = "--burst ends by itself, so there is nothing to reload: use it without --reload."
@@ -212,8 +213,11 @@ def _reload(screen: Screen, *, burst: bool) -> int:
         )
         raise click.UsageError(msg)
     arguments = [argument for argument in sys.argv[1:] if argument != "--reload"]
+    if grace is None:
+        grace = _RELOAD_GRACE
+        arguments[1:1] = ["--grace", f"{grace}"]  # behind the name of this command
     screen.aside("Watching the Python files below this folder. For development only.")
-    return Reloader(arguments, Path.cwd(), screen.aside).run()
+    return Reloader(arguments, Path.cwd(), screen.aside, grace).run()
 
 
 def _burst_summary(ends: dict[str, int], *, has_drained: bool) -> str:
@@ -328,9 +332,20 @@ def _announce(screen: Screen, app: Tenure, queues: tuple[str, ...] | dict[str, i
             "The app has no tasks and no timers, so there is nothing to run. Name the modules "
             "that declare them: Tenure(imports=...)."
         )
-    strange = [name for name in queues or () if name not in app._queues]  # noqa: SLF001 - likewise
-    if tasks and strange:
-        screen.aside(f"No task of the app is declared for the queue {', '.join(strange)}.")
+    declared = app._queues  # noqa: SLF001 - likewise
+    undeclared = [name for name in queues or () if name not in declared]
+    if tasks and undeclared:
+        they = "It is" if len(undeclared) == 1 else "They are"
+        screen.aside(
+            f"No task is declared for {', '.join(undeclared)}. {they} served all the same: jobs "
+            "get there with task.using(queue=...)."
+        )
+    for name in undeclared:
+        queue, _, weight = name.rpartition(":")
+        if queue in declared and weight.isdecimal():
+            screen.aside(
+                f"{name} is served as a queue of that name. For a weight, write {queue}={weight}."
+            )
 
 
 @click.command(

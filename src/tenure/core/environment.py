@@ -43,24 +43,50 @@ _FOR_TESTS: Final = re.compile(r"TENURE_(TEST_.*|PLANTED)")
 _OF_KUBERNETES: Final = re.compile(
     r"TENURE_(.*_)?(SERVICE_HOST|SERVICE_PORT(_.*)?|PORT(_\d+_(TCP|UDP|SCTP)(_(PROTO|PORT|ADDR))?)?)"
 )
-# Below this, the names have little more in common than a few letters.
-_SIMILAR: Final = 0.5
+# Below this, the names have little more in common than a few letters, as "retry" and "require".
+_SIMILAR: Final = 0.65
+# Options of `tenure worker` that no variable stands for.
+_WORKER_OPTIONS: Final = (
+    "processes",
+    "queues",
+    "concurrency",
+    "timer_concurrency",
+    "no_timers",
+    "timers_only",
+    "burst",
+    "reload",
+    "max_jobs",
+    "max_memory",
+    "log_level",
+)
 
 _OF_OTHER_STORES: Final = ("REDIS_URL", "VALKEY_URL", "DATABASE_URL", "POSTGRES_URL")
 
 
 def unknown_variables(environ: Mapping[str, str]) -> dict[str, str | None]:
-    """Return the TENURE_* variables that are not read, each with the name that was likely meant."""
-    names = [name.removeprefix(_PREFIX) for name in sorted(VARIABLES)]
+    """Return the TENURE_* variables that are not read, each with what was likely meant.
+
+    That is another variable, an option of a command in words, or None.
+    """
     closest: dict[str, str | None] = {}
     for variable in sorted(environ):
         is_ours = variable.startswith(_PREFIX) and variable not in VARIABLES
         if not is_ours or _FOR_TESTS.fullmatch(variable) or _OF_KUBERNETES.fullmatch(variable):
             continue
-        # Without the prefix, which would make all of them look alike.
-        close = get_close_matches(variable.removeprefix(_PREFIX), names, 1, _SIMILAR)
-        closest[variable] = _PREFIX + close[0] if close else None
+        closest[variable] = _meant(variable.removeprefix(_PREFIX))
     return closest
+
+
+def _meant(name: str) -> str | None:
+    """Return what a name without the prefix, which would make all look alike, likely stands for."""
+    if name.lower() in _WORKER_OPTIONS:
+        return f"the option --{name.lower().replace('_', '-')} of 'tenure worker'"
+    names = [variable.removeprefix(_PREFIX) for variable in sorted(VARIABLES)]
+    for known in names:  # with a word more: REDIS_URL, GRACE_PERIOD
+        if name.startswith(f"{known}_") or name.endswith(f"_{known}"):
+            return _PREFIX + known
+    close = get_close_matches(name, names, 1, _SIMILAR)
+    return _PREFIX + close[0] if close else None
 
 
 def other_stores(environ: Mapping[str, str]) -> list[str]:
