@@ -281,6 +281,101 @@ async def test_a_job_without_a_process_of_its_own_goes_back(
     assert len(stage.played) == started
 
 
+OTHER = "0193e0e8-0000-7000-8000-000000000001"
+
+
+async def hand_over(supervisor: Supervisor, played: Played, lodger: str, wanted: str = JOB) -> None:
+    """Have a worker claim a job as another replica, and pass it on."""
+    store = supervisor._store
+    await store.join(lodger, ttl=TTL, meta={})
+    claimed = await store.claim(lodger, 1, ["default"], 1)
+    assert claimed is not None
+    assert [job.id for job in claimed.jobs] == [wanted]
+    played.say(Lodging(lodger))
+    played.say(HandOver(lodger, [wanted]))
+
+
+async def given_back(supervisor: Supervisor, lodger: str, wanted: str = JOB) -> float:
+    """Wait until the job of a replica waits again; return in how many seconds it is due."""
+    store = supervisor._store
+    await wait_until_async(lambda: is_gone(supervisor, lodger))
+    [job] = await store.get([wanted])
+    assert (job.state, job.losses, job.failures) == ("waiting", 0, 0)
+    return (job.due - await store.now()) / 1e6
+
+
+async def is_gone(supervisor: Supervisor, lodger: str) -> bool:
+    return lodger not in [replica.id for replica in await supervisor._store.replicas()]
+
+
+@pytest.mark.parametrize("why", ["import-error", "out-of-memory", "no-start"])
+async def test_jobs_whose_own_process_dies_before_they_begin_go_back_for_longer_and_longer(
+    supervisor: Supervisor,
+    stage: Stage,
+    clock: ManualClock,
+    why: str,
+    caplog: pytest.LogCaptureFixture,
+):
+    first = stage.last
+    await supervisor._store.insert([NewJob(id=JOB, task="work")])
+    for number in range(8):
+        caplog.clear()
+        stage.failures = 1 if why == "no-start" else 0
+        await hand_over(supervisor, first, f"lodger {number}")
+        await wait_until_async(lambda count=number: len(stage.specs) == 2 + count)
+        if why != "no-start":
+            await wait_until_async(lambda count=number: len(stage.played) == 2 + count)
+            stage.last.end(1 if why == "import-error" else -signal.SIGKILL)
+        pause = await given_back(supervisor, f"lodger {number}")
+        longest = min(30.0, 0.5 * 2**number)
+        assert longest / 2 - 0.01 <= pause <= longest
+        warnings = [
+            record.getMessage() for record in caplog.records if record.levelname == "WARNING"
+        ]
+        [warning] = [text for text in warnings if "tried again" in text]
+        assert JOB in warning
+        assert f"tried again in {pause:.1f} s" in warning
+        clock.shift(pause + 0.001)
+
+
+async def test_no_process_of_its_own_is_started_before_the_pause_is_over(
+    supervisor: Supervisor, stage: Stage, clock: ManualClock
+):
+    first = stage.last
+    await supervisor._store.insert([NewJob(id=JOB, task="work")])
+    await hand_over(supervisor, first, "one")
+    await wait_until_async(lambda: len(stage.played) == 2)
+    stage.last.end(1)
+    pause = await given_back(supervisor, "one")
+    clock.shift(0.1)
+    await supervisor._store.insert([NewJob(id=OTHER, task="work")])
+    await hand_over(supervisor, first, "two", OTHER)
+    left = await given_back(supervisor, "two", OTHER)
+    assert left == pytest.approx(pause - 0.1, abs=0.001)
+    assert len(stage.specs) == 2
+    clock.shift(left + 0.001)
+    await hand_over(supervisor, first, "three")
+    await wait_until_async(lambda: len(stage.played) == 3)
+
+
+async def test_a_job_that_begins_ends_the_pauses_of_processes_of_their_own(
+    supervisor: Supervisor, stage: Stage, clock: ManualClock
+):
+    first = stage.last
+    await supervisor._store.insert([NewJob(id=JOB, task="work")])
+    for number, begins in enumerate([False, False, True, False]):
+        await hand_over(supervisor, first, f"lodger {number}")
+        await wait_until_async(lambda count=number: len(stage.played) == 2 + count)
+        if begins:
+            board = stage.last.child.board
+            board.end(board.begin(JOB, 0.0))
+        stage.last.end(1)
+        pause = await given_back(supervisor, f"lodger {number}")
+        longest = {0: 0.5, 1: 1.0, 2: 0.0, 3: 0.5}[number]
+        assert longest / 2 - 0.01 <= pause <= longest
+        clock.shift(pause + 0.001)
+
+
 async def test_the_replica_of_a_child_that_is_gone_is_buried(
     supervisor: Supervisor, stage: Stage, clock: ManualClock
 ):

@@ -85,13 +85,19 @@ async def leave(store: Store, replica: str) -> list[str]:
 
 
 async def bury(
-    store: Store, replica: str, started: Collection[str], *, by: str, delays: Sequence[float]
+    store: Store,
+    replica: str,
+    started: Collection[str],
+    *,
+    by: str,
+    delays: Sequence[float],
+    pause: float = 0.0,
 ) -> list[Taken]:
     """Do at once, for a process known to be dead, what recovery would do after its ttl.
 
-    Jobs in `started` count a loss; the others are handed back.
+    Jobs in `started` count a loss; the others are handed back, and are due after `pause`.
     """
-    hand_back = _handed_back_by(by)
+    hand_back = _handed_back_by(by, pause)
 
     def end(job: JobRecord, at: int) -> Settlement:
         if job.id in started:
@@ -176,8 +182,8 @@ async def _slices(
             yield slice_
 
 
-def _handed_back_by(by: str) -> End:
-    return lambda job, _: endings.handed_back(job, by=by)
+def _handed_back_by(by: str, pause: float = 0.0) -> End:
+    return lambda job, _: endings.handed_back(job, by=by, delay=pause)
 
 
 def _taken(found: Orphans, ends: Sequence[Settlement], answers: Sequence[Settled]) -> list[Taken]:

@@ -80,6 +80,8 @@ class Child:
         """A second replica, as which it claims jobs for a process of their own."""
         self.owner: Child | None = None
         """The worker for which it runs some jobs, beside the seats."""
+        self.jobs: list[str] = []
+        """The jobs that it runs for its owner."""
         self.is_retiring = False
         self.is_too_large = False
         """Whether it is retiring because of its memory."""

@@ -33,6 +33,8 @@ _LOOK_EVERY = 0.2
 _SHORT_LIFE = 10.0
 _RESTART_FIRST = 0.5
 _RESTART_MAX = 30.0
+# How long jobs go back if all processes beside the seats are taken.
+_BUSY = 5.0
 # How long the last steps of a child that was told to stop may take, beyond its grace period.
 _LAST_STEPS = UNWIND_SECONDS + 12.0
 # A child whose line has ended has nothing left to do.
@@ -74,6 +76,8 @@ class Supervisor:
         self._recovery = Recovery(settings, self._clock, events)
         self._children: set[Child] = set()
         self._isolating: dict[str, None] = {}  # replicas whose processes are being started
+        self._stillborn = 0  # processes beside the seats, in a row, that began no job
+        self._isolate_from = 0.0
         self._beats = Beats(
             self._store,
             settings,
@@ -149,6 +153,7 @@ class Supervisor:
         child = await Child.spawn(spec, self._clock.boot(), self._spawning)
         if resumed is not None:
             child.replica, child.owner = resumed.replica, owner  # beats go on meanwhile
+            child.jobs = resumed.jobs
         self._children.add(child)
         self._in_background(self._accompany(child))
         if self._stopping.is_set():
@@ -173,14 +178,15 @@ class Supervisor:
         await asyncio.wait([exiting], timeout=_EXIT_PATIENCE)
         child.kill()
         code = await exiting
-        self._tell_end(child, code)
+        pause = self._pause_after(child, code)
+        self._tell_end(child, code, pause)
         self._children.discard(child)
         child.vacated.set()
         if child.owner is not None:
             child.owner.order(IsolationOver())
         try:
             if child.replica is not None:
-                await self._bury(child.replica, child.board.started())
+                await self._bury(child.replica, child.board.started(), pause)
             if child.lodger is not None:
                 await self._bury(child.lodger, [])
         finally:
@@ -207,18 +213,45 @@ class Supervisor:
         named = f"jobs {', '.join(handed.jobs)}"
         extra = sum(child.owner is not None for child in self._children)
         is_started = False
+        pause = max(0.0, self._isolate_from - self._clock.boot())
         try:
-            if not self._stopping.is_set() and extra < self._options.processes:
+            if self._stopping.is_set():
+                pause = 0.0
+            elif extra >= self._options.processes:
+                pause = max(pause, _BUSY)
+            elif not pause:
                 log.info("%s: lost before, so run in a process of their own", named)
                 await self._start(handed, owner)
                 is_started = True
         except OSError as error:
-            log.warning("%s: no process of their own can be started: %s", named, error)
+            pause = self._put_off()
+            why = f"no process of their own can be started: {error}"
+            log.warning("%s: %s; tried again in %.1f s", named, why, pause)
         finally:
             self._isolating.pop(handed.replica, None)
         if not is_started:
             owner.order(IsolationOver())
-            await self._bury(handed.replica, [])
+            await self._bury(handed.replica, [], pause)
+
+    def _pause_after(self, child: Child, code: int) -> float:
+        """Return how long jobs wait whose own process has ended before any of them began.
+
+        Nothing counts that as a loss: without a pause they would be claimed and get the next
+        process at once, for ever.
+        """
+        if child.owner is None or self._stopping.is_set():
+            return 0.0
+        if code == 0 or child.board.ended or child.board.started():
+            self._stillborn = 0
+            return 0.0
+        return self._put_off()
+
+    def _put_off(self) -> float:
+        """Start no process beside the seats for a while, longer each time; return how long."""
+        self._stillborn += 1
+        pause = self._restart_delay(self._stillborn)
+        self._isolate_from = self._clock.boot() + pause
+        return pause
 
     @property
     def _lodgers(self) -> list[str]:
@@ -226,20 +259,26 @@ class Supervisor:
         lodging = [child.lodger for child in self._children if child.lodger is not None]
         return [*lodging, *self._isolating]
 
-    def _tell_end(self, child: Child, code: int) -> None:
+    def _tell_end(self, child: Child, code: int, pause: float) -> None:
         if code == 0:
             return
+        more = ""
+        if pause:
+            named = ", ".join(child.jobs)
+            more = f" before it began jobs {named}; they are tried again in {pause:.1f} s"
         if code < 0:
-            log.warning("worker process %s was killed by %s", child.pid, signal_name(-code))
+            log.warning("worker process %s was killed by %s%s", child.pid, signal_name(-code), more)
         else:
-            log.warning("worker process %s ended with %s", child.pid, code)
+            log.warning("worker process %s ended with %s%s", child.pid, code, more)
         if code == _UNUSABLE and not self._has_joined:
             self.exit_code = _UNUSABLE
             self.stop()
 
-    async def _bury(self, replica: str, started: list[str]) -> None:
+    async def _bury(self, replica: str, started: list[str], pause: float = 0.0) -> None:
         delays = self._recovery.delays
-        burial = partial(bury, self._store, replica, started, by=self._id, delays=delays)
+        burial = partial(
+            bury, self._store, replica, started, by=self._id, delays=delays, pause=pause
+        )
         try:
             buried = await self._patience.until_answered("bury", burial, give_up=self._stopping)
         except TenureError as error:
