@@ -5,9 +5,9 @@ import traceback
 
 import pytest
 
-from tenure import Reject, Tenure
-from tenure.core.records import Settlement
-from tenure.observe import AttemptFailed, JobLost
+from tenure import Reject, Tenure, current_job
+from tenure.core.endings import handed_back
+from tenure.observe import AttemptFailed, AttemptLost, JobLost
 from tenure.observe.events import Event
 from tenure.observe.log_records import Raised, fields_of, write
 from tenure.stores.contract import Store
@@ -56,6 +56,57 @@ async def test_a_final_failure_is_one_error_with_its_traceback(app: Tenure, cloc
     assert all(line.startswith("  | ") for line in shown.split("\n")[1:])
     assert tuple(getattr(record, name) for name in FIELDS[:4]) == (job.id, "pay", "money", 1)
     assert record.replica in (await job.refresh()).history[-1].replica
+
+
+async def test_a_failure_that_decides_nothing_is_no_error(app: Tenure, store, clock, log, seen):
+    """Another worker has the job by now: whether it fails is up to that one."""
+
+    @app.task(retry=None)
+    async def pay(order: int) -> None:
+        [taken] = await store.get([current_job().id])
+        await store.settle(taken.replica, [handed_back(taken, delay=60)])
+        charge(order)
+
+    async with app.worker():
+        job = await pay.enqueue(7)
+        await clock.advance(1)
+        assert (await job.refresh()).state == "waiting"
+    assert errors(log) == []
+    assert [lost.job for lost in of_kind(seen, AttemptLost)] == [job.id]
+
+
+async def test_a_failure_is_told_when_the_store_has_it_though_its_answer_is_lost(
+    app: Tenure, clock, faults, log
+):
+    @app.task(retry=None)
+    async def pay(order: int) -> None:
+        faults.lose_reply("settle")
+        charge(order)
+
+    async with app.worker():
+        job = await pay.enqueue(7)
+        await clock.advance(10)
+        assert (await job.refresh()).state == "failed"
+        assert [record.job for record in errors(log)] == [job.id]
+
+
+async def test_a_failure_that_the_store_never_heard_of_is_a_warning_with_its_traceback(
+    app: Tenure, clock, faults, log, monkeypatch
+):
+    monkeypatch.setattr("tenure.runtime.worker._SETTLE_SECONDS", 0.05)
+
+    @app.task(retry=None)
+    async def pay(order: int) -> None:
+        faults.lose_request("settle", 10**6)
+        charge(order)
+
+    async with app.worker():
+        job = await pay.enqueue(7)
+        await clock.advance(1)
+    assert errors(log) == []
+    [told] = [one for one in about(log, job.id) if one.exc_info]
+    assert told.levelname == "WARNING"
+    assert "the store has not confirmed it" in told.getMessage()
 
 
 async def test_a_retry_is_one_line_of_information(app: Tenure, clock, log):
@@ -207,10 +258,10 @@ async def test_a_claim_that_was_given_back_is_no_attempt(app, store, clock, log)
     async def pay(order: int) -> None:
         charge(order)
 
-    job = await pay.enqueue(7)
+    await pay.enqueue(7)
     await join(store, "ghost", ttl=1000)
     claimed = await store.claim("ghost", 1, ["default"], 1)
-    back = Settlement(id=job.id, fence=claimed.jobs[0].fence, outcome="handed back")
+    back = handed_back(claimed.jobs[0])
     await store.settle("ghost", [back])
     async with app.worker():
         await clock.advance(1)

@@ -121,7 +121,9 @@ class AttemptRunner:
         around: Sequence[Around] = (),
         processes: ProcessLimits,
         on_room: Callable[[], None],
+        on_given_up: Callable[[JobRecord, AttemptFailed, Raised], None],
     ) -> None:
+        self._on_given_up = on_given_up
         self._clock = clock
         self._events = events
         self._payload_limit = payload_limit
@@ -195,7 +197,7 @@ class AttemptRunner:
                 pause = pacing.after_failure(record, context.tries, passed, _asked(error))
                 if pause is None or context.is_settled or context.stop_reason is not None:
                     raise
-                self._tell_failure(record, report_on(error), retry_in=round(pause, 1))
+                self._tell_retry(record, report_on(error), pause)
                 await self._pause(pause, context)
                 context.tries += 1
 
@@ -312,7 +314,7 @@ class AttemptRunner:
         report = report_on(error)
         asked = _asked(error)
         delay = retry.delay(failures, self._clock.random()) if asked is None else asked
-        self._tell_failure(record, report, retry_in=round(delay, 1))
+        self._tell_retry(record, report, delay)
         return endings.retried(
             record,
             delay=min(delay, TTL_MAX),
@@ -324,7 +326,11 @@ class AttemptRunner:
         self, record: JobRecord, error: BaseException, reason: str, began: float
     ) -> Settlement:
         report = report_on(error)
-        self._tell_failure(record, report, error)
+        event = AttemptFailed(
+            record.task, record.id, runs_of(record), report.line, None, report.trace
+        )
+        raised = Raised(error, traceback_of(error), report.trace or report.line)
+        self._on_given_up(record, event, raised)
         history = self.history(record, "failed", began, report.line)
         error_kept = msgspec.json.encode(report)
         return endings.failed(record, reason=reason, error=error_kept, history=history)
@@ -334,21 +340,11 @@ class AttemptRunner:
         report = ErrorReport(type(error).__qualname__, "it could not be looked into; see the log")
         return endings.failed(record, reason="error", error=msgspec.json.encode(report))
 
-    def _tell_failure(
-        self,
-        record: JobRecord,
-        report: ErrorReport,
-        error: BaseException | None = None,
-        *,
-        retry_in: float | None = None,
-    ) -> None:
-        """Tell of a failure; the `error` itself only if it was the last one."""
-        trace, raised = "", None
-        if error is not None:
-            trace = report.trace
-            raised = Raised(error, traceback_of(error), trace or report.line)
-        event = AttemptFailed(record.task, record.id, runs_of(record), report.line, retry_in, trace)
-        self._events.emit(event, record, raised)
+    def _tell_retry(self, record: JobRecord, report: ErrorReport, pause: float) -> None:
+        """Tell of a failure that was not the last one."""
+        retry_in = round(pause, 1)
+        event = AttemptFailed(record.task, record.id, runs_of(record), report.line, retry_in)
+        self._events.emit(event, record)
 
     def history(
         self, record: JobRecord, outcome: AttemptOutcome, began: float, error: str = ""

@@ -14,7 +14,7 @@ from tenure.core.records import JobRecord, Note, Settled, Settlement
 from tenure.core.runs import runs_of
 from tenure.core.showing import safe
 from tenure.observe.events import AttemptFailed, AttemptLost, Events
-from tenure.observe.log_records import fields_of, write
+from tenure.observe.log_records import Raised, fields_of, write
 from tenure.runtime.batcher import Batcher
 from tenure.runtime.patience import Patience
 from tenure.stores.contract import Purpose, Store, Within
@@ -47,6 +47,7 @@ class Settler:
         """Jobs of which the store has not been told yet, or has not answered; their schedules."""
         self.handed_back = 0
         """How many jobs have gone back to others."""
+        self._failures: dict[tuple[str, int], tuple[JobRecord, AttemptFailed, Raised]] = {}
         self._settling: Batcher[tuple[JobRecord, Settlement], Settled] = Batcher(
             self._settle, weigh=lambda item: _weight_of_end(item[1])
         )
@@ -68,6 +69,10 @@ class Settler:
         self.unsettled[settlement.id] = record.schedule
         self._settling.add((record, settlement))
 
+    def tell_when_settled(self, job: JobRecord, event: AttemptFailed, raised: Raised) -> None:
+        """Tell of a final failure when the store has taken it: another worker may have the job."""
+        self._failures[job.id, job.fence] = (job, event, raised)
+
     def hand_back(self, record: JobRecord, delay: float = 0.0, why: str = "") -> None:
         """Give a job back to all, uncounted; a reason is remembered in its history."""
         self.settle(record, _handed_back(record, delay, why))
@@ -84,6 +89,10 @@ class Settler:
         """Give up what the store has not answered: others recover it."""
         self._settling.close()
         self._noting.close()
+        for job, event, raised in self._failures.values():
+            text = f"{event}; the store has not confirmed it, so the job may run again"
+            write(logging.WARNING, text, fields_of(job), raised)
+        self._failures.clear()
 
     async def _settle(self, batch: list[tuple[JobRecord, Settlement]]) -> Sequence[Settled]:
         answers: list[Settled] = []
@@ -98,6 +107,7 @@ class Settler:
 
     def _tell(self, job: JobRecord, end: Settlement, answer: Settled) -> None:
         """Tell what the store has made of the end of an attempt."""
+        failure = self._failures.pop((end.id, end.fence), None)
         if answer == "lost":
             # Who hands back does not care whether it still had it; the reply may have been lost.
             if end.outcome != "handed back":
@@ -107,6 +117,8 @@ class Settler:
         elif answer == "settled" and end.reason == endings.INTERRUPTED:
             error = "interrupted: its worker was stopped, and it may run only once"
             self._events.emit(AttemptFailed(job.task, job.id, runs_of(job), error), job)
+        elif failure is not None and answer in ("settled", "repeated") and end.outcome == "failed":
+            self._events.emit(failure[1], job, failure[2])
         elif log.isEnabledFor(logging.DEBUG):
             text = f"job {job.id} of task {safe(job.task)!r}: {end.outcome}, attempt {runs_of(job)}"
             write(logging.DEBUG, text, fields_of(job))

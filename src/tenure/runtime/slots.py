@@ -95,6 +95,7 @@ class Slots:
             around=around,
             processes=processes,
             on_room=on_room,
+            on_given_up=settler.tell_when_settled,
         )
         self._running: dict[_Running, None] = {}  # in the order of their beginnings
         self._ended_at: deque[tuple[float, JobRecord]] = deque(maxlen=_ENDED_KEPT)
