@@ -1,12 +1,14 @@
 """What `tenure doctor` finds about jobs, on every store."""
 
+import asyncio
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
 
-from tenure.cli import target
+import tenure
+from tenure.cli import job_findings, target
 from tenure.core.model import Finding
 from tenure.core.records import NewJob
 from tenure.stores.connect import connect
@@ -14,9 +16,20 @@ from tenure.testing import Faults, FaultyStore
 from tests.cli.conftest import Place, Run
 from tests.cli.doctoring import examined
 from tests.cli.jobbing import Shop, shop_at, work_without_tasks
-from tests.rig.waiting import wait_until
+from tests.rig.waiting import wait_until, wait_until_async
 
-SUBJECTS = ("workers", "recovery", "waiting", "tasks", "queues", "behind", "timers", "paused")
+SUBJECTS = (
+    "workers",
+    "recovery",
+    "waiting",
+    "tasks",
+    "queues",
+    "behind",
+    "timers",
+    "idle timers",
+    "old timers",
+    "paused",
+)
 
 
 @pytest.fixture
@@ -124,6 +137,61 @@ def test_runs_of_timers_are_no_queue_that_nobody_serves(found, shop: Shop):
     # One that is just at work leaves nothing to tell.
     shop.claim("web-2", queues=["@timers"])
     assert {"timers", "queues", "behind"}.isdisjoint(found())
+
+
+class Reports:
+    """An app with a timer and a schedule, and a worker that may run them."""
+
+    def __init__(self, place: Place) -> None:
+        self.app = app = tenure.Tenure(place.url, namespace=place.namespace)
+
+        @app.timer(every="1h")
+        async def sweep() -> None: ...
+
+        @app.task
+        async def report() -> None: ...
+
+        app.schedule(report, every="1h", name="monthly")
+
+    def work(self, look: Callable[[], dict[str, Finding]], *, timers: bool) -> dict[str, Finding]:
+        """Return what is found while a worker of this app runs."""
+
+        async def work() -> dict[str, Finding]:
+            async with self.app, self.app.worker(timers=timers) as worker:
+                await worker.ready()
+                if timers:
+                    await wait_until_async(self._are_declared)
+                return await asyncio.to_thread(look)
+
+        return asyncio.run(work())
+
+    async def _are_declared(self) -> bool:
+        return len(await self.app.timers.all()) == 2
+
+
+def test_timers_that_no_worker_runs(found, place: Place):
+    idle = Reports(place).work(found, timers=False)["idle timers"]
+    assert idle.level == "warning"
+    assert idle.detail == "no worker that is alive runs monthly, sweep"
+    assert "--no-timers" in idle.advice
+    assert "--timers-only" in idle.advice
+
+
+def test_timers_that_a_worker_runs_are_not_idle(found, place: Place):
+    reports = Reports(place)
+    assert "idle timers" not in reports.work(found, timers=True)
+    # They were declared within the last minute: a deploy may be about to start the next worker.
+    assert {"idle timers", "old timers"}.isdisjoint(reports.work(found, timers=False))
+
+
+def test_timers_that_no_process_declares_any_more(found, place: Place, monkeypatch):
+    reports = Reports(place)
+    reports.work(found, timers=True)
+    monkeypatch.setattr(job_findings, "DECLARED_FOR", 0.0)  # as if they had left a minute ago
+    assert found()["old timers"].level == "note"
+    assert found()["old timers"].detail == "no process declares monthly, sweep"
+    findings = reports.work(found, timers=False)
+    assert ("idle timers" in findings, "old timers" in findings) == (True, False)
 
 
 def test_a_paused_queue_is_told_and_not_blamed(found, shop: Shop):

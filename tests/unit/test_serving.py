@@ -30,6 +30,15 @@ def test_very_many_names_are_bounded_and_counted():
     assert serving.may_run("anything")
 
 
+def test_very_many_idle_timers_are_bounded_and_counted():
+    names = [f"tenant-{number:04}" for number in range(5000)]
+    meta = write_serving(queues=names, slots=1, timers=[], timer_slots=1, idle_timers=names)
+    check_meta({**meta, "host": "h" * 200, "pid": "4711"})
+    serving = read_serving(meta)
+    assert len(serving.idle_timers) + serving.more_idle_timers == 5000
+    assert not serving.may_run("tenant-0000")
+
+
 @pytest.mark.parametrize("text", ["", "{}", "[" * 5000, '{"queues":7,"slots":1}', "junk"])
 def test_what_cannot_be_read_says_nothing(text):
     assert read_serving({"serving": text}) is None

@@ -108,14 +108,16 @@ class WorkerCalls(Lifecycle):
             services = self._services()
             names, weights = self._known_queues() if given is None else given
             plans = tuple(self._plans.values()) if timers else ()
+            idle = () if timers else tuple(self._plans)
             if resumed is not None:  # it runs that one job, and nothing else
-                names, weights, plans = (), (), ()
+                names, weights, plans, idle = (), (), (), ()
             self._are_plans_taken = self._are_plans_taken or bool(timers)
             serving = write_serving(
                 queues=names,
                 slots=concurrency,
                 timers=[plan.name for plan in plans if plan.definition.kind == "timer"],
                 timer_slots=timer_concurrency,
+                idle_timers=idle,
             )
             return Worker(
                 services.store,

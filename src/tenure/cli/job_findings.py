@@ -8,9 +8,10 @@ from collections.abc import AsyncIterator, Iterator, Sequence
 
 from tenure.cli.choosing import newest
 from tenure.cli.show import duration, safe, some
+from tenure.core.durations import micros
 from tenure.core.model import Finding
 from tenure.core.records import COUNT_MAX, QueueCounts, ReplicaRecord
-from tenure.core.schedules import TIMERS_QUEUE
+from tenure.core.schedules import DECLARED_FOR, TIMERS_QUEUE
 from tenure.core.serving import read_serving
 from tenure.core.views import waits_for_its_task
 from tenure.stores.contract import Store
@@ -31,6 +32,7 @@ async def jobs_examined(store: Store) -> list[Finding]:
         _waiting(queues),
         *[one async for one in _unknown(store, queues)],
         *_stuck(alive, queues),
+        *[finding async for finding in _not_ticking(store, alive)],
         *_paused(queues),
     ]
 
@@ -137,6 +139,39 @@ def _triggered(late: Sequence[QueueCounts]) -> Iterator[Finding]:
                 "their timer: 'tenure jobs ls --queue @timers', 'tenure timers ls'."
             )
             yield Finding("warning", "timers", due, advice)
+
+
+async def _not_ticking(store: Store, alive: Sequence[ReplicaRecord]) -> AsyncIterator[Finding]:
+    """Tell of timers and schedules that no worker runs.
+
+    It is a mistake if the app of a living worker declares them. A timer that only the store knows
+    may have been removed from the code.
+    """
+    told = [serving for replica in alive if (serving := read_serving(replica.meta)) is not None]
+    left_out = {name for serving in told for name in serving.idle_timers}
+    # The first schedules of all, and those that matter most in any case.
+    known = [*await store.schedules(), *await store.schedules(sorted(left_out))]
+    now = await store.now()
+    # A worker that starts or is replaced in a deploy declares its timers within that time.
+    ticking = {record.name for record in known if record.declared + micros(DECLARED_FOR) > now}
+    ticking.update(name for serving in told for name in serving.timers)
+    if idle := sorted(left_out - ticking):
+        yield Finding(
+            "warning",
+            "idle timers",
+            f"no worker that is alive runs {some([safe(name) for name in idle])}",
+            "Their app has workers, all with --no-timers, --burst or timers=False. Leave it out of "
+            "one, or start one with 'tenure worker --timers-only MODULE:APP'.",
+        )
+    unknown = {record.name for record in known if record.revision and not record.successor}
+    if gone := sorted(unknown - ticking - left_out):
+        yield Finding(
+            "note",
+            "old timers",
+            f"no process declares {some([safe(name) for name in gone])}",
+            "Start a worker whose app declares them, if they should still run. If they were "
+            "removed: the store forgets them after two weeks.",
+        )
 
 
 def _paused(queues: Sequence[QueueCounts]) -> Iterator[Finding]:

@@ -16,7 +16,7 @@ from tenure.core.model import Meta
 __all__ = ["Serving", "read_serving", "write_serving"]
 
 # Of the names of queues, and likewise of timers, so many characters.
-_NAMES_SIZE_MAX = 350
+_NAMES_SIZE_MAX = 330
 
 
 class Serving(Struct, frozen=True, kw_only=True):
@@ -30,6 +30,9 @@ class Serving(Struct, frozen=True, kw_only=True):
     more_queues: int = 0
     """How many queues it serves beside those that are named."""
     more_timers: int = 0
+    idle_timers: tuple[str, ...] = ()
+    """Timers and schedules that its app declares and that do not tick in it, as it was told."""
+    more_idle_timers: int = 0
 
     def may_serve(self, queue: str) -> bool:
         return queue in self.queues or self.more_queues > 0
@@ -39,10 +42,16 @@ class Serving(Struct, frozen=True, kw_only=True):
 
 
 def write_serving(
-    *, queues: Sequence[str], slots: int, timers: Sequence[str], timer_slots: int
+    *,
+    queues: Sequence[str],
+    slots: int,
+    timers: Sequence[str],
+    timer_slots: int,
+    idle_timers: Sequence[str] = (),
 ) -> Meta:
     """Return what stands in the record of a replica."""
     named_queues, named_timers = [*_fitting(queues)], [*_fitting(timers)]
+    named_idle = [*_fitting(idle_timers)]
     serving = Serving(
         queues=tuple(named_queues),
         slots=slots if queues else 0,
@@ -50,6 +59,8 @@ def write_serving(
         timer_slots=timer_slots if timers else 0,
         more_queues=len(queues) - len(named_queues),
         more_timers=len(timers) - len(named_timers),
+        idle_timers=tuple(named_idle),
+        more_idle_timers=len(idle_timers) - len(named_idle),
     )
     return {"serving": msgspec.json.encode(serving).decode()}
 
