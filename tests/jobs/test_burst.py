@@ -6,6 +6,7 @@ import pytest
 
 from tenure import Backoff, ConfigError, Tenure
 from tenure.observe import JobRunsLong
+from tests.jobs.replicas import lose_times
 
 
 async def drain(app: Tenure) -> dict[str, int]:
@@ -59,6 +60,61 @@ async def test_a_burst_waits_for_what_runs(real_app):
         go.set()
         await asyncio.wait_for(ended, 20)
     assert worker.ends == {"succeeded": 2}
+
+
+async def test_a_burst_runs_a_suspect_that_could_not_be_alone_at_first(app, store, clock):
+    ran = []
+
+    @app.task
+    async def long() -> None:
+        await clock.sleep(35)
+        ran.append("long")
+
+    @app.task
+    async def suspect() -> None:
+        ran.append("suspect")
+
+    job = await suspect.enqueue()
+    await lose_times(store, clock, 2)
+    await long.using(priority=0).enqueue()
+    async with app.worker(burst=True) as worker:
+        await clock.advance(20)
+        assert (await job.refresh()).state == "running"
+        await clock.advance(200)
+        assert worker.has_drained
+    assert ran == ["long", "suspect"]
+    assert (await job.refresh()).state == "succeeded"
+
+
+async def test_a_burst_does_not_wait_for_a_suspect_that_another_worker_has_run(
+    app, make, store, clock
+):
+    other = await make()
+    for each in (app, other):
+
+        @each.task
+        async def long() -> None:
+            await clock.sleep(100)
+
+        @each.task(retry=Backoff(max_attempts=2, base=86_400, cap=86_400))
+        async def suspect() -> None:
+            raise ValueError
+
+    job = await suspect.enqueue()
+    await lose_times(store, clock, 2)
+    await long.using(priority=0).enqueue()
+    async with app.worker(burst=True, concurrency=2) as worker:
+        await clock.advance(31)
+        assert (await job.refresh()).state == "waiting"
+        await long.using(priority=0).enqueue()  # so there is no slot for the suspect
+        await clock.advance(1)
+        async with other.worker():
+            await clock.advance(60)
+        await job.refresh()
+        assert (job.state, job.failures) == ("waiting", 1)
+        assert not worker.has_drained
+        await clock.advance(60)
+        assert worker.has_drained
 
 
 async def test_timers_do_not_tick_in_a_burst(app, clock):

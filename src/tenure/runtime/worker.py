@@ -158,7 +158,8 @@ class Worker:
             unstarted=self._unstarted,
         )
         self._alone = Alone(
-            self._clock,
+            store,
+            self._patience,
             handlers,
             unstarted=self._unstarted,
             slots=self._slots,
@@ -388,7 +389,7 @@ class Worker:
             claimed = await self._claim()
             if claimed is None or claimed.jobs or self._stopping:
                 return
-            if self._options.burst and not self._known_here():
+            if self._options.burst and not self._known_here() and not await self._alone.owes():
                 self.retire()
                 return
             pause = SOON if claimed.next_in is None else min(SOON, claimed.next_in + 0.001)
