@@ -3,7 +3,7 @@
 import asyncio
 from typing import Any
 
-from tenure.core.records import Claimed, JobRecord
+from tenure.core.records import Claimed, JobRecord, Orphans
 from tenure.core.settings import Settings
 from tenure.runtime.isolation import Isolation
 from tenure.runtime.words import Lodged, Lodging
@@ -32,8 +32,9 @@ class Place:
     async def claim(self, *_: Any) -> Claimed:
         return Claimed([job("innocent", 0)])
 
-    async def leave(self, replica: str) -> None:
+    async def orphans(self, *, replica: str, **_: Any) -> Orphans:
         self.left.append(replica)
+        return Orphans(0, [])
 
     # What it needs of a worker and its line to the supervisor.
 

@@ -17,6 +17,7 @@ from tenure.stores.memory import MemoryStore
 from tenure.stores.postgres import PostgresStore, bounds
 from tenure.stores.postgres.bounds import Bounds, Look
 from tenure.testing import ManualClock
+from tests.rig.endings import settlement
 from tests.rig.fixtures import Endpoint, PrivatePostgres
 from tests.rig.sizes import SIZE
 from tests.unit.postgres_inside import connected
@@ -53,7 +54,7 @@ class Meter:
 
 
 def success(job: JobRecord) -> Settlement:
-    return Settlement(id=job.id, fence=job.fence, outcome="succeeded")
+    return settlement(id=job.id, fence=job.fence, outcome="succeeded")
 
 
 @pytest.mark.parametrize("holder", ["reader", "writer"])
@@ -151,7 +152,7 @@ class Desk:
         return [job.id for job in await self.take(limit, queues)]
 
     async def settle(self, job: JobRecord, outcome: Any, delay: float = 0.0) -> None:
-        ending = Settlement(id=job.id, fence=job.fence, outcome=outcome, delay=delay)
+        ending = settlement(id=job.id, fence=job.fence, outcome=outcome, delay=delay)
         assert await self.store.settle("ann", [ending]) == ["settled"]
 
 

@@ -402,12 +402,13 @@ async def test_a_job_that_finishes_while_its_insert_is_repeated_is_not_stored_ag
     await operator.execute("BEGIN")
     await operator.fetch(
         """
-        SELECT * FROM tenure.job_settle_v1($1, $2, $3, '{succeeded}', '{0}', '{NULL}', '{NULL}',
+        SELECT * FROM tenure.job_settle_v1($1, $2, $3, $4, '{0}', '{NULL}', '{NULL}',
                                            '{""}', '{NULL}', 0, NULL)
         """,
         namespace,
         [job.id],
         [str(job.fence)],
+        [success(job).move],
     )
     repeat = asyncio.create_task(store.insert([new(1, tags=("red",))]))
     done, _ = await asyncio.wait([repeat], timeout=0.2)
