@@ -329,8 +329,8 @@ class SlotsKept(_Fact, frozen=True):
     def __str__(self) -> str:
         return (
             f"job {safe(self.job)} of {safe(self.task)!r} waits for job {safe(self.awaited)} and "
-            f"keeps its slot: {safe(self.why)}. If such handlers take all slots, none goes on. Wait "
-            "for fewer jobs at a time, or let the last job enqueue what follows."
+            f"keeps its slot: {safe(self.why)}. If such handlers take all slots, none goes on. "
+            "Wait for fewer jobs at a time, or let the last job enqueue what follows."
         )
 
 
