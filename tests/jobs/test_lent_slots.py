@@ -4,7 +4,7 @@ import asyncio
 
 import pytest
 
-from tenure import Tenure, blocking
+from tenure import Task, Tenure, blocking
 from tenure.observe.events import SlotsKept
 from tests.jobs.replicas import of_kind
 from tests.rig.waiting import wait_until_async
@@ -196,6 +196,72 @@ async def test_no_more_slots_are_lent_than_a_bound_and_that_is_told(
         assert told.lent == 2
         assert told.task == "parent"
         assert "waits for job" in str(told)
+
+
+@pytest.mark.parametrize("concurrency", [2, 5])
+async def test_more_parents_than_may_lend_leave_slots_to_their_children(
+    app, clock, kin, seen, monkeypatch, concurrency
+):
+    monkeypatch.setattr("tenure.runtime.lent_slots.LENT_MAX", 4)
+    async with app.worker(concurrency=concurrency):
+        jobs = await app.enqueue_many(kin.parent.request(number) for number in range(40))
+        await clock.advance(300)
+        assert await states(*jobs) == ["succeeded"] * 40
+    assert kin.most <= concurrency
+    assert all(job.failures + job.losses == 0 for job in jobs)
+    assert of_kind(seen, SlotsKept)
+
+
+async def test_parents_of_another_task_leave_slots_to_their_children(app, clock, kin, monkeypatch):
+    """The worker learns that a task waits for others when the first of its jobs does."""
+    monkeypatch.setattr("tenure.runtime.lent_slots.LENT_MAX", 4)
+
+    async with app.worker(concurrency=2):
+        slow = await app.enqueue_many(kin.impatient.request(100) for _ in range(4))
+        await clock.advance(5)
+        jobs = await app.enqueue_many(kin.parent.request(number) for number in range(6))
+        await clock.advance(60)
+        assert await states(*slow) == ["running"] * 4
+        assert await states(*jobs) == ["succeeded"] * 6
+    assert kin.most <= 2
+
+
+@pytest.fixture
+def quick_parent(app) -> Task[[], int]:
+    """A task that takes no time, but for its wait for another one."""
+
+    @app.task(retry=None)
+    async def quick_leaf() -> int:
+        return 7
+
+    @app.task(retry=None)
+    async def quick_parent() -> int:
+        return await (await quick_leaf.enqueue()).result()
+
+    return quick_parent
+
+
+async def test_quick_parents_that_were_claimed_ahead_leave_slots_as_well(
+    app, clock, quick_parent, monkeypatch
+):
+    monkeypatch.setattr("tenure.runtime.lent_slots.LENT_MAX", 4)
+    async with app.worker(concurrency=2):
+        await quick_parent.enqueue()
+        await clock.advance(1)
+        jobs = await app.enqueue_many(quick_parent.request() for _ in range(40))
+        await clock.advance(60)
+        assert await states(*jobs) == ["succeeded"] * 40
+
+
+async def test_a_burst_runs_all_parents_though_more_than_may_lend_are_due(
+    app, clock, quick_parent, monkeypatch
+):
+    monkeypatch.setattr("tenure.runtime.lent_slots.LENT_MAX", 4)
+    jobs = await app.enqueue_many(quick_parent.request() for _ in range(40))
+    async with app.worker(concurrency=2, burst=True) as worker:
+        await clock.advance(60)
+        assert worker.has_drained
+    assert await states(*jobs) == ["succeeded"] * 40
 
 
 async def test_a_slot_lent_goes_to_who_wants_it_back_before_anything_starts(app, clock, kin):

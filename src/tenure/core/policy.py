@@ -44,6 +44,7 @@ __all__ = [
     "trust_until",
     "unknown_task_delay",
     "write_backoff",
+    "yielding_delay",
 ]
 
 TTL_DEFAULT = 30.0
@@ -310,3 +311,11 @@ def unknown_task_delay(attempt: int, chance: float) -> float:
     Soon at first, for a rolling deploy; rarely later, for a task that nobody has any more.
     """
     return float(min(300.0, 2.0 ** min(attempt - 1, 10))) * (0.5 + 0.5 * chance)
+
+
+def yielding_delay(attempt: int, chance: float) -> float:
+    """Return when a job is offered again that leaves the slots of its worker to other jobs.
+
+    Soon at first, and later each time: a long queue of such jobs must not keep its worker busy.
+    """
+    return float(min(10.0, 2.0 ** min(attempt - 1, 10))) * (0.5 + 0.5 * chance)

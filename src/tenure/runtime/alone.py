@@ -9,16 +9,15 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Mapping
-from functools import partial
 
+from tenure.core.clock import Clock
 from tenure.core.records import JobRecord
 from tenure.runtime.attempt import Handler
-from tenure.runtime.patience import Patience
+from tenure.runtime.owed import Owed
 from tenure.runtime.settling import Settler
 from tenure.runtime.slots import Slots
 from tenure.runtime.ticker import Ticker
 from tenure.runtime.unstarted import Unstarted
-from tenure.stores.contract import Store
 
 __all__ = ["Alone", "is_suspicious"]
 
@@ -35,30 +34,28 @@ class Alone:
 
     def __init__(
         self,
-        store: Store,
-        patience: Patience,
+        clock: Clock,
         handlers: Mapping[str, Handler],
         *,
         unstarted: Unstarted,
         slots: Slots,
         settler: Settler,
         ticker: Ticker,
+        owed: Owed,
         overdue_after: float,
         changed: asyncio.Event,
         stopped: asyncio.Event,
     ) -> None:
-        self._store = store
-        self._clock = store.clock
-        self._patience = patience
+        self._clock = clock
         self._handlers = handlers
         self._unstarted = unstarted
         self._slots = slots
         self._settler = settler
         self._ticker = ticker
+        self._owed = owed
         self._overdue_after = overdue_after
         self._changed = changed
         self._stopped = stopped
-        self._given_back: dict[str, int] = {}
 
     async def run_next(self) -> None:
         """Run the next suspect, or give it back if others do not make room."""
@@ -71,8 +68,7 @@ class Alone:
         self._unstarted.suspects.clear()
         if self._has_company:
             # Before it is tried here again, the others get their turn for about as long.
-            self._given_back[suspect.id] = suspect.attempt
-            self._settler.hand_back(suspect, _ALONE_PATIENCE * (0.5 + self._clock.random()))
+            self._owed.hand_back(suspect, _ALONE_PATIENCE * (0.5 + self._clock.random()))
             return
         self._unstarted.is_alone = True
         try:
@@ -85,24 +81,6 @@ class Alone:
         finally:
             self._unstarted.is_alone = False
             self._ticker.slot_freed()
-
-    async def owes(self) -> bool:
-        """Whether a suspect still waits that went back only because it could not be alone.
-
-        It has a delay, but it was due before. One that was claimed since is not owed any more.
-        """
-        if not (ids := list(self._given_back)):
-            return False
-        try:
-            get = partial(self._store.get, ids)
-            records = await self._patience.until_answered("get", get, give_up=self._stopped)
-        except Exception:  # noqa: BLE001 - told by `Patience`, and this worker is about to leave
-            return True
-        for id_, record in zip(ids, records, strict=True):
-            claims = self._given_back[id_]
-            if record is None or record.state != "waiting" or record.attempt != claims:
-                del self._given_back[id_]
-        return bool(self._given_back)
 
     async def _let_company_go(self, suspect: JobRecord) -> None:
         give_up_at = self._clock.boot() + self._patience_for(suspect)

@@ -21,7 +21,10 @@ from tenure.runtime.context import RunningJob
 __all__ = ["LENT_MAX", "LentSlots"]
 
 LENT_MAX: Final = 500
-"""The most slots that are lent at a time: each is a handler that is kept in memory."""
+"""The most slots that are lent at a time: each is a handler that is kept in memory.
+
+Jobs of a task that was not known to wait for others may exceed it, as many as there are slots.
+"""
 _TELL_EVERY = 60.0
 
 
@@ -33,16 +36,20 @@ class LentSlots:
         clock: Clock,
         events: Events,
         *,
+        concurrency: int,
         has_free: Callable[[], bool],
         on_lent: Callable[[], None],
     ) -> None:
         self._clock = clock
         self._events = events
+        self._concurrency = concurrency
         self._has_free = has_free
         self._on_lent = on_lent
         self._waits: dict[str, int] = {}  # how many jobs each one waits for
         self._returning: deque[tuple[str, asyncio.Future[None]]] = deque()
         self._told = -_TELL_EVERY
+        self.tasks: set[str] = set()
+        """The tasks whose jobs have waited for others here."""
 
     def __len__(self) -> int:
         return len(self._waits)
@@ -52,11 +59,33 @@ class LentSlots:
         """How many want their slot back, which comes before all that has not begun."""
         return len(self._returning)
 
+    @property
+    def share(self) -> int:
+        """How many slots may be taken by jobs that wait for others and cannot lend.
+
+        The rest is for the jobs that they wait for. A worker with one slot has no rest.
+        """
+        return self._concurrency - self._concurrency // 2
+
+    def is_scarce(self, task: str) -> bool:
+        """Whether jobs of a task are likely to wait for others, and could not lend their slots."""
+        return len(self._waits) >= LENT_MAX and task in self.tasks
+
+    def has_lent(self, job: JobRecord) -> bool:
+        return job.id in self._waits
+
     @asynccontextmanager
-    async def lend(self, running: RunningJob, awaited: str) -> AsyncIterator[None]:
-        """Lend the slot of a job for the time of the block, in which it waits for another one."""
+    async def lend(
+        self, running: RunningJob, awaited: str, *, is_first: bool = False
+    ) -> AsyncIterator[None]:
+        """Lend the slot of a job for the time of the block, in which it waits for another one.
+
+        `is_first`: it began before it was known that jobs of its task do so.
+        """
         job = running.record
-        if job.id not in self._waits and len(self._waits) >= LENT_MAX:
+        self.tasks.add(job.task)
+        most = LENT_MAX + (self._concurrency if is_first else 0)
+        if job.id not in self._waits and len(self._waits) >= most:
             self._tell(job, awaited, f"{len(self._waits)} handlers of this worker have lent theirs")
             yield
             return

@@ -43,6 +43,8 @@ class _Running:
     began: float
     place: int
     """On the board, if there is one."""
+    is_first: bool = False
+    """Whether it was not known when it began that jobs of its task wait for others."""
     is_told_long: bool = False
     """Whether it was reported that it runs for long."""
     task: asyncio.Task[None] | None = None
@@ -100,7 +102,11 @@ class Slots:
         self._running: dict[_Running, None] = {}  # in the order of their beginnings
         self._ended_at: deque[tuple[float, JobRecord]] = deque(maxlen=_ENDED_KEPT)
         self._lent = LentSlots(
-            clock, events, has_free=lambda: self.jobs < concurrency, on_lent=on_freed
+            clock,
+            events,
+            concurrency=concurrency,
+            has_free=lambda: self.jobs < concurrency,
+            on_lent=on_freed,
         )
         self.runs = 0
         """How many runs of timers are among what runs."""
@@ -168,7 +174,8 @@ class Slots:
             place = self._board.begin(record.id, (record.timeout and began + record.timeout) or 0.0)
             if handler.executor == "process":
                 context.on_deadline = partial(self._board.postpone, place)
-        running = _Running(record, handler, context, began, place)
+        is_first = record.task not in self._lent.tasks
+        running = _Running(record, handler, context, began, place, is_first)
         if not is_run(record):  # runs of timers take no slot of the jobs that they wait for
             context.lend_slot = partial(self._lend, running)
         self._running[running] = None
@@ -177,6 +184,19 @@ class Slots:
         # A context of its own: it may be the end of another job that makes room for this one.
         context_variables = self._context.copy()
         running.task = self._loop.create_task(self._attempt(running), context=context_variables)
+
+    def must_yield(self, record: JobRecord) -> bool:
+        """Whether a job may not start, because it would wait for jobs that then have no slot."""
+        if is_run(record) or not self._lent.is_scarce(record.task):
+            return False
+        tasks = self._lent.tasks
+        keeping = sum(
+            running.record.task in tasks
+            and not is_run(running.record)
+            and not self._lent.has_lent(running.record)
+            for running in self._running
+        )
+        return keeping >= self._lent.share
 
     def tell_long(self, seconds: float) -> None:
         """Report what has run for longer than that and has no time-out, once."""
@@ -281,7 +301,9 @@ class Slots:
                 self._loop.call_soon_threadsafe(self._lent.kept, running.record, awaited)
             return nullcontext()
         return (
-            self._lent.lend(running.context, awaited) if running in self._running else nullcontext()
+            self._lent.lend(running.context, awaited, is_first=running.is_first)
+            if running in self._running
+            else nullcontext()
         )
 
     def _ended(self, running: _Running) -> None:

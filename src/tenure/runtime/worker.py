@@ -18,7 +18,12 @@ from msgspec import Struct
 
 from tenure.core.endings import cancelled
 from tenure.core.model import Meta, Topic
-from tenure.core.policy import UNKNOWN_TASK, UNWIND_SECONDS, unknown_task_delay
+from tenure.core.policy import (
+    UNKNOWN_TASK,
+    UNWIND_SECONDS,
+    unknown_task_delay,
+    yielding_delay,
+)
 from tenure.core.records import SOON, Claimed, JobRecord, Note
 from tenure.core.runs import runs_of
 from tenure.core.schedules import TIMERS_QUEUE
@@ -36,6 +41,7 @@ from tenure.runtime.intentions import intentions
 from tenure.runtime.isolation import Isolation
 from tenure.runtime.lifeline import Lifeline
 from tenure.runtime.loop_watch import LoopWatch
+from tenure.runtime.owed import Owed
 from tenure.runtime.patience import Patience
 from tenure.runtime.process_pool import ProcessLimits
 from tenure.runtime.recovery import leave, recovery_grace
@@ -157,14 +163,17 @@ class Worker:
             start=self._start_run,
             unstarted=self._unstarted,
         )
+        self._owed = Owed(
+            store, self._patience, self._settler, stopped=self._stopped, burst=options.burst
+        )
         self._alone = Alone(
-            store,
-            self._patience,
+            self._clock,
             handlers,
             unstarted=self._unstarted,
             slots=self._slots,
             settler=self._settler,
             ticker=self._ticker,
+            owed=self._owed,
             overdue_after=recovery_grace(settings),
             changed=self._changed,
             stopped=self._stopped,
@@ -389,7 +398,7 @@ class Worker:
             claimed = await self._claim()
             if claimed is None or claimed.jobs or self._stopping:
                 return
-            if self._options.burst and not self._known_here() and not await self._alone.owes():
+            if self._options.burst and not self._known_here() and not await self._owed.remain():
                 self.retire()
                 return
             pause = SOON if claimed.next_in is None else min(SOON, claimed.next_in + 0.001)
@@ -451,10 +460,16 @@ class Worker:
         elif is_suspicious(record, self._isolate_after):
             isolation = self._isolation
             (self._unstarted.suspects if isolation is None else isolation.waiting).append(record)
+        elif self._slots.must_yield(record):
+            self._yield(record)
         elif self._stopping or not self._unstarted.has_slot(record):
             self._unstarted.wait_for_slot(record, now)
         else:
             self._slots.start(record, handler)
+
+    def _yield(self, record: JobRecord) -> None:
+        """Give a job back that would wait for others, which need the slots to run."""
+        self._owed.hand_back(record, yielding_delay(record.attempt, self._clock.random()))
 
     def _known_here(self) -> set[str]:
         """Return the jobs that run here, wait to run, or wait to be settled."""
@@ -493,8 +508,11 @@ class Worker:
         self.retire()
 
     def _slot_freed(self) -> None:
-        if not self._stopping and (record := self._unstarted.next_for_slot()) is not None:
-            self._slots.start(record, self._handlers[record.task])
+        while not self._stopping and (record := self._unstarted.next_for_slot()) is not None:
+            if not self._slots.must_yield(record):
+                self._slots.start(record, self._handlers[record.task])
+                break
+            self._yield(record)
         self._ticker.slot_freed()
         self._changed.set()
 

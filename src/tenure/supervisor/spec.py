@@ -30,7 +30,7 @@ class ChildSpec(Struct, frozen=True, kw_only=True):
     @property
     def places(self) -> int:
         """How many jobs and runs of timers there are at a time."""
-        return self.concurrency + LENT_MAX + self.timer_concurrency
+        return 2 * self.concurrency + LENT_MAX + self.timer_concurrency
 
 
 def encode_spec(spec: ChildSpec) -> str:
