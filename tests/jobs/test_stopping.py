@@ -9,6 +9,7 @@ import pytest
 
 from tenure import Tenure, current_job
 from tenure.observe.events import AttemptLost, HandlerStuck
+from tenure.runtime.settling import Settler
 from tests.jobs.replicas import of_kind
 from tests.rig.waiting import wait_until_async
 
@@ -189,6 +190,28 @@ async def test_results_that_cannot_be_settled_are_left_to_recovery_and_forgotten
     assert (await job.refresh()).state == "running"
     await app.recover()
     assert (await job.refresh()).state == "waiting"
+
+
+async def test_a_job_that_has_run_to_its_end_is_not_handed_back(
+    app, clock, handled, faults, monkeypatch
+):
+    """The store is back when the worker leaves, which tells it the end, not that it stops."""
+    monkeypatch.setattr("tenure.runtime.worker._SETTLE_SECONDS", 0.05)
+    close = Settler.close
+
+    def come_back(settler: Settler) -> None:
+        close(settler)
+        faults.heal()
+
+    monkeypatch.setattr(Settler, "close", come_back)
+    worker = await app.worker(grace=1).__aenter__()
+    job = await handled.work.enqueue(1)
+    await clock.advance(0.5)
+    faults.lose_request("settle", times=1000)
+    await clock.advance(1)
+    await (await leaving(worker))
+    await job.refresh()
+    assert (job.state, await job.result()) == ("succeeded", 1)
 
 
 async def test_a_handler_that_ignores_its_cancellation_is_reported_and_handed_back(

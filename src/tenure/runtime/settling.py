@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from collections import deque
 from collections.abc import Callable, Collection, Iterator, Sequence
 from functools import partial
 from itertools import groupby
@@ -15,7 +16,7 @@ from tenure.core.runs import runs_of
 from tenure.core.showing import safe
 from tenure.observe.events import AttemptFailed, AttemptLost, Events
 from tenure.observe.log_records import Raised, fields_of, write
-from tenure.runtime.batcher import Batcher
+from tenure.runtime.batcher import Batcher, next_slice
 from tenure.runtime.patience import Patience
 from tenure.stores.contract import Purpose, Store, Within
 
@@ -43,8 +44,8 @@ class Settler:
         self._events = events
         self._on_settled = on_settled
         self._on_stale = on_stale
-        self.unsettled: dict[str, str] = {}
-        """Jobs of which the store has not been told yet, or has not answered; their schedules."""
+        self.unsettled: dict[str, tuple[JobRecord, Settlement]] = {}
+        """Ends of which the store has not been told yet, or has not answered, by job."""
         self.handed_back = 0
         """How many jobs have gone back to others."""
         self._failures: dict[tuple[str, int], tuple[JobRecord, AttemptFailed, Raised]] = {}
@@ -66,7 +67,7 @@ class Settler:
     def settle(self, record: JobRecord, settlement: Settlement) -> None:
         """Say how an attempt ended, soon."""
         self.handed_back += settlement.outcome == "handed back"
-        self.unsettled[settlement.id] = record.schedule
+        self.unsettled[settlement.id] = (record, settlement)
         self._settling.add((record, settlement))
 
     def tell_when_settled(self, job: JobRecord, event: AttemptFailed, raised: Raised) -> None:
@@ -89,6 +90,9 @@ class Settler:
         """Give up what the store has not answered: others recover it."""
         self._settling.close()
         self._noting.close()
+
+    def tell_unconfirmed(self) -> None:
+        """Tell of final failures that the store was never told."""
         for job, event, raised in self._failures.values():
             text = f"{event}; the store has not confirmed it, so the job may run again"
             write(logging.WARNING, text, fields_of(job), raised)
@@ -99,11 +103,22 @@ class Settler:
         for replica, settlements in _by_replica([(job.replica, one) for job, one in batch]):
             settle = partial(self._store.settle, replica, settlements)
             answers += await self._patience.until_answered("settle", settle)
-        schedules = {self.unsettled.pop(one.id, "") for _, one in batch}
         for (job, one), answer in zip(batch, answers, strict=True):
+            self.unsettled.pop(one.id, None)
             self._tell(job, one, answer)
-        self._on_settled(schedules)
+        self._on_settled({job.schedule for job, _ in batch})
         return answers
+
+    async def settle_once_more(self) -> None:
+        """Try the ends that the store has not answered, after `close`: a last time, in one go."""
+        waiting = deque(self.unsettled.values())
+        while waiting:
+            some = next_slice(waiting, lambda item: _weight_of_end(item[1]))
+            ends = [end for _, end in some]
+            answers = await self._store.settle(some[0][0].replica, ends)
+            for (job, end), answer in zip(some, answers, strict=True):
+                self.unsettled.pop(end.id, None)
+                self._tell(job, end, answer)
 
     def _tell(self, job: JobRecord, end: Settlement, answer: Settled) -> None:
         """Tell what the store has made of the end of an attempt."""

@@ -542,6 +542,7 @@ class Worker:
             await self._within(_SETTLE_SECONDS, self._leave(replica))
             back, short = self._settler.handed_back, replica[:8]
             log.info("worker %s has stopped; jobs handed back: %d", short, back)
+        self._settler.tell_unconfirmed()
         await self._slots.close()
 
     async def _let_finish(self) -> None:
@@ -550,7 +551,12 @@ class Worker:
             await self._clock.wait(self._changed, None if left == math.inf else left)
 
     async def _leave(self, replica: str) -> None:
-        await self._patience.until_answered("leave", lambda: leave(self._store, replica))
+        async def end_and_leave() -> None:
+            # Else a job would be handed back that has run to its end.
+            await self._settler.settle_once_more()
+            await leave(self._store, replica)
+
+        await self._patience.until_answered("leave", end_and_leave)
 
     async def _within(self, seconds: float, work: Coroutine[Any, Any, None]) -> bool:
         """Give something so long to be done; say whether it was."""
