@@ -124,6 +124,7 @@ def test_replicas_are_listed(cli: Run, place: Place, shop: Shop):
     assert alive["meta"] == {"host": "web-1", "pid": "4711"}
     assert alive["serving"]["queues"] == ["default", "mail"]
     assert (alive["serving"]["slots"], alive["serving"]["timers"]) == (50, ["sweep"])
+    assert (alive["serving"]["idle_timers"], alive["serving"]["more_timers"]) == ([], 0)
     assert expired["serving"] is None
     assert alive["joined"].endswith("Z")
     assert expired["state"] == "expired"

@@ -78,7 +78,7 @@ async def test_programs_that_a_job_starts_do_not_inherit_the_line():
     ours, theirs = socket.socketpair()
     spec = ChildSpec(
         app="", queues=None, concurrency=1, grace=0.1, log_level=None,
-        line=theirs.detach(), board=Board.make_file(521),
+        line=theirs.detach(), board=Board.make_file(522),
     )  # fmt: skip
     os.set_inheritable(spec.line, True)  # as the supervisor does
     with closing(ours):

@@ -8,6 +8,7 @@ from typing import Any
 
 import click
 import msgspec
+from msgspec.structs import asdict
 from rich.console import RenderableType
 from rich.text import Text
 
@@ -62,9 +63,15 @@ def _document(replica: ReplicaRecord) -> dict[str, Any]:
         "joined": instant(replica.joined),
         "ttl": replica.ttl,
         "expires_in": replica.expires_in,
-        "serving": msgspec.to_builtins(read_serving(replica.meta)),
+        "serving": _serving(replica),
         "meta": {key: value for key, value in replica.meta.items() if key != "serving"},
     }
+
+
+def _serving(replica: ReplicaRecord) -> dict[str, Any] | None:
+    """Return what it says about itself; all of it, as documents always have the same names."""
+    serving = read_serving(replica.meta)
+    return None if serving is None else asdict(serving)
 
 
 def _listed(known: Sequence[ReplicaRecord], now: int) -> RenderableType:

@@ -16,10 +16,10 @@ from tenure.core.model import Meta
 __all__ = ["Serving", "read_serving", "write_serving"]
 
 # Of the names of queues, and likewise of timers, so many characters.
-_NAMES_SIZE_MAX = 330
+_NAMES_SIZE_MAX = 350
 
 
-class Serving(Struct, frozen=True, kw_only=True):
+class Serving(Struct, frozen=True, kw_only=True, omit_defaults=True):
     """What a replica runs."""
 
     queues: tuple[str, ...]
