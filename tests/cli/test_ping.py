@@ -82,6 +82,13 @@ def test_it_asks_whether_a_worker_lives_or_also_works(
     assert cli("ping", "--health", path, "--ready").code == (0 if ready else 1)
 
 
+@pytest.mark.parametrize("children", [[], [{**CHILD, "age_seconds": 0.02, "running": 0}]])
+def test_no_age_is_told_where_there_is_none(cli: Run, answering: Answering, children: list[Any]):
+    path = answering(told_by({**STATUS, "ready": False, "children": children}))
+    told = cli("ping", "--health", path)
+    assert told.out.endswith(f"worker processes: {len(children)}; running jobs: 0\n")
+
+
 def test_with_json_it_hands_on_what_the_worker_says(cli: Run, answering: Answering):
     assert cli("ping", "--json", "--health", answering(told_by(STATUS))).json == STATUS
 

@@ -126,6 +126,15 @@ def test_numbers_have_bounds(cli: Run, file_place: Place, command: str, number: 
     assert "'--number'" in told.err
 
 
+def test_history_says_that_missed_ticks_are_counted_up_to_a_bound(
+    cli: Run, place: Place, work: Clockwork
+):
+    work.plant("sweep")
+    work.miss(1000)
+    told = cli(*place.options, "timers", "history", "sweep")
+    assert "1,000x or more late since" in told.out
+
+
 def test_history_tells_what_became_of_each_tick(cli: Run, place: Place, work: Clockwork):
     work.plant("sweep")
     good, bad, lost = work.tick(), work.tick(), work.tick()

@@ -140,7 +140,7 @@ def test_a_burst_that_is_stopped_says_that_jobs_may_be_left(
     assert told == "Stopped early: jobs that are due may be left. Attempts: 1 handed back."
 
 
-@pytest.mark.parametrize("connect", ["lazy", None])
+@pytest.mark.parametrize("connect", ["lazy", "eager", None])
 def test_a_burst_does_not_wait_for_its_store(
     cli: Run, module: Write, monkeypatch: pytest.MonkeyPatch, connect: str | None
 ):

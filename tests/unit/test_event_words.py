@@ -4,7 +4,7 @@ from typing import get_args
 
 from tenure import observe
 from tenure.observe import events
-from tenure.observe.events import AttemptFailed, JobsRecovered, LoopBlocked
+from tenure.observe.events import AttemptFailed, JobsRecovered, LoopBlocked, TicksMissed
 
 
 def test_long_texts_stand_below_the_line():
@@ -20,6 +20,15 @@ def test_long_texts_stand_below_the_line():
 def test_a_run_that_never_runs_again_was_not_lost_too_often():
     told = str(JobsRecovered("recovery", ("replica-1",), ("0192",), failed=("0193",)))
     assert "1 to run again (0192); 1 failed for good (0193)" in told
+
+
+def test_missed_ticks_are_counted_up_to_a_bound_and_that_is_told():
+    assert str(TicksMissed("sweep", 999, "late")) == (
+        "ticks missed: timer sweep, ticks 999, reason late"
+    )
+    assert str(TicksMissed("sweep", 1000, "late")) == (
+        "ticks missed: timer sweep, ticks 1000 or more, reason late"
+    )
 
 
 def test_every_event_is_exported():

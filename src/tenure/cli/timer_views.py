@@ -14,6 +14,7 @@ from rich.text import Text
 
 from tenure.cli.job_views import id_of, joined, took
 from tenure.cli.show import Cell, Shrinking, duration, safe, table
+from tenure.core.ticking import TICKS_COUNTED
 from tenure.timers import Pause, TickRecord, TimerInfo
 
 __all__ = [
@@ -187,7 +188,8 @@ def _why(one: TickRecord, date: str) -> str:
     # The word "error" adds nothing to the error.
     why = safe(one.error or one.reason)
     if one.ticks > 1:
-        return f"{one.ticks:,}x {why} since {one.first.strftime(date)}"
+        more = " or more" if one.outcome == "missed" and one.ticks >= TICKS_COUNTED else ""
+        return f"{one.ticks:,}x{more} {why} since {one.first.strftime(date)}"
     return joined(why, f"attempt {one.attempts}" if one.attempts > 1 else "")
 
 

@@ -34,6 +34,8 @@ __all__ = ["ping", "worker"]
 log = logging.getLogger("tenure")
 
 _RELOAD_GRACE = 3.0
+# A younger process has just been started: its age says nothing.
+_AGE_TOLD = 0.1
 _LEVELS = ("debug", "info", "warning", "error")
 
 _health_option = click.option(
@@ -396,9 +398,10 @@ def _in_words(status: dict[str, Any]) -> str:
     else:
         state = "starting" if status.get("last_beat_seconds_ago") is None else "not ready"
     children = status.get("children", [])
-    oldest = duration(max((child["age_seconds"] for child in children), default=0.0))
+    age = max((child["age_seconds"] for child in children), default=0.0)
+    oldest = f", the oldest for {duration(age)}" if age >= _AGE_TOLD else ""
     running = sum(child["running"] for child in children)
     return (
-        f"worker {status.get('pid')} is {state}; worker processes: {len(children)}, "
-        f"the oldest for {oldest}; running jobs: {running}"
+        f"worker {status.get('pid')} is {state}; worker processes: {len(children)}{oldest}; "
+        f"running jobs: {running}"
     )

@@ -21,6 +21,7 @@ from tenure.core.schedules import Bound, Decision, Full
 __all__ = [
     "CATCH_UP_MAX",
     "TASK_PREFIX",
+    "TICKS_COUNTED",
     "CatchUp",
     "Definition",
     "Each",
@@ -44,8 +45,8 @@ TASK_PREFIX: Final = "@"
 """What the task of a timer's runs begins with; the rest is its name."""
 CATCH_UP_MAX: Final = 10
 """With "all", so many missed ticks are made up for; earlier ones are not."""
-# Ticks that were missed are counted up to here; who needs to know more than "very many"?
-_COUNT_MAX = 1_000
+TICKS_COUNTED: Final = 1_000
+"""Ticks that were missed are counted up to here: counting a year of seconds takes too long."""
 # A tick still counts as on time after this, or half of the way to the next one.
 _ON_TIME = micros(10.0)
 _FULL: dict[Overlap, Full] = {"skip": "skip", "queue_one": "hold", "cancel_previous": "cancel"}
@@ -218,7 +219,7 @@ def _is_on_time(definition: Definition, tick: int, due: int, now: int) -> bool:
 
 def _missed(definition: Definition, after: int, upto: int) -> tuple[Decision, ...]:
     """Return the record of ticks that nobody ran in time, if there are any."""
-    ticks = definition.rule.count(after, upto, _COUNT_MAX)
+    ticks = definition.rule.count(after, upto, TICKS_COUNTED)
     if not ticks:
         return ()
     first, last = definition.rule.next_after(after), definition.rule.last_at(upto)

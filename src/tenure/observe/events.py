@@ -17,6 +17,7 @@ from msgspec import Struct
 
 from tenure.core.records import JobRecord
 from tenure.core.showing import indented, safe
+from tenure.core.ticking import TICKS_COUNTED
 from tenure.observe.log_records import Raised, fields_of, write
 
 __all__ = [
@@ -304,11 +305,18 @@ class TickSkipped(_Fact, frozen=True):
 
 
 class TicksMissed(_Fact, frozen=True):
-    """Nobody was there to run these ticks in time."""
+    """No worker was there to run these ticks in time."""
 
     timer: str
     ticks: int
+    """How many; they are counted up to 1,000."""
     reason: str
+
+    @property
+    def line(self) -> str:
+        more = " or more" if self.ticks >= TICKS_COUNTED else ""
+        timer, reason = safe(self.timer), safe(self.reason)
+        return f"ticks missed: timer {timer}, ticks {self.ticks}{more}, reason {reason}"
 
 
 class SlotsKept(_Fact, frozen=True):

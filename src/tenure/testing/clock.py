@@ -28,9 +28,11 @@ class ManualClock:
         self._sleepers: dict[asyncio.Event, float] = {}
 
     def wall(self) -> int:
+        """Return its time in microseconds since 1970."""
         return micros(self._boot) + self._offset
 
     def boot(self) -> float:
+        """Return seconds that only grow."""
         return self._boot
 
     def for_server(self) -> int | None:
