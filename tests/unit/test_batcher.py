@@ -107,6 +107,7 @@ async def test_close_gives_up_what_has_no_answer():
     await turn()
     waiting = batcher.add(2)
     batcher.close()
+    assert len(batcher) == 0
     for future in (sent, waiting):
         with pytest.raises(asyncio.CancelledError):
             await future

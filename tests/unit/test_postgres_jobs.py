@@ -370,6 +370,35 @@ async def test_a_cancelled_caller_delays_only_calls_about_the_same_job(
         assert abandoned.done()
 
 
+@pytest.mark.parametrize("call", ["note", "settle"])
+async def test_a_read_waits_for_what_a_cancelled_caller_has_sent_about_its_job(
+    store: PostgresStore, operator: asyncpg.Connection, namespace: str, call: str
+):
+    await store.insert([new(1), new(2)])
+    [job] = await claim(store, 1)
+    calls = {
+        "note": lambda: store.note("ann", [Note(id=job.id, fence=job.fence, progress=0.5)]),
+        "settle": lambda: store.settle("ann", [success(job)]),
+    }
+    async with operator.transaction():
+        await operator.execute(
+            "SELECT FROM tenure.job WHERE namespace = $1 AND id = $2 FOR UPDATE",
+            *(namespace, job.id),
+        )
+        sent = asyncio.ensure_future(calls[call]())
+        await wait_until_async(lambda: blocks_another(operator))
+        sent.cancel()
+        await asyncio.wait([sent])
+        assert store._pool is not None
+        [abandoned] = store._pool._abandoned
+        same = asyncio.ensure_future(store.get([job.id]))
+        # Two round trips of another read: a read that does not wait would be answered by now.
+        for _ in range(2):
+            await store.get([new(2).id])
+        assert abandoned.done() or not same.done()
+    await same
+
+
 async def blocks_another(operator: asyncpg.Connection) -> bool:
     [[number]] = await operator.fetch(
         "SELECT count(*) FROM pg_locks WHERE NOT granted"

@@ -191,11 +191,24 @@ async def test_a_timer_that_cannot_be_read_begins_anew_and_its_neighbour_goes_on
     store: RedisStore, looker: Looker
 ):
     first = await store.plant([planting("bad"), planting("good")])
-    looker.redis.hset(f"{{tenure:{store.namespace}}}:timer:schedules", "bad", "junk")
+    where = f"{{tenure:{store.namespace}}}:timer:schedules"
+    looker.redis.hset(where, "bad", "junk")
     bad, good = await store.plant([planting("bad"), planting("good")])
     assert bad.revision == 1
     assert good.cursor == first[1].cursor
-    assert [(one.kind, one.name) for one in store.damage] == [("timer", "bad")]
+    reports = [(report.kind, report.name, report.where) for report in store.damage]
+    assert reports == [("timer", "bad", where)]
+
+
+async def test_a_list_of_timers_reports_where_a_damaged_timer_is_stored(
+    store: RedisStore, looker: Looker
+):
+    await store.plant([planting("bad"), planting("good")])
+    where = f"{{tenure:{store.namespace}}}:timer:schedules"
+    looker.redis.hset(where, "bad", "junk")
+    assert [timer.name for timer in await store.schedules()] == ["good"]
+    reports = [(report.kind, report.name, report.where) for report in store.damage]
+    assert reports == [("timer", "bad", where)]
 
 
 async def test_one_replica_that_cannot_be_read_keeps_no_other_from_beating(
