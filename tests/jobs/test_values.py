@@ -271,6 +271,11 @@ async def test_a_coroutine_that_nobody_awaits_is_explained(app: Tenure):
     assert "declare it with 'async def'" in job.error
 
 
+class CallableObject:
+    def __call__(self, number: int) -> int:
+        return number
+
+
 @pytest.mark.parametrize(
     "declare",
     [
@@ -287,6 +292,7 @@ async def test_a_coroutine_that_nobody_awaits_is_explained(app: Tenure):
         lambda app: app.task(retention=-1)(nothing),
         lambda app: app.task(retry=-3)(nothing),
         lambda app: app.task(name="partial")(partial(nothing)),
+        lambda app: app.task(name="object")(CallableObject()),
         lambda app: app.task(name="min")(min),
     ],
 )

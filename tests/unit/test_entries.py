@@ -108,7 +108,8 @@ def test_a_block_that_another_thread_leaves_at_the_same_time_is_left_once():
         by_hand.take(caller, "shared")
 
 
-def test_look_ups_of_two_threads_do_not_mix():
+def test_look_ups_of_two_threads_do_not_mix(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(entries, "_WITH_LOOKS_UP_LEAVING_FIRST", False)
     shared = Shared()
     enter = shared.__enter__
     other = threading.Thread(target=lambda: shared.__exit__(None, None, None))

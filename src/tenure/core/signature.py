@@ -224,6 +224,11 @@ def _form(kind: Any, task: str, parameter: str) -> Form:
 
 
 def _types(function: Callable[..., Any], name: str) -> dict[str, Any]:
+    is_routine = inspect.isroutine(function) and not isinstance(function, partial)
+    if not is_routine and not hasattr(function, "__annotations__"):
+        # From Python 3.14 on, get_type_hints answers {} here: values would pass unchecked.
+        msg = f"{function!r} has no annotations of its own"
+        raise TypeError(msg)
     try:
         return typing.get_type_hints(function, include_extras=True)
     except NameError as error:
