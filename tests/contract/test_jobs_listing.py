@@ -194,6 +194,14 @@ async def test_few_among_many_are_found(store: Store):
     assert await found(store, tag="rare", limit=10) == [170, 3]
 
 
+async def test_a_page_keeps_its_limit_if_few_of_many_jobs_fit(store: Store):
+    tasks = ["wanted" if number % 2 else "other" for number in range(BATCH_MAX)]
+    await insert(store, *(new(number, task=task) for number, task in enumerate(tasks)))
+    page = await store.find(task="wanted", limit=60)
+    assert len(page.jobs) <= 60
+    assert await found(store, task="wanted", limit=60) == list(range(BATCH_MAX - 1, 0, -2))
+
+
 # How queues stand.
 
 

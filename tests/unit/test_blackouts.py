@@ -354,3 +354,11 @@ def test_the_ends_of_the_calendar_do_no_harm():
     for instant in (-(10**18), 10**18, at("9999-12-31T23:59"), at("0001-01-01")):
         assert daily("22:00-06:00", tz=BERLIN).covers(instant) in {True, False}
         weekdays("00:00-24:00", tz="Pacific/Kiritimati").ends_at(instant)
+
+
+def test_a_blackout_that_began_before_the_clocks_went_back_past_midnight():
+    """In St. John's they went back from 00:01 to 23:01 of the day before."""
+    blackout = daily("00:00-00:30", tz="America/St_Johns")
+    again = at("2010-11-07T02:40+00:00")  # 23:10 for the second time
+    assert blackout.covers(again)
+    assert blackout.ends_at(again) == at("2010-11-07T04:00+00:00")

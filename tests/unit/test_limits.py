@@ -10,6 +10,7 @@ import pytest
 
 from tenure.runtime.board import Blockage
 from tenure.runtime.words import Retire
+from tenure.supervisor import children
 from tenure.supervisor.children import _state
 from tenure.supervisor.limits import Limits, SupervisorOptions
 from tests.rig.waiting import wait_until
@@ -76,6 +77,11 @@ def test_a_job_that_another_one_keeps_from_stopping_is_not_blamed(late, blocked,
         assert why == f"job {OTHER} blocks its event loop, so job {JOB} cannot stop at its time-out"
 
 
+def test_a_job_is_blamed_itself_once_the_loop_turns_again():
+    child = a_child(deadline=100.0, blocked=(90.0, 99.5, OTHER))
+    assert limits().must_be_killed(child, 104.5) == f"job {JOB} does not stop at its time-out"
+
+
 @pytest.mark.parametrize(
     ("memory", "retires", "dies"), [(90, False, False), (110, True, False), (151, False, True)]
 )
@@ -106,6 +112,11 @@ def test_a_process_may_have_any_name():
         finally:
             process.kill()
     wait_until(lambda: _state(process.pid) == "X")
+
+
+def test_a_system_without_the_signal_for_stacks_is_left_alone(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(children, "_DUMP_SIGNAL", None)
+    children.show_stacks_at_signal()
 
 
 def test_a_process_without_stderr_survives_the_call_for_stacks():

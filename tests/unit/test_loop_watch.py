@@ -53,3 +53,16 @@ async def test_each_time_that_a_loop_is_blocked_is_reported_once(clock: ManualCl
     finally:
         watching.cancel()
     assert all(isinstance(event, LoopBlocked) and event.seconds < 4 for event in told)
+
+
+async def test_the_time_of_a_blocked_loop_is_told_in_tenths_of_a_second(clock: ManualClock):
+    told: list[Event] = []
+    events = Events()
+    idle: Any = Idle()
+    events.subscribe(told.append)
+    watch = LoopWatch(clock, events, idle, ttl=10.0)
+    watch._asked_at = clock.boot()
+    watch._wait(clock.boot() + 3.26)
+    [event] = told
+    assert isinstance(event, LoopBlocked)
+    assert event.seconds == 3.3

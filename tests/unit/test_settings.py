@@ -1,3 +1,4 @@
+import os
 from datetime import timedelta
 
 import pytest
@@ -213,3 +214,10 @@ def test_the_largest_number_is_allowed(name: str, most: int):
 def test_an_unknown_setting_is_an_error():
     with pytest.raises(TypeError, match="lost_budget"):
         Tenure("memory://", lost_budget=3)
+
+
+def test_a_host_that_does_not_tell_its_cores_has_one(monkeypatch: pytest.MonkeyPatch):
+    for name in ("process_cpu_count", "sched_getaffinity"):
+        monkeypatch.delattr(os, name, raising=False)
+    monkeypatch.setattr(os, "cpu_count", lambda: None)
+    assert usable_cores() == 1

@@ -380,6 +380,28 @@ async def test_a_new_start_of_the_machine_expires_all_replicas(file, clock):
         assert (lost.id, lost.replica, lost.state) == (job.id, "ann", "waiting")
         assert await store.beat(["ann"], ttl=10) == [None]
         assert [one.id for one in await store.replicas()] == ["ben"]
+        assert list(store.damage) == []
+
+
+@pytest.mark.parametrize("boot_id", ["!", "~"])
+async def test_a_replica_of_another_start_is_recovered_and_not_damaged(file, clock, boot_id: str):
+    async with opened(file, clock) as store:
+        job = await start_one(store)
+    later = restarted(clock)
+    later.boot_id = boot_id  # sorts before, or after, the one of the replica
+    async with opened(file, later) as store:
+        await join(store, "ben")
+        (lost,) = await recover(store, delays=AT_ONCE, grace=0)
+        assert lost.id == job.id
+        assert list(store.damage) == []
+
+
+async def test_a_replica_that_has_expired_is_recovered_and_not_damaged(store, clock):
+    job = await start_one(store)
+    await clock.advance(11)
+    (lost,) = await recover(store, delays=AT_ONCE, grace=0)
+    assert lost.id == job.id
+    assert list(store.damage) == []
 
 
 async def test_the_wall_clock_expires_no_replica(store, clock):

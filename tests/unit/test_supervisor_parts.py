@@ -14,6 +14,7 @@ from typing import Any, cast
 import pytest
 
 from tenure import Tenure
+from tenure.observe.events import Event, StoreFailing
 from tenure.runtime.board import Board
 from tenure.runtime.words import Beaten, HandOver, InDoubt, TakenOver
 from tenure.stores.connect import connect
@@ -60,8 +61,10 @@ async def test_workers_are_told_when_the_store_does_not_answer_their_beat():
     clock = ManualClock()
     app = Tenure(FaultyStore(connect("memory://", namespace="test", clock=clock), faults))
     orders: list[object] = []
+    told: list[Event] = []
     child: Any = SimpleNamespace(replica="ann", order=orders.append)
     async with app:
+        app._events.subscribe(told.append)
         store = app._store
         await store.join("ann", ttl=30, meta={})
         beats = Beats(store, app.settings, app._events, set(), "supervisor")
@@ -72,6 +75,7 @@ async def test_workers_are_told_when_the_store_does_not_answer_their_beat():
     assert orders[:2] == [InDoubt(), InDoubt()]
     assert isinstance(orders[2], Beaten)
     assert beats.last == pytest.approx(clock.boot(), abs=20)
+    assert [event.call for event in told if isinstance(event, StoreFailing)] == ["beat"]
 
 
 async def test_programs_that_a_job_starts_do_not_inherit_the_line():
