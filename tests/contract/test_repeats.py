@@ -169,6 +169,18 @@ async def test_a_note_repeated_is_a_change(store: Store):
     assert after.revision > before.revision
 
 
+async def test_a_claim_is_repeated_after_another_replica_was_removed(store: Store):
+    await join(store, "ann", ttl=LONG)
+    await join(store, "ben")
+    await insert(store, new(1), new(2))
+    first = await store.claim("ann", 1, ["default"], 1)
+    assert first is not None
+    await bury(store, "ben", [], delays=AT_ONCE)
+    again = await store.claim("ann", 1, ["default"], 1)
+    assert again is not None
+    assert [job.id for job in again.jobs] == [job.id for job in first.jobs] == [id_of(1)]
+
+
 async def test_a_pause_counts_from_its_repeat(store: Store, clock: ManualClock):
     await join(store, "ann", ttl=LONG)
     await insert(store, new(1))

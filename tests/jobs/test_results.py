@@ -12,6 +12,8 @@ import pydantic
 import pytest
 
 from tenure import ResultUnavailable, Tenure
+from tenure.core.results import store_result
+from tenure.core.values import Written
 from tenure.http import Owner
 from tenure.observe import ResultNotStored
 
@@ -203,3 +205,9 @@ async def test_nobody_asks_a_timer_what_it_returned(app: Tenure, clock):
     [run] = await app.jobs(task="@poll")
     assert run.state == "succeeded"
     assert [event for event in events if isinstance(event, ResultNotStored)] == []
+
+
+def test_both_forms_of_a_result_count_for_its_limit():
+    written = Written(sent=b"1" * 10, exact=b"2" * 10)
+    assert store_result(written, 20)[1] == ""
+    assert "it takes 20 bytes" in store_result(written, 19)[1]

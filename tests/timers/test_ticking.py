@@ -32,6 +32,11 @@ def test_when_it_is_due_it_runs():
     assert next_step(definition(), at(0), at(1)) == Step(to=at(1), due=at(1), runs=True)
 
 
+def test_with_an_offset_a_tick_is_due_later():
+    step = next_step(definition(offset=5_000_000), at(0), at(1) + 5_000_000)
+    assert step == Step(to=at(1), due=at(1) + 5_000_000, runs=True)
+
+
 def test_a_blackout_skips_ticks_and_says_so():
     step = next_step(definition(daily("00:00-06:00")), at(0), at(1))
     assert isinstance(step, Step)

@@ -2,6 +2,7 @@
 
 from collections.abc import AsyncIterator
 
+import msgspec
 import pytest
 
 from tenure.core.model import Granted
@@ -223,6 +224,22 @@ async def test_one_replica_that_cannot_be_read_keeps_no_other_from_beating(
     assert good is not None
     assert [one.id for one in await store.replicas()] == ["good"]
     assert [(one.id, one.why) for one in await store.stranded()] == [(id_of(1), "orphan")]
+
+
+@pytest.mark.parametrize("ttl", ["junk", -1, 1e300, None])
+async def test_a_replica_with_an_impossible_ttl_keeps_no_other_from_beating(
+    store: RedisStore, looker: Looker, ttl: object
+):
+    await join(store, "bad")
+    await join(store, "good")
+    now = await store.now()
+    words = (now, now, ttl, 0, 0, "")
+    looker.redis.hset(
+        looker.job("replicas"), "bad", b"".join(msgspec.msgpack.encode(word) for word in words)
+    )
+    bad, good = await store.beat(["bad", "good"], ttl=10)
+    assert bad is None
+    assert good is not None
 
 
 async def test_a_job_that_was_set_aside_frees_its_unique_key(store: RedisStore, looker: Looker):

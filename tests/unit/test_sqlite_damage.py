@@ -11,6 +11,8 @@ from tenure.core.clock import SystemClock
 from tenure.core.model import Granted
 from tenure.errors import StoreError
 from tenure.stores.sqlite import SqliteStore
+from tenure.stores.sqlite.examine import _mebibytes
+from tenure.stores.sqlite.looking import _cursor
 from tests.contract.calls import ask, take
 from tests.contract.job_calls import AT_ONCE, claim_ids, id_of, insert, join, new, start
 from tests.contract.schedule_calls import plant, planting, tick
@@ -159,3 +161,22 @@ async def test_a_trace_that_no_machine_leaves_keeps_nobody_out(
     assert [replica.id for replica in await newcomer.replicas()] == ["ann", "ben"]
     await newcomer.close()
     assert all(finding.level != "error" for finding in await store.examine())
+
+
+def test_a_page_goes_on_after_an_id_that_is_not_utf_8():
+    assert _cursor(b"job\xff\xfe1", None) == "job1"
+    assert _cursor(b"job\xff", "job") is None
+
+
+@pytest.mark.parametrize(
+    ("size", "text"), [(2**20, "1 MiB"), (2**30 - 2**20, "1023 MiB"), (2**30, "1.0 GiB")]
+)
+def test_sizes_of_a_gibibyte_are_told_in_gibibytes(size: int, text: str):
+    assert _mebibytes(size) == text
+
+
+async def test_every_queue_whose_name_is_not_text_is_reported(store: SqliteStore, spoil: Spoil):
+    await insert(store, *(new(number, queue=f"q{number}") for number in (1, 2, 3)))
+    spoil("UPDATE tenure_live SET queue = CAST(queue AS BLOB) WHERE queue IN ('q1', 'q3')")
+    await store.counts()
+    assert sorted(report.name for report in store.damage) == ["b'q1'", "b'q3'"]
