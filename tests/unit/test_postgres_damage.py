@@ -129,15 +129,17 @@ async def test_rows_that_break_a_constraint_are_set_aside(
     await store.insert([new(n) for n in range(4)])
     running = await claimed(store, 1)
     await store.insert([new(n) for n in range(4, 8)])
-    for id_ in ("job-000000", "job-000004"):
+    for id_ in ("job-000000", "job-000004", "job-000005"):
         await operator.execute("UPDATE tenure.job SET losses = -1 WHERE id = $1", id_)
     await operator.execute(
         "ALTER TABLE tenure.job ADD CONSTRAINT job_sound CHECK (state = 'aside' OR losses >= 0) "
         "NOT VALID"
     )
-    assert {job.id for job in await claimed(store, 2)} == {f"job-00000{n}" for n in (5, 6, 7)}
+    assert {job.id for job in await claimed(store, 2)} == {"job-000006", "job-000007"}
+    assert {report.name for report in store.damage} == {"job-000004", "job-000005"}
     assert await store.settle("ann", ends(running, "retry")) == ["unreadable", *["settled"] * 3]
-    assert {one.id for one in await store.stranded()} == {"job-000000", "job-000004"}
+    stranded = {job.id for job in await store.stranded()}
+    assert stranded == {"job-000000", "job-000004", "job-000005"}
 
 
 async def test_fences_go_on_by_the_clock_after_one_that_is_out_of_bounds(
