@@ -37,6 +37,7 @@ async def main(url: str, namespace: str, ledger: str, version: str, moment: str)
     async with Tenure(doomed(url, namespace, moment)) as app, hearing() as hear:
         tell("ready")
         await hear()
+        note(Path(ledger), "ask")
         ran = await app.once("migration", migrate, version=version, ttl=TTL)
     tell("done", ran=ran)
 

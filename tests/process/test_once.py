@@ -21,12 +21,14 @@ MOMENTS = [
 
 def bodies(ledger: Path) -> list[tuple[float, float | None]]:
     """Return when each body began and, unless its process died in it, when it ended."""
-    begun: dict[str, float] = {}
-    ended: dict[str, float] = {}
-    for line in ledger.read_text().splitlines():
-        what, pid, at = line.split()
-        (begun if what == "begin" else ended)[pid] = float(at)
+    begun, ended = instants(ledger, "begin"), instants(ledger, "end")
     return sorted((at, ended.get(pid)) for pid, at in begun.items())
+
+
+def instants(ledger: Path, what: str) -> dict[str, float]:
+    """Return when each process did something."""
+    lines = (line.split() for line in ledger.read_text().splitlines())
+    return {pid: float(at) for done, pid, at in lines if done == what}
 
 
 def run_all(site: Site, ledger: Path, version: str, moments: list[str]) -> list[Child]:
@@ -66,6 +68,7 @@ async def test_a_body_that_died_is_followed_after_its_lease(site: Site, tmp_path
     ledger = tmp_path / "ledger"
     run_all(site, ledger, "1", ["in body"])
     run_all(site, ledger, "1", [""])
-    (first, end), (second, _) = bodies(ledger)
+    (_, end), (second, _) = bodies(ledger)
     assert end is None
-    assert second - first >= TTL
+    # Its lease began after it had asked, and before its body.
+    assert second - min(instants(ledger, "ask").values()) >= TTL
