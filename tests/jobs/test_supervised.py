@@ -228,6 +228,24 @@ async def test_what_cannot_start_soon_in_the_fresh_process_goes_back(app, store,
     assert claimed.jobs
 
 
+async def test_a_suspicious_job_stays_alone_though_its_worker_is_told_of_something(
+    app, store, clock, line
+):
+    suspect, _ = await suspect_beside_another(app, store, clock, line)
+    await store.join("lodger", ttl=1000, meta={})
+    long = await app.work.using(priority=0).enqueue(3)
+    await store.claim("lodger", 1, ["default"], 10)
+    resumed = HandOver("lodger", [long.id, suspect.id])
+    worker = app._worker(queues=None, concurrency=10, grace=100, lifeline=line, resumed=resumed)
+    async with worker:
+        await clock.advance(1)
+        line.says = Beaten(line.replica, ["another job"], held=2, revived=False)
+        await clock.advance(1)
+        assert (ran_here(app, long), ran_here(app, suspect)) == (True, False)
+        await clock.advance(2)
+        assert ran_here(app, suspect)
+
+
 async def test_a_claim_that_gets_another_job_costs_nothing(app, store, clock, line, faults):
     await suspect_beside_another(app, store, clock, line)
     await app.pause_queue("default")
