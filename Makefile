@@ -5,7 +5,7 @@ BIN := .venv/bin
 ARGS ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help setup check test demo run soak cost sim schedules chaos proof mutants mutate bench-locks bench-jobs bench-timers bench-http requirements clean
+.PHONY: help setup check test demo run soak cost sim schedules chaos proof mutants mutate bench-locks bench-jobs bench-timers bench-releases bench-http requirements clean
 
 help:  ## List the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-14s%s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -72,6 +72,11 @@ bench-jobs:  ## Measure jobs beside their peers, into docs/benchmarks.md; BENCH_
 bench-timers:  ## Measure timers, into docs/benchmarks.md; BENCH_SHORT=1 only tries
 	@$(PYTHON) scripts/setup.py bench
 	@$(BIN)/python -m bench.timers
+
+BEFORE ?= HEAD~1
+bench-releases:  ## Compare recovery and ticks with an earlier commit: BEFORE=<commit>
+	@$(PYTHON) scripts/setup.py bench
+	@$(BIN)/python -m bench.releases $(BEFORE)
 
 bench-http:  ## Measure HTTP endpoints, into docs/benchmarks.md; BENCH_SHORT=1 only tries
 	@$(PYTHON) scripts/setup.py bench

@@ -56,11 +56,11 @@ def tick_together(role: str, url: str, replicas: int) -> Reports:
 def trips_row(store: str, alone: Reports, together: Reports) -> list[str]:
     """Return round trips per tick; only one replica can run a tick, so it pays for its run."""
     [calls], [ran] = calls_of(alone), ticks_of(alone)
-    runner = (calls["advance"] + calls["settle"]) / ran
-    advances = sum(one["advance"] for one in calls_of(together))
+    runner = (calls["commit"] + calls["settle"]) / ran
+    commits = sum(one["commit"] for one in calls_of(together))
     ticks = sum(ticks_of(together))
-    others = (advances - calls["advance"] / ran * ticks) / (ticks * (REPLICAS - 1))
-    rest = sum(calls.values()) - calls["advance"] - calls["settle"]
+    others = (commits - calls["commit"] / ran * ticks) / (ticks * (REPLICAS - 1))
+    rest = sum(calls.values()) - calls["commit"] - calls["settle"]
     a_minute = rest * 60 / TICKING_SECONDS
     return [store, f"{ran:,}", f"{runner:.2f}", f"{ticks:,}", f"{others:.2f}", f"{a_minute:.0f}"]
 

@@ -9,11 +9,13 @@ import msgspec
 import tenure
 from tenure import blocking
 from tenure.core.records import JobRecord
-from tenure.core.schedules import Decision, Planting
+from tenure.core.schedules.documents import Decision
+from tenure.core.schedules.planting import Planted, Planting
 from tenure.runtime.reports import ErrorReport
+from tenure.runtime.scheduling import Scheduling, read_schedules
 from tests.cli.conftest import Place
 from tests.contract.job_calls import settle
-from tests.contract.schedule_calls import bound, look_at, tick
+from tests.contract.schedule_calls import advance, bound, move
 
 T = TypeVar("T")
 
@@ -49,14 +51,15 @@ class Clockwork:
         for name in names or self._plans:
             found = self._plans.get(name, self._plans["sweep"]).definition
             given = {"digest": found.digest, "definition": found.encode(), **changed}
-            self.call(self.store.plant([Planting(name=name, **given)]))
+            self.call(Scheduling(self.store).plant([Planting(name=name, **given)]))
 
     def tick(self, name: str = "sweep", **details: Any) -> JobRecord | None:
         """Have a tick that is due, run by web-1 unless told otherwise."""
         self.call(self.store.join("web-1", ttl=600, meta={"host": "web-1", "pid": "4711"}))
-        to = self.call(look_at(self.store, name)).cursor + 1
+        planted = self._planted(name)
         given = {"due": 0, "replica": "web-1", **details}
-        return self.call(tick(self.store, to, name=name, **given)).run
+        due = move(planted, planted.cursor + 1, name=name, **given)
+        return self.call(advance(self.store, due)).run
 
     def skip(self, name: str = "sweep") -> None:
         """Have a tick that is skipped, as an earlier run is unfinished."""
@@ -64,9 +67,20 @@ class Clockwork:
 
     def miss(self, ticks: int, name: str = "sweep") -> None:
         """Have ticks that nobody ran in time."""
-        at = self.call(look_at(self.store, name)).cursor
-        late = Decision(outcome="missed", reason="late", first=at + 1, last=at + 1, ticks=ticks)
+        at = self._planted(name).cursor + 1
+        late = Decision(outcome="missed", reason="late", first=at, last=at, ticks=ticks)
         self.tick(name, passed=(late,), run=None)
+
+    def _planted(self, name: str) -> Planted:
+        """Return how a timer stands."""
+        found = self.call(read_schedules(self.store, [name]))
+        [schedule] = found.all
+        return Planted(
+            ruler=schedule.record.ruler,
+            revision=schedule.standing.revision,
+            cursor=schedule.standing.cursor,
+            now=found.now,
+        )
 
     def settle(self, run: JobRecord, outcome: str, message: str = "") -> None:
         """End a run."""

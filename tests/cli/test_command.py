@@ -42,6 +42,7 @@ COMMANDS = (
     ["timers", "pause"],
     ["timers", "resume"],
     ["timers", "trigger"],
+    ["timers", "reset"],
     ["timers", "freeze"],
     ["timers", "unfreeze"],
     ["timers", "explain"],

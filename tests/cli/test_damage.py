@@ -9,7 +9,9 @@ import pytest
 from tenure.core.clock import SystemClock
 from tenure.core.model import Granted
 from tenure.core.records import NewJob
-from tenure.core.schedules import Planting
+from tenure.core.schedules.planting import Planting
+from tenure.core.schedules.records import Commit, Expected, Write
+from tenure.runtime.scheduling import Scheduling
 from tenure.stores.connect import connect
 from tenure.stores.contract import Store
 from tests.cli.conftest import Place, Run
@@ -44,7 +46,8 @@ async def fill(store: Store) -> None:
         await store.acquire(f"{name}-lock", holder="ann", limit=1, ttl=600, meta={})
         await store.join(f"{name}-replica", ttl=600, meta={})
         digest = f"{name}-timer"
-        await store.plant([Planting(name=digest, digest=digest, calendar=digest, definition=b"{}")])
+        planting = Planting(name=digest, digest=digest, calendar=digest, definition=b"{}")
+        await Scheduling(store).plant([planting])
     await store.insert([NewJob(id=id_, task="t", queue="good-queue") for id_ in (BAD, GOOD)])
 
 
@@ -59,7 +62,29 @@ def spoil_all(hand: Hand) -> None:
     hand.spoil_job(BAD)
     hand.spoil_lock("bad-lock")
     hand.spoil_replica("bad-replica")
-    hand.spoil_timer("bad-timer")
+    spoil_timer(hand, "bad-timer")
+
+
+def spoil_timer(hand: Hand, name: str) -> None:
+    """Let no store be able to read the record of a timer."""
+    if hand.family == "redis":
+        hand.redis("HSET", f"{hand.tag}timer:schedules", name, "no record")
+    elif hand.family == "sqlite":
+        hand.sql("UPDATE tenure_schedule SET declared = 'lately' WHERE name = %s", name)
+    else:
+        change = "UPDATE tenure.schedule SET declared = 9223372036854775807"
+        hand._unguarded("schedule", f"{change} WHERE namespace = %s AND name = %s", name)
+
+
+async def spoil_document(store: Store) -> None:
+    """Have a timer that every store reads, and whose document makes no sense."""
+    [record] = (await store.schedules(["bad-timer"])).records
+    write = Write("bad-timer", "no standing", ruler=record.ruler)
+    expects = (Expected("bad-timer", record.version),)
+    [answer] = await store.commit(
+        [Commit(id=BAD, name="bad-timer", expects=expects, writes=(write,))]
+    )
+    assert answer.outcome == "done"
 
 
 LISTS = [
@@ -90,6 +115,21 @@ def test_a_list_shows_the_others_and_names_what_cannot_be_read(
     assert told.err.endswith(
         f"\nCannot be read, and so not shown: {kind} {bad}. 'tenure doctor' says why.\n"
     )
+
+
+def test_a_timer_whose_document_cannot_be_read_is_named(cli: Run, place: Place):
+    on(place, fill)
+    on(place, spoil_document)
+    told = cli(*place.options, "timers", "ls", "--json")
+    assert [timer["name"] for timer in told.json["timers"]] == ["good-timer"]
+    [named] = told.json["unreadable"]
+    assert (named["kind"], named["name"]) == ("timer", "bad-timer")
+    _, findings = examined(cli, *place.options)
+    assert "bad-timer" in findings["unreadable timer"].detail
+    on(place, fill)  # as a worker that declares it
+    told = cli(*place.options, "timers", "ls", "--json")
+    assert [timer["name"] for timer in told.json["timers"]] == ["bad-timer", "good-timer"]
+    assert "unreadable" not in told.json
 
 
 def test_a_queue_whose_pause_cannot_be_read_is_shown_and_named(cli: Run, place: Place, hand: Hand):

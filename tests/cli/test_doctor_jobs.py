@@ -8,9 +8,10 @@ from typing import Any
 import pytest
 
 import tenure
-from tenure.cli import job_findings, target
+from tenure.cli import target
 from tenure.core.model import Finding
 from tenure.core.records import NewJob
+from tenure.core.schedules import documents
 from tenure.stores.connect import connect
 from tenure.testing import Faults, FaultyStore
 from tests.cli.conftest import Place, Run
@@ -187,7 +188,7 @@ def test_timers_that_a_worker_runs_are_not_idle(found, place: Place):
 def test_timers_that_no_process_declares_any_more(found, place: Place, monkeypatch):
     reports = Reports(place)
     reports.work(found, timers=True)
-    monkeypatch.setattr(job_findings, "DECLARED_FOR", 0.0)  # as if they had left a minute ago
+    monkeypatch.setattr(documents, "DECLARED_FOR", 0.0)  # as if they had left a minute ago
     assert found()["old timers"].level == "note"
     assert found()["old timers"].detail == "no process declares monthly, sweep"
     findings = reports.work(found, timers=False)

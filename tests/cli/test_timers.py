@@ -263,7 +263,7 @@ def test_what_cannot_be_read_ends_no_command(cli: Run, place: Place, work: Clock
     for command in ("next", "trigger"):
         told = cli(*place.options, "timers", command, "future")
         assert (told.code, told.out) == (2, "")
-        assert told.err.splitlines()[-1].startswith("Error: how 'future' was declared cannot be")
+        assert told.err.splitlines()[-1].startswith("Error: Cannot read how 'future' was")
     for command in ("history", "pause", "resume"):
         assert cli(*place.options, "timers", command, "future").code == 0
 

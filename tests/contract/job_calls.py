@@ -33,6 +33,7 @@ __all__ = [
     "look",
     "new",
     "new_claim_no",
+    "prune_jobs",
     "recover_all",
     "settle",
     "start",
@@ -42,6 +43,8 @@ __all__ = [
 
 TTL = 10.0
 AT_ONCE = (0.0, 0.0, 0.0)  # delays: three losses, each due again at once
+
+_AGES = 1e9
 
 ENDS: dict[str, JobState] = {
     "succeeded": "succeeded",
@@ -121,7 +124,7 @@ async def start_one(store: Store, number: int = 1, *, replica: str = "ann", **de
 
 def ended(job: JobRecord, outcome: str, **details) -> Settlement:
     """Return the settlement of a claimed job."""
-    this = {"id": job.id, "fence": job.fence, "rerun": job.rerun}
+    this = {"id": job.id, "fence": job.fence, "options": job.options}
     return settlement(**{**this, "outcome": outcome, **details})
 
 
@@ -166,6 +169,13 @@ async def recover_all(
         assert len(some) <= limit
         found += some
     return sorted(found, key=lambda one: one.id)
+
+
+async def prune_jobs(store: Store, *, limit: int = 1000) -> int:
+    """Prune, though no lock is idle for long enough; return how many jobs went."""
+    pruned = await store.prune(idle=_AGES, limit=limit)
+    assert pruned.leases == 0
+    return pruned.jobs
 
 
 async def find_all(store: Store, *, limit: int = 50, **filters) -> list[JobRecord]:

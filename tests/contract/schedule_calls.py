@@ -1,13 +1,41 @@
-"""The schedule calls that tests make all the time."""
+"""Schedules as replicas and operators use them, on any store: the rules of core on its calls."""
 
 from itertools import count
+from weakref import WeakKeyDictionary
 
+import msgspec
+from msgspec import Struct
+from msgspec.structs import replace
+
+from tenure.core.options import write_options
 from tenure.core.records import JobRecord
-from tenure.core.schedules import Advance, Advanced, Bound, Full, Planted, Planting, ScheduleRecord
+from tenure.core.schedules.advancing import Advance, Advanced, Bound, Full, Move
+from tenure.core.schedules.documents import Decision, Freeze, Schedule, decision_in
+from tenure.core.schedules.planting import Planted, Planting
+from tenure.core.schedules.records import DECISIONS_MAX, Committed
+from tenure.runtime.scheduling import Scheduling, read_schedules
 from tenure.stores.contract import Store
 from tests.contract.job_calls import id_of, new
 
-__all__ = ["SECOND", "TIMERS", "bound", "look_at", "move", "plant", "planting", "run", "tick"]
+__all__ = [
+    "SECOND",
+    "TIMERS",
+    "ScheduleView",
+    "advance",
+    "bound",
+    "decisions",
+    "forget",
+    "freeze",
+    "look_at",
+    "look_at_all",
+    "move",
+    "plant",
+    "plant_all",
+    "planting",
+    "run",
+    "thaw",
+    "tick",
+]
 
 SECOND = 1_000_000
 TIMERS = "@timers"
@@ -15,23 +43,122 @@ TIMERS = "@timers"
 _numbers = count(1000)
 
 
+class _Replica(Scheduling):
+    """Asks again about a move that it is given twice, as after a lost reply."""
+
+    def __init__(self, store: Store) -> None:
+        super().__init__(store)
+        self._sent: dict[str, Move] = {}
+
+    async def advance(self, move: Advance) -> Advanced:
+        if move.id in self._sent:
+            self._unanswered[move.id] = self._sent[move.id]
+        return await super().advance(move)
+
+    async def _send(self, move: Advance, sent: Move) -> Committed:
+        self._sent[move.id] = sent
+        return await super()._send(move, sent)
+
+
+_replicas: WeakKeyDictionary[Store, _Replica] = WeakKeyDictionary()
+
+
+def _replica(store: Store) -> _Replica:
+    return _replicas.setdefault(store, _Replica(store))
+
+
+class ScheduleView(Struct, frozen=True, kw_only=True):
+    """How a schedule stands, with its documents read."""
+
+    name: str
+    revision: int
+    ruler: str
+    definition: bytes
+    cursor: int
+    last_run: int
+    last_job: str
+    live: int
+    planted: int
+    declared: int
+    successor: str
+    freeze: Freeze | None
+    latest: Decision | None
+
+
 def planting(name: str = "sync", definition: bytes = b"first", **details) -> Planting:
     """Return a schedule to plant; its digest and its calendar follow from its definition."""
     digest = definition.decode()
     given = {"calendar": digest, **details}
-    return Planting(name=name, digest=digest, definition=definition, **given)
+    text = msgspec.json.encode(digest)
+    return Planting(name=name, digest=digest, definition=text, **given)
 
 
 async def plant(store: Store, name: str = "sync", definition: bytes = b"first") -> Planted:
     """Plant one schedule."""
-    (planted,) = await store.plant([planting(name, definition)])
+    (planted,) = await plant_all(store, [planting(name, definition)])
     return planted
 
 
-async def look_at(store: Store, name: str = "sync") -> ScheduleRecord:
+async def plant_all(store: Store, plantings: list[Planting]) -> list[Planted]:
+    return await _replica(store).plant(plantings)
+
+
+async def advance(store: Store, move: Advance) -> Advanced:
+    return await _replica(store).advance(move)
+
+
+async def freeze(store: Store, name: str, *, until: int | None = None, reason: str = "") -> bool:
+    return await _replica(store).freeze(name, until=until, reason=reason)
+
+
+async def thaw(store: Store, name: str) -> bool:
+    return await _replica(store).thaw(name)
+
+
+async def forget(store: Store, *, idle: float) -> int:
+    return await _replica(store).forget(idle=idle)
+
+
+async def decisions(
+    store: Store, name: str = "sync", *, limit: int = DECISIONS_MAX
+) -> list[Decision]:
+    """Return what became of the ticks of a schedule, newest first."""
+    read = [decision_in(line) for line in await store.decisions(name, limit=limit)]
+    assert None not in read
+    return [decision for decision in read if decision is not None]
+
+
+async def look_at(store: Store, name: str = "sync") -> ScheduleView:
     """Return a schedule that is there."""
-    (found,) = await store.schedules([name])
+    (found,) = await look_at_all(store, [name])
     return found
+
+
+async def look_at_all(
+    store: Store, names: list[str] | None = None, *, limit: int = 1000
+) -> list[ScheduleView]:
+    found = await read_schedules(store, names, limit=limit)
+    return [_view(schedule) for schedule in found.all]
+
+
+def _view(schedule: Schedule) -> ScheduleView:
+    record, standing, charter = schedule.record, schedule.standing, schedule.charter
+    text = msgspec.json.decode(charter.definition)
+    return ScheduleView(
+        name=record.name,
+        revision=standing.revision,
+        ruler=record.ruler,
+        definition=b"" if text is None else text.encode(),
+        cursor=standing.cursor,
+        last_run=record.last_run,
+        last_job=record.last_job,
+        live=record.live,
+        planted=charter.planted,
+        declared=record.declared,
+        successor=standing.successor,
+        freeze=standing.freeze,
+        latest=None if record.latest is None else decision_in(record.latest),
+    )
 
 
 def bound(most: int, reason: str = "limit", full: Full = "skip") -> Bound:
@@ -39,28 +166,31 @@ def bound(most: int, reason: str = "limit", full: Full = "skip") -> Bound:
 
 
 def move(
-    planted: Planted, to: int, *, name: str = "sync", rerun: bool = False, **details
+    planted: Planted | ScheduleView, to: int, *, name: str = "sync", rerun: bool = False, **details
 ) -> Advance:
     """Return a move from the cursor as it was planted, with a run unless `run=None`."""
     number = next(_numbers)
+    options = write_options(rerun=rerun)
+    made = new(number, task="@sync", queue=TIMERS, schedule=name, options=options, retention=60.0)
     given = {
         "id": id_of(number),
         "name": name,
+        "ruler": planted.ruler,
         "revision": planted.revision,
         "seen": planted.cursor,
         "to": to,
         "due": to,
-        "run": new(number, task="@sync", queue=TIMERS, schedule=name, rerun=rerun, retention=60.0),
+        "run": made,
         **details,
     }
+    if given["run"] is not None:
+        given["run"] = replace(given["run"], id=given["id"])
     return Advance(**given)
 
 
 async def tick(store: Store, to: int, *, name: str = "sync", **details) -> Advanced:
     """Move the cursor from where it is."""
-    now = await look_at(store, name)
-    from_here = Planted(revision=now.revision, cursor=now.cursor, now=0)
-    return await store.advance(move(from_here, to, name=name, **details))
+    return await advance(store, move(await look_at(store, name), to, name=name, **details))
 
 
 async def run(store: Store, to: int, **details) -> JobRecord:

@@ -1,10 +1,26 @@
-"""A store that nobody has damaged has nothing to tell of, whatever was done with it."""
+"""A store that nobody has damaged has nothing to tell of; what cannot be read in it is told."""
+
+import pytest
 
 from tenure.core.records import Unique
+from tenure.runtime.scheduling import Scheduling, read_schedules
 from tenure.stores.contract import Store
+from tenure.testing import ManualClock
+from tests.contract import commit_calls
 from tests.contract.calls import ask, take
 from tests.contract.job_calls import claim, insert, join, new, settle
-from tests.contract.schedule_calls import plant, tick
+from tests.contract.schedule_calls import (
+    SECOND,
+    decisions,
+    freeze,
+    look_at,
+    move,
+    plant,
+    plant_all,
+    planting,
+    run,
+    tick,
+)
 
 
 async def test_what_is_sound_is_not_called_damaged(store: Store):
@@ -22,14 +38,88 @@ async def test_what_is_sound_is_not_called_damaged(store: Store):
     await store.pause("default")
     await plant(store)
     assert (await tick(store, await store.now())).outcome == "done"
-    await store.freeze("sync", reason="a rest")
+    await freeze(store, "sync", reason="a rest")
 
     assert len(await store.leases()) == 3
     assert len(await store.replicas()) == 1
     assert len((await store.find()).jobs) == 7
     assert await store.counts()
-    assert await store.schedules()
-    assert await store.decisions("sync")
+    assert (await read_schedules(store)).all
+    assert await decisions(store)
     assert await store.stranded() == []
     assert await store.stranded([job.id for job in running]) == []
     assert [*store.damage] == []
+
+
+# Documents are text to a store, so anybody who can commit can write any text.
+
+JUNK = {
+    "nothing": "",
+    "cut": '{"cursor":1',
+    "null": "null",
+    "list": "[1]",
+    "text": '"text"',
+    "no-cursor": "{}",
+    "no-number": '{"cursor":"soon"}',
+    "nul": '{"cursor":1,"successor":"a\\u0000"}',
+    "deep": f'{{"cursor":1,"more":{"[" * 5000}{"]" * 5000}}}',
+}
+
+
+@pytest.mark.parametrize("junk", JUNK.values(), ids=JUNK)
+async def test_a_timer_whose_standing_cannot_be_read_begins_anew_and_is_told(
+    store: Store, clock: ManualClock, junk: str
+):
+    await join(store, "ann", ttl=1000)
+    await plant(store)
+    before = await run(store, clock.wall(), replica="ann")
+    record = await commit_calls.look_at(store)
+    await commit_calls.rewrite(store, record, standing=junk)
+    clock.shift(10)
+
+    assert (await read_schedules(store)).all == []
+    assert [(one.kind, one.name) for one in store.damage] == [("timer", "sync")]
+    assert not await Scheduling(store).freeze("sync")
+    planted = await plant(store)
+    assert (planted.ruler, planted.cursor) == ("first", clock.wall())
+    clock.shift(1)
+    answer = await Scheduling(store).advance(move(planted, clock.wall(), replica="ann"))
+    assert answer.outcome == "done"
+    # Effects of the run before stay shut out.
+    assert answer.run is not None
+    assert answer.run.fence > before.fence
+
+
+@pytest.mark.parametrize("junk", ["{", "null", '{"definition":{},"digests":[]}'])
+async def test_a_timer_whose_charter_cannot_be_read_goes_on_and_is_told(
+    store: Store, clock: ManualClock, junk: str
+):
+    await plant(store)
+    await run(store, clock.wall())
+    record = await commit_calls.look_at(store)
+    await commit_calls.rewrite(store, record, definition=junk)
+
+    [schedule] = (await read_schedules(store)).all
+    assert [(one.kind, one.name) for one in store.damage] == [("timer", "sync")]
+    # The definition that is declared next rules, whichever it is.
+    cursor = schedule.standing.cursor
+    clock.shift(1)
+    planted = await plant(store, definition=b"another")
+    assert planted.ruler == "another"
+    assert planted.cursor >= cursor
+    assert (await look_at(store)).definition == b"another"
+    assert (await tick(store, clock.wall() + SECOND, due=0)).outcome == "done"
+
+
+async def test_a_timer_that_was_renamed_from_one_that_cannot_be_read_begins_anew(
+    store: Store, clock: ManualClock
+):
+    await plant(store, "old")
+    record = await commit_calls.look_at(store, "old")
+    await commit_calls.rewrite(store, record, standing="junk")
+    clock.shift(1)
+    [planted] = await plant_all(store, [planting("new", renamed_from=("old",))])
+    assert (planted.ruler, planted.cursor) == ("first", clock.wall())
+    clock.shift(1)
+    assert (await tick(store, clock.wall(), name="new")).outcome == "done"
+    assert [(one.kind, one.name) for one in store.damage] == [("timer", "old")]

@@ -21,6 +21,7 @@ from tests.contract.job_calls import (
     look,
     new,
     new_claim_no,
+    prune_jobs,
     settle,
     start_one,
     states,
@@ -50,7 +51,6 @@ CALLS: dict[str, Callable[[Store], Coroutine[Any, Any, Any]]] = {
     "count_tagged": lambda store: store.count_tagged("t", unfinished=1, recent=1, within=1),
     "pause": lambda store: store.pause("other"),
     "resume": lambda store: store.resume("default"),
-    "prune_jobs": lambda store: store.prune_jobs(),
 }
 
 
@@ -124,10 +124,10 @@ async def test_cancelling_a_caller_does_not_break_the_store(store: Store, name: 
         """Whatever was done: a job can be inserted, claimed and settled."""
         await store.cancel([id_of(1)])
         await leave(store, "ann")
-        await store.prune_jobs()
+        await prune_jobs(store)
         job = await start_one(store, 2, queue="check")
         assert await settle(store, job, "succeeded") == "settled"
-        await store.prune_jobs()
+        await prune_jobs(store)
 
     await join(store, "ann")
     await cancel_everywhere(lambda: CALLS[name](store), check)
@@ -153,7 +153,7 @@ async def test_what_a_cancelled_call_did_is_decided_before_the_next_call(
             assert (await find_all(store), await store.replicas()) == found
         await leave(store, "ann")
         await store.cancel([id_of(1)])
-        await store.prune_jobs()
+        await prune_jobs(store)
 
     await cancel_everywhere(work, check)
 
@@ -178,7 +178,7 @@ async def test_a_cancelled_insert_stores_all_its_jobs_or_none(store: Store):
     async def check() -> None:
         assert len(await find_all(store)) in (0, 10)
         await store.cancel([job.id for job in jobs])
-        await store.prune_jobs()
+        await prune_jobs(store)
         assert await find_all(store) == []
 
     await cancel_everywhere(lambda: store.insert(jobs), check)
@@ -202,7 +202,7 @@ async def test_a_cancelled_claim_is_found_again_by_its_number(store: Store):
         assert {job.attempt for job in answer.jobs} == {1}
         for job in answer.jobs:
             await settle(store, job, "succeeded")
-        await store.prune_jobs()
+        await prune_jobs(store)
         await insert(store, new(1), new(2))
 
     await cancel_everywhere(claim_anew, check)

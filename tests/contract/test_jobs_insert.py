@@ -17,6 +17,7 @@ from tests.contract.job_calls import (
     join,
     look,
     new,
+    prune_jobs,
     settle,
     start_one,
     states,
@@ -50,13 +51,13 @@ async def test_an_inserted_job_is_there_as_it_was_given(store: Store, clock: Man
         timeout=30.5,
         retention=3600.25,
         retention_failed=7200.5,
-        retry='{"max_attempts":3}',
+        options='{"max_attempts":3}',
     )
     [answer] = await store.insert([job])
     assert answer == Inserted("created", job.id)
     found = await look(store)
     assert answer.at == found.created
-    kept = ("timeout", "retention", "retention_failed", "retry")
+    kept = ("timeout", "retention", "retention_failed", "options")
     for field in ("id", "task", "queue", "priority", "payload", "tags", *kept):
         assert getattr(found, field) == getattr(job, field), field
     assert found.state == "waiting"
@@ -121,7 +122,7 @@ async def test_times_may_be_long(store: Store, clock: ManualClock):
     (job,) = await claim(store)
     assert job.id == id_of(1)
     await settle(store, job, "succeeded")
-    assert await store.prune_jobs() == 0
+    assert await prune_jobs(store) == 0
 
 
 async def test_many_large_payloads_go_through_one_call(store: Store):
@@ -305,7 +306,7 @@ async def test_a_key_outlives_its_time_while_its_job_is_unfinished(
 async def test_a_kept_key_outlives_its_pruned_job(store: Store, clock: ManualClock):
     await bring(store, "succeeded", retention=0, unique=key(keep=60, digest="d"))
     clock.shift(30)
-    assert await store.prune_jobs() == 1
+    assert await prune_jobs(store) == 1
     assert await states(store, 1) == [None]
     assert await store.insert([new(2, unique=key(digest="d"))]) == [Inserted("existing", id_of(1))]
     assert await store.insert([new(2, unique=key(digest="e"))]) == [Inserted("mismatch", id_of(1))]
@@ -329,7 +330,7 @@ async def test_the_end_of_an_earlier_job_does_not_free_the_key_of_a_later_one(
     await bring(store, "succeeded", 1, retention=10, unique=key())
     await insert(store, new(2, unique=key(), delay=1000))
     clock.shift(10)
-    assert await store.prune_jobs() == 1
+    assert await prune_jobs(store) == 1
     assert await store.insert([new(3, unique=key())]) == [Inserted("existing", id_of(2))]
 
 

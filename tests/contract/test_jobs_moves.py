@@ -10,7 +10,7 @@ from tenure.core.records import JobRecord
 from tenure.core.states import FINISHED, MOVES, Move
 from tenure.stores.contract import Store
 from tenure.testing import ManualClock
-from tests.contract.job_calls import ENDS, TTL, claim, ended, id_of, join, new
+from tests.contract.job_calls import ENDS, TTL, claim, ended, id_of, join, new, prune_jobs
 from tests.rig.endings import bury, leave, recover
 from tests.rig.sizes import SIZE
 
@@ -77,7 +77,7 @@ class Walk:
         return {"requeue"}
 
     async def prune(self) -> set[str]:
-        await self.store.prune_jobs()
+        await prune_jobs(self.store)
         return set()
 
     async def beat(self) -> set[str]:

@@ -14,6 +14,7 @@ from tests.contract.job_calls import (
     join,
     look,
     new,
+    prune_jobs,
     recover_all,
     settle,
     start_one,
@@ -109,8 +110,8 @@ async def test_a_namespace_never_sees_one_whose_name_begins_like_its_own(
     assert await settle(here, mine, "succeeded") == "settled"
     assert await states(there, 1) == ["waiting"]
     clock.shift(1000)
-    assert await there.prune_jobs() == 0
-    assert await here.prune_jobs() == 1
+    assert await prune_jobs(there) == 0
+    assert await prune_jobs(here) == 1
     assert await states(there, 1) == ["waiting"]
 
 
@@ -136,7 +137,7 @@ async def test_two_namespaces_share_nothing(world: World, clock: ManualClock):
     assert await recover(there, delays=AT_ONCE, grace=0) == []
     assert len(await recover(here, delays=AT_ONCE, grace=0)) == 2
     assert (await there.beat(["ann"], ttl=TTL))[0] is not None
-    await here.prune_jobs()
+    await prune_jobs(here)
     assert await there.get([id_of(1), id_of(2)]) == before
     assert await claim_ids(there) == [id_of(1), id_of(2)]
     assert [one.held for one in await there.replicas()] == [2]

@@ -4,6 +4,7 @@ import pytest
 from msgspec.structs import replace
 
 from tenure.core import endings
+from tenure.core.options import write_options
 from tenure.core.records import RESERVED_FOR, JobRecord, Note, Settled
 from tenure.stores.contract import Store
 from tenure.testing import ManualClock
@@ -35,7 +36,7 @@ async def settle_lost(store: Store, job: JobRecord, by: str, delays=AT_ONCE) -> 
 
 async def test_a_look_returns_what_a_decision_needs(store: Store, clock: ManualClock):
     details = {"payload": b"p" * 1000, "tags": ("t",), "timeout": 5.0, "retention": 7.0}
-    job = await start_one(store, retry="[]", **details)
+    job = await start_one(store, options="[]", **details)
     note = Note(id=job.id, fence=job.fence, progress=0.5, message="half", checkpoint=b"c" * 1000)
     assert await store.note("ann", [note]) == [True]
     before = await look(store)
@@ -135,7 +136,7 @@ async def test_of_two_recoverers_one_is_told_that_it_has_settled(store: Store, c
 async def test_an_interrupted_job_yields_to_a_cancel(store: Store, clock: ManualClock):
     job = await start_one(store, retention=100)
     await store.cancel([job.id], reason="enough")
-    end = endings.handed_back(replace(job, rerun=False))
+    end = endings.handed_back(replace(job, options=write_options(rerun=False)))
     assert (end.state, end.reason) == ("failed", "interrupted")
     assert await store.settle("ann", [end]) == ["cancelled"]
     after = await look(store)

@@ -1,6 +1,6 @@
 import pytest
 
-from tenure.core.records import Inserted, Unique
+from tenure.core.records import Inserted, Pruned, Unique
 from tenure.core.states import FINISHED, JobState
 from tenure.stores.contract import Store
 from tenure.testing import ManualClock
@@ -11,6 +11,7 @@ from tests.contract.job_calls import (
     id_of,
     insert,
     new,
+    prune_jobs,
     settle,
     start_one,
     states,
@@ -26,26 +27,26 @@ async def test_a_finished_job_goes_when_its_retention_is_over(
 ):
     await bring(store, state, retention=60)
     clock.shift(60 - MOMENT)
-    assert await store.prune_jobs() == 0
+    assert await prune_jobs(store) == 0
     assert await states(store, 1) == [state]
     clock.shift(MOMENT)
-    assert await store.prune_jobs() == 1
+    assert await prune_jobs(store) == 1
     assert await states(store, 1) == [None]
     assert await find_all(store) == []
-    assert await store.prune_jobs() == 0
+    assert await prune_jobs(store) == 0
 
 
 async def test_without_retention_a_job_may_go_at_once(store: Store):
     await bring(store, "succeeded", retention=0)
     assert await states(store, 1) == ["succeeded"]
-    assert await store.prune_jobs() == 1
+    assert await prune_jobs(store) == 1
 
 
 @pytest.mark.parametrize("state", ["waiting", "running"])
 async def test_an_unfinished_job_never_goes(store: Store, clock: ManualClock, state: JobState):
     before = await bring(store, state, retention=0)
     clock.shift(AGES)
-    assert await store.prune_jobs() == 0
+    assert await prune_jobs(store) == 0
     assert await store.get([id_of(1)]) == [before]
 
 
@@ -54,9 +55,9 @@ async def test_retention_counts_from_the_end(store: Store, clock: ManualClock):
     clock.shift(1000)
     await settle(store, job, "succeeded")
     clock.shift(60 - MOMENT)
-    assert await store.prune_jobs() == 0
+    assert await prune_jobs(store) == 0
     clock.shift(MOMENT)
-    assert await store.prune_jobs() == 1
+    assert await prune_jobs(store) == 1
 
 
 async def test_every_job_has_its_own_retention(store: Store, clock: ManualClock):
@@ -64,19 +65,26 @@ async def test_every_job_has_its_own_retention(store: Store, clock: ManualClock)
         await bring(store, "succeeded", number, retention=retention)
     for left in ([0, 2], [0], []):
         clock.shift(10)
-        assert await store.prune_jobs() == 1
+        assert await prune_jobs(store) == 1
         assert sorted(job.id for job in await find_all(store)) == [id_of(one) for one in left]
 
 
 async def test_no_more_than_the_limit_go(store: Store):
     for number in range(7):
         await bring(store, "succeeded", number)
-    assert [await store.prune_jobs(limit=3) for _ in range(4)] == [3, 3, 1, 0]
+    assert [await prune_jobs(store, limit=3) for _ in range(4)] == [3, 3, 1, 0]
+
+
+async def test_the_answer_says_whether_more_jobs_are_left(store: Store):
+    for number in range(5):
+        await bring(store, "succeeded", number)
+    answers = [await store.prune(idle=AGES, limit=3) for _ in range(3)]
+    assert answers == [Pruned(0, 3, True), Pruned(0, 2, False), Pruned(0, 0, False)]
 
 
 async def test_an_id_may_come_again_after_its_job_has_gone(store: Store):
     await bring(store, "succeeded")
-    await store.prune_jobs()
+    await prune_jobs(store)
     await insert(store, new(1, payload=b"again"))
     assert await states(store, 1) == ["waiting"]
 
@@ -84,7 +92,7 @@ async def test_an_id_may_come_again_after_its_job_has_gone(store: Store):
 async def test_a_pruned_job_can_be_neither_cancelled_nor_requeued_nor_settled(store: Store):
     job = await start_one(store)
     await settle(store, job, "succeeded")
-    await store.prune_jobs()
+    await prune_jobs(store)
     assert await store.cancel([job.id]) == [None]
     assert await store.requeue([job.id]) == [None]
     assert await settle(store, job, "failed") == "lost"
@@ -96,7 +104,7 @@ async def test_pruning_does_not_free_a_key_that_is_in_use(store: Store, clock: M
     await bring(store, "succeeded", 1, unique=key)
     await insert(store, new(2, unique=key, delay=AGES))
     clock.shift(100)
-    assert await store.prune_jobs() == 1
+    assert await prune_jobs(store) == 1
     assert await store.insert([new(3, unique=key)]) == [Inserted("existing", id_of(2))]
 
 
@@ -104,11 +112,11 @@ async def test_pruning_does_not_free_a_key_before_its_time(store: Store, clock: 
     key = Unique(key="key", keep=100)
     await bring(store, "succeeded", 1, unique=key)
     for _ in range(2):
-        await store.prune_jobs()
+        await prune_jobs(store)
         clock.shift(50 - MOMENT)
         assert await store.insert([new(3, unique=key)]) == [Inserted("existing", id_of(1))]
     clock.shift(2 * MOMENT)
-    await store.prune_jobs()
+    await prune_jobs(store)
     await insert(store, new(3, unique=key))
 
 
@@ -116,13 +124,13 @@ async def test_a_clock_set_back_prunes_nothing_early(store: Store, clock: Manual
     await bring(store, "succeeded", retention=60)
     clock.step(-1000)
     clock.shift(60)
-    assert await store.prune_jobs() == 0
+    assert await prune_jobs(store) == 0
     clock.shift(1000)
-    assert await store.prune_jobs() == 1
+    assert await prune_jobs(store) == 1
 
 
 async def test_one_store_object_prunes_for_all(world: World):
     here, there = await world.store(), await world.store()
     await bring(here, "succeeded")
-    assert await there.prune_jobs() == 1
+    assert await prune_jobs(there) == 1
     assert await states(here, 1) == [None]

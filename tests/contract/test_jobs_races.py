@@ -22,6 +22,7 @@ from tests.contract.job_calls import (
     look,
     new,
     new_claim_no,
+    prune_jobs,
     settle,
     start,
     start_one,
@@ -369,19 +370,19 @@ async def test_either_the_requeue_or_the_prune_gets_the_job(stores: list[Store])
     for turn in range(SIZE.rounds):
         await bring(stores[0], "failed", turn)
         (requeued,), pruned = await asyncio.gather(
-            stores[1].requeue([id_of(turn)]), stores[2].prune_jobs()
+            stores[1].requeue([id_of(turn)]), prune_jobs(stores[2])
         )
         assert (requeued, pruned) in {("requeued", 0), (None, 1)}
         assert await states(stores[0], turn) == ["waiting" if requeued else None]
         await stores[0].cancel([id_of(turn)])
-        await stores[0].prune_jobs()
+        await prune_jobs(stores[0])
 
 
 async def test_many_prunes_remove_each_job_once(stores: list[Store]):
     await insert_many(stores[0], 100)
     await stores[0].cancel([id_of(number) for number in range(100)])
-    counts = await asyncio.gather(*(stores[n % 3].prune_jobs(limit=20) for n in range(9)))
-    assert sum(counts) + await stores[0].prune_jobs() == 100
+    counts = await asyncio.gather(*(prune_jobs(stores[n % 3], limit=20) for n in range(9)))
+    assert sum(counts) + await prune_jobs(stores[0]) == 100
 
 
 # Batches.

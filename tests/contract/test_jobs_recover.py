@@ -13,6 +13,7 @@ from tests.contract.job_calls import (
     join,
     look,
     new,
+    prune_jobs,
     recover_all,
     settle,
     start,
@@ -117,9 +118,9 @@ async def test_past_the_end_of_the_delays_a_job_fails(store: Store, clock: Manua
     assert (job.finished, job.replica) == (clock.wall(), "")
     assert len(read_history(job.history)) == 3
     clock.shift(100 - MOMENT)
-    assert await store.prune_jobs() == 0
+    assert await prune_jobs(store) == 0
     clock.shift(MOMENT)
-    assert await store.prune_jobs() == 1
+    assert await prune_jobs(store) == 1
 
 
 async def test_without_delays_the_first_loss_is_the_last(store: Store, clock: ManualClock):

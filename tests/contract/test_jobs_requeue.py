@@ -16,6 +16,7 @@ from tests.contract.job_calls import (
     join,
     look,
     new,
+    prune_jobs,
     settle,
     start_one,
     states,
@@ -123,7 +124,7 @@ async def test_a_requeued_job_is_not_pruned(store: Store, clock: ManualClock):
     await bring(store, "succeeded", retention=10)
     await store.requeue([id_of(1)])
     clock.shift(1000)
-    assert await store.prune_jobs() == 0
+    assert await prune_jobs(store) == 0
     assert await states(store, 1) == ["waiting"]
 
 
@@ -135,9 +136,9 @@ async def test_a_requeued_job_is_kept_for_its_retention_again(store: Store, cloc
     (job,) = await claim(store)
     await settle(store, job, "succeeded")
     clock.shift(60 - MOMENT)
-    assert await store.prune_jobs() == 0
+    assert await prune_jobs(store) == 0
     clock.shift(MOMENT)
-    assert await store.prune_jobs() == 1
+    assert await prune_jobs(store) == 1
 
 
 # Unique keys.
@@ -168,7 +169,7 @@ async def test_a_key_that_is_kept_for_another_is_a_conflict(store: Store, clock:
     await bring(store, "succeeded", 2, retention=0, unique=Unique(key="key", keep=60))
     assert await store.requeue([id_of(1)]) == ["conflict"]
     clock.shift(60 - MOMENT)
-    await store.prune_jobs()
+    await prune_jobs(store)
     assert await store.requeue([id_of(1)]) == ["conflict"]
     clock.shift(MOMENT)
     assert await store.requeue([id_of(1)]) == ["requeued"]

@@ -4,10 +4,12 @@ from collections.abc import Awaitable, Callable
 
 import pytest
 
+from tenure.core.options import write_options
 from tenure.core.records import Inserted, Unique
 from tenure.core.states import JobState
 from tenure.stores.contract import Store
 from tenure.testing import ManualClock
+from tests.contract.commit_calls import create, run
 from tests.contract.job_calls import (
     MOMENT,
     TTL,
@@ -18,12 +20,12 @@ from tests.contract.job_calls import (
     join,
     look,
     new,
+    prune_jobs,
     recover_all,
     settle,
     start_one,
     states,
 )
-from tests.contract.schedule_calls import TIMERS, plant, run
 from tests.rig.endings import bury, leave
 
 KEPT = 60
@@ -33,10 +35,10 @@ KEPT_FAILED = 600
 async def goes_after(store: Store, clock: ManualClock, length: float, number: int = 1) -> None:
     """Check that a job that has just finished is removed after `length`, and not earlier."""
     clock.shift(length - MOMENT)
-    assert await store.prune_jobs() == 0
+    assert await prune_jobs(store) == 0
     assert await states(store, number) != [None]
     clock.shift(MOMENT)
-    assert await store.prune_jobs() == 1
+    assert await prune_jobs(store) == 1
     assert await states(store, number) == [None]
 
 
@@ -114,11 +116,12 @@ async def test_a_job_that_is_lost_for_good_is_kept_like_a_failure(
 
 async def test_an_interrupted_run_is_kept_like_a_failure(store: Store, clock: ManualClock):
     await join(store, "ann")
-    await plant(store)
-    details = {"retention": KEPT, "retention_failed": KEPT_FAILED, "retry": "{}"}
-    job = new(7, task="@sync", queue=TIMERS, schedule="sync", rerun=False, **details)
-    made = await run(store, clock.wall(), replica="ann", id=job.id, run=job)
-    assert (made.retention, made.retention_failed, made.retry) == (KEPT, KEPT_FAILED, "{}")
+    options = write_options(rerun=False)
+    job = {"retention": KEPT, "retention_failed": KEPT_FAILED, "options": options}
+    made = await run(
+        store, await create(store), id=id_of(7), born_on="ann", job={"id": id_of(7), **job}
+    )
+    assert (made.retention, made.retention_failed, made.options) == (KEPT, KEPT_FAILED, options)
     await leave(store, "ann")
     assert await states(store, 7) == ["failed"]
     await goes_after(store, clock, KEPT_FAILED, 7)
@@ -127,10 +130,10 @@ async def test_an_interrupted_run_is_kept_like_a_failure(store: Store, clock: Ma
 async def test_a_requeued_job_is_kept_as_its_next_outcome_asks_for(
     store: Store, clock: ManualClock
 ):
-    await bring(store, "failed", retention=KEPT, retention_failed=KEPT_FAILED, retry="{}")
+    await bring(store, "failed", retention=KEPT, retention_failed=KEPT_FAILED, options="{}")
     assert await store.requeue([id_of(1)]) == ["requeued"]
     (job,) = await claim(store)
-    assert (job.retention, job.retention_failed, job.retry) == (KEPT, KEPT_FAILED, "{}")
+    assert (job.retention, job.retention_failed, job.options) == (KEPT, KEPT_FAILED, "{}")
     assert await settle(store, job, "succeeded") == "settled"
     await goes_after(store, clock, KEPT)
 
@@ -158,9 +161,9 @@ async def test_a_key_that_stays_with_its_job_stays_as_the_outcome_asks_for(
 
 
 async def test_what_a_claim_gives_says_how_it_is_tried_again(store: Store):
-    job = await start_one(store, retry='{"max_attempts":3}')
-    assert job.retry == '{"max_attempts":3}'
-    assert (await look(store)).retry == job.retry
+    job = await start_one(store, options='{"retry":"opaque"}')
+    assert job.options == '{"retry":"opaque"}'
+    assert (await look(store)).options == job.options
     assert await settle(store, job, "retry", error=b"{}") == "settled"
     (again,) = await claim(store)
-    assert again.retry == job.retry
+    assert again.options == job.options

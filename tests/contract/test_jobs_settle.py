@@ -17,6 +17,7 @@ from tests.contract.job_calls import (
     join,
     look,
     new,
+    prune_jobs,
     settle,
     start,
     start_one,
@@ -158,10 +159,10 @@ async def test_a_finished_job_is_kept_for_its_retention(
 ):
     await settle(store, job, outcome)
     clock.shift(100 - MOMENT)
-    assert await store.prune_jobs() == 0
+    assert await prune_jobs(store) == 0
     assert await states(store, 1) == [ENDS[outcome]]
     clock.shift(MOMENT)
-    assert await store.prune_jobs() == 1
+    assert await prune_jobs(store) == 1
     assert await states(store, 1) == [None]
 
 

@@ -8,7 +8,7 @@ from tenure.core.records import BATCH_MAX, TAGGED_MAX, Tagged
 from tenure.core.states import JobState
 from tenure.stores.contract import Store
 from tenure.testing import ManualClock
-from tests.contract.job_calls import MOMENT, bring, id_of, insert, new
+from tests.contract.job_calls import MOMENT, bring, id_of, insert, new, prune_jobs
 from tests.contract.worlds import World
 
 ANN = ("ann",)
@@ -48,7 +48,7 @@ async def test_what_is_requeued_is_unfinished_again_and_as_old_as_before(
 
 async def test_what_was_pruned_is_not_counted(store: Store):
     await bring(store, "succeeded", tags=ANN, retention=0)
-    await store.prune_jobs()
+    await prune_jobs(store)
     assert await count(store) == Tagged(0, 0)
 
 

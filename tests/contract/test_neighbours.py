@@ -10,13 +10,13 @@ import msgspec
 
 from tenure.core.model import Lease
 from tenure.core.records import Note, Unique
-from tenure.core.schedules import EVERYTHING, Advance
+from tenure.core.schedules.records import TIMERS_QUEUE, Commit, Expected, Room, Write
 from tenure.stores.connect import connect
 from tenure.stores.contract import Store
 from tenure.testing import ManualClock
 from tests.contract.calls import ask
+from tests.contract.commit_calls import tick_line
 from tests.contract.job_calls import AT_ONCE, ended, id_of, new
-from tests.contract.schedule_calls import SECOND, TIMERS, bound, planting
 from tests.contract.worlds import World
 from tests.rig.endings import bury, leave, recover
 
@@ -221,7 +221,7 @@ JOBS: list[Step] = [
     claims("cid", 1, limit=5),
     *ALL_JOBS,
     100.0,
-    calls("prune_jobs"),
+    calls("prune", idle=1e9),
     calls("recover", delays=AT_ONCE, grace=0),
     *ALL_JOBS,
     calls("count_tagged", "t", unfinished=10, recent=10, within=10.0),
@@ -240,23 +240,37 @@ async def test_the_jobs_of_a_namespace_next_to_a_busy_one_go_on_as_if_alone(
 # Schedules.
 
 
-def ticks(name: str, number: int, seconds: int, **details: Any) -> Step:
-    """Move a cursor so far, with a run unless `run=None`."""
+SECOND = 1_000_000
+
+
+def commits(name: str, number: int, *, others: Sequence[str] = (), **details: Any) -> Step:
+    """Commit what is given for a schedule as it stands now."""
 
     async def step(store: Store, _: str) -> Any:
-        [record] = await store.schedules([name])
-        to = record.cursor + seconds * SECOND
-        run = new(number, task="@sync", queue=TIMERS, schedule=name, retention=60.0)
-        given = {"id": id_of(number), "to": to, "due": to, "run": run, **details}
-        planned = {"name": name, "revision": record.revision, "seen": record.cursor}
-        return await store.advance(Advance(**{**planned, **given}))
+        records = (await store.schedules([name, *others])).records
+        versions = {record.name: record.version for record in records}
+        expects = tuple(Expected(one, versions.get(one, "")) for one in (name, *others))
+        planned = {"id": id_of(number), "name": name, "expects": expects}
+        return await store.commit([Commit(**{**planned, **details})])
 
     return step
 
 
+def runs(name: str, number: int, seconds: int, **details: Any) -> Step:
+    """Have a run of a schedule, for a tick so many seconds after the beginning of time."""
+    run = new(number, task="@sync", queue=TIMERS_QUEUE, schedule=name, retention=60.0)
+    line = tick_line(f"ran {number}", first=seconds * SECOND)
+    return commits(name, number, **{"run": run, "tick": line.first, "run_line": line, **details})
+
+
+def full(most: int, on: str = "") -> Room:
+    return Room(most, on, tick_line("full", like="full"))
+
+
 ALL_SCHEDULES: list[Step] = [
     calls("schedules"),
-    calls("schedules", ["sync", EVERYTHING]),
+    calls("schedules", ["sync", "absent"]),
+    calls("schedules", after="next", limit=1),
     calls("decisions", "sync"),
     calls("decisions", "other"),
     calls("counts"),
@@ -264,37 +278,39 @@ ALL_SCHEDULES: list[Step] = [
 
 SCHEDULES: list[Step] = [
     calls("join", "ann", ttl=100.0, meta={}),
-    calls("plant", [planting("sync"), planting("other", b"other")]),
+    commits("sync", 101, writes=(Write("sync", "one", "r", "d"),)),
+    commits("other", 102, writes=(Write("other", "two", "r", "d"),), lines=(tick_line("new"),)),
+    commits("sync", 103, writes=(Write("sync", "moved", "r"),), expects=(Expected("sync", ""),)),
     *ALL_SCHEDULES,
-    ticks("sync", 101, 5),
+    runs("sync", 104, 5, born_on="ann"),
     5.0,
-    ticks("sync", 101, 5, replica="ann"),
-    ticks("other", 102, 3, limit=bound(2)),
-    ticks("sync", 103, 0, replica="ann", own=bound(1, "busy")),
-    ticks("sync", 104, 0, limit=bound(1, "full", "hold")),
+    runs("sync", 104, 5, born_on="ann"),
+    runs("other", 105, 3, rooms=(full(2),), writes=(Write("other", "three", "r"),)),
+    runs("sync", 106, 6, born_on="ann", rooms=(full(2), full(1, "ann"))),
+    runs("sync", 107, 7, rooms=(Room(1),)),
+    runs("sync", 108, 7, born_on="ben"),
     *ALL_SCHEDULES,
-    settles("ann", 101, "succeeded"),
-    2.0,
-    ticks("sync", 105, 1, replica="ann", own=bound(1), rest=30.0),
-    ticks("sync", 106, 1, replica="ann", own=bound(1)),
-    calls("freeze", "other", reason="why"),
-    calls("freeze", EVERYTHING, until=None, reason="all"),
-    ticks("other", 107, 1),
+    settles("ann", 104, "succeeded"),
+    12.0,
+    calls("declare", [("sync", "r"), ("other", "another"), ("absent", "r")]),
+    commits("other", 109, expects=(Expected("other", id_of(105), 15.0),), declares=True),
+    runs("sync", 110, 8, born_on="ann", rooms=(full(1, "ann"),), declares=True),
+    runs("other", 111, 9, rooms=(full(1),)),
+    runs("other", 112, 10, rooms=(full(1),)),
     *ALL_SCHEDULES,
-    calls("thaw", EVERYTHING),
-    3.0,
-    ticks("sync", 108, 3, run=None),
-    ticks("other", 109, 2, forced=True),
-    calls("thaw", "other"),
-    calls("thaw", "other"),
-    calls("plant", [planting("other", b"newer"), planting("next", renamed_from=("sync",))]),
+    commits(
+        "next",
+        113,
+        others=("sync",),
+        writes=(Write("next", "goes on", "r", "d", ("sync",)), Write("sync", "rests", "r")),
+    ),
     *ALL_SCHEDULES,
-    calls("cancel", [id_of(102), id_of(106)]),
+    commits("other", 114, writes=(Write("other", None),), rooms=(Room(1),)),
+    calls("cancel", [id_of(105), id_of(110)]),
+    commits("other", 115, writes=(Write("other", None),), rooms=(Room(1),)),
     200.0,
     calls("recover", delays=AT_ONCE, grace=0),
-    calls("plant", [planting("other", b"newest")]),
-    calls("prune_schedules", idle=100.0),
-    calls("prune_jobs"),
+    calls("prune", idle=1e9),
     *ALL_SCHEDULES,
 ]
 

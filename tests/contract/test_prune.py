@@ -1,10 +1,19 @@
 import pytest
 
+from tenure.core.records import Pruned
 from tenure.stores.contract import Store
 from tenure.testing import ManualClock
 from tests.contract.calls import be_refused, holders, line, renew, take
+from tests.contract.job_calls import bring
 
 DAY = 86_400.0
+
+
+async def prune_leases(store: Store, *, idle: float, limit: int = 1000) -> int:
+    """Prune, though there are no jobs; return how many keys were forgotten."""
+    pruned = await store.prune(idle=idle, limit=limit)
+    assert pruned.jobs == 0
+    return pruned.leases
 
 
 async def used(store: Store, *keys: str) -> None:
@@ -16,19 +25,19 @@ async def used(store: Store, *keys: str) -> None:
 async def kept(store: Store) -> int:
     """1 if this store keeps something for each idle key, else 0."""
     await used(store, "probe")
-    pruned = await store.prune(idle=0)
+    pruned = await prune_leases(store, idle=0)
     assert pruned in (0, 1)
     return pruned
 
 
 async def test_idle_keys_are_forgotten_once(store: Store, kept: int):
     await used(store, "one", "two", "three")
-    assert await store.prune(idle=0) == 3 * kept
-    assert await store.prune(idle=0) == 0
+    assert await prune_leases(store, idle=0) == 3 * kept
+    assert await prune_leases(store, idle=0) == 0
 
 
 async def test_a_store_without_keys_has_nothing_to_forget(store: Store):
-    assert await store.prune(idle=0) == 0
+    assert await prune_leases(store, idle=0) == 0
 
 
 async def test_live_leases_and_waiters_are_kept(store: Store, clock: ManualClock):
@@ -39,7 +48,7 @@ async def test_live_leases_and_waiters_are_kept(store: Store, clock: ManualClock
     await store.release([gone])
     clock.shift(DAY)
 
-    assert await store.prune(idle=0) == 0
+    assert await prune_leases(store, idle=0) == 0
 
     assert (await holders(store, "held"), await line(store, "held")) == (["ann"], ["ben"])
     assert (await holders(store, "awaited"), await line(store, "awaited")) == ([], ["ben"])
@@ -53,27 +62,61 @@ async def test_keys_are_kept_until_they_have_been_idle_for_long_enough(
     await used(store, "early")
     clock.shift(10)
     await used(store, "late")
-    assert await store.prune(idle=10.000_001) == 0
-    assert await store.prune(idle=10) == kept
-    assert await store.prune(idle=10) == 0
+    assert await prune_leases(store, idle=10.000_001) == 0
+    assert await prune_leases(store, idle=10) == kept
+    assert await prune_leases(store, idle=10) == 0
     clock.shift(10)
-    assert await store.prune(idle=10) == kept
-    assert await store.prune(idle=10) == 0
+    assert await prune_leases(store, idle=10) == kept
+    assert await prune_leases(store, idle=10) == 0
 
 
 async def test_what_ran_out_is_idle_too(store: Store, clock: ManualClock):
     await take(store, "key", "ann", ttl=30)
     await be_refused(store, "key", "ben", waiting=30)
     clock.shift(30)
-    assert await store.prune(idle=30) in (0, 1)
-    assert await store.prune(idle=30) == 0
+    assert await prune_leases(store, idle=30) in (0, 1)
+    assert await prune_leases(store, idle=30) == 0
     await take(store, "key", "cid")
 
 
 async def test_no_more_are_forgotten_at_once_than_asked_for(store: Store, kept: int):
     await used(store, *(f"key-{number}" for number in range(5)))
-    counts = [await store.prune(idle=0, limit=2) for _ in range(4)]
+    counts = [await prune_leases(store, idle=0, limit=2) for _ in range(4)]
     assert counts == [2 * kept, 2 * kept, kept, 0]
+
+
+async def test_the_answer_says_whether_more_keys_are_left(store: Store, kept: int):
+    assert await store.prune(idle=0) == Pruned(0, 0, False)
+    await used(store, *(f"key-{number}" for number in range(5)))
+    assert await store.prune(idle=0, limit=3) == Pruned(3 * kept, 0, bool(kept))
+    assert await store.prune(idle=0, limit=3) == Pruned(2 * kept, 0, False)
+
+
+async def test_keys_and_jobs_have_a_limit_each(store: Store, kept: int):
+    await used(store, *(f"key-{number}" for number in range(5)))
+    for number in range(4):
+        await bring(store, "succeeded", number)
+    assert await store.prune(idle=0, limit=3) == Pruned(3 * kept, 3, True)
+    assert await store.prune(idle=0, limit=3) == Pruned(2 * kept, 1, False)
+
+
+async def test_many_jobs_keep_no_key_from_being_forgotten(store: Store, kept: int):
+    await used(store, "key")
+    for number in range(3):
+        await bring(store, "succeeded", number)
+    assert await store.prune(idle=0, limit=2) == Pruned(kept, 2, True)
+    assert await store.prune(idle=0, limit=2) == Pruned(0, 1, False)
+
+
+async def test_how_long_keys_are_idle_has_nothing_to_do_with_jobs(
+    store: Store, clock: ManualClock, kept: int
+):
+    await used(store, "key")
+    await bring(store, "succeeded", retention=5)
+    clock.shift(5)
+    assert await store.prune(idle=10) == Pruned(0, 1, False)
+    clock.shift(5)
+    assert await store.prune(idle=10) == Pruned(kept, 0, False)
 
 
 async def test_a_forgotten_key_starts_afresh(store: Store):

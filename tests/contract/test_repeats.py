@@ -7,10 +7,12 @@ are tested beside the other tests of that call.
 import pytest
 
 from tenure.core.model import Granted
-from tenure.core.records import Note
+from tenure.core.records import Note, Pruned
+from tenure.core.schedules.records import Write
 from tenure.stores.contract import Store
 from tenure.testing import ManualClock
 from tests.contract.calls import TTL, ask, renew, take
+from tests.contract.commit_calls import create, everything, look_at, plan, plan_run, send
 from tests.contract.job_calls import (
     AT_ONCE,
     bring,
@@ -24,7 +26,6 @@ from tests.contract.job_calls import (
     settle,
     start_one,
 )
-from tests.contract.schedule_calls import look_at, move, plant, planting
 from tests.rig.endings import bury, leave, recover
 
 LONG = 1000.0
@@ -57,16 +58,13 @@ async def test_calls_for_jobs_are_answered_as_before(store: Store):
     assert beats[0] == beats[1]
 
 
-async def test_calls_for_schedules_are_answered_as_before(store: Store, clock: ManualClock):
+async def test_a_commit_with_a_run_is_answered_as_before(store: Store):
     await join(store, "ann", ttl=LONG)
-    planted = [await store.plant([planting()]) for _ in range(2)]
-    assert planted[0] == planted[1]
-    clock.shift(60)
-    step = move(planted[0][0], clock.wall(), replica="ann")
-    moved = [await store.advance(step) for _ in range(2)]
-    assert moved[0] == moved[1]
-    assert moved[0].outcome == "done"
-    assert [await store.freeze("sync") for _ in range(2)] == [True, True]
+    moved = plan_run(await create(store), writes=(Write("sync", "moved"),), born_on="ann")
+    answers = [await send(store, moved) for _ in range(2)]
+    assert answers[0] == answers[1]
+    assert answers[0].outcome == "done"
+    assert (await look_at(store)).live == 1
 
 
 async def test_a_settlement_is_answered_as_repeated(store: Store):
@@ -127,24 +125,20 @@ async def test_jobs_are_taken_from_a_replica_once(store: Store, clock: ManualClo
     assert await look(store) == before
 
 
-async def test_a_thaw_repeated_finds_no_freeze(store: Store, clock: ManualClock):
-    await plant(store)
-    await store.freeze("sync")
-    clock.shift(1)
-    assert await store.thaw("sync")
-    before = await look_at(store)
-    clock.shift(1)
-    assert not await store.thaw("sync")
-    assert await look_at(store) == before
+async def test_a_commit_without_a_run_repeated_finds_its_own_id(store: Store):
+    moved = plan(await create(store), writes=(Write("sync", "moved"),))
+    assert (await send(store, moved)).outcome == "done"
+    before = await everything(store)
+    again = await send(store, moved)
+    assert (again.outcome, [found.version for found in again.found]) == ("stale", [moved.id])
+    assert await everything(store) == before
 
 
-@pytest.mark.parametrize("kind", ["jobs", "schedules"])
-async def test_what_was_pruned_is_not_counted_again(store: Store, clock: ManualClock, kind: str):
+async def test_what_was_pruned_is_not_counted_again(store: Store, clock: ManualClock):
     await bring(store, "succeeded", retention=60)
-    await plant(store)
     clock.shift(60)
-    prune = store.prune_jobs if kind == "jobs" else lambda: store.prune_schedules(idle=60)
-    assert [await prune() for _ in range(2)] == [1, 0]
+    answers = [await store.prune(idle=LONG) for _ in range(2)]
+    assert answers == [Pruned(0, 1, False), Pruned(0, 0, False)]
 
 
 # Done once more
@@ -193,11 +187,9 @@ async def test_a_pause_counts_from_its_repeat(store: Store, clock: ManualClock):
     assert [job.id for job in await claim(store)] == [id_of(1)]
 
 
-async def test_a_freeze_begins_with_its_repeat(store: Store, clock: ManualClock):
-    await plant(store)
-    await store.freeze("sync")
-    clock.shift(5)
-    await store.freeze("sync")
-    frozen = (await look_at(store)).freeze
-    assert frozen is not None
-    assert frozen.since == clock.wall()
+async def test_a_declaration_counts_from_its_repeat(store: Store, clock: ManualClock):
+    await create(store)
+    for _ in range(2):
+        clock.shift(60)
+        assert (await store.declare([("sync", "ruler")])).lost == []
+        assert (await look_at(store)).declared == clock.wall()

@@ -2,7 +2,9 @@ import asyncio
 
 import pytest
 
-from tenure.core.schedules import DECISIONS_MAX, Decision
+from tenure.core.options import read_options, write_options
+from tenure.core.schedules.documents import Decision
+from tenure.core.schedules.records import DECISIONS_MAX
 from tenure.stores.contract import Store
 from tenure.testing import ManualClock
 from tests.contract.job_calls import (
@@ -19,16 +21,22 @@ from tests.contract.job_calls import (
 from tests.contract.schedule_calls import (
     SECOND,
     TIMERS,
+    advance,
     bound,
+    decisions,
+    freeze,
     look_at,
     move,
     plant,
+    plant_all,
     planting,
     run,
     tick,
 )
 from tests.contract.worlds import World
 from tests.rig.endings import recover
+
+ONCE = write_options(rerun=False)
 
 
 @pytest.fixture(autouse=True)
@@ -47,7 +55,12 @@ async def test_a_move_makes_a_run_that_runs_already(store: Store, clock: ManualC
     run = answer.run
     assert run is not None
     assert (run.state, run.replica, run.attempt) == ("running", "ann", 1)
-    assert (run.task, run.queue, run.schedule, run.rerun) == ("@sync", TIMERS, "sync", False)
+    assert (run.task, run.queue, run.schedule, read_options(run.options).rerun) == (
+        "@sync",
+        TIMERS,
+        "sync",
+        False,
+    )
     assert run.started == run.created == clock.wall()
     assert run.fence >= clock.wall()
     assert (await store.get([run.id])) == [run]
@@ -69,8 +82,8 @@ async def test_a_tick_at_or_below_the_cursor_never_runs_again(store: Store, cloc
     clock.shift(2)
     before = await plant(store)
     to = clock.wall()
-    assert (await store.advance(move(before, to))).outcome == "done"
-    late = await store.advance(move(before, to))
+    assert (await advance(store, move(before, to))).outcome == "done"
+    late = await advance(store, move(before, to))
     assert (late.outcome, late.cursor, late.run) == ("passed", to, None)
     assert (await look_at(store)).live == 1
 
@@ -89,7 +102,7 @@ async def test_fences_grow_from_run_to_run_though_the_clock_is_set_back(
     first = await run(store, cursor, replica="ann")
     clock.shift(-TTL / 4)
     second = await run(store, cursor, replica="ben", due=0)
-    (heir,) = await store.plant([planting("heir", renamed_from=("sync",))])
+    (heir,) = await plant_all(store, [planting("heir", renamed_from=("sync",))])
     third = await run(store, heir.cursor, replica="ann", name="heir", due=0)
     assert first.fence < second.fence < third.fence
 
@@ -107,14 +120,14 @@ async def test_a_lost_reply_changes_nothing(store: Store, clock: ManualClock):
     clock.shift(1)
     planted = await plant(store)
     one = move(planted, clock.wall(), replica="ann", limit=bound(1))
-    first = await store.advance(one)
-    assert await store.advance(one) == first
+    first = await advance(store, one)
+    assert await advance(store, one) == first
     assert (await look_at(store)).live == 1
     clock.shift(1)
     await tick(store, clock.wall(), limit=None)
-    repeated = await store.advance(one)
+    repeated = await advance(store, one)
     assert (repeated.outcome, repeated.run) == ("done", first.run)
-    assert len(await store.decisions("sync")) == 2
+    assert len(await decisions(store, "sync")) == 2
 
 
 async def test_a_lost_reply_to_a_skip_or_a_mere_move_changes_nothing(
@@ -123,15 +136,15 @@ async def test_a_lost_reply_to_a_skip_or_a_mere_move_changes_nothing(
     await run(store, clock.wall(), replica="ann")
     clock.shift(1)
     skip = move(await plant(store), clock.wall(), limit=bound(1, "overlap"))
-    first = await store.advance(skip)
+    first = await advance(store, skip)
     assert (first.outcome, first.reason) == ("skipped", "overlap")
-    assert await store.advance(skip) == first
+    assert await advance(store, skip) == first
     clock.shift(1)
     mere = move(await plant(store), clock.wall(), run=None)
-    first = await store.advance(mere)
+    first = await advance(store, mere)
     assert (first.outcome, first.run, first.cursor) == ("done", None, clock.wall())
-    assert await store.advance(mere) == first
-    assert [one.ticks for one in await store.decisions("sync")] == [1, 1]
+    assert await advance(store, mere) == first
+    assert [one.ticks for one in await decisions(store, "sync")] == [1, 1]
 
 
 async def test_a_replica_that_is_gone_gets_no_run(store: Store, clock: ManualClock):
@@ -158,7 +171,7 @@ async def test_a_replica_whose_jobs_are_being_recovered_gets_no_run(
 
 async def test_a_schedule_that_is_not_there_is_unknown(store: Store, clock: ManualClock):
     planted = await plant(store)
-    answer = await store.advance(move(planted, clock.wall(), name="other"))
+    answer = await advance(store, move(planted, clock.wall(), name="other"))
     assert (answer.outcome, answer.cursor, answer.revision) == ("unknown", 0, 0)
 
 
@@ -191,12 +204,12 @@ async def test_a_tick_that_is_held_changes_nothing(store: Store, clock: ManualCl
     one = await run(store, clock.wall(), replica="ann")
     clock.shift(1)
     held = move(await plant(store), clock.wall(), limit=bound(1, "overlap", "hold"))
-    answer = await store.advance(held)
+    answer = await advance(store, held)
     assert (answer.outcome, answer.reason) == ("held", "overlap")
     assert (await look_at(store)).cursor == held.seen
-    assert len(await store.decisions("sync")) == 1
+    assert len(await decisions(store, "sync")) == 1
     await settle(store, one, "succeeded")
-    assert (await store.advance(held)).outcome == "done"
+    assert (await advance(store, held)).outcome == "done"
 
 
 async def test_a_tick_may_cancel_the_runs_before_it(store: Store, clock: ManualClock):
@@ -205,7 +218,7 @@ async def test_a_tick_may_cancel_the_runs_before_it(store: Store, clock: ManualC
     waits = await run(store, clock.wall())
     clock.shift(1)
     newer = move(await plant(store), clock.wall(), limit=bound(1, "newer", "cancel"))
-    assert (await store.advance(newer)).outcome == "held"
+    assert (await advance(store, newer)).outcome == "held"
     (beat,) = await store.beat(["ann"], ttl=TTL)
     assert beat is not None
     assert beat.cancels == [runs.id]
@@ -213,7 +226,7 @@ async def test_a_tick_may_cancel_the_runs_before_it(store: Store, clock: ManualC
     assert cancelled is not None
     assert (cancelled.state, cancelled.reason) == ("cancelled", "newer")
     await settle(store, runs, "cancelled")
-    assert (await store.advance(newer)).outcome == "done"
+    assert (await advance(store, newer)).outcome == "done"
 
 
 async def test_it_may_rest_after_its_last_run(store: Store, clock: ManualClock):
@@ -232,19 +245,19 @@ async def test_it_may_rest_after_its_last_run(store: Store, clock: ManualClock):
 async def test_a_trigger_leaves_the_cursor_alone(store: Store, clock: ManualClock):
     planted = await plant(store)
     clock.shift(7)
-    await store.freeze("sync")
+    await freeze(store, "sync")
     forced = move(planted, clock.wall(), seen=None, forced=True)
-    answer = await store.advance(forced)
+    answer = await advance(store, forced)
     assert (answer.outcome, answer.cursor) == ("done", planted.cursor)
-    assert await store.advance(forced) == answer
-    (decision,) = await store.decisions("sync")
+    assert await advance(store, forced) == answer
+    (decision,) = await decisions(store, "sync")
     assert (decision.outcome, decision.reason) == ("ran", "triggered")
     full = await tick(store, clock.wall(), seen=None, forced=True, limit=bound(1))
     assert (full.outcome, full.reason) == ("skipped", "limit")
 
 
 async def test_the_deadline_of_a_run_counts_from_its_birth(store: Store, clock: ManualClock):
-    timed = new(1, task="@sync", queue=TIMERS, schedule="sync", rerun=False, timeout=3.0)
+    timed = new(1, task="@sync", queue=TIMERS, schedule="sync", options=ONCE, timeout=3.0)
     clock.shift(1)
     await run(store, clock.wall(), id=timed.id, run=timed, replica="ann")
     clock.shift(3)
@@ -258,7 +271,7 @@ async def test_decisions_tell_what_became_of_each_tick(store: Store, clock: Manu
     missed = Decision(outcome="missed", reason="late", first=zero + 1, last=zero + 3, ticks=3)
     clock.shift(5)
     ran = await run(store, zero + 4, replica="ann", passed=(missed,))
-    assert await store.decisions("sync") == [
+    assert await decisions(store, "sync") == [
         Decision(
             outcome="ran", first=zero + 4, last=zero + 4, at=clock.wall(), job=ran.id, replica="ann"
         ),
@@ -267,7 +280,7 @@ async def test_decisions_tell_what_became_of_each_tick(store: Store, clock: Manu
         ),
     ]
     record = await look_at(store)
-    assert record.latest == (await store.decisions("sync", limit=1))[0]
+    assert record.latest == (await decisions(store, "sync", limit=1))[0]
     assert (record.last_run, record.last_job, record.live) == (zero + 4, ran.id, 1)
 
 
@@ -277,7 +290,7 @@ async def test_decisions_that_are_alike_are_merged(store: Store, clock: ManualCl
     for _ in range(5):
         clock.shift(1)
         await tick(store, clock.wall(), limit=bound(1, "overlap"))
-    newest, oldest = await store.decisions("sync")
+    newest, oldest = await decisions(store, "sync")
     assert oldest.outcome == "ran"
     assert newest == Decision(
         outcome="skipped",
@@ -289,26 +302,26 @@ async def test_decisions_that_are_alike_are_merged(store: Store, clock: ManualCl
     )
     clock.shift(1)
     await tick(store, clock.wall(), limit=bound(1, "other"))
-    assert [one.reason for one in await store.decisions("sync")] == ["other", "overlap", ""]
+    assert [one.reason for one in await decisions(store, "sync")] == ["other", "overlap", ""]
 
 
 async def test_old_decisions_are_forgotten_and_their_ticks_stay_decided(
     store: Store, clock: ManualClock
 ):
     first = move(await plant(store), clock.wall(), replica="ann")
-    await store.advance(first)
+    await advance(store, first)
     for _ in range(DECISIONS_MAX + 5):
         clock.shift(1)
         await store.beat(["ann"], ttl=TTL)
         one = await run(store, clock.wall(), replica="ann")
         await settle(store, one, "succeeded")
-    decisions = await store.decisions("sync", limit=1000)
-    assert len(decisions) == DECISIONS_MAX
-    assert decisions[0].last == clock.wall()
+    kept = await decisions(store, "sync", limit=1000)
+    assert len(kept) == DECISIONS_MAX
+    assert kept[0].last == clock.wall()
     clock.shift(100)
-    await store.prune_jobs()
+    await store.prune(idle=3600)
     again = move(await plant(store), first.to, seen=first.seen)
-    assert (await store.advance(again)).outcome == "passed"
+    assert (await advance(store, again)).outcome == "passed"
 
 
 async def test_of_many_who_see_a_tick_one_runs_it(world: World, clock: ManualClock):
@@ -319,8 +332,9 @@ async def test_of_many_who_see_a_tick_one_runs_it(world: World, clock: ManualClo
         planted = await plant(stores[0])
         answers = await asyncio.gather(
             *(
-                stores[number % 3].advance(
-                    move(planted, clock.wall(), replica="ann" if number % 2 else "ben")
+                advance(
+                    stores[number % 3],
+                    move(planted, clock.wall(), replica="ann" if number % 2 else "ben"),
                 )
                 for number in range(9)
             )
@@ -339,8 +353,9 @@ async def test_a_limit_is_exact_however_many_ask_at_once(world: World, clock: Ma
         planted = await plant(stores[0])
         answers = await asyncio.gather(
             *(
-                stores[number % 3].advance(
-                    move(planted, clock.wall(), seen=None, replica="ann", limit=bound(3))
+                advance(
+                    stores[number % 3],
+                    move(planted, clock.wall(), seen=None, replica="ann", limit=bound(3)),
                 )
                 for number in range(8)
             )

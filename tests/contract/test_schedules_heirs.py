@@ -1,9 +1,9 @@
 """Who has what a name had, after several renames."""
 
-from tenure.core.schedules import DECLARED_FOR
+from tenure.core.schedules.documents import DECLARED_FOR
 from tenure.stores.contract import Store
 from tenure.testing import ManualClock
-from tests.contract.schedule_calls import look_at, plant, run, tick
+from tests.contract.schedule_calls import forget, look_at, plant, run, tick
 from tests.contract.test_schedules_rename import rename
 
 
@@ -16,7 +16,7 @@ async def test_a_name_goes_on_now_if_the_last_of_its_successors_was_forgotten(
     clock.shift(5)
     await tick(store, clock.wall(), name="c", run=None)
     clock.shift(DECLARED_FOR)
-    assert await store.prune_schedules(idle=DECLARED_FOR) == 1
+    assert await forget(store, idle=DECLARED_FOR) == 1
     back = await plant(store, "a")
     # Where the second one was does not count: the third has decided about ticks after that.
     assert back.cursor == clock.wall() > (await look_at(store, "b")).cursor

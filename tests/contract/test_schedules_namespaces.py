@@ -2,11 +2,24 @@
 
 from typing import Any
 
-from tenure.core.schedules import Decision
+from tenure.core.schedules.documents import Decision
 from tenure.stores.contract import Store
 from tenure.testing import ManualClock
 from tests.contract.job_calls import join
-from tests.contract.schedule_calls import SECOND, look_at, plant, planting, run, tick
+from tests.contract.schedule_calls import (
+    SECOND,
+    decisions,
+    forget,
+    freeze,
+    look_at,
+    look_at_all,
+    plant,
+    plant_all,
+    planting,
+    run,
+    thaw,
+    tick,
+)
 from tests.contract.worlds import World
 
 NAMES = ("sync", "idle", "old")
@@ -14,7 +27,7 @@ NAMES = ("sync", "idle", "old")
 
 async def everything(store: Store) -> list[Any]:
     """Return what the store knows of the schedules."""
-    return [await store.schedules(), *[await store.decisions(name) for name in NAMES]]
+    return [await look_at_all(store), *[await decisions(store, name) for name in NAMES]]
 
 
 async def test_two_namespaces_share_no_schedules(world: World, clock: ManualClock):
@@ -28,18 +41,18 @@ async def test_two_namespaces_share_no_schedules(world: World, clock: ManualCloc
             await plant(store, name)
             late = Decision(outcome="missed", reason="late", first=zero + 1, last=zero + 3)
             await tick(store, zero + SECOND, name=name, due=zero, run=None, passed=(late,))
-            await store.freeze(name, reason="both")
+            await freeze(store, name, reason="both")
         await run(store, clock.wall() + 2 * SECOND, name="sync", due=clock.wall(), forced=True)
     before = await everything(there)
     assert all(before)
 
     clock.shift(10)
-    await here.thaw("sync")
-    await here.freeze("idle", reason="here")
-    await here.plant([planting("sync", b"second"), planting("new", renamed_from=("idle",))])
+    await thaw(here, "sync")
+    await freeze(here, "idle", reason="here")
+    await plant_all(here, [planting("sync", b"second"), planting("new", renamed_from=("idle",))])
     await tick(here, clock.wall() + SECOND, due=clock.wall(), forced=True, run=None)
     assert (await look_at(here)).revision == 2
     clock.shift(100)
-    assert await here.prune_schedules(idle=60) > 0
+    assert await forget(here, idle=60) > 0
 
     assert await everything(there) == before

@@ -1,10 +1,24 @@
 import pytest
 
-from tenure.core.schedules import DECLARED_FOR, DIGESTS_MAX
+from tenure.core.schedules.documents import DECLARED_FOR, DIGESTS_MAX
 from tenure.stores.contract import Store
 from tenure.testing import ManualClock
 from tests.contract.job_calls import join
-from tests.contract.schedule_calls import SECOND, look_at, move, plant, planting, run, tick
+from tests.contract.schedule_calls import (
+    SECOND,
+    advance,
+    decisions,
+    forget,
+    freeze,
+    look_at,
+    look_at_all,
+    move,
+    plant,
+    plant_all,
+    planting,
+    run,
+    tick,
+)
 
 
 async def test_a_new_schedule_begins_now(store: Store, clock: ManualClock):
@@ -47,7 +61,7 @@ async def test_a_definition_that_was_never_seen_rules_at_once(store: Store, cloc
     assert new.revision == old.revision + 1
     assert new.cursor == clock.wall()
     assert (await look_at(store)).definition == b"second"
-    assert (await store.advance(move(old, clock.wall()))).outcome == "passed"
+    assert (await advance(store, move(old, clock.wall()))).outcome == "passed"
 
 
 async def test_an_older_definition_yields_while_the_newer_one_is_declared(
@@ -113,32 +127,24 @@ async def test_a_clock_that_was_set_back_keeps_no_definition_alive(
 
 async def test_several_are_planted_in_one_call(store: Store):
     await plant(store, "b")
-    both = await store.plant([planting("a"), planting("b", b"second")])
+    both = await plant_all(store, [planting("a"), planting("b", b"second")])
     assert [one.revision for one in both] == [1, 2]
-    assert [one.name for one in await store.schedules()] == ["a", "b"]
-    assert [one.name for one in await store.schedules(limit=1)] == ["a"]
-    assert [one.name for one in await store.schedules(["b", "c"])] == ["b"]
-    assert await store.plant([]) == []
-    assert await store.schedules([]) == []
-
-
-async def test_two_definitions_in_one_call_come_one_after_the_other(store: Store):
-    await plant(store)
-    both = [planting(definition=b"first"), planting(definition=b"second")]
-    assert [one.revision for one in await store.plant(both)] == [1, 2]
-    assert [one.revision for one in await store.plant(both)] == [0, 2]
-    assert (await look_at(store)).definition == b"second"
+    assert [one.name for one in await look_at_all(store)] == ["a", "b"]
+    assert [one.name for one in await look_at_all(store, limit=1)] == ["a"]
+    assert [one.name for one in await look_at_all(store, ["b", "c"])] == ["b"]
+    assert await plant_all(store, []) == []
+    assert await look_at_all(store, []) == []
 
 
 async def test_another_calendar_begins_now(store: Store, clock: ManualClock):
-    (planted,) = await store.plant([planting(definition=b"first", calendar="daily")])
+    (planted,) = await plant_all(store, [planting(definition=b"first", calendar="daily")])
     clock.shift(5)
-    (changed,) = await store.plant([planting(definition=b"second", calendar="daily")])
+    (changed,) = await plant_all(store, [planting(definition=b"second", calendar="daily")])
     assert (changed.revision, changed.cursor) == (2, planted.cursor)
-    (changed,) = await store.plant([planting(definition=b"third", calendar="hourly")])
+    (changed,) = await plant_all(store, [planting(definition=b"third", calendar="hourly")])
     assert (changed.revision, changed.cursor) == (3, clock.wall())
     clock.shift(5)
-    (same,) = await store.plant([planting(definition=b"fourth", calendar="hourly")])
+    (same,) = await plant_all(store, [planting(definition=b"fourth", calendar="hourly")])
     assert (same.revision, same.cursor) == (4, changed.cursor)
 
 
@@ -151,36 +157,25 @@ async def test_schedules_that_nobody_declares_are_forgotten_in_the_end(
     await run(store, clock.wall(), name="busy", replica="ann")
     clock.shift(100)
     await plant(store, "young")
-    assert await store.prune_schedules(idle=200) == 0
-    assert await store.prune_schedules(idle=100) == 1
-    assert [one.name for one in await store.schedules()] == ["busy", "young"]
-    assert await store.decisions("idle") == []
-
-
-async def test_no_more_schedules_are_forgotten_at_once_than_allowed(
-    store: Store, clock: ManualClock
-):
-    for name in ("a", "b", "c"):
-        await plant(store, name)
-    clock.shift(100)
-    assert await store.prune_schedules(idle=100, limit=2) == 2
-    assert len(await store.schedules()) == 1
-    assert await store.prune_schedules(idle=100, limit=2) == 1
+    assert await forget(store, idle=200) == 0
+    assert await forget(store, idle=100) == 1
+    assert [one.name for one in await look_at_all(store)] == ["busy", "young"]
+    assert await decisions(store, "idle") == []
 
 
 @pytest.mark.parametrize("name", ["naïve", "a b", "日次", "x:y/z{}%*?[]", "'; --"])
 async def test_names_are_kept_as_they_are(store: Store, clock: ManualClock, name: str):
     await plant(store, name, b'{"every": 5}')
     await run(store, clock.wall(), name=name)
-    assert [one.name for one in await store.schedules()] == [name]
-    assert (await store.decisions(name))[0].last == clock.wall()
+    assert [one.name for one in await look_at_all(store)] == [name]
+    assert (await decisions(store, name))[0].last == clock.wall()
 
 
 async def test_one_namespace_never_sees_another(world, clock: ManualClock):
     here, there = await world.store(), await world.store("elsewhere")
     await plant(here)
-    await here.freeze("*")
-    assert await there.schedules() == []
+    await freeze(here, "*")
+    assert await look_at_all(there) == []
     later = await plant(there)
     clock.shift(1)
     assert (await tick(there, later.cursor + SECOND)).outcome == "done"

@@ -1,16 +1,31 @@
 import pytest
 
-from tenure.core.schedules import DECLARED_FOR, Planted
+from tenure.core.schedules.documents import DECLARED_FOR
+from tenure.core.schedules.planting import Planted
 from tenure.stores.contract import Store
 from tenure.testing import ManualClock
 from tests.contract.job_calls import join
-from tests.contract.schedule_calls import SECOND, look_at, move, plant, planting, run, tick
+from tests.contract.schedule_calls import (
+    SECOND,
+    advance,
+    forget,
+    freeze,
+    look_at,
+    look_at_all,
+    move,
+    plant,
+    plant_all,
+    planting,
+    run,
+    thaw,
+    tick,
+)
 
 
 async def rename(store: Store, *names: str) -> Planted:
     """Plant a schedule under the last of these names, as the heir of the others."""
     *former, name = names
-    (planted,) = await store.plant([planting(name, renamed_from=tuple(former))])
+    (planted,) = await plant_all(store, [planting(name, renamed_from=tuple(former))])
     return planted
 
 
@@ -23,16 +38,16 @@ async def reason(store: Store, name: str) -> str:
 
 async def test_a_renamed_schedule_goes_on_where_it_was(store: Store, clock: ManualClock):
     old = await plant(store, "old")
-    await store.freeze("old", reason="not now")
+    await freeze(store, "old", reason="not now")
     clock.shift(5)
     await tick(store, clock.wall(), name="old")
-    (new,) = await store.plant([planting("new", renamed_from=("never", "old"))])
+    (new,) = await plant_all(store, [planting("new", renamed_from=("never", "old"))])
     assert new.cursor == clock.wall()
     record = await look_at(store, "new")
     assert record.freeze is not None
     assert record.freeze.reason == "not now"
     assert (await look_at(store, "old")).successor == "new"
-    assert (await store.advance(move(old, clock.wall(), name="old"))).outcome == "passed"
+    assert (await advance(store, move(old, clock.wall(), name="old"))).outcome == "passed"
     clock.shift(1)
     yields = await plant(store, "old")
     assert yields.revision == 0
@@ -49,8 +64,8 @@ async def test_a_rename_that_is_taken_back_goes_on_as_well(store: Store, clock: 
     assert (back.cursor, back.last_run) == ((await look_at(store, "new")).cursor,) * 2
     assert (await look_at(store, "old")).successor == ""
     # Somebody who was asleep meanwhile and still goes by the new name.
-    asleep = Planted(revision=stale.revision, cursor=back.cursor, now=0)
-    assert (await store.advance(move(asleep, clock.wall(), name="new"))).outcome == "passed"
+    asleep = Planted(ruler=stale.ruler, revision=stale.revision, cursor=back.cursor, now=0)
+    assert (await advance(store, move(asleep, clock.wall(), name="new"))).outcome == "passed"
     assert (await plant(store, "new")).revision == 0
 
 
@@ -62,8 +77,8 @@ async def test_what_was_planned_before_a_rename_does_not_hold_after_it(
     clock.shift(DECLARED_FOR + 1)
     back = await plant(store, "old")
     assert back.cursor == before.cursor
-    assert (await store.advance(move(before, clock.wall(), name="old"))).outcome == "passed"
-    assert (await store.advance(move(back, clock.wall(), name="old"))).outcome == "done"
+    assert (await advance(store, move(before, clock.wall(), name="old"))).outcome == "passed"
+    assert (await advance(store, move(back, clock.wall(), name="old"))).outcome == "done"
 
 
 async def test_a_rename_that_comes_again_has_no_tick_under_both_names(
@@ -120,7 +135,7 @@ async def test_a_name_taken_over_twice_yields_to_the_last_one(store: Store, cloc
     back = await plant(store, "a")
     assert back.revision > 0
     assert back.cursor == (await look_at(store, "c")).cursor
-    assert [one.successor for one in await store.schedules()] == ["", "c", "a"]
+    assert [one.successor for one in await look_at_all(store)] == ["", "c", "a"]
 
 
 async def test_a_name_at_rest_is_remembered_as_long_as_its_successor(
@@ -131,12 +146,12 @@ async def test_a_name_at_rest_is_remembered_as_long_as_its_successor(
     clock.shift(DECLARED_FOR + 1)
     await plant(store, "new")
     clock.shift(1)
-    assert await store.prune_schedules(idle=DECLARED_FOR) == 0
+    assert await forget(store, idle=DECLARED_FOR) == 0
     assert (await plant(store, "old")).revision == 0
     clock.shift(DECLARED_FOR)
-    assert await store.prune_schedules(idle=DECLARED_FOR) == 1
-    assert await store.prune_schedules(idle=DECLARED_FOR) == 1
-    assert await store.schedules() == []
+    assert await forget(store, idle=DECLARED_FOR) == 1
+    assert await forget(store, idle=DECLARED_FOR) == 1
+    assert await look_at_all(store) == []
 
 
 async def test_a_name_whose_successor_was_forgotten_goes_on_now(store: Store, clock: ManualClock):
@@ -147,26 +162,28 @@ async def test_a_name_whose_successor_was_forgotten_goes_on_now(store: Store, cl
     clock.shift(5)
     await tick(store, clock.wall(), name="new", run=None)
     clock.shift(DECLARED_FOR)
-    assert await store.prune_schedules(idle=DECLARED_FOR) == 1
+    assert await forget(store, idle=DECLARED_FOR) == 1
     back = await plant(store, "old")
     assert (back.revision, back.cursor) == (2, clock.wall())
 
 
 async def test_a_name_that_another_one_has_taken_stays_with_it(store: Store, clock: ManualClock):
-    await store.plant([planting("old", calendar="daily")])
+    await plant_all(store, [planting("old", calendar="daily")])
     first = planting("first", calendar="hourly", renamed_from=("old",))
-    await store.plant([first])
+    await plant_all(store, [first])
     clock.shift(5)
     await run(store, clock.wall(), name="first")
     # A new one means whoever goes by the old name now.
-    (second,) = await store.plant([planting("second", calendar="hourly", renamed_from=("old",))])
+    (second,) = await plant_all(
+        store, [planting("second", calendar="hourly", renamed_from=("old",))]
+    )
     assert (second.cursor, second.last_run) == (clock.wall(),) * 2
     clock.shift(5)
-    (yields,) = await store.plant([first])
+    (yields,) = await plant_all(store, [first])
     assert yields.revision == 0
-    (same,) = await store.plant([planting("second", calendar="hourly", renamed_from=("old",))])
+    (same,) = await plant_all(store, [planting("second", calendar="hourly", renamed_from=("old",))])
     assert (same.revision, same.cursor) == (second.revision, second.cursor)
-    assert [(one.successor, one.revision) for one in await store.schedules()] == [
+    assert [(one.successor, one.revision) for one in await look_at_all(store)] == [
         ("second", 2),
         ("first", 2),
         ("", 1),
@@ -174,15 +191,15 @@ async def test_a_name_that_another_one_has_taken_stays_with_it(store: Store, clo
 
 
 async def test_what_nobody_has_decided_about_outlives_renames(store: Store, clock: ManualClock):
-    await store.plant([planting("a", b"hourly")])
-    await store.plant([planting("b", b"daily", renamed_from=("a",))])
+    await plant_all(store, [planting("a", b"hourly")])
+    await plant_all(store, [planting("b", b"daily", renamed_from=("a",))])
     decided = clock.wall()
     clock.shift(5)
-    (third,) = await store.plant([planting("c", b"daily", renamed_from=("b", "a"))])
+    (third,) = await plant_all(store, [planting("c", b"daily", renamed_from=("b", "a"))])
     assert third.cursor == decided
     clock.shift(5)
     # Back under a name that had another calendar in its time.
-    (again,) = await store.plant([planting("a", b"daily", renamed_from=("c",))])
+    (again,) = await plant_all(store, [planting("a", b"daily", renamed_from=("c",))])
     assert again.cursor == decided
 
 
@@ -215,68 +232,68 @@ async def test_a_name_that_was_left_out_takes_over_from_the_last_one(
 
 async def test_a_freeze_goes_with_the_name_that_ticks(store: Store, clock: ManualClock):
     await plant(store, "old")
-    await store.freeze("old", reason="first")
+    await freeze(store, "old", reason="first")
     await rename(store, "old", "new")
-    await store.freeze("new", reason="second")
+    await freeze(store, "new", reason="second")
     clock.shift(DECLARED_FOR + 1)
     await plant(store, "old")
     assert await reason(store, "old") == "second"
     await rename(store, "old", "new")
-    assert await store.thaw("new")
+    assert await thaw(store, "new")
     assert await reason(store, "new") == "second"
     clock.shift(DECLARED_FOR + 1)
     await plant(store, "old")
     assert await reason(store, "old") == "second"
-    assert not await store.thaw("old")
+    assert not await thaw(store, "old")
 
 
 async def test_of_several_freezes_the_longest_counts(store: Store, clock: ManualClock):
     lengths = {"over": -1, "short": 10, "long": 20, "ends": 15}
     for name, seconds in lengths.items():
         await plant(store, name)
-        await store.freeze(name, reason=name, until=clock.wall() + seconds * SECOND)
+        await freeze(store, name, reason=name, until=clock.wall() + seconds * SECOND)
     await rename(store, "over", "short", "long", "ends")
     assert await reason(store, "ends") == "long"
     await plant(store, "endless")
-    await store.freeze("endless", reason="endless")
+    await freeze(store, "endless", reason="endless")
     await rename(store, "endless", "ends")
     assert await reason(store, "ends") == "endless"
 
 
 async def test_a_freeze_left_behind_does_not_come_back(store: Store, clock: ManualClock):
     await plant(store, "a")
-    await store.freeze("a", reason="a")
+    await freeze(store, "a", reason="a")
     await plant(store, "b")
     await rename(store, "a", "b")
-    await store.thaw("b")
-    await store.freeze("b", reason="b")
+    await thaw(store, "b")
+    await freeze(store, "b", reason="b")
     await rename(store, "a", "b", "c")
     assert await reason(store, "c") == "b"
 
 
 async def test_a_new_name_with_another_calendar_begins_now(store: Store, clock: ManualClock):
-    await store.plant([planting("old", calendar="daily")])
+    await plant_all(store, [planting("old", calendar="daily")])
     clock.shift(5)
     news = [
         planting("same", calendar="daily", renamed_from=("old",)),
         planting("other", calendar="hourly", renamed_from=("same",)),
     ]
-    same, other = await store.plant(news)
+    same, other = await plant_all(store, news)
     assert (same.cursor, other.cursor) == (clock.wall() - 5 * SECOND, clock.wall())
 
 
 async def test_a_cursor_never_goes_back_with_a_name(store: Store, clock: ManualClock):
-    await store.plant([planting("old", b"daily")])
+    await plant_all(store, [planting("old", b"daily")])
     clock.shift(100)
     await run(store, clock.wall(), name="old")
     latest = clock.wall()
     clock.shift(-50)
-    (new,) = await store.plant([planting("new", b"hourly", renamed_from=("old",))])
+    (new,) = await plant_all(store, [planting("new", b"hourly", renamed_from=("old",))])
     assert new.cursor == latest
     clock.shift(DECLARED_FOR + 1)
     await tick(store, latest + 1, name="new", run=None, due=0)
     clock.shift(-50)
-    (back,) = await store.plant([planting("old", b"daily", renamed_from=("new",))])
+    (back,) = await plant_all(store, [planting("old", b"daily", renamed_from=("new",))])
     assert back.cursor == latest + 1
 
 
@@ -291,5 +308,5 @@ async def test_an_heir_of_two_goes_on_after_the_later_one_if_the_clock_was_set_b
     await tick(store, late, name="a", run=None)
     await tick(store, early, name="b", run=None)
     clock.step(-1000)
-    (heir,) = await store.plant([planting("c", b"another calendar", renamed_from=former)])
+    (heir,) = await plant_all(store, [planting("c", b"another calendar", renamed_from=former)])
     assert heir.cursor == late

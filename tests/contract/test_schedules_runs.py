@@ -2,12 +2,25 @@
 
 import pytest
 
+from tenure.core.options import read_options
 from tenure.core.records import JobRecord
-from tenure.core.schedules import EVERYTHING
+from tenure.core.schedules.documents import EVERYTHING
 from tenure.stores.contract import Store
 from tenure.testing import ManualClock
 from tests.contract.job_calls import AT_ONCE, TTL, claim, join, recover_all, settle
-from tests.contract.schedule_calls import SECOND, TIMERS, bound, look_at, plant, run, tick
+from tests.contract.schedule_calls import (
+    SECOND,
+    TIMERS,
+    bound,
+    decisions,
+    freeze,
+    look_at,
+    look_at_all,
+    plant,
+    run,
+    thaw,
+    tick,
+)
 from tests.rig.endings import bury, leave
 
 
@@ -53,7 +66,7 @@ async def test_a_run_comes_back_only_if_it_may(
         assert (now.state, now.reason) == ("waiting", "")
         await join(store, "ben")
         (again,) = await claim(store, "ben", queues=[TIMERS])
-        assert (again.id, again.attempt, again.rerun) == (one.id, 2, True)
+        assert (again.id, again.attempt, read_options(again.options).rerun) == (one.id, 2, True)
     else:
         assert (now.state, now.reason) == ("failed", "lost" if is_lost else "interrupted")
         assert (now.replica, now.finished) == ("", clock.wall())
@@ -113,59 +126,59 @@ async def test_a_repeated_claim_does_not_return_what_was_born_here(
 
 @pytest.mark.parametrize("name", ["sync", EVERYTHING])
 async def test_ticks_of_a_frozen_schedule_are_skipped(store: Store, clock: ManualClock, name: str):
-    assert await store.freeze(name, reason="release")
+    assert await freeze(store, name, reason="release")
     clock.shift(1)
     answer = await tick(store, clock.wall(), replica="ann")
     assert (answer.outcome, answer.reason, answer.run) == ("skipped", "paused", None)
     assert answer.cursor == clock.wall()
     clock.shift(1)
-    assert await store.thaw(name)
-    assert not await store.thaw(name)
+    assert await thaw(store, name)
+    assert not await thaw(store, name)
     late = await tick(store, clock.wall() - 1)
     assert (late.outcome, late.reason) == ("skipped", "paused")  # it was due before the thaw
     await run(store, clock.wall())
-    assert [one.ticks for one in await store.decisions("sync")] == [1, 2]
+    assert [one.ticks for one in await decisions(store, "sync")] == [1, 2]
 
 
 @pytest.mark.parametrize("name", ["sync", EVERYTHING])
 async def test_a_freeze_ends_by_itself(store: Store, clock: ManualClock, name: str):
     until = clock.wall() + 5 * SECOND
-    await store.freeze(name, until=until, reason="release")
+    await freeze(store, name, until=until, reason="release")
     clock.shift(6)
     assert (await tick(store, until - 1)).reason == "paused"
     await run(store, until)
-    assert not await store.thaw(name)
+    assert not await thaw(store, name)
 
 
 async def test_a_freeze_is_remembered(store: Store, clock: ManualClock):
-    await store.freeze("sync", reason="first")
+    await freeze(store, "sync", reason="first")
     clock.shift(1)
-    await store.freeze("sync", until=clock.wall() + 5, reason="second")
-    freeze = (await look_at(store)).freeze
-    assert freeze is not None
-    assert (freeze.since, freeze.until, freeze.reason) == (
+    await freeze(store, "sync", until=clock.wall() + 5, reason="second")
+    kept = (await look_at(store)).freeze
+    assert kept is not None
+    assert (kept.since, kept.until, kept.reason) == (
         clock.wall(),
         clock.wall() + 5,
         "second",
     )
     await plant(store, definition=b"second")
-    assert (await look_at(store)).freeze == freeze
+    assert (await look_at(store)).freeze == kept
 
 
 async def test_what_is_not_there_cannot_be_frozen(store: Store):
-    assert not await store.freeze("other")
-    assert not await store.thaw("other")
-    assert not await store.thaw(EVERYTHING)
-    assert await store.schedules(["other"]) == []
+    assert not await freeze(store, "other")
+    assert not await thaw(store, "other")
+    assert not await thaw(store, EVERYTHING)
+    assert await look_at_all(store, ["other"]) == []
 
 
 async def test_a_freeze_of_everything_is_seen_by_its_name(store: Store, clock: ManualClock):
-    await store.freeze(EVERYTHING, reason="release")
-    assert [one.name for one in await store.schedules()] == ["sync"]
-    (record,) = await store.schedules([EVERYTHING])
+    await freeze(store, EVERYTHING, reason="release")
+    assert [one.name for one in await look_at_all(store)] == ["sync"]
+    (record,) = await look_at_all(store, [EVERYTHING])
     assert record.freeze is not None
     assert (record.freeze.reason, record.freeze.since) == ("release", clock.wall())
-    await store.thaw(EVERYTHING)
-    (record,) = await store.schedules([EVERYTHING])
+    await thaw(store, EVERYTHING)
+    (record,) = await look_at_all(store, [EVERYTHING])
     assert record.freeze is not None
     assert record.freeze.until == clock.wall()

@@ -254,8 +254,8 @@ WORK: list[Step] = [
     calls("insert", [new(14, unique=Unique(key="k", digest="two"))]),
     *LOOKS,
     50.0,
-    calls("prune_jobs", limit=1),
-    calls("prune_jobs"),
+    calls("prune", idle=0.0, limit=1),
+    calls("prune", idle=0.0),
     *LOOKS,
     calls("stranded"),
 ]

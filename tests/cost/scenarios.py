@@ -87,6 +87,17 @@ async def ticks_together(stage: Stage) -> None:
     await _tick(stage, timers=_TIMERS, ticks=2, suffix=f", {_TIMERS} at once")
 
 
+async def idle_timers(stage: Stage) -> None:
+    """A worker with many timers, none of which is due, declares them and has nothing to do."""
+    app = await stage.app()
+    for number in range(_TIMERS):
+        app.timer(every="1d", name=f"timer-{number}")(stage.handle)
+    await stage.worker(app)
+    await stage.advance(app, 60)
+    async with stage.measured(f"{_TIMERS} idle timers, a minute", 5):
+        await stage.advance(app, 300)
+
+
 async def lock(stage: Stage) -> None:
     """A lock is taken and given back; and it is asked for while another replica holds it."""
     app, other = await stage.app(), await stage.app()
@@ -115,6 +126,7 @@ SCENARIOS: dict[Scenario, tuple[str, ...]] = {
     idle: ("idle worker, a minute",),
     tick: ("tick won", "tick lost"),
     ticks_together: ("tick won, 20 at once", "tick lost, 20 at once"),
+    idle_timers: ("20 idle timers, a minute",),
     lock: ("lock pair", "lock refused"),
 }
 """What is played, and the units of work that each measures."""

@@ -246,7 +246,7 @@ async def test_it_waits_for_a_tick_whose_answer_is_on_its_way(make, faults, stor
     await app.pause_queue("default")
     async with app.worker():
         await clock.advance(1)
-        faults.lose_reply("advance", times=1_000_000)
+        faults.lose_reply("commit", times=1_000_000)
         await clock.advance(10)
         assert [job.task for job in (await store.find(state="running")).jobs] == ["@tick"]
         await app.resume_queue("default")

@@ -26,7 +26,7 @@ class LateReplies(FaultyStore):
         if not self.lost:
             self.lost += 1
             await wait_until_async(lambda: self._are_over(jobs), SIZE.patience)
-            await self._store.prune_jobs()
+            await self._store.prune(idle=3600)
             msg = "the reply was lost"
             raise StoreUnavailable(msg)
         return answers

@@ -269,7 +269,7 @@ async def test_pruning_that_fails_is_tried_again_later(make, clock, faults):
     async def work() -> None: ...
 
     await work.enqueue()
-    faults.lose_request("prune_jobs", times=1)
+    faults.lose_request("prune", times=1)
     async with app.worker():
         await clock.advance(300)
     assert await app.jobs() == []
@@ -315,8 +315,13 @@ async def test_on_every_store_a_dead_workers_job_runs_again(real_make, real_worl
 async def test_a_worker_prunes_about_once_a_minute(app, clock, faults):
     async with app.worker():
         await clock.advance(600)
-    assert 6 <= faults.calls["prune_jobs"] <= 20
-    assert faults.calls["prune_schedules"] == faults.calls["prune_jobs"]
+    assert 6 <= faults.calls["prune"] <= 20
+
+
+async def test_a_worker_looks_for_forgotten_timers_about_once_an_hour(app, clock, faults):
+    async with app.worker():
+        await clock.advance(5 * 3600)
+    assert 3 <= faults.calls["schedules"] <= 10
 
 
 async def test_a_worker_that_has_stopped_recovers_nothing_any_more(app, store, clock, runs, faults):

@@ -12,6 +12,7 @@ from tenure import (
     Reject,
     Retry,
 )
+from tenure.core.options import write_options
 from tenure.core.policy import TTL_MAX
 from tests.jobs.replicas import finished
 
@@ -134,7 +135,8 @@ async def test_retries_that_cannot_be_read_are_those_of_the_task(app, store, clo
 
     job = await fail.using(retry=9).enqueue()
     stored = store._space.jobs.jobs[job.id]
-    stored.new = msgspec.structs.replace(stored.new, retry='{"max_attempts":"often"}')
+    options = write_options(retry='{"max_attempts":"often"}')
+    stored.new = msgspec.structs.replace(stored.new, options=options)
     async with app.worker():
         await clock.advance(60)
     assert (await job.refresh()).attempt == 2

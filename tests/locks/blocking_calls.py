@@ -227,6 +227,7 @@ WAITS: dict[str, Callable[[Bench], Waiting]] = {
     "TimerHandle.info": unanswered(lambda bench: bench.timer().info),
     "TimerHandle.pause": unanswered(lambda bench: bench.timer().pause),
     "TimerHandle.resume": unanswered(lambda bench: bench.timer().resume),
+    "TimerHandle.reset": unanswered(lambda bench: bench.timer().reset),
     "TimerHandle.trigger": unanswered(lambda bench: bench.timer().trigger),
     "TimerHandle.preview": unanswered(lambda bench: bench.timer().preview),
     "TimerHandle.history": unanswered(lambda bench: bench.timer().history),

@@ -26,6 +26,7 @@ from tests.model.programs import Program
 from tests.rig.endings import bury, leave, settlement
 
 MILLISECOND = 0.001  # as precisely as a queue need know what is due next
+_AGES = 1e9  # seconds for which no lock is idle
 
 SAME_FIELDS = [field for field in JobRecord.__struct_fields__ if field not in ("fence", "revision")]
 LEGAL = {(move.start, move.end) for move in MOVES}
@@ -174,7 +175,7 @@ class JobPair(Pair):
         self._same(lambda store: store.resume(queue))
 
     def prune(self) -> None:
-        self._same(lambda store: store.prune_jobs())
+        self._same(lambda store: store.prune(idle=_AGES))
         # An id may come again; its fences begin anew, above the old ones by the clock alone.
         self._clock.shift(MILLISECOND)
 

@@ -121,7 +121,8 @@ class Pair:
     def prune(self, idle: float, limit: int) -> None:
         # How much there was to forget, and what came first, is each store's own matter.
         for pruned in self._both(lambda store: store.prune(idle=idle, limit=limit)):
-            assert 0 <= pruned <= limit
+            assert 0 <= pruned.leases <= limit
+            assert pruned.jobs == 0
 
     def pass_time(self, seconds: float) -> None:
         self._clock.shift(seconds)

@@ -1,73 +1,46 @@
 """Two stores under one clock that are asked the same about schedules, and compared after each step.
 
-Runs are jobs, so all that is done with jobs is done with runs as well.
+These are the calls of the contract, with whatever a commit may say. What Tenure itself makes of
+them is in `scheduling_pair`. Runs are jobs: all that is done with jobs is done with runs as well.
 """
 
 from collections.abc import Callable, Sequence
 from itertools import count
 from typing import Any
 
-import pytest
+from msgspec.structs import replace
 
 from tenure.core.clock import Clock
 from tenure.core.durations import micros
 from tenure.core.records import NewJob
-from tenure.core.schedules import (
-    DECLARED_FOR,
-    EVERYTHING,
-    Advance,
-    Advanced,
-    Bound,
-    Decision,
-    Planting,
+from tenure.core.schedules.records import (
+    DECLARED_ANEW_AFTER,
+    Commit,
+    Committed,
+    Declared,
+    Expected,
+    Room,
+    TickLine,
+    Write,
 )
 from tenure.stores.contract import Store
 from tests.contract.job_calls import id_of
 from tests.model.job_pair import JobPair, equal
-from tests.model.pair import CLOSE
 
 FIRST_RUN = 1000  # ordinary jobs have smaller numbers
 
 
-class SchedulePair(JobPair):
-    """A memory store, which is right by definition, and another one."""
+class RunPair(JobPair):
+    """A pair that also compares schedules and their runs."""
 
     def __init__(self, connect_to: Callable[[Clock], Store]) -> None:
         super().__init__(connect_to)
         self._run_numbers = count(FIRST_RUN)
-        self._moves: list[Advance] = []
-        self._cursors: list[int] = []
-        self.answers: list[Advanced] = []
-        """What the specification said."""
 
     # Steps. What refers to something that is not there yet does nothing.
 
-    def plant(self, schedules: Sequence[dict[str, Any]]) -> None:
-        self._ends_after(DECLARED_FOR)
-        plantings = [planting(**one) for one in schedules]
-        self._same(lambda store: store.plant(plantings))
-
-    def advance(self, name: str, **details: Any) -> None:
-        """Move a cursor from where it is; `details` say in which way it may go wrong."""
-        self._advance(self._move(name, **details))
-
-    def advance_again(self, which: int) -> None:
-        if self._moves:
-            self._advance(self._moves[-1 - which % len(self._moves)])
-
-    def freeze(self, name: str, until_in: float | None, reason: str) -> None:
-        self._ends_after(until_in or 0.0)
-        until = None if until_in is None else self._clock.wall() + micros(until_in)
-        self._same(lambda store: store.freeze(name, until=until, reason=reason))
-
-    def thaw(self, name: str) -> None:
-        self._same(lambda store: store.thaw(name))
-
-    def prune_schedules(self, idle: float) -> None:
-        self._same(lambda store: store.prune_schedules(idle=idle))
-
-    def look_for(self, names: Sequence[str] | None, limit: int) -> None:
-        self._same(lambda store: store.schedules(names, limit=limit))
+    def look_for(self, names: Sequence[str] | None, after: str, limit: int) -> None:
+        self._same(lambda store: store.schedules(names, after=after, limit=limit))
         for name in names or ():
             self._same(lambda store, name=name: store.decisions(name, limit=limit))
 
@@ -79,97 +52,173 @@ class SchedulePair(JobPair):
         if ids := self._recent_run(which):
             self._same(lambda store: store.requeue(ids))
 
-    # What is looked at after every step.
-
-    def look(self, prefix: str = "", limit: int = 1000) -> None:
-        super().look(prefix, limit)
-        self._same(lambda store: store.schedules([EVERYTHING]))
-        ours, theirs = self._both(lambda store: store.schedules())
-        equal([one.name for one in theirs], [one.name for one in ours])
-        for one, two in zip(ours, theirs, strict=True):
-            equal(two, one, f"the schedule {one.name}")
-            self._same(lambda store, name=one.name: store.decisions(name))
-
-    # How they are asked.
-
-    def _advance(self, move: Advance) -> None:
-        ours, theirs = self._both(lambda store: store.advance(move))
-        self._moves.append(move)
-        self.answers.append(ours)
-        for field in ("outcome", "cursor", "revision", "last_run", "now", "reason"):
-            equal(getattr(theirs, field), getattr(ours, field), field)
-        assert theirs.ready_in == pytest.approx(ours.ready_in, abs=CLOSE), "ready_in"
-        if ours.run is None or theirs.run is None or move.run is None:
-            equal(theirs.run, ours.run, "the run")
-            return
-        self._inserted[ours.run.id] = move.run
-        self._compare_records(ours.run, theirs.run)
-        if ours.run.state == "running":
-            self._claimed.append((ours.run, theirs.run))
-
     def _recent_run(self, which: int) -> list[str]:
         runs = [job.id for job in self._inserted.values() if job.schedule]
         return [runs[-1 - which % len(runs)]] if runs else []
 
-    def _move(self, name: str, **details: Any) -> Advance:
-        """Return a move; it is planned from what the specification says now, or said before."""
-        known = self._run(self._spec.schedules([name]))
-        revision, cursor = (known[0].revision, known[0].cursor) if known else (1, 0)
-        self._cursors.append(cursor)
-        self._ends_after(*lengths_of(details))
-        cursors = {"here": cursor, "before": self._cursors[0]}
-        return move(name, next(self._run_numbers), self._clock.wall(), revision, cursors, **details)
+    # What is looked at after every step.
+
+    def look(self, prefix: str = "", limit: int = 1000) -> None:
+        super().look(prefix, limit)
+        ours, theirs = self._both(lambda store: store.schedules())
+        equal(theirs.now, ours.now, "now")
+        names = [record.name for record in ours.records]
+        equal([record.name for record in theirs.records], names)
+        for one, two in zip(ours.records, theirs.records, strict=True):
+            equal(two, one, f"the schedule {one.name}")
+        for name in names:
+            self._same(lambda store, name=name: store.decisions(name))
+
+    def _versions(self) -> dict[str, str]:
+        """Return what the specification has under which version."""
+        records = self._run(self._spec.schedules()).records
+        return {record.name: record.version for record in records}
 
 
-def move(
-    name: str,
+class SchedulePair(RunPair):
+    """A memory store, which is right by definition, and another one.
+
+    The fence of a run that is born running is above those of all such runs before it, also of those
+    that its schedule had under a former name.
+    """
+
+    def __init__(self, connect_to: Callable[[Clock], Store]) -> None:
+        super().__init__(connect_to)
+        self._commits: list[Commit] = []
+        self._first_versions: dict[str, str] = {}
+        # Of each schedule that is there.
+        self._last_fences: dict[str, int] = {}
+        self.answers: list[Committed] = []
+        """What the specification said."""
+
+    # Steps.
+
+    def commit(self, commits: Sequence[dict[str, Any]]) -> None:
+        """Commit what was planned from how things are; `commits` say in which way it may differ."""
+        versions = self._versions()
+        self._first_versions = {**versions, **self._first_versions}
+        made = []
+        for details in commits:
+            self._ends_after(*lengths_of(details))
+            number, now = next(self._run_numbers), self._clock.wall()
+            made.append(planned(number, now, versions, self._first_versions, details))
+            versions |= written_by(made[-1])
+        self._commit(made)
+
+    def commit_again(self, which: int) -> None:
+        if self._commits:
+            self._commit([self._commits[-1 - which % len(self._commits)]])
+
+    def declare(self, rulers: Sequence[tuple[str, str]]) -> None:
+        self._ends_after(DECLARED_ANEW_AFTER)
+        ours, theirs = self._both(lambda store: store.declare(rulers))
+        equal(_in_order(theirs), _in_order(ours))
+
+    # How they are asked.
+
+    def _commit(self, commits: Sequence[Commit]) -> None:
+        ours, theirs = self._both(lambda store: store.commit(commits))
+        self._commits += commits
+        self.answers += ours
+        for commit, one, two in zip(commits, ours, theirs, strict=True):
+            equal(_bare(two), _bare(one), f"the answer to {commit.id}")
+            self._follow_fences(commit, one, two)
+            if one.run is None or two.run is None or commit.run is None:
+                equal(two.run, one.run, "the run")
+                continue
+            self._inserted[one.run.id] = commit.run
+            self._compare_records(one.run, two.run)
+            if one.run.state == "running":
+                self._claimed.append((one.run, two.run))
+
+    def _follow_fences(self, commit: Commit, ours: Committed, theirs: Committed) -> None:
+        if ours.outcome not in ("done", "instead") or commit.id in self._seen:
+            return
+        last = self._last_fences
+        for write in commit.writes:
+            if write.standing is None:
+                last.pop(write.name, None)
+            else:
+                last[write.name] = max(last.get(name, 0) for name in (write.name, *write.above))
+        # Of a schedule that is not there, runs are made all the same; their fences say nothing.
+        if commit.born_on and theirs.run is not None and commit.name in last:
+            assert theirs.run.fence > last[commit.name], "a fence that does not rise"
+            last[commit.name] = theirs.run.fence
+
+
+def planned(
     number: int,
     now: int,
-    revision: int,
-    cursors: dict[str, int],
-    *,
-    to_in: float,
-    due_in: float,
-    seen: str,
-    behind: int,
-    run: dict[str, Any] | None,
-    limit: tuple[int, str, Any] | None,
-    own: tuple[int, str, Any] | None,
-    passed: Sequence[tuple[Any, str, int]],
-    **details: Any,
-) -> Advance:
-    """Return the move of a step, planned from where the cursor is, or was."""
-    to = max(cursors["here"] + 1, now + micros(to_in))
-    return Advance(
+    versions: dict[str, str],
+    first_versions: dict[str, str],
+    details: dict[str, Any],
+) -> Commit:
+    """Return the commit of a step, for schedules with these versions."""
+    name, run = details["name"], details["run"]
+    expects = {
+        expected: Expected(
+            expected,
+            {"here": versions.get(expected, ""), "before": first_versions.get(expected, "")}.get(
+                which, ""
+            ),
+            silent_for,
+        )
+        for expected, which, silent_for in details["expects"]
+    }
+    tick = now + micros(details["tick_in"])
+    return Commit(
         id=id_of(number),
         name=name,
-        revision=revision - behind,
-        seen=cursors.get(seen),
-        to=to,
-        due=now + micros(due_in),
+        expects=tuple(expects.values()),
+        writes=tuple(_write(**write, expects=expects) for write in details["writes"]),
+        declares=details["declares"],
+        not_before=now + micros(details["not_before_in"]),
         run=None if run is None else NewJob(id=id_of(number), schedule=name, **run),
-        limit=_bound(limit),
-        own=_bound(own),
-        passed=tuple(
-            Decision(outcome=outcome, reason=reason, first=to - ticks, last=to - 1, ticks=ticks)
-            for outcome, reason, ticks in passed
+        tick=tick,
+        born_on=details["born_on"],
+        rooms=tuple(
+            Room(most, on, None if like is None else _line(tick, like, 1, "instead"))
+            for most, on, like in details["rooms"]
         ),
-        **details,
+        lines=tuple(_line(tick, like, ticks, "passed") for like, ticks in details["lines"]),
+        run_line=None if run is None else _line(tick, "", 1, "ran"),
     )
 
 
+def written_by(commit: Commit) -> dict[str, str]:
+    """Return the versions of what a commit writes, if it is carried out."""
+    return {write.name: "" if write.standing is None else commit.id for write in commit.writes}
+
+
 def lengths_of(details: dict[str, Any]) -> tuple[float, ...]:
-    """Return after how many seconds something about a move may end."""
-    return details["due_in"], details["rest"], (details["run"] or {}).get("timeout") or 0.0
+    """Return after how many seconds something about a commit may end."""
+    silences = (silent_for or 0.0 for _, _, silent_for in details["expects"])
+    timeout = (details["run"] or {}).get("timeout") or 0.0
+    return details["not_before_in"], timeout, *silences
 
 
-def _bound(given: tuple[int, str, Any] | None) -> Bound | None:
-    if given is None:
-        return None
-    most, reason, full = given
-    return Bound(most=most, reason=reason, full=full)
+def _write(
+    name: str,
+    standing: str | None,
+    ruler: str,
+    definition: str | None,
+    above: Sequence[str],
+    expects: dict[str, Expected],
+) -> Write:
+    if standing is not None and not expects[name].version:
+        definition = definition or "d"  # of one that is not there, there is none to keep
+    return Write(name, standing, ruler, definition, tuple(above))
 
 
-def planting(digest: str, **details: Any) -> Planting:
-    calendar = {"a": "same", "b": "same"}.get(digest, "other")
-    return Planting(digest=digest, calendar=calendar, definition=b"\0" + digest.encode(), **details)
+def _line(tick: int, like: str, ticks: int, body: str) -> TickLine:
+    return TickLine(like=like, first=tick - ticks + 1, last=tick, ticks=ticks, body=body)
+
+
+def _bare(answer: Committed) -> Committed:
+    """Return an answer without its run, and in one order."""
+    found = tuple(sorted(answer.found, key=lambda one: one.name))
+    return replace(answer, run=None, blocking=tuple(sorted(answer.blocking)), found=found)
+
+
+def _in_order(answer: Declared) -> Declared:
+    return Declared(answer.now, sorted(answer.lost))

@@ -4,14 +4,15 @@ import random
 from collections.abc import Callable
 from typing import Any
 
-from tenure.core.schedules import EVERYTHING
 from tests.model import job_programs
 from tests.model.programs import Program
 from tests.model.schedule_pair import FIRST_RUN
 
 REPLICAS = job_programs.REPLICAS
-NAMES = ("s", "s", "s", "s", "s", "ü 日", "ü 日", EVERYTHING + "s")
+NAMES = ("s", "s", "s", "s", "t", "ü 日", "*")
+RULERS = ("a", "a", "a", "b", "")
 TTLS = (3.0, 30.0, 100.0)
+COMMITS_MAX = 3  # in one call
 # Calls about jobs that say something about runs too, and how often each is drawn.
 ABOUT_JOBS = {
     "insert": 2,
@@ -28,11 +29,14 @@ ABOUT_JOBS = {
     "pass_time_until_an_end": 5,
 }
 
+Kinds = list[tuple[float, str, Callable[[], dict[str, Any]]]]
+"""How often a step is drawn, its name, and how its arguments are."""
 
-def draw(chance: random.Random, *, length: int) -> Program:
+
+def draw(chance: random.Random, *, length: int) -> Program:  # noqa: C901 - a table of its own
     """Return a program that depends on `chance` alone."""
-    # All replicas agree on the bounds in most programs, as they do in life.
-    fulls = chance.choice([("skip",), ("hold",), ("cancel",), ("skip", "hold", "cancel")])
+    # Most programs refuse what is too much in one way, as a schedule does in life.
+    likes = chance.choice([(None,), ("full",), ("full", None)])
 
     def name() -> str:
         return chance.choice(NAMES)
@@ -40,75 +44,102 @@ def draw(chance: random.Random, *, length: int) -> Program:
     def recent() -> int:
         return int(chance.expovariate(0.5))
 
-    def planting() -> dict[str, Any]:
+    def expected(of: str) -> tuple[str, str, float | None]:
+        which = chance.choice(["here"] * 12 + ["before", "none"])
+        return of, which, chance.choice([None] * 9 + [0.0, 5.0, 15.0])
+
+    def write(of: str, others: list[str]) -> dict[str, Any]:
         return {
-            "name": name(),
-            "digest": chance.choice("aaaabc"),
-            "renamed_from": chance.choice([(), (), ("s",), ("never", name()), (name(), name())]),
+            "name": of,
+            "standing": chance.choice(["one", "two", "", "ü\n"]),
+            "ruler": chance.choice(RULERS),
+            "definition": chance.choice([None, None, "d", "e" * 300]),
+            "above": others,
         }
 
-    def run() -> dict[str, Any]:
+    def writes(own: str, others: list[str]) -> list[dict[str, Any]]:
+        """Return the writes of a tick, a rename, or the end of a schedule."""
+        if chance.random() < 0.3:
+            return []
+        if chance.random() < 0.05:
+            return [{**write(own, []), "standing": None}]
+        above = chance.choice([others, others, [*others, "never"], []])
+        return [write(own, above), *(write(other, []) for other in others[: chance.choice([0, 3])])]
+
+    def commit() -> dict[str, Any]:
+        own = name()
+        others = chance.choice([[], [], [], [name()], [name(), name()]])
+        others = [one for one in dict.fromkeys(others) if one != own]
         return {
-            "task": chance.choice("xy"),
-            "queue": chance.choice(job_programs.QUEUES),
-            "payload": chance.choice([b"", b"\0p"]),
-            "tags": chance.choice([(), (), ("t",)]),
-            "timeout": chance.choice([None, None, 3.0]),
-            "retention": chance.choice([0.0, 4.0, 60.0]),
-            "rerun": chance.random() < 0.5,
+            "name": own,
+            "expects": [expected(one) for one in (own, *others)],
+            "writes": (written := writes(own, others)),
+            "declares": chance.random() < 0.5,
+            "not_before_in": chance.choice([0.0] * 9 + [-1.0, 0.000_001, 2.0]),
+            "run": None if _ends(written) or chance.random() < 0.2 else run(chance),
+            "tick_in": chance.choice([-1.0, -0.000_001, 0.0, 0.0, 1.0]),
+            "born_on": chance.choice(["", *REPLICAS]),
+            "rooms": chance.choice([[], [room("")], [room(chance.choice(REPLICAS))]])
+            + chance.choice([[], [room("")]]),
+            "lines": _lines(chance),
         }
 
-    def bound(reason: str) -> tuple[int, str, str] | None:
-        if chance.random() < 0.2:
-            return None
-        return chance.choice([1, 1, 2]), reason, chance.choice(fulls)
+    def room(on: str) -> tuple[int, str, str | None]:
+        return chance.choice([1, 1, 2]), on, chance.choice(likes)
 
-    def passed() -> list[tuple[str, str, int]]:
-        outcome = chance.choice(["skipped", "missed"])
-        return [
-            (outcome, chance.choice(["late", "limit"]), chance.choice([1, 3]))
-            for _ in range(chance.choice([0, 0, 0, 1, 2]))
-        ]
+    def commits() -> list[dict[str, Any]]:
+        return [commit() for _ in range(chance.choice([1, 1, 1, COMMITS_MAX]))]
 
-    def move() -> dict[str, Any]:
-        return {
-            "name": name(),
-            "to_in": chance.choice([-1.0, -0.000_001, 0.0, 0.0, 0.0]),
-            "due_in": chance.choice([0.0] * 9 + [-1.0, 0.000_001, 2.0]),
-            "seen": chance.choice(["here"] * 20 + ["before", "none", "none"]),
-            "behind": chance.choice([0] * 19 + [1]),
-            "run": run() if chance.random() < 0.85 else None,
-            "replica": chance.choice(["", *REPLICAS]),
-            "rest": chance.choice([0.0] * 9 + [1.5]),
-            "limit": bound("limit"),
-            "own": bound("overlap"),
-            "passed": passed(),
-            "forced": chance.random() < 0.1,
-        }
-
-    kinds: list[tuple[float, str, Callable[[], dict[str, Any]]]] = [
-        (10, "plant", lambda: {"schedules": [planting() for _ in range(chance.choice([1, 1, 3]))]}),
-        (45, "advance", move),
-        (6, "advance_again", lambda: {"which": recent()}),
+    kinds: Kinds = [
+        (55, "commit", lambda: {"commits": commits()}),
+        (6, "commit_again", lambda: {"which": recent()}),
         (
-            3,
-            "freeze",
+            5,
+            "declare",
             lambda: {
-                "name": chance.choice([name(), EVERYTHING]),
-                "until_in": chance.choice([None, 1.0, 2.0]),
-                "reason": chance.choice(["", "release"]),
+                "rulers": [(one, chance.choice(RULERS)) for one in {name(): 0, name(): 0}],
             },
         ),
-        (3, "thaw", lambda: {"name": chance.choice([name(), EVERYTHING])}),
-        (1, "prune_schedules", lambda: {"idle": chance.choice([5.0, 65.0])}),
         (
             2,
             "look_for",
             lambda: {
-                "names": chance.choice([None, [EVERYTHING, name()], [name(), "never"]]),
+                "names": chance.choice([None, None, ["*", name()], [name(), "never"]]),
+                "after": chance.choice(["", "", "s", "t"]),
                 "limit": chance.choice([1, 2, 1000]),
             },
         ),
+        *about_runs(chance, length),
+    ]
+    first = [*joined(), ("commit", {"commits": [_first_commit(one) for one in _planted(chance)]})]
+    return first + drawn(chance, kinds, length)
+
+
+def _lines(chance: random.Random) -> list[tuple[str, int]]:
+    number = chance.choice([0, 0, 0, 1, 2])
+    likes = chance.choices(["", "full", "late"], k=number)
+    return [(like, chance.choice([1, 3])) for like in likes]
+
+
+def run(chance: random.Random) -> dict[str, Any]:
+    return {
+        "task": chance.choice("xy"),
+        "queue": chance.choice(job_programs.QUEUES),
+        "payload": chance.choice([b"", b"\0p"]),
+        "tags": chance.choice([(), (), ("t",)]),
+        "timeout": chance.choice([None, None, 3.0]),
+        "retention": chance.choice([0.0, 4.0, 60.0]),
+        "options": chance.choice(["", "o"]),
+    }
+
+
+def about_runs(chance: random.Random, length: int) -> Kinds:
+    """Return the steps that are about runs and replicas, and those that are about all jobs."""
+
+    def recent() -> int:
+        return int(chance.expovariate(0.5))
+
+    kinds: Kinds = [
         (3, "cancel_run", lambda: {"which": recent(), "reason": chance.choice(["", "enough"])}),
         (3, "requeue_run", lambda: {"which": recent()}),
         (
@@ -129,14 +160,43 @@ def draw(chance: random.Random, *, length: int) -> Program:
         (weight, kind, _next_of([arguments for drawn, arguments in jobs if drawn == kind]))
         for kind, weight in ABOUT_JOBS.items()
     ]
-    weights = [weight for weight, _, _ in kinds]
-    drawn = chance.choices(kinds, weights, k=length)
-    # Where nobody has joined and nothing was planted, nothing happens.
-    first: Program = [("join", {"replica": one, "ttl": 30.0}) for one in REPLICAS]
-    planted = chance.choice([{"s"}, {*NAMES}, {*NAMES}])
-    begin = [{"name": one, "digest": "a", "renamed_from": ()} for one in sorted(planted)]
-    first.append(("plant", {"schedules": begin}))
-    return [*first, *((kind, arguments()) for _, kind, arguments in drawn)]
+    return kinds
+
+
+def joined() -> Program:
+    """Return how programs begin: where nobody has joined, nothing happens."""
+    return [("join", {"replica": one, "ttl": 30.0}) for one in REPLICAS]
+
+
+def drawn(chance: random.Random, kinds: Kinds, length: int) -> Program:
+    """Return so many of these steps."""
+    chosen = chance.choices(kinds, [weight for weight, _, _ in kinds], k=length)
+    return [(kind, arguments()) for _, kind, arguments in chosen]
+
+
+def _planted(chance: random.Random) -> list[str]:
+    return sorted(chance.choice([{"s"}, {*NAMES}, {*NAMES}]))
+
+
+def _first_commit(name: str) -> dict[str, Any]:
+    write = {"name": name, "standing": "zero", "ruler": "a", "definition": "d", "above": []}
+    return {
+        "name": name,
+        "expects": [(name, "none", None)],
+        "writes": [write],
+        "declares": True,
+        "not_before_in": 0.0,
+        "run": None,
+        "tick_in": 0.0,
+        "born_on": "",
+        "rooms": [],
+        "lines": [],
+    }
+
+
+def _ends(writes: list[dict[str, Any]]) -> bool:
+    """Return whether these delete the schedule, which has no run then."""
+    return any(write["standing"] is None for write in writes)
 
 
 def _next_of(drawn: list[dict[str, Any]]) -> Callable[[], dict[str, Any]]:

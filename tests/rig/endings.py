@@ -21,7 +21,7 @@ def settlement(
     id: str,  # noqa: A002 - as a record has it
     fence: int,
     outcome: str,
-    rerun: bool = True,
+    options: str = "",
     **details: Any,
 ) -> Settlement:
     """Return how an attempt ended, in the words of a worker."""
@@ -35,7 +35,7 @@ def settlement(
         created=0,
         due=0,
         fence=fence,
-        rerun=rerun,
+        options=options,
     )
     if outcome not in ("failed", "retry"):
         details.pop("error", None)

@@ -26,7 +26,8 @@ from tests.contract.job_calls import id_of
 from tests.model.job_programs import REPLICAS
 from tests.rig.endings import settlement
 from tests.schedules.orders import Op
-from tests.schedules.spec import Call
+from tests.schedules.readings import Call, locked
+from tests.schedules.spec import AGES
 from tests.schedules.timer_calls import TimerCalls
 
 
@@ -226,7 +227,7 @@ class Calls(TimerCalls):
         return Call("resume", (queue,))
 
     def _prune(self, **details: Any) -> Call:
-        return Call("prune", (), details) if details else Call("prune_jobs")
+        return Call("prune", (), details or {"idle": AGES})
 
     def _find(self, **_: Any) -> Call | None:
         return Call("get", (sorted(self.jobs),)) if self.jobs else None
@@ -266,9 +267,14 @@ def undoing(call: Call) -> Call:
 
 
 def touched(op: Op, everything: frozenset[str]) -> frozenset[str]:
-    """Return the jobs and replicas that a call may have locked for a moment."""
-    if op.fate != "answered" or op.call.name in ("orphans", "prune_jobs"):
-        return everything
+    """Return the jobs, replicas and schedules that a call may have locked for a moment."""
+    schedules = frozenset[str]()
+    if op.call.name == "commit":
+        (commits,) = op.call.arguments
+        writes = [write for commit in commits for write in commit.writes]
+        schedules = frozenset(locked(write.name) for write in writes)
+    if op.fate != "answered" or op.call.name in ("orphans", "prune"):
+        return everything | schedules
     names: Sequence[str] = ()
     match op.call.name, op.call.arguments:
         case ("beat" | "cancel" | "requeue", [some]):
@@ -277,6 +283,6 @@ def touched(op: Op, everything: frozenset[str]) -> frozenset[str]:
             names = [replica]
         case ("settle" | "note", [_, some]):
             names = [one.id for one in some]
-        case ("advance", [move]):
-            names = [move.id, move.replica]
-    return frozenset(names)
+        case ("commit", [commits]):
+            names = [name for commit in commits for name in (commit.id, commit.born_on)]
+    return frozenset(names) | schedules

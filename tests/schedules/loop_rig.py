@@ -14,8 +14,8 @@ from tenure.stores.contract import Store
 from tenure.testing import ManualClock
 from tests.schedules.orders import Op
 from tests.schedules.programs import STORES
+from tests.schedules.readings import Call
 from tests.schedules.scheduler import Point, ViolationError
-from tests.schedules.spec import Call
 
 # The call that whatever runs is part of.
 current: ContextVar[Op | None] = ContextVar("current", default=None)

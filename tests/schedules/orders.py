@@ -1,10 +1,11 @@
 """Whether concurrent calls can be explained: by some order of them, one after the other."""
 
 from collections.abc import Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
-from tests.schedules.spec import UNKNOWN, Call, Spec, State
+from tests.schedules.readings import UNKNOWN, Call, lists_all
+from tests.schedules.spec import Spec, State
 
 Fate = Literal["answered", "happened", "never", "maybe"]
 """What is known about a call: its answer; that it took effect, or did not; or nothing."""
@@ -47,8 +48,9 @@ def _end(op: Op) -> float:
     return float("inf") if op.ended is None else op.ended
 
 
-def _precedes(op: Op, other: Op) -> bool:
-    return _end(op) < other.begun or other in op.followers
+def _precedes(op: Op, other: Op, whole: Op) -> bool:
+    """Return whether one comes before another, which is part of a call, or not at all."""
+    return _end(op) < other.begun or not op.followers.isdisjoint((other, whole))
 
 
 def explained(spec: Spec, states: Iterable[State], ops: list[Op], *, skips: bool) -> list[State]:
@@ -56,9 +58,20 @@ def explained(spec: Spec, states: Iterable[State], ops: list[Op], *, skips: bool
 
     Empty: there is no such order. `skips`: the store passes by what others have locked.
     """
-    made = [op for op in ops if op.fate != "never"]
-    held = {op: _held(op, ops) if skips else frozenset() for op in made}
-    strict = {op: not skips or not any(op.overlaps(x) for x in ops if x is not op) for op in made}
+    # A list of all may have seen one schedule earlier than another.
+    listed = {op for op in ops if lists_all(op.call) and any(map(op.overlaps, {*ops} - {op}))}
+    wholes = {
+        part: op
+        for op in ops
+        if op.fate != "never" and op not in listed
+        for part in _parts(op, skips=skips)
+    }
+    made = list(wholes)
+    held = {part: _held(op, ops) if skips else frozenset() for part, op in wholes.items()}
+    strict = {
+        part: not skips or not any(op.overlaps(other) for other in ops if other is not op)
+        for part, op in wholes.items()
+    }
     everything = frozenset(range(len(made)))
     found: dict[str, State] = {}
     seen: set[tuple[frozenset[int], str]] = set()
@@ -73,7 +86,7 @@ def explained(spec: Spec, states: Iterable[State], ops: list[Op], *, skips: bool
             found[print_] = state
         for one in left:
             op = made[one]
-            missed = [x for x in left if x != one and _precedes(made[x], op)]
+            missed = [x for x in left if x != one and _precedes(made[x], op, wholes[op])]
             if any(made[x].fate != "maybe" for x in missed):
                 continue
             answer = op.answer if op.fate == "answered" else UNKNOWN
@@ -81,6 +94,24 @@ def explained(spec: Spec, states: Iterable[State], ops: list[Op], *, skips: bool
             reached = spec.after(state, op.call, answer, held=held[op], strict=strict[op])
             open_ones += [(rest, after) for after in reached]
     return list(found.values())
+
+
+def _parts(op: Op, *, skips: bool) -> list[Op]:
+    """Return what others can come in between of: each commit of a call is a step of its own.
+
+    Where nothing waits for locks, all of them are one.
+    """
+    if op.call.name != "commit" or not skips:
+        return [op]
+    (commits,) = op.call.arguments
+    answers = op.answer if op.fate == "answered" else [UNKNOWN] * len(commits)
+    parts = [
+        replace(op, call=Call("commit", ([commit],)), answer=[answer], followers={*op.followers})
+        for commit, answer in zip(commits, answers, strict=True)
+    ]
+    for number, part in enumerate(parts):
+        part.followers.update(parts[number + 1 :])
+    return parts
 
 
 def _held(op: Op, ops: list[Op]) -> frozenset[str]:

@@ -40,8 +40,10 @@ WHERE p.pronamespace = 'tenure'::regnamespace AND l.lanname = 'plpgsql' AND p.pr
 """
 
 _BEFORE = re.compile(r"(;|\b(BEGIN|LOOP|THEN|ELSE))$")
-_STATEMENT = re.compile(r"(SELECT|PERFORM|INSERT|UPDATE|DELETE|WITH|FOR|FOREACH|RETURN QUERY)\b")
-_WITH_A_QUERY = re.compile(r"(\w|\.)+ := .*(tenure\.|ARRAY\(|SELECT)|(IF|ELSIF) .*EXISTS")
+_STATEMENT = re.compile(
+    r"(SELECT|PERFORM|INSERT|UPDATE|DELETE|WITH|FOR|FOREACH|RETURN (QUERY|ARRAY|coalesce))\b"
+)
+_WITH_A_QUERY = re.compile(r"(\w|\.)+ := .*(tenure\.|ARRAY\(|SELECT)|(IF|ELSIF) .*(EXISTS|ARRAY\()")
 _RETURN = re.compile(r"RETURN( \w+)?;")
 
 

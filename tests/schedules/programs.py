@@ -8,11 +8,12 @@ import random
 from collections.abc import Iterable
 from typing import Any, NamedTuple
 
-from tests.model import job_programs, programs, schedule_programs
+from tests.model import job_programs, programs, schedule_programs, scheduling_programs
 
 CALLERS = 4
 STORES = 3
-KINDS = ("leases", "jobs", "timers")
+HANDS = 2  # replicas with timers, on the first store objects: so two callers share one
+KINDS = ("leases", "jobs", "commits", "timers")
 PASSING = ("pass_time", "pass_time_until_an_end")
 AT_ITS_REPLY = -1
 _POOL = 120
@@ -37,15 +38,26 @@ _JOB_THEMES = (
     _ANYTHING,
     _ANYTHING,
 )
+_COMMIT_THEMES = (
+    ("commit", "commit", "commit", "commit_again"),
+    ("commit", "commit", "settle", "recover", "beat"),
+    ("commit", "commit", "claim", "cancel_run", "settle"),
+    ("commit", "commit", "declare", "declare", "look_for"),
+    ("commit", "leave", "bury", "recover", "settle_again"),
+    _ANYTHING,
+)
 _TIMER_THEMES = (
     ("advance", "advance", "advance", "advance_again"),
     ("advance", "advance", "settle", "recover", "beat"),
     ("advance", "advance", "claim", "cancel_run", "settle"),
     ("plant", "plant", "advance", "freeze", "thaw"),
-    ("plant", "prune_schedules", "advance", "freeze"),
+    ("plant", "plant", "plant", "advance"),
+    ("plant", "forget", "advance", "declare", "freeze"),
     ("advance", "leave", "bury", "recover", "settle_again"),
     _ANYTHING,
 )
+ERRANDS = ("plant", "advance", "advance_again", "freeze", "thaw", "forget", "declare")
+"""Steps about timers that take a replica several calls; all others are one call."""
 
 
 class Step(NamedTuple):
@@ -83,8 +95,13 @@ def drawn(kind: str, seed: int, *, cuts: bool = True, windows: bool = True) -> S
     if kind == "leases":
         pool = _Pool(programs.draw(chance, length=_POOL))
         steps = list(_dealt_out(chance, pool, _LEASE_THEMES))
-    elif kind == "timers":
+    elif kind == "commits":
         pool = _Pool(schedule_programs.draw(chance, length=_POOL))
+        first = pool.take("join", "join", "join", "commit")
+        steps = [Step(0, caller, *step) for caller, step in enumerate(first)]
+        steps += _dealt_out(chance, pool, _COMMIT_THEMES)
+    elif kind == "timers":
+        pool = _Pool(_forward(scheduling_programs.draw(chance, length=_POOL)))
         first = pool.take("join", "join", "join", "plant")
         steps = [Step(0, caller, *step) for caller, step in enumerate(first)]
         steps += _dealt_out(chance, pool, _TIMER_THEMES)
@@ -119,6 +136,15 @@ class _Pool:
         return taken
 
 
+def _forward(program: programs.Program) -> programs.Program:
+    """Return the same, but for steps after which a cursor may go back: so each tick runs once."""
+    steps = [(name, dict(arguments)) for name, arguments in program if name != "reset"]
+    for name, arguments in steps:
+        if name == "advance":
+            arguments["to_in"] = min(0.0, arguments["to_in"])
+    return steps
+
+
 def _crowded(program: programs.Program, jobs: int) -> programs.Program:
     """Return the same about only so many jobs, so that calls meet."""
 
@@ -148,8 +174,9 @@ def _dealt_out(
         names = [chance.choice(theme) for _ in range(chance.choice([2, 3, 3, 4]))]
         callers = chance.sample(range(CALLERS), CALLERS)
         for caller, (name, arguments) in zip(callers, pool.take(*names), strict=False):
-            # Each caller claims for itself: a replica has one claim under way.
-            own = {"replica": job_programs.REPLICAS[caller % STORES]} if name == "claim" else {}
+            # Each caller claims for itself: a replica has one claim under way, on one store.
+            replica = job_programs.REPLICAS[caller % STORES]
+            own = {"replica": replica} if name.startswith("claim") else {}
             yield Step(2 * window + 1, caller, name, {**arguments, **own})
 
 

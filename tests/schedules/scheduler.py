@@ -3,16 +3,30 @@
 import asyncio
 from collections import Counter, deque
 from collections.abc import Sequence
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 from tenure.errors import StoreUnavailable, TenureError
 from tenure.testing import ManualClock
 from tests.schedules.calls import Calls, repeated, touched, undoing
 from tests.schedules.orders import Fate, Op, explained
-from tests.schedules.programs import AT_ITS_REPLY, CALLERS, PASSING, STORES, Schedule, Step
-from tests.schedules.spec import Call, Spec, State
+from tests.schedules.programs import (
+    AT_ITS_REPLY,
+    CALLERS,
+    ERRANDS,
+    HANDS,
+    PASSING,
+    STORES,
+    Schedule,
+    Step,
+)
+from tests.schedules.readings import Call, lists_all
+from tests.schedules.spec import Spec, State
+from tests.schedules.ticks import Ticks
+from tests.schedules.timer_calls import Errand
 
 ITS_REPLY = "its reply"
+# Some stores take several round trips for these: one that is lost says nothing about the others.
+_SEVERAL_TRIPS = ("delete", "prune")
 _POINTS_MAX = 400  # of one window; so many mean that something goes in circles
 
 
@@ -65,6 +79,13 @@ class ViolationError(AssertionError):
     """No order of the calls explains what was answered."""
 
 
+class Leg(NamedTuple):
+    """One call of an errand."""
+
+    errand: Errand
+    call: Call
+
+
 class Run:
     """One schedule on one rig."""
 
@@ -76,9 +97,12 @@ class Run:
         self._states = [State()]
         self._instant = 0
         self._ops: list[Op] = []
-        self._left: dict[int, deque[Step | Call]] = {}
-        self._cuts: dict[Op, Step] = {}
-        self._points: Counter[Op] = Counter()
+        self._left: dict[int, deque[Step | Call | Errand | Leg]] = {}
+        self._errands: dict[Op, Errand] = {}
+        # Of a call, or of an errand with all of its calls.
+        self._cuts: dict[Op | Errand, Step] = {}
+        self._points: Counter[Op | Errand] = Counter()
+        self._ticks = Ticks()
         self._fates: dict[Op, Fate] = {}
         self._busy: dict[int, Op] = {}
 
@@ -114,7 +138,7 @@ class Run:
     def _go_through(self, window: int, steps: list[Step]) -> None:
         """Make the calls of a window concurrently, in an order that chance decides."""
         chance = self._schedule.chance(window)
-        self._ops, self._fates, self._busy = [], {}, {}
+        self._ops, self._fates, self._busy, self._errands = [], {}, {}, {}
         self._points.clear()
         self._left = {caller: deque() for caller in range(CALLERS)}
         for step in steps:
@@ -139,24 +163,47 @@ class Run:
         self._rig.drain()
 
     def _start(self, caller: int) -> None:
-        step = self._left[caller].popleft()
-        call = self._calls.made_of(step.name, step.arguments) if isinstance(step, Step) else step
-        if call is None or not self._may_begin(call):
+        left = self._left[caller].popleft()
+        errand, call = self._made_of(left, caller)
+        if call is None:
+            if errand is not None:
+                self._come_to_an_end(errand)
             return
-        store = caller % STORES
+        if not self._may_begin(call):
+            return
+        store = caller % STORES if errand is None else errand.store
         self._instant += 1
         op = Op(call, caller, store, self._instant)
         for other in self._ops:
             # What was cancelled is never carried out after a call of the same store that began
-            # later.
-            if other.store == store and isinstance(other.error, asyncio.CancelledError):
+            # later and is about the same thing. A list of all is about none.
+            is_cancelled = isinstance(other.error, asyncio.CancelledError)
+            if other.store == store and is_cancelled and not lists_all(call):
                 other.followers.add(op)
         self._ops.append(op)
         self._busy[caller] = op
-        if isinstance(step, Step) and step.cut:
-            self._cuts[op] = step
+        if errand is not None:
+            self._errands[op] = errand
+        if isinstance(left, Step) and left.cut:
+            self._cuts[errand or op] = left
         self._rig.counts["calls"] += 1
         self._rig.start(op)
+
+    def _made_of(
+        self, left: Step | Call | Errand | Leg, caller: int
+    ) -> tuple[Errand | None, Call | None]:
+        """Return the next call of a caller, and the errand that it is part of."""
+        match left:
+            case Leg(errand, call):
+                return errand, call
+            case Errand():
+                return left, left.begin()
+            case Call():
+                return None, left
+        if self._schedule.kind == "timers" and left.name in ERRANDS:
+            errand = self._calls.errand_of(left.name, left.arguments, caller % HANDS)
+            return errand, errand and errand.begin()
+        return None, self._calls.made_of(left.name, left.arguments)
 
     def _may_begin(self, call: Call) -> bool:
         """Only one claim of a replica is on its way at a time, unless it is the same one."""
@@ -170,41 +217,81 @@ class Run:
 
     def _move(self, point: Point) -> None:
         op = point.op
-        step = self._cuts.get(op) if op is not None else None
-        if op is not None:
-            self._points[op] += 1
-        if op is None or step is None or not self._is_due(step, point, self._points[op]):
+        whole = op and (self._errands.get(op) or op)
+        step = self._cuts.get(whole) if whole is not None else None
+        if whole is not None:
+            self._points[whole] += 1
+        if op is None or whole is None or step is None or not self._is_due(step, point, whole):
             self._rig.release(point)
             return
-        del self._cuts[op]
+        del self._cuts[whole]
         op.note = f"{'cancelled' if step.cut == 'cancel' else 'cut'} at {point.what}"
         if step.cut == "cancel":
             self._rig.counts["cancelled"] += 1
             self._rig.cancel(op)
         else:
-            self._fates[op] = fate = self._rig.break_at(point)
+            fate = self._rig.break_at(point)
+            if op.call.name in _SEVERAL_TRIPS:
+                fate = "maybe"
+            self._fates[op] = fate
             words = {"never": "cuts before", "happened": "cuts after", "maybe": "cuts amidst"}
             self._rig.counts[words[fate]] += 1
 
-    @staticmethod
-    def _is_due(step: Step, point: Point, points: int) -> bool:
-        return point.what == ITS_REPLY if step.at == AT_ITS_REPLY else points > step.at
+    def _is_due(self, step: Step, point: Point, whole: Op | Errand) -> bool:
+        if step.at != AT_ITS_REPLY:
+            return self._points[whole] > step.at
+        # Of an errand, the reply that tells of its effect.
+        is_effect = isinstance(whole, Op) or (point.op and point.op.call.name == "commit")
+        return point.what == ITS_REPLY and bool(is_effect)
 
     def _end(self, op: Op) -> None:
         self._instant += 1
         self._busy.pop(op.caller, None)
+        errand = self._errands.get(op)
         if op.error is None:
             op.ended, op.fate = self._instant, "answered"
             self._calls.learn(op)
+            if errand is not None:
+                self._go_on(op, errand)
             return
         self._rig.counts["calls without an answer"] += 1
+        again = repeated(op.call)
         if isinstance(op.error, asyncio.CancelledError) and op.note.startswith("cancelled"):
             op.fate = "maybe"
-            self._repeat(op, undoing(op.call))
-            return
-        op.fate = self._fates.get(op) or self._shared_fate(op)
-        op.ended = self._instant if op.fate in ("never", "happened") else None
-        self._repeat(op, repeated(op.call))
+            again = undoing(op.call)
+        else:
+            op.fate = self._fates.get(op) or self._shared_fate(op)
+            op.ended = self._instant if op.fate in ("never", "happened") else None
+        if errand is not None:
+            self._go_on(op, errand)
+        elif not op.call.is_repeat:
+            self._rig.counts["repeats"] += 1
+            self._left[op.caller].appendleft(again)
+
+    def _go_on(self, op: Op, errand: Errand) -> None:
+        """Let an errand make its next call, when chance decides so, or come to its end.
+
+        One that has failed is repeated, once, as replicas do until they are answered.
+        """
+        if op.error is None:
+            call = errand.answered(op.answer)
+        else:
+            errand.is_uncertain = errand.is_uncertain or op.fate == "maybe"
+            call = errand.failed(op.error)
+        if call is not None:
+            self._left[op.caller].appendleft(Leg(errand, call))
+        elif errand.has_failed and not errand.is_repeat:
+            errand.is_repeat = True
+            self._rig.counts["repeats"] += 1
+            self._left[op.caller].appendleft(errand)
+        else:
+            self._come_to_an_end(errand)
+
+    def _come_to_an_end(self, errand: Errand) -> None:
+        errand.is_under_way = False
+        self._ticks.ended(errand)
+        if not errand.has_failed:
+            self._calls.learn_of_errands(errand)
 
     def _shared_fate(self, op: Op) -> Fate:
         """Return what became of a call whose connection was broken on another one's account."""
@@ -213,11 +300,6 @@ class Run:
             raise ViolationError(f"an error that nobody caused:\n{self._shown()}") from op.error
         op.note = "cut with another one"
         return "maybe"
-
-    def _repeat(self, op: Op, call: Call) -> None:
-        if not op.call.is_repeat:
-            self._rig.counts["repeats"] += 1
-            self._left[op.caller].appendleft(call)
 
     def _check(self) -> None:
         everything = frozenset([*self._calls.jobs, *"pqr"])
@@ -247,6 +329,8 @@ class Run:
                 )
             self._states = list({one.fingerprint: one for one in states}.values())
             self._calls.learn_of_timers(call, answer)
+            for problem in self._ticks.problems(answer) if self._schedule.kind == "timers" else ():
+                raise ViolationError(f"after these calls:\n{self._shown()}\n{problem}")
 
     def _expected(self, call: Call) -> str:
         answers = {repr(self._spec.answer(one, call)): None for one in self._states}

@@ -7,47 +7,28 @@ reply was lost, the fence is the specification's own until an answer tells the r
 import math
 import pickle
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, field
 from itertools import chain, combinations
 from typing import Any
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from tenure.core.durations import micros
 from tenure.core.model import Busy, Lease, Mark
 from tenure.core.records import Beat, Claimed, JobRecord
+from tenure.core.schedules.records import Committed, ScheduleList
 from tenure.core.states import FINISHED
 from tenure.stores.memory import MemoryStore
 from tenure.stores.memory.job_world import Job
 from tenure.stores.memory.world import Key, Space, Waiter
 from tenure.testing import ManualClock
+from tests.schedules.readings import UNKNOWN, Call, readings
 
 HELD_UP = 0.1  # seconds, after which PostgreSQL has somebody look again
 CLOSE = 0.001  # seconds, as precisely as a queue need know what is due next
+AGES = 1e9  # seconds for which no lock is idle
 # Of a job, the second is each store's own matter; fences are bound.
 _NOT_COMPARED = {JobRecord: ("fence", "revision"), Lease: ("fence",), Mark: ("fence",)}
-
-
-@dataclass(frozen=True)
-class Call:
-    """One call of the contract. It changes nothing that it is made of, so it can be repeated."""
-
-    name: str
-    arguments: tuple[Any, ...] = ()
-    details: dict[str, Any] = field(default_factory=dict)
-    is_repeat: bool = False
-
-    def made_on(self, store: Any) -> Any:
-        """Return the coroutine."""
-        return getattr(store, self.name)(*self.arguments, **self.details)
-
-    def __str__(self) -> str:
-        words = [*map(repr, self.arguments), *(f"{k}={v!r}" for k, v in self.details.items())]
-        return f"{self.name}({', '.join(words)})"
-
-
-UNKNOWN = object()
-"""The answer to a call whose reply was lost."""
 
 
 class State:
@@ -81,8 +62,7 @@ class State:
             sorted((id_, repr(one)) for id_, one in jobs.replicas.items()),
             sorted(jobs.keys.items(), key=lambda one: one[0]),
             sorted(jobs.paused.items()),
-            sorted((name, repr(one)) for name, one in self.space.schedules.schedules.items()),
-            sorted((name, repr(one)) for name, one in self.space.schedules.freezes.items()),
+            sorted((name, repr(one)) for name, one in self.space.schedules.items()),
             sorted(self.bound),
             sorted(self.last.items()),
         )
@@ -126,26 +106,24 @@ class Spec:
     ) -> Iterator[State]:
         """Return the states that the call can lead to with this answer.
 
-        `held` are jobs and replicas that others may have locked, where the store does not wait
-        for them. A call that is not `strict` may have read one thing earlier than another.
+        `held` are jobs, replicas and schedules that others may have locked, where the store does
+        not wait for them. A call that is not `strict` may have read one thing earlier than another.
         """
-        if call.name in (
-            "prune",
-            "skip",
-        ):  # how much there was to forget is each store's own matter
+        if call.name == "prune" and call.details["idle"] < AGES:
+            # How many locks there were to forget is each store's own matter.
             yield state
             return
         if not strict and _is_held_up(call, answer):
             yield _refused(state.copy(), call, self._store.clock.wall())
         for hidden in _subsets(self._relevant(state, call, held)):
-            after = state.copy()
-            self.applied += 1
-            with_hidden = _Hidden(after.space, hidden)
-            decided, said = _decided(call, answer, strict=strict)
-            ours = self._answer(after.space, decided)
-            with_hidden.put_back()
-            if answer is UNKNOWN or _fits(after, call, said, ours, strict=strict):
-                yield after
+            for decided, said in readings(call, answer, held, strict=strict):
+                after = state.copy()
+                self.applied += 1
+                with_hidden = _Hidden(after.space, hidden)
+                ours = self._answer(after.space, decided)
+                with_hidden.put_back()
+                if answer is UNKNOWN or _fits(after, call, said, ours, strict=strict):
+                    yield after
 
     def answer(self, state: State, call: Call) -> Any:
         """Return what the specification answers, without a change."""
@@ -174,7 +152,7 @@ _RUNNING = frozenset({"running"})
 PASSED_BY: dict[str, frozenset[str]] = {
     "claim": frozenset({"waiting"}),
     "orphans": _RUNNING,
-    "prune_jobs": FINISHED,
+    "prune": FINISHED,
 }
 """Calls that, on PostgreSQL, do not wait for jobs that others have locked, by their states."""
 
@@ -206,18 +184,6 @@ class _Hidden:
                 self._jobs.replicas[replica.id] = replica
 
 
-def _decided(call: Call, answer: Any, *, strict: bool) -> tuple[Call, Any]:
-    """Leave out what was left as it is: leases that a renewal did not decide about, and jobs that
-    had not finished when a requeue began.
-    """
-    left = {"renew": None, "requeue": "unfinished"}
-    if strict or call.name not in left or answer is UNKNOWN:
-        return call, answer
-    (items,) = call.arguments
-    both = [pair for pair in zip(items, answer, strict=True) if pair[1] != left[call.name]]
-    return Call(call.name, ([item for item, _ in both],)), [said for _, said in both]
-
-
 def _is_held_up(call: Call, answer: Any) -> bool:
     """Return whether an ended lease is in the way because a late call about it has it locked."""
     return call.name == "acquire" and isinstance(answer, Busy) and answer.retry_in == HELD_UP
@@ -245,6 +211,12 @@ def _fits(after: State, call: Call, theirs: Any, ours: Any, *, strict: bool) -> 
         theirs, ours = sorted(theirs, key=_by_id), sorted(ours, key=_by_id)
     elif call.name == "orphans":
         theirs, ours = sorted(theirs.jobs, key=_by_id), sorted(ours.jobs, key=_by_id)
+    elif call.name == "commit":
+        theirs, ours = [*map(_in_order, theirs)], [*map(_in_order, ours)]
+    elif call.name == "schedules" and not strict:
+        theirs, ours = _uncounted(theirs), _uncounted(ours)
+    elif call.name == "declare":
+        theirs, ours = (theirs.now, sorted(theirs.lost)), (ours.now, sorted(ours.lost))
     elif call.name == "beat":
         return _beats_fit(theirs, ours, strict=strict)
     elif call.name == "claim" and theirs is not None and ours is not None:
@@ -254,6 +226,16 @@ def _fits(after: State, call: Call, theirs: Any, ours: Any, *, strict: bool) -> 
         if call.is_repeat or not strict:
             theirs, ours = theirs.jobs, ours.jobs
     return _same(after, theirs, ours)
+
+
+def _uncounted(answer: ScheduleList) -> ScheduleList:
+    """Leave out what was counted a moment after the records were read."""
+    return ScheduleList(answer.now, [replace(record, live=0) for record in answer.records])
+
+
+def _in_order(answer: Committed) -> Committed:
+    found = tuple(sorted(answer.found, key=lambda one: one.name))
+    return replace(answer, found=found, blocking=tuple(sorted(answer.blocking)))
 
 
 def _by_id(one: Any) -> str:
@@ -304,7 +286,7 @@ def _bound(after: State, theirs: Any, ours: Any) -> bool:
             return bool(theirs.fence == ours.fence)
         if not after.bind(f"job {theirs.id}", job.fence, theirs.fence):
             return False
-        schedule = after.space.schedules.schedules.get(theirs.schedule)
+        schedule = after.space.schedules.get(theirs.schedule)
         if schedule is not None and schedule.last_fence == job.fence:
             schedule.last_fence = theirs.fence
         job.fence = theirs.fence

@@ -21,8 +21,8 @@ from tenure.stores.sqlite.database import Database
 from tenure.testing import ManualClock
 from tests.schedules.orders import Fate, Op
 from tests.schedules.programs import STORES
+from tests.schedules.readings import Call
 from tests.schedules.scheduler import ITS_REPLY, Point, ViolationError
-from tests.schedules.spec import Call
 
 _MOMENT = 0.0005
 _TICKS = 5  # of a loop: enough for a chain of wake-ups to run out

@@ -7,6 +7,7 @@ must explain every answer and all that can be seen afterwards. See docs/proof.md
 import os
 import random
 from collections.abc import Callable
+from typing import Any
 
 import pytest
 
@@ -18,9 +19,10 @@ from tests.rig.sizes import SIZE
 from tests.schedules import __main__ as command
 from tests.schedules.many import replay_command, run_many, running, shortened, violation
 from tests.schedules.orders import Op, explained
-from tests.schedules.programs import KINDS, Schedule, Step, drawn
+from tests.schedules.programs import AT_ITS_REPLY, CALLERS, HANDS, KINDS, Schedule, Step, drawn
+from tests.schedules.readings import Call
 from tests.schedules.scheduler import Run
-from tests.schedules.spec import Call, Spec, State
+from tests.schedules.spec import Spec, State
 
 SHORT = os.environ.get("TENURE_TEST_SIZE", "short") == "short"
 # Every ordinary run does the same, so that a red one is red for the next person too.
@@ -82,6 +84,84 @@ def test_claims_that_meet_on_postgres_share_the_jobs(private_postgres: PrivatePo
     with running("postgres", private_postgres().url) as rig:
         for seed in range(SIZE.examples // 6):
             Run(claims_that_meet(seed), rig).go()
+
+
+MOVE: dict[str, Any] = {
+    "to_in": 0.0,
+    "due_in": 0.0,
+    "seen": "here",
+    "behind": 0,
+    "run": {"task": "x", "queue": "a", "payload": b"", "timeout": None, "retention": 60.0},
+    "replica": "",
+    "rest": 0.0,
+    "limit": None,
+    "own": None,
+    "passed": [],
+    "forced": False,
+}
+
+
+def ticks_that_meet(seed: int) -> Schedule:
+    """Return a schedule in which two replicas tick at once, and one does not hear its answer."""
+    steps = [Step(0, 0, "plant", {"schedules": [declared("s", "a")]})]
+    for window in range(1, 4):
+        steps.append(Step(2 * window, 0, "pass_time", {"seconds": 1.0}))
+        for caller in range(CALLERS):
+            cut = "break" if (seed + window) % CALLERS == caller else ""
+            move = {"name": "s", **MOVE, "replica": "p" if caller % HANDS else ""}
+            steps.append(Step(2 * window + 1, caller, "advance", move, cut, AT_ITS_REPLY))
+    steps.insert(1, Step(1, 0, "join", {"replica": "p", "ttl": 30.0}))
+    return Schedule("timers", seed, tuple(steps))
+
+
+def a_deploy_that_is_rolled_back(seed: int) -> Schedule:
+    """Return a schedule in which a new release renames a timer, and the old one comes back.
+
+    Both tick all the time, operators freeze and thaw, and what nobody declares is forgotten.
+    """
+    old, new = ({"schedules": [one]} for one in (declared("s", "a"), declared("t", "b", "s")))
+    ticks = [("advance", {"name": name, **MOVE}) for name in "st"]
+    frozen = "st"[seed % 2]
+    # Seconds that pass before; a release that is gone for a minute does not rule any more.
+    windows: list[tuple[float, list[tuple[str, dict[str, Any]]]]] = [
+        (1.0, [("plant", old)]),
+        (1.0, [("plant", new), ("plant", old), *ticks]),
+        (1.0, [("freeze", {"name": frozen, "until_in": None, "reason": ""}), *ticks]),
+        (1.0, [("thaw", {"name": frozen}), ("plant", new), *ticks]),
+        (70.0, [("plant", old), ("forget", {"idle": 65.0}), *ticks]),
+        (70.0, [("plant", old), ("plant", new), *ticks]),
+    ]
+    steps: list[Step] = []
+    for window, (seconds, calls) in enumerate(windows):
+        steps.append(Step(2 * window, 0, "pass_time", {"seconds": seconds}))
+        for caller, (name, arguments) in enumerate(calls):
+            cut = ("", "break", "cancel")[(seed + window) % 3] if caller == seed % 2 else ""
+            steps.append(Step(2 * window + 1, caller, name, arguments, cut, AT_ITS_REPLY))
+    return Schedule("timers", seed, tuple(steps))
+
+
+def declared(name: str, digest: str, *former: str) -> dict[str, Any]:
+    return {"name": name, "digest": digest, "renamed_from": former}
+
+
+@pytest.mark.timeout(120 if SHORT else 14_400)
+@pytest.mark.parametrize("story", [ticks_that_meet, a_deploy_that_is_rolled_back])
+class TestReplicasAgreeAboutTimers:
+    """One run per tick, of which its replica is told; in any order of statements."""
+
+    def check(self, family: str, story: Callable[[int], Schedule], number: int, url: str | None):
+        with running(family, url) as rig:
+            for seed in range(FIRST_SEED, FIRST_SEED + number):
+                Run(story(seed), rig).go()
+
+    def test_sqlite(self, story: Callable[[int], Schedule]):
+        self.check("sqlite", story, SIZE.examples // 2, None)
+
+    def test_redis(self, story: Callable[[int], Schedule], private_valkey: PrivateValkey):
+        self.check("redis", story, SIZE.examples // 2, private_valkey().url)
+
+    def test_postgres(self, story: Callable[[int], Schedule], private_postgres: PrivatePostgres):
+        self.check("postgres", story, SIZE.examples // 3, private_postgres().url)
 
 
 def test_a_run_in_which_no_calls_overlap_is_not_enough():

@@ -94,15 +94,15 @@ async def test_it_is_gone_after_a_week(world: World, hand: Hand, aside: str, clo
     await join(store, "ben", ttl=2 * ASIDE_FOR)
     (other,) = await claim(store, "ben")
     assert await settle(store, other, "succeeded") == "settled"
-    await store.prune_jobs()
+    await store.prune(idle=3600)
     clock.shift(ASIDE_FOR - 1)
-    await store.prune_jobs()
+    await store.prune(idle=3600)
     assert [one.id for one in await store.stranded()] == [aside]
     clock.shift(1)
-    await store.prune_jobs()
+    await store.prune(idle=3600)
     assert await store.stranded() == []
     clock.shift(ASIDE_FOR)
-    await store.prune_jobs()
+    await store.prune(idle=3600)
     assert hand.left() == {}
 
 

@@ -15,7 +15,7 @@ LOOKING = {
 }
 NAMED = {  # they change one thing, which has to be named
     *("locks release", "queues pause", "queues resume"),
-    *("timers pause", "timers resume", "timers trigger"),
+    *("timers pause", "timers resume", "timers trigger", "timers reset"),
 }
 CHOSEN = {
     "jobs cancel",

@@ -21,6 +21,7 @@ from click.testing import CliRunner
 from tenure.cli.commands import tenure as command
 from tenure.core.clock import SystemClock
 from tenure.core.states import STATES
+from tenure.runtime.scheduling import read_schedules
 from tenure.stores import damage
 from tenure.stores.connect import connect
 from tests.rig.sizes import SIZE
@@ -33,6 +34,8 @@ COPIES = 40
 SEED = int(os.environ.get("TENURE_TEST_SEED", "7"))
 JUNK = 1 if SIZE.name == "short" else 1000
 """Values for each field."""
+_TRIES = 2
+"""Records that a mutation is tried on."""
 
 # There is one of each, which all others need.
 ALONE = {"fence", "tenure_space", "tenure_machine", "space"}
@@ -133,17 +136,27 @@ def play(ground: Ground, chosen: list[Mutation]) -> Round:
 def spoil(spoiler: Spoiler, chosen: list[Mutation], left: list[Mutation]) -> dict[str, Mutation]:
     """Carry mutations out, each on a record of its own; return them by what those were."""
     taken: dict[str, int] = defaultdict(int)
-    rows = {one.field.group: spoiler.rows(one.field.group) for one in chosen}
+    groups = {one.field.group for one in chosen}
+    # The pause of all timers comes last: there is only one.
+    rows = {group: sorted(spoiler.rows(group), key=_is_alone) for group in groups}
     done: dict[str, Mutation] = {}
     for one in chosen:
         group = rows[one.field.group]
         at = taken[one.field.group]
         if at >= len(group):
             left += [one] if group else []
-        elif spoiler.spoil(one.field, group[at], one.junk):
-            taken[one.field.group] += 1
-            done[repr(group[at])] = one
+            continue
+        # A document of one record may lack what those of others have.
+        for place in range(at, min(at + _TRIES, len(group))):
+            if spoiler.spoil(one.field, group[place], one.junk):
+                taken[one.field.group] = place + 1
+                done[repr(group[place])] = one
+                break
     return done
+
+
+def _is_alone(row: Any) -> bool:
+    return "bad" not in repr(row)
 
 
 def unnamed(
@@ -164,7 +177,7 @@ async def shown(url: str, namespace: str) -> set[str]:
     try:
         names = {lease.key for lease in await store.leases(limit=10_000)}
         names |= {replica.id for replica in await store.replicas()}
-        names |= {schedule.name for schedule in await store.schedules()}
+        names |= {schedule.name for schedule in (await read_schedules(store)).all}
         for state in STATES:
             names |= {job.id for job in (await store.find(state=state, limit=1000)).jobs}
         return names

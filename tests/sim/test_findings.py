@@ -1,11 +1,14 @@
 """What the simulation has found and what is still open, each as a test without dice."""
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from copy import deepcopy
 
 import pytest
 
 from tenure import Tenure
+from tenure.core.schedules.planting import Planting
+from tenure.core.schedules.records import ScheduleList
+from tenure.runtime.scheduling import Scheduling, read_schedules
 from tenure.stores.connect import connect
 from tenure.stores.memory import MemoryStore
 from tenure.testing import FaultyStore, ManualClock
@@ -60,3 +63,95 @@ async def test_a_worker_whose_record_came_back_goes_on(store, clock):
             await store.join(replica, ttl=10, meta={})
             await clock.advance(120)
             assert (await job.refresh()).state == "succeeded"
+
+
+class Meanwhile(FaultyStore):
+    """Something else happens right after a look at schedules: the first one, or a later one."""
+
+    def __init__(
+        self, store: MemoryStore, happens: Callable[[], Awaitable[object]], *, look: int = 1
+    ) -> None:
+        super().__init__(store)
+        self._happens = happens
+        self._left = look
+
+    async def schedules(
+        self, names: Sequence[str] | None = None, *, after: str = "", limit: int = 1000
+    ) -> ScheduleList:
+        answer = await super().schedules(names, after=after, limit=limit)
+        self._left -= 1
+        if self._left == 0:
+            await self._happens()
+        return answer
+
+
+def planting(name: str, *former: str) -> Planting:
+    return Planting(name=name, digest=f"of {name}", definition=b"{}", renamed_from=former)
+
+
+async def plant(store: MemoryStore, name: str, *former: str) -> None:
+    await Scheduling(store).plant([planting(name, *former)])
+
+
+async def successors(store: MemoryStore) -> dict[str, str]:
+    found = await read_schedules(store)
+    return {one.name: one.standing.successor for one in found.all}
+
+
+async def test_a_new_name_takes_over_a_former_one_that_came_while_it_looked(store):
+    """Both ticked until the next declaration."""
+    slow = Meanwhile(store, lambda: plant(store, "old"))
+    await Scheduling(slow).plant([planting("new", "old")])
+    assert await successors(store) == {"new": "", "old": "new"}
+
+
+async def test_a_former_name_yields_to_a_successor_that_is_declared_while_it_looks(store, clock):
+    await plant(store, "old")
+    await plant(store, "new", "old")
+    await clock.advance(100)
+    # The second look is the one at its successor.
+    slow = Meanwhile(store, lambda: store.declare([("new", "of new")]), look=2)
+    [planted] = await Scheduling(slow).plant([planting("old")])
+    assert planted.ruler == ""
+    assert await successors(store) == {"new": "", "old": "new"}
+
+
+async def test_a_new_name_begins_anew_if_its_earlier_self_was_forgotten(store, clock):
+    """It went on where its former name was, and decided about the same ticks once more."""
+    await plant(store, "old")
+    await plant(store, "new", "old")
+    await clock.advance(100)
+    await Scheduling(store).forget(idle=50)
+    assert await successors(store) == {"old": "new"}
+    [planted] = await Scheduling(store).plant([planting("new", "old")])
+    assert planted.cursor == await store.now()
+
+
+async def test_a_pause_that_ended_under_a_forgotten_name_does_not_come_back(store, clock):
+    await plant(store, "old")
+    await Scheduling(store).freeze("old")
+    await plant(store, "new", "old")
+    await Scheduling(store).thaw("new")
+    await clock.advance(100)
+    await Scheduling(store).forget(idle=50)
+    await plant(store, "new", "old")
+    [new] = (await read_schedules(store, ["new"])).all
+    assert new.standing.freeze is None
+
+
+async def test_a_timer_that_is_declared_while_somebody_tidies_up_is_kept(store, clock):
+    await plant(store, "timer")
+    await clock.advance(100)
+    slow = Meanwhile(store, lambda: store.declare([("timer", "of timer")]))
+    assert await Scheduling(slow).forget(idle=50) == 0
+    assert await successors(store) == {"timer": ""}
+
+
+async def test_a_former_name_is_kept_if_its_successor_comes_while_somebody_tidies_up(store, clock):
+    await plant(store, "old")
+    await plant(store, "new", "old")
+    await clock.advance(100)
+    assert await Scheduling(store).forget(idle=50) == 1
+    slow = Meanwhile(store, lambda: plant(store, "new"))
+    assert await Scheduling(slow).forget(idle=50) == 0
+    assert await successors(store) == {"new": "", "old": "new"}

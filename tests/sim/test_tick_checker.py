@@ -6,8 +6,9 @@ import pytest
 from msgspec.structs import replace
 
 from tenure.core.rules import Every
-from tenure.core.ticking import Definition, RunOptions
+from tenure.core.schedules.definition import Definition, RunOptions
 from tenure.testing.sim.checks.ticks import check_ticks
+from tenure.testing.sim.commits import FOR_EVER
 from tenure.testing.sim.history import Entry
 from tests.sim.entries import SECOND, entry
 
@@ -18,7 +19,23 @@ def definition(seconds: float = 1.0, **options: Any) -> str:
     return Definition(kind="timer", rule=rule, run=run, **given).encode().decode()
 
 
-def planted(at: float, cursor: float, name: str = "t", revision: int = 1, **facts: Any) -> Entry:
+def declares(at: float, name: str = "t", by: str = "p", **facts: Any) -> Entry:
+    return entry(at, "declares", by=by, key=name, **{"detail": "first", **facts})
+
+
+def looked(at: float, by: str = "p") -> Entry:
+    return entry(at, "looked", holder=by)
+
+
+def planted(
+    at: float, cursor: float, name: str = "t", revision: int = 1, **facts: Any
+) -> list[Entry]:
+    """Return what a process says before it plants a definition, and the planting.
+
+    `ids` are the former names that it declares, `taken` are those that it takes over, and `look` is
+    the instant that it was told before.
+    """
+    look, taken = facts.pop("look", at), facts.pop("taken", facts.get("ids", []))
     given = {
         "detail": "first",
         "answer": "each second",
@@ -27,13 +44,48 @@ def planted(at: float, cursor: float, name: str = "t", revision: int = 1, **fact
         "definition": definition(),
         **facts,
     }
-    return entry(at, "planted", key=name, revision=revision, tick=round(cursor * SECOND), **given)
+    said = {"by": given["holder"], "ids": given.pop("ids", []), "detail": given["detail"]}
+    at_cursor = {"tick": round(cursor * SECOND), "revision": revision}
+    return [
+        declares(at, name, **said),
+        looked(look, given["holder"]),
+        entry(at, "planted", key=name, ids=taken, **at_cursor, **given),
+    ]
+
+
+def declared(at: float, name: str = "t", *, ok: bool = True, detail: str = "first") -> Entry:
+    return entry(at, "declared", key=name, holder="p", detail=detail, ok=ok)
+
+
+def operates(at: float, what: str, name: str = "t", seconds: float = 0.0) -> Entry:
+    return entry(at, "operates", by="p", key=name, detail=what, seconds=seconds)
+
+
+def frozen(at: float, name: str = "t", seconds: float = 0.0) -> list[Entry]:
+    until = round((at + seconds) * SECOND) if seconds else FOR_EVER
+    asked = [operates(at, "pause", name, seconds), looked(at)]
+    return [*asked, entry(at, "frozen", key=name, holder="p", tick=until)]
+
+
+def thawed(at: float, name: str = "t", until: float | None = None) -> list[Entry]:
+    ends = round((at if until is None else until) * SECOND)
+    asked = [operates(at, "resume", name), looked(at)]
+    return [*asked, entry(at, "thawed", key=name, holder="p", tick=ends)]
+
+
+def reset(at: float, cursor: float, to: float, name: str = "t") -> list[Entry]:
+    left = {"seen": round(cursor * SECOND), "tick": round(to * SECOND)}
+    asked = [operates(at, "reset", name), looked(at)]
+    return [*asked, entry(at, "reset", key=name, holder="p", **left)]
+
+
+def forgotten(at: float, name: str = "t") -> Entry:
+    return entry(at, "forgotten", key=name, holder="p")
 
 
 def moved(at: float, seen: float, tick: float, name: str = "t", **facts: Any) -> Entry:
     """Return a move that had a run, on the replica "r" under a fence, unless told otherwise."""
     given: dict[str, Any] = {
-        "revision": 1,
         "answer": "run",
         "outcome": "done",
         "job": f"{name} {tick}",
@@ -41,11 +93,22 @@ def moved(at: float, seen: float, tick: float, name: str = "t", **facts: Any) ->
         "fence": round(at * SECOND),
         "holder": "p",
         "ids": [f"{name} {tick}"],
+        "number": 0,
         **facts,
     }
-    return entry(
-        at, "moved", key=name, seen=round(seen * SECOND), tick=round(tick * SECOND), **given
-    )
+    nominal = round(tick * SECOND)
+    given.setdefault("lines", lines_of(nominal, given))
+    return entry(at, "moved", key=name, seen=round(seen * SECOND), tick=nominal, **given)
+
+
+def lines_of(tick: int, given: dict[str, Any]) -> list[tuple[str, str, int, int, int]]:
+    """Return the lines of a history that a move should write."""
+    number = given["number"]
+    lines = [("missed", "late", tick - number * SECOND, tick - SECOND, number)] if number else []
+    outcomes = {"done": ("ran", ""), "skipped": ("skipped", given.get("detail", ""))}
+    if given["outcome"] in outcomes:
+        lines.append((*outcomes[given["outcome"]], tick, tick, 1))
+    return lines
 
 
 def skipped(at: float, seen: float, tick: float, why: str, **facts: Any) -> Entry:
@@ -74,52 +137,61 @@ def recovered(at: float, move: Entry, outcome: str) -> Entry:
     return of_run(at, "recovered", move, replica="r", outcome=outcome)
 
 
-BEGIN = [
+JOINED = [
     entry(0.1, "joined", replica="r", holder="p", ttl=10),
     entry(0.1, "joined", replica="s", holder="q", ttl=10),
-    planted(0.5, 0.5),
+    declares(0.1, by="q"),
 ]
+BEGIN = [*JOINED, *planted(0.5, 0.5)]
 ONE = ran(1, 0.5, 1)
 AGAIN = ran(1, 0.5, 1, again=True)
-TRIGGER = moved(1.5, 0, 1.5, answer="trigger", replica="", fence=0, again=True)
-RENAMED = {"name": "u", "ids": ["t"]}
-OPTION = {"detail": "second", "revision": 2}
-RULE = {**OPTION, "answer": "every two seconds", "seconds": 2.0}
-OWN = {"revision": 1}
+TRIGGER = moved(1.5, 0, 1.5, answer="trigger", replica="", fence=0, again=True, job="x", ids=["x"])
+RENAMED: dict[str, Any] = {"name": "u", "ids": ["t"]}
+OPTION: dict[str, Any] = {"detail": "second", "revision": 2}
+RULE: dict[str, Any] = {**OPTION, "answer": "every two seconds", "seconds": 2.0}
 
 EMPTIED, FELL_BACK = entry(2, "emptied"), entry(2, "fell back")
 JOINED_ANEW = entry(2.4, "joined", replica="r", holder="p", ttl=10)
+BEAT = entry(10, "beaten", replica="r", ttl=10, ok=True)
 
 RIGHT = {
     "tick by tick": [*ONE, began(1, ONE[0]), settled(1, ONE[0]), *ran(2, 1, 2)],
     "one missed": [*ONE, *ran(3, 1, 3, number=1)],
-    "renamed": [*ONE, planted(1.5, 1, **RENAMED), *ran(2, 1, 2, "u")],
+    "renamed": [*ONE, *planted(1.5, 1, **RENAMED), *ran(2, 1, 2, "u")],
     "renamed and rolled back": [
-        planted(1.5, 0.5, **RENAMED),
-        planted(6, 0.5, revision=2),
-        *ran(6, 0.5, 6, number=5, revision=2),
+        *planted(1.5, 0.5, **RENAMED),
+        *planted(6, 0.5, revision=2, taken=["u"]),
+        *ran(6, 0.5, 6, number=5),
     ],
-    "an option": [planted(1.5, 0.5, **OPTION), *ran(1.6, 0.5, 1, revision=2)],
-    "a rule": [planted(1.5, 1.5, **RULE), *ran(2, 1.5, 2, revision=2)],
-    "an older release yields": [planted(1, 0.5, **OPTION), planted(2, 0.5, revision=0)],
-    "paused": [entry(0.9, "frozen", key="t", ok=True), skipped(1, 0.5, 1, "paused")],
+    "an option": [*planted(1.5, 0.5, **OPTION), *ran(1.6, 0.5, 1)],
+    "a rule": [*planted(1.5, 1.5, **RULE), *ran(2, 1.5, 2)],
+    "a rule, asked for a while ago": planted(1.5, 1.2, look=1.2, **RULE),
+    "an older release yields": [*planted(1, 0.5, **OPTION), declared(2, ok=False)],
+    "an older release takes over": [*planted(1, 0.5, **OPTION), *planted(4, 0.5, revision=3)],
+    "an older release takes over after the clock was set back": [
+        *planted(1000, 0.5, **OPTION),
+        entry(1, "refused commit", key="t", outcome="stale", ids=["t"]),
+        *planted(4, 0.5, revision=3),
+    ],
+    "paused": [*frozen(0.9), skipped(1, 0.5, 1, "paused")],
+    "paused for a while": [*frozen(0.9, seconds=0.2), skipped(1, 0.5, 1, "paused"), *ran(2, 1, 2)],
     "paused under another name": [
-        entry(0.9, "frozen", key="t", ok=True),
-        planted(0.95, 0.5, **RENAMED),
+        *frozen(0.9),
+        *planted(0.95, 0.5, seen=FOR_EVER, **RENAMED),
         skipped(1, 0.5, 1, "paused", name="u"),
     ],
     "a former name is paused": [
-        planted(0.9, 0.5, **RENAMED),
-        entry(0.95, "frozen", key="t", ok=True),
+        *planted(0.9, 0.5, **RENAMED),
+        *frozen(0.95),
         *ran(1, 0.5, 1, "u"),
     ],
     "resumed": [
-        entry(0.9, "frozen", key="*", ok=True),
-        entry(1.5, "thawed", key="*", ok=True),
+        *frozen(0.9, "*"),
+        *thawed(1.5, "*"),
         skipped(1.6, 0.5, 1, "paused"),
         *ran(2, 1, 2),
     ],
-    "triggered while paused": [entry(0.9, "frozen", key="t", ok=True), TRIGGER],
+    "triggered while paused": [*frozen(0.9), TRIGGER],
     "triggered while the clock is set back": [replace(TRIGGER, now=SECOND)],
     "triggered": [
         TRIGGER,
@@ -136,14 +208,12 @@ RIGHT = {
         began(4, AGAIN[0], by="q", fence=4 * SECOND, attempt=2),
     ],
     "lost, and not told": [*ONE, recovered(3, ONE[0], "failed"), began(4, ONE[0])],
-    "own": [*ran(1, 0, 1, **OWN), *ran(3, 0, 3, **OWN, number=1)],
-    "own, arrived late": [*ran(2, 0, 2, **OWN, number=1), skipped(3, 0, 1, "per_replica", **OWN)],
     "lost by the store": [
         *ONE,
         EMPTIED,
         began(2.1, ONE[0]),
         JOINED_ANEW,
-        planted(2.5, 2.5),
+        *planted(2.5, 2.5),
         *ran(3, 2.5, 3),
     ],
     "lost with its cursor": [
@@ -178,10 +248,62 @@ RIGHT = {
     ],
     "lost with the name": [
         entry(0.9, "copied"),
-        planted(1, 0.5, **RENAMED),
+        *planted(1, 0.5, **RENAMED),
         FELL_BACK,
         *ran(2.1, 0.5, 2, number=1),
-        planted(2.2, 2, **RENAMED),
+        *planted(2.2, 2, **RENAMED),
+    ],
+    "lost, and both names begin anew": [
+        EMPTIED,
+        JOINED_ANEW,
+        *planted(2.5, 2.5, "u", ids=["t"], taken=[]),
+        *planted(2.6, 2.6),
+        *ran(3, 2.5, 3, "u"),
+        *ran(3.1, 2.6, 3, fence=7),
+        *planted(3.5, 3, "u", ids=["t"]),
+        *ran(4, 3, 4, "u"),
+    ],
+    "forgotten": [
+        *ONE,
+        settled(1.1, ONE[0]),
+        forgotten(6),
+        *planted(6.5, 6.5),
+        *ran(7, 6.5, 7),
+    ],
+    "forgotten, and planted by a commit from before it was there": [
+        looked(0.3, "q"),
+        *planted(0.4, 0.4, "u"),
+        forgotten(6, "u"),
+        *planted(6.5, 0.3, "u", holder="q"),
+    ],
+    "forgotten with its successor": [
+        *planted(1.5, 0.5, **RENAMED),
+        forgotten(6.5, "u"),
+        forgotten(6.5),
+        *planted(7, 7),
+    ],
+    "a successor is forgotten": [
+        *planted(1.5, 0.5, **RENAMED),
+        forgotten(6.5, "u"),
+        *planted(7, 7, revision=2),
+    ],
+    "a successor is forgotten, and comes back": [
+        *planted(1.5, 0.5, **RENAMED),
+        forgotten(6.5, "u"),
+        *planted(7, 7, **RENAMED),
+    ],
+    "a pause is forgotten with its name": [
+        *planted(0.7, 0.5, **RENAMED),
+        *frozen(0.9, "u"),
+        forgotten(6.5, "u"),
+        *planted(7, 7, revision=2),
+        *ran(8, 7, 8),
+    ],
+    "reset": [
+        *ONE,
+        settled(1.1, ONE[0]),
+        *reset(0.6, 1, 0.6),
+        *ran(1.2, 0.6, 1, job="x"),
     ],
 }
 
@@ -189,7 +311,7 @@ WRONG = {
     "after a loss, run twice": [
         EMPTIED,
         JOINED_ANEW,
-        planted(2.5, 2.5),
+        *planted(2.5, 2.5),
         *ran(3, 2.5, 3),
         *ran(3.5, 2.5, 3, job="x"),
     ],
@@ -210,11 +332,11 @@ WRONG = {
     "after a loss, begun by another": [*ONE, EMPTIED, began(2.1, ONE[0], by="q")],
     "after a loss, on a replica that the store does not know": [
         EMPTIED,
-        planted(2.5, 2.5),
+        *planted(2.5, 2.5),
         *ran(3, 2.5, 3),
     ],
     "after a loss, a pause that is lost although it was there": [
-        entry(0.9, "frozen", key="t", ok=True),
+        *frozen(0.9),
         entry(1, "copied"),
         FELL_BACK,
         *ran(2.1, 0.5, 2, number=1),
@@ -223,24 +345,47 @@ WRONG = {
     "moved from elsewhere": ran(2, 1, 2),
     "early": ran(1, 0.5, 2, number=1),
     "passed in silence": ran(3, 0.5, 3),
-    "under both names": [*ONE, planted(1.5, 0.5, **RENAMED), *ran(1.6, 0.5, 1, "u")],
-    "a former name ticks": [planted(0.9, 0.5, **RENAMED), *ONE],
-    "a former name rules": [planted(0.9, 0.5, **RENAMED), planted(1, 0.5, revision=2)],
-    "an option drops ticks": [planted(1.5, 1.5, **OPTION)],
-    "a rule makes up for ticks": [planted(1.5, 0.5, **RULE)],
-    "an older definition rules": [planted(1, 0.5, **OPTION), planted(2, 0.5, revision=3)],
-    "an older definition ticks": [planted(0.9, 0.5, **OPTION), *ONE],
-    "a revision again": [planted(0.9, 0.5, detail="second")],
-    "the ruling one is refused": [planted(0.9, 0.5, revision=0)],
-    "run while paused": [entry(0.9, "frozen", key="t", ok=True), *ONE],
-    "run while all are frozen": [entry(0.9, "frozen", key="*", ok=True), *ONE],
+    "passed without a line": ran(3, 0.5, 3, number=2, lines=[("ran", "", *[3 * SECOND] * 2, 1)]),
+    "run without a line": ran(1, 0.5, 1, lines=[]),
+    "two lines of one run": ran(1, 0.5, 1, lines=2 * [("ran", "", *[SECOND] * 2, 1)]),
+    "a line of a run that is none": [skipped(1, 0.5, 1, "", lines=[("ran", "", *[SECOND] * 2, 1)])],
+    "moved by nobody": [moved(1, 0, 1)],
+    "under both names": [*ONE, *planted(1.5, 0.5, **RENAMED), *ran(1.6, 0.5, 1, "u")],
+    "a former name ticks": [*planted(0.9, 0.5, **RENAMED), *ONE],
+    "a former name rules": [
+        *planted(0.9, 0.5, **RENAMED),
+        *planted(1, 0.5, revision=2, taken=["u"]),
+    ],
+    "a rename that leaves the former name alone": planted(0.9, 0.5, taken=[], **RENAMED),
+    "an option drops ticks": planted(1.5, 1.5, **OPTION),
+    "a rule makes up for ticks": planted(1.5, 0.5, **RULE),
+    "a rule begins at an instant that nobody was told": planted(1.5, 1.4, **RULE),
+    "an older definition rules": [*planted(1, 0.5, **OPTION), *planted(2, 0.5, revision=3)],
+    "an older definition ticks": [*planted(0.9, 0.5, holder="q", **OPTION), *ONE],
+    "a revision again": planted(0.9, 0.5, detail="second"),
+    "the ruling one is refused": [declared(0.9, ok=False)],
+    "another one than the ruling one is heard": [declared(0.9, detail="second")],
+    "planted by a process that does not declare it": [
+        one for one in planted(0.9, 0.5, **OPTION) if one.what != "declares"
+    ],
+    "changed by a refusal": [entry(1, "changed by a refusal", key="t", outcome="stale")],
+    "run while paused": [*frozen(0.9), *ONE],
+    "run while all are frozen": [*frozen(0.9, "*"), *ONE],
     "paused by nobody": [skipped(1, 0.5, 1, "paused")],
-    "a pause that is lost with the name": [
-        entry(0.9, "frozen", key="t", ok=True),
-        planted(0.95, 0.5, **RENAMED),
+    "a pause that nobody has asked for": frozen(0.9)[-1:],
+    "a pause that is too long": [*frozen(0.9, seconds=0.2)[:-1], frozen(0.9, seconds=2)[-1]],
+    "a pause that is for ever": [*frozen(0.9, seconds=0.2)[:-1], frozen(0.9)[-1]],
+    "a pause that ends by itself": [*frozen(0.9), thawed(1)[-1]],
+    "a pause that ends too early": [*frozen(0.9), *thawed(1.5, until=0.6)],
+    "a pause that is lost with the name": [*frozen(0.9), *planted(0.95, 0.5, **RENAMED)],
+    "a pause that went with the name, and is not kept": [
+        *frozen(0.9),
+        *planted(0.95, 0.5, seen=FOR_EVER, **RENAMED),
         *ran(1, 0.5, 1, "u"),
     ],
+    "a pause that comes with a name": planted(0.9, 0.5, seen=FOR_EVER, **OPTION),
     "a trigger that moves the cursor": [TRIGGER, *ran(2, 1.5, 2)],
+    "a trigger that moves the cursor itself": [replace(TRIGGER, seen=SECOND // 2)],
     "begun twice": [*ONE, began(1, ONE[0]), began(1.1, ONE[0])],
     "begun by another": [*ONE, began(1, ONE[0], by="q")],
     "begun by nobody's leave": [began(1, ONE[0])],
@@ -260,74 +405,186 @@ WRONG = {
     "a fence that falls": [*ONE, *ran(2, 1, 2, fence=5)],
     "a fence that falls with a name": [
         *ONE,
-        planted(1.5, 1, **RENAMED),
+        *planted(1.5, 1, **RENAMED),
         *ran(2, 1, 2, "u", fence=5),
     ],
-    "an own tick left out": [*ran(1, 0, 1, **OWN), *ran(3, 0, 3, **OWN)],
-    "an own tick run twice": [
-        *ran(1, 0, 1, **OWN),
-        began(1, ONE[0]),
-        *ran(1.5, 0, 1, **OWN, job="x"),
-        began(1.5, moved(1.5, 0, 1, job="x")),
+    "forgotten too early": [forgotten(2)],
+    "forgotten although it was declared": [declared(2), forgotten(6)],
+    "forgotten with a run": [*ONE, forgotten(6)],
+    "forgotten before its successor": [
+        *planted(1.5, 0.5, **RENAMED),
+        forgotten(6.5),
     ],
+    "forgotten, and run again": [
+        *ONE,
+        settled(1.1, ONE[0]),
+        forgotten(6),
+        *planted(6.5, 0.5, look=0.5),
+        *ran(6.6, 0.5, 1, job="x"),
+    ],
+    "forgotten, and planted by a commit from when it was there": [
+        *planted(0.4, 0.4, "u"),
+        looked(0.7, "q"),
+        forgotten(6, "u"),
+        *planted(6.5, 0.7, "u", holder="q"),
+    ],
+    "a successor is forgotten, and its ticks are not": [
+        *planted(1.5, 0.5, **RENAMED),
+        forgotten(6.5, "u"),
+        *planted(7, 0.5, revision=2),
+    ],
+    "a successor comes back, and its ticks with it": [
+        *planted(1.5, 0.5, **RENAMED),
+        forgotten(6.5, "u"),
+        *planted(7, 0.5, **RENAMED),
+    ],
+    "reset to the past": [*ran(3, 0.5, 3, number=2), *reset(4, 3, 1)],
+    "reset by nobody": [*ONE, reset(0.6, 1, 0.6)[-1]],
 }
 
 
 @pytest.mark.parametrize("history", RIGHT.values(), ids=RIGHT)
 def test_ticks_that_are_right(history: list[Entry]):
-    assert check_ticks([*BEGIN, *history], declared_for=3.0)[0] == []
+    assert check_ticks([*BEGIN, *history], declared_for=3.0, forgotten_after=5.0)[0] == []
 
 
 @pytest.mark.parametrize("history", WRONG.values(), ids=WRONG)
 def test_ticks_that_are_wrong(history: list[Entry]):
-    assert check_ticks([*BEGIN, *history], declared_for=3.0)[0]
+    assert check_ticks([*BEGIN, *history], declared_for=3.0, forgotten_after=5.0)[0]
+
+
+@pytest.mark.parametrize(("declared_at", "wrong"), [(1.2, 0), (1.5, 1)])
+def test_a_declaration_counts_if_it_is_not_too_young(declared_at: float, wrong: int):
+    """A store need not write down each of them."""
+    history = [*planted(1, 0.5, **OPTION), declared(declared_at, detail="second")]
+    history += planted(4.1, 0.5, revision=3)
+    found, _ = check_ticks([*BEGIN, *history], declared_for=3.0, declared_anew_after=0.5)
+    assert len(found) == wrong
 
 
 def held(at: float, seen: float, tick: float, **facts: Any) -> Entry:
-    return moved(at, seen, tick, outcome="held", detail="overlap", job="", fence=0, **facts)
+    given = {"outcome": "held", "detail": "full", "job": "", "fence": 0, **facts}
+    return moved(at, seen, tick, **given)
 
 
-CANCELLED = of_run(2, "cancelled", ONE[0], answer="requested")
-BEAT = entry(10, "beaten", replica="r", ttl=10, ok=True)
+def told(at: float, move: Entry, *in_the_way: str) -> Entry:
+    return entry(at, "told it is full", by="p", key="t", job=move.ids[0], ids=list(in_the_way))
+
+
+HELD, HELD_AGAIN = held(2, 1, 2), held(2.5, 1, 2, ids=["t 2, again"])
+TOLD = told(2.1, HELD, "t 1")
+CANCELS = entry(2.1, "asks to cancel", by="p", ids=["t 1"])
 NEWEST = {"overlap": "cancel_previous"}
 QUEUED = {"overlap": "queue_one"}
 EACH = {"each": "replica", "overlap": "skip"}
+OWN = {"each": "replica"}
+RESTS = {"rests": True, "overlap": "skip"}
+RESTS_AND_ALLOWS = {"rests": True, "overlap": "allow"}
+BORN_HERE = {"each": "cluster", "per_replica": 1}
 
 # The options of the definition, and what comes of its ticks from second 1 on.
 KEPT: dict[str, tuple[dict[str, Any], list[Entry]]] = {
     "up to its limit": ({"limit": 2}, [*ran(1, 0.5, 1), *ran(2, 1, 2)]),
     "skipped at its limit": ({"limit": 1}, [*ONE, skipped(2, 1, 2, "limit")]),
     "skipped": ({"overlap": "skip"}, [*ONE, skipped(2, 1, 2, "overlap")]),
-    "waits": (QUEUED, [*ONE, held(2, 1, 2), settled(2.5, ONE[0]), *ran(2.5, 1, 2)]),
-    "cancels": (NEWEST, [*ONE, CANCELLED, held(2, 1, 2)]),
+    "waits": (QUEUED, [*ONE, HELD, settled(2.5, ONE[0]), *ran(2.5, 1, 2)]),
+    "waits, and cancels nobody": (QUEUED, [*ONE, HELD, TOLD, HELD_AGAIN]),
+    "waits for a place here": (BORN_HERE, [*ONE, held(2, 1, 2, detail="per_replica")]),
+    "cancels": (NEWEST, [*ONE, HELD, TOLD, CANCELS, HELD_AGAIN]),
+    "cancels when it is told": (NEWEST, [*ONE, HELD, HELD_AGAIN]),
+    "arrives twice before it cancels": (NEWEST, [*ONE, HELD, TOLD, HELD, CANCELS, HELD_AGAIN]),
+    "a trigger cancels nobody": (
+        NEWEST,
+        [*ONE, held(2, 0, 2, answer="trigger"), TOLD, HELD_AGAIN],
+    ),
     "waits to be made up for": ({"overlap": "skip", "catch_up": "all"}, [*ONE, held(9, 1, 2)]),
     "all made up for": ({"catch_up": "all"}, [*ran(9, 0.5, 1), *ran(9.1, 1, 2)]),
     "too many to make up for": ({"catch_up": "all"}, [BEAT, *ran(19, 0.5, 9, number=8)]),
-    "one on each replica": (EACH, [*ran(1, 0, 1), *ran(1.1, 0, 1, replica="s", job="x")]),
+    "one on each replica": (
+        EACH,
+        [*ran(1, 0, 1), *ran(1.1, 0, 1, replica="s", holder="q", job="x")],
+    ),
+    "own": (OWN, [*ran(1, 0, 1), *ran(3, 0, 3, number=1)]),
+    "own, arrived late": (
+        {**OWN, "per_replica": 1},
+        [*ran(2, 0, 2, number=1), skipped(3, 0, 1, "per_replica")],
+    ),
+    "rests, beside a run from when that was allowed": (
+        RESTS_AND_ALLOWS,
+        [
+            *ran(1.5, 0.5, 1.5),
+            TRIGGER,
+            of_run(1.7, "claimed", TRIGGER, fence=7, replica="s", attempt=1),
+            of_run(1.8, "settled", TRIGGER, fence=7, outcome="succeeded", answer="settled"),
+            *planted(2, 1.5, definition=definition(**RESTS), **{**OPTION, "seconds": 0.0}),
+            skipped(3, 1.5, 3, "overlap"),
+        ],
+    ),
+    "rests": (RESTS, [*ran(1.5, 0.5, 1.5), settled(2, moved(1.5, 0.5, 1.5)), *ran(3, 1.5, 3)]),
 }
 BROKEN: dict[str, tuple[dict[str, Any], list[Entry]]] = {
     "beyond its limit": ({"limit": 1}, [*ran(1, 0.5, 1, limit=9), *ran(2, 1, 2, limit=9)]),
     "skipped below its limit": ({"limit": 2}, [*ONE, skipped(2, 1, 2, "limit")]),
     "skipped without need": ({"overlap": "skip"}, [skipped(1, 0.5, 1, "overlap")]),
     "two at once": ({"overlap": "skip"}, [*ONE, *ran(2, 1, 2)]),
-    "does not skip": ({"overlap": "skip"}, [*ONE, held(2, 1, 2)]),
+    "does not skip": ({"overlap": "skip"}, [*ONE, HELD]),
+    "waits although it may be skipped": ({"limit": 1}, [*ONE, HELD]),
+    "waits for nothing": (QUEUED, [held(1, 0.5, 1)]),
+    "waits for nothing here": (BORN_HERE, [held(1, 0.5, 1, detail="per_replica")]),
+    "skipped with a place here": (
+        {**OWN, "per_replica": 2},
+        [*ran(1, 0, 1), skipped(2, 0, 2, "per_replica")],
+    ),
     "queued beside another": (QUEUED, [*ONE, *ran(2, 1, 2)]),
     "queued and dropped": (QUEUED, [*ONE, skipped(2, 1, 2, "overlap")]),
-    "cancels nobody": (NEWEST, [*ONE, held(2, 1, 2)]),
-    "cancelled and not waited for": (NEWEST, [*ONE, CANCELLED, *ran(2, 1, 2)]),
+    "cancels nobody": (NEWEST, [*ONE, HELD, TOLD, HELD_AGAIN]),
+    "cancels another one": (
+        NEWEST,
+        [*ONE, HELD, TOLD, replace(CANCELS, ids=["x"]), HELD_AGAIN],
+    ),
+    "cancelled and not waited for": (NEWEST, [*ONE, HELD, TOLD, CANCELS, *ran(3, 1, 2)]),
     "not made up for": ({"catch_up": "all"}, ran(9, 0.5, 9, number=8)),
     "two on one replica": (EACH, [*ran(1, 0, 1), *ran(2, 0, 2)]),
     "triggered beyond its limit": ({"limit": 1}, [*ONE, TRIGGER]),
+    "an own tick left out": (OWN, [*ran(1, 0, 1), *ran(3, 0, 3)]),
+    "an own tick run twice": (
+        OWN,
+        [
+            *ran(1, 0, 1),
+            began(1, moved(1, 0, 1)),
+            *ran(1.5, 0, 1, job="x"),
+            began(1.5, moved(1.5, 0, 1, job="x")),
+        ],
+    ),
+    "an own tick that moves the cursor": (OWN, ran(1, 0.5, 1)),
+    "does not rest after a tick": (RESTS, ran(1.2, 0.5, 1.2)),
+    "does not wait for the end of the last run": (
+        RESTS_AND_ALLOWS,
+        [*ran(1.5, 0.5, 1.5), *ran(3, 1.5, 3)],
+    ),
+    "does not wait for the end of a triggered run": (RESTS_AND_ALLOWS, [TRIGGER, *ran(3, 0.5, 3)]),
+    "does not rest": (
+        RESTS,
+        [*ran(1.5, 0.5, 1.5), settled(2, moved(1.5, 0.5, 1.5)), *ran(2.6, 1.5, 2.6)],
+    ),
+    "drops a tick instead of waiting": (
+        RESTS,
+        [*ran(1.5, 0.5, 1.5), skipped(3, 1.5, 3, "overlap")],
+    ),
 }
+
+
+def wrong_with(options: dict[str, Any], history: list[Entry]) -> list[str]:
+    seconds = 0.0 if options.get("rests") else 1.0
+    begin = [*JOINED, *planted(0.5, 0.5, definition=definition(**options), seconds=seconds)]
+    return check_ticks([*begin, *history], declared_for=3.0)[0]
 
 
 @pytest.mark.parametrize(("options", "history"), KEPT.values(), ids=KEPT)
 def test_options_that_are_kept(options: dict[str, Any], history: list[Entry]):
-    begin = [*BEGIN[:2], planted(0.5, 0.5, definition=definition(**options))]
-    assert check_ticks([*begin, *history], declared_for=3.0)[0] == []
+    assert wrong_with(options, history) == []
 
 
 @pytest.mark.parametrize(("options", "history"), BROKEN.values(), ids=BROKEN)
 def test_options_that_are_broken(options: dict[str, Any], history: list[Entry]):
-    begin = [*BEGIN[:2], planted(0.5, 0.5, definition=definition(**options))]
-    assert len(check_ticks([*begin, *history], declared_for=3.0)[0]) == 1
+    assert len(wrong_with(options, history)) == 1

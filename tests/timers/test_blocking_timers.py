@@ -7,7 +7,8 @@ import pytest
 
 import tenure
 from tenure import ConfigError, TimerBusy, TimerNotFound, blocking
-from tenure.core.schedules import Planting
+from tenure.core.schedules.planting import Planting
+from tenure.runtime.scheduling import Scheduling
 from tenure.timers import Timers
 from tests.jobs.test_blocking_jobs import Shop, working
 from tests.rig.waiting import wait_until
@@ -43,7 +44,7 @@ def planted(shop: Clock, sync: blocking.Tenure) -> blocking.Tenure:
     for name, plan in shop.app._plans.items():
         found = plan.definition
         planting = Planting(name=name, digest=found.digest, definition=found.encode())
-        sync._portal().call(store.plant([planting]))
+        sync._portal().call(Scheduling(store).plant([planting]))
     return sync
 
 

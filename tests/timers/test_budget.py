@@ -101,7 +101,7 @@ async def test_a_full_replica_leaves_its_ticks_to_others(make, clock, crowd):
 
 async def test_ticks_that_are_being_decided_count_as_runs(app, clock, crowd, faults):
     crowd.declare(app, *NAMES)
-    faults.delay("advance", 0.5)
+    faults.delay("commit", 0.5)
     async with app.worker(timer_concurrency=3):
         await clock.advance(80)
     assert crowd.most == 3

@@ -8,8 +8,9 @@ import pytest
 
 from tenure import Tenure, Tick
 from tenure.core.records import JobRecord
-from tenure.core.schedules import Decision
+from tenure.core.schedules.documents import Decision
 from tenure.stores.contract import Store
+from tests.contract.schedule_calls import decisions
 from tests.contract.worlds import World
 from tests.rig.sizes import SIZE
 from tests.timers.pacing import Member, PacedClock, Shift
@@ -22,7 +23,7 @@ if SIZE.name == "soak":
 WRONG_BY = (5.0, -5.0)  # seconds, against the store's clock
 ON_TIME = 100_000  # microseconds
 FREE_AGAIN = 15  # seconds; a replica's ttl of 10 and the time in which others look
-CALLS = ("advance", "plant", "settle", "beat", "claim")
+CALLS = ("commit", "declare", "schedules", "settle", "beat", "claim")
 
 
 @pytest.fixture
@@ -59,7 +60,7 @@ class Chronicle:
         self._known: dict[tuple[str, int], Decision] = {}
 
     async def read(self) -> None:
-        for one in await self._store.decisions("work"):
+        for one in await decisions(self._store, "work"):
             self._known[one.outcome, one.first] = one
 
     def outcomes(self) -> dict[int, list[Decision]]:
@@ -107,7 +108,7 @@ async def test_no_tick_runs_twice_whatever_is_lost(
                 die_at_the_next_tick(chance.choice(shift.living), chance)
             if tick % 10 == 6:
                 for one in shift.living:  # for longer than from one tick to the next
-                    one.line.lose_request("advance", times=6)
+                    one.line.lose_request("commit", times=6)
             await clock.advance(1)
             await chronicle.read()
             shift.close_dead(after=2 * FREE_AGAIN)
@@ -136,7 +137,7 @@ def die_at_the_next_tick(victim: Member, chance: random.Random) -> None:
     elif moment == "end":
         victim.line.cut_at("settle", chance.choice(["request", "reply"]))
     else:
-        victim.line.cut_at("advance", moment)
+        victim.line.cut_at("commit", moment)
 
 
 def account_for(

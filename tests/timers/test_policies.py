@@ -259,7 +259,7 @@ async def test_after_an_outage_the_newest_tick_runs(store: Store, clock: ManualC
     fleet = Fleet(store, clock, notes_ticks(every="1m"))
     async with fleet.running(1):
         await clock.advance(59)
-        fleet.replicas[0].faults.lose_request("advance", times=10_000)
+        fleet.replicas[0].faults.lose_request("commit", times=10_000)
         await clock.advance(60 * minutes - 40)
         fleet.replicas[0].faults.heal()
         await clock.advance(2)
@@ -345,11 +345,11 @@ async def test_only_the_end_of_its_own_runs_wakes_a_tick_that_waits(
     async with fleet.running(1):
         await clock.advance(1.1)
         replica = fleet.replicas[0]
-        before = replica.faults.calls["advance"]
+        before = replica.faults.calls["commit"]
         for _ in range(20):
             await replica.app.quick.enqueue()
             await clock.advance(0.1)
-        assert replica.faults.calls["advance"] - before <= 4
+        assert replica.faults.calls["commit"] - before <= 4
 
 
 @pytest.mark.parametrize("day", ["2026-01-10", "2026-03-20", "2026-07-01"])

@@ -7,7 +7,8 @@ import pytest
 
 from tenure.core.blackouts import Blackout, daily, window
 from tenure.core.rules import Every
-from tenure.core.ticking import Definition, RunOptions, Step, next_due, next_step, preview
+from tenure.core.schedules.definition import Definition, RunOptions
+from tenure.core.schedules.ticking import Step, next_due, next_step, preview
 
 MINUTE = 60_000_000
 HOUR = 60 * MINUTE

@@ -3,13 +3,15 @@
 import asyncio
 import threading
 from collections import Counter
+from collections.abc import Sequence
 from contextlib import AsyncExitStack
 from datetime import UTC, datetime
 
 import pytest
 
 from tenure import Tenure, Tick
-from tenure.core.schedules import Advance, Advanced
+from tenure.core.schedules.records import Commit, Committed
+from tenure.runtime.scheduling import Scheduling
 from tenure.stores.contract import Store
 from tenure.testing import FaultyStore, ManualClock
 from tests.rig.endings import bury
@@ -64,7 +66,7 @@ async def test_a_schedule_that_the_store_has_lost_is_declared_anew_at_once(
     fleet = Fleet(store, clock, notes_ticks())
     async with fleet.running(1):
         await clock.advance(5.5)
-        assert await store.prune_schedules(idle=0) == 1
+        assert await Scheduling(store).forget(idle=0) == 1
         await clock.advance(4)
     assert {BEGIN + 7, BEGIN + 8, BEGIN + 9} <= set(fleet.ran)
 
@@ -114,7 +116,7 @@ async def test_a_stopped_replica_never_gives_a_run_to_another(store: Store, cloc
     assert max(fleet.ran.values()) == 1
 
 
-@pytest.mark.parametrize("call", ["advance", "plant", "settle", "beat", "claim"])
+@pytest.mark.parametrize("call", ["commit", "declare", "schedules", "settle", "beat", "claim"])
 async def test_a_lost_reply_costs_nothing(store: Store, clock: ManualClock, call: str):
     fleet = Fleet(store, clock, notes_ticks(0.01))
     async with fleet.running(3):
@@ -122,6 +124,8 @@ async def test_a_lost_reply_costs_nothing(store: Store, clock: ManualClock, call
             for replica in fleet.replicas:
                 replica.faults.lose_reply(call)
             await clock.advance(1)
+        for replica in fleet.replicas:
+            replica.faults.heal()
         await clock.advance(0.5)
         info = await fleet.replicas[0].app.timers["work"].info()
     assert fleet.ran == Counter(range(BEGIN + 1, BEGIN + 21))
@@ -189,15 +193,15 @@ async def test_an_answer_that_comes_after_the_replica_was_buried_starts_nothing(
     store: Store, clock: ManualClock, monkeypatch: pytest.MonkeyPatch
 ):
     fleet = Fleet(store, clock, notes_ticks(1000, every="1m", each="replica", limit=1))
-    held, ask = asyncio.Event(), FaultyStore.advance
+    held, ask = asyncio.Event(), FaultyStore.commit
 
-    async def answer_late(self: FaultyStore, move: Advance) -> Advanced:
-        answer = await ask(self, move)
-        if move.to == (BEGIN + 60) * 1_000_000:
+    async def answer_late(self: FaultyStore, commits: Sequence[Commit]) -> list[Committed]:
+        answers = await ask(self, commits)
+        if commits[0].tick == (BEGIN + 60) * 1_000_000:
             await held.wait()
-        return answer
+        return answers
 
-    monkeypatch.setattr(FaultyStore, "advance", answer_late)
+    monkeypatch.setattr(FaultyStore, "commit", answer_late)
     async with fleet.running(1):
         await clock.advance(61)
         [before] = await store.replicas()

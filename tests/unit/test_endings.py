@@ -3,6 +3,7 @@
 import pytest
 
 from tenure.core import endings
+from tenure.core.options import write_options
 from tenure.core.records import JobRecord, read_history
 
 
@@ -31,8 +32,9 @@ def test_a_loss_adds_a_line_to_the_history():
     assert (lines[1].replica, lines[1].started, lines[1].ended) == ("ann", 5, 8)
 
 
-def test_a_job_that_may_not_run_again_fails_where_another_one_waits():
-    once = job(rerun=False)
+@pytest.mark.parametrize("options", [write_options(rerun=False), "spoiled"])
+def test_a_job_that_may_not_run_again_fails_where_another_one_waits(options):
+    once = job(options=options)
     for end, outcome, failures in (
         (endings.handed_back(once, delay=5.0), "handed back", 0),
         (endings.retried(once, delay=5.0, error=b"e"), "retry", 1),

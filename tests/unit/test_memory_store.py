@@ -9,11 +9,10 @@ import pytest
 
 from tenure.core.model import Lease
 from tenure.core.records import NewJob, Note
-from tenure.core.schedules import Advance
+from tenure.core.schedules.records import Commit
 from tenure.stores.contract import Store
 from tenure.stores.memory import MemoryStore
 from tenure.testing import ManualClock
-from tests.contract.schedule_calls import planting
 from tests.rig.endings import bury, leave, recover, settlement
 from tests.rig.waiting import wait_until
 
@@ -49,14 +48,10 @@ CALLS: dict[str, Callable[[Store], Coroutine[Any, Any, Any]]] = {
     "count_tagged": lambda store: store.count_tagged("tag", unfinished=1, recent=1, within=60),
     "pause": lambda store: store.pause("default"),
     "resume": lambda store: store.resume("default"),
-    "prune_jobs": lambda store: store.prune_jobs(),
-    "plant": lambda store: store.plant([planting()]),
-    "advance": lambda store: store.advance(Advance(id="run", name="sync", revision=1, to=1, due=1)),
     "schedules": lambda store: store.schedules(),
+    "declare": lambda store: store.declare([("sync", "ruler")]),
+    "commit": lambda store: store.commit([Commit(id="run", name="sync")]),
     "decisions": lambda store: store.decisions("sync"),
-    "freeze": lambda store: store.freeze("sync"),
-    "thaw": lambda store: store.thaw("sync"),
-    "prune_schedules": lambda store: store.prune_schedules(idle=60),
 }
 
 

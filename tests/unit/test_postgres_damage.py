@@ -7,7 +7,10 @@ import asyncpg
 import pytest
 
 from tenure.core.records import NewJob, Settlement
+from tenure.core.schedules.records import Expected, Found, Write
+from tenure.core.soundness import INSTANT_MAX
 from tenure.stores.postgres import PostgresStore
+from tests.contract.commit_calls import create, look_at, plan, rewrite, run, send, tick_line
 from tests.rig.endings import settlement
 from tests.rig.fixtures import Endpoint, PrivatePostgres
 from tests.rig.rights import as_app
@@ -58,12 +61,14 @@ async def store(open_store: Open, bare_postgres: Any) -> PostgresStore:
 
 @pytest.fixture
 async def operator(store: PostgresStore, bare_postgres: Any) -> AsyncIterator[asyncpg.Connection]:
-    """Somebody who owns the tables, and has dropped what guards those of jobs."""
+    """Somebody who owns the tables, and has dropped what guards those of jobs and schedules."""
     async with connected(bare_postgres.url) as connection:
-        for table in ("job", "job_done"):
+        for table in ("job", "job_done", "schedule", "schedule_decision"):
             await connection.execute(
                 f"ALTER TABLE tenure.{table} DROP CONSTRAINT IF EXISTS {table}_sound"
             )
+        for column in ("standing", "declared"):
+            await connection.execute(f"ALTER TABLE tenure.schedule ALTER {column} DROP NOT NULL")
         yield connection
 
 
@@ -155,3 +160,91 @@ async def test_fences_go_on_by_the_clock_after_one_that_is_out_of_bounds(
     one = await store.acquire("one", holder="ann", limit=1, ttl=30, meta={})
     two = await store.acquire("two", holder="ann", limit=1, ttl=30, meta={})
     assert 0 < one.lease.fence <= two.lease.fence <= await store.now()
+
+
+UNUSABLE = [
+    "declared = 9223372036854775807",
+    "declared = -9223372036854775808",
+    "declared = NULL",
+    "last_run = 9223372036854775807",
+    "standing = NULL",
+]
+
+
+@pytest.mark.parametrize("poison", UNUSABLE)
+async def test_a_schedule_that_cannot_be_used_counts_as_not_there(
+    store: PostgresStore, operator: asyncpg.Connection, namespace: str, poison: str
+):
+    broken, sound = await create(store, "broken"), await create(store, "sound")
+    await send(store, plan(broken, lines=(tick_line("before", like="same"),)))
+    where = "WHERE namespace = $1 AND name = 'broken'"
+    await operator.execute(f"UPDATE tenure.schedule SET {poison} {where}", namespace)
+    assert (await store.schedules()).records == [sound]
+    assert {(report.kind, report.name) for report in store.damage} == {("timer", "broken")}
+    assert (await store.declare([("broken", "ruler"), ("sound", "ruler")])).lost == ["broken"]
+    silent = Expected("broken", broken.version, silent_for=0.0)
+    answers = await store.commit([plan(broken, expects=(silent,)), plan(sound)])
+    assert [answer.outcome for answer in answers] == ["stale", "done"]
+    assert answers[0].found == (Found("broken", ""),)
+    # What expects no such schedule takes its place.
+    above = Write("sound", "standing", "ruler", above=("broken",))
+    await send(store, plan(sound, writes=(above,)))
+    again = await create(store, "broken")
+    assert (again.last_run, again.last_job, again.latest) == (0, "", None)
+    await send(store, plan(again, lines=(tick_line("after", like="same"),)))
+    assert [line.body for line in await store.decisions("broken")] == ["after"]
+
+
+@pytest.mark.parametrize("fence", [9223372036854775807, -1])
+async def test_fences_of_runs_go_on_by_the_clock_after_one_that_is_out_of_bounds(
+    store: PostgresStore, operator: asyncpg.Connection, namespace: str, fence: int
+):
+    record = await create(store)
+    poison = "UPDATE tenure.schedule SET last_fence = $2 WHERE namespace = $1"
+    await operator.execute(poison, namespace, fence)
+    record = await rewrite(store, record)
+    before = await store.now()
+    first, second = [await run(store, record, born_on="ann") for _ in range(2)]
+    assert before <= first.fence < second.fence <= INSTANT_MAX
+
+
+LINES = [
+    "first = 9223372036854775807",
+    "last = -9223372036854775808",
+    "ticks = 9223372036854775807",
+    "ticks = -9223372036854775808",
+    "at = 9223372036854775807",
+]
+
+
+@pytest.mark.parametrize("poison", LINES)
+async def test_a_line_that_cannot_be_used_is_left_out(
+    store: PostgresStore, operator: asyncpg.Connection, namespace: str, poison: str
+):
+    record = await create(store)
+    await send(
+        store, plan(record, lines=(tick_line("one", like="one"), tick_line("two", like="two")))
+    )
+    where = "WHERE namespace = $1 AND number = 2"
+    await operator.execute(f"UPDATE tenure.schedule_decision SET {poison} {where}", namespace)
+    assert [line.body for line in await store.decisions("sync")] == ["one"]
+    assert (await look_at(store)).latest is None
+    assert {report.kind for report in store.damage} == {"decision"}
+    more = (tick_line("three", like="two"), tick_line("four"))
+    assert (await send(store, plan(record, lines=more))).outcome == "done"
+    bodies = [line.body for line in await store.decisions("sync")]
+    assert bodies[0] == "four"
+    assert bodies[-1] == "one"
+
+
+@pytest.mark.parametrize("number", [9223372036854775807, INSTANT_MAX, -9223372036854775808])
+async def test_a_line_with_a_number_that_cannot_be_counted_up_fails_no_commit(
+    store: PostgresStore, operator: asyncpg.Connection, namespace: str, number: int
+):
+    record = await create(store)
+    await send(store, plan(record, lines=(tick_line(like="same"),)))
+    poison = "UPDATE tenure.schedule_decision SET number = $2 WHERE namespace = $1"
+    await operator.execute(poison, namespace, number)
+    for like in ("", "same", "same"):
+        assert (await send(store, plan(record, lines=(tick_line(like=like),)))).outcome == "done"
+    assert await store.decisions("sync")

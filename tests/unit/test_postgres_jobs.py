@@ -141,7 +141,7 @@ async def use_everything(store: PostgresStore) -> None:
     await asyncio.sleep(0.01)
     await store.beat(["cid"], ttl=600)
     await recover(store, delays=[], grace=0.0)
-    await store.prune_jobs()
+    await store.prune(idle=600)
 
 
 @pytest.mark.parametrize("when", ["without statistics", "with statistics", "planned when empty"])
@@ -479,7 +479,7 @@ async def test_64_tasks_at_the_same_jobs_never_block_each_other_for_good(
             await recover(store, delays=[0.0], grace=0.0, limit=30)
             if chance.random() < 0.3:
                 await leave(store, replica)
-            await store.prune_jobs()
+            await store.prune(idle=600)
 
     async with asyncio.timeout(SIZE.patience * 4):
         await asyncio.gather(*(work(number) for number in range(64)))

@@ -1,19 +1,36 @@
-"""What only concerns schedules in PostgreSQL: plans, locks, and the migration."""
+"""What only concerns schedules in PostgreSQL: plans, locks, durability, and the migration."""
 
 import asyncio
 import random
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from typing import Any
 
 import asyncpg
+import msgspec
 import pytest
 
 from tenure.core.clock import SystemClock
 from tenure.core.records import JobRecord, NewJob
-from tenure.core.schedules import DECISIONS_MAX, Advance, Decision, Planting
+from tenure.core.schedules.records import (
+    DECISIONS_MAX,
+    Commit,
+    Expected,
+    Room,
+    ScheduleRecord,
+    Write,
+)
 from tenure.stores.postgres import PostgresStore
-from tenure.stores.postgres.schedule_rows import move_argument, plantings_argument
-from tests.contract.schedule_calls import bound, look_at, move, plant, planting, run, tick
+from tenure.stores.postgres.job_rows import commit_text
+from tests.contract.commit_calls import (
+    as_expected,
+    create,
+    look_at,
+    plan,
+    plan_run,
+    run,
+    send,
+    tick_line,
+)
 from tests.rig.endings import bury, leave, recover
 from tests.rig.fixtures import Endpoint, PrivatePostgres
 from tests.rig.sizes import SIZE
@@ -26,7 +43,6 @@ from tests.unit.postgres_inside import (
     connected,
     make_format,
     opening,
-    plain_ann,
     walks_in,
 )
 
@@ -54,12 +70,37 @@ async def operator(postgres_server: Endpoint) -> AsyncIterator[asyncpg.Connectio
         yield connection
 
 
-_ADVANCE = "SELECT * FROM tenure.schedule_advance_v1($1, $2, 100, NULL)"
-
-
 async def is_waiting(task: asyncio.Future[Any]) -> bool:
     done, _ = await asyncio.wait([task], timeout=0.2)
     return not done
+
+
+COMMIT = "SELECT * FROM tenure.schedule_commit_v1({}, {}, {}, 100, 200, NULL)"
+
+
+def arguments(namespace: str, *commits: Commit) -> tuple[str, list[str], list[str]]:
+    """Return what the store passes on for these commits."""
+    names = {name for commit in commits for name in (commit.name, *_written(commit))}
+    return namespace, [*names], [commit_text(commit) for commit in commits]
+
+
+def _written(commit: Commit) -> list[str]:
+    return [write.name for write in commit.writes]
+
+
+async def commit_within(
+    transaction: asyncpg.Connection, namespace: str, *commits: Commit
+) -> list[str]:
+    """Send commits in a transaction of somebody else, which stays open; return their outcomes."""
+    statement = COMMIT.format("$1", "$2", "$3")
+    rows = await transaction.fetch(statement, *arguments(namespace, *commits))
+    return [msgspec.json.decode(row["answer"])["outcome"] for row in rows]
+
+
+def moved(record: ScheduleRecord | str, **details: Any) -> Commit:
+    """Return a commit that writes a schedule."""
+    name = as_expected(record).name
+    return plan(record, writes=(Write(name, "moved", "ruler", "definition"),), **details)
 
 
 # Plans.
@@ -69,62 +110,55 @@ async def use_everything(store: PostgresStore) -> None:
     """Make every call, so that every statement of every function runs."""
     await store.join("ann", ttl=600, meta={})
     await store.join("short", ttl=0.001, meta={})
-    await store.plant([planting("old"), planting()])
-    await store.freeze("old", reason="now")
-    for _ in range(2):
-        await store.plant([planting("new", renamed_from=("never", "old")), planting()])
-    await store.plant([planting("newer", renamed_from=("new",))])
-    await store.plant([planting("old"), planting("sync", b"second")])
-    await store.plant([planting("old", renamed_from=("newer",))])
-    await store.plant([planting("sync", b"first"), planting("sync", b"second")])
+    sync, old = await create(store), await create(store, "old")
+    above = (Write("new", "s", "r", "d", above=("old", "never")), Write("old", "s", "r"))
+    expects = (as_expected("new"), as_expected(old, silent_for=0.0))
+    assert (await send(store, plan("new", expects=expects, writes=above))).outcome == "done"
+    lines = (tick_line(like="same"), tick_line(like="same"), tick_line(like="other"))
+    rooms = (Room(9), Room(9, "ann"))
+    here: dict[str, Any] = {"born_on": "ann", "rooms": rooms, "run_line": tick_line()}
+    tick = plan_run(sync, writes=(Write("sync", "moved", "r"),), lines=lines, **here)
+    for outcome in ("done", "done"):
+        assert (await send(store, tick)).outcome == outcome
+    sync = await look_at(store)
     now = await store.now()
-    missed = Decision(outcome="missed", reason="late", first=1, last=2, ticks=2)
-    first = move(
-        (await store.plant([planting("sync", b"second")]))[0],
-        now,
-        replica="ann",
-        limit=bound(9),
-        own=bound(9),
-        passed=(missed,),
-    )
-    await store.advance(first)
-    await store.advance(first)
-    await tick(store, now + 1, replica="short")
-    await tick(store, now + 1, replica="nobody")
-    await tick(store, now + 1, due=now + 10**9)
-    for number, full in enumerate(("skip", "skip", "hold", "cancel")):
-        here = {"replica": "ann", "own": bound(1, "overlap", full)}
-        await tick(store, now + 10 + number, **here)
-        await tick(store, now + 20 + number, limit=bound(1, "limit", full))
-    await tick(store, now + 30, rest=1.0)
-    ran = (await store.get([first.id]))[0]
+    for outcome, details in [
+        ("stale", {"expects": (as_expected(sync, silent_for=600.0),)}),
+        ("early", {"not_before": now + 10**9}),
+        ("expired", {"born_on": "short"}),
+        ("gone", {"born_on": "nobody"}),
+        ("full", {"rooms": (Room(1),)}),
+        ("full", {"rooms": (Room(1, "ann"),)}),
+        ("instead", {"rooms": (Room(1, instead=tick_line("full")),)}),
+        ("done", {"job": {"tags": ("one", "two")}}),
+    ]:
+        assert (await send(store, plan_run(sync, **details))).outcome == outcome
+    (ran,) = await store.get([tick.id])
     assert ran is not None
     await store.requeue([ran.id])
     await leave(store, "ann")
-    await tick(store, now + 30, rest=1.0)
     await store.requeue([ran.id])
-    await tick(store, now + 40, run=None)
-    await store.freeze("*")
-    await tick(store, now + 50)
     await store.schedules()
-    await store.schedules(["sync", "*"])
+    await store.schedules(["sync", "old", "never"])
     await store.decisions("sync")
-    await store.thaw("*")
-    await store.prune_schedules(idle=600)
-    assert await store.prune_schedules(idle=0) > 0
+    assert (await store.declare([("sync", "r"), ("old", "other")])).lost == ["old"]
+    gone = [
+        plan(await look_at(store, name), writes=(Write(name, None),)) for name in ("new", "old")
+    ]
+    assert [answer.outcome for answer in await store.commit(gone)] == ["done", "done"]
+    await send(store, plan(sync, writes=(Write("sync", None),)))
 
 
 OTHER_RUNS = """
 UPDATE tenure.job SET schedule = 'other-' || length(id) || priority WHERE id LIKE 'x%5'
 """
 SCHEDULES = """
-INSERT INTO tenure.schedule (namespace, name, revision, digests, declared, decided)
-SELECT $1, 's' || n, 1, '{a}', 4e15, 1 FROM generate_series(1, 5000) AS n
+INSERT INTO tenure.schedule (namespace, name, definition, ruler, version, standing, declared)
+SELECT $1, 's' || n, 'd', 'r', 'v', 's', 0 FROM generate_series(1, 5000) AS n
 """
-DECISIONS = """
-INSERT INTO tenure.schedule_decision (namespace, name, number, outcome, reason, first, last, ticks,
-                                      at, job, replica)
-SELECT $1, 's' || n, m, 'ran', '', 1, 1, 1, 1, '', ''
+LINES = """
+INSERT INTO tenure.schedule_decision
+SELECT $1, 's' || n, m, '', 1, 1, 1, 1, ''
 FROM generate_series(1, 5000) AS n, generate_series(1, 10) AS m
 """
 
@@ -140,7 +174,7 @@ async def test_every_statement_finds_its_rows_by_an_index(
     connection = await asyncpg.connect(server.url)
     for fill in (FILL, FINISH):
         await connection.fetch(fill, namespace, MANY)
-    for fill in (SCHEDULES, DECISIONS):
+    for fill in (SCHEDULES, LINES):
         await connection.fetch(fill, namespace)
     await connection.execute(OTHER_RUNS)
     if when == "with statistics":
@@ -150,23 +184,22 @@ async def test_every_statement_finds_its_rows_by_an_index(
     await use_everything(store)
     log = server.log.read_bytes()[seen:].decode()
     assert log.count("using job_run on job") > 20
+    assert log.count("using schedule_pkey") > 40
     assert log.count("using schedule_decision_pkey") > 20
     assert not walks_in(log)
 
 
-async def test_a_move_costs_the_same_however_much_there_is(
+async def test_a_commit_costs_the_same_however_much_there_is(
     store: PostgresStore, operator: asyncpg.Connection, namespace: str
 ):
-    planted = await plant(store)
-    numbers = iter(range(1, 1000))
+    record = await create(store)
 
     async def cost() -> int:
-        limits = {"limit": bound(5, full="hold"), "own": bound(5, full="hold")}
-        one = move(planted, next(numbers), seen=None, replica="ann", **limits)
-        statement = "SELECT * FROM tenure.schedule_advance_v1({}, {}, 100, NULL)"
-        quote = "SELECT quote_literal($1), quote_literal($2)"
-        quoted = await operator.fetchrow(quote, namespace, move_argument(one))
-        return await buffers(operator, statement.format(*quoted))
+        rooms = (Room(5), Room(5, "ann"), Room(5, instead=tick_line()))
+        commit = plan_run(record, born_on="ann", rooms=rooms, run_line=tick_line())
+        quote = "SELECT quote_literal($1), quote_literal($2::text[]), quote_literal($3::text[])"
+        quoted = await operator.fetchrow(quote, *arguments(namespace, commit))
+        return await buffers(operator, COMMIT.format(*quoted))
 
     await cost()
     before = await cost()
@@ -183,24 +216,70 @@ async def test_a_move_costs_the_same_however_much_there_is(
         """,
         namespace,
     )
-    assert await cost() <= before + 100
+    # Those that fill a room are named, and each may be on a page of its own.
+    assert await cost() <= before + 300
+
+
+CHANGES = """
+SELECT pg_stat_get_xact_tuples_updated(c.oid), pg_stat_get_xact_tuples_hot_updated(c.oid),
+       pg_stat_get_xact_tuples_inserted(c.reltoastrelid)
+FROM pg_class c WHERE c.oid = 'tenure.schedule'::regclass
+"""
+
+
+async def test_a_tick_is_one_heap_only_update_and_leaves_a_large_definition_alone(
+    store: PostgresStore, operator: asyncpg.Connection, namespace: str
+):
+    large = "".join(random.Random(1).choices("abcdefghijklmnopqrstuvwxyz", k=50_000))
+    record = await create(store, definition=large)
+    async with operator.transaction():
+        tick = plan_run(
+            record,
+            writes=(Write("sync", "moved", "ruler"),),
+            declares=True,
+            born_on="ann",
+            run_line=tick_line(),
+        )
+        assert await commit_within(operator, namespace, tick) == ["done"]
+        assert tuple(await operator.fetchrow(CHANGES)) == (1, 1, 0)
+    assert (await look_at(store)).definition == large
+
+
+async def test_a_young_declaration_changes_nothing(
+    store: PostgresStore, operator: asyncpg.Connection, namespace: str
+):
+    await create(store)
+    async with operator.transaction():
+        declare = "SELECT lost FROM tenure.schedule_declare_v1($1, $2, $3, 10000000, NULL)"
+        assert await operator.fetchval(declare, namespace, ["sync"], ["ruler"]) == []
+        assert await operator.fetchval("SELECT pg_current_xact_id_if_assigned()::text") is None
+
+
+async def test_only_a_call_that_changed_something_waits_for_the_disk(
+    store: PostgresStore, operator: asyncpg.Connection, namespace: str
+):
+    record = await create(store)
+    ran = plan_run(record)
+    await send(store, ran)
+    full, stale = plan_run(record, rooms=(Room(1),)), plan("sync")
+    show = "SELECT current_setting('synchronous_commit')"
+    for batch, answers, setting in [
+        ((stale, full), ["stale", "full"], "off"),
+        ((ran, stale), ["done", "stale"], "off"),
+        ((stale, plan_run(record), full), ["stale", "done", "full"], "on"),
+    ]:
+        async with operator.transaction():
+            assert await commit_within(operator, namespace, *batch) == answers
+            assert await operator.fetchval(show) == setting
 
 
 # The migration.
 
-OLD_CLAIM = "SELECT * FROM tenure.job_claim_v1($1, $2, $3, '{default}', 5, NULL)"
 OLD_INSERT = """
 SELECT * FROM tenure.job_insert_v1($1, $2, '{work}', '{default}', '{5}', '{""}', NULL, '{0}',
                                    '{NULL}', '{NULL}', '{600}', '{600}', NULL, NULL, NULL, NULL,
                                    NULL, NULL)
 """
-OLD_SETTLE = """
-SELECT * FROM tenure.job_settle_v1($1, $2, $3, $4, '{0}', '{NULL}', '{NULL}', '{""}', '{NULL}', 0,
-                                   NULL)
-"""
-OLD_JOIN = "SELECT tenure.replica_join_v1($1, $2, $3, '{}', NULL)"
-
-
 OLD_GET = "SELECT * FROM tenure.job_get_v1($1, $2)"
 NEW_GET = "SELECT * FROM tenure.job_get_v2($1, $2)"
 OLD_FIND = "SELECT * FROM tenure.job_find_v1($1, $2, $3, $4, $5, $6, $7, $8)"
@@ -248,10 +327,6 @@ async def old_and_new(
     return before
 
 
-def _job(number: int) -> NewJob:
-    return NewJob(id=f"job-{number}", task="@sync", schedule="sync", rerun=False, retention=600.0)
-
-
 async def test_a_migration_lets_others_pass_while_somebody_holds_a_job(
     open_store: Open, private_postgres: PrivatePostgres, namespace: str
 ):
@@ -277,199 +352,212 @@ async def test_a_migration_lets_others_pass_while_somebody_holds_a_job(
 # Races.
 
 
-_PLANT = "SELECT * FROM tenure.schedule_plant_v1($1, $2, 60000000, 10, NULL)"
-
-
 @pytest.mark.parametrize("end", ["commit", "rollback"])
-@pytest.mark.parametrize(
-    "change", [planting(definition=b"second"), planting("new", renamed_from=("sync",))]
-)
-async def test_who_declares_waits_for_another_definition_or_name(
-    store: PostgresStore, operator: asyncpg.Connection, namespace: str, change: Planting, end: str
-):
-    first = await plant(store)
-    await operator.execute("BEGIN")
-    await operator.fetch(_PLANT, namespace, plantings_argument([change]))
-    again = asyncio.ensure_future(plant(store))
-    assert await is_waiting(again)
-    await operator.execute(end)
-    assert (await again).revision == (0 if end == "commit" else first.revision)
-
-
-@pytest.mark.parametrize("end", ["commit", "rollback"])
-async def test_of_two_moves_the_second_waits_for_the_first(
+async def test_who_declares_waits_for_another_ruler(
     store: PostgresStore, operator: asyncpg.Connection, namespace: str, end: str
 ):
-    planted = await plant(store)
-    now = await store.now()
+    record = await create(store)
+    back = "UPDATE tenure.schedule SET declared = 0 WHERE namespace = $1"
+    await operator.execute(back, namespace)
     await operator.execute("BEGIN")
-    await operator.fetch(_ADVANCE, namespace, move_argument(move(planted, now, replica="ann")))
-    second = asyncio.ensure_future(store.advance(move(planted, now, replica="ann")))
-    assert await is_waiting(second)
+    newer = plan(record, writes=(Write("sync", "standing", "newer"),))
+    assert await commit_within(operator, namespace, newer) == ["done"]
+    declared = asyncio.ensure_future(store.declare([("sync", "ruler")]))
+    assert await is_waiting(declared)
     await operator.execute(end)
-    assert (await second).outcome == ("passed" if end == "commit" else "done")
+    assert (await declared).lost == (["sync"] if end == "commit" else [])
+    assert ((await look_at(store)).declared == 0) == (end == "commit")
+
+
+@pytest.mark.parametrize("end", ["commit", "rollback"])
+async def test_of_two_commits_the_second_waits_for_the_first(
+    store: PostgresStore, operator: asyncpg.Connection, namespace: str, end: str
+):
+    record = await create(store)
+    first, second = (plan_run(record, born_on="ann", **_moves()) for _ in range(2))
+    await operator.execute("BEGIN")
+    assert await commit_within(operator, namespace, first) == ["done"]
+    waiting = asyncio.ensure_future(send(store, second))
+    assert await is_waiting(waiting)
+    await operator.execute(end)
+    assert (await waiting).outcome == ("stale" if end == "commit" else "done")
+    assert (await look_at(store)).live == 1
+
+
+def _moves() -> dict[str, Any]:
+    return {"writes": (Write("sync", "moved", "ruler"),)}
+
+
+@pytest.mark.parametrize("end", ["commit", "rollback"])
+async def test_a_room_counts_what_another_commit_is_about_to_make(
+    store: PostgresStore, operator: asyncpg.Connection, namespace: str, end: str
+):
+    record = await create(store)
+    first, second = (plan_run(record, rooms=(Room(1),)) for _ in range(2))
+    await operator.execute("BEGIN")
+    assert await commit_within(operator, namespace, first) == ["done"]
+    waiting = asyncio.ensure_future(send(store, second))
+    assert await is_waiting(waiting)
+    await operator.execute(end)
+    assert (await waiting).outcome == ("full" if end == "commit" else "done")
     assert (await look_at(store)).live == 1
 
 
 @pytest.mark.parametrize("end", ["commit", "rollback"])
-async def test_a_limit_counts_what_another_move_is_about_to_make(
+async def test_of_two_that_make_a_schedule_the_second_waits_for_the_first(
     store: PostgresStore, operator: asyncpg.Connection, namespace: str, end: str
 ):
-    planted = await plant(store)
-    now = await store.now()
-    one, two = (move(planted, now, seen=None, limit=bound(1)) for _ in range(2))
+    first, second = moved("new"), moved("new")
     await operator.execute("BEGIN")
-    await operator.fetch(_ADVANCE, namespace, move_argument(one))
-    second = asyncio.ensure_future(store.advance(two))
-    assert await is_waiting(second)
+    assert await commit_within(operator, namespace, first) == ["done"]
+    waiting = asyncio.ensure_future(send(store, second))
+    assert await is_waiting(waiting)
     await operator.execute(end)
-    assert (await second).outcome == ("skipped" if end == "commit" else "done")
-    assert (await look_at(store)).live == 1
+    assert (await waiting).outcome == ("stale" if end == "commit" else "done")
+    version = first.id if end == "commit" else second.id
+    assert (await look_at(store, "new")).version == version
 
 
-async def test_a_beat_passes_a_move_under_way_and_recovery_does_not(
+async def test_a_repeat_that_overtakes_the_commit_which_makes_its_schedule_is_done(
     store: PostgresStore, operator: asyncpg.Connection, namespace: str
 ):
-    planted = await plant(store)
+    made = plan_run("new", writes=(Write("new", "standing", "ruler", "definition"),))
+    async with operator.transaction():
+        assert await commit_within(operator, namespace, made) == ["done"]
+        repeat = asyncio.ensure_future(send(store, made))
+        assert await is_waiting(repeat)
+    assert (await repeat).outcome == "done"
+    assert (await look_at(store, "new")).live == 1
+
+
+async def test_what_is_only_expected_is_read_without_a_lock(
+    store: PostgresStore, operator: asyncpg.Connection, namespace: str
+):
+    sync, other = await create(store), await create(store, "other")
+    ahead = "UPDATE tenure.schedule SET declared = $2 WHERE namespace = $1"
+    future = await store.now() + 10**9
+    async with operator.transaction():
+        assert await commit_within(operator, namespace, moved(other)) == ["done"]
+        expects = (as_expected(sync), as_expected(other))
+        async with asyncio.timeout(SIZE.patience):
+            assert (await send(store, moved(sync, expects=expects))).outcome == "done"
+    # Nor does a declaration that is written back wait.
+    sync, other = await look_at(store), await look_at(store, "other")
+    await operator.execute(ahead, namespace, future)
+    async with operator.transaction():
+        assert await commit_within(operator, namespace, moved(other)) == ["done"]
+        expects = (as_expected(sync, 60.0), as_expected(other, 60.0))
+        async with asyncio.timeout(SIZE.patience):
+            assert (await send(store, moved(sync, expects=expects))).outcome == "stale"
+    assert (await look_at(store)).declared < future
+    assert (await look_at(store, "other")).declared == future
+
+
+async def test_a_beat_passes_a_commit_under_way_and_recovery_does_not(
+    store: PostgresStore, operator: asyncpg.Connection, namespace: str
+):
+    record = await create(store)
     await store.join("ben", ttl=600, meta={})
     async with operator.transaction():
-        one = move(planted, await store.now(), replica="ben")
-        moved = await operator.fetchrow(_ADVANCE, namespace, move_argument(one))
-        assert moved["outcome"] == "done"
+        commit = plan_run(record, born_on="ben")
+        assert await commit_within(operator, namespace, commit) == ["done"]
         async with asyncio.timeout(SIZE.patience):
             assert await store.beat(["ben"], ttl=0.001) != [None]
         await asyncio.sleep(0.01)
         assert await recover(store, delays=[0.0], grace=0.0) == []
+        assert "ben" in {replica.id for replica in await store.replicas()}
     lost = await recover(store, delays=[0.0], grace=0.0)
-    assert [(job.id, job.state) for job in lost] == [(one.id, "failed")]
+    assert [job.id for job in lost] == [commit.id]
 
 
-async def test_a_schedule_that_moves_is_not_forgotten(
-    store: PostgresStore, operator: asyncpg.Connection, namespace: str
+async def test_the_latest_run_and_the_highest_fence_may_come_from_two_schedules(
+    store: PostgresStore,
 ):
-    planted = await plant(store)
-    async with operator.transaction():
-        one = move(planted, await store.now(), replica="ann")
-        await operator.fetch(_ADVANCE, namespace, move_argument(one))
-        assert await store.prune_schedules(idle=0) == 0
-    assert (await look_at(store)).live == 1
+    fenced = await run(store, await create(store, "fenced"), born_on="ann", tick=1)
+    latest = await run(store, await create(store, "latest"), tick=2)
+    above = Write("sync", "standing", "ruler", above=("fenced", "latest"))
+    assert (await send(store, plan("sync", writes=(above,)))).outcome == "done"
+    record = await look_at(store)
+    assert (record.last_run, record.last_job) == (2, latest.id)
+    both = "SELECT last_fence FROM tenure.schedule WHERE namespace = $1 AND name = 'sync'"
+    assert await store._fetch(both, store.namespace) == [(fenced.fence,)]
 
 
-# Whoever is no superuser waits at the first schedule, in the middle of a statement.
-SLOW = """
-CREATE FUNCTION slow(_name text) RETURNS boolean LANGUAGE plpgsql AS $$
-BEGIN
-    IF _name = 'first' THEN
-        PERFORM pg_advisory_xact_lock_shared(1);
-    END IF;
-    RETURN true;
-END
-$$;
-ALTER TABLE tenure.schedule ENABLE ROW LEVEL SECURITY;
-CREATE POLICY slow ON tenure.schedule USING (slow(name));
-"""
-
-
-@pytest.mark.parametrize("change", ["triggered", "renamed"])
-async def test_a_schedule_that_is_needed_from_now_on_is_not_forgotten(
-    open_store: Open, private_postgres: PrivatePostgres, namespace: str, change: str
-):
-    url = private_postgres().url
-    async with connected(url) as operator:
-        await make_format(operator, 2)
-        store = await open_store(url)
-        await plant(store, "first")
-        planted = await plant(store, "last")
-        trigger = move(planted, await store.now(), name="last", seen=None, forced=True)
-        pruning = await open_store(plain_ann(url))
-        await operator.execute(SLOW)
-        await operator.execute("SELECT pg_advisory_lock(1)")
-        prune = asyncio.ensure_future(pruning.prune_schedules(idle=0))
-        assert await is_waiting(prune)
-        if change == "triggered":
-            assert (await store.advance(trigger)).outcome == "done"
-        else:
-            await store.plant([planting("new", renamed_from=("last",))])
-        await operator.execute("SELECT pg_advisory_unlock(1)")
-        assert await prune == 1
-    kept = await look_at(store, "last")
-    assert (kept.live, kept.successor) == ((1, "") if change == "triggered" else (0, "new"))
-
-
-async def test_a_run_that_was_set_aside_takes_no_place(
+async def test_a_run_that_was_set_aside_takes_no_room(
     store: PostgresStore, operator: asyncpg.Connection
 ):
-    await plant(store)
-    now = await store.now()
-    one = await run(store, now, replica="ann", limit=bound(1))
-    await operator.execute("UPDATE tenure.job SET losses = 2147483647 WHERE id = $1", one.id)
-    (buried,) = await bury(store, "ann", [one.id], delays=[0.0])
+    record = await create(store)
+    ran = await run(store, record, born_on="ann", rooms=(Room(1),))
+    await operator.execute("UPDATE tenure.job SET losses = 2147483647 WHERE id = $1", ran.id)
+    (buried,) = await bury(store, "ann", [ran.id], delays=[0.0])
     assert buried.state is None
     assert (await look_at(store)).live == 0
-    await run(store, now + 1, limit=bound(1), rest=5.0)
+    await run(store, record, rooms=(Room(1), Room(1, "ann")))
 
 
-async def test_a_cancel_is_told_to_the_replica_that_runs(store: PostgresStore):
-    await plant(store)
-    now = await store.now()
-    one = await run(store, now, replica="ann")
-    async with store.watch(("replica", "ann"), ("job", one.id)) as bell:
-        held = await tick(store, now + 1, limit=bound(1, "newer", "cancel"))
-        assert held.outcome == "held"
-        assert await bell.wait(SIZE.patience)
-    # Whoever tries again does not wait for somebody who holds the run.
-    (before,) = await store.get([one.id])
-    await tick(store, now + 1, limit=bound(1, "newer", "cancel"))
-    assert await store.get([one.id]) == [before]
+DEADLOCKS = "SELECT deadlocks FROM pg_stat_database WHERE datname = current_database()"
 
 
-async def test_a_run_that_a_transaction_holds_is_cancelled_by_a_later_try(
-    store: PostgresStore, operator: asyncpg.Connection, namespace: str
-):
-    await plant(store)
-    now = await store.now()
-    one = await run(store, now, replica="ann")
-    newer = move((await store.plant([planting()]))[0], now + 1, limit=bound(1, "newer", "cancel"))
-    hold = "SELECT tenure.job_hold_v1($1, $2, $3)"
-    async with operator.transaction():
-        assert await operator.fetchval(hold, namespace, one.id, one.fence)
-        # Were it to wait for the run, it would fail for want of the lock.
-        assert (await store.advance(newer)).outcome == "held"
-        (held,) = await store.get([one.id])
-        assert held is not None
-        assert not held.cancelling
-    assert (await store.advance(newer)).outcome == "held"
-    (found,) = await store.get([one.id])
-    assert found is not None
-    assert (found.cancelling, found.reason) == (True, "newer")
-
-
-async def test_renames_in_any_order_never_block_each_other_for_good(
-    open_store: Open, postgres_server: Endpoint
+async def test_batches_in_any_order_never_block_each_other_for_good(
+    open_store: Open, postgres_server: Endpoint, operator: asyncpg.Connection
 ):
     stores = [await open_store(postgres_server.url) for _ in range(4)]
-    lasting, renamed = "aceg", "bdfh"
-
-    def some(chance: random.Random) -> list[Planting]:
-        """Return what is only declared again, or some of that together with renames."""
-        names = chance.sample(lasting, 3) + chance.sample(renamed, chance.choice((0, 2)))
-        chance.shuffle(names)
-        return [
-            planting(name, renamed_from=tuple(chance.sample(renamed, 2) if name in renamed else ()))
-            for name in names
-        ]
+    before = await operator.fetchval(DEADLOCKS)
+    names = "abcdefgh"
+    done = {"made": 0, "renamed": 0, "deleted": 0}
 
     async def work(number: int) -> None:
         chance, store = random.Random(number), stores[number % 4]
         for _ in range(15):
-            planted = await store.plant(some(chance))
-            assert all(one.cursor for one in planted)
-            if chance.random() < 0.1:
-                await store.prune_schedules(idle=0, limit=2)
+            known = {record.name: record for record in (await store.schedules()).records}
+            kinds, batch = zip(*(_change(chance, names, known) for _ in range(4)), strict=True)
+            await store.declare([(name, "ruler") for name in chance.sample(names, 4)])
+            answers = await store.commit(batch)
+            assert {answer.outcome for answer in answers} <= {"done", "stale"}
+            for kind, answer in zip(kinds, answers, strict=True):
+                done[kind] += answer.outcome == "done"
 
     # A deadlock, and who waits for a lock too long, is an error.
     async with asyncio.timeout(SIZE.patience * 4):
         await asyncio.gather(*(work(number) for number in range(16)))
+    assert await operator.fetchval(DEADLOCKS) == before
+    assert all(count > 5 for count in done.values()), done
+
+
+def _change(
+    chance: random.Random, names: Sequence[str], known: dict[str, ScheduleRecord]
+) -> tuple[str, Commit]:
+    """Return a commit that makes, renames or deletes schedules as they were read."""
+    one, two = chance.sample(names, 2)
+    expected = {name: as_expected(known.get(name, name)) for name in (one, two)}
+    write = Write(one, "standing", "ruler", "definition", above=(two,))
+    if two in known and chance.random() < 0.5:
+        kind, writes = "renamed", (write, Write(two, chance.choice(("rests", None)), "ruler"))
+    elif one in known:
+        kind, writes = "deleted", (Write(one, None),)
+    else:
+        kind, writes = "made", (write,)
+    commit = plan(one, id=SystemClock().token(), expects=(*expected.values(),), writes=writes)
+    return kind, commit
+
+
+async def test_declarations_in_any_order_never_block_each_other_for_good(
+    open_store: Open, postgres_server: Endpoint, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr("tenure.stores.postgres.schedules.DECLARED_ANEW_AFTER", 0.0)
+    stores = [await open_store(postgres_server.url) for _ in range(4)]
+    rulers = [(name, "ruler") for name in "abcdefghijkl"]
+    for name, _ in rulers:
+        await create(stores[0], name)
+
+    async def work(number: int) -> None:
+        chance = random.Random(number)
+        for _ in range(30):
+            asked = chance.sample(rulers, len(rulers))
+            assert (await stores[number % 4].declare(asked)).lost == []
+
+    async with asyncio.timeout(SIZE.patience * 4):
+        await asyncio.gather(*(work(number) for number in range(8)))
 
 
 async def test_many_at_the_same_schedules_never_block_each_other_for_good(
@@ -477,71 +565,88 @@ async def test_many_at_the_same_schedules_never_block_each_other_for_good(
 ):
     stores = [await open_store(postgres_server.url) for _ in range(4)]
     names = "abcdefgh"
-    deadlocks = "SELECT deadlocks FROM pg_stat_database WHERE datname = current_database()"
-    before = await operator.fetchval(deadlocks)
+    for name in names:
+        await create(stores[0], name)
+    before = await operator.fetchval(DEADLOCKS)
     ran: list[JobRecord] = []
 
-    async def move_one(store: PostgresStore, chance: random.Random, replica: str) -> None:
-        name = chance.choice(names)
-        for one in await store.schedules([name]):
-            details: dict[str, Any] = {
-                "limit": bound(2, full=chance.choice(("skip", "hold", "cancel"))),
-                "replica": chance.choice(("", replica)),
-            }
-            to = max(one.cursor + 1, await store.now() - 10**6)
-            answer = await store.advance(_move(one.revision, one.cursor, to, name, **details))
-            if answer.run is not None and answer.outcome == "done":
-                ran.append(answer.run)
+    async def tick_some(store: PostgresStore, chance: random.Random, replica: str) -> None:
+        records = (await store.schedules(chance.sample(names, 3))).records
+        chance.shuffle(records)
+        answers = await store.commit([_tick(record, chance, replica) for record in records])
+        ran.extend(answer.run for answer in answers if answer.run is not None)
 
     async def work(number: int) -> None:
         chance, store = random.Random(number), stores[number % 4]
         replica = f"r{number % 5}"
         for _ in range(6):
             await store.join(replica, ttl=600, meta={})
-            await store.plant([_planting(name, chance) for name in chance.sample(names, 4)])
+            await store.declare([(name, "ruler") for name in chance.sample(names, 4)])
             for _ in range(3):
-                await move_one(store, chance, replica)
-            await store.freeze(chance.choice(names), until=1)
+                await tick_some(store, chance, replica)
             await store.cancel([job.id for job in chance.sample(ran, min(5, len(ran)))])
             if chance.random() < 0.2:
                 await leave(store, replica)
-            if chance.random() < 0.1:
-                await store.prune_schedules(idle=0, limit=2)
 
     async with asyncio.timeout(SIZE.patience * 4):
         await asyncio.gather(*(work(number) for number in range(24)))
     assert len(ran) > 20
     assert len({job.id for job in ran}) == len(ran)
-    assert await operator.fetchval(deadlocks) == before
+    assert await operator.fetchval(DEADLOCKS) == before
     counts = "SELECT count(*) FROM tenure.job WHERE namespace = $1 GROUP BY schedule"
     assert all(row["count"] <= 2 for row in await operator.fetch(counts, namespace))
 
 
-def _planting(name: str, chance: random.Random) -> Planting:
-    from_ = (chance.choice("abcdefgh"),) if chance.random() < 0.1 else ()
-    return planting(name, chance.choice((b"first", b"first", b"second")), renamed_from=from_)
-
-
-def _move(revision: int, seen: int, to: int, name: str, **details: Any) -> Advance:
+def _tick(record: ScheduleRecord, chance: random.Random, replica: str) -> Commit:
+    instead = chance.choice((None, tick_line("full", like="full")))
     id_ = SystemClock().token()
-    job = NewJob(id=id_, task="@sync", schedule=name, rerun=False)
-    return Advance(
-        id=id_, name=name, revision=revision, seen=seen, to=to, due=to, run=job, **details
+    return plan(
+        id=id_,
+        name=record.name,
+        expects=(Expected(record.name, record.version),),
+        writes=(Write(record.name, id_, "ruler"),),
+        declares=True,
+        run=NewJob(id=id_, task="@sync", schedule=record.name),
+        born_on=chance.choice(("", replica)),
+        rooms=(Room(2, instead=instead),),
+        run_line=tick_line(),
     )
 
 
-async def test_old_decisions_are_not_kept(
-    open_store: Open, postgres_server: Endpoint, operator: asyncpg.Connection, namespace: str
+@pytest.mark.parametrize("call", ["declare", "commit"])
+async def test_a_call_reports_a_schedule_that_cannot_be_used(
+    open_store: Open, private_postgres: PrivatePostgres, call: str
 ):
-    store = await open_store(postgres_server.url)
-    await plant(store)
-    zero = (await look_at(store)).cursor
-    for number in range(1, DECISIONS_MAX + 6):
-        late = Decision(
-            outcome="missed", reason=str(number), first=zero + number, last=zero + number
-        )
-        await tick(store, zero + number, due=0, run=None, passed=(late,))
+    url = private_postgres().url
+    store = await open_store(url)
+    sync, broken = await create(store), await create(store, "broken")
+    async with connected(url) as owner:
+        await owner.execute("ALTER TABLE tenure.schedule DROP CONSTRAINT schedule_sound")
+        poison = "UPDATE tenure.schedule SET declared = 9223372036854775807 WHERE name = 'broken'"
+        await owner.execute(poison)
+    if call == "declare":
+        lost = (await store.declare([("sync", "ruler"), ("broken", "ruler"), ("no", "r")])).lost
+        assert lost == ["broken", "no"]
+    else:
+        answers = await store.commit([moved(sync), moved(broken), moved("new")])
+        assert [answer.outcome for answer in answers] == ["done", "stale", "done"]
+    (report,) = store.damage
+    assert (report.kind, report.name, report.where) == ("timer", "broken", "tenure.schedule")
+
+
+async def test_old_lines_are_not_kept(
+    store: PostgresStore, operator: asyncpg.Connection, namespace: str
+):
+    record = await create(store)
+    for number in range(DECISIONS_MAX + 5):
+        await send(store, plan(record, lines=(tick_line(str(number)),)))
+    several = tuple(tick_line(f"last {number}") for number in range(3))
+    await send(store, plan(record, lines=several))
     count = "SELECT count(*) FROM tenure.schedule_decision WHERE namespace = $1"
     assert await operator.fetchval(count, namespace) == DECISIONS_MAX
-    [newest, *_] = await store.decisions("sync")
-    assert newest.reason == str(DECISIONS_MAX + 5)
+    assert [line.body for line in await store.decisions("sync", limit=4)] == [
+        "last 2",
+        "last 1",
+        "last 0",
+        str(DECISIONS_MAX + 4),
+    ]

@@ -482,7 +482,7 @@ async def test_a_guarded_lease_keeps_its_place_after_its_end(
         await take(store, "key", "ben", limit=2)
         await be_refused(store, "key", "cid", limit=2)
         assert not await store.guard(operator, ann)
-        assert await store.prune(idle=0) == 0
+        assert (await store.prune(idle=0)).leases == 0
     await take(store, "key", "cid", limit=2)
     assert await counts(operator, namespace) == [(2, 0, 2, 0)]
 
@@ -591,8 +591,8 @@ async def test_a_key_that_is_locked_does_not_hold_up_a_prune(
             "SELECT FROM tenure.lease_key WHERE namespace = $1 AND key = 'locked' FOR UPDATE",
             namespace,
         )
-        assert await store.prune(idle=3600) == 1
-    assert await store.prune(idle=3600) == 1
+        assert (await store.prune(idle=3600)).leases == 1
+    assert (await store.prune(idle=3600)).leases == 1
 
 
 async def test_a_pool_without_a_free_connection_fails_in_time(

@@ -11,6 +11,7 @@ import redis
 
 from tenure.core.clock import SystemClock
 from tenure.core.model import Grade, Lease
+from tenure.core.records import Pruned
 from tenure.errors import ConfigError, StoreError, StoreUnavailable
 from tenure.stores.redis import RedisStore
 from tenure.stores.redis.address import Address
@@ -185,7 +186,7 @@ def test_the_rights_that_are_told_are_enough(private_valkey: PrivateValkey, name
                 assert await store.release([lease]) == [True]
                 assert await watch.wait(20)
             assert len(await store.leases()) == 1
-            assert await store.prune(idle=0) == 0
+            assert await store.prune(idle=0) == Pruned(0, 0, more=False)
             assert await store.marked(["mark"]) != [None]
         finally:
             await store.close()

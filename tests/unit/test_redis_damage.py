@@ -10,8 +10,8 @@ from tenure.core.records import Unique
 from tenure.errors import StoreError
 from tenure.stores.redis import RedisStore
 from tests.contract.calls import ask, take
+from tests.contract.commit_calls import create, look_at, plan, rewrite, send, tick_line
 from tests.contract.job_calls import claim_ids, id_of, insert, join, new, start
-from tests.contract.schedule_calls import plant, planting, tick
 from tests.rig.endings import leave
 from tests.rig.fixtures import Endpoint
 from tests.unit.redis_inside import Looker, stores_of
@@ -118,7 +118,7 @@ async def test_names_that_are_not_utf_8_break_no_list(store: RedisStore, looker:
     await join(store, "ann")
     await insert(store, new(1))
     await take(store, "lock", "ann")
-    await plant(store)
+    await create(store)
     for index in ("waiting", "unfinished", "held", "joined"):
         looker.redis.zadd(looker.job(index), {b"\xff\xfe\0x": 0})
     for key in ("names", "timer:names"):
@@ -127,7 +127,7 @@ async def test_names_that_are_not_utf_8_break_no_list(store: RedisStore, looker:
     assert [one.queue for one in await store.counts()] == ["default"]
     assert [one.id for one in await store.replicas()] == ["ann"]
     assert [lease.key for lease in await store.leases()] == ["lock"]
-    assert [one.name for one in await store.schedules()] == ["sync"]
+    assert [one.name for one in (await store.schedules()).records] == ["sync"]
     assert {one.kind for one in store.damage} == {"queue", "replica", "lock", "timer"}
 
 
@@ -179,37 +179,127 @@ async def test_a_holder_with_damaged_details_takes_no_place_of_the_others(
     assert isinstance(await ask(store, "pool", "cid", limit=2), Granted)
 
 
-@pytest.mark.parametrize("junk", JUNK)
-async def test_a_pause_of_all_timers_that_cannot_be_read_holds_none_up(
-    store: RedisStore, looker: Looker, junk: str | bytes
-):
-    await plant(store)
-    looker.redis.hset(f"{{tenure:{store.namespace}}}:timer:freezes", "*", junk)
-    assert (await tick(store, await store.now())).outcome == "done"
+def packed(*words: object) -> bytes:
+    """Return values as scripts store them."""
+    return b"".join(msgspec.msgpack.encode(word) for word in words)
 
 
-async def test_a_timer_that_cannot_be_read_begins_anew_and_its_neighbour_goes_on(
-    store: RedisStore, looker: Looker
+# As `read_schedule` in lua/schedules.lua takes them, but for one value.
+DAMAGED = {
+    "version": (7, "standing", "ruler", 0, "", 0, 0),
+    "standing": ("v", None, "ruler", 0, "", 0, 0),
+    "ruler": ("v", "standing", False, 0, "", 0, 0),
+    "last run": ("v", "standing", "ruler", 1e300, "", 0, 0),
+    "last job": ("v", "standing", "ruler", 0, 0, 0, 0),
+    "fence": ("v", "standing", "ruler", 0, "", -1, 0),
+    "lines": ("v", "standing", "ruler", 0, "", 0, 0.5),
+    "lines that Lua cannot count down": ("v", "standing", "ruler", 0, "", 0, 10**17),
+    "one too few": ("v", "standing", "ruler", 0, "", 0),
+}
+# Beside a byte that no text has: overlong, a surrogate, cut off, past the last character, and what
+# would be a character without the one in its middle.
+NO_TEXT = (
+    b"\xff",
+    b"\xc0\xaf",
+    b"\xed\xa0\x80",
+    b"\xe2\x82",
+    b"\xf4\x90\x80\x80",
+    b"\xe2\xc2\xa0\x82\xac",
+)
+RECORDS = {
+    **{repr(junk): junk for junk in JUNK},
+    **{name: packed(*words) for name, words in DAMAGED.items()},
+    **{
+        f"standing-{junk.hex()}": b"\xa1v"
+        + bytes([0xA0 + len(junk)])
+        + junk
+        + packed("", 0, "", 0, 0)
+        for junk in NO_TEXT
+    },
+}
+
+
+@pytest.mark.parametrize("record", RECORDS.values(), ids=RECORDS)
+async def test_a_timer_that_cannot_be_read_is_replaced_and_its_neighbour_goes_on(
+    store: RedisStore, looker: Looker, record: str | bytes
 ):
-    first = await store.plant([planting("bad"), planting("good")])
-    where = f"{{tenure:{store.namespace}}}:timer:schedules"
-    looker.redis.hset(where, "bad", "junk")
-    bad, good = await store.plant([planting("bad"), planting("good")])
-    assert bad.revision == 1
-    assert good.cursor == first[1].cursor
+    bad, good = await create(store, "bad"), await create(store, "good")
+    looker.redis.hset(looker.timer("schedules"), "bad", record)
+    assert (await store.declare([("bad", "ruler"), ("good", "ruler")])).lost == ["bad"]
+    assert (await send(store, plan(bad))).found[0].version == ""
+    assert (await rewrite(store, good, standing="moved")).standing == "moved"
+    assert (await create(store, "bad", definition=None)).definition == ""
     reports = [(report.kind, report.name, report.where) for report in store.damage]
-    assert reports == [("timer", "bad", where)]
+    assert reports == [("timer", "bad", looker.timer("schedules"))]
 
 
+@pytest.mark.parametrize("record", RECORDS.values(), ids=RECORDS)
 async def test_a_list_of_timers_reports_where_a_damaged_timer_is_stored(
+    store: RedisStore, looker: Looker, record: str | bytes
+):
+    await create(store, "bad")
+    await create(store, "good")
+    looker.redis.hset(looker.timer("schedules"), "bad", record)
+    assert [timer.name for timer in (await store.schedules()).records] == ["good"]
+    assert await store.decisions("bad") == []
+    reports = [(report.kind, report.name, report.where) for report in store.damage]
+    assert reports == [("timer", "bad", looker.timer("schedules"))]
+
+
+async def test_a_page_of_timers_is_filled_though_some_cannot_be_read(
     store: RedisStore, looker: Looker
 ):
-    await store.plant([planting("bad"), planting("good")])
-    where = f"{{tenure:{store.namespace}}}:timer:schedules"
-    looker.redis.hset(where, "bad", "junk")
-    assert [timer.name for timer in await store.schedules()] == ["good"]
-    reports = [(report.kind, report.name, report.where) for report in store.damage]
-    assert reports == [("timer", "bad", where)]
+    names = [f"timer {number}" for number in range(8)]
+    for name in names:
+        await create(store, name)
+    for name in names[:3]:
+        looker.redis.hset(looker.timer("schedules"), name, "junk")
+    page = await store.schedules(limit=3)
+    assert [timer.name for timer in page.records] == names[3:6]
+
+
+async def test_a_definition_that_cannot_be_read_is_empty_and_reported(
+    store: RedisStore, looker: Looker
+):
+    whole = await create(store)
+    looker.redis.hset(looker.timer("definitions"), "sync", b"\xff\xfe")
+    assert await look_at(store) == msgspec.structs.replace(whole, definition="")
+    assert [(report.kind, report.name) for report in store.damage] == [("timer", "sync")]
+    assert (await rewrite(store, whole, definition="mended")).definition == "mended"
+
+
+@pytest.mark.parametrize("score", ["1e300", "-inf", "inf", "1.5"])
+async def test_a_declaration_that_nobody_made_stops_no_timer(
+    store: RedisStore, looker: Looker, score: str
+):
+    record = await create(store)
+    looker.redis.execute_command("ZADD", looker.timer("declared"), score, "sync")
+    await look_at(store)
+    assert (await store.declare([("sync", "ruler")])).lost == []
+    assert abs((await look_at(store)).declared - await store.now()) < 60_000_000
+    await rewrite(store, record)
+
+
+LINES = {
+    **{repr(junk): junk for junk in JUNK},
+    "ticks": packed("same", 1, 2, -1, 3, "body"),
+    "last": packed("same", 1, None, 1, 3, "body"),
+    "no UTF-8": packed("same", 1, 2, 1, 3, "body").replace(b"body", b"b\xffdy"),
+}
+
+
+@pytest.mark.parametrize("line", LINES.values(), ids=LINES)
+async def test_a_line_that_cannot_be_read_is_left_out_and_never_extended(
+    store: RedisStore, looker: Looker, line: str | bytes
+):
+    record = await create(store)
+    first, second = tick_line("first", like="a"), tick_line("second", like="same")
+    await send(store, plan(record, lines=(first, second)))
+    looker.redis.hset(looker.timer("decisions"), "sync\x002", line)
+    assert (await look_at(store)).latest is None
+    await send(store, plan(record, lines=(tick_line("third", like="same"),)))
+    assert [one.body for one in await store.decisions("sync")] == ["third", "first"]
+    assert [(report.kind, report.name) for report in store.damage] == [("decision", "sync")]
 
 
 async def test_one_replica_that_cannot_be_read_keeps_no_other_from_beating(
@@ -233,10 +323,7 @@ async def test_a_replica_with_an_impossible_ttl_keeps_no_other_from_beating(
     await join(store, "bad")
     await join(store, "good")
     now = await store.now()
-    words = (now, now, ttl, 0, 0, "")
-    looker.redis.hset(
-        looker.job("replicas"), "bad", b"".join(msgspec.msgpack.encode(word) for word in words)
-    )
+    looker.redis.hset(looker.job("replicas"), "bad", packed(now, now, ttl, 0, 0, ""))
     bad, good = await store.beat(["bad", "good"], ttl=10)
     assert bad is None
     assert good is not None

@@ -7,14 +7,15 @@ import pytest
 import redis
 
 from tenure.core.model import Granted
-from tenure.core.records import Inserted, Note, Unique
-from tenure.core.schedules import EVERYTHING
+from tenure.core.records import Inserted, Note, Pruned, Unique
+from tenure.core.schedules.records import Write
 from tenure.errors import StoreFull, StoreUnavailable
 from tenure.stores.redis import RedisStore
 from tenure.stores.redis.address import Address
 from tenure.stores.redis.faults import translate
 from tenure.testing import ManualClock
 from tests.contract.calls import ask, holders, line, take
+from tests.contract.commit_calls import create, look_at, plan, plan_run, rewrite, send, tick_line
 from tests.contract.job_calls import (
     AT_ONCE,
     claim,
@@ -24,12 +25,12 @@ from tests.contract.job_calls import (
     join,
     look,
     new,
+    prune_jobs,
     settle,
     start,
     start_one,
     states,
 )
-from tests.contract.schedule_calls import look_at, move, plant, planting
 from tests.rig.endings import bury, leave, recover
 from tests.rig.fixtures import PrivateValkey
 from tests.rig.servers import Valkey
@@ -141,7 +142,7 @@ async def test_jobs_are_cancelled_requeued_and_pruned(full: Full, unique: Unique
     assert await full.store.cancel([id_of(2)]) == ["cancelled"]
     assert await settle(full.store, running, "cancelled") == "settled"
     full.clock.shift(11)
-    assert await full.store.prune_jobs() == 2
+    assert await prune_jobs(full.store) == 2
 
 
 async def test_queues_are_paused_and_resumed(full: Full):
@@ -165,7 +166,7 @@ async def test_locks_are_taken_renewed_marked_and_given_back(full: Full):
     assert isinstance(await ask(full.store, "new", "ben"), Granted)  # a repeat
     assert await full.store.mark("once", fresh, "done")
     assert await full.store.release([held, fresh]) == [True, True]
-    assert await full.store.prune(idle=0) == 0
+    assert await full.store.prune(idle=0) == Pruned(0, 0, more=False)
 
 
 async def test_semaphores_and_lines_go_on(full: Full):
@@ -181,21 +182,21 @@ async def test_semaphores_and_lines_go_on(full: Full):
     assert await holders(full.store, "pool") == ["c"]
 
 
-async def test_timers_tick_and_are_frozen(full: Full):
+async def test_timers_tick_and_are_declared_rewritten_and_deleted(full: Full):
     await join(full.store, "ann", ttl=100)
-    known = await plant(full.store)
-    full.clock.shift(1)
+    known = await create(full.store)
+    full.clock.shift(60)
     full.fill()
-    due = full.clock.wall()
-    assert (await full.store.advance(move(known, due, replica="ann"))).outcome == "done"
-    assert (await plant(full.store)).cursor == due
-    assert (await full.store.plant([planting("other")]))[0].revision == 1
-    assert await full.store.freeze(EVERYTHING)
-    assert await full.store.thaw(EVERYTHING)
+    moved = (Write("sync", "moved", "ruler"),)
+    ticked = plan_run(known, born_on="ann", writes=moved, declares=True, run_line=tick_line())
+    assert (await send(full.store, ticked)).outcome == "done"
     assert (await look_at(full.store)).latest is not None
-    full.clock.shift(1000)
-    await full.store.settle("ann", [])
-    assert await full.store.prune_schedules(idle=10) == 1  # the one without an unfinished run
+    other = await rewrite(full.store, await create(full.store, "other"), definition="larger")
+    full.clock.shift(60)
+    assert (await full.store.declare([("sync", "ruler")])).lost == []
+    gone = plan(other, writes=(Write("other", None),))
+    assert (await send(full.store, gone)).outcome == "done"
+    assert [record.name for record in (await full.store.schedules()).records] == ["sync"]
 
 
 async def test_sleeping_workers_are_woken(full: Full):
@@ -246,7 +247,7 @@ READS: dict[str, Callable[[RedisStore], Awaitable[object]]] = {
 @pytest.mark.parametrize("name", READS)
 async def test_a_server_that_refuses_writes_is_still_read(full: Full, name: str):
     await start(full.store, new(1, tags=("t",)))
-    await plant(full.store)
+    await create(full.store)
     await take(full.store, "lock", "ann")
     await READS[name](full.store)
     async with _read_only(full):

@@ -22,6 +22,7 @@ from tests.contract.job_calls import (
     insert,
     join,
     new,
+    prune_jobs,
     recover_all,
     settle,
     start,
@@ -90,7 +91,7 @@ async def test_jobs_that_are_over_and_replicas_that_left_leave_nothing_behind(
     assert looker.key_names() > before
     await leave(store, "ben")
     clock.shift(60)
-    assert await store.prune_jobs() == 5
+    assert await prune_jobs(store) == 5
     assert looker.key_names() == before
 
 
@@ -105,7 +106,7 @@ async def test_a_replica_that_died_leaves_nothing_behind(
     clock.shift(HOUR)
     lost = await recover(store, delays=(), grace=0)
     assert {one.id: one.state for one in lost} == {id_of(1): "failed", id_of(2): "cancelled"}
-    assert await store.prune_jobs() == 2
+    assert await prune_jobs(store) == 2
     assert looker.key_names() == before
 
 
@@ -120,7 +121,7 @@ async def test_unique_keys_of_finished_jobs_are_forgotten_though_others_are_stil
     await settle(store, job, "succeeded")
     assert looker.redis.hlen(looker.job("unique")) == 301
     clock.shift(10)
-    await store.prune_jobs()
+    await prune_jobs(store)
     assert looker.redis.hlen(looker.job("unique")) == 300
     await store.cancel([one.id for one in live])
     assert looker.redis.hlen(looker.job("unique")) == 0
@@ -176,7 +177,7 @@ async def test_no_call_does_more_because_many_jobs_have_finished_or_are_not_due(
         await store.cancel([id_of(2)])
         calls = looker.commands()
         clock.shift(1)
-        assert await store.prune_jobs(limit=2) == 2
+        assert await prune_jobs(store, limit=2) == 2
         return calls
 
     async def fill(first: int, **details: Any) -> list[str]:
@@ -260,7 +261,7 @@ async def test_what_cannot_be_read_is_set_aside_by_recover(
     assert [(one.waiting, one.running) for one in await store.counts()] == [(2, 0)]
     await store.cancel([id_of(1), id_of(3)])
     clock.shift(WEEK)
-    assert await store.prune_jobs() == 2
+    assert await prune_jobs(store) == 2
     assert looker.key_names() == before
 
 

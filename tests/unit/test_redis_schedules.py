@@ -1,34 +1,42 @@
-"""What only concerns schedules on the Redis store: its scripts, its keys, older versions."""
+"""What only concerns schedules on the Redis store: its scripts, its keys, its rights."""
 
-import asyncio
 from collections import defaultdict
 from collections.abc import AsyncIterator, Awaitable
 from statistics import median
-from typing import Any, TypeVar
+from typing import TypeVar
 
 import pytest
-import redis
 
-from tenure.core.records import BATCH_MAX
-from tenure.core.schedules import DECISIONS_MAX
+from tenure.core.records import BATCH_MAX, JobRecord
+from tenure.core.schedules.records import (
+    BLOCKING_MAX,
+    DECISIONS_MAX,
+    DECLARED_ANEW_AFTER,
+    TIMERS_QUEUE,
+    Room,
+    ScheduleRecord,
+    Write,
+)
 from tenure.stores.redis import RedisStore
 from tenure.stores.redis.rights import NEEDED_RIGHTS
-from tenure.stores.redis.scripts import ADVANCE
+from tenure.stores.redis.scripts import COMMIT
 from tenure.testing import ManualClock
-from tests.contract.job_calls import id_of, join, new, settle
-from tests.contract.schedule_calls import (
-    TIMERS,
-    bound,
+from tests.contract.commit_calls import (
+    as_expected,
+    create,
     look_at,
-    move,
-    plant,
-    planting,
+    plan,
+    plan_run,
+    rewrite,
     run,
-    tick,
+    send,
+    tick_line,
 )
+from tests.contract.job_calls import id_of, join, new, prune_jobs, settle
 from tests.rig.endings import leave
 from tests.rig.fixtures import Endpoint, PrivateValkey
 from tests.rig.servers import Valkey
+from tests.rig.sizes import SIZE
 from tests.unit.redis_inside import Looker, Open, stores_of
 
 WEEK = 7 * 24 * 3600.0
@@ -59,12 +67,12 @@ def clock() -> ManualClock:
     return ManualClock()
 
 
-async def fill(store: RedisStore, clock: ManualClock, name: str, amount: int) -> None:
+async def fill(store: RedisStore, record: ScheduleRecord, amount: int) -> None:
     """Let a schedule have unfinished runs that wait."""
-    planted = await plant(store, name)
-    moves = [move(planted, clock.wall(), name=name, seen=None, due=0) for _ in range(amount)]
-    for first in range(0, amount, 500):
-        await asyncio.gather(*(store.advance(one) for one in moves[first : first + 500]))
+    for first in range(0, amount, BATCH_MAX):
+        number = min(BATCH_MAX, amount - first)
+        answers = await store.commit([plan_run(record) for _ in range(number)])
+        assert {answer.outcome for answer in answers} == {"done"}
 
 
 # What is left on the server.
@@ -76,108 +84,156 @@ async def test_schedules_that_are_over_leave_nothing_behind(
     store = await open_store(valkey_server.url, clock)
     before = looker.key_names()
     await join(store, "ann", ttl=WEEK)
-    await plant(store)
-    await store.plant([planting("new", renamed_from=("sync",)), planting("other", b"second")])
-    await store.freeze("other", reason="release")
-    await tick(store, clock.wall(), name="other")
-    for how in ("succeeded", "failed", "handed back"):
+    old, sync = await create(store, "old"), await create(store)
+    expects = (as_expected(sync), as_expected(old))
+    writes = (Write("sync", "s", "ruler", above=("old",)), Write("old", "s"))
+    await send(store, plan(sync, expects=expects, writes=writes))
+    sync = await look_at(store)
+    for number, how in enumerate(("succeeded", "failed", "handed back", "cancelled")):
         clock.shift(1)
-        one = await run(store, clock.wall(), name="new", replica="ann")
+        job = {"tags": ("t",), "timeout": 5.0} if number else {}
+        line = tick_line(how, like=how if number < 2 else "same")
+        one = await run(store, sync, born_on="ann", job=job, run_line=line)
         await settle(store, one, how)
-    clock.shift(1)
-    tagged = new(1, tags=("t",), timeout=5, queue=TIMERS, schedule="new", rerun=True)
-    await run(store, clock.wall(), name="new", id=tagged.id, run=tagged)
-    await store.claim("ann", 1, [TIMERS], 1)
+    await store.cancel([one.id for one in (await store.find(state="waiting")).jobs])
     await leave(store, "ann")
-    await tick(store, clock.wall(), name="new", limit=bound(1, full="cancel"))
     clock.shift(60)
-    assert await store.prune_jobs() == 4
-    assert await store.prune_schedules(idle=60) == 2
-    assert await store.prune_schedules(idle=60) == 1
+    assert await prune_jobs(store) == 4
+    for name in ("old", "sync"):
+        record = await look_at(store, name)
+        answer = await send(store, plan(record, writes=(Write(name, None),), rooms=(Room(1),)))
+        assert answer.outcome == "done"
     assert looker.key_names() == before
 
 
-async def test_no_more_decisions_are_stored_than_are_remembered(
-    open_store: Open, valkey_server: Endpoint, looker: Looker, clock: ManualClock
+async def test_what_a_damaged_record_left_goes_with_the_schedule(
+    open_store: Open, valkey_server: Endpoint, looker: Looker
 ):
-    store = await open_store(valkey_server.url, clock)
-    await plant(store)
-    for _ in range(DECISIONS_MAX + 10):
-        clock.shift(1)
-        await run(store, clock.wall())
+    store = await open_store(valkey_server.url)
+    before = looker.key_names()
+    lines = tuple(tick_line() for _ in range(10))
+    await send(store, plan(await create(store), lines=lines))
+    looker.redis.hset(looker.timer("schedules"), "sync", "junk")
+    again = await create(store)
+    assert again.latest is None
+    await send(store, plan(again, writes=(Write("sync", None),)))
+    assert looker.key_names() == before
+
+
+async def test_no_more_lines_are_stored_than_are_remembered(
+    open_store: Open, valkey_server: Endpoint, looker: Looker
+):
+    store = await open_store(valkey_server.url)
+    record = await create(store)
+    for number in range(DECISIONS_MAX + 10):
+        await send(store, plan(record, lines=(tick_line(f"line {number}"),)))
     assert looker.redis.hlen(looker.timer("decisions")) == DECISIONS_MAX
-    newest, *_, oldest = await store.decisions("sync")
-    assert newest.last - oldest.last == (DECISIONS_MAX - 1) * 1_000_000
-
-
-async def test_a_name_at_rest_is_forgotten_by_a_later_call_than_its_successor(
-    open_store: Open, valkey_server: Endpoint, clock: ManualClock
-):
-    store = await open_store(valkey_server.url, clock)
-    # More than one script looks at: the successors by the first ones, as they have smaller names.
-    await store.plant([planting(f"old {number}") for number in range(BATCH_MAX)])
-    await store.plant(
-        [planting(f"new {number}", renamed_from=(f"old {number}",)) for number in range(BATCH_MAX)]
-    )
-    for _ in range(2):
-        assert await store.prune_schedules(idle=0) == BATCH_MAX
-    assert await store.schedules() == []
+    lines = await store.decisions("sync")
+    expected = [f"line {number}" for number in range(10, DECISIONS_MAX + 10)]
+    assert [line.body for line in lines] == expected[::-1]
 
 
 async def test_a_tick_does_not_write_the_definition_again(
-    open_store: Open, private: tuple[Valkey, Looker], clock: ManualClock
+    open_store: Open, private: tuple[Valkey, Looker]
 ):
     server, looker = private
-    store = await open_store(server.url, clock)
-    await plant(store, definition=b"x" * 100_000)
+    store = await open_store(server.url)
+    record = await create(store, definition="x" * 100_000)
     before = looker.written()
     for _ in range(10):
-        clock.shift(1)
-        await run(store, clock.wall())
+        await run(store, record, run_line=tick_line())
+        record = await rewrite(store, record, standing="moved")
     assert looker.written() - before < 100_000
 
 
 # Scripts.
 
 
-async def test_forgotten_scripts_are_loaded_again(
-    open_store: Open, private: tuple[Valkey, Looker], clock: ManualClock
-):
+async def test_forgotten_scripts_are_loaded_again(open_store: Open, private: tuple[Valkey, Looker]):
     server, looker = private
-    store = await open_store(server.url, clock)
-    await plant(store)
+    store = await open_store(server.url)
+    record = await create(store)
     looker.redis.script_flush()
-    await run(store, clock.wall())
-    assert looker.redis.script_exists(ADVANCE.sha.decode()) == [True]
+    await run(store, record)
+    assert looker.redis.script_exists(COMMIT.sha.decode()) == [True]
 
 
-async def test_a_move_is_one_call_and_does_no_more_among_many_runs(
+async def test_a_tick_is_one_call_and_does_no_more_among_many_runs(
     open_store: Open, private: tuple[Valkey, Looker], clock: ManualClock
 ):
     server, looker = private
     store = await open_store(server.url, clock)
     await join(store, "ann", ttl=WEEK)
-    await plant(store)
-    bounds = {"limit": bound(1000), "own": bound(2, "overlap")}
+    await create(store)
 
     async def work() -> dict[str, int]:
         clock.shift(1)
-        planted = await plant(store)
+        record = await look_at(store)
         looker.commands()
-        done = await store.advance(move(planted, clock.wall(), replica="ann", **bounds))
+        done = await run(
+            store,
+            record,
+            born_on="ann",
+            writes=(Write("sync", "moved", "ruler"),),
+            declares=True,
+            rooms=(Room(1000), Room(2, on="ann")),
+            run_line=tick_line(),
+        )
         calls = looker.commands()
-        assert done.run is not None
-        await settle(store, done.run, "succeeded")
+        await settle(store, done, "succeeded")
         return calls
 
     await work()  # loads the script
     few = await work()
-    assert few["evalsha"] == 1
-    await fill(store, clock, "other", 300)
-    await fill(store, clock, "sync", 300)
+    assert few == {
+        "evalsha": 1,
+        "hdel": 1,  # so that a full server runs the script
+        "hget": 2,
+        "hmget": 1,
+        "zlexcount": 1,
+        "zrangebylex": 1,
+        "hset": 4,
+        "hincrby": 1,
+        "zadd": 4,
+        "publish": 1,
+    }
+    await fill(store, await create(store, "other"), 300)
+    await fill(store, await look_at(store), 300)
     for _ in range(100):
         await work()
     assert await work() == few
+
+
+async def test_a_tick_that_comes_too_late_writes_nothing(
+    open_store: Open, private: tuple[Valkey, Looker]
+):
+    server, looker = private
+    store = await open_store(server.url)
+    record = await create(store)
+    await rewrite(store, record)
+    expects = (as_expected(record), as_expected("*"))
+    looker.commands()
+    assert (await send(store, plan_run(record, expects=expects))).outcome == "stale"
+    assert looker.commands() == {"evalsha": 1, "hdel": 1, "hget": 1, "hmget": 1}
+
+
+async def test_many_commits_are_one_call(open_store: Open, private: tuple[Valkey, Looker]):
+    server, looker = private
+    store = await open_store(server.url)
+    names = [f"timer {number}" for number in range(100)]
+    made = [plan(name, writes=(Write(name, "s", "r", "d"),)) for name in names]
+    await store.commit(made[:1])
+    looker.commands()
+    await store.commit(made[1:])
+    assert looker.commands()["evalsha"] == 1
+
+
+async def test_a_run_that_waits_wakes_its_queue(open_store: Open, valkey_server: Endpoint):
+    store = await open_store(valkey_server.url)
+    record = await create(store)
+    async with store.watch(("queue", TIMERS_QUEUE)) as bell:
+        await run(store, record)
+        assert await bell.wait(SIZE.patience)
 
 
 async def test_a_look_at_many_schedules_examines_a_bounded_number_of_runs(
@@ -185,32 +241,35 @@ async def test_a_look_at_many_schedules_examines_a_bounded_number_of_runs(
 ):
     server, looker = private
     store = await open_store(server.url)
-    names = [f"schedule {number}" for number in range(30)]
-    await store.plant([planting(name) for name in names])
+    few, many = "few", [f"schedule {number}" for number in range(30)]
+    await store.commit([plan(name, writes=(Write(name, "s", "r", "d"),)) for name in [few, *many]])
     ids = [id_of(number) for number in range(500)]
-    for name in names:
-        looker.redis.zadd(looker.job("live"), {f"{name}\0{id_}\0default": 0 for id_ in ids})
     looker.redis.zadd(looker.job("unfinished"), dict.fromkeys(ids[1:], 0))
-    await store.schedules()  # four of them are counted exactly
-    looker.redis.zadd(looker.job("live"), {f"{name}\0{ids[0]}\0default": 0 for name in names})
+    for name in many:
+        looker.redis.zadd(looker.job("live"), {f"{name}\0{id_}\0default": 0 for id_ in ids})
+    looker.redis.zadd(looker.job("live"), {f"{few}\0{id_}\0default": 0 for id_ in ids[:10]})
     looker.commands()
-    found = await store.schedules()
-    assert [one.live for one in found] == [499] * 4 + [500] * 26
-    assert looker.commands()["zmscore"] == 4
+    found = (await store.schedules()).records
+    assert [one.live for one in found] == [9] + [500] * 30  # only few of them are looked at
+    assert looker.commands()["zmscore"] == 1
 
 
-async def test_planting_again_writes_the_declaration_alone(
-    open_store: Open, private: tuple[Valkey, Looker]
+async def test_a_young_declaration_is_not_written_again(
+    open_store: Open, private: tuple[Valkey, Looker], clock: ManualClock
 ):
     server, looker = private
-    store = await open_store(server.url)
-    await plant(store, "oldest")
-    await store.plant([planting("old", renamed_from=("oldest",))])
-    renamed = [planting("new", renamed_from=("never", "old", "oldest")), planting("other")]
-    for _ in range(2):
-        looker.commands()
-        await store.plant(renamed)
-    assert looker.commands() == {"evalsha": 1, "hdel": 1, "hget": 7, "zadd": 2}
+    store = await open_store(server.url, clock)
+    names = ("a", "b", "c")
+    for name in names:
+        await create(store, name)
+    await store.declare([])  # loads the script
+    clock.shift(DECLARED_ANEW_AFTER - 1)
+    looker.commands()
+    await store.declare([(name, "ruler") for name in names])
+    assert looker.commands() == {"evalsha": 1, "hdel": 1, "hmget": 3, "zscore": 3}
+    clock.shift(1)
+    await store.declare([(name, "ruler") for name in names])
+    assert looker.commands()["zadd"] == 3
 
 
 async def test_jobs_without_a_schedule_cost_no_command_more(
@@ -252,11 +311,12 @@ async def test_no_call_keeps_the_server_long_among_many_runs(
     server, looker = private
     store = await open_store(server.url, clock)
     await join(store, "ann", ttl=WEEK)
-    await fill(store, clock, "busy", 1200)
-    await fill(store, clock, "other", 2000)
+    busy = await create(store, "busy")
+    await fill(store, busy, 1200)
+    await fill(store, await create(store, "other"), 2000)
     claimed = 0
     for number in range(1, 6):
-        some = await store.claim("ann", number, [TIMERS], BATCH_MAX)
+        some = await store.claim("ann", number, [TIMERS_QUEUE], BATCH_MAX)
         assert some is not None
         claimed += len(some.jobs)
     assert claimed == 1000
@@ -269,37 +329,49 @@ async def test_no_call_keeps_the_server_long_among_many_runs(
         took[what].append(looker.worked() - before)
         return answer
 
-    async def busy_tick(what: str, **details: Any) -> None:
-        clock.shift(1)
-        one = move(await plant(store, "busy"), clock.wall(), name="busy", **details)
-        assert (await measure(what, store.advance(one))).reason == what
+    async def refuse(what: str, *rooms: Room) -> None:
+        answer = await measure(what, send(store, plan_run(busy, rooms=rooms)))
+        assert answer.outcome == "full"
+        assert len(answer.blocking) == BLOCKING_MAX
 
     for _ in range(5):
         clock.shift(70)
-        await measure("plant", store.plant([planting(one, renamed_from=("a",)) for one in names]))
-        await measure("plant again", store.plant([planting(one) for one in names]))
-        await busy_tick("limit", limit=bound(1000))
-        await busy_tick("overlap", replica="ann", own=bound(1000, "overlap"))
-        await busy_tick("newer", limit=bound(1000, "newer", "cancel"))
-        assert len(await measure("schedules", store.schedules())) == BATCH_MAX + 2
-        clock.shift(70)
-        await plant(store, "busy")
-        assert await measure("prune", store.prune_schedules(idle=70)) == BATCH_MAX
-        await join(store, "ann", ttl=WEEK)
+        made = [plan(name, writes=(Write(name, "s", "ruler", "d"),)) for name in names]
+        await measure("create", store.commit(made))
+        await measure("declare", store.declare([(name, "ruler") for name in names]))
+        await refuse("all", Room(1000))
+        await refuse("own", Room(1000, on="ann"))
+        records = (await measure("schedules", store.schedules())).records
+        timers = [record for record in records if record.name in names]
+        line = tick_line()
+        ticks = [plan_run(one, born_on="ann", rooms=(Room(1),), run_line=line) for one in timers]
+        answers = await measure("tick", store.commit(ticks))
+        assert {answer.outcome for answer in answers} == {"done"}
+        gone = [plan(one, writes=(Write(one.name, None),)) for one in timers]
+        await measure("delete", store.commit(gone))
+        assert await settle_all(store, [answer.run for answer in answers if answer.run])
     typical = {what: median(times) for what, times in took.items()}
-    assert {what: seconds for what, seconds in typical.items() if seconds > 0.02} == {}
+    # Two scripts each.
+    halved = {"create", "tick", "delete"}
+    slow = {what: took for what, took in typical.items() if took > 0.02 * (1 + (what in halved))}
+    assert slow == {}
 
 
-# Versions that know no schedules.
+async def settle_all(store: RedisStore, runs: list[JobRecord]) -> bool:
+    return all([await settle(store, run, "succeeded") == "settled" for run in runs])
 
 
-async def test_places_of_runs_that_an_older_version_ended_are_free(
-    open_store: Open, valkey_server: Endpoint, looker: Looker, clock: ManualClock
+# Jobs that cannot be read.
+
+
+async def test_the_place_of_a_run_that_was_set_aside_is_free(
+    open_store: Open, valkey_server: Endpoint, looker: Looker
 ):
-    store = await open_store(valkey_server.url, clock)
-    await plant(store)
+    """Its record does not tell whose run it was, so its entry stays behind."""
+    store = await open_store(valkey_server.url)
+    record = await create(store)
     live = looker.job("live")
-    ended = await run(store, clock.wall())
+    ended = await run(store, record)
     (left,) = looker.redis.zrange(live, 0, -1)
     await store.cancel([ended.id])
     assert looker.redis.zrange(live, 0, -1) == []
@@ -309,62 +381,15 @@ async def test_places_of_runs_that_an_older_version_ended_are_free(
 
     leave_it()
     assert (await look_at(store)).live == 0
+    assert looker.redis.zrange(live, 0, -1) == []
     leave_it()
-    clock.shift(1)
-    one = await run(store, clock.wall(), limit=bound(1))
+    one = await run(store, record, rooms=(Room(1),))
     leave_it()
-    clock.shift(1)
-    assert (await tick(store, clock.wall(), limit=bound(1))).outcome == "skipped"
+    assert (await send(store, plan_run(record, rooms=(Room(1),)))).blocking == (one.id,)
     await store.cancel([one.id])
     leave_it()
-    assert await store.prune_schedules(idle=0) == 1
-
-
-# What cannot be read.
-
-
-@pytest.mark.parametrize("record", ["no record at all, for sure", "", "\x01", "\xff" * 99])
-async def test_a_schedule_that_cannot_be_read_begins_anew(
-    open_store: Open, valkey_server: Endpoint, looker: Looker, clock: ManualClock, record: str
-):
-    store = await open_store(valkey_server.url, clock)
-    await store.plant([planting("a"), planting("b")])
-    looker.redis.hset(looker.timer("schedules"), "a", record)
-    clock.shift(5)
-    assert [one.name for one in await store.schedules()] == ["b"]
-    assert (await store.advance(move(await plant(store, "b"), 0, name="a"))).outcome == "unknown"
-    a, b = await store.plant([planting("a"), planting("b")])
-    assert (a.cursor, b.cursor) == (clock.wall(), clock.wall() - 5_000_000)
-
-
-@pytest.mark.parametrize("record", ["no record at all, for sure", "", "\x01", "\xff" * 99])
-async def test_where_a_definition_cannot_be_read_the_next_one_rules(
-    open_store: Open, valkey_server: Endpoint, looker: Looker, clock: ManualClock, record: str
-):
-    store = await open_store(valkey_server.url, clock)
-    await store.plant([planting("a"), planting("b")])
-    for name in ("a", "b"):
-        looker.redis.hset(looker.timer("definitions"), name, record)
-    clock.shift(5)
-    assert [one.definition for one in await store.schedules()] == [b"", b""]
-    planted = await store.plant([planting("b"), planting("c", renamed_from=("a",))])
-    assert [(one.revision, one.cursor) for one in planted] == [(2, clock.wall()), (1, clock.wall())]
-    assert (await look_at(store, "b")).definition == b"first"
-
-
-async def test_a_circle_of_successors_keeps_nobody(
-    open_store: Open, valkey_server: Endpoint, looker: Looker, clock: ManualClock
-):
-    store = await open_store(valkey_server.url, clock)
-    await plant(store, "old")
-    await store.plant([planting("new", renamed_from=("old",))])
-    raw = redis.Redis.from_url(valkey_server.url)
-    schedules = looker.timer("schedules")
-    raw.hset(schedules, "new", raw.hget(schedules, "old"))
-    assert (await look_at(store, "new")).successor == "new"
-    assert (await plant(store, "old")).revision == 0
-    assert (await plant(store, "new")).revision > 0
-    assert (await look_at(store, "new")).successor == ""
+    gone = plan(record, writes=(Write("sync", None),), rooms=(Room(1),))
+    assert (await send(store, gone)).outcome == "done"
 
 
 async def test_least_rights_are_enough(
@@ -377,13 +402,19 @@ async def test_least_rights_are_enough(
 
 async def every_call(store: RedisStore, clock: ManualClock) -> None:
     await join(store, "ann")
-    await plant(store)
-    await run(store, clock.wall(), replica="ann", limit=bound(1), own=bound(1))
+    record = await create(store)
+    line = tick_line(like="same")
+    await run(store, record, born_on="ann", run_line=line, rooms=(Room(1), Room(1, on="ann")))
     clock.shift(1)
-    await tick(store, clock.wall(), replica="ann", limit=bound(1, full="cancel"))
-    await tick(store, clock.wall(), replica="ann", own=bound(1))
-    await store.decisions("sync")
-    assert await store.freeze("sync")
-    assert await store.thaw("sync")
+    for room in (Room(1), Room(1, on="ann"), Room(1, instead=line)):
+        answer = await send(store, plan_run(record, born_on="ann", rooms=(room,)))
+        assert answer.outcome in {"full", "instead"}
+    assert len(await store.decisions("sync")) == 1
+    clock.shift(60)
+    assert (await store.declare([("sync", "ruler")])).lost == []
+    clock.step(-60)
+    spoke = as_expected(record, silent_for=1)
+    assert (await send(store, plan(record, expects=(spoke,)))).outcome == "stale"
     await leave(store, "ann")
-    assert await store.prune_schedules(idle=0) == 1
+    assert (await send(store, plan(record, writes=(Write("sync", None),)))).outcome == "done"
+    assert (await store.schedules()).records == []

@@ -12,6 +12,7 @@ import redis
 
 from tenure.core.clock import Clock, SystemClock
 from tenure.core.model import Grade, Lease
+from tenure.core.records import Pruned
 from tenure.errors import StoreError, StoreUnavailable
 from tenure.stores.redis import RedisStore
 from tenure.stores.redis.scripts import ACQUIRE, MEMBERS
@@ -151,7 +152,7 @@ async def test_leases_that_no_key_tells_of_have_ended(
         (lambda: store.renew(held), [False, False]),
         (lambda: store.release(held), [False, False]),
         (store.leases, []),
-        (lambda: store.prune(idle=0), 1),
+        (lambda: store.prune(idle=0), Pruned(1, 0, more=False)),
         (lambda: store.mark("mark", held[0], "v1"), False),
     ]
     for use, answer in uses:
@@ -194,7 +195,9 @@ async def test_names_that_the_server_left_behind_are_collected(
     tag = f"{{tenure:{namespace}}}:"
     with client(valkey_server) as looker:
         looker.delete(*(f"{tag}head:key-{number:03}" for number in range(440)))
-        assert [await store.prune(idle=0, limit=200) for _ in range(4)] == [200, 200, 40, 0]
+        pruned = [await store.prune(idle=0, limit=200) for _ in range(4)]
+        assert [one.leases for one in pruned] == [200, 200, 40, 0]
+        assert [one.more for one in pruned] == [True, True, False, False]
         assert looker.zcard(f"{tag}names") == 11
         looker.delete(*(f"{tag}head:key-{number:03}" for number in range(440, 450)))
         assert [lease.holder for lease in await store.leases()] == ["ann"]

@@ -14,8 +14,8 @@ from tenure.stores.sqlite import SqliteStore
 from tenure.stores.sqlite.examine import _mebibytes
 from tenure.stores.sqlite.looking import _cursor
 from tests.contract.calls import ask, take
+from tests.contract.commit_calls import create, plan_run, send
 from tests.contract.job_calls import AT_ONCE, claim_ids, id_of, insert, join, new, start
-from tests.contract.schedule_calls import plant, planting, tick
 from tests.rig.endings import leave, recover
 
 JUNK = ["'junk'", "x'00ff'", "1.5", "-1", "9223372036854775807", "CAST(x'ff' AS TEXT)"]
@@ -53,14 +53,14 @@ def spoil(tmp_path: Path) -> Spoil:
     [
         *("tenure_replica SET ttl = 'long'", "tenure_replica SET ttl = x'00'"),
         *("tenure_live SET fence = 9223372036854775807", "tenure_live SET attempt = 'many'"),
-        *("tenure_lease SET expires = 1.5", "tenure_schedule SET cursor = 'now'"),
+        *("tenure_lease SET expires = 1.5", "tenure_schedule SET declared = 'now'"),
         "tenure_job SET retention = 1e300",
     ],
 )
 async def test_a_constraint_refuses_it(store: SqliteStore, spoil: Spoil, change: str):
     await start(store, new(1))
     await take(store, "lock", "ann")
-    await plant(store)
+    await create(store)
     with pytest.raises(sqlite3.IntegrityError):
         spoil(f"UPDATE {change}", guarded=True)
 
@@ -130,13 +130,14 @@ async def test_a_lock_that_cannot_be_read_is_held_and_named_and_harms_no_other(
 async def test_a_timer_that_cannot_be_read_begins_anew_and_its_neighbour_goes_on(
     store: SqliteStore, spoil: Spoil, junk: str
 ):
-    first = await store.plant([planting("bad"), planting("good")])
+    await create(store, "bad")
+    good = await create(store, "good")
     spoil(f"UPDATE tenure_schedule SET last_fence = {junk} WHERE name = 'bad'")
-    bad, good = await store.plant([planting("bad"), planting("good")])
-    assert bad.revision == 1
-    assert good.cursor == first[1].cursor
+    bad = await create(store, "bad")
     assert [(one.kind, one.name) for one in store.damage] == [("timer", "bad")]
-    assert (await tick(store, await store.now(), name="bad")).outcome == "done"
+    await join(store, "ann")
+    for schedule in (bad, good):
+        assert (await send(store, plan_run(schedule, born_on="ann"))).outcome == "done"
 
 
 async def test_a_recovery_that_removes_such_a_replica_says_so(store: SqliteStore, spoil: Spoil):

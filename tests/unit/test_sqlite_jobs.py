@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tenure.core.records import BATCH_MAX, COUNT_MAX, Note, Unique
+from tenure.core.records import BATCH_MAX, COUNT_MAX, Note, Pruned, Unique
 from tenure.errors import ConfigError
 from tenure.stores.sqlite import (
     SqliteStore,
@@ -360,7 +360,7 @@ async def test_numbers_of_claims_that_got_nothing_are_forgotten_with_old_replica
 async def test_records_of_replicas_need_not_be_on_the_disk(store):
     assert not await forced(store, store.join("ann", ttl=10, meta={}))
     assert not await forced(store, store.beat(["ann"], ttl=10))
-    assert not await forced(store, store.prune_jobs())
+    assert not await forced(store, store.prune(idle=60))
 
 
 # Time.
@@ -523,8 +523,8 @@ async def test_pruning_leaves_nothing(store, clock):
     assert await count(store, "tenure_tag") == 10
     await store.settle("ann", [ended(job, "succeeded") for job in jobs])
     clock.shift(1)
-    assert await store.prune_jobs(limit=3) == 3
-    assert await store.prune_jobs(limit=3) == 2
+    assert await store.prune(idle=60, limit=3) == Pruned(leases=0, jobs=3, more=True)
+    assert await store.prune(idle=60, limit=3) == Pruned(leases=0, jobs=2, more=False)
     for table in ("job", "live", "done", "tag", "unique"):
         assert await count(store, f"tenure_{table}") == 0
 

@@ -3,15 +3,26 @@
 import re
 import sqlite3
 from contextlib import closing
-from itertools import pairwise
 from pathlib import Path
 
 import pytest
 
-from tenure.core.records import BATCH_MAX
-from tenure.core.schedules import DECISIONS_MAX, EVERYTHING
+from tenure.core.records import BATCH_MAX, COUNT_MAX
+from tenure.core.schedules.records import DECISIONS_MAX, Room, ScheduleRecord, Write
+from tenure.core.soundness import INSTANT_MAX
 from tenure.stores.sqlite import SqliteStore, schedule_statements, schema
 from tenure.testing import ManualClock
+from tests.contract.commit_calls import (
+    TICK,
+    create,
+    look_at,
+    plan,
+    plan_run,
+    rewrite,
+    run,
+    send,
+    tick_line,
+)
 from tests.contract.job_calls import (
     AT_ONCE,
     claim,
@@ -20,19 +31,9 @@ from tests.contract.job_calls import (
     join,
     new,
     settle,
-    start_one,
     states,
 )
-from tests.contract.schedule_calls import (
-    bound,
-    look_at,
-    move,
-    plant,
-    planting,
-    run,
-    tick,
-)
-from tests.rig.endings import bury, leave
+from tests.rig.endings import bury
 from tests.unit.sqlite_inside import (
     HandClock,
     change,
@@ -46,7 +47,14 @@ from tests.unit.sqlite_inside import (
 )
 
 DAY = 86_400.0
-TABLES = ("tenure_schedule", "tenure_decision", "tenure_freeze")
+TABLES = ("tenure_schedule", "tenure_decision")
+IS_WRITE = re.compile(r"\s*(INSERT|UPDATE|DELETE|WITH)")
+NUMBERS = ("declared", "last_run", "last_fence")
+TEXTS = ("version", "last_job", "ruler", "standing", "definition")
+SPOILT = [
+    *((column, junk) for column in NUMBERS for junk in ("'junk'", "x'00ff'", "1.5")),
+    *((column, junk) for column in TEXTS for junk in ("x'00ff'", "CAST(x'ff' AS TEXT)")),
+]
 
 
 @pytest.fixture
@@ -63,7 +71,7 @@ def file(tmp_path: Path) -> Path:
 async def store(file: Path, clock: ManualClock):
     async with opened(file, clock) as store:
         await join(store, "ann", "ben", ttl=DAY)
-        await plant(store)
+        await create(store)
         yield store
 
 
@@ -73,11 +81,11 @@ async def store(file: Path, clock: ManualClock):
 @pytest.mark.parametrize(
     ("name", "by"),
     [
-        ("COUNT_RUNS", "(namespace=? AND schedule=?)"),
-        ("COUNT_OWN_RUNS", "(namespace=? AND schedule=? AND holder=?)"),
+        ("RUNS", "(namespace=? AND schedule=?)"),
+        ("RUNS_ON", "(namespace=? AND schedule=? AND holder=?)"),
     ],
 )
-async def test_runs_are_counted_in_an_index_of_unfinished_runs(store, name, by):
+async def test_runs_are_looked_up_in_an_index_of_unfinished_runs(store, name, by):
     text = getattr(schedule_statements, name)
     values = dict.fromkeys(re.findall(r":(\w+)", text), 1)
     plan = await inside(
@@ -100,39 +108,54 @@ async def fill(store: SqliteStore, schedule: str, runs: int, holder: str | None 
         )
 
 
-async def cost(store: SqliteStore, clock: ManualClock, **details) -> int:
-    """Return what a move takes, in steps of SQLite's machine."""
-    clock.shift(1)
-    now = await plant(store)
-    return await steps_of(store, store.advance(move(now, clock.wall(), **details)))
+async def cost(store: SqliteStore, **details) -> int:
+    """Return what a commit with a run takes, in steps of SQLite's machine."""
+    record = await look_at(store)
+    details = {"writes": (Write("sync", "moved"),), "run_line": tick_line(), **details}
+    return await steps_of(store, send(store, plan_run(record, **details)))
 
 
-async def test_a_move_costs_the_same_however_many_jobs_there_are(store, clock):
-    bounds = {"limit": bound(1000), "own": bound(1000)}
+async def test_a_commit_costs_the_same_however_many_jobs_there_are(store):
+    rooms = (Room(1000), Room(1000, on="ann"))
     for _ in range(3):
-        alone = await cost(store, clock, replica="ann", **bounds)
+        alone = await cost(store, born_on="ann", rooms=rooms)
     await fill(store, "other", 20_000)
-    assert await cost(store, clock, replica="ann", **bounds) <= alone + 100
+    assert await cost(store, born_on="ann", rooms=rooms) <= alone + 100
 
 
-async def test_what_runs_elsewhere_is_not_counted_for_a_limit_of_its_own(store, clock):
+async def test_a_commit_costs_the_same_however_many_schedules_there_are(store):
     for _ in range(3):
-        alone = await cost(store, clock, replica="ben", own=bound(1000))
+        alone = await cost(store, born_on="ann")
+    for first in range(0, 1000, BATCH_MAX):
+        names = [f"other-{number}" for number in range(first, first + BATCH_MAX)]
+        await store.commit([plan(name, writes=(Write(name, "s"),)) for name in names])
+    assert await cost(store, born_on="ann") <= alone + 100
+
+
+async def test_what_runs_elsewhere_is_not_counted_for_a_room_on_one_replica(store):
+    for _ in range(3):
+        alone = await cost(store, born_on="ben", rooms=(Room(1000, on="ben"),))
     await fill(store, "sync", 20_000, "ann")
-    assert await cost(store, clock, replica="ben", own=bound(1000)) <= alone + 100
+    assert await cost(store, born_on="ben", rooms=(Room(1000, on="ben"),)) <= alone + 100
 
 
-async def test_counting_stops_at_the_limit(store, clock):
-    await run(store, clock.wall())
+async def test_counting_stops_at_the_limit(store):
+    await run(store, await look_at(store))
     await fill(store, "sync", 1000)
-    few = await cost(store, clock, limit=bound(500))
+    few = await cost(store, rooms=(Room(500),))
     await fill(store, "sync more", 1000)
     await change(store, "UPDATE tenure_live SET schedule = 'sync' WHERE schedule = 'sync more'")
-    assert await cost(store, clock, limit=bound(500)) <= few + 100
+    assert await cost(store, rooms=(Room(500),)) <= few + 100
 
 
-async def test_other_jobs_pay_nothing(store, clock):
-    await run(store, clock.wall(), replica="ben")
+async def test_the_count_of_unfinished_runs_stops_somewhere(store):
+    await run(store, await look_at(store))
+    await fill(store, "sync", COUNT_MAX)
+    assert (await look_at(store)).live == COUNT_MAX
+
+
+async def test_other_jobs_pay_nothing(store):
+    await run(store, await look_at(store), born_on="ben")
     seen = await statements_of(store, store.insert([new(1), new(2)]))
     jobs = []
 
@@ -148,77 +171,81 @@ async def test_other_jobs_pay_nothing(store, clock):
     assert not [one for one in seen if "tenure_live_run" in one or "SET schedule" in one]
 
 
-async def test_many_are_planted_in_a_few_statements(store, clock):
-    many = [planting(f"s{number}") for number in range(BATCH_MAX)]
-    await store.plant(many)
+async def test_many_are_declared_in_two_statements(store, clock):
+    names = [f"s{number}" for number in range(BATCH_MAX)]
+    await store.commit([plan(name, writes=(Write(name, "s", "r"),)) for name in names])
     clock.shift(20)
-    seen = await statements_of(store, store.plant(many))
+    rulers = [(name, "r") for name in names]
+    seen = await statements_of(store, store.declare(rulers))
     assert len([one for one in seen if "tenure_" in one]) == 2
-    assert {one.declared for one in await store.schedules([one.name for one in many])} == {
-        clock.wall()
-    }
+    records = (await store.schedules(names)).records
+    assert {record.declared for record in records} == {clock.wall()}
 
 
-async def test_a_former_name_costs_nothing_once_it_was_taken_over(store, clock):
-    renamed = [planting("newer", renamed_from=("never", "new", "sync"))]
-    await store.plant([planting("new", renamed_from=("sync",))])
-    await store.plant(renamed)
-    clock.shift(20)
-    seen = await statements_of(store, store.plant(renamed))
-    assert len([one for one in seen if "tenure_" in one]) == 2
-    assert not await forced(store, store.plant(renamed))
+async def test_what_was_declared_a_moment_ago_is_not_written_again(store, clock):
+    clock.shift(9)
+    seen = await statements_of(store, store.declare([("sync", "ruler"), ("other", "ruler")]))
+    assert not [one for one in seen if IS_WRITE.match(one)]
 
 
-async def test_a_chain_of_names_is_read_at_once(store):
-    names = ["sync", *(f"s{number}" for number in range(20))]
-    for former, name in pairwise(names):
-        await store.plant([planting(name, renamed_from=(former,))])
-    seen = await statements_of(store, store.plant([planting()]))
-    assert len([one for one in seen if "tenure_" in one]) == 1
+async def test_a_document_is_written_once_with_its_run(store):
+    record = await look_at(store)
+    details = {"writes": (Write("sync", "moved"),), "declares": True, "run_line": tick_line()}
+    seen = await statements_of(store, send(store, plan_run(record, born_on="ann", **details)))
+    assert len([one for one in seen if IS_WRITE.match(one) and "tenure_schedule" in one]) == 1
 
 
-async def test_a_move_that_comes_too_late_writes_nothing(store, clock):
-    clock.shift(1)
-    before = await plant(store)
-    await store.advance(move(before, clock.wall(), replica="ann"))
-    for late in (
-        move(before, clock.wall(), replica="ben"),
-        move(before, clock.wall(), seen=None, due=clock.wall() + 1),
-        move(before, clock.wall(), name="other"),
+async def test_a_commit_that_is_refused_writes_nothing(store, clock):
+    before = await look_at(store)
+    await run(store, before, born_on="ann")
+    after = await rewrite(store, before, standing="moved")
+    for refused in (
+        plan_run(before, born_on="ben"),
+        plan_run(after, not_before=clock.wall() + 1),
+        plan_run(after, born_on="nobody"),
+        plan_run(after, rooms=(Room(1),)),
+        plan("sync", writes=(Write("sync", "mine"),)),
     ):
-        seen = await statements_of(store, store.advance(late))
-        assert not [one for one in seen if re.match(r"\s*(INSERT|UPDATE|DELETE|WITH)", one)]
+        seen = await statements_of(store, send(store, refused))
+        assert not [one for one in seen if IS_WRITE.match(one)]
+        assert not any(one.startswith("COMMIT") for one in seen)
 
 
-async def test_a_run_that_is_born_running_wakes_nobody(store, clock):
-    clock.shift(1)
-    now = await plant(store)
-    seen = await statements_of(store, store.advance(move(now, clock.wall(), replica="ann")))
+async def test_a_run_that_is_born_running_wakes_nobody(store):
+    born = plan_run(await look_at(store), born_on="ann")
+    seen = await statements_of(store, send(store, born))
     assert not [one for one in seen if "tenure_wake" in one]
 
 
 # The disk.
 
 
-async def test_every_move_is_on_the_disk(store, clock):
-    clock.shift(1)
-    now = await plant(store)
-    waits = move(now, clock.wall(), limit=bound(9))
-    for call in (
-        store.advance(waits),
-        store.advance(move(now, clock.wall(), seen=None, limit=bound(1))),
-        store.plant([planting("new")]),
-        store.plant([planting("new", b"second")]),
-        store.plant([planting("newer", renamed_from=("new",))]),
-        store.freeze("sync"),
-        store.thaw("sync"),
+async def test_what_a_commit_changes_is_on_the_disk(store):
+    record = await look_at(store)
+    for commit in (
+        plan_run(record),
+        plan_run(record, born_on="ann"),
+        plan(record, lines=(tick_line(),)),
+        plan(record, rooms=(Room(1, instead=tick_line()),)),
+        plan("new", writes=(Write("new", "s"),)),
+        plan(record, writes=(Write("sync", "moved"),)),
     ):
-        assert await forced(store, call)
+        assert await forced(store, send(store, commit))
 
 
-async def test_who_declares_a_schedule_need_not_be_on_the_disk(store):
-    assert not await forced(store, store.plant([planting()]))
-    assert not await forced(store, store.prune_schedules(idle=DAY))
+async def test_that_a_schedule_is_declared_need_not_be_on_the_disk(store, clock):
+    clock.shift(20)
+    assert not await forced(store, store.declare([("sync", "ruler")]))
+
+
+async def test_a_batch_of_commits_waits_for_the_disk_once(store):
+    names = [f"s{number}" for number in range(BATCH_MAX)]
+    batch = [plan(name, writes=(Write(name, "s"),)) for name in names]
+    stale = plan("sync", writes=(Write("sync", "mine"),))
+    seen = await statements_of(store, store.commit([*batch[1:], stale, batch[0]]))
+    assert len([one for one in seen if one.startswith("COMMIT")]) == 1
+    assert len((await store.schedules()).records) == BATCH_MAX + 1
+    assert (await look_at(store)).standing == "standing"
 
 
 # Time.
@@ -227,11 +254,9 @@ async def test_who_declares_a_schedule_need_not_be_on_the_disk(store):
 async def test_a_replica_from_before_the_machine_started_gets_no_run(file, clock):
     async with opened(file, clock) as store:
         await join(store, "ann")
-        await plant(store)
-    later = restarted(clock)
-    async with opened(file, later) as store:
-        answer = await tick(store, later.wall(), replica="ann")
-        assert (answer.outcome, answer.reason) == ("held", "expired")
+        record = await create(store)
+    async with opened(file, restarted(clock)) as store:
+        assert (await send(store, plan_run(record, born_on="ann"))).outcome == "expired"
 
 
 # Older files.
@@ -271,12 +296,11 @@ async def test_a_file_of_format_2_is_upgraded(file, clock, monkeypatch):
         assert await states(store, 1, 2, 3) == ["running", "waiting", "failed"]
         (running,) = await store.get([id_of(1)])
         assert running is not None
-        assert (running.schedule, running.rerun) == ("", True)
+        assert running.schedule == ""
         assert await settle(store, running, "handed back") == "settled"
         assert await store.requeue([id_of(3)]) == ["requeued"]
         assert len(await claim(store)) == 3
-        await plant(store)
-        await run(store, clock.wall(), replica="ann")
+        await run(store, await create(store), born_on="ann")
     with closing(sqlite3.connect(file)) as db:
         assert db.execute("SELECT version FROM tenure_format").fetchall() == [(schema.FORMAT,)]
 
@@ -284,37 +308,115 @@ async def test_a_file_of_format_2_is_upgraded(file, clock, monkeypatch):
 # Rows that cannot be read.
 
 
-@pytest.mark.parametrize("damage", ["rerun = 'x'", "attempt = 'many'"])
-async def test_an_unreadable_run_does_not_keep_its_place(store, clock, damage):
-    one = await run(store, clock.wall(), replica="ann", limit=bound(1))
-    await change(store, f"UPDATE tenure_live SET {damage} WHERE id = ?", one.id)
+async def test_an_unreadable_run_does_not_keep_its_place(store):
+    one = await run(store, await look_at(store), born_on="ann", rooms=(Room(1),))
+    await change(store, "UPDATE tenure_live SET attempt = 'many' WHERE id = ?", one.id)
     (answer,) = await bury(store, "ann", [one.id], delays=AT_ONCE)
     assert answer.state is None
     assert await count(store, "tenure_aside") == 1
-    clock.shift(1)
-    assert (await look_at(store)).live == 0
-    await run(store, clock.wall(), replica="ben", limit=bound(1))
+    after = await look_at(store)
+    assert after.live == 0
+    await run(store, after, born_on="ben", rooms=(Room(1),))
+
+
+async def test_a_repeat_whose_run_was_set_aside_makes_no_other(store):
+    """The batch that it comes with is carried out."""
+    sent = plan_run(await look_at(store), born_on="ann")
+    await send(store, sent)
+    await change(store, "UPDATE tenure_live SET attempt = 'many' WHERE id = ?", sent.id)
+    await bury(store, "ann", [sent.id], delays=AT_ONCE)
+    again, other = await store.commit([sent, plan("other", writes=(Write("other", "s"),))])
+    assert (again.outcome, again.run, other.outcome) == ("done", None, "done")
+
+
+@pytest.mark.parametrize(("column", "junk"), SPOILT)
+async def test_a_schedule_that_cannot_be_read_counts_as_not_there(store, column, junk):
+    before = await look_at(store)
+    good = await create(store, "good", standing="good")
+    await send(store, plan(before, lines=(tick_line("old", like="same"),)))
+    await change(store, f"UPDATE tenure_schedule SET {column} = {junk} WHERE name = 'sync'")
+    assert (await store.schedules()).records == [good]
+    assert (await store.schedules(["sync", "good"])).records == [good]
+    assert (await store.declare([("good", "ruler"), ("sync", "ruler")])).lost == ["sync"]
+    assert [(one.kind, one.name) for one in store.damage] == [("timer", "sync")]
+    stale, moved = await store.commit([plan(before), plan(good, writes=(Write("good", "moved"),))])
+    assert [(found.name, found.version) for found in stale.found] == [("sync", "")]
+    assert moved.outcome == "done"
+    again = await create(store, standing="anew")
+    assert (again.standing, again.last_run, again.latest) == ("anew", 0, None)
+    await send(store, plan(again, lines=(tick_line("new", like="same"),)))
+    assert [line.body for line in await store.decisions("sync")] == ["new"]
+
+
+async def test_a_schedule_that_cannot_be_read_can_be_deleted(store):
+    await change(store, "UPDATE tenure_schedule SET declared = 'junk'")
+    assert (await send(store, plan("sync", writes=(Write("sync", None),)))).outcome == "done"
+    assert await count(store, "tenure_schedule") == 0
+
+
+async def add(store: SqliteStore, *bodies: str, like: str = "") -> ScheduleRecord:
+    """Add lines to a history."""
+    lines = tuple(tick_line(body, like=like) for body in bodies)
+    assert (await send(store, plan(await look_at(store), lines=lines))).outcome == "done"
+    return await look_at(store)
+
+
+@pytest.mark.parametrize("junk", ["'junk'", "x'00ff'", "1.5"])
+@pytest.mark.parametrize("column", ["first", "ticks", "at"])
+async def test_a_line_that_cannot_be_read_is_left_out_and_the_next_one_replaces_it(
+    store, column, junk
+):
+    await add(store, "old", "bad", like="")
+    await change(store, f"UPDATE tenure_decision SET {column} = {junk} WHERE body = 'bad'")
+    assert (await look_at(store)).latest is None
+    assert [line.body for line in await store.decisions("sync")] == ["old"]
+    assert [(one.kind, one.name) for one in store.damage] == [("decision", "sync")]
+    await add(store, "new")
+    assert [line.body for line in await store.decisions("sync")] == ["new", "old"]
+    assert await count(store, "tenure_decision") == 2
+
+
+@pytest.mark.parametrize("column", ["like", "body"])
+async def test_so_is_one_that_is_not_utf_8(store, column):
+    await add(store, "bad", like="same")
+    await change(store, f"UPDATE tenure_decision SET \"{column}\" = CAST(x'ff' AS TEXT)")
+    after = await add(store, "new", like="same")
+    assert after.latest is not None
+    assert (after.latest.body, after.latest.ticks) == ("new", 1)
+
+
+@pytest.mark.parametrize("number", ["'many'", "-7", f"{INSTANT_MAX}", f"{2**63 - 1}"])
+async def test_a_line_whose_number_was_changed_is_no_longer_one(store, number):
+    await add(store, "lost")
+    await change(store, f"UPDATE tenure_decision SET number = {number}")
+    await add(store, "one", "two")
+    assert [line.body for line in await store.decisions("sync")] == ["two", "one"]
+
+
+async def test_a_line_of_as_many_ticks_as_can_be_takes_more(store):
+    await add(store, "many", like="same")
+    await change(store, "UPDATE tenure_decision SET ticks = ?", INSTANT_MAX)
+    after = await add(store, "one more", like="same")
+    assert after.latest is not None
+    assert (after.latest.body, after.latest.ticks) == ("many", INSTANT_MAX)
 
 
 # What is left behind.
 
 
-async def test_pruning_leaves_nothing(store, clock):
-    await store.freeze("sync")
-    await store.freeze(EVERYTHING)
+async def test_a_schedule_that_is_deleted_leaves_nothing(store):
     for number in range(DECISIONS_MAX + 20):
-        clock.shift(1)
-        await tick(store, clock.wall(), forced=number % 2 == 0, replica="ann")
+        details = {"born_on": "ann" if number % 2 else "", "run_line": tick_line(f"{number}")}
+        made = await run(store, await look_at(store), tick=TICK + number, **details)
+        await store.cancel([made.id])
+        assert await count(store, "tenure_decision") == min(number + 1, DECISIONS_MAX)
+    assert [line.body for line in await store.decisions("sync", limit=2)] == ["119", "118"]
+    await send(store, plan(await look_at(store), writes=(Write("sync", None),)))
+    assert [await count(store, table) for table in TABLES] == [0, 0]
+
+
+async def test_more_lines_than_are_kept_can_be_added_at_once(store):
+    await add(store, *(f"{number}" for number in range(DECISIONS_MAX + 20)))
+    lines = await store.decisions("sync", limit=1000)
+    assert [line.body for line in lines] == [f"{number}" for number in range(119, 19, -1)]
     assert await count(store, "tenure_decision") == DECISIONS_MAX
-    for job in (await store.find(state="running", limit=1000)).jobs:
-        await settle(store, job, "succeeded")
-    clock.shift(10)
-    assert await store.prune_schedules(idle=10) == 1
-    assert [await count(store, table) for table in TABLES] == [0, 0, 1]
-
-
-async def test_a_job_that_may_not_run_again_need_not_be_of_a_schedule(store):
-    job = await start_one(store, rerun=False)
-    assert (job.schedule, job.rerun) == ("", False)
-    await leave(store, "ann")
-    assert await states(store, 1) == ["failed"]

@@ -19,7 +19,7 @@ from tenure.errors import ConfigError, UniqueBusy, UniqueMismatch
 from tenure.jobs import Job, JobPage, Jobs, Request
 from tenure.runtime.attempt import Around, Executor
 from tenure.runtime.context import current
-from tenure.runtime.pruning import prune_finished
+from tenure.runtime.pruning import prune
 from tenure.runtime.recovery import Recovery
 from tenure.tasks import (
     AsyncTask,
@@ -278,4 +278,4 @@ class JobCalls(WorkerCalls):
 
     async def prune_jobs(self) -> int:
         """Remove finished jobs whose retention is over. Workers do it by themselves."""
-        return await prune_finished(self._services().store)
+        return await prune(self._services().store)

@@ -16,8 +16,8 @@ from tenure.app.setup import warn_about_setup
 from tenure.core.clock import Clock, SystemClock
 from tenure.core.environment import SCOPES, Scope, reaches, scope_problem
 from tenure.core.model import Grade, Traits
+from tenure.core.schedules.definition import Plan
 from tenure.core.settings import URL_DEFAULT, Settings, WorkSettings
-from tenure.core.ticking import Plan
 from tenure.errors import ConfigError, StoreError, StoreUnavailable
 from tenure.holds import Holds
 from tenure.jobs import Jobs

@@ -11,10 +11,11 @@ from tenure.core.blackouts import Blackout
 from tenure.core.durations import Duration
 from tenure.core.policy import RetryOption
 from tenure.core.retention import RetentionOption
-from tenure.core.schedules import EVERYTHING
-from tenure.core.ticking import CatchUp, Each, Overlap, Plan, RunOptions
+from tenure.core.schedules.definition import CatchUp, Each, OnUnavailable, Overlap, Plan, RunOptions
+from tenure.core.schedules.documents import EVERYTHING
 from tenure.errors import ConfigError
 from tenure.jobs import Jobs
+from tenure.runtime.scheduling import Scheduling
 from tenure.stores.contract import Store
 from tenure.tasks import Task, check_declarable, is_declared_again
 from tenure.timers import (
@@ -63,6 +64,7 @@ class TimerCalls(JobCalls):
         blackout: Sequence[Blackout] = (),
         after: After | None = None,
         on_crash: OnCrash = "record",
+        on_unavailable: OnUnavailable = "wait",
         renamed_from: str | Sequence[str] | None = None,
     ) -> Callable[[F], F]:
         """Run a function at certain times: each tick on one replica, at most once, ever.
@@ -97,6 +99,8 @@ class TimerCalls(JobCalls):
             blackout: when it must not run; see `weekdays`, `window`.
             after: "completion": `every` counts from the end of the last run.
             on_crash: a run that is lost with its replica is only "record"ed, or "rerun".
+            on_unavailable: what a tick does while the store is down: "wait" for it, or "run" on
+                every replica, without a job, fence or limit (`tick.unlocked`).
             renamed_from: the name, or names, that it had before.
         """
         options = Options(
@@ -113,6 +117,7 @@ class TimerCalls(JobCalls):
             jitter=jitter,
             blackout=blackout,
             after=after,
+            on_unavailable=on_unavailable,
             renamed_from=renamed_from,
         )
 
@@ -194,7 +199,7 @@ class TimerCalls(JobCalls):
             timeout=request.timeout,
             retention=request.retention,
             retention_failed=request.retention_failed,
-            retry=request.retry,
+            options=request.options,
         )
         own = timer_name(task, name)
         now = self._store.clock.wall()
@@ -219,7 +224,7 @@ class TimerCalls(JobCalls):
 
     async def unfreeze(self) -> bool:
         """End a freeze; ticks that came meanwhile stay skipped. False if there was none."""
-        return await self._services().store.thaw(EVERYTHING)
+        return await Scheduling(self._services().store).thaw(EVERYTHING)
 
     async def run_timers(self) -> None:
         """Run timers and schedules, and nothing else, until cancelled, SIGTERM or SIGINT.

@@ -38,6 +38,10 @@ class TimerHandle:
         """End a pause; ticks that came meanwhile stay skipped. False if there was none."""
         return self._portal.call(self._handle.resume())
 
+    def reset(self) -> bool:
+        """Let it tick from now on, after the store's clock was ahead when it ticked last."""
+        return self._portal.call(self._handle.reset())
+
     def trigger(self) -> Job[Any]:
         """Have it run once, now, also while it is paused. The next tick comes as ever."""
         return Job(self._portal, self._portal.call(self._handle.trigger()))

@@ -8,9 +8,10 @@ from typing import Final
 from tenure.cli.choosing import PAGE
 from tenure.cli.show import duration, safe, some
 from tenure.core.model import Finding
-from tenure.core.schedules import EVERYTHING
+from tenure.core.schedules.documents import EVERYTHING
 from tenure.core.soundness import Damaged, Kind, Stranded
 from tenure.core.states import STATES
+from tenure.runtime.scheduling import read_schedules
 from tenure.stores.contract import Store
 
 __all__ = ["damage_examined", "what_to_do"]
@@ -29,8 +30,7 @@ _ADVICE: Final[dict[Kind, str]] = {
     "mark": "once() fails for it. Delete the record if it is to run again.",
     "replica": "Its worker joins under another id. 'tenure recover' takes the jobs it ran.",
     "queue": "'tenure queues pause NAME' or 'tenure queues resume NAME' replaces the record.",
-    "timer": "The next worker that declares the timer begins it anew. 'tenure timers resume' "
-    "replaces a pause.",
+    "timer": "The next worker that declares the timer begins it anew.",
     "decision": "Only its history suffers.",
 }
 
@@ -43,9 +43,9 @@ async def damage_examined(store: Store) -> tuple[list[Finding], list[Stranded]]:
     await store.leases(limit=_LOOKED_AT)
     await store.replicas(limit=_LOOKED_AT)
     await store.counts()
-    for schedule in await store.schedules(limit=_LOOKED_AT):
+    for schedule in (await read_schedules(store, limit=_LOOKED_AT)).all:
         await store.decisions(schedule.name)
-    await store.schedules([EVERYTHING])
+    await read_schedules(store, [EVERYTHING])
     for state in (*STATES, None):
         cursor = None
         for _ in range(_PAGES):

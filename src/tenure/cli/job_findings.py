@@ -8,12 +8,14 @@ from collections.abc import AsyncIterator, Iterator, Sequence
 
 from tenure.cli.choosing import newest
 from tenure.cli.show import duration, safe, some
-from tenure.core.durations import micros
 from tenure.core.model import Finding
 from tenure.core.records import COUNT_MAX, QueueCounts, ReplicaRecord
-from tenure.core.schedules import DECLARED_FOR, TIMERS_QUEUE
+from tenure.core.schedules.documents import Schedule
+from tenure.core.schedules.freezing import silent_for
+from tenure.core.schedules.records import TIMERS_QUEUE
 from tenure.core.serving import read_serving
 from tenure.core.views import waits_for_its_task
+from tenure.runtime.scheduling import read_schedules
 from tenure.stores.contract import Store
 
 __all__ = ["jobs_examined"]
@@ -150,10 +152,10 @@ async def _not_ticking(store: Store, alive: Sequence[ReplicaRecord]) -> AsyncIte
     told = [serving for replica in alive if (serving := read_serving(replica.meta)) is not None]
     left_out = {name for serving in told for name in serving.idle_timers}
     # The first schedules of all, and those that matter most in any case.
-    known = [*await store.schedules(), *await store.schedules(sorted(left_out))]
-    now = await store.now()
+    first, wanted = await read_schedules(store), await read_schedules(store, sorted(left_out))
+    known = [*first.all, *wanted.all]
     # A worker that starts or is replaced in a deploy declares its timers within that time.
-    ticking = {record.name for record in known if record.declared + micros(DECLARED_FOR) > now}
+    ticking = {schedule.name for schedule in known if schedule.is_declared(wanted.now)}
     ticking.update(name for serving in told for name in serving.timers)
     if idle := sorted(left_out - ticking):
         yield Finding(
@@ -163,7 +165,7 @@ async def _not_ticking(store: Store, alive: Sequence[ReplicaRecord]) -> AsyncIte
             "Their app has workers, all with --no-timers, --burst or timers=False. Leave it out of "
             "one, or start one with 'tenure worker --timers-only MODULE:APP'.",
         )
-    unknown = {record.name for record in known if record.revision and not record.successor}
+    unknown = {schedule.name for schedule in known if not schedule.standing.successor}
     if gone := sorted(unknown - ticking - left_out):
         yield Finding(
             "note",
@@ -171,6 +173,22 @@ async def _not_ticking(store: Store, alive: Sequence[ReplicaRecord]) -> AsyncIte
             f"no process declares {some([safe(name) for name in gone])}",
             "Start a worker whose app declares them, if they should still run. If they were "
             "removed: the store forgets them after two weeks.",
+        )
+    for finding in _ahead(known, wanted.now):
+        yield finding
+
+
+def _ahead(schedules: Sequence[Schedule], now: int) -> Iterator[Finding]:
+    """Tell of timers and schedules that a clock that was wrong has silenced."""
+    lengths = {schedule.name: silent_for(schedule, now) for schedule in schedules}
+    ahead = [f"{safe(name)} for {duration(lengths[name])}" for name in lengths if lengths[name]]
+    if ahead:
+        yield Finding(
+            "warning",
+            "timers ahead",
+            f"silent, because their last tick is ahead of the store's clock: {some(ahead)}",
+            "That clock was wrong when they ticked last, or is wrong now. Check it, then run "
+            "'tenure timers reset NAME', or with --all.",
         )
 
 

@@ -26,8 +26,8 @@ from tenure.cli.job_views import (
 from tenure.cli.show import Cell, duration, safe, table
 from tenure.core.records import SOON, QueueCounts, ReplicaRecord
 from tenure.core.runs import numbered_history
+from tenure.core.schedules.definition import TickArguments
 from tenure.core.serving import read_serving
-from tenure.core.ticking import TickArguments
 from tenure.core.views import as_datetime, waits_for_its_task
 from tenure.jobs import Job
 from tenure.stores.contract import Store

@@ -13,7 +13,7 @@ from tenure.core.json_values import decode_plain
 from tenure.core.records import JobRecord
 from tenure.core.results import read_stored
 from tenure.core.runs import numbered_history
-from tenure.core.schedules import TIMERS_QUEUE
+from tenure.core.schedules.records import TIMERS_QUEUE
 from tenure.core.states import JobState
 from tenure.core.views import as_datetime, waits_for_its_task
 from tenure.jobs import Job

@@ -14,10 +14,11 @@ from rich.text import Text
 
 from tenure.cli.job_views import id_of, joined, took
 from tenure.cli.show import Cell, Shrinking, duration, safe, table
-from tenure.core.ticking import TICKS_COUNTED
+from tenure.core.schedules.ticking import TICKS_COUNTED
 from tenure.timers import Pause, TickRecord, TimerInfo
 
 __all__ = [
+    "TIME",
     "frozen_line",
     "history_table",
     "listed",
@@ -27,8 +28,15 @@ __all__ = [
     "until_when",
 ]
 
+TIME = "%Y-%m-%d %H:%M:%S"
+
 _UNREADABLE = "unreadable"
 _UNREADABLE_TOLD = "What is unreadable here was declared by a newer version of Tenure."
+
+_AHEAD_TOLD = (
+    "What is silent here is ahead of the store's clock: that clock was wrong when it ticked last, "
+    "or is wrong now. Check it, then 'tenure timers reset --all' lets them tick again."
+)
 
 _STYLES = {
     "succeeded": "green",
@@ -54,7 +62,7 @@ def until_when(pause: Pause | None, now: datetime, otherwise: str) -> str:
     """Return how long a pause lasts."""
     if pause is None or pause.until is None:
         return otherwise
-    return f"until {pause.until:%Y-%m-%d %H:%M:%S} UTC, for {_length(pause.until, now)}"
+    return f"until {pause.until:{TIME}} UTC, for {_length(pause.until, now)}"
 
 
 def frozen_line(frozen: Pause | None, now: datetime) -> Iterator[RenderableType]:
@@ -83,9 +91,13 @@ def listed(found: Sequence[TimerInfo], now: datetime, *, narrow: bool) -> Iterat
     yield table(rows, header, right=numbers, optional=("DECLARED", "RUNNING"))
     if any(one.kind == "unknown" for one in found):
         yield Text(_UNREADABLE_TOLD, "red")
+    if any(info.ahead for info in found):
+        yield Text(_AHEAD_TOLD, "red")
 
 
 def _next(one: TimerInfo, now: datetime) -> Cell:
+    if one.ahead:
+        return Text(f"silent for {duration(one.ahead)}", "red")
     if one.pause is not None:
         end = "" if one.pause.until is None else f" {_length(one.pause.until, now)}"
         return Shrinking(f"paused{end}{_because(one.pause)}", 0, "yellow")
@@ -123,6 +135,12 @@ def told_next(
         silence = _length(now, info.declared)
         told = f"Nobody runs it: no process that declares it was heard of for {silence}."
         yield Text(told, "red")
+    if info.ahead:
+        yield Text(
+            f"It is silent for {duration(info.ahead)}, because it is ahead of the store's clock. "
+            f"Check that clock, then 'tenure timers reset {safe(info.name)}' lets it tick again.",
+            "red",
+        )
     if info.pause is not None:
         long = until_when(info.pause, now, f"until 'tenure timers resume {safe(info.name)}'")
         yield Text(f"It is paused {long}{_because(info.pause)}.", "yellow")
@@ -161,7 +179,7 @@ def told_times(
 
 def history_table(records: Sequence[TickRecord], *, narrow: bool) -> RenderableType:
     """Return a table with a line for each decision; a narrow one leaves out what others show."""
-    date = "%m-%d %H:%M:%S" if narrow else "%Y-%m-%d %H:%M:%S"
+    date = "%m-%d %H:%M:%S" if narrow else TIME
     rows: list[list[Cell]] = [
         [
             one.nominal.strftime(date),

@@ -14,6 +14,7 @@ from tenure.cli.parameters import point_in_time
 from tenure.cli.show import safe
 from tenure.cli.target import Target, store_command
 from tenure.cli.timer_views import (
+    TIME,
     frozen_line,
     history_table,
     listed,
@@ -212,6 +213,52 @@ def resume(target: Target, name: str) -> None:
     was_paused = target.run_app(act)
     said = f"Resumed {safe(name)}." if was_paused else f"{safe(name)} was not paused."
     target.screen.answer({**_about(target), "name": name, "was_paused": was_paused}, Text(said))
+
+
+@timers.command(
+    epilog="""\b
+Examples:
+  tenure timers reset sync_orders
+  tenure timers reset sync_orders 'weekly report'
+  tenure timers reset --all"""
+)
+@click.argument("names", metavar="[NAME]...", nargs=-1)
+@click.option("--all", "every", is_flag=True, help="All that are ahead, by more than a minute.")
+@store_command
+def reset(target: Target, names: tuple[str, ...], *, every: bool) -> None:
+    """Let timers tick from now on that are ahead of the store's clock.
+
+    They ticked while that clock was wrong, and stay silent until it has caught up with their last
+    tick. Ticks that have run ahead of their time may run again when it comes.
+    """
+    if bool(names) == every:
+        raise click.UsageError("Say which timers: NAME..., or --all for those that are ahead.")
+    target.announce()
+
+    async def act(app: Tenure) -> tuple[dict[str, bool], datetime]:
+        chosen = names or [info.name for info in await app.timers.all() if info.ahead]
+        handles = [app.timers[name] for name in dict.fromkeys(chosen)]
+        for handle in handles:
+            await handle.info()  # a name that is wrong ends it before anything is changed
+        return {handle.name: await handle.reset() for handle in handles}, await _now(app)
+
+    outcomes, now = target.run_app(act)
+    listed = [{"name": name, "was_ahead": outcome} for name, outcome in outcomes.items()]
+    told = [Text(_told_reset(name, now, is_done=outcome)) for name, outcome in outcomes.items()]
+    nothing = Text("No timer is ahead of the store's clock.")
+    target.screen.answer(
+        {**_about(target), "now": plain(now), "timers": listed}, *told or [nothing]
+    )
+    if any(outcomes.values()):
+        target.screen.aside(
+            "Workers notice within 20 s. Ticks that have run ahead of their time may run again."
+        )
+
+
+def _told_reset(name: str, now: datetime, *, is_done: bool) -> str:
+    if not is_done:
+        return f"{safe(name)} was not ahead of the store's clock."
+    return f"Reset {safe(name)}: it ticks from {now:{TIME}} UTC on, the store's time now."
 
 
 @timers.command(

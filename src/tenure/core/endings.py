@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final
 
+from tenure.core.options import read_options
 from tenure.core.records import AttemptLine, AttemptOutcome, JobRecord, Settlement, add_attempt
 from tenure.core.runs import runs_of
 
@@ -64,7 +65,7 @@ def retried(
     job: JobRecord, *, delay: float, error: bytes | None, history: bytes | None = None
 ) -> Settlement:
     """Return the end of an attempt that failed and is followed by another one."""
-    if not job.rerun:
+    if not read_options(job.options).rerun:
         return _interrupted(job, "retry", failures=1, history=history)
     return Settlement(
         id=job.id,
@@ -89,7 +90,7 @@ def handed_back(
     job: JobRecord, *, delay: float = 0.0, history: bytes | None = None, by: str = ""
 ) -> Settlement:
     """Return the end of an attempt that goes on elsewhere, or later. Nothing is counted."""
-    if not job.rerun:
+    if not read_options(job.options).rerun:
         return _interrupted(job, "handed back", history=history, by=by)
     return Settlement(
         id=job.id,
@@ -108,7 +109,7 @@ def lost(job: JobRecord, *, by: str, at: int, delays: Sequence[float]) -> Settle
     `delays` says when the job is due after its first, second, ... loss. Past its end it fails.
     """
     losses = job.losses + 1
-    comes_back = job.rerun and losses <= len(delays)
+    comes_back = read_options(job.options).rerun and losses <= len(delays)
     return Settlement(
         id=job.id,
         fence=job.fence,

@@ -41,6 +41,7 @@ __all__ = [
     "Note",
     "Orphans",
     "Page",
+    "Pruned",
     "QueueCounts",
     "Recovered",
     "ReplicaRecord",
@@ -115,13 +116,11 @@ class NewJob(Struct, frozen=True, kw_only=True):
     """Seconds to keep it after it has succeeded or was cancelled."""
     retention_failed: float = 0.0
     """Seconds to keep it after it has failed."""
-    retry: str = ""
-    """When it is tried again, as `policy.write_backoff` writes it; empty: as its task says."""
+    options: str = ""
+    """What only `core.options` reads. Opaque to stores."""
     unique: Unique | None = None
     schedule: str = ""
-    """The schedule whose run it is; only `advance` takes such a job."""
-    rerun: bool = True
-    """Whether it may run again after it was lost or interrupted."""
+    """The schedule whose run it is; only `commit` takes such a job."""
 
 
 InsertOutcome: TypeAlias = Literal["created", "existing", "mismatch", "busy"]
@@ -174,7 +173,7 @@ class JobRecord(Struct, frozen=True, kw_only=True):
     timeout: Length | None = None
     retention: Length = 0.0
     retention_failed: Length = 0.0
-    retry: str = ""
+    options: str = ""
     created: Instant
     due: Instant
     attempt: Counter = 0
@@ -203,7 +202,6 @@ class JobRecord(Struct, frozen=True, kw_only=True):
     history: bytes = b""
     """One line per attempt, oldest first; see `read_history`."""
     schedule: str = ""
-    rerun: bool = True
 
     @property
     def kept_for(self) -> float:
@@ -344,6 +342,15 @@ class QueueCounts(Struct, frozen=True, kw_only=True):
     """Seconds since the job that waits longest became due; None if none is due."""
     paused_for: float | None = None
     """Seconds until a paused queue resumes; infinite if that takes a `resume`."""
+
+
+class Pruned(Struct, frozen=True):
+    """How much a `prune` has removed."""
+
+    leases: int
+    jobs: int
+    more: bool
+    """Whether there is more to remove: call again."""
 
 
 class Tagged(Struct, frozen=True):

@@ -25,7 +25,7 @@ from tenure.core.records import (
 from tenure.core.results import read_stored
 from tenure.core.retention import kept_with_key
 from tenure.core.runs import runs_of
-from tenure.core.schedules import TIMERS_QUEUE
+from tenure.core.schedules.records import TIMERS_QUEUE
 from tenure.core.states import FINISHED
 from tenure.core.views import waits_for_its_task
 from tenure.errors import (
@@ -341,7 +341,7 @@ def _fresh(new: NewJob, now: int) -> JobRecord:
         timeout=new.timeout,
         retention=new.retention,
         retention_failed=new.retention_failed,
-        retry=new.retry,
+        options=new.options,
         created=now,
         due=due,
     )

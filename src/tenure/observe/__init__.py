@@ -24,6 +24,8 @@ from tenure.observe.events import (
     TaskUnknown,
     TickSkipped,
     TicksMissed,
+    TickUnlocked,
+    TimerAhead,
     TimersFull,
 )
 
@@ -50,6 +52,8 @@ __all__ = [
     "StoreRestored",
     "TaskUnknown",
     "TickSkipped",
+    "TickUnlocked",
     "TicksMissed",
+    "TimerAhead",
     "TimersFull",
 ]

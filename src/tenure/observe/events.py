@@ -15,9 +15,11 @@ from typing import TypeAlias
 
 from msgspec import Struct
 
+from tenure.core.durations import duration
 from tenure.core.records import JobRecord
+from tenure.core.schedules.ticking import TICKS_COUNTED
 from tenure.core.showing import indented, safe
-from tenure.core.ticking import TICKS_COUNTED
+from tenure.core.views import as_datetime
 from tenure.observe.log_records import Raised, fields_of, write
 
 __all__ = [
@@ -44,7 +46,9 @@ __all__ = [
     "StoreRestored",
     "TaskUnknown",
     "TickSkipped",
+    "TickUnlocked",
     "TicksMissed",
+    "TimerAhead",
     "TimersFull",
 ]
 
@@ -304,6 +308,22 @@ class TickSkipped(_Fact, frozen=True):
     reason: str
 
 
+class TickUnlocked(_Fact, frozen=True):
+    """A timer runs a tick although the store does not answer, as `on_unavailable` says.
+
+    The run has no job, no fence and no limit. Other replicas may run the same tick.
+    """
+
+    timer: str
+    nominal: int
+    """The nominal instant of the tick, in microseconds."""
+
+    @property
+    def line(self) -> str:
+        at = as_datetime(self.nominal).isoformat()
+        return f"tick runs without the store: timer {safe(self.timer)}, tick {at}"
+
+
 class TicksMissed(_Fact, frozen=True):
     """No worker was there to run these ticks in time."""
 
@@ -359,6 +379,35 @@ class TimersFull(_Fact, frozen=True):
             f"timer {safe(self.timer)!r} waits for a slot: {self.timer_concurrency} runs of timers "
             f"are all that this worker runs at a time ({_listed(self.running)}). Another worker "
             "may run it. If they are meant to be that long or that many, raise timer_concurrency."
+        )
+
+
+class TimerAhead(_Fact, frozen=True):
+    """The last tick of a timer lies in the store's future, so the timer is silent until then.
+
+    The store's clock was ahead when that tick was decided, or it is behind now. Once per worker.
+    """
+
+    timer: str
+    seconds: float
+    """How far in the future."""
+    until: int
+    """When it ticks again at the earliest, in microseconds."""
+    is_own: bool = False
+    """Whether that is so in this worker only: a timer with each="replica"."""
+
+    def __str__(self) -> str:
+        name, until = safe(self.timer), as_datetime(self.until)
+        remedy = (
+            "Restart this worker"
+            if self.is_own
+            else f"Run 'tenure timers reset {name}' to let it tick again"
+        )
+        return (
+            f"timer {name!r} does not tick until {until:%Y-%m-%d %H:%M:%S} UTC: its last tick is "
+            f"{duration(self.seconds)} ahead of the store's clock. That clock was wrong when the "
+            f"tick was decided, or is wrong now: check it first. {remedy}; ticks that have run "
+            "ahead of their time may run again."
         )
 
 
@@ -423,6 +472,8 @@ Event: TypeAlias = (
     | StoreRestored
     | TickSkipped
     | TicksMissed
+    | TickUnlocked
+    | TimerAhead
     | TimersFull
     | SlotsKept
 )

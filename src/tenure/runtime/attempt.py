@@ -21,6 +21,7 @@ from msgspec import Struct
 from tenure.core import endings
 from tenure.core.clock import Clock
 from tenure.core.durations import micros
+from tenure.core.options import read_options
 from tenure.core.policy import TTL_MAX, Backoff, read_backoff
 from tenure.core.records import AttemptOutcome, JobRecord, Settlement
 from tenure.core.results import store_result
@@ -307,7 +308,7 @@ class AttemptRunner:
         if isinstance(error, Unreadable | UnreadableInChild):
             # They stay the same, however often they are read.
             return self._given_up(record, error, "arguments", began)
-        retry = read_backoff(record.retry) or handler.retry
+        retry = read_backoff(read_options(record.options).retry) or handler.retry
         if not retry.allows(failures):
             reason = "timeout" if isinstance(error, TimedOut) else "error"
             return self._given_up(record, error, reason, began)

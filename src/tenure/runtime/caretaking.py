@@ -11,7 +11,7 @@ from tenure.core.records import Beat
 from tenure.core.settings import Settings
 from tenure.errors import TenureError
 from tenure.observe.events import Events
-from tenure.runtime.pruning import prune_finished, prune_forgotten
+from tenure.runtime.pruning import prune, prune_forgotten
 from tenure.runtime.recovery import Recovery
 from tenure.stores.contract import Store
 
@@ -19,8 +19,10 @@ __all__ = ["Caretaker"]
 
 log = logging.getLogger("tenure")
 
-# Finished jobs whose retention is over are removed by whoever is there, in slices.
+# What is over is removed by every replica, in slices.
 _PRUNE_EVERY = 60.0
+# To find forgotten timers, all of them are read.
+_FORGET_EVERY = 3600.0
 
 # More than the longest pause between two tries of a call, see `retry_after_error`.
 _SECOND_LOOK = 1.2
@@ -42,6 +44,7 @@ class Caretaker:
         self._may_recover_at = 0.0
         self._expired_since: float | None = None
         self._prune_at = self._clock.boot() + _PRUNE_EVERY * self._clock.random()
+        self._forget_at = 0.0
         self._recovering: asyncio.Task[None] | None = None
         self._pruning: asyncio.Task[None] | None = None
 
@@ -120,10 +123,13 @@ class Caretaker:
 
     async def _prune(self) -> None:
         try:
-            await prune_finished(self._store)
-            await prune_forgotten(self._store)
+            await prune(self._store)
+            now = self._clock.boot()
+            if now >= self._forget_at:
+                self._forget_at = now + _FORGET_EVERY * (0.5 + self._clock.random())
+                await prune_forgotten(self._store)
         except TenureError as error:
-            log.info("could not prune finished jobs this time: %s", error)
+            log.info("could not prune what is over this time: %s", error)
 
 
 class _Lead:

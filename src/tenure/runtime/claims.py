@@ -8,7 +8,7 @@ from collections.abc import Callable
 
 from tenure.core.process_queues import ProcessQueues
 from tenure.core.records import Claimed, JobRecord
-from tenure.core.schedules import TIMERS_QUEUE
+from tenure.core.schedules.records import TIMERS_QUEUE
 from tenure.core.shares import Shares, Turn
 from tenure.runtime.patience import Patience
 from tenure.stores.contract import Store

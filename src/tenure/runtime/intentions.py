@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 
+from tenure.core.schedules.definition import Plan
 from tenure.core.showing import safe
-from tenure.core.ticking import Plan
 
 __all__ = ["intentions"]
 

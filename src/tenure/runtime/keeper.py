@@ -24,6 +24,7 @@ from tenure.errors import TenureError
 from tenure.observe.events import Events, RenewalFailing, RenewalRestored
 from tenure.runtime.background import start_soon
 from tenure.runtime.hosting import Host, Hosted
+from tenure.runtime.pruning import prune
 from tenure.runtime.stored_data import InHand
 from tenure.stores.contract import Store
 
@@ -43,7 +44,6 @@ _AFTER_A_SURPRISE = 0.1
 
 # Keys that nobody used for an hour are forgotten, looked for now and then while something is held.
 _PRUNE_EVERY = 600.0
-_PRUNE_IDLE = 3600.0
 
 
 class Kept:
@@ -311,7 +311,7 @@ class Keeper:
 
     async def _prune(self) -> None:
         try:
-            await (await self._host.open_store()).prune(idle=_PRUNE_IDLE)
+            await prune(await self._host.open_store())
         except TenureError as error:
             log.info("could not forget idle keys this time: %s", error)
         finally:

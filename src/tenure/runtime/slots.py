@@ -15,7 +15,7 @@ from typing import Any, Literal
 from tenure.core import endings
 from tenure.core.clock import Clock
 from tenure.core.records import JobRecord, Note, Settlement
-from tenure.core.schedules import TIMERS_QUEUE
+from tenure.core.schedules.records import TIMERS_QUEUE
 from tenure.observe.events import Events, HandlerStuck, JobRunsLong
 from tenure.observe.log_records import fields_of
 from tenure.runtime.attempt import Around, AttemptRunner, Handler

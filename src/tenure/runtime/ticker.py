@@ -10,19 +10,27 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable, Collection, Sequence
-from dataclasses import dataclass, field
-from typing import Final
 
 from msgspec.structs import replace
 
 from tenure.core.clock import Clock
 from tenure.core.ids import JobIds
 from tenure.core.records import BATCH_MAX, JobRecord, NewJob
-from tenure.core.schedules import DECLARED_FOR, Advance, Advanced, Planted, Planting
-from tenure.core.ticking import Plan, Step, bounds, next_step, run_of
+from tenure.core.schedules.advancing import Advance, Advanced
+from tenure.core.schedules.definition import Plan
+from tenure.core.schedules.documents import DECLARED_FOR
+from tenure.core.schedules.planting import Planted, Planting
+from tenure.core.schedules.records import Commit
+from tenure.core.schedules.ticking import Step, bounds, next_step, run_of
+from tenure.errors import StoreUnavailable
 from tenure.observe.events import Events, TickSkipped, TicksMissed, TimersFull
+from tenure.runtime.ahead import AheadTimers
+from tenure.runtime.batcher import Batcher
 from tenure.runtime.patience import Patience
-from tenure.runtime.store_time import StoreTime
+from tenure.runtime.scheduling import Scheduling
+from tenure.runtime.timer_outages import NEVER, TimerOutages
+from tenure.runtime.timer_state import TimerState
+from tenure.runtime.unlocked_runs import UnlockedRuns, runs_unlocked
 from tenure.runtime.unstarted import Unstarted
 from tenure.stores.contract import Store
 
@@ -35,64 +43,14 @@ _DECLARE_EVERY = DECLARED_FOR / 3
 _LOOK_EVERY = 60.0
 # How soon a tick is tried again that there is no room for; the end of a run here comes earlier.
 _HELD = 1.0
-# Many timers are due at the same instant. The store answers others in between.
-_AT_ONCE = 50
-_NEVER: Final = 2**62
+# Ticks that are due together go to the store in one call.
+_AT_ONCE = BATCH_MAX
+# After this long an unanswered tick is only looked up, because its run may be over and pruned by
+# then: finished runs are kept for at least 60 s.
+_SENT_FOR = 20.0
 # How often it is told that ticks wait for a slot, and how many running timers are named.
 _TELL_EVERY = 60.0
 _NAMED_MAX = 10
-
-
-@dataclass(eq=False, slots=True)
-class _Hand:
-    """How one schedule stands, as far as it is known here."""
-
-    plan: Plan
-    revision: int = 0
-    cursor: int = 0
-    last_run: int = 0
-    poked: asyncio.Event = field(default_factory=asyncio.Event)
-    pending: str = ""
-    """The run that was asked for, until there is an answer."""
-    yields: bool = False
-    """Whether another definition rules, as far as it was told."""
-
-    @property
-    def is_timer(self) -> bool:
-        """Whether its ticks run here; those of a schedule only enqueue."""
-        return self.plan.definition.kind == "timer"
-
-    @property
-    def is_shared(self) -> bool:
-        """Whether its cursor is the store's; a replica's own ticks are its own business."""
-        return self.plan.definition.each == "cluster"
-
-    def planted(self, answer: Planted) -> None:
-        self._tell(yields=not answer.revision)
-        self.revision, self.last_run = answer.revision, answer.last_run
-        if self.is_shared:
-            self.cursor = max(self.cursor, answer.cursor)
-        elif not self.cursor:
-            self.cursor = answer.now
-        self.poked.set()
-
-    def _tell(self, *, yields: bool) -> None:
-        if yields and not self.yields:
-            log.warning(
-                "%s %r does not tick here: another definition of it rules, and was declared within "
-                "the last minute. It takes over a minute after the last process with that one left",
-                self.plan.definition.kind,
-                self.plan.name,
-            )
-        elif self.yields and not yields:
-            log.info("%s %r ticks here from now on", self.plan.definition.kind, self.plan.name)
-        self.yields = yields
-
-    def moved(self, answer: Advanced) -> None:
-        """Take over what the store says."""
-        if self.is_shared:
-            self.cursor = answer.cursor
-        self.last_run = answer.last_run
 
 
 class Ticker:
@@ -107,8 +65,11 @@ class Ticker:
         *,
         replica: Callable[[], str | None],
         start: Callable[[JobRecord], None],
+        withdraw: Callable[[JobRecord], None],
         unstarted: Unstarted,
+        unlocked: UnlockedRuns,
     ) -> None:
+        """`start` starts a run that was won; `withdraw` ends one whose tick has run already."""
         self._store = store
         self._clock: Clock = store.clock
         self._patience = patience
@@ -116,30 +77,49 @@ class Ticker:
         self._replica = replica
         self._start = start
         self._unstarted = unstarted
+        self._unlocked = unlocked
         self._ids = JobIds(self._clock)
-        self._time = StoreTime(self._clock)
-        self._hands = [_Hand(plan) for plan in plans]
+        self._commits = Batcher(store.commit, weigh=_weight)
+        self._scheduling = Scheduling(store, commit=self._commits.add)
+        self._time = self._scheduling.time
+        self._timers = [TimerState(plan) for plan in plans]
+        self._ahead = AheadTimers(events)
         self._stopped = asyncio.Event()
+        self._outages = TimerOutages(
+            self._scheduling,
+            patience,
+            events,
+            ids=self._ids,
+            unlocked=unlocked,
+            start=start,
+            withdraw=withdraw,
+            stopped=self._stopped,
+        )
         self._declares = asyncio.Event()
         self._room = asyncio.Semaphore(_AT_ONCE)
-        self._held: dict[_Hand, None] = {}  # in an order that does not depend on addresses
-        self._without_slot: dict[_Hand, None] = {}
+        self._held: dict[TimerState, None] = {}  # in an order that does not depend on addresses
+        self._without_slot: dict[TimerState, None] = {}
         self._told_full = -_TELL_EVERY
 
     @property
     def pending(self) -> set[str]:
         """Runs that may have been born here, and of which nobody here knows yet."""
-        return {hand.pending for hand in self._hands if hand.pending}
+        return {timer.pending for timer in self._timers if timer.pending}
 
     async def run(self) -> None:
         """Tick until `stop` is called; a tick that is being decided then is still decided."""
-        if not self._hands:
+        if not self._timers:
             await self._stopped.wait()
             return
-        async with asyncio.TaskGroup() as group:
-            group.create_task(self._keep_declaring())
-            for hand in self._hands:
-                group.create_task(self._follow(hand))
+        try:
+            async with asyncio.TaskGroup() as group:
+                group.create_task(self._keep_declaring())
+                for timer in self._timers:
+                    group.create_task(self._follow(timer))
+            await self._outages.drain()
+        finally:
+            self._outages.close()
+            self._commits.close()
 
     def stop(self) -> None:
         self._stopped.set()
@@ -148,186 +128,216 @@ class Ticker:
 
     def poke(self) -> None:
         """Look again at all of them: the replica is another one, say."""
-        for hand in self._hands:
-            hand.poked.set()
+        for timer in self._timers:
+            timer.poked.set()
 
     def runs_ended(self, names: Collection[str]) -> None:
         """Look again at those of these that there was no room for."""
-        for hand in [one for one in self._held if one.plan.name in names]:
-            hand.poked.set()
-            self._held.pop(hand, None)
+        for timer in [one for one in self._held if one.plan.name in names]:
+            timer.poked.set()
+            self._held.pop(timer, None)
 
     def slot_freed(self) -> None:
         """Look again at as many as there are slots for, those that wait longest first."""
-        for hand in list(self._without_slot)[: self._free_slots]:
-            self._without_slot.pop(hand)
-            hand.poked.set()
+        for timer in list(self._without_slot)[: self._free_slots]:
+            self._without_slot.pop(timer)
+            timer.poked.set()
 
     # Declaring.
 
     async def _keep_declaring(self) -> None:
         while not self._stopped.is_set():
             self._declares.clear()
-            for first in range(0, len(self._hands), BATCH_MAX):
-                await self._declare(self._hands[first : first + BATCH_MAX])
+            await self._declare()
             await self._clock.wait(self._declares, _DECLARE_EVERY)
 
-    async def _declare(self, hands: list[_Hand]) -> None:
-        plantings = [_planting(hand.plan) for hand in hands]
+    async def _declare(self) -> None:
+        """Say that these schedules are still run here, and plant those that do not rule."""
+        rulers = {timer: timer.ruler for timer in self._timers}
 
-        async def plant() -> list[Planted]:
-            sent = self._clock.boot()
-            answers = await self._store.plant(plantings)
-            self._time.heard(answers[0].now, sent)
-            return answers
+        async def declare() -> list[tuple[TimerState, Planted]]:
+            # A former name may have come back meanwhile, so renames are looked at each time. So
+            # are timers that are ahead, because an operator may have reset them.
+            steady = {
+                timer.plan.name: timer
+                for timer, ruler in rulers.items()
+                if ruler and not timer.plan.renamed_from and timer not in self._ahead
+            }
+            lost = await self._scheduling.declare(
+                [(name, rulers[timer]) for name, timer in steady.items()]
+            )
+            kept = {steady[name] for name in steady.keys() - {*lost}}
+            others = [timer for timer in self._timers if timer not in kept]
+            plantings = [_planting(timer.plan) for timer in others]
+            planted = await self._scheduling.plant(plantings)
+            return list(zip(others, planted, strict=True))
 
         try:
-            answers = await self._patience.until_answered("plant", plant, self._stopped)
+            answers = await self._patience.until_answered("declare", declare, self._stopped)
         except Exception:  # noqa: BLE001 - told by `Patience`, and this ticker is about to stop
             return
-        for hand, answer in zip(hands, answers, strict=True):
-            hand.planted(answer)
+        for timer, answer in answers:
+            timer.planted(answer)
+        self._ahead.look(self._timers, self._time.now())
+        self.poke()  # the store's clock may have been set
 
     # Ticking.
 
-    async def _follow(self, hand: _Hand) -> None:
+    async def _follow(self, timer: TimerState) -> None:
         while not self._stopped.is_set():
-            hand.poked.clear()
+            timer.poked.clear()
             replica = self._replica()
-            if not hand.revision or replica is None:
-                await self._clock.wait(hand.poked, None)
+            if not timer.ruler or replica is None:
+                await self._clock.wait(timer.poked, None)
                 continue
             try:
-                pause = await self._look(hand, replica)
+                pause = await self._look(timer, replica)
             except Exception:  # one timer must not stop all others, nor the worker
-                log.exception("timer %r could not tick", hand.plan.name)
+                log.exception("timer %r could not tick", timer.plan.name)
                 pause = _HELD
             if pause > 0 and not self._stopped.is_set():
-                await self._clock.wait(hand.poked, min(pause, _LOOK_EVERY))
+                await self._clock.wait(timer.poked, min(pause, _LOOK_EVERY))
 
-    async def _look(self, hand: _Hand, replica: str) -> float:
+    async def _look(self, timer: TimerState, replica: str) -> float:
         """Do what is due; return how long to wait before the next look."""
         async with self._room:
             if self._stopped.is_set():
                 return 0.0
             now = self._time.now()
-            step = next_step(hand.plan.definition, hand.cursor, now)
+            step = next_step(timer.plan.definition, timer.cursor, now)
             if isinstance(step, Step):
-                if step.runs and hand.is_timer and not self._free_slots:
-                    return self._wait_for_slot(hand)
-                return await self._take(hand, step, replica)
+                if step.runs and timer.runs_here and not self._free_slots:
+                    return self._wait_for_slot(timer)
+                return await self._take(timer, step, replica)
             return _LOOK_EVERY if step is None else (step - now) / 1e6
 
     @property
     def _free_slots(self) -> int:
         """Return how many more runs may be asked for: each answer may be one to start."""
-        asked = sum(bool(hand.pending) and hand.is_timer for hand in self._hands)
-        return max(0, self._unstarted.free_runs - asked)
+        return max(0, self._unstarted.free_runs - self._asked_runs - len(self._unlocked))
 
-    def _wait_for_slot(self, hand: _Hand) -> float:
+    @property
+    def _asked_runs(self) -> int:
+        asked = [timer for timer in self._timers if timer.pending and timer.outage is None]
+        return sum(timer.runs_here for timer in asked)
+
+    def _wait_for_slot(self, timer: TimerState) -> float:
         """Leave the tick to other replicas until there is a slot; return how long to wait.
 
         The cursor stays. A run that waited here after its tick was decided would be nobody
         else's, and its time-out would count from the decision.
         """
-        self._without_slot[hand] = None
+        self._without_slot[timer] = None
         now = self._clock.boot()
-        is_full = not (self._unstarted.suspects or self._unstarted.is_alone)
-        if is_full and now - self._told_full >= _TELL_EVERY:
+        is_waiting = self._asked_runs or self._unstarted.suspects or self._unstarted.is_alone
+        if not is_waiting and now - self._told_full >= _TELL_EVERY:
             self._told_full = now
             running = tuple(self._unstarted.running_timers[:_NAMED_MAX])
-            told = TimersFull(hand.plan.name, self._unstarted.timer_concurrency, running)
+            told = TimersFull(timer.plan.name, self._unstarted.timer_concurrency, running)
             self._events.emit(told)
         return _HELD
 
-    async def _take(self, hand: _Hand, step: Step, replica: str) -> float:
+    async def _take(self, timer: TimerState, step: Step, replica: str) -> float:
         """Try to move the cursor; return how long to wait before the next look."""
-        move = self._move(hand, step, replica)
-        hand.pending = move.id
+        if timer.outage is not None:
+            self._outages.take(timer, timer.outage, step, replica)
+            return 0.0
+        move = self._move(timer, step, replica)
+        timer.pending = move.id
         try:
-            answer = await self._ask(hand, move)
+            answer = await self._ask(timer, move)
             if answer is None:
                 return 0.0
-            return self._answered(hand, move, answer)
+            return self._answered(timer, move, answer)
+        except StoreUnavailable:
+            self._outages.begin(timer, move)
+            return 0.0
         finally:
-            hand.pending = ""
+            if timer.outage is None:
+                timer.pending = ""
             self.slot_freed()
 
-    def _move(self, hand: _Hand, step: Step, replica: str) -> Advance:
-        plan, id_ = hand.plan, self._ids.make()
+    def _move(self, timer: TimerState, step: Step, replica: str) -> Advance:
+        plan, id_ = timer.plan, self._ids.make()
         limit, own = bounds(plan.definition, is_made_up=step.is_made_up)
         return Advance(
             id=id_,
             name=plan.name,
-            revision=hand.revision,
-            seen=hand.cursor if hand.is_shared else None,
+            ruler=timer.ruler,
+            revision=timer.revision,
+            seen=timer.cursor if timer.is_shared else None,
             to=step.to,
             due=step.due,
-            run=self._run(hand, id_, step) if step.runs else None,
-            replica=replica if hand.is_timer else "",
+            run=self._run(timer, id_, step) if step.runs else None,
+            replica=replica if timer.runs_here else "",
             rest=plan.definition.rest,
             limit=limit,
             own=own,
             passed=step.passed,
         )
 
-    def _run(self, hand: _Hand, id_: str, step: Step) -> NewJob:
+    def _run(self, timer: TimerState, id_: str, step: Step) -> NewJob:
         chance = self._clock.random()
         return run_of(
-            hand.plan, id_, tick=step.to, due=step.due, previous=hand.last_run, chance=chance
+            timer.plan, id_, tick=step.to, due=step.due, previous=timer.last_run, chance=chance
         )
 
-    async def _ask(self, hand: _Hand, move: Advance) -> Advanced | None:
+    async def _ask(self, timer: TimerState, move: Advance) -> Advanced | None:
         """Return the store's answer, however long it takes; None: this ticker was stopped.
+
+        A timer that runs without the store does not wait for it: then this raises.
 
         After an outage the tick may not be wanted any more, because a newer one is due. Then the
         same move is only asked about: if it has happened its answer tells, and if not it is too
         early for it for ever.
         """
+        began = self._clock.boot()
 
         async def advance() -> Advanced:
-            is_wanted = self._is_wanted(hand, move)
-            sent = self._clock.boot()
-            answer = await self._store.advance(move if is_wanted else replace(move, due=_NEVER))
-            self._time.heard(answer.now, sent)
+            is_late = self._clock.boot() - began > _SENT_FOR
+            is_wanted = not is_late and self._is_wanted(timer, move)
+            asked = move if is_wanted else replace(move, due=NEVER)
+            answer = await self._scheduling.advance(asked)
             return answer if is_wanted or answer.outcome != "early" else replace(answer, ready_in=0)
 
+        if move.run is not None and runs_unlocked(timer.plan.definition):
+            return await advance()
         try:
-            return await self._patience.until_answered("advance", advance, self._stopped)
+            return await self._patience.until_answered("commit", advance, self._stopped)
         except Exception:  # noqa: BLE001 - told by `Patience`, and this ticker is about to stop
             return None
 
-    def _is_wanted(self, hand: _Hand, move: Advance) -> bool:
-        if hand.plan.definition.rests:
+    def _is_wanted(self, timer: TimerState, move: Advance) -> bool:
+        if timer.plan.definition.rests:
             return True
-        step = next_step(hand.plan.definition, hand.cursor, self._time.now())
+        step = next_step(timer.plan.definition, timer.cursor, self._time.now())
         return isinstance(step, Step) and step.to == move.to
 
-    def _answered(self, hand: _Hand, move: Advance, answer: Advanced) -> float:
+    def _answered(self, timer: TimerState, move: Advance, answer: Advanced) -> float:
         """Do what follows from an answer; return how long to wait before the next look."""
         match answer.outcome:
             case "done" | "skipped":
-                self._decided(hand, move, answer)
+                self._decided(timer, move, answer)
                 return 0.0
             case "early":
                 return answer.ready_in
             case "held":
-                self._held[hand] = None
+                self._held[timer] = None
                 return _HELD * (0.5 + 0.5 * self._clock.random())
-            case "passed" if answer.revision == hand.revision:
-                hand.moved(answer)
+            case "passed" if (answer.ruler, answer.revision) == (timer.ruler, timer.revision):
+                timer.moved(answer)
                 return 0.0
             case "passed" | "unknown":
-                hand.revision = 0
+                timer.ruler = ""
                 self._declares.set()
                 return 0.0
             case "gone":
                 return _HELD  # its beat learns it as well, and joins anew
 
-    def _decided(self, hand: _Hand, move: Advance, answer: Advanced) -> None:
-        hand.moved(answer)
-        if not hand.is_shared:
-            hand.cursor = move.to
+    def _decided(self, timer: TimerState, move: Advance, answer: Advanced) -> None:
+        timer.moved(answer)
+        if not timer.is_shared:
+            timer.cursor = move.to
         for one in move.passed:
             if one.outcome == "missed":
                 self._events.emit(TicksMissed(move.name, one.ticks, one.reason))
@@ -350,3 +360,7 @@ def _planting(plan: Plan) -> Planting:
         definition=definition.encode(),
         renamed_from=plan.renamed_from,
     )
+
+
+def _weight(commit: Commit) -> int:
+    return 0 if commit.run is None else len(commit.run.payload)

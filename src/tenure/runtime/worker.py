@@ -15,6 +15,7 @@ from functools import partial
 from typing import Any
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from tenure.core.endings import cancelled
 from tenure.core.model import Meta, Topic
@@ -26,10 +27,10 @@ from tenure.core.policy import (
 )
 from tenure.core.records import SOON, Claimed, JobRecord, Note
 from tenure.core.runs import runs_of
-from tenure.core.schedules import TIMERS_QUEUE
+from tenure.core.schedules.definition import Plan
+from tenure.core.schedules.records import TIMERS_QUEUE
 from tenure.core.settings import Settings
 from tenure.core.shares import Shares
-from tenure.core.ticking import Plan
 from tenure.observe.events import Events, ReplicaLost, TaskUnknown
 from tenure.runtime.alone import Alone, is_suspicious
 from tenure.runtime.attempt import Around, Handler
@@ -50,6 +51,7 @@ from tenure.runtime.settling import Settler
 from tenure.runtime.slots import Slots, is_run
 from tenure.runtime.stored_data import InHand
 from tenure.runtime.ticker import Ticker
+from tenure.runtime.unlocked_runs import UnlockedRuns
 from tenure.runtime.unstarted import Unstarted
 from tenure.runtime.words import HandOver, IsolationOver, Retire, Stop
 from tenure.stores.contract import Store
@@ -60,6 +62,7 @@ log = logging.getLogger("tenure")
 
 # How long a last settlement gets to arrive.
 _SETTLE_SECONDS = 5.0
+_RAN_UNLOCKED = "its tick ran without the store"
 # How long jobs that were handed over wait for each other.
 _RESUMED_PATIENCE = 5.0
 
@@ -154,6 +157,13 @@ class Worker:
             timer_concurrency=options.timer_concurrency,
             needs_process=self._needs_process,
         )
+        self._unlocked = UnlockedRuns(
+            self._clock,
+            events,
+            handlers,
+            is_running=lambda timer: timer in self._slots.timers,
+            on_freed=self._slot_freed,
+        )
         self._ticker = Ticker(
             store,
             self._patience,
@@ -161,7 +171,9 @@ class Worker:
             plans,
             replica=lambda: self.replica,
             start=self._start_run,
+            withdraw=self._withdraw_run,
             unstarted=self._unstarted,
+            unlocked=self._unlocked,
         )
         self._owed = Owed(
             store, self._patience, self._settler, stopped=self._stopped, burst=options.burst
@@ -426,6 +438,11 @@ class Worker:
         """Start the run of a tick at its time. The ticker has asked for no more than fit."""
         self._slots.start(record, self._handlers[record.task])
 
+    def _withdraw_run(self, record: JobRecord) -> None:
+        """End a run whose tick has run without the store, while its reply was on the way."""
+        if record.state == "running" and record.replica == self.replica:
+            self._settler.settle(record, replace(cancelled(record), reason=_RAN_UNLOCKED))
+
     async def _claim(self) -> Claimed | None:
         """Claim, and start what can start.
 
@@ -531,6 +548,7 @@ class Worker:
                 self._settler.hand_back(record)
         await self._let_finish()
         self._slots.stop("shutting down")
+        await self._unlocked.close()
         self._leave_by = self._clock.boot() + UNWIND_SECONDS
         await self._let_finish()
         await self._slots.abandon()
@@ -546,7 +564,7 @@ class Worker:
         await self._slots.close()
 
     async def _let_finish(self) -> None:
-        while self._slots and (left := self._leave_by - self._clock.boot()) > 0:
+        while (self._slots or self._unlocked) and (left := self._leave_by - self._clock.boot()) > 0:
             self._changed.clear()
             await self._clock.wait(self._changed, None if left == math.inf else left)
 

@@ -9,6 +9,7 @@ from typing import Any, Generic, ParamSpec, Protocol, Self, TypeVar, overload
 from msgspec import UNSET, UnsetType
 
 from tenure.core.durations import Duration
+from tenure.core.options import write_options
 from tenure.core.policy import RetryOption, write_backoff
 from tenure.core.records import NewJob
 from tenure.core.records import Unique as UniqueKey
@@ -162,7 +163,9 @@ class Task(Generic[P, R]):
             timeout=options.timeout,
             retention=kept.succeeded,
             retention_failed=kept.failed,
-            retry="" if options.retry is None else write_backoff(options.retry),
+            options=write_options(
+                retry="" if options.retry is None else write_backoff(options.retry)
+            ),
             unique=unique,
         )
 

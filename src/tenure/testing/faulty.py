@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import AbstractAsyncContextManager
-from functools import partial
 from typing import Any, Self, TypeVar
 
 from tenure.core.clock import Clock, SystemClock
@@ -21,6 +20,7 @@ from tenure.core.records import (
     Note,
     Orphans,
     Page,
+    Pruned,
     QueueCounts,
     ReplicaRecord,
     Requeued,
@@ -28,14 +28,13 @@ from tenure.core.records import (
     Settlement,
     Tagged,
 )
-from tenure.core.schedules import (
+from tenure.core.schedules.records import (
     DECISIONS_MAX,
-    Advance,
-    Advanced,
-    Decision,
-    Planted,
-    Planting,
-    ScheduleRecord,
+    Commit,
+    Committed,
+    Declared,
+    ScheduleList,
+    TickLine,
 )
 from tenure.core.soundness import Stranded
 from tenure.errors import StoreUnavailable
@@ -140,6 +139,9 @@ class FaultyStore:
     async def examine(self) -> list[Finding]:
         return await self._pass("examine", self._store.examine)
 
+    async def prune(self, *, idle: float, limit: int = 1000) -> Pruned:
+        return await self._pass("prune", lambda: self._store.prune(idle=idle, limit=limit))
+
     def watch(self, *topics: Topic) -> AbstractAsyncContextManager[Watch]:
         return self._store.watch(*topics)
 
@@ -166,9 +168,6 @@ class FaultyStore:
 
     def guard(self, connection: object, lease: Lease) -> bool | Awaitable[bool]:
         return self._store.guard(connection, lease)
-
-    async def prune(self, *, idle: float, limit: int = 1000) -> int:
-        return await self._pass("prune", lambda: self._store.prune(idle=idle, limit=limit))
 
     async def join(self, replica: str, *, ttl: float, meta: Meta) -> None:
         await self._pass("join", lambda: self._store.join(replica, ttl=ttl, meta=meta))
@@ -235,33 +234,21 @@ class FaultyStore:
     async def resume(self, queue: str) -> None:
         await self._pass("resume", lambda: self._store.resume(queue))
 
-    async def prune_jobs(self, *, limit: int = 1000) -> int:
-        return await self._pass("prune_jobs", lambda: self._store.prune_jobs(limit=limit))
-
-    async def plant(self, schedules: Sequence[Planting]) -> list[Planted]:
-        return await self._pass("plant", lambda: self._store.plant(schedules))
-
-    async def advance(self, move: Advance) -> Advanced:
-        return await self._pass("advance", lambda: self._store.advance(move))
-
     async def schedules(
-        self, names: Sequence[str] | None = None, *, limit: int = 1000
-    ) -> list[ScheduleRecord]:
-        return await self._pass("schedules", lambda: self._store.schedules(names, limit=limit))
+        self, names: Sequence[str] | None = None, *, after: str = "", limit: int = 1000
+    ) -> ScheduleList:
+        return await self._pass(
+            "schedules", lambda: self._store.schedules(names, after=after, limit=limit)
+        )
 
-    async def decisions(self, name: str, *, limit: int = DECISIONS_MAX) -> list[Decision]:
+    async def declare(self, rulers: Sequence[tuple[str, str]]) -> Declared:
+        return await self._pass("declare", lambda: self._store.declare(rulers))
+
+    async def commit(self, commits: Sequence[Commit]) -> list[Committed]:
+        return await self._pass("commit", lambda: self._store.commit(commits))
+
+    async def decisions(self, name: str, *, limit: int = DECISIONS_MAX) -> list[TickLine]:
         return await self._pass("decisions", lambda: self._store.decisions(name, limit=limit))
-
-    async def freeze(self, name: str, *, until: int | None = None, reason: str = "") -> bool:
-        freeze = partial(self._store.freeze, name, until=until, reason=reason)
-        return await self._pass("freeze", freeze)
-
-    async def thaw(self, name: str) -> bool:
-        return await self._pass("thaw", lambda: self._store.thaw(name))
-
-    async def prune_schedules(self, *, idle: float, limit: int = 1000) -> int:
-        prune = partial(self._store.prune_schedules, idle=idle, limit=limit)
-        return await self._pass("prune_schedules", prune)
 
     async def _pass(self, call: str, send: Callable[[], Awaitable[T]]) -> T:
         self.faults.calls[call] += 1

@@ -8,7 +8,7 @@ from difflib import get_close_matches
 from functools import wraps
 from typing import Any, Final, ParamSpec, TypeVar
 
-from tenure.core.ticking import Plan
+from tenure.core.schedules.definition import Plan
 from tenure.errors import ConfigError
 
 __all__ = ["check_alone", "check_not_timed", "check_untasked", "well_asked"]

@@ -14,6 +14,7 @@ from msgspec.structs import replace
 from tenure.core.blackouts import Blackout, check_blackouts
 from tenure.core.durations import Duration, seconds
 from tenure.core.model import check_name
+from tenure.core.options import write_options
 from tenure.core.policy import TTL_MAX, Backoff, RetryOption, parse_retry
 from tenure.core.records import JobRecord
 from tenure.core.retention import (
@@ -25,24 +26,27 @@ from tenure.core.retention import (
 )
 from tenure.core.rules import Every, Rule, make_rule, shortest_distance
 from tenure.core.runs import runs_of
-from tenure.core.schedules import EVERYTHING, TIMERS_QUEUE
-from tenure.core.signature import Signature
-from tenure.core.spreads import check_spread, spread_offset
-from tenure.core.ticking import (
+from tenure.core.schedules.definition import (
     TASK_PREFIX,
     CatchUp,
     Definition,
     Each,
+    OnUnavailable,
     Overlap,
     Plan,
     RunOptions,
     TickArguments,
 )
+from tenure.core.schedules.documents import EVERYTHING
+from tenure.core.schedules.records import TIMERS_QUEUE
+from tenure.core.signature import Signature
+from tenure.core.spreads import check_spread, spread_offset
 from tenure.core.views import as_datetime
 from tenure.errors import ConfigError
 from tenure.locks import is_async
 from tenure.runtime.attempt import Handler
 from tenure.runtime.context import current
+from tenure.runtime.unlocked_runs import unlocked_since
 
 __all__ = [
     "After",
@@ -78,7 +82,9 @@ class Tick(Struct, frozen=True, kw_only=True):
     previous: datetime | None
     """The nominal instant of the run before this one."""
     fence: int
-    """Larger than that of every earlier run. Pass it on with writes."""
+    """Larger than that of every earlier run. Pass it on with writes. 0 if it is `unlocked`."""
+    unlocked: bool = False
+    """Whether it runs without the store, which did not answer: other replicas may run it too."""
 
 
 class Options(Struct, frozen=True, kw_only=True):
@@ -97,6 +103,7 @@ class Options(Struct, frozen=True, kw_only=True):
     jitter: Duration | None = None
     blackout: Sequence[Blackout] = ()
     after: After | None = None
+    on_unavailable: OnUnavailable = "wait"
     renamed_from: str | Sequence[str] | None = None
 
 
@@ -143,6 +150,7 @@ def make_plan(
         blackouts=blackouts,
         jitter=_optional_seconds(options.jitter, "jitter") or 0.0,
         rests=options.after == "completion",
+        on_unavailable=options.on_unavailable,
     )
     return Plan(name=name, definition=definition, renamed_from=_former_names(options, name))
 
@@ -176,6 +184,7 @@ def _check_choices(options: Options) -> None:
         ("overlap", options.overlap, (None, *get_args(Overlap))),
         ("catch_up", options.catch_up, get_args(CatchUp)),
         ("after", options.after, (None, *get_args(After))),
+        ("on_unavailable", options.on_unavailable, get_args(OnUnavailable)),
     )
     for what, given, allowed in choices:
         if given not in allowed:
@@ -192,6 +201,12 @@ def _check_rest(options: Options, rule: Rule) -> None:
         raise ConfigError(msg)
     if options.spread or options.blackout or options.limit is not None:
         msg = "after='completion' has no fixed instants: leave out spread, blackout and limit."
+        raise ConfigError(msg)
+    if options.on_unavailable == "run":
+        msg = (
+            "after='completion' asks the store when the last run has ended: leave out "
+            "on_unavailable='run'."
+        )
         raise ConfigError(msg)
 
 
@@ -279,7 +294,7 @@ def run_options(
         task=f"{TASK_PREFIX}{name}",
         queue=TIMERS_QUEUE,
         timeout=timeout,
-        rerun=on_crash == "rerun",
+        options=write_options(rerun=on_crash == "rerun"),
     )
 
 
@@ -334,13 +349,16 @@ def _takes_tick(fn: Callable[..., Any], name: str) -> bool:
 
 
 def _tick(name: str, told: TickArguments) -> Tick:
-    job = current.get()
+    began = unlocked_since.get(None)
+    job = current.get() if began is None else None
+    started = as_datetime(began or 0) if job is None else job.started
     return Tick(
         name=name,
         nominal=as_datetime(told.nominal),
         scheduled=as_datetime(told.scheduled),
-        lateness=max(0.0, (job.started - as_datetime(told.scheduled)).total_seconds()),
-        attempt=runs_of(job.record) + job.tries - 1,
+        lateness=max(0.0, (started - as_datetime(told.scheduled)).total_seconds()),
+        attempt=1 if job is None else runs_of(job.record) + job.tries - 1,
         previous=as_datetime(told.previous) if told.previous else None,
-        fence=job.fence,
+        fence=0 if job is None else job.fence,
+        unlocked=job is None,
     )

@@ -6,26 +6,29 @@ from collections.abc import Callable, Collection, Iterator, Mapping
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-import msgspec
 from msgspec.structs import replace
 
 from tenure.core.durations import Duration, micros, seconds
 from tenure.core.model import check_name, storable
+from tenure.core.options import read_options, write_options
 from tenure.core.policy import TTL_MAX
 from tenure.core.records import BATCH_MAX
-from tenure.core.schedules import (
-    DECISIONS_MAX,
-    DECLARED_FOR,
+from tenure.core.schedules.advancing import Advance, Advanced
+from tenure.core.schedules.definition import Definition, Plan
+from tenure.core.schedules.documents import (
     EVERYTHING,
-    Advance,
-    Advanced,
     Decision,
-    ScheduleRecord,
+    Schedule,
+    decision_in,
+    read_definition,
 )
-from tenure.core.ticking import Definition, Plan, bounds, next_due, preview, run_of
+from tenure.core.schedules.freezing import seconds_ahead, silent_for
+from tenure.core.schedules.records import DECISIONS_MAX
+from tenure.core.schedules.ticking import bounds, next_due, preview, run_of
 from tenure.core.views import as_datetime
 from tenure.errors import ConfigError, StoreError, TimerBusy, TimerNotFound
 from tenure.jobs import Job, Jobs
+from tenure.runtime.scheduling import Schedules, Scheduling, read_schedules
 from tenure.stores.contract import Store
 from tenure.timers.standing import Pause, TickOutcome, TickRecord, TimerInfo
 
@@ -51,8 +54,7 @@ class TimerHandle:
 
     async def info(self) -> TimerInfo:
         """Return how it stands. Raises TimerNotFound, as all calls here do."""
-        record = await self._record()
-        [info] = await _described(self._timers, [record])
+        [info] = await _described(self._timers, await self._read())
         return info
 
     async def pause(self, reason: str = "", until: datetime | Duration | None = None) -> None:
@@ -64,7 +66,17 @@ class TimerHandle:
     async def resume(self) -> bool:
         """End a pause; ticks that came meanwhile stay skipped. False if there was none."""
         await self._current("resume")
-        return await self._timers.store.thaw(self.name)
+        return await Scheduling(self._timers.store).thaw(self.name)
+
+    async def reset(self) -> bool:
+        """Let it tick from now on, after the store's clock was ahead when it ticked last.
+
+        Until then `info().ahead` says for how long it is silent. Ticks that have run ahead of their
+        time may run again when it comes, so this is never done by itself. Workers notice within
+        20 s. False if its last tick does not lie in the store's future.
+        """
+        await self._current("reset")
+        return await Scheduling(self._timers.store).reset(self.name)
 
     async def trigger(self) -> Job[Any]:
         """Have it run once, now, also while it is paused. The next tick comes as ever.
@@ -72,11 +84,9 @@ class TimerHandle:
         A worker that has timers takes the run from its queue. Raises TimerBusy if the limits of
         the timer do not allow one more.
         """
-        store = self._timers.store
-        record = await self._current("trigger")
-        now = await store.now()
-        move = _trigger(record, self._timers.jobs.new_id(), now)
-        answer = await store.advance(move)
+        schedule, now = await self._current("trigger")
+        move = _trigger(schedule, self._timers.jobs.new_id(), now)
+        answer = await Scheduling(self._timers.store).advance(move)
         if answer.outcome != "done" or answer.run is None:
             raise TimerBusy(self.name, await self._why(answer))
         return self._timers.jobs.handle(answer.run)
@@ -89,13 +99,13 @@ class TimerHandle:
         if not 1 <= number <= _PREVIEW_MAX:
             msg = f"preview shows from 1 to {_PREVIEW_MAX:,} ticks, not {number!r}."
             raise ConfigError(msg)
-        record = await self._record()
-        definition = _definition(record)
+        found = await self._read()
+        [schedule] = found.all
+        definition = _definition(schedule)
         if definition.rests:
-            [info] = await _described(self._timers, [record])
+            [info] = await _described(self._timers, found)
             return [] if info.next is None else [info.next]
-        now = await self._timers.store.now()
-        ticks = preview(definition, max(record.cursor, now), number)
+        ticks = preview(definition, _later(schedule, definition, found.now), number)
         return [as_datetime(due) for _, due in ticks]
 
     async def history(self, number: int = 20) -> list[TickRecord]:
@@ -103,31 +113,36 @@ class TimerHandle:
         if not 1 <= number <= DECISIONS_MAX:
             msg = f"history shows from 1 to {DECISIONS_MAX} records, not {number!r}."
             raise ConfigError(msg)
-        store = self._timers.store
-        await self._record()
-        decisions = await store.decisions(self.name, limit=number)
+        await self._read()
+        decisions = await self._decisions(number)
         runs = await _runs_of(self._timers, decisions)
         return [_tick_record(one, runs.get(one.job)) for one in decisions]
 
-    async def _record(self) -> ScheduleRecord:
-        found = await self._timers.store.schedules([self.name])
-        if not found or self.name == EVERYTHING:
+    async def _read(self) -> Schedules:
+        found = await read_schedules(self._timers.store, [self.name])
+        if not found.all or self.name == EVERYTHING:
             raise self._not_found()
-        return found[0]
+        return found
 
-    async def _current(self, verb: str) -> ScheduleRecord:
-        """Return it, unless it was renamed: then nothing that is done to it has an effect."""
-        record = await self._record()
-        if record.successor:
-            msg = f"{self.name!r} is called {record.successor!r} now; {verb} that."
+    async def _current(self, verb: str) -> tuple[Schedule, int]:
+        """Return it, and the time, unless it was renamed: then what is done has no effect."""
+        found = await self._read()
+        [schedule] = found.all
+        if successor := schedule.standing.successor:
+            msg = f"{self.name!r} is called {successor!r} now; {verb} that."
             raise ConfigError(msg)
-        return record
+        return schedule, found.now
+
+    async def _decisions(self, number: int) -> list[Decision]:
+        lines = await self._timers.store.decisions(self.name, limit=number)
+        read = (decision_in(line) for line in lines)
+        return [decision for decision in read if decision is not None]
 
     async def _why(self, answer: Advanced) -> str:
         """Say why it was not triggered, and which runs are in the way."""
         if answer.outcome not in {"held", "skipped"}:
             return "its definition has just changed"
-        decisions = await self._timers.store.decisions(self.name, limit=_LOOKED_AT)
+        decisions = await self._decisions(_LOOKED_AT)
         runs = (await _runs_of(self._timers, decisions)).values()
         unfinished = [f"{one.id}, {one.state}" for one in runs if not one.record.finished]
         named = f": job {'; job '.join(unfinished)}" if unfinished else ""
@@ -159,12 +174,12 @@ class Timers:
 
     async def all(self) -> list[TimerInfo]:
         """Return how all that the store knows stand, by name."""
-        return await _described(self, await self.store.schedules(limit=_REACHABLE))
+        return await _described(self, await read_schedules(self.store, limit=_REACHABLE))
 
     async def frozen(self) -> Pause | None:
         """Return the freeze of all of them, if there is one that has not ended."""
-        found = await self.store.schedules([EVERYTHING])
-        return _pause(found[0], await self.store.now()) if found else None
+        found = await read_schedules(self.store, [EVERYTHING])
+        return _pause(found.all[0], found.now) if found.all else None
 
     @property
     def store(self) -> Store:
@@ -178,7 +193,8 @@ class Timers:
 async def freeze(store: Store, name: str, reason: str, until: datetime | Duration | None) -> bool:
     """Skip the ticks of a schedule, or of EVERYTHING; False if there is no such schedule."""
     end = await _instant_of(until, store)
-    return await store.freeze(name, until=end, reason=storable(reason, _REASON_MAX))
+    reason = storable(reason, _REASON_MAX)
+    return await Scheduling(store).freeze(name, until=end, reason=reason)
 
 
 async def _instant_of(until: datetime | Duration | None, store: Store) -> int | None:
@@ -196,49 +212,49 @@ async def _instant_of(until: datetime | Duration | None, store: Store) -> int | 
     return (until - _EPOCH) // timedelta(microseconds=1)
 
 
-def _definition(record: ScheduleRecord) -> Definition:
-    found = _readable(record)
+def _definition(schedule: Schedule) -> Definition:
+    found = read_definition(schedule.charter)
     if found is None:
         msg = (
-            f"how {record.name!r} was declared cannot be read: a newer version of Tenure may have "
+            f"Cannot read how {schedule.name!r} was declared: a newer version of Tenure may have "
             "written it. Use that version."
         )
         raise StoreError(msg)
     return found
 
 
-def _readable(record: ScheduleRecord) -> Definition | None:
-    try:
-        return msgspec.json.decode(record.definition, type=Definition)
-    except (ValueError, RecursionError):
-        return None
-
-
-def _trigger(record: ScheduleRecord, id_: str, now: int) -> Advance:
-    definition = _definition(record)
-    plan = Plan(name=record.name, definition=definition)
-    run = run_of(plan, id_, tick=now, due=now, previous=record.last_run)
+def _trigger(schedule: Schedule, id_: str, now: int) -> Advance:
+    definition = _definition(schedule)
+    plan = Plan(name=schedule.name, definition=definition)
+    run = run_of(plan, id_, tick=now, due=now, previous=schedule.record.last_run)
+    # The worker that takes it may not know this timer, and has to give it back unharmed.
+    options = write_options(retry=read_options(run.options).retry)
     limit, _ = bounds(definition)
     return Advance(
         id=id_,
-        name=record.name,
-        revision=record.revision,
+        name=schedule.name,
+        ruler=schedule.record.ruler,
+        revision=schedule.standing.revision,
         to=now,
         due=0,
-        # Whoever takes it may not know this timer, and has to give it back unharmed.
-        run=replace(run, rerun=True),
+        run=replace(run, options=options),
         # A trigger is turned away, rather than recorded as a tick that was skipped.
         limit=None if limit is None else replace(limit, full="hold"),
         forced=True,
     )
 
 
-async def _described(timers: Timers, records: list[ScheduleRecord]) -> list[TimerInfo]:
+async def _described(timers: Timers, found: Schedules) -> list[TimerInfo]:
     """Return in words for users how schedules stand."""
-    now = await timers.store.now()
-    latest = [one.latest for one in records if one.latest is not None]
-    runs = await _runs_of(timers, latest, {one.last_job for one in records})
-    return [_info(one, now, runs) for one in records]
+    latest = {schedule.name: _latest(schedule) for schedule in found.all}
+    decisions = [decision for decision in latest.values() if decision is not None]
+    last_jobs = {schedule.record.last_job for schedule in found.all}
+    runs = await _runs_of(timers, decisions, last_jobs)
+    return [_info(schedule, latest[schedule.name], found.now, runs) for schedule in found.all]
+
+
+def _latest(schedule: Schedule) -> Decision | None:
+    return None if schedule.record.latest is None else decision_in(schedule.record.latest)
 
 
 async def _runs_of(
@@ -253,24 +269,27 @@ async def _runs_of(
     return {job.id: timers.jobs.handle(job) for some in found for job in some if job is not None}
 
 
-def _info(record: ScheduleRecord, now: int, runs: Mapping[str, Job[Any]]) -> TimerInfo:
-    latest = record.latest
-    definition = _readable(record)
+def _info(
+    schedule: Schedule, latest: Decision | None, now: int, runs: Mapping[str, Job[Any]]
+) -> TimerInfo:
+    record, standing = schedule.record, schedule.standing
+    definition = read_definition(schedule.charter)
     return TimerInfo(
-        name=record.name,
+        name=schedule.name,
         kind="unknown" if definition is None else definition.kind,
         rule="" if definition is None else _words(definition),
         tz="UTC" if definition is None else getattr(definition.rule, "zone", "UTC"),
         task="" if definition is None else definition.run.task,
-        next=None if definition is None else _next(record, definition, now, runs),
+        next=None if definition is None else _next(schedule, definition, now, runs),
         previous=as_datetime(record.last_run) if record.last_run else None,
         running=record.live,
-        pause=_pause(record, now),
-        is_declared=record.declared + micros(DECLARED_FOR) > now and not record.successor,
+        pause=_pause(schedule, now),
+        is_declared=schedule.is_declared(now) and not standing.successor,
         declared=as_datetime(record.declared),
-        renamed_to=record.successor,
+        renamed_to=standing.successor,
         latest=None if latest is None else _tick_record(latest, runs.get(latest.job)),
-        revision=record.revision,
+        revision=standing.revision,
+        ahead=silent_for(schedule, now),
     )
 
 
@@ -280,21 +299,29 @@ def _words(definition: Definition) -> str:
 
 
 def _next(
-    record: ScheduleRecord, definition: Definition, now: int, runs: Mapping[str, Job[Any]]
+    schedule: Schedule, definition: Definition, now: int, runs: Mapping[str, Job[Any]]
 ) -> datetime | None:
     if not definition.rests:
-        tick = next_due(definition, max(record.cursor, now))
+        tick = next_due(definition, _later(schedule, definition, now))
         return None if tick is None else as_datetime(tick[1])
-    last = runs.get(record.last_job)
+    last = runs.get(schedule.record.last_job)
     if last is not None and not last.record.finished:
         return None
     ended = 0 if last is None else last.record.finished
-    due = max(record.cursor, ended) + micros(definition.rest)
+    if seconds_ahead(ended, now):
+        ended = 0  # the store's clock was wrong then
+    due = max(schedule.standing.cursor, ended) + micros(definition.rest)
     return as_datetime(max(due, now))
 
 
-def _pause(record: ScheduleRecord, now: int) -> Pause | None:
-    freeze = record.freeze
+def _later(schedule: Schedule, definition: Definition, now: int) -> int:
+    """Return the instant after which the next tick comes."""
+    # The ticks of each replica leave the cursor where it was when the timer was declared.
+    return max(schedule.standing.cursor, now) if definition.each == "cluster" else now
+
+
+def _pause(schedule: Schedule, now: int) -> Pause | None:
+    freeze = schedule.standing.freeze
     if freeze is None or (freeze.until is not None and freeze.until <= now):
         return None
     until = None if freeze.until is None else as_datetime(freeze.until)

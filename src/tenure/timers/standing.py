@@ -71,3 +71,8 @@ class TimerInfo(Struct, frozen=True, kw_only=True):
     """Its new name, if there is one; then nobody runs this one."""
     latest: TickRecord | None
     revision: int
+    ahead: float = 0.0
+    """Seconds by which its last tick lies in the future of the store's clock, which was wrong.
+
+    It is silent until then, unless `reset` is called. Up to a minute counts as 0.0.
+    """

@@ -13,7 +13,8 @@ import pytest
 from tenure.core.clock import SystemClock
 from tenure.stores.connect import connect
 from tests.rig.fixtures import Endpoint
-from tests.security.damage.places import OfPostgres, OfRedis, OfSqlite, Spoiler
+from tests.security.damage.places import OfPostgres, OfSqlite, Spoiler
+from tests.security.damage.redis_places import OfRedis
 from tests.security.damage.scene import Scene, fill
 
 __all__ = ["Ground", "ground_of"]

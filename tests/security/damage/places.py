@@ -1,31 +1,26 @@
-"""Where junk can go: every field of every record, as the live store tells them."""
+"""Where junk can go: every field of every record, as the live store tells them.
+
+Those of Redis are in `redis_places`.
+"""
 
 from __future__ import annotations
 
 import re
 import sqlite3
+from collections.abc import Iterable
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, Protocol
 
 import psycopg
-import redis
 from psycopg import sql
 
-from tests.security.damage.junk import (
-    LOOSE,
-    PACKED,
-    RAW,
-    SCORES,
-    NotText,
-    OwnName,
-    pieces_of,
-    typed,
-)
+from tests.security.damage.documents import FRAGMENTS, Path, has_place, paths_in, spoiled
+from tests.security.damage.junk import LOOSE, NotText, OwnName, typed
 from tests.security.damage.scene import GOOD
 
-__all__ = ["Field", "OfPostgres", "OfRedis", "OfSqlite", "Spoiler"]
+__all__ = ["Field", "OfPostgres", "OfSqlite", "Spoiler", "has_documents", "inside_of", "is_bad"]
 
 
 @dataclass(frozen=True)
@@ -35,9 +30,22 @@ class Field:
     group: str
     name: str
     junk: tuple[Any, ...]
+    path: Path = ()
+    """Where in the field, if it is a document."""
 
     def __str__(self) -> str:
-        return f"{self.group}.{self.name}"
+        return f"{self.group}.{self.name}{''.join(f'/{key}' for key in self.path)}"
+
+
+def has_documents(group: str) -> bool:
+    """Return whether records of a group have JSON that only `core` reads: those of timers do."""
+    return any(word in group for word in ("schedule", "decision", "timer:"))
+
+
+def inside_of(group: str, name: str, texts: Iterable[Any]) -> list[Field]:
+    """Return the fields inside of a document that some records have here."""
+    paths = dict.fromkeys(path for text in texts for path in paths_in(text))
+    return [Field(group, name, tuple(FRAGMENTS), path) for path in paths]
 
 
 Row = Any
@@ -62,7 +70,7 @@ class Spoiler(Protocol):
 _CHECK = re.compile(r",?\s+CHECK \((?:[^()]|\((?:[^()]|\((?:[^()]|\([^()]*\))*\))*\))*\)")
 
 
-def _is_bad(values: Any) -> bool:
+def is_bad(values: Any) -> bool:
     return GOOD not in repr(values)
 
 
@@ -119,11 +127,22 @@ class OfSqlite:
         return tables
 
     def fields(self) -> list[Field]:
-        return [
+        fields = [
             Field(table, column, tuple(LOOSE))
             for table, (columns, _) in self._tables.items()
             for column in columns
         ]
+        documents = [one for one in fields if has_documents(one.group)]
+        return fields + [
+            inside
+            for one in documents
+            for inside in inside_of(one.group, one.name, self._texts(one.group, one.name))
+        ]
+
+    def _texts(self, table: str, column: str) -> list[bytes]:
+        statement = f'SELECT "{column}" FROM {table} WHERE namespace = ?'
+        values = [value for (value,) in self._db.execute(statement, (self._namespace,))]
+        return [value for value in values if isinstance(value, bytes)]
 
     def rows(self, group: str) -> list[Row]:
         columns, keys = self._tables[group]
@@ -132,19 +151,25 @@ class OfSqlite:
         wanted = ", ".join(f'"{name}"' for name in [*keys, *columns])
         found = self._db.execute(f"SELECT {wanted} FROM {group} {where}", given).fetchall()
         return [
-            _Line(dict(zip(keys, row, strict=False)), repr(row)) for row in found if _is_bad(row)
+            _Line(dict(zip(keys, row, strict=False)), repr(row)) for row in found if is_bad(row)
         ]
 
     def spoil(self, field: Field, row: Row, junk: Any) -> bool:
         keys = row.keys
-        if isinstance(junk, OwnName):
-            junk = next((key.decode() for key in reversed(keys.values()) if type(key) is bytes), "")
-        value = "CAST(x'ff41' AS TEXT)" if isinstance(junk, NotText) else "?"
-        given = [] if isinstance(junk, NotText) else [junk]
         names = " AND ".join(
             f"{name} = CAST(? AS TEXT)" if isinstance(key, bytes) else f"{name} = ?"
             for name, key in keys.items()
         )
+        if field.path:
+            statement = f'SELECT "{field.name}" FROM {field.group} WHERE {names}'
+            (text,) = self._db.execute(statement, [*keys.values()]).fetchone()
+            if not has_place(text, field.path):
+                return False
+            junk = spoiled(text, field.path, junk)
+        elif isinstance(junk, OwnName):
+            junk = next((key.decode() for key in reversed(keys.values()) if type(key) is bytes), "")
+        value = "CAST(x'ff41' AS TEXT)" if isinstance(junk, NotText) else "?"
+        given = [] if isinstance(junk, NotText) else [junk]
         statement = f'UPDATE {field.group} SET "{field.name}" = {value} WHERE {names}'
         try:
             return self._db.execute(statement, [*given, *keys.values()]).rowcount == 1
@@ -187,18 +212,37 @@ class OfPostgres:
         ).fetchall()
 
     def fields(self) -> list[Field]:
-        return [Field(table, column, tuple(typed(kind))) for table, column, kind in self._columns]
+        fields = [Field(table, column, tuple(typed(kind))) for table, column, kind in self._columns]
+        documents = [
+            (table, column)
+            for table, column, kind in self._columns
+            if kind == "text" and has_documents(table)
+        ]
+        return fields + [
+            inside
+            for table, column in documents
+            for inside in inside_of(table, column, self._texts(table, column))
+        ]
+
+    def _texts(self, table: str, column: str) -> list[str]:
+        query = f'SELECT "{column}" FROM tenure.{table} WHERE namespace = %s'.encode()
+        return [value for (value,) in self._db.execute(query, (self._namespace,)) if value]
 
     def rows(self, group: str) -> list[Row]:
         where = b"WHERE namespace = %s" if group != "format" else b"WHERE %s <> ''"
         found = self._db.execute(
             f"SELECT ctid::text, t.* FROM tenure.{group} t ".encode() + where, (self._namespace,)
         ).fetchall()
-        return [row[1:] for row in found if _is_bad(row)]
+        return [row[1:] for row in found if is_bad(row)]
 
     def spoil(self, field: Field, row: Row, junk: Any) -> bool:
         columns = [name for table, name, _ in self._columns if table == field.group]
-        if isinstance(junk, OwnName):
+        if field.path:
+            text = row[columns.index(field.name)]
+            if not has_place(text, field.path):
+                return False
+            junk = spoiled(text, field.path, junk)
+        elif isinstance(junk, OwnName):
             junk = row[1]
         query = sql.SQL("UPDATE tenure.{} SET {} = %s WHERE {}").format(
             sql.Identifier(field.group),
@@ -212,123 +256,3 @@ class OfPostgres:
             return self._db.execute(query, (junk, *row)).rowcount == 1
         except psycopg.Error:
             return False
-
-
-@dataclass(frozen=True)
-class _Spot:
-    """One value of Redis: its key, and its field or member if the key has many."""
-
-    key: bytes
-    member: bytes | None = None
-
-
-class OfRedis:
-    """Spoils values, names, scores, and each value within a packed record."""
-
-    def __init__(self, url: str, namespace: str) -> None:
-        self._redis = redis.Redis.from_url(url)
-        self._tag = f"{{tenure:{namespace}}}:".encode()
-
-    def close(self) -> None:
-        self._redis.close()
-
-    @cached_property
-    def _groups(self) -> dict[str, list[_Spot]]:
-        """All that was there at the first look, before anything was spoiled."""
-        groups: dict[str, list[_Spot]] = {}
-        for key in sorted(self._redis.scan_iter(match=self._tag + b"*", count=1000)):
-            name = key[len(self._tag) :].decode(errors="replace")
-            alone = name.split(":")[0] in ("head", "places", "info", "patience")
-            group = f"{name.split(':')[0]}:*" if alone else name
-            kind = self._redis.type(key)
-            if kind == b"string":
-                spots = [_Spot(key)]
-            elif kind == b"hash":
-                spots = [_Spot(key, one) for one in sorted(self._redis.hkeys(key))]
-            else:
-                spots = [_Spot(key, one) for one in self._redis.zrange(key, 0, -1)]
-            groups.setdefault(group, []).extend(one for one in spots if _is_bad(one))
-        return groups
-
-    def _value(self, spot: _Spot) -> bytes | None:
-        kind = self._redis.type(spot.key)
-        if kind == b"string":
-            return self._redis.get(spot.key)  # type: ignore[return-value]
-        if kind == b"hash" and spot.member is not None:
-            return self._redis.hget(spot.key, spot.member)  # type: ignore[return-value]
-        return None
-
-    def fields(self) -> list[Field]:
-        fields: list[Field] = []
-        for group, spots in self._groups.items():
-            if not spots:
-                continue
-            values = [value for spot in spots[:3] if (value := self._value(spot)) is not None]
-            if values:
-                fields.append(Field(group, "value", tuple(RAW)))
-                # Text would do as a row of small numbers.
-                records = [pieces for one in values if (pieces := pieces_of(one))]
-                counts = [len(pieces) for pieces in records if max(map(len, pieces)) > 1]
-                if counts:
-                    fields += [
-                        Field(group, f"value[{at}]", tuple(PACKED)) for at in range(max(counts))
-                    ]
-            else:
-                fields.append(Field(group, "score", tuple(SCORES)))
-            if spots[0].member is not None:
-                fields += [Field(group, "name", tuple(RAW)), Field(group, "more", tuple(RAW))]
-            if group.endswith("*"):
-                fields.append(Field(group, "type", ("string", "hash", "zset", "list", "none")))
-        return fields
-
-    def rows(self, group: str) -> list[Row]:
-        return self._groups.get(group, [])
-
-    def spoil(self, field: Field, row: Row, junk: Any) -> bool:
-        try:
-            self._spoil(field, row, junk)
-        except redis.RedisError:
-            return False
-        return True
-
-    def _spoil(self, field: Field, spot: _Spot, junk: Any) -> None:
-        client, value = self._redis, self._value(spot)
-        if field.name == "type":
-            self._change_type(spot.key, junk)
-        elif field.name == "score":
-            client.execute_command("ZADD", spot.key, junk, spot.member)
-        elif field.name in ("name", "more"):
-            assert spot.member is not None
-            name = spot.member[: len(spot.member) // 2] if junk is None else junk
-            if value is not None:
-                client.hset(spot.key, name, value)
-                if field.name == "name":
-                    client.hdel(spot.key, spot.member)
-            else:
-                score = client.zscore(spot.key, spot.member)
-                client.execute_command("ZADD", spot.key, repr(score), name)
-                if field.name == "name":
-                    client.zrem(spot.key, spot.member)
-        else:
-            assert value is not None
-            new = value[: len(value) // 2] if junk is None else junk
-            if field.name.startswith("value["):
-                at = int(field.name[6:-1])
-                pieces = pieces_of(value) or []
-                new = b"".join([*pieces[:at], junk, *pieces[at + 1 :]])
-            if spot.member is None:
-                client.set(spot.key, new, keepttl=True)
-            else:
-                client.hset(spot.key, spot.member, new)
-
-    def _change_type(self, key: bytes, kind: str) -> None:
-        client = self._redis
-        client.delete(key)
-        if kind == "string":
-            client.set(key, b"junk")
-        elif kind == "hash":
-            client.hset(key, b"junk", b"junk")
-        elif kind == "zset":
-            client.zadd(key, {b"junk": 1})
-        elif kind == "list":
-            client.rpush(key, b"junk")

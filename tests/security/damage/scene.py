@@ -10,8 +10,12 @@ import tenure
 from tenure.core.clock import SystemClock
 from tenure.core.ids import JobIds
 from tenure.core.model import Granted, Lease
+from tenure.core.options import write_options
 from tenure.core.records import JobRecord, NewJob, Note, Unique
-from tenure.core.schedules import EVERYTHING, Advance, Planted, Planting
+from tenure.core.schedules.advancing import Advance
+from tenure.core.schedules.documents import EVERYTHING
+from tenure.core.schedules.planting import Planted, Planting
+from tenure.runtime.scheduling import Scheduling
 from tenure.stores.contract import Store
 from tests.contract.job_calls import new_claim_no
 from tests.rig.endings import settlement
@@ -164,21 +168,23 @@ async def _fill_leases(store: Store, scene: Scene, copies: int) -> None:
 
 async def _fill_timers(store: Store, scene: Scene, copies: int) -> None:
     scene.timers = [f"bad-timer-{number}" for number in range(copies)]
-    planted = await store.plant([planting(name) for name in (*scene.timers, "good-timer")])
+    scheduling = Scheduling(store)
+    planted = await scheduling.plant([planting(name) for name in (*scene.timers, "good-timer")])
     scene.good_planted = planted.pop()
     for name, answer, replica in zip(scene.timers, planted, scene.replicas, strict=True):
-        await advance(store, name, answer, replica)
-        await store.freeze(name, reason="because")
+        await advance(scheduling, name, answer, replica)
+        await scheduling.freeze(name, reason="because")
     # A pause of all that has ended: the record is there, and holds nothing up.
-    await store.freeze(EVERYTHING, until=1, reason="over")
+    await scheduling.freeze(EVERYTHING, until=1, reason="over")
 
 
-async def advance(store: Store, name: str, planted: Planted, replica: str) -> str:
+async def advance(scheduling: Scheduling, name: str, planted: Planted, replica: str) -> str:
     """Tick once; return the outcome."""
     id_ = new_id()
     move = Advance(
         id=id_,
         name=name,
+        ruler=planted.ruler,
         revision=planted.revision,
         seen=planted.cursor,
         to=planted.cursor + 1,
@@ -191,11 +197,11 @@ async def advance(store: Store, name: str, planted: Planted, replica: str) -> st
             tags=("bad-tag",),
             retention=60.0,
             schedule=name,
-            rerun=False,
+            options=write_options(rerun=False),
         ),
         replica=replica,
     )
-    return (await store.advance(move)).outcome
+    return (await scheduling.advance(move)).outcome
 
 
 Step = Callable[[], Awaitable[object]]

@@ -5,12 +5,13 @@ Rules for all calls:
 - One call decides one thing, atomically, and may be repeated after a lost reply: the caller made
   the ids before the first send, so nothing is created, counted or ended twice. What a repeat
   answers depends on the call:
-  - As the first time: `acquire`, `renew`, `mark`, `join`, `beat`, `insert`, `plant`, `advance`;
-    `claim` with what still runs; `settle` with "repeated", as long as no later attempt has settled.
-  - As things are now: `release` (False), `cancel` ("finished"), `requeue` ("unfinished"), `thaw`
-    (False), `delete` (None), `orphans` with what is still to be settled, and the prunes with what
-    is left to do. So what the first reply said of these is lost with it.
-  - Done once more: `note` (the revision grows), `pause` and `freeze` (they begin anew), `resume`
+  - As the first time: `acquire`, `renew`, `mark`, `join`, `beat`, `insert`; `claim` with what
+    still runs; `settle` with "repeated", as long as no later attempt has settled; `commit` of a run
+    as long as the run is there. A `commit` without a run is stale, and finds its own id as version.
+  - As things are now: `release` (False), `cancel` ("finished"), `requeue` ("unfinished"),
+    `delete` (None), `orphans` with what is still to be settled, and `prune` with what is left to
+    do. So what the first reply said of these is lost with it.
+  - Done once more: `note` (the revision grows), `pause` (begins anew), `declare`, `resume`
     (ends a pause made meanwhile), and `requeue` of a job that has finished again meanwhile. Tenure
     itself never repeats a `requeue`.
 - The store's clock decides. Durations go in; a virtual clock (`Clock.for_server`) replaces the
@@ -35,6 +36,7 @@ from typing import Literal, Protocol, TypeAlias
 
 from tenure.core.clock import Clock
 from tenure.core.model import Finding, Topic, Traits
+from tenure.core.records import Pruned
 from tenure.stores.contract.jobs import JobStore
 from tenure.stores.contract.leases import LeaseStore
 from tenure.stores.contract.schedules import ScheduleStore
@@ -115,6 +117,16 @@ class Store(LeaseStore, JobStore, ScheduleStore, Protocol):
         Works on an open store, and on one that is not: what keeps it from opening is among the
         findings. It changes nothing, and raises nothing for a store that does not answer. The
         grade in `traits` is known afterwards, if the place could be reached.
+        """
+        ...
+
+    async def prune(self, *, idle: float, limit: int = 1000) -> Pruned:
+        """Remove up to `limit` leases and `limit` jobs that are over; the answer says if to repeat.
+
+        Leases: keys with nobody holding or waiting, last granted `idle` seconds ago. Fences still
+        grow afterwards. Stores that keep nothing for an idle key remove none.
+        Jobs: finished ones whose retention is over; with them unique keys that are free by now, and
+        jobs that were set aside long ago.
         """
         ...
 

@@ -66,7 +66,7 @@ class JobStore(Protocol):
         `ahead`: by how many seconds the store's clock (`Beat.now`) has run ahead of the replicas'
         own. The deadlines of what they run are postponed by as much.
 
-        Delays and pauses that began in the future, because the clock was set back, begin anew, up
+        Waits and pauses that began in the future, because the clock was set back, begin anew, up
         to RESTARTS_MAX of them. `Beat.more` says that there may be more; beat again at once.
 
         `count`: whether `Beat.held` is wanted. Without it a store that cannot count at low cost
@@ -113,8 +113,8 @@ class JobStore(Protocol):
         """Store jobs in one commit, all of them or none; each gets its own answer.
 
         A job whose id is there already, in any state, is "created": it is a repeat and changes
-        nothing. A unique key that another job has is "existing", or "mismatch" if the digests
-        differ; nothing is stored for it. Inside one call the first of two wins.
+        nothing. A unique key that another job has is "existing", or "mismatch" if its digest
+        differs; nothing is stored for it. Inside one call the first of two wins.
 
         A unique key that an open transaction is about to take, or holds, is "busy": nothing is
         stored for that job, and all others of the call are stored. Ask again later.
@@ -242,7 +242,7 @@ class JobStore(Protocol):
 
         A job whose record cannot be read is set aside by whichever call comes across it: it is in
         no queue and in no list, `get` only reports it, and `insert` of its id changes nothing. Its
-        unique key is free as if it had finished. `prune_jobs` removes it after ASIDE_FOR seconds.
+        unique key is free as if it had finished. `prune` removes it after ASIDE_FOR seconds.
         """
         ...
 
@@ -252,11 +252,4 @@ class JobStore(Protocol):
 
     async def resume(self, queue: str) -> None:
         """End a pause. Wakes who watches the queue."""
-        ...
-
-    async def prune_jobs(self, *, limit: int = 1000) -> int:
-        """Remove up to `limit` finished jobs whose retention is over; say how many.
-
-        Also forgets unique keys that are free by now, and jobs that were set aside long ago.
-        """
         ...

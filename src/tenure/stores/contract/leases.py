@@ -99,11 +99,3 @@ class LeaseStore(Protocol):
         kind of connection, or if no transaction is open on it.
         """
         ...
-
-    async def prune(self, *, idle: float, limit: int = 1000) -> int:
-        """Forget up to `limit` keys with nobody holding or waiting, last granted `idle` s ago.
-
-        Fences still grow afterwards. Returns how many were forgotten. Stores that keep nothing
-        for an idle key answer 0.
-        """
-        ...

@@ -1,16 +1,13 @@
-"""What a store promises about timers and schedules.
+"""What a store promises about timers and schedules: versioned documents, and runs made with them.
 
-A schedule's cursor and what its move causes change in one atomic step, so there is no leader, and a
-tick has at most one run, ever: whatever is pruned, restarted, repeated or set back. Runs are jobs
-and go the way of all jobs (`core.states`), with these differences:
+A store knows nothing of ticks, rules, renames or pauses. It compares versions, counts unfinished
+runs and writes, in one atomic step for each commit. The rules are in `core.schedules`.
 
-- Only `advance` makes them. `requeue` answers "refused" for a job with a `schedule`.
-- One with `rerun` false never returns to waiting: where another job would, `core.endings` lets it
-  fail. So it is never run twice.
+Runs are jobs with a `schedule` and take the course of all jobs (`core.states`). Only `commit` makes
+them. `requeue` answers "refused" for them.
 
-Decisions are remembered per schedule, the last DECISIONS_MAX of them. One that ran nothing and is
-like the newest one - same outcome, same reason - is merged into it: `last`, `at` of the new one,
-`ticks` of both.
+A record that the store cannot read counts as not there: a commit that expects no such schedule
+replaces it.
 """
 
 from __future__ import annotations
@@ -18,14 +15,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Protocol
 
-from tenure.core.schedules import (
+from tenure.core.schedules.records import (
     DECISIONS_MAX,
-    Advance,
-    Advanced,
-    Decision,
-    Planted,
-    Planting,
-    ScheduleRecord,
+    Commit,
+    Committed,
+    Declared,
+    ScheduleList,
+    TickLine,
 )
 
 __all__ = ["ScheduleStore"]
@@ -34,80 +30,57 @@ __all__ = ["ScheduleStore"]
 class ScheduleStore(Protocol):
     """The schedule part of a store. At most BATCH_MAX items go into one call."""
 
-    async def plant(self, schedules: Sequence[Planting]) -> list[Planted]:
-        """Declare schedules; repeated every third of DECLARED_FOR by whoever declares them.
-
-        A new name begins with its cursor at now: nothing is made up for.
-
-        Where another definition was planted before, this one rules from now on if it was never
-        seen here, or if nobody has declared the ruling one for DECLARED_FOR seconds: revision + 1.
-        Otherwise it is an older one of a rolling deploy: 0. The cursor moves up to now if the
-        `calendar` is another one; else it stays, and so do ticks that nobody has decided about.
-
-        With `renamed_from`, it takes over from those of these names that are there and were not
-        taken over by another one; a new name from their heirs then, the last of each chain of
-        successors as far as they are known. Those are left with `successor` set and revision + 1,
-        so that whoever still moves their cursors learns of it. It goes on at their latest cursor;
-        other calendars do not count, and if a new name finds no other it begins at now. The latest
-        run and fence go along, and of all their freezes and its own the one that lasts longest.
-
-        A name that was taken over answers 0 while its heir is declared, and is not itself among
-        its `renamed_from`. After that it takes over from the heir, as a new name would; the freeze
-        that it had is gone. If the heir was forgotten meanwhile, it goes on at now.
-        """
-        ...
-
-    async def advance(self, move: Advance) -> Advanced:
-        """Move a cursor and make the run, in one step; see `Advanced` for the answers.
-
-        Checked in this order: a repeat (a job with the id of the run is there; or it was the last
-        move of this schedule) answers as before and changes nothing; "unknown"; "passed", also if
-        `to` is before `seen`; "early"; "gone" or, if the replica has expired, "held"; `rest`:
-        "held" while the last run is unfinished, "early" too soon after it; frozen, by itself or
-        with EVERYTHING, and not `forced`: "skipped", reason "paused"; `limit`, then `own`. Without
-        a `run` only a repeat, "unknown", "passed" and "early" are looked at.
-
-        Then the cursor moves to `to` (unless `seen` is None), `passed` joins the decisions, and
-        the run is stored: running on `replica`, attempt 1, its deadline its timeout from now, under
-        a fence above those of all runs of this schedule that were born running; or waiting, due at
-        once. A skip is remembered as a decision as well. Whatever
-        was done or skipped counts as a declaration, unless it was `forced`: who triggers a schedule
-        need not have it.
-        """
-        ...
-
     async def schedules(
-        self, names: Sequence[str] | None = None, *, limit: int = 1000
-    ) -> list[ScheduleRecord]:
-        """Return these schedules, or all, by name. Those that are not there are left out.
+        self, names: Sequence[str] | None = None, *, after: str = "", limit: int = 1000
+    ) -> ScheduleList:
+        """Return these schedules, or a page of all whose names come after `after`, by name.
 
-        EVERYTHING is only among them if it was asked for and frozen once: with its freeze alone,
-        and revision, cursor and the like 0.
+        Those that are not there are left out. Names are ordered by their UTF-8 bytes.
         """
         ...
 
-    async def decisions(self, name: str, *, limit: int = DECISIONS_MAX) -> list[Decision]:
-        """Return what became of its ticks, newest first."""
-        ...
+    async def declare(self, rulers: Sequence[tuple[str, str]]) -> Declared:
+        """Note that a replica with these rulers, (name, ruler), is alive.
 
-    async def freeze(self, name: str, *, until: int | None = None, reason: str = "") -> bool:
-        """Let ticks before `until` be skipped; False if there is no such schedule.
-
-        EVERYTHING is always there. It replaces an earlier freeze; `since` is now.
+        Where the ruler is the stored one, `declared` becomes now; a declaration younger than
+        DECLARED_ANEW_AFTER is left as it is. The others are returned and do not change.
         """
         ...
 
-    async def thaw(self, name: str) -> bool:
-        """End a freeze: its `until` becomes now, so that ticks before that stay skipped.
+    async def commit(self, commits: Sequence[Commit]) -> list[Committed]:
+        """Carry out commits, each as an atomic step of its own, in this order.
 
-        False if there is none that has not ended.
+        Checked in this order:
+
+        1. A job with the id of the run is there: done, as before; nothing changes.
+        2. `expects`. All of them have these versions, or it is stale. With `silent_for`, it is also
+           stale if the schedule was declared less than so long ago. A declaration in the store's
+           future counts as one of now, and is written back so, also if the commit is refused;
+           a store may leave that to the next commit if another one holds the row. A schedule that
+           is expected and not written is only read, without a lock: a commit that is under way at
+           this very moment may still change it.
+        3. `not_before`: early.
+        4. `born_on`, only with a run: gone or expired.
+        5. `rooms`: the first one without room decides, by its `instead`: instead, or full. They
+           count also without a run.
+
+        Then the documents are written, under the commit's id as version. `name` is declared with
+        `declares`; a new schedule is always declared. The run starts on `born_on`, as attempt 1,
+        its deadline its timeout from now, due at `not_before`, under a fence above those of all
+        runs of this schedule that were born running; or it waits, due at once. It becomes the
+        schedule's last run. `lines` join the history, and after them `run_line`, or the line of the
+        full room. If the newest line has the same `like`, which is not empty, it gets the new
+        line's `last`, the `ticks` of both, and `at` becomes now.
+
+        `above` never takes a last run or a fence back. Unfinished runs of a deleted schedule count
+        for the next one of that name.
+
+        A write whose name is in none of `expects` is not allowed. The run, its fence, its line and
+        `declares` change no version: only a write does. Two commits of the same schedule are never
+        carried out at the same time.
         """
         ...
 
-    async def prune_schedules(self, *, idle: float, limit: int = 1000) -> int:
-        """Forget up to `limit` schedules that nobody declared for `idle` seconds; say how many.
-
-        Not those with an unfinished run, nor EVERYTHING, nor those whose successor is there: with
-        them, a roll-back would forget what was decided. Their decisions go with them.
-        """
+    async def decisions(self, name: str, *, limit: int = DECISIONS_MAX) -> list[TickLine]:
+        """Return the lines of its history, newest first; at most DECISIONS_MAX are kept."""
         ...

@@ -94,7 +94,7 @@ class Job:
             timeout=new.timeout,
             retention=new.retention,
             retention_failed=new.retention_failed,
-            retry=new.retry,
+            options=new.options,
             created=self.created,
             due=self.due,
             attempt=self.attempt,
@@ -114,7 +114,6 @@ class Job:
             error=self.error,
             history=self.history,
             schedule=new.schedule,
-            rerun=new.rerun,
         )
 
 

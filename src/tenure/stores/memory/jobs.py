@@ -369,16 +369,15 @@ class Jobs(Connection):
             self._jobs.paused.pop(queue, None)
             self._ring(("queue", queue))
 
-    async def prune_jobs(self, *, limit: int = 1000) -> int:
-        with self._lock:
-            now = self.clock.wall()
-            jobs = self._jobs.jobs
-            over = [job for job in jobs.values() if job.state in FINISHED and job.expires <= now]
-            over = heapq.nsmallest(limit, over, key=lambda job: (job.expires, job.id))
-            for job in over:
-                del jobs[job.id]
-            self._jobs.forget_free_keys(now)
-            return len(over)
+    def _prune_jobs(self, limit: int) -> int:
+        now = self.clock.wall()
+        jobs = self._jobs.jobs
+        over = [job for job in jobs.values() if job.state in FINISHED and job.expires <= now]
+        over = heapq.nsmallest(limit, over, key=lambda job: (job.expires, job.id))
+        for job in over:
+            del jobs[job.id]
+        self._jobs.forget_free_keys(now)
+        return len(over)
 
     @property
     def _jobs(self) -> JobSpace:

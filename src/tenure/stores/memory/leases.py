@@ -123,19 +123,18 @@ class Leases(Connection):
         del connection, lease
         raise no_transactions("guard()", self.url)
 
-    async def prune(self, *, idle: float, limit: int = 1000) -> int:
-        with self._lock:
-            now = self.clock.wall()
-            space = self._space
-            pruned = 0
-            for name in list(space.keys):
-                record = space.key(name, now)
-                unused = now - record.granted >= micros(idle)
-                if pruned < limit and unused and not record.grants and not record.line:
-                    space.floor = max(space.floor, record.fence)
-                    del space.keys[name]
-                    pruned += 1
-            return pruned
+    def _prune_leases(self, idle: float, limit: int) -> int:
+        now = self.clock.wall()
+        space = self._space
+        pruned = 0
+        for name in list(space.keys):
+            record = space.key(name, now)
+            unused = now - record.granted >= micros(idle)
+            if pruned < limit and unused and not record.grants and not record.line:
+                space.floor = max(space.floor, record.fence)
+                del space.keys[name]
+                pruned += 1
+        return pruned
 
     def _live(self, lease: Lease, now: int) -> Grant | None:
         """Return the grant behind `lease` if it is this very one and has not ended."""

@@ -8,19 +8,17 @@ from dataclasses import dataclass, field
 from msgspec.structs import replace
 
 from tenure.core.durations import micros
-from tenure.core.schedules import (
+from tenure.core.schedules.records import (
     DECISIONS_MAX,
-    DECLARED_FOR,
-    DIGESTS_MAX,
-    EVERYTHING,
-    Decision,
-    Freeze,
-    Moved,
-    Planting,
+    DECLARED_ANEW_AFTER,
+    Expected,
+    Found,
     ScheduleRecord,
+    TickLine,
+    Write,
 )
 
-__all__ = ["Schedule", "ScheduleSpace"]
+__all__ = ["Schedule"]
 
 
 @dataclass(slots=True, eq=False)
@@ -28,82 +26,70 @@ class Schedule:
     """A schedule as the store sees it."""
 
     name: str
-    definition: bytes
-    calendar: str
-    digests: tuple[str, ...]
-    """Of the definitions that have ruled, the present one last."""
-    cursor: int
-    planted: int
     declared: int
-    revision: int = 1
-    successor: str = ""
+    version: str = ""
+    definition: str = ""
+    standing: str = ""
+    ruler: str = ""
     last_run: int = 0
     last_job: str = ""
     last_fence: int = 0
-    last_move: tuple[str, Moved, str] = ("", "done", "")
-    """Its id, what came of it, and why."""
-    decisions: deque[Decision] = field(default_factory=lambda: deque(maxlen=DECISIONS_MAX))
+    """The highest fence of its runs that were born running."""
+    history: deque[TickLine] = field(default_factory=lambda: deque(maxlen=DECISIONS_MAX))
     """Newest last."""
 
-    def is_declared(self, now: int) -> bool:
-        self.declared = min(self.declared, now)  # the clock was set back
-        return self.declared + micros(DECLARED_FOR) > now
+    def is_as(self, expected: Expected, now: int) -> bool:
+        """Return whether it is what a commit was planned from."""
+        silent_for = expected.silent_for
+        if silent_for is not None:
+            self.declared = min(self.declared, now)  # the clock was set back
+        is_silent = silent_for is None or now - self.declared >= micros(silent_for)
+        return self.version == expected.version and is_silent
 
-    def rules(self, digest: str) -> bool:
-        return self.digests[-1] == digest
+    def declare(self, now: int) -> None:
+        """Note that a replica declares it, unless that is known already."""
+        if not now - micros(DECLARED_ANEW_AFTER) < self.declared <= now:
+            self.declared = now
 
-    def redefine(self, planting: Planting) -> None:
-        earlier = [one for one in self.digests if one != planting.digest]
-        self.digests = (*earlier, planting.digest)[-DIGESTS_MAX:]
-        self.definition = planting.definition
-        self.revision += 1
-        self.calendar = planting.calendar
+    def write(self, write: Write, standing: str, version: str) -> None:
+        self.version, self.standing, self.ruler = version, standing, write.ruler
+        if write.definition is not None:
+            self.definition = write.definition
 
-    def take_over(self, other: Schedule) -> None:
-        """Go on where another one was, which rests from now on."""
+    def go_on_from(self, other: Schedule) -> None:
         if other.last_run > self.last_run:
             self.last_run, self.last_job = other.last_run, other.last_job
         self.last_fence = max(self.last_fence, other.last_fence)
-        other.successor = self.name
-        other.revision += 1
 
-    def remember(self, decision: Decision, now: int) -> None:
-        decision = replace(decision, at=now)
-        newest = self.decisions[-1] if self.decisions else None
-        if newest is not None and _alike(newest, decision):
-            ticks = newest.ticks + decision.ticks
-            self.decisions[-1] = replace(newest, last=decision.last, at=now, ticks=ticks)
+    def add_line(self, line: TickLine, now: int) -> None:
+        """Add a line to the history, or extend the newest one by it."""
+        newest = self.history[-1] if self.history else None
+        if newest is not None and line.like and newest.like == line.like:
+            ticks = newest.ticks + line.ticks
+            self.history[-1] = replace(newest, last=line.last, ticks=ticks, at=now)
         else:
-            self.decisions.append(decision)
+            self.history.append(replace(line, at=now))
 
-    def as_record(self, live: int, freeze: Freeze | None) -> ScheduleRecord:
+    def as_record(self, live: int) -> ScheduleRecord:
         return ScheduleRecord(
             name=self.name,
-            revision=self.revision,
+            version=self.version,
             definition=self.definition,
-            cursor=self.cursor,
+            standing=self.standing,
+            ruler=self.ruler,
+            declared=self.declared,
             last_run=self.last_run,
             last_job=self.last_job,
             live=live,
-            planted=self.planted,
-            declared=self.declared,
-            successor=self.successor,
-            freeze=freeze,
-            latest=self.decisions[-1] if self.decisions else None,
+            latest=self.history[-1] if self.history else None,
         )
 
-
-def _alike(one: Decision, other: Decision) -> bool:
-    return one.outcome != "ran" and (one.outcome, one.reason) == (other.outcome, other.reason)
-
-
-@dataclass(slots=True)
-class ScheduleSpace:
-    """The schedules of one namespace."""
-
-    schedules: dict[str, Schedule] = field(default_factory=dict)
-    freezes: dict[str, Freeze] = field(default_factory=dict)
-
-    def is_frozen(self, name: str, tick: int) -> bool:
-        freezes = (self.freezes.get(one) for one in (name, EVERYTHING))
-        return any(one and (one.until is None or tick < one.until) for one in freezes)
+    def as_found(self) -> Found:
+        return Found(
+            name=self.name,
+            version=self.version,
+            standing=self.standing,
+            ruler=self.ruler,
+            last_run=self.last_run,
+            last_job=self.last_job,
+        )

@@ -4,328 +4,176 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from msgspec.structs import replace
-
-from tenure.core.durations import micros
-from tenure.core.records import JobRecord, NewJob
-from tenure.core.schedules import (
+from tenure.core.records import COUNT_MAX, JobRecord, NewJob
+from tenure.core.schedules.records import (
+    BLOCKING_MAX,
     DECISIONS_MAX,
-    EVERYTHING,
-    Advance,
-    Advanced,
-    Bound,
-    Decision,
-    Freeze,
-    Moved,
-    Planted,
-    Planting,
+    Commit,
+    Committed,
+    Declared,
+    Expected,
+    Found,
+    Room,
+    ScheduleList,
     ScheduleRecord,
+    TickLine,
+    Write,
 )
-from tenure.core.states import FINISHED
 from tenure.stores.memory.job_world import Job
 from tenure.stores.memory.jobs import Jobs
-from tenure.stores.memory.schedule_world import Schedule, ScheduleSpace
+from tenure.stores.memory.schedule_world import Schedule
 
 __all__ = ["Schedules"]
-
-_NEVER = 2**63
 
 
 class Schedules(Jobs):
     """The schedule part of the contract."""
 
-    async def plant(self, schedules: Sequence[Planting]) -> list[Planted]:
+    async def schedules(
+        self, names: Sequence[str] | None = None, *, after: str = "", limit: int = 1000
+    ) -> ScheduleList:
         with self._lock:
-            return [self._plant(one) for one in schedules]
+            known = self._schedules
+            if names is None:
+                wanted = {name for name in known if name > after}
+            else:
+                wanted = {name for name in names if name in known}
+            # Python orders text by code points, which is the order of the UTF-8 bytes.
+            records = [self._look_at(known[name]) for name in sorted(wanted)[:limit]]
+            return ScheduleList(self.clock.wall(), records)
 
-    def _plant(self, planting: Planting) -> Planted:
-        now = self.clock.wall()
-        schedule = self._schedules.schedules.get(planting.name) or self._make(planting, now)
-        heir = self._heir_of(schedule)
-        yields = heir is not schedule and heir.name not in planting.renamed_from
-        if yields and heir.is_declared(now):
-            return _planted(schedule, 0, now)
-        before = schedule.calendar
-        if not schedule.rules(planting.digest):
-            if planting.digest in schedule.digests and schedule.is_declared(now):
-                return _planted(schedule, 0, now)
-            schedule.redefine(planting)
-        others = self._others(schedule, heir, planting.renamed_from)
-        self._take_freeze(schedule, others)
-        schedule.cursor = _cursor(schedule, before, heir, others, now)
-        for one in others:
-            schedule.take_over(one)
-        schedule.successor = ""
-        schedule.declared = now
-        return _planted(schedule, schedule.revision, now)
+    def _look_at(self, schedule: Schedule) -> ScheduleRecord:
+        return schedule.as_record(min(COUNT_MAX, len(self._unfinished_runs(schedule.name))))
 
-    def _make(self, planting: Planting, now: int) -> Schedule:
-        made = Schedule(
-            planting.name,
-            planting.definition,
-            planting.calendar,
-            (planting.digest,),
-            cursor=0,
-            planted=now,
-            declared=now,
-        )
-        self._schedules.schedules[made.name] = made
-        return made
+    async def decisions(self, name: str, *, limit: int = DECISIONS_MAX) -> list[TickLine]:
+        with self._lock:
+            schedule = self._schedules.get(name)
+            return [] if schedule is None else list(schedule.history)[::-1][:limit]
 
-    def _heir_of(self, schedule: Schedule) -> Schedule:
-        """Return the one that it was renamed to in the end; itself if it was not."""
-        while (following := self._schedules.schedules.get(schedule.successor)) is not None:
-            schedule = following
-        return schedule
-
-    def _others(self, schedule: Schedule, heir: Schedule, former: Sequence[str]) -> list[Schedule]:
-        """Return those that it takes over from."""
-        known = self._schedules.schedules
-        found = [known[one] for one in former if one in known]
-        if schedule.cursor:
-            # What another one has taken over by now is that one's.
-            found = [one for one in found if self._heir_of(one) is one]
-        else:
-            found = [self._heir_of(one) for one in found]
-        return [one for one in dict.fromkeys((heir, *found)) if one is not schedule]
-
-    def _take_freeze(self, schedule: Schedule, others: Sequence[Schedule]) -> None:
-        """Leave it with the freeze that lasts longest; that of a name at rest does not count."""
-        freezes = self._schedules.freezes
-        if schedule.successor:
-            freezes.pop(schedule.name, None)
-        found = [freezes[one.name] for one in (schedule, *others) if one.name in freezes]
-        if found:
-            freezes[schedule.name] = max(
-                found, key=lambda one: _NEVER if one.until is None else one.until
-            )
-
-    async def advance(self, move: Advance) -> Advanced:
+    async def declare(self, rulers: Sequence[tuple[str, str]]) -> Declared:
         with self._lock:
             now = self.clock.wall()
-            schedule = self._schedules.schedules.get(move.name)
-            return (
-                self._repeated(move, schedule, now)
-                or self._refused(move, schedule, now)
-                or self._skipped(move, now)
-                or self._moved(move, now)
-            )
+            lost = []
+            for name, ruler in rulers:
+                schedule = self._schedules.get(name)
+                if schedule is not None and schedule.ruler == ruler:
+                    schedule.declare(now)
+                else:
+                    lost.append(name)
+            return Declared(now, lost)
 
-    def _repeated(self, move: Advance, schedule: Schedule | None, now: int) -> Advanced | None:
-        job = None if move.run is None else self._jobs.jobs.get(move.id)
-        if job is not None:
-            return _advanced("done", schedule, now, run=job.as_record())
-        if schedule is not None and schedule.last_move[0] == move.id:
-            _, outcome, reason = schedule.last_move
-            return _advanced(outcome, schedule, now, reason=reason)
-        return None
+    async def commit(self, commits: Sequence[Commit]) -> list[Committed]:
+        with self._lock:
+            return [self._commit(commit) for commit in commits]
 
-    def _refused(self, move: Advance, schedule: Schedule | None, now: int) -> Advanced | None:
-        """Return why nothing changes, if so."""
-        if schedule is None:
-            return Advanced(outcome="unknown", now=now)
-        has_passed = move.seen is not None and not move.seen == schedule.cursor <= move.to
-        if schedule.revision != move.revision or schedule.successor or has_passed:
-            return _advanced("passed", schedule, now)
-        if move.due > now:
-            return _advanced("early", schedule, now, ready_in=(move.due - now) / 1e6)
-        if move.run is None:
-            return None
-        return self._nowhere(move, schedule, now) or self._resting(move, schedule, now)
-
-    def _nowhere(self, move: Advance, schedule: Schedule, now: int) -> Advanced | None:
-        if not move.replica:
-            return None
-        replica = self._alive(move.replica)
-        if replica is None:
-            return _advanced("gone", schedule, now)
-        has_expired = replica.has_expired(now)
-        return _advanced("held", schedule, now, reason="expired") if has_expired else None
-
-    def _resting(self, move: Advance, schedule: Schedule, now: int) -> Advanced | None:
-        last = self._jobs.jobs.get(schedule.last_job)
-        if not move.rest or last is None:
-            return None
-        if last.state not in FINISHED:
-            return _advanced("held", schedule, now, reason="running")
-        ready_in = (last.finished + micros(move.rest) - now) / 1e6
-        return _advanced("early", schedule, now, ready_in=ready_in) if ready_in > 0 else None
-
-    def _skipped(self, move: Advance, now: int) -> Advanced | None:
-        """Return why there is no run, if so."""
-        if move.run is None:
-            return None
-        if not move.forced and self._schedules.is_frozen(move.name, move.to):
-            return self._skip(move, "paused", now)
-        live = self._unfinished_runs(move.name)
-        here = [job for job in live if job.replica == move.replica]
-        for bound, runs in ((move.limit, live), (move.own, here)):
-            if bound is not None and len(runs) >= bound.most:
-                return self._full(move, bound, runs, now)
-        return None
-
-    def _full(self, move: Advance, bound: Bound, runs: list[Job], now: int) -> Advanced:
-        if bound.full == "skip":
-            return self._skip(move, bound.reason, now)
-        if bound.full == "cancel":
-            for job in runs:
-                self._cancel(job.id, bound.reason)
-        schedule = self._schedules.schedules[move.name]
-        return _advanced("held", schedule, now, reason=bound.reason)
-
-    def _skip(self, move: Advance, reason: str, now: int) -> Advanced:
-        skipped = Decision(outcome="skipped", reason=reason, first=move.to, last=move.to)
-        return self._finish_move(move, skipped, now, reason=reason)
-
-    def _moved(self, move: Advance, now: int) -> Advanced:
-        if move.run is None:
-            return self._finish_move(move, None, now)
-        run = self._born(move.run, move, now)
-        schedule = self._schedules.schedules[move.name]
-        schedule.last_run, schedule.last_job = move.to, run.id
-        ran = Decision(
-            outcome="ran",
-            reason="triggered" if move.forced else "",
-            first=move.to,
-            last=move.to,
-            job=run.id,
-            replica=move.replica,
+    def _commit(self, commit: Commit) -> Committed:
+        now = self.clock.wall()
+        return (
+            self._repeated(commit, now)
+            or self._stale(commit, now)
+            or self._early(commit, now)
+            or self._homeless(commit, now)
+            or self._full(commit, now)
+            or self._carried_out(commit, now)
         )
-        return self._finish_move(move, ran, now, run=run)
 
-    def _born(self, new: NewJob, move: Advance, now: int) -> JobRecord:
-        job = Job(new, created=now, due=move.due if move.replica else now)
+    # The checks, in the order of the contract. Each returns its answer, or None to go on.
+
+    def _repeated(self, commit: Commit, now: int) -> Committed | None:
+        job = None if commit.run is None else self._jobs.jobs.get(commit.id)
+        return None if job is None else Committed(outcome="done", now=now, run=job.as_record())
+
+    def _stale(self, commit: Commit, now: int) -> Committed | None:
+        checked = [self._unlike(expected, now) for expected in commit.expects]
+        found = tuple(found for found in checked if found is not None)
+        return Committed(outcome="stale", now=now, found=found) if found else None
+
+    def _unlike(self, expected: Expected, now: int) -> Found | None:
+        """Return how a schedule stands, unless it is as expected."""
+        schedule = self._schedules.get(expected.name)
+        if schedule is None:
+            return Found(expected.name, "") if expected.version else None
+        return None if schedule.is_as(expected, now) else schedule.as_found()
+
+    def _early(self, commit: Commit, now: int) -> Committed | None:
+        return Committed(outcome="early", now=now) if commit.not_before > now else None
+
+    def _homeless(self, commit: Commit, now: int) -> Committed | None:
+        if commit.run is None or not commit.born_on:
+            return None
+        replica = self._alive(commit.born_on)
+        if replica is None:
+            return Committed(outcome="gone", now=now)
+        return Committed(outcome="expired", now=now) if replica.has_expired(now) else None
+
+    def _full(self, commit: Commit, now: int) -> Committed | None:
+        """Return the answer of the first room that is full. With `instead`, the rest is done."""
+        for number, room in enumerate(commit.rooms):
+            runs = self._runs_in(room, commit.name)
+            if len(runs) < room.most:
+                continue
+            if room.instead is not None:
+                self._write_all(commit, room.instead, now)
+                return Committed(outcome="instead", now=now, room=number)
+            blocking = tuple(job.id for job in runs[:BLOCKING_MAX])
+            return Committed(outcome="full", now=now, room=number, blocking=blocking)
+        return None
+
+    def _carried_out(self, commit: Commit, now: int) -> Committed:
+        self._write_all(commit, commit.run_line, now)
+        run = None if commit.run is None else self._make_run(commit, commit.run, now)
+        return Committed(outcome="done", now=now, run=run)
+
+    # What a commit changes.
+
+    def _write_all(self, commit: Commit, last_line: TickLine | None, now: int) -> None:
+        """Write the documents and the history."""
+        for write in commit.writes:
+            self._write(write, commit.id, now)
+        schedule = self._schedules.get(commit.name)
+        if schedule is None:
+            return  # deleted by this very commit
+        if commit.declares:
+            schedule.declared = now
+        for line in commit.lines:
+            schedule.add_line(line, now)
+        if last_line is not None:
+            schedule.add_line(last_line, now)
+
+    def _write(self, write: Write, version: str, now: int) -> None:
+        if write.standing is None:
+            self._schedules.pop(write.name, None)
+            return
+        schedule = self._schedules.setdefault(write.name, Schedule(write.name, declared=now))
+        schedule.write(write, write.standing, version)
+        for name in write.above:
+            if name in self._schedules:
+                schedule.go_on_from(self._schedules[name])
+
+    def _make_run(self, commit: Commit, new: NewJob, now: int) -> JobRecord:
+        job = Job(new, created=now, due=commit.not_before if commit.born_on else now)
         self._jobs.add(job)
-        if move.replica:
-            replica = self._jobs.replicas[move.replica]
-            schedule = self._schedules.schedules[move.name]
-            job.fence = schedule.last_fence
-            self._start(job, replica, now)
-            job.claim_no = 0
-            schedule.last_fence = job.fence
+        schedule = self._schedules.get(commit.name)
+        if commit.born_on:
+            job.fence = 0 if schedule is None else schedule.last_fence
+            self._start(job, self._jobs.replicas[commit.born_on], now)
+            job.claim_no = 0  # or a repeat of the last claim would return it
         else:
             self._tell_waiting(job, now)
+        if schedule is not None:
+            schedule.last_run, schedule.last_job = commit.tick, job.id
+            schedule.last_fence = max(schedule.last_fence, job.fence)
         return job.as_record()
 
-    def _finish_move(
-        self,
-        move: Advance,
-        decision: Decision | None,
-        now: int,
-        *,
-        reason: str = "",
-        run: JobRecord | None = None,
-    ) -> Advanced:
-        is_skipped = decision is not None and decision.outcome == "skipped"
-        outcome: Moved = "skipped" if is_skipped else "done"
-        schedule = self._schedules.schedules[move.name]
-        for one in (*move.passed, decision):
-            if one is not None:
-                schedule.remember(one, now)
-        if move.seen is not None:
-            schedule.cursor = move.to
-        if not move.forced:
-            schedule.declared = now
-        schedule.last_move = (move.id, outcome, reason)
-        return _advanced(outcome, schedule, now, reason=reason, run=run)
+    def _runs_in(self, room: Room, name: str) -> list[Job]:
+        runs = self._unfinished_runs(name)
+        return [job for job in runs if room.on in ("", job.replica)]
 
     def _unfinished_runs(self, name: str) -> list[Job]:
         """Return the unfinished runs of a schedule, in order of id."""
         jobs = (job for job in self._jobs.unfinished.values() if job.new.schedule == name)
         return sorted(jobs, key=lambda job: job.id)
 
-    async def schedules(
-        self, names: Sequence[str] | None = None, *, limit: int = 1000
-    ) -> list[ScheduleRecord]:
-        with self._lock:
-            known = self._schedules.schedules
-            everything = {EVERYTHING} & {*self._schedules.freezes}
-            wanted = known if names is None else {*names} & {*known, *everything}
-            return [self._look_at(name) for name in sorted(wanted)[:limit]]
-
-    def _look_at(self, name: str) -> ScheduleRecord:
-        freeze = self._schedules.freezes.get(name)
-        schedule = self._schedules.schedules.get(name) or Schedule(name, b"", "", ("",), 0, 0, 0, 0)
-        return schedule.as_record(len(self._unfinished_runs(name)), freeze)
-
-    async def decisions(self, name: str, *, limit: int = DECISIONS_MAX) -> list[Decision]:
-        with self._lock:
-            schedule = self._schedules.schedules.get(name)
-            return [] if schedule is None else list(schedule.decisions)[::-1][:limit]
-
-    async def freeze(self, name: str, *, until: int | None = None, reason: str = "") -> bool:
-        with self._lock:
-            if name != EVERYTHING and name not in self._schedules.schedules:
-                return False
-            now = self.clock.wall()
-            self._schedules.freezes[name] = Freeze(since=now, until=until, reason=reason)
-            return True
-
-    async def thaw(self, name: str) -> bool:
-        with self._lock:
-            now = self.clock.wall()
-            freeze = self._schedules.freezes.get(name)
-            if freeze is None or (freeze.until is not None and freeze.until <= now):
-                return False
-            self._schedules.freezes[name] = replace(freeze, until=now)
-            return True
-
-    async def prune_schedules(self, *, idle: float, limit: int = 1000) -> int:
-        with self._lock:
-            since = self.clock.wall() - micros(idle)
-            known = self._schedules.schedules
-            over = [one for one in known.values() if one.declared <= since]
-            # A name at rest goes after its successor: it might come back with a roll-back.
-            over = [one for one in over if one.successor not in known]
-            over = [one for one in over if not self._unfinished_runs(one.name)][:limit]
-            for one in over:
-                del known[one.name]
-                self._schedules.freezes.pop(one.name, None)
-            return len(over)
-
     @property
-    def _schedules(self) -> ScheduleSpace:
+    def _schedules(self) -> dict[str, Schedule]:
         return self._space.schedules
-
-
-def _cursor(
-    schedule: Schedule, before: str, heir: Schedule, others: Sequence[Schedule], now: int
-) -> int:
-    """Return where a schedule goes on that had the calendar `before`.
-
-    That is now, unless somebody has decided about the ticks of the same calendar until lately.
-    """
-    same = [one.cursor for one in others if one.calendar == schedule.calendar]
-    is_current = bool(schedule.cursor) and not schedule.successor
-    is_forgotten = bool(heir.successor)  # whoever came after it is not there any more
-    if is_forgotten or not (same or (is_current and before == schedule.calendar)):
-        # Beside now, because the clock may have been set back.
-        same += [now, *(one.cursor for one in others)]
-    return max([schedule.cursor, *same])
-
-
-def _planted(schedule: Schedule, revision: int, now: int) -> Planted:
-    return Planted(revision=revision, cursor=schedule.cursor, last_run=schedule.last_run, now=now)
-
-
-def _advanced(
-    outcome: Moved,
-    schedule: Schedule | None,
-    now: int,
-    *,
-    reason: str = "",
-    ready_in: float = 0.0,
-    run: JobRecord | None = None,
-) -> Advanced:
-    if schedule is None:
-        return Advanced(outcome=outcome, now=now, reason=reason, run=run)
-    return Advanced(
-        outcome=outcome,
-        cursor=schedule.cursor,
-        revision=schedule.revision,
-        last_run=schedule.last_run,
-        now=now,
-        reason=reason,
-        ready_in=ready_in,
-        run=run,
-    )

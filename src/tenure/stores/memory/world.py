@@ -13,7 +13,7 @@ from typing import TypeVar
 
 from tenure.core.model import Lease, Mark, Meta, Topic
 from tenure.stores.memory.job_world import JobSpace
-from tenure.stores.memory.schedule_world import ScheduleSpace
+from tenure.stores.memory.schedule_world import Schedule
 
 __all__ = ["Grant", "Key", "Space", "Waiter", "World", "named_world"]
 
@@ -130,7 +130,7 @@ class Space:
     marks: dict[str, Mark] = field(default_factory=dict)
     floor: int = 0
     jobs: JobSpace = field(default_factory=JobSpace)
-    schedules: ScheduleSpace = field(default_factory=ScheduleSpace)
+    schedules: dict[str, Schedule] = field(default_factory=dict)
     incarnation: str = field(default_factory=lambda: f"{next(_incarnations)}")
 
     def key(self, name: str, now: int) -> Key:

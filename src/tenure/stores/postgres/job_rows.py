@@ -5,10 +5,14 @@ Batches go as one list of text for each field, bytes as hexadecimal digits; see 
 
 from __future__ import annotations
 
+import json
+from base64 import b64encode
 from collections.abc import Sequence
+from contextlib import suppress
 from typing import Any, Final, TypeAlias
 
 import msgspec
+from msgspec.structs import asdict, astuple
 
 from tenure.core.durations import micros
 from tenure.core.records import (
@@ -20,11 +24,21 @@ from tenure.core.records import (
     Settled,
     Settlement,
 )
+from tenure.core.schedules.records import (
+    Commit,
+    Committed,
+    Expected,
+    Found,
+    TickLine,
+    Write,
+)
 from tenure.core.soundness import sound
 from tenure.stores.postgres.pool import Row
 
 __all__ = [
     "as_record",
+    "commit_text",
+    "committed",
     "insert_columns",
     "inserted",
     "note_columns",
@@ -41,8 +55,9 @@ _FIELDS: Final = (
     *("id", "task", "queue", "priority", "state", "payload", "tags", "timeout", "retention"),
     *("created", "due", "attempt", "failures", "losses", "fence", "revision", "replica", "started"),
     *("progress", "message", "checkpoint", "cancelling", "reason", "finished", "result", "error"),
-    *("history", "schedule", "rerun", "retention_failed", "retry"),
+    *("history", "schedule", "retention_failed", "options"),
 )
+_BYTES: Final = ("payload", "checkpoint", "result", "error", "history")
 
 _INSERTED: Final[dict[str, InsertOutcome]] = {
     "c": "created",
@@ -77,7 +92,7 @@ def insert_columns(jobs: Sequence[NewJob]) -> tuple[Column, ...]:
         [None if job.timeout is None else repr(job.timeout) for job in jobs],
         [repr(job.retention) for job in jobs],
         [repr(job.retention_failed) for job in jobs],
-        [job.retry for job in jobs] if any(job.retry for job in jobs) else None,
+        [job.options for job in jobs] if any(job.options for job in jobs) else None,
         [None if one is None else one.key for one in uniques] if keyed else None,
         [None if one is None else one.digest for one in uniques] if keyed else None,
         [None if one is None else str(micros(one.written_keep)) for one in uniques]
@@ -136,3 +151,67 @@ def _hex(data: bytes | None) -> str | None:
 def as_record(row: Row | Sequence[Any]) -> JobRecord:
     """Return the job in a row of tenure.job_v2. Raises ValueError if it cannot be used."""
     return sound(JobRecord, dict(zip(_FIELDS, row, strict=True)))
+
+
+def commit_text(commit: Commit) -> str:
+    """Return a commit as schedule_commit_v1 takes it: names of fields would cost bytes."""
+    return _commit_encoder.encode(commit)
+
+
+def _values(part: Any) -> Sequence[Any]:
+    """Return a commit or a part of it as a list, without what goes without saying."""
+    match part:
+        case NewJob():  # its id and schedule are those of its commit
+            payload = b64encode(part.payload).decode()
+            rare = (part.timeout, part.tags) if part.timeout is not None or part.tags else ()
+            kept = (part.retention, part.retention_failed, part.options)
+            return (part.task, part.queue, part.priority, payload, *kept, *rare)
+        case TickLine():
+            return (part.like, part.first, part.last, part.ticks, part.body)
+        case Expected(silent_for=None):
+            return (part.name, part.version)
+        case Write(definition=None, above=()):
+            return (part.name, part.standing, part.ruler)
+    return astuple(part)
+
+
+_commit_encoder: Final = json.JSONEncoder(
+    default=_values, ensure_ascii=False, separators=(",", ":")
+)
+
+
+def committed(commit: Commit, text: str, fence: int | None, known: str | None) -> Committed:
+    """Return what schedule_commit_v1 has answered, with the run if that can be read."""
+    answer = msgspec.json.decode(text)
+    answer["found"] = [Found(*values) for values in answer.get("found", ())]
+    with suppress(ValueError):
+        if known is not None:
+            answer["run"] = _record_in(known)
+        elif commit.run is not None and fence is not None:
+            answer["run"] = _born(commit, commit.run, answer["now"], fence)
+    return msgspec.convert(answer, Committed)
+
+
+def _record_in(text: str) -> JobRecord:
+    """Return the job in a row of tenure.job_v2 that became JSON. Raises ValueError likewise."""
+    values = msgspec.json.decode(text)
+    for field in _BYTES:
+        if values[field] is not None:
+            values[field] = bytes.fromhex(values[field].removeprefix("\\x"))
+    return sound(JobRecord, values)
+
+
+def _born(commit: Commit, run: NewJob, now: int, fence: int) -> JobRecord:
+    """Return the run of a commit as job_bear_v1 has just stored it."""
+    is_running = bool(commit.born_on)
+    made = {
+        "state": "running" if is_running else "waiting",
+        "created": now,
+        "due": commit.not_before if is_running else now,
+        "attempt": int(is_running),
+        "fence": fence,
+        "revision": 1 + is_running,
+        "replica": commit.born_on,
+        "started": now if is_running else 0,
+    }
+    return sound(JobRecord, {**asdict(run), **made})

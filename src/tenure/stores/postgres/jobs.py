@@ -64,7 +64,6 @@ _COUNTS = "SELECT * FROM tenure.job_counts_v1($1, $2, $3)"
 _COUNT_TAGGED = "SELECT * FROM tenure.job_count_tagged_v1($1, $2, $3, $4, $5, $6, $7)"
 _PAUSE = "SELECT tenure.queue_pause_v1($1, $2, $3, $4)"
 _RESUME = "SELECT tenure.queue_resume_v1($1, $2)"
-_PRUNE = "SELECT tenure.job_prune_v1($1, $2, $3)"
 
 _SOON: Final = micros(SOON)
 # Another insert holds a key for a few milliseconds, a transaction of the user's own for any time.
@@ -288,10 +287,6 @@ class Jobs(Replicas):
     async def resume(self, queue: str) -> None:
         await self._fetch(_RESUME, self.namespace, queue, about=[("queue", [queue])])
         self._tell([("queue", queue)])
-
-    async def prune_jobs(self, *, limit: int = 1000) -> int:
-        [[pruned]] = await self._fetch(_PRUNE, self.namespace, limit, self.clock.for_server())
-        return int(pruned)
 
 
 async def _past_held(

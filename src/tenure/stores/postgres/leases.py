@@ -21,7 +21,6 @@ _RENEW = "SELECT tenure.lease_renew_v1($1, $2, $3)"
 _RELEASE = "SELECT tenure.lease_release_v1($1, $2, $3)"
 _DISCARD = "SELECT tenure.lease_discard_v1($1, $2)"
 _MARK = "SELECT tenure.lease_mark_v1($1, $2, $3, $4, $5, $6, $7)"
-_PRUNE = "SELECT tenure.lease_prune_v1($1, $2, $3, $4)"
 
 # A read: it clamps what it shows, and writes nothing down. Served by lease_pkey and waiter_pkey.
 # Sums are of floats, which take any number that a row may hold. They are exact below 2^53.
@@ -159,12 +158,6 @@ class Leases(Connection):
         told = self.clock.for_server()
         arguments = (self.namespace, lease.key, lease.holder, lease.fence, told)
         return guard(connection, arguments, self.url)
-
-    async def prune(self, *, idle: float, limit: int = 1000) -> int:
-        [[pruned]] = await self._fetch(
-            _PRUNE, self.namespace, micros(idle), limit, self.clock.for_server()
-        )
-        return int(pruned)
 
 
 def _about(leases: Sequence[Lease]) -> list[Subject]:

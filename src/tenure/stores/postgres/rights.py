@@ -14,7 +14,7 @@ __all__ = ["WRITTEN", "grants", "missing"]
 WRITTEN: Final = (
     *("space", "lease_key", "lease", "waiter", "mark"),
     *("replica", "replica_claim", "job", "job_done", "job_tag", "job_key", "queue_pause"),
-    *("schedule", "schedule_freeze", "schedule_decision"),
+    *("schedule", "schedule_decision"),
 )
 """The tables whose rows change. All else in the schema is only read."""
 

@@ -1,143 +1,96 @@
-"""Schedules in PostgreSQL: one statement for each call; what it does stands in sql/3_*.sql."""
+"""Schedules in PostgreSQL: one statement for each call; what it does stands in 3_schedules.sql."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from functools import partial
-from typing import Final
+from typing import Any
+
+import msgspec
 
 from tenure.core.durations import micros
-from tenure.core.model import Topic
 from tenure.core.records import COUNT_MAX
-from tenure.core.schedules import (
+from tenure.core.schedules.records import (
+    BLOCKING_MAX,
     DECISIONS_MAX,
-    DECLARED_FOR,
-    DIGESTS_MAX,
-    Advance,
-    Advanced,
-    Decision,
-    Planted,
-    Planting,
+    DECLARED_ANEW_AFTER,
+    Commit,
+    Committed,
+    Declared,
+    ScheduleList,
     ScheduleRecord,
+    TickLine,
 )
-from tenure.core.soundness import UNREADABLE
+from tenure.core.soundness import UNREADABLE, sound
 from tenure.stores.postgres.connection import Connection
-from tenure.stores.postgres.pool import Row
-from tenure.stores.postgres.schedule_rows import (
-    as_advanced,
-    as_decision,
-    as_schedule,
-    move_argument,
-    plantings_argument,
-)
+from tenure.stores.postgres.job_rows import commit_text, committed
 
 __all__ = ["Schedules"]
 
-_PLANT = "SELECT * FROM tenure.schedule_plant_v1($1, $2, $3, $4, $5)"
-# The run is read by a function of its own, which sees what the move has done: it begins later.
-_ADVANCE = """
-SELECT a.*, r.*
-FROM tenure.schedule_advance_v1($1, $2, $3, $4) AS a
-LEFT JOIN LATERAL tenure.job_get_v2($1, CASE WHEN a.has_run THEN ARRAY[$5] ELSE '{}' END) AS r
-    ON true
+_LIST = """
+SELECT * FROM tenure.now_v1($1) AS now
+LEFT JOIN tenure.schedule_list_v1($2, $3, $4, $5, $6) AS record ON true
 """
-_LIST = "SELECT * FROM tenure.schedule_list_v1($1, $2, $3, $4)"
-_DECISIONS = "SELECT * FROM tenure.schedule_decisions_v1($1, $2, $3)"
-_FREEZE = "SELECT tenure.schedule_freeze_v1($1, $2, $3, $4, $5)"
-_THAW = "SELECT tenure.schedule_thaw_v1($1, $2, $3)"
-_PRUNE = "SELECT tenure.schedule_prune_v1($1, $2, $3, $4)"
-
-_DECLARED_FOR: Final = micros(DECLARED_FOR)
+# Served by schedule_decision_pkey.
+_DECISIONS = """
+SELECT to_json(d) FROM tenure.schedule_decision d
+WHERE d.namespace = $1 AND d.name = $2 ORDER BY d.number DESC LIMIT $3
+"""
+_DECLARE = "SELECT * FROM tenure.schedule_declare_v1($1, $2, $3, $4, $5)"
+_COMMIT = """
+SELECT c.damaged, c.answer, c.fence, (SELECT to_json(r) FROM tenure.job_get_v2($1, c.known) AS r)
+FROM tenure.schedule_commit_v1($1, $2, $3, $4, $5, $6) AS c
+"""
 
 
 class Schedules(Connection):
     """The schedule part of the contract."""
 
-    async def plant(self, schedules: Sequence[Planting]) -> list[Planted]:
-        if not schedules:
-            return []
-        rows: list[Row] = []
-        while not rows:  # somebody else has changed one of them at this very moment
-            rows = await self._fetch(
-                _PLANT,
-                self.namespace,
-                plantings_argument(schedules),
-                _DECLARED_FOR,
-                DIGESTS_MAX,
-                self.clock.for_server(),
-                about=[("schedule", [schedule.name for schedule in schedules])],
-            )
-        for schedule, row in zip(schedules, rows, strict=True):
-            if row["anew"]:
-                why = f"{UNREADABLE}; it begins anew"
-                self.damage.report("timer", schedule.name, why, "tenure.schedule")
-        return [
-            Planted(
-                revision=row["revision"],
-                cursor=row["cursor"],
-                last_run=row["last_run"],
-                now=row["now"],
-            )
-            for row in rows
-        ]
-
-    async def advance(self, move: Advance) -> Advanced:
-        told = self.clock.for_server()
-        [row] = await self._fetch(
-            _ADVANCE,
-            self.namespace,
-            move_argument(move),
-            DECISIONS_MAX,
-            told,
-            move.id,
-            about=[("schedule", [move.name]), ("replica", [move.replica]), ("job", [move.id])],
-        )
-        answer = as_advanced(row)
-        topics: list[Topic] = [("replica", replica) for replica in row["replicas"]]
-        topics += [("job", id_) for id_ in row["cancelled"]]
-        if answer.run is not None and answer.run.state == "waiting":
-            topics.append(("queue", answer.run.queue))
-        self._tell(topics)
-        return answer
-
     async def schedules(
-        self, names: Sequence[str] | None = None, *, limit: int = 1000
-    ) -> list[ScheduleRecord]:
+        self, names: Sequence[str] | None = None, *, after: str = "", limit: int = 1000
+    ) -> ScheduleList:
         wanted = None if names is None else list(names)
-        about = [("schedule", wanted or ())]
-        rows = await self._fetch(_LIST, self.namespace, wanted, limit, COUNT_MAX, about=about)
-        found = (self._schedule_in(row) for row in rows)
-        return [schedule for schedule in found if schedule is not None]
+        arguments = (self.clock.for_server(), self.namespace, wanted, after, limit, COUNT_MAX)
+        rows = await self._fetch(_LIST, *arguments, about=[("schedule", wanted or ())])
+        found = [self._schedule_in(msgspec.json.decode(record)) for _, record in rows if record]
+        return ScheduleList(rows[0]["now"], [record for record in found if record is not None])
 
-    def _schedule_in(self, row: Row) -> ScheduleRecord | None:
-        latest = None if row["outcome"] is None else self._decision_in(row["name"], row)
-        read = partial(as_schedule, row, latest)
-        return self.damage.read("timer", "tenure.schedule", row["name"], read)
+    def _schedule_in(self, values: dict[str, Any]) -> ScheduleRecord | None:
+        name, line = values["name"], values["latest"]
+        values["latest"] = None if line is None else self._line_in(name, line)
+        return self.damage.read("timer", "tenure.schedule", name, sound, ScheduleRecord, values)
 
-    def _decision_in(self, name: str, row: Row) -> Decision | None:
+    def _line_in(self, name: str, values: dict[str, Any]) -> TickLine | None:
         where = "tenure.schedule_decision"
-        return self.damage.read("decision", where, name, as_decision, row)
+        return self.damage.read("decision", where, name, sound, TickLine, values)
 
-    async def decisions(self, name: str, *, limit: int = DECISIONS_MAX) -> list[Decision]:
+    async def decisions(self, name: str, *, limit: int = DECISIONS_MAX) -> list[TickLine]:
         about = [("schedule", [name])]
         rows = await self._fetch(_DECISIONS, self.namespace, name, limit, about=about)
-        found = (self._decision_in(name, row) for row in rows)
-        return [decision for decision in found if decision is not None]
+        lines = [self._line_in(name, msgspec.json.decode(line)) for [line] in rows]
+        return [line for line in lines if line is not None]
 
-    async def freeze(self, name: str, *, until: int | None = None, reason: str = "") -> bool:
-        told = self.clock.for_server()
-        [[frozen]] = await self._fetch(
-            _FREEZE, self.namespace, name, until, reason, told, about=[("schedule", [name])]
-        )
-        return bool(frozen)
+    async def declare(self, rulers: Sequence[tuple[str, str]]) -> Declared:
+        names = [name for name, _ in rulers]
+        arguments = (self.namespace, names, [ruler for _, ruler in rulers])
+        anew, told = micros(DECLARED_ANEW_AFTER), self.clock.for_server()
+        [row] = await self._fetch(_DECLARE, *arguments, anew, told, about=[("schedule", names)])
+        self._report(row["damaged"])
+        return Declared(row["now"], row["lost"])
 
-    async def thaw(self, name: str) -> bool:
-        told = self.clock.for_server()
-        about = [("schedule", [name])]
-        [[thawed]] = await self._fetch(_THAW, self.namespace, name, told, about=about)
-        return bool(thawed)
+    async def commit(self, commits: Sequence[Commit]) -> list[Committed]:
+        names = dict.fromkeys(commit.name for commit in commits)
+        names |= dict.fromkeys(write.name for commit in commits for write in commit.writes)
+        texts = [commit_text(commit) for commit in commits]
+        arguments = (self.namespace, [*names], texts, DECISIONS_MAX, BLOCKING_MAX)
+        about = [("schedule", names), ("job", [commit.id for commit in commits])]
+        about += [("replica", [commit.born_on for commit in commits])]
+        rows = await self._fetch(_COMMIT, *arguments, self.clock.for_server(), about=about)
+        self._report(rows[0]["damaged"] if rows else None)
+        answers = [committed(commit, *row[1:]) for commit, row in zip(commits, rows, strict=True)]
+        runs = [answer.run for answer in answers if answer.run is not None]
+        self._tell([("queue", run.queue) for run in runs if run.state == "waiting"])
+        return answers
 
-    async def prune_schedules(self, *, idle: float, limit: int = 1000) -> int:
-        told = self.clock.for_server()
-        [[pruned]] = await self._fetch(_PRUNE, self.namespace, micros(idle), limit, told)
-        return int(pruned)
+    def _report(self, damaged: Sequence[str] | None) -> None:
+        for name in damaged or ():
+            self.damage.report("timer", name, UNREADABLE, "tenure.schedule")

@@ -28,8 +28,6 @@ _SCRIPTS = {
         "3_tables.sql",
         "3_jobs.sql",
         "3_runs.sql",
-        "3_advance.sql",
-        "3_plant.sql",
         "3_schedules.sql",
         "3_rights.sql",
     ),

@@ -44,6 +44,9 @@ _JOB_KEYS = (
     *("succeeded", "failed", "cancelled", "live", "pauses"),
 )
 
+# What the schedule scripts take after these, in the order of lua/schedules.lua.
+_TIMER_KEYS = ("schedules", "definitions", "names", "declared", "decisions")
+
 # The flags of sleepers are hints: those that nobody has renewed or answered for a day can go.
 _FLAGS_LIFE_MS = 86_400_000
 
@@ -70,6 +73,8 @@ class Connection:
         self._channel = f"{self._tag}ear:{clock.token()}"
         self._bells = f"{self._tag}bell:"
         self._job_keys = tuple(f"{self._tag}job:{name}" for name in _JOB_KEYS)
+        timer_keys = (f"{self._tag}timer:{name}" for name in _TIMER_KEYS)
+        self._schedule_keys = (*self._job_keys, *timer_keys)
         self._watchers = Watchers(clock)
         self._sender: Sender | None = None
         self._ear: Ear | None = None

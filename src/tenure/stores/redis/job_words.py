@@ -81,7 +81,7 @@ class _Stored(Struct, frozen=True, array_like=True):
     keep: int
     id: str
     timeout: Length | None
-    retry: str
+    options: str
     payload: bytes
 
 
@@ -120,17 +120,15 @@ def _head_of(job: NewJob, key: str | None) -> bytes:
     return _head(job.queue, job.priority, job.timeout, *kept, len(job.tags), key)
 
 
-def run_words(job: NewJob) -> tuple[Word, Word]:
-    """Return the head and what is fixed of a run, as advance.lua takes them."""
-    key = f"\0{job.rerun:d}{job.schedule}"
-    return _head_of(job, key), _fixed(job, "", 0)
+def run_words(job: NewJob) -> tuple[bytes, bytes]:
+    """Return the head and what is fixed of a run, as commit.lua takes them."""
+    return _head_of(job, f"\0{job.schedule}"), _fixed(job, "", 0)
 
 
 def _fixed(job: NewJob, digest: str, keep: int) -> bytes:
     """Return the part of a record that is written once."""
-    return _encode((job.task, job.tags, digest, keep, job.id, job.timeout, job.retry, job.payload))[
-        1:
-    ]
+    rest = job.id, job.timeout, job.options, job.payload
+    return _encode((job.task, job.tags, digest, keep, *rest))[1:]
 
 
 def insert_words(jobs: Sequence[NewJob]) -> list[Word]:
@@ -184,9 +182,9 @@ def read_job(record: bytes, fixed: bytes) -> JobRecord:
         one = _decode(_ARRAY + record + fixed)
     except msgspec.ValidationError as error:
         raise ValueError(complaint(error, _Stored.__struct_fields__)) from error
-    rerun, schedule = True, ""
-    if one.key is not None and one.key[:1] == "\0":  # see `is_run` in lua/jobs.lua
-        rerun, schedule = one.key[1:2] == "1", one.key[2:]
+    schedule = ""
+    if one.key is not None and one.key.startswith("\0"):  # see `is_run` in lua/jobs.lua
+        schedule = one.key[1:]
     return JobRecord(
         id=one.id,
         task=one.task,
@@ -198,7 +196,7 @@ def read_job(record: bytes, fixed: bytes) -> JobRecord:
         timeout=one.timeout,
         retention=one.kept / 1e6,
         retention_failed=one.kept_failed / 1e6,
-        retry=one.retry,
+        options=one.options,
         created=one.created,
         due=one.due,
         attempt=one.attempt,
@@ -218,5 +216,4 @@ def read_job(record: bytes, fixed: bytes) -> JobRecord:
         error=one.error,
         history=one.history or b"",
         schedule=schedule,
-        rerun=rerun,
     )

@@ -223,7 +223,7 @@ class Jobs(JobScripts):
     async def resume(self, queue: str) -> None:
         await self._job_script(PAUSE, queue, "")
 
-    async def prune_jobs(self, *, limit: int = 1000) -> int:
+    async def _prune_jobs(self, limit: int) -> int:
         pruned: int = 0
         while True:
             most = min(BATCH_MAX, limit - pruned)

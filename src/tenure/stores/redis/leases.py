@@ -192,7 +192,7 @@ class Leases(Connection):
         del connection, lease
         raise no_transactions("guard()", self.url)
 
-    async def prune(self, *, idle: float, limit: int = 1000) -> int:
+    async def _prune_leases(self, idle: float, limit: int) -> int:
         # Released keys are gone already. What crashed holders left is found by walking over the
         # names, `limit` of them a call, each call going on where the one before stopped.
         pruned = looked_at = 0

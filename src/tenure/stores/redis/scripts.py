@@ -1,7 +1,7 @@
 """The Lua scripts: one per atomic operation, put together as lua/prelude.lua describes.
 
 A job script is lua/jobs.lua, what goes with that, and a file of its own, after the constants they
-share with us. One of schedules has lua/schedules.lua between the two.
+share with us. One of schedules has lua/runs.lua and lua/schedules.lua between the two.
 
 A server that has reached its maxmemory refuses every command that may take memory. But it lets a
 script go on that has begun with a removal, in all versions (see EVAL in the documentation of
@@ -16,23 +16,23 @@ from hashlib import sha1
 from importlib.resources import files
 
 from tenure.core.durations import micros
-from tenure.core.records import SOON
-from tenure.core.schedules import DECISIONS_MAX, DECLARED_FOR, DIGESTS_MAX
+from tenure.core.records import COUNT_MAX, SOON
+from tenure.core.schedules.records import BLOCKING_MAX, DECISIONS_MAX, DECLARED_ANEW_AFTER
 from tenure.core.soundness import ASIDE_FOR
 
 __all__ = [
     "ACQUIRE",
-    "ADVANCE",
     "ASIDE",
     "BEAT",
     "CANCEL",
     "CANDIDATES",
     "CLAIM",
+    "COMMIT",
     "COUNTS",
     "DECISIONS",
+    "DECLARE",
     "DELETE",
     "DISCARD",
-    "FREEZE",
     "GET",
     "INSERT",
     "JOIN",
@@ -44,10 +44,8 @@ __all__ = [
     "ORPHANS",
     "PAUSE",
     "PICK",
-    "PLANT",
     "PRUNE",
     "PRUNE_JOBS",
-    "PRUNE_SCHEDULES",
     "QUEUES",
     "RELEASE",
     "RENEW",
@@ -58,7 +56,6 @@ __all__ = [
     "SLEEP",
     "STRANDED",
     "TAGGED",
-    "THAW",
     "Script",
 ]
 
@@ -100,14 +97,14 @@ def _of_jobs(name: str, *before: str) -> Script:
     return Script(name, *removal, *_JOBS, *before, name, constants=constants)
 
 
-def _of_schedules(name: str, *before: str) -> Script:
+def _of_schedules(name: str) -> Script:
     constants = (
         f"local SOON, ASIDE_FOR = {micros(SOON)}, {micros(ASIDE_FOR)}\n"
-        f"local DECLARED_FOR = {micros(DECLARED_FOR)}\n"
-        f"local DECISIONS_MAX, DIGESTS_MAX = {DECISIONS_MAX}, {DIGESTS_MAX}\n"
+        f"local DECISIONS_MAX, BLOCKING_MAX = {DECISIONS_MAX}, {BLOCKING_MAX}\n"
+        f"local COUNT_MAX, DECLARED_ANEW_AFTER = {COUNT_MAX}, {micros(DECLARED_ANEW_AFTER)}\n"
     )
     removal = _removal(name, "removal.jobs")
-    return Script(name, *removal, *_JOBS, "schedules", *before, name, constants=constants)
+    return Script(name, *removal, *_JOBS, "runs", "schedules", name, constants=constants)
 
 
 def _removal(name: str, part: str) -> tuple[str, ...]:
@@ -146,12 +143,9 @@ STRANDED = _of_jobs("stranded")
 PAUSE = _of_jobs("pause")
 PRUNE_JOBS = _of_jobs("prune_jobs")
 
-PLANT = _of_schedules("plant")
-ADVANCE = _of_schedules("advance", "cancelling")
+COMMIT = _of_schedules("commit")
+DECLARE = _of_schedules("declare")
 LOOK = _of_schedules("look")
 DECISIONS = _of_schedules("decisions")
-FREEZE = _of_schedules("freeze")
-THAW = _of_schedules("thaw")
-PRUNE_SCHEDULES = _of_schedules("prune_schedules")
 SLEEP = Script("sleep", "removal.jobs", "sleep")
 RIGHTS = Script("rights", "rights")

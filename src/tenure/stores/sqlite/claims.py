@@ -156,7 +156,7 @@ def _first_start(row: Row, replica: str, wall: int) -> JobRecord:
     That is how most jobs are, and it takes half as long as to read all that there may be.
     """
     _, id_, task, queue, priority, payload, tags, timeout, retention, *rest = row
-    retention_failed, retry, created, schedule, rerun, due, *_ = rest
+    retention_failed, options, created, schedule, due, *_ = rest
     return JobRecord(
         id=id_,
         task=task,
@@ -168,7 +168,7 @@ def _first_start(row: Row, replica: str, wall: int) -> JobRecord:
         timeout=timeout,
         retention=retention,
         retention_failed=retention_failed,
-        retry=retry,
+        options=options,
         created=created,
         due=due,
         attempt=1,
@@ -177,5 +177,4 @@ def _first_start(row: Row, replica: str, wall: int) -> JobRecord:
         replica=replica,
         started=wall,
         schedule=schedule or "",
-        rerun=bool(rerun),
     )

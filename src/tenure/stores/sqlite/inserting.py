@@ -10,7 +10,7 @@ from tenure.core.records import SOON, Inserted, NewJob
 from tenure.stores.sqlite import job_statements as sql
 from tenure.stores.sqlite.transaction import Row, Transaction, as_blob, as_json
 
-__all__ = ["insert", "store", "take"]
+__all__ = ["insert", "store", "store_running", "take"]
 
 
 def insert(tx: Transaction, jobs: Sequence[NewJob]) -> list[Inserted]:
@@ -75,7 +75,7 @@ def store(tx: Transaction, jobs: Sequence[NewJob], *, quietly: bool = False) -> 
             (
                 *(number, namespace, job.id, job.task, job.queue, job.priority, wall),
                 *(job.retention, job.retention_failed),
-                *(-1 if job.timeout is None else job.timeout, job.retry),
+                *(-1 if job.timeout is None else job.timeout, job.options),
                 *(as_json(job.tags) if job.tags else "", as_blob(job.payload)),
             )
         )
@@ -87,8 +87,8 @@ def store(tx: Transaction, jobs: Sequence[NewJob], *, quietly: bool = False) -> 
             )
         )
         tags += [(namespace, tag, job.id, number) for tag in job.tags]
-        if job.schedule or not job.rerun:
-            marked.append((number, job.schedule or None, int(job.rerun)))
+        if job.schedule:
+            marked.append((number, job.schedule))
     tx.change_each(sql.INSERT_JOB, rows)
     tx.change_each(sql.INSERT_LIVE, live)
     if tags:
@@ -102,3 +102,11 @@ def store(tx: Transaction, jobs: Sequence[NewJob], *, quietly: bool = False) -> 
     if not quietly:
         tx.ring_all([("queue", queue) for queue in queues])
     return last + 1
+
+
+def store_running(tx: Transaction, job: NewJob, holder: int, fence: int) -> None:
+    """Store a job that runs from its beginning, on the replica with this number."""
+    number = store(tx, [job], quietly=True)
+    # No claim has the number 0: to repeat the last one does not return this job.
+    start = {"holder": holder, "claim_no": 0, "least": fence}
+    tx.change(sql.START, numbers=as_json([number]), **start)

@@ -35,7 +35,7 @@ LAST_NUMBER = f"""
 
 INSERT_JOB = """
     INSERT INTO tenure_job (number, namespace, id, task, queue, priority, created, retention,
-                            retention_failed, timeout, retry, tags, payload)
+                            retention_failed, timeout, options, tags, payload)
     VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, nullif(?, -1), ?, ?, ?)
 """
 
@@ -58,11 +58,11 @@ KEY_JOB = """
 
 # By number.
 MARK_JOB = """
-    WITH given (number, schedule, rerun) AS (
-        VALUES (?, ?, ?)
+    WITH given (number, schedule) AS (
+        VALUES (?, ?)
     )
     UPDATE tenure_job
-    SET schedule = given.schedule, rerun = given.rerun
+    SET schedule = given.schedule
     FROM given
     WHERE tenure_job.number = given.number
 """
@@ -70,7 +70,7 @@ MARK_JOB = """
 # By number.
 MARK_LIVE = """
     UPDATE tenure_live
-    SET schedule = tenure_job.schedule, rerun = tenure_job.rerun
+    SET schedule = tenure_job.schedule
     FROM tenure_job
     WHERE tenure_live.number IN (SELECT value FROM json_each(:numbers))
       AND tenure_job.number = tenure_live.number
@@ -177,7 +177,7 @@ END_PAUSES = """
 # Each queue and priority is a look-up of its own by tenure_live_ready.
 DUE = f"""
     SELECT j.number, j.id, j.task, j.queue, j.priority, j.payload, j.tags, j.timeout, j.retention,
-           j.retention_failed, j.retry, j.created, j.schedule, j.rerun, l.due, l.attempt, l.losses,
+           j.retention_failed, j.options, j.created, j.schedule, l.due, l.attempt, l.losses,
            l.revision = 1 AND l.fence = 0 AND l.attempt = 0 AND l.failures = 0 AND l.losses = 0,
            {_SOUND} AND {soundness.JOB.of("j")} AND {soundness.RUN.of("j")}
     FROM json_each(:queues) AS q

@@ -34,7 +34,7 @@ from tenure.stores.sqlite.looking import Looking
 from tenure.stores.sqlite.replicas import Replicas
 from tenure.stores.sqlite.transaction import Row, Transaction, as_json
 
-__all__ = ["Jobs", "cancel", "settle"]
+__all__ = ["Jobs", "cancel", "prune_jobs", "settle"]
 
 
 class Jobs(Replicas, Looking):
@@ -70,10 +70,6 @@ class Jobs(Replicas, Looking):
 
     async def delete(self, ids: Sequence[str]) -> list[Deleted | None]:
         return await self._run(lambda tx: delete(tx, ids), Mode.DURABLE)
-
-    async def prune_jobs(self, *, limit: int = 1000) -> int:
-        # If a power loss undoes it, it is done again.
-        return await self._run(lambda tx: _prune(tx, limit))
 
 
 def settle(tx: Transaction, settlements: Sequence[Settlement]) -> list[Settled]:
@@ -201,8 +197,9 @@ def _requeue(tx: Transaction, ids: Sequence[str]) -> list[Requeued | None]:
     return answers
 
 
-def _prune(tx: Transaction, limit: int) -> int:
-    tx.change(sql.FORGET_FREE_KEYS, limit=limit)
+def prune_jobs(tx: Transaction, limit: int) -> tuple[int, bool]:
+    """Remove what is over; return how many finished jobs that were, and whether more may be."""
+    keys = tx.change(sql.FORGET_FREE_KEYS, limit=limit)
     numbers = [number for (number,) in tx.rows(sql.TO_PRUNE, limit=limit)]
     if numbers:
         listed = as_json(numbers)
@@ -214,4 +211,4 @@ def _prune(tx: Transaction, limit: int) -> int:
         listed = as_json(aside)
         for statement in (sql.REMOVE_TAGS, sql.REMOVE_JOB, sql.REMOVE_ASIDE):
             tx.change(statement, numbers=listed)
-    return len(numbers)
+    return len(numbers), limit in (keys, len(numbers), len(aside))

@@ -92,7 +92,7 @@ class Leases(Connection):
             raise no_open_transaction("guard()", "BEGIN IMMEDIATE")
         return done.rowcount == 1
 
-    async def prune(self, *, idle: float, limit: int = 1000) -> int:
+    async def _prune_leases(self, idle: float, limit: int) -> int:
         """Remove what crashed holders and waiters left behind, and count the keys it cleared.
 
         A key whose leases were released leaves nothing here.

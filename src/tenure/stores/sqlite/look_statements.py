@@ -15,7 +15,7 @@ _RECORD = """
     coalesce(l.checkpoint, d.checkpoint), coalesce(l.cancelling, 0),
     coalesce(l.reason, d.reason), coalesce(d.finished, 0), d.result,
     coalesce(l.error, d.error), coalesce(l.history, d.history),
-    coalesce(j.schedule, ''), j.rerun, j.retention_failed, j.retry
+    coalesce(j.schedule, ''), j.retention_failed, j.options
 """
 
 # By tenure_job_id, and then by the job's number.

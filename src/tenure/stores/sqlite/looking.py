@@ -175,7 +175,7 @@ _FIELDS = (
     *("id", "task", "queue", "priority", "state", "payload", "tags", "timeout", "retention"),
     *("created", "due", "attempt", "failures", "losses", "fence", "revision", "replica", "started"),
     *("progress", "message", "checkpoint", "cancelling", "reason", "finished", "result", "error"),
-    *("history", "schedule", "rerun", "retention_failed", "retry"),
+    *("history", "schedule", "retention_failed", "options"),
 )
 
 
@@ -189,6 +189,6 @@ def as_record(row: Row) -> JobRecord:
     """Return a job from the columns of `look_statements`. Raises ValueError if it is none."""
     values = dict(zip(_FIELDS, row, strict=True))
     values["tags"] = read_tags(values["tags"])
-    for name in ("cancelling", "rerun"):
-        values[name] = {0: False, 1: True}.get(values[name], values[name])
+    cancelling = values["cancelling"]
+    values["cancelling"] = {0: False, 1: True}.get(cancelling, cancelling)
     return sound(JobRecord, values)

@@ -132,7 +132,7 @@ _ORPHAN = f"""
     l.id, j.task, l.queue, l.priority, 'running', x'', j.tags, j.timeout, j.retention, j.created,
     l.due, l.attempt, l.failures, l.losses, l.fence, l.revision, coalesce(r.id, ''), l.started,
     l.progress, l.message, NULL, l.cancelling, l.reason, 0, NULL, NULL, l.history,
-    coalesce(j.schedule, ''), j.rerun, j.retention_failed, j.retry
+    coalesce(j.schedule, ''), j.retention_failed, j.options
 """
 
 # By tenure_live_held; it sorts what one replica runs.

@@ -5,136 +5,265 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from msgspec import Struct
+from msgspec.structs import asdict, astuple, replace
+
 from tenure.core.durations import micros
-from tenure.core.schedules import (
+from tenure.core.policy import next_fence
+from tenure.core.records import COUNT_MAX, JobRecord, NewJob
+from tenure.core.schedules.records import (
+    BLOCKING_MAX,
     DECISIONS_MAX,
-    EVERYTHING,
-    Advance,
-    Advanced,
-    Decision,
-    Freeze,
-    Planted,
-    Planting,
+    DECLARED_ANEW_AFTER,
+    Commit,
+    CommitOutcome,
+    Committed,
+    Declared,
+    Expected,
+    Found,
+    ScheduleList,
     ScheduleRecord,
+    TickLine,
+    Write,
 )
-from tenure.core.soundness import sound
+from tenure.core.soundness import INSTANT_MAX, Fence, Instant, sound
+from tenure.stores.sqlite import job_statements as job_sql
 from tenure.stores.sqlite import schedule_statements as sql
-from tenure.stores.sqlite.advancing import advance, as_decision
 from tenure.stores.sqlite.database import Mode
+from tenure.stores.sqlite.inserting import store, store_running
 from tenure.stores.sqlite.jobs import Jobs
-from tenure.stores.sqlite.planting import plant
+from tenure.stores.sqlite.looking import get
 from tenure.stores.sqlite.transaction import Row, Transaction, as_json
 
 __all__ = ["Schedules"]
 
 
 class Schedules(Jobs):
-    """The schedule part of the contract. Every move of a cursor is on the disk before its answer.
+    """The schedule part of the contract. What a commit changes is on the disk before its answer.
 
-    That somebody still declares a schedule need not be: whoever does says so again.
+    A declaration need not be: replicas repeat it.
     """
 
-    async def plant(self, schedules: Sequence[Planting]) -> list[Planted]:
-        return await self._run(lambda tx: plant(tx, schedules))
-
-    async def advance(self, move: Advance) -> Advanced:
-        return await self._run(lambda tx: advance(tx, move), Mode.DURABLE)
-
     async def schedules(
-        self, names: Sequence[str] | None = None, *, limit: int = 1000
-    ) -> list[ScheduleRecord]:
-        return await self._run(lambda tx: _look_at(tx, names, limit), Mode.READ)
-
-    async def decisions(self, name: str, *, limit: int = DECISIONS_MAX) -> list[Decision]:
-        def work(tx: Transaction) -> list[Decision]:
-            rows = tx.rows(sql.DECISIONS, name=name, limit=limit)
-            found = (_decision_in(tx, name, row) for row in rows)
-            return [decision for decision in found if decision is not None]
+        self, names: Sequence[str] | None = None, *, after: str = "", limit: int = 1000
+    ) -> ScheduleList:
+        def work(tx: Transaction) -> ScheduleList:
+            if names is None:
+                rows = tx.rows(sql.PAGE, after=after, limit=limit)
+            else:
+                rows = tx.rows(sql.NAMED, names=as_json(names))[:limit]
+            return ScheduleList(tx.wall, [_as_record(tx, schedule) for schedule in _read(tx, rows)])
 
         return await self._run(work, Mode.READ)
 
-    async def freeze(self, name: str, *, until: int | None = None, reason: str = "") -> bool:
-        def work(tx: Transaction) -> bool:
-            if name != EVERYTHING and tx.row(sql.IS_PLANTED, name=name) is None:
-                return False
-            return tx.change(sql.FREEZE, name=name, until=until, reason=reason) == 1
+    async def decisions(self, name: str, *, limit: int = DECISIONS_MAX) -> list[TickLine]:
+        def work(tx: Transaction) -> list[TickLine]:
+            rows = tx.rows(sql.LINES, name=name, limit=limit)
+            return [*filter(None, (_read_line(tx, name, row) for row in rows))]
+
+        return await self._run(work, Mode.READ)
+
+    async def declare(self, rulers: Sequence[tuple[str, str]]) -> Declared:
+        def work(tx: Transaction) -> Declared:
+            rows = tx.rows(sql.NAMED, names=as_json([name for name, _ in rulers]))
+            known = _read(tx, rows)
+            declared = {(schedule.name, schedule.ruler): schedule.declared for schedule in known}
+            ruled = [ruler for ruler in rulers if ruler in declared]
+            since = tx.wall - micros(DECLARED_ANEW_AFTER)
+            # A declaration in the future was made before the clock was set back.
+            due = [ruler[0] for ruler in ruled if not since < declared[ruler] <= tx.wall]
+            if due:
+                tx.change(sql.DECLARE, names=as_json(due))
+            return Declared(tx.wall, [ruler[0] for ruler in rulers if ruler not in declared])
+
+        return await self._run(work)
+
+    async def commit(self, commits: Sequence[Commit]) -> list[Committed]:
+        def work(tx: Transaction) -> list[Committed]:
+            return [_Step(tx, commit).take() for commit in commits]
 
         return await self._run(work, Mode.DURABLE)
 
-    async def thaw(self, name: str) -> bool:
-        return await self._run(lambda tx: tx.change(sql.THAW, name=name) == 1, Mode.DURABLE)
 
-    async def prune_schedules(self, *, idle: float, limit: int = 1000) -> int:
-        # If a power loss undoes it, it is done again.
-        return await self._run(lambda tx: _prune(tx, micros(idle), limit))
+class _Schedule(Struct, kw_only=True):
+    """A row of tenure_schedule."""
 
-
-def _look_at(tx: Transaction, names: Sequence[str] | None, limit: int) -> list[ScheduleRecord]:
-    if names is None:
-        return _as_schedules(tx, tx.rows(sql.ALL_SCHEDULES, limit=limit))
-    wanted = as_json(list(dict.fromkeys(names)))
-    found = _as_schedules(tx, tx.rows(sql.SCHEDULES, names=wanted, limit=limit))
-    if EVERYTHING in names and (row := tx.row(sql.FREEZE_OF, name=EVERYTHING)):
-        freeze = tx.damage.read("timer", "tenure_freeze", EVERYTHING, _as_freeze, row)
-        everything = ScheduleRecord(
-            name=EVERYTHING,
-            revision=0,
-            definition=b"",
-            cursor=0,
-            planted=0,
-            declared=0,
-            freeze=freeze,
-        )
-        found = sorted([everything, *found], key=lambda one: one.name)
-    return found[:limit]
+    name: str
+    version: str = ""
+    declared: Instant
+    last_run: Instant = 0
+    last_job: str = ""
+    last_fence: Fence = 0
+    ruler: str = ""
+    standing: str = ""
+    definition: str = ""
 
 
-def _as_schedules(tx: Transaction, rows: Sequence[Row]) -> list[ScheduleRecord]:
-    found = []
+class _Step:
+    """One commit: first the checks, in the order of the contract, then the changes.
+
+    The transaction has the write lock from its beginning, so that nothing changes between the two.
+    """
+
+    def __init__(self, tx: Transaction, commit: Commit) -> None:
+        self._tx = tx
+        self._commit = commit
+        names = {commit.name, *(expected.name for expected in commit.expects)}
+        names.update(name for write in commit.writes for name in write.above)
+        rows = tx.rows(sql.NAMED, names=as_json([*names]))
+        self._known = {schedule.name: schedule for schedule in _read(tx, rows)}
+        self._changed: set[str] = set()
+        self._holder: int | None = None  # the number of the replica on which the run starts
+
+    def take(self) -> Committed:
+        return self._repeated() or self._refused() or self._carried_out()
+
+    def _answer(self, outcome: CommitOutcome, **details: Any) -> Committed:
+        return Committed(outcome=outcome, now=self._tx.wall, **details)
+
+    def _repeated(self) -> Committed | None:
+        ids = [self._commit.id]
+        if self._commit.run is None or self._tx.row(job_sql.KNOWN, ids=as_json(ids)) is None:
+            return None
+        (run,) = get(self._tx, ids)  # None if it cannot be read
+        return self._answer("done", run=run)
+
+    def _refused(self) -> Committed | None:
+        commit = self._commit
+        checked = [self._unlike(expected) for expected in commit.expects]
+        if found := tuple(found for found in checked if found is not None):
+            return self._answer("stale", found=found)
+        if commit.not_before > self._tx.wall:
+            return self._answer("early")
+        if commit.run is None or not commit.born_on:
+            return None
+        replica = self._tx.row(job_sql.REPLICA, replica=commit.born_on)
+        if replica is None:
+            return self._answer("gone")
+        self._holder, _, lives = replica
+        return None if lives else self._answer("expired")
+
+    def _unlike(self, expected: Expected) -> Found | None:
+        """Return how a schedule stands, unless it is as expected."""
+        schedule, silent_for = self._known.get(expected.name), expected.silent_for
+        if schedule is None:
+            return Found(expected.name, "") if expected.version else None
+        if silent_for is not None and schedule.declared > self._tx.wall:  # the clock was set back
+            schedule.declared = self._tx.wall
+            self._tx.change(sql.DECLARE, names=as_json([schedule.name]))
+        age = self._tx.wall - schedule.declared
+        is_silent = silent_for is None or age >= micros(silent_for)
+        if schedule.version == expected.version and is_silent:
+            return None
+        return Found(*(getattr(schedule, field) for field in Found.__struct_fields__))
+
+    def _carried_out(self) -> Committed:
+        """Make the changes, unless there is no room for the run and nothing to do instead."""
+        commit = self._commit
+        for number, room in enumerate(commit.rooms):
+            statement, limit = sql.RUNS_ON if room.on else sql.RUNS, max(room.most, BLOCKING_MAX)
+            rows = self._tx.rows(statement, name=commit.name, on=room.on, limit=limit)
+            if len(rows) < room.most:
+                continue
+            if room.instead is not None:
+                self._change(room.instead)
+                return self._answer("instead", room=number)
+            runs = sorted(id_ for (id_,) in rows if isinstance(id_, str))
+            return self._answer("full", room=number, blocking=tuple(runs[:BLOCKING_MAX]))
+        return self._answer("done", run=self._change(commit.run_line, commit.run))
+
+    def _change(self, last_line: TickLine | None, new: NewJob | None = None) -> JobRecord | None:
+        """Make all changes and return the run. Each row is written once."""
+        commit, tx = self._commit, self._tx
+        for write in commit.writes:
+            self._apply(write)
+        # Of a schedule that is not there, only the run is kept.
+        schedule = self._known.get(commit.name) or _Schedule(name=commit.name, declared=tx.wall)
+        if commit.declares:
+            schedule.declared = tx.wall
+            self._changed.add(commit.name)
+        run = None if new is None else self._make_run(new, schedule)
+        changed = self._changed & self._known.keys()
+        rows = [(tx.namespace, *astuple(self._known[name])) for name in changed]
+        if rows:
+            tx.change_each(sql.WRITE, rows)
+        lines = commit.lines if last_line is None else (*commit.lines, last_line)
+        if lines and commit.name in self._known:
+            _add_lines(tx, commit.name, lines)
+        return run
+
+    def _apply(self, write: Write) -> None:
+        tx, name = self._tx, write.name
+        if write.standing is None or name not in self._known:
+            # If it is not known, it may be there all the same, and cannot be read.
+            tx.change(sql.REMOVE, name=name)
+            tx.change(sql.REMOVE_LINES, name=name, number=None)
+            self._known.pop(name, None)
+        if write.standing is None:
+            return
+        schedule = self._known.setdefault(name, _Schedule(name=name, declared=tx.wall))
+        schedule.version, schedule.ruler = self._commit.id, write.ruler
+        schedule.standing = write.standing
+        if write.definition is not None:
+            schedule.definition = write.definition
+        for other in (self._known[former] for former in write.above if former in self._known):
+            if other.last_run > schedule.last_run:
+                schedule.last_run, schedule.last_job = other.last_run, other.last_job
+            schedule.last_fence = max(schedule.last_fence, other.last_fence)
+        self._changed.add(name)
+
+    def _make_run(self, new: NewJob, schedule: _Schedule) -> JobRecord | None:
+        commit, tx = self._commit, self._tx
+        if self._holder is None:
+            store(tx, [replace(new, at=tx.wall)])
+        else:
+            schedule.last_fence = next_fence(schedule.last_fence, 0, tx.wall)
+            store_running(tx, replace(new, at=commit.not_before), self._holder, schedule.last_fence)
+        schedule.last_run, schedule.last_job = commit.tick, new.id
+        self._changed.add(schedule.name)
+        (run,) = get(tx, [new.id])
+        return run
+
+
+def _add_lines(tx: Transaction, name: str, lines: Sequence[TickLine]) -> None:
+    """Add lines to a history. Like joins like, and the oldest ones go."""
+    row = tx.row(sql.LINES, name=name, limit=1)
+    first = 1 if row is None else row[0]
+    newest = None if row is None else _read_line(tx, name, row)  # replaced if it cannot be read
+    history = [] if newest is None else [newest]
+    for line in lines:
+        last = history[-1] if history else None
+        if last is not None and line.like and line.like == last.like:
+            # A line that was changed by hand must not make the sum too large to be stored.
+            ticks = min(INSTANT_MAX, last.ticks + line.ticks)
+            history[-1] = replace(last, last=line.last, ticks=ticks, at=tx.wall)
+        else:
+            history.append(replace(line, at=tx.wall))
+    numbered = [(number, line) for number, line in enumerate(history, first) if line is not newest]
+    rows = [(tx.namespace, name, number, *astuple(line)) for number, line in numbered]
+    tx.change_each(sql.WRITE_LINE, rows)
+    if (forgotten := first + len(history) - 1 - DECISIONS_MAX) > 0:
+        tx.change(sql.REMOVE_LINES, name=name, number=forgotten)
+
+
+def _as_record(tx: Transaction, schedule: _Schedule) -> ScheduleRecord:
+    live = tx.rows(sql.RUNS, name=schedule.name, limit=COUNT_MAX)
+    newest = tx.row(sql.LINES, name=schedule.name, limit=1)
+    latest = None if newest is None else _read_line(tx, schedule.name, newest)
+    values = {field: value for field, value in asdict(schedule).items() if field != "last_fence"}
+    return ScheduleRecord(**values, live=len(live), latest=latest)
+
+
+def _read(tx: Transaction, rows: Sequence[Row]) -> list[_Schedule]:
+    """Return schedules, but for those that cannot be read, which are reported."""
+    read = []
     for row in rows:
-        name = str(row[0])
-        latest = None if row[13] is None else _decision_in(tx, name, row[13:])
-        read = tx.damage.read("timer", "tenure_schedule", name, _as_schedule, row, latest)
-        if read is not None:
-            found.append(read)
-    return found
+        values = dict(zip(_Schedule.__struct_fields__, row, strict=True))
+        name, table = str(row[0]), "tenure_schedule"
+        read.append(tx.damage.read("timer", table, name, sound, _Schedule, values))
+    return [*filter(None, read)]
 
 
-def _decision_in(tx: Transaction, name: str, row: Row) -> Decision | None:
-    return tx.damage.read("decision", "tenure_decision", name, as_decision, row)
-
-
-def _as_schedule(row: Row, latest: Decision | None) -> ScheduleRecord:
-    name, revision, definition, cursor, last_run, last_job, live, planted, declared, *rest = row
-    successor, freeze = rest[0], rest[1:4]
-    return sound(
-        ScheduleRecord,
-        {
-            "name": name,
-            "revision": revision,
-            "definition": definition,
-            "cursor": cursor,
-            "last_run": last_run,
-            "last_job": last_job,
-            "live": live,
-            "planted": planted,
-            "declared": declared,
-            "successor": successor,
-            "freeze": None if freeze[0] is None else _as_freeze(freeze),
-            "latest": latest,
-        },
-    )
-
-
-def _as_freeze(row: Sequence[Any]) -> Freeze:
-    since, until, reason = row
-    return sound(Freeze, {"since": since, "until": until, "reason": reason})
-
-
-def _prune(tx: Transaction, idle: int, limit: int) -> int:
-    names = [name for (name,) in tx.rows(sql.IDLE, since=tx.wall - idle, limit=limit)]
-    if names:
-        listed = as_json(names)
-        for statement in (sql.REMOVE_SCHEDULES, sql.REMOVE_DECISIONS, sql.REMOVE_FREEZES):
-            tx.change(statement, names=listed)
-    return len(names)
+def _read_line(tx: Transaction, name: str, row: Row) -> TickLine | None:
+    values = dict(zip(TickLine.__struct_fields__, row[1:], strict=True))
+    return tx.damage.read("decision", "tenure_decision", name, sound, TickLine, values)

@@ -9,7 +9,6 @@ from tenure.stores.contract import Migrate
 from tenure.stores.sqlite.soundness import (
     DECISION,
     DONE,
-    FREEZE,
     JOB,
     LEASE,
     LIVE,
@@ -150,7 +149,7 @@ _FORMAT_2 = (
         retention  REAL NOT NULL,
         retention_failed REAL NOT NULL DEFAULT 0,
         timeout    REAL,
-        retry      TEXT NOT NULL DEFAULT '',
+        options    TEXT NOT NULL DEFAULT '',
         tags       TEXT NOT NULL,
         unique_key TEXT,
         digest     TEXT,
@@ -311,12 +310,10 @@ _FORMAT_2 = (
     "CREATE INDEX tenure_replica_end ON tenure_replica (namespace, dead, boot_id, expires)",
 )
 
-# Schedules. Their runs are jobs; for all others the new columns stay as they are.
+# Schedules. Their runs are jobs; for all others the new column stays as it is.
 _FORMAT_3 = (
     "ALTER TABLE tenure_job ADD COLUMN schedule TEXT",
-    "ALTER TABLE tenure_job ADD COLUMN rerun INTEGER NOT NULL DEFAULT 1 CHECK (rerun IN (0, 1))",
     "ALTER TABLE tenure_live ADD COLUMN schedule TEXT",
-    "ALTER TABLE tenure_live ADD COLUMN rerun INTEGER NOT NULL DEFAULT 1 CHECK (rerun IN (0, 1))",
     # Rows of tenure_live that cannot be read, out of the way, and until when they are kept for
     # people to look at. Without types and constraints: whatever was there fits.
     "CREATE TABLE tenure_aside AS SELECT *, 0 AS kept_until FROM tenure_live WHERE false",
@@ -324,62 +321,41 @@ _FORMAT_3 = (
     "CREATE INDEX tenure_aside_number ON tenure_aside (number)",
     # The unfinished runs of a schedule, and those that one replica runs. No other job is in it.
     """
-    CREATE INDEX tenure_live_run ON tenure_live (namespace, schedule, holder)
+    CREATE INDEX tenure_live_run ON tenure_live (namespace, schedule, holder, id)
     WHERE schedule IS NOT NULL
     """,
-    # `digests` is a JSON list of the definitions that have ruled, the present one last; `calendar`
-    # tells whether two of them have the same ticks. The last move is known by its id, so that a
-    # repeat is answered as before.
+    # `last_fence` is the highest fence of the runs that were born running. The documents may be
+    # large, so they come last: to read what is before them, SQLite need not read them.
     f"""
     CREATE TABLE tenure_schedule (
         namespace  TEXT NOT NULL,
         name       TEXT NOT NULL,
-        revision   INTEGER NOT NULL,
-        cursor     INTEGER NOT NULL,
+        version    TEXT NOT NULL,
         declared   INTEGER NOT NULL,
-        planted    INTEGER NOT NULL,
-        last_run   INTEGER NOT NULL DEFAULT 0,
-        last_job   TEXT NOT NULL DEFAULT '',
-        last_fence INTEGER NOT NULL DEFAULT 0,
-        moved_by   TEXT NOT NULL DEFAULT '',
-        outcome    TEXT NOT NULL DEFAULT '',
-        reason     TEXT NOT NULL DEFAULT '',
-        successor  TEXT NOT NULL DEFAULT '',
-        definition BLOB NOT NULL,
-        digests    TEXT NOT NULL,
-        calendar   TEXT NOT NULL,
+        last_run   INTEGER NOT NULL,
+        last_job   TEXT NOT NULL,
+        last_fence INTEGER NOT NULL,
+        ruler      TEXT NOT NULL,
+        standing   TEXT NOT NULL,
+        definition TEXT NOT NULL,
         PRIMARY KEY (namespace, name),
         {SCHEDULE.check}
     ) WITHOUT ROWID
     """,
-    # What became of the ticks of a schedule; larger numbers are newer.
+    # The histories of schedules; larger numbers are newer.
     f"""
     CREATE TABLE tenure_decision (
         namespace TEXT NOT NULL,
         name      TEXT NOT NULL,
         number    INTEGER NOT NULL,
-        outcome   TEXT NOT NULL,
-        reason    TEXT NOT NULL,
+        "like"    TEXT NOT NULL,
         first     INTEGER NOT NULL,
         last      INTEGER NOT NULL,
         ticks     INTEGER NOT NULL,
         at        INTEGER NOT NULL,
-        job       TEXT NOT NULL,
-        replica   TEXT NOT NULL,
+        body      TEXT NOT NULL,
         PRIMARY KEY (namespace, name, number),
         {DECISION.check}
-    ) WITHOUT ROWID
-    """,
-    # Of single schedules and of all; without an end if `until` is NULL.
-    f"""
-    CREATE TABLE tenure_freeze (
-        namespace TEXT NOT NULL,
-        name      TEXT NOT NULL,
-        since     INTEGER NOT NULL,
-        until     INTEGER,
-        reason    TEXT NOT NULL,
-        PRIMARY KEY (namespace, name),
-        {FREEZE.check}
     ) WITHOUT ROWID
     """,
 )

@@ -14,7 +14,6 @@ from tenure.core.soundness import COUNTER_MAX, INSTANT_MAX, SPAN_MAX
 __all__ = [
     "DECISION",
     "DONE",
-    "FREEZE",
     "JOB",
     "LEASE",
     "LIVE",
@@ -114,7 +113,7 @@ MACHINE: Final = Condition(_texts("id host"), _instants("wall boot"), _fences("t
 WATCH: Final = Condition(_instants("since"), _fences("turn"), _flags("was_there"))
 
 JOB: Final = Condition(
-    _texts("namespace id task queue retry tags"),
+    _texts("namespace id task queue options tags"),
     _whole("priority", 0, 9),
     _instants("created"),
     f"typeof(@retention) = 'real' AND @retention BETWEEN 0 AND {SPAN_MAX}",
@@ -142,8 +141,8 @@ LIVE: Final = Condition(
     "typeof(@history) = 'blob'",
 )
 
-# The columns that jobs and unfinished ones got later.
-RUN: Final = Condition(_maybe("text", "schedule"), _flags("rerun"))
+# The column that jobs and unfinished ones got later.
+RUN: Final = Condition(_maybe("text", "schedule"))
 
 DONE: Final = Condition(
     _texts("namespace message reason"),
@@ -172,21 +171,13 @@ SEMAPHORE: Final = Condition(
 )
 
 SCHEDULE: Final = Condition(
-    _texts("namespace name last_job moved_by outcome reason successor digests calendar"),
-    _fences("revision last_fence"),
-    _instants("cursor declared planted last_run"),
-    "typeof(@definition) = 'blob'",
+    _texts("namespace name version last_job ruler standing definition"),
+    _instants("declared last_run"),
+    _fences("last_fence"),
 )
 
 DECISION: Final = Condition(
-    _texts("namespace name reason job replica"),
-    "@outcome IN ('ran', 'skipped', 'missed')",
+    _texts("namespace name like body"),
     _fences("number ticks"),
     _instants("first last at"),
-)
-
-FREEZE: Final = Condition(
-    _texts("namespace name reason"),
-    _instants("since"),
-    _or_null(_instants("until"), "until"),
 )

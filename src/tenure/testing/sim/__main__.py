@@ -37,6 +37,8 @@ _COLUMNS = (
     "deploys",
     "renames",
     "redefinitions",
+    "forgotten timers",
+    "resets",
     "submissions",
     "lost answers",
     "replays",

@@ -9,7 +9,7 @@ from collections.abc import Callable, Coroutine
 from contextvars import ContextVar
 from typing import Any
 
-from tenure.observe.events import AttemptLost, HoldLost, ReplicaLost
+from tenure.observe.events import AttemptLost, HoldLost, ReplicaLost, TickSkipped, TicksMissed
 from tenure.observe.events import Event as TenureEvent
 from tenure.testing.sim.clock import MachineClock, StoreClock
 from tenure.testing.sim.history import History
@@ -58,6 +58,8 @@ class Process:
             facts = {"job": event.job, "fence": event.fence}
         elif isinstance(event, ReplicaLost):
             facts = {"replica": event.replica, "ids": list(event.jobs)}
+        elif isinstance(event, TickSkipped | TicksMissed):
+            facts = {"key": event.timer, "answer": event.reason}
         self.say("event", detail=type(event).__name__, **facts)
         self.fleet.counts[type(event).__name__] += 1
 

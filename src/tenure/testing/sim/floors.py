@@ -108,6 +108,8 @@ FLOORS: Final = {
         "second attempts": 0.1,
         "renames": 0.2,
         "redefinitions": 0.3,
+        "forgotten timers": 0.06,
+        "resets": 0.005,
         "crash": 0.1,
         "pause": 0.15,
         "steps ahead": 0.03,

@@ -47,6 +47,8 @@ class Entry(Struct, kw_only=True, omit_defaults=True):
     detail: str = ""
     definition: str = ""
     """Of a timer, as JSON."""
+    lines: list[tuple[str, str, int, int, int]] = []
+    """Of a timer's history: outcome, reason, first tick, last tick, how many they are."""
 
 
 class History:

@@ -10,11 +10,12 @@ from __future__ import annotations
 import asyncio
 import random
 from collections import Counter, deque
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from contextlib import AbstractAsyncContextManager
 from typing import Any, Self, TypeVar, cast
 
 from tenure.core.model import Topic
+from tenure.core.records import Cancelled
 from tenure.errors import StoreUnavailable
 from tenure.stores.contract import Watch
 from tenure.stores.watching import Watchers
@@ -146,6 +147,11 @@ class Link(FaultyStore):
             request = self._queue.popleft()
             if self._line.strikes("late requests"):
                 self._arrives_late(request)
+
+    async def cancel(self, ids: Sequence[str], *, reason: str = "") -> list[Cancelled | None]:
+        if not self._lane.is_dead:
+            self._line.server.sent_cancel(self._lane.name, ids)
+        return await super().cancel(ids, reason=reason)
 
     async def _pass(self, call: str, send: Callable[[], Awaitable[T]]) -> T:
         if self._lane.is_dead:

@@ -254,7 +254,12 @@ def _check(fleet: Fleet) -> list[str]:
     )
     # A day passes at once afterwards, and a replica counts no more than 1,000 missed ticks.
     hour = takewhile(lambda entry: entry.what != "aftermath", entries)
-    about_ticks, seen = check_ticks(hour, declared_for=releases.DECLARED_FOR)
+    about_ticks, seen = check_ticks(
+        hour,
+        declared_for=releases.DECLARED_FOR,
+        declared_anew_after=releases.DECLARED_ANEW_AFTER,
+        forgotten_after=releases.FORGOTTEN_AFTER,
+    )
     counts.update(seen)
     counts["expired leases"] += about_leases.expired
     counts["lost jobs"] += lost_jobs
@@ -331,7 +336,7 @@ _COUNTED = {
     "claimed": "claims",
     "ticked": "ticks",
 }
-_MOVED = {"passed": "ticks won by others", "skipped": "skipped ticks"}
+_MOVED = {"stale": "ticks won by others", "skipped": "skipped ticks"}
 
 
 def _tear_down(fleet: Fleet) -> None:

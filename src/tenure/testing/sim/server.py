@@ -8,10 +8,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Sequence
 from copy import deepcopy
-from functools import cache
 from typing import Any
-
-import msgspec
 
 from tenure.core.model import Acquired, Granted, Lease, Meta, Topic
 from tenure.core.records import (
@@ -26,13 +23,12 @@ from tenure.core.records import (
     Settled,
     Settlement,
 )
-from tenure.core.rules import Every
-from tenure.core.schedules import Advance, Advanced, Planted, Planting
-from tenure.core.ticking import Definition
+from tenure.core.schedules.records import Commit, Committed, Declared, ScheduleList
 from tenure.stores.contract import Migrate
 from tenure.stores.memory import MemoryStore
 from tenure.stores.memory.world import Space, World
 from tenure.testing.sim.clock import StoreClock
+from tenure.testing.sim.commits import Stored, names_in, told_by
 from tenure.testing.sim.history import History
 
 __all__ = ["Server"]
@@ -62,6 +58,8 @@ class Server(MemoryStore):
         self._on_loss: Callable[[], None] | None = None
         self._orphans: dict[tuple[str, int], tuple[str, float, int]] = {}
         """Where the attempts ran that a look found, its grace, and the instant that it went by."""
+        self._untold: dict[int, tuple[Committed, Commit]] = {}
+        """Refused commits that nobody has been told of, by the id of the answer."""
 
     async def open(self, migrate: Migrate = "auto") -> None:
         # One listener for all, set by who made this: those of the world have no order.
@@ -97,14 +95,29 @@ class Server(MemoryStore):
         return min((one for one in times if time <= one < time + 0.5), default=time)
 
     def answered(self, process: str, call: str, answer: Any) -> None:
-        """Write down that a process is told of cancels: it has to do something about them."""
-        ids = (
-            [id_ for one in answer if one is not None for id_ in one.cancels]
-            if call == "beat"
-            else []
-        )
-        if ids:
-            self._history.add(self.store_clock.boot(), process, "told to cancel", ids=ids)
+        """Write down what a process is told and has to do something about."""
+        match call:
+            case "beat":
+                ids = [id_ for beat in answer if beat is not None for id_ in beat.cancels]
+                if ids:
+                    self._tell(process, "told to cancel", ids=ids)
+            case "commit":
+                for committed in answer:
+                    if id(committed) in self._untold:
+                        self._tell_of_refusal(process, committed)
+
+    def _tell_of_refusal(self, process: str, answer: Committed) -> None:
+        _, commit = self._untold.pop(id(answer))
+        what = "told it is full" if answer.outcome == "full" else "told it was done"
+        ids = list(answer.blocking)
+        self._tell(process, what, key=commit.name, job=commit.id, ids=ids)
+
+    def sent_cancel(self, process: str, ids: Sequence[str]) -> None:
+        """Write down that a process wants jobs to end, whatever becomes of its request."""
+        self._tell(process, "asks to cancel", ids=list(ids))
+
+    def _tell(self, process: str, what: str, **facts: Any) -> None:
+        self._history.add(self.store_clock.boot(), process, what, **facts)
 
     # Losing data.
 
@@ -337,73 +350,53 @@ class Server(MemoryStore):
 
     # Schedules.
 
-    async def plant(self, schedules: Sequence[Planting]) -> list[Planted]:
-        answers = await super().plant(schedules)
-        for one, answer in zip(schedules, answers, strict=True):
-            self._say(
-                "planted",
-                key=one.name,
-                revision=answer.revision,
-                tick=answer.cursor,
-                seconds=_period(one.definition),
-                ids=list(one.renamed_from),
-                answer=one.calendar,
-                detail=one.digest,
-                definition=one.definition.decode(),
-                holder=self.caller,
-            )
+    async def now(self) -> int:
+        now = await super().now()
+        self._say("looked", holder=self.caller)
+        return now
+
+    async def schedules(
+        self, names: Sequence[str] | None = None, *, after: str = "", limit: int = 1000
+    ) -> ScheduleList:
+        answer = await super().schedules(names, after=after, limit=limit)
+        self._say("looked", holder=self.caller, ids=list(names or ()))
+        return answer
+
+    async def declare(self, rulers: Sequence[tuple[str, str]]) -> Declared:
+        answer = await super().declare(rulers)
+        for name, ruler in rulers:
+            is_lost = name in answer.lost
+            self._say("declared", key=name, detail=ruler, holder=self.caller, ok=not is_lost)
+        self._wrote()
+        return answer
+
+    async def commit(self, commits: Sequence[Commit]) -> list[Committed]:
+        answers = await super().commit(commits)
         self._wrote()
         return answers
 
-    async def advance(self, move: Advance) -> Advanced:
-        schedule = self.space.schedules.schedules.get(move.name)
-        is_repeat = move.id in self.space.jobs.jobs or (
-            schedule is not None and schedule.last_move[0] == move.id
-        )
-        answer = await super().advance(move)
-        born = None if is_repeat else answer.run
-        self._say(
-            "moved",
-            key=move.name,
-            revision=move.revision,
-            replica=move.replica,
-            holder=self.caller,
-            ids=[move.id],
-            seen=move.seen or 0,
-            tick=move.to,
-            number=sum(one.ticks for one in move.passed),
-            limit=0 if move.limit is None else move.limit.most,
-            answer="" if move.run is None else "trigger" if move.forced else "run",
-            outcome=answer.outcome,
-            detail=answer.reason,
-            ok=is_repeat,
-            job="" if born is None else born.id,
-            fence=0 if born is None else born.fence,
-            again=born is not None and born.rerun,
-        )
-        if born is not None and born.replica:
-            self._say("claimed", replica=born.replica, job=born.id, fence=born.fence, attempt=1)
-        self._wrote()
+    def _commit(self, commit: Commit) -> Committed:
+        before, is_repeat = self._documents(commit), commit.id in self.space.jobs.jobs
+        answer = super()._commit(commit)
+        after = self._documents(commit)
+        for what, facts in told_by(commit, answer, before, after, is_repeat=is_repeat):
+            self._say(what, holder=self.caller, **facts)
+        run = answer.run
+        if run is not None and run.replica and not is_repeat:
+            self._say("claimed", replica=run.replica, job=run.id, fence=run.fence, attempt=1)
+        if answer.outcome == "full" or _is_own(commit, answer):
+            self._untold[id(answer)] = (answer, commit)
         return answer
 
-    async def freeze(self, name: str, *, until: int | None = None, reason: str = "") -> bool:
-        answer = await super().freeze(name, until=until, reason=reason)
-        self._say("frozen", key=name, ok=answer, tick=until or 0)
-        self._wrote()
-        return answer
-
-    async def thaw(self, name: str) -> bool:
-        answer = await super().thaw(name)
-        self._say("thawed", key=name, ok=answer)
-        self._wrote()
-        return answer
+    def _documents(self, commit: Commit) -> dict[str, Stored]:
+        known = self.space.schedules
+        return {name: Stored.of(known[name]) for name in names_in(commit) if name in known}
 
 
-@cache
-def _period(definition: bytes) -> float:
-    """Return the seconds from tick to tick of a definition; 0 if they are not always as many."""
-    rule = msgspec.json.decode(definition, type=Definition).rule
-    return rule.period_us / 1e6 if isinstance(rule, Every) else 0.0
+def _is_own(commit: Commit, answer: Committed) -> bool:
+    """Return whether a move is refused because it was carried out before."""
+    is_move = commit.run is not None or bool(commit.lines)
+    return is_move and any(found.version == commit.id for found in answer.found)
 
 
 def _number(payload: bytes) -> int:

@@ -166,7 +166,7 @@ $$;
 CREATE FUNCTION tenure.job_insert_v1(
     _namespace text, _ids text[], _tasks text[], _queues text[], _priorities text[],
     _payloads text[], _tags text[], _delays text[], _ats text[], _timeouts text[],
-    _retentions text[], _retentions_failed text[], _retries text[], _keys text[], _digests text[],
+    _retentions text[], _retentions_failed text[], _options text[], _keys text[], _digests text[],
     _keeps text[], _patience integer, _told bigint,
     OUT at bigint, OUT answers text, OUT holders text[]
 ) LANGUAGE plpgsql VOLATILE
@@ -195,24 +195,24 @@ BEGIN
         BEGIN
             INSERT INTO tenure.job (
                 namespace, id, task, queue, priority, payload, tags, timeout, retention,
-                retention_failed, retry, created, due, since, unique_key, unique_digest, unique_keep
+                retention_failed, options, created, due, since, unique_key, unique_digest, unique_keep
             )
             SELECT _namespace, u.id, u.task, u.queue, u.priority::smallint,
                    decode(u.payload, 'hex'),
                    CASE WHEN u.tags IS NULL THEN '{}'
                         ELSE ARRAY(SELECT json_array_elements_text(u.tags::json)) END,
                    u.timeout::double precision, u.retention::double precision,
-                   u.retention_failed::double precision, coalesce(u.retry, ''), at,
+                   u.retention_failed::double precision, coalesce(u.options, ''), at,
                    coalesce(u.due_at::bigint, at + u.delay::bigint),
                    CASE WHEN u.due_at IS NULL AND u.delay::bigint > 0 THEN at
                         WHEN u.due_at::bigint > at THEN 0 END,
                    u.key, u.digest, u.keep::bigint
             FROM unnest(
                 _ids, _tasks, _queues, _priorities, _payloads, _tags, _delays, _ats, _timeouts,
-                _retentions, _retentions_failed, _retries, _keys, _digests, _keeps
+                _retentions, _retentions_failed, _options, _keys, _digests, _keeps
             ) WITH ORDINALITY AS u (
                 id, task, queue, priority, payload, tags, delay, due_at, timeout, retention,
-                retention_failed, retry, key, digest, keep, n)
+                retention_failed, options, key, digest, keep, n)
             WHERE (answers IS NULL OR substr(answers, u.n::integer, 1) = 'c')
               AND (cardinality(_made) = cardinality(_ids) OR u.id = ANY (_made))
             -- Everybody adds ids in this order: two callers may be repeating the same ones.

@@ -140,11 +140,11 @@ BEGIN
     ), back AS (
         INSERT INTO tenure.job (
             namespace, id, task, queue, priority, payload, tags, timeout, retention,
-            retention_failed, retry, created, due, attempt, fence, revision, claim_no, started, checkpoint, history, settled_fence,
+            retention_failed, options, created, due, attempt, fence, revision, claim_no, started, checkpoint, history, settled_fence,
             settled_as, unique_key, unique_digest, unique_keep
         )
         SELECT g.namespace, g.id, g.task, g.queue, g.priority, g.payload, g.tags, g.timeout,
-               g.retention, g.retention_failed, g.retry, g.created, _now, g.attempt, greatest(tenure.up_v1(g.fence), _now),
+               g.retention, g.retention_failed, g.options, g.created, _now, g.attempt, greatest(tenure.up_v1(g.fence), _now),
                tenure.up_v1(g.revision), g.claim_no, g.started, g.checkpoint, g.history, g.settled_fence,
                g.settled_as, g.unique_key, g.unique_digest, g.unique_keep
         FROM gone g ORDER BY g.id

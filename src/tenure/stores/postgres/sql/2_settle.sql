@@ -153,13 +153,13 @@ BEGIN
     ), kept AS (
         INSERT INTO tenure.job_done (
             namespace, id, task, queue, priority, state, payload, tags, timeout, retention,
-            retention_failed, retry, created, due, attempt, failures, losses, fence, revision,
+            retention_failed, options, created, due, attempt, failures, losses, fence, revision,
             claim_no, started, progress, message, checkpoint, reason, error, history,
-            settled_fence, settled_as, unique_key, unique_digest, unique_keep, schedule, rerun,
+            settled_fence, settled_as, unique_key, unique_digest, unique_keep, schedule,
             finished, expires, result
         )
         SELECT g.namespace, g.id, g.task, g.queue, g.priority, g.end_state, g.payload, g.tags,
-               g.timeout, g.retention, g.retention_failed, g.retry, g.created, g.due, g.attempt,
+               g.timeout, g.retention, g.retention_failed, g.options, g.created, g.due, g.attempt,
                CASE WHEN g.move LIKE '__1%' THEN tenure.up_v1(g.failures) ELSE g.failures END,
                CASE WHEN g.move LIKE '___1%' THEN tenure.up_v1(g.losses) ELSE g.losses END,
                g.fence, tenure.up_v1(g.revision), g.claim_no, g.started, g.progress, g.message,
@@ -170,7 +170,7 @@ BEGIN
                     ELSE decode(g.new_error, 'hex') END,
                coalesce(decode(g.new_history, 'hex'), g.history),
                g.fence, substr(g.move, 5), g.unique_key, g.unique_digest, g.unique_keep,
-               g.schedule, g.rerun, _now,
+               g.schedule, _now,
                _now + tenure.retention_v1(g.end_state, g.retention, g.retention_failed),
                decode(g.result, 'hex')
         FROM gone g

@@ -66,7 +66,7 @@ CREATE TABLE tenure.job (
     timeout       double precision,
     retention     double precision NOT NULL,
     retention_failed double precision NOT NULL DEFAULT 0,
-    retry         text     NOT NULL DEFAULT '',
+    options       text     NOT NULL DEFAULT '',
     created       bigint   NOT NULL,
     due           bigint   NOT NULL,
     since         bigint,

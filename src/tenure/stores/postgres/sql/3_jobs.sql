@@ -49,7 +49,7 @@ BEGIN
         SELECT j.id, j.task, j.queue, j.priority, j.state, j.payload, j.tags, j.timeout,
                j.retention, j.created, j.due, j.attempt, j.failures, j.losses, j.fence, j.revision,
                j.replica, j.started, j.progress, j.message, j.checkpoint, j.cancelling, j.reason,
-               0::bigint, NULL::bytea, j.error, j.history, j.schedule, j.rerun, j.retention_failed, j.retry
+               0::bigint, NULL::bytea, j.error, j.history, j.schedule, j.retention_failed, j.options
         FROM tenure.job j
         WHERE j.namespace || '' = _namespace AND j.replica = _replica AND j.state = 'running'
           AND j.claim_no = _claim_no
@@ -130,7 +130,7 @@ BEGIN
                   j.retention, j.created, j.due, j.attempt, j.failures, j.losses, j.fence,
                   j.revision, j.replica, j.started, j.progress, j.message, j.checkpoint,
                   j.cancelling, j.reason, 0::bigint, NULL::bytea, j.error, j.history,
-                  j.schedule, j.rerun, j.retention_failed, j.retry;
+                  j.schedule, j.retention_failed, j.options;
     END IF;
     _end.attempt := _moved;
     IF cardinality(_ids) < _limit THEN
@@ -143,7 +143,7 @@ $$;
 
 -- Return jobs by id, in any order. Of those that were set aside only the id and that state.
 CREATE FUNCTION tenure.job_get_v2(_namespace text, _ids text[])
-RETURNS SETOF tenure.job_v2 LANGUAGE plpgsql VOLATILE
+RETURNS SETOF tenure.job_v2 LANGUAGE plpgsql VOLATILE STRICT
 SET lock_timeout = 4000 SET plan_cache_mode = force_generic_plan
 SET enable_seqscan = off SET enable_bitmapscan = off
 AS $$
@@ -155,7 +155,7 @@ BEGIN
     SELECT r.id, r.task, r.queue, r.priority, r.state, r.payload, r.tags, r.timeout, r.retention,
            r.created, r.due, r.attempt, r.failures, r.losses, r.fence, r.revision, r.replica,
            r.started, r.progress, r.message, r.checkpoint, r.cancelling, r.reason, r.finished,
-           r.result, r.error, r.history, r.schedule, r.rerun, r.retention_failed, r.retry
+           r.result, r.error, r.history, r.schedule, r.retention_failed, r.options
     FROM tenure.job_record r WHERE r.namespace = _namespace AND r.id = ANY (_ids);
     FOR _aside.id, _aside.state IN
         SELECT j.id, j.state FROM tenure.job j
@@ -192,7 +192,7 @@ BEGIN
         SELECT r.id, r.task, r.queue, r.priority, r.state, r.payload, r.tags, r.timeout,
                r.retention, r.created, r.due, r.attempt, r.failures, r.losses, r.fence, r.revision,
                r.replica, r.started, r.progress, r.message, r.checkpoint, r.cancelling, r.reason,
-               r.finished, r.result, r.error, r.history, r.schedule, r.rerun, r.retention_failed, r.retry
+               r.finished, r.result, r.error, r.history, r.schedule, r.retention_failed, r.options
         FROM unnest(_ids) AS u (id)
         CROSS JOIN LATERAL (
             SELECT * FROM tenure.job_record r WHERE r.namespace = _namespace AND r.id = u.id

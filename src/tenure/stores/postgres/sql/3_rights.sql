@@ -10,8 +10,8 @@ BEGIN
         WHERE g.table_schema = 'tenure' AND g.table_name = 'job' AND g.grantee <> current_user
           AND g.privilege_type IN ('SELECT', 'INSERT', 'UPDATE', 'DELETE')
     LOOP
-        EXECUTE 'GRANT ' || _granted.what || ' ON tenure.schedule, tenure.schedule_freeze, '
-            || 'tenure.schedule_decision TO ' || _granted.whom;
+        EXECUTE 'GRANT ' || _granted.what || ' ON tenure.schedule, tenure.schedule_decision TO '
+            || _granted.whom;
     END LOOP;
 END
 $$;

@@ -15,15 +15,15 @@ BEGIN
     ), kept AS (
         INSERT INTO tenure.job_done (
             namespace, id, task, queue, priority, state, payload, tags, timeout, retention,
-            retention_failed, retry, created, due, attempt, failures, losses, fence, revision, claim_no, started, progress,
+            retention_failed, options, created, due, attempt, failures, losses, fence, revision, claim_no, started, progress,
             message, checkpoint, reason, error, history, settled_fence, settled_as, unique_key,
-            unique_digest, unique_keep, schedule, rerun, finished, expires
+            unique_digest, unique_keep, schedule, finished, expires
         )
         SELECT g.namespace, g.id, g.task, g.queue, g.priority, _state, g.payload, g.tags, g.timeout,
-               g.retention, g.retention_failed, g.retry, g.created, g.due, g.attempt, g.failures, g.losses, g.fence,
+               g.retention, g.retention_failed, g.options, g.created, g.due, g.attempt, g.failures, g.losses, g.fence,
                tenure.up_v1(g.revision), g.claim_no, g.started, g.progress, g.message, g.checkpoint,
                g.reason, g.error, g.history, g.settled_fence, g.settled_as, g.unique_key,
-               g.unique_digest, g.unique_keep, g.schedule, g.rerun, _now,
+               g.unique_digest, g.unique_keep, g.schedule, _now,
                _now + tenure.retention_v1(_state, g.retention, g.retention_failed)
         FROM gone g
     )
@@ -31,6 +31,102 @@ BEGIN
     IF _keys IS NOT NULL THEN
         PERFORM tenure.job_free_keys_v1(_namespace, _ids, _keys, _now);
     END IF;
+END
+$$;
+
+-- Return up to _most unfinished runs of a schedule by id, on one replica or ('') anywhere.
+CREATE FUNCTION tenure.job_runs_v1(_namespace text, _schedule text, _replica text, _most bigint)
+RETURNS text[] LANGUAGE plpgsql VOLATILE AS $$
+BEGIN
+    -- Up to the replica, or to a text that is longer than any id, and of the largest character there is.
+    -- index: job_run
+    RETURN ARRAY(SELECT r.id FROM (
+        SELECT j.id FROM tenure.job j
+        WHERE j.namespace || '' = _namespace AND j.schedule = _schedule
+          AND j.schedule <> '' AND j.state <> 'aside' AND j.replica >= _replica
+          AND j.replica <= CASE _replica WHEN '' THEN repeat(U&'\+10FFFF', 201) ELSE _replica END
+        LIMIT _most) AS r ORDER BY r.id);
+END
+$$;
+
+-- Look for the first of some rooms for runs of a schedule that is full, and answer for it; NULL if none is.
+CREATE FUNCTION tenure.job_rooms_v1(
+    _namespace text, _schedule text, _rooms jsonb, _blocking_max integer
+) RETURNS jsonb LANGUAGE plpgsql VOLATILE AS $$
+DECLARE
+    _most bigint;
+    _replica text;
+    _is_refused boolean;
+    _runs text[];
+BEGIN
+    FOR _n IN 0 .. jsonb_array_length(_rooms) - 1 LOOP
+        _most := _rooms->_n->>0;
+        _replica := _rooms->_n->>1;
+        _is_refused := _rooms->_n->>2 IS NULL;
+        -- By a statement of its own, after the lock: so it counts all runs that were made before. One look
+        -- both counts and names them: some may end before another one.
+        _runs := tenure.job_runs_v1(_namespace, _schedule, _replica,
+                                    CASE WHEN _is_refused THEN greatest(_most, _blocking_max) ELSE _most END);
+        CONTINUE WHEN cardinality(_runs) < _most;
+        RETURN CASE WHEN _is_refused
+            THEN jsonb_build_object('outcome', 'full', 'room', _n, 'blocking', _runs[:_blocking_max])
+            ELSE jsonb_build_object('outcome', 'instead', 'room', _n) END;
+    END LOOP;
+    RETURN NULL;
+END
+$$;
+
+-- Answer why no run may start on a replica: it is gone or has expired. NULL if it may.
+CREATE FUNCTION tenure.replica_unfit_v1(_namespace text, _replica text, _now bigint)
+RETURNS jsonb LANGUAGE plpgsql VOLATILE AS $$
+DECLARE
+    _r tenure.replica;
+BEGIN
+    -- Keeps recovery out and lets beats pass.
+    -- index: replica_pkey
+    SELECT * INTO _r FROM tenure.replica r
+    WHERE r.namespace = _namespace AND r.id = _replica FOR KEY SHARE;
+    IF NOT FOUND OR _r.dead THEN
+        RETURN '{"outcome": "gone"}';
+    END IF;
+    IF _r.renewed > _now THEN
+        -- The clock was set back.
+        PERFORM tenure.replica_clamp_v1(_namespace, _now);
+    END IF;
+    RETURN CASE WHEN least(_r.renewed, _now)::float8 + _r.ttl <= _now
+        THEN '{"outcome": "expired"}'::jsonb END;
+END
+$$;
+
+-- Store the run of a commit, if it makes one: running where it was born, under this fence, or waiting. Returns
+-- its fence.
+CREATE FUNCTION tenure.job_bear_v1(_namespace text, _c jsonb, _run jsonb, _fence bigint, _now bigint)
+RETURNS bigint LANGUAGE plpgsql VOLATILE STRICT AS $$
+DECLARE
+    -- As job_rows.py sends it.
+    _r tenure.job := jsonb_populate_record(NULL::tenure.job, jsonb_build_object(
+        'task', _run->0, 'queue', _run->1, 'priority', _run->2, 'retention', _run->4, 'retention_failed', _run->5,
+        'options', _run->6, 'timeout', _run->7, 'tags', coalesce(_run->8, '[]')));
+    _payload bytea := decode(_run->>3, 'base64');
+    _runs boolean := _c->>'born_on' <> '';
+BEGIN
+    INSERT INTO tenure.job (
+        namespace, id, task, queue, priority, payload, tags, timeout, retention, retention_failed,
+        options, created, due, state, attempt, fence, revision, replica, started, deadline, schedule
+    ) VALUES (
+        _namespace, _c->>'id', _r.task, _r.queue, _r.priority, _payload, _r.tags, _r.timeout, _r.retention,
+        _r.retention_failed, _r.options, _now,
+        CASE WHEN _runs THEN (_c->>'not_before')::bigint ELSE _now END,
+        CASE WHEN _runs THEN 'running' ELSE 'waiting' END, _runs::integer,
+        CASE WHEN _runs THEN _fence ELSE 0 END, 1 + _runs::integer, _c->>'born_on',
+        CASE WHEN _runs THEN _now ELSE 0 END,
+        CASE WHEN _runs THEN _now + tenure.span_v1(_r.timeout) END, _c->>'name'
+    );
+    IF cardinality(_r.tags) > 0 THEN
+        INSERT INTO tenure.job_tag (namespace, tag, id)
+        SELECT DISTINCT _namespace, t.tag, _c->>'id' FROM unnest(_r.tags) AS t (tag);
+    END IF;
+    RETURN CASE WHEN _runs THEN _fence ELSE 0 END;
 END
 $$;
 
@@ -90,8 +186,8 @@ BEGIN
                j.id, j.task, j.queue, j.priority, j.state, ''::bytea, j.tags, j.timeout, j.retention,
                j.created, j.due, j.attempt, j.failures, j.losses, j.fence, j.revision, j.replica,
                j.started, j.progress, j.message, NULL::bytea, j.cancelling, j.reason, 0::bigint,
-               NULL::bytea, NULL::bytea, j.history, j.schedule, j.rerun, j.retention_failed,
-               j.retry)::tenure.job_v2
+               NULL::bytea, NULL::bytea, j.history, j.schedule, j.retention_failed,
+               j.options)::tenure.job_v2
     FROM unnest(_ids) WITH ORDINALITY AS u (id, n)
     CROSS JOIN LATERAL (
         SELECT * FROM tenure.job j WHERE j.namespace = _namespace AND j.id = u.id OFFSET 0

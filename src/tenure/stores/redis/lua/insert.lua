@@ -5,7 +5,7 @@
 --                      the head of its record, what is fixed,
 --       then for each that has one: number of the job, unique key, digest, keep,
 --       then 0 and for each tag: number of the job, tag
--- Returns now, then for each '' if it was created, else {1 if the digests are the same, its id}.
+-- Returns now, then for each '' if it was created, else {1 if it has the same digest, its id}.
 
 local total = tonumber(ARGV[3])
 local answers, ids, seen, uniques = {now}, {}, {}, {}

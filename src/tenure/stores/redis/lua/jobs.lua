@@ -133,9 +133,14 @@ local function write_running(queue, change)
   end
 end
 
+-- Lua cannot pass more than about 8000 values to a command. An even number leaves pairs together.
+local WORDS_MAX = 4000
+
 local function flush()
   for _, words in ipairs(order) do
-    call(unpack(words))
+    for first = 3, #words, WORDS_MAX do
+      call(words[1], words[2], unpack(words, first, min(#words, first + WORDS_MAX - 1)))
+    end
   end
   for queue, change in pairs(running_change) do
     write_running(queue, change)
@@ -173,7 +178,7 @@ end
 --
 -- Jobs that wait for their time stand before all others of their queue, behind a mark. A claim takes
 -- the mark away when the time has come. The others may start whatever the clock shows: one that is
--- set back delays none of them.
+-- set back postpones none of them.
 local LATER = '!'
 
 local function place(queue, priority, due, id, later)
@@ -271,15 +276,14 @@ local function save_change(job)
   write(job)
 end
 
--- A run of a schedule has, where others have their unique key: NUL, 1 if it may run again and else
--- 0, its schedule. To a version that knows no schedules it is a key like any other, and free. Such a
--- version leaves runs that it ended in LIVE: whoever counts them looks into UNFINISHED as well.
+-- A run of a schedule has, where others have their unique key: NUL, its schedule. A run whose record
+-- was damaged may have left its entry in LIVE: whoever counts runs looks into UNFINISHED as well.
 local function is_run(key)
   return key and string.byte(key) == 0
 end
 
 local function place_of_run(key, id, queue)
-  return sub(key, 3) .. '\0' .. id .. '\0' .. queue
+  return sub(key, 2) .. '\0' .. id .. '\0' .. queue
 end
 
 -- Return what is known of a unique key: id, digest, until when, 1 if it stays with its job. Nothing if

@@ -1,35 +1,18 @@
--- Return schedules by name; those that are not there are left out.
+-- Return the records of schedules by name. Those that are not there are left out.
 --
 -- ARGV: now, bells, names
--- Returns for each {name} if it cannot be read, else {name, record or '', planted, definition, declared, unfinished runs, freeze or '',
---   latest decision or ''}.
 
--- Nobody else is served meanwhile, so only so many runs are looked at, over all schedules: thousands
--- need not be exact.
-local runs_left = 2000
+local FEW = 20  -- runs that are looked at, as nobody else is served meanwhile: more need not be exact
 
-local function live(name)
-  local counted = count_live(name)
-  if counted == 0 or counted > runs_left then
-    return counted
+local names, reply = {unpack(ARGV, 3)}, {now, broken_schedules, broken_lines}
+for name, one in pairs(schedules_of(names)) do
+  one.definition, one.declared = call('HGET', DEFINITIONS, name) or '', declared_at(name)
+  if not is_text(one.definition) then  -- the next one that is declared takes its place
+    one.definition, broken_schedules[#broken_schedules + 1] = '', name
   end
-  runs_left = runs_left - counted
-  return #live_runs(name, counted)
+  local live = count_live(name)
+  one.live = live > 0 and live <= FEW and #live_runs(name, FEW) or min(live, COUNT_MAX)
+  one.latest = one.lines > 0 and line_of(one, one.lines) or nil
+  reply[#reply + 1] = pack(one)
 end
-
-local answers = {}
-for n = 3, #ARGV do
-  local name = ARGV[n]
-  local one, freeze = schedule_of(name), call('HGET', FREEZES, name) or ''
-  if one then
-    local definition, latest = definition_of(name), places_of_decisions(one, 1)[1]
-    answers[#answers + 1] = {name, call('HGET', SCHEDULES, name), definition.planted,
-      definition.text, declared_at(name), live(name), freeze,
-      latest and call('HGET', DECISIONS, latest) or ''}
-  elseif call('HEXISTS', SCHEDULES, name) == 1 then
-    answers[#answers + 1] = {name}
-  elseif name == EVERYTHING and freeze ~= '' then
-    answers[#answers + 1] = {name, '', 0, '', 0, 0, freeze, ''}
-  end
-end
-return answers
+return reply

@@ -23,6 +23,8 @@ class _Run:
     again: bool
     state: _State = "waiting"
     fence: int = 0
+    finished: int = 0
+    """When it ended."""
     is_cancelling: bool = False
     is_gone: bool = False
     """Whether the store has lost it."""
@@ -35,9 +37,10 @@ class _Run:
     former: dict[int, str] = field(default_factory=dict)
     """The replica of each fence from before the store has lost it."""
 
-    def fall_back(self, state: _State, fence: int, *, is_cancelling: bool) -> None:
+    def fall_back(self, state: _State, fence: int, finished: int, *, is_cancelling: bool) -> None:
         """Be as the store knows it now; whoever was given it since then does not know that."""
-        self.state, self.fence, self.is_cancelling = state, fence, is_cancelling
+        self.state, self.fence, self.finished = state, fence, finished
+        self.is_cancelling = is_cancelling
         ever = self.former | self.given
         self.given = {one: replica for one, replica in ever.items() if one <= fence}
         self.former = {one: replica for one, replica in ever.items() if one > fence}
@@ -48,17 +51,20 @@ class _Run:
 class StoredRuns:
     """What the store knows of runs and replicas."""
 
-    runs: dict[str, tuple[_State, int, bool]] = field(default_factory=dict)
+    runs: dict[str, tuple[_State, int, int, bool]] = field(default_factory=dict)
     expires: dict[str, int] = field(default_factory=dict)
 
 
 class Runs:
     """All runs of a history so far."""
 
-    def __init__(self, say: Say, are_same: Callable[[str, str], bool]) -> None:
+    def __init__(self, say: Say, may_run: Callable[[str, str, str], bool]) -> None:
         self._say = say
-        self._are_same = are_same
-        """Whether two names are of one timer: a run may outlive the name it was made under."""
+        self._may_run = may_run
+        """Whether a process that runs one timer may begin a run of another name as that one.
+
+        A run may outlive the name that it was made under.
+        """
         self._runs: dict[str, _Run] = {}
         self._unfinished: defaultdict[str, set[str]] = defaultdict(set)
         self._owners: dict[str, str] = {}
@@ -77,14 +83,17 @@ class Runs:
         live = [self._runs[job] for job in self._unfinished[name]]
         return sum(run.state == "running" and run.given[run.fence] == replica for run in live)
 
-    def undisturbed(self, name: str) -> list[str]:
-        """Return those of them that nobody has cancelled."""
-        return sorted(job for job in self._unfinished[name] if not self._runs[job].is_cancelling)
+    def ended(self, job: str) -> int | None:
+        """Return when a run has ended; None if it has not, and 0 if the store does not know it."""
+        run = self._runs.get(job)
+        if run is None or run.is_gone:
+            return 0
+        return run.finished if run.state == "finished" else None
 
     def stored(self) -> StoredRuns:
         """Return what the store knows now."""
         runs = {
-            id_: (run.state, run.fence, run.is_cancelling)
+            id_: (run.state, run.fence, run.finished, run.is_cancelling)
             for id_, run in self._runs.items()
             if not run.is_gone
         }
@@ -96,8 +105,8 @@ class Runs:
         self._unfinished.clear()
         for id_, run in self._runs.items():
             run.is_gone = id_ not in stored.runs
-            state, fence, is_cancelling = stored.runs.get(id_, ("finished", 0, False))
-            run.fall_back(state, fence, is_cancelling=is_cancelling)
+            state, fence, ended, is_cancelling = stored.runs.get(id_, ("finished", 0, 0, False))
+            run.fall_back(state, fence, ended, is_cancelling=is_cancelling)
             if state != "finished":
                 self._unfinished[run.name].add(id_)
 
@@ -139,7 +148,7 @@ class Runs:
             case "cancelled" if entry.answer == "requested":
                 run.is_cancelling = True
             case "cancelled" if entry.answer == "cancelled":
-                self._end(run, entry.job)
+                self._end(run, entry)
             case "ticked":
                 self._began(entry, run)
 
@@ -159,9 +168,9 @@ class Runs:
         if run.state != "running" or run.fence != entry.fence:
             self._say(entry, f"it is {run.state} under the fence {run.fence}")
         if entry.outcome in ("retry", "handed back"):
-            self._comes_back(run, entry.job)
+            self._comes_back(run, entry)
         else:
-            self._end(run, entry.job)
+            self._end(run, entry)
 
     def _recovered(self, entry: Entry, run: _Run) -> None:
         run.lost.add(run.fence)
@@ -170,21 +179,21 @@ class Runs:
                 self._say(entry, "this run may not run again")
             run.state = "waiting"
         else:
-            self._end(run, entry.job)
+            self._end(run, entry)
 
-    def _comes_back(self, run: _Run, job: str) -> None:
+    def _comes_back(self, run: _Run, entry: Entry) -> None:
         if run.again and not run.is_cancelling:
             run.state = "waiting"
         else:
-            self._end(run, job)
+            self._end(run, entry)
 
-    def _end(self, run: _Run, job: str) -> None:
-        run.state = "finished"
-        self._unfinished[run.name].discard(job)
+    def _end(self, run: _Run, entry: Entry) -> None:
+        run.state, run.finished = "finished", entry.now
+        self._unfinished[run.name].discard(entry.job)
 
     def _began(self, entry: Entry, run: _Run) -> None:
         replica = run.given.get(entry.fence) or run.former.get(entry.fence)
-        is_this = run.tick == entry.tick and self._are_same(run.name, entry.key)
+        is_this = run.tick == entry.tick and self._may_run(entry.by, entry.key, run.name)
         if replica is None or not is_this:
             self._say(entry, "nobody was given this run")
             return

@@ -9,19 +9,20 @@ import msgspec
 
 from tenure.app import Tenure
 from tenure.core.durations import micros
-from tenure.core.ticking import Definition, Plan
+from tenure.core.schedules.definition import Plan
 from tenure.runtime.attempt import Handler
 from tenure.runtime.context import current
 from tenure.testing.sim.fleet import Fleet, Machine, Process, current_process
 from tenure.testing.sim.scenarios import releases
 from tenure.testing.sim.scenarios.opening import opened
-from tenure.testing.sim.scenarios.operators import operate
+from tenure.testing.sim.scenarios.operators import operate, tidy_up
 from tenure.timers import Tick
 
 __all__ = ["begin", "end", "handler", "is_done", "program"]
 
 _LENGTHS = (0.0, 0.0, 0.01, 0.4, 1.6)
 _FAILS = 0.1
+_DECIDED = ("done", "skipped", "held")
 # A run that somebody could take should not wait for longer.
 _WAITS_MAX = micros(3.0)
 
@@ -61,12 +62,16 @@ _declared: dict[int, tuple[dict[str, Handler], dict[str, Plan]]] = {}
 
 
 async def _until_stopped(process: Process, app: Tenure) -> None:
-    dice: random.Random | None = process.machine.memory.get("operator")
-    operating = None if dice is None else asyncio.create_task(operate(process, app, dice))
+    memory = process.machine.memory
+    dice: random.Random | None = memory.get("operator")
+    beside = [] if dice is None else [asyncio.create_task(operate(process, app, dice))]
+    if memory.get("tidies up"):
+        beside.append(asyncio.create_task(tidy_up(process, app)))
     await process.stopping.wait()
-    if operating is not None:
-        operating.cancel()
-        await asyncio.wait([operating])
+    for task in beside:
+        task.cancel()
+    if beside:
+        await asyncio.wait(beside)
 
 
 async def handler(tick: Tick) -> None:
@@ -89,10 +94,11 @@ async def handler(tick: Tick) -> None:
 
 
 def begin(fleet: Fleet) -> None:
-    """Plan the releases; half of the histories have an operator."""
+    """Plan the releases; half of the histories have an operator, half somebody who tidies up."""
     releases.begin(fleet)
     if fleet.plan.dice("operator").random() < 0.5:
         fleet.machines[0].memory["operator"] = random.Random(f"operator {fleet.plan.seed}")
+    fleet.machines[-1].memory["tidies up"] = fleet.plan.dice("tidying").random() < 0.5
 
 
 def is_done(fleet: Fleet) -> bool:
@@ -106,7 +112,7 @@ def is_done(fleet: Fleet) -> bool:
             break
         if entry.what == "ticked":
             ticked.add(entry.key)
-        elif entry.what == "moved" and entry.key == releases.OWN and entry.outcome != "passed":
+        elif entry.what == "moved" and entry.key == releases.OWN and entry.outcome in _DECIDED:
             own.add(entry.holder)
     have_all = all(ticked.intersection(chain) for chain in releases.CHAINS)
     return have_all and own >= _with_own_ticks(fleet) and not _waiting_in_vain(fleet)
@@ -114,8 +120,10 @@ def is_done(fleet: Fleet) -> bool:
 
 def _with_own_ticks(fleet: Fleet) -> set[str]:
     """Return the processes whose definition of the replicas' own timer rules."""
-    ruling = fleet.server.space.schedules.schedules.get(releases.OWN)
-    limit = 0 if ruling is None else msgspec.json.decode(ruling.definition, type=Definition).limit
+    ruling = fleet.server.space.schedules.get(releases.OWN)
+    if ruling is None:
+        return {"nobody"}
+    limit = msgspec.json.decode(ruling.definition)["definition"]["limit"]
     return {
         one.process.name
         for one in fleet.machines

@@ -1,0 +1,121 @@
+"""One scenario on whichever tree is on the path; only what both trees have is used.
+
+`recover URL JOBS`: a replica dies with so many jobs, another one recovers them.
+`burst URL TIMERS REPLICAS`: that many timers on each replica are due at one instant.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+import sys
+import time
+from collections import Counter
+from contextlib import AsyncExitStack
+from typing import Any
+
+from tenure import Tenure, Tick
+from tenure.testing import Faults, FaultyStore
+
+SLICE = 200
+# So long after the instant all ticks were decided, on a machine of two cores.
+WINDOW = 25.0
+
+
+async def recover(url: str, jobs: int) -> dict[str, Any]:
+    faults = Faults()
+    app = Tenure(FaultyStore(url, faults))
+
+    @app.task
+    async def work() -> None: ...
+
+    async with app:
+        store: Any = app._store  # noqa: SLF001 - what a dead process did has no public call
+        for _ in range(jobs // SLICE):
+            await app.enqueue_many([work.request() for _ in range(SLICE)])
+        await store.join("dead", ttl=0.5, meta={})
+        for number in range(jobs // SLICE):
+            await store.claim("dead", number + 1, ["default"], SLICE)
+            await store.beat(["dead"], ttl=0.5)
+        await asyncio.sleep(1)
+        before, begin = Counter(faults.calls), time.perf_counter()
+        recovered = await app.recover()
+        seconds = time.perf_counter() - begin
+        calls = Counter(faults.calls) - before
+    found = recovered if isinstance(recovered, int) else len(recovered)
+    assert found == jobs, f"{found} of {jobs}"
+    return {"seconds": seconds, "calls": calls.total()}
+
+
+class Replica:
+    """An app of its own in this process, and what it asked the store for."""
+
+    def __init__(self, url: str, timers: int, late: dict[str, float]) -> None:
+        self.faults = Faults()
+        store = _Counting(FaultyStore(url, self.faults))
+        self.answers = store.outcomes
+        self.app = Tenure(store)
+
+        async def work(tick: Tick) -> None:
+            at = f"{tick.name} {tick.nominal}"
+            assert at not in late, "a tick ran twice"
+            late[at] = time.time() - tick.scheduled.timestamp()
+
+        for number in range(timers):
+            self.app.timer(cron="*/1 * * * *", name=f"timer {number}")(work)
+
+
+class _Counting:
+    """Counts what the store answers to ticks, before and after they became commits."""
+
+    def __init__(self, store: FaultyStore) -> None:
+        self._store = store
+        self.outcomes: Counter[str] = Counter()
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._store, name)
+
+    def clone(self) -> Any:
+        return self._store.clone()
+
+    async def advance(self, move: Any) -> Any:
+        answer = await self._store.advance(move)
+        self.outcomes[answer.outcome] += 1
+        return answer
+
+    async def commit(self, commits: Any) -> Any:
+        answers = await self._store.commit(commits)
+        self.outcomes.update(answer.outcome for answer in answers)
+        return answers
+
+
+async def burst(url: str, timers: int, replicas: int) -> dict[str, Any]:
+    late: dict[str, float] = {}
+    fleet = [Replica(url, timers, late) for _ in range(replicas)]
+    # Not so late in a minute that the next instant comes before all have joined.
+    if (passed := time.time() % 60) > 20:
+        await asyncio.sleep(60 - passed)
+    async with AsyncExitStack() as stack:
+        for replica in fleet:
+            await stack.enter_async_context(replica.app)
+            await stack.enter_async_context(replica.app.worker(timer_concurrency=timers))
+        assert time.time() % 60 < 55, "the replicas took too long to start"
+        before = [Counter(replica.faults.calls) for replica in fleet]
+        outcomes = [Counter(replica.answers) for replica in fleet]
+        await asyncio.sleep(60 - time.time() % 60 + WINDOW)
+        calls = [Counter(one.faults.calls) - then for one, then in zip(fleet, before, strict=True)]
+        told = [one.answers - then for one, then in zip(fleet, outcomes, strict=True)]
+    assert len(late) == timers, f"{len(late)} of {timers} ticks ran"
+    return {
+        "late": sorted(late.values()),
+        "calls": max(one["commit"] + one["advance"] for one in calls),
+        "refused": max(one["stale"] + one["passed"] for one in told),
+    }
+
+
+if __name__ == "__main__":
+    logging.disable()
+    role, url, *sizes = sys.argv[1:]
+    scenario: Any = {"recover": recover, "burst": burst}[role]
+    print(json.dumps(asyncio.run(scenario(url, *map(int, sizes)))))

@@ -1,0 +1,256 @@
+"""The documents of a schedule: what `core` keeps in the texts that stores do not look into.
+
+The *charter* says how a schedule was declared, and changes with deploys. The *standing* says where
+it is, and changes with every tick, so it is small. Both keep fields that this release does not
+know: a newer release may have written them.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Final, Literal, TypeVar
+
+import msgspec
+from msgspec import Meta, Raw, Struct
+from msgspec.structs import replace
+
+from tenure.core.durations import micros
+from tenure.core.schedules.definition import Definition
+from tenure.core.schedules.records import Found, ScheduleRecord, TickLine
+from tenure.core.soundness import Fence, Instant
+
+__all__ = [
+    "DECLARED_FOR",
+    "DIGESTS_MAX",
+    "DOCUMENT_FORMAT",
+    "EVERYTHING",
+    "UNLOCKED",
+    "Charter",
+    "Decision",
+    "Freeze",
+    "Schedule",
+    "Standing",
+    "decision_in",
+    "is_frozen",
+    "line_of",
+    "read_definition",
+    "read_schedule",
+    "read_standing",
+    "write_document",
+]
+
+EVERYTHING: Final = "*"
+"""The name under which all schedules are frozen at once."""
+DECLARED_FOR: Final = 60.0
+"""Seconds for which a definition rules after a replica has declared it."""
+DIGESTS_MAX: Final = 10
+"""How many earlier definitions of a schedule are known again."""
+UNLOCKED: Final = "unlocked"
+"""Why a tick ran without a job: the store did not answer."""
+DOCUMENT_FORMAT: Final = 1
+"""The newest form of standings that this release can rewrite without harm."""
+
+
+class Freeze(Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """A pause of one schedule, or of all."""
+
+    since: Instant
+    until: Instant | None = None
+    """Ticks before this instant are skipped; None: all of them."""
+    reason: str = ""
+    unknown: dict[str, Raw] = {}
+
+    def covers(self, tick: int) -> bool:
+        """Return whether a tick is skipped."""
+        return self.until is None or tick < self.until
+
+
+class Charter(Struct, frozen=True, kw_only=True):
+    """How a schedule is declared, and was before."""
+
+    definition: Raw
+    """JSON, as `Definition.encode` writes it."""
+    digests: tuple[str, ...]
+    """Of the definitions that have ruled, the present one last."""
+    calendar: str
+    """The same for definitions with the same ticks."""
+    planted: Instant
+    """When it was declared for the first time."""
+    unknown: dict[str, Raw] = {}
+
+
+class Standing(Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """Where a schedule is."""
+
+    cursor: Instant
+    """The nominal instant of the last tick that was decided. Ticks up to it never run again."""
+    revision: Fence = 1
+    """Grows with each definition that takes over, and with each rename."""
+    # PostgreSQL cannot be asked about a name with a NUL: one would fail the call for all others.
+    successor: Annotated[str, Meta(pattern=r"^[^\x00]*$")] = ""
+    """Its new name, if it was renamed."""
+    freeze: Freeze | None = None
+    needs: int = DOCUMENT_FORMAT
+    """A release that knows only older forms may not rewrite it."""
+    unknown: dict[str, Raw] = {}
+
+    @property
+    def is_ours(self) -> bool:
+        """Return whether this release may rewrite it."""
+        return self.needs <= DOCUMENT_FORMAT
+
+
+class Schedule(Struct, frozen=True, kw_only=True):
+    """A schedule as the store has it, with its documents read."""
+
+    record: ScheduleRecord
+    standing: Standing
+    charter: Charter
+
+    @property
+    def name(self) -> str:
+        return self.record.name
+
+    def is_declared(self, now: int) -> bool:
+        """Return whether a replica with the ruling definition was heard of lately.
+
+        If it was alive, it would soon replace a declaration that lies in the store's future.
+        """
+        return abs(now - self.record.declared) < micros(DECLARED_FOR)
+
+
+class Decision(Struct, frozen=True, kw_only=True):
+    """What became of a tick; or of several in a row with the same outcome, without a run."""
+
+    outcome: Literal["ran", "skipped", "missed"]
+    reason: str = ""
+    first: int
+    """The nominal instant of the first of them."""
+    last: int
+    ticks: int = 1
+    at: int = 0
+    """When it was decided; the store fills it in."""
+    job: str = ""
+    """The run."""
+    replica: str = ""
+    """Where the run was born; empty if it had to wait for a worker."""
+
+
+class _Form(Struct, frozen=True):
+    """The one field of a standing that every release can read."""
+
+    needs: int = DOCUMENT_FORMAT
+
+
+class _Body(Struct, frozen=True, array_like=True):
+    """What a line of history says beside its instants."""
+
+    outcome: Literal["ran", "skipped", "missed"]
+    reason: str = ""
+    job: str = ""
+    replica: str = ""
+
+
+Document = TypeVar("Document", Charter, Standing, Freeze)
+
+# Of a record without a readable charter: the next definition that is declared rules.
+_NO_CHARTER: Final = Charter(definition=Raw(b"null"), digests=(), calendar="", planted=0)
+_MALFORMED = (ValueError, RecursionError)
+
+
+def line_of(decision: Decision) -> TickLine:
+    """Return a decision as a line of history. Ticks without a run join the line before them."""
+    has_run = decision.outcome == "ran"
+    values: tuple[str, ...] = (decision.outcome, decision.reason)
+    if has_run:
+        values += (decision.job, decision.replica)
+    return TickLine(
+        like="" if has_run else f"{decision.outcome} {decision.reason}",
+        first=decision.first,
+        last=decision.last,
+        ticks=decision.ticks,
+        body=msgspec.json.encode(values).decode(),
+    )
+
+
+def decision_in(line: TickLine) -> Decision | None:
+    """Return the decision in a line of history; None if this release cannot read it."""
+    try:
+        body = msgspec.json.decode(line.body, type=_Body)
+    except _MALFORMED:
+        return None
+    return Decision(
+        outcome=body.outcome,
+        reason=body.reason,
+        first=line.first,
+        last=line.last,
+        ticks=line.ticks,
+        at=line.at,
+        job=body.job,
+        replica=body.replica,
+    )
+
+
+def read_standing(text: str) -> Standing | None:
+    """Return a standing; None if it cannot be read. Whoever declares the schedule begins anew.
+
+    Of one in a newer form that this release cannot read, it only tells that it is not ours.
+    """
+    return _read(text, Standing) or _in_newer_form(text)
+
+
+def _in_newer_form(text: str) -> Standing | None:
+    try:
+        needs = msgspec.json.decode(text, type=_Form).needs
+    except _MALFORMED:
+        return None
+    return Standing(cursor=0, needs=needs) if needs > DOCUMENT_FORMAT else None
+
+
+def read_schedule(record: ScheduleRecord) -> Schedule | None:
+    """Return a schedule with its documents; None if its standing cannot be read."""
+    standing = read_standing(record.standing)
+    if standing is None:
+        return None
+    charter = _read(record.definition, Charter) or _NO_CHARTER
+    return Schedule(record=record, standing=standing, charter=charter)
+
+
+def read_definition(charter: Charter) -> Definition | None:
+    """Return how it was declared; None if this release cannot read that."""
+    try:
+        return msgspec.json.decode(charter.definition, type=Definition)
+    except _MALFORMED:
+        return None
+
+
+def write_document(document: Charter | Standing | Freeze) -> str:
+    """Return a document as it is stored, with what this release does not know of it."""
+    text = msgspec.json.encode(replace(document, unknown={}))
+    fields: dict[str, Any] = msgspec.json.decode(text, type=dict[str, Raw])
+    fields.pop("unknown", None)
+    if isinstance(document, Standing) and document.freeze is not None:
+        fields["freeze"] = Raw(write_document(document.freeze).encode())
+    return msgspec.json.encode({**document.unknown, **fields}).decode()
+
+
+def _read(text: str | Raw, kind: type[Document]) -> Document | None:
+    try:
+        known = msgspec.json.decode(text, type=kind)
+        fields = msgspec.json.decode(text, type=dict[str, Raw])
+    except _MALFORMED:
+        return None
+    unknown = {name: value for name, value in fields.items() if name not in kind.__struct_fields__}
+    has_freeze = getattr(known, "freeze", None) is not None
+    nested = {"freeze": _read(fields["freeze"], Freeze)} if has_freeze else {}
+    return replace(known, unknown=unknown, **nested)
+
+
+def is_frozen(tick: int, *standings: Found | None) -> bool:
+    """Return whether one of these schedules is frozen at a tick."""
+    freezes = [_freeze_of(found) for found in standings if found is not None]
+    return any(freeze is not None and freeze.covers(tick) for freeze in freezes)
+
+
+def _freeze_of(found: Found) -> Freeze | None:
+    standing = read_standing(found.standing)
+    return None if standing is None else standing.freeze

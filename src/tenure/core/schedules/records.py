@@ -1,0 +1,184 @@
+"""What a store keeps about timers and schedules, and what its calls take and answer.
+
+A schedule is a versioned document. The store compares versions and counts runs; what the documents
+mean is decided by the modules beside this one (`documents`, `planting`, `advancing`, `freezing`).
+Instants are whole microseconds of the store's clock, durations seconds.
+"""
+
+from __future__ import annotations
+
+from typing import Final, Literal, TypeAlias
+
+from msgspec import Struct
+
+from tenure.core.records import JobRecord, NewJob
+from tenure.core.soundness import Fence, Instant
+
+__all__ = [
+    "BLOCKING_MAX",
+    "DECISIONS_MAX",
+    "DECLARED_ANEW_AFTER",
+    "TIMERS_QUEUE",
+    "Commit",
+    "CommitOutcome",
+    "Committed",
+    "Declared",
+    "Expected",
+    "Found",
+    "Room",
+    "ScheduleList",
+    "ScheduleRecord",
+    "TickLine",
+    "Write",
+]
+
+TIMERS_QUEUE: Final = "@timers"
+"""The queue of all runs of timers. Triggered runs and reruns wait there."""
+DECISIONS_MAX: Final = 100
+"""How many lines of history a schedule keeps."""
+DECLARED_ANEW_AFTER: Final = 10.0
+"""A declaration younger than this many seconds is not rewritten."""
+BLOCKING_MAX: Final = 200
+"""How many runs a refusal names that fill a room."""
+
+
+class TickLine(Struct, frozen=True, kw_only=True):
+    """A line of a schedule's history: what became of a tick, or of several in a row."""
+
+    like: str = ""
+    """If the newest line has the same value, it is extended instead. Empty: never."""
+    first: Instant
+    """The nominal instant of the first tick."""
+    last: Instant
+    ticks: Fence = 1
+    at: Instant = 0
+    """When it was written; the store fills it in."""
+    body: str
+    """Opaque to the store."""
+
+
+class ScheduleRecord(Struct, frozen=True, kw_only=True):
+    """A schedule as the store has it."""
+
+    name: str
+    version: str
+    """The id of the commit that wrote it last."""
+    definition: str
+    """Opaque, and up to 256 KiB; `standing` and `ruler` are opaque, too, and small."""
+    standing: str
+    ruler: str
+    declared: Instant
+    """When a replica that declares this ruler was last heard of."""
+    last_run: Instant = 0
+    """The nominal instant of the last tick that ran; 0 if none did."""
+    last_job: str = ""
+    live: Fence = 0
+    """Its unfinished runs. The count stops at COUNT_MAX."""
+    latest: TickLine | None = None
+    """The newest line of its history."""
+
+
+class ScheduleList(Struct, frozen=True):
+    """Schedules, and when the store looked."""
+
+    now: int
+    records: list[ScheduleRecord]
+
+
+class Declared(Struct, frozen=True):
+    """The answer to a declaration."""
+
+    now: int
+    lost: list[str]
+    """Names that are not there, or that another ruler has."""
+
+
+class Expected(Struct, frozen=True):
+    """What a commit was planned from. It is refused as stale if that has changed."""
+
+    name: str
+    version: str
+    """Empty: there is no such schedule."""
+    silent_for: float | None = None
+    """Nobody has declared it for so many seconds either."""
+
+
+class Write(Struct, frozen=True):
+    """A document to write. It gets the id of its commit as version."""
+
+    name: str
+    standing: str | None
+    """None deletes the schedule and its history."""
+    ruler: str = ""
+    definition: str | None = None
+    """None keeps the one that is there."""
+    above: tuple[str, ...] = ()
+    """It continues these: the latest of their last runs and the highest of their fences."""
+
+
+class Room(Struct, frozen=True):
+    """A limit of unfinished runs of the commit's schedule."""
+
+    most: int
+    on: str = ""
+    """Only runs on this replica count; empty: all do, waiting ones too."""
+    instead: TickLine | None = None
+    """If there is no room: the line to write in place of the run. None: the commit is refused."""
+
+
+class Commit(Struct, frozen=True, kw_only=True):
+    """A change of documents together with the run that it causes, as one atomic step."""
+
+    id: str
+    """Names this commit, and its run. Becomes the version of what it writes."""
+    name: str
+    """The schedule whose run, rooms and lines these are."""
+    expects: tuple[Expected, ...] = ()
+    writes: tuple[Write, ...] = ()
+    declares: bool = False
+    """Whether it counts as a declaration of `name`."""
+    not_before: int = 0
+    run: NewJob | None = None
+    tick: int = 0
+    """The nominal instant of the run."""
+    born_on: str = ""
+    """The replica on which the run starts at once; empty: the run waits in its queue."""
+    rooms: tuple[Room, ...] = ()
+    """Checked in this order."""
+    lines: tuple[TickLine, ...] = ()
+    """Written in any case, before the line of the run or of a full room."""
+    run_line: TickLine | None = None
+    """Written with the run."""
+
+
+CommitOutcome: TypeAlias = Literal["done", "instead", "stale", "early", "gone", "expired", "full"]
+
+
+class Found(Struct, frozen=True):
+    """How a schedule stands that a commit has expected otherwise."""
+
+    name: str
+    version: str
+    """Empty: it is not there, and nothing else is known."""
+    standing: str = ""
+    ruler: str = ""
+    last_run: int = 0
+    last_job: str = ""
+
+
+class Committed(Struct, frozen=True, kw_only=True):
+    """The answer to a commit.
+
+    done: it was carried out, now or when it was sent before; `run` is its run. instead: its run was
+    not made, because `room` is full; everything else was carried out. Nothing has changed if it was
+    refused - stale: `found` tells what is there. early: it is not yet `not_before`. gone: the store
+    does not know `born_on`, or has declared it dead. expired: that replica has missed its
+    heartbeats. full: the runs `blocking` fill `room`.
+    """
+
+    outcome: CommitOutcome
+    now: int
+    run: JobRecord | None = None
+    room: int = 0
+    blocking: tuple[str, ...] = ()
+    found: tuple[Found, ...] = ()

@@ -1,0 +1,125 @@
+"""The calls about schedules that tests of the store contract make all the time."""
+
+from collections.abc import Mapping
+from itertools import count
+from typing import Any
+
+from tenure.core.records import JobRecord
+from tenure.core.schedules.records import (
+    TIMERS_QUEUE,
+    Commit,
+    Committed,
+    Expected,
+    Found,
+    ScheduleRecord,
+    TickLine,
+    Write,
+)
+from tenure.stores.contract import Store
+from tests.contract.job_calls import find_all, id_of, new
+
+__all__ = [
+    "TICK",
+    "as_expected",
+    "as_found",
+    "create",
+    "everything",
+    "look_at",
+    "plan",
+    "plan_run",
+    "rewrite",
+    "run",
+    "send",
+    "tick_line",
+]
+
+TICK = 1_700_000_000_000_000
+"""A nominal instant; long before the clock of the tests."""
+
+_numbers = count(1000)
+
+
+def plan(of: ScheduleRecord | str = "sync", **details: Any) -> Commit:
+    """Return a commit that expects a schedule as it was read; of a name: that it is not there."""
+    expected = as_expected(of)
+    given = {"id": id_of(next(_numbers)), "name": expected.name, "expects": (expected,)}
+    return Commit(**{**given, **details})
+
+
+def plan_run(
+    of: ScheduleRecord | str = "sync", *, job: Mapping[str, Any] | None = None, **details: Any
+) -> Commit:
+    """Return a commit with a run, which waits unless `born_on` is given."""
+    number = next(_numbers)
+    name = as_expected(of).name
+    given = {"task": "@sync", "queue": TIMERS_QUEUE, "schedule": name, "retention": 60.0}
+    made = new(number, **{**given, **(job or {})})
+    return plan(of, **{"id": made.id, "run": made, "tick": TICK, **details})
+
+
+def as_expected(of: ScheduleRecord | str, silent_for: float | None = None) -> Expected:
+    """Return the expectation that a schedule is as it was read; of a name: not there."""
+    if isinstance(of, str):
+        return Expected(of, "", silent_for)
+    return Expected(of.name, of.version, silent_for)
+
+
+def as_found(record: ScheduleRecord) -> Found:
+    """Return what a refusal says of a schedule."""
+    return Found(
+        record.name,
+        record.version,
+        record.standing,
+        record.ruler,
+        record.last_run,
+        record.last_job,
+    )
+
+
+def tick_line(body: str = "ran", *, like: str = "", first: int = TICK, **details: Any) -> TickLine:
+    """Return a line of history, of one tick unless told otherwise."""
+    return TickLine(**{"like": like, "first": first, "last": first, "body": body, **details})
+
+
+async def send(store: Store, commit: Commit) -> Committed:
+    """Send one commit, whatever the answer."""
+    (answer,) = await store.commit([commit])
+    return answer
+
+
+async def create(store: Store, name: str = "sync", **details: Any) -> ScheduleRecord:
+    """Make a schedule that is not there yet."""
+    given = {"standing": "standing", "ruler": "ruler", "definition": "definition"}
+    answer = await send(store, plan(name, writes=(Write(name, **{**given, **details}),)))
+    assert answer.outcome == "done", answer
+    return await look_at(store, name)
+
+
+async def rewrite(store: Store, record: ScheduleRecord, **details: Any) -> ScheduleRecord:
+    """Write a schedule that is as it was read."""
+    given = {"standing": record.standing, "ruler": record.ruler}
+    write = Write(record.name, **{**given, **details})
+    answer = await send(store, plan(record, writes=(write,)))
+    assert answer.outcome == "done", answer
+    return await look_at(store, record.name)
+
+
+async def run(store: Store, of: ScheduleRecord | str, **details: Any) -> JobRecord:
+    """Have a run of a schedule."""
+    answer = await send(store, plan_run(of, **details))
+    assert answer.outcome == "done", answer
+    assert answer.run is not None
+    return answer.run
+
+
+async def look_at(store: Store, name: str = "sync") -> ScheduleRecord:
+    """Return a schedule that is there."""
+    (record,) = (await store.schedules([name])).records
+    return record
+
+
+async def everything(store: Store) -> list[Any]:
+    """Return all that the store has of schedules and jobs."""
+    records = (await store.schedules()).records
+    histories = [await store.decisions(record.name) for record in records]
+    return [records, histories, await find_all(store)]

@@ -1,0 +1,92 @@
+"""Calls of the contract, and as what one can be understood that others came in between of."""
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+from itertools import product
+from typing import Any
+
+from msgspec.structs import replace
+
+from tenure.core.schedules.records import Commit
+
+__all__ = ["UNKNOWN", "Call", "lists_all", "locked", "readings"]
+
+
+@dataclass(frozen=True)
+class Call:
+    """One call of the contract. It changes nothing that it is made of, so it can be repeated."""
+
+    name: str
+    arguments: tuple[Any, ...] = ()
+    details: dict[str, Any] = field(default_factory=dict)
+    is_repeat: bool = False
+
+    def made_on(self, store: Any) -> Any:
+        """Return the coroutine."""
+        return getattr(store, self.name)(*self.arguments, **self.details)
+
+    def __str__(self) -> str:
+        words = [*map(repr, self.arguments), *(f"{k}={v!r}" for k, v in self.details.items())]
+        return f"{self.name}({', '.join(words)})"
+
+
+UNKNOWN = object()
+"""The answer to a call whose reply was lost."""
+
+
+def lists_all(call: Call) -> bool:
+    """Return whether a call lists all schedules, and so is about none of them.
+
+    On Redis it looks twice: for their names, and then for what they are.
+    """
+    return call.name == "schedules" and not any(call.arguments)
+
+
+def locked(schedule: str) -> str:
+    """Return how a schedule is called among the things that are locked."""
+    return f"schedule {schedule}"
+
+
+def readings(
+    call: Call, answer: Any, held: Iterable[str], *, strict: bool
+) -> Iterator[tuple[Call, Any]]:
+    """Return as what a call can be understood, and its answer.
+
+    What a commit expects and does not write is read without a lock. While others write it, it may
+    have been as expected a moment before, or otherwise.
+    """
+    if call.name != "commit" or not held:
+        yield _decided(call, answer, strict=strict)
+        return
+    (commits,) = call.arguments
+    answers = [UNKNOWN] * len(commits) if answer is UNKNOWN else answer
+    readings = [_readings_of(*pair, {*held}) for pair in zip(commits, answers, strict=True)]
+    for chosen in product(*readings):
+        pairs = [pair for pair in chosen if pair is not None]
+        said = UNKNOWN if answer is UNKNOWN else [told for _, told in pairs]
+        yield Call(call.name, ([commit for commit, _ in pairs],)), said
+
+
+def _readings_of(commit: Commit, answer: Any, held: set[str]) -> list[tuple[Commit, Any] | None]:
+    """Return the commit, the same without what others may have changed meanwhile; None: nothing."""
+    written = {write.name for write in commit.writes}
+    loose = {one.name for one in commit.expects if locked(one.name) in held} - written
+    if not loose:
+        return [(commit, answer)]
+    if answer is not UNKNOWN and answer.outcome == "stale":
+        is_loose = {found.name for found in answer.found} <= loose
+        return [(commit, answer), None] if is_loose else [(commit, answer)]
+    expects = tuple(one for one in commit.expects if one.name not in loose)
+    return [(commit, answer), (replace(commit, expects=expects), answer)]
+
+
+def _decided(call: Call, answer: Any, *, strict: bool) -> tuple[Call, Any]:
+    """Leave out what was left as it is: leases that a renewal did not decide about, and jobs that
+    had not finished when a requeue began.
+    """
+    left = {"renew": None, "requeue": "unfinished"}
+    if strict or call.name not in left or answer is UNKNOWN:
+        return call, answer
+    (items,) = call.arguments
+    both = [pair for pair in zip(items, answer, strict=True) if pair[1] != left[call.name]]
+    return Call(call.name, ([item for item, _ in both],)), [said for _, said in both]

@@ -1,0 +1,217 @@
+"""What a simulation writes down about commits, read from documents that are written by hand."""
+
+from typing import Any
+
+import msgspec
+import pytest
+
+from tenure.core.records import NewJob
+from tenure.core.rules import Every
+from tenure.core.schedules.definition import Definition, RunOptions
+from tenure.core.schedules.records import Commit, Expected, Room, TickLine, Write
+from tenure.testing.sim.clock import EPOCH, StoreClock
+from tenure.testing.sim.commits import FOR_EVER
+from tenure.testing.sim.history import Entry, History
+from tenure.testing.sim.server import Server
+from tests.sim.entries import SECOND
+
+DEFINITION = Definition(
+    kind="timer", rule=Every(2 * SECOND), run=RunOptions(task="@t", queue="q")
+).encode()
+CHARTER = f'{{"definition":{DEFINITION.decode()},"digests":["d"],"calendar":"c","planted":1}}'
+
+
+class Diary:
+    """A store, and what it writes down."""
+
+    def __init__(self) -> None:
+        self.history = History()
+        self.server = Server(StoreClock(lambda: 0.0), self.history)
+        self.server.caller = "p"
+        self._numbers = 0
+
+    async def commit(self, *, expects: str | None = None, name: str = "t", **facts: Any) -> Entry:
+        """Commit something about a schedule as it stands; return what was written down of it."""
+        self._numbers += 1
+        version = self.version_of(name) if expects is None else expects
+        expected = Expected(name, version, facts.pop("silent_for", None))
+        given = {"id": f"c{self._numbers}", "expects": (expected,), **facts}
+        before = len(self.history.entries)
+        await self.server.commit([Commit(name=name, **given)])
+        written = [entry for entry in self.history.entries[before:] if entry.what != "claimed"]
+        [entry] = written
+        return entry
+
+    def version_of(self, name: str) -> str:
+        known = self.server.space.schedules
+        return known[name].version if name in known else ""
+
+    async def plant(self, name: str = "t", **facts: Any) -> Entry:
+        write = Write(name, standing(10), ruler="d", definition=CHARTER)
+        return await self.commit(name=name, **{"writes": (write,), **facts})
+
+
+def standing(cursor: int, **fields: Any) -> str:
+    return msgspec.json.encode({"cursor": cursor, **fields}).decode()
+
+
+def line(outcome: str, tick: int, reason: str = "", ticks: int = 1) -> TickLine:
+    body = msgspec.json.encode([outcome, reason]).decode()
+    return TickLine(first=tick - ticks + 1, last=tick, ticks=ticks, body=body)
+
+
+def run(number: int, **facts: Any) -> NewJob:
+    return NewJob(id=f"c{number}", task="@t", queue="q", payload=b"", schedule="t", **facts)
+
+
+def moves(cursor: int) -> tuple[Write, ...]:
+    return (Write("t", standing(cursor), ruler="d"),)
+
+
+@pytest.fixture
+async def diary() -> Diary:
+    diary = Diary()
+    await diary.server.open()
+    return diary
+
+
+async def test_a_definition_that_rules(diary: Diary):
+    entry = await diary.plant()
+    assert (entry.what, entry.key, entry.holder) == ("planted", "t", "p")
+    assert (entry.tick, entry.seen, entry.revision, entry.ids) == (10, 0, 1, [])
+    assert (entry.detail, entry.answer, entry.seconds) == ("d", "c", 2.0)
+    assert entry.definition == DEFINITION.decode()
+
+
+async def test_a_rename(diary: Diary):
+    await diary.plant("old")
+    new = Write("t", standing(10, freeze={"since": 1}), ruler="d", definition=CHARTER)
+    rested = Write("old", standing(10, successor="t"))
+    entry = await diary.plant(expects="", writes=(new, rested), declares=True)
+    assert (entry.what, entry.key, entry.ids, entry.seen) == ("planted", "t", ["old"], FOR_EVER)
+
+
+async def test_a_tick_that_runs(diary: Diary):
+    await diary.plant()
+    await diary.server.join("r", ttl=10, meta={})
+    facts: dict[str, Any] = {"run": run(2, options='{"rerun":false}'), "run_line": line("ran", 15)}
+    lines = (line("missed", 14, "late", ticks=2),)
+    entry = await diary.commit(writes=moves(15), tick=15, born_on="r", lines=lines, **facts)
+    assert (entry.what, entry.answer, entry.outcome) == ("moved", "run", "done")
+    assert (entry.seen, entry.tick, entry.number) == (10, 15, 2)
+    assert (entry.job, entry.replica, entry.again) == ("c2", "r", False)
+    assert entry.fence > 0
+    assert entry.lines == [("missed", "late", 13, 14, 2), ("ran", "", 15, 15, 1)]
+    assert diary.history.entries[-1].what == "claimed"
+
+
+async def test_a_repeat(diary: Diary):
+    await diary.plant()
+    facts: dict[str, Any] = {"id": "c2", "run": run(2), "run_line": line("ran", 15), "tick": 15}
+    await diary.commit(writes=moves(15), **facts)
+    entry = await diary.commit(writes=moves(15), expects="another", **facts)
+    assert (entry.what, entry.outcome, entry.ok, entry.job) == ("moved", "done", True, "")
+
+
+async def test_a_trigger(diary: Diary):
+    await diary.plant()
+    facts: dict[str, Any] = {"run": run(2), "run_line": line("ran", 15, "triggered"), "tick": 15}
+    entry = await diary.commit(writes=moves(10), **facts)
+    assert (entry.what, entry.answer, entry.outcome) == ("moved", "trigger", "done")
+    assert (entry.seen, entry.tick, entry.job, entry.again) == (0, 15, "c2", True)
+
+
+async def test_a_tick_that_is_paused(diary: Diary):
+    await diary.plant()
+    lines = (line("missed", 14, "late"), line("skipped", 15, "paused"))
+    entry = await diary.commit(writes=moves(15), lines=lines)
+    assert (entry.what, entry.answer, entry.outcome) == ("moved", "run", "skipped")
+    assert (entry.detail, entry.seen, entry.tick, entry.number) == ("paused", 10, 15, 1)
+
+
+async def test_ticks_that_are_only_passed(diary: Diary):
+    await diary.plant()
+    entry = await diary.commit(writes=moves(15), lines=(line("missed", 15, "late", ticks=3),))
+    assert (entry.what, entry.answer, entry.outcome) == ("moved", "", "done")
+    assert (entry.tick, entry.number) == (15, 3)
+
+
+@pytest.mark.parametrize(
+    ("room", "outcome", "detail"),
+    [
+        (Room(0, "", line("skipped", 15, "limit")), "skipped", "limit"),
+        (Room(0), "held", "full"),
+        (Room(0, "r"), "held", "per_replica"),
+    ],
+)
+async def test_a_tick_without_room(diary: Diary, room: Room, outcome: str, detail: str):
+    await diary.plant()
+    facts: dict[str, Any] = {"run": run(2), "run_line": line("ran", 15), "tick": 15}
+    entry = await diary.commit(writes=moves(15), rooms=(room,), **facts)
+    assert (entry.what, entry.answer, entry.outcome) == ("moved", "run", outcome)
+    assert (entry.detail, entry.tick, entry.job) == (detail, 15, "")
+
+
+@pytest.mark.parametrize(
+    ("facts", "outcome"),
+    [({"expects": "another"}, "stale"), ({"not_before": EPOCH + 1}, "early")],
+)
+async def test_a_refusal(diary: Diary, facts: dict[str, Any], outcome: str):
+    await diary.plant()
+    moved = {"run": run(2), "run_line": line("ran", 15), "tick": 15}
+    entry = await diary.commit(writes=moves(15), **moved, **facts)
+    assert (entry.what, entry.outcome, entry.job) == ("moved", outcome, "")
+    entry = await diary.commit(writes=moves(15), **facts)
+    assert (entry.what, entry.outcome) == ("refused commit", outcome)
+
+
+async def test_silence_that_was_looked_at(diary: Diary):
+    await diary.plant()
+    entry = await diary.plant(silent_for=60.0)
+    assert (entry.what, entry.outcome, entry.ids) == ("refused commit", "stale", ["t"])
+
+
+@pytest.mark.parametrize(
+    ("was", "now", "what", "until"),
+    [
+        (None, {"since": 1}, "frozen", FOR_EVER),
+        (None, {"since": 1, "until": 20}, "frozen", 20),
+        ({"since": 1}, {"since": 2, "until": 20}, "frozen", 20),
+        ({"since": 1}, {"since": 1, "until": 20}, "thawed", 20),
+        ({"since": 1}, None, "thawed", 0),
+    ],
+)
+@pytest.mark.parametrize("name", ["t", "*"])
+async def test_a_pause(diary: Diary, name: str, was: Any, now: Any, what: str, until: int):
+    definition = CHARTER if name == "t" else ""
+    first = Write(name, standing(10, freeze=was), ruler="", definition=definition)
+    await diary.server.commit([Commit(id="c0", name=name, writes=(first,))])
+    write = Write(name, standing(10, freeze=now), ruler="")
+    entry = await diary.commit(name=name, writes=(write,))
+    assert (entry.what, entry.key, entry.tick) == (what, name, until)
+
+
+async def test_a_cursor_that_goes_back(diary: Diary):
+    await diary.plant()
+    entry = await diary.commit(writes=moves(5))
+    assert (entry.what, entry.seen, entry.tick) == ("reset", 10, 5)
+
+
+async def test_a_schedule_that_is_forgotten(diary: Diary):
+    await diary.plant()
+    entry = await diary.commit(writes=(Write("t", None),))
+    assert (entry.what, entry.key) == ("forgotten", "t")
+
+
+async def test_a_refusal_that_changes_something(diary: Diary, monkeypatch: pytest.MonkeyPatch):
+    await diary.plant()
+
+    def overwrite(commit: Commit, now: int) -> None:
+        del commit, now
+        diary.server.space.schedules["t"].standing = standing(12)
+
+    monkeypatch.setattr(diary.server, "_repeated", overwrite)
+    before = len(diary.history.entries)
+    await diary.server.commit([Commit(id="x", name="t", expects=(Expected("t", "another"),))])
+    told = [entry.what for entry in diary.history.entries[before:]]
+    assert told == ["changed by a refusal", "refused commit"]

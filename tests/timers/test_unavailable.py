@@ -1,0 +1,386 @@
+"""Timers while the store is down."""
+
+import asyncio
+import logging
+from collections import Counter
+
+import pytest
+
+from tenure import Tenure, Tick
+from tenure.core.endings import failed
+from tenure.errors import ConfigError
+from tenure.observe import Event, TickUnlocked
+from tenure.stores.contract import Store
+from tenure.testing import ManualClock
+from tests.timers.fleet import BEGIN, Fleet, Replica
+
+
+def notes(ticks: list[Tick], clock: ManualClock, seconds: float = 0.0, **options):
+    """Declare a timer that notes its ticks."""
+
+    def declare(app: Tenure, _: Replica) -> None:
+        @app.timer(**{"every": "10s", **options})
+        async def work(tick: Tick) -> None:
+            ticks.append(tick)
+            await clock.sleep(seconds)
+
+    return declare
+
+
+def at(*instants: int) -> list[int]:
+    return [BEGIN + instant for instant in instants]
+
+
+def nominal(ticks: list[Tick]) -> list[int]:
+    return [round(tick.nominal.timestamp()) for tick in ticks]
+
+
+def cut_off(replica: Replica, *calls: str) -> None:
+    for call in calls or ("commit", "declare", "schedules", "beat", "settle", "claim"):
+        replica.faults.lose_request(call, times=10_000)
+
+
+async def test_ticks_wait_for_the_store_by_default(store: Store, clock: ManualClock):
+    ticks: list[Tick] = []
+    fleet = Fleet(store, clock, notes(ticks, clock))
+    async with fleet.running(1):
+        await clock.advance(11)
+        cut_off(fleet.replicas[0])
+        await clock.advance(30)
+    assert nominal(ticks) == at(10)
+
+
+async def test_a_timer_that_asks_for_it_runs_without_the_store(store: Store, clock: ManualClock):
+    ticks: list[Tick] = []
+    fleet = Fleet(store, clock, notes(ticks, clock, on_unavailable="run"))
+    async with fleet.running(2):
+        seen: list[list[Event]] = [[], []]
+        for replica, events in zip(fleet.replicas, seen, strict=True):
+            replica.app.on_event(events.append)
+        await clock.advance(11)
+        for replica in fleet.replicas:
+            cut_off(replica)
+        await clock.advance(30)
+    assert not ticks[0].unlocked
+    assert ticks[0].fence > 0
+    lone = ticks[1:]
+    assert sorted(nominal(lone)) == at(20, 20, 30, 30, 40, 40)  # on each of the two
+    assert all(tick.unlocked and tick.fence == 0 and tick.attempt == 1 for tick in lone)
+    for events in seen:
+        told = [event for event in events if isinstance(event, TickUnlocked)]
+        assert [event.nominal // 1_000_000 for event in told] == at(20, 30, 40)
+
+
+async def test_what_ran_without_the_store_is_recorded_and_not_caught_up(
+    store: Store, clock: ManualClock
+):
+    ticks: list[Tick] = []
+    fleet = Fleet(store, clock, notes(ticks, clock, on_unavailable="run", catch_up="all"))
+    async with fleet.running(1):
+        await clock.advance(11)
+        cut_off(fleet.replicas[0])
+        await clock.advance(32)
+        fleet.replicas[0].faults.heal()
+        await clock.advance(20)
+        history = await fleet.replicas[0].app.timers["work"].history()
+        info = await fleet.replicas[0].app.timers["work"].info()
+    assert nominal(ticks) == at(10, 20, 30, 40, 50, 60)
+    assert [tick.unlocked for tick in ticks] == [False, True, True, True, False, False]
+    assert [(one.outcome, one.reason, one.ticks) for one in history] == [
+        ("succeeded", "", 1),
+        ("succeeded", "", 1),
+        ("ran", "unlocked", 3),
+        ("succeeded", "", 1),
+    ]
+    assert info.running == 0
+
+
+async def test_a_tick_that_was_decided_before_its_reply_was_lost_runs_once_here(
+    store: Store, clock: ManualClock
+):
+    ticks: list[Tick] = []
+    fleet = Fleet(store, clock, notes(ticks, clock, on_unavailable="run"))
+    async with fleet.running(1):
+        await clock.advance(5)
+        fleet.replicas[0].faults.lose_reply("commit", times=1)
+        await clock.advance(20)
+        page = await fleet.replicas[0].app.jobs(task="@work")
+        info = await fleet.replicas[0].app.timers["work"].info()
+    assert nominal(ticks) == at(10, 20)
+    assert ticks[0].unlocked
+    assert [(job.state, job.reason) for job in page][::-1] == [
+        ("cancelled", "its tick ran without the store"),
+        ("succeeded", ""),
+    ]
+    assert info.running == 0
+
+
+async def test_a_tick_that_ran_without_the_store_is_not_decided_after_that(
+    store: Store, clock: ManualClock
+):
+    """The replica stays alive: only its commits are lost."""
+    ticks: list[Tick] = []
+    fleet = Fleet(store, clock, notes(ticks, clock, on_unavailable="run"))
+    async with fleet.running(1):
+        await clock.advance(11)
+        cut_off(fleet.replicas[0], "commit")
+        await clock.advance(20)
+        fleet.replicas[0].faults.heal()
+        await clock.advance(10)
+        page = await fleet.replicas[0].app.jobs(task="@work")
+    assert nominal(ticks) == at(10, 20, 30, 40)
+    assert [job.state for job in page] == ["succeeded", "succeeded"]
+
+
+async def test_every_replica_records_what_it_ran(store: Store, clock: ManualClock):
+    ticks: list[Tick] = []
+    fleet = Fleet(store, clock, notes(ticks, clock, on_unavailable="run"))
+    async with fleet.running(2):
+        await clock.advance(11)
+        for replica in fleet.replicas:
+            cut_off(replica)
+        await clock.advance(22)
+        for replica in fleet.replicas:
+            replica.faults.heal()
+        await clock.advance(5)
+        history = await fleet.replicas[0].app.timers["work"].history()
+    lone = [(line.outcome, line.reason, line.ticks) for line in history[:-1]]
+    assert lone == [("ran", "unlocked", 2)] * 2
+    assert len({line.replica for line in history[:-1]}) == 2
+
+
+async def test_what_ran_without_the_store_is_told_to_the_next_run(store: Store, clock: ManualClock):
+    ticks: list[Tick] = []
+    fleet = Fleet(store, clock, notes(ticks, clock, on_unavailable="run"))
+    async with fleet.running(1):
+        await clock.advance(11)
+        cut_off(fleet.replicas[0])
+        await clock.advance(20)
+    previous = [tick.previous for tick in ticks]
+    assert previous == [None, *(tick.nominal for tick in ticks[:-1])]
+
+
+async def test_another_definition_takes_over_in_an_outage(store: Store, clock: ManualClock):
+    """Nothing is recorded then: what the new definition has decided stands."""
+    ticks: list[Tick] = []
+    fleet = Fleet(store, clock, notes(ticks, clock, on_unavailable="run"))
+    async with fleet.running(1):
+        await clock.advance(11)
+        cut_off(fleet.replicas[0])
+        await clock.advance(15)
+        newer = Fleet(store, clock, notes([], clock, every="30s"))
+        async with newer.running(1):
+            await clock.advance(5)
+            faults = fleet.replicas[0].faults
+            faults.heal()
+            faults.delay("schedules", 0.1)  # or asking for ever would hang
+            before = len(ticks)
+            await clock.advance(60)
+            assert len(ticks) <= before + 1, "it yields as soon as the store answers"
+            calls = faults.calls.copy()
+            await clock.advance(60)
+            asked = faults.calls - calls
+            assert asked["commit"] == 0
+            assert asked["schedules"] <= 4, "only to declare it"
+            history = await newer.replicas[0].app.timers["work"].history()
+    assert not [line for line in history if line.reason == "unlocked"]
+
+
+@pytest.mark.parametrize(("limit", "runs"), [(None, 4), (2, 1)])
+async def test_a_replicas_own_ticks_go_on_unless_a_limit_counts_them(
+    store: Store, clock: ManualClock, limit: int | None, runs: int
+):
+    ticks: list[Tick] = []
+    fleet = Fleet(store, clock, notes(ticks, clock, each="replica", limit=limit))
+    async with fleet.running(1):
+        await clock.advance(11)
+        cut_off(fleet.replicas[0])
+        await clock.advance(30)
+    assert len(ticks) == runs
+
+
+async def test_a_run_without_the_store_is_not_overlapped(store: Store, clock: ManualClock):
+    ticks: list[Tick] = []
+    fleet = Fleet(store, clock, notes(ticks, clock, seconds=15, on_unavailable="run"))
+    async with fleet.running(1):
+        await clock.advance(5)
+        cut_off(fleet.replicas[0])
+        await clock.advance(41)
+    assert nominal(ticks) == at(10, 30)
+
+
+async def test_a_run_that_began_with_the_store_is_not_overlapped_either(
+    store: Store, clock: ManualClock
+):
+    ticks: list[Tick] = []
+    fleet = Fleet(store, clock, notes(ticks, clock, seconds=15, on_unavailable="run"))
+    async with fleet.running(1):
+        await clock.advance(11)
+        cut_off(fleet.replicas[0], "commit")
+        await clock.advance(35)  # to the end of the last run
+    assert nominal(ticks) == at(10, 30)
+
+
+async def test_runs_without_the_store_may_overlap_if_they_always_may(
+    store: Store, clock: ManualClock
+):
+    ticks: list[Tick] = []
+
+    def declare(app: Tenure, _: Replica) -> None:
+        @app.timer(every="10s", on_unavailable="run", overlap="allow")
+        async def work(tick: Tick) -> None:
+            ticks.append(tick)
+            await clock.sleep(15 if len(ticks) == 1 else 0)
+
+    fleet = Fleet(store, clock, declare)
+    async with fleet.running(1):
+        await clock.advance(5)
+        cut_off(fleet.replicas[0])
+        await clock.advance(21)
+    assert nominal(ticks) == at(10, 20)
+
+
+async def test_runs_without_the_store_wait_for_a_slot(store: Store, clock: ManualClock):
+    ran: Counter[str] = Counter()
+    inside: list[int] = [0]
+
+    def declare(app: Tenure, _: Replica) -> None:
+        for number in range(4):
+
+            @app.timer(every="10s", on_unavailable="run", name=f"timer {number}")
+            async def work(tick: Tick) -> None:
+                ran[tick.name] += 1
+                inside.append(inside[-1] + 1)
+                await clock.sleep(2)
+                inside.append(inside[-1] - 1)
+
+    fleet = Fleet(store, clock, declare)
+    replica = fleet.add()
+    async with replica.app, replica.app.worker(timer_concurrency=2):
+        await clock.advance(5)
+        cut_off(replica)
+        await clock.advance(14)
+    assert max(inside) == 2
+    assert ran == {f"timer {number}": 1 for number in range(4)}
+
+
+@pytest.mark.parametrize("is_all", [False, True])
+async def test_a_pause_holds_without_the_store(store: Store, clock: ManualClock, is_all: bool):
+    ticks: list[Tick] = []
+    fleet = Fleet(store, clock, notes(ticks, clock, on_unavailable="run"))
+    async with fleet.running(1):
+        await clock.advance(5)
+        app = fleet.replicas[0].app
+        await (app.freeze("release") if is_all else app.timers["work"].pause("release"))
+        await clock.advance(10)  # the tick tells of the pause
+        cut_off(fleet.replicas[0])
+        await clock.advance(30)
+    assert ticks == []
+
+
+async def test_many_timers_run_without_the_store(store: Store, clock: ManualClock):
+    ran: list[str] = []
+
+    def declare(app: Tenure, _: Replica) -> None:
+        for number in range(30):  # more than there are slots
+
+            @app.timer(every="10s", on_unavailable="run", name=f"timer {number}")
+            async def work(tick: Tick) -> None:
+                ran.append(tick.name)
+
+    fleet = Fleet(store, clock, declare)
+    async with fleet.running(1):
+        await clock.advance(5)
+        cut_off(fleet.replicas[0])
+        await clock.advance(15)
+    assert len(ran) == 60
+
+
+async def test_a_failure_without_the_store_is_logged_and_ends_nothing(
+    store: Store, clock: ManualClock, caplog: pytest.LogCaptureFixture
+):
+    calls: list[int] = []
+
+    def declare(app: Tenure, _: Replica) -> None:
+        @app.timer(every="10s", on_unavailable="run")
+        async def work() -> None:
+            calls.append(1)
+            raise ValueError
+
+    fleet = Fleet(store, clock, declare)
+    async with fleet.running(1):
+        await clock.advance(5)
+        cut_off(fleet.replicas[0])
+        await clock.advance(20)
+    assert len(calls) == 2
+    failed = [record for record in caplog.records if "in a run without the store" in record.message]
+    assert len(failed) == 2
+    assert failed[0].levelno == logging.ERROR
+
+
+async def test_plain_functions_run_without_the_store_too(store: Store, clock: ManualClock):
+    ticks: list[Tick] = []
+    has_run = asyncio.Event()
+    loop = asyncio.get_running_loop()
+
+    def declare(app: Tenure, _: Replica) -> None:
+        @app.timer(every="10s", on_unavailable="run")
+        def work(tick: Tick) -> None:
+            ticks.append(tick)
+            loop.call_soon_threadsafe(has_run.set)
+
+    fleet = Fleet(store, clock, declare)
+    async with fleet.running(1):
+        await clock.advance(5)
+        cut_off(fleet.replicas[0])
+        await clock.advance(6)
+        await asyncio.wait_for(has_run.wait(), 10)
+    assert [tick.unlocked for tick in ticks] == [True]
+
+
+async def test_a_run_without_the_store_has_its_time_limit(store: Store, clock: ManualClock):
+    ticks: list[Tick] = []
+    options = {"on_unavailable": "run", "max_run_time": "3s"}
+    fleet = Fleet(store, clock, notes(ticks, clock, seconds=3600, **options))
+    async with fleet.running(1):
+        await clock.advance(5)
+        cut_off(fleet.replicas[0])
+        await clock.advance(31)
+    assert nominal(ticks) == at(10, 20, 30)
+
+
+async def test_a_tick_that_has_waited_for_long_is_sent_under_another_id(
+    store: Store, clock: ManualClock
+):
+    """Its run may be over and pruned by then: with the same id, it would run twice."""
+    ticks: list[Tick] = []
+    fleet = Fleet(store, clock, notes(ticks, clock, every="1h", each="replica", limit=2))
+    async with fleet.running(1):
+        await clock.advance(3599)
+        faults = fleet.replicas[0].faults
+        faults.lose_reply("commit")
+        cut_off(fleet.replicas[0], "settle")
+        await clock.advance(1.01)
+        cut_off(fleet.replicas[0], "commit")
+        (made,) = (await store.find(task="@work")).jobs
+        await store.settle(made.replica, [failed(made, reason="gone")])
+        assert await store.delete([made.id]) == ["deleted"]
+        await clock.advance(30)
+        faults.heal()
+        await clock.advance(10)
+        (second,) = (await store.find(task="@work")).jobs
+    assert made.id != second.id
+    assert nominal(ticks) == at(3600)
+
+
+def test_only_a_timer_that_counts_by_itself_can_run_without_the_store():
+    app = Tenure("memory://")
+    with pytest.raises(ConfigError, match="on_unavailable"):
+
+        @app.timer(every="10s", after="completion", on_unavailable="run")
+        def rest() -> None: ...
+
+    with pytest.raises(ConfigError, match="must be one of 'wait', 'run'"):
+
+        @app.timer(every="10s", on_unavailable="skip")
+        def work() -> None: ...
