@@ -187,13 +187,14 @@ async def test_a_job_past_its_time_out_has_time_to_unwind_before_it_counts_as_lo
 async def test_many_jobs_come_back_in_slices_with_an_event_each(
     app, make, store, clock, runs, seen, faults
 ):
-    await app.enqueue_many(app.work.request(n) for n in range(180))
-    await claim_and_die(store, limit=200)
+    await app.enqueue_many(app.work.request(n) for n in range(280))
+    await claim_and_die(store)
+    await claim_and_die(store, "dead-too")
     clock.shift(10)
     recovered = await app.recover()
-    assert len(recovered) == 180
+    assert len(recovered) == 280
     assert faults.calls["orphans"] == 3
-    assert [len(event.waiting) for event in of_kind(seen, JobsRecovered)] == [100, 80]
+    assert [len(event.waiting) for event in of_kind(seen, JobsRecovered)] == [200, 80]
 
 
 async def test_a_recovery_that_fails_goes_on_with_the_next_beat(app, store, clock, runs, faults):

@@ -9,7 +9,7 @@ import pytest
 from tenure import Tenure, Tick
 from tenure.core.endings import failed
 from tenure.errors import ConfigError
-from tenure.observe import Event, TickUnlocked
+from tenure.observe import Event, StoreRestored, TickUnlocked
 from tenure.stores.contract import Store
 from tenure.testing import ManualClock
 from tests.timers.fleet import BEGIN, Fleet, Replica
@@ -147,6 +147,33 @@ async def test_every_replica_records_what_it_ran(store: Store, clock: ManualCloc
     lone = [(line.outcome, line.reason, line.ticks) for line in history[:-1]]
     assert lone == [("ran", "unlocked", 2)] * 2
     assert len({line.replica for line in history[:-1]}) == 2
+
+
+@pytest.mark.parametrize("each", ["cluster", "replica"])
+async def test_a_record_whose_reply_was_lost_is_not_written_again(
+    store: Store, clock: ManualClock, each: str
+):
+    ticks: list[Tick] = []
+    fleet = Fleet(store, clock, notes(ticks, clock, on_unavailable="run", each=each))
+    async with fleet.running(1):
+        await clock.advance(11)
+        cut_off(fleet.replicas[0])
+        await clock.advance(22)
+        faults = fleet.replicas[0].faults
+
+        def lose_the_next_reply(event: Event) -> None:
+            if isinstance(event, StoreRestored) and event.call == "commit" and not has_lost:
+                has_lost.append(True)
+                faults.lose_reply("commit")
+
+        has_lost: list[bool] = []
+        fleet.replicas[0].app.on_event(lose_the_next_reply)
+        faults.heal()
+        await clock.advance(30)
+        assert has_lost
+        history = await fleet.replicas[0].app.timers["work"].history()
+    lone = [(line.reason, line.ticks) for line in history if line.reason == "unlocked"]
+    assert lone == [("unlocked", 2)]
 
 
 async def test_what_ran_without_the_store_is_told_to_the_next_run(store: Store, clock: ManualClock):

@@ -90,9 +90,9 @@ async def count(store: SqliteStore, table: str) -> int:
 
 
 async def forced(store: SqliteStore, call) -> bool:
-    """Make a call; return whether its commit waited for the disk."""
+    """Make a call; return whether a commit of it waited for the disk."""
     await take(store, "a lease", "makes the next level known")  # not forced
     seen = await statements_of(store, call)
     assert any(one.startswith("BEGIN IMMEDIATE") for one in seen)
-    levels = [one for one in seen if one.startswith("PRAGMA synchronous")]
-    return bool(levels) and levels[-1].endswith("FULL")
+    levels = [statement for statement in seen if statement.startswith("PRAGMA synchronous")]
+    return any(level.endswith("FULL") for level in levels)

@@ -297,9 +297,11 @@ async def test_every_change_of_a_job_is_on_the_disk(store, clock):
         bury(store, "cid", [], delays=AT_ONCE),
         store.pause("default"),
         store.resume("default"),
-        recover(store, delays=AT_ONCE, grace=0),
     ):
         assert await forced(store, call)
+    clock.shift(DAY)
+    assert await forced(store, recover(store, delays=AT_ONCE, grace=0))
+    assert not await forced(store, store.orphans(by="ann"))  # a look that finds nothing
 
 
 async def test_a_claim_that_gets_nothing_writes_nothing(store, clock):

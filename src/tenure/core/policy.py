@@ -5,6 +5,7 @@ Stores know none of this. Every number's reason stands beside it.
 
 from __future__ import annotations
 
+from functools import cache
 from typing import TypeAlias
 
 import msgspec
@@ -300,9 +301,15 @@ def loss_delays(budget: int, chance: float) -> list[float]:
 
     The first one at once: as a rule a machine died and the job is innocent.
     """
+    share = 0.5 + 0.5 * chance
+    return [ceiling * share for ceiling in _loss_ceilings(budget)]
+
+
+@cache  # recovery asks for each job, so that jobs lost together do not come back together
+def _loss_ceilings(budget: int) -> tuple[float, ...]:
+    """Return the longest delay after each loss."""
     ceilings = (_LOSS_DELAY * _LOSS_FACTOR ** min(n, 100) for n in range(budget - 1))
-    widening = (min(LOSS_DELAY_MAX, ceiling) for ceiling in ceilings)
-    return [0.0, *(ceiling * (0.5 + 0.5 * chance) for ceiling in widening)][:budget]
+    return (0.0, *(min(LOSS_DELAY_MAX, ceiling) for ceiling in ceilings))[:budget]
 
 
 def unknown_task_delay(attempt: int, chance: float) -> float:

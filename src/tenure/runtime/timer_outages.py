@@ -81,43 +81,40 @@ class TimerOutages:
     async def _end(self, timer: TimerState, outage: Outage) -> None:
         """Record what has run without the store, once it answers: none of that is caught up."""
         look_up = partial(self._scheduling.advance, replace(outage.move, due=NEVER))
-        record = partial(self._record, timer, outage)
         try:
             first = await self._patience.until_answered("commit", look_up, self._stopped)
             if first.run is not None:  # it was decided, and the reply was lost
                 has_run = outage.ran is not None and outage.ran.first == outage.move.to
                 (self._withdraw if has_run else self._start)(first.run)
-            while outage.recorded is not outage.ran:  # more may run while this is on its way
-                await self._patience.until_answered("commit", record, self._stopped)
+            while (ran := outage.ran) is not outage.recorded:  # more may run meanwhile
+                await self._record(timer, outage, ran)
         except Exception:  # noqa: BLE001 - told by `Patience`, and this ticker is about to stop
             return
         finally:
             timer.outage, timer.pending = None, ""
             timer.poked.set()
 
-    async def _record(self, timer: TimerState, outage: Outage) -> None:
-        """Write one line about all runs of an outage, and move the cursor behind them."""
-        whole, cursor = outage.ran, outage.move.seen
-        ran = None if whole is None else _after(whole, outage.recorded)
-        while ran is not None:
-            is_behind = cursor is not None and cursor < ran.last
+    async def _record(self, timer: TimerState, outage: Outage, ran: Decision | None) -> None:
+        """Write one line about all runs of an outage, and move the cursor behind them.
+
+        Repeats are the same move under the same id: a reply that is lost makes no second line.
+        """
+        if ran is not None:
+            line = _after(ran, outage.recorded)
             move = replace(
                 outage.move,
                 id=self._ids.make(),
-                seen=cursor if is_behind else None,
-                to=ran.last,
+                to=line.last,
                 due=0,
                 run=None,
-                passed=(ran,),
+                passed=(line,),
+                records=True,
             )
-            answer = await self._scheduling.advance(move)
+            record = partial(self._scheduling.advance, move)
+            answer = await self._patience.until_answered("commit", record, self._stopped)
             if timer.is_shared:
                 timer.cursor = max(timer.cursor, answer.cursor)
-            is_other = (answer.ruler, answer.revision) != (move.ruler, move.revision)
-            if answer.outcome != "passed" or is_other:
-                break
-            cursor = answer.cursor
-        outage.recorded = whole
+        outage.recorded = ran
 
 
 def _after(ran: Decision, recorded: Decision | None) -> Decision:

@@ -88,6 +88,9 @@ class Advance(Struct, frozen=True, kw_only=True):
     """Ticks that do not run, and why; oldest first."""
     forced: bool = False
     """Whether it runs although the schedule is frozen, and declares nothing: a trigger."""
+    records: bool = False
+    """Whether `passed` has happened already, wherever the cursor is: runs without the store. The
+    cursor moves to `to` unless it is behind that; without `seen` it stays."""
 
 
 class Advanced(Struct, frozen=True, kw_only=True):
@@ -219,19 +222,22 @@ def _has_passed(move: Advance, found: Found, standing: Standing) -> bool:
         return True
     if standing.successor or not standing.is_ours:
         return True
+    if move.records:
+        return False
     return move.seen is not None and not move.seen == standing.cursor <= move.to
 
 
 def _writes(move: Advance, found: Found, standing: Standing) -> tuple[Write, ...]:
     """Return the new standing: a move of the cursor, or a trigger, which others must notice.
 
-    A replica's own ticks write nothing: a hundred replicas would only refuse one another.
+    A replica's own ticks write nothing: a hundred replicas would only refuse one another. A record
+    always writes, once for an outage: its id in the document is how a repeat is recognised.
     """
-    if move.seen is None and not move.forced:
+    if move.seen is None and not (move.forced or move.records):
         return ()
     if move.seen is None:
         return (Write(move.name, found.standing, ruler=found.ruler),)
-    text = write_document(replace(standing, cursor=move.to))
+    text = write_document(replace(standing, cursor=max(standing.cursor, move.to)))
     return (Write(move.name, text, ruler=found.ruler),)
 
 

@@ -119,10 +119,12 @@ MARK_DEAD = """
     WHERE number = :holder
 """
 
-# By number.
-REMOVE_REPLICA = """
+# By number, and by tenure_live_held: whether it runs anything.
+REMOVE_IDLE = """
     DELETE FROM tenure_replica
     WHERE number = :holder
+      AND NOT EXISTS (SELECT 1 FROM tenure_live INDEXED BY tenure_live_held
+                      WHERE holder = :holder)
 """
 
 # What `Orphan.read` reads: the job's number and id, its replica, whether it can be moved, and the
@@ -135,14 +137,14 @@ _ORPHAN = f"""
     coalesce(j.schedule, ''), j.retention_failed, j.options
 """
 
-# By tenure_live_held; it sorts what one replica runs.
+# By tenure_live_held, in its order: another one reads all that a replica runs for each slice.
 HELD = f"""
     SELECT {_ORPHAN}
     FROM tenure_live AS l INDEXED BY tenure_live_held
     CROSS JOIN tenure_replica AS r
     LEFT JOIN tenure_job AS j ON j.number = l.number
     WHERE l.holder = :holder AND r.number = l.holder
-    ORDER BY l.id
+    ORDER BY l.number
     LIMIT :limit
 """  # noqa: S608 - put together from constants
 

@@ -96,7 +96,8 @@ class Replicas(Connection):
                 look.at_replica(row[0])
             return look.answer()
 
-        return await self._run(work, Mode.DURABLE)
+        # A look changes records of replicas only, unless it sets a job aside.
+        return await self._run(work)
 
 
 def _stranded(tx: Transaction, ids: Sequence[str] | None, limit: int) -> list[Stranded]:
@@ -176,9 +177,7 @@ class _Look:
         """Look at one replica, which is dead from now on."""
         self._tx.change(sql.MARK_DEAD, holder=holder, **self._taker)
         self._find(sql.HELD, holder=holder)
-        ((left,),) = self._tx.rows(sql.COUNT_HELD, holder=holder)
-        if not left:
-            self._tx.change(sql.REMOVE_REPLICA, holder=holder)
+        self._tx.change(sql.REMOVE_IDLE, holder=holder)
 
     def _find(self, statement: str, **values: int) -> None:
         known = {job.id for job in self._jobs}
@@ -194,6 +193,7 @@ class _Look:
             elif job.id not in known:
                 self._jobs.append(job)
         if broken:
+            self._tx.lasting = True
             set_aside(self._tx, broken)
 
     def answer(self) -> Orphans:

@@ -7,7 +7,8 @@ local commit, head, fixed  -- the one at hand
 local run, known, unsaved  -- record and fixed part; its schedules by name; those that have changed
 
 local function forget(name)
-  for number = 1, DECISIONS_MAX do
+  local lines = known[name] and known[name].lines or DECISIONS_MAX
+  for number = 1, min(lines, DECISIONS_MAX) do
     gather('HDEL', DECISIONS, place_of_line(name, number))
   end
   gather('HDEL', SCHEDULES, name)
