@@ -34,10 +34,10 @@ async def recover(url: str, jobs: int) -> dict[str, Any]:
         store: Any = app._store  # noqa: SLF001 - what a dead process did has no public call
         for _ in range(jobs // SLICE):
             await app.enqueue_many([work.request() for _ in range(SLICE)])
-        await store.join("dead", ttl=0.5, meta={})
+        await store.jobs.beat(["dead"], ttl=0.5, meta={})
         for number in range(jobs // SLICE):
-            await store.claim("dead", number + 1, ["default"], SLICE)
-            await store.beat(["dead"], ttl=0.5)
+            await store.jobs.claim("dead", number + 1, ["default"], SLICE)
+            await store.jobs.beat(["dead"], ttl=0.5)
         await asyncio.sleep(1)
         before, begin = Counter(faults.calls), time.perf_counter()
         recovered = await app.recover()
@@ -85,7 +85,7 @@ class _Counting:
         return answer
 
     async def commit(self, commits: Any) -> Any:
-        answers = await self._store.commit(commits)
+        answers = await self._store.schedules.commit(commits)
         self.outcomes.update(answer.outcome for answer in answers)
         return answers
 

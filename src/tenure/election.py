@@ -134,7 +134,7 @@ class Election:
 
     async def leader(self) -> Leader | None:
         """Return who leads now."""
-        for lease in await self._holds().store.leases(self._lock.name):
+        for lease in await self._holds().store.leases.find(self._lock.name):
             if lease.key == self._lock.name and not lease.waiting:
                 return Leader(lease.fence, lease.meta, lease.held_for)
         return None

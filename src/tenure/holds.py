@@ -7,7 +7,7 @@ import os
 import warnings
 import weakref
 from collections import deque
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable
 from contextlib import suppress
 from types import TracebackType
 from typing import Any, Literal, Self, TypeAlias
@@ -24,6 +24,7 @@ from tenure.runtime.hosting import Host
 from tenure.runtime.keeper import Keeper, Kept
 from tenure.runtime.owners import current_owner
 from tenure.stores.contract import Store
+from tenure.stores.within import plainly
 
 __all__ = ["Hold", "Holds", "OnLost", "Rules"]
 
@@ -137,7 +138,7 @@ class Hold:
         for failures in range(1, _RENEW_TRIES + 1):
             self.check()
             sent = clock.boot()
-            [answer] = await self._holds.store.renew([self.lease])
+            [answer] = await self._holds.store.leases.renew([self.lease])
             if answer:
                 self._kept.extend(sent)
                 return self.check()
@@ -158,17 +159,17 @@ class Hold:
         Raises LeaseLost if the lease is gone, ConfigError if this cannot work.
         """
         self.check()
-        answer = self._holds.store.guard(connection, self.lease)
-        self._judge_guard(held=await answer if isinstance(answer, Awaitable) else answer)
+        within = self._holds.store.within(connection, "guard()")
+        self._judge_guard(held=await within.hold_lease(self.lease))
 
     def guard_blocking(self, connection: object) -> None:
         """Do what `guard` does on a synchronous connection, in the calling thread."""
         self.check()
-        answer = self._holds.store.guard(connection, self.lease)
-        if not isinstance(answer, bool):
+        within = self._holds.store.within(connection, "guard()")
+        if not within.blocks:
             msg = "this connection is asynchronous; give guard() a synchronous one here."
             raise ConfigError(msg)
-        self._judge_guard(held=answer)
+        self._judge_guard(held=plainly(within.hold_lease(self.lease)))
 
     def _judge_guard(self, *, held: bool) -> None:
         if not held:

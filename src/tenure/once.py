@@ -58,7 +58,7 @@ async def run_once(
 
 
 async def _marked(store: Store, key: str) -> Mark | None:
-    [mark] = await store.marked([key])
+    [mark] = await store.leases.marked([key])
     return mark
 
 
@@ -83,7 +83,7 @@ async def _mark(store: Store, key: str, hold: Hold, result: _Result) -> None:
     clock = store.clock
     for failures in count(1):
         try:
-            marked = await store.mark(key, hold.lease, value)
+            marked = await store.leases.mark(key, hold.lease, value)
         except StoreUnavailable:
             if hold.is_lost:
                 raise

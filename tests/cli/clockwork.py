@@ -55,7 +55,7 @@ class Clockwork:
 
     def tick(self, name: str = "sweep", **details: Any) -> JobRecord | None:
         """Have a tick that is due, run by web-1 unless told otherwise."""
-        self.call(self.store.join("web-1", ttl=600, meta={"host": "web-1", "pid": "4711"}))
+        self.call(self.store.jobs.beat(["web-1"], ttl=600, meta={"host": "web-1", "pid": "4711"}))
         planted = self._planted(name)
         given = {"due": 0, "replica": "web-1", **details}
         due = move(planted, planted.cursor + 1, name=name, **given)

@@ -49,8 +49,8 @@ class Shop:
 
         async def claim() -> list[JobRecord]:
             told = write_serving(queues=queues, **serving) if serving else {}
-            await store.join(replica, ttl=ttl, meta={"host": replica, "pid": "4711", **told})
-            claimed = await store.claim(replica, next(self._numbers), queues, 200)
+            await store.jobs.beat([replica], ttl=ttl, meta={"host": replica, "pid": "4711", **told})
+            claimed = await store.jobs.claim(replica, next(self._numbers), queues, 200)
             return claimed.jobs
 
         return self.sync._portal().call(claim())
@@ -66,7 +66,7 @@ class Shop:
             **how,
         )
         store = self.sync._app._store
-        assert self.sync._portal().call(store.settle(record.replica, [end])) == ["settled"]
+        assert self.sync._portal().call(store.jobs.settle([end])) == ["settled"]
 
     def fail(self, record: JobRecord, message: str, trace: str = "") -> None:
         """End it with an error."""

@@ -154,7 +154,7 @@ def test_an_outage_says_how_far_it_went(cli: Run, file_place: Place, monkeypatch
 
 def insert(shop: Shop, *ids: str) -> None:
     store, call = shop.sync._app._store, shop.sync._portal().call
-    call(store.insert([NewJob(id=one, task="resize") for one in ids]))
+    call(store.jobs.insert([NewJob(id=one, task="resize") for one in ids]))
 
 
 ONE = "01890a5d-ac96-774b-bcce-b302099a8057"

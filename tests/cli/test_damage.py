@@ -43,19 +43,19 @@ def on(place: Place, work: Callable[[Store], Awaitable[object]]) -> None:
 async def fill(store: Store) -> None:
     """Have two of each kind."""
     for name in ("bad", "good"):
-        await store.acquire(f"{name}-lock", holder="ann", limit=1, ttl=600, meta={})
-        await store.join(f"{name}-replica", ttl=600, meta={})
+        await store.leases.acquire(f"{name}-lock", holder="ann", limit=1, ttl=600, meta={})
+        await store.jobs.beat([f"{name}-replica"], ttl=600, meta={})
         digest = f"{name}-timer"
         planting = Planting(name=digest, digest=digest, calendar=digest, definition=b"{}")
         await Scheduling(store).plant([planting])
-    await store.insert([NewJob(id=id_, task="t", queue="good-queue") for id_ in (BAD, GOOD)])
+    await store.jobs.insert([NewJob(id=id_, task="t", queue="good-queue") for id_ in (BAD, GOOD)])
 
 
 async def run_one(store: Store) -> None:
     """Have a job that runs."""
-    await store.join("lost-replica", ttl=600, meta={})
-    await store.insert([NewJob(id=LOST, task="t", queue="lost-queue")])
-    assert await store.claim("lost-replica", 1, ["lost-queue"], 9) is not None
+    await store.jobs.beat(["lost-replica"], ttl=600, meta={})
+    await store.jobs.insert([NewJob(id=LOST, task="t", queue="lost-queue")])
+    assert await store.jobs.claim("lost-replica", 1, ["lost-queue"], 9) is not None
 
 
 def spoil_all(hand: Hand) -> None:
@@ -78,10 +78,10 @@ def spoil_timer(hand: Hand, name: str) -> None:
 
 async def spoil_document(store: Store) -> None:
     """Have a timer that every store reads, and whose document makes no sense."""
-    [record] = (await store.schedules(["bad-timer"])).records
+    [record] = (await store.schedules.read(["bad-timer"])).records
     write = Write("bad-timer", "no standing", ruler=record.ruler)
     expects = (Expected("bad-timer", record.version),)
-    [answer] = await store.commit(
+    [answer] = await store.schedules.commit(
         [Commit(id=BAD, name="bad-timer", expects=expects, writes=(write,))]
     )
     assert answer.outcome == "done"
@@ -138,7 +138,7 @@ def test_a_queue_whose_pause_cannot_be_read_is_shown_and_named(cli: Run, place: 
 
     async def pause(store: Store) -> None:
         await fill(store)
-        await store.pause("good-queue")
+        await store.jobs.pause("good-queue")
 
     on(place, pause)
     hand.spoil_pause("good-queue")
@@ -182,7 +182,7 @@ def test_the_doctor_tells_programs_of_every_record(cli: Run, place: Place, hand:
 
 async def claim_all(store: Store) -> None:
     """Have a worker come across the job."""
-    await store.claim("good-replica", 1, ["good-queue"], 9)
+    await store.jobs.claim("good-replica", 1, ["good-queue"], 9)
 
 
 def test_a_job_that_was_set_aside_is_shown_as_such(cli: Run, place: Place, hand: Hand):
@@ -271,7 +271,7 @@ def test_a_lock_that_cannot_be_read_is_removed_by_force(cli: Run, place: Place, 
     assert (told.code, told.json["removed"]) == (0, False)
 
     async def take(store: Store) -> None:
-        answer = await store.acquire("bad-lock", holder="ben", limit=1, ttl=60, meta={})
+        answer = await store.leases.acquire("bad-lock", holder="ben", limit=1, ttl=60, meta={})
         assert isinstance(answer, Granted)
 
     on(place, take)
@@ -292,7 +292,7 @@ def test_all_releases_what_can_be_read_and_names_the_rest(cli: Run, place: Place
 
     async def share(store: Store) -> None:
         for holder in ("ann", "ben"):
-            await store.acquire("pool", holder=holder, limit=2, ttl=600, meta={})
+            await store.leases.acquire("pool", holder=holder, limit=2, ttl=600, meta={})
 
     on(place, share)
     if place.family == "sqlite":

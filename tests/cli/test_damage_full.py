@@ -42,7 +42,7 @@ def damaged(place: Place) -> Hand:
 async def crowd(store: Store) -> None:
     """Have a semaphore with two holders."""
     for holder in ("ann", "ben"):
-        await store.acquire("pool", holder=holder, limit=3, ttl=HOUR, meta={})
+        await store.leases.acquire("pool", holder=holder, limit=3, ttl=HOUR, meta={})
 
 
 def test_the_doctor_finds_damage_on_a_full_server(cli: Run, place: Place, damaged: Hand):

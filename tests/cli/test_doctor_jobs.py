@@ -53,7 +53,7 @@ def late(shop: Shop, *numbers: int, queue: str = "default") -> None:
     store, call = shop.sync._app._store, shop.sync._portal().call
     due = call(store.now()) - 120_000_000
     ids = [f"01890a5d-ac96-774b-bcce-{number:012}" for number in numbers]
-    call(store.insert([NewJob(id=one, task="resize", queue=queue, at=due) for one in ids]))
+    call(store.jobs.insert([NewJob(id=one, task="resize", queue=queue, at=due) for one in ids]))
 
 
 def test_where_nothing_is_to_be_done_all_is_well(found, shop: Shop):

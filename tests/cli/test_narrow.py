@@ -60,7 +60,7 @@ def test_timers(file_place: Place, work: Clockwork, columns: int):
 def test_replicas(file_place: Place, shop: Shop, columns: int):
     host = "web-7d9f8c6b5-x2x8z.shop.example.org"
     store = shop.sync._app._store
-    shop.sync._portal().call(store.join(ID, ttl=600, meta={"host": host, "pid": "471147"}))
+    shop.sync._portal().call(store.jobs.beat([ID], ttl=600, meta={"host": host, "pid": "471147"}))
     header, row = table(file_place, "replicas", columns=columns, begins="REPLICA")
     assert {"REPLICA", "PROCESS", "STATE", "JOBS"} <= set(header.split())
     assert "alive" in row

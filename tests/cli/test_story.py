@@ -70,13 +70,13 @@ def test_a_queue_that_nobody_serves(shop: Shop, reasons):
     shop.claim(queues=["mail"])
     store, call = shop.sync._app._store, shop.sync._portal().call
     late = call(store.now()) - 60_000_000
-    call(store.insert([NewJob(id=ID, task="resize", at=late)]))
+    call(store.jobs.insert([NewJob(id=ID, task="resize", at=late)]))
     words, facts = reasons(ID)
     assert words == ["queue"]
     assert "a worker that serves its queue: 1 worker is alive, but none runs a job of it" in facts
     # Somebody does.
     shop.claim(queues=["default"])
-    call(store.insert([NewJob(id=ID[:-1] + "8", task="resize", at=late)]))
+    call(store.jobs.insert([NewJob(id=ID[:-1] + "8", task="resize", at=late)]))
     assert reasons(ID[:-1] + "8")[0] == ["turn"]
     assert reasons(ID)[0] == []
 
@@ -90,7 +90,7 @@ def test_a_worker_that_is_merely_busy(shop: Shop, reasons):
     shop.claim(queues=["mail", "default"], slots=1, **NO_TIMERS)
     store, call = shop.sync._app._store, shop.sync._portal().call
     late = call(store.now()) - 60_000_000
-    call(store.insert([NewJob(id=ID, task="resize", at=late)]))
+    call(store.jobs.insert([NewJob(id=ID, task="resize", at=late)]))
     words, facts = reasons(ID)
     assert words == ["slot"]
     assert "a free slot: all 1 of the worker that serves it are taken" in facts
@@ -162,7 +162,7 @@ def test_the_attempts_one_after_the_other(cli: Run, place: Place, shop: Shop):
         id=job.id, fence=record.fence, outcome="failed", history=write_history(history)
     )
     store = shop.sync._app._store
-    shop.sync._portal().call(store.settle("web-1", [end]))
+    shop.sync._portal().call(store.jobs.settle([end]))
     lines = show(cli, place, job.id).out.splitlines()
     first, second_line, third = (line for line in lines if line.startswith("attempt "))
     ago = r" +\d{4}-\d\d-\d\d \d\d:\d\d:\d\d UTC, 1m \d+s ago, on "

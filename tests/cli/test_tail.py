@@ -79,7 +79,7 @@ def test_progress_is_told_and_a_checkpoint_is_not(shop: Shop):
     store, call = shop.sync._app._store, shop.sync._portal().call
 
     def note(**words: object) -> None:
-        assert call(store.note("web-1", [Note(id=job.id, fence=record.fence, **words)])) == [True]
+        assert call(store.jobs.note([Note(id=job.id, fence=record.fence, **words)])) == [True]
 
     note(checkpoint=b"1")
     assert looking.look() == []
@@ -131,7 +131,7 @@ def test_ids_by_a_clock_that_is_behind_are_seen(shop: Shop, monkeypatch):
     millisecond = following._millisecond(newest)
     late = [job_id(millisecond - 1500 + number, 0, "a" * 32) for number in range(6)]
     store = shop.sync._app._store
-    shop.sync._portal().call(store.insert([NewJob(id=one, task="resize") for one in late]))
+    shop.sync._portal().call(store.jobs.insert([NewJob(id=one, task="resize") for one in late]))
     assert sorted(one for one, _, _ in looking.look()) == late
     assert not looking.follower.has_gap
 
@@ -264,7 +264,7 @@ async def test_an_outage_is_told_once_and_outlived(capsys):
     async with Tailing(capsys, as_json=False) as tailing:
         tailing.faults.lose_request("find", times=3)
         await wait_until_async(lambda: tailing.has_said("The store answers again."))
-        await tailing.store.insert([NewJob(id=NOWHERE, task="resize")])
+        await tailing.store.jobs.insert([NewJob(id=NOWHERE, task="resize")])
         await wait_until_async(lambda: tailing.has_said(NOWHERE))
         assert tailing.words.count("Trying on.") == 1
 
@@ -276,7 +276,7 @@ async def test_programs_are_told_of_outages_and_gaps(capsys, monkeypatch):
         await wait_until_async(lambda: tailing.has_said('"kind": "StoreUnavailable"}\n'))
         ids = [f"{NOWHERE[:-2]}{number}" for number in range(10, 60)]
         # A clock far ahead: ids that are newer than this moment.
-        await tailing.store.insert([NewJob(id=f"f{one[1:]}", task="resize") for one in ids])
+        await tailing.store.jobs.insert([NewJob(id=f"f{one[1:]}", task="resize") for one in ids])
         await wait_until_async(lambda: tailing.has_said('"gap": true}\n'))
         assert all(json.loads(line) for line in tailing.words.splitlines())
 

@@ -46,7 +46,7 @@ def put_ahead(work: Clockwork, name: str = "sweep", seconds: float = YEAR) -> No
         expects=(Expected(name, schedule.record.version),),
         writes=(Write(name, write_document(standing), ruler=schedule.record.ruler),),
     )
-    [answer] = work.call(work.store.commit([commit]))
+    [answer] = work.call(work.store.schedules.commit([commit]))
     assert answer.outcome == "done"
 
 

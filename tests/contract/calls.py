@@ -22,7 +22,7 @@ async def ask(
     meta: Meta | None = None,
 ) -> Acquired:
     """Acquire, whatever the answer."""
-    return await store.acquire(
+    return await store.leases.acquire(
         key, holder=holder, limit=limit, ttl=ttl, meta=meta or {}, waiting=waiting
     )
 
@@ -53,13 +53,13 @@ async def be_refused(store: Store, key: str, holder: str, **details) -> Busy:
 
 async def renew(store: Store, *leases: Lease) -> list[bool]:
     """Renew, asking again for what was not decided."""
-    answers: list[bool | None] = await store.renew(leases)
+    answers: list[bool | None] = await store.leases.renew(leases)
     for _ in range(100):
         open_ones = [index for index, answer in enumerate(answers) if answer is None]
         if not open_ones:
             break
         await asyncio.sleep(0.01)
-        again = await store.renew([leases[index] for index in open_ones])
+        again = await store.leases.renew([leases[index] for index in open_ones])
         for index, answer in zip(open_ones, again, strict=True):
             answers[index] = answer
     assert None not in answers
@@ -68,12 +68,14 @@ async def renew(store: Store, *leases: Lease) -> list[bool]:
 
 async def holders(store: Store, key: str) -> list[str]:
     """Return who has a live lease on `key`, by fence."""
-    return [one.holder for one in await store.leases(key) if one.key == key and not one.waiting]
+    return [
+        one.holder for one in await store.leases.find(key) if one.key == key and not one.waiting
+    ]
 
 
 async def line(store: Store, key: str) -> list[str]:
     """Return who waits for `key`, by arrival."""
-    return [one.holder for one in await store.leases(key) if one.key == key and one.waiting]
+    return [one.holder for one in await store.leases.find(key) if one.key == key and one.waiting]
 
 
 async def fill(store: Store, key: str, ends: Mapping[str, float], *, limit: int) -> list[Lease]:

@@ -17,6 +17,7 @@ from tenure.core.schedules.records import (
 )
 from tenure.stores.contract import Store
 from tests.contract.job_calls import find_all, id_of, new
+from tests.rig.lookups import decisions
 
 __all__ = [
     "TICK",
@@ -83,7 +84,7 @@ def tick_line(body: str = "ran", *, like: str = "", first: int = TICK, **details
 
 async def send(store: Store, commit: Commit) -> Committed:
     """Send one commit, whatever the answer."""
-    (answer,) = await store.commit([commit])
+    (answer,) = await store.schedules.commit([commit])
     return answer
 
 
@@ -114,12 +115,12 @@ async def run(store: Store, of: ScheduleRecord | str, **details: Any) -> JobReco
 
 async def look_at(store: Store, name: str = "sync") -> ScheduleRecord:
     """Return a schedule that is there."""
-    (record,) = (await store.schedules([name])).records
+    (record,) = (await store.schedules.read([name])).records
     return record
 
 
 async def everything(store: Store) -> list[Any]:
     """Return all that the store has of schedules and jobs."""
-    records = (await store.schedules()).records
-    histories = [await store.decisions(record.name) for record in records]
+    records = (await store.schedules.read()).records
+    histories = [await decisions(store, record.name) for record in records]
     return [records, histories, await find_all(store)]

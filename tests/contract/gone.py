@@ -15,15 +15,15 @@ async def expired(place: Place, clock: ManualClock, lease: Lease) -> None:
 
 
 async def released(place: Place, clock: ManualClock, lease: Lease) -> None:
-    await place.store.release([lease])
+    await place.store.leases.release([lease])
 
 
 async def released_by_holder(place: Place, clock: ManualClock, lease: Lease) -> None:
-    await place.store.release([Lease(key=lease.key, holder=lease.holder)])
+    await place.store.leases.release([Lease(key=lease.key, holder=lease.holder)])
 
 
 async def taken_after_release(place: Place, clock: ManualClock, lease: Lease) -> None:
-    await place.store.release([lease])
+    await place.store.leases.release([lease])
     await place.take("ben", ttl=AGES)
 
 
@@ -33,7 +33,7 @@ async def taken_after_expiry(place: Place, clock: ManualClock, lease: Lease) -> 
 
 
 async def taken_anew_by_the_same_holder(place: Place, clock: ManualClock, lease: Lease) -> None:
-    await place.store.release([lease])
+    await place.store.leases.release([lease])
     await place.take(lease.holder, ttl=AGES)
 
 
@@ -43,7 +43,7 @@ async def awaited_by_the_next(place: Place, clock: ManualClock, lease: Lease) ->
 
 
 async def pruned(place: Place, clock: ManualClock, lease: Lease) -> None:
-    await place.store.release([*place.others, lease])
+    await place.store.leases.release([*place.others, lease])
     await place.store.prune(idle=0)
 
 

@@ -77,13 +77,13 @@ def new_claim_no() -> int:
 async def insert(store: Store, *jobs: NewJob) -> None:
     """Insert jobs that are not there yet."""
     expected = [Inserted("created", job.id) for job in jobs]
-    assert await store.insert(jobs) == expected
+    assert await store.jobs.insert(jobs) == expected
 
 
 async def join(store: Store, *replicas: str, ttl: float = TTL) -> None:
     """Make replicas known."""
     for replica in replicas:
-        await store.join(replica, ttl=ttl, meta={})
+        await store.jobs.beat([replica], ttl=ttl, meta={})
 
 
 async def claim(
@@ -94,7 +94,7 @@ async def claim(
     limit: int = BATCH_MAX,
 ) -> list[JobRecord]:
     """Claim anew, for a replica that is known."""
-    answer = await store.claim(replica, new_claim_no(), queues, limit)
+    answer = await store.jobs.claim(replica, new_claim_no(), queues, limit)
     assert answer is not None, f"the store does not know {replica!r}"
     return answer.jobs
 
@@ -130,7 +130,7 @@ def ended(job: JobRecord, outcome: str, **details) -> Settlement:
 
 async def settle(store: Store, job: JobRecord, outcome: str, **details) -> Settled:
     """End the attempt under which `job` was claimed."""
-    (answer,) = await store.settle(job.replica, [ended(job, outcome, **details)])
+    (answer,) = await store.jobs.settle([ended(job, outcome, **details)])
     return answer
 
 
@@ -149,14 +149,14 @@ async def bring(store: Store, state: JobState, number: int = 1, **details) -> Jo
 
 async def look(store: Store, number: int = 1) -> JobRecord:
     """Return a job that is there."""
-    (job,) = await store.get([id_of(number)])
+    (job,) = await store.jobs.get([id_of(number)])
     assert job is not None, f"job {number} is not there"
     return job
 
 
 async def states(store: Store, *numbers: int) -> list[str | None]:
     """Return the states of jobs."""
-    found = await store.get([id_of(number) for number in numbers])
+    found = await store.jobs.get([id_of(number) for number in numbers])
     return [job and job.state for job in found]
 
 
@@ -183,7 +183,7 @@ async def find_all(store: Store, *, limit: int = 50, **filters) -> list[JobRecor
     found: list[JobRecord] = []
     cursor = None
     while True:
-        page = await store.find(**filters, limit=limit, cursor=cursor)
+        page = await store.jobs.find(**filters, limit=limit, cursor=cursor)
         assert len(page.jobs) <= limit
         found += page.jobs
         cursor = page.cursor

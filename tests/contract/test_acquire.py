@@ -90,7 +90,7 @@ async def test_exactly_as_many_as_the_limit_are_admitted(store: Store, limit: in
 
 
 async def test_a_place_is_free_as_soon_as_it_is_released(place: Place):
-    await place.store.release([await place.take("ann")])
+    await place.store.leases.release([await place.take("ann")])
     await place.take("ben")
     assert await place.holder() == "ben"
 
@@ -138,7 +138,7 @@ async def test_meta_comes_back_unchanged(store: Store, meta: dict[str, str]):
     lease = await take(store, "key", "ann", meta=meta)
     assert lease.meta == meta
     assert (await take(store, "key", "ann", meta=meta)).meta == meta
-    assert [one.meta for one in await store.leases()] == [meta]
+    assert [one.meta for one in await store.leases.find()] == [meta]
 
 
 @pytest.mark.parametrize("ttl", [0.25, 1.1, 0.333_333, 1.000_001, 86_400.0 * 365 * 10])

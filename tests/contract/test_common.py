@@ -34,11 +34,11 @@ CALLS: dict[str, Call] = {
     "now": lambda store: store.now(),
     "incarnation": lambda store: store.incarnation(),
     "acquire": lambda store: ask(store, "key", "ann", waiting=10),
-    "renew": lambda store: store.renew([LEASE]),
-    "release": lambda store: store.release([LEASE]),
-    "leases": lambda store: store.leases(),
-    "mark": lambda store: store.mark("key", LEASE, "v1"),
-    "marked": lambda store: store.marked(["key"]),
+    "renew": lambda store: store.leases.renew([LEASE]),
+    "release": lambda store: store.leases.release([LEASE]),
+    "leases": lambda store: store.leases.find(),
+    "mark": lambda store: store.leases.mark("key", LEASE, "v1"),
+    "marked": lambda store: store.leases.marked(["key"]),
     "prune": lambda store: store.prune(idle=0),
     "watch": look_around,
 }
@@ -185,15 +185,15 @@ async def test_a_store_knows_what_it_can_do(world: World, store: Store):
 async def test_now_is_the_clock_of_the_test(store: Store, clock: ManualClock):
     for seconds in (0, 0.000_001, 3600):
         clock.shift(seconds)
-        assert await store.now() == clock.wall()
+        assert (await store.ping()).now == clock.wall()
     clock.step(-7200)
-    assert await store.now() == clock.wall()
+    assert (await store.ping()).now == clock.wall()
 
 
 async def test_now_is_the_clock_of_the_store(real_world: World):
     store = await real_world.store()
     before = SystemClock().wall()
-    now = [await store.now() for _ in range(5)]
+    now = [(await store.ping()).now for _ in range(5)]
     after = SystemClock().wall()
     assert all(type(instant) is int for instant in now)
     # The server runs on this machine, but its clock may be read more coarsely.
@@ -203,7 +203,7 @@ async def test_now_is_the_clock_of_the_store(real_world: World):
 
 async def test_a_fence_carries_the_time_of_the_stores_clock(real_world: World):
     store = await real_world.store()
-    before = await store.now()
+    before = (await store.ping()).now
     assert (await take(store, "key", "ann")).fence >= before
 
 
@@ -254,7 +254,7 @@ async def test_a_clone_works_on_another_event_loop(real_world: World):
     asking = threading.Event()
     other_loop = asyncio.create_task(asyncio.to_thread(asyncio.run, elsewhere()))
     assert await asyncio.to_thread(asking.wait, 20)
-    await store.release([ann])
+    await store.leases.release([ann])
     assert await other_loop == (["ann"], True)
     await take(store, "key", "ben")
 
@@ -292,11 +292,11 @@ async def test_a_store_serves_many_callers_at_once(store: Store):
     leases = [answer.lease for answer in answers if isinstance(answer, Granted)]
     assert len(leases) == 100
     calls: list[Awaitable[Any]] = [renew(store, lease) for lease in leases]
-    calls += [store.leases(f"key-{n}", limit=1) for n in range(100)]
-    calls += [store.mark(f"key-{n}", leases[n], "v1") for n in range(100)]
+    calls += [store.leases.find(f"key-{n}", limit=1) for n in range(100)]
+    calls += [store.leases.mark(f"key-{n}", leases[n], "v1") for n in range(100)]
     assert all(await asyncio.gather(*calls))
-    assert all(await asyncio.gather(*(store.release([lease]) for lease in leases)))
-    assert await store.leases() == []
+    assert all(await asyncio.gather(*(store.leases.release([lease]) for lease in leases)))
+    assert await store.leases.find() == []
 
 
 # What cannot work.
@@ -370,10 +370,10 @@ async def test_cancelling_a_caller_does_not_break_the_store(store: Store, name: 
     numbers = iter(range(1_000_000))
 
     async def check() -> None:
-        await store.release([Lease(key="key", holder="ann")])
+        await store.leases.release([Lease(key="key", holder="ann")])
         lease = await take(store, "key", f"after-{next(numbers)}")
         assert await renew(store, lease) == [True]
-        assert await store.release([lease]) == [True]
+        assert await store.leases.release([lease]) == [True]
 
     await cancel_everywhere(lambda: CALLS[name](store), check)
 
@@ -386,10 +386,10 @@ async def test_a_release_never_overtakes_the_cancelled_acquire_that_it_undoes(
     expected = [(await take(store, "key", "ann")).holder] if taken else []
 
     async def check() -> None:
-        await store.release([Lease(key="key", holder="ben")])
+        await store.leases.release([Lease(key="key", holder="ben")])
         for _ in range(3):
             await asyncio.sleep(0.001)
-            assert [one.holder for one in await store.leases()] == expected
+            assert [one.holder for one in await store.leases.find()] == expected
 
     await cancel_everywhere(lambda: ask(store, "key", "ben", waiting=waiting), check)
 
@@ -399,15 +399,15 @@ async def test_what_a_cancelled_call_did_is_decided_before_the_next_call(store: 
 
     async def check() -> None:
         nonlocal lease
-        found = await store.renew([lease]), await store.marked(["done"])
+        found = await store.leases.renew([lease]), await store.leases.marked(["done"])
         for _ in range(3):
             await asyncio.sleep(0.001)
-            assert (await store.renew([lease]), await store.marked(["done"])) == found
+            assert (await store.leases.renew([lease]), await store.leases.marked(["done"])) == found
         lease = await take(store, "key", "ann")
 
     async def write() -> None:
-        await store.mark("done", lease, f"under {lease.fence}")
-        await store.release([lease])
+        await store.leases.mark("done", lease, f"under {lease.fence}")
+        await store.leases.release([lease])
 
     await cancel_everywhere(write, check)
 
@@ -422,11 +422,11 @@ async def test_releases_never_overtake_cancelled_acquires_among_many_callers(rea
             await asyncio.sleep(0)
         call.cancel()
         await asyncio.gather(call, return_exceptions=True)
-        await store.release([Lease(key="key", holder=holder)])
+        await store.leases.release([Lease(key="key", holder=holder)])
 
     for turn in range(SIZE.rounds):
         await asyncio.gather(*(change_ones_mind(f"{turn}-{n}") for n in range(20)))
-        assert await store.leases() == []
+        assert await store.leases.find() == []
 
 
 async def test_cancelling_one_caller_does_not_disturb_its_neighbours(store: Store):
@@ -449,7 +449,7 @@ async def test_cancelling_an_opener_leaves_nothing_half_open(world: World):
     async def check() -> None:
         await store.close()
         await store.open()
-        await store.leases()
+        await store.leases.find()
         await store.close()
 
     await cancel_everywhere(store.open, check)
@@ -461,7 +461,7 @@ async def test_cancelling_a_closer_leaves_a_store_that_can_be_closed(world: Worl
     async def check() -> None:
         await store.close()
         await store.open()
-        await store.leases()
+        await store.leases.find()
 
     await cancel_everywhere(store.close, check)
 
@@ -492,16 +492,16 @@ async def test_all_stores_of_a_place_know_the_same_incarnation(world: World):
     clone = first.clone()
     await clone.open("skip")
     try:
-        known = await first.incarnation()
+        known = (await first.ping()).incarnation
         assert known
-        assert [await store.incarnation() for store in (first, second, clone)] == [known] * 3
+        assert [(await store.ping()).incarnation for store in (first, second, clone)] == [known] * 3
     finally:
         await clone.close()
 
 
 async def test_the_incarnation_stays_while_everything_is_released(store: Store):
-    known = await store.incarnation()
+    known = (await store.ping()).incarnation
     lease = await take(store, "key", "ann")
-    await store.release([lease])
+    await store.leases.release([lease])
     await store.prune(idle=0)
-    assert await store.incarnation() == known
+    assert (await store.ping()).incarnation == known

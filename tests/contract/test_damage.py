@@ -21,6 +21,7 @@ from tests.contract.schedule_calls import (
     run,
     tick,
 )
+from tests.rig.lookups import stranded
 
 
 async def test_what_is_sound_is_not_called_damaged(store: Store):
@@ -35,19 +36,19 @@ async def test_what_is_sound_is_not_called_damaged(store: Store):
         running, ("succeeded", "failed", "retry", "cancelled", "handed back"), strict=True
     ):
         assert await settle(store, job, outcome) == "settled"
-    await store.pause("default")
+    await store.jobs.pause("default")
     await plant(store)
-    assert (await tick(store, await store.now())).outcome == "done"
+    assert (await tick(store, (await store.ping()).now)).outcome == "done"
     await freeze(store, "sync", reason="a rest")
 
-    assert len(await store.leases()) == 3
-    assert len(await store.replicas()) == 1
-    assert len((await store.find()).jobs) == 7
-    assert await store.counts()
+    assert len(await store.leases.find()) == 3
+    assert len(await store.jobs.replicas()) == 1
+    assert len((await store.jobs.find()).jobs) == 7
+    assert await store.jobs.counts()
     assert (await read_schedules(store)).all
     assert await decisions(store)
-    assert await store.stranded() == []
-    assert await store.stranded([job.id for job in running]) == []
+    assert await stranded(store) == []
+    assert await stranded(store, [job.id for job in running]) == []
     assert [*store.damage] == []
 
 

@@ -11,24 +11,24 @@ async def test_all_leases_and_the_line_are_gone(store: Store, limit: int):
     leases = [await take(store, "key", f"ann-{number}", limit=limit) for number in range(limit)]
     await ask(store, "key", "ben", limit=limit, waiting=30)
     await take(store, "key-2", "cem")
-    assert await store.discard("key")
-    assert await store.leases("key-2") != []
+    assert await store.leases.discard("key")
+    assert await store.leases.find("key-2") != []
     assert await holders(store, "key") == []
     assert await line(store, "key") == []
-    assert await store.renew(leases) == [False] * limit
-    assert not await store.discard("key")
+    assert await store.leases.renew(leases) == [False] * limit
+    assert not await store.leases.discard("key")
     newer = await take(store, "key", "dan", limit=limit)
     assert newer.fence > max(lease.fence for lease in leases)
 
 
 async def test_nothing_to_remove(store: Store):
-    assert not await store.discard("key")
+    assert not await store.leases.discard("key")
 
 
 async def test_a_key_that_was_removed_has_room_for_all(store: Store):
     for holder in ("ann", "ben"):
         await take(store, "key", holder, limit=2)
-    assert await store.discard("key")
+    assert await store.leases.discard("key")
     for holder in ("cem", "dan"):
         await take(store, "key", holder, limit=2)
     assert sorted(await holders(store, "key")) == ["cem", "dan"]

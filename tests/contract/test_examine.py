@@ -17,6 +17,6 @@ async def test_whatever_is_not_well_comes_with_advice(store):
 
 
 async def test_it_changes_nothing(store):
-    before = await store.leases()
+    before = await store.leases.find()
     await store.examine()
-    assert await store.leases() == before
+    assert await store.leases.find() == before

@@ -14,7 +14,7 @@ async def test_a_fence_is_larger_than_the_last_though_no_time_has_passed(place: 
     for holder in ("ann", "ben", "ann", "cid", "ann"):
         lease = await place.take(holder)
         fences.append(lease.fence)
-        await place.store.release([lease])
+        await place.store.leases.release([lease])
     assert fences == sorted(set(fences))
 
 
@@ -39,7 +39,7 @@ async def test_a_fence_carries_the_stores_time(store: Store, clock: ManualClock)
     for seconds in (0, 1.5, HOUR):
         clock.shift(seconds)
         lease = await take(store, "key", f"at-{seconds}", ttl=1)
-        assert lease.fence >= await store.now()
+        assert lease.fence >= (await store.ping()).now
         clock.shift(1)
 
 
@@ -51,8 +51,8 @@ async def test_a_fence_fits_into_a_double(store: Store, clock: ManualClock):
         lease = await take(store, "key", "ann", ttl=1)
         assert in_2250 <= lease.fence < 2**53
         assert type(lease.fence) is int
-        assert (await store.leases())[0].fence == lease.fence
-        await store.release([lease])
+        assert (await store.leases.find())[0].fence == lease.fence
+        await store.leases.release([lease])
         clock.shift(number)
 
 
@@ -64,7 +64,7 @@ async def test_fences_rise_over_a_removal_of_idle_keys(store: Store):
             lease = await take(store, "key", "ann")
             assert lease.fence > last
             last = lease.fence
-            await store.release([lease])
+            await store.leases.release([lease])
         await store.prune(idle=0)
 
 
@@ -75,7 +75,7 @@ async def test_fences_rise_over_the_removal_of_another_key_with_higher_fences(st
             for _ in range(times):
                 lease = await take(store, key, "ann")
                 fences.append(lease.fence)
-                await store.release([lease])
+                await store.leases.release([lease])
         await store.prune(idle=0, limit=1)
         await store.prune(idle=0, limit=1)
     assert lows == sorted(set(lows))
@@ -92,7 +92,7 @@ async def test_fences_rise_over_a_clock_stepped_back(
         lease = await take_in_time(store, "key", holder, clock=clock)
         fences.append(lease.fence)
         if ended == "released":
-            await store.release([lease])
+            await store.leases.release([lease])
         else:
             clock.shift(lease.ttl)
         if pruned:
@@ -106,7 +106,7 @@ async def test_fences_rise_over_a_clock_stepped_forward_and_back(store: Store, c
     for step in (HOUR, -HOUR, 10 * HOUR, -20 * HOUR, 0):
         lease = await take(store, "key", "ann")
         fences.append(lease.fence)
-        await store.release([lease])
+        await store.leases.release([lease])
         clock.step(step)
     assert fences == sorted(set(fences))
 
@@ -114,7 +114,7 @@ async def test_fences_rise_over_a_clock_stepped_forward_and_back(store: Store, c
 async def test_fences_rise_over_closing_and_opening(world: World, clock: ManualClock):
     store = await world.store()
     first = await take(store, "key", "ann")
-    await store.release([first])
+    await store.leases.release([first])
     await store.close()
     clock.step(-HOUR)
     second = await take(await world.store(), "key", "ann")

@@ -70,8 +70,8 @@ async def test_a_stale_lease_is_refused_and_changes_nothing(
 ):
     lease = await place.take("ann", ttl=30)
     await gone(place, clock, lease)
-    before = await place.store.leases()
+    before = await place.store.leases.find()
     async with transaction(world) as connection:
         if connection is not None:
             assert await guard(place.store, connection, lease) is False
-    assert await place.store.leases() == before
+    assert await place.store.leases.find() == before

@@ -26,7 +26,7 @@ async def test_what_waits_is_cancelled_at_once(store: Store, clock: ManualClock,
     await insert(store, new(1, delay=delay))
     before = await look(store)
     clock.shift(1)
-    assert await store.cancel([id_of(1)], reason="läuft 🌍 nicht") == ["cancelled"]
+    assert await store.jobs.cancel([id_of(1)], reason="läuft 🌍 nicht") == ["cancelled"]
     job = await look(store)
     assert (job.state, job.reason) == ("cancelled", "läuft 🌍 nicht")
     assert (job.finished, job.cancelling) == (clock.wall(), False)
@@ -40,28 +40,28 @@ async def test_what_waits_is_cancelled_at_once(store: Store, clock: ManualClock,
 async def test_what_runs_is_requested_to_end(store: Store, clock: ManualClock):
     before = await start_one(store)
     clock.shift(1)
-    assert await store.cancel([id_of(1)], reason="enough") == ["requested"]
+    assert await store.jobs.cancel([id_of(1)], reason="enough") == ["requested"]
     job = await look(store)
     assert (job.state, job.cancelling, job.reason) == ("running", True, "enough")
     assert (job.replica, job.fence, job.finished) == ("ann", before.fence, 0)
     assert job.revision > before.revision
-    (beat,) = await store.beat(["ann"], ttl=10)
+    (beat,) = await store.jobs.beat(["ann"], ttl=10)
     assert beat is not None
     assert beat.cancels == [id_of(1)]
 
 
 async def test_a_second_request_keeps_the_first_reason(store: Store):
     await start_one(store)
-    await store.cancel([id_of(1)], reason="first")
+    await store.jobs.cancel([id_of(1)], reason="first")
     before = await look(store)
-    assert await store.cancel([id_of(1)], reason="second") == ["requested"]
+    assert await store.jobs.cancel([id_of(1)], reason="second") == ["requested"]
     assert await look(store) == before
 
 
 async def test_a_first_request_without_a_reason_is_one_too(store: Store):
     await start_one(store)
-    await store.cancel([id_of(1)])
-    await store.cancel([id_of(1)], reason="second")
+    await store.jobs.cancel([id_of(1)])
+    await store.jobs.cancel([id_of(1)], reason="second")
     job = await look(store)
     assert (job.cancelling, job.reason) == (True, "")
 
@@ -72,20 +72,20 @@ async def test_what_has_finished_is_left_as_it_is(
 ):
     before = await bring(store, state, retention=100)
     clock.shift(1)
-    assert await store.cancel([id_of(1)], reason="late") == ["finished"]
+    assert await store.jobs.cancel([id_of(1)], reason="late") == ["finished"]
     assert await look(store) == before
 
 
 async def test_what_is_not_there_cannot_be_cancelled(store: Store):
-    assert await store.cancel([id_of(1)]) == [None]
+    assert await store.jobs.cancel([id_of(1)]) == [None]
     assert await states(store, 1) == [None]
-    assert await store.cancel([]) == []
+    assert await store.jobs.cancel([]) == []
 
 
 async def test_a_retried_job_is_cancelled_at_once_while_it_waits(store: Store):
     job = await start_one(store)
     await settle(store, job, "retry", error=b"why", delay=60)
-    assert await store.cancel([id_of(1)], reason="enough") == ["cancelled"]
+    assert await store.jobs.cancel([id_of(1)], reason="enough") == ["cancelled"]
     after = await look(store)
     assert (after.state, after.error, after.failures) == ("cancelled", b"why", 1)
     assert (after.attempt, after.started) == (1, job.started)
@@ -93,7 +93,7 @@ async def test_a_retried_job_is_cancelled_at_once_while_it_waits(store: Store):
 
 async def test_a_cancelled_job_is_kept_for_its_retention(store: Store, clock: ManualClock):
     await insert(store, new(1, retention=60))
-    await store.cancel([id_of(1)])
+    await store.jobs.cancel([id_of(1)])
     clock.shift(60 - MOMENT)
     assert await prune_jobs(store) == 0
     clock.shift(MOMENT)
@@ -105,7 +105,7 @@ async def test_every_id_of_a_call_has_its_own_answer(store: Store):
     await bring(store, "succeeded", 2, retention=100)
     await bring(store, "waiting", 3)
     ids = [id_of(number) for number in (3, 9, 1, 2, 3)]
-    answers = await store.cancel(ids, reason="all")
+    answers = await store.jobs.cancel(ids, reason="all")
     assert answers == ["cancelled", None, "requested", "finished", "finished"]
     assert await states(store, 1, 2, 3) == ["running", "succeeded", "cancelled"]
 
@@ -113,15 +113,15 @@ async def test_every_id_of_a_call_has_its_own_answer(store: Store):
 async def test_a_full_batch_is_cancelled_in_one_call(store: Store):
     await insert(store, *(new(number) for number in range(BATCH_MAX)))
     ids = [id_of(number) for number in range(BATCH_MAX)]
-    assert await store.cancel(ids) == ["cancelled"] * BATCH_MAX
-    assert await store.cancel(ids) == ["finished"] * BATCH_MAX
+    assert await store.jobs.cancel(ids) == ["cancelled"] * BATCH_MAX
+    assert await store.jobs.cancel(ids) == ["finished"] * BATCH_MAX
 
 
 async def test_a_cancel_ends_with_the_attempt_it_was_for(store: Store):
     job = await start_one(store, retention=100)
-    await store.cancel([id_of(1)], reason="enough")
+    await store.jobs.cancel([id_of(1)], reason="enough")
     await settle(store, job, "succeeded")
-    assert await store.requeue([id_of(1)]) == ["requeued"]
+    assert await store.jobs.requeue([id_of(1)]) == ["requeued"]
     await join(store, "ann")
     assert await claim_ids(store) == [id_of(1)]
     after = await look(store)
@@ -132,9 +132,9 @@ async def test_a_cancel_ends_with_the_attempt_it_was_for(store: Store):
 @pytest.mark.parametrize("outcome", ["succeeded", "failed", "cancelled", "retry", "handed back"])
 async def test_nobody_is_told_to_end_what_has_ended(store: Store, outcome: str, reason: str):
     job = await start_one(store)
-    await store.cancel([id_of(1)], reason=reason)
+    await store.jobs.cancel([id_of(1)], reason=reason)
     await settle(store, job, outcome)
-    (beat,) = await store.beat(["ann"], ttl=10)
+    (beat,) = await store.jobs.beat(["ann"], ttl=10)
     assert beat is not None
     assert (beat.cancels, beat.held) == ([], 0)
 

@@ -208,7 +208,7 @@ async def test_a_lost_job_does_not_wait_behind_newer_ones(store: Store, clock: M
 async def test_a_job_is_never_claimed_early(store: Store, clock: ManualClock, delay: float):
     await insert(store, new(1, delay=delay))
     clock.shift(delay - MOMENT)
-    await store.beat(["ann"], ttl=TTL)
+    await store.jobs.beat(["ann"], ttl=TTL)
     assert await claim_ids(store) == []
     clock.shift(MOMENT)
     assert await claim_ids(store) == [id_of(1)]
@@ -264,12 +264,12 @@ async def test_a_clock_set_back_makes_a_job_wait_again(store: Store, clock: Manu
 async def test_due_times_go_by_the_clock_of_the_store(real_world: World):
     store = await real_world.store()
     await join(store, "ann", ttl=60)
-    before = await store.now()
+    before = (await store.ping()).now
     await insert(store, new(1, delay=0.15), new(2, at=before + 100_000))
     due: list[int] = []
     async with asyncio.timeout(SIZE.patience):
         while len(due) < 2:
-            answer = await store.claim("ann", new_claim_no(), ["default"], 5)
+            answer = await store.jobs.claim("ann", new_claim_no(), ["default"], 5)
             assert answer is not None
             assert all(before < job.due <= job.started <= job.fence for job in answer.jobs)
             due += [job.due for job in answer.jobs]
@@ -288,32 +288,32 @@ async def test_a_claim_that_got_less_says_when_the_next_is_due(store: Store, clo
         new(3, delay=20, priority=9),
         new(4, delay=10, queue="other"),
     )
-    answer = await store.claim("ann", 1, ["default"], 2)
+    answer = await store.jobs.claim("ann", 1, ["default"], 2)
     assert answer is not None
     assert len(answer.jobs) == 1
     assert answer.next_in == pytest.approx(20, abs=0.001)
     clock.shift(5)
-    answer = await store.claim("ann", 2, ["default", "other"], 2)
+    answer = await store.jobs.claim("ann", 2, ["default", "other"], 2)
     assert answer is not None
     assert answer.next_in == pytest.approx(5, abs=0.001)
 
 
 async def test_a_claim_that_got_all_it_asked_for_says_nothing_of_the_next(store: Store):
     await insert(store, new(1), new(2), new(3, delay=10))
-    answer = await store.claim("ann", 1, ["default"], 2)
+    answer = await store.jobs.claim("ann", 1, ["default"], 2)
     assert answer is not None
     assert (len(answer.jobs), answer.next_in) == (2, None)
 
 
 async def test_where_nothing_waits_there_is_no_next(store: Store):
     await start_one(store)
-    assert await store.claim("ann", 10**6, ["default"], 5) == Claimed([], None)
+    assert await store.jobs.claim("ann", 10**6, ["default"], 5) == Claimed([], None)
 
 
 async def test_the_next_is_never_said_to_be_later_than_it_is(store: Store, clock: ManualClock):
     await insert(store, new(1, delay=0.000_4), new(2, delay=7.000_9))
     for claim_no, left in ((1, 0.000_4), (2, 7.000_5)):
-        answer = await store.claim("ann", claim_no, ["default"], 5)
+        answer = await store.jobs.claim("ann", claim_no, ["default"], 5)
         assert answer is not None
         assert answer.next_in is not None
         assert 0 <= answer.next_in <= left + 2 * MOMENT
@@ -325,16 +325,16 @@ async def test_the_next_is_never_said_to_be_later_than_it_is(store: Store, clock
 
 async def test_a_paused_queue_is_skipped(store: Store):
     await insert(store, new(1, queue="a"), new(2, queue="b"))
-    await store.pause("a")
+    await store.jobs.pause("a")
     assert await claim_ids(store, queues=["a", "b"]) == [id_of(2)]
     assert await states(store, 1) == ["waiting"]
-    await store.resume("a")
+    await store.jobs.pause("a", seconds=0)
     assert await claim_ids(store, queues=["a", "b"]) == [id_of(1)]
 
 
 async def test_a_pause_ends_by_itself(store: Store, clock: ManualClock):
     await insert(store, new(1))
-    await store.pause("default", seconds=60)
+    await store.jobs.pause("default", seconds=60)
     clock.shift(60 - MOMENT)
     assert await claim_ids(store) == []
     clock.shift(MOMENT)
@@ -343,7 +343,7 @@ async def test_a_pause_ends_by_itself(store: Store, clock: ManualClock):
 
 async def test_a_pause_without_an_end_has_none(store: Store, clock: ManualClock):
     await insert(store, new(1))
-    await store.pause("default")
+    await store.jobs.pause("default")
     clock.shift(9 * DAY)
     assert await claim_ids(store) == []
 
@@ -353,8 +353,8 @@ async def test_the_last_pause_counts(
     store: Store, clock: ManualClock, first: float | None, second: float
 ):
     await insert(store, new(1))
-    await store.pause("default", seconds=first)
-    await store.pause("default", seconds=second)
+    await store.jobs.pause("default", seconds=first)
+    await store.jobs.pause("default", seconds=second)
     clock.shift(second - MOMENT)
     assert await claim_ids(store) == []
     clock.shift(MOMENT)
@@ -363,16 +363,16 @@ async def test_the_last_pause_counts(
 
 async def test_a_pause_for_a_while_can_become_one_without_an_end(store: Store, clock: ManualClock):
     await insert(store, new(1))
-    await store.pause("default", seconds=10)
-    await store.pause("default")
+    await store.jobs.pause("default", seconds=10)
+    await store.jobs.pause("default")
     clock.shift(100)
     assert await claim_ids(store) == []
 
 
 async def test_a_paused_queue_is_not_waited_for(store: Store):
     await insert(store, new(1, queue="a", delay=5), new(2, queue="b", delay=9))
-    await store.pause("a")
-    answer = await store.claim("ann", 1, ["a", "b"], 1)
+    await store.jobs.pause("a")
+    answer = await store.jobs.claim("ann", 1, ["a", "b"], 1)
     assert answer is not None
     assert answer.next_in == pytest.approx(9, abs=0.001)
 
@@ -381,13 +381,13 @@ async def test_a_queue_is_waited_for_again_when_its_pause_has_ended(
     store: Store, clock: ManualClock
 ):
     await insert(store, new(1, delay=100), new(2, delay=60))
-    await store.pause("default", seconds=60)
-    paused = await store.claim("ann", 1, ["default"], 1)
+    await store.jobs.pause("default", seconds=60)
+    paused = await store.jobs.claim("ann", 1, ["default"], 1)
     assert paused is not None
     assert paused.next_in is None
     clock.shift(60)
     await join(store, "ben")
-    resumed = await store.claim("ben", 1, ["default"], 2)
+    resumed = await store.jobs.claim("ben", 1, ["default"], 2)
     assert resumed is not None
     assert [job.id for job in resumed.jobs] == [id_of(2)]
     assert resumed.next_in == pytest.approx(40)
@@ -395,13 +395,13 @@ async def test_a_queue_is_waited_for_again_when_its_pause_has_ended(
 
 async def test_a_pause_takes_inserts_and_does_not_touch_what_runs(store: Store):
     job = await start_one(store)
-    await store.pause("default")
+    await store.jobs.pause("default")
     await insert(store, new(2))
     assert await settle(store, job, "succeeded") == "settled"
 
 
 async def test_resuming_what_is_not_paused_is_harmless(store: Store):
-    await store.resume("default")
+    await store.jobs.pause("default", seconds=0)
     await insert(store, new(1))
     assert await claim_ids(store) == [id_of(1)]
 
@@ -411,19 +411,19 @@ async def test_resuming_what_is_not_paused_is_harmless(store: Store):
 
 async def test_a_repeat_returns_what_that_claim_got(store: Store, clock: ManualClock):
     await insert(store, *(new(number) for number in range(5)))
-    first = await store.claim("ann", 1, ["default"], 3)
+    first = await store.jobs.claim("ann", 1, ["default"], 3)
     assert first is not None
     clock.shift(1)
-    again = await store.claim("ann", 1, ["default"], 3)
+    again = await store.jobs.claim("ann", 1, ["default"], 3)
     assert again is not None
     assert {job.id: job for job in again.jobs} == {job.id: job for job in first.jobs}
     assert await states(store, 3, 4) == ["waiting"] * 2
 
 
 async def test_a_repeat_claims_nothing_new_even_if_the_first_got_nothing(store: Store):
-    assert await store.claim("ann", 1, ["default"], 3) == Claimed([])
+    assert await store.jobs.claim("ann", 1, ["default"], 3) == Claimed([])
     await insert(store, new(1))
-    again = await store.claim("ann", 1, ["default"], 3)
+    again = await store.jobs.claim("ann", 1, ["default"], 3)
     assert again is not None
     assert again.jobs == []
     assert await states(store, 1) == ["waiting"]
@@ -432,11 +432,11 @@ async def test_a_repeat_claims_nothing_new_even_if_the_first_got_nothing(store: 
 
 async def test_a_repeat_returns_only_what_still_runs(store: Store):
     await insert(store, *(new(number) for number in range(4)))
-    first = await store.claim("ann", 1, ["default"], 4)
+    first = await store.jobs.claim("ann", 1, ["default"], 4)
     assert first is not None
     await settle(store, first.jobs[0], "succeeded")
     await settle(store, first.jobs[1], "retry")
-    again = await store.claim("ann", 1, ["default"], 4)
+    again = await store.jobs.claim("ann", 1, ["default"], 4)
     assert again is not None
     assert sorted(job.id for job in again.jobs) == [id_of(2), id_of(3)]
 
@@ -444,11 +444,11 @@ async def test_a_repeat_returns_only_what_still_runs(store: Store):
 async def test_a_repeat_does_not_return_what_another_claim_got_since(store: Store):
     await join(store, "ben")
     await insert(store, new(1))
-    first = await store.claim("ann", 1, ["default"], 1)
+    first = await store.jobs.claim("ann", 1, ["default"], 1)
     assert first is not None
     await settle(store, first.jobs[0], "handed back")
     assert await claim_ids(store, "ben") == [id_of(1)]
-    again = await store.claim("ann", 1, ["default"], 1)
+    again = await store.jobs.claim("ann", 1, ["default"], 1)
     assert again is not None
     assert again.jobs == []
     assert (await look(store)).replica == "ben"
@@ -456,43 +456,43 @@ async def test_a_repeat_does_not_return_what_another_claim_got_since(store: Stor
 
 async def test_an_older_number_gets_nothing_after_a_repeated_join(store: Store):
     for number in (1, 2):
-        assert (await store.claim("ann", number, ["default"], 1)) == Claimed([])
+        assert (await store.jobs.claim("ann", number, ["default"], 1)) == Claimed([])
     await insert(store, new(1))
     await join(store, "ann")
-    older = await store.claim("ann", 1, ["default"], 1)
+    older = await store.jobs.claim("ann", 1, ["default"], 1)
     assert older is not None
     assert older.jobs == []
 
 
 async def test_an_older_number_gets_nothing(store: Store):
     await insert(store, *(new(number) for number in range(4)))
-    await store.claim("ann", 3, ["default"], 1)
-    await store.claim("ann", 7, ["default"], 1)
+    await store.jobs.claim("ann", 3, ["default"], 1)
+    await store.jobs.claim("ann", 7, ["default"], 1)
     for older in (1, 3, 6):
-        answer = await store.claim("ann", older, ["default"], 1)
+        answer = await store.jobs.claim("ann", older, ["default"], 1)
         assert answer is not None
         assert answer.jobs == [], older
     assert await states(store, 0, 1, 2, 3) == ["running", "running", "waiting", "waiting"]
 
 
 async def test_a_number_older_than_that_of_an_empty_claim_gets_nothing(store: Store):
-    assert await store.claim("ann", 7, ["default"], 1) == Claimed([])
+    assert await store.jobs.claim("ann", 7, ["default"], 1) == Claimed([])
     await insert(store, new(1))
     for older in (1, 6, 7):
-        answer = await store.claim("ann", older, ["default"], 1)
+        answer = await store.jobs.claim("ann", older, ["default"], 1)
         assert answer is not None
         assert answer.jobs == [], older
-    newer = await store.claim("ann", 8, ["default"], 1)
+    newer = await store.jobs.claim("ann", 8, ["default"], 1)
     assert newer is not None
     assert [job.id for job in newer.jobs] == [id_of(1)]
 
 
 async def test_an_id_that_joins_anew_after_an_empty_claim_begins_anew(store: Store):
-    assert await store.claim("ann", 9, ["default"], 1) == Claimed([])
+    assert await store.jobs.claim("ann", 9, ["default"], 1) == Claimed([])
     await leave(store, "ann")
     await join(store, "ann")
     await insert(store, new(1))
-    answer = await store.claim("ann", 1, ["default"], 1)
+    answer = await store.jobs.claim("ann", 1, ["default"], 1)
     assert answer is not None
     assert [job.id for job in answer.jobs] == [id_of(1)]
 
@@ -501,17 +501,17 @@ async def test_numbers_of_two_replicas_have_nothing_to_do_with_each_other(store:
     await join(store, "ben")
     await insert(store, new(1), new(2))
     for replica, number in (("ann", 5), ("ben", 1)):
-        answer = await store.claim(replica, number, ["default"], 1)
+        answer = await store.jobs.claim(replica, number, ["default"], 1)
         assert answer is not None
         assert len(answer.jobs) == 1
 
 
 async def test_an_id_that_joins_anew_begins_anew(store: Store):
     await insert(store, new(1))
-    await store.claim("ann", 9, ["default"], 1)
+    await store.jobs.claim("ann", 9, ["default"], 1)
     await leave(store, "ann")
     await join(store, "ann")
-    answer = await store.claim("ann", 1, ["default"], 1)
+    answer = await store.jobs.claim("ann", 1, ["default"], 1)
     assert answer is not None
     assert [job.id for job in answer.jobs] == [id_of(1)]
 
@@ -521,14 +521,14 @@ async def test_an_id_that_joins_anew_begins_anew(store: Store):
 
 async def test_who_is_not_known_is_told_so(store: Store):
     await insert(store, new(1))
-    assert await store.claim("nobody", 1, ["default"], 1) is None
+    assert await store.jobs.claim("nobody", 1, ["default"], 1) is None
     assert await states(store, 1) == ["waiting"]
 
 
 async def test_who_has_left_is_told_so(store: Store):
     await insert(store, new(1))
     await leave(store, "ann")
-    assert await store.claim("ann", 1, ["default"], 1) is None
+    assert await store.jobs.claim("ann", 1, ["default"], 1) is None
     assert await states(store, 1) == ["waiting"]
 
 
@@ -536,11 +536,11 @@ async def test_an_expired_replica_gets_nothing_until_a_beat(store: Store, clock:
     await join(store, "ben", ttl=10)
     await insert(store, new(1))
     clock.shift(10)
-    answer = await store.claim("ben", 1, ["default"], 1)
+    answer = await store.jobs.claim("ben", 1, ["default"], 1)
     assert answer is not None
     assert answer.jobs == []
     assert await states(store, 1) == ["waiting"]
-    assert (await store.beat(["ben"], ttl=10))[0] is not None
+    assert (await store.jobs.beat(["ben"], ttl=10))[0] is not None
     assert await claim_ids(store, "ben") == [id_of(1)]
 
 
@@ -548,9 +548,9 @@ async def test_an_expired_replica_does_not_use_up_its_number(store: Store, clock
     await join(store, "ben", ttl=10)
     await insert(store, new(1))
     clock.shift(10)
-    await store.claim("ben", 1, ["default"], 1)
-    await store.beat(["ben"], ttl=10)
-    answer = await store.claim("ben", 1, ["default"], 1)
+    await store.jobs.claim("ben", 1, ["default"], 1)
+    await store.jobs.beat(["ben"], ttl=10)
+    answer = await store.jobs.claim("ben", 1, ["default"], 1)
     assert answer is not None
     assert [job.id for job in answer.jobs] == [id_of(1)]
 
@@ -566,7 +566,7 @@ async def test_a_replica_that_is_being_recovered_is_told_so(store: Store, clock:
     await start(store, new(1), new(2), replica="ben")
     clock.shift(TTL)
     assert len(await recover(store, delays=AT_ONCE, grace=0, limit=1)) == 1
-    assert await store.claim("ben", 10**9, ["default"], 5) is None
+    assert await store.jobs.claim("ben", 10**9, ["default"], 5) is None
 
 
 # Deadlines.
@@ -584,7 +584,7 @@ async def test_the_deadline_counts_from_the_claim(store: Store, clock: ManualClo
 
 async def test_every_attempt_has_its_own_deadline(store: Store, clock: ManualClock):
     job = await start_one(store, timeout=30)
-    await store.beat(["ann"], ttl=DAY)
+    await store.jobs.beat(["ann"], ttl=DAY)
     clock.shift(20)
     await settle(store, job, "retry")
     assert await claim_ids(store) == [id_of(1)]
@@ -603,7 +603,7 @@ async def test_a_job_that_waits_again_has_no_deadline(store: Store, clock: Manua
 
 async def test_without_a_timeout_there_is_no_deadline(store: Store, clock: ManualClock):
     await start_one(store)
-    await store.beat(["ann"], ttl=100 * DAY)
+    await store.jobs.beat(["ann"], ttl=100 * DAY)
     clock.shift(99 * DAY)
     assert await recover(store, delays=AT_ONCE, grace=0) == []
 
@@ -612,7 +612,7 @@ async def test_a_claim_tells_when_the_next_job_is_due(store: Store, clock: Manua
     await join(store, "ann", ttl=1000)
 
     async def next_in(limit: int = 5) -> tuple[list[str], float | None]:
-        answer = await store.claim("ann", new_claim_no(), ["default"], limit)
+        answer = await store.jobs.claim("ann", new_claim_no(), ["default"], limit)
         return [job.id for job in answer.jobs], answer.next_in
 
     assert await next_in() == ([], None)

@@ -27,7 +27,7 @@ HOUR = 3600.0
 
 async def beat(store: Store, replica: str = "ann", **details) -> Beat:
     """Beat for a replica that is known."""
-    [answer] = await store.beat([replica], **{"ttl": TTL, **details})
+    [answer] = await store.jobs.beat([replica], **{"ttl": TTL, **details})
     assert answer is not None
     return answer
 
@@ -40,7 +40,7 @@ async def test_beats_tell_how_much_time_has_passed(store: Store, clock: ManualCl
     before = (await beat(store)).now
     clock.shift(7.5)
     assert (await beat(store)).now - before == 7_500_000
-    [ann, ben] = await store.beat(["ann", "ben"], ttl=TTL)
+    [ann, ben] = await store.jobs.beat(["ann", "ben"], ttl=TTL)
     assert ann is not None
     assert ben is not None
     assert ann.now == ben.now == before + 7_500_000
@@ -67,7 +67,7 @@ async def test_what_had_not_expired_by_a_beat_is_left_alone_after_a_step_ahead(
     as_of = (await beat(store)).now
     clock.step(HOUR)
     assert await recover(store, delays=AT_ONCE, grace=0, as_of=as_of) == []
-    [ben] = await store.beat(["ben"], ttl=TTL)
+    [ben] = await store.jobs.beat(["ben"], ttl=TTL)
     assert ben is not None
     assert ben.held == 1
 
@@ -82,7 +82,7 @@ async def test_what_had_expired_by_a_beat_is_recovered_whatever_the_clock_does(
     clock.step(HOUR)
     [lost] = await recover(store, delays=AT_ONCE, grace=0, as_of=as_of)
     assert (lost.id, lost.replica, lost.state) == (id_of(1), "ben", "waiting")
-    assert [replica.id for replica in await store.replicas()] == ["ann"]
+    assert [replica.id for replica in await store.jobs.replicas()] == ["ann"]
 
 
 async def test_a_replica_that_beats_after_the_beat_to_go_by_is_left_alone(
@@ -125,7 +125,7 @@ async def test_a_beat_postpones_the_deadlines_of_its_replicas_alone(
     for number, replica in enumerate(["ann", "ben", "cid"], 1):
         await start_one(store, number, replica=replica, timeout=5)
     await start_one(store, 4, replica="ann")
-    await store.beat(["ann", "ben"], ttl=HOUR, ahead=30)
+    await store.jobs.beat(["ann", "ben"], ttl=HOUR, ahead=30)
     await beat(store, "cid", ttl=HOUR)
     revision = (await look(store)).revision
     clock.shift(5)
@@ -184,7 +184,7 @@ async def test_delayed_jobs_do_not_hide_it(store: Store, clock: ManualClock):
     clock.step(HOUR)
     await insert(store, new(30))
     clock.step(-HOUR)
-    claimed = await store.claim("ann", new_claim_no(), ["default"], 10)
+    claimed = await store.jobs.claim("ann", new_claim_no(), ["default"], 10)
     assert claimed is not None
     assert [job.id for job in claimed.jobs] == [id_of(30)]
     assert claimed.next_in == pytest.approx(600)
@@ -233,7 +233,7 @@ async def test_what_is_given_back_after_a_step_back_is_due(store: Store, clock: 
 
 async def test_what_is_requeued_is_due_after_a_step_back(store: Store, clock: ManualClock):
     await bring(store, "failed")
-    await store.requeue([id_of(1)])
+    await store.jobs.requeue([id_of(1)])
     clock.step(-HOUR)
     assert await claim_ids(store) == [id_of(1)]
 
@@ -241,7 +241,7 @@ async def test_what_is_requeued_is_due_after_a_step_back(store: Store, clock: Ma
 async def test_such_a_job_counts_as_due_now(store: Store, clock: ManualClock):
     await insert(store, new(1), new(2, delay=60))
     clock.step(-HOUR)
-    (counts,) = await store.counts()
+    (counts,) = await store.jobs.counts()
     assert (counts.waiting, counts.oldest) == (2, 0)
 
 
@@ -249,9 +249,9 @@ async def test_it_can_be_cancelled(store: Store, clock: ManualClock):
     await join(store, "ann")
     await insert(store, new(1), new(2), new(3, delay=5))
     clock.step(-HOUR)
-    assert await store.cancel([id_of(1), id_of(3)]) == ["cancelled", "cancelled"]
+    assert await store.jobs.cancel([id_of(1), id_of(3)]) == ["cancelled", "cancelled"]
     assert await claim_ids(store) == [id_of(2)]
-    assert await store.counts() == [QueueCounts(queue="default", waiting=0, running=1)]
+    assert await store.jobs.counts() == [QueueCounts(queue="default", waiting=0, running=1)]
 
 
 # Pauses begin anew.
@@ -276,7 +276,7 @@ async def test_a_pause_begins_anew_with_the_first_beat_after_a_step_back(
         assert job.revision > before[number - 1]
     for number in range(1, 5):
         clock.shift(10 - MOMENT)
-        claimed = await store.claim("ann", new_claim_no(), ["default"], 10)
+        claimed = await store.jobs.claim("ann", new_claim_no(), ["default"], 10)
         assert claimed is not None
         assert claimed.jobs == []
         assert claimed.next_in == pytest.approx(MOMENT)
@@ -308,7 +308,7 @@ async def test_beats_tell_that_more_pauses_have_to_begin_anew(store: Store, cloc
         await insert(store, *(new(number, delay=10) for number in some))
     assert not (await beat(store, ttl=HOUR)).more
     clock.step(-HOUR)
-    [answer, unknown] = await store.beat(["ann", "nobody"], ttl=HOUR)
+    [answer, unknown] = await store.jobs.beat(["ann", "nobody"], ttl=HOUR)
     assert answer is not None
     assert unknown is None
     assert answer.more
@@ -326,8 +326,8 @@ async def test_a_delayed_job_that_is_requeued_is_due_after_a_step_back(
 ):
     await join(store, "ann")
     await insert(store, new(1, delay=1000), new(2, at=clock.wall() + 5_000_000))
-    await store.cancel([id_of(1), id_of(2)])
-    assert await store.requeue([id_of(1), id_of(2)]) == ["requeued", "requeued"]
+    await store.jobs.cancel([id_of(1), id_of(2)])
+    assert await store.jobs.requeue([id_of(1), id_of(2)]) == ["requeued", "requeued"]
     clock.step(-HOUR)
     assert sorted(await claim_ids(store)) == [id_of(1), id_of(2)]
 
@@ -403,8 +403,8 @@ async def test_every_delayed_job_that_is_due_comes_by_its_priority(
 async def test_jobs_of_the_future_are_not_recent(store: Store, clock: ManualClock):
     """Else whoever made them before a step back could make none for as long as the step."""
     await insert(store, *(new(number, tags=("t",)) for number in range(3)))
-    counted = await store.count_tagged("t", unfinished=10, recent=10, within=60)
+    counted = await store.jobs.count_tagged("t", unfinished=10, recent=10, within=60)
     assert (counted.unfinished, counted.recent) == (3, 3)
     clock.step(-HOUR)
-    counted = await store.count_tagged("t", unfinished=10, recent=10, within=60)
+    counted = await store.jobs.count_tagged("t", unfinished=10, recent=10, within=60)
     assert (counted.unfinished, counted.recent, counted.oldest) == (3, 0, 0)

@@ -31,26 +31,24 @@ from tests.contract.worlds import World
 from tests.rig.endings import bury, leave, recover, settlement
 
 CALLS: dict[str, Callable[[Store], Coroutine[Any, Any, Any]]] = {
-    "join": lambda store: store.join("ann", ttl=TTL, meta={}),
-    "beat": lambda store: store.beat(["ann"], ttl=TTL),
+    "join": lambda store: store.jobs.beat(["ann"], ttl=TTL, meta={}),
+    "beat": lambda store: store.jobs.beat(["ann"], ttl=TTL),
     "leave": lambda store: leave(store, "ann"),
     "bury": lambda store: bury(store, "ann", [], delays=AT_ONCE),
-    "replicas": lambda store: store.replicas(),
-    "insert": lambda store: store.insert([new(1)]),
-    "claim": lambda store: store.claim("ann", new_claim_no(), ["default"], 1),
-    "settle": lambda store: store.settle(
-        "ann", [settlement(id=id_of(1), fence=1, outcome="retry")]
-    ),
-    "note": lambda store: store.note("ann", [Note(id=id_of(1), fence=1)]),
+    "replicas": lambda store: store.jobs.replicas(),
+    "insert": lambda store: store.jobs.insert([new(1)]),
+    "claim": lambda store: store.jobs.claim("ann", new_claim_no(), ["default"], 1),
+    "settle": lambda store: store.jobs.settle([settlement(id=id_of(1), fence=1, outcome="retry")]),
+    "note": lambda store: store.jobs.note([Note(id=id_of(1), fence=1)]),
     "recover": lambda store: recover(store, delays=AT_ONCE, grace=0),
-    "cancel": lambda store: store.cancel([id_of(1)]),
-    "requeue": lambda store: store.requeue([id_of(1)]),
-    "get": lambda store: store.get([id_of(1)]),
-    "find": lambda store: store.find(),
-    "counts": lambda store: store.counts(),
-    "count_tagged": lambda store: store.count_tagged("t", unfinished=1, recent=1, within=1),
-    "pause": lambda store: store.pause("other"),
-    "resume": lambda store: store.resume("default"),
+    "cancel": lambda store: store.jobs.cancel([id_of(1)]),
+    "requeue": lambda store: store.jobs.requeue([id_of(1)]),
+    "get": lambda store: store.jobs.get([id_of(1)]),
+    "find": lambda store: store.jobs.find(),
+    "counts": lambda store: store.jobs.counts(),
+    "count_tagged": lambda store: store.jobs.count_tagged("t", unfinished=1, recent=1, within=1),
+    "pause": lambda store: store.jobs.pause("other"),
+    "resume": lambda store: store.jobs.pause("default", seconds=0),
 }
 
 
@@ -110,8 +108,8 @@ async def test_a_store_serves_many_callers_at_once(store: Store):
     await asyncio.gather(*(insert(store, new(number)) for number in range(100)))
     jobs = await claim(store, limit=100)
     calls: list[Awaitable[Any]] = [settle(store, job, "succeeded") for job in jobs[:50]]
-    calls += [store.note("ann", [Note(id=job.id, fence=job.fence)]) for job in jobs[50:]]
-    calls += [store.beat(["ann"], ttl=TTL) for _ in range(20)]
+    calls += [store.jobs.note([Note(id=job.id, fence=job.fence)]) for job in jobs[50:]]
+    calls += [store.jobs.beat(["ann"], ttl=TTL) for _ in range(20)]
     calls += [find_all(store, state="running", limit=10) for _ in range(5)]
     await asyncio.gather(*calls)
     counts = [await states(store, int(job.id[-12:], 16)) for job in jobs]
@@ -122,7 +120,7 @@ async def test_a_store_serves_many_callers_at_once(store: Store):
 async def test_cancelling_a_caller_does_not_break_the_store(store: Store, name: str):
     async def check() -> None:
         """Whatever was done: a job can be inserted, claimed and settled."""
-        await store.cancel([id_of(1)])
+        await store.jobs.cancel([id_of(1)])
         await leave(store, "ann")
         await prune_jobs(store)
         job = await start_one(store, 2, queue="check")
@@ -137,7 +135,7 @@ async def test_what_a_cancelled_call_did_is_decided_before_the_next_call(
     store: Store, clock: ManualClock
 ):
     async def work() -> None:
-        await store.insert([new(1)])
+        await store.jobs.insert([new(1)])
         await join(store, "ann")
         for job in await claim(store):
             await settle(store, job, "retry")
@@ -145,14 +143,14 @@ async def test_what_a_cancelled_call_did_is_decided_before_the_next_call(
 
     async def check() -> None:
         # Lists are about everything, and wait for no call. These are about the job and the replica.
-        await store.get([id_of(1)])
-        await store.claim("ann", 0, ["default"], 1)
-        found = await find_all(store), await store.replicas()
+        await store.jobs.get([id_of(1)])
+        await store.jobs.claim("ann", 0, ["default"], 1)
+        found = await find_all(store), await store.jobs.replicas()
         for _ in range(3):
             await asyncio.sleep(0.001)
-            assert (await find_all(store), await store.replicas()) == found
+            assert (await find_all(store), await store.jobs.replicas()) == found
         await leave(store, "ann")
-        await store.cancel([id_of(1)])
+        await store.jobs.cancel([id_of(1)])
         await prune_jobs(store)
 
     await cancel_everywhere(work, check)
@@ -169,7 +167,7 @@ async def test_leaving_never_overtakes_the_cancelled_claim_that_it_undoes(store:
             assert await states(store, 1) == ["waiting"]
         await join(store, "ann")
 
-    await cancel_everywhere(lambda: store.claim("ann", new_claim_no(), ["default"], 1), check)
+    await cancel_everywhere(lambda: store.jobs.claim("ann", new_claim_no(), ["default"], 1), check)
 
 
 async def test_a_cancelled_insert_stores_all_its_jobs_or_none(store: Store):
@@ -177,11 +175,11 @@ async def test_a_cancelled_insert_stores_all_its_jobs_or_none(store: Store):
 
     async def check() -> None:
         assert len(await find_all(store)) in (0, 10)
-        await store.cancel([job.id for job in jobs])
+        await store.jobs.cancel([job.id for job in jobs])
         await prune_jobs(store)
         assert await find_all(store) == []
 
-    await cancel_everywhere(lambda: store.insert(jobs), check)
+    await cancel_everywhere(lambda: store.jobs.insert(jobs), check)
 
 
 async def test_a_cancelled_claim_is_found_again_by_its_number(store: Store):
@@ -193,10 +191,10 @@ async def test_a_cancelled_claim_is_found_again_by_its_number(store: Store):
     def claim_anew() -> Coroutine[Any, Any, Any]:
         nonlocal last
         last += 1
-        return store.claim("ann", last, ["default"], 2)
+        return store.jobs.claim("ann", last, ["default"], 2)
 
     async def check() -> None:
-        answer = await store.claim("ann", last, ["default"], 2)
+        answer = await store.jobs.claim("ann", last, ["default"], 2)
         assert answer is not None
         assert {job.id for job in answer.jobs} == {id_of(1), id_of(2)}
         assert {job.attempt for job in answer.jobs} == {1}

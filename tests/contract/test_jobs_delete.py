@@ -25,31 +25,31 @@ EVERYTHING = {"unfinished": 10, "recent": 10, "within": 1000.0}
 @pytest.mark.parametrize("state", sorted(FINISHED))
 async def test_a_finished_job_is_gone(store: Store, state: JobState):
     await bring(store, state, tags=("a", "b"))
-    assert await store.delete([id_of(1)]) == ["deleted"]
-    assert await store.get([id_of(1)]) == [None]
+    assert await store.jobs.delete([id_of(1)]) == ["deleted"]
+    assert await store.jobs.get([id_of(1)]) == [None]
     for filters in ({}, {"state": state}, {"tag": "a"}, {"tag": "b"}):
-        assert (await store.find(**filters)).jobs == []
-    assert (await store.count_tagged("a", **EVERYTHING)).recent == 0
-    assert await store.requeue([id_of(1)]) == [None]
-    assert await store.delete([id_of(1)]) == [None]
+        assert (await store.jobs.find(**filters)).jobs == []
+    assert (await store.jobs.count_tagged("a", **EVERYTHING)).recent == 0
+    assert await store.jobs.requeue([id_of(1)]) == [None]
+    assert await store.jobs.delete([id_of(1)]) == [None]
 
 
 @pytest.mark.parametrize("state", [state for state in STATES if state not in FINISHED])
 async def test_an_unfinished_job_stays(store: Store, state: JobState):
     before = await bring(store, state, unique=KEPT, tags=("a",))
-    assert await store.delete([id_of(1)]) == ["unfinished"]
-    assert await store.get([id_of(1)]) == [before]
-    [answer] = await store.insert([new(2, unique=KEPT)])
+    assert await store.jobs.delete([id_of(1)]) == ["unfinished"]
+    assert await store.jobs.get([id_of(1)]) == [before]
+    [answer] = await store.jobs.insert([new(2, unique=KEPT)])
     assert (answer.outcome, answer.id) == ("existing", id_of(1))
-    assert [job.id for job in (await store.find(tag="a")).jobs] == [id_of(1)]
+    assert [job.id for job in (await store.jobs.find(tag="a")).jobs] == [id_of(1)]
 
 
 async def test_its_unique_key_is_free_at_once(store: Store):
     await bring(store, "succeeded", unique=KEPT)
-    [answer] = await store.insert([new(2, unique=KEPT)])
+    [answer] = await store.jobs.insert([new(2, unique=KEPT)])
     assert answer.outcome == "existing"
-    assert await store.delete([id_of(1)]) == ["deleted"]
-    [answer] = await store.insert([new(2, unique=KEPT)])
+    assert await store.jobs.delete([id_of(1)]) == ["deleted"]
+    [answer] = await store.jobs.insert([new(2, unique=KEPT)])
     assert (answer.outcome, answer.id) == ("created", id_of(2))
 
 
@@ -57,8 +57,8 @@ async def test_a_key_that_another_job_has_by_now_stays_taken(store: Store):
     key = Unique(key="key", digest="d")
     await bring(store, "succeeded", unique=key)
     await insert(store, new(2, unique=key))
-    assert await store.delete([id_of(1)]) == ["deleted"]
-    [answer] = await store.insert([new(3, unique=key)])
+    assert await store.jobs.delete([id_of(1)]) == ["deleted"]
+    [answer] = await store.jobs.insert([new(3, unique=key)])
     assert (answer.outcome, answer.id) == ("existing", id_of(2))
 
 
@@ -67,13 +67,13 @@ async def test_each_of_a_batch_gets_its_own_answer(store: Store):
     await settle(store, one, "succeeded")
     await settle(store, three, "retry", delay=60)
     ids = [id_of(number) for number in (3, 1, 9, 2)]
-    assert await store.delete(ids) == ["unfinished", "deleted", None, "unfinished"]
+    assert await store.jobs.delete(ids) == ["unfinished", "deleted", None, "unfinished"]
     assert await states(store, 2, 3) == ["running", "waiting"]
     assert await settle(store, two, "succeeded") == "settled"
 
 
 async def test_nothing_to_delete(store: Store):
-    assert await store.delete([]) == []
+    assert await store.jobs.delete([]) == []
 
 
 async def test_as_many_as_a_call_may_name(store: Store):
@@ -81,13 +81,13 @@ async def test_as_many_as_a_call_may_name(store: Store):
     for job in jobs:
         assert await settle(store, job, "succeeded") == "settled"
     await insert(store, new(BATCH_MAX + 1))
-    assert await store.delete([job.id for job in jobs]) == ["deleted"] * BATCH_MAX
-    assert [job.id for job in (await store.find()).jobs] == [id_of(BATCH_MAX + 1)]
+    assert await store.jobs.delete([job.id for job in jobs]) == ["deleted"] * BATCH_MAX
+    assert [job.id for job in (await store.jobs.find()).jobs] == [id_of(BATCH_MAX + 1)]
 
 
 async def test_an_id_that_was_deleted_can_be_used_again(store: Store, clock: ManualClock):
     await bring(store, "failed")
-    assert await store.delete([id_of(1)]) == ["deleted"]
+    assert await store.jobs.delete([id_of(1)]) == ["deleted"]
     clock.shift(1)
     await insert(store, new(1))
     await join(store, "ann")
@@ -97,6 +97,6 @@ async def test_an_id_that_was_deleted_can_be_used_again(store: Store, clock: Man
 async def test_a_late_settlement_of_a_deleted_job_is_lost(store: Store):
     (job,) = await start(store, new(1))
     await settle(store, job, "failed")
-    assert await store.delete([job.id]) == ["deleted"]
+    assert await store.jobs.delete([job.id]) == ["deleted"]
     assert await settle(store, job, "succeeded") == "lost"
-    assert await store.get([job.id]) == [None]
+    assert await store.jobs.get([job.id]) == [None]

@@ -50,14 +50,14 @@ async def bury_unstarted(store: Store, clock: ManualClock) -> None:
 
 async def recover(store: Store, clock: ManualClock) -> None:
     # A beat first: it counts from now, wherever the clock was set to.
-    await store.beat(["ann"], ttl=TTL)
+    await store.jobs.beat(["ann"], ttl=TTL)
     clock.shift(TTL)
     assert len(await recover_all(store)) == 1
 
 
 async def requeue(store: Store, clock: ManualClock) -> None:
     await settle(store, await look(store), "failed")
-    assert await store.requeue([id_of(1)]) == ["requeued"]
+    assert await store.jobs.requeue([id_of(1)]) == ["requeued"]
 
 
 WAYS_BACK = [retry, hand_back, go_away, bury_started, bury_unstarted, recover, requeue]
@@ -95,16 +95,16 @@ async def test_what_names_an_old_fence_changes_nothing(store: Store, clock: Manu
     assert await look(store) == waiting
     running = await claimed(store)
     assert await settle(store, old, "succeeded", result=b"late") == "lost"
-    assert await store.note("ann", [Note(id=old.id, fence=old.fence, progress=1.0)]) == [False]
+    assert await store.jobs.note([Note(id=old.id, fence=old.fence, progress=1.0)]) == [False]
     assert await look(store) == running
     assert await settle(store, running, "succeeded") == "settled"
 
 
 async def test_a_fence_carries_the_time_of_the_stores_clock(real_world: World):
     store = await real_world.store()
-    before = await store.now()
+    before = (await store.ping()).now
     job = await start_one(store)
-    assert before <= job.fence <= await store.now()
+    assert before <= job.fence <= (await store.ping()).now
     await settle(store, job, "retry")
     (again,) = await claim(store)
     assert again.fence >= job.fence + 2
@@ -141,16 +141,16 @@ async def test_a_revision_grows_with_every_change_and_only_then(store: Store, cl
     await changed()
     await claimed(store)
     await changed()
-    await store.cancel([id_of(1)])
+    await store.jobs.cancel([id_of(1)])
     await changed()
     await go_away(store, clock)
     await changed()
-    await store.requeue([id_of(1)])
+    await store.jobs.requeue([id_of(1)])
     await changed()
-    await store.cancel([id_of(1)])
+    await store.jobs.cancel([id_of(1)])
     last = await changed()
     assert revisions == sorted(set(revisions))
-    await store.cancel([id_of(1)])
-    await store.insert([new(1)])
+    await store.jobs.cancel([id_of(1)])
+    await store.jobs.insert([new(1)])
     await settle(store, job, "succeeded")
     assert await look(store) == last

@@ -53,7 +53,7 @@ async def test_an_inserted_job_is_there_as_it_was_given(store: Store, clock: Man
         retention_failed=7200.5,
         options='{"max_attempts":3}',
     )
-    [answer] = await store.insert([job])
+    [answer] = await store.jobs.insert([job])
     assert answer == Inserted("created", job.id)
     found = await look(store)
     assert answer.at == found.created
@@ -133,14 +133,14 @@ async def test_many_large_payloads_go_through_one_call(store: Store):
 
 
 async def test_nothing_is_inserted_by_a_call_without_jobs(store: Store):
-    assert await store.insert([]) == []
+    assert await store.jobs.insert([]) == []
     assert await find_all(store) == []
 
 
 async def test_a_full_batch_goes_into_one_call(store: Store):
     jobs = [new(number, unique=key(f"key {number}")) for number in range(BATCH_MAX)]
     await insert(store, *jobs)
-    found = await store.get([job.id for job in jobs])
+    found = await store.jobs.get([job.id for job in jobs])
     assert [job and job.id for job in found] == [job.id for job in jobs]
 
 
@@ -149,8 +149,8 @@ async def test_a_full_batch_is_stored_whole_or_not_at_all(store: Store):
     jobs = [new(number) for number in range(BATCH_MAX)]
     jobs[BATCH_MAX - 10] = new(BATCH_MAX - 10, task="a lone surrogate: \ud800")
     with suppress(UnicodeEncodeError, StoreError):
-        await store.insert(jobs)
-    found = await store.get([job.id for job in jobs])
+        await store.jobs.insert(jobs)
+    found = await store.jobs.get([job.id for job in jobs])
     assert sum(job is not None for job in found) in (0, BATCH_MAX)
 
 
@@ -163,7 +163,7 @@ async def test_a_repeat_changes_nothing_whatever_became_of_the_job(
 ):
     before = await bring(store, state, retention=100, unique=key())
     clock.shift(1)
-    assert await store.insert([new(1, unique=key())]) == [Inserted("created", id_of(1))]
+    assert await store.jobs.insert([new(1, unique=key())]) == [Inserted("created", id_of(1))]
     assert await look(store) == before
     assert len(await find_all(store)) == 1
 
@@ -172,18 +172,18 @@ async def test_a_repeat_changes_nothing_whatever_became_of_the_job(
 async def test_a_repeat_is_known_by_its_id_alone(store: Store, state: JobState):
     before = await bring(store, state, retention=100)
     other = new(1, task="other", queue="other", priority=0, payload=b"other", tags=("other",))
-    assert await store.insert([other]) == [Inserted("created", id_of(1))]
+    assert await store.jobs.insert([other]) == [Inserted("created", id_of(1))]
     assert await look(store) == before
 
 
 async def test_a_repeated_id_takes_no_unique_key(store: Store):
     await insert(store, new(1))
-    await store.insert([new(1, unique=key())])
+    await store.jobs.insert([new(1, unique=key())])
     await insert(store, new(2, unique=key()))
 
 
 async def test_the_same_id_twice_in_one_call_is_one_job(store: Store):
-    answers = await store.insert([new(1, payload=b"first"), new(1, payload=b"second")])
+    answers = await store.jobs.insert([new(1, payload=b"first"), new(1, payload=b"second")])
     assert answers == [Inserted("created", id_of(1))] * 2
     (job,) = await find_all(store)
     assert job.payload == b"first"
@@ -191,7 +191,7 @@ async def test_the_same_id_twice_in_one_call_is_one_job(store: Store):
 
 async def test_a_call_of_repeats_and_others_stores_the_others(store: Store):
     await insert(store, new(1, unique=key()))
-    answers = await store.insert([new(1, unique=key()), new(2, unique=key()), new(3)])
+    answers = await store.jobs.insert([new(1, unique=key()), new(2, unique=key()), new(3)])
     assert answers == [
         Inserted("created", id_of(1)),
         Inserted("existing", id_of(1)),
@@ -209,7 +209,9 @@ async def test_a_unique_key_is_taken_while_its_job_is_unfinished(
 ):
     before = await bring(store, state, unique=key(digest="d"))
     clock.shift(1_000_000)
-    assert await store.insert([new(2, unique=key(digest="d"))]) == [Inserted("existing", id_of(1))]
+    assert await store.jobs.insert([new(2, unique=key(digest="d"))]) == [
+        Inserted("existing", id_of(1))
+    ]
     assert await look(store) == before
     assert await states(store, 2) == [None]
 
@@ -217,35 +219,35 @@ async def test_a_unique_key_is_taken_while_its_job_is_unfinished(
 async def test_a_key_stays_taken_through_retries(store: Store):
     job = await start_one(store, unique=key())
     await settle(store, job, "retry", delay=60)
-    assert await store.insert([new(2, unique=key())]) == [Inserted("existing", id_of(1))]
+    assert await store.jobs.insert([new(2, unique=key())]) == [Inserted("existing", id_of(1))]
 
 
 @pytest.mark.parametrize("state", ["succeeded", "failed", "cancelled"])
 async def test_a_key_is_free_when_its_job_has_finished(store: Store, state: JobState):
     await bring(store, state, retention=1000, unique=key(digest="old"))
     await insert(store, new(2, unique=key(digest="new")))
-    assert await store.insert([new(3, unique=key(digest="new"))]) == [
+    assert await store.jobs.insert([new(3, unique=key(digest="new"))]) == [
         Inserted("existing", id_of(2))
     ]
 
 
 async def test_a_key_is_free_when_its_waiting_job_was_cancelled(store: Store):
     await insert(store, new(1, unique=key()))
-    await store.cancel([id_of(1)])
+    await store.jobs.cancel([id_of(1)])
     await insert(store, new(2, unique=key()))
 
 
 async def test_another_digest_under_a_taken_key_is_a_mismatch(store: Store):
     await insert(store, new(1, unique=key(digest="one")))
-    assert await store.insert([new(2, unique=key(digest="two"))]) == [
+    assert await store.jobs.insert([new(2, unique=key(digest="two"))]) == [
         Inserted("mismatch", id_of(1))
     ]
-    assert await store.insert([new(3, unique=key())]) == [Inserted("mismatch", id_of(1))]
+    assert await store.jobs.insert([new(3, unique=key())]) == [Inserted("mismatch", id_of(1))]
     assert await states(store, 2, 3) == [None, None]
 
 
 async def test_of_two_with_one_key_in_one_call_the_first_wins(store: Store):
-    answers = await store.insert(
+    answers = await store.jobs.insert(
         [
             new(2, unique=key(digest="d")),
             new(1, unique=key(digest="d")),
@@ -267,7 +269,7 @@ async def test_of_two_with_one_key_in_one_call_the_first_wins(store: Store):
 )
 async def test_a_key_may_be_any_text(store: Store, name: str):
     await insert(store, new(1, unique=key(name)), new(2, unique=key(f"{name} ")), new(3))
-    assert await store.insert([new(4, unique=key(name))]) == [Inserted("existing", id_of(1))]
+    assert await store.jobs.insert([new(4, unique=key(name))]) == [Inserted("existing", id_of(1))]
 
 
 async def test_keys_differ_by_case(store: Store):
@@ -279,8 +281,12 @@ async def test_a_key_is_kept_for_its_time_though_its_job_has_finished(
 ):
     await bring(store, "succeeded", retention=1000, unique=key(keep=60, digest="d"))
     clock.shift(60 - MOMENT)
-    assert await store.insert([new(2, unique=key(digest="d"))]) == [Inserted("existing", id_of(1))]
-    assert await store.insert([new(3, unique=key(digest="e"))]) == [Inserted("mismatch", id_of(1))]
+    assert await store.jobs.insert([new(2, unique=key(digest="d"))]) == [
+        Inserted("existing", id_of(1))
+    ]
+    assert await store.jobs.insert([new(3, unique=key(digest="e"))]) == [
+        Inserted("mismatch", id_of(1))
+    ]
     clock.shift(MOMENT)
     await insert(store, new(4, unique=key(digest="e")))
 
@@ -300,7 +306,7 @@ async def test_a_key_outlives_its_time_while_its_job_is_unfinished(
 ):
     await insert(store, new(1, unique=key(keep=60)))
     clock.shift(61)
-    assert await store.insert([new(2, unique=key())]) == [Inserted("existing", id_of(1))]
+    assert await store.jobs.insert([new(2, unique=key())]) == [Inserted("existing", id_of(1))]
 
 
 async def test_a_kept_key_outlives_its_pruned_job(store: Store, clock: ManualClock):
@@ -308,8 +314,12 @@ async def test_a_kept_key_outlives_its_pruned_job(store: Store, clock: ManualClo
     clock.shift(30)
     assert await prune_jobs(store) == 1
     assert await states(store, 1) == [None]
-    assert await store.insert([new(2, unique=key(digest="d"))]) == [Inserted("existing", id_of(1))]
-    assert await store.insert([new(2, unique=key(digest="e"))]) == [Inserted("mismatch", id_of(1))]
+    assert await store.jobs.insert([new(2, unique=key(digest="d"))]) == [
+        Inserted("existing", id_of(1))
+    ]
+    assert await store.jobs.insert([new(2, unique=key(digest="e"))]) == [
+        Inserted("mismatch", id_of(1))
+    ]
     clock.shift(30)
     await insert(store, new(2, unique=key(digest="e")))
 
@@ -319,7 +329,9 @@ async def test_a_refused_insert_does_not_lengthen_the_time_of_a_key(
 ):
     await bring(store, "succeeded", retention=1000, unique=key(keep=60))
     clock.shift(59)
-    assert await store.insert([new(2, unique=key(keep=60))]) == [Inserted("existing", id_of(1))]
+    assert await store.jobs.insert([new(2, unique=key(keep=60))]) == [
+        Inserted("existing", id_of(1))
+    ]
     clock.shift(1)
     await insert(store, new(2, unique=key()))
 
@@ -331,7 +343,7 @@ async def test_the_end_of_an_earlier_job_does_not_free_the_key_of_a_later_one(
     await insert(store, new(2, unique=key(), delay=1000))
     clock.shift(10)
     assert await prune_jobs(store) == 1
-    assert await store.insert([new(3, unique=key())]) == [Inserted("existing", id_of(2))]
+    assert await store.jobs.insert([new(3, unique=key())]) == [Inserted("existing", id_of(2))]
 
 
 async def test_what_one_store_object_inserts_another_sees(world: World):

@@ -30,9 +30,9 @@ KEY = Unique(key="key", digest="d", keep=60, with_job=True)
 
 async def is_taken(store: Store, number: int = 1) -> bool:
     """Say whether a job has the key; leave it as it is, if not."""
-    (answer,) = await store.insert([new(99, unique=Unique(key="key", digest="e"), delay=1000)])
+    (answer,) = await store.jobs.insert([new(99, unique=Unique(key="key", digest="e"), delay=1000)])
     if answer.outcome == "created":
-        await store.cancel([answer.id])
+        await store.jobs.cancel([answer.id])
         return False
     assert answer == Inserted("mismatch", id_of(number))
     return True
@@ -40,7 +40,7 @@ async def is_taken(store: Store, number: int = 1) -> bool:
 
 async def stays_until_retention_ends(store: Store, clock: ManualClock, retention: float) -> None:
     clock.shift(retention - MOMENT)
-    assert await store.insert([new(2, unique=KEY)]) == [Inserted("existing", id_of(1))]
+    assert await store.jobs.insert([new(2, unique=KEY)]) == [Inserted("existing", id_of(1))]
     clock.shift(MOMENT)
     await insert(store, new(2, unique=KEY))
 
@@ -60,13 +60,13 @@ async def test_a_key_stays_for_the_retention_of_a_job_that_ended_late(
 async def test_it_stays_when_a_waiting_job_is_cancelled(store: Store, clock: ManualClock):
     await insert(store, new(1, retention=30, unique=KEY))
     clock.shift(1000)
-    assert await store.cancel([id_of(1)]) == ["cancelled"]
+    assert await store.jobs.cancel([id_of(1)]) == ["cancelled"]
     await stays_until_retention_ends(store, clock, 30)
 
 
 async def test_it_stays_when_a_job_is_cancelled_on_its_way_back(store: Store, clock: ManualClock):
     job = await start_one(store, retention=30, unique=KEY)
-    await store.cancel([id_of(1)])
+    await store.jobs.cancel([id_of(1)])
     clock.shift(1000)
     assert await settle(store, job, "retry") == "cancelled"
     assert await states(store, 1) == ["cancelled"]
@@ -85,7 +85,7 @@ async def test_it_stays_when_a_job_is_past_its_deadline(store: Store, clock: Man
     await start_one(store, retention=30, timeout=5, unique=KEY)
     for _ in range(100):
         clock.shift(TTL - 1)
-        await store.beat(["ann"], ttl=TTL)
+        await store.jobs.beat(["ann"], ttl=TTL)
     (lost,) = await recover_all(store, delays=())
     assert lost.state == "failed"
     await stays_until_retention_ends(store, clock, 30)
@@ -148,7 +148,7 @@ async def test_a_requeued_job_keeps_its_key_for_its_new_end(store: Store, clock:
     clock.shift(1000)
     await settle(store, job, "failed")
     clock.shift(29)
-    assert await store.requeue([id_of(1)]) == ["requeued"]
+    assert await store.jobs.requeue([id_of(1)]) == ["requeued"]
     clock.shift(1000)
     assert await is_taken(store)
     await join(store, "bob")
@@ -160,8 +160,8 @@ async def test_a_requeued_job_keeps_its_key_for_its_new_end(store: Store, clock:
 async def test_a_requeue_takes_a_key_for_its_time_again(store: Store, clock: ManualClock):
     await bring(store, "failed", retention=100, unique=KEY)
     clock.shift(99)
-    assert await store.requeue([id_of(1)]) == ["requeued"]
-    await store.cancel([id_of(1)])
+    assert await store.jobs.requeue([id_of(1)]) == ["requeued"]
+    await store.jobs.cancel([id_of(1)])
     await stays_until_retention_ends(store, clock, 100)
 
 
@@ -169,11 +169,11 @@ async def test_a_key_that_stays_with_another_job_is_a_conflict(store: Store, clo
     await bring(store, "failed", 1, retention=10_000, unique=Unique(key="key"))
     await insert(store, new(2, retention=30, unique=KEY))
     clock.shift(1000)
-    await store.cancel([id_of(2)])
+    await store.jobs.cancel([id_of(2)])
     clock.shift(30 - MOMENT)
-    assert await store.requeue([id_of(1)]) == ["conflict"]
+    assert await store.jobs.requeue([id_of(1)]) == ["conflict"]
     clock.shift(MOMENT)
-    assert await store.requeue([id_of(1)]) == ["requeued"]
+    assert await store.jobs.requeue([id_of(1)]) == ["requeued"]
 
 
 async def test_whoever_asks_while_the_job_finishes_finds_it(store: Store, clock: ManualClock):
@@ -182,9 +182,10 @@ async def test_whoever_asks_while_the_job_finishes_finds_it(store: Store, clock:
         job = await start_one(store, number, replica=f"r{number}", retention=500, unique=unique)
         clock.shift(10)
         rivals = [
-            store.insert([new(1000 * number + one, unique=unique, delay=1000)]) for one in range(4)
+            store.jobs.insert([new(1000 * number + one, unique=unique, delay=1000)])
+            for one in range(4)
         ]
         settled, *answers = await asyncio.gather(settle(store, job, "succeeded"), *rivals)
         assert settled == "settled"
         assert answers == [[Inserted("existing", id_of(number))]] * 4
-        assert await store.insert([new(1000 * number, unique=unique)]) == answers[0]
+        assert await store.jobs.insert([new(1000 * number, unique=unique)]) == answers[0]

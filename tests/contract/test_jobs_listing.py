@@ -44,20 +44,20 @@ async def in_every_state(store: Store) -> None:
 async def test_jobs_are_found_by_id_in_the_order_asked(store: Store):
     await in_every_state(store)
     numbers = [7, 99, 0, 3, 7, 4]
-    jobs = await store.get([id_of(number) for number in numbers])
+    jobs = await store.jobs.get([id_of(number) for number in numbers])
     assert [job and job.id for job in jobs] == [
         None if number == 99 else id_of(number) for number in numbers
     ]
     assert [job and job.state for job in jobs] == [
         None if number == 99 else STATES[number % 5] for number in numbers
     ]
-    assert await store.get([]) == []
+    assert await store.jobs.get([]) == []
 
 
 async def test_a_full_batch_is_read_in_one_call(store: Store):
     await insert(store, *(new(number) for number in range(BATCH_MAX)))
     ids = [id_of(number) for number in reversed(range(BATCH_MAX))]
-    assert [job and job.id for job in await store.get(ids)] == ids
+    assert [job and job.id for job in await store.jobs.get(ids)] == ids
 
 
 # Searching.
@@ -67,7 +67,7 @@ async def test_all_jobs_are_found_newest_first(store: Store):
     await in_every_state(store)
     jobs = await find_all(store)
     assert [job.id for job in jobs] == [id_of(number) for number in reversed(range(10))]
-    assert jobs == await store.get([job.id for job in jobs])
+    assert jobs == await store.jobs.get([job.id for job in jobs])
 
 
 async def test_nothing_is_found_where_nothing_is(store: Store):
@@ -163,10 +163,10 @@ async def test_pages_add_up_to_the_whole(store: Store, limit: int):
 
 async def test_a_page_goes_on_where_the_last_one_ended_whatever_happens_meanwhile(store: Store):
     await insert(store, *(new(number, retention=100) for number in range(10, 20)))
-    first = await store.find(limit=4)
+    first = await store.jobs.find(limit=4)
     assert [job.id for job in first.jobs] == [id_of(number) for number in (19, 18, 17, 16)]
     assert first.cursor is not None
-    await store.cancel([id_of(19), id_of(16), id_of(12)])
+    await store.jobs.cancel([id_of(19), id_of(16), id_of(12)])
     await insert(store, new(30), new(5))
     second = await find_all_from(store, first.cursor)
     assert second == [id_of(number) for number in (15, 14, 13, 12, 11, 10, 5)]
@@ -175,7 +175,7 @@ async def test_a_page_goes_on_where_the_last_one_ended_whatever_happens_meanwhil
 async def find_all_from(store: Store, cursor: str | None) -> list[str]:
     ids = []
     while cursor is not None:
-        page = await store.find(limit=4, cursor=cursor)
+        page = await store.jobs.find(limit=4, cursor=cursor)
         ids += [job.id for job in page.jobs]
         cursor = page.cursor
     return ids
@@ -183,7 +183,7 @@ async def find_all_from(store: Store, cursor: str | None) -> list[str]:
 
 async def test_the_default_page_is_bounded(store: Store):
     await insert(store, *(new(number) for number in range(60)))
-    page = await store.find()
+    page = await store.jobs.find()
     assert len(page.jobs) <= 50
     assert page.cursor is not None
 
@@ -197,7 +197,7 @@ async def test_few_among_many_are_found(store: Store):
 async def test_a_page_keeps_its_limit_if_few_of_many_jobs_fit(store: Store):
     tasks = ["wanted" if number % 2 else "other" for number in range(BATCH_MAX)]
     await insert(store, *(new(number, task=task) for number, task in enumerate(tasks)))
-    page = await store.find(task="wanted", limit=60)
+    page = await store.jobs.find(task="wanted", limit=60)
     assert len(page.jobs) <= 60
     assert await found(store, task="wanted", limit=60) == list(range(BATCH_MAX - 1, 0, -2))
 
@@ -206,7 +206,7 @@ async def test_a_page_keeps_its_limit_if_few_of_many_jobs_fit(store: Store):
 
 
 async def test_a_queue_without_jobs_is_not_counted(store: Store):
-    assert await store.counts() == []
+    assert await store.jobs.counts() == []
 
 
 async def test_unfinished_jobs_are_counted_by_queue(store: Store):
@@ -214,27 +214,27 @@ async def test_unfinished_jobs_are_counted_by_queue(store: Store):
         if state != "waiting":
             await bring(store, state, number, queue="b", retention=100)
     await insert(store, new(10, queue="b"), new(11, queue="b", delay=60), new(12, queue="a"))
-    counts = {one.queue: (one.waiting, one.running) for one in await store.counts()}
+    counts = {one.queue: (one.waiting, one.running) for one in await store.jobs.counts()}
     assert counts == {"a": (1, 0), "b": (2, 1)}
-    assert [one.queue for one in await store.counts()] == ["a", "b"]
-    assert [one.paused_for for one in await store.counts()] == [None, None]
+    assert [one.queue for one in await store.jobs.counts()] == ["a", "b"]
+    assert [one.paused_for for one in await store.jobs.counts()] == [None, None]
 
 
 async def test_queues_are_ordered_by_name(store: Store):
     names = ["b", "a", "B", "ä", "a b", "🌍", "ab", "\uffee", "_"]
     await insert(store, *(new(number, queue=name) for number, name in enumerate(names)))
-    assert [one.queue for one in await store.counts()] == sorted(names)
+    assert [one.queue for one in await store.jobs.counts()] == sorted(names)
 
 
 async def test_finished_jobs_are_never_counted(store: Store):
     for number, state in enumerate(("succeeded", "failed", "cancelled")):
         await bring(store, state, number, retention=1000)
-    assert await store.counts() == []
+    assert await store.jobs.counts() == []
 
 
 async def test_counts_follow_every_move(store: Store, clock: ManualClock):
     async def counts() -> tuple[int, int]:
-        for one in await store.counts():
+        for one in await store.jobs.counts():
             return one.waiting, one.running
         return 0, 0
 
@@ -246,9 +246,9 @@ async def test_counts_follow_every_move(store: Store, clock: ManualClock):
     clock.shift(TTL)
     await recover(store, delays=[5.0], grace=0)
     assert await counts() == (1, 0)
-    await store.cancel([id_of(1)])
+    await store.jobs.cancel([id_of(1)])
     assert await counts() == (0, 0)
-    await store.requeue([id_of(1)])
+    await store.jobs.requeue([id_of(1)])
     assert await counts() == (1, 0)
     await join(store, "ann")
     await claim(store)
@@ -258,7 +258,7 @@ async def test_counts_follow_every_move(store: Store, clock: ManualClock):
 
 async def test_the_oldest_is_counted_from_when_it_became_due(store: Store, clock: ManualClock):
     async def oldest() -> float | None:
-        (one,) = await store.counts()
+        (one,) = await store.jobs.counts()
         return one.oldest
 
     await insert(store, new(1, delay=10, priority=9), new(2, delay=30, priority=0))
@@ -279,23 +279,23 @@ async def test_the_oldest_is_counted_from_when_it_became_due(store: Store, clock
 
 async def test_a_job_that_is_not_due_yet_does_not_hide_the_oldest(store: Store, clock: ManualClock):
     await insert(store, new(1, at=clock.wall() + 700), new(2, at=clock.wall()))
-    (one,) = await store.counts()
+    (one,) = await store.jobs.counts()
     assert one.oldest == pytest.approx(0, abs=0.001)
 
 
 async def test_a_paused_queue_is_shown_with_or_without_jobs(store: Store, clock: ManualClock):
-    await store.pause("empty", seconds=60)
-    await store.pause("for ever")
+    await store.jobs.pause("empty", seconds=60)
+    await store.jobs.pause("for ever")
     await insert(store, new(1, queue="for ever"), new(2, queue="open"))
     clock.shift(20)
-    empty, for_ever, open_ = await store.counts()
+    empty, for_ever, open_ = await store.jobs.counts()
     assert (empty.queue, empty.waiting, empty.running, empty.oldest) == ("empty", 0, 0, None)
     assert empty.paused_for == pytest.approx(40, abs=0.001)
     assert (for_ever.queue, for_ever.waiting, for_ever.paused_for) == ("for ever", 1, math.inf)
     assert (open_.queue, open_.paused_for) == ("open", None)
     clock.shift(40)
-    await store.resume("for ever")
-    assert [(one.queue, one.paused_for) for one in await store.counts()] == [
+    await store.jobs.pause("for ever", seconds=0)
+    assert [(one.queue, one.paused_for) for one in await store.jobs.counts()] == [
         ("for ever", None),
         ("open", None),
     ]
@@ -303,9 +303,9 @@ async def test_a_paused_queue_is_shown_with_or_without_jobs(store: Store, clock:
 
 async def test_a_pause_does_not_hide_how_long_jobs_wait(store: Store, clock: ManualClock):
     await insert(store, new(1))
-    await store.pause("default")
+    await store.jobs.pause("default")
     clock.shift(7)
-    (one,) = await store.counts()
+    (one,) = await store.jobs.counts()
     assert one.oldest == pytest.approx(7, abs=0.001)
 
 
@@ -313,6 +313,6 @@ async def test_looking_changes_nothing(store: Store):
     await in_every_state(store)
     before = [await look(store, number) for number in range(10)]
     await find_all(store)
-    await store.counts()
-    await store.replicas()
+    await store.jobs.counts()
+    await store.jobs.replicas()
     assert [await look(store, number) for number in range(10)] == before

@@ -38,13 +38,13 @@ class Walk:
     async def insert(self) -> set[str]:
         number = self.chance.choice(NUMBERS)
         delay = self.chance.choice([0.0, 0.0, 5.0])
-        await self.store.insert([new(number, delay=delay, timeout=7, retention=30)])
+        await self.store.jobs.insert([new(number, delay=delay, timeout=7, retention=30)])
         return {"insert"}
 
     async def claim(self) -> set[str]:
         replica = self.chance.choice("pq")
         await join(self.store, replica)
-        if replica in {one.id for one in await self.store.replicas() if not one.dead}:
+        if replica in {one.id for one in await self.store.jobs.replicas() if not one.dead}:
             self.seen += await claim(self.store, replica, limit=self.chance.choice([1, 3]))
         return {"claim"}
 
@@ -52,7 +52,7 @@ class Walk:
         outcome = self.chance.choice(list(ENDS))
         if self.seen:
             job = self.chance.choice(self.seen[-4:])
-            await self.store.settle("any", [ended(job, outcome)])
+            await self.store.jobs.settle([ended(job, outcome)])
         return {BY_SETTLING[outcome], "stop"}
 
     async def recover(self) -> set[str]:
@@ -69,11 +69,11 @@ class Walk:
         return {"hand back", "stop"}
 
     async def cancel(self) -> set[str]:
-        await self.store.cancel([id_of(self.chance.choice(NUMBERS))])
+        await self.store.jobs.cancel([id_of(self.chance.choice(NUMBERS))])
         return {"cancel"}
 
     async def requeue(self) -> set[str]:
-        await self.store.requeue([id_of(number) for number in self.chance.sample(NUMBERS, 3)])
+        await self.store.jobs.requeue([id_of(number) for number in self.chance.sample(NUMBERS, 3)])
         return {"requeue"}
 
     async def prune(self) -> set[str]:
@@ -81,7 +81,7 @@ class Walk:
         return set()
 
     async def beat(self) -> set[str]:
-        await self.store.beat(["p", "q"], ttl=TTL)
+        await self.store.jobs.beat(["p", "q"], ttl=TTL)
         return set()
 
     async def pass_time(self) -> set[str]:
@@ -147,9 +147,9 @@ async def test_jobs_go_only_the_ways_of_the_table(store: Store, clock: ManualClo
     ids = [id_of(number) for number in NUMBERS]
     made: set[tuple[Any, Any]] = set()
     for _ in range(10 * SIZE.steps):
-        before = await store.get(ids)
+        before = await store.jobs.get(ids)
         calls = await walk.chance.choice(walk.steps())()
-        after = await store.get(ids)
+        after = await store.jobs.get(ids)
         for one, two in zip(before, after, strict=True):
             check(calls, one, two)
             made.add((one and one.state, two and two.state))

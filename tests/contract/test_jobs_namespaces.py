@@ -41,23 +41,23 @@ def named(number: int, name: str) -> NewJob:
 async def test_a_name_is_kept_unchanged_and_not_interpreted(
     store: Store, clock: ManualClock, name: str
 ):
-    await store.join(name, ttl=TTL, meta={name: name})
+    await store.jobs.beat([name], ttl=TTL, meta={name: name})
     await insert(store, named(1, name))
-    assert await store.insert([named(2, name)]) == [Inserted("existing", id_of(1))]
+    assert await store.jobs.insert([named(2, name)]) == [Inserted("existing", id_of(1))]
     (job,) = await claim(store, name, queues=[name])
     assert (job.task, job.queue, job.tags, job.replica) == (name, name, (name,), name)
-    assert [one.id for one in await store.replicas()] == [name]
-    assert [one.queue for one in await store.counts()] == [name]
+    assert [one.id for one in await store.jobs.replicas()] == [name]
+    assert [one.queue for one in await store.jobs.counts()] == [name]
     assert [one.id for one in await find_all(store, replica=name, tag=name, task=name)] == [job.id]
-    assert await store.cancel([job.id], reason=name) == ["requested"]
+    assert await store.jobs.cancel([job.id], reason=name) == ["requested"]
     assert (await look(store)).reason == name
     clock.shift(TTL)
     (lost,) = await recover_all(store)
     assert (lost.replica, lost.state) == (name, "cancelled")
-    assert await store.requeue([job.id]) == ["requeued"]
-    await store.pause(name)
-    assert [one.queue for one in await store.counts()] == [name]
-    await store.resume(name)
+    assert await store.jobs.requeue([job.id]) == ["requeued"]
+    await store.jobs.pause(name)
+    assert [one.queue for one in await store.jobs.counts()] == [name]
+    await store.jobs.pause(name, seconds=0)
 
 
 @pytest.mark.parametrize(("one", "two"), LOOKALIKES, ids=ascii)
@@ -68,11 +68,11 @@ async def test_names_that_look_alike_are_two_names(
     clock.shift(1)
     await join(store, two)
     await insert(store, named(1, one), named(2, two))
-    await store.pause(two)
+    await store.jobs.pause(two)
     assert await claim_ids(store, one, queues=[two, one]) == [id_of(1)]
-    await store.resume(two)
+    await store.jobs.pause(two, seconds=0)
     assert await claim_ids(store, two, queues=[two, one]) == [id_of(2)]
-    assert [record.held for record in await store.replicas()] == [1, 1]
+    assert [record.held for record in await store.jobs.replicas()] == [1, 1]
     for number, name in enumerate((one, two), start=1):
         for field in ("queue", "task", "tag", "replica"):
             assert [job.id for job in await find_all(store, **{field: name})] == [id_of(number)]
@@ -83,7 +83,7 @@ async def test_names_that_look_alike_are_two_names(
 async def test_all_odd_names_live_side_by_side(store: Store):
     names = ODD_NAMES
     await insert(store, *(named(number, name) for number, name in enumerate(names)))
-    assert [one.queue for one in await store.counts()] == sorted(names)
+    assert [one.queue for one in await store.jobs.counts()] == sorted(names)
     await join(store, "ann")
     assert len(await claim(store, queues=names)) == len(names)
 

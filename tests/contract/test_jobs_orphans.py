@@ -25,12 +25,12 @@ from tests.rig.endings import recover
 
 
 async def orphans_of(store: Store, by: str = "eva", replica: str | None = None) -> list[JobRecord]:
-    return (await store.orphans(by=by, replica=replica)).jobs
+    return (await store.jobs.orphans(by=by, replica=replica)).jobs
 
 
 async def settle_lost(store: Store, job: JobRecord, by: str, delays=AT_ONCE) -> Settled:
     end = endings.lost(job, by=by, at=0, delays=delays)
-    (answer,) = await store.settle(by, [end])
+    (answer,) = await store.jobs.settle([end])
     return answer
 
 
@@ -38,10 +38,10 @@ async def test_a_look_returns_what_a_decision_needs(store: Store, clock: ManualC
     details = {"payload": b"p" * 1000, "tags": ("t",), "timeout": 5.0, "retention": 7.0}
     job = await start_one(store, options="[]", **details)
     note = Note(id=job.id, fence=job.fence, progress=0.5, message="half", checkpoint=b"c" * 1000)
-    assert await store.note("ann", [note]) == [True]
+    assert await store.jobs.note([note]) == [True]
     before = await look(store)
     clock.shift(TTL)
-    found = await store.orphans(by="eva")
+    found = await store.jobs.orphans(by="eva")
     assert found.now == clock.wall()
     (orphan,) = found.jobs
     assert (orphan.payload, orphan.checkpoint, orphan.result, orphan.error) == (
@@ -80,15 +80,15 @@ async def test_one_replica_is_taken_though_it_has_not_expired(store: Store):
     job = await start_one(store)
     await start(store, new(2), replica="ben")
     assert [one.id for one in await orphans_of(store, replica="ann")] == [job.id]
-    assert await store.beat(["ann"], ttl=TTL) == [None]
-    assert await store.claim("ann", new_claim_no(), ["default"], 1) is None
-    assert await store.beat(["ben"], ttl=TTL) != [None]
+    assert await store.jobs.beat(["ann"], ttl=TTL) == [None]
+    assert await store.jobs.claim("ann", new_claim_no(), ["default"], 1) is None
+    assert await store.jobs.beat(["ben"], ttl=TTL) != [None]
 
 
 async def test_a_claim_whose_reply_was_lost_is_found(store: Store):
     await join(store, "ann")
     await insert(store, new(1))
-    await store.claim("ann", new_claim_no(), ["default"], 1)
+    await store.jobs.claim("ann", new_claim_no(), ["default"], 1)
     assert [one.id for one in await orphans_of(store, by="ann", replica="ann")] == [id_of(1)]
 
 
@@ -105,7 +105,7 @@ async def test_a_worker_that_settles_after_the_look_wins(
     assert await look(store) == settled
     assert settled.losses == 0
     assert await recover(store, delays=AT_ONCE, grace=0, by="eva") == []
-    assert await store.replicas() == []
+    assert await store.jobs.replicas() == []
 
 
 @pytest.mark.parametrize("delays", [AT_ONCE, ()])
@@ -114,7 +114,7 @@ async def test_a_cancel_after_the_look_wins(store: Store, clock: ManualClock, de
     clock.shift(TTL)
     (orphan,) = await orphans_of(store)
     assert not orphan.cancelling
-    assert await store.cancel([orphan.id], reason="enough") == ["requested"]
+    assert await store.jobs.cancel([orphan.id], reason="enough") == ["requested"]
     assert await settle_lost(store, orphan, "eva", delays) == "cancelled"
     after = await look(store)
     assert (after.state, after.reason, after.losses) == ("cancelled", "enough", 1)
@@ -135,9 +135,9 @@ async def test_of_two_recoverers_one_is_told_that_it_has_settled(store: Store, c
 
 async def test_an_interrupted_job_yields_to_a_cancel(store: Store, clock: ManualClock):
     job = await start_one(store, retention=100)
-    await store.cancel([job.id], reason="enough")
+    await store.jobs.cancel([job.id], reason="enough")
     end = endings.handed_back(replace(job, options=write_options(rerun=False)))
     assert (end.state, end.reason) == ("failed", "interrupted")
-    assert await store.settle("ann", [end]) == ["cancelled"]
+    assert await store.jobs.settle([end]) == ["cancelled"]
     after = await look(store)
     assert (after.state, after.reason) == ("cancelled", "enough")

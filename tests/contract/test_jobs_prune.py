@@ -47,7 +47,7 @@ async def test_an_unfinished_job_never_goes(store: Store, clock: ManualClock, st
     before = await bring(store, state, retention=0)
     clock.shift(AGES)
     assert await prune_jobs(store) == 0
-    assert await store.get([id_of(1)]) == [before]
+    assert await store.jobs.get([id_of(1)]) == [before]
 
 
 async def test_retention_counts_from_the_end(store: Store, clock: ManualClock):
@@ -93,8 +93,8 @@ async def test_a_pruned_job_can_be_neither_cancelled_nor_requeued_nor_settled(st
     job = await start_one(store)
     await settle(store, job, "succeeded")
     await prune_jobs(store)
-    assert await store.cancel([job.id]) == [None]
-    assert await store.requeue([job.id]) == [None]
+    assert await store.jobs.cancel([job.id]) == [None]
+    assert await store.jobs.requeue([job.id]) == [None]
     assert await settle(store, job, "failed") == "lost"
     assert await states(store, 1) == [None]
 
@@ -105,7 +105,7 @@ async def test_pruning_does_not_free_a_key_that_is_in_use(store: Store, clock: M
     await insert(store, new(2, unique=key, delay=AGES))
     clock.shift(100)
     assert await prune_jobs(store) == 1
-    assert await store.insert([new(3, unique=key)]) == [Inserted("existing", id_of(2))]
+    assert await store.jobs.insert([new(3, unique=key)]) == [Inserted("existing", id_of(2))]
 
 
 async def test_pruning_does_not_free_a_key_before_its_time(store: Store, clock: ManualClock):
@@ -114,7 +114,7 @@ async def test_pruning_does_not_free_a_key_before_its_time(store: Store, clock: 
     for _ in range(2):
         await prune_jobs(store)
         clock.shift(50 - MOMENT)
-        assert await store.insert([new(3, unique=key)]) == [Inserted("existing", id_of(1))]
+        assert await store.jobs.insert([new(3, unique=key)]) == [Inserted("existing", id_of(1))]
     clock.shift(2 * MOMENT)
     await prune_jobs(store)
     await insert(store, new(3, unique=key))

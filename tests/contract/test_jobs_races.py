@@ -48,7 +48,7 @@ async def insert_many(store: Store, count: int, **details) -> None:
 
 
 async def unfinished(store: Store) -> int:
-    return sum(one.waiting + one.running for one in await store.counts())
+    return sum(one.waiting + one.running for one in await store.jobs.counts())
 
 
 # Claims.
@@ -67,7 +67,7 @@ async def test_no_job_is_claimed_twice(stores: list[Store]):
 
     await asyncio.gather(*(work(number) for number in range(6)))
     assert Counter(got) == Counter(id_of(number) for number in range(SIZE.jobs))
-    held = {one.id: one.held for one in await stores[0].replicas()}
+    held = {one.id: one.held for one in await stores[0].jobs.replicas()}
     assert sum(held.values()) == SIZE.jobs
 
 
@@ -93,7 +93,7 @@ async def test_every_job_is_done_once_though_attempts_fail_and_replicas_leave(
                 settlements = [
                     ended(job, outcome) for job, outcome in zip(jobs, outcomes, strict=True)
                 ]
-                answers = await store.settle("any", settlements)
+                answers = await store.jobs.settle(settlements)
                 assert answers == ["settled"] * len(jobs)
                 done.update(one.id for one in settlements if one.outcome == "succeeded")
                 if not jobs:
@@ -110,7 +110,7 @@ async def test_a_claim_and_its_repeat_at_the_same_time_are_one(stores: list[Stor
     for _ in range(SIZE.rounds):
         number = new_claim_no()
         answers = await asyncio.gather(
-            *(store.claim("ann", number, ["default"], 5) for store in stores)
+            *(store.jobs.claim("ann", number, ["default"], 5) for store in stores)
         )
         got = [{job.id: job.fence for job in answer.jobs} for answer in answers if answer]
         assert len(got[0]) == 5
@@ -141,7 +141,7 @@ async def test_many_inserts_with_one_key_are_one_job(stores: list[Store]):
         unique = Unique(key=f"key-{turn}", digest="d")
         numbers = range(100 * turn, 100 * turn + 50)
         answers = await asyncio.gather(
-            *(stores[number % 3].insert([new(number, unique=unique)]) for number in numbers)
+            *(stores[number % 3].jobs.insert([new(number, unique=unique)]) for number in numbers)
         )
         outcomes = Counter(answer.outcome for (answer,) in answers)
         assert outcomes == {"created": 1, "existing": 49}
@@ -153,7 +153,7 @@ async def test_many_inserts_with_one_key_are_one_job(stores: list[Store]):
 async def test_many_repeats_of_an_insert_are_one_job(stores: list[Store]):
     for turn in range(SIZE.rounds // 4):
         job = new(turn, unique=Unique(key=f"key-{turn}"))
-        answers = await asyncio.gather(*(stores[n % 3].insert([job]) for n in range(12)))
+        answers = await asyncio.gather(*(stores[n % 3].jobs.insert([job]) for n in range(12)))
         assert {(answer.outcome, answer.id) for (answer,) in answers} == {("created", job.id)}
     assert len(await find_all(stores[0])) == SIZE.rounds // 4
 
@@ -170,7 +170,7 @@ async def test_batches_of_inserts_that_cross_each_other_agree(stores: list[Store
                 new(10_000 * turn + 100 * worker + n, unique=Unique(key=key))
                 for n, key in enumerate(order)
             ]
-            answers = await stores[worker % 3].insert(jobs)
+            answers = await stores[worker % 3].jobs.insert(jobs)
             return list(zip(order, answers, strict=True))
 
         answers = [one for some in await asyncio.gather(*map(store_all, range(6))) for one in some]
@@ -245,9 +245,9 @@ async def test_many_recoveries_take_each_job_once(stores: list[Store], clock: Ma
         rest = await rescue(stores[0], "last")
         ids = [one for some in (*taken, rest) for one in some]
         assert sorted(ids) == [id_of(number) for number in numbers]
-        found = await stores[0].get([id_of(number) for number in numbers])
+        found = await stores[0].jobs.get([id_of(number) for number in numbers])
         assert {(job and job.losses, job and job.state) for job in found} == {(1, "waiting")}
-        assert await stores[0].replicas() == []
+        assert await stores[0].jobs.replicas() == []
 
 
 async def test_either_the_beat_or_the_recovery_wins(stores: list[Store], clock: ManualClock):
@@ -255,7 +255,7 @@ async def test_either_the_beat_or_the_recovery_wins(stores: list[Store], clock: 
         job = await start_one(stores[0], turn, replica=f"r{turn}", retention=AGES)
         clock.shift(TTL)
         (beat,), recovered = await asyncio.gather(
-            stores[1].beat([f"r{turn}"], ttl=TTL), recover(stores[2], delays=[AGES], grace=0)
+            stores[1].jobs.beat([f"r{turn}"], ttl=TTL), recover(stores[2], delays=[AGES], grace=0)
         )
         if beat is None:
             assert [one.id for one in recovered] == [job.id]
@@ -275,8 +275,8 @@ async def test_either_the_claim_or_the_recovery_wins(stores: list[Store], clock:
         await insert(stores[0], new(turn, retention=AGES))
 
         async def revive_and_claim(replica: str = replica) -> list[str]:
-            await stores[1].beat([replica], ttl=TTL)
-            answer = await stores[1].claim(replica, new_claim_no(), ["default"], 1)
+            await stores[1].jobs.beat([replica], ttl=TTL)
+            answer = await stores[1].jobs.claim(replica, new_claim_no(), ["default"], 1)
             return [] if answer is None else [job.id for job in answer.jobs]
 
         got, _, _ = await asyncio.gather(
@@ -285,12 +285,12 @@ async def test_either_the_claim_or_the_recovery_wins(stores: list[Store], clock:
             bury(stores[0], f"{replica} of another", [], delays=AT_ONCE),
         )
         job = await look(stores[0], turn)
-        known = {one.id for one in await stores[0].replicas()}
+        known = {one.id for one in await stores[0].jobs.replicas()}
         if job.state == "running":
             assert got == [job.id]
             assert job.replica in known
             await leave(stores[0], replica)
-        assert await stores[0].cancel([job.id]) == ["cancelled"]
+        assert await stores[0].jobs.cancel([job.id]) == ["cancelled"]
 
 
 async def test_who_leaves_leaves_nothing_behind(stores: list[Store]):
@@ -299,10 +299,12 @@ async def test_who_leaves_leaves_nothing_behind(stores: list[Store]):
         replica = f"r{turn}"
         await join(stores[0], replica)
         await insert(stores[0], new(turn, retention=AGES))
-        await asyncio.gather(stores[1].claim(replica, 1, ["default"], 1), leave(stores[2], replica))
+        await asyncio.gather(
+            stores[1].jobs.claim(replica, 1, ["default"], 1), leave(stores[2], replica)
+        )
         assert await states(stores[0], turn) == ["waiting"]
-        assert await stores[0].replicas() == []
-        assert await stores[0].cancel([id_of(turn)]) == ["cancelled"]
+        assert await stores[0].jobs.replicas() == []
+        assert await stores[0].jobs.cancel([id_of(turn)]) == ["cancelled"]
 
 
 # Cancelling.
@@ -312,7 +314,7 @@ async def test_a_cancel_beside_a_success_is_told_the_truth(stores: list[Store]):
     for turn in range(SIZE.rounds):
         job = await start_one(stores[0], turn, retention=AGES)
         settled, (cancelled,) = await asyncio.gather(
-            settle(stores[1], job, "succeeded"), stores[2].cancel([job.id])
+            settle(stores[1], job, "succeeded"), stores[2].jobs.cancel([job.id])
         )
         assert settled == "settled"
         assert cancelled in ("requested", "finished")
@@ -324,7 +326,7 @@ async def test_a_cancel_beside_a_retry_always_cancels(stores: list[Store]):
     for turn in range(SIZE.rounds):
         job = await start_one(stores[0], turn, retention=AGES)
         settled, (cancelled,) = await asyncio.gather(
-            settle(stores[1], job, "retry"), stores[2].cancel([job.id], reason="enough")
+            settle(stores[1], job, "retry"), stores[2].jobs.cancel([job.id], reason="enough")
         )
         assert settled == ("settled" if cancelled == "cancelled" else "cancelled")
         assert cancelled in ("requested", "cancelled")
@@ -337,9 +339,9 @@ async def test_a_cancel_beside_a_claim_is_delivered_or_comes_first(stores: list[
     for turn in range(SIZE.rounds):
         await insert(stores[0], new(turn, retention=AGES))
         jobs, (cancelled,) = await asyncio.gather(
-            claim(stores[1], "ann", limit=1), stores[2].cancel([id_of(turn)])
+            claim(stores[1], "ann", limit=1), stores[2].jobs.cancel([id_of(turn)])
         )
-        (beat,) = await stores[0].beat(["ann"], ttl=TTL)
+        (beat,) = await stores[0].jobs.beat(["ann"], ttl=TTL)
         assert beat is not None
         if jobs:
             assert cancelled == "requested"
@@ -358,29 +360,29 @@ async def test_either_the_requeue_or_the_insert_gets_the_key(stores: list[Store]
         old, young = 2 * turn, 2 * turn + 1
         await bring(stores[0], "failed", old, unique=unique, retention=AGES)
         (requeued,), (inserted,) = await asyncio.gather(
-            stores[1].requeue([id_of(old)]), stores[2].insert([new(young, unique=unique)])
+            stores[1].jobs.requeue([id_of(old)]), stores[2].jobs.insert([new(young, unique=unique)])
         )
         assert (requeued, inserted.outcome) in {("requeued", "existing"), ("conflict", "created")}
         winner = old if requeued == "requeued" else young
         assert inserted.id == id_of(winner)
-        assert await stores[0].cancel([id_of(winner)]) == ["cancelled"]
+        assert await stores[0].jobs.cancel([id_of(winner)]) == ["cancelled"]
 
 
 async def test_either_the_requeue_or_the_prune_gets_the_job(stores: list[Store]):
     for turn in range(SIZE.rounds):
         await bring(stores[0], "failed", turn)
         (requeued,), pruned = await asyncio.gather(
-            stores[1].requeue([id_of(turn)]), prune_jobs(stores[2])
+            stores[1].jobs.requeue([id_of(turn)]), prune_jobs(stores[2])
         )
         assert (requeued, pruned) in {("requeued", 0), (None, 1)}
         assert await states(stores[0], turn) == ["waiting" if requeued else None]
-        await stores[0].cancel([id_of(turn)])
+        await stores[0].jobs.cancel([id_of(turn)])
         await prune_jobs(stores[0])
 
 
 async def test_many_prunes_remove_each_job_once(stores: list[Store]):
     await insert_many(stores[0], 100)
-    await stores[0].cancel([id_of(number) for number in range(100)])
+    await stores[0].jobs.cancel([id_of(number) for number in range(100)])
     counts = await asyncio.gather(*(prune_jobs(stores[n % 3], limit=20) for n in range(9)))
     assert sum(counts) + await prune_jobs(stores[0]) == 100
 
@@ -398,12 +400,12 @@ async def test_batches_that_cross_each_other_do_not_block_each_other(stores: lis
         for _ in range(SIZE.rounds // 4):
             order = chance.sample(jobs, len(jobs))
             notes = [Note(id=job.id, fence=job.fence, progress=0.5) for job in order]
-            assert len(await store.note("ann", notes)) == len(order)
-            await store.cancel([job.id for job in chance.sample(jobs, len(jobs))])
-            await store.beat(["ann"], ttl=TTL)
+            assert len(await store.jobs.note(notes)) == len(order)
+            await store.jobs.cancel([job.id for job in chance.sample(jobs, len(jobs))])
+            await store.jobs.beat(["ann"], ttl=TTL)
         order = chance.sample(jobs, len(jobs))
-        answers.extend(await store.settle("ann", [ended(job, "cancelled") for job in order]))
-        await store.requeue([job.id for job in chance.sample(jobs, len(jobs))])
+        answers.extend(await store.jobs.settle([ended(job, "cancelled") for job in order]))
+        await store.jobs.requeue([job.id for job in chance.sample(jobs, len(jobs))])
 
     await asyncio.gather(*(work(worker) for worker in range(6)))
     assert Counter(answers) == {"settled": 20, "repeated": 100}

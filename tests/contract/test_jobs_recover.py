@@ -60,16 +60,16 @@ async def test_what_waits_or_has_finished_is_left_alone(store: Store, clock: Man
     one, two = await start(store, new(1), new(2))
     await settle(store, one, "succeeded")
     await settle(store, two, "retry", delay=HOUR)
-    before = await store.get([one.id, two.id])
+    before = await store.jobs.get([one.id, two.id])
     clock.shift(TTL)
     assert await recover(store, delays=AT_ONCE, grace=0) == []
-    assert await store.get([one.id, two.id]) == before
+    assert await store.jobs.get([one.id, two.id]) == before
 
 
 async def test_jobs_of_others_are_left_alone(store: Store, clock: ManualClock):
     await start_one(store, 1, replica="ann")
     kept = await start_one(store, 2, replica="ben")
-    await store.beat(["ben"], ttl=HOUR)
+    await store.jobs.beat(["ben"], ttl=HOUR)
     clock.shift(TTL)
     assert [one.id for one in await recover_all(store)] == [id_of(1)]
     assert await look(store, 2) == kept
@@ -180,7 +180,7 @@ async def test_lines_join_those_that_are_there(store: Store, clock: ManualClock)
 @pytest.mark.parametrize("delays", [[0.0], [60.0], []], ids=["due", "later", "past the budget"])
 async def test_a_pending_cancel_wins(store: Store, clock: ManualClock, delays: list[float]):
     await start_one(store)
-    await store.cancel([id_of(1)], reason="enough")
+    await store.jobs.cancel([id_of(1)], reason="enough")
     answer = await lose(store, clock, delays=delays)
     assert (answer.state, answer.losses) == ("cancelled", 1)
     job = await look(store)
@@ -206,19 +206,19 @@ async def test_a_record_goes_with_its_last_job(store: Store, clock: ManualClock)
     clock.shift(TTL)
     for held in (2, 1):
         await recover(store, delays=AT_ONCE, grace=0, limit=1)
-        (record,) = await store.replicas()
+        (record,) = await store.jobs.replicas()
         assert (record.dead, record.held) == (True, held)
     await recover(store, delays=AT_ONCE, grace=0, limit=1)
     assert await recover(store, delays=AT_ONCE, grace=0) == []
-    assert await store.replicas() == []
+    assert await store.jobs.replicas() == []
 
 
 async def test_a_record_without_jobs_goes_at_once(store: Store, clock: ManualClock):
     await join(store, "ann")
     clock.shift(TTL)
     assert await recover(store, delays=AT_ONCE, grace=0) == []
-    assert await store.replicas() == []
-    assert await store.beat(["ann"], ttl=TTL) == [None]
+    assert await store.jobs.replicas() == []
+    assert await store.jobs.beat(["ann"], ttl=TTL) == [None]
 
 
 async def test_only_replicas_that_were_touched_are_dead(store: Store, clock: ManualClock):
@@ -231,12 +231,12 @@ async def test_only_replicas_that_were_touched_are_dead(store: Store, clock: Man
     assert len(touched) == 2
     (free,) = {"ann", "ben", "cid"} - touched
     for replica in touched:
-        assert await store.beat([replica], ttl=TTL) == [None]
-    (revived,) = await store.beat([free], ttl=TTL)
+        assert await store.jobs.beat([replica], ttl=TTL) == [None]
+    (revived,) = await store.jobs.beat([free], ttl=TTL)
     assert revived is not None
     assert revived.held == 2
     assert len(await recover_all(store)) == 1
-    assert [one.id for one in await store.replicas()] == [free]
+    assert [one.id for one in await store.jobs.replicas()] == [free]
 
 
 async def test_a_batch_that_ends_with_a_replica_leaves_the_next_one_alone(
@@ -248,10 +248,10 @@ async def test_a_batch_that_ends_with_a_replica_leaves_the_next_one_alone(
     taken = await recover(store, delays=AT_ONCE, grace=0, limit=2)
     (gone,) = {one.replica for one in taken}
     (free,) = {"ann", "ben"} - {gone}
-    assert [one.id for one in await store.replicas() if not one.dead] == [free]
-    assert (await store.beat([free], ttl=TTL))[0] is not None
+    assert [one.id for one in await store.jobs.replicas() if not one.dead] == [free]
+    assert (await store.jobs.beat([free], ttl=TTL))[0] is not None
     assert await recover_all(store) == []
-    assert [one.id for one in await store.replicas()] == [free]
+    assert [one.id for one in await store.jobs.replicas()] == [free]
 
 
 async def test_a_dead_replica_stays_dead_though_the_clock_is_set_back(
@@ -261,7 +261,7 @@ async def test_a_dead_replica_stays_dead_though_the_clock_is_set_back(
     clock.shift(TTL)
     await recover(store, delays=AT_ONCE, grace=0, limit=1)
     clock.step(-TTL)
-    assert await store.beat(["ann"], ttl=TTL) == [None]
+    assert await store.jobs.beat(["ann"], ttl=TTL) == [None]
     assert len(await recover_all(store)) == 1
 
 
@@ -273,7 +273,7 @@ async def test_many_replicas_are_recovered_together(store: Store, clock: ManualC
     recovered = await recover_all(store, limit=7)
     assert [one.id for one in recovered] == [id_of(number) for number in range(20)]
     assert {one.id: one.replica for one in recovered}[id_of(13)] == "replica 6"
-    assert await store.replicas() == []
+    assert await store.jobs.replicas() == []
 
 
 async def test_replicas_without_jobs_do_not_hide_those_with_some(store: Store, clock: ManualClock):
@@ -282,7 +282,7 @@ async def test_replicas_without_jobs_do_not_hide_those_with_some(store: Store, c
     await join(store, *(f"cid {number}" for number in range(5)))
     clock.shift(TTL)
     assert [one.id for one in await recover_all(store, limit=1)] == [id_of(1), id_of(2)]
-    assert await store.replicas() == []
+    assert await store.jobs.replicas() == []
 
 
 # Deadlines.
@@ -292,7 +292,7 @@ async def test_a_job_past_its_deadline_and_grace_is_taken_from_a_living_replica(
     store: Store, clock: ManualClock
 ):
     late, fine = await start(store, new(1, timeout=5), new(2))
-    await store.beat(["ann"], ttl=HOUR)
+    await store.jobs.beat(["ann"], ttl=HOUR)
     clock.shift(15 - MOMENT)
     assert await recover(store, delays=AT_ONCE, grace=10) == []
     clock.shift(MOMENT)
@@ -301,7 +301,7 @@ async def test_a_job_past_its_deadline_and_grace_is_taken_from_a_living_replica(
     ]
     assert await look(store, 2) == fine
     assert await settle(store, late, "succeeded") == "lost"
-    (beat,) = await store.beat(["ann"], ttl=HOUR)
+    (beat,) = await store.jobs.beat(["ann"], ttl=HOUR)
     assert beat is not None
     assert (beat.held, beat.expired) == (1, False)
     (line,) = read_history((await look(store)).history)
@@ -310,7 +310,7 @@ async def test_a_job_past_its_deadline_and_grace_is_taken_from_a_living_replica(
 
 async def test_a_late_job_goes_by_the_same_budget(store: Store, clock: ManualClock):
     await start_one(store, timeout=5)
-    await store.beat(["ann"], ttl=HOUR)
+    await store.jobs.beat(["ann"], ttl=HOUR)
     clock.shift(5)
     (one,) = await recover(store, delays=[], grace=0)
     assert (one.state, (await look(store)).reason) == ("failed", "lost")
@@ -318,8 +318,8 @@ async def test_a_late_job_goes_by_the_same_budget(store: Store, clock: ManualClo
 
 async def test_a_late_job_with_a_pending_cancel_is_cancelled(store: Store, clock: ManualClock):
     await start_one(store, timeout=5)
-    await store.beat(["ann"], ttl=HOUR)
-    await store.cancel([id_of(1)])
+    await store.jobs.beat(["ann"], ttl=HOUR)
+    await store.jobs.cancel([id_of(1)])
     clock.shift(5)
     (one,) = await recover(store, delays=AT_ONCE, grace=0)
     assert one.state == "cancelled"
@@ -327,7 +327,7 @@ async def test_a_late_job_with_a_pending_cancel_is_cancelled(store: Store, clock
 
 async def test_late_jobs_come_in_bounded_batches(store: Store, clock: ManualClock):
     await start(store, *(new(number, timeout=5) for number in range(5)))
-    await store.beat(["ann"], ttl=HOUR)
+    await store.jobs.beat(["ann"], ttl=HOUR)
     clock.shift(5)
     sizes = [len(await recover(store, delays=AT_ONCE, grace=0, limit=2)) for _ in range(4)]
     assert sizes == [2, 2, 1, 0]
@@ -360,9 +360,9 @@ async def test_who_is_buried_loses_what_it_had_started(store: Store, clock: Manu
     assert two.history == b""
     assert one.fence > started.fence
     assert two.fence > unstarted.fence
-    assert await store.replicas() == []
-    assert await store.beat(["ann"], ttl=TTL) == [None]
-    assert await store.claim("ann", 10**9, ["default"], 1) is None
+    assert await store.jobs.replicas() == []
+    assert await store.jobs.beat(["ann"], ttl=TTL) == [None]
+    assert await store.jobs.claim("ann", 10**9, ["default"], 1) is None
 
 
 async def test_who_is_buried_past_the_budget_fails(store: Store, clock: ManualClock):
@@ -375,7 +375,7 @@ async def test_who_is_buried_past_the_budget_fails(store: Store, clock: ManualCl
 
 async def test_who_is_buried_with_a_pending_cancel_is_cancelled(store: Store):
     await start(store, new(1), new(2))
-    await store.cancel([id_of(1), id_of(2)], reason="enough")
+    await store.jobs.cancel([id_of(1), id_of(2)], reason="enough")
     answers = await bury(store, "ann", [id_of(1)], delays=AT_ONCE)
     assert {one.id: (one.state, one.losses) for one in answers} == {
         id_of(1): ("cancelled", 1),
@@ -407,5 +407,5 @@ async def test_who_is_being_recovered_can_be_buried(store: Store, clock: ManualC
     (taken,) = await recover(store, delays=AT_ONCE, grace=0, limit=1)
     (buried,) = await bury(store, "ann", [id_of(1), id_of(2)], delays=AT_ONCE)
     assert {taken.id, buried.id} == {id_of(1), id_of(2)}
-    assert await store.replicas() == []
+    assert await store.jobs.replicas() == []
     assert {(await look(store, number)).losses for number in (1, 2)} == {1}

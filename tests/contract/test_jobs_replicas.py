@@ -29,27 +29,27 @@ ODD_NAMES = ["it's", "{x}:{0}", "a b\n", "100%_*", "läuft 🌍", 'say "hi" \\',
 
 
 async def record_of(store: Store, replica: str = "ann") -> ReplicaRecord:
-    (record,) = [one for one in await store.replicas() if one.id == replica]
+    (record,) = [one for one in await store.jobs.replicas() if one.id == replica]
     return record
 
 
 async def beat(store: Store, replica: str = "ann", *, ttl: float = TTL) -> Beat:
     """Beat, and be known."""
-    (answer,) = await store.beat([replica], ttl=ttl)
+    (answer,) = await store.jobs.beat([replica], ttl=ttl)
     assert answer is not None, f"the store does not know {replica!r}"
     return answer
 
 
 async def is_known(store: Store, replica: str = "ann") -> bool:
-    return await store.beat([replica], ttl=TTL) != [None]
+    return await store.jobs.beat([replica], ttl=TTL) != [None]
 
 
 # Joining.
 
 
 async def test_a_replica_that_joined_is_known(store: Store, clock: ManualClock):
-    await store.join("ann", ttl=12.5, meta={"host": "a1", "läuft": "🌍"})
-    (record,) = await store.replicas()
+    await store.jobs.beat(["ann"], ttl=12.5, meta={"host": "a1", "läuft": "🌍"})
+    (record,) = await store.jobs.replicas()
     assert (record.id, record.meta) == ("ann", {"host": "a1", "läuft": "🌍"})
     assert record.joined == clock.wall()
     assert record.ttl == 12.5
@@ -58,13 +58,13 @@ async def test_a_replica_that_joined_is_known(store: Store, clock: ManualClock):
 
 
 async def test_joining_again_is_harmless(store: Store, clock: ManualClock):
-    await store.join("ann", ttl=10, meta={"host": "a1"})
+    await store.jobs.beat(["ann"], ttl=10, meta={"host": "a1"})
     joined = clock.wall()
     await insert(store, new(1))
     assert await claim_ids(store) == [id_of(1)]
     clock.shift(5)
-    await store.join("ann", ttl=10, meta={"host": "a1"})
-    (record,) = await store.replicas()
+    await store.jobs.beat(["ann"], ttl=10, meta={"host": "a1"})
+    (record,) = await store.jobs.replicas()
     assert (record.joined, record.meta, record.held) == (joined, {"host": "a1"}, 1)
     assert record.expires_in == pytest.approx(10)
     assert (await look(store)).state == "running"
@@ -73,10 +73,10 @@ async def test_joining_again_is_harmless(store: Store, clock: ManualClock):
 async def test_joining_again_does_not_begin_the_claims_anew(store: Store):
     await join(store, "ann")
     await insert(store, new(1), new(2))
-    first = await store.claim("ann", 1, ["default"], 1)
+    first = await store.jobs.claim("ann", 1, ["default"], 1)
     assert first is not None
     await join(store, "ann")
-    again = await store.claim("ann", 1, ["default"], 1)
+    again = await store.jobs.claim("ann", 1, ["default"], 1)
     assert again is not None
     assert again.jobs == first.jobs
 
@@ -89,7 +89,7 @@ async def test_a_dead_record_stays_dead(store: Store, clock: ManualClock):
     assert (await record_of(store)).dead
     assert not await is_known(store)
     assert len(await recover_all(store)) == 1
-    assert await store.replicas() == []
+    assert await store.jobs.replicas() == []
 
 
 async def test_an_id_whose_record_is_gone_may_join(store: Store, clock: ManualClock):
@@ -104,17 +104,17 @@ async def test_an_id_whose_record_is_gone_may_join(store: Store, clock: ManualCl
 
 @pytest.mark.parametrize("name", ODD_NAMES, ids=ascii)
 async def test_a_replica_may_have_any_name(store: Store, clock: ManualClock, name: str):
-    await store.join(name, ttl=TTL, meta={name: name})
+    await store.jobs.beat([name], ttl=TTL, meta={name: name})
     await join(store, f"{name[:190]} ", name.swapcase()[:190] + "!")
     await insert(store, new(1))
     (job,) = await claim(store, name)
     assert job.replica == name
     assert (await record_of(store, name)).meta == {name: name}
     assert (await record_of(store, name)).held == 1
-    await store.cancel([job.id])
+    await store.jobs.cancel([job.id])
     assert (await beat(store, name)).cancels == [job.id]
     assert await leave(store, name) == [job.id]
-    assert len(await store.replicas()) == 2
+    assert len(await store.jobs.replicas()) == 2
 
 
 # Beats.
@@ -151,33 +151,33 @@ async def test_a_beat_revives_an_expired_record(store: Store, clock: ManualClock
 
 
 async def test_who_is_not_known_is_told_so(store: Store):
-    assert await store.beat(["nobody"], ttl=TTL) == [None]
-    assert await store.replicas() == []
+    assert await store.jobs.beat(["nobody"], ttl=TTL) == [None]
+    assert await store.jobs.replicas() == []
 
 
 async def test_who_is_being_recovered_is_told_so(store: Store, clock: ManualClock):
     await start(store, new(1), new(2))
     clock.shift(TTL)
     await recover(store, delays=AT_ONCE, grace=0, limit=1)
-    assert await store.beat(["ann"], ttl=TTL) == [None]
-    (record,) = await store.replicas()
+    assert await store.jobs.beat(["ann"], ttl=TTL) == [None]
+    (record,) = await store.jobs.replicas()
     assert (record.dead, record.held) == (True, 1)
 
 
 async def test_one_beat_serves_many_replicas(store: Store, clock: ManualClock):
     for number, replica in enumerate(["ann", "ben", "cid"]):
         await start_one(store, number, replica=replica)
-    await store.cancel([id_of(1)])
+    await store.jobs.cancel([id_of(1)])
     clock.shift(TTL)
-    answers = await store.beat(["cid", "nobody", "ben", "ann"], ttl=TTL)
+    answers = await store.jobs.beat(["cid", "nobody", "ben", "ann"], ttl=TTL)
     assert [one and (one.cancels, one.held, one.expired) for one in answers] == [
         ([], 1, False),
         None,
         ([id_of(1)], 1, False),
         ([], 1, False),
     ]
-    assert [one.expires_in for one in await store.replicas()] == [pytest.approx(TTL)] * 3
-    assert await store.beat([], ttl=TTL) == []
+    assert [one.expires_in for one in await store.jobs.replicas()] == [pytest.approx(TTL)] * 3
+    assert await store.jobs.beat([], ttl=TTL) == []
 
 
 async def test_held_counts_what_runs(store: Store):
@@ -198,7 +198,7 @@ async def test_held_counts_what_runs(store: Store):
 async def test_a_beat_delivers_cancels_until_the_job_settles(store: Store):
     one, two, _ = await start(store, new(1), new(2), new(3))
     assert (await beat(store)).cancels == []
-    await store.cancel([one.id, two.id])
+    await store.jobs.cancel([one.id, two.id])
     for _ in range(3):
         assert sorted((await beat(store)).cancels) == [one.id, two.id]
     await settle(store, one, "cancelled")
@@ -211,7 +211,7 @@ async def test_a_beat_delivers_only_its_own_cancels(store: Store):
     await start_one(store, 1, replica="ann")
     await start_one(store, 2, replica="ben")
     await bring(store, "waiting", 3, delay=60)
-    await store.cancel([id_of(2), id_of(3)])
+    await store.jobs.cancel([id_of(2), id_of(3)])
     assert (await beat(store, "ann")).cancels == []
     assert (await beat(store, "ben")).cancels == [id_of(2)]
 
@@ -222,8 +222,8 @@ async def test_cancels_come_in_bounded_portions(store: Store):
         *await start(store, *(new(number) for number in numbers[:-1])),
         *await start(store, new(numbers[-1])),
     ]
-    await store.cancel([job.id for job in jobs[:-1]])
-    await store.cancel([jobs[-1].id])
+    await store.jobs.cancel([job.id for job in jobs[:-1]])
+    await store.jobs.cancel([jobs[-1].id])
     first = (await beat(store)).cancels
     assert len(set(first)) == CANCELS_MAX
     by_id = {job.id: job for job in jobs}
@@ -272,7 +272,7 @@ async def test_a_beat_tells_of_a_job_far_past_its_deadline(store: Store, clock: 
 async def test_who_beats_does_not_count_itself_as_expired(store: Store, clock: ManualClock):
     await join(store, "ann", "ben")
     clock.shift(2 * TTL)
-    answers = await store.beat(["ann", "ben"], ttl=TTL)
+    answers = await store.jobs.beat(["ann", "ben"], ttl=TTL)
     assert [one and one.expired for one in answers] == [False, False]
 
 
@@ -283,9 +283,9 @@ async def test_who_leaves_hands_back_what_it_runs(store: Store, clock: ManualClo
     jobs = await start(store, new(1), new(2))
     clock.shift(1)
     assert sorted(await leave(store, "ann")) == [id_of(1), id_of(2)]
-    assert await store.replicas() == []
+    assert await store.jobs.replicas() == []
     for job in jobs:
-        (after,) = await store.get([job.id])
+        (after,) = await store.jobs.get([job.id])
         assert after is not None
         assert (after.state, after.replica, after.due) == ("waiting", "", job.due)
         assert (after.attempt, after.failures, after.losses) == (1, 0, 0)
@@ -298,7 +298,7 @@ async def test_who_leaves_hands_back_what_it_runs(store: Store, clock: ManualClo
 
 async def test_who_leaves_with_a_pending_cancel_cancels(store: Store, clock: ManualClock):
     await start(store, new(1), new(2))
-    await store.cancel([id_of(1)], reason="enough")
+    await store.jobs.cancel([id_of(1)], reason="enough")
     assert sorted(await leave(store, "ann")) == [id_of(1), id_of(2)]
     job = await look(store, 1)
     assert (job.state, job.reason, job.cancelling) == ("cancelled", "enough", False)
@@ -318,7 +318,7 @@ async def test_who_leaves_takes_only_its_own_along(store: Store):
     kept = await start_one(store, 2, replica="ben")
     await leave(store, "ann")
     assert await look(store, 2) == kept
-    assert [one.id for one in await store.replicas()] == ["ben"]
+    assert [one.id for one in await store.jobs.replicas()] == ["ben"]
 
 
 async def test_an_expired_replica_may_leave(store: Store, clock: ManualClock):
@@ -340,8 +340,8 @@ async def test_who_runs_more_than_a_batch_hands_all_of_it_back(store: Store, way
         started = [id_of(number) for number in numbers[:BATCH_MAX]]
         given = [one.id for one in await bury(store, "ann", started, delays=AT_ONCE)]
     assert sorted(given) == [id_of(number) for number in numbers]
-    assert await store.replicas() == []
-    (counts,) = await store.counts()
+    assert await store.jobs.replicas() == []
+    (counts,) = await store.jobs.counts()
     assert (counts.waiting, counts.running) == (len(numbers), 0)
 
 
@@ -353,8 +353,8 @@ async def test_replicas_are_listed_in_the_order_they_joined(store: Store, clock:
         await join(store, replica)
         clock.shift(0.5)
     await join(store, "ann")
-    assert [one.id for one in await store.replicas()] == ["cid", "ann", "ben"]
-    assert [one.id for one in await store.replicas(limit=2)] == ["cid", "ann"]
+    assert [one.id for one in await store.jobs.replicas()] == ["cid", "ann", "ben"]
+    assert [one.id for one in await store.jobs.replicas(limit=2)] == ["cid", "ann"]
 
 
 async def test_an_expired_replica_is_listed_until_it_is_recovered(store: Store, clock: ManualClock):
@@ -364,7 +364,7 @@ async def test_an_expired_replica_is_listed_until_it_is_recovered(store: Store, 
     assert record.expires_in <= 0
     assert not record.dead
     assert await recover(store, delays=AT_ONCE, grace=0) == []
-    assert await store.replicas() == []
+    assert await store.jobs.replicas() == []
 
 
 async def test_replicas_are_seen_by_all_store_objects(world: World):
@@ -425,6 +425,6 @@ async def test_there_and_back_again_leaves_replicas_that_work(store: Store, cloc
         job = await start_one(store, number, replica=replica)
         clock.step(step)
         await beat(store, replica)
-        assert all(one.expires_in <= one.ttl for one in await store.replicas())
+        assert all(one.expires_in <= one.ttl for one in await store.jobs.replicas())
         assert await settle(store, job, "succeeded") == "settled"
         assert await leave(store, replica) == []

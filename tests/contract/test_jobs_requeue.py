@@ -36,7 +36,7 @@ async def bring_with_a_past(store: Store, clock: ManualClock, state: JobState) -
     await join(store, "ann")
     (job,) = await claim(store)
     note = Note(id=job.id, fence=job.fence, progress=0.5, message="half", checkpoint=b"c")
-    await store.note("ann", [note])
+    await store.jobs.note([note])
     await settle(store, job, state, result=b"r", error=b"e", reason="reason")
     job = await look(store)
     assert (job.state, job.attempt, job.losses) == (state, 3, 1)
@@ -47,7 +47,7 @@ async def bring_with_a_past(store: Store, clock: ManualClock, state: JobState) -
 async def test_a_finished_job_waits_again(store: Store, clock: ManualClock, state: JobState):
     before = await bring_with_a_past(store, clock, state)
     clock.shift(1)
-    assert await store.requeue([id_of(1)]) == ["requeued"]
+    assert await store.jobs.requeue([id_of(1)]) == ["requeued"]
     job = await look(store)
     assert (job.state, job.due, job.finished) == ("waiting", clock.wall(), 0)
     assert (job.failures, job.losses, job.attempt) == (0, 0, 3)
@@ -73,7 +73,7 @@ async def test_a_finished_job_waits_again(store: Store, clock: ManualClock, stat
 @pytest.mark.parametrize("state", sorted(FINISHED))
 async def test_a_requeued_job_runs_again(store: Store, state: JobState):
     before = await bring(store, state, retention=100, payload=b"p")
-    await store.requeue([id_of(1)])
+    await store.jobs.requeue([id_of(1)])
     (job,) = await claim(store)
     assert (job.attempt, job.payload, job.state) == (2, b"p", "running")
     assert job.fence > before.fence
@@ -85,7 +85,7 @@ async def test_a_requeued_job_has_its_budget_of_losses_again(store: Store, clock
     await start_one(store, retention=100)
     clock.shift(TTL)
     await recover(store, delays=[], grace=0)
-    assert await store.requeue([id_of(1)]) == ["requeued"]
+    assert await store.jobs.requeue([id_of(1)]) == ["requeued"]
     await join(store, "ann")
     assert await claim_ids(store) == [id_of(1)]
     clock.shift(TTL)
@@ -95,8 +95,8 @@ async def test_a_requeued_job_has_its_budget_of_losses_again(store: Store, clock
 
 async def test_a_job_that_was_cancelled_before_it_ran_can_be_requeued(store: Store):
     await insert(store, new(1, delay=60, retention=100))
-    await store.cancel([id_of(1)], reason="enough")
-    assert await store.requeue([id_of(1)]) == ["requeued"]
+    await store.jobs.cancel([id_of(1)], reason="enough")
+    assert await store.jobs.requeue([id_of(1)]) == ["requeued"]
     await join(store, "ann")
     (job,) = await claim(store)
     assert (job.attempt, job.reason) == (1, "")
@@ -105,24 +105,24 @@ async def test_a_job_that_was_cancelled_before_it_ran_can_be_requeued(store: Sto
 @pytest.mark.parametrize("state", ["waiting", "running"])
 async def test_what_has_not_finished_is_left_alone(store: Store, state: JobState):
     before = await bring(store, state)
-    assert await store.requeue([id_of(1)]) == ["unfinished"]
+    assert await store.jobs.requeue([id_of(1)]) == ["unfinished"]
     assert await look(store) == before
 
 
 async def test_what_is_not_there_cannot_be_requeued(store: Store):
-    assert await store.requeue([id_of(1)]) == [None]
+    assert await store.jobs.requeue([id_of(1)]) == [None]
     assert await states(store, 1) == [None]
-    assert await store.requeue([]) == []
+    assert await store.jobs.requeue([]) == []
 
 
 async def test_a_requeue_repeated_finds_the_job_unfinished(store: Store):
     await bring(store, "failed", retention=100)
-    assert await store.requeue([id_of(1), id_of(1)]) == ["requeued", "unfinished"]
+    assert await store.jobs.requeue([id_of(1), id_of(1)]) == ["requeued", "unfinished"]
 
 
 async def test_a_requeued_job_is_not_pruned(store: Store, clock: ManualClock):
     await bring(store, "succeeded", retention=10)
-    await store.requeue([id_of(1)])
+    await store.jobs.requeue([id_of(1)])
     clock.shift(1000)
     assert await prune_jobs(store) == 0
     assert await states(store, 1) == ["waiting"]
@@ -131,7 +131,7 @@ async def test_a_requeued_job_is_not_pruned(store: Store, clock: ManualClock):
 async def test_a_requeued_job_is_kept_for_its_retention_again(store: Store, clock: ManualClock):
     await bring(store, "succeeded", retention=60)
     clock.shift(50)
-    await store.requeue([id_of(1)])
+    await store.jobs.requeue([id_of(1)])
     await join(store, "ann")
     (job,) = await claim(store)
     await settle(store, job, "succeeded")
@@ -146,8 +146,8 @@ async def test_a_requeued_job_is_kept_for_its_retention_again(store: Store, cloc
 
 async def test_a_requeued_job_takes_its_key_again(store: Store):
     await bring(store, "failed", retention=100, unique=KEY)
-    assert await store.requeue([id_of(1)]) == ["requeued"]
-    assert await store.insert([new(2, unique=KEY)]) == [Inserted("existing", id_of(1))]
+    assert await store.jobs.requeue([id_of(1)]) == ["requeued"]
+    assert await store.jobs.insert([new(2, unique=KEY)]) == [Inserted("existing", id_of(1))]
     (job,) = await claim(store)
     await settle(store, job, "succeeded")
     await insert(store, new(2, unique=KEY))
@@ -156,34 +156,34 @@ async def test_a_requeued_job_takes_its_key_again(store: Store):
 async def test_a_key_that_another_has_by_now_is_a_conflict(store: Store):
     before = await bring(store, "failed", retention=100, unique=KEY)
     await insert(store, new(2, unique=KEY))
-    assert await store.requeue([id_of(1)]) == ["conflict"]
+    assert await store.jobs.requeue([id_of(1)]) == ["conflict"]
     assert await look(store) == before
     (job,) = await claim(store)
     await settle(store, job, "succeeded")
-    assert await store.requeue([id_of(1)]) == ["requeued"]
-    assert await store.insert([new(3, unique=KEY)]) == [Inserted("existing", id_of(1))]
+    assert await store.jobs.requeue([id_of(1)]) == ["requeued"]
+    assert await store.jobs.insert([new(3, unique=KEY)]) == [Inserted("existing", id_of(1))]
 
 
 async def test_a_key_that_is_kept_for_another_is_a_conflict(store: Store, clock: ManualClock):
     await bring(store, "failed", 1, retention=1000, unique=KEY)
     await bring(store, "succeeded", 2, retention=0, unique=Unique(key="key", keep=60))
-    assert await store.requeue([id_of(1)]) == ["conflict"]
+    assert await store.jobs.requeue([id_of(1)]) == ["conflict"]
     clock.shift(60 - MOMENT)
     await prune_jobs(store)
-    assert await store.requeue([id_of(1)]) == ["conflict"]
+    assert await store.jobs.requeue([id_of(1)]) == ["conflict"]
     clock.shift(MOMENT)
-    assert await store.requeue([id_of(1)]) == ["requeued"]
+    assert await store.jobs.requeue([id_of(1)]) == ["requeued"]
 
 
 async def test_a_key_kept_for_the_job_itself_is_no_conflict(store: Store):
     await bring(store, "failed", retention=100, unique=Unique(key="key", keep=60))
-    assert await store.requeue([id_of(1)]) == ["requeued"]
+    assert await store.jobs.requeue([id_of(1)]) == ["requeued"]
 
 
 async def test_of_two_with_one_key_in_one_call_the_first_wins(store: Store):
     await bring(store, "failed", 1, retention=100, unique=KEY)
     await bring(store, "failed", 2, retention=100, unique=KEY)
-    assert await store.requeue([id_of(2), id_of(1)]) == ["requeued", "conflict"]
+    assert await store.jobs.requeue([id_of(2), id_of(1)]) == ["requeued", "conflict"]
     assert await states(store, 1, 2) == ["failed", "waiting"]
 
 
@@ -195,14 +195,14 @@ async def test_every_id_of_a_call_has_its_own_answer(store: Store):
     await bring(store, "running", 2)
     await bring(store, "cancelled", 3, retention=100)
     ids = [id_of(number) for number in (2, 1, 9, 3)]
-    assert await store.requeue(ids) == ["unfinished", "requeued", None, "requeued"]
+    assert await store.jobs.requeue(ids) == ["unfinished", "requeued", None, "requeued"]
     assert await claim_ids(store) == [id_of(1), id_of(3)]
 
 
 async def test_a_full_batch_is_requeued_in_one_call(store: Store):
     ids = [id_of(number) for number in range(BATCH_MAX)]
     await insert(store, *(new(number, retention=100) for number in range(BATCH_MAX)))
-    await store.cancel(ids)
-    assert await store.requeue(ids) == ["requeued"] * BATCH_MAX
+    await store.jobs.cancel(ids)
+    assert await store.jobs.requeue(ids) == ["requeued"] * BATCH_MAX
     await join(store, "ann")
     assert await claim_ids(store) == ids

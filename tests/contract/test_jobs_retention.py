@@ -71,7 +71,7 @@ async def test_a_waiting_job_that_is_cancelled_is_kept_like_a_success(
     store: Store, clock: ManualClock
 ):
     await insert(store, new(1, retention=KEPT, retention_failed=KEPT_FAILED))
-    assert await store.cancel([id_of(1)]) == ["cancelled"]
+    assert await store.jobs.cancel([id_of(1)]) == ["cancelled"]
     await goes_after(store, clock, KEPT)
 
 
@@ -79,7 +79,7 @@ async def test_a_job_that_is_cancelled_on_its_way_back_is_kept_like_a_success(
     store: Store, clock: ManualClock
 ):
     job = await start_one(store, retention=KEPT, retention_failed=KEPT_FAILED)
-    await store.cancel([id_of(1)])
+    await store.jobs.cancel([id_of(1)])
     assert await settle(store, job, "retry", error=b"{}") == "cancelled"
     assert await states(store, 1) == ["cancelled"]
     await goes_after(store, clock, KEPT)
@@ -95,7 +95,7 @@ async def _overrun(store: Store, clock: ManualClock) -> None:
     await start_kept(store, timeout=5)
     for _ in range(20):
         clock.shift(TTL - 1)
-        await store.beat(["ann"], ttl=TTL)
+        await store.jobs.beat(["ann"], ttl=TTL)
     await recover_all(store, delays=())
 
 
@@ -131,7 +131,7 @@ async def test_a_requeued_job_is_kept_as_its_next_outcome_asks_for(
     store: Store, clock: ManualClock
 ):
     await bring(store, "failed", retention=KEPT, retention_failed=KEPT_FAILED, options="{}")
-    assert await store.requeue([id_of(1)]) == ["requeued"]
+    assert await store.jobs.requeue([id_of(1)]) == ["requeued"]
     (job,) = await claim(store)
     assert (job.retention, job.retention_failed, job.options) == (KEPT, KEPT_FAILED, "{}")
     assert await settle(store, job, "succeeded") == "settled"
@@ -142,7 +142,7 @@ async def test_a_requeued_job_that_fails_again_is_kept_like_a_failure(
     store: Store, clock: ManualClock
 ):
     await bring(store, "succeeded", retention=KEPT, retention_failed=KEPT_FAILED)
-    assert await store.requeue([id_of(1)]) == ["requeued"]
+    assert await store.jobs.requeue([id_of(1)]) == ["requeued"]
     (job,) = await claim(store)
     assert await settle(store, job, "failed") == "settled"
     await goes_after(store, clock, KEPT_FAILED)
@@ -155,7 +155,7 @@ async def test_a_key_that_stays_with_its_job_stays_as_the_outcome_asks_for(
     key = Unique(key="key", digest="d", keep=1, with_job=True)
     await bring(store, state, retention=KEPT, retention_failed=KEPT_FAILED, unique=key)
     clock.shift(length - MOMENT)
-    assert await store.insert([new(2, unique=key)]) == [Inserted("existing", id_of(1))]
+    assert await store.jobs.insert([new(2, unique=key)]) == [Inserted("existing", id_of(1))]
     clock.shift(MOMENT)
     await insert(store, new(2, unique=key))
 

@@ -78,7 +78,7 @@ async def test_a_job_that_comes_back_is_due_after_its_delay(
     assert after.fence > job.fence
     if delay:
         clock.shift(delay - MOMENT)
-        await store.beat(["ann"], ttl=TTL)
+        await store.jobs.beat(["ann"], ttl=TTL)
         assert await claim_ids(store) == []
         clock.shift(MOMENT)
     (again,) = await claim(store)
@@ -140,7 +140,7 @@ async def test_failures_add_up_over_retries_and_nothing_else(store: Store, job: 
 
 async def test_what_a_job_said_stays(store: Store, job: JobRecord):
     note = Note(id=job.id, fence=job.fence, progress=0.5, message="half", checkpoint=b"c")
-    assert await store.note("ann", [note]) == [True]
+    assert await store.jobs.note([note]) == [True]
     for outcome in ("retry", "handed back"):
         after = await settle_and_look(store, job, outcome)
         assert (after.progress, after.message, after.checkpoint) == (0.5, "half", b"c")
@@ -218,7 +218,7 @@ async def test_a_repeat_is_recognised_after_a_new_claim(store: Store, job: JobRe
 @pytest.mark.parametrize("outcome", FINISHING)
 async def test_a_repeat_is_recognised_after_a_requeue(store: Store, job: JobRecord, outcome: str):
     await settle(store, job, outcome)
-    await store.requeue([job.id])
+    await store.jobs.requeue([job.id])
     before = await look(store)
     assert await settle(store, job, outcome) == "repeated"
     assert await look(store) == before
@@ -238,13 +238,13 @@ async def test_another_outcome_under_a_settled_fence_is_lost(
 
 async def test_the_same_settlement_twice_in_one_call_counts_once(store: Store, job: JobRecord):
     one = ended(job, "retry")
-    assert await store.settle("ann", [one, one]) == ["settled", "repeated"]
+    assert await store.jobs.settle([one, one]) == ["settled", "repeated"]
     assert (await look(store)).failures == 1
 
 
 async def test_of_two_outcomes_in_one_call_the_first_counts(store: Store, job: JobRecord):
     both = [ended(job, "succeeded", result=b"good"), ended(job, "failed", error=b"bad")]
-    assert await store.settle("ann", both) == ["settled", "lost"]
+    assert await store.jobs.settle(both) == ["settled", "lost"]
     after = await look(store)
     assert (after.state, after.result, after.failures) == ("succeeded", b"good", 0)
 
@@ -255,7 +255,7 @@ async def test_of_two_outcomes_in_one_call_the_first_counts(store: Store, job: J
 @pytest.mark.parametrize("outcome", ENDS)
 @pytest.mark.parametrize("off", [-1, 1, 1_000_000])
 async def test_another_fence_is_lost(store: Store, job: JobRecord, outcome: str, off: int):
-    (answer,) = await store.settle("ann", [ended(job, outcome, fence=job.fence + off)])
+    (answer,) = await store.jobs.settle([ended(job, outcome, fence=job.fence + off)])
     assert answer == "lost"
     assert await look(store) == job
 
@@ -265,14 +265,14 @@ async def test_a_job_that_never_ran_has_no_fence_to_settle(store: Store, outcome
     await insert(store, new(1))
     before = await look(store)
     for fence in (0, before.fence, 1):
-        (answer,) = await store.settle("ann", [ended(before, outcome, fence=fence)])
+        (answer,) = await store.jobs.settle([ended(before, outcome, fence=fence)])
         assert answer == "lost"
     assert await look(store) == before
 
 
 @pytest.mark.parametrize("outcome", ENDS)
 async def test_what_is_not_there_is_lost(store: Store, job: JobRecord, outcome: str):
-    (answer,) = await store.settle("ann", [ended(job, outcome, id=id_of(99))])
+    (answer,) = await store.jobs.settle([ended(job, outcome, id=id_of(99))])
     assert answer == "lost"
     assert await states(store, 99) == [None]
 
@@ -304,9 +304,9 @@ async def test_an_attempt_that_others_took_over_is_lost(
 
 async def test_a_cancelled_waiting_job_cannot_be_settled(store: Store, job: JobRecord):
     await settle(store, job, "retry", delay=60)
-    await store.cancel([job.id])
+    await store.jobs.cancel([job.id])
     before = await look(store)
-    (answer,) = await store.settle("ann", [ended(before, "succeeded")])
+    (answer,) = await store.jobs.settle([ended(before, "succeeded")])
     assert answer == "lost"
     assert await look(store) == before
 
@@ -331,10 +331,10 @@ async def test_a_replica_that_is_being_recovered_settles_what_was_not_taken_yet(
     jobs = await start(store, new(1), new(2), new(3))
     clock.shift(TTL)
     (taken,) = await recover(store, delays=[60], grace=0, limit=1)
-    answers = await store.settle("ann", [ended(job, "succeeded") for job in jobs])
+    answers = await store.jobs.settle([ended(job, "succeeded") for job in jobs])
     assert answers == ["lost" if job.id == taken.id else "settled" for job in jobs]
     assert await recover(store, delays=[60], grace=0) == []
-    assert await store.replicas() == []
+    assert await store.jobs.replicas() == []
 
 
 async def test_a_job_past_its_deadline_may_still_be_settled(store: Store, clock: ManualClock):
@@ -350,7 +350,7 @@ async def test_a_job_past_its_deadline_may_still_be_settled(store: Store, clock:
 async def test_a_pending_cancel_wins_over_a_return_to_waiting(
     store: Store, clock: ManualClock, job: JobRecord, outcome: str
 ):
-    await store.cancel([job.id], reason="enough")
+    await store.jobs.cancel([job.id], reason="enough")
     after = await settle_and_look(store, job, outcome, error=b"e", delay=5)
     assert (after.state, after.reason, after.cancelling) == ("cancelled", "enough", False)
     assert after.finished == clock.wall()
@@ -364,14 +364,14 @@ async def test_a_pending_cancel_wins_over_a_return_to_waiting(
 async def test_a_job_may_finish_in_spite_of_a_pending_cancel(
     store: Store, job: JobRecord, outcome: str
 ):
-    await store.cancel([job.id], reason="enough")
+    await store.jobs.cancel([job.id], reason="enough")
     after = await settle_and_look(store, job, outcome)
     assert (after.state, after.cancelling) == (outcome, False)
     assert after.reason == ("" if outcome == "succeeded" else "enough")
 
 
 async def test_a_confirmed_cancel_keeps_its_reason(store: Store, job: JobRecord):
-    await store.cancel([job.id], reason="enough")
+    await store.jobs.cancel([job.id], reason="enough")
     assert (await settle_and_look(store, job, "cancelled")).reason == "enough"
 
 
@@ -379,7 +379,7 @@ async def test_a_confirmed_cancel_keeps_its_reason(store: Store, job: JobRecord)
 async def test_a_reason_replaces_that_of_a_pending_cancel(
     store: Store, job: JobRecord, outcome: str
 ):
-    await store.cancel([job.id], reason="enough")
+    await store.jobs.cancel([job.id], reason="enough")
     assert (await settle_and_look(store, job, outcome, reason="mine")).reason == "mine"
 
 
@@ -404,7 +404,7 @@ async def test_every_settlement_of_a_call_has_its_own_answer(store: Store):
         ended(jobs[6], "succeeded", fence=jobs[6].fence + 1),
         ended(jobs[7], "succeeded", id=id_of(99)),
     ]
-    answers = await store.settle("ann", settlements)
+    answers = await store.jobs.settle(settlements)
     assert answers == ["settled"] * 5 + ["repeated", "lost", "lost"]
     assert await states(store, *range(8)) == [
         "succeeded",
@@ -421,14 +421,14 @@ async def test_every_settlement_of_a_call_has_its_own_answer(store: Store):
 async def test_a_full_batch_is_settled_in_one_call(store: Store):
     jobs = await start(store, *(new(number) for number in range(BATCH_MAX)))
     settlements = [ended(job, "succeeded", result=job.id.encode()) for job in jobs]
-    assert await store.settle("ann", settlements) == ["settled"] * BATCH_MAX
-    found = await store.get([job.id for job in jobs])
+    assert await store.jobs.settle(settlements) == ["settled"] * BATCH_MAX
+    found = await store.jobs.get([job.id for job in jobs])
     assert [job and job.result for job in found] == [job.id.encode() for job in jobs]
-    assert await store.settle("ann", settlements) == ["repeated"] * BATCH_MAX
+    assert await store.jobs.settle(settlements) == ["repeated"] * BATCH_MAX
 
 
 async def test_nothing_is_settled_by_a_call_without_settlements(store: Store):
-    assert await store.settle("ann", []) == []
+    assert await store.jobs.settle([]) == []
 
 
 async def test_one_store_object_settles_what_another_claimed(world: World):
@@ -443,7 +443,7 @@ async def test_one_store_object_settles_what_another_claimed(world: World):
 
 async def test_a_running_job_says_how_far_it_is(store: Store, job: JobRecord):
     note = Note(id=job.id, fence=job.fence, progress=0.25, message="läuft 🌍", checkpoint=b"\0c")
-    assert await store.note("ann", [note]) == [True]
+    assert await store.jobs.note([note]) == [True]
     after = await look(store)
     assert (after.progress, after.message, after.checkpoint) == (0.25, "läuft 🌍", b"\0c")
     assert after.state == "running"
@@ -466,8 +466,8 @@ async def test_a_running_job_says_how_far_it_is(store: Store, job: JobRecord):
 )
 async def test_what_a_note_does_not_name_stays(store: Store, job: JobRecord, part, expected):
     name = {"id": job.id, "fence": job.fence}
-    await store.note("ann", [Note(**name, progress=0.5, message="half", checkpoint=b"c")])
-    assert await store.note("ann", [Note(**name, **part)]) == [True]
+    await store.jobs.note([Note(**name, progress=0.5, message="half", checkpoint=b"c")])
+    assert await store.jobs.note([Note(**name, **part)]) == [True]
     after = await look(store)
     assert (after.progress, after.message, after.checkpoint) == expected
 
@@ -476,22 +476,22 @@ async def test_a_note_of_another_attempt_changes_nothing(store: Store, job: JobR
     def note(**details) -> Note:
         return Note(**{"id": job.id, "fence": job.fence, "progress": 0.9, **details})
 
-    assert await store.note("ann", [note(fence=job.fence - 1), note(fence=job.fence + 1)]) == [
+    assert await store.jobs.note([note(fence=job.fence - 1), note(fence=job.fence + 1)]) == [
         False,
         False,
     ]
-    assert await store.note("ann", [note(id=id_of(99))]) == [False]
+    assert await store.jobs.note([note(id=id_of(99))]) == [False]
     assert await look(store) == job
     await settle(store, job, "retry")
     waiting = await look(store)
-    assert await store.note("ann", [note(), note(fence=waiting.fence)]) == [False, False]
+    assert await store.jobs.note([note(), note(fence=waiting.fence)]) == [False, False]
     assert await look(store) == waiting
     (again,) = await claim(store)
-    assert await store.note("ann", [note()]) == [False]
+    assert await store.jobs.note([note()]) == [False]
     assert await look(store) == again
     await settle(store, again, "succeeded")
     done = await look(store)
-    assert await store.note("ann", [note(fence=again.fence)]) == [False]
+    assert await store.jobs.note([note(fence=again.fence)]) == [False]
     assert await look(store) == done
 
 
@@ -499,13 +499,13 @@ async def test_every_note_of_a_call_has_its_own_answer(store: Store):
     jobs = await start(store, *(new(number) for number in range(3)))
     await settle(store, jobs[1], "succeeded")
     notes = [Note(id=job.id, fence=job.fence, progress=0.5) for job in jobs]
-    assert await store.note("ann", notes) == [True, False, True]
+    assert await store.jobs.note(notes) == [True, False, True]
     assert [(await look(store, number)).progress for number in range(3)] == [0.5, None, 0.5]
-    assert await store.note("ann", []) == []
+    assert await store.jobs.note([]) == []
 
 
 async def test_an_expired_replica_may_still_take_notes(
     store: Store, clock: ManualClock, job: JobRecord
 ):
     clock.shift(TTL)
-    assert await store.note("ann", [Note(id=job.id, fence=job.fence, progress=1.0)]) == [True]
+    assert await store.jobs.note([Note(id=job.id, fence=job.fence, progress=1.0)]) == [True]

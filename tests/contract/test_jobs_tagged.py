@@ -15,7 +15,7 @@ ANN = ("ann",)
 
 
 async def count(store: Store, tag: str = "ann", **limits: Any) -> Tagged:
-    return await store.count_tagged(
+    return await store.jobs.count_tagged(
         tag, **{"unfinished": 100, "recent": 100, "within": 60.0, **limits}
     )
 
@@ -42,7 +42,7 @@ async def test_what_is_requeued_is_unfinished_again_and_as_old_as_before(
 ):
     await bring(store, "failed", tags=ANN, retention=1000)
     clock.shift(100)
-    await store.requeue([id_of(1)])
+    await store.jobs.requeue([id_of(1)])
     assert await count(store) == Tagged(1, 0)
 
 
@@ -83,12 +83,12 @@ async def test_each_is_counted_up_to_its_limit_the_newest_first(store: Store, cl
 
 async def test_the_newest_of_many_are_looked_at(store: Store):
     await insert(store, new(1, tags=ANN))
-    assert await store.cancel([id_of(1)]) == ["cancelled"]
+    assert await store.jobs.cancel([id_of(1)]) == ["cancelled"]
     await insert(store, new(2, tags=ANN))
     for first in range(3, TAGGED_MAX + 2, BATCH_MAX):
         numbers = range(first, min(first + BATCH_MAX, TAGGED_MAX + 2))
         await insert(store, *(new(number, tags=ANN, retention=100) for number in numbers))
-        await store.cancel([id_of(number) for number in numbers])
+        await store.jobs.cancel([id_of(number) for number in numbers])
     most = 10 * TAGGED_MAX
     assert await count(store, unfinished=1, recent=most) == Tagged(1, TAGGED_MAX)
     await insert(store, new(TAGGED_MAX + 2, tags=("other",)))

@@ -62,7 +62,7 @@ async def heard(here: Store, there: Store, topic: Topic, call: Callable[[], Awai
 
 async def expire(store: Store, replica: str = "ann") -> None:
     """Let a replica's time run out."""
-    await store.beat([replica], ttl=0.001)
+    await store.jobs.beat([replica], ttl=0.001)
     await asyncio.sleep(0.02)
 
 

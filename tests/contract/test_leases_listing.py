@@ -12,14 +12,14 @@ def names(leases: list[Lease]) -> list[str]:
 
 
 async def test_nothing_is_listed_where_nothing_is(store: Store):
-    assert await store.leases() == []
-    assert await store.leases("any") == []
+    assert await store.leases.find() == []
+    assert await store.leases.find("any") == []
 
 
 async def test_a_lease_is_listed_as_it_stands_now(place: Place, clock: ManualClock):
     lease = await place.take("ann", ttl=30, meta={"host": "a1"})
     clock.shift(12)
-    (now,) = [one for one in await place.store.leases() if one.holder == "ann"]
+    (now,) = [one for one in await place.store.leases.find() if one.holder == "ann"]
     assert (now.key, now.fence, now.limit) == (place.key, lease.fence, place.limit)
     assert (now.ttl, now.meta, now.waiting) == (30, {"host": "a1"}, False)
     assert now.expires_in == pytest.approx(18)
@@ -29,9 +29,9 @@ async def test_a_lease_is_listed_as_it_stands_now(place: Place, clock: ManualClo
 async def test_what_is_listed_can_be_renewed_and_released(place: Place, clock: ManualClock):
     await place.take("ann", ttl=30)
     clock.shift(12)
-    (now,) = [one for one in await place.store.leases() if one.holder == "ann"]
+    (now,) = [one for one in await place.store.leases.find() if one.holder == "ann"]
     assert await renew(place.store, now) == [True]
-    assert await place.store.release([now]) == [True]
+    assert await place.store.leases.release([now]) == [True]
 
 
 async def test_what_has_ended_is_not_listed(place: Place, clock: ManualClock):
@@ -49,7 +49,7 @@ async def test_leases_come_by_fence_and_then_waiters_by_arrival(store: Store, cl
     for holder in ("yan", "ben", "lea"):
         await be_refused(store, "key", holder, limit=3, waiting=100)
         clock.shift(1)
-    listed = await store.leases()
+    listed = await store.leases.find()
     assert [one.holder for one in listed] == ["zoe", "ann", "mia", "yan", "ben", "lea"]
     assert [one.waiting for one in listed] == [False] * 3 + [True] * 3
 
@@ -61,7 +61,7 @@ async def test_renewing_does_not_change_the_order(store: Store, clock: ManualClo
     clock.shift(1)
     await renew(store, *leases[:1])
     await be_refused(store, "key", "dee", limit=3, waiting=90)
-    assert [one.holder for one in await store.leases()] == ["ann", "ben", "cid", "dee", "eve"]
+    assert [one.holder for one in await store.leases.find()] == ["ann", "ben", "cid", "dee", "eve"]
 
 
 async def test_keys_come_in_code_point_order(store: Store):
@@ -83,16 +83,16 @@ async def test_keys_come_in_code_point_order(store: Store):
     for key in keys:
         await take(store, key, "ann")
         await be_refused(store, key, "ben", waiting=60)
-    assert names(await store.leases()) == [key for key in sorted(keys) for _ in range(2)]
+    assert names(await store.leases.find()) == [key for key in sorted(keys) for _ in range(2)]
 
 
 async def test_only_keys_with_the_prefix_are_listed(store: Store):
     for key in ("a", "ab", "abc", "b", "ba", "Ab"):
         await take(store, key, "ann")
-    assert names(await store.leases("ab")) == ["ab", "abc"]
-    assert names(await store.leases("b")) == ["b", "ba"]
-    assert names(await store.leases("abcd")) == []
-    assert names(await store.leases("")) == ["Ab", "a", "ab", "abc", "b", "ba"]
+    assert names(await store.leases.find("ab")) == ["ab", "abc"]
+    assert names(await store.leases.find("b")) == ["b", "ba"]
+    assert names(await store.leases.find("abcd")) == []
+    assert names(await store.leases.find("")) == ["Ab", "a", "ab", "abc", "b", "ba"]
 
 
 @pytest.mark.parametrize(
@@ -116,7 +116,7 @@ async def test_a_prefix_is_taken_literally(store: Store, prefix: str, hit: str, 
     for key in (hit, miss):
         await take(store, key, "ann")
         await be_refused(store, key, "ben", waiting=60)
-    assert names(await store.leases(prefix)) == [hit, hit]
+    assert names(await store.leases.find(prefix)) == [hit, hit]
 
 
 async def test_a_listing_is_no_longer_than_asked_for(store: Store):
@@ -124,17 +124,17 @@ async def test_a_listing_is_no_longer_than_asked_for(store: Store):
         await take(store, key, "ann", limit=2)
         await take(store, key, "ben", limit=2)
         await be_refused(store, key, "cid", limit=2, waiting=60)
-    everything = await store.leases()
+    everything = await store.leases.find()
     assert len(everything) == 6
     for length in range(1, 8):
-        assert await store.leases(limit=length) == everything[:length]
-    assert await store.leases("b", limit=2) == everything[3:5]
+        assert await store.leases.find(limit=length) == everything[:length]
+    assert await store.leases.find("b", limit=2) == everything[3:5]
 
 
 async def test_looking_changes_nothing(store: Store, clock: ManualClock):
     await take(store, "key", "ann", ttl=30)
     await be_refused(store, "key", "ben", waiting=20)
     clock.shift(10)
-    first = await store.leases()
-    assert await store.leases() == first
+    first = await store.leases.find()
+    assert await store.leases.find() == first
     assert [one.expires_in for one in first] == pytest.approx([20, 10])

@@ -11,7 +11,7 @@ async def test_a_deploy_from_three_to_five_grows_when_the_last_old_holder_has_go
     for gone in range(3):
         answer = await be_refused(store, "key", f"n{gone}", limit=5)
         assert answer.other_limit == 3
-        await store.release([old[gone]])
+        await store.leases.release([old[gone]])
         await take(store, "key", f"n{gone}", limit=5)
         assert len(await holders(store, "key")) == 3
     await take(store, "key", "n3", limit=5)
@@ -26,7 +26,7 @@ async def test_a_deploy_back_from_five_to_three_admits_when_fewer_than_three_are
     for lease in old[:3]:
         answer = await be_refused(store, "key", "new", limit=3)
         assert answer.other_limit == 5
-        await store.release([lease])
+        await store.leases.release([lease])
     await take(store, "key", "new", limit=3)
     answer = await be_refused(store, "key", "old", limit=5)
     assert answer.other_limit == 3
@@ -37,13 +37,13 @@ async def test_never_more_live_than_the_smallest_limit_among_them_allows(store: 
     limits = [5, 3, 4, 2, 5, 1, 3, 5, 2, 4] * 3
     for number, limit in enumerate(limits):
         answer = await ask(store, "key", f"h{number}", limit=limit)
-        live = await store.leases("key")
+        live = await store.leases.find("key")
         if isinstance(answer, Granted):
             assert len(live) <= min(lease.limit for lease in live)
         else:
             assert len(live) >= min([limit, *(lease.limit for lease in live)])
         if number % 3 == 2:
-            await store.release(live[:1])
+            await store.leases.release(live[:1])
 
 
 async def test_a_waiter_with_a_smaller_limit_is_not_overtaken(store: Store):
@@ -51,14 +51,14 @@ async def test_a_waiter_with_a_smaller_limit_is_not_overtaken(store: Store):
     await be_refused(store, "key", "small", limit=3, waiting=100)
     assert (await be_refused(store, "key", "large", limit=10)).ahead == 1
     assert (await be_refused(store, "key", "large", limit=10, waiting=100)).ahead == 1
-    await store.release(leases[:1])
+    await store.leases.release(leases[:1])
     for holder, limit in (("large", 10), ("small", 3)):
         await be_refused(store, "key", holder, limit=limit, waiting=100)
-    await store.release(leases[1:2])
+    await store.leases.release(leases[1:2])
     await be_refused(store, "key", "large", limit=10, waiting=100)
     await take(store, "key", "small", limit=3)
     await be_refused(store, "key", "large", limit=10, waiting=100)
-    await store.release(leases[2:3])
+    await store.leases.release(leases[2:3])
     await take(store, "key", "large", limit=10)
 
 
@@ -67,7 +67,7 @@ async def test_a_small_limit_is_served_while_large_ones_keep_asking(store: Store
     leases = await fill(store, "key", {f"h{n}": 30.0 for n in range(10)}, limit=10)
     for pair in range(0, 8, 2):
         await be_refused(store, "key", "small", limit=3, waiting=100)
-        await store.release(leases[pair : pair + 2])
+        await store.leases.release(leases[pair : pair + 2])
         for holder in ("again", "and again"):
             await be_refused(store, "key", holder, limit=10)
     await take(store, "key", "small", limit=3)
@@ -79,13 +79,13 @@ async def test_a_waiters_limit_binds_those_behind_it_only(store: Store):
     wishes = {"first": 5, "small": 2, "last": 5}
     for holder, limit in wishes.items():
         await be_refused(store, "key", holder, limit=limit, waiting=100)
-    await store.release(leases[:1])
+    await store.leases.release(leases[:1])
     for holder in ("last", "small"):
         await be_refused(store, "key", holder, limit=wishes[holder], waiting=100)
     await take(store, "key", "first", limit=5)
-    await store.release(leases[1:4])
+    await store.leases.release(leases[1:4])
     await be_refused(store, "key", "small", limit=2, waiting=100)
-    await store.release(leases[4:])
+    await store.leases.release(leases[4:])
     await take(store, "key", "small", limit=2)
 
 
@@ -94,7 +94,7 @@ async def test_places_between_are_counted_with_the_smallest_limit_ahead(store: S
     leases = await fill(store, "key", dict.fromkeys("abcde", 30.0), limit=5)
     for holder, limit in {"first": 5, "small": 4, "last": 5}.items():
         await be_refused(store, "key", holder, limit=limit, waiting=100)
-    await store.release(leases[:3])
+    await store.leases.release(leases[:3])
     await be_refused(store, "key", "last", limit=5, waiting=100)
     await take(store, "key", "small", limit=4)
     await take(store, "key", "first", limit=5)
@@ -104,7 +104,7 @@ async def test_a_waiters_limit_goes_with_its_place(store: Store, clock: ManualCl
     await fill(store, "key", dict.fromkeys("abcd", 30.0), limit=10)
     await be_refused(store, "key", "gives up", limit=3, waiting=100)
     await be_refused(store, "key", "large", limit=10, waiting=100)
-    await store.release([Lease(key="key", holder="gives up")])
+    await store.leases.release([Lease(key="key", holder="gives up")])
     await take(store, "key", "large", limit=10)
 
     await be_refused(store, "key", "dies", limit=3, waiting=2)
@@ -185,7 +185,7 @@ async def test_a_repeat_is_told_of_another_limit_too(store: Store):
 
 async def test_ended_leases_limit_nobody(store: Store):
     ann = await take(store, "key", "ann", limit=1)
-    await store.release([ann])
+    await store.leases.release([ann])
     answer = await ask(store, "key", "ben", limit=2)
     assert isinstance(answer, Granted)
     assert answer.other_limit is None

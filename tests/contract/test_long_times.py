@@ -15,7 +15,7 @@ DAY = 86_400.0
 async def test_a_lease_may_last_ten_years(place: Place, clock: ManualClock):
     ann = await place.take("ann", ttl=TTL_MAX)
     assert (ann.ttl, ann.expires_in) == (TTL_MAX, TTL_MAX)
-    [found] = [one for one in await place.store.leases() if one.holder == "ann"]
+    [found] = [one for one in await place.store.leases.find() if one.holder == "ann"]
     assert (found.ttl, found.expires_in, found.fence) == (TTL_MAX, TTL_MAX, ann.fence)
     clock.shift(DAY)
     assert await renew(place.store, ann) == [True]
@@ -24,7 +24,7 @@ async def test_a_lease_may_last_ten_years(place: Place, clock: ManualClock):
 
 
 async def test_a_lease_of_ten_years_ends_to_the_moment(place: Place, clock: ManualClock):
-    await place.store.release(place.others)
+    await place.store.leases.release(place.others)
     leases = [await place.take(f"long-{number}", ttl=TTL_MAX) for number in range(place.limit)]
     assert (await place.be_refused("ben")).retry_in == TTL_MAX
     clock.shift(TTL_MAX - MOMENT)
@@ -36,7 +36,7 @@ async def test_a_lease_of_ten_years_ends_to_the_moment(place: Place, clock: Manu
 async def test_a_waiter_may_be_patient_for_a_day(place: Place, clock: ManualClock):
     await place.take("ann", ttl=TTL_MAX)
     await place.be_refused("ben", ttl=TTL_MAX, waiting=DAY)
-    [found] = [one for one in await place.store.leases() if one.waiting]
+    [found] = [one for one in await place.store.leases.find() if one.waiting]
     assert (found.ttl, found.expires_in) == (TTL_MAX, DAY)
     clock.shift(DAY - MOMENT)
     assert await place.line() == ["ben"]
@@ -51,5 +51,5 @@ async def test_the_longest_times_work_on_the_clock_of_the_server(real_world: Wor
     assert TTL_MAX - DAY < (await place.be_refused("ben", waiting=DAY)).retry_in <= TTL_MAX
     assert await renew(store, *leases) == [True, True]
     assert await place.line() == ["ben"]
-    assert await store.release(leases) == [True, True]
+    assert await store.leases.release(leases) == [True, True]
     await place.take("ben", ttl=TTL_MAX)

@@ -69,11 +69,11 @@ async def test_a_name_is_kept_unchanged_and_not_interpreted(store: Store, name: 
     assert await holders(store, name) == [name]
     assert await line(store, name) == [f"{name[:190]}-2"]
     assert await renew(store, lease) == [True]
-    assert await store.mark(name, lease, name)
-    assert await store.marked([name]) == [Mark(name, name, lease.fence)]
-    assert await store.release([lease]) == [True]
-    assert await store.release([Lease(key=name, holder=f"{name[:190]}-2")]) == [False]
-    assert await store.leases() == []
+    assert await store.leases.mark(name, lease, name)
+    assert await store.leases.marked([name]) == [Mark(name, name, lease.fence)]
+    assert await store.leases.release([lease]) == [True]
+    assert await store.leases.release([Lease(key=name, holder=f"{name[:190]}-2")]) == [False]
+    assert await store.leases.find() == []
 
 
 @pytest.mark.parametrize(("one", "two"), LOOKALIKES, ids=ascii)
@@ -81,9 +81,9 @@ async def test_names_that_look_alike_are_two_names(store: Store, one: str, two: 
     first, second = await take(store, one, "ann"), await take(store, two, "ben")
     assert await holders(store, one) == ["ann"]
     assert await holders(store, two) == ["ben"]
-    assert await store.mark(one, first, "1")
-    assert await store.marked([one, two]) == [Mark(one, "1", first.fence), None]
-    assert await store.release([Lease(key=two, holder="ann"), first]) == [False, True]
+    assert await store.leases.mark(one, first, "1")
+    assert await store.leases.marked([one, two]) == [Mark(one, "1", first.fence), None]
+    assert await store.leases.release([Lease(key=two, holder="ann"), first]) == [False, True]
     assert await holders(store, two) == ["ben"]
     assert await renew(store, second) == [True]
 
@@ -94,15 +94,15 @@ async def test_holders_that_look_alike_are_two_holders(store: Store, one: str, t
     second = await take(store, "key", two, limit=2)
     assert first.fence < second.fence
     assert await holders(store, "key") == [one, two]
-    assert await store.release([Lease(key="key", holder=one)]) == [True]
+    assert await store.leases.release([Lease(key="key", holder=one)]) == [True]
     assert await holders(store, "key") == [two]
 
 
 async def test_all_odd_names_live_side_by_side(store: Store):
     for name in ODD_NAMES:
         await take(store, name, "ann")
-    assert [one.key for one in await store.leases()] == sorted(ODD_NAMES)
-    assert all(await store.release([Lease(key=name, holder="ann") for name in ODD_NAMES]))
+    assert [one.key for one in await store.leases.find()] == sorted(ODD_NAMES)
+    assert all(await store.leases.release([Lease(key=name, holder="ann") for name in ODD_NAMES]))
 
 
 @pytest.mark.parametrize(

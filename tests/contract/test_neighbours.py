@@ -31,20 +31,24 @@ def asks(holder: str, **details: Any) -> Step:
 
 
 def releases(*holders: str) -> Step:
-    return lambda store, key: store.release([Lease(key=key, holder=one) for one in holders])
+    return lambda store, key: store.leases.release([Lease(key=key, holder=one) for one in holders])
 
 
 async def live(store: Store, key: str) -> list[Lease]:
-    return [lease for lease in await store.leases(key) if lease.key == key]
+    return [lease for lease in await store.leases.find(key) if lease.key == key]
 
 
 async def renew_all(store: Store, key: str) -> list[bool | None]:
-    return await store.renew([lease for lease in await live(store, key) if not lease.waiting])
+    return await store.leases.renew(
+        [lease for lease in await live(store, key) if not lease.waiting]
+    )
 
 
 async def mark_first(store: Store, key: str) -> Any:
     lease = (await live(store, key))[0]
-    return await store.mark(f"{key}-done", lease, "v1"), await store.marked([f"{key}-done"])
+    return await store.leases.mark(f"{key}-done", lease, "v1"), await store.leases.marked(
+        [f"{key}-done"]
+    )
 
 
 LEASES: list[Step] = [
@@ -161,18 +165,18 @@ def claims(replica: str, number: int, limit: int = 3) -> Step:
 
 def settles(replica: str, number: int, outcome: str, **details: Any) -> Step:
     async def step(store: Store, _: str) -> Any:
-        [job] = await store.get([id_of(number)])
+        [job] = await store.jobs.get([id_of(number)])
         assert job is not None
-        return await store.settle(replica, [ended(job, outcome, **details)])
+        return await store.jobs.settle([ended(job, outcome, **details)])
 
     return step
 
 
 async def notes(store: Store, _: str) -> Any:
-    page = await store.find(state="running")
-    running = await store.get([view.id for view in page.jobs])
+    page = await store.jobs.find(state="running")
+    running = await store.jobs.get([view.id for view in page.jobs])
     return [
-        await store.note(job.replica, [Note(id=job.id, fence=job.fence, progress=0.5)])
+        await store.jobs.note([Note(id=job.id, fence=job.fence, progress=0.5)])
         for job in running
         if job
     ]
@@ -247,11 +251,11 @@ def commits(name: str, number: int, *, others: Sequence[str] = (), **details: An
     """Commit what is given for a schedule as it stands now."""
 
     async def step(store: Store, _: str) -> Any:
-        records = (await store.schedules([name, *others])).records
+        records = (await store.schedules.read([name, *others])).records
         versions = {record.name: record.version for record in records}
         expects = tuple(Expected(one, versions.get(one, "")) for one in (name, *others))
         planned = {"id": id_of(number), "name": name, "expects": expects}
-        return await store.commit([Commit(**{**planned, **details})])
+        return await store.schedules.commit([Commit(**{**planned, **details})])
 
     return step
 

@@ -18,7 +18,7 @@ async def prune_leases(store: Store, *, idle: float, limit: int = 1000) -> int:
 
 async def used(store: Store, *keys: str) -> None:
     for key in keys:
-        await store.release([await take(store, key, "ann")])
+        await store.leases.release([await take(store, key, "ann")])
 
 
 @pytest.fixture
@@ -45,7 +45,7 @@ async def test_live_leases_and_waiters_are_kept(store: Store, clock: ManualClock
     await be_refused(store, "held", "ben", waiting=DAY * 2)
     gone = await take(store, "awaited", "ann")
     await be_refused(store, "awaited", "ben", waiting=DAY * 2)
-    await store.release([gone])
+    await store.leases.release([gone])
     clock.shift(DAY)
 
     assert await prune_leases(store, idle=0) == 0
@@ -121,10 +121,10 @@ async def test_how_long_keys_are_idle_has_nothing_to_do_with_jobs(
 
 async def test_a_forgotten_key_starts_afresh(store: Store):
     first = await take(store, "key", "ann", limit=1)
-    await store.release([first])
+    await store.leases.release([first])
     await store.prune(idle=0)
     second = await take(store, "key", "ben", limit=3)
     assert second.fence > first.fence
     await take(store, "key", "cid", limit=3)
     assert await renew(store, first) == [False]
-    assert await store.release([first]) == [False]
+    assert await store.leases.release([first]) == [False]

@@ -55,7 +55,7 @@ async def test_never_more_than_the_limit_hold_at_once(real_world: World, limit: 
             lease = await acquire(store, "key", f"{worker}-{turn}", limit=limit)
             with witness.watch(lease):
                 await asyncio.sleep(0)
-            assert await store.release([lease]) == [True]
+            assert await store.leases.release([lease]) == [True]
 
     async with asyncio.TaskGroup() as group:
         for worker in range(9):
@@ -65,7 +65,7 @@ async def test_never_more_than_the_limit_hold_at_once(real_world: World, limit: 
     assert len(witness.fences) == len(set(witness.fences)) == 9 * (SIZE.rounds // 4)
     if limit == 1:
         assert witness.fences == sorted(witness.fences)
-    assert await stores[0].leases() == []
+    assert await stores[0].leases.find() == []
 
 
 async def test_never_more_than_the_limit_where_nobody_waits_in_line(real_world: World):
@@ -77,10 +77,10 @@ async def test_never_more_than_the_limit_where_nobody_waits_in_line(real_world: 
         granted = [answer.lease for answer in answers if isinstance(answer, Granted)]
         assert len(granted) == 5
         assert len({lease.fence for lease in granted}) == 5
-        assert sorted(lease.fence for lease in await stores[0].leases(f"key-{turn}")) == sorted(
-            lease.fence for lease in granted
-        )
-        assert await stores[turn % 3].release(granted) == [True] * 5
+        assert sorted(
+            lease.fence for lease in await stores[0].leases.find(f"key-{turn}")
+        ) == sorted(lease.fence for lease in granted)
+        assert await stores[turn % 3].leases.release(granted) == [True] * 5
 
 
 async def test_never_more_than_the_limit_when_leases_run_out(real_world: World):
@@ -120,7 +120,7 @@ async def test_many_requests_of_one_holder_are_one_grant(real_world: World):
         )
         assert all(isinstance(answer, Granted) for answer in answers)
         assert len({answer.lease.fence for answer in answers}) == 1
-        (lease,) = await stores[0].leases(f"key-{turn}")
+        (lease,) = await stores[0].leases.find(f"key-{turn}")
         assert (lease.holder, lease.fence) == ("ann", answers[0].lease.fence)
 
 
@@ -128,7 +128,7 @@ async def test_a_release_ends_one_lease_once(real_world: World):
     stores = [await real_world.store() for _ in range(3)]
     for turn in range(5):
         lease = await take(stores[0], f"key-{turn}", "ann")
-        answers = await asyncio.gather(*(stores[n % 3].release([lease]) for n in range(12)))
+        answers = await asyncio.gather(*(stores[n % 3].leases.release([lease]) for n in range(12)))
         assert sorted(answer for (answer,) in answers) == [False] * 11 + [True]
 
 
@@ -136,17 +136,17 @@ async def test_a_late_mark_never_covers_that_of_a_newer_lease(real_world: World)
     stores = [await real_world.store() for _ in range(2)]
 
     async def hand_over(key: str, older: Lease) -> int:
-        assert await stores[1].release([older]) == [True]
+        assert await stores[1].leases.release([older]) == [True]
         newer = await take(stores[1], key, "ben")
-        assert await stores[1].mark(key, newer, "newer")
+        assert await stores[1].leases.mark(key, newer, "newer")
         return newer.fence
 
     for turn in range(SIZE.rounds):
         key = f"key-{turn}"
         older = await take(stores[0], key, "ann")
-        marks = [stores[n % 2].mark(key, older, f"older {n}") for n in range(4)]
+        marks = [stores[n % 2].leases.mark(key, older, f"older {n}") for n in range(4)]
         _, _, fence, *_ = await asyncio.gather(*marks[:2], hand_over(key, older), *marks[2:])
-        (mark,) = await stores[0].marked([key])
+        (mark,) = await stores[0].leases.marked([key])
         assert (mark and mark.value, mark and mark.fence) == ("newer", fence)
 
 
@@ -168,8 +168,8 @@ async def test_fences_rise_while_idle_keys_are_removed_all_the_time(real_world: 
             assert lease.fence > last.get(key, 0)
             last[key] = lease.fence
             assert await renew(store, lease) == [True]
-            assert await store.mark(key, lease, f"{worker}-{turn}")
-            assert await store.release([lease]) == [True]
+            assert await store.leases.mark(key, lease, f"{worker}-{turn}")
+            assert await store.leases.release([lease]) == [True]
 
     pruner = asyncio.create_task(prune())
     try:
@@ -179,7 +179,7 @@ async def test_fences_rise_while_idle_keys_are_removed_all_the_time(real_world: 
     finally:
         done.set()
         await pruner
-    marks = await stores[0].marked(["key-0", "key-1"])
+    marks = await stores[0].leases.marked(["key-0", "key-1"])
     assert [mark and mark.fence for mark in marks] == [last["key-0"], last["key-1"]]
 
 
@@ -196,12 +196,12 @@ async def test_batches_that_cross_each_other_do_not_block_each_other(real_world:
             order.shuffle(leases)
             assert await renew(store, *leases) == [True] * len(keys)
         order.shuffle(leases)
-        assert await store.release(leases) == [True] * len(keys)
+        assert await store.leases.release(leases) == [True] * len(keys)
 
     async with asyncio.TaskGroup() as group:
         for worker in range(6):
             group.create_task(work(worker))
-    assert await stores[0].leases() == []
+    assert await stores[0].leases.find() == []
 
 
 async def test_a_line_moves_on_when_waiters_give_up(real_world: World):
@@ -218,7 +218,7 @@ async def test_a_line_moves_on_when_waiters_give_up(real_world: World):
         except TimeoutError:
             assert worker % 2, "only every second waiter is impatient"
         finally:
-            await store.release([Lease(key="key", holder=holder)])
+            await store.leases.release([Lease(key="key", holder=holder)])
 
     await asyncio.gather(*(work(worker) for worker in range(12)))
     assert witness.most == 1

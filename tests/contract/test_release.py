@@ -11,39 +11,39 @@ from tests.contract.worlds import World
 
 async def test_a_released_lease_has_ended(place: Place):
     lease = await place.take("ann")
-    assert await place.store.release([lease]) == [True]
+    assert await place.store.leases.release([lease]) == [True]
     assert await place.holder() is None
 
 
 async def test_releasing_twice_is_harmless(place: Place):
     lease = await place.take("ann")
-    assert await place.store.release([lease]) == [True]
-    assert await place.store.release([lease]) == [False]
+    assert await place.store.leases.release([lease]) == [True]
+    assert await place.store.leases.release([lease]) == [False]
     assert await place.holder() is None
 
 
 async def test_releasing_twice_in_one_batch_ends_it_once(place: Place):
     lease = await place.take("ann")
-    assert await place.store.release([lease, lease]) == [True, False]
+    assert await place.store.leases.release([lease, lease]) == [True, False]
 
 
 async def test_releasing_too_late_is_harmless(place: Place, clock: ManualClock):
     lease = await place.take("ann", ttl=30)
     clock.shift(30)
-    assert await place.store.release([lease]) == [False]
+    assert await place.store.leases.release([lease]) == [False]
     ben = await place.take("ben")
-    assert await place.store.release([lease]) == [False]
+    assert await place.store.leases.release([lease]) == [False]
     assert await place.holder() == "ben"
-    assert await place.store.release([ben]) == [True]
+    assert await place.store.leases.release([ben]) == [True]
 
 
 async def test_a_newer_lease_of_the_same_holder_is_not_touched(place: Place):
     older = await place.take("ann")
-    await place.store.release([older])
+    await place.store.leases.release([older])
     newer = await place.take("ann")
-    assert await place.store.release([older]) == [False]
+    assert await place.store.leases.release([older]) == [False]
     assert await place.holder() == "ann"
-    assert await place.store.release([newer]) == [True]
+    assert await place.store.leases.release([newer]) == [True]
 
 
 async def test_only_this_very_lease_is_released(place: Place):
@@ -54,7 +54,7 @@ async def test_only_this_very_lease_is_released(place: Place):
         msgspec.structs.replace(lease, fence=lease.fence - 1),
         msgspec.structs.replace(lease, fence=lease.fence + 1),
     ]
-    assert await place.store.release(strangers) == [False] * 4
+    assert await place.store.leases.release(strangers) == [False] * 4
     assert await place.holder() == "ann"
 
 
@@ -62,23 +62,23 @@ async def test_without_a_fence_the_holder_alone_decides(place: Place):
     await place.take("ann")
     by_holder = Lease(key=place.key, holder="ann")
     stranger = Lease(key=place.key, holder="ben")
-    assert await place.store.release([stranger]) == [False]
+    assert await place.store.leases.release([stranger]) == [False]
     assert await place.holder() == "ann"
-    assert await place.store.release([by_holder]) == [True]
-    assert await place.store.release([by_holder]) == [False]
+    assert await place.store.leases.release([by_holder]) == [True]
+    assert await place.store.leases.release([by_holder]) == [False]
     assert await place.holder() is None
 
 
 async def test_by_holder_alone_a_lease_that_ended_was_not_live(place: Place, clock: ManualClock):
     await place.take("ann", ttl=30)
     clock.shift(30)
-    assert await place.store.release([Lease(key=place.key, holder="ann")]) == [False]
+    assert await place.store.leases.release([Lease(key=place.key, holder="ann")]) == [False]
 
 
 async def test_by_holder_alone_other_keys_of_the_holder_stay(store: Store):
     for key in ("one", "two"):
         await take(store, key, "ann")
-    assert await store.release([Lease(key="one", holder="ann")]) == [True]
+    assert await store.leases.release([Lease(key="one", holder="ann")]) == [True]
     assert (await holders(store, "one"), await holders(store, "two")) == ([], ["ann"])
 
 
@@ -87,10 +87,10 @@ async def test_a_place_in_line_is_given_up(place: Place, fence: int):
     ann = await place.take("ann")
     for holder in ("ben", "cid"):
         await place.be_refused(holder, waiting=60)
-    answer = await place.store.release([Lease(key=place.key, holder="ben", fence=fence)])
+    answer = await place.store.leases.release([Lease(key=place.key, holder="ben", fence=fence)])
     assert answer == [False]
     assert await place.line() == ["cid"]
-    await place.store.release([ann])
+    await place.store.leases.release([ann])
     await place.take("cid")
 
 
@@ -98,7 +98,7 @@ async def test_a_place_in_another_line_is_kept(store: Store):
     for key in ("one", "two"):
         await take(store, key, "ann")
         await be_refused(store, key, "ben", waiting=60)
-    await store.release([Lease(key="one", holder="ben")])
+    await store.leases.release([Lease(key="one", holder="ben")])
     assert (await line(store, "one"), await line(store, "two")) == ([], ["ben"])
 
 
@@ -107,33 +107,37 @@ async def test_every_lease_of_a_batch_gets_its_own_answer(store: Store, clock: M
     live = [await take(store, f"live-{n}", "ann") for n in range(3)]
     never = Lease(key="never", holder="ann", fence=7)
     clock.shift(1)
-    answers = await store.release([live[0], short, live[1], never, live[2]])
+    answers = await store.leases.release([live[0], short, live[1], never, live[2]])
     assert answers == [True, False, True, False, True]
-    assert await store.leases() == []
+    assert await store.leases.find() == []
 
 
 async def test_releases_of_one_batch_may_be_of_one_key(store: Store):
     leases = [await take(store, "key", f"holder-{n}", limit=3) for n in range(3)]
     await be_refused(store, "key", "ben", limit=3, waiting=60)
-    assert await store.release([*leases, Lease(key="key", holder="ben")]) == [True] * 3 + [False]
-    assert await store.leases() == []
+    assert await store.leases.release([*leases, Lease(key="key", holder="ben")]) == [True] * 3 + [
+        False
+    ]
+    assert await store.leases.find() == []
 
 
 async def test_nothing_to_release_is_no_mistake(store: Store):
-    assert await store.release([]) == []
+    assert await store.leases.release([]) == []
 
 
 async def test_a_batch_may_be_large(store: Store):
     leases = [await take(store, f"key-{n % 10}", f"holder-{n}", limit=30) for n in range(300)]
     never = [msgspec.structs.replace(lease, key="never") for lease in leases]
-    answers = await store.release([one for pair in zip(leases, never, strict=True) for one in pair])
+    answers = await store.leases.release(
+        [one for pair in zip(leases, never, strict=True) for one in pair]
+    )
     assert answers == [True, False] * 300
-    assert await store.leases() == []
+    assert await store.leases.find() == []
 
 
 async def test_releasing_what_never_was_leaves_no_trace(store: Store):
-    assert await store.release([Lease(key="never", holder="ann", fence=7)]) == [False]
-    assert await store.leases() == []
+    assert await store.leases.release([Lease(key="never", holder="ann", fence=7)]) == [False]
+    assert await store.leases.find() == []
     assert (await store.prune(idle=0)).leases == 0
 
 

@@ -14,7 +14,7 @@ async def test_a_renewed_lease_has_its_full_ttl_again(place: Place, clock: Manua
     for _ in range(3):
         clock.shift(29)
         assert await renew(place.store, lease) == [True]
-    (now,) = [one for one in await place.store.leases() if one.holder == "ann"]
+    (now,) = [one for one in await place.store.leases.find() if one.holder == "ann"]
     assert now.expires_in == pytest.approx(30)
     assert now.held_for == pytest.approx(87)
     assert now.fence == lease.fence
@@ -27,7 +27,7 @@ async def test_a_renewed_lease_has_its_full_ttl_again(place: Place, clock: Manua
 async def test_renewing_goes_by_the_ttl_in_the_lease_given(place: Place, clock: ManualClock):
     lease = await place.take("ann", ttl=30)
     assert await renew(place.store, msgspec.structs.replace(lease, ttl=5.0)) == [True]
-    (now,) = [one for one in await place.store.leases() if one.holder == "ann"]
+    (now,) = [one for one in await place.store.leases.find() if one.holder == "ann"]
     assert (now.ttl, now.expires_in) == (5, pytest.approx(5))
     clock.shift(5)
     assert await renew(place.store, lease) == [False]
@@ -38,7 +38,7 @@ async def test_renewing_twice_is_renewing_once(place: Place):
     assert await renew(place.store, lease) == [True]
     assert await renew(place.store, lease) == [True]
     assert await renew(place.store, lease, lease) == [True, True]
-    (now,) = [one for one in await place.store.leases() if one.holder == "ann"]
+    (now,) = [one for one in await place.store.leases.find() if one.holder == "ann"]
     assert now.expires_in == pytest.approx(30)
 
 
@@ -70,14 +70,14 @@ async def test_only_this_very_lease_is_renewed(place: Place, clock: ManualClock)
         msgspec.structs.replace(lease, fence=0),
     ]
     assert await renew(place.store, *strangers) == [False] * 5
-    (now,) = [one for one in await place.store.leases() if one.holder == "ann"]
+    (now,) = [one for one in await place.store.leases.find() if one.holder == "ann"]
     assert now.expires_in == pytest.approx(20)
 
 
 async def test_a_place_in_line_is_not_renewed(place: Place, clock: ManualClock):
     await place.take("ann", ttl=30)
     await place.be_refused("ben", waiting=5)
-    (waiter,) = [one for one in await place.store.leases() if one.waiting]
+    (waiter,) = [one for one in await place.store.leases.find() if one.waiting]
     clock.shift(3)
     assert await renew(place.store, waiter) == [False]
     clock.shift(2)
@@ -97,7 +97,7 @@ async def test_every_lease_of_a_batch_gets_its_own_answer(store: Store, clock: M
     short = await take(store, "short", "ann", ttl=1)
     live = [await take(store, f"live-{n}", "ann") for n in range(3)]
     gone = await take(store, "gone", "ann")
-    await store.release([gone])
+    await store.leases.release([gone])
     never = Lease(key="never", holder="ann", fence=7, ttl=30)
     clock.shift(1)
     answers = await renew(store, live[0], short, live[1], gone, never, live[2])
@@ -105,7 +105,7 @@ async def test_every_lease_of_a_batch_gets_its_own_answer(store: Store, clock: M
 
 
 async def test_nothing_to_renew_is_no_mistake(store: Store):
-    assert await store.renew([]) == []
+    assert await store.leases.renew([]) == []
 
 
 async def test_a_batch_may_be_large(store: Store, clock: ManualClock):
@@ -115,7 +115,7 @@ async def test_a_batch_may_be_large(store: Store, clock: ManualClock):
     answers = await renew(store, *(one for pair in zip(leases, gone, strict=True) for one in pair))
     assert answers == [True, False] * 300
     clock.shift(20)
-    assert len(await store.leases()) == 300
+    assert len(await store.leases.find()) == 300
 
 
 async def test_any_store_object_may_renew(world: World, clock: ManualClock):
@@ -131,10 +131,10 @@ async def test_renewing_counts_from_the_stores_own_clock(real_world: World):
     store = await real_world.store()
     lease = await take(store, "key", "ann", ttl=30)
     await real_world.clock.sleep(0.05)
-    (before,) = await store.leases()
+    (before,) = await store.leases.find()
     assert before.held_for >= 0.049
     assert before.held_for + before.expires_in == pytest.approx(30, abs=0.001)
     assert await renew(store, lease) == [True]
-    (after,) = await store.leases()
+    (after,) = await store.leases.find()
     assert after.held_for + after.expires_in >= 30.049
     assert after.expires_in <= 30

@@ -40,21 +40,21 @@ async def test_calls_for_locks_are_answered_as_before(store: Store):
     assert isinstance(answers[0], Granted)
     lease = answers[0].lease
     assert [await renew(store, lease) for _ in range(2)] == [[True], [True]]
-    assert [await store.mark("done", lease, "v1") for _ in range(2)] == [True, True]
-    assert len(await store.leases()) == 1
+    assert [await store.leases.mark("done", lease, "v1") for _ in range(2)] == [True, True]
+    assert len(await store.leases.find()) == 1
 
 
 async def test_calls_for_jobs_are_answered_as_before(store: Store):
     for _ in range(2):
-        await store.join("ann", ttl=TTL, meta={})
-    assert len(await store.replicas()) == 1
-    inserted = [await store.insert([new(1)]) for _ in range(2)]
+        await store.jobs.beat(["ann"], ttl=TTL, meta={})
+    assert len(await store.jobs.replicas()) == 1
+    inserted = [await store.jobs.insert([new(1)]) for _ in range(2)]
     assert inserted[0] == inserted[1]
-    claimed = [await store.claim("ann", 1, ["default"], 1) for _ in range(2)]
+    claimed = [await store.jobs.claim("ann", 1, ["default"], 1) for _ in range(2)]
     assert claimed[0] is not None
     assert claimed[1] is not None
     assert claimed[0].jobs == claimed[1].jobs
-    beats = [await store.beat(["ann"], ttl=TTL) for _ in range(2)]
+    beats = [await store.jobs.beat(["ann"], ttl=TTL) for _ in range(2)]
     assert beats[0] == beats[1]
 
 
@@ -70,7 +70,7 @@ async def test_a_commit_with_a_run_is_answered_as_before(store: Store):
 async def test_a_settlement_is_answered_as_repeated(store: Store):
     job = await start_one(store)
     end = ended(job, "succeeded")
-    assert [await store.settle("ann", [end]) for _ in range(2)] == [["settled"], ["repeated"]]
+    assert [await store.jobs.settle([end]) for _ in range(2)] == [["settled"], ["repeated"]]
 
 
 async def test_only_the_last_settlement_of_a_job_is_known(store: Store):
@@ -88,22 +88,22 @@ async def test_only_the_last_settlement_of_a_job_is_known(store: Store):
 
 async def test_a_release_repeated_finds_nothing_to_end(store: Store):
     lease = await take(store, "key", "ann")
-    assert [await store.release([lease]) for _ in range(2)] == [[True], [False]]
+    assert [await store.leases.release([lease]) for _ in range(2)] == [[True], [False]]
 
 
 async def test_a_cancel_repeated_finds_the_job_finished(store: Store):
     await insert(store, new(1))
-    assert await store.cancel([id_of(1)], reason="enough") == ["cancelled"]
+    assert await store.jobs.cancel([id_of(1)], reason="enough") == ["cancelled"]
     before = await look(store)
-    assert await store.cancel([id_of(1)], reason="enough") == ["finished"]
+    assert await store.jobs.cancel([id_of(1)], reason="enough") == ["finished"]
     assert await look(store) == before
 
 
 async def test_a_requeue_repeated_at_once_finds_the_job_unfinished(store: Store):
     await bring(store, "failed", retention=100)
-    assert await store.requeue([id_of(1)]) == ["requeued"]
+    assert await store.jobs.requeue([id_of(1)]) == ["requeued"]
     before = await look(store)
-    assert await store.requeue([id_of(1)]) == ["unfinished"]
+    assert await store.jobs.requeue([id_of(1)]) == ["unfinished"]
     assert await look(store) == before
 
 
@@ -146,18 +146,18 @@ async def test_what_was_pruned_is_not_counted_again(store: Store, clock: ManualC
 
 async def test_a_requeue_repeated_after_the_job_has_run_again_requeues_it_again(store: Store):
     await bring(store, "failed", retention=100)
-    assert await store.requeue([id_of(1)]) == ["requeued"]
+    assert await store.jobs.requeue([id_of(1)]) == ["requeued"]
     (job,) = await claim(store)
     await settle(store, job, "succeeded")
-    assert await store.requeue([id_of(1)]) == ["requeued"]
+    assert await store.jobs.requeue([id_of(1)]) == ["requeued"]
 
 
 async def test_a_note_repeated_is_a_change(store: Store):
     job = await start_one(store)
     note = Note(id=job.id, fence=job.fence, progress=0.5)
-    assert await store.note("ann", [note]) == [True]
+    assert await store.jobs.note([note]) == [True]
     before = await look(store)
-    assert await store.note("ann", [note]) == [True]
+    assert await store.jobs.note([note]) == [True]
     after = await look(store)
     assert (after.progress, after.fence) == (before.progress, before.fence)
     assert after.revision > before.revision
@@ -167,10 +167,10 @@ async def test_a_claim_is_repeated_after_another_replica_was_removed(store: Stor
     await join(store, "ann", ttl=LONG)
     await join(store, "ben")
     await insert(store, new(1), new(2))
-    first = await store.claim("ann", 1, ["default"], 1)
+    first = await store.jobs.claim("ann", 1, ["default"], 1)
     assert first is not None
     await bury(store, "ben", [], delays=AT_ONCE)
-    again = await store.claim("ann", 1, ["default"], 1)
+    again = await store.jobs.claim("ann", 1, ["default"], 1)
     assert again is not None
     assert [job.id for job in again.jobs] == [job.id for job in first.jobs] == [id_of(1)]
 
@@ -178,9 +178,9 @@ async def test_a_claim_is_repeated_after_another_replica_was_removed(store: Stor
 async def test_a_pause_counts_from_its_repeat(store: Store, clock: ManualClock):
     await join(store, "ann", ttl=LONG)
     await insert(store, new(1))
-    await store.pause("default", seconds=10)
+    await store.jobs.pause("default", seconds=10)
     clock.shift(5)
-    await store.pause("default", seconds=10)
+    await store.jobs.pause("default", seconds=10)
     clock.shift(9)
     assert await claim(store) == []
     clock.shift(1)
@@ -191,5 +191,5 @@ async def test_a_declaration_counts_from_its_repeat(store: Store, clock: ManualC
     await create(store)
     for _ in range(2):
         clock.shift(60)
-        assert (await store.declare([("sync", "ruler")])).lost == []
+        assert (await store.schedules.declare([("sync", "ruler")])).lost == []
         assert (await look_at(store)).declared == clock.wall()

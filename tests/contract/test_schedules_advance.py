@@ -63,7 +63,7 @@ async def test_a_move_makes_a_run_that_runs_already(store: Store, clock: ManualC
     )
     assert run.started == run.created == clock.wall()
     assert run.fence >= clock.wall()
-    assert (await store.get([run.id])) == [run]
+    assert (await store.jobs.get([run.id])) == [run]
     assert await settle(store, run, "succeeded", result=b"7") == "settled"
     assert (await look_at(store)).live == 0
 
@@ -73,7 +73,7 @@ async def test_a_run_without_a_replica_waits_in_its_queue(store: Store, clock: M
         waiting = await run(store, clock.wall())
         assert await bell.wait(5)
     assert (waiting.state, waiting.replica, waiting.attempt) == ("waiting", "", 0)
-    claimed = await store.claim("ben", 1, [TIMERS], 10)
+    claimed = await store.jobs.claim("ben", 1, [TIMERS], 10)
     assert claimed is not None
     assert [(one.id, one.schedule) for one in claimed.jobs] == [(waiting.id, "sync")]
 
@@ -153,7 +153,7 @@ async def test_a_replica_that_is_gone_gets_no_run(store: Store, clock: ManualClo
     clock.shift(TTL)
     held = await tick(store, clock.wall(), replica="ann")
     assert (held.outcome, held.reason) == ("held", "expired")
-    await store.beat(["ann"], ttl=TTL)
+    await store.jobs.beat(["ann"], ttl=TTL)
     clock.shift(TTL)
     await recover(store, delays=(0.0,), grace=0.0)
     assert (await tick(store, clock.wall(), replica="ann")).outcome == "gone"
@@ -219,10 +219,10 @@ async def test_a_tick_may_cancel_the_runs_before_it(store: Store, clock: ManualC
     clock.shift(1)
     newer = move(await plant(store), clock.wall(), limit=bound(1, "newer", "cancel"))
     assert (await advance(store, newer)).outcome == "held"
-    (beat,) = await store.beat(["ann"], ttl=TTL)
+    (beat,) = await store.jobs.beat(["ann"], ttl=TTL)
     assert beat is not None
     assert beat.cancels == [runs.id]
-    (cancelled,) = await store.get([waits.id])
+    (cancelled,) = await store.jobs.get([waits.id])
     assert cancelled is not None
     assert (cancelled.state, cancelled.reason) == ("cancelled", "newer")
     await settle(store, runs, "cancelled")
@@ -312,7 +312,7 @@ async def test_old_decisions_are_forgotten_and_their_ticks_stay_decided(
     await advance(store, first)
     for _ in range(DECISIONS_MAX + 5):
         clock.shift(1)
-        await store.beat(["ann"], ttl=TTL)
+        await store.jobs.beat(["ann"], ttl=TTL)
         one = await run(store, clock.wall(), replica="ann")
         await settle(store, one, "succeeded")
     kept = await decisions(store, "sync", limit=1000)
@@ -328,7 +328,7 @@ async def test_of_many_who_see_a_tick_one_runs_it(world: World, clock: ManualClo
     stores = [await world.store() for _ in range(3)]
     for _ in range(20):
         clock.shift(1)
-        await stores[0].beat(["ann", "ben"], ttl=TTL)
+        await stores[0].jobs.beat(["ann", "ben"], ttl=TTL)
         planted = await plant(stores[0])
         answers = await asyncio.gather(
             *(
@@ -349,7 +349,7 @@ async def test_a_limit_is_exact_however_many_ask_at_once(world: World, clock: Ma
     stores = [await world.store() for _ in range(3)]
     for _ in range(10):
         clock.shift(1)
-        await stores[0].beat(["ann", "ben"], ttl=TTL)
+        await stores[0].jobs.beat(["ann", "ben"], ttl=TTL)
         planted = await plant(stores[0])
         answers = await asyncio.gather(
             *(

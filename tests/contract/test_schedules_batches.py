@@ -14,10 +14,11 @@ from tests.contract.commit_calls import (
     send,
     tick_line,
 )
+from tests.rig.lookups import decisions
 
 
 async def test_a_call_without_commits_is_answered(store: Store):
-    assert await store.commit([]) == []
+    assert await store.schedules.commit([]) == []
 
 
 async def test_commits_of_one_call_see_what_those_before_them_did(store: Store):
@@ -33,7 +34,7 @@ async def test_commits_of_one_call_see_what_those_before_them_did(store: Store):
     )
     full = plan_run(expects=(Expected("sync", second.id),), rooms=(Room(1),))
     again = plan("sync", writes=(Write("sync", "again"),))
-    answers = await store.commit([first, second, late, third, full, again])
+    answers = await store.schedules.commit([first, second, late, third, full, again])
     assert [answer.outcome for answer in answers] == [
         "done",
         "done",
@@ -47,16 +48,16 @@ async def test_commits_of_one_call_see_what_those_before_them_did(store: Store):
     record = await look_at(store)
     assert (record.version, record.standing, record.last_job) == (second.id, "second", third.id)
     assert (record.definition, record.live) == ("definition", 1)
-    assert [line.ticks for line in await store.decisions("sync")] == [2]
+    assert [line.ticks for line in await decisions(store, "sync")] == [2]
 
 
 async def test_a_commit_that_is_repeated_in_its_own_call_is_done_once(store: Store):
     made = plan_run(await create(store), run_line=tick_line())
-    first, second = await store.commit([made, made])
+    first, second = await store.schedules.commit([made, made])
     assert first == second
     assert first.outcome == "done"
     assert (await look_at(store)).live == 1
-    assert len(await store.decisions("sync")) == 1
+    assert len(await decisions(store, "sync")) == 1
 
 
 async def test_a_schedule_may_be_deleted_and_made_anew_in_one_call(store: Store):
@@ -64,10 +65,10 @@ async def test_a_schedule_may_be_deleted_and_made_anew_in_one_call(store: Store)
     await send(store, plan(record, lines=(tick_line(like="same"),)))
     gone = plan(record, writes=(Write("sync", None),))
     back = plan("sync", writes=(Write("sync", "back", "r", "d"),), lines=(tick_line(like="same"),))
-    answers = await store.commit([gone, back])
+    answers = await store.schedules.commit([gone, back])
     assert [answer.outcome for answer in answers] == ["done", "done"]
     assert (await look_at(store)).version == back.id
-    assert [line.ticks for line in await store.decisions("sync")] == [1]
+    assert [line.ticks for line in await decisions(store, "sync")] == [1]
 
 
 async def test_one_that_is_refused_hides_no_other(store: Store):
@@ -79,12 +80,12 @@ async def test_one_that_is_refused_hides_no_other(store: Store):
         )
         for number, record in enumerate(records)
     ]
-    answers = await store.commit(batch)
+    answers = await store.schedules.commit(batch)
     assert [answer.outcome for answer in answers] == ["done"] * 3 + ["stale"] + ["done"] * 2
     assert answers[3].found == (as_found(newer),)
     runs = [answer.run and answer.run.id for answer in answers]
     assert runs == [None if number == 3 else commit.id for number, commit in enumerate(batch)]
-    listed = (await store.schedules()).records
+    listed = (await store.schedules.read()).records
     assert [record.last_run and record.last_run - TICK for record in listed] == [0, 1, 2, 0, 4, 5]
     assert listed[3] == newer
 
@@ -92,13 +93,13 @@ async def test_one_that_is_refused_hides_no_other(store: Store):
 async def test_a_call_takes_many_commits(store: Store):
     names = [f"timer-{number:03}" for number in range(BATCH_MAX)]
     made = [plan(name, writes=(Write(name, "standing", "ruler", name),)) for name in names]
-    answers = await store.commit(made)
+    answers = await store.schedules.commit(made)
     assert [answer.outcome for answer in answers] == ["done"] * BATCH_MAX
-    assert (await store.declare([(name, "ruler") for name in names])).lost == []
-    records = (await store.schedules(names)).records
+    assert (await store.schedules.declare([(name, "ruler") for name in names])).lost == []
+    records = (await store.schedules.read(names)).records
     assert {record.name: record.version for record in records} == {
         commit.name: commit.id for commit in made
     }
     runs = [plan_run(record, run_line=tick_line()) for record in records]
-    answers = await store.commit(runs)
+    answers = await store.schedules.commit(runs)
     assert [answer.run and answer.run.id for answer in answers] == [commit.id for commit in runs]

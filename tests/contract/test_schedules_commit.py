@@ -21,6 +21,7 @@ from tests.contract.commit_calls import (
     tick_line,
 )
 from tests.contract.job_calls import MOMENT, TTL, join, prune_jobs, settle
+from tests.rig.lookups import decisions
 
 SECOND = 1_000_000
 MINUTE = 60.0
@@ -66,7 +67,7 @@ async def test_only_a_write_changes_the_version(store: Store, clock: ManualClock
     details = {"declares": True, "lines": (tick_line(),), "run_line": tick_line()}
     await run(store, before, born_on="ann", **details)
     await run(store, before, **details)
-    await store.declare([("sync", "ruler")])
+    await store.schedules.declare([("sync", "ruler")])
     after = await look_at(store)
     assert (after.version, after.standing) == (before.version, before.standing)
     assert after.live == 2
@@ -89,26 +90,26 @@ async def test_all_that_a_commit_writes_gets_its_id_as_version(store: Store):
 async def test_a_schedule_that_is_deleted_leaves_nothing_to_the_next_of_its_name(store: Store):
     first = await create(store)
     ended = await run(store, first, run_line=tick_line("ran", like="same"))
-    await store.cancel([ended.id])
+    await store.jobs.cancel([ended.id])
     gone = plan(first, writes=(Write("sync", None),))
     assert (await send(store, gone)).outcome == "done"
-    assert (await store.schedules()).records == []
-    assert (await store.schedules(["sync"])).records == []
-    assert await store.decisions("sync") == []
+    assert (await store.schedules.read()).records == []
+    assert (await store.schedules.read(["sync"])).records == []
+    assert await decisions(store, "sync") == []
     assert (await send(store, plan(first))).found == (Found("sync", ""),)
     again = await create(store)
     assert (again.last_run, again.last_job, again.latest) == (0, "", None)
-    assert await store.decisions("sync") == []
+    assert await decisions(store, "sync") == []
     await send(store, plan(again, lines=(tick_line("new", like="same"),)))
-    assert [line.body for line in await store.decisions("sync")] == ["new"]
+    assert [line.body for line in await decisions(store, "sync")] == ["new"]
 
 
 async def test_deleting_one_schedule_leaves_the_others(store: Store):
     sync, other = await create(store), await create(store, "other")
     await send(store, plan(other, lines=(tick_line(),)))
     await send(store, plan(sync, writes=(Write("sync", None),)))
-    assert [record.name for record in (await store.schedules()).records] == ["other"]
-    assert len(await store.decisions("other")) == 1
+    assert [record.name for record in (await store.schedules.read()).records] == ["other"]
+    assert len(await decisions(store, "other")) == 1
 
 
 async def test_documents_may_be_large(store: Store):
@@ -116,8 +117,8 @@ async def test_documents_may_be_large(store: Store):
     definition = "\N{EARTH GLOBE EUROPE-AFRICA}" * (64 * 1024)
     names = [f"large-{number:02}" for number in range(20)]
     batch = [plan(name, writes=(Write(name, "s", "r", definition),)) for name in names]
-    assert {answer.outcome for answer in await store.commit(batch)} == {"done"}
-    records = (await store.schedules()).records
+    assert {answer.outcome for answer in await store.schedules.commit(batch)} == {"done"}
+    records = (await store.schedules.read()).records
     assert [record.name for record in records] == names
     assert all(record.definition == definition for record in records)
 
@@ -147,7 +148,7 @@ async def test_a_commit_that_expects_a_schedule_is_stale_where_there_is_none(sto
     expects = (Expected("sync", "some version"),)
     answer = await send(store, plan(expects=expects, writes=(Write("sync", "mine"),)))
     assert (answer.outcome, answer.found) == ("stale", (Found("sync", ""),))
-    assert (await store.schedules()).records == []
+    assert (await store.schedules.read()).records == []
 
 
 async def test_what_is_expected_and_not_written_is_compared_as_well(store: Store):
@@ -214,7 +215,7 @@ async def test_what_is_refused_changes_nothing(store: Store, clock: ManualClock)
     }
     before = await everything(store)
     batch = [plan_run(record, **changes, **reason) for reason in why.values()]
-    answers = await store.commit(batch)
+    answers = await store.schedules.commit(batch)
     assert [answer.outcome for answer in answers] == list(why)
     assert {answer.run for answer in answers} == {None}
     for reason in why.values():
@@ -299,7 +300,7 @@ async def test_it_is_so_whatever_became_of_the_schedule_and_of_the_run(
         await send(store, plan(await look_at(store), writes=(Write("sync", None),)))
     before = await everything(store)
     repeated = await send(store, sent)
-    (now_there,) = await store.get([made.id])
+    (now_there,) = await store.jobs.get([made.id])
     assert (repeated.outcome, repeated.run) == ("done", now_there)
     assert await everything(store) == before
 
@@ -307,7 +308,7 @@ async def test_it_is_so_whatever_became_of_the_schedule_and_of_the_run(
 async def test_a_repeat_after_its_run_was_removed_is_stale(store: Store, clock: ManualClock):
     sent = plan_run(await create(store), writes=(Write("sync", "moved"),))
     await send(store, sent)
-    await store.cancel([sent.id])
+    await store.jobs.cancel([sent.id])
     clock.shift(MINUTE)
     assert await prune_jobs(store) == 1
     before = await everything(store)

@@ -26,6 +26,7 @@ from tests.contract.commit_calls import (
 from tests.contract.job_calls import MOMENT, join, settle
 from tests.contract.test_names import LOOKALIKES, ODD_NAMES
 from tests.contract.worlds import World
+from tests.rig.lookups import decisions
 
 SECOND = 1_000_000
 MINUTE = 60.0
@@ -38,7 +39,7 @@ HOUR = 3600.0
 async def test_a_declaration_under_the_stored_ruler_is_noted(store: Store, clock: ManualClock):
     before = await create(store)
     clock.shift(MINUTE)
-    declared = await store.declare([("sync", "ruler")])
+    declared = await store.schedules.declare([("sync", "ruler")])
     assert (declared.now, declared.lost) == (clock.wall(), [])
     assert await look_at(store) == replace(before, declared=clock.wall())
 
@@ -52,7 +53,7 @@ async def test_names_that_are_not_there_or_have_another_ruler_are_lost(
     clock.shift(MINUTE)
     before = await everything(store)
     rulers = [("absent", "ruler"), ("taken", "ruler"), ("mine", "Ruler"), ("too", "")]
-    declared = await store.declare(rulers)
+    declared = await store.schedules.declare(rulers)
     assert sorted(declared.lost) == ["absent", "mine", "taken", "too"]
     assert await everything(store) == before
 
@@ -61,24 +62,26 @@ async def test_one_that_is_lost_hides_no_other(store: Store, clock: ManualClock)
     for name in ("a", "b", "c"):
         await create(store, name, ruler=f"ruler of {name}")
     clock.shift(MINUTE)
-    declared = await store.declare([(name, f"ruler of {name}") for name in ("c", "x", "a")])
+    declared = await store.schedules.declare(
+        [(name, f"ruler of {name}") for name in ("c", "x", "a")]
+    )
     assert declared.lost == ["x"]
-    records = (await store.schedules()).records
+    records = (await store.schedules.read()).records
     assert [clock.wall() - record.declared for record in records] == [0, 60 * SECOND, 0]
 
 
 async def test_no_declaration_at_all_is_an_answer_too(store: Store, clock: ManualClock):
-    declared = await store.declare([])
+    declared = await store.schedules.declare([])
     assert (declared.now, declared.lost) == (clock.wall(), [])
 
 
 async def test_a_young_declaration_is_left_as_it_is(store: Store, clock: ManualClock):
     first = await create(store)
     clock.shift(DECLARED_ANEW_AFTER - MOMENT)
-    assert (await store.declare([("sync", "ruler")])).lost == []
+    assert (await store.schedules.declare([("sync", "ruler")])).lost == []
     assert await look_at(store) == first
     clock.shift(MOMENT)
-    await store.declare([("sync", "ruler")])
+    await store.schedules.declare([("sync", "ruler")])
     assert await look_at(store) == replace(first, declared=clock.wall())
 
 
@@ -86,15 +89,15 @@ async def test_a_declaration_of_the_future_is_made_anew(store: Store, clock: Man
     """Else a schedule whose replicas are gone would count as declared for as long as the step."""
     await create(store)
     clock.step(-HOUR)
-    assert (await store.declare([("sync", "ruler")])).lost == []
+    assert (await store.schedules.declare([("sync", "ruler")])).lost == []
     assert (await look_at(store)).declared == clock.wall()
 
 
 async def test_a_rewritten_schedule_is_lost_to_its_former_ruler(store: Store, clock: ManualClock):
     await rewrite(store, await create(store), ruler="newer")
     clock.shift(MINUTE)
-    assert (await store.declare([("sync", "ruler")])).lost == ["sync"]
-    assert (await store.declare([("sync", "newer")])).lost == []
+    assert (await store.schedules.declare([("sync", "ruler")])).lost == ["sync"]
+    assert (await store.schedules.declare([("sync", "newer")])).lost == []
     assert (await look_at(store)).declared == clock.wall()
 
 
@@ -104,7 +107,9 @@ async def test_a_commit_declares_its_schedule_if_it_says_so(store: Store, clock:
     expects = (as_expected(first), as_expected(other))
     writes = (Write("sync", "s", "r"), Write("other", "s", "r"))
     await send(store, plan(first, expects=expects, writes=writes))
-    assert {record.declared for record in (await store.schedules()).records} == {first.declared}
+    assert {record.declared for record in (await store.schedules.read()).records} == {
+        first.declared
+    }
     await run(store, await look_at(store))
     assert (await look_at(store)).declared == first.declared
     await send(store, plan(await look_at(store), declares=True))
@@ -118,7 +123,7 @@ async def test_every_new_schedule_is_declared(store: Store, clock: ManualClock):
     expects = (as_expected(old), as_expected("a"), as_expected("b"))
     writes = (Write("a", "s", "r", "d"), Write("old", "s", "r"), Write("b", "s", "r", "d"))
     await send(store, plan("a", expects=expects, writes=writes))
-    records = (await store.schedules()).records
+    records = (await store.schedules.read()).records
     assert [clock.wall() - record.declared for record in records] == [0, 0, 60 * SECOND]
 
 
@@ -148,7 +153,7 @@ async def test_a_schedule_that_was_declared_not_long_ago_makes_a_commit_stale(
 async def test_every_declaration_counts_against_silence(store: Store, clock: ManualClock):
     record = await create(store)
     clock.shift(MINUTE)
-    await store.declare([("sync", "ruler")])
+    await store.schedules.declare([("sync", "ruler")])
     assert (await send(store, silent(record, MINUTE))).outcome == "stale"
     clock.shift(MINUTE)
     await send(store, plan(record, declares=True))
@@ -229,27 +234,27 @@ async def test_schedules_are_listed_in_pages_by_the_bytes_of_their_names(
         await create(store, name)
     clock.shift(1)
     ordered = sorted(names, key=str.encode)
-    everyone = await store.schedules()
+    everyone = await store.schedules.read()
     assert everyone.now == clock.wall()
     assert [record.name for record in everyone.records] == ordered
     found, after = [], ""
-    while page := (await store.schedules(after=after, limit=4)).records:
+    while page := (await store.schedules.read(after=after, limit=4)).records:
         assert len(page) <= 4
         found += [record.name for record in page]
         after = found[-1]
     assert found == ordered
-    page = (await store.schedules(after="ab", limit=1)).records
+    page = (await store.schedules.read(after="ab", limit=1)).records
     assert [record.name for record in page] == ["e"]
 
 
 async def test_schedules_can_be_asked_for_by_name(store: Store, clock: ManualClock):
     for name in ("a", "b", "c"):
         await create(store, name)
-    found = await store.schedules(["c", "x", "a"])
+    found = await store.schedules.read(["c", "x", "a"])
     assert found.now == clock.wall()
     assert sorted(record.name for record in found.records) == ["a", "c"]
-    assert (await store.schedules([])).records == []
-    assert (await store.schedules(["x"])).records == []
+    assert (await store.schedules.read([])).records == []
+    assert (await store.schedules.read(["x"])).records == []
 
 
 async def test_a_schedule_is_listed_with_its_unfinished_runs(store: Store):
@@ -259,7 +264,7 @@ async def test_a_schedule_is_listed_with_its_unfinished_runs(store: Store):
     await run(store, other)
     for live, made in zip((2, 1), runs[::2], strict=True):
         await settle(store, made, "succeeded")
-        assert [listed.live for listed in (await store.schedules()).records] == [1, live]
+        assert [listed.live for listed in (await store.schedules.read()).records] == [1, live]
         assert (await look_at(store)).live == live
 
 
@@ -296,15 +301,15 @@ async def test_names_and_documents_are_not_interpreted(store: Store, name: str):
     line = tick_line(name, like=name)
     made = await run(store, first, born_on=name, job={"options": name}, run_line=line)
     assert (made.schedule, made.replica, made.options) == (name,) * 3
-    (told,) = await store.decisions(name)
+    (told,) = await decisions(store, name)
     assert (told.body, told.like) == (name, name)
-    assert (await store.declare([(name, name)])).lost == []
+    assert (await store.schedules.declare([(name, name)])).lost == []
     full = await send(store, plan(first, rooms=(Room(1, on=name),)))
     assert (full.outcome, full.blocking) == ("full", (made.id,))
     stale = await send(store, plan(name))
     assert stale.found == (as_found(await look_at(store, name)),)
     assert (await send(store, plan(first, writes=(Write(name, None),)))).outcome == "done"
-    assert (await store.schedules()).records == []
+    assert (await store.schedules.read()).records == []
 
 
 @pytest.mark.parametrize(("one", "two"), LOOKALIKES, ids=ascii)
@@ -313,14 +318,14 @@ async def test_names_that_look_alike_are_two_schedules(store: Store, one: str, t
     await run(store, first, run_line=tick_line())
     assert await look_at(store, two) == second
     assert (await send(store, plan(second, rooms=(Room(1),)))).outcome == "done"
-    assert await store.decisions(two) == []
+    assert await decisions(store, two) == []
 
 
 CALLS: dict[str, Callable[[Store], Coroutine[Any, Any, Any]]] = {
-    "schedules": lambda store: store.schedules(),
-    "declare": lambda store: store.declare([("sync", "ruler")]),
-    "commit": lambda store: store.commit([plan(writes=(Write("sync", "standing"),))]),
-    "decisions": lambda store: store.decisions("sync"),
+    "schedules": lambda store: store.schedules.read(),
+    "declare": lambda store: store.schedules.declare([("sync", "ruler")]),
+    "commit": lambda store: store.schedules.commit([plan(writes=(Write("sync", "standing"),))]),
+    "decisions": lambda store: decisions(store, "sync"),
 }
 
 

@@ -17,6 +17,7 @@ from tests.contract.commit_calls import (
     send,
     tick_line,
 )
+from tests.rig.lookups import decisions
 
 SECOND = 1_000_000
 
@@ -29,14 +30,14 @@ async def add(store: Store, *lines: TickLine, name: str = "sync") -> None:
 
 async def bodies(store: Store, name: str = "sync") -> list[str]:
     """Return what the history says, newest first."""
-    return [line.body for line in await store.decisions(name)]
+    return [line.body for line in await decisions(store, name)]
 
 
 async def test_a_new_schedule_has_no_history(store: Store):
-    assert await store.decisions("sync") == []
+    assert await decisions(store, "sync") == []
     record = await create(store)
     assert record.latest is None
-    assert await store.decisions("sync") == []
+    assert await decisions(store, "sync") == []
 
 
 async def test_lines_are_kept_as_they_are_and_get_their_time(store: Store, clock: ManualClock):
@@ -44,7 +45,7 @@ async def test_lines_are_kept_as_they_are_and_get_their_time(store: Store, clock
     clock.shift(5)
     line = tick_line("why", like="late", first=TICK, last=TICK + SECOND, ticks=2, at=7)
     await add(store, line)
-    assert await store.decisions("sync") == [replace(line, at=clock.wall())]
+    assert await decisions(store, "sync") == [replace(line, at=clock.wall())]
     assert (await look_at(store)).latest == replace(line, at=clock.wall())
 
 
@@ -55,7 +56,7 @@ async def test_the_line_of_the_run_comes_after_the_others(store: Store, clock: M
     ran = tick_line("ran", first=TICK + 2 * SECOND)
     await run(store, record, lines=lines, run_line=ran)
     expected = [replace(line, at=clock.wall()) for line in (ran, *reversed(lines))]
-    assert await store.decisions("sync") == expected
+    assert await decisions(store, "sync") == expected
     assert (await look_at(store)).latest == expected[0]
 
 
@@ -81,7 +82,7 @@ async def test_the_newest_lines_are_returned_first_and_no_more_than_asked_for(st
         await add(store, tick_line(str(number)))
     assert await bodies(store) == ["4", "3", "2", "1", "0"]
     for limit in (1, 3, 5, 6):
-        found = await store.decisions("sync", limit=limit)
+        found = await decisions(store, "sync", limit=limit)
         assert [line.body for line in found] == ["4", "3", "2", "1", "0"][:limit]
 
 
@@ -94,7 +95,7 @@ async def test_a_line_like_the_newest_one_extends_it(store: Store, clock: Manual
     await add(store, tick_line("later", like="full", first=TICK + 3 * SECOND))
     second = tick_line("last", like="full", first=TICK + 4 * SECOND, last=TICK + 9 * SECOND)
     await add(store, replace(second, ticks=4))
-    newest, oldest = await store.decisions("sync")
+    newest, oldest = await decisions(store, "sync")
     assert oldest.body == "ran"
     assert newest == replace(first, last=TICK + 9 * SECOND, ticks=7, at=clock.wall())
     assert (await look_at(store)).latest == newest
@@ -105,7 +106,7 @@ async def test_lines_of_one_commit_extend_each_other(store: Store):
     await add(store, tick_line("a", like="same"))
     lines = tuple(tick_line(str(number), like="same") for number in range(3))
     await run(store, record, lines=lines, run_line=tick_line("ran", like="same", last=TICK + 5))
-    (line,) = await store.decisions("sync")
+    (line,) = await decisions(store, "sync")
     assert (line.body, line.ticks, line.last) == ("a", 5, TICK + 5)
 
 
@@ -114,7 +115,7 @@ async def test_the_line_of_a_full_room_extends_the_newest_one(store: Store):
     for number in range(1, 4):
         line = tick_line("full", like="full", first=TICK + number)
         await send(store, plan_run(record, rooms=(Room(0, instead=line),)))
-    (line,) = await store.decisions("sync")
+    (line,) = await decisions(store, "sync")
     assert (line.first, line.last, line.ticks) == (TICK + 1, TICK + 3, 3)
 
 
@@ -122,7 +123,7 @@ async def test_only_the_newest_line_is_extended(store: Store):
     await create(store)
     for like in ("a", "b", "a", "a", "b"):
         await add(store, tick_line(like, like=like))
-    assert [(line.body, line.ticks) for line in await store.decisions("sync")] == [
+    assert [(line.body, line.ticks) for line in await decisions(store, "sync")] == [
         ("b", 1),
         ("a", 2),
         ("b", 1),
@@ -145,7 +146,7 @@ async def test_lines_are_extended_over_writes_and_runs(store: Store):
     await run(store, record)
     await rewrite(store, record, standing="moved")
     await add(store, tick_line("b", like="same"))
-    assert [(line.body, line.ticks) for line in await store.decisions("sync")] == [("a", 2)]
+    assert [(line.body, line.ticks) for line in await decisions(store, "sync")] == [("a", 2)]
 
 
 async def test_old_lines_are_forgotten(store: Store):
@@ -154,10 +155,10 @@ async def test_old_lines_are_forgotten(store: Store):
     for start in range(0, len(numbers), 23):
         await add(store, *(tick_line(str(number)) for number in numbers[start : start + 23]))
         kept = [str(number) for number in reversed(numbers[: start + 23])][:DECISIONS_MAX]
-        found = await store.decisions("sync", limit=10 * DECISIONS_MAX)
+        found = await decisions(store, "sync", limit=10 * DECISIONS_MAX)
         assert [line.body for line in found] == kept
     await add(store, tick_line("last"))
-    assert len(await store.decisions("sync")) == DECISIONS_MAX
+    assert len(await decisions(store, "sync")) == DECISIONS_MAX
     latest = (await look_at(store)).latest
     assert latest is not None
     assert latest.body == "last"
@@ -166,7 +167,7 @@ async def test_old_lines_are_forgotten(store: Store):
 async def test_more_lines_than_are_kept_may_come_at_once(store: Store):
     await create(store)
     await add(store, *(tick_line(str(number)) for number in range(DECISIONS_MAX + 5)))
-    found = [int(line.body) for line in await store.decisions("sync")]
+    found = [int(line.body) for line in await decisions(store, "sync")]
     assert found == [*range(5, DECISIONS_MAX + 5)][::-1]
 
 
@@ -175,10 +176,10 @@ async def test_schedules_have_histories_of_their_own(store: Store):
         await create(store, name)
         await add(store, tick_line(name, like="same"), name=name)
     await add(store, tick_line("more", like="same"), name="a")
-    assert [line.ticks for line in await store.decisions("a")] == [2]
-    assert [line.ticks for line in await store.decisions("b")] == [1]
-    latest = [record.latest for record in (await store.schedules()).records]
-    assert latest == [*await store.decisions("a"), *await store.decisions("b")]
+    assert [line.ticks for line in await decisions(store, "a")] == [2]
+    assert [line.ticks for line in await decisions(store, "b")] == [1]
+    latest = [record.latest for record in (await store.schedules.read()).records]
+    assert latest == [*await decisions(store, "a"), *await decisions(store, "b")]
 
 
 async def test_a_commit_leaves_the_lines_with_its_own_schedule(store: Store):
@@ -195,5 +196,5 @@ async def test_lines_may_be_long(store: Store):
     record = await create(store)
     body = "\N{EARTH GLOBE EUROPE-AFRICA}'\"\\" * 10_000
     await run(store, record, run_line=tick_line(body, like="ü" * 100))
-    (line,) = await store.decisions("sync")
+    (line,) = await decisions(store, "sync")
     assert (line.body, line.like) == (body, "ü" * 100)

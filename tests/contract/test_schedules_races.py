@@ -33,6 +33,7 @@ from tests.contract.job_calls import find_all, join, prune_jobs, settle
 from tests.contract.test_common import cancel_everywhere
 from tests.contract.worlds import World
 from tests.rig.endings import leave
+from tests.rig.lookups import decisions
 from tests.rig.sizes import SIZE
 
 LONG = 100_000.0
@@ -82,7 +83,7 @@ async def test_of_many_commits_of_one_version_exactly_one_is_carried_out(stores:
         found = {found for answer in answers for found in answer.found}
         assert found == {as_found(record)}
     assert len(await find_all(stores[0])) == SIZE.rounds
-    assert len(await stores[0].decisions("sync")) == min(100, SIZE.rounds)
+    assert len(await decisions(stores[0], "sync")) == min(100, SIZE.rounds)
 
 
 async def test_of_many_who_make_a_schedule_exactly_one_does(stores: list[Store]):
@@ -98,7 +99,7 @@ async def test_of_many_who_make_a_schedule_exactly_one_does(stores: list[Store])
         winner = [answer.outcome for answer in answers].index("done")
         assert (record.version, record.standing) == (commits[winner].id, str(winner))
         assert {found for answer in answers for found in answer.found} == {as_found(record)}
-        assert len(await stores[0].decisions(name)) == 1
+        assert len(await decisions(stores[0], name)) == 1
 
 
 async def test_of_many_repeats_of_one_commit_one_makes_the_run(stores: list[Store]):
@@ -113,7 +114,7 @@ async def test_of_many_repeats_of_one_commit_one_makes_the_run(stores: list[Stor
         assert answers[0].run is not None
         await settle(stores[0], answers[0].run, "succeeded")
         record = await look_at(stores[1])
-    assert len(await stores[0].decisions("sync")) == min(100, SIZE.rounds)
+    assert len(await decisions(stores[0], "sync")) == min(100, SIZE.rounds)
 
 
 async def test_renames_in_opposite_directions_are_carried_out_one_after_the_other(
@@ -163,9 +164,11 @@ async def test_calls_that_cross_each_other_do_not_block_each_other(
             for count in (5, 10, 15, 20, 25, 30)
         ]
         declared = [(name, "ruler") for name in chance.sample(names, len(names))]
-        sent = [stores[number % 3].commit(batch) for number, batch in enumerate(batches)]
+        sent = [stores[number % 3].schedules.commit(batch) for number, batch in enumerate(batches)]
         answers, *_ = await asyncio.gather(
-            asyncio.gather(*sent), stores[0].declare(declared), stores[1].declare(declared[::-1])
+            asyncio.gather(*sent),
+            stores[0].schedules.declare(declared),
+            stores[1].schedules.declare(declared[::-1]),
         )
         done = [
             commit.id
@@ -224,12 +227,14 @@ async def test_a_replica_that_leaves_leaves_no_run_behind(stores: list[Store]):
         replica = f"r{turn}"
         await join(stores[0], replica)
         batch = [plan_run(record, born_on=replica) for _ in range(8)]
-        answers, _ = await asyncio.gather(stores[1].commit(batch), leave(stores[2], replica))
+        answers, _ = await asyncio.gather(
+            stores[1].schedules.commit(batch), leave(stores[2], replica)
+        )
         assert {*outcomes(answers)} <= {"done", "gone"}
-        assert replica not in {known.id for known in await stores[0].replicas()}
+        assert replica not in {known.id for known in await stores[0].jobs.replicas()}
         assert await find_all(stores[0], state="running") == []
         made = [answer.run.id for answer in answers if answer.run]
-        assert await stores[0].cancel(made) == ["cancelled"] * len(made)
+        assert await stores[0].jobs.cancel(made) == ["cancelled"] * len(made)
 
 
 async def test_names_that_expect_each_others_silence_do_not_block_each_other(
@@ -251,7 +256,7 @@ async def test_names_that_expect_each_others_silence_do_not_block_each_other(
         assert outcomes(await send_all(stores, commits)) == {"stale": 6}
         # In the crowd a store may leave it to the next commit.
         assert outcomes([await send(stores[0], commit) for commit in commits[:2]]) == {"stale": 2}
-        records = (await stores[1].schedules()).records
+        records = (await stores[1].schedules.read()).records
         assert [record.declared for record in records] == [clock.wall()] * 2
 
 
@@ -261,18 +266,18 @@ async def test_names_that_expect_each_others_silence_do_not_block_each_other(
 async def test_what_a_cancelled_commit_did_is_decided_before_the_next_call(store: Store):
     def commit() -> Coroutine[Any, Any, Any]:
         writes = (Write("sync", "s", "r", "d"),)
-        return store.commit([plan_run("sync", writes=writes, job={"retention": 0.0})])
+        return store.schedules.commit([plan_run("sync", writes=writes, job={"retention": 0.0})])
 
     async def check() -> None:
         # Lists are about everything, and wait for no call. This is about the schedule.
-        there = (await store.schedules(["sync"])).records
+        there = (await store.schedules.read(["sync"])).records
         found = await everything(store)
         for _ in range(3):
             await asyncio.sleep(0.001)
             assert await everything(store) == found
         assert len(found[2]) == len(there)
         for record in there:
-            await store.cancel([record.last_job])
+            await store.jobs.cancel([record.last_job])
             gone = plan(record, writes=(Write("sync", None),), rooms=(Room(1),))
             assert (await send(store, gone)).outcome == "done"
         await prune_jobs(store)

@@ -166,6 +166,6 @@ async def test_a_run_whose_options_cannot_be_read_does_not_run_again(
     else:
         clock.shift(3600)
         await recover_all(store)
-    (lost,) = await store.get([made.id])
+    (lost,) = await store.jobs.get([made.id])
     assert lost is not None
     assert lost.state == "failed"

@@ -32,6 +32,7 @@ from tests.contract.job_calls import (
     start,
 )
 from tests.rig.endings import leave, recover
+from tests.rig.lookups import decisions
 
 SECOND = 1_000_000
 HOUR = 3600.0
@@ -62,8 +63,8 @@ async def test_a_run_that_is_born_on_a_replica_runs_already(store: Store, clock:
     assert (made.payload, made.tags, made.priority) == (b"p", ("t",), 3)
     assert (made.options, made.timeout, made.retention) == ("opaque", 7.0, 60.0)
     assert (made.failures, made.losses, made.finished) == (0, 0, 0)
-    assert await store.get([made.id]) == [made]
-    (beat,) = await store.beat(["ann"], ttl=LONG)
+    assert await store.jobs.get([made.id]) == [made]
+    (beat,) = await store.jobs.beat(["ann"], ttl=LONG)
     assert beat is not None
     assert beat.held == 1
     assert await settle(store, made, "succeeded", result=b"7") == "settled"
@@ -102,9 +103,9 @@ async def test_no_claim_returns_a_run_that_was_born(store: Store):
     record = await create(store)
     await insert(store, new(1))
     number = new_claim_no()
-    first = await store.claim("ann", number, ["default", TIMERS_QUEUE], 1)
+    first = await store.jobs.claim("ann", number, ["default", TIMERS_QUEUE], 1)
     await run(store, record, born_on="ann")
-    assert await store.claim("ann", number, ["default", TIMERS_QUEUE], 1) == first
+    assert await store.jobs.claim("ann", number, ["default", TIMERS_QUEUE], 1) == first
     assert await claim(store, queues=[TIMERS_QUEUE]) == []
 
 
@@ -151,7 +152,7 @@ async def test_a_replica_that_has_missed_its_heartbeats_is_expired(
     clock.shift(MOMENT)
     late = plan_run(record, born_on="cid")
     assert (await send(store, late)).outcome == "expired"
-    await store.beat(["cid"], ttl=TTL)
+    await store.jobs.beat(["cid"], ttl=TTL)
     assert (await send(store, late)).outcome == "done"
 
 
@@ -165,7 +166,7 @@ async def test_fences_of_runs_that_are_born_grow(store: Store, clock: ManualCloc
         fences.append((await run(store, record, born_on="ann")).fence)
         await run(store, record)
         batch = [plan_run(record, born_on=name) for name in ("ben", "ann")]
-        fences += [answer.run.fence for answer in await store.commit(batch) if answer.run]
+        fences += [answer.run.fence for answer in await store.schedules.commit(batch) if answer.run]
     assert len(fences) == 15
     assert fences == sorted(set(fences))
 
@@ -222,7 +223,7 @@ async def test_a_room_counts_unfinished_runs_wherever_they_are(store: Store):
     assert sorted(full.blocking) == [made.id for made in runs]
     assert (await look_at(store)).live == 3
     await settle(store, runs[0], "failed")
-    await store.cancel([runs[2].id])
+    await store.jobs.cancel([runs[2].id])
     assert (await look_at(store)).live == 1
     assert (await send(store, plan_run(record, rooms=(Room(2),)))).outcome == "done"
     assert (await send(store, plan_run(record, rooms=(Room(2),)))).outcome == "full"
@@ -277,12 +278,12 @@ async def test_instead_of_a_run_a_full_room_gets_its_line(store: Store, clock: M
     answer = await send(store, sent)
     assert (answer.outcome, answer.run, answer.room) == ("instead", None, 0)
     assert answer.now == clock.wall()
-    assert await store.get([sent.id]) == [None]
+    assert await store.jobs.get([sent.id]) == [None]
     now = await look_at(store)
     assert (now.version, now.standing, now.ruler) == (sent.id, "moved", "other")
     assert (now.definition, now.declared, now.live) == ("definition", clock.wall(), 1)
     assert (now.last_run, now.last_job) == (TICK, first.id)
-    assert [line.body for line in await store.decisions("sync")] == ["skipped", "missed"]
+    assert [line.body for line in await decisions(store, "sync")] == ["skipped", "missed"]
     before = await everything(store)
     again = await send(store, sent)
     assert (again.outcome, [found.version for found in again.found]) == ("stale", [sent.id])
@@ -292,7 +293,7 @@ async def test_instead_of_a_run_a_full_room_gets_its_line(store: Store, clock: M
 async def test_a_run_that_finds_room_leaves_no_line_of_a_full_one(store: Store):
     room = Room(1, instead=tick_line("skipped"))
     await run(store, await create(store), rooms=(room,), run_line=tick_line("ran"))
-    assert [line.body for line in await store.decisions("sync")] == ["ran"]
+    assert [line.body for line in await decisions(store, "sync")] == ["ran"]
 
 
 @pytest.mark.parametrize("born_on", ["ann", ""], ids=["running", "waiting"])
@@ -308,9 +309,9 @@ async def test_a_commit_without_a_run_needs_room_as_well(store: Store, born_on: 
     if born_on:
         await settle(store, made, "succeeded")
     else:
-        await store.cancel([made.id])
+        await store.jobs.cancel([made.id])
     assert (await send(store, gone)).outcome == "done"
-    assert (await store.schedules()).records == []
+    assert (await store.schedules.read()).records == []
 
 
 async def test_the_runs_of_a_schedule_that_was_deleted_count_for_the_next_of_its_name(store: Store):
@@ -328,7 +329,7 @@ async def test_a_refusal_names_a_part_of_very_many_runs(store: Store):
     record = await create(store)
     commits = [plan_run(record) for _ in range(BLOCKING_MAX + 5)]
     for first in range(0, len(commits), BATCH_MAX):
-        answers = await store.commit(commits[first : first + BATCH_MAX])
+        answers = await store.schedules.commit(commits[first : first + BATCH_MAX])
         assert {answer.outcome for answer in answers} == {"done"}
     assert (await look_at(store)).live == len(commits)
     full = await send(store, plan(record, rooms=(Room(1),)))

@@ -71,7 +71,7 @@ async def test_an_older_definition_yields_to_a_declaration_of_the_last_moment(
     await plant(store)
     await plant(store, definition=b"second")
     clock.shift(DECLARED_FOR + 1)
-    meddled.before("commit", lambda: store.declare([("sync", "second")]))
+    meddled.before("commit", lambda: store.schedules.declare([("sync", "second")]))
     assert (await plant_by(other, "sync")).ruler == ""
     assert (await look_at(store)).ruler == "second"
 
@@ -82,7 +82,7 @@ async def test_a_former_name_yields_to_a_declaration_of_the_last_moment(
     await plant(store, "old")
     await rename(store, "old", "new")
     clock.shift(DECLARED_FOR + 1)
-    meddled.before("commit", lambda: store.declare([("new", "first")]))
+    meddled.before("commit", lambda: store.schedules.declare([("new", "first")]))
     assert (await plant_by(other, "old")).ruler == ""
     assert (await look_at(store, "old")).successor == "new"
 
@@ -108,7 +108,7 @@ async def test_a_schedule_that_is_declared_at_the_last_moment_is_not_forgotten(
 ):
     await plant(store)
     clock.shift(DECLARED_FOR + 1)
-    meddled.before("commit", lambda: store.declare([("sync", "first")]))
+    meddled.before("commit", lambda: store.schedules.declare([("sync", "first")]))
     assert await other.forget(idle=DECLARED_FOR) == 0
     assert (await look_at(store)).declared == clock.wall()
 
@@ -224,7 +224,7 @@ async def test_a_tick_is_recognised_although_its_run_is_gone(
     meddled.faults.lose_reply("commit")
     with pytest.raises(StoreUnavailable):
         await other.advance(asked)
-    (made,) = await store.get([asked.id])
+    (made,) = await store.jobs.get([asked.id])
     assert made is not None
     await settle(store, made, "succeeded")
     clock.shift(60)
@@ -275,7 +275,7 @@ async def test_a_tick_is_held_although_the_runs_before_it_are_not_cancelled_yet(
     meddled.faults.lose_request("cancel")
     assert (await other.advance(newer)).outcome == "held"
     assert (await other.advance(newer)).outcome == "held"
-    (cancelled,) = await store.get([before.id])
+    (cancelled,) = await store.jobs.get([before.id])
     assert cancelled is not None
     assert (cancelled.state, cancelled.reason) == ("cancelled", "newer")
     assert (await other.advance(newer)).outcome == "done"

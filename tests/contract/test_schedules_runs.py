@@ -32,7 +32,7 @@ async def ann(store: Store) -> None:
 
 
 async def look(store: Store, one: JobRecord) -> JobRecord:
-    (found,) = await store.get([one.id])
+    (found,) = await store.jobs.get([one.id])
     assert found is not None
     return found
 
@@ -75,7 +75,7 @@ async def test_a_run_comes_back_only_if_it_may(
 
 async def test_a_pending_cancel_wins(store: Store, clock: ManualClock):
     one = await run(store, clock.wall(), replica="ann")
-    await store.cancel([one.id], reason="no")
+    await store.jobs.cancel([one.id], reason="no")
     await leave(store, "ann")
     now = await look(store, one)
     assert (now.state, now.reason) == ("cancelled", "no")
@@ -91,19 +91,19 @@ async def test_the_place_of_a_dead_replica_is_free_again(store: Store, clock: Ma
 
 async def test_a_run_is_not_requeued(store: Store, clock: ManualClock):
     one = await run(store, clock.wall(), replica="ann", rerun=True)
-    assert await store.requeue([one.id]) == ["unfinished"]
+    assert await store.jobs.requeue([one.id]) == ["unfinished"]
     await settle(store, one, "failed")
-    assert await store.requeue([one.id]) == ["refused"]
+    assert await store.jobs.requeue([one.id]) == ["refused"]
     assert (await look(store, one)).state == "failed"
 
 
 async def test_runs_are_found_like_all_jobs(store: Store, clock: ManualClock):
     one = await run(store, clock.wall(), replica="ann")
-    page = await store.find(state="running", task="@sync")
+    page = await store.jobs.find(state="running", task="@sync")
     assert page.jobs == [await look(store, one)]
-    (count,) = await store.counts()
+    (count,) = await store.jobs.counts()
     assert (count.queue, count.running) == (TIMERS, 1)
-    (beat,) = await store.beat(["ann"], ttl=TTL)
+    (beat,) = await store.jobs.beat(["ann"], ttl=TTL)
     assert beat is not None
     assert beat.held == 1
 
@@ -112,11 +112,11 @@ async def test_a_repeated_claim_does_not_return_what_was_born_here(
     store: Store, clock: ManualClock
 ):
     first = await run(store, clock.wall(), rerun=True)
-    claimed = await store.claim("ann", 7, [TIMERS], 10)
+    claimed = await store.jobs.claim("ann", 7, [TIMERS], 10)
     assert claimed is not None
     clock.shift(1)
     await run(store, clock.wall(), replica="ann")
-    repeated = await store.claim("ann", 7, [TIMERS], 10)
+    repeated = await store.jobs.claim("ann", 7, [TIMERS], 10)
     assert repeated is not None
     assert [one.id for one in repeated.jobs] == [first.id]
 

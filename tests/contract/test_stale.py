@@ -21,16 +21,16 @@ async def renew_it(store: Store, lease: Lease) -> bool:
 
 
 async def release_it(store: Store, lease: Lease) -> bool:
-    (answer,) = await store.release([lease])
+    (answer,) = await store.leases.release([lease])
     return answer
 
 
 async def mark_with_it(store: Store, lease: Lease) -> bool:
-    return await store.mark("done", lease, "stale")
+    return await store.leases.mark("done", lease, "stale")
 
 
 async def mark_anew_with_it(store: Store, lease: Lease) -> bool:
-    return await store.mark("marked", lease, "stale")
+    return await store.leases.mark("marked", lease, "stale")
 
 
 @pytest.mark.parametrize("call", [renew_it, release_it, mark_with_it, mark_anew_with_it])
@@ -40,15 +40,18 @@ async def test_a_stale_lease_is_refused_and_changes_nothing(
 ):
     store = place.store
     lease = await place.take("ann", ttl=30)
-    assert await store.mark("marked", lease, "fresh")
+    assert await store.leases.mark("marked", lease, "fresh")
     await gone(place, clock, lease)
-    before = await store.leases()
+    before = await store.leases.find()
 
     assert await call(store, lease) is False
     assert await call(store, lease) is False
 
-    assert await store.leases() == before
-    assert await store.marked(["done", "marked"]) == [None, Mark("marked", "fresh", lease.fence)]
+    assert await store.leases.find() == before
+    assert await store.leases.marked(["done", "marked"]) == [
+        None,
+        Mark("marked", "fresh", lease.fence),
+    ]
 
 
 @pytest.mark.parametrize("call", [renew_it, release_it, mark_with_it])

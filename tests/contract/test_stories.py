@@ -35,7 +35,7 @@ def leases_of(store: Store, order: str, **changes: Any) -> Any:
     async def found() -> list[Lease]:
         known = {
             lease.key: lease
-            for lease in await store.leases()
+            for lease in await store.leases.find()
             if lease.holder == "ann" and not lease.waiting
         }
         leases = []
@@ -52,14 +52,14 @@ def leases_of(store: Store, order: str, **changes: Any) -> Any:
 
 def renews(order: str, **changes: Any) -> Step:
     async def step(store: Store, _: str) -> Any:
-        return await store.renew(await leases_of(store, order, **changes))
+        return await store.leases.renew(await leases_of(store, order, **changes))
 
     return step
 
 
 def releases_in_order(order: str) -> Step:
     async def step(store: Store, _: str) -> Any:
-        return await store.release(await leases_of(store, order))
+        return await store.leases.release(await leases_of(store, order))
 
     return step
 
@@ -67,7 +67,7 @@ def releases_in_order(order: str) -> Step:
 def marks(key: str, name: str, text: str) -> Step:
     async def step(store: Store, _: str) -> Any:
         [lease] = await leases_of(store, name)
-        return await store.mark(key, lease, text)
+        return await store.leases.mark(key, lease, text)
 
     return step
 
@@ -123,13 +123,13 @@ def settles_all(replica: str, **outcomes: Any) -> Step:
     async def step(store: Store, _: str) -> Any:
         settlements = []
         for name, outcome in outcomes.items():
-            [job] = await store.get([id_of(int(name[1:]))])
+            [job] = await store.jobs.get([id_of(int(name[1:]))])
             assert job is not None
             kind, details = outcome if isinstance(outcome, tuple) else (outcome, {})
             settlements.append(ended(job, kind, **details))
         return [
-            await store.settle(replica, settlements),
-            await store.settle(replica, settlements[::-1]),  # a repeat
+            await store.jobs.settle(settlements),
+            await store.jobs.settle(settlements[::-1]),  # a repeat
         ]
 
     return step
@@ -137,10 +137,10 @@ def settles_all(replica: str, **outcomes: Any) -> Step:
 
 def notes(number: int, **parts: Any) -> Step:
     async def step(store: Store, _: str) -> Any:
-        [job] = await store.get([id_of(number)])
+        [job] = await store.jobs.get([id_of(number)])
         assert job is not None
         return [
-            await store.note(job.replica, [Note(id=job.id, fence=fence, **parts)])
+            await store.jobs.note([Note(id=job.id, fence=fence, **parts)])
             for fence in (job.fence + 1, job.fence)
         ]
 
@@ -162,7 +162,7 @@ def claims_again(replica: str, number: int) -> Step:
     """Repeat a claim; the order of what it got then is not promised."""
 
     async def step(store: Store, _: str) -> Any:
-        answer = await store.claim(replica, number, ["low", "default"], 3)
+        answer = await store.jobs.claim(replica, number, ["low", "default"], 3)
         assert answer is not None
         return sorted(job.id for job in answer.jobs)
 

@@ -63,5 +63,5 @@ def test_a_missing_server_is_a_failure_at_the_gate(monkeypatch: pytest.MonkeyPat
 
 
 async def test_every_test_has_a_world_of_its_own(world: World, store: Store):
-    assert await store.leases() == []
+    assert await store.leases.find() == []
     assert world.namespace == store.namespace

@@ -17,14 +17,14 @@ async def test_what_ends_at_an_instant_is_over_at_that_instant(store: Store, clo
     clock.shift(MOMENT)
     assert (await holders(store, "key"), await line(store, "key")) == ([], [])
     assert await renew(store, lease) == [False]
-    assert await store.release([lease]) == [False]
-    assert not await store.mark("done", lease, "v1")
+    assert await store.leases.release([lease]) == [False]
+    assert not await store.leases.mark("done", lease, "v1")
 
 
 async def test_a_lease_that_nobody_looks_at_ends_as_well(store: Store, clock: ManualClock):
     await take(store, "key", "ann", ttl=10)
     clock.shift(400 * 24 * HOUR)
-    assert await store.leases() == []
+    assert await store.leases.find() == []
     await take(store, "key", "ben")
 
 
@@ -42,7 +42,7 @@ async def test_after_a_step_back_a_lease_ends_within_its_ttl_after_the_next_look
     first = await place.take("ann", ttl=30)
     clock.step(-HOUR)
     assert (await place.be_refused("ben")).retry_in <= 30
-    (ann,) = [one for one in await place.store.leases() if one.holder == "ann"]
+    (ann,) = [one for one in await place.store.leases.find() if one.holder == "ann"]
     assert 0 < ann.expires_in <= 30
     assert ann.held_for >= 0
     clock.shift(30)
@@ -57,10 +57,10 @@ async def test_after_a_step_back_a_waiter_ends_within_its_life_after_the_next_lo
     await place.be_refused("dead", waiting=3)
     clock.step(-HOUR)
     await place.be_refused("ben", waiting=60)
-    (dead, _) = [one for one in await place.store.leases() if one.waiting]
+    (dead, _) = [one for one in await place.store.leases.find() if one.waiting]
     assert 0 < dead.expires_in <= 3
     assert dead.held_for >= 0
-    await place.store.release([ann])
+    await place.store.leases.release([ann])
     clock.shift(3)
     await place.take("ben")
 
@@ -71,7 +71,7 @@ async def test_after_a_step_back_a_holder_goes_on(place: Place, clock: ManualClo
         clock.step(-HOUR)
         assert await renew(place.store, lease) == [True]
         clock.shift(29)
-    assert await place.store.mark("done", lease, "v1")
+    assert await place.store.leases.mark("done", lease, "v1")
     await place.be_refused("ben")
     clock.shift(1)
     await place.take("ben")
@@ -83,8 +83,8 @@ async def test_a_lease_found_ended_stays_ended_over_a_step_back(place: Place, cl
     ben = await place.take("ben", ttl=30)
     clock.step(-HOUR)
     assert await renew(place.store, ann) == [False]
-    assert await place.store.release([ann]) == [False]
-    assert not await place.store.mark("done", ann, "v1")
+    assert await place.store.leases.release([ann]) == [False]
+    assert not await place.store.leases.mark("done", ann, "v1")
     assert await place.holder() == "ben"
     assert await renew(place.store, ben) == [True]
 
@@ -122,5 +122,5 @@ async def test_there_and_back_again_leaves_a_store_that_works(store: Store, cloc
 
 async def look(store: Store) -> None:
     """Look: whoever is there has at most its ttl left."""
-    await store.acquire("key", holder="look", limit=1, ttl=MOMENT, meta={})
-    assert all(one.expires_in <= one.ttl for one in await store.leases())
+    await store.leases.acquire("key", holder="look", limit=1, ttl=MOMENT, meta={})
+    assert all(one.expires_in <= one.ttl for one in await store.leases.find())

@@ -11,7 +11,7 @@ async def test_a_refused_caller_that_waits_joins_the_line(place: Place, clock: M
     await place.be_refused("ben", ttl=20, waiting=5, meta={"host": "b1"})
     clock.shift(2)
 
-    (waiter,) = [one for one in await place.store.leases() if one.waiting]
+    (waiter,) = [one for one in await place.store.leases.find() if one.waiting]
 
     assert (waiter.key, waiter.holder, waiter.fence) == (place.key, "ben", 0)
     assert (waiter.ttl, waiter.limit, waiter.meta) == (20, place.limit, {"host": "b1"})
@@ -26,14 +26,14 @@ async def test_those_in_line_are_served_in_order_of_arrival(place: Place, clock:
         clock.shift(1)
     assert await place.line() == ["zoe", "ben", "mia"]
 
-    await place.store.release([ann])
+    await place.store.leases.release([ann])
     served = []
     while waiters := await place.line():
         for behind in waiters[1:]:
             await place.be_refused(behind, waiting=100)
         lease = await place.take(waiters[0])
         served.append(lease.holder)
-        await place.store.release([lease])
+        await place.store.leases.release([lease])
     assert served == ["zoe", "ben", "mia"]
 
 
@@ -67,7 +67,7 @@ async def test_each_is_told_how_many_are_ahead(place: Place):
 async def test_a_newcomer_does_not_overtake_even_on_a_free_place(place: Place):
     ann = await place.take("ann")
     await place.be_refused("ben", waiting=10)
-    await place.store.release([ann])
+    await place.store.leases.release([ann])
 
     answer = await place.be_refused("newcomer", waiting=10)
 
@@ -79,7 +79,7 @@ async def test_a_newcomer_does_not_overtake_even_on_a_free_place(place: Place):
 async def test_the_former_holder_is_a_newcomer(place: Place):
     ann = await place.take("ann")
     await place.be_refused("ben", waiting=10)
-    await place.store.release([ann])
+    await place.store.leases.release([ann])
     await place.be_refused("ann")
     await place.take("ben")
 
@@ -87,9 +87,9 @@ async def test_the_former_holder_is_a_newcomer(place: Place):
 async def test_a_newcomer_is_admitted_where_there_is_room_for_those_ahead_too(store: Store):
     first = await fill(store, "key", dict.fromkeys("abcde", 30.0), limit=5)
     await be_refused(store, "key", "ben", limit=5, waiting=10)
-    await store.release(first[:1])
+    await store.leases.release(first[:1])
     await be_refused(store, "key", "newcomer", limit=5)
-    await store.release(first[1:2])
+    await store.leases.release(first[1:2])
     await take(store, "key", "newcomer", limit=5)
     await be_refused(store, "key", "another", limit=5)
     await take(store, "key", "ben", limit=5)
@@ -105,7 +105,7 @@ async def test_asking_again_keeps_the_place_and_renews_its_life(place: Place, cl
         for holder in ("cid", "ben"):
             await place.be_refused(holder, waiting=3)
     assert await place.line() == ["ben", "cid"]
-    (ben, _) = [one for one in await place.store.leases() if one.waiting]
+    (ben, _) = [one for one in await place.store.leases.find() if one.waiting]
     assert ben.expires_in == pytest.approx(3)
     assert ben.held_for == pytest.approx(10)
 
@@ -114,7 +114,7 @@ async def test_asking_again_tells_the_newest_wishes(store: Store):
     await take(store, "key", "ann")
     await be_refused(store, "key", "ben", limit=1, ttl=10, waiting=3, meta={"try": "first"})
     await be_refused(store, "key", "ben", limit=4, ttl=20, waiting=5, meta={"try": "second"})
-    (_, waiter) = await store.leases()
+    (_, waiter) = await store.leases.find()
     assert (waiter.limit, waiter.ttl, waiter.meta) == (4, 20, {"try": "second"})
 
 
@@ -137,7 +137,7 @@ async def test_a_dead_waiter_costs_those_behind_it_no_more_than_its_life(
     ann = await place.take("ann")
     await place.be_refused("dead", waiting=3)
     await place.be_refused("ben", waiting=60)
-    await place.store.release([ann])
+    await place.store.leases.release([ann])
 
     clock.shift(3 - MOMENT)
     await place.be_refused("ben", waiting=60)
@@ -157,7 +157,7 @@ async def test_who_comes_back_after_its_life_is_last(place: Place, clock: Manual
 async def test_who_is_granted_leaves_the_line(place: Place):
     ann = await place.take("ann")
     await place.be_refused("ben", waiting=100)
-    await place.store.release([ann])
+    await place.store.leases.release([ann])
     lease = await place.take("ben", waiting=100)
     assert lease.held_for == 0
     assert await place.line() == []
@@ -167,7 +167,7 @@ async def test_who_is_granted_leaves_the_line(place: Place):
 async def test_a_grant_goes_by_what_was_asked_last(store: Store, clock: ManualClock):
     ann = await take(store, "key", "ann")
     await be_refused(store, "key", "ben", limit=1, ttl=10, waiting=50, meta={"try": "first"})
-    await store.release([ann])
+    await store.leases.release([ann])
     clock.shift(1)
     lease = await take(store, "key", "ben", limit=2, ttl=20, meta={"try": "second"})
     assert (lease.limit, lease.ttl, lease.meta) == (2, 20, {"try": "second"})
@@ -177,7 +177,7 @@ async def test_a_line_is_for_one_key(store: Store):
     ann = await take(store, "key", "ann")
     await be_refused(store, "key", "ben", waiting=100)
     await take(store, "key2", "cid")
-    await store.release([ann])
+    await store.leases.release([ann])
     assert (await line(store, "key"), await line(store, "key2")) == (["ben"], [])
     await take(store, "ke", "cid")
 
@@ -186,7 +186,9 @@ async def test_a_holder_may_wait_for_several_keys(store: Store):
     for key in ("one", "two"):
         await take(store, key, "ann")
         await be_refused(store, key, "ben", waiting=100)
-    await store.release([lease for lease in await store.leases("one") if not lease.waiting])
+    await store.leases.release(
+        [lease for lease in await store.leases.find("one") if not lease.waiting]
+    )
     await take(store, "one", "ben")
     assert await line(store, "two") == ["ben"]
 
@@ -231,7 +233,7 @@ async def test_free_places_count_when_the_wait_is_told(store: Store):
     leases = await fill(store, "key", {"a": 10, "b": 20, "c": 30}, limit=3)
     for holder in ("ben", "cid", "dee"):
         await be_refused(store, "key", holder, limit=3, waiting=100)
-    await store.release(leases[:1])
+    await store.leases.release(leases[:1])
     # Two live leases: the first place goes to ben, so cid gets that of b, and dee that of c.
     retry_in = [
         (await be_refused(store, "key", holder, limit=3, waiting=100)).retry_in
@@ -250,7 +252,7 @@ async def test_the_smallest_limit_counts_when_the_wait_is_told(store: Store):
 
 async def test_without_any_lease_the_first_in_line_is_waited_for(place: Place, clock: ManualClock):
     for lease in (*place.others, await place.take("ann")):
-        await place.store.release([lease])
+        await place.store.leases.release([lease])
     for number in range(place.limit):
         await place.take(f"short-{number}", ttl=1)
     for number in range(place.limit):
@@ -265,5 +267,5 @@ async def test_a_lease_that_was_renewed_is_waited_for_anew(place: Place, clock: 
     lease = await place.take("ann", ttl=30)
     clock.shift(20)
     assert (await place.be_refused("ben", waiting=60)).retry_in == pytest.approx(10)
-    await place.store.renew([lease])
+    await place.store.leases.renew([lease])
     assert (await place.be_refused("ben", waiting=60)).retry_in == pytest.approx(30)

@@ -69,11 +69,11 @@ async def test_what_is_inserted_is_there_with_the_commit_only(store: Store, worl
             [seen] = await own.get([job.id])
             assert seen is not None
             assert answer.at == seen.created
-            assert await store.get([job.id]) == [None]
+            assert await store.jobs.get([job.id]) == [None]
             await end()
-            assert [one.state for one in await store.get([job.id]) if one] == found
-        assert await store.get([job.id]) == [seen]
-        assert (await store.find(tag="t")).jobs == [seen]
+            assert [one.state for one in await store.jobs.get([job.id]) if one] == found
+        assert await store.jobs.get([job.id]) == [seen]
+        assert (await store.jobs.find(tag="t")).jobs == [seen]
         await own.begin(on_loop=True)
         other = calls.new(2, unique=Unique(key="k", digest="d"))
         mismatch = calls.new(3, unique=Unique(key="k", digest="other"))
@@ -90,7 +90,7 @@ async def test_nothing_is_done_outside_of_a_transaction(store: Store, world: Wor
             return
         with pytest.raises(ConfigError, match="none is open"):
             await own.insert([calls.new(1)])
-        assert await store.get([calls.id_of(1)]) == [None]
+        assert await store.jobs.get([calls.id_of(1)]) == [None]
 
 
 async def test_an_attempt_ends_with_the_commit_only(store: Store, world: World):
@@ -137,7 +137,7 @@ async def test_only_the_present_attempt_is_held(store: Store, world: World):
 
 async def test_a_pending_cancel_does_not_stop_a_commit(store: Store, world: World):
     job = await calls.start_one(store)
-    assert await store.cancel([job.id]) == ["requested"]
+    assert await store.jobs.cancel([job.id]) == ["requested"]
     async with taking_part(store, world) as own:
         if own is None:
             return
@@ -173,12 +173,12 @@ async def test_a_job_that_is_held_does_not_keep_its_neighbours(store: Store, wor
         assert await own.hold(held.id, held.fence)
         ends = [calls.ended(one, "succeeded") for one in (held, settled)]
         with pytest.raises(StoreUnavailable):
-            await store.settle("ann", ends)
+            await store.jobs.settle(ends)
         assert await calls.states(store, 2, 1) == ["succeeded", "running"]
         buried = await bury(store, "ann", [held.id], delays=calls.AT_ONCE)
         assert [one.id for one in buried] == [one.id for one in rest]
-        assert [one.dead for one in await store.replicas()] == [True]
+        assert [one.dead for one in await store.jobs.replicas()] == [True]
         await own.rollback()
     [lost] = await recover(store, delays=calls.AT_ONCE, grace=0, by="undertaker")
     assert (lost.id, lost.state, lost.losses) == (held.id, "waiting", 1)
-    assert await store.replicas() == []
+    assert await store.jobs.replicas() == []

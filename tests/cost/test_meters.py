@@ -49,10 +49,10 @@ async def test_memory_counts_calls_and_watches(meters: Meters):
 
 async def test_sqlite_counts_statements_and_durable_commits(meters: Meters):
     async def pause(store) -> None:
-        await store.pause("default")
+        await store.jobs.pause("default")
 
     async def look(store) -> None:
-        await store.counts()
+        await store.jobs.counts()
 
     paused, looked = await spent(meters("sqlite"), pause, look)
     assert paused["durable commits"] == 1
@@ -86,7 +86,7 @@ async def test_postgres_counts_statements_inside_functions(meters: Meters):
         await store._pool._idle[-1][0].execute("SELECT 1; SELECT 2")
 
     async def lock(store) -> None:
-        await store.acquire("key", holder="ann", limit=1, ttl=30, meta={})
+        await store.leases.acquire("key", holder="ann", limit=1, ttl=30, meta={})
 
     one, two, locked = await spent(meters("postgres"), plain, two_at_once, lock)
     assert (one["round trips"], one["statements"], one["bytes written"]) == (1, 1, 0)

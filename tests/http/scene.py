@@ -35,21 +35,21 @@ class Scene:
     @asynccontextmanager
     async def served(self) -> AsyncIterator[httpx2.AsyncClient]:
         async with self.app, client_of(self.router.asgi) as client:
-            await self.store.join("r1", ttl=100_000, meta={})
+            await self.store.jobs.beat(["r1"], ttl=100_000, meta={})
             yield client
 
     async def claim(self) -> str:
         self._claims += 1
-        [job] = (await self.store.claim("r1", self._claims, ["default"], 1)).jobs
+        [job] = (await self.store.jobs.claim("r1", self._claims, ["default"], 1)).jobs
         self._fence = job.fence
         return job.id
 
     async def note(self, id_: str, progress: float) -> None:
-        await self.store.note("r1", [Note(id=id_, fence=self._fence, progress=progress)])
+        await self.store.jobs.note([Note(id=id_, fence=self._fence, progress=progress)])
 
     async def settle(self, id_: str, outcome: Any = "succeeded", **more: Any) -> None:
         done = settlement(id=id_, fence=self._fence, outcome=outcome, **more)
-        assert await self.store.settle("r1", [done]) == ["settled"]
+        assert await self.store.jobs.settle([done]) == ["settled"]
 
     def make_deaf(self, monkeypatch: pytest.MonkeyPatch) -> None:
         """Have no wake-up arrive any more."""

@@ -65,8 +65,8 @@ async def test_a_damaged_job_is_not_unknown(real_replica: Replica, hand: Hand, i
 
 async def come_across(store: Store) -> None:
     """Set aside what cannot be read, as a worker does."""
-    await store.join("ben", ttl=600, meta={})
-    await store.claim("ben", 1, ["default"], 9)
+    await store.jobs.beat(["ben"], ttl=600, meta={})
+    await store.jobs.claim("ben", 1, ["default"], 9)
 
 
 async def test_a_stream_ends_when_its_job_is_damaged(real_replica: Replica, hand: Hand):

@@ -180,8 +180,8 @@ async def test_a_job_that_was_lost_too_often(replica: Replica, face: Face):
     async with client_of(service.face(face)) as ann:
         location = (await ann.post("/reports/slow")).headers["location"]
         store = service.app._store
-        await store.join("doomed", ttl=1.0, meta={})
-        assert (await store.claim("doomed", 1, ["default"], 1)).jobs
+        await store.jobs.beat(["doomed"], ttl=1.0, meta={})
+        assert (await store.jobs.claim("doomed", 1, ["default"], 1)).jobs
         await wait_until_async(service.app.recover, SIZE.patience)
         job = (await ann.get(location)).json()
         assert job["status"] == "failed"

@@ -86,8 +86,8 @@ async def test_a_long_poll_by_revision_waits_for_a_change(replica: Replica, face
         await asyncio.sleep(0.05)
         assert not waiting.done()
         store = service.app._store
-        await store.join("r1", ttl=60, meta={})
-        await store.claim("r1", 1, ["default"], 1)
+        await store.jobs.beat(["r1"], ttl=60, meta={})
+        await store.jobs.claim("r1", 1, ["default"], 1)
         answer = await waiting
         assert (answer.status_code, answer.json()["status"]) == (200, "running")
 

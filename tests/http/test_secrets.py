@@ -77,7 +77,7 @@ async def dump(world: World, request: pytest.FixtureRequest) -> str:
     if world.family == "postgres":
         return await _dump_postgres(request.getfixturevalue("postgres_server").url)
     store = await world.store()
-    return repr((await store.find(limit=200)).jobs)
+    return repr((await store.jobs.find(limit=200)).jobs)
 
 
 async def _dump_redis(url: str, namespace: str) -> str:

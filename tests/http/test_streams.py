@@ -315,7 +315,7 @@ async def test_a_stream_ends_with_the_store_and_can_be_taken_up_again(
         listening = asyncio.create_task(ann.get(f"{location}/events"))
         await wait_until_async(lambda: faults.calls["get"] >= before + 2)
         faults.lose_request("get", times=1)
-        await service.app._store.cancel([location.rpartition("/")[2]])
+        await service.app._store.jobs.cancel([location.rpartition("/")[2]])
         cut_off = await listening
         faults.heal()
         assert "the store is away" in caplog.text

@@ -97,7 +97,7 @@ async def test_who_knows_the_revision_waits_for_the_next(scene, clock):
 
 async def forgotten(scene: Scene, clock: ManualClock, id_: str) -> None:
     """End a job, and let it be forgotten before any wait has looked again."""
-    await scene.store.cancel([id_])
+    await scene.store.jobs.cancel([id_])
     clock.shift(30 * 86_400)
     assert await scene.app.prune_jobs() == 1
     clock.shift(-30 * 86_400)

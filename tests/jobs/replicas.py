@@ -20,8 +20,8 @@ async def claim_and_die(
     store: Store, name: str = "dead", *, ttl: float = DEFAULT_TTL, limit: int = 200
 ) -> list[JobRecord]:
     """Claim what is there under a replica that never beats."""
-    await store.join(name, ttl=ttl, meta={})
-    claimed = await store.claim(name, 1, ["default"], limit)
+    await store.jobs.beat([name], ttl=ttl, meta={})
+    claimed = await store.jobs.claim(name, 1, ["default"], limit)
     assert claimed is not None
     return claimed.jobs
 

@@ -277,8 +277,8 @@ def test_recovering_takes_jobs_from_who_is_gone(shop, sync):
     store = sync._app._store
 
     async def die() -> None:
-        await store.join("dead", ttl=0.1, meta={})
-        claimed = await store.claim("dead", 1, ["default"], 1)
+        await store.jobs.beat(["dead"], ttl=0.1, meta={})
+        claimed = await store.jobs.claim("dead", 1, ["default"], 1)
         assert [one.id for one in claimed.jobs] == [job.id]
 
     sync._portal().call(die())

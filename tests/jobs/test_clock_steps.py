@@ -274,8 +274,8 @@ async def test_supervisors_take_no_job_from_each_other_after_a_step_ahead(
     beats = []
     for kid in kids:
         assert kid.replica is not None
-        await store.join(kid.replica, ttl=DEFAULT_TTL, meta={})
-        await store.claim(kid.replica, 1, ["default"], 1)
+        await store.jobs.beat([kid.replica], ttl=DEFAULT_TTL, meta={})
+        await store.jobs.claim(kid.replica, 1, ["default"], 1)
         supervisor = Beats(store, app.settings, Events(), [kid], f"supervisor of {kid.replica}")
         beats.append(asyncio.ensure_future(supervisor.run()))
         await clock.advance(0.9)
@@ -314,7 +314,7 @@ async def test_a_newcomer_takes_no_timed_job_after_a_step_ahead(make, store, clo
             await after_a_beat(clock, faults)
             clock.step(2 * HOUR)
             # With others alive, a newcomer waits less.
-            await store.join("another", ttl=HOUR, meta={})
+            await store.jobs.beat(["another"], ttl=HOUR, meta={})
             async with newcomer.worker(queues=["own"]):
                 await clock.advance(2 * ttl)
             await leave(store, "another")

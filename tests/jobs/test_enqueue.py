@@ -278,7 +278,7 @@ async def test_a_cancelled_job_may_be_gone_before_it_is_looked_at(app: Tenure, c
     async def work() -> None: ...
 
     job = await work.enqueue()
-    cancel = app._store.cancel
+    cancel = app._store.jobs.cancel
 
     async def cancel_and_prune(*args, **kwargs):
         answer = await cancel(*args, **kwargs)

@@ -65,7 +65,7 @@ async def test_who_is_slow_to_come_back_is_waited_for(make, store, clock, faults
         await stack.enter_async_context(second.worker(concurrency=1))
         await clock.advance(15)
         jobs = [NewJob(id=job_id(1, n, "0" * 32), task="work", payload=b"{}") for n in range(2)]
-        await store.insert(jobs)
+        await store.jobs.insert(jobs)
         await clock.advance(5)
         away(faults)
         away(slow)
@@ -100,7 +100,9 @@ async def test_a_replica_that_is_back_a_moment_after_its_end_keeps_its_jobs(
             await clock.advance(12)
             away(cut)
             while any(
-                one.expires_in > 0 for one in await store.replicas() if one.id == worker.replica
+                one.expires_in > 0
+                for one in await store.jobs.replicas()
+                if one.id == worker.replica
             ):
                 await clock.advance(0.1)
             beats = faults.calls["beat"]

@@ -71,13 +71,13 @@ async def test_a_replica_survives_an_error_that_is_no_outage(app, clock):
     async with app.worker() as worker:
         await clock.advance(5)
         store, replica = app._services().host.store, worker.replica
-        beat = store.beat
+        beat = store.jobs.beat
 
         async def fail_once(*_, **__):
-            store.beat = beat
+            store.jobs.beat = beat
             raise ConfigError("the password was changed")
 
-        store.beat = fail_once
+        store.jobs.beat = fail_once
         await clock.advance(60)
         job = await work.enqueue()
         await clock.advance(10)
@@ -283,10 +283,10 @@ async def test_beats_go_on_after_an_error_of_ours(app, store, clock, monkeypatch
 
     async with app.worker():
         await clock.advance(1)
-        [before] = await store.replicas()
+        [before] = await store.jobs.replicas()
         monkeypatch.setattr(Caretaker, "look", fail_at_first)
         await clock.advance(300)
-        [after] = await store.replicas()
+        [after] = await store.jobs.replicas()
     assert len(looks) > 3
     assert (after.id, after.dead) == (before.id, False)
     assert after.expires_in > 0

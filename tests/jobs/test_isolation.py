@@ -236,7 +236,7 @@ async def test_it_waits_for_a_tick_whose_answer_is_on_its_way(make, faults, stor
 
     @app.task
     async def poison() -> None:
-        running.append([job.task for job in (await store.find(state="running")).jobs])
+        running.append([job.task for job in (await store.jobs.find(state="running")).jobs])
 
     @app.timer(every="10s")
     async def tick() -> None: ...
@@ -248,7 +248,7 @@ async def test_it_waits_for_a_tick_whose_answer_is_on_its_way(make, faults, stor
         await clock.advance(1)
         faults.lose_reply("commit", times=1_000_000)
         await clock.advance(10)
-        assert [job.task for job in (await store.find(state="running")).jobs] == ["@tick"]
+        assert [job.task for job in (await store.jobs.find(state="running")).jobs] == ["@tick"]
         await app.resume_queue("default")
         await clock.advance(5)
         faults.heal()

@@ -32,7 +32,7 @@ class LateReplies(FaultyStore):
         return answers
 
     async def _are_over(self, jobs: Sequence[NewJob]) -> bool:
-        records = await self._store.get([job.id for job in jobs])
+        records = await self._store.jobs.get([job.id for job in jobs])
         return all(record is None or record.state == "succeeded" for record in records)
 
 

@@ -63,8 +63,8 @@ async def test_a_failure_that_decides_nothing_is_no_error(app: Tenure, store, cl
 
     @app.task(retry=None)
     async def pay(order: int) -> None:
-        [taken] = await store.get([current_job().id])
-        await store.settle(taken.replica, [handed_back(taken, delay=60)])
+        [taken] = await store.jobs.get([current_job().id])
+        await store.jobs.settle([handed_back(taken, delay=60)])
         charge(order)
 
     async with app.worker():
@@ -260,9 +260,9 @@ async def test_a_claim_that_was_given_back_is_no_attempt(app, store, clock, log)
 
     await pay.enqueue(7)
     await join(store, "ghost", ttl=1000)
-    claimed = await store.claim("ghost", 1, ["default"], 1)
+    claimed = await store.jobs.claim("ghost", 1, ["default"], 1)
     back = handed_back(claimed.jobs[0])
-    await store.settle("ghost", [back])
+    await store.jobs.settle([back])
     async with app.worker():
         await clock.advance(1)
     assert [one.attempt for one in errors(log)] == [1]

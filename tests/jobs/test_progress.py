@@ -194,7 +194,7 @@ async def test_a_checkpoint_saved_in_a_thread_is_stored_when_save_returns(app, s
     async with app.worker():
         job = await finished(await walk.enqueue(), clock)
     assert job.state == "succeeded", job.error
-    [record] = await store.get([job.id])
+    [record] = await store.jobs.get([job.id])
     assert record.checkpoint == b"[1,2]"
     assert stored == [[1, 2]]
 
@@ -234,9 +234,9 @@ async def test_saving_in_an_attempt_that_is_over_is_refused_and_stops_it(app, st
     async with app.worker():
         job = await walk.enqueue()
         await clock.advance(1)
-        [taken] = await store.get([job.id])
+        [taken] = await store.jobs.get([job.id])
         back = settlement(id=job.id, fence=taken.fence, outcome="handed back", delay=30)
-        await store.settle(taken.replica, [back])
+        await store.jobs.settle([back])
         await clock.advance(5)
         assert len(outcome) == 1
         await clock.advance(30)

@@ -31,7 +31,7 @@ async def test_where_another_replica_lives_a_newcomer_waits_for_its_next_beat(
         await claim_and_die(store)
         clock.shift(10)  # the witness beats with the next step, and revives
         await clock.advance(0)
-        await store.beat([(await store.replicas())[0].id], ttl=10)
+        await store.jobs.beat([(await store.jobs.replicas())[0].id], ttl=10)
         async with app.worker(queues=["default"]) as worker:
             await clock.advance(3.9)
             assert (await job.refresh()).losses == 0
@@ -52,7 +52,7 @@ async def test_where_nobody_else_lives_it_waits_one_ttl_so_that_others_may_reviv
     async with app.worker():
         await clock.advance(9)
         assert (await job.refresh()).state == "running"
-        await store.beat(["dead"], ttl=10)  # the others come back after the outage
+        await store.jobs.beat(["dead"], ttl=10)  # the others come back after the outage
         await clock.advance(5)
         assert (await job.refresh()).state == "running"
         await clock.advance(9)
@@ -162,7 +162,7 @@ async def test_the_first_loss_is_due_at_once_and_later_ones_ever_later(app, stor
         await claim_and_die(store, f"dead-{number}")
         clock.shift(10)
         [recovered] = await app.recover()
-        [record] = await store.get([recovered.id])
+        [record] = await store.jobs.get([recovered.id])
         pauses.append((record.due - clock.wall()) / 1e6)
         clock.shift(max(0.0, pauses[-1]))
     assert pauses[0] <= 0
@@ -176,7 +176,7 @@ async def test_a_job_past_its_time_out_has_time_to_unwind_before_it_counts_as_lo
     job = await app.work.using(timeout=10).enqueue()
     await claim_and_die(store)
     clock.shift(9)
-    await store.beat(["dead"], ttl=1000)  # it lives, and does not stop its handler
+    await store.jobs.beat(["dead"], ttl=1000)  # it lives, and does not stop its handler
     clock.shift(5)
     assert await app.recover() == []
     clock.shift(1)
@@ -303,8 +303,8 @@ async def test_on_every_store_a_dead_workers_job_runs_again(real_make, real_worl
     async with app.worker():
         assert await job.result(timeout=8) == "recovered"
         second = await work.using(queue="elsewhere").enqueue()
-        await store.join("dead-too", ttl=1, meta={})
-        await store.claim("dead-too", 1, ["elsewhere"], 1)
+        await store.jobs.beat(["dead-too"], ttl=1, meta={})
+        await store.jobs.claim("dead-too", 1, ["elsewhere"], 1)
 
         async def is_lost() -> bool:
             return (await second.refresh()).losses > 0
@@ -338,4 +338,4 @@ async def test_a_worker_that_has_stopped_recovers_nothing_any_more(app, store, c
         faults.heal()  # the look that was sent goes on; the worker leaves by another one
     await clock.advance(60)
     assert (await job.refresh()).state == "running"
-    assert [replica.id for replica in await store.replicas()] == ["dead"]
+    assert [replica.id for replica in await store.jobs.replicas()] == ["dead"]

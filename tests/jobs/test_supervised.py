@@ -71,7 +71,7 @@ def supervised(app, line: Line):
 
 
 async def expires_in(store) -> float:
-    [replica] = await store.replicas()
+    [replica] = await store.jobs.replicas()
     return replica.expires_in
 
 
@@ -172,15 +172,15 @@ async def test_a_suspicious_job_is_handed_over_as_a_replica_of_its_own(app, stor
         assert (await more.refresh()).state == "succeeded"
         assert not ran_here(app, suspect)
     # It is not left: another process works as that replica.
-    assert [one.id for one in await store.replicas()] == [said.replica]
+    assert [one.id for one in await store.jobs.replicas()] == [said.replica]
 
 
 async def test_a_fresh_process_runs_the_job_and_nothing_else(app, store, clock, line):
     suspect, _ = await suspect_beside_another(app, store, clock, line)
     await app.pause_queue("default")
-    await store.join("lodger", ttl=1000, meta={})
+    await store.jobs.beat(["lodger"], ttl=1000, meta={})
     await app.resume_queue("default")
-    claimed = await store.claim("lodger", 1, ["default"], 10)
+    claimed = await store.jobs.claim("lodger", 1, ["default"], 10)
     ordinary = await app.work.enqueue(0)
     resumed = HandOver("lodger", [suspect.id])
     worker = app._worker(queues=None, concurrency=10, grace=5, lifeline=line, resumed=resumed)
@@ -190,7 +190,7 @@ async def test_a_fresh_process_runs_the_job_and_nothing_else(app, store, clock, 
         assert (await ordinary.refresh()).state == "waiting"
         await asyncio.wait_for(worker.ended(), 5)
     assert len(claimed.jobs) == 2
-    assert await store.replicas() == []
+    assert await store.jobs.replicas() == []
 
 
 async def test_several_of_them_share_a_process_one_after_the_other(app, store, clock, line):
@@ -212,9 +212,9 @@ async def test_several_of_them_share_a_process_one_after_the_other(app, store, c
 
 async def test_what_cannot_start_soon_in_the_fresh_process_goes_back(app, store, clock, line):
     suspect, _ = await suspect_beside_another(app, store, clock, line)
-    await store.join("lodger", ttl=1000, meta={})
+    await store.jobs.beat(["lodger"], ttl=1000, meta={})
     long = await app.work.using(priority=0).enqueue(60)
-    claimed = await store.claim("lodger", 1, ["default"], 10)
+    claimed = await store.jobs.claim("lodger", 1, ["default"], 10)
     resumed = HandOver("lodger", [long.id, suspect.id])
     worker = app._worker(queues=None, concurrency=10, grace=100, lifeline=line, resumed=resumed)
     async with worker:
@@ -232,9 +232,9 @@ async def test_a_suspicious_job_stays_alone_though_its_worker_is_told_of_somethi
     app, store, clock, line
 ):
     suspect, _ = await suspect_beside_another(app, store, clock, line)
-    await store.join("lodger", ttl=1000, meta={})
+    await store.jobs.beat(["lodger"], ttl=1000, meta={})
     long = await app.work.using(priority=0).enqueue(3)
-    await store.claim("lodger", 1, ["default"], 10)
+    await store.jobs.claim("lodger", 1, ["default"], 10)
     resumed = HandOver("lodger", [long.id, suspect.id])
     worker = app._worker(queues=None, concurrency=10, grace=100, lifeline=line, resumed=resumed)
     async with worker:
@@ -313,7 +313,9 @@ async def test_beats_for_a_replica_that_it_no_longer_is_do_not_count(app, store,
         line.says = Beaten(first, [], held=0, revived=False)
         for _ in range(20):
             await clock.advance(DEFAULT_TTL / 5)
-            [left] = [one.expires_in for one in await store.replicas() if one.id == line.replica]
+            [left] = [
+                one.expires_in for one in await store.jobs.replicas() if one.id == line.replica
+            ]
             assert left > 0
 
 

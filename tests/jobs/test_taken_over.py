@@ -70,9 +70,9 @@ async def test_a_result_that_comes_too_late_is_refused_and_told(
     async with app.worker():
         job = await work.enqueue()
         await clock.advance(1)
-        [taken] = await store.get([job.id])
+        [taken] = await store.jobs.get([job.id])
         back = settlement(id=job.id, fence=taken.fence, outcome="handed back", delay=60)
-        await store.settle(taken.replica, [back])
+        await store.jobs.settle([back])
         await clock.advance(10)
         assert of_kind(seen, AttemptLost) == [AttemptLost(job.id, taken.fence, "succeeded")]
         assert (await job.refresh()).state == "waiting"
@@ -115,7 +115,7 @@ async def test_a_thread_that_was_taken_over_is_told(app: Tenure, store, clock, f
     async with app.worker():
         job = await work.enqueue()
         await clock.advance(1)
-        [before] = await store.get([job.id])
+        [before] = await store.jobs.get([job.id])
         await declare_dead(store, clock, faults)
         await clock.advance(5)
         go_on.set()

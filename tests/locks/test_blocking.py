@@ -47,7 +47,7 @@ def in_thread(function) -> threading.Thread:
 def take_away(app: blocking.Tenure, name: str) -> None:
     """Remove a lease behind its holder's back."""
     [lease] = app.locks(name)
-    app._portal().call(app._app._store.release([lease]))
+    app._portal().call(app._app._store.leases.release([lease]))
 
 
 def test_a_lock_is_held_inside_its_block_only(app, rival):

@@ -28,7 +28,7 @@ async def test_a_lost_leadership_ends_the_block_and_the_loop_goes_on(app, clock)
     leading = asyncio.create_task(lead(app, fences, clock, 10_000))
     await clock.advance(1)
     [lease] = await app.locks()
-    await app._store.release([lease])
+    await app._store.leases.release([lease])
     await clock.advance(20)
     assert not leading.done()
     assert len(fences) == 2

@@ -33,7 +33,7 @@ async def renewals(app: Tenure, number: int = 3) -> None:
 
 async def take_away(app: Tenure, name: str) -> None:
     """Remove a lease behind its holder's back: the next renewal tells, in the host's thread."""
-    await app._store.release(await app.locks(name))
+    await app._store.leases.release(await app.locks(name))
 
 
 @pytest.mark.parametrize("kind", INTERRUPTS)

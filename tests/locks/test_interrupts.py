@@ -203,7 +203,7 @@ def test_an_app_whose_closing_was_interrupted_can_be_opened(bench: Bench, call: 
         getattr(bench.app, call)()  # which waits for what is being released
     [left] = bench.rival.locks()
     bench.let_through()
-    bench.rival._portal().call(bench.rival._app._store.release([left]))
+    bench.rival._portal().call(bench.rival._app._store.leases.release([left]))
     bench.app.open()
     check_nothing_stays(bench)
 

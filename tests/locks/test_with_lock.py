@@ -51,7 +51,7 @@ async def test_what_the_function_raises_is_raised_and_the_lock_released(app):
 async def test_loss_is_an_outcome(app, clock):
     async def work() -> None:
         [lease] = await app.locks()
-        await app._store.release([lease])
+        await app._store.leases.release([lease])
         await clock.sleep(1000)
 
     task = asyncio.create_task(app.with_lock("lost", 10, work))
@@ -65,7 +65,7 @@ async def test_loss_is_an_outcome(app, clock):
 async def test_the_loss_of_another_lock_inside_is_an_error(app, clock):
     async def work() -> None:
         async with app.lock("inner", ttl=10) as hold:
-            await app._store.release([hold._kept.lease])
+            await app._store.leases.release([hold._kept.lease])
             await clock.sleep(1000)
 
     task = asyncio.create_task(app.with_lock("outer", 10, work))

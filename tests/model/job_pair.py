@@ -62,21 +62,21 @@ class JobPair(Pair):
         """Insert; two different jobs with one id never meet in one call."""
         made = {job["number"]: self._make(**job) for job in reversed(jobs)}
         batch = [made[number] for number in dict.fromkeys(job["number"] for job in jobs)]
-        self._same(lambda store: store.insert(batch))
+        self._same(lambda store: store.jobs.insert(batch))
         self._inserted.update((job.id, job) for job in batch)
 
     def insert_again(self, which: int) -> None:
         if jobs := [job for job in self._inserted.values() if not job.schedule]:
-            self._same(lambda store: store.insert([jobs[-1 - which % len(jobs)]]))
+            self._same(lambda store: store.jobs.insert([jobs[-1 - which % len(jobs)]]))
 
     def join(self, replica: str, ttl: float) -> None:
         self._ends_after(ttl)
-        self._same(lambda store: store.join(replica, ttl=ttl, meta={"host": replica}))
+        self._same(lambda store: store.jobs.beat([replica], ttl=ttl, meta={"host": replica}))
 
     def beat(self, replicas: Sequence[str], ttl: float) -> None:
         self._ends_after(ttl)
         for ours, theirs in zip(
-            *self._both(lambda store: store.beat(replicas, ttl=ttl)), strict=True
+            *self._both(lambda store: store.jobs.beat(replicas, ttl=ttl)), strict=True
         ):
             if ours is None or theirs is None:
                 equal(theirs, ours)
@@ -159,20 +159,20 @@ class JobPair(Pair):
 
     def cancel(self, numbers: Sequence[int], reason: str) -> None:
         ids = [id_of(number) for number in numbers]
-        self._same(lambda store: store.cancel(ids, reason=reason))
+        self._same(lambda store: store.jobs.cancel(ids, reason=reason))
 
     def requeue(self, numbers: Sequence[int]) -> None:
-        self._same(lambda store: store.requeue([id_of(number) for number in numbers]))
+        self._same(lambda store: store.jobs.requeue([id_of(number) for number in numbers]))
 
     def delete(self, numbers: Sequence[int]) -> None:
-        self._same(lambda store: store.delete([id_of(number) for number in numbers]))
+        self._same(lambda store: store.jobs.delete([id_of(number) for number in numbers]))
 
     def pause(self, queue: str, seconds: float | None) -> None:
         self._ends_after(seconds or 0.0)
-        self._same(lambda store: store.pause(queue, seconds=seconds))
+        self._same(lambda store: store.jobs.pause(queue, seconds=seconds))
 
     def resume(self, queue: str) -> None:
-        self._same(lambda store: store.resume(queue))
+        self._same(lambda store: store.jobs.pause(queue, seconds=0))
 
     def prune(self) -> None:
         self._same(lambda store: store.prune(idle=_AGES))
@@ -192,15 +192,15 @@ class JobPair(Pair):
         self._look_at_jobs()
         ours, theirs = self._both(find_all)
         equal([job.id for job in theirs], [job.id for job in ours])
-        compare_replicas(*self._both(lambda store: store.replicas()))
-        compare_counts(*self._both(lambda store: store.counts()))
+        compare_replicas(*self._both(lambda store: store.jobs.replicas()))
+        compare_counts(*self._both(lambda store: store.jobs.counts()))
         limits = {"unfinished": 2, "recent": 3, "within": 4.0}
-        self._same(lambda store: store.count_tagged("s", **limits))
-        self._same(lambda store: store.count_tagged("t", **limits))
+        self._same(lambda store: store.jobs.count_tagged("s", **limits))
+        self._same(lambda store: store.jobs.count_tagged("t", **limits))
 
     def _look_at_jobs(self) -> None:
         ids = list(self._inserted)
-        both = self._both(lambda store: store.get(ids))
+        both = self._both(lambda store: store.jobs.get(ids))
         for id_, ours, theirs in zip(ids, *both, strict=True):
             if ours is None or theirs is None:
                 equal(theirs, ours)
@@ -253,7 +253,9 @@ class JobPair(Pair):
 
     def _claim(self, replica: str, number: int) -> tuple[Claimed | None, Claimed | None]:
         last = self._last_claim[replica]
-        return self._both(lambda store: store.claim(replica, number, last["queues"], last["limit"]))
+        return self._both(
+            lambda store: store.jobs.claim(replica, number, last["queues"], last["limit"])
+        )
 
     def _forget_claims(self, replica: str) -> None:
         self._claims.pop(replica, None)

@@ -96,7 +96,9 @@ class Pair:
         assert self._run(self._other.release(theirs)) == spec
 
     def release_by_holder(self, key: str, holder: str) -> None:
-        spec, other = self._both(lambda store: store.release([Lease(key=key, holder=holder)]))
+        spec, other = self._both(
+            lambda store: store.leases.release([Lease(key=key, holder=holder)])
+        )
         assert other == spec
 
     def mark(self, which: int, value: str) -> None:
@@ -107,7 +109,7 @@ class Pair:
             self._compare_marks(ours.key)
 
     def look(self, prefix: str = "", limit: int = 1000) -> None:
-        spec, other = self._both(lambda store: store.leases(prefix, limit=limit))
+        spec, other = self._both(lambda store: store.leases.find(prefix, limit=limit))
         for ours, theirs in zip(spec, other, strict=False):
             self._compare(ours, theirs)
         assert len(other) == len(spec)
@@ -164,7 +166,7 @@ class Pair:
         assert theirs.fence == (0 if ours.waiting else self._fences[ours.key, ours.fence])
 
     def _compare_marks(self, key: str) -> None:
-        (ours,), (theirs,) = self._both(lambda store: store.marked([key]))
+        (ours,), (theirs,) = self._both(lambda store: store.leases.marked([key]))
         assert theirs == (ours and Mark(key, ours.value, self._fences[key, ours.fence]))
 
     def _recent(self, which: Sequence[int]) -> tuple[list[Lease], list[Lease]]:

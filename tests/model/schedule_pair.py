@@ -26,6 +26,7 @@ from tenure.core.schedules.records import (
 from tenure.stores.contract import Store
 from tests.contract.job_calls import id_of
 from tests.model.job_pair import JobPair, equal
+from tests.rig.lookups import decisions
 
 FIRST_RUN = 1000  # ordinary jobs have smaller numbers
 
@@ -40,17 +41,17 @@ class RunPair(JobPair):
     # Steps. What refers to something that is not there yet does nothing.
 
     def look_for(self, names: Sequence[str] | None, after: str, limit: int) -> None:
-        self._same(lambda store: store.schedules(names, after=after, limit=limit))
+        self._same(lambda store: store.schedules.read(names, after=after, limit=limit))
         for name in names or ():
-            self._same(lambda store, name=name: store.decisions(name, limit=limit))
+            self._same(lambda store, name=name: decisions(store, name, limit=limit))
 
     def cancel_run(self, which: int, reason: str) -> None:
         if ids := self._recent_run(which):
-            self._same(lambda store: store.cancel(ids, reason=reason))
+            self._same(lambda store: store.jobs.cancel(ids, reason=reason))
 
     def requeue_run(self, which: int) -> None:
         if ids := self._recent_run(which):
-            self._same(lambda store: store.requeue(ids))
+            self._same(lambda store: store.jobs.requeue(ids))
 
     def _recent_run(self, which: int) -> list[str]:
         runs = [job.id for job in self._inserted.values() if job.schedule]
@@ -60,14 +61,14 @@ class RunPair(JobPair):
 
     def look(self, prefix: str = "", limit: int = 1000) -> None:
         super().look(prefix, limit)
-        ours, theirs = self._both(lambda store: store.schedules())
+        ours, theirs = self._both(lambda store: store.schedules.read())
         equal(theirs.now, ours.now, "now")
         names = [record.name for record in ours.records]
         equal([record.name for record in theirs.records], names)
         for one, two in zip(ours.records, theirs.records, strict=True):
             equal(two, one, f"the schedule {one.name}")
         for name in names:
-            self._same(lambda store, name=name: store.decisions(name))
+            self._same(lambda store, name=name: decisions(store, name))
 
     def _versions(self) -> dict[str, str]:
         """Return what the specification has under which version."""
@@ -111,13 +112,13 @@ class SchedulePair(RunPair):
 
     def declare(self, rulers: Sequence[tuple[str, str]]) -> None:
         self._ends_after(DECLARED_ANEW_AFTER)
-        ours, theirs = self._both(lambda store: store.declare(rulers))
+        ours, theirs = self._both(lambda store: store.schedules.declare(rulers))
         equal(_in_order(theirs), _in_order(ours))
 
     # How they are asked.
 
     def _commit(self, commits: Sequence[Commit]) -> None:
-        ours, theirs = self._both(lambda store: store.commit(commits))
+        ours, theirs = self._both(lambda store: store.schedules.commit(commits))
         self._commits += commits
         self.answers += ours
         for commit, one, two in zip(commits, ours, theirs, strict=True):

@@ -101,7 +101,7 @@ class SchedulingPair(RunPair):
         super().look(prefix, limit)
         # Whatever was written can be read again.
         for store in self._stores:
-            for record in self._run(store.schedules()).records:
+            for record in self._run(store.schedules.read()).records:
                 assert read_schedule(record) is not None, record
                 assert record.latest is None or decision_in(record.latest) is not None
             assert not [*store.damage]

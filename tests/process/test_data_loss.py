@@ -185,8 +185,8 @@ async def test_what_was_taken_away_from_one_process_is_no_loss_of_data(app, plac
     await store.open()
     async with app.worker():
         hold = await app.lock("invoice:42", ttl=5).acquire()
-        [replica] = await wait_until_async(store.replicas, timeout=60)
-        await store.release(await store.leases())
+        [replica] = await wait_until_async(store.jobs.replicas, timeout=60)
+        await store.leases.release(await store.leases.find())
         await leave(store, replica.id)
         for kind in (HoldLost, ReplicaLost):
             await wait_until_async(lambda kind=kind: of_kind(seen, kind), timeout=60)

@@ -40,10 +40,10 @@ async def fill(shop: Workshop) -> None:
     store = shop.app._store
     for first in range(0, SIZE.old_jobs, BATCH_MAX):
         finished = [new(store.clock, 0.0) for _ in range(BATCH_MAX)]
-        await store.insert(finished)
-        await store.cancel([job.id for job in finished])
+        await store.jobs.insert(finished)
+        await store.jobs.cancel([job.id for job in finished])
         if first % (10 * BATCH_MAX) == 0:
-            await store.insert([new(store.clock, HOUR) for _ in range(BATCH_MAX)])
+            await store.jobs.insert([new(store.clock, HOUR) for _ in range(BATCH_MAX)])
 
 
 def new(clock, delay: float) -> NewJob:

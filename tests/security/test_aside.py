@@ -25,6 +25,7 @@ from tests.contract.job_calls import (
 )
 from tests.contract.worlds import World
 from tests.rig.endings import leave
+from tests.rig.lookups import stranded
 from tests.security.hands import Hand
 
 KEY = Unique(key="welcome:7", digest="d")
@@ -49,20 +50,20 @@ async def aside(request: pytest.FixtureRequest, world: World, hand: Hand) -> str
 
 async def test_a_job_that_was_set_aside_is_in_nobodys_way(world: World, aside: str):
     store = await world.store()
-    assert await store.get([aside]) == [None]
-    assert aside not in {job.id for job in (await store.find()).jobs}
-    assert await store.cancel([aside]) == [None]
-    assert await store.requeue([aside]) in ([None], ["unfinished"])
-    [stranded] = await store.stranded()
+    assert await store.jobs.get([aside]) == [None]
+    assert aside not in {job.id for job in (await store.jobs.find()).jobs}
+    assert await store.jobs.cancel([aside]) == [None]
+    assert await store.jobs.requeue([aside]) in ([None], ["unfinished"])
+    [stranded] = await stranded(store)
     assert (stranded.id, stranded.why) == (aside, "unreadable")
     assert stranded.left == pytest.approx(ASIDE_FOR)
-    assert await store.stranded([aside]) == [stranded]
-    assert await store.stranded([id_of(2)]) == []
+    assert await stranded(store, [aside]) == [stranded]
+    assert await stranded(store, [id_of(2)]) == []
 
 
 async def test_its_unique_key_is_free(world: World, aside: str):
     store = await world.store()
-    [answer] = await store.insert([new(3, unique=KEY)])
+    [answer] = await store.jobs.insert([new(3, unique=KEY)])
     assert (answer.outcome, answer.id) == ("created", id_of(3))
 
 
@@ -75,10 +76,10 @@ async def test_its_unique_key_stays_for_the_time_it_was_to_be_kept(
     await insert(store, new(1, unique=kept))
     hand.spoil_job(id_of(1))
     assert await claim_ids(store) == []
-    [answer] = await store.insert([new(2, unique=kept)])
+    [answer] = await store.jobs.insert([new(2, unique=kept)])
     assert (answer.outcome, answer.id) == ("existing", id_of(1))
     clock.shift(60)
-    [answer] = await store.insert([new(2, unique=kept)])
+    [answer] = await store.jobs.insert([new(2, unique=kept)])
     assert answer.outcome == "created"
 
 
@@ -97,10 +98,10 @@ async def test_it_is_gone_after_a_week(world: World, hand: Hand, aside: str, clo
     await store.prune(idle=3600)
     clock.shift(ASIDE_FOR - 1)
     await store.prune(idle=3600)
-    assert [one.id for one in await store.stranded()] == [aside]
+    assert [one.id for one in await stranded(store)] == [aside]
     clock.shift(1)
     await store.prune(idle=3600)
-    assert await store.stranded() == []
+    assert await stranded(store) == []
     clock.shift(ASIDE_FOR)
     await store.prune(idle=3600)
     assert hand.left() == {}
@@ -140,11 +141,11 @@ async def test_what_was_set_aside_can_be_deleted(world: World, hand: Hand, aside
     store = await world.store()
     await join(store, "ben")
     (other,) = await claim(store, "ben")
-    assert await store.delete([aside, other.id]) == ["deleted", "unfinished"]
-    assert await store.stranded() == []
-    assert await store.delete([aside]) == [None]
+    assert await store.jobs.delete([aside, other.id]) == ["deleted", "unfinished"]
+    assert await stranded(store) == []
+    assert await store.jobs.delete([aside]) == [None]
     assert await settle(store, other, "succeeded") == "settled"
-    assert await store.delete([other.id]) == ["deleted"]
+    assert await store.jobs.delete([other.id]) == ["deleted"]
     assert hand.left() == {}
 
 
@@ -159,11 +160,11 @@ async def test_what_cannot_be_read_can_be_deleted_with_its_key_and_tags(
     if state == "running":
         assert await claim_ids(store) == [id_of(1)]
     hand.spoil_job(id_of(1))
-    assert await store.delete([id_of(1)]) == ["deleted"]
+    assert await store.jobs.delete([id_of(1)]) == ["deleted"]
     assert hand.left() == {}
-    assert await store.stranded() == []
-    assert await store.counts() == []
-    [beat] = await store.beat(["ann"], ttl=600)
+    assert await stranded(store) == []
+    assert await store.jobs.counts() == []
+    [beat] = await store.jobs.beat(["ann"], ttl=600)
     assert beat is not None
     assert beat.held == 0
     await insert(store, new(2, unique=kept))
@@ -177,9 +178,9 @@ async def test_a_neighbour_of_what_is_deleted_stays(world: World, hand: Hand):
     other = Unique(key="welcome:8", digest="d")
     await insert(store, new(1, unique=KEY, tags=("a",)), new(2, unique=other, tags=("a",)))
     hand.spoil_job(id_of(1))
-    assert await store.delete([id_of(1)]) == ["deleted"]
-    assert [job.id for job in (await store.find(tag="a")).jobs] == [id_of(2)]
-    [answer] = await store.insert([new(3, unique=other)])
+    assert await store.jobs.delete([id_of(1)]) == ["deleted"]
+    assert [job.id for job in (await store.jobs.find(tag="a")).jobs] == [id_of(2)]
+    [answer] = await store.jobs.insert([new(3, unique=other)])
     assert (answer.outcome, answer.id) == ("existing", id_of(2))
     assert await claim_ids(store) == [id_of(2)]
 
@@ -192,7 +193,7 @@ async def test_the_log_names_the_command_that_deletes_it(
     await insert(store, new(1))
     hand.spoil_job(id_of(1))
     with caplog.at_level(logging.INFO, "tenure"):
-        await store.find()
+        await store.jobs.find()
     [line] = [line for line in caplog.messages if "Cannot use job" in line]
     assert f"'tenure jobs delete {id_of(1)}' removes it" in line
 
@@ -208,8 +209,8 @@ async def test_it_is_told_once_in_the_log(
     with caplog.at_level(logging.INFO, "tenure"):
         for _ in range(3):
             await claim_ids(store)
-            await store.find()
-            await store.get([id_of(1)])
+            await store.jobs.find()
+            await store.jobs.get([id_of(1)])
     told = [line for line in caplog.messages if id_of(1) in line]
     assert len(told) == 1
     assert "Cannot use job" in told[0]
@@ -225,7 +226,7 @@ async def test_what_stays_is_told_once_by_a_process(
     hand.spoil_lock("bad")
     with caplog.at_level(logging.INFO, "tenure"):
         for store in stores * 3:
-            assert await store.leases() == []
+            assert await store.leases.find() == []
     [line] = [line for line in caplog.messages if "Cannot use" in line]
     assert line.startswith("Cannot use lock 'bad'")
     assert [[one.name for one in store.damage] for store in stores] == [["bad"], ["bad"]]
@@ -248,17 +249,17 @@ async def test_a_job_on_a_replica_that_is_not_known_is_stranded_until_recovery(
     await join(store, "ben")
     await start(store, new(1), new(2))
     hand.forget_replica("ann")
-    assert {(one.id, one.why) for one in await store.stranded()} == {
+    assert {(one.id, one.why) for one in await stranded(store)} == {
         (id_of(1), "orphan"),
         (id_of(2), "orphan"),
     }
-    assert [one.id for one in await store.stranded([id_of(2)])] == [id_of(2)]
+    assert [one.id for one in await stranded(store, [id_of(2)])] == [id_of(2)]
     recovered = await recover_all(store, delays=AT_ONCE)
     assert [(one.id, one.state, one.losses) for one in recovered] == [
         (id_of(1), "waiting", 1),
         (id_of(2), "waiting", 1),
     ]
-    assert await store.stranded() == []
+    assert await stranded(store) == []
     assert sorted(await claim_ids(store, "ben")) == [id_of(1), id_of(2)]
 
 
@@ -266,5 +267,5 @@ async def test_what_runs_on_a_known_replica_is_nobodys_orphan(world: World, hand
     del hand
     store = await world.store()
     await start(store, new(1))
-    assert await store.stranded() == []
+    assert await stranded(store) == []
     assert await recover_all(store) == []

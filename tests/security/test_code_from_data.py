@@ -219,8 +219,8 @@ async def test_an_error_is_never_rebuilt_from_its_name(real_world: World, kind: 
     async with app_on(real_world) as app:
         [id_] = await put(app, [b"{}"])
         store = app._services().store
-        await store.join("rep", ttl=60, meta={})
-        claimed = await store.claim("rep", 1, ["default"], 1)
+        await store.jobs.beat(["rep"], ttl=60, meta={})
+        claimed = await store.jobs.claim("rep", 1, ["default"], 1)
         assert claimed is not None
         [job] = claimed.jobs
         end = settlement(
@@ -230,7 +230,7 @@ async def test_an_error_is_never_rebuilt_from_its_name(real_world: World, kind: 
             reason="error",
             error=msgspec.json.encode(report),
         )
-        assert await store.settle("rep", [end]) == ["settled"]
+        assert await store.jobs.settle([end]) == ["settled"]
         with pytest.raises(JobFailed) as caught:
             await (await app.job(id_)).result()
         assert kind in str(caught.value)

@@ -11,6 +11,7 @@ from tenure.stores import damage
 from tenure.stores.contract import Store
 from tests.contract.job_calls import ended, id_of, new, settle, start, states
 from tests.contract.worlds import World
+from tests.rig.lookups import stranded
 from tests.rig.sizes import SIZE
 from tests.rig.waiting import wait_until_async
 from tests.security.hands import Hand
@@ -21,15 +22,15 @@ OUTCOMES = ("succeeded", "failed", "cancelled", "retry", "handed back")
 async def assert_is_aside(store: Store, *, held: int = 0) -> None:
     """The job runs nowhere, and can be looked at by hand."""
     await assert_ended(store, held=held)
-    assert [(one.id, one.why) for one in await store.stranded()] == [(id_of(1), "unreadable")]
+    assert [(one.id, one.why) for one in await stranded(store)] == [(id_of(1), "unreadable")]
 
 
 async def assert_ended(store: Store, *, held: int = 0) -> None:
     """The job runs nowhere, and operators are told."""
-    [beat] = await store.beat(["ann"], ttl=600)
+    [beat] = await store.jobs.beat(["ann"], ttl=600)
     assert beat is not None
     assert beat.held == held
-    assert sum(queue.running for queue in await store.counts()) == held
+    assert sum(queue.running for queue in await store.jobs.counts()) == held
     assert [(one.kind, one.name) for one in store.damage] == [("job", id_of(1))]
 
 
@@ -41,8 +42,8 @@ async def test_a_settlement_sets_it_aside(world: World, hand: Hand, outcome: str
     answer = await settle(store, job, outcome)
     if world.family == "postgres" and answer == "settled":
         # Its types keep every row countable: the outcome is stored, and the job found by lists.
-        await store.claim("ann", 10**6, ["default"], 1)
-        await store.find()
+        await store.jobs.claim("ann", 10**6, ["default"], 1)
+        await store.jobs.find()
         await assert_ended(store)
         return
     assert answer == "unreadable"
@@ -56,11 +57,11 @@ async def test_a_batch_of_settlements_goes_on_around_it(world: World, hand: Hand
     jobs = await start(store, *(new(number) for number in range(1, 5)))
     hand.spoil_job(jobs[0].id)
     settlements = [ended(jobs[at], outcome) for at, outcome in enumerate(OUTCOMES[:3])]
-    answers = await store.settle("ann", settlements)
+    answers = await store.jobs.settle(settlements)
     assert answers[0] in ("unreadable", "settled")
     assert answers[1:] == ["settled", "settled"]
     assert await states(store, 2, 3, 4) == ["failed", "cancelled", "running"]
-    await store.find()
+    await store.jobs.find()
     await assert_ended(store, held=1)
 
 
@@ -69,11 +70,11 @@ async def test_what_it_says_of_itself_sets_it_aside_or_is_stored(world: World, h
     one, two = await start(store, new(1), new(2))
     hand.spoil_job(one.id)
     notes = [Note(id=job.id, fence=job.fence, message="half") for job in (one, two)]
-    stored, other = await store.note("ann", notes)
+    stored, other = await store.jobs.note(notes)
     assert other
     if stored:
         assert await settle(store, one, "succeeded") in ("unreadable", "settled")
-    await store.find()
+    await store.jobs.find()
     await assert_ended(store, held=1)
 
 

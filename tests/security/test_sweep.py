@@ -175,11 +175,11 @@ async def shown(url: str, namespace: str) -> set[str]:
     store = connect(url, namespace=namespace, clock=SystemClock())
     await store.open()
     try:
-        names = {lease.key for lease in await store.leases(limit=10_000)}
-        names |= {replica.id for replica in await store.replicas()}
+        names = {lease.key for lease in await store.leases.find(limit=10_000)}
+        names |= {replica.id for replica in await store.jobs.replicas()}
         names |= {schedule.name for schedule in (await read_schedules(store)).all}
         for state in STATES:
-            names |= {job.id for job in (await store.find(state=state, limit=1000)).jobs}
+            names |= {job.id for job in (await store.jobs.find(state=state, limit=1000)).jobs}
         return names
     finally:
         await store.close()

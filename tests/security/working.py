@@ -36,7 +36,7 @@ async def put_all(app: Tenure, jobs: Sequence[NewJob]) -> list[str]:
     """Store any jobs, under new ids."""
     news = [_with_id(job) for job in jobs]
     for first in range(0, len(news), 100):
-        await app._services().store.insert(news[first : first + 100])
+        await app._services().store.jobs.insert(news[first : first + 100])
     return [one.id for one in news]
 
 
@@ -47,7 +47,9 @@ def _with_id(job: NewJob) -> NewJob:
 
 async def records(app: Tenure, ids: Sequence[str]) -> list[JobRecord | None]:
     store = app._services().store
-    return [one for at in range(0, len(ids), 100) for one in await store.get(ids[at : at + 100])]
+    return [
+        one for at in range(0, len(ids), 100) for one in await store.jobs.get(ids[at : at + 100])
+    ]
 
 
 async def ended(app: Tenure, ids: Sequence[str]) -> list[JobRecord]:

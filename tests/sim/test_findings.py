@@ -60,7 +60,7 @@ async def test_a_worker_whose_record_came_back_goes_on(store, clock):
             job = await work.enqueue()
             await clock.advance(0.1)
             # A request to join that was cut off arrives late; or a fail-over brings it back.
-            await store.join(replica, ttl=10, meta={})
+            await store.jobs.beat([replica], ttl=10, meta={})
             await clock.advance(120)
             assert (await job.refresh()).state == "succeeded"
 
@@ -110,7 +110,7 @@ async def test_a_former_name_yields_to_a_successor_that_is_declared_while_it_loo
     await plant(store, "new", "old")
     await clock.advance(100)
     # The second look is the one at its successor.
-    slow = Meanwhile(store, lambda: store.declare([("new", "of new")]), look=2)
+    slow = Meanwhile(store, lambda: store.schedules.declare([("new", "of new")]), look=2)
     [planted] = await Scheduling(slow).plant([planting("old")])
     assert planted.ruler == ""
     assert await successors(store) == {"new": "", "old": "new"}
@@ -124,7 +124,7 @@ async def test_a_new_name_begins_anew_if_its_earlier_self_was_forgotten(store, c
     await Scheduling(store).forget(idle=50)
     assert await successors(store) == {"old": "new"}
     [planted] = await Scheduling(store).plant([planting("new", "old")])
-    assert planted.cursor == await store.now()
+    assert planted.cursor == (await store.ping()).now
 
 
 async def test_a_pause_that_ended_under_a_forgotten_name_does_not_come_back(store, clock):
@@ -142,7 +142,7 @@ async def test_a_pause_that_ended_under_a_forgotten_name_does_not_come_back(stor
 async def test_a_timer_that_is_declared_while_somebody_tidies_up_is_kept(store, clock):
     await plant(store, "timer")
     await clock.advance(100)
-    slow = Meanwhile(store, lambda: store.declare([("timer", "of timer")]))
+    slow = Meanwhile(store, lambda: store.schedules.declare([("timer", "of timer")]))
     assert await Scheduling(slow).forget(idle=50) == 0
     assert await successors(store) == {"timer": ""}
 

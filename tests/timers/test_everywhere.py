@@ -192,7 +192,7 @@ async def runs_of_timer(store: Store) -> list[JobRecord]:
     runs: list[JobRecord] = []
     cursor = None
     while True:
-        page = await store.find(task="@work", limit=200, cursor=cursor)
+        page = await store.jobs.find(task="@work", limit=200, cursor=cursor)
         runs += page.jobs
         cursor = page.cursor
         if cursor is None:

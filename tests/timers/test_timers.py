@@ -204,7 +204,7 @@ async def test_an_answer_that_comes_after_the_replica_was_buried_starts_nothing(
     monkeypatch.setattr(FaultyStore, "commit", answer_late)
     async with fleet.running(1):
         await clock.advance(61)
-        [before] = await store.replicas()
+        [before] = await store.jobs.replicas()
         await bury(store, before.id, [], delays=[0.0])
         await clock.advance(10)
         held.set()

@@ -389,13 +389,13 @@ async def test_a_tick_that_has_waited_for_long_is_sent_under_another_id(
         cut_off(fleet.replicas[0], "settle")
         await clock.advance(1.01)
         cut_off(fleet.replicas[0], "commit")
-        (made,) = (await store.find(task="@work")).jobs
-        await store.settle(made.replica, [failed(made, reason="gone")])
-        assert await store.delete([made.id]) == ["deleted"]
+        (made,) = (await store.jobs.find(task="@work")).jobs
+        await store.jobs.settle([failed(made, reason="gone")])
+        assert await store.jobs.delete([made.id]) == ["deleted"]
         await clock.advance(30)
         faults.heal()
         await clock.advance(10)
-        (second,) = (await store.find(task="@work")).jobs
+        (second,) = (await store.jobs.find(task="@work")).jobs
     assert made.id != second.id
     assert nominal(ticks) == at(3600)
 

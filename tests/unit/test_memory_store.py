@@ -14,6 +14,7 @@ from tenure.stores.contract import Store
 from tenure.stores.memory import MemoryStore
 from tenure.testing import ManualClock
 from tests.rig.endings import bury, leave, recover, settlement
+from tests.rig.lookups import decisions
 from tests.rig.waiting import wait_until
 
 LEASE = Lease(key="key", holder="ann", fence=1, ttl=10)
@@ -21,37 +22,37 @@ JOB = NewJob(id="job", task="work", queue="default")
 DONE = settlement(id="job", fence=1, outcome="succeeded")
 
 CALLS: dict[str, Callable[[Store], Coroutine[Any, Any, Any]]] = {
-    "acquire": lambda store: store.acquire(
+    "acquire": lambda store: store.leases.acquire(
         "key", holder="ann", limit=1, ttl=10, meta={}, waiting=0.0
     ),
-    "renew": lambda store: store.renew([LEASE]),
-    "release": lambda store: store.release([LEASE]),
-    "leases": lambda store: store.leases(),
-    "mark": lambda store: store.mark("key", LEASE, "value"),
-    "marked": lambda store: store.marked(["key"]),
+    "renew": lambda store: store.leases.renew([LEASE]),
+    "release": lambda store: store.leases.release([LEASE]),
+    "leases": lambda store: store.leases.find(),
+    "mark": lambda store: store.leases.mark("key", LEASE, "value"),
+    "marked": lambda store: store.leases.marked(["key"]),
     "prune": lambda store: store.prune(idle=1),
-    "join": lambda store: store.join("ann", ttl=10, meta={}),
-    "beat": lambda store: store.beat(["ann"], ttl=10),
+    "join": lambda store: store.jobs.beat(["ann"], ttl=10, meta={}),
+    "beat": lambda store: store.jobs.beat(["ann"], ttl=10),
     "leave": lambda store: leave(store, "ann"),
     "bury": lambda store: bury(store, "ann", [], delays=[1.0]),
     "recover": lambda store: recover(store, delays=[1.0], grace=1),
-    "replicas": lambda store: store.replicas(),
-    "insert": lambda store: store.insert([JOB]),
-    "claim": lambda store: store.claim("ann", claim_no=1, queues=["default"], limit=1),
-    "settle": lambda store: store.settle("ann", [DONE]),
-    "note": lambda store: store.note("ann", [Note(id="job", fence=1)]),
-    "cancel": lambda store: store.cancel(["job"]),
-    "requeue": lambda store: store.requeue(["job"]),
-    "get": lambda store: store.get(["job"]),
-    "find": lambda store: store.find(),
-    "counts": lambda store: store.counts(),
-    "count_tagged": lambda store: store.count_tagged("tag", unfinished=1, recent=1, within=60),
-    "pause": lambda store: store.pause("default"),
-    "resume": lambda store: store.resume("default"),
-    "schedules": lambda store: store.schedules(),
-    "declare": lambda store: store.declare([("sync", "ruler")]),
-    "commit": lambda store: store.commit([Commit(id="run", name="sync")]),
-    "decisions": lambda store: store.decisions("sync"),
+    "replicas": lambda store: store.jobs.replicas(),
+    "insert": lambda store: store.jobs.insert([JOB]),
+    "claim": lambda store: store.jobs.claim("ann", claim_no=1, queues=["default"], limit=1),
+    "settle": lambda store: store.jobs.settle([DONE]),
+    "note": lambda store: store.jobs.note([Note(id="job", fence=1)]),
+    "cancel": lambda store: store.jobs.cancel(["job"]),
+    "requeue": lambda store: store.jobs.requeue(["job"]),
+    "get": lambda store: store.jobs.get(["job"]),
+    "find": lambda store: store.jobs.find(),
+    "counts": lambda store: store.jobs.counts(),
+    "count_tagged": lambda store: store.jobs.count_tagged("tag", unfinished=1, recent=1, within=60),
+    "pause": lambda store: store.jobs.pause("default"),
+    "resume": lambda store: store.jobs.pause("default", seconds=0),
+    "schedules": lambda store: store.schedules.read(),
+    "declare": lambda store: store.schedules.declare([("sync", "ruler")]),
+    "commit": lambda store: store.schedules.commit([Commit(id="run", name="sync")]),
+    "decisions": lambda store: decisions(store, "sync"),
 }
 
 

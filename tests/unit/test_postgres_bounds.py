@@ -65,22 +65,22 @@ async def test_claims_and_beats_cost_the_same_however_many_jobs_ran_since_an_old
     clock = ManualClock()
     store = PostgresStore(url, namespace="n", clock=clock)
     await store.open()
-    await store.join("ann", ttl=6000, meta={})
+    await store.jobs.beat(["ann"], ttl=6000, meta={})
     number = 0
 
     async def run_jobs(jobs: int) -> None:
         nonlocal number
         for _ in range(jobs // BATCH):
             ids = [f"{number:06}-{place:03}" for place in range(BATCH)]
-            await store.insert([NewJob(id=id_, task="t", timeout=30.0) for id_ in ids])
+            await store.jobs.insert([NewJob(id=id_, task="t", timeout=30.0) for id_ in ids])
             for _ in range(BATCH // LIMIT):
                 number += 1
-                claimed = await store.claim("ann", number, ["default"], LIMIT)
+                claimed = await store.jobs.claim("ann", number, ["default"], LIMIT)
                 assert claimed is not None
                 assert len(claimed.jobs) == LIMIT
-                await store.settle("ann", [success(job) for job in claimed.jobs])
+                await store.jobs.settle([success(job) for job in claimed.jobs])
             await clock.advance(0.2)
-            await store.beat(["ann"], ttl=6000, count=False)
+            await store.jobs.beat(["ann"], ttl=6000, count=False)
 
     async with connected(url) as session, connected(url) as old:
         meter = Meter(store, session)
@@ -104,13 +104,13 @@ async def test_claims_find_the_last_one_however_many_there_were_since_an_old_sna
     url = private_postgres(config={"autovacuum": "off"}).url
     store = PostgresStore(url, namespace="n", clock=ManualClock())
     await store.open()
-    await store.join("ann", ttl=6000, meta={})
+    await store.jobs.beat(["ann"], ttl=6000, meta={})
     async with connected(url) as session, connected(url) as old:
         meter = Meter(store, session, "replica_claim%")
         await old.execute("BEGIN ISOLATION LEVEL REPEATABLE READ")
         await old.fetch("SELECT count(*) FROM tenure.job")
         for number in range(1, 601):
-            assert await store.claim("ann", number, ["default"], LIMIT) is not None
+            assert await store.jobs.claim("ann", number, ["default"], LIMIT) is not None
     await store.close()
     assert median(meter.claims[-50:]) <= median(meter.claims[:50]) + 2
 
@@ -131,7 +131,7 @@ class Desk:
         self.next_in: float | None = None
 
     async def insert(self, *jobs: dict[str, Any]) -> list[str]:
-        return [answer.id for answer in await self.store.insert(self.new(*jobs))]
+        return [answer.id for answer in await self.store.jobs.insert(self.new(*jobs))]
 
     def new(self, *jobs: dict[str, Any]) -> list[NewJob]:
         """Return jobs with ids in the order of calls."""
@@ -143,7 +143,7 @@ class Desk:
 
     async def take(self, limit: int = 10, queues: Sequence[str] = ("default",)) -> list[JobRecord]:
         self._claims += 1
-        claimed = await self.store.claim("ann", self._claims, queues, limit)
+        claimed = await self.store.jobs.claim("ann", self._claims, queues, limit)
         assert isinstance(claimed, Claimed)
         self.next_in = claimed.next_in
         return claimed.jobs
@@ -153,7 +153,7 @@ class Desk:
 
     async def settle(self, job: JobRecord, outcome: Any, delay: float = 0.0) -> None:
         ending = settlement(id=job.id, fence=job.fence, outcome=outcome, delay=delay)
-        assert await self.store.settle("ann", [ending]) == ["settled"]
+        assert await self.store.jobs.settle([ending]) == ["settled"]
 
 
 @pytest.fixture
@@ -168,7 +168,7 @@ async def desk(
     monkeypatch.setattr(bounds, "_QUEUE_PAGES", -1000)
     store = PostgresStore(postgres_server.url, namespace=namespace, clock=clock)
     await store.open()
-    await store.join("ann", ttl=TTL, meta={})
+    await store.jobs.beat(["ann"], ttl=TTL, meta={})
     desk = Desk(store, clock)
     await desk.insert({}, {})
     await desk.claim()
@@ -276,10 +276,10 @@ async def test_jobs_that_come_in_time_are_claimed_as_without_bounds(
         if chance.random() < 0.1:
             queue = chance.choice("ab")
             for store in (desk.store, spec.store):
-                await store.pause(queue, seconds=0.2)
+                await store.jobs.pause(queue, seconds=0.2)
         if chance.random() < 0.1:
             for store in (desk.store, spec.store):
-                await store.resume("a")
+                await store.jobs.pause("a", seconds=0)
         if chance.random() < 0.7:
             limit, queues = chance.choice([1, 2, 5]), chance.choice(["ab", "ba", "a"])
             got, wanted = await desk.take(limit, queues), await spec.take(limit, queues)
@@ -305,19 +305,21 @@ async def test_no_job_is_lost_while_many_insert_and_claim(
         for id_ in sorted(left):
             if id_.startswith(f"{place}-"):
                 delay = 0.05 if id_.endswith("3") else 0.0
-                await stores[place].insert([NewJob(id=id_, task="t", queue="many", delay=delay)])
+                await stores[place].jobs.insert(
+                    [NewJob(id=id_, task="t", queue="many", delay=delay)]
+                )
 
     async def claim(place: int) -> None:
         store = stores[place]
-        await store.join(f"ben{place}", ttl=TTL, meta={})
+        await store.jobs.beat([f"ben{place}"], ttl=TTL, meta={})
         for number in count(1):
-            claimed = await store.claim(f"ben{place}", number, ["many"], 5)
+            claimed = await store.jobs.claim(f"ben{place}", number, ["many"], 5)
             assert claimed is not None
             for job in claimed.jobs:
                 left.remove(job.id)  # once
             if not left:
                 break
-            await store.settle(f"ben{place}", [success(job) for job in claimed.jobs])
+            await store.jobs.settle([success(job) for job in claimed.jobs])
 
     for store in stores:
         await store.open()

@@ -13,6 +13,7 @@ from tenure.stores.postgres import PostgresStore
 from tests.contract.commit_calls import create, look_at, plan, rewrite, run, send, tick_line
 from tests.rig.endings import settlement
 from tests.rig.fixtures import Endpoint, PrivatePostgres
+from tests.rig.lookups import decisions, stranded
 from tests.rig.rights import as_app
 from tests.unit.postgres_inside import Open, connected, opening
 
@@ -55,7 +56,7 @@ def bare_postgres() -> Any:
 @pytest.fixture
 async def store(open_store: Open, bare_postgres: Any) -> PostgresStore:
     store = await open_store(bare_postgres.url)
-    await store.join("ann", ttl=600, meta={})
+    await store.jobs.beat(["ann"], ttl=600, meta={})
     return store
 
 
@@ -77,7 +78,7 @@ def new(number: int) -> NewJob:
 
 
 async def claimed(store: PostgresStore, number: int) -> list[Any]:
-    got = await store.claim("ann", number, ["default"], 10)
+    got = await store.jobs.claim("ann", number, ["default"], 10)
     assert got is not None
     return got.jobs
 
@@ -91,7 +92,7 @@ async def test_a_constraint_refuses_it(
     open_store: Open, postgres_server: Endpoint, namespace: str, poison: str
 ):
     store = await open_store(postgres_server.url)
-    await store.insert([new(1)])
+    await store.jobs.insert([new(1)])
     async with connected(as_app(postgres_server.url)) as app:
         with pytest.raises(asyncpg.CheckViolationError):
             await app.execute(f"UPDATE tenure.job SET {poison} WHERE namespace = $1", namespace)
@@ -101,13 +102,13 @@ async def test_a_constraint_refuses_it(
 async def test_one_row_that_waits_stops_no_queue(
     store: PostgresStore, operator: asyncpg.Connection, namespace: str, poison: str
 ):
-    await store.insert([new(n) for n in range(4)])
+    await store.jobs.insert([new(n) for n in range(4)])
     where = "WHERE namespace = $1 AND id = 'job-000000'"
     await operator.execute(f"UPDATE tenure.job SET {poison} {where}", namespace)
     jobs = await claimed(store, 1)
     assert {job.id for job in jobs} == {"job-000001", "job-000002", "job-000003"}
-    assert await store.settle("ann", ends(jobs, "succeeded")) == ["settled"] * 3
-    assert [one.id for one in await store.stranded()] == ["job-000000"]
+    assert await store.jobs.settle(ends(jobs, "succeeded")) == ["settled"] * 3
+    assert [one.id for one in await stranded(store)] == ["job-000000"]
     assert await claimed(store, 2) == []
 
 
@@ -120,20 +121,20 @@ async def test_one_row_that_runs_stops_no_settlement(
     poison: str,
     outcome: str,
 ):
-    await store.insert([new(n) for n in range(4)])
+    await store.jobs.insert([new(n) for n in range(4)])
     jobs = await claimed(store, 1)
     where = "WHERE namespace = $1 AND id = 'job-000000'"
     await operator.execute(f"UPDATE tenure.job SET {poison} {where}", namespace)
-    assert (await store.settle("ann", ends(jobs, outcome)))[1:] == ["settled"] * 3
+    assert (await store.jobs.settle(ends(jobs, outcome)))[1:] == ["settled"] * 3
 
 
 async def test_rows_that_break_a_constraint_are_set_aside(
     store: PostgresStore, operator: asyncpg.Connection, namespace: str
 ):
     """Somebody has dropped the constraint, spoiled rows, and put it back without a look at them."""
-    await store.insert([new(n) for n in range(4)])
+    await store.jobs.insert([new(n) for n in range(4)])
     running = await claimed(store, 1)
-    await store.insert([new(n) for n in range(4, 8)])
+    await store.jobs.insert([new(n) for n in range(4, 8)])
     for id_ in ("job-000000", "job-000004", "job-000005"):
         await operator.execute("UPDATE tenure.job SET losses = -1 WHERE id = $1", id_)
     await operator.execute(
@@ -142,8 +143,8 @@ async def test_rows_that_break_a_constraint_are_set_aside(
     )
     assert {job.id for job in await claimed(store, 2)} == {"job-000006", "job-000007"}
     assert {report.name for report in store.damage} == {"job-000004", "job-000005"}
-    assert await store.settle("ann", ends(running, "retry")) == ["unreadable", *["settled"] * 3]
-    stranded = {job.id for job in await store.stranded()}
+    assert await store.jobs.settle(ends(running, "retry")) == ["unreadable", *["settled"] * 3]
+    stranded = {job.id for job in await stranded(store)}
     assert stranded == {"job-000000", "job-000004", "job-000005"}
 
 
@@ -157,9 +158,9 @@ async def test_fences_go_on_by_the_clock_after_one_that_is_out_of_bounds(
         await operator.execute(
             "INSERT INTO tenure.space VALUES ($1, 9223372036854775807)", namespace
         )
-    one = await store.acquire("one", holder="ann", limit=1, ttl=30, meta={})
-    two = await store.acquire("two", holder="ann", limit=1, ttl=30, meta={})
-    assert 0 < one.lease.fence <= two.lease.fence <= await store.now()
+    one = await store.leases.acquire("one", holder="ann", limit=1, ttl=30, meta={})
+    two = await store.leases.acquire("two", holder="ann", limit=1, ttl=30, meta={})
+    assert 0 < one.lease.fence <= two.lease.fence <= (await store.ping()).now
 
 
 UNUSABLE = [
@@ -179,11 +180,13 @@ async def test_a_schedule_that_cannot_be_used_counts_as_not_there(
     await send(store, plan(broken, lines=(tick_line("before", like="same"),)))
     where = "WHERE namespace = $1 AND name = 'broken'"
     await operator.execute(f"UPDATE tenure.schedule SET {poison} {where}", namespace)
-    assert (await store.schedules()).records == [sound]
+    assert (await store.schedules.read()).records == [sound]
     assert {(report.kind, report.name) for report in store.damage} == {("timer", "broken")}
-    assert (await store.declare([("broken", "ruler"), ("sound", "ruler")])).lost == ["broken"]
+    assert (await store.schedules.declare([("broken", "ruler"), ("sound", "ruler")])).lost == [
+        "broken"
+    ]
     silent = Expected("broken", broken.version, silent_for=0.0)
-    answers = await store.commit([plan(broken, expects=(silent,)), plan(sound)])
+    answers = await store.schedules.commit([plan(broken, expects=(silent,)), plan(sound)])
     assert [answer.outcome for answer in answers] == ["stale", "done"]
     assert answers[0].found == (Found("broken", ""),)
     # What expects no such schedule takes its place.
@@ -192,7 +195,7 @@ async def test_a_schedule_that_cannot_be_used_counts_as_not_there(
     again = await create(store, "broken")
     assert (again.last_run, again.last_job, again.latest) == (0, "", None)
     await send(store, plan(again, lines=(tick_line("after", like="same"),)))
-    assert [line.body for line in await store.decisions("broken")] == ["after"]
+    assert [line.body for line in await decisions(store, "broken")] == ["after"]
 
 
 @pytest.mark.parametrize("fence", [9223372036854775807, -1])
@@ -203,7 +206,7 @@ async def test_fences_of_runs_go_on_by_the_clock_after_one_that_is_out_of_bounds
     poison = "UPDATE tenure.schedule SET last_fence = $2 WHERE namespace = $1"
     await operator.execute(poison, namespace, fence)
     record = await rewrite(store, record)
-    before = await store.now()
+    before = (await store.ping()).now
     first, second = [await run(store, record, born_on="ann") for _ in range(2)]
     assert before <= first.fence < second.fence <= INSTANT_MAX
 
@@ -227,12 +230,12 @@ async def test_a_line_that_cannot_be_used_is_left_out(
     )
     where = "WHERE namespace = $1 AND number = 2"
     await operator.execute(f"UPDATE tenure.schedule_decision SET {poison} {where}", namespace)
-    assert [line.body for line in await store.decisions("sync")] == ["one"]
+    assert [line.body for line in await decisions(store, "sync")] == ["one"]
     assert (await look_at(store)).latest is None
     assert {report.kind for report in store.damage} == {"decision"}
     more = (tick_line("three", like="two"), tick_line("four"))
     assert (await send(store, plan(record, lines=more))).outcome == "done"
-    bodies = [line.body for line in await store.decisions("sync")]
+    bodies = [line.body for line in await decisions(store, "sync")]
     assert bodies[0] == "four"
     assert bodies[-1] == "one"
 
@@ -247,4 +250,4 @@ async def test_a_line_with_a_number_that_cannot_be_counted_up_fails_no_commit(
     await operator.execute(poison, namespace, number)
     for like in ("", "same", "same"):
         assert (await send(store, plan(record, lines=(tick_line(like=like),)))).outcome == "done"
-    assert await store.decisions("sync")
+    assert await decisions(store, "sync")

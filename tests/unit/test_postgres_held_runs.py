@@ -16,7 +16,7 @@ from tests.unit.postgres_inside import connected, opening
 async def store(namespace: str, postgres_server: Endpoint) -> AsyncIterator[PostgresStore]:
     async with opening(namespace) as make:
         store = await make(postgres_server.url)
-        await store.join("ann", ttl=600, meta={})
+        await store.jobs.beat(["ann"], ttl=600, meta={})
         yield store
 
 
@@ -31,7 +31,7 @@ async def test_a_run_that_a_transaction_holds_is_cancelled_by_a_later_try(
     store: PostgresStore, operator: asyncpg.Connection, namespace: str
 ):
     await plant(store)
-    now = await store.now()
+    now = (await store.ping()).now
     held = await run(store, now, replica="ann")
     newer = move(await look_at(store), now + 1, limit=bound(1, "newer", "cancel"))
     other = Scheduling(store)
@@ -40,10 +40,10 @@ async def test_a_run_that_a_transaction_holds_is_cancelled_by_a_later_try(
         assert await operator.fetchval(hold, namespace, held.id, held.fence)
         # It waits for the run for a moment, and then leaves that to its next try.
         assert (await other.advance(newer)).outcome == "held"
-        (found,) = await store.get([held.id])
+        (found,) = await store.jobs.get([held.id])
         assert found is not None
         assert not found.cancelling
     assert (await other.advance(newer)).outcome == "held"
-    (found,) = await store.get([held.id])
+    (found,) = await store.jobs.get([held.id])
     assert found is not None
     assert (found.cancelling, found.reason) == (True, "newer")

@@ -49,7 +49,7 @@ async def open_store(namespace: str) -> AsyncIterator[Open]:
 @pytest.fixture
 async def store(open_store: Open, postgres_server: Endpoint) -> PostgresStore:
     store = await open_store(postgres_server.url)
-    await store.join("ann", ttl=600, meta={})
+    await store.jobs.beat(["ann"], ttl=600, meta={})
     return store
 
 
@@ -73,7 +73,7 @@ def new(number: int, **details: Any) -> NewJob:
 
 
 async def claim(store: PostgresStore, number: int, limit: int = 1) -> list[JobRecord]:
-    claimed = await store.claim("ann", number, ["default"], limit)
+    claimed = await store.jobs.claim("ann", number, ["default"], limit)
     assert claimed is not None
     return claimed.jobs
 
@@ -98,23 +98,23 @@ FROM generate_series(1, $2::integer) AS n
 async def use_everything(store: PostgresStore) -> None:
     """Make every call, so that every statement of every function runs."""
     for replica in ("ann", "ben", "cid"):
-        await store.join(replica, ttl=600, meta={})
+        await store.jobs.beat([replica], ttl=600, meta={})
     key = Unique(key="once", keep=0.001)
-    await store.insert([new(n, timeout=0.001, tags=("red",)) for n in range(30)])
-    await store.insert([new(40, unique=key), new(41, unique=key), new(42, at=1)])
-    await store.insert([new(40, unique=key), new(1)])
+    await store.jobs.insert([new(n, timeout=0.001, tags=("red",)) for n in range(30)])
+    await store.jobs.insert([new(40, unique=key), new(41, unique=key), new(42, at=1)])
+    await store.jobs.insert([new(40, unique=key), new(1)])
     ran = await claim(store, 1, 20)
     await claim(store, 1, 20)
-    await store.note("ann", [Note(id=ran[0].id, fence=ran[0].fence, progress=0.5)])
-    await store.cancel([ran[1].id, "job-000029", "nobody"])
+    await store.jobs.note([Note(id=ran[0].id, fence=ran[0].fence, progress=0.5)])
+    await store.jobs.cancel([ran[1].id, "job-000029", "nobody"])
     mixed = [success(ran[0]), success(ran[1], outcome="retry"), success(ran[2], outcome="retry")]
-    await store.settle("ann", [*mixed, success(ran[3])])
-    await store.settle("ann", [*mixed, success(ran[3], outcome="failed")])
-    await store.insert([new(int(ran[3].id[4:]))])
-    await store.requeue([ran[3].id, ran[4].id, "nobody"])
-    await store.beat(["ann", "ben"], ttl=600)
-    await store.replicas()
-    await store.get([ran[0].id, ran[5].id])
+    await store.jobs.settle([*mixed, success(ran[3])])
+    await store.jobs.settle([*mixed, success(ran[3], outcome="failed")])
+    await store.jobs.insert([new(int(ran[3].id[4:]))])
+    await store.jobs.requeue([ran[3].id, ran[4].id, "nobody"])
+    await store.jobs.beat(["ann", "ben"], ttl=600)
+    await store.jobs.replicas()
+    await store.jobs.get([ran[0].id, ran[5].id])
     for how in (
         {},
         {"state": "running"},
@@ -126,20 +126,20 @@ async def use_everything(store: PostgresStore) -> None:
         {"tag": "red"},
         {"replica": "ann"},
     ):
-        await store.find(limit=3, cursor="z", **how)  # type: ignore[arg-type]
-    await store.pause("default", seconds=0.001)
-    await store.counts()
-    await store.count_tagged("red", unfinished=2, recent=2, within=600)
-    await store.resume("default")
+        await store.jobs.find(limit=3, cursor="z", **how)  # type: ignore[arg-type]
+    await store.jobs.pause("default", seconds=0.001)
+    await store.jobs.counts()
+    await store.jobs.count_tagged("red", unfinished=2, recent=2, within=600)
+    await store.jobs.pause("default", seconds=0)
     await recover(store, delays=[0.0], grace=0.0, limit=2)
     await bury(store, "ann", [ran[9].id], delays=[])
-    claimed = await store.claim("ben", 1, ["default", "other"], 100)
+    claimed = await store.jobs.claim("ben", 1, ["default", "other"], 100)
     assert claimed is not None
-    await store.settle("ben", [success(job) for job in claimed.jobs])
+    await store.jobs.settle([success(job) for job in claimed.jobs])
     await leave(store, "ben")
-    await store.join("dan", ttl=0.001, meta={})
+    await store.jobs.beat(["dan"], ttl=0.001, meta={})
     await asyncio.sleep(0.01)
-    await store.beat(["cid"], ttl=600)
+    await store.jobs.beat(["cid"], ttl=600)
     await recover(store, delays=[], grace=0.0)
     await store.prune(idle=600)
 
@@ -198,7 +198,7 @@ async def test_what_is_finished_or_due_later_costs_nothing(
 
 async def test_counts_stop(store: PostgresStore, operator: asyncpg.Connection, namespace: str):
     await operator.fetch(FILL, namespace, 80_000)
-    counted = await store.counts()
+    counted = await store.jobs.counts()
     assert max(one.waiting for one in counted) == 10_000
 
 
@@ -218,7 +218,7 @@ async def test_format_1_is_brought_up_to_date_and_its_functions_go_on(
     store = await open_store(url)
     await open_store(url, migrate="check")
     assert await renew(old, lease) == [True]
-    assert [one.outcome for one in await store.insert([new(1)])] == ["created"]
+    assert [one.outcome for one in await store.jobs.insert([new(1)])] == ["created"]
     assert await connection.fetchval("SELECT max(number) FROM tenure.format") == FORMAT
     # Who could use leases can use jobs.
     await use_everything(await open_store(plain_ann(url)))
@@ -254,21 +254,21 @@ async def test_a_migration_gives_rights_to_none_but_who_could_do_the_same_before
 async def test_a_beat_passes_a_claim_under_way(
     store: PostgresStore, operator: asyncpg.Connection, namespace: str
 ):
-    await store.insert([new(1)])
+    await store.jobs.insert([new(1)])
     async with operator.transaction():
         claimed = await operator.fetch(
             "SELECT * FROM tenure.job_claim_v1($1, 'ann', 1, '{default}', 5, NULL)", namespace
         )
         assert len(claimed) == 2
         async with asyncio.timeout(2):
-            [beat] = await store.beat(["ann"], ttl=600)
+            [beat] = await store.jobs.beat(["ann"], ttl=600)
         assert beat is not None
         # Recovery and the same claim are kept out meanwhile; nobody else is given the job.
-        await store.join("ben", ttl=600, meta={})
-        other = await store.claim("ben", 1, ["default"], 5)
+        await store.jobs.beat(["ben"], ttl=600, meta={})
+        other = await store.jobs.claim("ben", 1, ["default"], 5)
         assert other is not None
         assert other.jobs == []
-    [beat] = await store.beat(["ann"], ttl=600)
+    [beat] = await store.jobs.beat(["ann"], ttl=600)
     assert beat is not None
     assert beat.held == 1
 
@@ -278,15 +278,15 @@ async def test_a_claim_that_leaves_delayed_jobs_wakes_those_who_found_them_locke
 ):
     """They are due, and stand among the others by now; others may have looked while it did so."""
     sleeper = await open_store(postgres_server.url)
-    at = await store.now() + 50_000
-    await store.insert([new(1), new(2, at=at)])
+    at = (await store.ping()).now + 50_000
+    await store.jobs.insert([new(1), new(2, at=at)])
 
     async def is_due() -> bool:
-        return await store.now() > at
+        return (await store.ping()).now > at
 
     await wait_until_async(is_due)
     async with sleeper.watch(("queue", "last call")) as last_call:
-        await store.resume("last call")  # what rang before has been heard by then
+        await store.jobs.pause("last call", seconds=0)  # what rang before has been heard by then
         assert await last_call.wait(SIZE.patience)
     async with sleeper.watch(("queue", "default")) as bell:
         assert [job.id for job in await claim(store, 1)] == [new(1).id]
@@ -302,11 +302,11 @@ async def test_a_key_that_a_transaction_is_about_to_take_is_busy_until_its_end(
     await operator.execute("BEGIN")
     await store.within(operator, "bind()").insert([new(1, unique=key)])
     for _ in range(2):  # a repeat gets the same answers
-        outcomes = [answer.outcome for answer in await store.insert(jobs)]
+        outcomes = [answer.outcome for answer in await store.jobs.insert(jobs)]
         assert outcomes == ["busy", "created", "created", "busy"]
-    assert [job.id for job in (await store.find()).jobs] == [new(4).id, new(3).id]
+    assert [job.id for job in (await store.jobs.find()).jobs] == [new(4).id, new(3).id]
     await operator.execute(end)
-    answer, *_ = await store.insert(jobs)
+    answer, *_ = await store.jobs.insert(jobs)
     expected = ("existing", new(1).id) if end == "commit" else ("created", new(2).id)
     assert (answer.outcome, answer.id) == expected
 
@@ -318,7 +318,7 @@ async def test_many_held_keys_are_told_apart_from_free_ones(
     await operator.execute("BEGIN")
     await store.within(operator, "bind()").insert(held)
     jobs = [new(100 + number, unique=Unique(key=f"key {number}")) for number in range(60)]
-    outcomes = [answer.outcome for answer in await store.insert(jobs)]
+    outcomes = [answer.outcome for answer in await store.jobs.insert(jobs)]
     assert outcomes == ["busy", "created"] * 30
     [[timeout]] = await operator.fetch("SELECT current_setting('lock_timeout')")
     assert timeout == "0"  # the transaction is the user's
@@ -329,9 +329,9 @@ async def test_one_held_job_keeps_no_other_from_being_moved(
     store: PostgresStore, operator: asyncpg.Connection, namespace: str, call: str
 ):
     ids = [new(number).id for number in (1, 2, 3)]
-    await store.insert([new(1), new(2), new(3)])
+    await store.jobs.insert([new(1), new(2), new(3)])
     if call == "requeue":
-        await store.settle("ann", [success(job) for job in await claim(store, 1, 3)])
+        await store.jobs.settle([success(job) for job in await claim(store, 1, 3)])
     async with operator.transaction():
         table = "job" if call == "cancel" else "job_done"
         await operator.execute(
@@ -341,29 +341,32 @@ async def test_one_held_job_keeps_no_other_from_being_moved(
         with pytest.raises(StoreUnavailable):
             await getattr(store, call)(ids)
         state = "cancelled" if call == "cancel" else "waiting"
-        moved = (await store.find(state=state)).jobs
+        moved = (await store.jobs.find(state=state)).jobs
         assert sorted(job.id for job in moved) == [ids[0], ids[2]]
 
 
 async def test_a_cancelled_caller_delays_only_calls_about_the_same_job(
     store: PostgresStore, operator: asyncpg.Connection, namespace: str
 ):
-    await store.insert([new(1), new(2)])
+    await store.jobs.insert([new(1), new(2)])
     async with operator.transaction():
         await operator.execute(
             "SELECT FROM tenure.job WHERE namespace = $1 AND id = $2 FOR UPDATE",
             *(namespace, new(1).id),
         )
-        cancel = asyncio.create_task(store.cancel([new(1).id]))
+        cancel = asyncio.create_task(store.jobs.cancel([new(1).id]))
         await wait_until_async(lambda: blocks_another(operator))
         cancel.cancel()
         await asyncio.wait([cancel])
         assert store._pool is not None
         [abandoned] = store._pool._abandoned
         others = asyncio.gather(
-            store.get([new(2).id]), store.insert([new(3)]), claim(store, 1), store.counts()
+            store.jobs.get([new(2).id]),
+            store.jobs.insert([new(3)]),
+            claim(store, 1),
+            store.jobs.counts(),
         )
-        same = asyncio.ensure_future(store.get([new(1).id]))
+        same = asyncio.ensure_future(store.jobs.get([new(1).id]))
         done, _ = await asyncio.wait([others, same, abandoned], return_when=asyncio.FIRST_COMPLETED)
         assert done == {others}
         await asyncio.wait([same])
@@ -374,11 +377,11 @@ async def test_a_cancelled_caller_delays_only_calls_about_the_same_job(
 async def test_a_read_waits_for_what_a_cancelled_caller_has_sent_about_its_job(
     store: PostgresStore, operator: asyncpg.Connection, namespace: str, call: str
 ):
-    await store.insert([new(1), new(2)])
+    await store.jobs.insert([new(1), new(2)])
     [job] = await claim(store, 1)
     calls = {
-        "note": lambda: store.note("ann", [Note(id=job.id, fence=job.fence, progress=0.5)]),
-        "settle": lambda: store.settle("ann", [success(job)]),
+        "note": lambda: store.jobs.note([Note(id=job.id, fence=job.fence, progress=0.5)]),
+        "settle": lambda: store.jobs.settle([success(job)]),
     }
     async with operator.transaction():
         await operator.execute(
@@ -391,10 +394,10 @@ async def test_a_read_waits_for_what_a_cancelled_caller_has_sent_about_its_job(
         await asyncio.wait([sent])
         assert store._pool is not None
         [abandoned] = store._pool._abandoned
-        same = asyncio.ensure_future(store.get([job.id]))
+        same = asyncio.ensure_future(store.jobs.get([job.id]))
         # Two round trips of another read: a read that does not wait would be answered by now.
         for _ in range(2):
-            await store.get([new(2).id])
+            await store.jobs.get([new(2).id])
         assert abandoned.done() or not same.done()
     await same
 
@@ -411,22 +414,22 @@ async def test_a_key_stays_with_a_job_that_finished_while_the_key_was_locked(
     store: PostgresStore, operator: asyncpg.Connection, namespace: str
 ):
     unique = Unique(key="key", keep=1e-6, with_job=True)
-    await store.insert([new(1, unique=unique, retention=600)])
+    await store.jobs.insert([new(1, unique=unique, retention=600)])
     [job] = await claim(store, 1)
     async with operator.transaction():
         await operator.execute(
             "SELECT FROM tenure.job_key WHERE namespace = $1 FOR UPDATE", namespace
         )
-        await store.settle("ann", [success(job)])
-    assert [one.id for one in await store.insert([new(2, unique=unique)])] == [job.id]
+        await store.jobs.settle([success(job)])
+    assert [one.id for one in await store.jobs.insert([new(2, unique=unique)])] == [job.id]
     await operator.execute("UPDATE tenure.job_done SET expires = 0 WHERE namespace = $1", namespace)
-    assert [one.outcome for one in await store.insert([new(2, unique=unique)])] == ["created"]
+    assert [one.outcome for one in await store.jobs.insert([new(2, unique=unique)])] == ["created"]
 
 
 async def test_a_job_that_finishes_while_its_insert_is_repeated_is_not_stored_again(
     store: PostgresStore, operator: asyncpg.Connection, namespace: str
 ):
-    await store.insert([new(1, tags=("red",))])
+    await store.jobs.insert([new(1, tags=("red",))])
     [job] = await claim(store, 1)
     await operator.execute("BEGIN")
     await operator.fetch(
@@ -439,13 +442,13 @@ async def test_a_job_that_finishes_while_its_insert_is_repeated_is_not_stored_ag
         [str(job.fence)],
         [success(job).move],
     )
-    repeat = asyncio.create_task(store.insert([new(1, tags=("red",))]))
+    repeat = asyncio.create_task(store.jobs.insert([new(1, tags=("red",))]))
     done, _ = await asyncio.wait([repeat], timeout=0.2)
     assert not done
     await operator.execute("COMMIT")
     assert [one.outcome for one in await repeat] == ["created"]
-    assert [one.state for one in (await store.find()).jobs] == ["succeeded"]
-    assert [one.state for one in (await store.find(tag="red")).jobs] == ["succeeded"]
+    assert [one.state for one in (await store.jobs.find()).jobs] == ["succeeded"]
+    assert [one.state for one in (await store.jobs.find(tag="red")).jobs] == ["succeeded"]
 
 
 async def test_64_tasks_at_the_same_jobs_never_block_each_other_for_good(
@@ -462,20 +465,20 @@ async def test_64_tasks_at_the_same_jobs_never_block_each_other_for_good(
         chance, store = random.Random(number), stores[number % 4]
         replica = f"r{number % 16}"
         for step in range(6):
-            await store.join(replica, ttl=600 if chance.random() < 0.9 else 0.001, meta={})
+            await store.jobs.beat([replica], ttl=600 if chance.random() < 0.9 else 0.001, meta={})
             some = chance.sample(ids, 20)
             keys = [Unique(key=f"k{chance.randrange(9)}") for _ in some]
-            await store.insert(
+            await store.jobs.insert(
                 [new(int(id_[4:]), unique=key) for id_, key in zip(some, keys, strict=True)]
             )
-            claimed = await store.claim(replica, number + 100 * step + 1, ["default"], 20)
+            claimed = await store.jobs.claim(replica, number + 100 * step + 1, ["default"], 20)
             jobs = claimed.jobs if claimed else []
             chance.shuffle(jobs)
             outcomes = ("succeeded", "retry", "failed", "handed back", "cancelled")
             ends = [success(job, outcome=chance.choice(outcomes)) for job in jobs[:15]]
-            await store.cancel(chance.sample(ids, 10))
-            settled += (await store.settle(replica, ends)).count("settled")
-            await store.requeue(chance.sample(ids, 20))
+            await store.jobs.cancel(chance.sample(ids, 10))
+            settled += (await store.jobs.settle(ends)).count("settled")
+            await store.jobs.requeue(chance.sample(ids, 20))
             await recover(store, delays=[0.0], grace=0.0, limit=30)
             if chance.random() < 0.3:
                 await leave(store, replica)
@@ -492,7 +495,7 @@ async def test_64_tasks_at_the_same_jobs_never_block_each_other_for_good(
 async def test_a_record_that_cannot_be_counted_up_is_set_aside(
     store: PostgresStore, operator: asyncpg.Connection, namespace: str
 ):
-    await store.insert([new(n) for n in range(5)])
+    await store.jobs.insert([new(n) for n in range(5)])
     await claim(store, 1, 5)
     await operator.execute(
         "UPDATE tenure.job SET losses = 2147483647 WHERE namespace = $1 AND id = $2",
@@ -503,9 +506,9 @@ async def test_a_record_that_cannot_be_counted_up_is_set_aside(
     states = {one.id[-1]: one.state for one in buried}
     waiting = dict.fromkeys("0124", "waiting")
     assert states == {**waiting, "3": None}
-    assert await store.get(["job-000003"]) == [None]
-    assert await store.cancel(["job-000003"]) == [None]
-    assert len((await store.find()).jobs) == 4
+    assert await store.jobs.get(["job-000003"]) == [None]
+    assert await store.jobs.cancel(["job-000003"]) == [None]
+    assert len((await store.jobs.find()).jobs) == 4
     assert not await recover(store, delays=[0.0], grace=0.0)
 
 
@@ -519,9 +522,9 @@ async def test_many_changes_make_few_notifications(
     await operator.add_listener(channel_of(namespace), lambda *said: heard.append(str(said[-1])))
     began = asyncio.get_running_loop().time()
     for number in range(100):
-        await store.insert([new(number)])
+        await store.jobs.insert([new(number)])
     while jobs := await claim(store, number := number + 1, 10):
-        await store.settle("ann", [success(job) for job in jobs])
+        await store.jobs.settle([success(job) for job in jobs])
     await store.close()
 
     def told() -> set[Any]:

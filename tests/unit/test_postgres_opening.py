@@ -107,7 +107,7 @@ async def test_a_store_object_opens_no_more_connections_than_its_pool_may_have(
 ):
     async with opening(namespace) as open_store:
         store = await open_store(f"{postgres_server.url}?pool_size=2")
-        await asyncio.gather(*(store.counts() for _ in range(20)))
+        await asyncio.gather(*(store.jobs.counts() for _ in range(20)))
         assert store._pool is not None
         assert len(store._pool._idle) == 2
         assert store.clone()._address.pool_size == 2

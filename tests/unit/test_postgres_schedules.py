@@ -33,6 +33,7 @@ from tests.contract.commit_calls import (
 )
 from tests.rig.endings import bury, leave, recover
 from tests.rig.fixtures import Endpoint, PrivatePostgres
+from tests.rig.lookups import decisions
 from tests.rig.sizes import SIZE
 from tests.unit.postgres_inside import (
     EXPLAINING,
@@ -59,7 +60,7 @@ async def open_store(namespace: str) -> AsyncIterator[Open]:
 @pytest.fixture
 async def store(open_store: Open, postgres_server: Endpoint) -> PostgresStore:
     store = await open_store(postgres_server.url)
-    await store.join("ann", ttl=600, meta={})
+    await store.jobs.beat(["ann"], ttl=600, meta={})
     return store
 
 
@@ -108,8 +109,8 @@ def moved(record: ScheduleRecord | str, **details: Any) -> Commit:
 
 async def use_everything(store: PostgresStore) -> None:
     """Make every call, so that every statement of every function runs."""
-    await store.join("ann", ttl=600, meta={})
-    await store.join("short", ttl=0.001, meta={})
+    await store.jobs.beat(["ann"], ttl=600, meta={})
+    await store.jobs.beat(["short"], ttl=0.001, meta={})
     sync, old = await create(store), await create(store, "old")
     above = (Write("new", "s", "r", "d", above=("old", "never")), Write("old", "s", "r"))
     expects = (as_expected("new"), as_expected(old, silent_for=0.0))
@@ -121,7 +122,7 @@ async def use_everything(store: PostgresStore) -> None:
     for outcome in ("done", "done"):
         assert (await send(store, tick)).outcome == outcome
     sync = await look_at(store)
-    now = await store.now()
+    now = (await store.ping()).now
     for outcome, details in [
         ("stale", {"expects": (as_expected(sync, silent_for=600.0),)}),
         ("early", {"not_before": now + 10**9}),
@@ -133,19 +134,19 @@ async def use_everything(store: PostgresStore) -> None:
         ("done", {"job": {"tags": ("one", "two")}}),
     ]:
         assert (await send(store, plan_run(sync, **details))).outcome == outcome
-    (ran,) = await store.get([tick.id])
+    (ran,) = await store.jobs.get([tick.id])
     assert ran is not None
-    await store.requeue([ran.id])
+    await store.jobs.requeue([ran.id])
     await leave(store, "ann")
-    await store.requeue([ran.id])
-    await store.schedules()
-    await store.schedules(["sync", "old", "never"])
-    await store.decisions("sync")
-    assert (await store.declare([("sync", "r"), ("old", "other")])).lost == ["old"]
+    await store.jobs.requeue([ran.id])
+    await store.schedules.read()
+    await store.schedules.read(["sync", "old", "never"])
+    await decisions(store, "sync")
+    assert (await store.schedules.declare([("sync", "r"), ("old", "other")])).lost == ["old"]
     gone = [
         plan(await look_at(store, name), writes=(Write(name, None),)) for name in ("new", "old")
     ]
-    assert [answer.outcome for answer in await store.commit(gone)] == ["done", "done"]
+    assert [answer.outcome for answer in await store.schedules.commit(gone)] == ["done", "done"]
     await send(store, plan(sync, writes=(Write("sync", None),)))
 
 
@@ -289,16 +290,16 @@ NEW_FIND = "SELECT * FROM tenure.job_find_v2($1, $2, $3, $4, $5, $6, $7, $8)"
 async def test_the_release_before_sees_the_same_jobs(
     store: PostgresStore, operator: asyncpg.Connection, namespace: str
 ):
-    await store.join("ann", ttl=600, meta={})
+    await store.jobs.beat(["ann"], ttl=600, meta={})
     jobs = [
         NewJob(id=f"job-{number}", task=task, queue=queue, tags=tags, retention=600.0)
         for number, (task, queue, tags) in enumerate(
             [("a", "x", ("t",)), ("b", "x", ()), ("a", "y", ("t", "u")), ("b", "y", ("u",))] * 2
         )
     ]
-    await store.insert(jobs)
-    await store.claim("ann", claim_no=1, queues=["x"], limit=2)
-    await store.cancel(["job-7"], reason="enough")
+    await store.jobs.insert(jobs)
+    await store.jobs.claim("ann", claim_no=1, queues=["x"], limit=2)
+    await store.jobs.cancel(["job-7"], reason="enough")
     ids = [job.id for job in jobs]
     assert await old_and_new(operator, OLD_GET, NEW_GET, namespace, [*ids[::2], "nobody"])
     filters = {
@@ -344,7 +345,7 @@ async def test_a_migration_lets_others_pass_while_somebody_holds_a_job(
     await holder.execute("COMMIT")
     async with asyncio.timeout(SIZE.patience):
         store = await migration
-    assert len((await store.find()).jobs) == 9
+    assert len((await store.jobs.find()).jobs) == 9
     holder.terminate()
     other.terminate()
 
@@ -362,7 +363,7 @@ async def test_who_declares_waits_for_another_ruler(
     await operator.execute("BEGIN")
     newer = plan(record, writes=(Write("sync", "standing", "newer"),))
     assert await commit_within(operator, namespace, newer) == ["done"]
-    declared = asyncio.ensure_future(store.declare([("sync", "ruler")]))
+    declared = asyncio.ensure_future(store.schedules.declare([("sync", "ruler")]))
     assert await is_waiting(declared)
     await operator.execute(end)
     assert (await declared).lost == (["sync"] if end == "commit" else [])
@@ -435,7 +436,7 @@ async def test_what_is_only_expected_is_read_without_a_lock(
 ):
     sync, other = await create(store), await create(store, "other")
     ahead = "UPDATE tenure.schedule SET declared = $2 WHERE namespace = $1"
-    future = await store.now() + 10**9
+    future = (await store.ping()).now + 10**9
     async with operator.transaction():
         assert await commit_within(operator, namespace, moved(other)) == ["done"]
         expects = (as_expected(sync), as_expected(other))
@@ -457,15 +458,15 @@ async def test_a_beat_passes_a_commit_under_way_and_recovery_does_not(
     store: PostgresStore, operator: asyncpg.Connection, namespace: str
 ):
     record = await create(store)
-    await store.join("ben", ttl=600, meta={})
+    await store.jobs.beat(["ben"], ttl=600, meta={})
     async with operator.transaction():
         commit = plan_run(record, born_on="ben")
         assert await commit_within(operator, namespace, commit) == ["done"]
         async with asyncio.timeout(SIZE.patience):
-            assert await store.beat(["ben"], ttl=0.001) != [None]
+            assert await store.jobs.beat(["ben"], ttl=0.001) != [None]
         await asyncio.sleep(0.01)
         assert await recover(store, delays=[0.0], grace=0.0) == []
-        assert "ben" in {replica.id for replica in await store.replicas()}
+        assert "ben" in {replica.id for replica in await store.jobs.replicas()}
     lost = await recover(store, delays=[0.0], grace=0.0)
     assert [job.id for job in lost] == [commit.id]
 
@@ -509,10 +510,10 @@ async def test_batches_in_any_order_never_block_each_other_for_good(
     async def work(number: int) -> None:
         chance, store = random.Random(number), stores[number % 4]
         for _ in range(15):
-            known = {record.name: record for record in (await store.schedules()).records}
+            known = {record.name: record for record in (await store.schedules.read()).records}
             kinds, batch = zip(*(_change(chance, names, known) for _ in range(4)), strict=True)
-            await store.declare([(name, "ruler") for name in chance.sample(names, 4)])
-            answers = await store.commit(batch)
+            await store.schedules.declare([(name, "ruler") for name in chance.sample(names, 4)])
+            answers = await store.schedules.commit(batch)
             assert {answer.outcome for answer in answers} <= {"done", "stale"}
             for kind, answer in zip(kinds, answers, strict=True):
                 done[kind] += answer.outcome == "done"
@@ -554,7 +555,7 @@ async def test_declarations_in_any_order_never_block_each_other_for_good(
         chance = random.Random(number)
         for _ in range(30):
             asked = chance.sample(rulers, len(rulers))
-            assert (await stores[number % 4].declare(asked)).lost == []
+            assert (await stores[number % 4].schedules.declare(asked)).lost == []
 
     async with asyncio.timeout(SIZE.patience * 4):
         await asyncio.gather(*(work(number) for number in range(8)))
@@ -571,20 +572,22 @@ async def test_many_at_the_same_schedules_never_block_each_other_for_good(
     ran: list[JobRecord] = []
 
     async def tick_some(store: PostgresStore, chance: random.Random, replica: str) -> None:
-        records = (await store.schedules(chance.sample(names, 3))).records
+        records = (await store.schedules.read(chance.sample(names, 3))).records
         chance.shuffle(records)
-        answers = await store.commit([_tick(record, chance, replica) for record in records])
+        answers = await store.schedules.commit(
+            [_tick(record, chance, replica) for record in records]
+        )
         ran.extend(answer.run for answer in answers if answer.run is not None)
 
     async def work(number: int) -> None:
         chance, store = random.Random(number), stores[number % 4]
         replica = f"r{number % 5}"
         for _ in range(6):
-            await store.join(replica, ttl=600, meta={})
-            await store.declare([(name, "ruler") for name in chance.sample(names, 4)])
+            await store.jobs.beat([replica], ttl=600, meta={})
+            await store.schedules.declare([(name, "ruler") for name in chance.sample(names, 4)])
             for _ in range(3):
                 await tick_some(store, chance, replica)
-            await store.cancel([job.id for job in chance.sample(ran, min(5, len(ran)))])
+            await store.jobs.cancel([job.id for job in chance.sample(ran, min(5, len(ran)))])
             if chance.random() < 0.2:
                 await leave(store, replica)
 
@@ -625,10 +628,12 @@ async def test_a_call_reports_a_schedule_that_cannot_be_used(
         poison = "UPDATE tenure.schedule SET declared = 9223372036854775807 WHERE name = 'broken'"
         await owner.execute(poison)
     if call == "declare":
-        lost = (await store.declare([("sync", "ruler"), ("broken", "ruler"), ("no", "r")])).lost
+        lost = (
+            await store.schedules.declare([("sync", "ruler"), ("broken", "ruler"), ("no", "r")])
+        ).lost
         assert lost == ["broken", "no"]
     else:
-        answers = await store.commit([moved(sync), moved(broken), moved("new")])
+        answers = await store.schedules.commit([moved(sync), moved(broken), moved("new")])
         assert [answer.outcome for answer in answers] == ["done", "stale", "done"]
     (report,) = store.damage
     assert (report.kind, report.name, report.where) == ("timer", "broken", "tenure.schedule")
@@ -644,7 +649,7 @@ async def test_old_lines_are_not_kept(
     await send(store, plan(record, lines=several))
     count = "SELECT count(*) FROM tenure.schedule_decision WHERE namespace = $1"
     assert await operator.fetchval(count, namespace) == DECISIONS_MAX
-    assert [line.body for line in await store.decisions("sync", limit=4)] == [
+    assert [line.body for line in await decisions(store, "sync", limit=4)] == [
         "last 2",
         "last 1",
         "last 0",

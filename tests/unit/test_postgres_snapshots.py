@@ -28,8 +28,8 @@ async def url(private_postgres: PrivatePostgres) -> str:
 async def store(url: str) -> AsyncIterator[PostgresStore]:
     store = PostgresStore(url, namespace="n", clock=ManualClock())
     await store.open()
-    await store.join("ann", ttl=TTL, meta={})
-    await store.beat(["ann"], ttl=TTL)  # planned while all tables are empty
+    await store.jobs.beat(["ann"], ttl=TTL, meta={})
+    await store.jobs.beat(["ann"], ttl=TTL)  # planned while all tables are empty
     yield store
     await store.close()
 
@@ -39,13 +39,13 @@ async def run_jobs(store: PostgresStore, rounds: range) -> None:
     assert isinstance(store.clock, ManualClock)
     for number in rounds:
         ids = [f"{number:04}-{place:03}" for place in range(JOBS)]
-        await store.insert([NewJob(id=id_, task="t", timeout=30.0) for id_ in ids])
-        claimed = await store.claim("ann", number, ["default"], JOBS)
+        await store.jobs.insert([NewJob(id=id_, task="t", timeout=30.0) for id_ in ids])
+        claimed = await store.jobs.claim("ann", number, ["default"], JOBS)
         assert claimed is not None
         done = [settlement(id=job.id, fence=job.fence, outcome="succeeded") for job in claimed.jobs]
-        await store.settle("ann", done)
+        await store.jobs.settle(done)
         await store.clock.advance(1)
-        await store.beat(["ann"], ttl=TTL, count=False)
+        await store.jobs.beat(["ann"], ttl=TTL, count=False)
 
 
 class Meter:
@@ -83,12 +83,12 @@ async def test_beats_cost_the_same_however_many_jobs_ran_since_an_old_snapshot(
 async def test_what_expires_is_told_by_every_beat(store: PostgresStore):
     clock = store.clock
     assert isinstance(clock, ManualClock)
-    await store.join("ben", ttl=1, meta={})
-    await store.insert([NewJob(id="a", task="t", timeout=48.0)])
-    assert await store.claim("ann", 1, ["default"], 1) is not None
+    await store.jobs.beat(["ben"], ttl=1, meta={})
+    await store.jobs.insert([NewJob(id="a", task="t", timeout=48.0)])
+    assert await store.jobs.claim("ann", 1, ["default"], 1) is not None
 
     async def expired() -> bool:
-        [beat] = await store.beat(["ann"], ttl=TTL)
+        [beat] = await store.jobs.beat(["ann"], ttl=TTL)
         assert beat is not None
         return beat.expired
 

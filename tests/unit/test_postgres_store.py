@@ -187,7 +187,7 @@ async def test_a_plain_role_needs_a_little_help(
             """
         )
         store = await open_store(plain)
-        assert await store.release([await take(store, "key", "ann")]) == [True]
+        assert await store.leases.release([await take(store, "key", "ann")]) == [True]
         await operator.execute("REVOKE ALL ON ALL TABLES IN SCHEMA tenure FROM ann")
         # Whoever keeps calling must be able to go on, so this is no ConfigError.
         with pytest.raises(StoreError, match="GRANT USAGE"):
@@ -315,10 +315,10 @@ async def test_a_server_that_says_nothing_is_given_up_in_time_and_found_again(
     server.pause()
     began = time.monotonic()
     with pytest.raises(StoreUnavailable):
-        await store.leases()
+        await store.leases.find()
     assert time.monotonic() - began < 7
     server.resume()
-    assert [lease.holder for lease in await store.leases()] == ["ann"]
+    assert [lease.holder for lease in await store.leases.find()] == ["ann"]
 
 
 async def test_a_store_on_a_server_that_says_nothing_can_be_closed(
@@ -329,7 +329,7 @@ async def test_a_store_on_a_server_that_says_nothing_can_be_closed(
     await asyncio.gather(*(take(store, f"key-{n}", "ann") for n in range(20)))
     async with store.watch(("lease", "ann")):
         server.pause()
-        caller = asyncio.create_task(store.leases())
+        caller = asyncio.create_task(store.leases.find())
         await asyncio.sleep(0.05)
         began = time.monotonic()
         await store.close()
@@ -379,7 +379,7 @@ async def test_without_a_connection_to_listen_on_waiters_go_on_and_hear_later(
             await be_refused(store, "key", "ben", waiting=600)
             await operator.execute("ALTER ROLE ann CONNECTION LIMIT 2")
             assert await watch.wait(SIZE.patience)  # for what may have been missed
-            await store.release([lease])
+            await store.leases.release([lease])
             assert await watch.wait(SIZE.patience)
     assert len(caplog.records) == 2
 
@@ -407,7 +407,7 @@ async def test_a_session_that_was_ended_is_replaced(
         await operator.execute(f"SELECT pg_terminate_backend({pid})")
         [(connection, _)] = store._pool._idle
         await wait_until_async(connection.is_closed, SIZE.patience)
-        assert await store.leases() == []
+        assert await store.leases.find() == []
 
 
 async def test_a_key_that_somebody_else_keeps_locked_is_waited_for_only_so_long(
@@ -436,7 +436,7 @@ async def test_batches_in_any_order_do_not_deadlock(open_store: Open, postgres_s
         leases = [await take(stores[0], key, "ann") for key in keys]
         batches = [leases, leases[::-1], leases[6:] + leases[:6], leases[::2] + leases[1::2]]
         pairs = zip(stores, batches, strict=True)
-        answers = await asyncio.gather(*(store.release(batch) for store, batch in pairs))
+        answers = await asyncio.gather(*(store.leases.release(batch) for store, batch in pairs))
         assert sum(map(sum, answers)) == len(leases)
 
 
@@ -449,8 +449,8 @@ async def test_a_lease_that_another_transaction_has_is_neither_renewed_nor_lost(
         await operator.execute(
             "SELECT FROM tenure.lease WHERE namespace = $1 AND key = 'key' FOR UPDATE", namespace
         )
-        assert await store.renew([mine, other, gone]) == [None, True, False]
-    assert await store.renew([mine, other, gone]) == [True, True, False]
+        assert await store.leases.renew([mine, other, gone]) == [None, True, False]
+    assert await store.leases.renew([mine, other, gone]) == [True, True, False]
 
 
 async def test_a_guarded_lease_can_be_given_back_at_once_but_not_taken_over(
@@ -460,11 +460,11 @@ async def test_a_guarded_lease_can_be_given_back_at_once_but_not_taken_over(
     async with operator.transaction():
         assert await store.guard(operator, ann)
         assert await renew(store, ann) == [True]
-        assert await store.release([ann]) == [True]
-        assert await store.release([ann]) == [False]
+        assert await store.leases.release([ann]) == [True]
+        assert await store.leases.release([ann]) == [False]
         assert await renew(store, ann) == [False]
-        assert not await store.mark("done", ann, "v1")
-        assert await store.leases() == []
+        assert not await store.leases.mark("done", ann, "v1")
+        assert await store.leases.find() == []
         for holder in ("ben", "ann"):
             assert 0 < (await be_refused(store, "key", holder)).retry_in <= 1
     assert (await take(store, "key", "ben")).fence > ann.fence
@@ -510,7 +510,7 @@ async def test_counts_stay_true_while_all_kinds_of_calls_meet(
             holder = f"{name}-{turn}"
             answer = await ask(store, "key", holder, limit=1 + turn % 3, waiting=turn % 2)
             if isinstance(answer, Busy) or turn % 5:
-                await store.release([Lease(key="key", holder=holder)])
+                await store.leases.release([Lease(key="key", holder=holder)])
             await store.prune(idle=0)
 
     await asyncio.gather(*(use(store, f"{n}-{m}") for n, store in enumerate(stores) for m in "ab"))
@@ -584,7 +584,7 @@ async def test_a_key_that_is_locked_does_not_hold_up_a_prune(
     clock = ManualClock()
     store = await open_store(postgres_server.url, clock)
     for key in ("free", "locked"):
-        await store.release([await take(store, key, "ann")])
+        await store.leases.release([await take(store, key, "ann")])
     clock.shift(2 * 86_400)
     async with operator.transaction():
         await operator.fetch(
@@ -607,7 +607,7 @@ async def test_a_pool_without_a_free_connection_fails_in_time(
         busy = [asyncio.create_task(ask(store, "key", "ben")) for _ in range(8)]
         await wait_until_async(store._pool._room.locked, SIZE.patience)
         with pytest.raises(StoreUnavailable, match="all 8 connections of this process are in"):
-            await store.now()
+            (await store.ping()).now
     await asyncio.gather(*busy, return_exceptions=True)
 
 

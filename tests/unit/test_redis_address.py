@@ -97,7 +97,7 @@ async def test_the_scheme_of_valkey_and_a_database(open_store: Open, valkey_serv
     store = await open_store(f"valkey://127.0.0.1:{valkey_server.port}/5")
     await take(store, "key", "ann")
     assert store.url.startswith("valkey://")
-    await store.release([Lease(key="key", holder="ann")])
+    await store.leases.release([Lease(key="key", holder="ann")])
 
 
 # Logging in.
@@ -151,7 +151,7 @@ async def test_a_user_without_rights_is_told_which_it_needs(
     async with store.watch(("lease", "cid")) as watch:
         lease = await take(store, "key", "ann")
         await be_refused(store, "key", "cid", waiting=60)
-        assert await store.release([lease]) == [True]
+        assert await store.leases.release([lease]) == [True]
         assert not await watch.wait(0.05)
         await take(store, "key", "cid")
         [said] = [one.getMessage() for one in caplog.records if "no wake-ups" in one.getMessage()]
@@ -181,13 +181,13 @@ def test_the_rights_that_are_told_are_enough(private_valkey: PrivateValkey, name
             lease = await take(store, "key", "ann")
             async with store.watch(("lease", "ben")) as watch:
                 await be_refused(store, "key", "ben", waiting=60)
-                assert await store.mark("mark", lease, "v1")
-                assert await store.renew([lease]) == [True]
-                assert await store.release([lease]) == [True]
+                assert await store.leases.mark("mark", lease, "v1")
+                assert await store.leases.renew([lease]) == [True]
+                assert await store.leases.release([lease]) == [True]
                 assert await watch.wait(20)
-            assert len(await store.leases()) == 1
+            assert len(await store.leases.find()) == 1
             assert await store.prune(idle=0) == Pruned(0, 0, more=False)
-            assert await store.marked(["mark"]) != [None]
+            assert await store.leases.marked(["mark"]) != [None]
         finally:
             await store.close()
 
@@ -222,7 +222,10 @@ async def test_an_open_store_whose_server_becomes_a_replica_is_unavailable(
     await take(store, "key", "ann")
     with redis.Redis.from_url(servers[0].url) as operator:
         operator.replicaof("127.0.0.1", servers[1].port)
-        for call in (ask(store, "other", "ann"), store.release([Lease(key="key", holder="ann")])):
+        for call in (
+            ask(store, "other", "ann"),
+            store.leases.release([Lease(key="key", holder="ann")]),
+        ):
             with pytest.raises(StoreUnavailable):
                 await call
         operator.replicaof("no", "one")
@@ -265,7 +268,7 @@ async def test_a_cluster_node_serves_the_namespaces_it_owns(
     async with store.watch(("lease", "ben")) as watch:
         lease = await take(store, "key", "ann")
         await be_refused(store, "key", "ben", waiting=60)
-        await store.release([lease])
+        await store.leases.release([lease])
         assert await watch.wait(20)
 
 

@@ -137,7 +137,7 @@ async def test_a_store_that_cannot_be_opened_is_closed(
             await store.open()
         assert (store._sender, store._ear) == (None, None)
         with pytest.raises(StoreError, match="is not open"):
-            await store.leases()
+            await store.leases.find()
 
 
 async def test_a_cancelled_open_is_closed(monkeypatch: pytest.MonkeyPatch):
@@ -227,17 +227,17 @@ async def test_each_policy_that_evicts_is_warned_about_once(
 async def test_now_is_asked_of_the_server_or_of_a_clock_that_says_it():
     async with served(Server()) as (store, place):
         with pytest.raises(StoreError, match="is not open"):
-            await store.now()
+            (await store.ping()).now
         await store.open()
-        assert await store.now() == 1_800_000_000_000_005
+        assert (await store.ping()).now == 1_800_000_000_000_005
         assert place.times("TIME") == 1
         assert store._now == ""
     clock = ManualClock()
     async with served(Server(), clock) as (store, place):
         with pytest.raises(StoreError, match="is not open"):
-            await store.now()
+            (await store.ping()).now
         await store.open()
-        assert await store.now() == clock.wall() == store._now
+        assert (await store.ping()).now == clock.wall() == store._now
         assert place.times("TIME") == 0
 
 
@@ -262,7 +262,7 @@ async def test_a_watch_of_queues_asks_to_be_told_after_it_listens():
         store._ask_again([])
         assert place.times("EVALSHA") == 1
         store._ask_again(["c"])
-        await store.now()
+        (await store.ping()).now
         assert place.times("EVALSHA") == 2
     store._ask_again(["d"])  # nothing happens on a closed store
 

@@ -14,6 +14,7 @@ from tests.contract.commit_calls import create, look_at, plan, rewrite, send, ti
 from tests.contract.job_calls import claim_ids, id_of, insert, join, new, start
 from tests.rig.endings import leave
 from tests.rig.fixtures import Endpoint
+from tests.rig.lookups import decisions, stranded
 from tests.unit.redis_inside import Looker, stores_of
 
 JUNK = ["junk", "", b"\xff\xfe", "nan", "1e300", "\0"]
@@ -53,7 +54,7 @@ async def test_a_place_that_is_none_stops_no_queue(
         got += await claim_ids(store)
     assert got == [id_of(1), id_of(3)]
     assert await claim_ids(store) == []
-    assert [(one.waiting, one.queue) for one in await store.counts()] == [(1, "default")]
+    assert [(one.waiting, one.queue) for one in await store.jobs.counts()] == [(1, "default")]
     assert [one.kind for one in store.damage] == ["job"]
 
 
@@ -90,9 +91,9 @@ async def test_junk_in_a_hash_stops_no_queue(
     await join(store, "ann")
     looker.redis.hset(looker.job(name), "default", junk)
     await insert(store, new(1, unique=Unique(key="default")))
-    (job,) = (await store.claim("ann", 1, ["default"], 9)).jobs  # type: ignore[union-attr]
+    (job,) = (await store.jobs.claim("ann", 1, ["default"], 9)).jobs  # type: ignore[union-attr]
     assert await leave(store, "ann") == [job.id]
-    assert [one.waiting for one in await store.counts()] == [1]
+    assert [one.waiting for one in await store.jobs.counts()] == [1]
 
 
 @pytest.mark.parametrize("name", ["fixed", "state"])
@@ -101,7 +102,7 @@ async def test_a_job_that_cannot_be_read_is_named_with_both_of_its_hashes(
 ):
     await insert(store, new(1))
     looker.redis.hset(looker.job(name), id_of(1), "junk")
-    assert await store.get([id_of(1)]) == [None]
+    assert await store.jobs.get([id_of(1)]) == [None]
     (found,) = store.damage
     assert found.kind == "job"
     assert looker.job("fixed") in found.where
@@ -110,7 +111,7 @@ async def test_a_job_that_cannot_be_read_is_named_with_both_of_its_hashes(
 
 async def test_a_pause_that_cannot_be_read_is_none_and_is_told(store: RedisStore, looker: Looker):
     looker.redis.hset(looker.job("paused"), "default", "junk")
-    await store.counts()
+    await store.jobs.counts()
     assert [(one.kind, one.name) for one in store.damage] == [("queue", "default")]
 
 
@@ -123,11 +124,11 @@ async def test_names_that_are_not_utf_8_break_no_list(store: RedisStore, looker:
         looker.redis.zadd(looker.job(index), {b"\xff\xfe\0x": 0})
     for key in ("names", "timer:names"):
         looker.redis.zadd(f"{{tenure:{store.namespace}}}:{key}", {b"a\xfe": 0})
-    assert [job.id for job in (await store.find()).jobs] == [id_of(1)]
-    assert [one.queue for one in await store.counts()] == ["default"]
-    assert [one.id for one in await store.replicas()] == ["ann"]
-    assert [lease.key for lease in await store.leases()] == ["lock"]
-    assert [one.name for one in (await store.schedules()).records] == ["sync"]
+    assert [job.id for job in (await store.jobs.find()).jobs] == [id_of(1)]
+    assert [one.queue for one in await store.jobs.counts()] == ["default"]
+    assert [one.id for one in await store.jobs.replicas()] == ["ann"]
+    assert [lease.key for lease in await store.leases.find()] == ["lock"]
+    assert [one.name for one in (await store.schedules.read()).records] == ["sync"]
     assert {one.kind for one in store.damage} == {"queue", "replica", "lock", "timer"}
 
 
@@ -142,14 +143,14 @@ async def test_a_lock_that_cannot_be_read_is_held_and_named_and_harms_no_other(
         looker.redis.hset(head, "a", "b")
     else:
         looker.redis.set(head, junk)
-    assert await store.renew([bad, good]) == [None, True]
-    assert [lease.key for lease in await store.leases()] == ["good"]
+    assert await store.leases.renew([bad, good]) == [None, True]
+    assert [lease.key for lease in await store.leases.find()] == ["good"]
     assert [(one.kind, one.name, one.where) for one in store.damage] == [("lock", "bad", head)]
     await store.prune(idle=0.0)
     if junk != "a hash":
         with pytest.raises(StoreError, match="nobody can take 'bad'"):
             await ask(store, "bad", "ben")
-    assert await store.release([bad, good]) == [False, True]
+    assert await store.leases.release([bad, good]) == [False, True]
     looker.redis.delete(head)
     assert isinstance(await ask(store, "bad", "ben"), Granted)
 
@@ -160,9 +161,9 @@ async def test_details_that_cannot_be_read_cost_a_holder_its_place_and_nobody_el
 ):
     leases = [await take(store, "pool", holder, limit=3) for holder in ("ann", "ben")]
     looker.redis.hset(f"{{tenure:{store.namespace}}}:info:pool", "ann", junk)
-    assert (await store.renew(leases))[1] is True
+    assert (await store.leases.renew(leases))[1] is True
     assert isinstance(await ask(store, "pool", "cid", limit=3), Granted)
-    assert {lease.holder for lease in await store.leases()} >= {"ben", "cid"}
+    assert {lease.holder for lease in await store.leases.find()} >= {"ben", "cid"}
 
 
 async def test_a_holder_with_damaged_details_takes_no_place_of_the_others(
@@ -175,7 +176,7 @@ async def test_a_holder_with_damaged_details_takes_no_place_of_the_others(
     # Its fence is lost, so it comes as a newcomer: behind one holder and one waiter.
     answer = await ask(store, "pool", "ann", limit=2)
     assert not isinstance(answer, Granted)
-    assert await store.renew([ben]) == [True]
+    assert await store.leases.renew([ben]) == [True]
     assert isinstance(await ask(store, "pool", "cid", limit=2), Granted)
 
 
@@ -225,7 +226,7 @@ async def test_a_timer_that_cannot_be_read_is_replaced_and_its_neighbour_goes_on
 ):
     bad, good = await create(store, "bad"), await create(store, "good")
     looker.redis.hset(looker.timer("schedules"), "bad", record)
-    assert (await store.declare([("bad", "ruler"), ("good", "ruler")])).lost == ["bad"]
+    assert (await store.schedules.declare([("bad", "ruler"), ("good", "ruler")])).lost == ["bad"]
     assert (await send(store, plan(bad))).found[0].version == ""
     assert (await rewrite(store, good, standing="moved")).standing == "moved"
     assert (await create(store, "bad", definition=None)).definition == ""
@@ -240,8 +241,8 @@ async def test_a_list_of_timers_reports_where_a_damaged_timer_is_stored(
     await create(store, "bad")
     await create(store, "good")
     looker.redis.hset(looker.timer("schedules"), "bad", record)
-    assert [timer.name for timer in (await store.schedules()).records] == ["good"]
-    assert await store.decisions("bad") == []
+    assert [timer.name for timer in (await store.schedules.read()).records] == ["good"]
+    assert await decisions(store, "bad") == []
     reports = [(report.kind, report.name, report.where) for report in store.damage]
     assert reports == [("timer", "bad", looker.timer("schedules"))]
 
@@ -254,7 +255,7 @@ async def test_a_page_of_timers_is_filled_though_some_cannot_be_read(
         await create(store, name)
     for name in names[:3]:
         looker.redis.hset(looker.timer("schedules"), name, "junk")
-    page = await store.schedules(limit=3)
+    page = await store.schedules.read(limit=3)
     assert [timer.name for timer in page.records] == names[3:6]
 
 
@@ -275,8 +276,8 @@ async def test_a_declaration_that_nobody_made_stops_no_timer(
     record = await create(store)
     looker.redis.execute_command("ZADD", looker.timer("declared"), score, "sync")
     await look_at(store)
-    assert (await store.declare([("sync", "ruler")])).lost == []
-    assert abs((await look_at(store)).declared - await store.now()) < 60_000_000
+    assert (await store.schedules.declare([("sync", "ruler")])).lost == []
+    assert abs((await look_at(store)).declared - (await store.ping()).now) < 60_000_000
     await rewrite(store, record)
 
 
@@ -298,7 +299,7 @@ async def test_a_line_that_cannot_be_read_is_left_out_and_never_extended(
     looker.redis.hset(looker.timer("decisions"), "sync\x002", line)
     assert (await look_at(store)).latest is None
     await send(store, plan(record, lines=(tick_line("third", like="same"),)))
-    assert [one.body for one in await store.decisions("sync")] == ["third", "first"]
+    assert [one.body for one in await decisions(store, "sync")] == ["third", "first"]
     assert [(report.kind, report.name) for report in store.damage] == [("decision", "sync")]
 
 
@@ -309,11 +310,11 @@ async def test_one_replica_that_cannot_be_read_keeps_no_other_from_beating(
     await join(store, "good")
     looker.redis.hset(looker.job("replicas"), "bad", "junk")
     looker.redis.zadd(looker.job("renewed"), {"bad": 9e15})
-    bad, good = await store.beat(["bad", "good"], ttl=10)
+    bad, good = await store.jobs.beat(["bad", "good"], ttl=10)
     assert bad is None
     assert good is not None
-    assert [one.id for one in await store.replicas()] == ["good"]
-    assert [(one.id, one.why) for one in await store.stranded()] == [(id_of(1), "orphan")]
+    assert [one.id for one in await store.jobs.replicas()] == ["good"]
+    assert [(one.id, one.why) for one in await stranded(store)] == [(id_of(1), "orphan")]
 
 
 @pytest.mark.parametrize("ttl", ["junk", -1, 1e300, None])
@@ -322,9 +323,9 @@ async def test_a_replica_with_an_impossible_ttl_keeps_no_other_from_beating(
 ):
     await join(store, "bad")
     await join(store, "good")
-    now = await store.now()
+    now = (await store.ping()).now
     looker.redis.hset(looker.job("replicas"), "bad", packed(now, now, ttl, 0, 0, ""))
-    bad, good = await store.beat(["bad", "good"], ttl=10)
+    bad, good = await store.jobs.beat(["bad", "good"], ttl=10)
     assert bad is None
     assert good is not None
 
@@ -335,6 +336,6 @@ async def test_a_job_that_was_set_aside_frees_its_unique_key(store: RedisStore, 
     await insert(store, new(1, unique=Unique(key="welcome")))
     looker.redis.hset(looker.job("fixed"), id_of(1), "junk")
     assert await claim_ids(store) == []
-    assert [(one.id, one.why) for one in await store.stranded()] == [(id_of(1), "unreadable")]
+    assert [(one.id, one.why) for one in await stranded(store)] == [(id_of(1), "unreadable")]
     await insert(store, new(2, unique=Unique(key="welcome")))
     assert await claim_ids(store) == [id_of(2)]

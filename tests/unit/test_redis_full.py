@@ -33,6 +33,7 @@ from tests.contract.job_calls import (
 )
 from tests.rig.endings import bury, leave, recover
 from tests.rig.fixtures import PrivateValkey
+from tests.rig.lookups import decisions
 from tests.rig.servers import Valkey
 from tests.rig.sizes import SIZE
 from tests.unit.redis_inside import stores_of
@@ -64,18 +65,18 @@ async def full(private_valkey: PrivateValkey, namespace: str) -> AsyncIterator[F
 async def test_a_new_job_is_refused_and_nothing_of_it_is_stored(full: Full):
     full.fill()
     with pytest.raises(StoreFull, match=r"full.*Nothing was stored.*maxmemory") as caught:
-        await full.store.insert([new(1, tags=("t",), unique=Unique(key="k"))])
+        await full.store.jobs.insert([new(1, tags=("t",), unique=Unique(key="k"))])
     assert isinstance(caught.value, StoreUnavailable)
     assert full.server.url.rpartition("@")[2] in str(caught.value)
     full.free()
-    assert await full.store.get([id_of(1)]) == [None]
+    assert await full.store.jobs.get([id_of(1)]) == [None]
     await insert(full.store, new(2, unique=Unique(key="k")))
 
 
 async def test_an_insert_whose_reply_was_lost_is_answered_though_the_store_is_full(full: Full):
     await insert(full.store, new(1))
     full.fill()
-    assert await full.store.insert([new(1)]) == [Inserted("created", id_of(1))]
+    assert await full.store.jobs.insert([new(1)]) == [Inserted("created", id_of(1))]
 
 
 async def test_jobs_are_claimed_noted_and_settled(full: Full):
@@ -85,7 +86,7 @@ async def test_jobs_are_claimed_noted_and_settled(full: Full):
     one, two, three, four = await claim(full.store)
     assert await claim(full.store) == []
     note = Note(id=one.id, fence=one.fence, progress=0.5, message="m", checkpoint=bytes(50_000))
-    assert await full.store.note("ann", [note]) == [True]
+    assert await full.store.jobs.note([note]) == [True]
     assert await settle(full.store, one, "succeeded", result=bytes(50_000)) == "settled"
     assert await settle(full.store, two, "retry", error=b"e") == "settled"
     assert await settle(full.store, three, "failed", error=b"e") == "settled"
@@ -109,7 +110,7 @@ async def test_workers_beat_and_leave_and_the_dead_are_recovered(full: Full):
     await join(full.store, "ben", "eve", ttl=100)
     full.fill()
     full.clock.shift(9)
-    [ann, ben] = await full.store.beat(["ann", "ben"], ttl=10)
+    [ann, ben] = await full.store.jobs.beat(["ann", "ben"], ttl=10)
     assert ann is not None
     assert ann.held == 2
     assert ben is not None
@@ -134,12 +135,12 @@ async def test_jobs_are_cancelled_requeued_and_pruned(full: Full, unique: Unique
     running = await start_one(full.store, 1)
     await insert(full.store, new(2, unique=unique, retention=10))
     full.fill()
-    assert await full.store.cancel([id_of(1), id_of(2)]) == ["requested", "cancelled"]
-    [beat] = await full.store.beat(["ann"], ttl=100)
+    assert await full.store.jobs.cancel([id_of(1), id_of(2)]) == ["requested", "cancelled"]
+    [beat] = await full.store.jobs.beat(["ann"], ttl=100)
     assert beat is not None
     assert beat.cancels == [id_of(1)]
-    assert await full.store.requeue([id_of(2)]) == ["requeued"]
-    assert await full.store.cancel([id_of(2)]) == ["cancelled"]
+    assert await full.store.jobs.requeue([id_of(2)]) == ["requeued"]
+    assert await full.store.jobs.cancel([id_of(2)]) == ["cancelled"]
     assert await settle(full.store, running, "cancelled") == "settled"
     full.clock.shift(11)
     assert await prune_jobs(full.store) == 2
@@ -149,9 +150,9 @@ async def test_queues_are_paused_and_resumed(full: Full):
     await insert(full.store, new(1))
     await join(full.store, "ann")
     full.fill()
-    await full.store.pause("default")
+    await full.store.jobs.pause("default")
     assert await claim(full.store) == []
-    await full.store.resume("default")
+    await full.store.jobs.pause("default", seconds=0)
     assert len(await claim(full.store)) == 1
 
 
@@ -159,13 +160,13 @@ async def test_locks_are_taken_renewed_marked_and_given_back(full: Full):
     held = await take(full.store, "old", "ann")
     full.fill()
     full.clock.shift(20)
-    assert await full.store.renew([held]) == [True]
+    assert await full.store.leases.renew([held]) == [True]
     full.clock.shift(20)
     assert await holders(full.store, "old") == ["ann"]
     fresh = await take(full.store, "new", "ben")
     assert isinstance(await ask(full.store, "new", "ben"), Granted)  # a repeat
-    assert await full.store.mark("once", fresh, "done")
-    assert await full.store.release([held, fresh]) == [True, True]
+    assert await full.store.leases.mark("once", fresh, "done")
+    assert await full.store.leases.release([held, fresh]) == [True, True]
     assert await full.store.prune(idle=0) == Pruned(0, 0, more=False)
 
 
@@ -175,10 +176,10 @@ async def test_semaphores_and_lines_go_on(full: Full):
     for holder in "cd":
         await ask(full.store, "pool", holder, limit=2, waiting=60)
     assert await line(full.store, "pool") == ["c", "d"]
-    assert await full.store.renew(held) == [True, True]
-    assert await full.store.release(held[:1]) == [True]
+    assert await full.store.leases.renew(held) == [True, True]
+    assert await full.store.leases.release(held[:1]) == [True]
     await take(full.store, "pool", "c", limit=2)
-    assert await full.store.release(held[1:]) == [True]
+    assert await full.store.leases.release(held[1:]) == [True]
     assert await holders(full.store, "pool") == ["c"]
 
 
@@ -193,10 +194,10 @@ async def test_timers_tick_and_are_declared_rewritten_and_deleted(full: Full):
     assert (await look_at(full.store)).latest is not None
     other = await rewrite(full.store, await create(full.store, "other"), definition="larger")
     full.clock.shift(60)
-    assert (await full.store.declare([("sync", "ruler")])).lost == []
+    assert (await full.store.schedules.declare([("sync", "ruler")])).lost == []
     gone = plan(other, writes=(Write("other", None),))
     assert (await send(full.store, gone)).outcome == "done"
-    assert [record.name for record in (await full.store.schedules()).records] == ["sync"]
+    assert [record.name for record in (await full.store.schedules.read()).records] == ["sync"]
 
 
 async def test_sleeping_workers_are_woken(full: Full):
@@ -232,15 +233,15 @@ async def _read_only(full: Full) -> AsyncIterator[None]:
 
 
 READS: dict[str, Callable[[RedisStore], Awaitable[object]]] = {
-    "get": lambda store: store.get([id_of(1)]),
-    "find": lambda store: store.find(),
-    "counts": lambda store: store.counts(),
-    "count_tagged": lambda store: store.count_tagged("t", unfinished=1, recent=1, within=1),
-    "replicas": lambda store: store.replicas(),
-    "leases": lambda store: store.leases(),
-    "schedules": lambda store: store.schedules(),
-    "decisions": lambda store: store.decisions("sync"),
-    "marked": lambda store: store.marked(["once"]),
+    "get": lambda store: store.jobs.get([id_of(1)]),
+    "find": lambda store: store.jobs.find(),
+    "counts": lambda store: store.jobs.counts(),
+    "count_tagged": lambda store: store.jobs.count_tagged("t", unfinished=1, recent=1, within=1),
+    "replicas": lambda store: store.jobs.replicas(),
+    "leases": lambda store: store.leases.find(),
+    "schedules": lambda store: store.schedules.read(),
+    "decisions": lambda store: decisions(store, "sync"),
+    "marked": lambda store: store.leases.marked(["once"]),
 }
 
 
@@ -252,5 +253,5 @@ async def test_a_server_that_refuses_writes_is_still_read(full: Full, name: str)
     await READS[name](full.store)
     async with _read_only(full):
         with pytest.raises(StoreUnavailable, match="too few replicas"):
-            await full.store.beat(["ann"], ttl=10)
+            await full.store.jobs.beat(["ann"], ttl=10)
         await READS[name](full.store)

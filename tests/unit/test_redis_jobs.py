@@ -78,15 +78,15 @@ async def test_jobs_that_are_over_and_replicas_that_left_leave_nothing_behind(
     await join(store, "ann")
     await insert(store, *jobs)
     assert len(await claim(store, queues=("default", "other"))) == 4
-    await store.cancel([id_of(1), id_of(3)])
-    await store.note("ann", [Note(id=id_of(4), fence=1)])
-    await store.pause("default", seconds=60)
+    await store.jobs.cancel([id_of(1), id_of(3)])
+    await store.jobs.note([Note(id=id_of(4), fence=1)])
+    await store.jobs.pause("default", seconds=60)
     assert len(await leave(store, "ann")) == 4
     await join(store, "ben")
-    await store.resume("default")
+    await store.jobs.pause("default", seconds=0)
     for job in await claim(store, "ben", queues=("default", "other")):
         assert await settle(store, job, "failed", reason="error") == "settled"
-    await store.requeue([id_of(4)])
+    await store.jobs.requeue([id_of(4)])
     (again,) = await claim(store, "ben")
     await settle(store, again, "succeeded", result=b"1")
     assert looker.key_names() > before
@@ -103,7 +103,7 @@ async def test_a_replica_that_died_leaves_nothing_behind(
     store = await open_store(valkey_server.url, clock)
     before = looker.key_names()
     await start(store, new(1, timeout=5), new(2))
-    await store.cancel([id_of(2)])
+    await store.jobs.cancel([id_of(2)])
     clock.shift(HOUR)
     lost = await recover(store, delays=(), grace=0)
     assert {one.id: one.state for one in lost} == {id_of(1): "failed", id_of(2): "cancelled"}
@@ -124,7 +124,7 @@ async def test_unique_keys_of_finished_jobs_are_forgotten_though_others_are_stil
     clock.shift(10)
     await prune_jobs(store)
     assert looker.redis.hlen(looker.job("unique")) == 300
-    await store.cancel([one.id for one in live])
+    await store.jobs.cancel([one.id for one in live])
     assert looker.redis.hlen(looker.job("unique")) == 0
 
 
@@ -150,7 +150,7 @@ async def test_forgotten_scripts_are_loaded_again(open_store: Open, private: tup
     store = await open_store(server.url)
     await join(store, "ann")
     looker.redis.script_flush()
-    several = [store.insert([new(number)]) for number in range(1, 4)]
+    several = [store.jobs.insert([new(number)]) for number in range(1, 4)]
     await asyncio.gather(*several)
     looker.redis.script_flush()
     assert await claim_ids(store) == [id_of(1), id_of(2), id_of(3)]
@@ -171,11 +171,11 @@ async def test_no_call_does_more_because_many_jobs_have_finished_or_are_not_due(
         one, two = await claim(store, limit=10)
         await settle(store, one, "succeeded")
         await settle(store, two, "retry")
-        await store.beat(["ann"], ttl=WEEK)
+        await store.jobs.beat(["ann"], ttl=WEEK)
         assert await claim_ids(store, limit=1) == [id_of(2)]
         clock.shift(2)
         assert len(await recover(store, delays=AT_ONCE, grace=0)) == 1
-        await store.cancel([id_of(2)])
+        await store.jobs.cancel([id_of(2)])
         calls = looker.commands()
         clock.shift(1)
         assert await prune_jobs(store, limit=2) == 2
@@ -183,14 +183,14 @@ async def test_no_call_does_more_because_many_jobs_have_finished_or_are_not_due(
 
     async def fill(first: int, **details: Any) -> list[str]:
         jobs = [new(number, **details) for number in range(first, first + 10 * SIZE.jobs)]
-        await store.insert(jobs)
+        await store.jobs.insert(jobs)
         return [job.id for job in jobs]
 
     await fill(100_000, delay=HOUR, priority=9)
     await work()  # loads the scripts
     few = await work()
     await fill(200_000, delay=2 * HOUR, priority=9)
-    await store.cancel(await fill(300_000, retention=WEEK))
+    await store.jobs.cancel(await fill(300_000, retention=WEEK))
     assert await work() == few
 
 
@@ -204,32 +204,32 @@ async def test_no_script_takes_long_among_many_jobs(
 
     async def fill(amount: int, **details: Any) -> list[str]:
         jobs = [new(next(numbers), tags=("t",), **details) for _ in range(amount)]
-        await store.insert(jobs)
+        await store.jobs.insert(jobs)
         return [job.id for job in jobs]
 
     async def call_everything() -> None:
         await fill(BATCH_MAX)
         ended_well, ended_badly = await claim(store), await claim(store)
         running = [job.id for job in await claim(store)]
-        await store.settle("ann", [ended(job, "succeeded", result=b"1") for job in ended_well])
-        await store.settle("ann", [ended(job, "retry", delay=9) for job in ended_badly])
-        await store.settle("ann", [ended(job, "failed") for job in await claim(store)])
+        await store.jobs.settle([ended(job, "succeeded", result=b"1") for job in ended_well])
+        await store.jobs.settle([ended(job, "retry", delay=9) for job in ended_badly])
+        await store.jobs.settle([ended(job, "failed") for job in await claim(store)])
         for state in (None, "waiting", "running", "succeeded", "failed"):
-            await store.find(state=state, task="none")
-        await store.find(tag="t", limit=1000)
-        await store.get(running)
-        await store.counts()
-        await store.beat(["ann"], ttl=WEEK)
-        await store.cancel(running)
-        await store.cancel([job.id for job in ended_badly])
-        await store.requeue([job.id for job in ended_well])
+            await store.jobs.find(state=state, task="none")
+        await store.jobs.find(tag="t", limit=1000)
+        await store.jobs.get(running)
+        await store.jobs.counts()
+        await store.jobs.beat(["ann"], ttl=WEEK)
+        await store.jobs.cancel(running)
+        await store.jobs.cancel([job.id for job in ended_badly])
+        await store.jobs.requeue([job.id for job in ended_well])
         lost = await claim(store)
         await bury(store, "ann", [job.id for job in lost], delays=AT_ONCE)
         await join(store, "ann", ttl=WEEK)
 
     await fill(60_000)
     await fill(60_000, delay=HOUR)
-    await store.cancel(await fill(80_000, retention=WEEK))
+    await store.jobs.cancel(await fill(80_000, retention=WEEK))
     await call_everything()  # loads the scripts
     looker.log_scripts()
     for _ in range(5):
@@ -258,10 +258,10 @@ async def test_what_cannot_be_read_is_set_aside_by_recover(
         Recovered(id=id_of(2), replica="ann", state=None),
         Recovered(id=id_of(3), replica="ann", state="waiting", losses=1),
     ]
-    assert await store.get([id_of(2)]) == [None]
+    assert await store.jobs.get([id_of(2)]) == [None]
     assert looker.redis.hkeys(looker.job("broken")) == [id_of(2)]
-    assert [(one.waiting, one.running) for one in await store.counts()] == [(2, 0)]
-    await store.cancel([id_of(1), id_of(3)])
+    assert [(one.waiting, one.running) for one in await store.jobs.counts()] == [(2, 0)]
+    await store.jobs.cancel([id_of(1), id_of(3)])
     clock.shift(WEEK)
     assert await prune_jobs(store) == 2
     assert looker.key_names() == before
@@ -281,7 +281,7 @@ async def test_what_cannot_be_read_and_is_past_its_deadline_is_set_aside_as_well
     }
     assert await recover(store, delays=AT_ONCE, grace=0) == []
     assert await leave(store, "ann") == [id_of(1)]
-    assert [(one.waiting, one.running) for one in await store.counts()] == [(1, 0)]
+    assert [(one.waiting, one.running) for one in await store.jobs.counts()] == [(1, 0)]
 
 
 async def test_entries_that_nothing_stands_behind_are_in_nobodys_way(
@@ -308,17 +308,17 @@ async def test_what_cannot_be_read_does_not_keep_others_from_being_claimed(
     await insert(store, new(1), new(2), new(3))
     looker.spoil(1)
     assert await claim_ids(store) == [id_of(2), id_of(3)]
-    assert await store.settle("ann", [ended(await lookup(store, 2), "failed")]) == ["settled"]
+    assert await store.jobs.settle([ended(await lookup(store, 2), "failed")]) == ["settled"]
     looker.spoil(2)
     looker.spoil(3)
-    assert (await store.find()).jobs == []
-    assert await store.get([id_of(1), id_of(2), id_of(3)]) == [None] * 3
-    assert await store.cancel([id_of(3)]) == [None]
+    assert (await store.jobs.find()).jobs == []
+    assert await store.jobs.get([id_of(1), id_of(2), id_of(3)]) == [None] * 3
+    assert await store.jobs.cancel([id_of(3)]) == [None]
     assert await leave(store, "ann") == [id_of(3)]
 
 
 async def lookup(store: RedisStore, number: int) -> Any:
-    (job,) = await store.get([id_of(number)])
+    (job,) = await store.jobs.get([id_of(number)])
     return job
 
 
@@ -389,7 +389,7 @@ async def test_after_a_lost_connection_the_flag_is_back_before_anybody_looks(
         assert looker.redis.hkeys(looker.job("sleeping")) == ["default"]
         await insert(store, new(1))
         assert await watch.wait(SIZE.patience)
-        await store.cancel([id_of(1)])
+        await store.jobs.cancel([id_of(1)])
         assert await watch.wait(SIZE.patience)
 
 
@@ -403,10 +403,10 @@ async def test_a_bell_is_heard_only_while_somebody_watches(
     for _ in range(2):
         async with watcher.watch(("job", id_of(1)), ("replica", "ann")) as watch:
             assert (looker.listeners("job"), looker.listeners("replica")) == (1, 1)
-            await store.cancel([id_of(2)])
-            await store.cancel([id_of(1)])
+            await store.jobs.cancel([id_of(2)])
+            await store.jobs.cancel([id_of(1)])
             assert await watch.wait(SIZE.patience)
-        await store.requeue([id_of(1), id_of(2)])  # nobody wants to know
+        await store.jobs.requeue([id_of(1), id_of(2)])  # nobody wants to know
         await wait_until_async(lambda: looker.listeners("job") == 0, SIZE.patience)
 
 
@@ -432,7 +432,7 @@ async def test_watches_that_begin_together_all_hear(
         lambda: all(looker.listeners(kind) == 1 for kind, _ in kinds), SIZE.patience
     )
     await wait_until_async(lambda: "job:sleeping" in looker.key_names(), SIZE.patience)
-    await store.cancel([id_of(1)])
+    await store.jobs.cancel([id_of(1)])
     await insert(store, new(2))
     await asyncio.gather(*ears)
 
@@ -443,11 +443,11 @@ async def test_a_call_rings_each_bell_once(open_store: Open, private: tuple[Valk
     jobs = await start(store, *(new(number) for number in range(1, 100)))
     async with store.watch(("queue", "default")):
         looker.commands()
-        await store.settle("ann", [ended(job, "handed back") for job in jobs])
+        await store.jobs.settle([ended(job, "handed back") for job in jobs])
         assert looker.commands()["publish"] == 2  # the queue, and the jobs
         await claim(store)
         assert looker.commands()["publish"] == 1
-        await store.cancel([job.id for job in jobs])
+        await store.jobs.cancel([job.id for job in jobs])
         assert looker.commands()["publish"] == 2  # the jobs, and the replica
 
 
@@ -465,7 +465,7 @@ async def test_a_connection_cut_in_a_full_batch_leaves_all_of_it_or_nothing(
     (way.cut_after if after else way.cut_before)(command, b"EVALSHA")
     jobs = [new(number) for number in range(BATCH_MAX)]
     with suppress(StoreUnavailable):
-        await store.insert(jobs)
+        await store.jobs.insert(jobs)
     way.heal()
     assert await _stored(store, jobs) in (0, BATCH_MAX)
 
@@ -479,24 +479,24 @@ async def test_memory_that_ends_in_a_full_batch_leaves_all_of_it_or_nothing(
     looker.redis.config_set("maxmemory", used + 3_000_000)
     jobs = [new(number, payload=bytes(20_000)) for number in range(BATCH_MAX)]
     with suppress(StoreUnavailable):
-        await store.insert(jobs)
+        await store.jobs.insert(jobs)
     assert await _stored(store, jobs) in (0, BATCH_MAX)
 
 
 async def _stored(store: RedisStore, jobs: list[NewJob]) -> int:
-    return sum(job is not None for job in await store.get([job.id for job in jobs]))
+    return sum(job is not None for job in await store.jobs.get([job.id for job in jobs]))
 
 
 async def test_large_results_are_not_read_for_a_count_beyond_some_megabytes(
     open_store: Open, valkey_server: Endpoint
 ):
     store = await open_store(valkey_server.url)
-    await store.join("ann", ttl=600, meta={})
+    await store.jobs.beat(["ann"], ttl=600, meta={})
     for number in range(10):
         job = await start_one(store, number, tags=("red",), retention=600)
         assert await settle(store, job, "succeeded", result=bytes(1_000_000)) == "settled"
-    await store.insert([new(number, tags=("red",)) for number in range(10, 13)])
-    assert await store.count_tagged("red", unfinished=9, recent=99, within=600) == Tagged(
+    await store.jobs.insert([new(number, tags=("red",)) for number in range(10, 13)])
+    assert await store.jobs.count_tagged("red", unfinished=9, recent=99, within=600) == Tagged(
         3, 3 + 4, ANY
     )
 
@@ -508,12 +508,12 @@ async def test_all_that_runs_is_found_though_many_replicas_run_jobs(open_store, 
     running = set()
     for number in range(50):
         await join(store, f"r{number}", ttl=WEEK)
-        claimed = await store.claim(f"r{number}", 1, ["default"], 1 if number else 100)
+        claimed = await store.jobs.claim(f"r{number}", 1, ["default"], 1 if number else 100)
         running |= {job.id for job in claimed.jobs}
     assert len(running) == 149
     found, cursor = [], None
     while True:
-        page = await store.find(state="running", limit=200, cursor=cursor)
+        page = await store.jobs.find(state="running", limit=200, cursor=cursor)
         found += [job.id for job in page.jobs]
         cursor = page.cursor
         if cursor is None:

@@ -35,6 +35,7 @@ from tests.contract.commit_calls import (
 from tests.contract.job_calls import id_of, join, new, prune_jobs, settle
 from tests.rig.endings import leave
 from tests.rig.fixtures import Endpoint, PrivateValkey
+from tests.rig.lookups import decisions
 from tests.rig.servers import Valkey
 from tests.rig.sizes import SIZE
 from tests.unit.redis_inside import Looker, Open, stores_of
@@ -72,7 +73,7 @@ async def fill(store: RedisStore, record: ScheduleRecord, amount: int) -> None:
     """Let a schedule have unfinished runs that wait."""
     for first in range(0, amount, BATCH_MAX):
         number = min(BATCH_MAX, amount - first)
-        answers = await store.commit([plan_run(record) for _ in range(number)])
+        answers = await store.schedules.commit([plan_run(record) for _ in range(number)])
         assert {answer.outcome for answer in answers} == {"done"}
 
 
@@ -96,7 +97,7 @@ async def test_schedules_that_are_over_leave_nothing_behind(
         line = tick_line(how, like=how if number < 2 else "same")
         one = await run(store, sync, born_on="ann", job=job, run_line=line)
         await settle(store, one, how)
-    await store.cancel([one.id for one in (await store.find(state="waiting")).jobs])
+    await store.jobs.cancel([one.id for one in (await store.jobs.find(state="waiting")).jobs])
     await leave(store, "ann")
     clock.shift(60)
     assert await prune_jobs(store) == 4
@@ -129,7 +130,7 @@ async def test_no_more_lines_are_stored_than_are_remembered(
     for number in range(DECISIONS_MAX + 10):
         await send(store, plan(record, lines=(tick_line(f"line {number}"),)))
     assert looker.redis.hlen(looker.timer("decisions")) == DECISIONS_MAX
-    lines = await store.decisions("sync")
+    lines = await decisions(store, "sync")
     expected = [f"line {number}" for number in range(10, DECISIONS_MAX + 10)]
     assert [line.body for line in lines] == expected[::-1]
 
@@ -223,9 +224,9 @@ async def test_many_commits_are_one_call(open_store: Open, private: tuple[Valkey
     store = await open_store(server.url)
     names = [f"timer {number}" for number in range(100)]
     made = [plan(name, writes=(Write(name, "s", "r", "d"),)) for name in names]
-    await store.commit(made[:1])
+    await store.schedules.commit(made[:1])
     looker.commands()
-    await store.commit(made[1:])
+    await store.schedules.commit(made[1:])
     assert looker.commands()["evalsha"] == 1
 
 
@@ -243,14 +244,16 @@ async def test_a_look_at_many_schedules_examines_a_bounded_number_of_runs(
     server, looker = private
     store = await open_store(server.url)
     few, many = "few", [f"schedule {number}" for number in range(30)]
-    await store.commit([plan(name, writes=(Write(name, "s", "r", "d"),)) for name in [few, *many]])
+    await store.schedules.commit(
+        [plan(name, writes=(Write(name, "s", "r", "d"),)) for name in [few, *many]]
+    )
     ids = [id_of(number) for number in range(500)]
     looker.redis.zadd(looker.job("unfinished"), dict.fromkeys(ids[1:], 0))
     for name in many:
         looker.redis.zadd(looker.job("live"), {f"{name}\0{id_}\0default": 0 for id_ in ids})
     looker.redis.zadd(looker.job("live"), {f"{few}\0{id_}\0default": 0 for id_ in ids[:10]})
     looker.commands()
-    found = (await store.schedules()).records
+    found = (await store.schedules.read()).records
     assert [one.live for one in found] == [9] + [500] * 30  # only few of them are looked at
     assert looker.commands()["zmscore"] == 1
 
@@ -263,13 +266,13 @@ async def test_a_young_declaration_is_not_written_again(
     names = ("a", "b", "c")
     for name in names:
         await create(store, name)
-    await store.declare([])  # loads the script
+    await store.schedules.declare([])  # loads the script
     clock.shift(DECLARED_ANEW_AFTER - 1)
     looker.commands()
-    await store.declare([(name, "ruler") for name in names])
+    await store.schedules.declare([(name, "ruler") for name in names])
     assert looker.commands() == {"evalsha": 1, "hdel": 1, "hmget": 3, "zscore": 3}
     clock.shift(1)
-    await store.declare([(name, "ruler") for name in names])
+    await store.schedules.declare([(name, "ruler") for name in names])
     assert looker.commands()["zadd"] == 3
 
 
@@ -281,10 +284,10 @@ async def test_jobs_without_a_schedule_cost_no_command_more(
     await join(store, "ann")
     calls: dict[str, int] = {}
     for number in (1, 2):
-        await store.insert([new(number)])
-        claimed = await store.claim("ann", number, ["default"], 1)
+        await store.jobs.insert([new(number)])
+        claimed = await store.jobs.claim("ann", number, ["default"], 1)
         assert claimed is not None
-        await store.beat(["ann"], ttl=10)
+        await store.jobs.beat(["ann"], ttl=10)
         await settle(store, claimed.jobs[0], "succeeded" if number == 1 else "failed")
         calls = looker.commands()
     assert calls == {
@@ -317,7 +320,7 @@ async def test_no_call_keeps_the_server_long_among_many_runs(
     await fill(store, await create(store, "other"), 2000)
     claimed = 0
     for number in range(1, 6):
-        some = await store.claim("ann", number, [TIMERS_QUEUE], BATCH_MAX)
+        some = await store.jobs.claim("ann", number, [TIMERS_QUEUE], BATCH_MAX)
         assert some is not None
         claimed += len(some.jobs)
     assert claimed == 1000
@@ -339,18 +342,18 @@ async def test_no_call_keeps_the_server_long_among_many_runs(
         took["unit"].append(looker.work_unit())
         clock.shift(70)
         made = [plan(name, writes=(Write(name, "s", "ruler", "d"),)) for name in names]
-        await measure("create", store.commit(made))
-        await measure("declare", store.declare([(name, "ruler") for name in names]))
+        await measure("create", store.schedules.commit(made))
+        await measure("declare", store.schedules.declare([(name, "ruler") for name in names]))
         await refuse("all", Room(1000))
         await refuse("own", Room(1000, on="ann"))
-        records = (await measure("schedules", store.schedules())).records
+        records = (await measure("schedules", store.schedules.read())).records
         timers = [record for record in records if record.name in names]
         line = tick_line()
         ticks = [plan_run(one, born_on="ann", rooms=(Room(1),), run_line=line) for one in timers]
-        answers = await measure("tick", store.commit(ticks))
+        answers = await measure("tick", store.schedules.commit(ticks))
         assert {answer.outcome for answer in answers} == {"done"}
         gone = [plan(one, writes=(Write(one.name, None),)) for one in timers]
-        await measure("delete", store.commit(gone))
+        await measure("delete", store.schedules.commit(gone))
         assert await settle_all(store, [answer.run for answer in answers if answer.run])
     unit = median(took.pop("unit"))
     units = {what: median(times) / unit for what, times in took.items()}
@@ -376,7 +379,7 @@ async def test_the_place_of_a_run_that_was_set_aside_is_free(
     live = looker.job("live")
     ended = await run(store, record)
     (left,) = looker.redis.zrange(live, 0, -1)
-    await store.cancel([ended.id])
+    await store.jobs.cancel([ended.id])
     assert looker.redis.zrange(live, 0, -1) == []
 
     def leave_it() -> None:
@@ -389,7 +392,7 @@ async def test_the_place_of_a_run_that_was_set_aside_is_free(
     one = await run(store, record, rooms=(Room(1),))
     leave_it()
     assert (await send(store, plan_run(record, rooms=(Room(1),)))).blocking == (one.id,)
-    await store.cancel([one.id])
+    await store.jobs.cancel([one.id])
     leave_it()
     gone = plan(record, writes=(Write("sync", None),), rooms=(Room(1),))
     assert (await send(store, gone)).outcome == "done"
@@ -412,12 +415,12 @@ async def every_call(store: RedisStore, clock: ManualClock) -> None:
     for room in (Room(1), Room(1, on="ann"), Room(1, instead=line)):
         answer = await send(store, plan_run(record, born_on="ann", rooms=(room,)))
         assert answer.outcome in {"full", "instead"}
-    assert len(await store.decisions("sync")) == 1
+    assert len(await decisions(store, "sync")) == 1
     clock.shift(60)
-    assert (await store.declare([("sync", "ruler")])).lost == []
+    assert (await store.schedules.declare([("sync", "ruler")])).lost == []
     clock.step(-60)
     spoke = as_expected(record, silent_for=1)
     assert (await send(store, plan(record, expects=(spoke,)))).outcome == "stale"
     await leave(store, "ann")
     assert (await send(store, plan(record, writes=(Write("sync", None),)))).outcome == "done"
-    assert (await store.schedules()).records == []
+    assert (await store.schedules.read()).records == []

@@ -72,7 +72,7 @@ async def test_released_keys_leave_nothing_behind(
     crowd = [await take(store, "semaphore", holder, limit=3) for holder in "abc"]
     await be_refused(store, "semaphore", "ben", limit=3, waiting=60)
     assert len(keys_of(valkey_server, namespace)) == 8
-    await store.release([alone, *crowd, Lease(key="semaphore", holder="ben")])
+    await store.leases.release([alone, *crowd, Lease(key="semaphore", holder="ben")])
     assert keys_of(valkey_server, namespace) == {"format", "fence"}
 
 
@@ -113,7 +113,7 @@ async def test_the_server_never_collects_a_part_of_a_crowd_before_its_head(
         # The server's own time stands still, so the rest has to be told what has passed.
         for number in range(1, 10):
             clock.shift(DAY / 20)
-            assert await store.renew(held) == [True, True]
+            assert await store.leases.renew(held) == [True, True]
             passed = number * DAY / 20
             assert DAY / 2 < left("head") <= left("places", "info") - passed
 
@@ -130,14 +130,14 @@ async def test_leases_that_one_key_still_tells_of_keep_their_places(
     await be_refused(store, "key", "ben", limit=2, waiting=30)
     lose(valkey_server, namespace, *lost)
     assert 0 < (await be_refused(store, "key", "cid", limit=2, waiting=3)).retry_in <= 60
-    assert sorted(one.holder for one in await store.leases() if not one.waiting) == ["a", "b"]
-    renewed = await store.renew(held)
+    assert sorted(one.holder for one in await store.leases.find() if not one.waiting) == ["a", "b"]
+    renewed = await store.leases.renew(held)
     assert renewed == [("info" not in lost)] * 2  # without its fence, nobody can be sure
-    await store.release([Lease(key="key", holder="cid"), Lease(key="key", holder="ben")])
+    await store.leases.release([Lease(key="key", holder="cid"), Lease(key="key", holder="ben")])
     clock.shift(60)
     after = [await take(store, "key", holder, limit=2) for holder in "cd"]
     assert min(one.fence for one in after) > max(one.fence for one in held)
-    await store.release(after)
+    await store.leases.release(after)
     assert keys_of(valkey_server, namespace) == {"format", "fence"}
 
 
@@ -149,11 +149,11 @@ async def test_leases_that_no_key_tells_of_have_ended(
     held = [await take(store, "key", holder, limit=2) for holder in "ab"]
     await be_refused(store, "key", "ben", limit=2, waiting=waiting)
     uses: list[tuple[Callable[[], Awaitable[object]], object]] = [
-        (lambda: store.renew(held), [False, False]),
-        (lambda: store.release(held), [False, False]),
-        (store.leases, []),
+        (lambda: store.leases.renew(held), [False, False]),
+        (lambda: store.leases.release(held), [False, False]),
+        (store.leases.list, []),
         (lambda: store.prune(idle=0), Pruned(1, 0, more=False)),
-        (lambda: store.mark("mark", held[0], "v1"), False),
+        (lambda: store.leases.mark("mark", held[0], "v1"), False),
     ]
     for use, answer in uses:
         lose(valkey_server, namespace, "places", "info", "patience")
@@ -172,12 +172,12 @@ async def test_a_holder_whose_fence_got_lost_gets_a_new_one(
 ):
     store = await open_store(valkey_server.url)
     held = [await take(store, "key", holder, limit=2) for holder in "ab"]
-    await store.release([lease for lease in held if lease.holder not in f"a{others}"])
+    await store.leases.release([lease for lease in held if lease.holder not in f"a{others}"])
     lose(valkey_server, namespace, "info")
     again = await take(store, "key", "a", limit=2)
     assert again.fence > held[-1].fence
-    assert {one.holder for one in await store.leases()} == {"a", *others}
-    assert await store.release([again]) == [True]
+    assert {one.holder for one in await store.leases.find()} == {"a", *others}
+    assert await store.leases.release([again]) == [True]
 
 
 def lose(server: Endpoint, namespace: str, *parts: str) -> None:
@@ -200,9 +200,9 @@ async def test_names_that_the_server_left_behind_are_collected(
         assert [one.more for one in pruned] == [True, True, False, False]
         assert looker.zcard(f"{tag}names") == 11
         looker.delete(*(f"{tag}head:key-{number:03}" for number in range(440, 450)))
-        assert [lease.holder for lease in await store.leases()] == ["ann"]
+        assert [lease.holder for lease in await store.leases.find()] == ["ann"]
         assert looker.zrange(f"{tag}names", 0, -1) == [b"z-kept"]
-    assert await store.release([kept]) == [True]
+    assert await store.leases.release([kept]) == [True]
 
 
 async def test_a_leftover_of_an_earlier_crowd_does_not_join_the_next(
@@ -215,7 +215,7 @@ async def test_a_leftover_of_an_earlier_crowd_does_not_join_the_next(
         looker.delete(f"{{tenure:{namespace}}}:head:key")
     await take(store, "key", "d", limit=2)
     await take(store, "key", "e", limit=2)
-    assert [lease.holder for lease in await store.leases()] == ["d", "e"]
+    assert [lease.holder for lease in await store.leases.find()] == ["d", "e"]
 
 
 # Scripts.
@@ -232,8 +232,8 @@ async def test_scripts_that_the_server_forgot_are_loaded_again_in_the_middle_of_
             leases = await asyncio.gather(*(take(store, name, "ann") for name in names))
             assert {lease.key for lease in leases} == set(names)
             looker.script_flush()
-            assert all(await asyncio.gather(*(store.release([lease]) for lease in leases)))
-    assert await store.leases() == []
+            assert all(await asyncio.gather(*(store.leases.release([lease]) for lease in leases)))
+    assert await store.leases.find() == []
 
 
 async def test_calls_keep_their_order_while_their_scripts_are_loaded(
@@ -247,7 +247,7 @@ async def test_calls_keep_their_order_while_their_scripts_are_loaded(
     await first
     fences = [(await taker).fence for taker in takers]
     assert fences == sorted(fences)
-    await store.release([await taker for taker in takers])
+    await store.leases.release([await taker for taker in takers])
 
 
 async def test_a_call_cancelled_before_its_script_is_loaded_does_not_happen_any_more(
@@ -262,16 +262,16 @@ async def test_a_call_cancelled_before_its_script_is_loaded_does_not_happen_any_
     call.cancel()
     await asyncio.wait([call])
     held.let_go()
-    assert await store.leases() == []
+    assert await store.leases.find() == []
 
 
 async def test_more_leases_than_fit_into_one_script(open_store: Open, valkey_server: Endpoint):
     store = await open_store(valkey_server.url)
     leases = await asyncio.gather(*(take(store, f"key-{n:03}", "ann") for n in range(450)))
     asked = [*leases, Lease(key="nobody", holder="ann", fence=1, ttl=5)]
-    assert await store.renew(asked) == [True] * 450 + [False]
-    assert [lease.key for lease in await store.leases()] == [lease.key for lease in leases]
-    assert await store.release(asked) == [True] * 450 + [False]
+    assert await store.leases.renew(asked) == [True] * 450 + [False]
+    assert [lease.key for lease in await store.leases.find()] == [lease.key for lease in leases]
+    assert await store.leases.release(asked) == [True] * 450 + [False]
 
 
 async def test_a_fleet_that_died_costs_few_commands(
@@ -287,8 +287,8 @@ async def test_a_fleet_that_died_costs_few_commands(
     looker.commands()
     await take(store, "gpu", "late", limit=3000)
     assert sum(looker.commands().values()) < 50
-    assert [one.holder for one in await store.leases()] == ["outlives", "late"]
-    assert await store.release([outlives]) == [True]
+    assert [one.holder for one in await store.leases.find()] == ["outlives", "late"]
+    assert await store.leases.release([outlives]) == [True]
 
 
 async def test_a_list_looks_at_a_bounded_number_of_holders_in_one_script(
@@ -305,11 +305,13 @@ async def test_a_list_looks_at_a_bounded_number_of_holders_in_one_script(
     more = [await take(store, "more", f"more {number}", limit=5, ttl=60) for number in range(2)]
     examined = count_examined(store, Looker(server, namespace), monkeypatch)
 
-    found = await store.leases(limit=10)
-    by_fence = sorted((one for one in await store.leases(limit=3003)), key=lambda one: one.fence)
+    found = await store.leases.find(limit=10)
+    by_fence = sorted(
+        (one for one in await store.leases.find(limit=3003)), key=lambda one: one.fence
+    )
     assert [one.holder for one in found[:3]] == [one.holder for one in few]
     assert [one.fence for one in found[3:]] == [one.fence for one in by_fence[3:10]]
-    everything = await store.leases(limit=10_000)
+    everything = await store.leases.find(limit=10_000)
     assert [one.holder for one in everything[3:-2] if one.waiting] == line
     assert {one.holder for one in everything[3:-7]} == set(fleet)
     assert [one.holder for one in everything[-2:]] == [one.holder for one in more]
@@ -330,12 +332,12 @@ async def test_a_crowd_that_goes_while_it_is_listed(
         reply = await run(self, script, words)
         if script is MEMBERS:
             monkeypatch.undo()
-            await store.discard("gpu")
+            await store.leases.discard("gpu")
             await take(store, "gpu", "alone", ttl=60)
         return reply
 
     monkeypatch.setattr(sender, "run", run_and_remove)
-    assert [one.holder for one in await store.leases()] == ["alone"]
+    assert [one.holder for one in await store.leases.find()] == ["alone"]
 
 
 async def test_a_search_looks_at_a_bounded_number_of_jobs_in_one_script(
@@ -346,13 +348,13 @@ async def test_a_search_looks_at_a_bounded_number_of_jobs_in_one_script(
     for first in range(0, 4000, 200):
         await insert(store, *(new(number) for number in range(first, first + 200)))
     examined = count_examined(store, Looker(server, namespace), monkeypatch)
-    page = await store.find(task="missing", limit=50)
+    page = await store.jobs.find(task="missing", limit=50)
     assert page.jobs == []
     assert page.cursor is not None
     assert max(examined) <= 250
     found, cursor = 0, None
     while found == 0 or cursor:
-        page = await store.find(limit=1000, cursor=cursor)
+        page = await store.jobs.find(limit=1000, cursor=cursor)
         found, cursor = found + len(page.jobs), page.cursor
     assert found == 4000
     assert max(examined) <= 1000
@@ -487,7 +489,7 @@ def test_a_store_works_without_the_loop_it_was_made_on(valkey_server: Endpoint, 
     async def use() -> None:
         await store.open()
         async with store.watch(("lease", "ann")):
-            await store.release([await take(store, "key", "ann")])
+            await store.leases.release([await take(store, "key", "ann")])
         await store.close()
 
     asyncio.run(use())
@@ -578,7 +580,7 @@ async def test_a_watch_that_cannot_listen_is_entered_and_hears_later(
         assert await watch.wait(SIZE.patience)  # for what may have been missed
         ann = await take(store, "key", "ann")
         await be_refused(store, "key", "ben", waiting=60)
-        await store.release([ann])
+        await store.leases.release([ann])
         assert await watch.wait(SIZE.patience)
     assert len(caplog.records) == 1
 
@@ -664,5 +666,5 @@ async def test_a_list_looks_at_a_bounded_number_of_holders_of_several_crowds(
         )
     )
     examined = count_examined(store, Looker(server, namespace), monkeypatch)
-    assert len(await store.leases(limit=10_000)) == 1600
+    assert len(await store.leases.find(limit=10_000)) == 1600
     assert max(examined) <= 1500

@@ -172,9 +172,9 @@ async def test_a_replica_is_not_taken_for_the_primary(
         with pytest.raises(StoreUnavailable, match="not the primary"):
             await ask(store, "other", "ann")
         with pytest.raises(StoreUnavailable, match="not the primary"):
-            await store.renew([lease])
+            await store.leases.renew([lease])
         with pytest.raises(StoreUnavailable, match="not the primary"):
-            await store.leases()
+            await store.leases.find()
         pointer.server = new
         await until_taken(store, "key", "ben")
 
@@ -197,13 +197,13 @@ async def test_a_primary_that_was_replaced_unawares_is_left(
             assert await watch.wait(20)
         async with store.watch(("lease", "ben")) as watch:
             await be_refused(store, "key", "ben", waiting=60)
-            await store.release([lease])
+            await store.leases.release([lease])
             assert await watch.wait(20)
 
 
 async def _is_at(store: RedisStore, server: Valkey) -> bool:
     try:
-        await store.now()
+        (await store.ping()).now
     except StoreUnavailable:
         return False
     return store._address.place.port == server.port
@@ -334,7 +334,7 @@ async def test_nodes_that_do_not_answer_or_do_not_know_are_passed_over(
             places = ",".join(f"127.0.0.1:{each.port}" for each in (*bad, good))
             store = await open_store(f"redis+cluster://{places}?{QUICK}")
             assert store._address.place.port == server.port
-            await store.now()
+            (await store.ping()).now
             assert [each.times("CLUSTER") for each in (*bad, good)] == [1, 1, 1]
 
 

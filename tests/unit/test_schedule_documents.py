@@ -243,11 +243,11 @@ def test_a_pause_of_all_in_a_newer_form_is_heeded():
 
 async def set_form(store: Store, name: str, needs: int) -> int:
     """Have a release of that form write a standing; return its cursor."""
-    [record] = (await store.schedules([name])).records
+    [record] = (await store.schedules.read([name])).records
     standing = {**json.loads(record.standing), "needs": needs}
     write = Write(name, json.dumps(standing), ruler=record.ruler)
     expects = (Expected(name, record.version),)
-    [answer] = await store.commit(
+    [answer] = await store.schedules.commit(
         [Commit(id=f"form {needs} {record.version}", name=name, expects=expects, writes=(write,))]
     )
     assert answer.outcome == "done"
@@ -272,7 +272,7 @@ async def test_a_worker_leaves_a_timer_in_a_newer_form_alone_and_asks_seldom(clo
             faults.calls.clear()
             await clock.advance(60)
             assert len(ticks) == before > 0
-            [record] = (await store.schedules(["sync"])).records
+            [record] = (await store.schedules.read(["sync"])).records
             assert json.loads(record.standing)["cursor"] == cursor
             asked = faults.calls["commit"] + faults.calls["declare"] + faults.calls["schedules"]
             assert asked < 20

@@ -196,7 +196,7 @@ JOB = "0193e0e8-0000-7000-8000-000000000000"
 async def lodging(supervisor: Supervisor, played: Played) -> None:
     """Have a worker say that it has joined, and is about to claim a job as another replica."""
     for replica in ("ann", "lodger"):
-        await supervisor._store.join(replica, ttl=TTL, meta={})
+        await supervisor._store.jobs.beat([replica], ttl=TTL, meta={})
     played.say(Joined("ann"))
     played.say(Lodging("lodger"))
     await wait_until_async(lambda: played.child.lodger)
@@ -245,11 +245,11 @@ async def test_a_second_replica_is_given_back_with_its_worker(
 ):
     first = stage.last
     await lodging(supervisor, first)
-    await supervisor._store.insert([NewJob(id=JOB, task="work")])
-    await supervisor._store.claim("lodger", 1, ["default"], 1)
+    await supervisor._store.jobs.insert([NewJob(id=JOB, task="work")])
+    await supervisor._store.jobs.claim("lodger", 1, ["default"], 1)
     first.end(1)
     await until(clock, lambda: len(stage.played) == 2)
-    [job] = await supervisor._store.get([JOB])
+    [job] = await supervisor._store.jobs.get([JOB])
     assert (job.state, job.losses) == ("waiting", 0)
     assert await living(supervisor) == []
 
@@ -260,8 +260,8 @@ async def test_a_job_without_a_process_of_its_own_goes_back(
 ):
     first = stage.last
     await lodging(supervisor, first)
-    await supervisor._store.insert([NewJob(id=JOB, task="work")])
-    await supervisor._store.claim("lodger", 1, ["default"], 1)
+    await supervisor._store.jobs.insert([NewJob(id=JOB, task="work")])
+    await supervisor._store.jobs.claim("lodger", 1, ["default"], 1)
     if why == "no-start":
         stage.failures = 1
     elif why == "too-many":
@@ -274,7 +274,7 @@ async def test_a_job_without_a_process_of_its_own_goes_back(
 
     async def is_back() -> bool:
         await clock.advance(0.1)
-        [job] = await supervisor._store.get([JOB])
+        [job] = await supervisor._store.jobs.get([JOB])
         return (job.state, job.losses) == ("waiting", 0)
 
     await wait_until_async(is_back)
@@ -287,8 +287,8 @@ OTHER = "0193e0e8-0000-7000-8000-000000000001"
 async def hand_over(supervisor: Supervisor, played: Played, lodger: str, wanted: str = JOB) -> None:
     """Have a worker claim a job as another replica, and pass it on."""
     store = supervisor._store
-    await store.join(lodger, ttl=TTL, meta={})
-    claimed = await store.claim(lodger, 1, ["default"], 1)
+    await store.jobs.beat([lodger], ttl=TTL, meta={})
+    claimed = await store.jobs.claim(lodger, 1, ["default"], 1)
     assert claimed is not None
     assert [job.id for job in claimed.jobs] == [wanted]
     played.say(Lodging(lodger))
@@ -299,13 +299,13 @@ async def given_back(supervisor: Supervisor, lodger: str, wanted: str = JOB) -> 
     """Wait until the job of a replica waits again; return in how many seconds it is due."""
     store = supervisor._store
     await wait_until_async(lambda: is_gone(supervisor, lodger))
-    [job] = await store.get([wanted])
+    [job] = await store.jobs.get([wanted])
     assert (job.state, job.losses, job.failures) == ("waiting", 0, 0)
-    return (job.due - await store.now()) / 1e6
+    return (job.due - (await store.ping()).now) / 1e6
 
 
 async def is_gone(supervisor: Supervisor, lodger: str) -> bool:
-    return lodger not in [replica.id for replica in await supervisor._store.replicas()]
+    return lodger not in [replica.id for replica in await supervisor._store.jobs.replicas()]
 
 
 @pytest.mark.parametrize("why", ["import-error", "out-of-memory", "no-start"])
@@ -317,7 +317,7 @@ async def test_jobs_whose_own_process_dies_before_they_begin_go_back_for_longer_
     caplog: pytest.LogCaptureFixture,
 ):
     first = stage.last
-    await supervisor._store.insert([NewJob(id=JOB, task="work")])
+    await supervisor._store.jobs.insert([NewJob(id=JOB, task="work")])
     for number in range(8):
         caplog.clear()
         stage.failures = 1 if why == "no-start" else 0
@@ -342,13 +342,13 @@ async def test_no_process_of_its_own_is_started_before_the_pause_is_over(
     supervisor: Supervisor, stage: Stage, clock: ManualClock
 ):
     first = stage.last
-    await supervisor._store.insert([NewJob(id=JOB, task="work")])
+    await supervisor._store.jobs.insert([NewJob(id=JOB, task="work")])
     await hand_over(supervisor, first, "one")
     await wait_until_async(lambda: len(stage.played) == 2)
     stage.last.end(1)
     pause = await given_back(supervisor, "one")
     clock.shift(0.1)
-    await supervisor._store.insert([NewJob(id=OTHER, task="work")])
+    await supervisor._store.jobs.insert([NewJob(id=OTHER, task="work")])
     await hand_over(supervisor, first, "two", OTHER)
     left = await given_back(supervisor, "two", OTHER)
     assert left == pytest.approx(pause - 0.1, abs=0.001)
@@ -362,7 +362,7 @@ async def test_a_job_that_begins_ends_the_pauses_of_processes_of_their_own(
     supervisor: Supervisor, stage: Stage, clock: ManualClock
 ):
     first = stage.last
-    await supervisor._store.insert([NewJob(id=JOB, task="work")])
+    await supervisor._store.jobs.insert([NewJob(id=JOB, task="work")])
     for number, begins in enumerate([False, False, True, False]):
         await hand_over(supervisor, first, f"lodger {number}")
         await wait_until_async(lambda count=number: len(stage.played) == 2 + count)
@@ -380,7 +380,7 @@ async def test_the_replica_of_a_child_that_is_gone_is_buried(
     supervisor: Supervisor, stage: Stage, clock: ManualClock
 ):
     first = stage.last
-    await supervisor._store.join("ann", ttl=1000, meta={})
+    await supervisor._store.jobs.beat(["ann"], ttl=1000, meta={})
     first.say(Joined("ann"))
     await wait_until_async(lambda: first.child.replica)
     first.end(0)
@@ -392,18 +392,18 @@ async def test_a_supervisor_recovers_the_jobs_of_the_dead(
     supervisor: Supervisor, stage: Stage, clock: ManualClock
 ):
     store, ttl = supervisor._store, supervisor._ttl
-    await store.join("ann", ttl=ttl, meta={})
+    await store.jobs.beat(["ann"], ttl=ttl, meta={})
     stage.last.say(Joined("ann"))
     await until(clock, lambda: supervisor._beats.last is not None)
-    await store.join("ben", ttl=ttl, meta={})  # which never beats
+    await store.jobs.beat(["ben"], ttl=ttl, meta={})  # which never beats
     began = clock.boot()
-    while [replica.id for replica in await store.replicas()] != ["ann"]:
+    while [replica.id for replica in await store.jobs.replicas()] != ["ann"]:
         await clock.advance(0.1)
         assert clock.boot() - began < 4 * ttl
 
 
 async def living(supervisor: Supervisor) -> list[str]:
-    return [replica.id for replica in await supervisor._store.replicas() if not replica.dead]
+    return [replica.id for replica in await supervisor._store.jobs.replicas() if not replica.dead]
 
 
 async def until_none_lives(supervisor: Supervisor) -> None:
@@ -470,7 +470,7 @@ async def test_the_status_says_whether_all_seats_work(
     status = supervisor.status()
     assert (status["ready"], status["stopping"]) == (False, False)
     assert status["last_beat_seconds_ago"] is None
-    await supervisor._store.join("ann", ttl=1000, meta={})
+    await supervisor._store.jobs.beat(["ann"], ttl=1000, meta={})
     stage.last.say(Joined("ann"))
     await until(clock, lambda: supervisor.status()["last_beat_seconds_ago"] is not None)
     status = supervisor.status()
@@ -489,7 +489,7 @@ async def test_the_status_says_whether_all_seats_work(
 async def test_a_store_that_goes_away_before_the_first_beat_is_noticed(
     supervisor: Supervisor, stage: Stage, clock: ManualClock, monkeypatch: pytest.MonkeyPatch
 ):
-    await supervisor._store.join("ann", ttl=1000, meta={})
+    await supervisor._store.jobs.beat(["ann"], ttl=1000, meta={})
     stage.last.say(Joined("ann"))
     await until(clock, lambda: supervisor.status()["ready"])
     monkeypatch.setattr(supervisor._beats, "last", None)  # no beat was answered

@@ -73,9 +73,9 @@ async def test_a_replica_that_cannot_be_read_keeps_no_other_out(
     await start(store, new(1), replica="bad")
     spoil(f"UPDATE tenure_replica SET {column} = {junk}")
     await join(store, "good")
-    [beat] = await store.beat(["good"], ttl=30)
+    [beat] = await store.jobs.beat(["good"], ttl=30)
     assert beat is not None
-    assert "good" in {replica.id for replica in await store.replicas()}
+    assert "good" in {replica.id for replica in await store.jobs.replicas()}
     await insert(store, new(2))
     assert await claim_ids(store, "good") == [id_of(2)]
     await recover(store, grace=0, delays=AT_ONCE, limit=10)
@@ -89,7 +89,7 @@ async def test_such_a_replica_is_named_and_its_jobs_are_taken(
     await start(store, new(1), replica="bad")
     spoil(f"UPDATE tenure_replica SET ttl = {junk}")
     await join(store, "good")
-    assert [replica.id for replica in await store.replicas()] == ["good"]
+    assert [replica.id for replica in await store.jobs.replicas()] == ["good"]
     assert [(one.kind, one.name) for one in store.damage] == [("replica", "bad")]
     recovered = await recover(store, grace=0, delays=AT_ONCE, limit=10)
     assert [job.id for job in recovered] == [id_of(1)]
@@ -102,9 +102,9 @@ async def test_a_pause_that_cannot_be_read_is_none_and_is_told(
 ):
     await join(store, "ann")
     await insert(store, new(1))
-    await store.pause("default")
+    await store.jobs.pause("default")
     spoil(f"UPDATE tenure_pause SET until = {junk}")
-    assert [queue.paused_for for queue in await store.counts()] == [None]
+    assert [queue.paused_for for queue in await store.jobs.counts()] == [None]
     assert [(one.kind, one.name) for one in store.damage] == [("queue", "default")]
     assert await claim_ids(store) == [id_of(1)]
 
@@ -116,8 +116,8 @@ async def test_a_lock_that_cannot_be_read_is_held_and_named_and_harms_no_other(
     await take(store, "bad", "ann")
     good = await take(store, "good", "ann")
     spoil(f"UPDATE tenure_lease SET \"limit\" = {junk} WHERE key = 'bad'")
-    assert await store.renew([good]) == [True]
-    assert [lease.key for lease in await store.leases()] == ["good"]
+    assert await store.leases.renew([good]) == [True]
+    assert [lease.key for lease in await store.leases.find()] == ["good"]
     assert [(one.kind, one.name) for one in store.damage] == [("lock", "bad")]
     with pytest.raises(StoreError, match="nobody can take 'bad'"):
         await ask(store, "bad", "ben")
@@ -145,7 +145,7 @@ async def test_a_recovery_that_removes_such_a_replica_says_so(store: SqliteStore
     spoil("UPDATE tenure_replica SET ttl = 'long'")
     assert [job.id for job in await recover(store, grace=0, delays=AT_ONCE, limit=10)] == [id_of(1)]
     assert [(one.kind, one.name) for one in store.damage] == [("replica", "bad")]
-    assert await store.replicas() == []
+    assert await store.jobs.replicas() == []
 
 
 @pytest.mark.parametrize("junk", ["'junk'", "x'00ff'", "9223372036854775807"])
@@ -179,5 +179,5 @@ def test_sizes_of_a_gibibyte_are_told_in_gibibytes(size: int, text: str):
 async def test_every_queue_whose_name_is_not_text_is_reported(store: SqliteStore, spoil: Spoil):
     await insert(store, *(new(number, queue=f"q{number}") for number in (1, 2, 3)))
     spoil("UPDATE tenure_live SET queue = CAST(queue AS BLOB) WHERE queue IN ('q1', 'q3')")
-    await store.counts()
+    await store.jobs.counts()
     assert sorted(report.name for report in store.damage) == ["b'q1'", "b'q3'"]

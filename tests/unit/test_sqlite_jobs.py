@@ -114,7 +114,7 @@ async def finish_many(store: SqliteStore, amount: int) -> None:
     """Leave finished jobs behind."""
     await insert_many(store, range(amount), tags=("old",), retention=DAY)
     while jobs := await claim(store):
-        await store.settle("ann", [ended(job, "succeeded") for job in jobs])
+        await store.jobs.settle([ended(job, "succeeded") for job in jobs])
 
 
 async def multiply(store: SqliteStore, times: int) -> None:
@@ -138,25 +138,25 @@ async def round_trip(store: SqliteStore, first: int) -> dict[str, int]:
     """Return what each of the calls that must stay fast takes, in steps of SQLite's machine."""
     steps = {}
     batch = [new(first + number, timeout=60) for number in range(10)]
-    steps["insert"] = await steps_of(store, store.insert(batch))
-    steps["empty"] = await steps_of(store, store.claim("ann", new_claim_no(), ["none"], 10))
-    await store.join("ben", ttl=10, meta={})
-    steps["claim"] = await steps_of(store, store.claim("ben", 1, ["default"], 10))
-    jobs = [job for job in await store.get([job.id for job in batch]) if job is not None]
-    steps["beat"] = await steps_of(store, store.beat(["ben"], ttl=10))
+    steps["insert"] = await steps_of(store, store.jobs.insert(batch))
+    steps["empty"] = await steps_of(store, store.jobs.claim("ann", new_claim_no(), ["none"], 10))
+    await store.jobs.beat(["ben"], ttl=10, meta={})
+    steps["claim"] = await steps_of(store, store.jobs.claim("ben", 1, ["default"], 10))
+    jobs = [job for job in await store.jobs.get([job.id for job in batch]) if job is not None]
+    steps["beat"] = await steps_of(store, store.jobs.beat(["ben"], ttl=10))
     for outcome, job in zip(("succeeded", "failed", "retry", "handed back"), jobs, strict=False):
         again = ended(job, outcome, delay=1000.0)
-        steps[outcome] = await steps_of(store, store.settle("ben", [again]))
+        steps[outcome] = await steps_of(store, store.jobs.settle([again]))
     steps["note"] = await steps_of(
-        store, store.note("ben", [Note(id=jobs[9].id, fence=jobs[9].fence, progress=0.5)])
+        store, store.jobs.note([Note(id=jobs[9].id, fence=jobs[9].fence, progress=0.5)])
     )
-    steps["cancel"] = await steps_of(store, store.cancel([jobs[4].id]))
-    steps["get"] = await steps_of(store, store.get([jobs[4].id]))
-    steps["find"] = await steps_of(store, store.find(limit=5))
-    steps["find failed"] = await steps_of(store, store.find(state="failed", limit=1))
-    steps["find running"] = await steps_of(store, store.find(state="running", limit=1))
+    steps["cancel"] = await steps_of(store, store.jobs.cancel([jobs[4].id]))
+    steps["get"] = await steps_of(store, store.jobs.get([jobs[4].id]))
+    steps["find"] = await steps_of(store, store.jobs.find(limit=5))
+    steps["find failed"] = await steps_of(store, store.jobs.find(state="failed", limit=1))
+    steps["find running"] = await steps_of(store, store.jobs.find(state="running", limit=1))
     store.clock.shift(10)
-    await store.beat(["ann"], ttl=1000)
+    await store.jobs.beat(["ann"], ttl=1000)
     steps["recover"] = await steps_of(store, recover(store, delays=(1000.0,), grace=0))
     return steps
 
@@ -184,7 +184,7 @@ async def test_jobs_of_a_tag_are_counted_among_the_newest_only(store, clock):
 
     async def look() -> int:
         limits = {"unfinished": 5, "recent": 5, "within": 60.0}
-        return await steps_of(store, store.count_tagged("old", **limits))
+        return await steps_of(store, store.jobs.count_tagged("old", **limits))
 
     few = await look()
     await multiply(store, 20)
@@ -196,7 +196,7 @@ async def test_an_empty_poll_does_not_look_at_the_future(store):
     await join(store, "ann", ttl=1000)
 
     async def poll(number):
-        return await steps_of(store, store.claim("ann", number, ["default"], 10))
+        return await steps_of(store, store.jobs.claim("ann", number, ["default"], 10))
 
     await insert_many(store, range(200), delay=DAY)
     few = await poll(1)
@@ -207,7 +207,7 @@ async def test_an_empty_poll_does_not_look_at_the_future(store):
 async def test_a_batch_takes_a_few_statements(store):
     await join(store, "ann")
     batch = [new(number, tags=("t",)) for number in range(BATCH_MAX)]
-    seen = await statements_of(store, store.insert(batch))
+    seen = await statements_of(store, store.jobs.insert(batch))
     assert len([one for one in seen if "tenure_wake" in one]) == 1
     jobs = []
 
@@ -218,7 +218,7 @@ async def test_a_batch_takes_a_few_statements(store):
     assert len(jobs) == BATCH_MAX
     assert len(seen) <= 20
     seen = await statements_of(
-        store, store.settle("ann", [ended(job, "handed back") for job in jobs])
+        store, store.jobs.settle([ended(job, "handed back") for job in jobs])
     )
     assert len([one for one in seen if "tenure_wake" in one]) == 2  # the jobs, and their queue
     assert len(seen) - BATCH_MAX <= 10
@@ -227,7 +227,7 @@ async def test_a_batch_takes_a_few_statements(store):
 async def test_a_search_looks_at_a_bounded_number_of_jobs(store, monkeypatch):
     monkeypatch.setattr(looking, "LOOKS_MAX", 10)
     await insert(store, *(new(number, queue="rare" if number < 2 else "b") for number in range(35)))
-    page = await store.find(queue="rare")
+    page = await store.jobs.find(queue="rare")
     assert (page.jobs, page.cursor) == ([], id_of(25))
     found = await find_all(store, queue="rare")
     assert [job.id for job in found] == [id_of(1), id_of(0)]
@@ -238,11 +238,11 @@ async def test_what_went_wrong_is_found_among_many_that_went_well(store, monkeyp
     await join(store, "ann", ttl=1000)
     jobs = await start(store, *(new(number, retention=DAY) for number in range(100)))
     outcomes = {0: "failed", 1: "cancelled"}
-    await store.settle(
-        "ann", [ended(job, outcomes.get(at, "succeeded")) for at, job in enumerate(jobs)]
+    await store.jobs.settle(
+        [ended(job, outcomes.get(at, "succeeded")) for at, job in enumerate(jobs)]
     )
     for at, outcome in outcomes.items():
-        page = await store.find(state=outcome)
+        page = await store.jobs.find(state=outcome)
         assert [job.id for job in page.jobs] == [id_of(at)]
         assert page.cursor is None
 
@@ -250,10 +250,10 @@ async def test_what_went_wrong_is_found_among_many_that_went_well(store, monkeyp
 async def test_counting_stops(store, monkeypatch):
     monkeypatch.setattr(looking, "COUNT_MAX", 20)
     await insert_many(store, range(200))
-    few = await steps_of(store, store.counts())
+    few = await steps_of(store, store.jobs.counts())
     await insert_many(store, range(200, 2_000))
-    assert await steps_of(store, store.counts()) <= few + 10
-    assert [one.waiting for one in await store.counts()] == [20]
+    assert await steps_of(store, store.jobs.counts()) <= few + 10
+    assert [one.waiting for one in await store.jobs.counts()] == [20]
     assert COUNT_MAX > 20
 
 
@@ -269,7 +269,7 @@ async def test_many_jobs_at_once_wake_other_processes_by_one_bell(store):
             other.watch(("job", jobs[7].id)) as watch,
             other.watch(("lease", "ben")) as aside,
         ):
-            await store.settle("ann", [ended(job, "succeeded") for job in jobs])
+            await store.jobs.settle([ended(job, "succeeded") for job in jobs])
             assert await watch.wait(None)
             assert not await aside.wait(0)
     finally:
@@ -285,32 +285,32 @@ async def test_every_change_of_a_job_is_on_the_disk(store, clock):
     jobs = await start(store, *(new(number, retention=DAY) for number in range(3)))
     first, second, third = jobs
     for call in (
-        store.insert([new(10)]),
-        store.settle("ann", [ended(first, "succeeded")]),
-        store.settle("ann", [ended(second, "retry")]),
-        store.note("ann", [Note(id=third.id, fence=third.fence, checkpoint=b"c")]),
-        store.cancel([third.id, id_of(10)]),
-        store.requeue([first.id]),
-        store.claim("ben", 1, ["default"], 10),
+        store.jobs.insert([new(10)]),
+        store.jobs.settle([ended(first, "succeeded")]),
+        store.jobs.settle([ended(second, "retry")]),
+        store.jobs.note([Note(id=third.id, fence=third.fence, checkpoint=b"c")]),
+        store.jobs.cancel([third.id, id_of(10)]),
+        store.jobs.requeue([first.id]),
+        store.jobs.claim("ben", 1, ["default"], 10),
         leave(store, "ben"),
-        store.claim("cid", 1, ["default"], 10),
+        store.jobs.claim("cid", 1, ["default"], 10),
         bury(store, "cid", [], delays=AT_ONCE),
-        store.pause("default"),
-        store.resume("default"),
+        store.jobs.pause("default"),
+        store.jobs.pause("default", seconds=0),
     ):
         assert await forced(store, call)
     clock.shift(DAY)
     assert await forced(store, recover(store, delays=AT_ONCE, grace=0))
-    assert not await forced(store, store.orphans(by="ann"))  # a look that finds nothing
+    assert not await forced(store, store.jobs.orphans(by="ann"))  # a look that finds nothing
 
 
 async def test_a_claim_that_gets_nothing_writes_nothing(store, clock):
     await join(store, "late", ttl=1)
     await join(store, "ann", ttl=DAY)
     await insert(store, new(1, queue="paused"), new(2, queue="future", delay=DAY), new(3))
-    await store.pause("paused")
+    await store.jobs.pause("paused")
     clock.shift(2)
-    first = await store.claim("ann", 5, ["default"], 10)
+    first = await store.jobs.claim("ann", 5, ["default"], 10)
     calls = {
         "an empty queue": ("ann", 6, ["empty"]),
         "no queue": ("ann", 7, []),
@@ -327,14 +327,16 @@ async def test_a_claim_that_gets_nothing_writes_nothing(store, clock):
         answer = []
 
         async def claim_it(call=(replica, number, queues, 10), answer=answer):
-            answer.append(await store.claim(*call))
+            answer.append(await store.jobs.claim(*call))
 
         seen = await statements_of(store, claim_it())
         assert answer[0] is None or not answer[0].jobs, what
         assert not [one for one in seen if one.startswith(("BEGIN IMMEDIATE", "UPDATE"))], what
         assert await written(store) == (changes, log), what
     assert [job.id for job in first.jobs] == [id_of(3)]
-    assert [job.id for job in (await store.claim("ann", 10, ["default"], 10)).jobs] == [id_of(4)]
+    assert [job.id for job in (await store.jobs.claim("ann", 10, ["default"], 10)).jobs] == [
+        id_of(4)
+    ]
 
 
 async def written(store) -> tuple[int, int]:
@@ -346,7 +348,9 @@ async def written(store) -> tuple[int, int]:
 async def test_a_claim_beside_a_beat_does_not_write_either(store):
     await join(store, "ann")
     changes, _ = await written(store)
-    await asyncio.gather(store.beat(["ann"], ttl=10), store.claim("ann", 1, ["default"], 10))
+    await asyncio.gather(
+        store.jobs.beat(["ann"], ttl=10), store.jobs.claim("ann", 1, ["default"], 10)
+    )
     assert (await written(store))[0] == changes + 1
 
 
@@ -354,14 +358,14 @@ async def test_numbers_of_claims_that_got_nothing_are_forgotten_with_old_replica
     for number in range(200):
         replica = f"r{number}"
         await join(store, replica)
-        await store.claim(replica, 1, ["default"], 10)
+        await store.jobs.claim(replica, 1, ["default"], 10)
         await leave(store, replica)
     assert len(store._empty_claims._numbers) <= 100
 
 
 async def test_records_of_replicas_need_not_be_on_the_disk(store):
-    assert not await forced(store, store.join("ann", ttl=10, meta={}))
-    assert not await forced(store, store.beat(["ann"], ttl=10))
+    assert not await forced(store, store.jobs.beat(["ann"], ttl=10, meta={}))
+    assert not await forced(store, store.jobs.beat(["ann"], ttl=10))
     assert not await forced(store, store.prune(idle=60))
 
 
@@ -373,15 +377,15 @@ async def test_a_new_start_of_the_machine_expires_all_replicas(file, clock):
         job = await start_one(store)
     later = restarted(clock)
     async with opened(file, later) as store:
-        (record,) = await store.replicas()
+        (record,) = await store.jobs.replicas()
         assert (record.expires_in, record.dead, record.held) == (0, False, 1)
         await join(store, "ben")
-        assert [one.expired for one in await store.beat(["ben"], ttl=10)] == [True]
+        assert [one.expired for one in await store.jobs.beat(["ben"], ttl=10)] == [True]
         assert await claim_ids(store, "ann") == []
         (lost,) = await recover(store, delays=AT_ONCE, grace=0)
         assert (lost.id, lost.replica, lost.state) == (job.id, "ann", "waiting")
-        assert await store.beat(["ann"], ttl=10) == [None]
-        assert [one.id for one in await store.replicas()] == ["ben"]
+        assert await store.jobs.beat(["ann"], ttl=10) == [None]
+        assert [one.id for one in await store.jobs.replicas()] == ["ben"]
         assert list(store.damage) == []
 
 
@@ -411,7 +415,7 @@ async def test_the_wall_clock_expires_no_replica(store, clock):
     for seconds in (3600, -7200):
         clock.step(seconds)
         assert await recover(store, delays=AT_ONCE, grace=0) == []
-        assert (await store.replicas())[0].expires_in == 10
+        assert (await store.jobs.replicas())[0].expires_in == 10
     assert await settle(store, job, "succeeded") == "settled"
 
 
@@ -422,7 +426,7 @@ async def test_without_a_boot_id_replicas_from_before_live_one_ttl_at_most(file,
         await start_one(store)
     later = restarted(clock, "")
     async with opened(file, later) as store:
-        assert [one.expires_in for one in await store.replicas()] == [10]
+        assert [one.expires_in for one in await store.jobs.replicas()] == [10]
         assert await recover(store, delays=AT_ONCE, grace=0) == []
         later.shift(10)
         assert len(await recover(store, delays=AT_ONCE, grace=0)) == 1
@@ -442,7 +446,7 @@ async def make_format_1(file: Path, clock: ManualClock, monkeypatch) -> None:
 async def test_a_file_of_format_1_is_upgraded(file, clock, monkeypatch):
     await make_format_1(file, clock, monkeypatch)
     async with opened(file, clock) as store:
-        assert [lease.holder for lease in await store.leases()] == ["ann"]
+        assert [lease.holder for lease in await store.leases.find()] == ["ann"]
         await start_one(store)
         assert await states(store, 1) == ["running"]
     with closing(sqlite3.connect(file)) as db:
@@ -509,9 +513,9 @@ async def test_a_claim_returns_what_is_stored(store):
     for _ in range(2):
         jobs = await claim(store)
         assert [job.id for job in jobs] == [id_of(2), id_of(1)]
-        assert jobs == await store.get([job.id for job in jobs])
-        await store.note("ann", [Note(id=job.id, fence=job.fence, message="m") for job in jobs])
-        await store.settle("ann", [ended(job, "retry", error=b"e") for job in jobs])
+        assert jobs == await store.jobs.get([job.id for job in jobs])
+        await store.jobs.note([Note(id=job.id, fence=job.fence, message="m") for job in jobs])
+        await store.jobs.settle([ended(job, "retry", error=b"e") for job in jobs])
 
 
 # What is left behind.
@@ -523,7 +527,7 @@ async def test_pruning_leaves_nothing(store, clock):
         *(new(number, tags=("t", "s"), unique=Unique(key=str(number))) for number in range(5)),
     )
     assert await count(store, "tenure_tag") == 10
-    await store.settle("ann", [ended(job, "succeeded") for job in jobs])
+    await store.jobs.settle([ended(job, "succeeded") for job in jobs])
     clock.shift(1)
     assert await store.prune(idle=60, limit=3) == Pruned(leases=0, jobs=3, more=True)
     assert await store.prune(idle=60, limit=3) == Pruned(leases=0, jobs=2, more=False)
@@ -534,7 +538,7 @@ async def test_pruning_leaves_nothing(store, clock):
 async def test_a_settled_attempt_is_known_after_a_requeue(store):
     job = await start_one(store, retention=DAY)
     await settle(store, job, "succeeded", result=b"r")
-    assert await store.requeue([job.id]) == ["requeued"]
+    assert await store.jobs.requeue([job.id]) == ["requeued"]
     assert await settle(store, job, "succeeded") == "repeated"
     assert await settle(store, job, "failed") == "lost"
     assert (await look(store)).state == "waiting"

@@ -158,11 +158,11 @@ async def test_a_second_machine_is_refused_and_the_first_one_goes_on(file, clock
         second = unopened(file, elsewhere)
         task = await opening(second, elsewhere, clock, seconds=5)
         assert not task.done()
-        assert await store.renew([lease]) == [True]
+        assert await store.leases.renew([lease]) == [True]
         await pass_time(elsewhere, clock, seconds=2, until=task)
         with pytest.raises(ConfigError, match="is in use by programs of another machine"):
             await task
-        assert await store.renew([lease]) == [True]
+        assert await store.leases.renew([lease]) == [True]
         assert await holders(store, "key") == ["ann"]
 
 
@@ -289,7 +289,7 @@ async def test_two_clocks_of_one_name_are_noticed_by_the_one_behind(file, clock)
             await ask(behind, "key", "ben")
         for each in (clock, ahead):
             each.shift(2)
-        assert await store.renew([lease]) == [True]
+        assert await store.leases.renew([lease]) == [True]
         with pytest.raises(StoreError, match="is in use by programs of another machine"):
             await ask(behind, "key", "ben")
         await behind.close()
@@ -317,15 +317,15 @@ async def test_the_trace_of_this_machine_is_left_once_in_a_second(file, clock):
         first = await turn_of(store)
         for _ in range(3):
             clock.shift(0.3)
-            await store.renew([lease])
+            await store.leases.renew([lease])
         assert await turn_of(store) == first
         clock.shift(0.1)
-        await store.renew([lease])
+        await store.leases.renew([lease])
         assert await turn_of(store) > first
         clock.step(-7200)
         before = await turn_of(store)
         clock.shift(1)
-        await store.renew([lease])
+        await store.leases.renew([lease])
         assert await turn_of(store) == before + 1
 
 
@@ -380,7 +380,7 @@ async def test_a_trace_is_left_by_a_call_that_runs_twice(file, clock):
         lease = await take(store, "key", "ann")
         clock.step(-7200)
         for _ in range(3):
-            await store.release([lease])
+            await store.leases.release([lease])
             before = await turn_of(store)
             clock.shift(2)
             lease = await take(store, "key", "ann")
@@ -392,7 +392,7 @@ async def test_within_a_second_no_statement_is_about_machines(file, clock):
         lease = await take(store, "key", "ann")
         about_machines = [
             statement
-            for call in (store.renew([lease]), join(store, "ann"), insert(store, new(1)))
+            for call in (store.leases.renew([lease]), join(store, "ann"), insert(store, new(1)))
             for statement in await statements_of(store, call)
             if "tenure_machine" in statement
         ]
@@ -405,7 +405,7 @@ async def test_once_in_a_second_two_statements_are_about_machines(file, clock):
 
         async def renew_later():
             clock.shift(1)
-            await store.renew([lease])
+            await store.leases.renew([lease])
 
         statements = await statements_of(store, renew_later())
         assert len([line for line in statements if "tenure_machine" in line]) == 2
@@ -431,7 +431,7 @@ async def test_clocks_of_tests_are_left_alone(file):
         virtual = ManualClock()
         async with opened(file, virtual) as store:
             virtual.shift(100)
-            await store.release([await take(store, "key", "ann")])
+            await store.leases.release([await take(store, "key", "ann")])
 
 
 # As users see it
@@ -469,7 +469,7 @@ async def test_an_app_on_a_second_machine_does_not_open(file, clock):
         app = Tenure(f"sqlite:///{file}", namespace="app", clock=elsewhere)
         task = asyncio.ensure_future(app.open())
         await pass_time(elsewhere, clock, seconds=2, until=task)
-        await store.renew([lease])
+        await store.leases.renew([lease])
         await pass_time(elsewhere, clock, seconds=2, until=task)
         with pytest.raises(ConfigError, match="use redis:// or postgresql:// for several"):
             await task

@@ -34,6 +34,7 @@ from tests.contract.job_calls import (
     states,
 )
 from tests.rig.endings import bury
+from tests.rig.lookups import decisions
 from tests.unit.sqlite_inside import (
     HandClock,
     change,
@@ -128,7 +129,7 @@ async def test_a_commit_costs_the_same_however_many_schedules_there_are(store):
         alone = await cost(store, born_on="ann")
     for first in range(0, 1000, BATCH_MAX):
         names = [f"other-{number}" for number in range(first, first + BATCH_MAX)]
-        await store.commit([plan(name, writes=(Write(name, "s"),)) for name in names])
+        await store.schedules.commit([plan(name, writes=(Write(name, "s"),)) for name in names])
     assert await cost(store, born_on="ann") <= alone + 100
 
 
@@ -156,16 +157,16 @@ async def test_the_count_of_unfinished_runs_stops_somewhere(store):
 
 async def test_other_jobs_pay_nothing(store):
     await run(store, await look_at(store), born_on="ben")
-    seen = await statements_of(store, store.insert([new(1), new(2)]))
+    seen = await statements_of(store, store.jobs.insert([new(1), new(2)]))
     jobs = []
 
     async def get_them():
         jobs.extend(await claim(store))
 
     seen += await statements_of(store, get_them())
-    seen += await statements_of(store, store.beat(["ann"], ttl=DAY))
+    seen += await statements_of(store, store.jobs.beat(["ann"], ttl=DAY))
     seen += await statements_of(
-        store, store.settle("ann", [ended(jobs[0], "succeeded"), ended(jobs[1], "retry")])
+        store, store.jobs.settle([ended(jobs[0], "succeeded"), ended(jobs[1], "retry")])
     )
     assert not [one for one in seen if any(table in one for table in TABLES)]
     assert not [one for one in seen if "tenure_live_run" in one or "SET schedule" in one]
@@ -173,18 +174,20 @@ async def test_other_jobs_pay_nothing(store):
 
 async def test_many_are_declared_in_two_statements(store, clock):
     names = [f"s{number}" for number in range(BATCH_MAX)]
-    await store.commit([plan(name, writes=(Write(name, "s", "r"),)) for name in names])
+    await store.schedules.commit([plan(name, writes=(Write(name, "s", "r"),)) for name in names])
     clock.shift(20)
     rulers = [(name, "r") for name in names]
-    seen = await statements_of(store, store.declare(rulers))
+    seen = await statements_of(store, store.schedules.declare(rulers))
     assert len([one for one in seen if "tenure_" in one]) == 2
-    records = (await store.schedules(names)).records
+    records = (await store.schedules.read(names)).records
     assert {record.declared for record in records} == {clock.wall()}
 
 
 async def test_what_was_declared_a_moment_ago_is_not_written_again(store, clock):
     clock.shift(9)
-    seen = await statements_of(store, store.declare([("sync", "ruler"), ("other", "ruler")]))
+    seen = await statements_of(
+        store, store.schedules.declare([("sync", "ruler"), ("other", "ruler")])
+    )
     assert not [one for one in seen if IS_WRITE.match(one)]
 
 
@@ -235,16 +238,16 @@ async def test_what_a_commit_changes_is_on_the_disk(store):
 
 async def test_that_a_schedule_is_declared_need_not_be_on_the_disk(store, clock):
     clock.shift(20)
-    assert not await forced(store, store.declare([("sync", "ruler")]))
+    assert not await forced(store, store.schedules.declare([("sync", "ruler")]))
 
 
 async def test_a_batch_of_commits_waits_for_the_disk_once(store):
     names = [f"s{number}" for number in range(BATCH_MAX)]
     batch = [plan(name, writes=(Write(name, "s"),)) for name in names]
     stale = plan("sync", writes=(Write("sync", "mine"),))
-    seen = await statements_of(store, store.commit([*batch[1:], stale, batch[0]]))
+    seen = await statements_of(store, store.schedules.commit([*batch[1:], stale, batch[0]]))
     assert len([one for one in seen if one.startswith("COMMIT")]) == 1
-    assert len((await store.schedules()).records) == BATCH_MAX + 1
+    assert len((await store.schedules.read()).records) == BATCH_MAX + 1
     assert (await look_at(store)).standing == "standing"
 
 
@@ -294,11 +297,11 @@ async def test_a_file_of_format_2_is_upgraded(file, clock, monkeypatch):
         )
     async with opened(file, clock) as store:
         assert await states(store, 1, 2, 3) == ["running", "waiting", "failed"]
-        (running,) = await store.get([id_of(1)])
+        (running,) = await store.jobs.get([id_of(1)])
         assert running is not None
         assert running.schedule == ""
         assert await settle(store, running, "handed back") == "settled"
-        assert await store.requeue([id_of(3)]) == ["requeued"]
+        assert await store.jobs.requeue([id_of(3)]) == ["requeued"]
         assert len(await claim(store)) == 3
         await run(store, await create(store), born_on="ann")
     with closing(sqlite3.connect(file)) as db:
@@ -325,7 +328,9 @@ async def test_a_repeat_whose_run_was_set_aside_makes_no_other(store):
     await send(store, sent)
     await change(store, "UPDATE tenure_live SET attempt = 'many' WHERE id = ?", sent.id)
     await bury(store, "ann", [sent.id], delays=AT_ONCE)
-    again, other = await store.commit([sent, plan("other", writes=(Write("other", "s"),))])
+    again, other = await store.schedules.commit(
+        [sent, plan("other", writes=(Write("other", "s"),))]
+    )
     assert (again.outcome, again.run, other.outcome) == ("done", None, "done")
 
 
@@ -335,17 +340,19 @@ async def test_a_schedule_that_cannot_be_read_counts_as_not_there(store, column,
     good = await create(store, "good", standing="good")
     await send(store, plan(before, lines=(tick_line("old", like="same"),)))
     await change(store, f"UPDATE tenure_schedule SET {column} = {junk} WHERE name = 'sync'")
-    assert (await store.schedules()).records == [good]
-    assert (await store.schedules(["sync", "good"])).records == [good]
-    assert (await store.declare([("good", "ruler"), ("sync", "ruler")])).lost == ["sync"]
+    assert (await store.schedules.read()).records == [good]
+    assert (await store.schedules.read(["sync", "good"])).records == [good]
+    assert (await store.schedules.declare([("good", "ruler"), ("sync", "ruler")])).lost == ["sync"]
     assert [(one.kind, one.name) for one in store.damage] == [("timer", "sync")]
-    stale, moved = await store.commit([plan(before), plan(good, writes=(Write("good", "moved"),))])
+    stale, moved = await store.schedules.commit(
+        [plan(before), plan(good, writes=(Write("good", "moved"),))]
+    )
     assert [(found.name, found.version) for found in stale.found] == [("sync", "")]
     assert moved.outcome == "done"
     again = await create(store, standing="anew")
     assert (again.standing, again.last_run, again.latest) == ("anew", 0, None)
     await send(store, plan(again, lines=(tick_line("new", like="same"),)))
-    assert [line.body for line in await store.decisions("sync")] == ["new"]
+    assert [line.body for line in await decisions(store, "sync")] == ["new"]
 
 
 async def test_a_schedule_that_cannot_be_read_can_be_deleted(store):
@@ -369,10 +376,10 @@ async def test_a_line_that_cannot_be_read_is_left_out_and_the_next_one_replaces_
     await add(store, "old", "bad", like="")
     await change(store, f"UPDATE tenure_decision SET {column} = {junk} WHERE body = 'bad'")
     assert (await look_at(store)).latest is None
-    assert [line.body for line in await store.decisions("sync")] == ["old"]
+    assert [line.body for line in await decisions(store, "sync")] == ["old"]
     assert [(one.kind, one.name) for one in store.damage] == [("decision", "sync")]
     await add(store, "new")
-    assert [line.body for line in await store.decisions("sync")] == ["new", "old"]
+    assert [line.body for line in await decisions(store, "sync")] == ["new", "old"]
     assert await count(store, "tenure_decision") == 2
 
 
@@ -390,7 +397,7 @@ async def test_a_line_whose_number_was_changed_is_no_longer_one(store, number):
     await add(store, "lost")
     await change(store, f"UPDATE tenure_decision SET number = {number}")
     await add(store, "one", "two")
-    assert [line.body for line in await store.decisions("sync")] == ["two", "one"]
+    assert [line.body for line in await decisions(store, "sync")] == ["two", "one"]
 
 
 async def test_a_line_of_as_many_ticks_as_can_be_takes_more(store):
@@ -408,15 +415,15 @@ async def test_a_schedule_that_is_deleted_leaves_nothing(store):
     for number in range(DECISIONS_MAX + 20):
         details = {"born_on": "ann" if number % 2 else "", "run_line": tick_line(f"{number}")}
         made = await run(store, await look_at(store), tick=TICK + number, **details)
-        await store.cancel([made.id])
+        await store.jobs.cancel([made.id])
         assert await count(store, "tenure_decision") == min(number + 1, DECISIONS_MAX)
-    assert [line.body for line in await store.decisions("sync", limit=2)] == ["119", "118"]
+    assert [line.body for line in await decisions(store, "sync", limit=2)] == ["119", "118"]
     await send(store, plan(await look_at(store), writes=(Write("sync", None),)))
     assert [await count(store, table) for table in TABLES] == [0, 0]
 
 
 async def test_more_lines_than_are_kept_can_be_added_at_once(store):
     await add(store, *(f"{number}" for number in range(DECISIONS_MAX + 20)))
-    lines = await store.decisions("sync", limit=1000)
+    lines = await decisions(store, "sync", limit=1000)
     assert [line.body for line in lines] == [f"{number}" for number in range(119, 19, -1)]
     assert await count(store, "tenure_decision") == DECISIONS_MAX

@@ -230,13 +230,13 @@ async def test_a_file_that_was_replaced_is_left_for_the_new_one(file, clock, sto
     ann = await take(store, "key", "ann")
     file.rename(file.with_name("old.db"))
     with pytest.raises(StoreUnavailable, match="was deleted or moved away"):
-        await store.renew([ann])
+        await store.leases.renew([ann])
     clock.shift(0.000_001)  # what the new file does not know, time does
     async with opened(file, clock) as other:
         ben = await take(other, "key", "ben")
         assert ben.fence > ann.fence
         assert await holders(store, "key") == ["ben"]
-        assert await store.renew([ann]) == [False]
+        assert await store.leases.renew([ann]) == [False]
         assert "moved or replaced" in caplog.text
 
 
@@ -249,7 +249,7 @@ async def test_a_long_foreign_transaction_makes_the_store_unavailable(file, cloc
             answers = await asyncio.gather(*both, return_exceptions=True)
             assert [type(answer) for answer in answers] == [StoreUnavailable] * 2
             assert isinstance(answers[0].__cause__, sqlite3.OperationalError)
-            assert await store.leases() == []  # reading needs no lock
+            assert await store.leases.find() == []  # reading needs no lock
         await take(store, "key", "ann")
 
 
@@ -297,11 +297,11 @@ async def test_a_folder_that_is_gone_makes_the_store_unavailable_until_it_is_bac
     async with opened(folder / "tenure.db", clock) as store:
         ann = await take(store, "key", "ann")
         folder.rename(tmp_path / "elsewhere")
-        for call in (ask(store, "key", "ben"), store.renew([ann]), store.leases()):
+        for call in (ask(store, "key", "ben"), store.leases.renew([ann]), store.leases.find()):
             with pytest.raises(StoreUnavailable, match="does not exist"):
                 await call
         (tmp_path / "elsewhere").rename(folder)
-        assert await store.renew([ann]) == [True]
+        assert await store.leases.renew([ann]) == [True]
 
 
 async def test_a_file_that_became_something_else_is_an_error_of_the_store(file, clock, store):
@@ -429,8 +429,8 @@ async def test_a_file_that_cannot_grow_refuses_new_jobs_and_keeps_nothing_of_the
     await insert(store, new(0))
     await inside(store, grow_no_more)
     with pytest.raises(StoreFull, match=r"the disk is full.*Nothing was stored"):
-        await store.insert([new(number, payload=bytes(20_000)) for number in range(1, 100)])
-    assert [job is not None for job in await store.get([id_of(0), id_of(1)])] == [True, False]
+        await store.jobs.insert([new(number, payload=bytes(20_000)) for number in range(1, 100)])
+    assert [job is not None for job in await store.jobs.get([id_of(0), id_of(1)])] == [True, False]
 
 
 def test_a_connection_that_cannot_be_made_ready_is_closed(tmp_path: Path, monkeypatch):

@@ -46,9 +46,9 @@ async def test_a_new_start_of_the_machine_ends_all_leases(file, clock):
         await be_refused(store, "semaphore", "cid", limit=2, waiting=60)
     later = restarted(clock)
     async with opened(file, later) as store:
-        assert await store.leases() == []
-        assert await store.renew([lock]) == [False]
-        assert not await store.mark("mark", lock, "value")
+        assert await store.leases.find() == []
+        assert await store.leases.renew([lock]) == [False]
+        assert not await store.leases.mark("mark", lock, "value")
         ben = await take(store, "lock", "ben")
         assert ben.fence > lock.fence
         await take(store, "semaphore", "dan", limit=1)
@@ -65,7 +65,7 @@ async def test_without_a_boot_id_leases_from_before_live_one_ttl_at_most(file, c
         await be_refused(store, "key", "ben", limit=limit, waiting=5)
     later = restarted(clock, "")
     async with opened(file, later) as store:
-        assert [one.expires_in for one in await store.leases()] == [10] * limit + [5]
+        assert [one.expires_in for one in await store.leases.find()] == [10] * limit + [5]
         assert (await be_refused(store, "key", "cid", limit=limit)).retry_in == 10
         later.shift(5)
         assert await line(store, "key") == []
@@ -80,7 +80,7 @@ async def test_the_wall_clock_ends_no_lease(clock, store):
     assert (await be_refused(store, "key", "ben")).retry_in == 10
     clock.step(-7200)
     assert (await be_refused(store, "key", "ben")).retry_in == 10
-    assert await store.renew([ann]) == [True]
+    assert await store.leases.renew([ann]) == [True]
 
 
 async def inside(store: SqliteStore, look):
@@ -101,13 +101,13 @@ async def forced(store: SqliteStore, call) -> bool:
 
 async def test_marks_are_on_the_disk_and_leases_need_not_be(store):
     ann = await take(store, "key", "ann")
-    assert await forced(store, store.mark("mark", ann, "value"))
-    assert not await forced(store, store.renew([ann]))
+    assert await forced(store, store.leases.mark("mark", ann, "value"))
+    assert not await forced(store, store.leases.renew([ann]))
 
 
 async def test_fences_that_only_the_disk_knows_are_on_the_disk(clock, store):
     ann = await take(store, "key", "ann")
-    await store.mark("mark", ann, "value")
+    await store.leases.mark("mark", ann, "value")
     assert not await forced(store, take(store, "another key", "ann"))
     clock.step(-3600)
     assert await forced(store, take(store, "a third key", "ann"))

@@ -78,7 +78,7 @@ async def test_what_is_asked_for_meanwhile_shares_one_commit(store):
 
     seen = await statements_of(store, ask_meanwhile())
     assert seen.count("BEGIN IMMEDIATE") == 2
-    assert len(await store.leases()) == 100
+    assert len(await store.leases.find()) == 100
 
 
 # The way past the thread
@@ -146,7 +146,7 @@ async def test_a_brief_call_that_fails_is_undone_and_reported(store):
     for _ in range(3):
         with pytest.raises(StoreError):
             await store._run_brief(half_done)
-    assert await store.marked(["half"]) == [None]
+    assert await store.leases.marked(["half"]) == [None]
 
 
 async def test_brief_calls_let_other_tasks_run(store):
@@ -189,7 +189,7 @@ async def test_one_bad_call_fails_alone(store):
         Granted,
     ]
     assert "first" in str(answers[1])
-    assert [lease.key for lease in await store.leases()] == ["one", "three"]
+    assert [lease.key for lease in await store.leases.find()] == ["one", "three"]
 
 
 async def test_a_cancelled_call_that_has_not_begun_is_not_made(store):
@@ -202,7 +202,7 @@ async def test_a_cancelled_call_that_has_not_begun_is_not_made(store):
         with suppress(asyncio.CancelledError):
             await cancelled
     await kept
-    assert [lease.key for lease in await store.leases()] == ["other"]
+    assert [lease.key for lease in await store.leases.find()] == ["other"]
 
 
 async def test_closing_answers_what_was_asked_before(store):
@@ -238,7 +238,7 @@ async def test_only_the_bell_that_rang_wakes(store, other):
     ann = await take(store, "key", "ann")
     await be_refused(other, "key", near, waiting=60)
     async with other.watch(("lease", near)) as first, other.watch(("lease", far)) as second:
-        await store.release([ann])
+        await store.leases.release([ann])
         assert await first.wait(None)
         assert not await second.wait(0)
 
@@ -247,7 +247,7 @@ async def test_wake_ups_of_crowds_leave_few_rows(store):
     for number in range(300):
         ann = await take(store, "key", f"ann{number}")
         await be_refused(store, "key", f"ben{number}", waiting=60)
-        await store.release([ann, Lease(key="key", holder=f"ben{number}")])
+        await store.leases.release([ann, Lease(key="key", holder=f"ben{number}")])
     rows = await inside(store, lambda db: db.execute("SELECT * FROM tenure_wake").fetchall())
     assert 1 <= len(rows) <= 64
 
@@ -260,7 +260,7 @@ async def test_namespaces_share_the_file_and_nothing_else(store, file, clock):
         await be_refused(store, "key", "ben", waiting=60)
         await take(second, "key", "cid")
         async with second.watch(("lease", "ben")) as watch:
-            await store.release([ann])
+            await store.leases.release([ann])
             await inside(second, lambda db: None)
             assert not await watch.wait(0)
         assert await holders(second, "key") == ["cid"]
@@ -277,7 +277,7 @@ async def test_a_released_key_leaves_nothing_and_a_dead_one_goes_with_prune(stor
     leases += await fill(store, "semaphore", {"ann": 10, "ben": 20}, limit=2)
     await be_refused(store, "semaphore", "cid", limit=2, waiting=5)
     assert await inside(store, rows) == [3, 1, 1]
-    await store.release([*leases, Lease(key="semaphore", holder="cid")])
+    await store.leases.release([*leases, Lease(key="semaphore", holder="cid")])
     assert await inside(store, rows) == [0, 0, 0]
     await fill(store, "semaphore", {"ann": 10, "ben": 20}, limit=2)
     await be_refused(store, "semaphore", "cid", limit=2, waiting=5)
@@ -357,7 +357,7 @@ async def test_the_log_recovers_after_a_slow_reader(store, file, monkeypatch):
 
     async def work():
         for _ in range(100):
-            await store.release([await take(store, "key", "ann")])
+            await store.leases.release([await take(store, "key", "ann")])
         return log_size(file)
 
     await work()
@@ -380,7 +380,7 @@ async def test_a_reader_that_keeps_the_log_is_told_once_and_the_log_shrinks_at_o
 
     async def work(times=100):
         for _ in range(times):
-            await store.release([await take(store, "key", "ann")])
+            await store.leases.release([await take(store, "key", "ann")])
 
     with closing(sqlite3.connect(file, isolation_level=None)) as reader:
         reader.execute("BEGIN")
@@ -413,7 +413,7 @@ async def test_a_short_reader_is_not_told(store, file, clock, monkeypatch, caplo
             reader.execute("BEGIN")
             reader.execute("SELECT * FROM tenure_space").fetchall()
             for number in range(100):
-                await store.release([await take(store, f"key{number}", "ann")])
+                await store.leases.release([await take(store, f"key{number}", "ann")])
                 await leave_trace(store)
             clock.shift(20)
             reader.execute("ROLLBACK")
@@ -489,7 +489,7 @@ async def test_copying_the_log_happens_under_the_write_lock(store, file, monkeyp
         database.sqlite3, "connect", lambda *a, **k: connect(*a, **{"factory": Watched, **k})
     )
     for _ in range(100):
-        await store.release([await take(store, "key", "ann")])
+        await store.leases.release([await take(store, "key", "ann")])
     assert set(found) == {"database is locked"}
 
 
@@ -517,7 +517,7 @@ async def test_each_reader_that_keeps_the_log_is_told(store, file, clock, monkey
             reader.execute("SELECT * FROM tenure_space").fetchall()
             for _ in range(40):
                 for _ in range(20):
-                    await store.release([await take(store, "key", "ann")])
+                    await store.leases.release([await take(store, "key", "ann")])
                 await leave_trace(store)  # in the thread, which copies
                 clock.shift(1)
             reader.execute("ROLLBACK")

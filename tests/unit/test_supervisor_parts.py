@@ -66,7 +66,7 @@ async def test_workers_are_told_when_the_store_does_not_answer_their_beat():
     async with app:
         app._events.subscribe(told.append)
         store = app._store
-        await store.join("ann", ttl=30, meta={})
+        await store.jobs.beat(["ann"], ttl=30, meta={})
         beats = Beats(store, app.settings, app._events, set(), "supervisor")
         faults.lose_request("beat", times=2)
         beating = asyncio.create_task(beats._beat({"ann": child}))

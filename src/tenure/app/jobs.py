@@ -243,20 +243,20 @@ class JobCalls(WorkerCalls):
 
     async def counts(self) -> list[QueueCounts]:
         """Return how each queue stands: waiting, running, for how long the oldest waits."""
-        return await self._services().store.counts()
+        return await self._services().store.jobs.counts()
 
     async def replicas(self) -> list[ReplicaRecord]:
         """Return the processes that run work."""
-        return await self._services().store.replicas()
+        return await self._services().store.jobs.replicas()
 
     async def pause_queue(self, queue: str, *, seconds: Duration | None = None) -> None:
         """Let no job of a queue start for so long, or until `resume_queue`."""
         length = None if seconds is None else durations.seconds(seconds, "seconds", maximum=TTL_MAX)
-        await self._services().store.pause(check_name(queue, "queue"), seconds=length)
+        await self._services().store.jobs.pause(check_name(queue, "queue"), seconds=length)
 
     async def resume_queue(self, queue: str) -> None:
         """End a pause."""
-        await self._services().store.resume(check_name(queue, "queue"))
+        await self._services().store.jobs.pause(check_name(queue, "queue"), seconds=0)
 
     async def recover(self) -> list[Recovered]:
         """Take jobs from replicas that have expired, now. Workers do it by themselves.

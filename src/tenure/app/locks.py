@@ -178,7 +178,7 @@ class LockCalls(Lifecycle):
         """Return who holds and who waits for locks whose name starts with `prefix`."""
         if prefix:
             check_name(prefix, "prefix")
-        return await self._holds().store.leases(prefix, limit=limit)
+        return await self._holds().store.leases.find(prefix, limit=limit)
 
     def _ask(self, name: str, limit: int, ttl: Duration, meta: Meta | None, *, strict: bool) -> Ask:
         return Ask(

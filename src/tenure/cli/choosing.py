@@ -64,7 +64,7 @@ async def whole_ids(store: Store, given: Sequence[str]) -> list[str]:
 async def _known_ids(store: Store) -> set[str]:
     known = {record.id for state in STATES async for record in newest(store, state)}
     # Lists leave out what cannot be read, but name it: an operator can mean that as well.
-    known |= {job.id for job in await store.stranded()}
+    known |= {job.id for job in (await store.jobs.find(state="stranded")).stranded}
     return known | {one.name for one in store.damage if one.kind == "job"}
 
 
@@ -72,7 +72,7 @@ async def newest(store: Store, state: JobState) -> AsyncIterator[JobRecord]:
     """Yield the newest 1,000 jobs of a state."""
     cursor = None
     for _ in range(_PAGES):
-        page = await store.find(state=state, limit=PAGE, cursor=cursor)
+        page = await store.jobs.find(state=state, limit=PAGE, cursor=cursor)
         for record in page.jobs:
             yield record
         cursor = page.cursor

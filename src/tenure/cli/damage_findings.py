@@ -8,8 +8,10 @@ from typing import Final
 from tenure.cli.choosing import PAGE
 from tenure.cli.show import duration, safe, some
 from tenure.core.model import Finding
+from tenure.core.records import Stranded
 from tenure.core.schedules.documents import EVERYTHING
-from tenure.core.soundness import Damaged, Kind, Stranded
+from tenure.core.schedules.records import DECISIONS_MAX
+from tenure.core.soundness import Damaged, Kind
 from tenure.core.states import STATES
 from tenure.runtime.scheduling import read_schedules
 from tenure.stores.contract import Store
@@ -40,19 +42,18 @@ async def damage_examined(store: Store) -> tuple[list[Finding], list[Stranded]]:
 
     The store's `damage` names all records that cannot be used; findings name a few.
     """
-    await store.leases(limit=_LOOKED_AT)
-    await store.replicas(limit=_LOOKED_AT)
-    await store.counts()
-    for schedule in (await read_schedules(store, limit=_LOOKED_AT)).all:
-        await store.decisions(schedule.name)
+    await store.leases.find(limit=_LOOKED_AT)
+    await store.jobs.replicas(limit=_LOOKED_AT)
+    await store.jobs.counts()
+    await read_schedules(store, limit=_LOOKED_AT, lines=DECISIONS_MAX)
     await read_schedules(store, [EVERYTHING])
     for state in (*STATES, None):
         cursor = None
         for _ in range(_PAGES):
-            cursor = (await store.find(state=state, limit=PAGE, cursor=cursor)).cursor
+            cursor = (await store.jobs.find(state=state, limit=PAGE, cursor=cursor)).cursor
             if cursor is None:
                 break
-    stranded = await store.stranded(limit=_LOOKED_AT)
+    stranded = (await store.jobs.find(state="stranded", limit=_LOOKED_AT)).stranded
     return [*_unreadable([*store.damage]), *_stranded(stranded)], stranded
 
 

@@ -21,7 +21,7 @@ from tenure.cli.show import Cell, safe, table
 from tenure.cli.target import Target, store_command
 from tenure.core.environment import SCOPES, Scope
 from tenure.core.model import Finding, Grade
-from tenure.core.soundness import Stranded
+from tenure.core.records import Stranded
 from tenure.errors import ConfigError, TenureError
 from tenure.stores.contract import Store
 

@@ -75,7 +75,7 @@ class Follower:
 
     async def begin(self, state: JobState | None, lines: int) -> list[Change]:
         """Return the last changes there were, oldest first, and remember how all looks now."""
-        now = await self._store.now()
+        now = (await self._store.ping()).now
         seen = await self._newest_jobs(now, first=True)
         if state is not None:
             page = await self._jobs.page(**self._wanted, state=state, limit=PAGE)
@@ -89,11 +89,11 @@ class Follower:
 
         With a `state`, only what has led to it or happened in it.
         """
-        now = await self._store.now()
+        now = (await self._store.ping()).now
         seen = await self._newest_jobs(now)
         followed = [id_ for id_, one in self._known.items() if one.state not in FINISHED]
         for ids in slices([id_ for id_ in followed if id_ not in seen][-_FOLLOWED:]):
-            for record in await self._store.get(ids):
+            for record in await self._store.jobs.get(ids):
                 if record is not None:
                     seen[record.id] = Job(self._jobs, record)
         changes = sorted(self._noticed(seen, now), key=_order)

@@ -60,7 +60,7 @@ def cancel(target: Target, ids: tuple[str, ...], *, reason: str, **choice: Any) 
     act = _Act(
         verb="cancel",
         done="cancelled",
-        call=lambda store, some: store.cancel(some, reason=reason[:1000]),
+        call=lambda store, some: store.jobs.cancel(some, reason=reason[:1000]),
         states=("waiting", "running"),
         of_one={
             "cancelled": "Cancelled",
@@ -94,7 +94,7 @@ def requeue(target: Target, ids: tuple[str, ...], **choice: Any) -> None:
     act = _Act(
         verb="requeue",
         done="requeued",
-        call=lambda store, some: store.requeue(some),
+        call=lambda store, some: store.jobs.requeue(some),
         states=("failed",),
         of_one={
             "requeued": "Requeued",
@@ -131,7 +131,7 @@ def delete(target: Target, ids: tuple[str, ...], **choice: Any) -> None:
     act = _Act(
         verb="delete",
         done="deleted",
-        call=lambda store, some: store.delete(some),
+        call=lambda store, some: store.jobs.delete(some),
         states=("succeeded", "failed", "cancelled"),
         of_one={
             "deleted": "Deleted",

@@ -26,7 +26,7 @@ _LATE = 60.0
 
 async def jobs_examined(store: Store) -> list[Finding]:
     """Return what is to be known about workers and queues, and what is wrong with them."""
-    replicas, queues = await store.replicas(), await store.counts()
+    replicas, queues = await store.jobs.replicas(), await store.jobs.counts()
     alive = [one for one in replicas if one.expires_in > 0 and not one.dead]
     return [
         _workers(alive, queues),

@@ -50,11 +50,11 @@ class Surroundings(Struct, frozen=True, kw_only=True):
     async def of(cls, job: Job[Any], store: Store) -> Surroundings:
         """Look around, no further than this job needs."""
         nothing = QueueCounts(queue=job.queue, waiting=0, running=0)
-        counts = await store.counts() if job.state == "waiting" else []
+        counts = await store.jobs.counts() if job.state == "waiting" else []
         return cls(
-            now=await store.now(),
+            now=(await store.ping()).now,
             queue=next((one for one in counts if one.queue == job.queue), nothing),
-            replicas=[] if job.is_finished else await store.replicas(),
+            replicas=[] if job.is_finished else await store.jobs.replicas(),
         )
 
     @property

@@ -81,7 +81,7 @@ def ls(
     ) -> tuple[dict[str, Any], list[Job[Any]], str | None, int]:
         most = None if everything else limit
         found, following = await _find(store, wanted, cursor, most, timers=timers)
-        return target.about(store), found, following, await store.now()
+        return target.about(store), found, following, (await store.ping()).now
 
     about, found, following, now = target.run(look)
     answer = {**about, "jobs": [document(job) for job in found], "cursor": following}
@@ -143,9 +143,10 @@ async def _job(store: Store, id_: str) -> Job[Any]:
     try:
         return await Jobs(store, {}).job(id_)
     except JobUnreadable:
-        stranded = await store.stranded([id_])
-        if stranded:
-            raise StoreError(what_to_do(stranded[0])) from None
+        page = await store.jobs.find(state="stranded", limit=PAGE)
+        for stranded in page.stranded:
+            if stranded.id == id_:
+                raise StoreError(what_to_do(stranded)) from None
         [damaged] = [one for one in store.damage if (one.kind, one.name) == ("job", id_)]
         msg = (
             f"job {id_} cannot be read: {damaged.why} (in {damaged.where}). 'tenure jobs "

@@ -53,7 +53,7 @@ def ls(target: Target, prefix: str, *, waiting: bool, limit: int) -> None:
     target.announce()
 
     async def look(store: Store) -> tuple[dict[str, Any], list[Lease]]:
-        return target.about(store), await store.leases(prefix, limit=limit)
+        return target.about(store), await store.leases.find(prefix, limit=limit)
 
     about, leases = target.run(look)
     document = {**about, "prefix": prefix, "locks": [*map(_document, _by_name(leases))]}
@@ -134,7 +134,7 @@ def release(
         _ask(target, name, chosen)
 
     async def end(store: Store) -> tuple[dict[str, Any], list[bool]]:
-        return target.about(store), await store.release(chosen) if chosen else []
+        return target.about(store), await store.leases.release(chosen) if chosen else []
 
     about, ended = target.run(end)
     answers = [*zip(chosen, ended, strict=True)]
@@ -160,7 +160,7 @@ def _discard(target: Target, name: str, *, yes: bool) -> None:
         _ask_to_discard(target, name, damage, readable)
 
     async def end(store: Store) -> tuple[dict[str, Any], bool]:
-        return target.about(store), await store.discard(name)
+        return target.about(store), await store.leases.discard(name)
 
     about, was_there = target.run(end)
     told = f"Removed {safe(name)}." if was_there else f"Nobody holds {safe(name)}."
@@ -227,7 +227,7 @@ def _confirm(target: Target, question: str) -> None:
 
 async def _leases_of(store: Store, name: str) -> list[Lease]:
     # Names come in order, and no other name that starts with this one comes before it.
-    return [lease for lease in await store.leases(name, limit=100_000) if lease.key == name]
+    return [lease for lease in await store.leases.find(name, limit=100_000) if lease.key == name]
 
 
 def _by_name(leases: Iterable[Lease]) -> Iterator[tuple[str, list[Lease]]]:

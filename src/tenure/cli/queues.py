@@ -37,7 +37,7 @@ def queues(target: Target) -> None:
     target.announce()
 
     async def look(store: Store) -> tuple[dict[str, Any], list[QueueCounts]]:
-        return target.about(store), await store.counts()
+        return target.about(store), await store.jobs.counts()
 
     about, counts = target.run(look)
     nothing = Text("No job waits or runs, and no queue is paused.")
@@ -62,9 +62,9 @@ def pause(target: Target, name: str, *, length: float | None) -> None:
     target.announce()
 
     async def act(store: Store) -> tuple[dict[str, Any], bool, list[str]]:
-        counts = [one.queue for one in await store.counts()]
-        is_known = name in counts or bool((await store.find(queue=name, limit=1)).jobs)
-        await store.pause(name, seconds=length)
+        counts = [one.queue for one in await store.jobs.counts()]
+        is_known = name in counts or bool((await store.jobs.find(queue=name, limit=1)).jobs)
+        await store.jobs.pause(name, seconds=length)
         return target.about(store), is_known, counts
 
     about, is_known, others = target.run(act)
@@ -88,8 +88,8 @@ def resume(target: Target, name: str) -> None:
     target.announce()
 
     async def act(store: Store) -> tuple[dict[str, Any], list[str]]:
-        paused = [one.queue for one in await store.counts() if one.paused_for is not None]
-        await store.resume(name)
+        paused = [one.queue for one in await store.jobs.counts() if one.paused_for is not None]
+        await store.jobs.pause(name, seconds=0)
         return target.about(store), paused
 
     about, paused = target.run(act)

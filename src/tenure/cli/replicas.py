@@ -42,7 +42,7 @@ def replicas(target: Target) -> None:
     target.announce()
 
     async def look(store: Store) -> tuple[dict[str, Any], list[ReplicaRecord], int]:
-        return target.about(store), await store.replicas(), await store.now()
+        return target.about(store), await store.jobs.replicas(), (await store.ping()).now
 
     about, known, now = target.run(look)
     document = {**about, "replicas": [*map(_document, known)]}

@@ -341,4 +341,4 @@ def _about(target: Target) -> dict[str, Any]:
 
 
 async def _now(app: Tenure) -> datetime:
-    return as_datetime(await app.timers.store.now())
+    return as_datetime((await app.timers.store.ping()).now)

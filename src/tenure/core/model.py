@@ -26,6 +26,7 @@ __all__ = [
     "Lease",
     "Mark",
     "Meta",
+    "Pong",
     "Topic",
     "Traits",
     "check_limit",
@@ -136,6 +137,15 @@ class Finding(Struct, frozen=True):
             "Let both machines follow a time server. Leases count by the server's clock alone, but "
             "times in logs do not compare.",
         )
+
+
+class Pong(Struct, frozen=True):
+    """The answer to a ping."""
+
+    now: int
+    """The store's time, in microseconds."""
+    incarnation: str
+    """The random id of its data."""
 
 
 class Traits(Struct, frozen=True, kw_only=True):

@@ -48,6 +48,7 @@ __all__ = [
     "Requeued",
     "Settled",
     "Settlement",
+    "Stranded",
     "Tagged",
     "Unique",
     "add_attempt",
@@ -160,8 +161,8 @@ class AttemptLine(Struct, frozen=True, omit_defaults=True):
     error: str = ""
 
 
-class JobRecord(Struct, frozen=True, kw_only=True):
-    """A job as the store has it."""
+class JobRecord(Struct, frozen=True, kw_only=True, array_like=True):
+    """A job as the store has it. The order of its fields is that of columns, in every store."""
 
     id: str
     task: str
@@ -367,12 +368,28 @@ Requeued: TypeAlias = Literal["requeued", "unfinished", "conflict", "refused"]
 Deleted: TypeAlias = Literal["deleted", "unfinished"]
 
 
+class Stranded(Struct, frozen=True, kw_only=True):
+    """An unfinished job that no worker will ever finish as things are."""
+
+    id: str
+    why: Literal["unreadable", "orphan"]
+    """It was set aside, because its record cannot be read. Or it runs on a replica that the store
+    does not know: `recover` takes it from there."""
+    where: str
+    """The table or the key that has it."""
+    replica: str = ""
+    left: float = 0.0
+    """Of one that was set aside: seconds until it is removed."""
+
+
 class Page(Struct, frozen=True):
     """A part of a list. It may be short, even empty, and still not be the last one."""
 
     jobs: list[JobRecord]
     cursor: str | None
     """Where the next page begins; None at the end."""
+    stranded: list[Stranded] = []
+    """If it was asked for these: unfinished jobs that nobody can finish."""
 
 
 _line = msgspec.json.Decoder(AttemptLine)

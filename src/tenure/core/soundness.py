@@ -12,6 +12,7 @@ from typing import Annotated, Any, Final, Literal, TypeAlias, TypeVar
 
 import msgspec
 from msgspec import Meta, Struct
+from msgspec.structs import astuple
 
 __all__ = [
     "ASIDE_FOR",
@@ -28,7 +29,6 @@ __all__ = [
     "Length",
     "Priority",
     "Span",
-    "Stranded",
     "complaint",
     "sound",
 ]
@@ -66,29 +66,21 @@ class Damaged(Struct, frozen=True, kw_only=True):
     """The table or the key that has it."""
 
 
-class Stranded(Struct, frozen=True, kw_only=True):
-    """An unfinished job that no worker will ever finish as things are."""
-
-    id: str
-    why: Literal["unreadable", "orphan"]
-    """It was set aside, because its record cannot be read. Or it runs on a replica that the store
-    does not know: `recover` takes it from there."""
-    where: str
-    """The table or the key that has it."""
-    replica: str = ""
-    left: float = 0.0
-    """Of one that was set aside: seconds until it is removed."""
-
-
 Record = TypeVar("Record", bound=Struct)
 
 
-def sound(kind: type[Record], values: Mapping[str, Any]) -> Record:
-    """Return a record of stored values; raise ValueError, naming the field, if it can be none."""
+def sound(kind: type[Record], values: Mapping[str, Any] | Sequence[Any]) -> Record:
+    """Return a record of stored values; raise ValueError, naming the field, if it can be none.
+
+    Of a record that is a row (`array_like`), its columns in the order of its fields will do.
+    """
+    is_row = kind.__struct_config__.array_like
+    if is_row and isinstance(values, Mapping):
+        values = astuple(kind(**values))
     try:
         return msgspec.convert(values, kind, builtin_types=(bytes,))
     except msgspec.ValidationError as error:
-        raise ValueError(complaint(error)) from error
+        raise ValueError(complaint(error, kind.__struct_fields__ if is_row else ())) from error
 
 
 def complaint(error: msgspec.ValidationError, fields: Sequence[str] = ()) -> str:

@@ -203,7 +203,7 @@ class Routes:
         if errors:
             raise Problem.of("invalid-request", errors=errors)
         services = await self._lending.services()
-        page = await services.store.find(
+        page = await services.store.jobs.find(
             tag=self._tag(owner),
             state=state,  # type: ignore[arg-type]  # looked up above
             limit=int(limit),

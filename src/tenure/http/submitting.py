@@ -132,7 +132,7 @@ def _payload(
 
 async def _is_replay(services: Services, mark: str | None) -> bool:
     """Return whether there is a job of this key already: it was let in, and counts as that."""
-    return mark is not None and bool((await services.store.find(tag=mark, limit=1)).jobs)
+    return mark is not None and bool((await services.store.jobs.find(tag=mark, limit=1)).jobs)
 
 
 def _arguments(endpoint: Endpoint, payload: bytes) -> dict[str, Any]:
@@ -183,13 +183,13 @@ async def _admit(services: Services, endpoint: Endpoint, limits: Limits, tag: st
     store, pace = services.store, endpoint.pace
     if limits.waiting is not None:
         queue = endpoint.task.options.queue
-        waiting = [one.waiting for one in await store.counts() if one.queue == queue]
+        waiting = [one.waiting for one in await store.jobs.counts() if one.queue == queue]
         if sum(waiting) >= limits.waiting:
             raise Problem.of("queue-full", headers={"Retry-After": str(pace.usual)})
     if limits.running is None and limits.per_minute is None:
         return
     running, recent = limits.running or 0, limits.per_minute or 0
-    count = await store.count_tagged(tag, unfinished=running, recent=recent, within=_MINUTE)
+    count = await store.jobs.count_tagged(tag, unfinished=running, recent=recent, within=_MINUTE)
     if running and count.unfinished >= running:
         raise Problem.of("too-many-jobs", headers={"Retry-After": str(pace.usual)})
     if recent and count.recent >= recent:

@@ -75,7 +75,7 @@ class Inserter:
         begun, failures = self._clock.boot(), 0
         while True:
             try:
-                answers = await self._store.insert(news)
+                answers = await self._store.jobs.insert(news)
             except StoreFull as error:
                 # It is still full in a second. But its "nothing was stored" is about this try only.
                 if failures:
@@ -94,7 +94,7 @@ class Inserter:
         """Correct the instants of jobs that an earlier try may have created."""
         created = {answer.id: answer.at for answer in answers if answer.outcome == "created"}
         with suppress(StoreUnavailable):  # they are stored, and that is what counts
-            found = await self._store.get(list(created))
+            found = await self._store.jobs.get(list(created))
             created |= {record.id: record.created for record in found if record is not None}
         return [replace(answer, at=created.get(answer.id, answer.at)) for answer in answers]
 

@@ -72,7 +72,7 @@ class Jobs:
         self._ids = JobIds(store.clock)
         self._naming = threading.Lock()  # threads with connections of their own make ids too
         self._inserter = Inserter(store)
-        self._getting: Batcher[str, JobRecord | None] = Batcher(store.get)
+        self._getting: Batcher[str, JobRecord | None] = Batcher(store.jobs.get)
 
     async def enqueue(self, request: Request[T], *, within: object = None) -> Job[T]:
         """Store one job."""
@@ -218,13 +218,13 @@ class Jobs:
     async def _now(self) -> int:
         """Return the store's time, or the local one if the store has gone."""
         try:
-            return await self._store.now()
+            return (await self._store.ping()).now
         except StoreError:
             return self._clock.wall()
 
     async def page(self, **wanted: Any) -> JobPage:
         """Return jobs that fit what `Store.find` takes."""
-        page: Page = await self._store.find(**wanted)
+        page: Page = await self._store.jobs.find(**wanted)
         return JobPage((Job(self, record) for record in page.jobs), page.cursor)
 
     async def page_without_timers(
@@ -233,14 +233,14 @@ class Jobs:
         """Return jobs that fit, but runs of timers only if their task or queue is asked for."""
         if any((wanted.get(name) or "").startswith("@") for name in ("task", "queue")):
             return await self.page(**wanted, limit=limit, cursor=cursor)
-        page = await _find_without_timers(partial(self._store.find, **wanted), limit, cursor)
+        page = await _find_without_timers(partial(self._store.jobs.find, **wanted), limit, cursor)
         return JobPage((Job(self, record) for record in page.jobs), page.cursor)
 
     async def cancel(self, ids: Sequence[str], reason: str) -> list[Cancelled | None]:
-        return await self._store.cancel(ids, reason=storable(reason, _REASON_MAX))
+        return await self._store.jobs.cancel(ids, reason=storable(reason, _REASON_MAX))
 
     async def requeue(self, id_: str) -> None:
-        [answer] = await self._store.requeue([id_])
+        [answer] = await self._store.jobs.requeue([id_])
         if answer is None:
             raise JobNotFound(id_)
         if answer == "unfinished":
@@ -254,7 +254,7 @@ class Jobs:
     async def delete(self, id_: str) -> None:
         """Remove a job that has finished or cannot be read."""
         id_ = str(id_)
-        [answer] = await self._store.delete([id_]) if is_job_id(id_) else [None]
+        [answer] = await self._store.jobs.delete([id_]) if is_job_id(id_) else [None]
         if answer is None:
             raise JobNotFound(id_)
         if answer == "unfinished":

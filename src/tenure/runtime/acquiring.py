@@ -124,9 +124,9 @@ class Acquirer:
     async def _end_on_store(self, lease: Lease, keep: float) -> bool | None:
         if keep > 0:
             # Its last renewal gives it just the rest of the time it has to stay.
-            [held] = await self.store.renew([replace(lease, ttl=keep)])
+            [held] = await self.store.leases.renew([replace(lease, ttl=keep)])
             return held
-        [released] = await self.store.release([lease])
+        [released] = await self.store.leases.release([lease])
         return released
 
     def note_other_limit(self, ask: Ask, other: int) -> None:
@@ -227,7 +227,7 @@ class _Attempt:
 
     async def _request(self) -> Acquired:
         ask = self._ask
-        return await self._store.acquire(
+        return await self._store.leases.acquire(
             ask.key,
             holder=self._holder,
             limit=ask.limit,

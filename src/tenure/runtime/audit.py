@@ -66,7 +66,7 @@ class Audit:
         What was settled at this moment is named as well, and the store refuses to change it.
         """
         self._differs = 0
-        find = partial(self._store.find, state="running", replica=replica, limit=BATCH_MAX)
+        find = partial(self._store.jobs.find, state="running", replica=replica, limit=BATCH_MAX)
         page = await self._patience.until_answered("find", find, give_up)
         here = known()
         for record in page.jobs:

@@ -62,7 +62,7 @@ class Caretaker:
         """Take note that it has just joined, under these ids."""
         is_alone = not any(
             replica.id not in own and replica.expires_in > 0 and not replica.dead
-            for replica in await self._store.replicas()
+            for replica in await self._store.jobs.replicas()
         )
         now = self._clock.boot()
         self._last_beat = now

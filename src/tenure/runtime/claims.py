@@ -61,7 +61,7 @@ class Claims:
             self.runs_looked_for = self._store.clock.boot()
         claimed = await self._patience.until_answered(
             "claim",
-            lambda: self._store.claim(replica, number, queues, limit),
+            lambda: self._store.jobs.claim(replica, number, queues, limit),
             give_up=self._stopped,
         )
         if claimed is not None:

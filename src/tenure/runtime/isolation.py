@@ -91,12 +91,13 @@ class Isolation:
         # Told first: should this process die, the supervisor gives back what the lodger has.
         self._lifeline.say(Lodging(lodger))
         ttl = self._settings.replica_ttl
-        await self._call("join", partial(self._store.join, lodger, ttl=ttl, meta=self._meta))
+        join = partial(self._store.jobs.beat, [lodger], ttl=ttl, meta=self._meta)
+        await self._call("join", join)
         # Those of them that were not cancelled or taken over meanwhile.
         suspects = self.take(wanted)
-        for replica in {record.replica for record in suspects}:
-            back = [handed_back(record) for record in suspects if record.replica == replica]
-            await self._call("settle", partial(self._store.settle, replica, back))
+        if suspects:
+            back = [handed_back(record) for record in suspects]
+            await self._call("settle", partial(self._store.jobs.settle, back))
         jobs = await self._claim(lodger, queue, len(suspects)) if suspects else []
         if jobs:
             self._is_taken = True
@@ -108,12 +109,14 @@ class Isolation:
 
     async def _claim(self, lodger: str, queue: str, number: int) -> list[str]:
         """Claim them again, which are the first of their queue as a rule; give back any others."""
-        claimed = await self._call("claim", partial(self._store.claim, lodger, 1, [queue], number))
+        claimed = await self._call(
+            "claim", partial(self._store.jobs.claim, lodger, 1, [queue], number)
+        )
         records = [] if claimed is None else claimed.jobs
         suspects = [job for job in records if is_suspicious(job, self._settings.isolate_after)]
         others = [handed_back(job) for job in records if job not in suspects]
         if others:
-            await self._call("settle", partial(self._store.settle, lodger, others))
+            await self._call("settle", partial(self._store.jobs.settle, others))
         return [job.id for job in suspects]
 
     def _pause(self) -> float:

@@ -247,7 +247,7 @@ class Keeper:
         sent = self._clock.boot()
         try:
             store = await self._host.open_store()
-            answers = await store.renew([kept.lease for kept in due])
+            answers = await store.leases.renew([kept.lease for kept in due])
         except Exception as error:  # noqa: BLE001 - whatever it is, the leases are in doubt
             self._note_failure(due, error)
         else:

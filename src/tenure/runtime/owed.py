@@ -47,7 +47,7 @@ class Owed:
         try:
             while self._claims:
                 ids = list(islice(self._claims, BATCH_MAX))
-                get = partial(self._store.get, ids)
+                get = partial(self._store.jobs.get, ids)
                 records = await self._patience.until_answered("get", get, give_up=self._stopped)
                 if any(map(self._still_waits, ids, records)):
                     return True

@@ -65,11 +65,11 @@ async def take(
 
     None: there are none. An empty list: others have settled those that were found.
     """
-    found = await store.orphans(by=by, replica=replica, grace=grace, limit=limit, as_of=as_of)
+    found = await store.jobs.orphans(by=by, replica=replica, grace=grace, limit=limit, as_of=as_of)
     if not found.jobs and not found.aside:
         return None
     ends = [end(job, found.now) for job in found.jobs]
-    answers = await store.settle(by, ends) if ends else []
+    answers = await store.jobs.settle(ends) if ends else []
     return _taken(found, ends, answers)
 
 

@@ -136,7 +136,7 @@ class Replica:
     async def _join(self, replica: str) -> None:
         async def join() -> None:
             store = await self._host.open_store()
-            await store.join(replica, ttl=self._ttl, meta=self._meta)
+            await store.jobs.beat([replica], ttl=self._ttl, meta=self._meta)
             await self._host.data.confirm(store, self._events)
             await self._caretaker.begin([replica])
 
@@ -192,7 +192,7 @@ class Replica:
             nonlocal sent, count
             sent = self._clock.boot()
             counting, count = count, False  # if it fails, it may be for the count
-            [answer] = await self._host.store.beat(
+            [answer] = await self._host.store.jobs.beat(
                 [replica], ttl=self._ttl, ahead=ahead, count=counting
             )
             return answer

@@ -53,13 +53,13 @@ class Schedules(Struct, frozen=True):
 
 
 async def read_schedules(
-    store: Store, names: Sequence[str] | None = None, *, limit: int = _PAGE
+    store: Store, names: Sequence[str] | None = None, *, limit: int = _PAGE, lines: int = 1
 ) -> Schedules:
     """Return these schedules, or the first of all by name, but for those that cannot be read.
 
     The freeze of all is only among them if it is asked for by its name.
     """
-    answer = await store.schedules(names, limit=limit)
+    answer = await store.schedules.read(names, limit=limit, lines=lines)
     read = [_read(store, record) for record in answer.records]
     is_asked = names is not None
     return Schedules(
@@ -118,7 +118,7 @@ class Scheduling:
         lost: list[str] = []
         for some in _slices(rulers):
             sent = self._clock.boot()
-            answer = await self._store.declare(some)
+            answer = await self._store.schedules.declare(some)
             self.time.heard(answer.now, sent)
             lost += answer.lost
         return lost
@@ -138,7 +138,9 @@ class Scheduling:
         rulers = [(name, result.ruler) for name, result in planted.items() if result.ruler]
         for name in await self.declare(rulers) if rulers else ():
             del planted[name]
-        answers = await self._store.commit([commit for commit, _ in commits]) if commits else []
+        answers = (
+            await self._store.schedules.commit([commit for commit, _ in commits]) if commits else []
+        )
         for (commit, result), answer in zip(commits, answers, strict=True):
             if _is_carried_out(commit, answer):
                 planted[commit.name] = replace(result, now=answer.now)
@@ -209,10 +211,10 @@ class Scheduling:
         found, everything = self._found.get(move.name), self._found.get(EVERYTHING)
         last: JobRecord | None = None
         if move.rest and found is not None and found.last_job:
-            [last] = await self._store.get([found.last_job])
+            [last] = await self._store.jobs.get([found.last_job])
             # Only the store itself knows if that run ended under a clock that was wrong.
             if last is not None and not now and seconds_ahead(last.finished, self.time.now()):
-                now = await self._store.now()
+                now = (await self._store.ping()).now
         return advance(move, found, everything, last=last, now=now)
 
     async def _cancel(self, outcome: Advanced) -> None:
@@ -220,7 +222,7 @@ class Scheduling:
         # The tick is held in any case: a transaction of the handler may lock such a run for long.
         with suppress(StoreUnavailable):
             if outcome.blocking:
-                await self._store.cancel(outcome.blocking, reason=outcome.reason)
+                await self._store.jobs.cancel(outcome.blocking, reason=outcome.reason)
 
     def is_frozen(self, name: str, tick: int) -> bool:
         """Return whether a tick is paused, by what was last heard."""
@@ -246,13 +248,13 @@ class Scheduling:
         """Delete schedules that no replica has declared for `idle` seconds; say how many."""
         forgotten, after = 0, ""
         while True:
-            page = await self._store.schedules(after=after, limit=_PAGE)
+            page = await self._store.schedules.read(after=after, limit=_PAGE)
             there = {record.name for record in page.records}
             changes = [self._change_of(record.name, record, page.now) for record in page.records]
             commits = [freezing.forget(change, idle=idle, others=there) for change in changes]
             wanted = [commit for commit in commits if commit is not None]
             for some in _slices(wanted):
-                answers = await self._store.commit(some)
+                answers = await self._store.schedules.commit(some)
                 forgotten += sum(answer.outcome == "done" for answer in answers)
             if not page.records:  # a shorter page may have records that cannot be read
                 return forgotten
@@ -270,7 +272,7 @@ class Scheduling:
             commit = decide(replace(self._change_of(name, record, now), id=id_))
             if commit is None:
                 return False
-            [answer] = await self._store.commit([commit])
+            [answer] = await self._store.schedules.commit([commit])
             self._learn(commit, answer)
             if _is_carried_out(commit, answer):
                 return True
@@ -288,7 +290,7 @@ class Scheduling:
     # The store.
 
     async def _commit_alone(self, commit: Commit) -> Committed:
-        [answer] = await self._store.commit([commit])
+        [answer] = await self._store.schedules.commit([commit])
         return answer
 
     async def _look_up(self, names: Iterable[str]) -> tuple[dict[str, ScheduleRecord], int]:
@@ -297,7 +299,7 @@ class Scheduling:
         now = 0
         for some in _slices(sorted({*names})):
             sent = self._clock.boot()
-            answer = await self._store.schedules(some)
+            answer = await self._store.schedules.read(some)
             now = answer.now
             self.time.heard(now, sent)
             records |= {record.name: record for record in answer.records}

@@ -4,11 +4,8 @@ from __future__ import annotations
 
 import logging
 from collections import deque
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Sequence
 from functools import partial
-from itertools import groupby
-from operator import itemgetter
-from typing import TypeVar
 
 from tenure.core import endings
 from tenure.core.records import JobRecord, Note, Settled, Settlement
@@ -23,8 +20,6 @@ from tenure.stores.contract import Purpose, Store, Within
 __all__ = ["Settler"]
 
 log = logging.getLogger("tenure")
-
-T = TypeVar("T")
 
 
 class Settler:
@@ -52,8 +47,8 @@ class Settler:
         self._settling: Batcher[tuple[JobRecord, Settlement], Settled] = Batcher(
             self._settle, weigh=lambda item: _weight_of_end(item[1])
         )
-        self._noting: Batcher[tuple[str, Note], bool] = Batcher(
-            self._note, weigh=lambda item: len(item[1].checkpoint or b"")
+        self._noting: Batcher[Note, bool] = Batcher(
+            self._note, weigh=lambda note: len(note.checkpoint or b"")
         )
 
     def within(self, connection: object, purpose: Purpose) -> Within:
@@ -78,9 +73,9 @@ class Settler:
         """Give a job back to all, uncounted; a reason is remembered in its history."""
         self.settle(record, _handed_back(record, delay, why))
 
-    async def note(self, replica: str, note: Note) -> bool:
+    async def note(self, note: Note) -> bool:
         """Store what a running job says; False if it does not run under that fence any more."""
-        return await self._noting.add((replica, note))
+        return await self._noting.add(note)
 
     async def drain(self) -> None:
         """Wait until everything is settled."""
@@ -99,13 +94,11 @@ class Settler:
         self._failures.clear()
 
     async def _settle(self, batch: list[tuple[JobRecord, Settlement]]) -> Sequence[Settled]:
-        answers: list[Settled] = []
-        for replica, settlements in _by_replica([(job.replica, one) for job, one in batch]):
-            settle = partial(self._store.settle, replica, settlements)
-            answers += await self._patience.until_answered("settle", settle)
-        for (job, one), answer in zip(batch, answers, strict=True):
-            self.unsettled.pop(one.id, None)
-            self._tell(job, one, answer)
+        settle = partial(self._store.jobs.settle, [end for _, end in batch])
+        answers = await self._patience.until_answered("settle", settle)
+        for (job, end), answer in zip(batch, answers, strict=True):
+            self.unsettled.pop(end.id, None)
+            self._tell(job, end, answer)
         self._on_settled({job.schedule for job, _ in batch})
         return answers
 
@@ -115,7 +108,7 @@ class Settler:
         while waiting:
             some = next_slice(waiting, lambda item: _weight_of_end(item[1]))
             ends = [end for _, end in some]
-            answers = await self._store.settle(some[0][0].replica, ends)
+            answers = await self._store.jobs.settle(ends)
             for (job, end), answer in zip(some, answers, strict=True):
                 self.unsettled.pop(end.id, None)
                 self._tell(job, end, answer)
@@ -138,14 +131,12 @@ class Settler:
             text = f"job {job.id} of task {safe(job.task)!r}: {end.outcome}, attempt {runs_of(job)}"
             write(logging.DEBUG, text, fields_of(job))
 
-    async def _note(self, batch: list[tuple[str, Note]]) -> Sequence[bool]:
-        answers: list[bool] = []
-        for replica, notes in _by_replica(batch):
-            send = partial(self._store.note, replica, notes)
-            # Progress is a courtesy. A checkpoint is waited for, and an outage costs it nothing.
-            patient = any(one.checkpoint is not None for one in notes)
-            answers += await (self._patience.until_answered("note", send) if patient else send())
-        for (_, note), stored in zip(batch, answers, strict=True):
+    async def _note(self, batch: list[Note]) -> Sequence[bool]:
+        send = partial(self._store.jobs.note, batch)
+        # Progress is a courtesy. A checkpoint is waited for, and an outage costs it nothing.
+        is_patient = any(note.checkpoint is not None for note in batch)
+        answers = await (self._patience.until_answered("note", send) if is_patient else send())
+        for note, stored in zip(batch, answers, strict=True):
             if not stored:
                 self._on_stale(note)
         return answers
@@ -159,9 +150,3 @@ def _handed_back(record: JobRecord, delay: float = 0.0, why: str = "") -> Settle
     """Return the settlement of a job that is to run elsewhere, or later."""
     history = endings.history_of(record, "handed back", record.started, why) if why else None
     return endings.handed_back(record, delay=delay, history=history)
-
-
-def _by_replica(batch: list[tuple[str, T]]) -> Iterator[tuple[str, list[T]]]:
-    """Split a batch, in its order; more than one part only after a replica was taken for dead."""
-    for replica, items in groupby(batch, key=itemgetter(0)):
-        yield replica, [item for _, item in items]

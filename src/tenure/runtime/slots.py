@@ -165,8 +165,7 @@ class Slots:
         return None
 
     def start(self, record: JobRecord, handler: Handler) -> None:
-        send = partial(self._settler.note, record.replica)
-        within = self._settler.within
+        send, within = self._settler.note, self._settler.within
         context = RunningJob(record, send, self._loop, self._result_limit, within)
         context.home, context.insert = self._home, self._insert
         began, place = self._clock.boot(), 0

@@ -75,7 +75,7 @@ class StoredData:
         unknown, self._unknown = self._unknown, InHand()
         was_suspected, self.is_suspected = self.is_suspected, False
         try:
-            found = await store.incarnation()
+            found = (await store.ping()).incarnation
         except BaseException as error:
             self._unknown = unknown.with_(self._unknown)
             self.is_suspected = self.is_suspected or was_suspected

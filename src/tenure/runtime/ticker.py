@@ -79,7 +79,7 @@ class Ticker:
         self._unstarted = unstarted
         self._unlocked = unlocked
         self._ids = JobIds(self._clock)
-        self._commits = Batcher(store.commit, weigh=_weight)
+        self._commits = Batcher(store.schedules.commit, weigh=_weight)
         self._scheduling = Scheduling(store, commit=self._commits.add)
         self._time = self._scheduling.time
         self._timers = [TimerState(plan) for plan in plans]

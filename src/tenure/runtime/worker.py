@@ -505,7 +505,7 @@ class Worker:
         Their deadlines count from the claim, so what cannot start soon goes back.
         """
         self._resumed = None
-        get = partial(self._store.get, taken.jobs)
+        get = partial(self._store.jobs.get, taken.jobs)
         records = await self._patience.until_answered("get", get, give_up=self._stopped)
         waiting = self._unstarted.suspects
         for record in filter(None, records):

@@ -106,7 +106,7 @@ class Beats:
             sent = self._clock.boot()
             counting, count = count, False  # if it fails, it may be for the count
             try:
-                return await self._store.beat(
+                return await self._store.jobs.beat(
                     list(alive), ttl=self._ttl, ahead=ahead, count=counting
                 )
             except TenureError:

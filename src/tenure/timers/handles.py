@@ -134,8 +134,8 @@ class TimerHandle:
         return schedule, found.now
 
     async def _decisions(self, number: int) -> list[Decision]:
-        lines = await self._timers.store.decisions(self.name, limit=number)
-        read = (decision_in(line) for line in lines)
+        found = await self._timers.store.schedules.read([self.name], lines=number)
+        read = (decision_in(line) for record in found.records for line in record.lines)
         return [decision for decision in read if decision is not None]
 
     async def _why(self, answer: Advanced) -> str:
@@ -202,7 +202,7 @@ async def _instant_of(until: datetime | Duration | None, store: Store) -> int | 
     if until is None:
         return None
     if not isinstance(until, datetime):
-        return await store.now() + micros(seconds(until, "until", maximum=TTL_MAX))
+        return (await store.ping()).now + micros(seconds(until, "until", maximum=TTL_MAX))
     if until.utcoffset() is None:
         msg = (
             f"until={until.isoformat()} has no time zone. Use datetime.now(UTC) + ..., give it a "
@@ -263,7 +263,7 @@ async def _runs_of(
     """Return the runs that were decided on, as far as they are still there, by id."""
     ids = [*dict.fromkeys(id_ for id_ in (*(one.job for one in decisions), *others) if id_)]
     found = [
-        await timers.store.get(ids[first : first + BATCH_MAX])
+        await timers.store.jobs.get(ids[first : first + BATCH_MAX])
         for first in range(0, len(ids), BATCH_MAX)
     ]
     return {job.id: timers.jobs.handle(job) for some in found for job in some if job is not None}

@@ -101,7 +101,7 @@ async def taken_over_by(rival: Tenure) -> None:
     """Have somebody give the caller's job to others, behind the back of its worker."""
     job = current_job()
     away = settlement(id=job.id, fence=job.fence, outcome="handed back", delay=60)
-    assert await rival._store.settle("", [away]) == ["settled"]
+    assert await rival._store.jobs.settle([away]) == ["settled"]
 
 
 @POSTGRES
@@ -150,7 +150,7 @@ async def test_nobody_takes_the_job_before_the_commit_and_others_are_not_held_up
                 )
                 recovered.extend(await rival.recover())
                 note = Note(id=job.id, fence=job.fence, progress=0.5)
-                assert await rival._store.note(me.replica, [note]) == [True]
+                assert await rival._store.jobs.note([note]) == [True]
                 done.result("kept")
 
         async with app.worker(grace=0):

@@ -13,6 +13,7 @@ from tenure.runtime.scheduling import Scheduling, read_schedules
 from tenure.stores.contract import Store
 from tests.contract.job_calls import new_claim_no
 from tests.rig.endings import leave, recover, settlement
+from tests.rig.lookups import decisions
 from tests.security.damage.scene import (
     QUEUE,
     Scene,
@@ -43,12 +44,12 @@ def _demand(problems: list[str], condition: object, what: str) -> None:
 
 async def _replicas(store: Store, scene: Scene, problems: list[str]) -> None:
     newcomer = f"good-{new_id()}"
-    await attempt("join", store.join(newcomer, ttl=60.0, meta={}), problems)
+    await attempt("join", store.jobs.beat([newcomer], ttl=60.0, meta={}), problems)
     beats: Any = await attempt(
-        "beat", store.beat([*scene.replicas, "good-replica", newcomer], ttl=600.0), problems
+        "beat", store.jobs.beat([*scene.replicas, "good-replica", newcomer], ttl=600.0), problems
     )
     _demand(problems, beats and None not in beats[-2:], "beat: a healthy replica is not known")
-    known: Any = await attempt("replicas", store.replicas(), problems)
+    known: Any = await attempt("replicas", store.jobs.replicas(), problems)
     listed = {one.id for one in known or ()}
     _demand(problems, {"good-replica", newcomer} <= listed, "replicas: neighbours are missing")
     await attempt("leave", leave(store, newcomer), problems)
@@ -61,13 +62,13 @@ async def _jobs(store: Store, scene: Scene, problems: list[str]) -> None:
         NewJob(id=new_id(), task="t", queue=QUEUE, retention=60.0, unique=keyed, tags=("good",)),
         NewJob(id=new_id(), task="t", queue=QUEUE, retention=60.0, timeout=60.0),
     ]
-    inserted: Any = await attempt("insert", store.insert(good), problems)
+    inserted: Any = await attempt("insert", store.jobs.insert(good), problems)
     _demand(problems, inserted and {one.outcome for one in inserted} == {"created"}, "insert")
     got: dict[str, JobRecord] = {}
     wanted = {job.id for job in good}
     for _ in range(20):
         claimed: Any = await attempt(
-            "claim", store.claim("good-replica", new_claim_no(), [QUEUE], 20), problems
+            "claim", store.jobs.claim("good-replica", new_claim_no(), [QUEUE], 20), problems
         )
         if not isinstance(claimed, Claimed):
             break
@@ -77,7 +78,7 @@ async def _jobs(store: Store, scene: Scene, problems: list[str]) -> None:
     _demand(problems, wanted <= set(got), "claim: healthy jobs of the queue were not got")
     running = [*scene.running, *got.values()]
     notes = [Note(id=job.id, fence=job.fence, progress=0.1) for job in running]
-    noted: Any = await attempt("note", store.note("good-replica", notes), problems)
+    noted: Any = await attempt("note", store.jobs.note(notes), problems)
     told = dict(zip([one.id for one in notes], noted or (), strict=False))
     _demand(problems, all(told.get(id_) for id_ in wanted), "note: healthy jobs were refused")
     await _settle(store, running, wanted, problems)
@@ -96,7 +97,7 @@ async def _settle(
         )
         for number, job in enumerate(running)
     ]
-    answers: Any = await attempt("settle", store.settle("good-replica", ends), problems)
+    answers: Any = await attempt("settle", store.jobs.settle(ends), problems)
     told = dict(zip([one.id for one in ends], answers or (), strict=False))
     settled = {told.get(id_) for id_ in wanted & set(told)}
     _demand(problems, settled <= {"settled"}, f"settle: healthy jobs were answered {settled}")
@@ -105,27 +106,27 @@ async def _settle(
 async def _moves(store: Store, scene: Scene, problems: list[str]) -> None:
     """Cancel, requeue and look up, in batches with spoiled jobs."""
     good = NewJob(id=new_id(), task="t", queue="good-queue", retention=60.0)
-    await attempt("insert", store.insert([good]), problems)
+    await attempt("insert", store.jobs.insert([good]), problems)
     ids = [*scene.jobs, good.id]
     for name, call, expected in (
-        ("get", store.get(ids), None),
-        ("cancel", store.cancel(ids), "cancelled"),
-        ("requeue", store.requeue(ids), "requeued"),
+        ("get", store.jobs.get(ids), None),
+        ("cancel", store.jobs.cancel(ids), "cancelled"),
+        ("requeue", store.jobs.requeue(ids), "requeued"),
     ):
         answers: Any = await attempt(name, call, problems)
         last = answers[-1] if answers else None
         fine = last == expected if expected else last is not None
         _demand(problems, fine, f"{name}: a healthy job was answered {last!r}")
-    await attempt("cancel", store.cancel([good.id]), problems)
+    await attempt("cancel", store.jobs.cancel([good.id]), problems)
     again = [
         NewJob(id=new_id(), task="t", queue="good-queue", unique=Unique(key=f"bad-key-{kind}-{n}"))
         for kind in ("waits", "runs", "ends")
         for n in range(len(scene.replicas))
     ]
-    await attempt("insert with spoiled keys", store.insert([*again, good]), problems)
+    await attempt("insert with spoiled keys", store.jobs.insert([*again, good]), problems)
     await attempt(
         "count_tagged",
-        store.count_tagged("bad-tag", unfinished=1000, recent=1000, within=60.0),
+        store.jobs.count_tagged("bad-tag", unfinished=1000, recent=1000, within=60.0),
         problems,
     )
 
@@ -133,7 +134,7 @@ async def _moves(store: Store, scene: Scene, problems: list[str]) -> None:
 async def _leases(store: Store, scene: Scene, problems: list[str]) -> None:
     count = len(scene.good_leases)
     renewed: Any = await attempt(
-        "renew", store.renew([*scene.leases, *scene.good_leases]), problems
+        "renew", store.leases.renew([*scene.leases, *scene.good_leases]), problems
     )
     fine = renewed and all(renewed[-count:])
     _demand(problems, fine, f"renew: healthy leases were answered {(renewed or [])[-count:]}")
@@ -141,11 +142,13 @@ async def _leases(store: Store, scene: Scene, problems: list[str]) -> None:
         lease: Any = await attempt("acquire", take(store, key, "h", limit=limit), problems)
         _demand(problems, lease, f"acquire: {key} with limit {limit} was refused")
         if isinstance(lease, Lease):
-            gone: Any = await attempt("release", store.release([lease]), problems)
+            gone: Any = await attempt("release", store.leases.release([lease]), problems)
             _demand(problems, gone == [True], "release: a healthy lease was not there")
-    marked: Any = await attempt("marked", store.marked([*scene.marks, "good-mark"]), problems)
+    marked: Any = await attempt(
+        "marked", store.leases.marked([*scene.marks, "good-mark"]), problems
+    )
     _demand(problems, marked and marked[-1], "marked: a healthy mark is missing")
-    listed: Any = await attempt("leases", store.leases(limit=10_000), problems)
+    listed: Any = await attempt("leases", store.leases.find(limit=10_000), problems)
     names = {lease.key for lease in listed or ()}
     _demand(problems, {"good-lock", "good-crowd"} <= names, "leases: neighbours are missing")
 
@@ -164,7 +167,7 @@ async def _timers(store: Store, scene: Scene, problems: list[str]) -> None:
     named: Any = await attempt("schedules", read_schedules(store, scene.timers), problems)
     missing = {*scene.timers} - {one.name for one in named.all} if named else set()
     _demand(problems, not missing, f"schedules: {missing} were planted, and do not begin anew")
-    decided: Any = await attempt("decisions", store.decisions("good-timer"), problems)
+    decided: Any = await attempt("decisions", decisions(store, "good-timer"), problems)
     _demand(problems, decided, "decisions: those of a neighbour are missing")
 
 
@@ -198,8 +201,8 @@ async def _caretaking(store: Store, scene: Scene, problems: list[str]) -> None:
 
 async def _views(store: Store, scene: Scene, problems: list[str]) -> None:
     good = NewJob(id=new_id(), task="t", queue=QUEUE, tags=("good", "bad-tag"), delay=300.0)
-    await attempt("insert", store.insert([good]), problems)
-    counts: Any = await attempt("counts", store.counts(), problems)
+    await attempt("insert", store.jobs.insert([good]), problems)
+    counts: Any = await attempt("counts", store.jobs.counts(), problems)
     listed = {one.queue for one in counts or ()}
     _demand(problems, QUEUE in listed, "counts: a queue is missing")
     wanted: list[dict[str, Any]] = [
@@ -208,7 +211,7 @@ async def _views(store: Store, scene: Scene, problems: list[str]) -> None:
         {"replica": scene.replicas[0]},
     ]
     for wish in wanted:
-        page: Any = await attempt(f"find {wish}", store.find(**wish, limit=200), problems)
+        page: Any = await attempt(f"find {wish}", store.jobs.find(**wish, limit=200), problems)
         if wish in ({"state": "waiting"}, {"tag": "good"}, {"tag": "bad-tag"}, {}):
             ids = {job.id for job in page.jobs} if page else set()
             _demand(problems, good.id in ids, f"find {wish}: a neighbour is missing")

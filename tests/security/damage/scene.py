@@ -92,7 +92,7 @@ async def fill(store: Store, copies: int) -> Scene:
     await _fill_timers(store, scene, copies)
     async with AsyncExitStack() as watches:
         for number in range(copies):
-            await store.pause(f"bad-queue-{number}", seconds=_LONG if number % 2 else None)
+            await store.jobs.pause(f"bad-queue-{number}", seconds=_LONG if number % 2 else None)
             await watches.enter_async_context(store.watch(("queue", f"bad-queue-{number}")))
     return scene
 
@@ -100,28 +100,28 @@ async def fill(store: Store, copies: int) -> Scene:
 async def _fill_replicas(store: Store, scene: Scene, copies: int) -> None:
     scene.replicas = [f"bad-replica-{number}" for number in range(copies)]
     for replica in (*scene.replicas, "good-replica", "bad-old"):
-        await store.join(replica, ttl=_LONG, meta={"host": replica, "pid": "4711"})
+        await store.jobs.beat([replica], ttl=_LONG, meta={"host": replica, "pid": "4711"})
 
 
 async def _fill_jobs(store: Store, scene: Scene, copies: int) -> None:
     waiting = [_job(QUEUE, number, "waits") for number in range(copies)]
     scene.waiting = [job.id for job in waiting]
-    await store.insert(waiting)
-    await store.insert([_job("runs", number, "runs") for number in range(copies)])
+    await store.jobs.insert(waiting)
+    await store.jobs.insert([_job("runs", number, "runs") for number in range(copies)])
     for replica in scene.replicas:
-        claimed = await store.claim(replica, new_claim_no(), ["runs"], 1)
+        claimed = await store.jobs.claim(replica, new_claim_no(), ["runs"], 1)
         assert claimed is not None
         scene.running += claimed.jobs
     notes = [
         Note(id=job.id, fence=job.fence, progress=0.5, message="half", checkpoint=b"1")
         for job in scene.running
     ]
-    await store.note("", notes)
-    await store.cancel([job.id for job in scene.running[::2]], reason="why not")
+    await store.jobs.note(notes)
+    await store.jobs.cancel([job.id for job in scene.running[::2]], reason="why not")
     ends = [_job("ends", number, "ends") for number in range(copies)]
     scene.finished = [job.id for job in ends]
-    await store.insert(ends)
-    claimed = await store.claim("bad-old", new_claim_no(), ["ends"], copies)
+    await store.jobs.insert(ends)
+    claimed = await store.jobs.claim("bad-old", new_claim_no(), ["ends"], copies)
     assert claimed is not None
     outcomes = ("succeeded", "failed", "cancelled")
     settlements = [
@@ -136,13 +136,13 @@ async def _fill_jobs(store: Store, scene: Scene, copies: int) -> None:
         )
         for number, job in enumerate(claimed.jobs)
     ]
-    assert await store.settle("bad-old", settlements) == ["settled"] * copies
+    assert await store.jobs.settle(settlements) == ["settled"] * copies
 
 
 async def take(
     store: Store, key: str, holder: str, *, limit: int = 1, waiting: float = 0.0
 ) -> Lease | None:
-    answer = await store.acquire(
+    answer = await store.leases.acquire(
         key, holder=holder, limit=limit, ttl=_LONG, meta={"host": "h", "pid": "1"}, waiting=waiting
     )
     return answer.lease if isinstance(answer, Granted) else None
@@ -162,8 +162,8 @@ async def _fill_leases(store: Store, scene: Scene, copies: int) -> None:
     await lock_and_crowd(GOOD, scene.good_leases)
     for number in range(copies):
         scene.marks.append(f"bad-mark-{number}")
-        assert await store.mark(scene.marks[-1], scene.leases[0], "value")
-    assert await store.mark("good-mark", scene.good_leases[0], "value")
+        assert await store.leases.mark(scene.marks[-1], scene.leases[0], "value")
+    assert await store.leases.mark("good-mark", scene.good_leases[0], "value")
 
 
 async def _fill_timers(store: Store, scene: Scene, copies: int) -> None:

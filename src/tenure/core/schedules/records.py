@@ -74,8 +74,13 @@ class ScheduleRecord(Struct, frozen=True, kw_only=True):
     last_job: str = ""
     live: Fence = 0
     """Its unfinished runs. The count stops at COUNT_MAX."""
-    latest: TickLine | None = None
-    """The newest line of its history."""
+    lines: tuple[TickLine, ...] = ()
+    """Its history, newest line first, as far as it was asked for."""
+
+    @property
+    def latest(self) -> TickLine | None:
+        """The newest line of its history."""
+        return self.lines[0] if self.lines else None
 
 
 class ScheduleList(Struct, frozen=True):

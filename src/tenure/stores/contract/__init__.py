@@ -5,15 +5,15 @@ Rules for all calls:
 - One call decides one thing, atomically, and may be repeated after a lost reply: the caller made
   the ids before the first send, so nothing is created, counted or ended twice. What a repeat
   answers depends on the call:
-  - As the first time: `acquire`, `renew`, `mark`, `join`, `beat`, `insert`; `claim` with what
-    still runs; `settle` with "repeated", as long as no later attempt has settled; `commit` of a run
-    as long as the run is there. A `commit` without a run is stale, and finds its own id as version.
+  - As the first time: `acquire`, `renew`, `mark`, `beat`, `insert`; `claim` with what still runs;
+    `settle` with "repeated", as long as no later attempt has settled; `commit` of a run as long as
+    the run is there. A `commit` without a run is stale, and finds its own id as version.
   - As things are now: `release` (False), `cancel` ("finished"), `requeue` ("unfinished"),
     `delete` (None), `orphans` with what is still to be settled, and `prune` with what is left to
     do. So what the first reply said of these is lost with it.
-  - Done once more: `note` (the revision grows), `pause` (begins anew), `declare`, `resume`
-    (ends a pause made meanwhile), and `requeue` of a job that has finished again meanwhile. Tenure
-    itself never repeats a `requeue`.
+  - Done once more: `note` (the revision grows), `pause` (begins anew; with 0 seconds, it ends a
+    pause made meanwhile), `declare`, and `requeue` of a job that has finished again meanwhile.
+    Tenure itself never repeats a `requeue`.
 - The store's clock decides. Durations go in; a virtual clock (`Clock.for_server`) replaces the
   server's for tests. Something that ends at instant t is over *at* t.
 - Nothing a caller passes in is interpreted: names are case-sensitive Unicode, and one namespace
@@ -32,18 +32,28 @@ Rules for all calls:
 from __future__ import annotations
 
 from contextlib import AbstractAsyncContextManager
-from typing import Literal, Protocol, TypeAlias
+from typing import Literal, Protocol, Self, TypeAlias
 
 from tenure.core.clock import Clock
-from tenure.core.model import Finding, Topic, Traits
+from tenure.core.model import Finding, Pong, Topic, Traits
 from tenure.core.records import Pruned
-from tenure.stores.contract.jobs import JobStore
-from tenure.stores.contract.leases import LeaseStore
-from tenure.stores.contract.schedules import ScheduleStore
+from tenure.stores.contract.jobs import Jobs
+from tenure.stores.contract.leases import Leases
+from tenure.stores.contract.schedules import Schedules
 from tenure.stores.contract.within import Purpose, Within
 from tenure.stores.damage import Damage
 
-__all__ = ["Migrate", "Purpose", "Store", "Watch", "Within"]
+__all__ = [
+    "Jobs",
+    "LeaseStore",
+    "Leases",
+    "Migrate",
+    "Purpose",
+    "Schedules",
+    "Store",
+    "Watch",
+    "Within",
+]
 
 Migrate: TypeAlias = Literal["auto", "check", "skip"]
 
@@ -59,13 +69,18 @@ class Watch(Protocol):
         ...
 
 
-class Store(LeaseStore, JobStore, ScheduleStore, Protocol):
-    """A place that keeps leases, jobs and schedules for all replicas of a service."""
+class LeaseStore(Protocol):
+    """A connection to a place that keeps at least leases for all replicas of a service."""
 
     clock: Clock
     namespace: str
     damage: Damage
     """The records that calls of this object came across and could not use."""
+
+    @property
+    def leases(self) -> Leases:
+        """What it keeps for locks."""
+        ...
 
     @property
     def url(self) -> str:
@@ -94,20 +109,16 @@ class Store(LeaseStore, JobStore, ScheduleStore, Protocol):
         """Give up all connections at once, because the event loop they belong to is closed."""
         ...
 
-    def clone(self) -> Store:
+    def clone(self) -> Self:
         """Return an unopened second connection to the same world, for another event loop."""
         ...
 
-    async def now(self) -> int:
-        """Return the store's time in microseconds."""
-        ...
+    async def ping(self) -> Pong:
+        """Return the store's time, and the random id that the data got when it was set up.
 
-    async def incarnation(self) -> str:
-        """Return the random id that the data got when the store was set up.
-
-        Another answer than before means that all that was stored before is gone: the server was
-        started without its data, the file or schema was replaced. On Redis each namespace has one,
-        and this call gives it a new one if there is none.
+        Another id than before means that all that was stored before is gone: the server was
+        started without its data, the file or schema was replaced. Where a namespace can be lost
+        alone it has an id of its own, and this call makes one if there is none.
         """
         ...
 
@@ -144,4 +155,18 @@ class Store(LeaseStore, JobStore, ScheduleStore, Protocol):
         Raises ConfigError if the store has no transactions to take part in, or does not know this
         kind of connection.
         """
+        ...
+
+
+class Store(LeaseStore, Protocol):
+    """A connection to a place that keeps leases, jobs and schedules."""
+
+    @property
+    def jobs(self) -> Jobs:
+        """Jobs, and the replicas that run them."""
+        ...
+
+    @property
+    def schedules(self) -> Schedules:
+        """Timers and schedules."""
         ...

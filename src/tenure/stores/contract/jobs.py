@@ -23,7 +23,7 @@ change of its revision; ("replica", id) after a cancel of one of its running job
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Protocol
+from typing import Literal, Protocol
 
 from tenure.core.model import Meta
 from tenure.core.records import (
@@ -45,23 +45,27 @@ from tenure.core.records import (
     Settlement,
     Tagged,
 )
-from tenure.core.soundness import Stranded
 from tenure.core.states import JobState
 
-__all__ = ["JobStore"]
+__all__ = ["Jobs"]
 
 
-class JobStore(Protocol):
-    """The job half of a store. At most BATCH_MAX items go into one call."""
-
-    async def join(self, replica: str, *, ttl: float, meta: Meta) -> None:
-        """Make a process known. Repeating it is harmless; a dead record stays dead."""
-        ...
+class Jobs(Protocol):
+    """The job part of a store. At most BATCH_MAX items go into one call."""
 
     async def beat(
-        self, replicas: Sequence[str], *, ttl: float, ahead: float = 0.0, count: bool = True
+        self,
+        replicas: Sequence[str],
+        *,
+        ttl: float,
+        meta: Meta | None = None,
+        ahead: float = 0.0,
+        count: bool = True,
     ) -> list[Beat | None]:
         """Give each record its full ttl again, counted from now, whether it has expired or not.
+
+        With `meta`, replicas that are not known join: each gets a record with it. Repeating that
+        is harmless; a dead record stays dead.
 
         `ahead`: by how many seconds the store's clock (`Beat.now`) has run ahead of the replicas'
         own. The deadlines of what they run are postponed by as much.
@@ -149,7 +153,7 @@ class JobStore(Protocol):
         """
         ...
 
-    async def settle(self, replica: str, settlements: Sequence[Settlement]) -> list[Settled]:
+    async def settle(self, settlements: Sequence[Settlement]) -> list[Settled]:
         """End attempts: each if its job runs under that very fence, whatever the replica's state.
 
         What becomes of the job stands in the settlement. One thing is decided here: if a cancel is
@@ -162,7 +166,7 @@ class JobStore(Protocol):
         """
         ...
 
-    async def note(self, replica: str, notes: Sequence[Note]) -> list[bool]:
+    async def note(self, notes: Sequence[Note]) -> list[bool]:
         """Store progress or a checkpoint of running jobs; False if the fence is not current.
 
         False, too, for a job whose record cannot be read; it is set aside.
@@ -203,7 +207,7 @@ class JobStore(Protocol):
     async def find(
         self,
         *,
-        state: JobState | None = None,
+        state: JobState | Literal["stranded"] | None = None,
         queue: str | None = None,
         task: str | None = None,
         tag: str | None = None,
@@ -214,6 +218,12 @@ class JobStore(Protocol):
         """Return jobs that fit all that is given, in descending order of id: newest first.
 
         One call looks at a bounded number of jobs, so a page may be short and yet not the last.
+
+        "stranded", alone: up to `limit` unfinished jobs that nobody can finish, in
+        `Page.stranded`, on one page. A job whose record cannot be read is set aside by whichever
+        call comes across it: it is in no queue and in no list, `get` only reports it, and `insert`
+        of its id changes nothing. Its unique key is free as if it had finished. `prune` removes it
+        after ASIDE_FOR seconds.
         """
         ...
 
@@ -235,21 +245,9 @@ class JobStore(Protocol):
         """
         ...
 
-    async def stranded(
-        self, ids: Sequence[str] | None = None, *, limit: int = 100
-    ) -> list[Stranded]:
-        """Return unfinished jobs that nobody can finish, or those of them with these ids.
-
-        A job whose record cannot be read is set aside by whichever call comes across it: it is in
-        no queue and in no list, `get` only reports it, and `insert` of its id changes nothing. Its
-        unique key is free as if it had finished. `prune` removes it after ASIDE_FOR seconds.
-        """
-        ...
-
     async def pause(self, queue: str, *, seconds: float | None = None) -> None:
-        """Let no job of the queue be claimed for so long; None until `resume`."""
-        ...
+        """Let no job of the queue be claimed for so long; None: until further notice.
 
-    async def resume(self, queue: str) -> None:
-        """End a pause. Wakes who watches the queue."""
+        A pause of 0 seconds ends one, and wakes whoever watches the queue.
+        """
         ...

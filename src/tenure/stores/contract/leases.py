@@ -1,17 +1,17 @@
-"""What a store promises about leases."""
+"""What a store promises about leases. A store for locks alone implements just this part."""
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Sequence
+from collections.abc import Sequence
 from typing import Protocol
 
 from tenure.core.model import Acquired, Lease, Mark, Meta
 
-__all__ = ["LeaseStore"]
+__all__ = ["Leases"]
 
 
-class LeaseStore(Protocol):
-    """The lease half of a store."""
+class Leases(Protocol):
+    """The lease part of a store."""
 
     async def acquire(
         self,
@@ -61,7 +61,7 @@ class LeaseStore(Protocol):
         """
         ...
 
-    async def leases(self, prefix: str = "", *, limit: int = 1000) -> list[Lease]:
+    async def find(self, prefix: str = "", *, limit: int = 1000) -> list[Lease]:
         """Return live leases and live waiters of keys that start with `prefix`, literally.
 
         By key in code-point order; within a key, leases by fence, then waiters by arrival. At
@@ -87,15 +87,4 @@ class LeaseStore(Protocol):
 
     async def marked(self, keys: Sequence[str]) -> list[Mark | None]:
         """Return the mark under each key."""
-        ...
-
-    def guard(self, connection: object, lease: Lease) -> bool | Awaitable[bool]:
-        """Take part in the user's transaction on `connection`, a connection to this database.
-
-        True: the lease is held, and nobody can take it over before that transaction ends. False:
-        it is not there any more. To be awaited if the connection is an asynchronous one.
-
-        Raises ConfigError if the store has no transactions to take part in, or does not know this
-        kind of connection, or if no transaction is open on it.
-        """
         ...

@@ -16,26 +16,31 @@ from collections.abc import Sequence
 from typing import Protocol
 
 from tenure.core.schedules.records import (
-    DECISIONS_MAX,
     Commit,
     Committed,
     Declared,
     ScheduleList,
-    TickLine,
 )
 
-__all__ = ["ScheduleStore"]
+__all__ = ["Schedules"]
 
 
-class ScheduleStore(Protocol):
+class Schedules(Protocol):
     """The schedule part of a store. At most BATCH_MAX items go into one call."""
 
-    async def schedules(
-        self, names: Sequence[str] | None = None, *, after: str = "", limit: int = 1000
+    async def read(
+        self,
+        names: Sequence[str] | None = None,
+        *,
+        after: str = "",
+        limit: int = 1000,
+        lines: int = 1,
     ) -> ScheduleList:
         """Return these schedules, or a page of all whose names come after `after`, by name.
 
-        Those that are not there are left out. Names are ordered by their UTF-8 bytes.
+        Schedules that do not exist are left out. Names are ordered by their UTF-8 bytes. Each
+        record carries up to `lines` lines of its history, newest first; at most DECISIONS_MAX are
+        kept.
         """
         ...
 
@@ -79,8 +84,4 @@ class ScheduleStore(Protocol):
         `declares` change no version: only a write does. Two commits of the same schedule are never
         carried out at the same time.
         """
-        ...
-
-    async def decisions(self, name: str, *, limit: int = DECISIONS_MAX) -> list[TickLine]:
-        """Return the lines of its history, newest first; at most DECISIONS_MAX are kept."""
         ...

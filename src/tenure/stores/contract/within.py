@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Literal, Protocol, TypeAlias
 
+from tenure.core.model import Lease
 from tenure.core.records import Inserted, JobRecord, NewJob, Settled, Settlement
 
 __all__ = ["Purpose", "Within"]
@@ -16,8 +17,8 @@ Purpose: TypeAlias = Literal["guard()", "bind()", "transaction()"]
 class Within(Protocol):
     """A connection of the user's own, seen from the store. What its driver raises leaves as it is.
 
-    Nothing here commits anything but `commit`. `insert`, `get` and `settle` raise ConfigError, and
-    change nothing, if no transaction is open or the connection leads to another database.
+    Only `commit` commits. All calls but `begin` and `rollback` raise ConfigError, and change
+    nothing, if no transaction is open or the connection leads to another database.
     """
 
     @property
@@ -49,6 +50,10 @@ class Within(Protocol):
 
     async def get(self, ids: Sequence[str]) -> list[JobRecord | None]:
         """Return jobs by id, as the transaction sees them."""
+        ...
+
+    async def hold_lease(self, lease: Lease) -> bool:
+        """Say whether a lease is held, and let nobody take it over before the transaction ends."""
         ...
 
     async def hold(self, id_: str, fence: int) -> bool:

@@ -6,19 +6,47 @@ names it. All methods are safe to call from several threads, each on its own eve
 
 from __future__ import annotations
 
+from tenure.core.clock import Clock
+from tenure.core.model import Finding
 from tenure.core.records import Pruned
-from tenure.stores.memory.examine import Examination
+from tenure.stores.memory.connection import Connection
+from tenure.stores.memory.jobs import Jobs
 from tenure.stores.memory.leases import Leases
 from tenure.stores.memory.schedules import Schedules
+from tenure.stores.memory.world import World
 
 __all__ = ["MemoryStore"]
 
 
-class MemoryStore(Leases, Schedules, Examination):
+class MemoryStore(Connection):
     """Keeps everything in this process; gone when it ends."""
 
+    def __init__(
+        self, url: str, *, namespace: str, clock: Clock, world: World | None = None
+    ) -> None:
+        super().__init__(url, namespace=namespace, clock=clock, world=world)
+        self.leases = Leases(self)
+        self.jobs = Jobs(self)
+        self.schedules = Schedules(self, self.jobs)
+
     async def prune(self, *, idle: float, limit: int = 1000) -> Pruned:
-        with self._lock:
-            leases = self._prune_leases(idle, limit)
-            jobs = self._prune_jobs(limit)
+        with self.lock:
+            leases = self.leases.prune(idle, limit)
+            jobs = self.jobs.prune(limit)
             return Pruned(leases, jobs, more=limit in (leases, jobs))
+
+    async def examine(self) -> list[Finding]:
+        grade = self.traits.grade
+        return [
+            Finding("ok", "store", f"{self.url}, namespace {self.namespace}"),
+            Finding("ok", "grade", f"{grade.name}, {grade.value}"),
+            Finding(
+                "note",
+                "scope",
+                "this process alone; no other one sees its leases",
+                "Good for tests. Replicas need sqlite:// on one host, redis:// or postgresql:// "
+                "on several.",
+            ),
+            Finding("ok", "clock", "this host's own"),
+            Finding("ok", "format", "none; it begins empty"),
+        ]

@@ -9,7 +9,7 @@ from contextlib import asynccontextmanager, suppress
 from typing import NoReturn, Self
 
 from tenure.core.clock import Clock
-from tenure.core.model import Grade, Topic, Traits
+from tenure.core.model import Grade, Pong, Topic, Traits
 from tenure.errors import StoreError
 from tenure.stores.contract import Migrate, Purpose, Watch
 from tenure.stores.damage import Damage
@@ -17,11 +17,11 @@ from tenure.stores.memory.world import Space, World, named_world
 from tenure.stores.watching import Watchers
 from tenure.stores.within import no_transactions
 
-__all__ = ["Connection"]
+__all__ = ["Connection", "Part"]
 
 
 class Connection:
-    """What every part of the memory store shares."""
+    """What the parts of a memory store share."""
 
     traits = Traits(grade=Grade.D, scope="process", push=True, transactional=False)
 
@@ -57,11 +57,8 @@ class Connection:
         del connection
         raise no_transactions(purpose, self.url)
 
-    async def now(self) -> int:
-        return self.clock.wall()
-
-    async def incarnation(self) -> str:
-        return self._space.incarnation
+    async def ping(self) -> Pong:
+        return Pong(self.clock.wall(), self.space.incarnation)
 
     @asynccontextmanager
     async def watch(self, *topics: Topic) -> AsyncIterator[Watch]:
@@ -69,14 +66,14 @@ class Connection:
             yield armed
 
     @property
-    def _space(self) -> Space:
+    def space(self) -> Space:
         if self._loop is None:
             msg = f"the store {self.url} is not open. Use it inside 'async with app:'."
             raise StoreError(msg)
         return self._world.space(self.namespace)
 
     @property
-    def _lock(self) -> threading.RLock:
+    def lock(self) -> threading.RLock:
         return self._world.lock
 
     def _listen(self, namespace: str, topic: Topic) -> None:
@@ -88,6 +85,20 @@ class Connection:
             with suppress(RuntimeError):
                 loop.call_soon_threadsafe(self._watchers.ring, topic)
 
-    def _ring(self, topic: Topic) -> None:
+    def ring(self, topic: Topic) -> None:
         for listener in list(self._world.listeners):
             listener(self.namespace, topic)
+
+
+class Part:
+    """Leases, jobs or schedules of a store, on its connection."""
+
+    def __init__(self, connection: Connection) -> None:
+        self._connection = connection
+        self._clock = connection.clock
+        self._ring = connection.ring
+        self._lock = connection.lock
+
+    @property
+    def _space(self) -> Space:
+        return self._connection.space

@@ -5,6 +5,7 @@ from __future__ import annotations
 import heapq
 import math
 from collections.abc import Sequence
+from typing import Literal
 
 from tenure.core.durations import micros
 from tenure.core.model import Meta
@@ -34,33 +35,32 @@ from tenure.core.records import (
     Settlement,
     Tagged,
 )
-from tenure.core.soundness import Stranded
 from tenure.core.states import FINISHED, JobState, may_delete
-from tenure.stores.memory.connection import Connection
+from tenure.stores.memory.connection import Part
 from tenure.stores.memory.job_world import Job, JobSpace, Replica
 
 __all__ = ["Jobs"]
 
 
-class Jobs(Connection):
-    """The job half of the contract."""
-
-    async def join(self, replica: str, *, ttl: float, meta: Meta) -> None:
-        with self._lock:
-            now = self.clock.wall()
-            known = self._jobs.replicas.get(replica)
-            if known is None:
-                self._jobs.replicas[replica] = Replica(replica, meta, now, now, micros(ttl))
-            elif not known.dead:
-                known.renewed, known.ttl = now, micros(ttl)
+class Jobs(Part):
+    """The job part of the contract."""
 
     async def beat(
-        self, replicas: Sequence[str], *, ttl: float, ahead: float = 0.0, count: bool = True
+        self,
+        replicas: Sequence[str],
+        *,
+        ttl: float,
+        meta: Meta | None = None,
+        ahead: float = 0.0,
+        count: bool = True,
     ) -> list[Beat | None]:
         del count  # it costs nothing here
         with self._lock:
-            now = self.clock.wall()
-            alive = [self._alive(replica) for replica in replicas]
+            now = self._clock.wall()
+            for replica in () if meta is None else replicas:
+                new = Replica(replica, meta or {}, now, now, micros(ttl))
+                self._jobs.replicas.setdefault(replica, new)
+            alive = [self.alive(replica) for replica in replicas]
             for record in filter(None, alive):
                 record.renewed, record.ttl = now, micros(ttl)
                 self._jobs.postpone(record.id, micros(ahead))
@@ -83,7 +83,7 @@ class Jobs(Connection):
 
     async def replicas(self, *, limit: int = 1000) -> list[ReplicaRecord]:
         with self._lock:
-            now = self.clock.wall()
+            now = self._clock.wall()
             known = sorted(self._jobs.replicas.values(), key=lambda one: (one.joined, one.id))
             return [one.as_record(now, len(self._jobs.held_by(one.id))) for one in known[:limit]]
 
@@ -92,7 +92,7 @@ class Jobs(Connection):
             return [self._insert(job) for job in jobs]
 
     def _insert(self, new: NewJob) -> Inserted:
-        now = self.clock.wall()
+        now = self._clock.wall()
         if new.id in self._jobs.jobs:
             return Inserted("created", new.id, now)
         if new.unique is not None:
@@ -105,15 +105,15 @@ class Jobs(Connection):
         since = None if due <= now else now if new.at is None else 0
         job = Job(new, created=now, due=due, since=since)
         self._jobs.add(job)
-        self._tell_waiting(job, now)
+        self.tell_waiting(job, now)
         return Inserted("created", job.id, now)
 
     async def claim(
         self, replica: str, claim_no: int, queues: Sequence[str], limit: int
     ) -> Claimed | None:
         with self._lock:
-            now = self.clock.wall()
-            record = self._alive(replica)
+            now = self._clock.wall()
+            record = self.alive(replica)
             if record is None:
                 return None
             if claim_no < record.claim_no:
@@ -126,11 +126,11 @@ class Jobs(Connection):
             record.claim_no = claim_no
             ready, next_due = self._jobs.ready(queues, limit, now)
             for job in ready:
-                self._start(job, record, now)
+                self.start(job, record, now)
             next_in = None if next_due is None else max(0.0, (next_due - now) / 1e6)
             return Claimed([job.as_record() for job in ready], next_in)
 
-    def _start(self, job: Job, replica: Replica, now: int) -> None:
+    def start(self, job: Job, replica: Replica, now: int) -> None:
         job.state, job.since = "running", None
         job.replica, job.claim_no = replica.id, replica.claim_no
         job.fence = next_fence(job.fence, 0, now)
@@ -139,13 +139,12 @@ class Jobs(Connection):
         job.deadline = None if job.new.timeout is None else now + micros(job.new.timeout)
         self._changed(job)
 
-    async def settle(self, replica: str, settlements: Sequence[Settlement]) -> list[Settled]:
-        del replica  # a fence names the attempt, and the attempt its replica
+    async def settle(self, settlements: Sequence[Settlement]) -> list[Settled]:
         with self._lock:
-            return [self._settle(one) for one in settlements]
+            return [self._settle(settlement) for settlement in settlements]
 
     def _settle(self, end: Settlement) -> Settled:
-        now = self.clock.wall()
+        now = self._clock.wall()
         job = self._jobs.jobs.get(end.id)
         if job is None:
             return "lost"
@@ -180,8 +179,7 @@ class Jobs(Connection):
         job.result = end.result
         self._finish(job, end.state, now)
 
-    async def note(self, replica: str, notes: Sequence[Note]) -> list[bool]:
-        del replica
+    async def note(self, notes: Sequence[Note]) -> list[bool]:
         with self._lock:
             return [self._note(note) for note in notes]
 
@@ -205,7 +203,7 @@ class Jobs(Connection):
         as_of: int | None = None,
     ) -> Orphans:
         with self._lock:
-            now = self.clock.wall()
+            now = self._clock.wall()
             until = now if as_of is None else min(now, as_of)
             found: list[Job] = []
             for record in self._gone(by, replica, now, until):
@@ -245,7 +243,7 @@ class Jobs(Connection):
             self._ring(("replica", job.replica))
             return "requested"
         job.reason = reason
-        self._finish(job, "cancelled", self.clock.wall())
+        self._finish(job, "cancelled", self._clock.wall())
         return "cancelled"
 
     async def requeue(self, ids: Sequence[str]) -> list[Requeued | None]:
@@ -253,7 +251,7 @@ class Jobs(Connection):
             return [self._requeue(one) for one in ids]
 
     def _requeue(self, id_: str) -> Requeued | None:
-        now = self.clock.wall()
+        now = self._clock.wall()
         job = self._jobs.jobs.get(id_)
         if job is None:
             return None
@@ -295,7 +293,7 @@ class Jobs(Connection):
     async def find(
         self,
         *,
-        state: JobState | None = None,
+        state: JobState | Literal["stranded"] | None = None,
         queue: str | None = None,
         task: str | None = None,
         tag: str | None = None,
@@ -319,15 +317,9 @@ class Jobs(Connection):
             more = page[-1].id if len(found) > len(page) and page else None
             return Page([job.as_record() for job in page], more)
 
-    async def stranded(
-        self, ids: Sequence[str] | None = None, *, limit: int = 100
-    ) -> list[Stranded]:
-        del ids, limit
-        return []  # no other process can write here
-
     async def counts(self) -> list[QueueCounts]:
         with self._lock:
-            now = self.clock.wall()
+            now = self._clock.wall()
             live = list(self._jobs.unfinished.values())
             paused = {name for name in self._jobs.paused if self._jobs.is_paused(name, now)}
             queues = sorted(paused | {job.new.queue for job in live})
@@ -350,7 +342,7 @@ class Jobs(Connection):
         self, tag: str, *, unfinished: int, recent: int, within: float
     ) -> Tagged:
         with self._lock:
-            now = self.clock.wall()
+            now = self._clock.wall()
             tagged = [job for job in self._jobs.jobs.values() if tag in job.new.tags]
             newest = heapq.nlargest(TAGGED_MAX, tagged, key=lambda job: job.id)
             live = [job for job in newest if job.state not in FINISHED]
@@ -361,16 +353,15 @@ class Jobs(Connection):
 
     async def pause(self, queue: str, *, seconds: float | None = None) -> None:
         with self._lock:
-            until = math.inf if seconds is None else self.clock.wall() + micros(seconds)
+            if seconds == 0:
+                self._jobs.paused.pop(queue, None)
+                self._ring(("queue", queue))
+                return
+            until = math.inf if seconds is None else self._clock.wall() + micros(seconds)
             self._jobs.paused[queue] = until
 
-    async def resume(self, queue: str) -> None:
-        with self._lock:
-            self._jobs.paused.pop(queue, None)
-            self._ring(("queue", queue))
-
-    def _prune_jobs(self, limit: int) -> int:
-        now = self.clock.wall()
+    def prune(self, limit: int) -> int:
+        now = self._clock.wall()
         jobs = self._jobs.jobs
         over = [job for job in jobs.values() if job.state in FINISHED and job.expires <= now]
         over = heapq.nsmallest(limit, over, key=lambda job: (job.expires, job.id))
@@ -383,7 +374,7 @@ class Jobs(Connection):
     def _jobs(self) -> JobSpace:
         return self._space.jobs
 
-    def _alive(self, replica: str) -> Replica | None:
+    def alive(self, replica: str) -> Replica | None:
         """Return a record that is not being recovered; it may have expired."""
         record = self._jobs.replicas.get(replica)
         return None if record is None or record.dead else record
@@ -393,7 +384,7 @@ class Jobs(Connection):
         job.fence = next_fence(job.fence, 0, now)
         job.replica, job.deadline = "", None
         self._changed(job)
-        self._tell_waiting(job, now)
+        self.tell_waiting(job, now)
 
     def _finish(self, job: Job, state: JobState, now: int) -> None:
         job.state = state
@@ -407,6 +398,6 @@ class Jobs(Connection):
         job.revision += 1
         self._ring(("job", job.id))
 
-    def _tell_waiting(self, job: Job, now: int) -> None:
+    def tell_waiting(self, job: Job, now: int) -> None:
         if job.is_due(now + micros(SOON)):
             self._ring(("queue", job.new.queue))

@@ -3,20 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import NoReturn
 
 from tenure.core.durations import micros
 from tenure.core.model import Acquired, Busy, Granted, Lease, Mark, Meta
 from tenure.core.policy import next_fence
-from tenure.stores.memory.connection import Connection
+from tenure.stores.memory.connection import Part
 from tenure.stores.memory.world import Grant, Key, Waiter
-from tenure.stores.within import no_transactions
 
 __all__ = ["Leases"]
 
 
-class Leases(Connection):
-    """The lease half of the contract."""
+class Leases(Part):
+    """The lease part of the contract."""
 
     async def acquire(
         self,
@@ -29,7 +27,7 @@ class Leases(Connection):
         waiting: float = 0.0,
     ) -> Acquired:
         with self._lock:
-            now = self.clock.wall()
+            now = self._clock.wall()
             space = self._space
             record = space.key(key, now)
             other = _other_limit(record, holder, limit)
@@ -60,7 +58,7 @@ class Leases(Connection):
             return [self._renew(lease) for lease in leases]
 
     def _renew(self, lease: Lease) -> bool:
-        now = self.clock.wall()
+        now = self._clock.wall()
         grant = self._live(lease, now)
         if grant is None:
             return False
@@ -72,7 +70,7 @@ class Leases(Connection):
             return [self._release(lease) for lease in leases]
 
     def _release(self, lease: Lease) -> bool:
-        now = self.clock.wall()
+        now = self._clock.wall()
         if lease.key not in self._space.keys:
             return False
         record = self._space.key(lease.key, now)
@@ -88,15 +86,15 @@ class Leases(Connection):
         with self._lock:
             if key not in self._space.keys:
                 return False
-            record = self._space.key(key, self.clock.wall())
+            record = self._space.key(key, self._clock.wall())
             found = bool(record.grants or record.line)
             record.grants.clear()
             record.line.clear()
             return found
 
-    async def leases(self, prefix: str = "", *, limit: int = 1000) -> list[Lease]:
+    async def find(self, prefix: str = "", *, limit: int = 1000) -> list[Lease]:
         with self._lock:
-            now = self.clock.wall()
+            now = self._clock.wall()
             found: list[Lease] = []
             for name in sorted(name for name in self._space.keys if name.startswith(prefix)):
                 record = self._space.key(name, now)
@@ -110,7 +108,7 @@ class Leases(Connection):
             mark = Mark(key, value, lease.fence)
             if self._space.marks.get(key) == mark:
                 return True
-            if self._live(lease, self.clock.wall()) is None:
+            if self._live(lease, self._clock.wall()) is None:
                 return False
             self._space.marks[key] = mark
             return True
@@ -119,12 +117,8 @@ class Leases(Connection):
         with self._lock:
             return [self._space.marks.get(key) for key in keys]
 
-    def guard(self, connection: object, lease: Lease) -> NoReturn:
-        del connection, lease
-        raise no_transactions("guard()", self.url)
-
-    def _prune_leases(self, idle: float, limit: int) -> int:
-        now = self.clock.wall()
+    def prune(self, idle: float, limit: int) -> int:
+        now = self._clock.wall()
         space = self._space
         pruned = 0
         for name in list(space.keys):

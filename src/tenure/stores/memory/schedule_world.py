@@ -70,7 +70,7 @@ class Schedule:
         else:
             self.history.append(replace(line, at=now))
 
-    def as_record(self, live: int) -> ScheduleRecord:
+    def as_record(self, live: int, lines: int) -> ScheduleRecord:
         return ScheduleRecord(
             name=self.name,
             version=self.version,
@@ -81,7 +81,7 @@ class Schedule:
             last_run=self.last_run,
             last_job=self.last_job,
             live=live,
-            latest=self.history[-1] if self.history else None,
+            lines=tuple(reversed(self.history))[:lines],
         )
 
     def as_found(self) -> Found:

@@ -7,7 +7,6 @@ from collections.abc import Sequence
 from tenure.core.records import COUNT_MAX, JobRecord, NewJob
 from tenure.core.schedules.records import (
     BLOCKING_MAX,
-    DECISIONS_MAX,
     Commit,
     Committed,
     Declared,
@@ -19,18 +18,28 @@ from tenure.core.schedules.records import (
     TickLine,
     Write,
 )
-from tenure.stores.memory.job_world import Job
+from tenure.stores.memory.connection import Connection, Part
+from tenure.stores.memory.job_world import Job, JobSpace
 from tenure.stores.memory.jobs import Jobs
 from tenure.stores.memory.schedule_world import Schedule
 
 __all__ = ["Schedules"]
 
 
-class Schedules(Jobs):
+class Schedules(Part):
     """The schedule part of the contract."""
 
-    async def schedules(
-        self, names: Sequence[str] | None = None, *, after: str = "", limit: int = 1000
+    def __init__(self, connection: Connection, jobs: Jobs) -> None:
+        super().__init__(connection)
+        self._work = jobs
+
+    async def read(
+        self,
+        names: Sequence[str] | None = None,
+        *,
+        after: str = "",
+        limit: int = 1000,
+        lines: int = 1,
     ) -> ScheduleList:
         with self._lock:
             known = self._schedules
@@ -39,20 +48,16 @@ class Schedules(Jobs):
             else:
                 wanted = {name for name in names if name in known}
             # Python orders text by code points, which is the order of the UTF-8 bytes.
-            records = [self._look_at(known[name]) for name in sorted(wanted)[:limit]]
-            return ScheduleList(self.clock.wall(), records)
+            records = [self._look_at(known[name], lines) for name in sorted(wanted)[:limit]]
+            return ScheduleList(self._clock.wall(), records)
 
-    def _look_at(self, schedule: Schedule) -> ScheduleRecord:
-        return schedule.as_record(min(COUNT_MAX, len(self._unfinished_runs(schedule.name))))
-
-    async def decisions(self, name: str, *, limit: int = DECISIONS_MAX) -> list[TickLine]:
-        with self._lock:
-            schedule = self._schedules.get(name)
-            return [] if schedule is None else list(schedule.history)[::-1][:limit]
+    def _look_at(self, schedule: Schedule, lines: int) -> ScheduleRecord:
+        live = min(COUNT_MAX, len(self._unfinished_runs(schedule.name)))
+        return schedule.as_record(live, lines)
 
     async def declare(self, rulers: Sequence[tuple[str, str]]) -> Declared:
         with self._lock:
-            now = self.clock.wall()
+            now = self._clock.wall()
             lost = []
             for name, ruler in rulers:
                 schedule = self._schedules.get(name)
@@ -67,7 +72,7 @@ class Schedules(Jobs):
             return [self._commit(commit) for commit in commits]
 
     def _commit(self, commit: Commit) -> Committed:
-        now = self.clock.wall()
+        now = self._clock.wall()
         return (
             self._repeated(commit, now)
             or self._stale(commit, now)
@@ -101,7 +106,7 @@ class Schedules(Jobs):
     def _homeless(self, commit: Commit, now: int) -> Committed | None:
         if commit.run is None or not commit.born_on:
             return None
-        replica = self._alive(commit.born_on)
+        replica = self._work.alive(commit.born_on)
         if replica is None:
             return Committed(outcome="gone", now=now)
         return Committed(outcome="expired", now=now) if replica.has_expired(now) else None
@@ -156,10 +161,10 @@ class Schedules(Jobs):
         schedule = self._schedules.get(commit.name)
         if commit.born_on:
             job.fence = 0 if schedule is None else schedule.last_fence
-            self._start(job, self._jobs.replicas[commit.born_on], now)
+            self._work.start(job, self._jobs.replicas[commit.born_on], now)
             job.claim_no = 0  # or a repeat of the last claim would return it
         else:
-            self._tell_waiting(job, now)
+            self._work.tell_waiting(job, now)
         if schedule is not None:
             schedule.last_run, schedule.last_job = commit.tick, job.id
             schedule.last_fence = max(schedule.last_fence, job.fence)
@@ -173,6 +178,10 @@ class Schedules(Jobs):
         """Return the unfinished runs of a schedule, in order of id."""
         jobs = (job for job in self._jobs.unfinished.values() if job.new.schedule == name)
         return sorted(jobs, key=lambda job: job.id)
+
+    @property
+    def _jobs(self) -> JobSpace:
+        return self._space.jobs
 
     @property
     def _schedules(self) -> dict[str, Schedule]:

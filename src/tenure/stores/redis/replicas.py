@@ -17,8 +17,9 @@ from tenure.core.records import (
     JobRecord,
     Orphans,
     ReplicaRecord,
+    Stranded,
 )
-from tenure.core.soundness import UNREADABLE, Stranded, sound
+from tenure.core.soundness import UNREADABLE, sound
 from tenure.stores.redis.jobs import JobScripts
 from tenure.stores.redis.scripts import ASIDE, BEAT, JOIN, ORPHANS, REPLICAS, STRANDED
 from tenure.stores.redis.wire import text

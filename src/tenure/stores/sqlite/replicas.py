@@ -19,8 +19,9 @@ from tenure.core.records import (
     JobRecord,
     Orphans,
     ReplicaRecord,
+    Stranded,
 )
-from tenure.core.soundness import UNREADABLE, Stranded, sound
+from tenure.core.soundness import UNREADABLE, sound
 from tenure.stores.sqlite import replica_statements as sql
 from tenure.stores.sqlite.claims import EmptyClaims
 from tenure.stores.sqlite.connection import Connection

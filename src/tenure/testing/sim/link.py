@@ -17,7 +17,7 @@ from typing import Any, Self, TypeVar, cast
 from tenure.core.model import Topic
 from tenure.core.records import Cancelled
 from tenure.errors import StoreUnavailable
-from tenure.stores.contract import Watch
+from tenure.stores.contract import Jobs, Watch
 from tenure.stores.watching import Watchers
 from tenure.testing.faulty import FaultyStore
 from tenure.testing.sim.clock import MachineClock
@@ -119,7 +119,12 @@ class Link(FaultyStore):
         self._queue: deque[_Request] = deque()
         self._open: dict[_Request, None] = {}
         self._last_arrival = 0.0
+        self.jobs = cast("Jobs", _AskingJobs(self.jobs, self._ask_to_cancel))
         line.links.append(self)
+
+    def _ask_to_cancel(self, ids: Sequence[str]) -> None:
+        if not self._lane.is_dead:
+            self._line.server.sent_cancel(self._lane.name, ids)
 
     def clone(self) -> Self:
         return type(self)(self._line, self._lane, cast("MachineClock", self.clock), self._loop)
@@ -147,11 +152,6 @@ class Link(FaultyStore):
             request = self._queue.popleft()
             if self._line.strikes("late requests"):
                 self._arrives_late(request)
-
-    async def cancel(self, ids: Sequence[str], *, reason: str = "") -> list[Cancelled | None]:
-        if not self._lane.is_dead:
-            self._line.server.sent_cancel(self._lane.name, ids)
-        return await super().cancel(ids, reason=reason)
 
     async def _pass(self, call: str, send: Callable[[], Awaitable[T]]) -> T:
         if self._lane.is_dead:
@@ -222,3 +222,18 @@ class Link(FaultyStore):
         """Let a request happen that nobody waits for."""
         if not self._line.server.is_away:
             request.happen(self._line.server)
+
+
+class _AskingJobs:
+    """Jobs of a link, which writes down that a cancel was asked for, whatever becomes of it."""
+
+    def __init__(self, jobs: Jobs, ask: Callable[[Sequence[str]], None]) -> None:
+        self._jobs = jobs
+        self._ask = ask
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._jobs, name)
+
+    async def cancel(self, ids: Sequence[str], *, reason: str = "") -> list[Cancelled | None]:
+        self._ask(ids)
+        return await self._jobs.cancel(ids, reason=reason)

@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 from copy import deepcopy
 from typing import Any
 
-from tenure.core.model import Acquired, Granted, Lease, Meta, Topic
+from tenure.core.model import Acquired, Granted, Lease, Meta, Pong, Topic
 from tenure.core.records import (
     BATCH_MAX,
     Beat,
@@ -26,6 +26,9 @@ from tenure.core.records import (
 from tenure.core.schedules.records import Commit, Committed, Declared, ScheduleList
 from tenure.stores.contract import Migrate
 from tenure.stores.memory import MemoryStore
+from tenure.stores.memory.jobs import Jobs
+from tenure.stores.memory.leases import Leases
+from tenure.stores.memory.schedules import Schedules
 from tenure.stores.memory.world import Space, World
 from tenure.testing.sim.clock import StoreClock
 from tenure.testing.sim.commits import Stored, names_in, told_by
@@ -43,6 +46,9 @@ class Server(MemoryStore):
     def __init__(self, clock: StoreClock, history: History) -> None:
         self.world = World()
         super().__init__("memory://", namespace=NAMESPACE, clock=clock, world=self.world)
+        self.leases = _Leases(self)
+        self.jobs = _Jobs(self)
+        self.schedules = _Schedules(self, self.jobs)
         self._current = self.world.space(NAMESPACE)
         self.store_clock = clock
         self._history = history
@@ -56,9 +62,9 @@ class Server(MemoryStore):
         self._copy: tuple[int, Space] | None = None
         self._loses_after = 0
         self._on_loss: Callable[[], None] | None = None
-        self._orphans: dict[tuple[str, int], tuple[str, float, int]] = {}
+        self.orphans: dict[tuple[str, int], tuple[str, float, int]] = {}
         """Where the attempts ran that a look found, its grace, and the instant that it went by."""
-        self._untold: dict[int, tuple[Committed, Commit]] = {}
+        self.untold: dict[int, tuple[Committed, Commit]] = {}
         """Refused commits that nobody has been told of, by the id of the answer."""
 
     async def open(self, migrate: Migrate = "auto") -> None:
@@ -74,12 +80,8 @@ class Server(MemoryStore):
 
     @property
     def space(self) -> Space:
-        """All that it has."""
+        """All that it has. Looked up very often, and there is only one."""
         return self._current
-
-    @property
-    def _space(self) -> Space:
-        return self._current  # looked up very often, and there is only one
 
     def come_back(self) -> None:
         self.is_away = False
@@ -103,11 +105,11 @@ class Server(MemoryStore):
                     self._tell(process, "told to cancel", ids=ids)
             case "commit":
                 for committed in answer:
-                    if id(committed) in self._untold:
+                    if id(committed) in self.untold:
                         self._tell_of_refusal(process, committed)
 
     def _tell_of_refusal(self, process: str, answer: Committed) -> None:
-        _, commit = self._untold.pop(id(answer))
+        _, commit = self.untold.pop(id(answer))
         what = "told it is full" if answer.outcome == "full" else "told it was done"
         ids = list(answer.blocking)
         self._tell(process, what, key=commit.name, job=commit.id, ids=ids)
@@ -124,14 +126,14 @@ class Server(MemoryStore):
     def lose_everything(self) -> None:
         self.lost_writes += self.writes
         self._replace(Space())
-        self._say("emptied")
+        self.say("emptied")
 
     def lose_after(self, writes: int, then: Callable[[], None]) -> None:
         """After so many more writes, lose them: call `then`, which calls `lose_tail`."""
         self._copy = (self.writes, deepcopy(self.space))
         self._loses_after = self.writes + writes
         self._on_loss = then
-        self._say("copied")
+        self.say("copied")
 
     def lose_tail(self) -> None:
         """Go back to the copy, if there is one that was not used."""
@@ -140,7 +142,7 @@ class Server(MemoryStore):
             self._copy = self._on_loss = None
             self.lost_writes += self.writes - writes
             self._replace(space)
-            self._say("fell back")
+            self.say("fell back")
 
     def forget_copy(self) -> None:
         """Lose nothing any more."""
@@ -149,16 +151,52 @@ class Server(MemoryStore):
     def _replace(self, space: Space) -> None:
         self._current = space
 
-    def _say(self, what: str, **facts: Any) -> None:
+    def say(self, what: str, **facts: Any) -> None:
         clock = self.store_clock
         self._history.add(clock.boot(), "store", what, now=clock.wall(), **facts)
 
-    def _wrote(self) -> None:
+    def wrote(self) -> None:
         self.writes += 1
         if self._on_loss is not None and self.writes >= self._loses_after:
             self._on_loss()
 
-    # Leases.
+    async def ping(self) -> Pong:
+        pong = await super().ping()
+        self.say("looked", holder=self.caller)
+        return pong
+
+    def leases_left(self) -> list[str]:
+        """Return who holds or waits, as whoever asks would see it."""
+        now = self.store_clock.wall()
+        self.say("listed")
+        left: list[str] = []
+        for name, key in self.space.keys.items():
+            key.settle(now)
+            left += [f"{name} {holder[:8]}" for holder in (*key.grants, *key.line)]
+        return left
+
+    def say_how_jobs_ended(self) -> None:
+        """Write down all jobs as they are now."""
+        for job in self.space.jobs.jobs.values():
+            self.say(
+                "final",
+                job=job.id,
+                outcome=job.state,
+                fence=job.settled[0],
+                attempt=job.attempt,
+                failures=job.failures,
+                losses=job.losses,
+                number=_number(job.new.payload),
+                detail=job.reason,
+            )
+
+
+class _Leases(Leases):
+    """Leases that write down what they answer."""
+
+    def __init__(self, server: Server) -> None:
+        super().__init__(server)
+        self._server = server
 
     async def acquire(
         self,
@@ -175,83 +213,70 @@ class Server(MemoryStore):
         )
         facts = {"key": key, "holder": holder, "limit": limit}
         if isinstance(answer, Granted):
-            self._say("granted", fence=answer.lease.fence, ttl=ttl, **facts)
+            self._server.say("granted", fence=answer.lease.fence, ttl=ttl, **facts)
         else:
-            self._say("busy", ttl=waiting, **facts)
-        self._wrote()
+            self._server.say("busy", ttl=waiting, **facts)
+        self._server.wrote()
         return answer
 
     async def renew(self, leases: Sequence[Lease]) -> list[bool | None]:
         answers = await super().renew(leases)
         for lease, answer in zip(leases, answers, strict=True):
             self._say_of(lease, "renewed", ok=bool(answer), ttl=lease.ttl)
-        self._wrote()
+        self._server.wrote()
         return answers
 
     async def release(self, leases: Sequence[Lease]) -> list[bool]:
         answers = await super().release(leases)
         for lease, answer in zip(leases, answers, strict=True):
             self._say_of(lease, "released", ok=answer)
-        self._wrote()
+        self._server.wrote()
         return answers
-
-    def leases_left(self) -> list[str]:
-        """Return who holds or waits, as whoever asks would see it."""
-        now = self.store_clock.wall()
-        self._say("listed")
-        left: list[str] = []
-        for name, key in self.space.keys.items():
-            key.settle(now)
-            left += [f"{name} {holder[:8]}" for holder in (*key.grants, *key.line)]
-        return left
-
-    def _say_of(self, lease: Lease, what: str, **facts: Any) -> None:
-        self._say(what, key=lease.key, holder=lease.holder, fence=lease.fence, **facts)
 
     async def mark(self, key: str, lease: Lease, value: str) -> bool:
         answer = await super().mark(key, lease, value)
         self._say_of(lease, "marked", ok=answer, detail=f"{key}={value}")
-        self._wrote()
+        self._server.wrote()
         return answer
 
-    # Jobs.
+    def _say_of(self, lease: Lease, what: str, **facts: Any) -> None:
+        self._server.say(what, key=lease.key, holder=lease.holder, fence=lease.fence, **facts)
 
-    def say_how_jobs_ended(self) -> None:
-        """Write down all jobs as they are now."""
-        for job in self.space.jobs.jobs.values():
-            self._say(
-                "final",
-                job=job.id,
-                outcome=job.state,
-                fence=job.settled[0],
-                attempt=job.attempt,
-                failures=job.failures,
-                losses=job.losses,
-                number=_number(job.new.payload),
-                detail=job.reason,
-            )
 
-    async def join(self, replica: str, *, ttl: float, meta: Meta) -> None:
-        await super().join(replica, ttl=ttl, meta=meta)
-        self._say("joined", replica=replica, ttl=ttl, holder=self.caller)
-        self._wrote()
+class _Jobs(Jobs):
+    """Jobs that write down what they answer."""
+
+    def __init__(self, server: Server) -> None:
+        super().__init__(server)
+        self._server = server
 
     async def beat(
-        self, replicas: Sequence[str], *, ttl: float, ahead: float = 0.0, count: bool = True
+        self,
+        replicas: Sequence[str],
+        *,
+        ttl: float,
+        meta: Meta | None = None,
+        ahead: float = 0.0,
+        count: bool = True,
     ) -> list[Beat | None]:
-        answers = await super().beat(replicas, ttl=ttl, ahead=ahead, count=count)
+        answers = await super().beat(replicas, ttl=ttl, meta=meta, ahead=ahead, count=count)
+        if meta is not None:
+            for replica in replicas:
+                self._server.say("joined", replica=replica, ttl=ttl, holder=self._server.caller)
+            self._server.wrote()
+            return answers
         for replica, answer in zip(replicas, answers, strict=True):
             facts: dict[str, Any] = {"ok": answer is not None, "seconds": ahead}
             facts["ids"] = [] if answer is None else answer.cancels
-            self._say("beaten", replica=replica, ttl=ttl, **facts)
-        self._wrote()
+            self._server.say("beaten", replica=replica, ttl=ttl, **facts)
+        self._server.wrote()
         return answers
 
     async def insert(self, jobs: Sequence[NewJob]) -> list[Inserted]:
         answers = await super().insert(jobs)
         for job, answer in zip(jobs, answers, strict=True):
             unique = "" if job.unique is None else job.unique.key
-            self._say(
+            self._server.say(
                 "inserted",
                 job=answer.id,
                 answer=answer.outcome,
@@ -261,7 +286,7 @@ class Server(MemoryStore):
                 number=_number(job.payload),
                 kept=job.unique is not None and job.unique.keep > 0,
             )
-        self._wrote()
+        self._server.wrote()
         return answers
 
     async def claim(
@@ -269,49 +294,51 @@ class Server(MemoryStore):
     ) -> Claimed | None:
         answer = await super().claim(replica, claim_no, queues, limit)
         ids = [] if answer is None else [job.id for job in answer.jobs]
-        self._say("asked", replica=replica, number=claim_no, ok=answer is not None, ids=ids)
+        self._server.say("asked", replica=replica, number=claim_no, ok=answer is not None, ids=ids)
         for job in [] if answer is None else answer.jobs:
-            self._say("claimed", replica=replica, job=job.id, fence=job.fence, attempt=job.attempt)
-        self._wrote()
+            self._server.say(
+                "claimed", replica=replica, job=job.id, fence=job.fence, attempt=job.attempt
+            )
+        self._server.wrote()
         return answer
 
-    async def settle(self, replica: str, settlements: Sequence[Settlement]) -> list[Settled]:
-        answers = await super().settle(replica, settlements)
+    async def settle(self, settlements: Sequence[Settlement]) -> list[Settled]:
+        answers = await super().settle(settlements)
         for end, answer in zip(settlements, answers, strict=True):
             if end.outcome == "lost" and answer in ("settled", "cancelled"):
                 self._say_recovered(end, answer)
                 continue
-            self._say(
+            self._server.say(
                 "settled",
-                replica=replica,
+                holder=self._server.caller,
                 job=end.id,
                 fence=end.fence,
                 outcome=end.outcome,
                 seconds=end.delay,
                 answer=answer,
             )
-        self._wrote()
+        self._server.wrote()
         return answers
 
     def _say_recovered(self, end: Settlement, answer: Settled) -> None:
-        whose, grace, seen = self._orphans[end.id, end.fence]
-        self._say(
+        whose, grace, seen = self._server.orphans[end.id, end.fence]
+        self._server.say(
             "recovered",
             replica=whose,
             job=end.id,
             fence=end.fence,
             outcome="cancelled" if answer == "cancelled" else end.state,
-            number=self.space.jobs.jobs[end.id].losses,
+            number=self._server.space.jobs.jobs[end.id].losses,
             seconds=grace,
             seen=seen,
             ttl=end.delay,
         )
 
-    async def note(self, replica: str, notes: Sequence[Note]) -> list[bool]:
-        answers = await super().note(replica, notes)
-        for one, answer in zip(notes, answers, strict=True):
-            self._say("noted", replica=replica, job=one.id, fence=one.fence, ok=answer)
-        self._wrote()
+    async def note(self, notes: Sequence[Note]) -> list[bool]:
+        answers = await super().note(notes)
+        for sent, answer in zip(notes, answers, strict=True):
+            self._server.say("noted", job=sent.id, fence=sent.fence, ok=answer)
+        self._server.wrote()
         return answers
 
     async def orphans(
@@ -323,73 +350,81 @@ class Server(MemoryStore):
         limit: int = BATCH_MAX,
         as_of: int | None = None,
     ) -> Orphans:
-        known = self.space.jobs.replicas
+        known = self._server.space.jobs.replicas
         living = {id_ for id_, one in known.items() if not one.dead}
         former = set(known)
         found = await super().orphans(by=by, replica=replica, grace=grace, limit=limit, as_of=as_of)
         seen = found.now if as_of is None else min(found.now, as_of)
         for id_ in sorted(living):
             if id_ not in known or known[id_].dead:
-                self._say("declared dead", replica=id_, seen=seen, ok=replica is not None)
+                self._server.say("declared dead", replica=id_, seen=seen, ok=replica is not None)
         for id_ in sorted(former - set(known)):
-            self._say("removed", replica=id_)
+            self._server.say("removed", replica=id_)
         for job in found.jobs:
-            self._orphans[job.id, job.fence] = (job.replica, grace, seen)
-        self._wrote()
+            self._server.orphans[job.id, job.fence] = (job.replica, grace, seen)
+        self._server.wrote()
         return found
 
     async def cancel(self, ids: Sequence[str], *, reason: str = "") -> list[Cancelled | None]:
         answers = await super().cancel(ids, reason=reason)
-        self._wrote()
+        self._server.wrote()
         return answers
 
     def _cancel(self, id_: str, reason: str) -> Cancelled | None:
         answer = super()._cancel(id_, reason)
-        self._say("cancelled", job=id_, answer=answer or "")
+        self._server.say("cancelled", job=id_, answer=answer or "")
         return answer
 
-    # Schedules.
 
-    async def now(self) -> int:
-        now = await super().now()
-        self._say("looked", holder=self.caller)
-        return now
+class _Schedules(Schedules):
+    """Schedules that write down what they answer."""
 
-    async def schedules(
-        self, names: Sequence[str] | None = None, *, after: str = "", limit: int = 1000
+    def __init__(self, server: Server, jobs: Jobs) -> None:
+        super().__init__(server, jobs)
+        self._server = server
+
+    async def read(
+        self,
+        names: Sequence[str] | None = None,
+        *,
+        after: str = "",
+        limit: int = 1000,
+        lines: int = 1,
     ) -> ScheduleList:
-        answer = await super().schedules(names, after=after, limit=limit)
-        self._say("looked", holder=self.caller, ids=list(names or ()))
+        answer = await super().read(names, after=after, limit=limit, lines=lines)
+        self._server.say("looked", holder=self._server.caller, ids=list(names or ()))
         return answer
 
     async def declare(self, rulers: Sequence[tuple[str, str]]) -> Declared:
         answer = await super().declare(rulers)
         for name, ruler in rulers:
             is_lost = name in answer.lost
-            self._say("declared", key=name, detail=ruler, holder=self.caller, ok=not is_lost)
-        self._wrote()
+            self._server.say(
+                "declared", key=name, detail=ruler, holder=self._server.caller, ok=not is_lost
+            )
+        self._server.wrote()
         return answer
 
     async def commit(self, commits: Sequence[Commit]) -> list[Committed]:
         answers = await super().commit(commits)
-        self._wrote()
+        self._server.wrote()
         return answers
 
     def _commit(self, commit: Commit) -> Committed:
-        before, is_repeat = self._documents(commit), commit.id in self.space.jobs.jobs
+        before, is_repeat = self._documents(commit), commit.id in self._server.space.jobs.jobs
         answer = super()._commit(commit)
         after = self._documents(commit)
         for what, facts in told_by(commit, answer, before, after, is_repeat=is_repeat):
-            self._say(what, holder=self.caller, **facts)
+            self._server.say(what, holder=self._server.caller, **facts)
         run = answer.run
         if run is not None and run.replica and not is_repeat:
-            self._say("claimed", replica=run.replica, job=run.id, fence=run.fence, attempt=1)
+            self._server.say("claimed", replica=run.replica, job=run.id, fence=run.fence, attempt=1)
         if answer.outcome == "full" or _is_own(commit, answer):
-            self._untold[id(answer)] = (answer, commit)
+            self._server.untold[id(answer)] = (answer, commit)
         return answer
 
     def _documents(self, commit: Commit) -> dict[str, Stored]:
-        known = self.space.schedules
+        known = self._server.space.schedules
         return {name: Stored.of(known[name]) for name in names_in(commit) if name in known}
 
 

@@ -100,15 +100,12 @@ def check_told_of_stale_ends(history: Sequence[Entry]) -> list[str]:
 
     Who hands a job back does not care whether it still had it.
     """
-    owners: dict[str, str] = {}
     settled: set[tuple[str, int]] = set()
     refused: dict[tuple[str, int], Entry] = {}
     told: set[tuple[str, str, int]] = set()
     gone: dict[str, float] = {}
     for one in history:
         match one.what:
-            case "joined":
-                owners[one.replica] = one.holder
             case "settled" if one.answer == "lost":
                 if one.outcome != "handed back":
                     refused[one.job, one.fence] = one
@@ -126,7 +123,7 @@ def check_told_of_stale_ends(history: Sequence[Entry]) -> list[str]:
         f"{one.at} s, {owner}: nobody was told that {one.job}, {one.outcome}, was refused"
         for known, one in refused.items()
         if known not in settled
-        and ((owner := owners[one.replica]), *known) not in told
+        and ((owner := one.holder), *known) not in told
         and gone.get(owner, math.inf) > one.at + _HEARD
     ]
 
