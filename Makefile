@@ -40,7 +40,7 @@ cost: setup  ## Count what work costs on each store; ARGS=--record writes it dow
 
 N ?= 3000
 sim: setup  ## Simulate the runtime under N seeds (3000), see docs/proof.md
-	@$(BIN)/python -m tenure.testing.sim --count $(N) $(ARGS)
+	@$(BIN)/python -m tests.sim --count $(N) $(ARGS)
 
 SEEDS ?= 600
 schedules: setup  ## Interleave and cut calls on the real stores, SEEDS for each (600)

@@ -28,7 +28,7 @@ def main() -> None:
     folder = given.folder or BUILD
     if given.folder is None:
         folder.mkdir(parents=True, exist_ok=True)
-        simulated = run("tenure.testing.sim", "--count", given.count, summary=folder / "sim.json")
+        simulated = run("tests.sim", "--count", given.count, summary=folder / "sim.json")
         stormed = run("tests.chaos", "--minutes", given.minutes, summary=folder / "chaos.json")
         if not (simulated and stormed):
             sys.exit("proof: something is wrong, see above; the README stays as it was")

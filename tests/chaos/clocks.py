@@ -15,7 +15,6 @@ import time
 from collections.abc import Collection
 from pathlib import Path
 
-from tenure.testing.sim.history import Entry
 from tests.chaos.brood import Member
 from tests.chaos.diary import read_diary
 from tests.chaos.judge import judge_clock_steps, judge_order_of_ticks
@@ -26,6 +25,7 @@ from tests.process.orders import boot
 from tests.rig.sizes import SIZE, Storm
 from tests.rig.spawn import run
 from tests.rig.waiting import wait_until_async
+from tests.sim.history import Entry
 
 _SOURCE = Path(__file__).with_name("clock_shift.c")
 _CREW = {"worker": 5, "producer": 1, "holder": 5}

@@ -1,6 +1,6 @@
 """What each process of the chaos leaves behind, outside the store: its own fsynced ledger.
 
-Each line is an `Entry`, as the checkers of `tenure.testing.sim` take it, by the clock that all
+Each line is an `Entry`, as the checkers of `tests.sim` take it, by the clock that all
 processes of a machine share. A line is on the disk when `write` returns.
 """
 
@@ -10,8 +10,8 @@ from typing import Any
 
 import msgspec
 
-from tenure.testing.sim.history import Entry, read_lines
 from tests.process.orders import boot
+from tests.sim.history import Entry, read_lines
 
 _ENDING = ".ledger"
 

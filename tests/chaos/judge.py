@@ -1,6 +1,6 @@
 """Decides, from the ledgers outside the store and from the store itself, what a storm came to.
 
-The rules for stays in locks and for effects are those of the simulation (`tenure.testing.sim`).
+The rules for stays in locks and for effects are those of the simulation (`tests.sim`).
 """
 
 from collections import Counter, defaultdict
@@ -11,11 +11,11 @@ from itertools import pairwise
 import msgspec
 
 from tenure import Job, Tenure
-from tenure.testing.sim.checks.effects import check_effects
-from tenure.testing.sim.checks.sections import check_sections, sections_of
-from tenure.testing.sim.history import Entry
 from tests.chaos.labour import read_result
 from tests.chaos.tally import Tally
+from tests.sim.checks.effects import check_effects
+from tests.sim.checks.sections import check_sections, sections_of
+from tests.sim.history import Entry
 
 _SHOWN = 5
 # Seconds. Clocks are set by more, and no job is accepted that late.

@@ -8,7 +8,6 @@ from dataclasses import dataclass, field
 from itertools import count
 
 from tenure.core.policy import LOSS_DELAY_MAX
-from tenure.testing.sim.history import Entry
 from tests.chaos import judge, leftovers
 from tests.chaos.brood import Brood, Member
 from tests.chaos.diary import read_diaries
@@ -20,6 +19,7 @@ from tests.process.orders import boot
 from tests.rig.processes import Fleet
 from tests.rig.sizes import SIZE, Storm
 from tests.rig.waiting import wait_until_async
+from tests.sim.history import Entry
 
 TTL = 1.0
 # Where nothing is to go wrong, a machine that stalls for seconds costs nobody a lease.

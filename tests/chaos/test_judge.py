@@ -8,7 +8,6 @@ import pytest
 
 from tenure import Job
 from tenure.core.records import AttemptLine, AttemptOutcome, JobRecord, write_history
-from tenure.testing.sim.history import Entry
 from tests.chaos.__main__ import parsed, report
 from tests.chaos.diary import Diary, read_diaries
 from tests.chaos.failovers import Strike, lost_by_none
@@ -23,6 +22,7 @@ from tests.chaos.labour import result_of
 from tests.chaos.sink import Sink
 from tests.chaos.tally import Tally, sum_of, table, write_summary
 from tests.process.job_ledger import Line
+from tests.sim.history import Entry
 
 
 def stay(by: str, fence: int, start: float, end: float | None, key: str = "a") -> list[Entry]:

@@ -10,7 +10,6 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from tenure.testing.sim.shorten import interpreter
 from tests.model.programs import shortest
 from tests.rig.servers import Postgres, Valkey
 from tests.schedules.postgres_rig import PostgresRig
@@ -18,6 +17,7 @@ from tests.schedules.programs import Schedule, drawn
 from tests.schedules.redis_rig import RedisRig
 from tests.schedules.scheduler import Rig, Run, ViolationError
 from tests.schedules.sqlite_rig import SqliteRig
+from tests.sim.shorten import interpreter
 
 FAMILIES = ("sqlite", "redis", "postgres")
 COLUMNS = (

@@ -165,7 +165,7 @@ NAMES = [
         "turtledemo",
     ),
     *("__main__", "__init__", "__class__", "__import__", "taking.__globals__", "taking.__class__"),
-    *("tenure.testing.sim.__main__", "tests.security.bomb", "../taking", "taking\n", "Taking", " "),
+    *("tests.sim.__main__", "tests.security.bomb", "../taking", "taking\n", "Taking", " "),
     *(
         "taking ",
         "lambda: 0",

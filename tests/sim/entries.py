@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from tenure.testing.sim.history import Entry
+from tests.sim.history import Entry
 
 SECOND = 1_000_000
 

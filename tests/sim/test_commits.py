@@ -9,11 +9,11 @@ from tenure.core.records import NewJob
 from tenure.core.rules import Every
 from tenure.core.schedules.definition import Definition, RunOptions
 from tenure.core.schedules.records import Commit, Expected, Room, TickLine, Write
-from tenure.testing.sim.clock import EPOCH, StoreClock
-from tenure.testing.sim.commits import FOR_EVER
-from tenure.testing.sim.history import Entry, History
-from tenure.testing.sim.server import Server
+from tests.sim.clock import EPOCH, StoreClock
+from tests.sim.commits import FOR_EVER
 from tests.sim.entries import SECOND
+from tests.sim.history import Entry, History
+from tests.sim.server import Server
 
 DEFINITION = Definition(
     kind="timer", rule=Every(2 * SECOND), run=RunOptions(task="@t", queue="q")

@@ -4,9 +4,9 @@ from typing import Any
 
 import pytest
 
-from tenure.testing.sim.checks.http import check_http
-from tenure.testing.sim.history import Entry
+from tests.sim.checks.http import check_http
 from tests.sim.entries import entry
+from tests.sim.history import Entry
 
 
 def said(at: float, what: str, by: str = "c0", **facts: Any) -> Entry:

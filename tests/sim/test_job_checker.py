@@ -5,9 +5,9 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from tenure.testing.sim.checks.jobs import check_jobs
-from tenure.testing.sim.history import Entry
+from tests.sim.checks.jobs import check_jobs
 from tests.sim.entries import SECOND, entry, of_job, recovered, settled
+from tests.sim.history import Entry
 
 BEGIN = [
     entry(0, "offered", by="p", number=1),

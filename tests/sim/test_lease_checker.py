@@ -2,11 +2,11 @@
 
 import pytest
 
-from tenure.testing.sim.checks.effects import check_effects, check_once
-from tenure.testing.sim.checks.leases import check_leases
-from tenure.testing.sim.checks.sections import check_sections
-from tenure.testing.sim.history import Entry
+from tests.sim.checks.effects import check_effects, check_once
+from tests.sim.checks.leases import check_leases
+from tests.sim.checks.sections import check_sections
 from tests.sim.entries import entry, granted, of_holder
+from tests.sim.history import Entry
 
 
 def busy(at: float, holder: str, life: float = 3, limit: int = 1) -> Entry:

@@ -6,7 +6,7 @@ from itertools import count
 
 import pytest
 
-from tenure.testing.sim.loop import Lane, Stuck, VirtualLoop
+from tests.sim.loop import Lane, Stuck, VirtualLoop
 
 
 def make_loop(seed: int = 0) -> VirtualLoop:

@@ -9,8 +9,8 @@ from tenure import Tenure
 from tenure.stores.connect import connect
 from tenure.stores.memory import MemoryStore
 from tenure.testing import Faults, FaultyStore, ManualClock
-from tenure.testing.sim.checks.leases import check_leases
-from tenure.testing.sim.checks.telling import check_told_of_stale_ends
+from tests.sim.checks.leases import check_leases
+from tests.sim.checks.telling import check_told_of_stale_ends
 from tests.sim.entries import entry, granted, of_holder, settled
 
 

@@ -6,12 +6,12 @@ from collections import Counter
 
 import pytest
 
-from tenure.testing.sim import __main__ as command
-from tenure.testing.sim import running
-from tenure.testing.sim.history import Entry, write_lines
-from tenure.testing.sim.many import SHARES, Batch, _batches, below_floors
-from tenure.testing.sim.running import SCENARIOS, planned, run
-from tenure.testing.sim.shorten import Cut, interpreter, shorten
+from tests.sim import __main__ as command
+from tests.sim import running
+from tests.sim.history import Entry, write_lines
+from tests.sim.many import SHARES, Batch, _batches, below_floors
+from tests.sim.running import SCENARIOS, planned, run
+from tests.sim.shorten import Cut, interpreter, shorten
 
 
 def with_events(*kinds: str) -> int:
@@ -38,7 +38,7 @@ def test_a_plan_is_shortened_to_what_it_needs():
 def test_a_shortened_command_means_the_shortened_plan(tmp_path, capsys, monkeypatch):
     seed = with_events("crash", "pause")
     cut = Cut(scenario="jobs", seed=seed, without=("pause",), dropped=(0,), until=4.0)
-    words = cut.command.partition(" -m tenure.testing.sim ")[2].replace("'", "").split()
+    words = cut.command.partition(" -m tests.sim ")[2].replace("'", "").split()
     monkeypatch.setattr(sys, "argv", ["sim", *words, "--history", str(tmp_path / "lines")])
     assert command.main() == 0
     assert str(cut.plan) in capsys.readouterr().out
@@ -54,7 +54,7 @@ def test_a_failure_is_told_with_its_command(monkeypatch, capsys):
     wrong = run(planned(seed, "locks")).wrong
     command._print_failure(Cut(scenario="locks", seed=seed), wrong, is_shortened=True)
     said = capsys.readouterr().out
-    replay = f"{interpreter()} -m tenure.testing.sim --scenario locks --seed {seed}"
+    replay = f"{interpreter()} -m tests.sim --scenario locks --seed {seed}"
     assert f"replay:    {replay}\n" in said
     shortened = next(line for line in said.splitlines() if line.startswith("shortened: "))
     assert "--without" in shortened or len(planned(seed, "locks").faults) == 1
@@ -63,7 +63,7 @@ def test_a_failure_is_told_with_its_command(monkeypatch, capsys):
 @pytest.mark.parametrize("option", [(), ("--no-faults",)])
 def test_many_runs_by_command(option):
     done = subprocess.run(
-        [sys.executable, "-m", "tenure.testing.sim", "--scenario", "locks", "--count=120", *option],
+        [sys.executable, "-m", "tests.sim", "--scenario", "locks", "--count=120", *option],
         capture_output=True,
         text=True,
         check=False,

@@ -10,15 +10,15 @@ from math import prod
 
 import pytest
 
-from tenure.testing.sim.fleet import Fleet
-from tenure.testing.sim.floors import FLOORS, FLOORS_FROM
-from tenure.testing.sim.history import read_lines, write_lines
-from tenure.testing.sim.many import Batch, below_floors, is_compared, run_batch
-from tenure.testing.sim.plan import FAULTS
-from tenure.testing.sim.running import SCENARIOS, Outcome, planned, run
-from tenure.testing.sim.scenarios import jobs
-from tenure.testing.sim.shorten import Cut
 from tests.rig.sizes import SIZE
+from tests.sim.fleet import Fleet
+from tests.sim.floors import FLOORS, FLOORS_FROM
+from tests.sim.history import read_lines, write_lines
+from tests.sim.many import Batch, below_floors, is_compared, run_batch
+from tests.sim.plan import FAULTS
+from tests.sim.running import SCENARIOS, Outcome, planned, run
+from tests.sim.scenarios import jobs
+from tests.sim.shorten import Cut
 
 RUNS = {
     "locks": 240,
@@ -137,8 +137,8 @@ def test_runs_of_every_shape_are_compared():
 HASHES = """
 import sys
 from hashlib import sha256
-from tenure.testing.sim.history import write_lines
-from tenure.testing.sim.running import planned, run
+from tests.sim.history import write_lines
+from tests.sim.running import planned, run
 runs = {"locks": 30, "leases": 20, "jobs": 12, "fleet": 6, "clocks": 3, "timers": 6, "http": 6}
 for scenario, seeds in runs.items():
     for seed in range(seeds):

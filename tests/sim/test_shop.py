@@ -2,13 +2,13 @@
 
 import pytest
 
-from tenure.testing.sim.checks.shop import check_shop
-from tenure.testing.sim.history import Entry, read_lines, write_lines
-from tenure.testing.sim.many import Batch, below_floors
-from tenure.testing.sim.running import Outcome, planned, run
-from tenure.testing.sim.scenarios.shop_plan import flood_of, outage
-from tenure.testing.sim.shorten import Cut
 from tests.rig.sizes import SIZE
+from tests.sim.checks.shop import check_shop
+from tests.sim.history import Entry, read_lines, write_lines
+from tests.sim.many import Batch, below_floors
+from tests.sim.running import Outcome, planned, run
+from tests.sim.scenarios.shop_plan import flood_of, outage
+from tests.sim.shorten import Cut
 
 # An hour takes 5 s of a core, and half a minute with 10,000 jobs of one tenant.
 SEEDS = [2] if SIZE.name == "short" else [*range(40), 49, 99]

@@ -5,14 +5,14 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from tenure.testing.sim.checks.telling import (
+from tests.sim.checks.telling import (
     check_bounds,
     check_fair,
     check_told_in_time,
     check_told_of_stale_ends,
 )
-from tenure.testing.sim.history import Entry
 from tests.sim.entries import entry, granted, of_job, recovered, settled
+from tests.sim.history import Entry
 
 
 def test_who_is_told_in_time():

@@ -7,10 +7,10 @@ from msgspec.structs import replace
 
 from tenure.core.rules import Every
 from tenure.core.schedules.definition import Definition, RunOptions
-from tenure.testing.sim.checks.ticks import check_ticks
-from tenure.testing.sim.commits import FOR_EVER
-from tenure.testing.sim.history import Entry
+from tests.sim.checks.ticks import check_ticks
+from tests.sim.commits import FOR_EVER
 from tests.sim.entries import SECOND, entry
+from tests.sim.history import Entry
 
 
 def definition(seconds: float = 1.0, **options: Any) -> str:

@@ -6,7 +6,7 @@ import random
 from collections.abc import Callable, Coroutine
 from typing import Any
 
-from tenure.testing.sim.loop import VirtualLoop
+from tests.sim.loop import VirtualLoop
 
 
 def in_virtual_time(test: Callable[..., Coroutine[Any, Any, None]]) -> Callable[..., None]:

@@ -7,9 +7,9 @@ from typing import Any
 
 from tenure import Tenure
 from tenure.jobs import Job
-from tenure.testing.sim.history import Entry
 from tests.chaos.judge import stored_jobs
 from tests.chaos.tally import Tally
+from tests.sim.history import Entry
 
 SERVED_WITHIN = 10.0
 """Seconds from the enqueue of a small tenant's job to its end; it runs for 0.1 s."""

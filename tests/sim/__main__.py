@@ -1,0 +1,215 @@
+"""The command: `python -m tests.sim --count 2000`, or `--scenario jobs --seed 7`."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+import time
+from collections import Counter
+from collections.abc import Iterable
+from pathlib import Path
+
+from tests.sim.floors import FLOORS_FROM, floors_from
+from tests.sim.history import write_lines
+from tests.sim.many import Sum, below_floors, run_many
+from tests.sim.plan import FAULTS
+from tests.sim.running import SCENARIOS, planned, run
+from tests.sim.shorten import Cut, shorten
+
+_SHOWN = 5
+_SHORTENED = 3
+_SAY_EVERY = 10.0  # seconds
+_SHORTLY = 120.0
+# So that there is one for each scenario; the shop comes in from 1,000 on.
+_COUNT_MIN = 10
+_COLUMNS = (
+    "grants",
+    "expired leases",
+    "claims",
+    "settlements",
+    "retries",
+    "ticks",
+    "ticks won by others",
+    "skipped ticks",
+    "paused ticks",
+    "triggered runs",
+    "deploys",
+    "renames",
+    "redefinitions",
+    "forgotten timers",
+    "resets",
+    "submissions",
+    "lost answers",
+    "replays",
+    "refused requests",
+    "streams",
+    "resumed streams",
+    "denied",
+    "second attempts",
+    "recoveries",
+    "jobs beside a backlog",
+    "refused stale calls",
+    "refused stale effects",
+    *FAULTS,
+    "edges met",
+    "fair weather",
+    "lost writes",
+    "lost jobs",
+    "compared to the byte",
+)
+
+
+def main() -> int:
+    """Replay one seed, or run many and print what happened in them."""
+    given = _arguments()
+    if given.seed is not None:
+        return _replay(given)
+    faults = () if given.no_faults else FAULTS
+    scenarios = [given.scenario] if given.scenario else list(SCENARIOS)
+    sums = run_many(
+        given.count,
+        scenarios=scenarios,
+        first=given.first,
+        faults=faults,
+        on_progress=_Progress(given.count),
+    )
+    _print_counts(sums)
+    failed = [(name, seed, why) for name, one in sums.items() for seed, why in one.failed]
+    for number, (name, seed, why) in enumerate(failed[:_SHOWN]):
+        _print_failure(Cut(scenario=name, seed=seed), why, is_shortened=number < _SHORTENED)
+    missing = below_floors(sums)
+    for line in missing:
+        print(f"too little happened: {line}")
+    if given.summary is not None:
+        _write_summary(given.summary, sums)
+    print(f"\nsim: {_verdict(sums, len(failed), len(missing))}")
+    return 1 if failed or missing else 0
+
+
+def _verdict(sums: Sum, failed: int, missing: int) -> str:
+    runs = sum(one.runs for one in sums.values())
+    said = f"{runs:,} histories, {failed} with violations"
+    if failed or missing:
+        return f"FAILED: {said}" + (f"; {missing} times too little happened" if missing else "")
+    if few := [name for name, one in sums.items() if one.runs < floors_from(name)]:
+        said += f" (too few of {', '.join(few)} to say whether enough went wrong: {FLOORS_FROM} do)"
+    return f"passed: {said}"
+
+
+def _arguments() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(prog="python -m tests.sim", description=__doc__)
+    parser.add_argument("--count", type=int, default=3000, help="how many seeds to run (3000)")
+    parser.add_argument("--first", type=int, default=0, help="the first seed (0)")
+    parser.add_argument("--scenario", choices=list(SCENARIOS), help="only this one")
+    parser.add_argument("--no-faults", action="store_true", help="let nothing go wrong")
+    parser.add_argument("--seed", type=int, help="replay this one")
+    parser.add_argument("--without", default="", help="leave these kinds of faults out")
+    parser.add_argument("--drop", default="", help="leave these events out, by their numbers")
+    parser.add_argument("--until", type=float, help="let everything go well from this second on")
+    parser.add_argument("--history", type=Path, help="write the history of a replay to this file")
+    parser.add_argument("--summary", type=Path, help="write the sums to this file, as JSON")
+    given = parser.parse_args()
+    if given.seed is not None:
+        given.cut = _cut(given, parser)
+    elif given.count < (least := 1 if given.scenario else _COUNT_MIN):
+        parser.error(f"--count must be at least {least}, one for each scenario or more")
+    return given
+
+
+def _cut(given: argparse.Namespace, parser: argparse.ArgumentParser) -> Cut:
+    if given.scenario is None:
+        parser.error("--seed needs a --scenario: a seed means something else in each")
+    without = [one for one in given.without.split(",") if one]
+    if strange := set(without).difference(FAULTS):
+        parser.error(f"--without: no fault is called {strange.pop()!r}; these are: {_list(FAULTS)}")
+    numbers = [str(one.number) for one in planned(given.seed, given.scenario).events]
+    dropped = [one for one in given.drop.split(",") if one]
+    if strange := set(dropped).difference(numbers):
+        parser.error(f"--drop: there is no event {strange.pop()!r}, only {_list(numbers)}")
+    if given.history is not None and not given.history.parent.is_dir():
+        parser.error(f"--history: there is no folder {given.history.parent}")
+    return Cut(
+        scenario=given.scenario,
+        seed=given.seed,
+        without=tuple(without),
+        dropped=tuple(map(int, dropped)),
+        until=given.until,
+    )
+
+
+def _list(names: Iterable[str]) -> str:
+    return ", ".join(names) or "none"
+
+
+def _replay(given: argparse.Namespace) -> int:
+    plan = given.cut.plan
+    outcome = run(plan)
+    print(plan)
+    if given.history is not None:
+        given.history.write_bytes(write_lines(outcome.history))
+    print(f"\n{len(outcome.history)} entries in its history, {len(outcome.wrong)} violations")
+    for line in outcome.wrong:
+        print(f"  {line}")
+    return 1 if outcome.wrong else 0
+
+
+class _Progress:
+    """Says now and then how far it is, to whoever watches."""
+
+    def __init__(self, count: int) -> None:
+        self._count = count
+        self._began = self._said = time.monotonic()
+
+    def __call__(self, sums: Sum) -> None:
+        now = time.monotonic()
+        if now - self._said < _SAY_EVERY:
+            return
+        self._said = now
+        runs = sum(one.runs for one in sums.values())
+        failed = sum(len(one.failed) for one in sums.values())
+        left = (self._count - runs) * (now - self._began) / runs
+        minutes = f"{left / 60:.0f} min" if left > _SHORTLY else f"{left:.0f} s"
+        print(
+            f"{now - self._began:5.0f} s: {runs:,} of {self._count:,} histories, "
+            f"{failed} with violations; at this rate {minutes} more",
+            file=sys.stderr,
+            flush=True,
+        )
+
+
+def _write_summary(path: Path, sums: Sum) -> None:
+    summary = {
+        "histories": sum(one.runs for one in sums.values()),
+        "violations": sum(len(one.failed) for one in sums.values()),
+        "counts": sum((one.counts for one in sums.values()), Counter()),
+    }
+    path.write_text(json.dumps(summary, indent=2) + "\n", encoding="utf-8")
+
+
+def _print_counts(sums: Sum) -> None:
+    print(f"{'':<28}" + "".join(f"{name:>12}" for name in sums))
+    print(f"{'histories':<28}" + "".join(f"{one.runs:>12,}" for one in sums.values()))
+    for what in _COLUMNS:
+        print(f"{what:<28}" + "".join(f"{one.counts[what]:>12,}" for one in sums.values()))
+    rates = (one.runs / max(one.seconds, 1e-9) for one in sums.values())
+    print(f"{'histories/s of one core':<28}" + "".join(f"{rate:>12,.0f}" for rate in rates))
+    rates = (one.counts["steps"] / max(one.seconds, 1e-9) for one in sums.values())
+    print(f"{'steps/s of one core':<28}" + "".join(f"{rate:>12,.0f}" for rate in rates))
+    print("(lost writes and jobs: what 'empty' and 'failover' took from the store itself)")
+
+
+def _print_failure(cut: Cut, why: list[str], *, is_shortened: bool) -> None:
+    print(f"\nseed {cut.seed} of {cut.scenario}: {len(why)} violations")
+    for line in why[:_SHOWN]:
+        print(f"  {line[:400]}")
+    print(f"replay:    {cut.command}")
+    if is_shortened:
+        shortest = shorten(cut)
+        print(f"shortened: {shortest.command}")
+        for line in str(shortest.plan).splitlines():
+            print(f"  {line}")
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,41 @@
+"""Checks what a worker makes of its attempts, by what their handlers said before."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from tests.sim.history import Entry
+
+__all__ = ["Attempts"]
+
+
+class Attempts:
+    """The last word of each handler."""
+
+    def __init__(self, blame: Callable[[Entry, str], None], tries: int) -> None:
+        self._blame = blame
+        self._tries = tries
+        self._said: dict[tuple[str, int], Entry] = {}
+
+    def ended(self, entry: Entry) -> None:
+        """Take note of how a handler ended, by its own word."""
+        self._said[entry.job, entry.fence] = entry
+
+    def forget(self) -> None:
+        """Expect nothing of what has ended: a store that has lost an end may be told another."""
+        self._said.clear()
+
+    def settled(self, entry: Entry, failures: int) -> None:
+        """Compare an end that counts with what the handler said; it had so many failures before."""
+        said = self._said.get((entry.job, entry.fence))
+        if said is None:
+            return
+        if (said.what == "finished") != (entry.outcome == "succeeded"):
+            self._blame(entry, f"its handler has {said.what}")
+        is_last = failures + 1 >= self._tries or said.detail == "Reject"
+        if entry.outcome == "failed" and not is_last:
+            self._blame(entry, f"{failures + 1} failures, and {self._tries} tries are allowed")
+        if entry.outcome == "retry" and is_last:
+            self._blame(entry, f"{failures + 1} failures, or rejected: it must not be tried again")
+        if entry.outcome == "retry" and said.seconds not in (0.0, entry.seconds):
+            self._blame(entry, f"tried again after {entry.seconds} s, not after {said.seconds} s")

@@ -1,0 +1,108 @@
+"""Replicas that take requests in and run their jobs, and clients that ask whichever they reach."""
+
+from __future__ import annotations
+
+import random
+from contextlib import AsyncExitStack
+from functools import cache, partial
+
+from msgspec.structs import replace
+
+from tenure.app import Tenure
+from tenure.http.answers import Answer, answered
+from tenure.http.asking import Asked, Headers
+from tenure.http.endpoints import Endpoint
+from tenure.http.resources import Pace
+from tenure.http.router import AsyncRouter
+from tenure.http.submitting import check_body
+from tenure.runtime.attempt import Handler
+from tests.sim.fleet import Fleet, Process
+from tests.sim.scenarios import jobs
+from tests.sim.scenarios.opening import opened
+from tests.sim.scenarios.visitors import Visitor, visitors
+from tests.sim.wire import Ask, Door, Wire
+
+__all__ = ["begin", "is_done", "program"]
+
+_PREFIX = "/work"
+_MAX_WAIT = 3
+
+
+async def program(process: Process) -> None:
+    """Serve requests, and on most machines work, until it is asked to stop."""
+    machine, dice, plan = process.machine, process.machine.dice, process.fleet.plan
+    app = Tenure(process.link(), replica_ttl=plan.ttl, loss_budget=jobs.loss_budget(plan))
+    router = _router(app)
+    app.on_event(process.hear)
+    if not await opened(app, process):
+        return
+    try:
+        async with AsyncExitStack() as stack:
+            if machine.memory["works"]:
+                concurrency, grace = dice.choice((1, 2, 8)), dice.choice((0.0, 0.5, 5.0))
+                worker = app.worker(concurrency=concurrency, grace=grace)
+                machine.memory["worker"] = await stack.enter_async_context(worker)
+            door = machine.memory["door"] = Door(process, partial(_serve, router))
+            await process.stopping.wait()
+            await door.close()
+    finally:
+        await app.close()
+
+
+def _router(app: Tenure) -> AsyncRouter:
+    """Return the routes as they are behind any framework; nothing of one is imported.
+
+    The endpoint is that of the first process, as in clones: declaring it anew takes long.
+    """
+    router = AsyncRouter(app, prefix=_PREFIX, max_wait=_MAX_WAIT)
+    endpoint, app._handlers = _declared()  # noqa: SLF001 - see above
+    router.operations.endpoints[endpoint.task.name] = replace(endpoint, pace=Pace())
+    return router
+
+
+@cache
+def _declared() -> tuple[Endpoint, dict[str, Handler]]:
+    app = Tenure("memory://")
+    router = AsyncRouter(app, prefix=_PREFIX, max_wait=_MAX_WAIT)
+    router.post(idempotency="required", retry=jobs.BACKOFF)(jobs.work)
+    [endpoint] = router.endpoints
+    return endpoint, app._handlers  # noqa: SLF001 - see above
+
+
+async def _serve(router: AsyncRouter, ask: Ask) -> Answer:
+    routes, asked = router.operations, Asked(headers=Headers(ask.headers), base=_PREFIX)
+
+    async def route() -> Answer:
+        match ask.verb:
+            case "submit":
+                [endpoint] = router.endpoints
+                check_body(endpoint, asked.headers, ask.body)
+                return await routes.submit(endpoint, asked, ask.owner, values={}, body=ask.body)
+            case "list":
+                return await routes.page(asked, ask.owner)
+            case verb:
+                about = {
+                    "status": routes.status,
+                    "result": routes.result,
+                    "events": routes.events,
+                    "cancel": routes.cancel,
+                }
+                return await about[verb](asked, ask.owner, ask.job)
+
+    return await answered(route, router.responses)
+
+
+def begin(fleet: Fleet) -> None:
+    """Let clients come, and machines work: one of three only serves."""
+    for place, machine in enumerate(fleet.machines):
+        machine.memory["works"] = place < 2
+    wire = Wire(fleet, random.Random(f"wire {fleet.plan.seed}"))
+    come = fleet.machines[0].memory["visitors"] = visitors(fleet, wire)
+    for visitor in come:
+        fleet.loop.create_task(visitor.run())
+
+
+def is_done(fleet: Fleet) -> bool:
+    """Return whether all clients have what they came for, and all jobs have ended."""
+    come: list[Visitor] = fleet.machines[0].memory["visitors"]
+    return all(one.is_done for one in come) and jobs.have_ended(fleet)

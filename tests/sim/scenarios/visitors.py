@@ -1,0 +1,311 @@
+"""Clients of the routes: they submit until they are answered, follow their jobs, and pry.
+
+Each request goes to any replica. What was not answered is asked again, under the same key.
+"""
+
+from __future__ import annotations
+
+from random import Random
+from typing import Any, TypeVar
+
+import msgspec
+from msgspec import Struct
+from msgspec.structs import replace
+
+from tenure.core.states import FINISHED
+from tenure.http.answers import Answer
+from tests.sim.fleet import Fleet
+from tests.sim.plan import Plan
+from tests.sim.scenarios.jobs import Order
+from tests.sim.wire import Ask, Exchange, Wire
+
+__all__ = ["Visitor", "visitors"]
+
+T = TypeVar("T")
+
+_OWNERS = ("ann", "ben", "ann")
+_TRIES_MAX = 400
+_PATIENCE = (0.5, 2.0, 2.0, 6.0)
+_ANOTHER_BODY = 0.15
+_AGAIN = 0.3
+_PRIES = 0.3
+_CANCELS = 0.15
+_LISTS = 0.3
+_OTHER = 1000
+"""The number of another body under the same key is so much higher."""
+
+
+class _Shown(Struct):
+    """What a client reads of a job."""
+
+    id: str
+    status: str
+
+
+class _Listed(Struct):
+    jobs: list[_Shown]
+
+
+def visitors(fleet: Fleet, wire: Wire) -> list[Visitor]:
+    """Return clients of two owners. All use the same keys, and some for the same request."""
+    dice = Random(f"visitors {fleet.plan.seed}")
+    first = [_order(dice, number, fleet.plan) for number in range(2)]
+    second = [
+        one if dice.random() < 0.5 else _order(dice, 100 + one.number, fleet.plan) for one in first
+    ]
+    # The third one is the first owner once more, with the same request at the same time.
+    third = first[: dice.choice((0, 1))]
+    return [
+        Visitor(fleet, wire, place, orders)
+        for place, orders in enumerate((first, second, third))
+        if orders
+    ]
+
+
+def _order(dice: Random, number: int, plan: Plan) -> Order:
+    is_poison = "crash" in plan.faults and dice.random() < 0.1
+    length = dice.choice((0.0, 0.01, 0.3, 1.0, 1.5)) * plan.ttl
+    return Order(
+        number=number,
+        seconds=round(length * dice.uniform(0.5, 1.0), 3),
+        fails=dice.choice((0, 0, 0, 1, 3)),
+        kills=dice.choice((1, 9)) if is_poison else 0,
+        rejects=dice.random() < 0.05,
+        saves=dice.random() < 0.5,
+    )
+
+
+class Visitor:
+    """One client, who does one thing at a time."""
+
+    def __init__(self, fleet: Fleet, wire: Wire, place: int, orders: list[Order]) -> None:
+        self.name = f"c{place}"
+        self.is_done = False
+        self._fleet = fleet
+        self._wire = wire
+        self._owner = _OWNERS[place]
+        self._orders = orders
+        self._dice = Random(f"visitor {fleet.plan.seed} {place}")
+        self._doing = ""
+        self._tries = 0
+
+    def __repr__(self) -> str:
+        return f"{self.name}: {'done' if self.is_done else self._doing}"
+
+    def _say(self, what: str, **facts: Any) -> None:
+        facts = {"holder": self._owner, **facts}
+        self._fleet.history.add(self._fleet.loop.time(), self.name, what, **facts)
+
+    def _count(self, what: str) -> None:
+        self._fleet.counts[what] += 1
+
+    async def _pause(self, most: float) -> None:
+        await self._fleet.server.store_clock.sleep(self._dice.uniform(0.02, most))
+
+    async def run(self) -> None:
+        """Have all orders done, one after the other."""
+        try:
+            for place, order in enumerate(self._orders):
+                await self._pause(1.0)
+                await self._have_done(f"k{place}", order)
+        except Exception as error:  # noqa: BLE001 - for the checkers
+            self._say("fell", detail=repr(error))
+        self.is_done = True
+
+    async def _have_done(self, key: str, order: Order) -> None:
+        dice = self._dice
+        job, got = await self._submit(key, order)
+        if dice.random() < _AGAIN:
+            await self._submit(key, got)
+        if dice.random() < _PRIES:
+            await self._pry(job)
+        if dice.random() < _LISTS:
+            await self._list()
+        if dice.random() < 0.5:
+            await self._read_stream(job)
+        await self._look(job)
+        await self._get(job, got)
+        await self._look(job)
+
+    # One request.
+
+    def _send(self, verb: str, job: str = "", **facts: Any) -> Exchange:
+        self._tries += 1
+        self._doing = f"{verb} {job}"
+        if self._tries > _TRIES_MAX:
+            msg = f"no end of {verb}"
+            raise RuntimeError(msg)
+        return self._wire.send(Ask(**{"verb": verb, "owner": self._owner, "job": job, **facts}))
+
+    async def _ask(self, verb: str, job: str = "", **facts: Any) -> tuple[Answer | None, float]:
+        """Return an answer that says something, and when it was asked for; None without one."""
+        exchange = self._send(verb, job, **facts)
+        answer = await exchange.next(self._dice.choice(_PATIENCE))
+        assert not isinstance(answer, bytes)
+        if answer is None:
+            self._count("lost answers")
+            return None, exchange.began
+        return None if answer.status == 503 else answer, exchange.began
+
+    # Submitting.
+
+    async def _submit(self, key: str, order: Order) -> tuple[str, Order]:
+        """Return the job of a key, and what it does; whatever is lost is sent again."""
+        sent, other = order, replace(order, number=(order.number + _OTHER) % (2 * _OTHER))
+        while True:
+            if self._dice.random() < _ANOTHER_BODY:
+                sent, other = other, sent
+            answer = await self._offer(key, sent)
+            if answer is not None and answer.status in (200, 202):
+                return answer.headers["Location"].rpartition("/")[2], sent
+            if answer is not None:
+                sent, other = other, sent  # the other one was stored
+            await self._pause(0.6)
+
+    async def _offer(self, key: str, order: Order) -> Answer | None:
+        self._say("offered", number=order.number, key=key)
+        self._count("submissions")
+        headers = {"Idempotency-Key": key, "Content-Type": "application/json"}
+        if self._dice.random() < 0.25:
+            headers["Prefer"] = "wait=1"
+        answer, _ = await self._ask("submit", headers=headers, body=msgspec.json.encode(order))
+        if answer is None:
+            return None
+        facts: dict[str, Any] = {"key": key, "number": order.number, "answer": str(answer.status)}
+        if answer.status not in (200, 202):
+            self._count("refused requests")
+            self._say("refused", detail=_kind(answer), **facts)
+            return answer
+        location, is_replay = answer.headers["Location"], "Idempotency-Replayed" in answer.headers
+        job = location.rpartition("/")[2]
+        self._count("replays" if is_replay else "new jobs")
+        ids = [_read(answer, _Shown).id] if answer.status == 202 else [job]
+        self._say("accepted", job=job, ok=is_replay, detail=location, ids=ids, **facts)
+        if answer.status == 200:
+            self._say("got", job=job, number=_read(answer, int), answer="200")
+        return answer
+
+    # Following.
+
+    async def _look(self, job: str) -> None:
+        """Ask for its status until that is final."""
+        known = ""
+        while True:
+            if self._dice.random() < _CANCELS:
+                await self._cancel(job)
+            headers = {"Prefer": "wait=1"} if self._dice.random() < 0.5 else {}
+            headers |= {"If-None-Match": known} if self._dice.random() < 0.5 else {}
+            answer, began = await self._ask("status", job, headers=headers)
+            if answer is not None and answer.status == 404:
+                self._say("denied", job=job)
+                return
+            if answer is not None and answer.status == 200:
+                known = answer.headers["ETag"]
+                if self._see(answer, int(known.strip('"')), began):
+                    return
+            await self._pause(0.8)
+
+    def _see(self, answer: Answer, revision: int, began: float, owner: str = "") -> bool:
+        shown = _read(answer, _Shown)
+        facts = {"holder": owner or self._owner, "revision": revision, "seconds": began}
+        self._say("saw", job=shown.id, outcome=shown.status, **facts)
+        return shown.status in FINISHED
+
+    async def _cancel(self, job: str) -> None:
+        answer, began = await self._ask("cancel", job)
+        if answer is not None and answer.status == 404:
+            self._say("denied", job=job)
+        elif answer is not None:
+            self._see(answer, 0, began)
+
+    async def _get(self, job: str, order: Order) -> None:
+        """Ask for the result until there is an answer."""
+        while True:
+            answer, _ = await self._ask("result", job)
+            if answer is not None:
+                break
+            await self._pause(0.5)
+        if answer.status == 404:
+            self._say("denied", job=job)
+        elif answer.status == 200:
+            self._say("got", job=job, number=_read(answer, int), answer="200")
+        else:
+            self._say("got", job=job, number=order.number, answer=_kind(answer))
+
+    async def _list(self) -> None:
+        answer, began = await self._ask("list")
+        if answer is not None:
+            ids = [one.id for one in _read(answer, _Listed).jobs]
+            self._say("paged", ids=ids, seconds=began)
+
+    # Streams.
+
+    async def _read_stream(self, job: str) -> None:
+        """Read events until the last, from one replica after the other."""
+        self._say("follows", job=job)
+        last, is_over = 0, False
+        while not is_over:
+            headers = {"Last-Event-ID": str(last)} if last else {}
+            exchange = self._send("events", job, headers=headers)
+            answer = await exchange.next(self._dice.choice(_PATIENCE))
+            assert not isinstance(answer, bytes)
+            if answer is not None and answer.status in (204, 404):
+                self._say("closed" if answer.status == 204 else "denied", job=job)
+                return
+            if answer is not None and answer.status == 200:
+                self._count("resumed streams" if last else "streams")
+                last, is_over = await self._read_events(exchange, job, last)
+            exchange.hang_up()
+            await self._pause(0.4)
+        if self._dice.random() < 0.2:  # who comes back after the end is told so
+            answer, _ = await self._ask("events", job, headers={"Last-Event-ID": str(last)})
+            if answer is not None and answer.status == 200:
+                self._say("reopened", job=job)
+
+    async def _read_events(self, exchange: Exchange, job: str, last: int) -> tuple[int, bool]:
+        """Return the last revision that was read, and whether it was the last of all."""
+        for _ in range(self._dice.choice((1, 1, 2, 100))):
+            part = await exchange.next(self._dice.choice(_PATIENCE))
+            if not isinstance(part, bytes):
+                break
+            if part.startswith(b":"):
+                continue
+            last, status = self._note(job, part, self._owner)
+            if status in FINISHED:
+                return last, True
+        return last, False
+
+    def _note(self, job: str, part: bytes, owner: str) -> tuple[int, str]:
+        fields = dict(line.split(": ", 1) for line in part.decode().strip().split("\n"))
+        shown = msgspec.json.decode(fields["data"], type=_Shown)
+        revision = int(fields["id"])
+        facts = {"revision": revision, "outcome": shown.status, "ok": shown.id == job}
+        self._say("streamed", job=job, holder=owner, answer=fields["event"], **facts)
+        return revision, shown.status
+
+    # Prying.
+
+    async def _pry(self, job: str) -> None:
+        """Ask for a job as somebody whose it is not."""
+        owner = "ben" if self._owner == "ann" else "ann"
+        verb = self._dice.choice(("status", "result", "events", "cancel"))
+        exchange = self._send(verb, job, owner=owner)
+        answer = await exchange.next(1.0)
+        if isinstance(answer, Answer) and answer.status == 404:
+            self._count("denied")
+            self._say("denied", job=job, holder=owner)
+        elif isinstance(answer, Answer) and answer.status != 503:
+            self._say("saw", job=job, holder=owner, detail=verb, answer=str(answer.status))
+        exchange.hang_up()
+
+
+def _read(answer: Answer, kind: type[T]) -> T:
+    assert isinstance(answer.body, bytes)
+    return msgspec.json.decode(answer.body, type=kind)
+
+
+def _kind(answer: Answer) -> str:
+    """Return the last part of a problem's type."""
+    assert isinstance(answer.body, bytes)
+    kind: str = msgspec.json.decode(answer.body)["type"]
+    return kind.rpartition(":")[2]
