@@ -12,7 +12,8 @@ the code around it has moved, also to another file.
 
 Lines that begin with a space are context: they must be there and stay. Indentation is not
 compared. The place is a Python class or function, a Lua or an SQL function, or `*` for the whole
-file. If the file is gone, every file of the same kind is searched for that function.
+file. If the file is gone, every file of the same kind is searched for that function. The file is
+one of `src`, or of the simulator in `tests/sim`.
 """
 
 from __future__ import annotations
@@ -26,7 +27,8 @@ from pathlib import Path
 
 __all__ = ["Bug", "DoesNotApply", "regions"]
 
-_CHANGE = re.compile(r"^(?P<file>src/\S+): (?P<place>\S+)$")
+_SIMULATOR = "tests/sim"
+_CHANGE = re.compile(rf"^(?P<file>(?:src|{_SIMULATOR})/\S+): (?P<place>\S+)$")
 
 
 class DoesNotApply(Exception):
@@ -40,6 +42,10 @@ class Change:
     file: str
     place: str
     lines: tuple[tuple[str, str], ...]
+
+    @property
+    def is_in_simulator(self) -> bool:
+        return self.file.startswith(f"{_SIMULATOR}/")
 
     @property
     def before(self) -> list[str]:
@@ -63,7 +69,8 @@ class Change:
 
     def _find(self, root: Path, edited: dict[Path, str]) -> tuple[Path, int]:
         named = root / self.file
-        paths = [named] if named.exists() else sorted(root.glob(f"src/**/*{named.suffix}"))
+        folder = root / (_SIMULATOR if self.is_in_simulator else "src")
+        paths = [named] if named.exists() else sorted(folder.rglob(f"*{named.suffix}"))
         hits = [(path, line) for path in paths for line in self._matches(path, edited)]
         if len(hits) != 1:
             count = "not found" if not hits else f"found {len(hits)} times"
@@ -107,6 +114,10 @@ class Bug:
     def heading(self, name: str) -> str:
         assert name in self.headings, f"{self.path.name} has no line '{name}: ...'"
         return self.headings[name]
+
+    @property
+    def is_in_simulator(self) -> bool:
+        return any(change.is_in_simulator for change in self.changes)
 
     @property
     def is_slow(self) -> bool:

@@ -1,9 +1,10 @@
 """Every planted bug must be caught: a test that cannot fail proves nothing.
 
-`bug.py` says how a bug is written. Each is applied to a copy of `src`, and its test is run there,
-where it has to fail; an error around it shows nothing. `make mutants` plants all of them, and runs
-each test once without a bug, which it has to pass, also in time: a bug may make it hang. The gate,
-which has to be quick, plants one in 40, and none with a line `Slow: why`.
+`bug.py` says how a bug is written. Each is applied to a copy of `src`, and its test is run on that
+copy, where it has to fail; an error around it shows nothing. For a bug in the simulator the tests
+are copied too. `make mutants` plants all of them, and runs each test once without a bug, which it
+has to pass, also in time: a bug may make it hang. The gate, which has to be quick, plants one in
+40, and none with a line `Slow: why`.
 """
 
 import os
@@ -40,8 +41,11 @@ def test_the_bug_is_caught(
     record_property("bug", bug.path.stem)
     test = bug.heading("Caught by")
     shutil.copytree(ROOT / "src", tmp_path / "src")  # with what is compiled: it saves a second each
+    if bug.is_in_simulator:
+        shutil.copytree(ROOT / "tests", tmp_path / "tests")
+        shutil.copy(ROOT / "pyproject.toml", tmp_path)
     bug.apply(tmp_path)
-    run = run_alone(test, tmp_path / "src")
+    run = run_alone(test, tmp_path / "src", tmp_path if bug.is_in_simulator else ROOT)
     assert run.returncode == TESTS_FAILED, f"{test} did not fail:\n{run.stdout}\n{run.stderr}"
     found = re.search(r"^FAILED (\S+)", run.stdout, re.MULTILINE)
     assert found, f"{test} broke instead of failing:\n{run.stdout}"
@@ -57,11 +61,12 @@ if ALL:
         assert run.returncode == 0, f"{run.stdout}\n{run.stderr}"
 
 
-def run_alone(test: str, source: Path) -> subprocess.CompletedProcess[str]:
+def run_alone(test: str, source: Path, checkout: Path = ROOT) -> subprocess.CompletedProcess[str]:
+    """Run the tests of a checkout against the package in `source`."""
     limit = [] if "tests/process" in test else ["--timeout=15"]  # a bug may also hang
     return subprocess.run(
         [sys.executable, "-m", "pytest", test, "-q", "-x", "-p", "no:cacheprovider", *limit],
-        cwd=ROOT,
+        cwd=checkout,
         env={**os.environ, "PYTHONPATH": str(source), "PYTHONDONTWRITEBYTECODE": "1"},
         capture_output=True,
         text=True,
@@ -94,9 +99,9 @@ def moved(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def planted(folder: Path, place: str, *lines: str) -> Bug:
+def planted(folder: Path, place: str, *lines: str, file: str = "src/old.py") -> Bug:
     path = folder / "some.bug"
-    path.write_text("\n".join(["Breaks: b", "Caught by: c", "", f"src/old.py: {place}", *lines]))
+    path.write_text("\n".join(["Breaks: b", "Caught by: c", "", f"{file}: {place}", *lines]))
     return Bug.read(path)
 
 
@@ -112,3 +117,15 @@ def test_a_bug_follows_its_function_to_another_file_and_depth(moved: Path):
 def test_a_bug_whose_lines_are_gone_does_not_apply(moved: Path, place: str, line: str):
     with pytest.raises(DoesNotApply, match="not found"):
         planted(moved, place, line).edits(moved)
+
+
+def test_a_bug_stays_where_it_was_planted_in_the_source_or_the_simulator(moved: Path):
+    simulator = moved / "tests" / "sim" / "elsewhere.py"
+    simulator.parent.mkdir(parents=True)
+    shutil.copy(moved / "src" / "elsewhere.py", simulator)
+    change = ("Line.first", "-return 1", "+return 2")
+    [in_source] = planted(moved, *change).edits(moved)
+    bug = planted(moved, *change, file="tests/sim/old.py")
+    assert bug.is_in_simulator
+    [in_simulator] = bug.edits(moved)
+    assert (in_source, in_simulator) == (moved / "src" / "elsewhere.py", simulator)

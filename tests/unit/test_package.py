@@ -53,6 +53,16 @@ def test_the_source_archive_holds_what_builds_the_wheel(built: dict[str, dict[st
 
 
 @pytest.mark.parametrize("archive", ["wheel", "sdist"])
+def test_no_archive_holds_the_simulator_or_other_tests(
+    built: dict[str, dict[str, bytes]], archive: str
+):
+    parts = {part for name in built[archive] for part in PurePosixPath(name).parts}
+    assert not parts & {"sim", "tests"}
+    assert not [name for name, data in built[archive].items() if b"import tests" in data]
+    assert not [name for name, data in built[archive].items() if b"from tests" in data]
+
+
+@pytest.mark.parametrize("archive", ["wheel", "sdist"])
 def test_no_archive_holds_a_private_key(built: dict[str, dict[str, bytes]], archive: str):
     assert not [name for name, data in built[archive].items() if b"PRIVATE KEY" in data]
 
