@@ -268,7 +268,7 @@ class TimerBusy(TenureError):
     """The timer may not run once more just now. Nothing was changed."""
 
     def __init__(self, name: str, problem: str) -> None:
-        super().__init__(f"timer {name!r} was not triggered: {problem}. Try again later.")
+        super().__init__(f"timer {name!r} was not triggered: {problem}.")
         self.name = name
 
 

@@ -206,7 +206,7 @@ def _signals_to(stop: Callable[[], None]) -> Iterator[None]:
     def received(number: signal.Signals) -> None:
         if not signals.counts():
             return
-        log.info("%s: stopping; once more to hand running jobs back at once", number.name)
+        log.info("%s: stopping; send the signal again to hand running jobs back at once", number.name)
         stop()
 
     for number in (signal.SIGTERM, signal.SIGINT):

@@ -141,10 +141,12 @@ def test_runs_of_timers_are_no_queue_that_nobody_serves(found, shop: Shop):
 
 
 class Reports:
-    """An app with a timer and a schedule, and a worker that may run them."""
+    """An app with a timer and a schedule, or with none, and a worker that may run them."""
 
-    def __init__(self, place: Place) -> None:
+    def __init__(self, place: Place, *, declares: bool = True) -> None:
         self.app = app = tenure.Tenure(place.url, namespace=place.namespace)
+        if not declares:
+            return
 
         @app.timer(every="1h")
         async def sweep() -> None: ...
@@ -189,10 +191,21 @@ def test_timers_that_no_process_declares_any_more(found, place: Place, monkeypat
     reports = Reports(place)
     reports.work(found, timers=True)
     monkeypatch.setattr(documents, "DECLARED_FOR", 0.0)  # as if they had left a minute ago
-    assert found()["old timers"].level == "note"
-    assert found()["old timers"].detail == "no process declares monthly, sweep"
+    findings = Reports(place, declares=False).work(found, timers=False)
+    assert findings["old timers"].level == "note"
+    assert findings["old timers"].detail == "no process declares monthly, sweep"
     findings = reports.work(found, timers=False)
     assert ("idle timers" in findings, "old timers" in findings) == (True, False)
+
+
+def test_timers_without_workers(found, place: Place):
+    Reports(place).work(found, timers=True)
+    findings = found()
+    assert findings["workers"].level == "warning"
+    assert findings["workers"].detail == (
+        "none is alive, and these timers do not tick: monthly, sweep"
+    )
+    assert "old timers" not in findings
 
 
 def test_a_paused_queue_is_told_and_not_blamed(found, shop: Shop):

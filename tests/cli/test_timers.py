@@ -83,7 +83,13 @@ def test_who_is_not_declared_any_more_is_told(cli: Run, place: Place, work: Cloc
     listed = cli(*place.options, "timers", "ls").out
     assert re.search(r"^old name +every 1 h +now sweep +0 +\d", listed, re.MULTILINE)
     told = cli(*place.options, "timers", "next", "old name").out
-    assert "It is called sweep now.\n" in told
+    assert told.endswith("It is called sweep now: see 'tenure timers next sweep'.\n")
+    [old] = [
+        timer
+        for timer in cli(*place.options, "timers", "ls", "--json").json["timers"]
+        if timer["name"] == "old name"
+    ]
+    assert old["next"] is None
     told = cli(*place.options, "timers", "trigger", "old name")
     assert told.code == 2
     assert "Error: 'old name' is called 'sweep' now; trigger that.\n" in told.err
@@ -243,8 +249,9 @@ def test_trigger_runs_it_once_even_while_paused(cli: Run, place: Place, work: Cl
     assert document["is_declared"]
     told = cli(*place.options, "timers", "trigger", "sweep")
     assert told.code == 2
-    busy = f"it has as many unfinished runs as it may (overlap): job {job.id}, waiting. Try"
+    busy = f"it has as many unfinished runs as it may (overlap): job {job.id}, waiting. A run that waits"
     assert busy in told.err
+    assert "start one, or cancel the run.\n" in told.err
     told = cli(*place.options, "timers", "trigger", "weekly")
     [waiting] = work.sync.jobs(task="report")
     assert told.out == f"Triggered weekly: job {waiting.id}\n"

@@ -13,7 +13,7 @@ from tenure.core.records import COUNT_MAX, QueueCounts, ReplicaRecord
 from tenure.core.schedules.documents import Schedule
 from tenure.core.schedules.freezing import silent_for
 from tenure.core.schedules.records import TIMERS_QUEUE
-from tenure.core.serving import read_serving
+from tenure.core.serving import Serving, read_serving
 from tenure.core.views import waits_for_its_task
 from tenure.runtime.scheduling import read_schedules
 from tenure.stores.contract import Store
@@ -28,27 +28,35 @@ async def jobs_examined(store: Store) -> list[Finding]:
     """Return what is to be known about workers and queues, and what is wrong with them."""
     replicas, queues = await store.jobs.replicas(), await store.jobs.counts()
     alive = [one for one in replicas if one.expires_in > 0 and not one.dead]
+    known, now = await _timers(store, alive)
     return [
-        _workers(alive, queues),
+        _workers(alive, queues, known),
         *_recovery([one for one in replicas if one not in alive], alive),
         _waiting(queues),
         *[one async for one in _unknown(store, queues)],
         *_stuck(alive, queues),
-        *[finding async for finding in _not_ticking(store, alive)],
+        *_not_ticking(known, alive, now),
         *_paused(queues),
     ]
 
 
-def _workers(alive: Sequence[ReplicaRecord], queues: Sequence[QueueCounts]) -> Finding:
+def _workers(
+    alive: Sequence[ReplicaRecord], queues: Sequence[QueueCounts], timers: Sequence[Schedule]
+) -> Finding:
     if alive:
-        running = sum(one.held for one in alive)
+        running = sum(replica.held for replica in alive)
         return Finding("ok", "workers", f"{len(alive):,} alive, with {_jobs(running)}")
-    if not any(one.waiting or one.running for one in queues):
+    idle = []
+    if any(queue.waiting or queue.running for queue in queues):
+        idle.append("there are jobs that have not finished")
+    if names := sorted(timer.name for timer in timers if not timer.standing.successor):
+        idle.append(f"these timers do not tick: {some([safe(name) for name in names])}")
+    if not idle:
         return Finding("ok", "workers", "none, and there is nothing to do")
     return Finding(
         "warning",
         "workers",
-        "none is alive, and there are jobs that have not finished",
+        f"none is alive, and {'; '.join(idle)}",
         "Start one: tenure worker MODULE:APP. If there should be some: do they use this store and "
         "this namespace?",
     )
@@ -143,20 +151,34 @@ def _triggered(late: Sequence[QueueCounts]) -> Iterator[Finding]:
             yield Finding("warning", "timers", due, advice)
 
 
-async def _not_ticking(store: Store, alive: Sequence[ReplicaRecord]) -> AsyncIterator[Finding]:
+async def _timers(store: Store, alive: Sequence[ReplicaRecord]) -> tuple[list[Schedule], int]:
+    """Return timers and schedules, and the store's time.
+
+    The first ones of all, and those that living workers leave out in any case.
+    """
+    left_out = {name for serving in _serving(alive) for name in serving.idle_timers}
+    first, wanted = await read_schedules(store), await read_schedules(store, sorted(left_out))
+    return [*first.all, *wanted.all], wanted.now
+
+
+def _serving(alive: Sequence[ReplicaRecord]) -> list[Serving]:
+    """Return what workers say of themselves."""
+    return [serving for replica in alive if (serving := read_serving(replica.meta)) is not None]
+
+
+def _not_ticking(
+    known: Sequence[Schedule], alive: Sequence[ReplicaRecord], now: int
+) -> Iterator[Finding]:
     """Tell of timers and schedules that no worker runs.
 
     It is a mistake if the app of a living worker declares them. A timer that only the store knows
-    may have been removed from the code.
+    may have been removed from the code. Without any worker, `_workers` names them all.
     """
-    told = [serving for replica in alive if (serving := read_serving(replica.meta)) is not None]
-    left_out = {name for serving in told for name in serving.idle_timers}
-    # The first schedules of all, and those that matter most in any case.
-    first, wanted = await read_schedules(store), await read_schedules(store, sorted(left_out))
-    known = [*first.all, *wanted.all]
+    serving = _serving(alive)
+    left_out = {name for worker in serving for name in worker.idle_timers}
     # A worker that starts or is replaced in a deploy declares its timers within that time.
-    ticking = {schedule.name for schedule in known if schedule.is_declared(wanted.now)}
-    ticking.update(name for serving in told for name in serving.timers)
+    ticking = {schedule.name for schedule in known if schedule.is_declared(now)}
+    ticking.update(name for worker in serving for name in worker.timers)
     if idle := sorted(left_out - ticking):
         yield Finding(
             "warning",
@@ -166,7 +188,7 @@ async def _not_ticking(store: Store, alive: Sequence[ReplicaRecord]) -> AsyncIte
             "one, or start one with 'tenure worker --timers-only MODULE:APP'.",
         )
     unknown = {schedule.name for schedule in known if not schedule.standing.successor}
-    if gone := sorted(unknown - ticking - left_out):
+    if alive and (gone := sorted(unknown - ticking - left_out)):
         yield Finding(
             "note",
             "old timers",
@@ -174,8 +196,7 @@ async def _not_ticking(store: Store, alive: Sequence[ReplicaRecord]) -> AsyncIte
             "Start a worker whose app declares them, if they should still run. If they were "
             "removed: the store forgets them after two weeks.",
         )
-    for finding in _ahead(known, wanted.now):
-        yield finding
+    yield from _ahead(known, now)
 
 
 def _ahead(schedules: Sequence[Schedule], now: int) -> Iterator[Finding]:

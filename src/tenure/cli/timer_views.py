@@ -98,11 +98,11 @@ def listed(found: Sequence[TimerInfo], now: datetime, *, narrow: bool) -> Iterat
 def _next(one: TimerInfo, now: datetime) -> Cell:
     if one.ahead:
         return Text(f"silent for {duration(one.ahead)}", "red")
+    if one.renamed_to:
+        return Shrinking(f"now {safe(one.renamed_to)}", 0, "yellow")
     if one.pause is not None:
         end = "" if one.pause.until is None else f" {_length(one.pause.until, now)}"
         return Shrinking(f"paused{end}{_because(one.pause)}", 0, "yellow")
-    if one.renamed_to:
-        return Shrinking(f"now {safe(one.renamed_to)}", 0, "yellow")
     if not one.is_declared:
         return Text("nobody runs it", "red")
     if one.next is None:
@@ -130,8 +130,10 @@ def told_next(
     """Yield when a timer ticks next, and what is in the way."""
     yield Text.assemble((safe(info.name), "bold"), f"  {safe(info.rule)}")
     if info.renamed_to:
-        yield Text(f"It is called {safe(info.renamed_to)} now.", "yellow")
-    elif not info.is_declared:
+        name = safe(info.renamed_to)
+        yield Text(f"It is called {name} now: see 'tenure timers next {name}'.", "yellow")
+        return
+    if not info.is_declared:
         silence = _length(now, info.declared)
         told = f"Nobody runs it: no process that declares it was heard of for {silence}."
         yield Text(told, "red")

@@ -259,7 +259,10 @@ async def _supervise(
     def stop(number: signal.Signals) -> None:
         if not signals.counts():
             return
-        meaning = f"stopping within {duration(spec.grace)}; once more to hand all back at once"
+        meaning = (
+            f"stopping within {duration(spec.grace)}; send the signal again to hand everything "
+            "back at once"
+        )
         if start.is_stopping:
             meaning = "handing back what runs"
         log.info("%s: %s", number.name, meaning)

@@ -121,8 +121,12 @@ class Cron(Struct, frozen=True, tag="cron"):
 
     def words(self) -> str:
         """Say it to people."""
-        said = CronSim(expand(self.expression), _WALL_EPOCH).explain()
-        return f"{said}, {self.zone}"
+        calendar = CronSim(expand(self.expression), _WALL_EPOCH)
+        words = calendar.explain()
+        if not calendar.day_and:
+            # Of the two days either one will do, which "and" does not say.
+            words = words.replace(" and on ", " or on ")
+        return f"{words}, {self.zone}"
 
 
 Rule: TypeAlias = Every | Cron

@@ -184,10 +184,14 @@ class JobLost(_Fact, frozen=True):
 
     def __str__(self) -> str:
         times = "once" if self.losses == 1 else f"{self.losses} times"
-        return (
-            f"job {safe(self.job)} of task {safe(self.task)!r} failed for good: it was lost with "
-            f"its worker {times}, last with {safe(self.replica[:8])} in attempt {self.attempt}"
+        lost = (
+            f"it was lost with its worker {times}, last with {safe(self.replica[:8])} in attempt "
+            f"{self.attempt}"
         )
+        if self.task.startswith("@"):
+            run = f"run {safe(self.job)} of timer {safe(self.task[1:])!r} failed for good"
+            return f"{run}: {lost}; later ticks are not affected"
+        return f"job {safe(self.job)} of task {safe(self.task)!r} failed for good: {lost}"
 
 
 class ReplicaLost(_Fact, frozen=True):

@@ -141,12 +141,18 @@ class TimerHandle:
     async def _why(self, answer: Advanced) -> str:
         """Say why it was not triggered, and which runs are in the way."""
         if answer.outcome not in {"held", "skipped"}:
-            return "its definition has just changed"
+            return "its definition has just changed. Try again"
         decisions = await self._decisions(_LOOKED_AT)
         runs = (await _runs_of(self._timers, decisions)).values()
-        unfinished = [f"{one.id}, {one.state}" for one in runs if not one.record.finished]
-        named = f": job {'; job '.join(unfinished)}" if unfinished else ""
-        return f"it has as many unfinished runs as it may ({answer.reason}){named}"
+        unfinished = [run for run in runs if not run.record.finished]
+        named = "; ".join(f"job {run.id}, {run.state}" for run in unfinished)
+        advice = "Try again later"
+        if any(run.state == "waiting" for run in unfinished):
+            advice = (
+                "A run that waits needs a worker that has this timer: start one, or cancel the run"
+            )
+        why = f"it has as many unfinished runs as it may ({answer.reason})"
+        return f"{why}: {named}. {advice}" if named else f"{why}. {advice}"
 
     def _not_found(self) -> TimerNotFound:
         return TimerNotFound(self.name, is_declared_here=self.name in self._timers)
@@ -280,7 +286,7 @@ def _info(
         rule="" if definition is None else _words(definition),
         tz="UTC" if definition is None else getattr(definition.rule, "zone", "UTC"),
         task="" if definition is None else definition.run.task,
-        next=None if definition is None else _next(schedule, definition, now, runs),
+        next=_next(schedule, definition, now, runs),
         previous=as_datetime(record.last_run) if record.last_run else None,
         running=record.live,
         pause=_pause(schedule, now),
@@ -299,8 +305,10 @@ def _words(definition: Definition) -> str:
 
 
 def _next(
-    schedule: Schedule, definition: Definition, now: int, runs: Mapping[str, Job[Any]]
+    schedule: Schedule, definition: Definition | None, now: int, runs: Mapping[str, Job[Any]]
 ) -> datetime | None:
+    if definition is None or schedule.standing.successor:
+        return None
     if not definition.rests:
         tick = next_due(definition, _later(schedule, definition, now))
         return None if tick is None else as_datetime(tick[1])
