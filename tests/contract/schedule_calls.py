@@ -16,7 +16,7 @@ from tenure.core.schedules.records import DECISIONS_MAX, Committed
 from tenure.runtime.scheduling import Scheduling, read_schedules
 from tenure.stores.contract import Store
 from tests.contract.job_calls import id_of, new
-from tests.rig.lookups import decisions
+from tests.rig import lookups
 
 __all__ = [
     "SECOND",
@@ -124,7 +124,7 @@ async def decisions(
     store: Store, name: str = "sync", *, limit: int = DECISIONS_MAX
 ) -> list[Decision]:
     """Return what became of the ticks of a schedule, newest first."""
-    read = [decision_in(line) for line in await decisions(store, name, limit=limit)]
+    read = [decision_in(line) for line in await lookups.decisions(store, name, limit=limit)]
     assert None not in read
     return [decision for decision in read if decision is not None]
 

@@ -119,7 +119,7 @@ async def test_every_store_object_of_a_world_sees_the_same_leases(world: World):
     lease = await take(mine, "key", "ann")
     await be_refused(yours, "key", "ben")
     assert await take(yours, "key", "ann") == lease
-    await yours.release([lease])
+    await yours.leases.release([lease])
     await take(mine, "key", "ben")
 
 

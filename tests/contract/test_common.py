@@ -31,19 +31,18 @@ async def look_around(store: Store) -> None:
 
 
 CALLS: dict[str, Call] = {
-    "now": lambda store: store.now(),
-    "incarnation": lambda store: store.incarnation(),
+    "ping": lambda store: store.ping(),
     "acquire": lambda store: ask(store, "key", "ann", waiting=10),
     "renew": lambda store: store.leases.renew([LEASE]),
     "release": lambda store: store.leases.release([LEASE]),
-    "leases": lambda store: store.leases.find(),
+    "find": lambda store: store.leases.find(),
     "mark": lambda store: store.leases.mark("key", LEASE, "v1"),
     "marked": lambda store: store.leases.marked(["key"]),
     "prune": lambda store: store.prune(idle=0),
     "watch": look_around,
 }
-# A store that keeps no connection can tell the time and take a watch without one.
-NEED_OPEN = {name: call for name, call in CALLS.items() if name not in ("now", "watch")}
+# A store that keeps no connection can take a watch without one.
+NEED_OPEN = {name: call for name, call in CALLS.items() if name != "watch"}
 
 REACH = {"memory": "process", "sqlite": "host", "redis": "fleet", "postgres": "fleet"}
 
@@ -216,7 +215,7 @@ async def test_a_clone_is_a_second_unopened_way_into_the_same_world(world: World
     assert (clone.url, clone.namespace) == (store.url, store.namespace)
     assert clone.clock is store.clock
     with pytest.raises(StoreError):
-        await clone.leases()
+        await clone.leases.find()
     await clone.open()
     try:
         assert await renew(clone, lease) == [True]
@@ -477,9 +476,9 @@ async def test_a_cancelled_watcher_leaves_no_watch_behind(real_world: World):
         ann = await take(there, "key", "ann")
         await be_refused(here, "key", "ben", waiting=60)
         async with here.watch(("lease", "ben")) as armed:
-            await there.release([ann])
+            await there.leases.release([ann])
             assert await armed.wait(20)
-        await here.release([Lease(key="key", holder="ben")])
+        await here.leases.release([Lease(key="key", holder="ben")])
 
     await cancel_everywhere(watch, check)
 

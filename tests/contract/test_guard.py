@@ -3,7 +3,6 @@
 import sqlite3
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from inspect import isawaitable
 
 import asyncpg
 import pytest
@@ -11,8 +10,8 @@ import pytest
 from tenure.core.model import Lease
 from tenure.errors import ConfigError
 from tenure.stores.contract import Store
+from tenure.stores.within import plainly
 from tenure.testing import ManualClock
-from tests.contract import calls
 from tests.contract.conftest import Place
 from tests.contract.gone import EVERY_WAY, Gone
 from tests.contract.worlds import World
@@ -38,21 +37,20 @@ async def transaction(world: World) -> AsyncIterator[object]:
 
 
 async def guard(store: Store, connection: object, lease: Lease) -> bool:
-    answer = store.guard(connection, lease)
-    return await answer if isawaitable(answer) else answer
+    own = store.within(connection, "guard()")
+    held = own.hold_lease(lease)
+    return plainly(held) if own.blocks else await held
 
 
 async def test_something_that_is_no_connection_is_refused(store: Store):
-    lease = await calls.take(store, "key", "holder")
     with pytest.raises(ConfigError, match="guard"):
-        store.guard(object(), lease)
+        store.within(object(), "guard()")
 
 
 async def test_only_stores_with_transactions_ask_for_a_connection(store: Store):
-    lease = await calls.take(store, "key", "holder")
     complaint = "give it a" if store.traits.transactional else "no transactions"
     with pytest.raises(ConfigError, match=complaint):
-        store.guard(object(), lease)
+        store.within(object(), "guard()")
 
 
 async def test_stores_with_transactions_guard_live_leases(place: Place, world: World):

@@ -142,7 +142,7 @@ async def test_nobody_is_told_to_end_what_has_ended(store: Store, outcome: str, 
 async def test_one_store_object_cancels_what_runs_on_another(world: World):
     here, there = await world.store(), await world.store()
     await start_one(here)
-    assert await there.cancel([id_of(1)]) == ["requested"]
-    (beat,) = await here.beat(["ann"], ttl=10)
+    assert await there.jobs.cancel([id_of(1)]) == ["requested"]
+    (beat,) = await here.jobs.beat(["ann"], ttl=10)
     assert beat is not None
     assert beat.cancels == [id_of(1)]

@@ -350,7 +350,7 @@ async def test_what_one_store_object_inserts_another_sees(world: World):
     here, there = await world.store(), await world.store()
     await insert(here, new(1, unique=key()))
     assert (await look(there)).state == "waiting"
-    assert await there.insert([new(1), new(2, unique=key())]) == [
+    assert await there.jobs.insert([new(1), new(2, unique=key())]) == [
         Inserted("created", id_of(1)),
         Inserted("existing", id_of(1)),
     ]

@@ -99,14 +99,14 @@ async def test_a_namespace_never_sees_one_whose_name_begins_like_its_own(
     mine = await start_one(here, 1, queue="q", unique=Unique(key="key"), retention=100)
     await insert(there, new(1, queue="q", unique=Unique(key="key"), payload=b"theirs"))
     await insert(there, new(2, queue=":q"), new(3, queue="2:q"))
-    await there.pause("q")
+    await there.jobs.pause("q")
 
     assert [job.id for job in await find_all(here)] == [id_of(1)]
     assert len(await find_all(there)) == 3
-    assert [one.queue for one in await here.counts()] == ["q"]
-    assert len(await there.counts()) == 3
-    assert await there.replicas() == []
-    assert await here.cancel([id_of(2)]) == [None]
+    assert [one.queue for one in await here.jobs.counts()] == ["q"]
+    assert len(await there.jobs.counts()) == 3
+    assert await there.jobs.replicas() == []
+    assert await here.jobs.cancel([id_of(2)]) == [None]
     assert await settle(here, mine, "succeeded") == "settled"
     assert await states(there, 1) == ["waiting"]
     clock.shift(1000)
@@ -123,25 +123,25 @@ async def test_two_namespaces_share_nothing(world: World, clock: ManualClock):
         await join(store, "ann")
         await insert(store, new(1, unique=Unique(key="key"), retention=100), new(2, timeout=5))
     mine = await claim(here)
-    before = await there.get([id_of(1), id_of(2)])
+    before = await there.jobs.get([id_of(1), id_of(2)])
 
-    assert await there.settle("ann", []) == []
+    assert await there.jobs.settle([]) == []
     assert [await settle(there, job, "succeeded") for job in mine] == ["lost", "lost"]
-    await here.pause("default")
-    await here.cancel([id_of(2)])
-    (beat,) = await there.beat(["ann"], ttl=TTL)
+    await here.jobs.pause("default")
+    await here.jobs.cancel([id_of(2)])
+    (beat,) = await there.jobs.beat(["ann"], ttl=TTL)
     assert beat is not None
     assert (beat.held, beat.cancels) == (0, [])
     clock.shift(TTL)
-    await there.beat(["ann"], ttl=TTL)
+    await there.jobs.beat(["ann"], ttl=TTL)
     assert await recover(there, delays=AT_ONCE, grace=0) == []
     assert len(await recover(here, delays=AT_ONCE, grace=0)) == 2
-    assert (await there.beat(["ann"], ttl=TTL))[0] is not None
+    assert (await there.jobs.beat(["ann"], ttl=TTL))[0] is not None
     await prune_jobs(here)
-    assert await there.get([id_of(1), id_of(2)]) == before
+    assert await there.jobs.get([id_of(1), id_of(2)]) == before
     assert await claim_ids(there) == [id_of(1), id_of(2)]
-    assert [one.held for one in await there.replicas()] == [2]
-    assert await here.replicas() == []
+    assert [one.held for one in await there.jobs.replicas()] == [2]
+    assert await here.jobs.replicas() == []
 
 
 @pytest.mark.parametrize("letter", ["Aa", "._", ":-"])
@@ -149,7 +149,7 @@ async def test_namespaces_that_look_alike_are_two(world: World, letter: str):
     one, two = [await world.store(world.namespace + end) for end in letter]
     await start_one(one)
     assert await find_all(two) == []
-    assert await two.replicas() == []
-    assert await two.counts() == []
+    assert await two.jobs.replicas() == []
+    assert await two.jobs.counts() == []
     await insert(two, new(1, payload=b"theirs"))
     assert (await look(one)).payload == b""

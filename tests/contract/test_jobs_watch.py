@@ -48,7 +48,7 @@ async def there(real_world: World) -> Store:
 async def wake_ups_have_arrived(here: Store, there: Store) -> None:
     """Send one more wake-up and hear it: those sent before it have been heard by then."""
     async with here.watch(("queue", "last call")) as last_call:
-        await there.resume("last call")
+        await there.jobs.pause("last call", seconds=0)
         assert await last_call.wait(SOON)
 
 
@@ -84,7 +84,7 @@ async def test_an_insert_for_soon_wakes_its_queue(here: Store, there: Store):
 
 
 async def test_an_insert_for_an_instant_soon_wakes_its_queue(here: Store, there: Store):
-    job = new(1, at=await there.now() + round(DUE_SOON * 500_000))
+    job = new(1, at=(await there.ping()).now + round(DUE_SOON * 500_000))
     assert await heard(here, there, QUEUE, lambda: insert(there, job))
 
 
@@ -150,13 +150,13 @@ async def test_a_recovery_wakes_the_queue(here: Store, there: Store):
 
 async def test_a_requeue_wakes_the_queue(here: Store, there: Store):
     await bring(there, "failed", retention=100)
-    assert await heard(here, there, QUEUE, lambda: there.requeue([id_of(1)]))
+    assert await heard(here, there, QUEUE, lambda: there.jobs.requeue([id_of(1)]))
 
 
 async def test_a_resume_wakes_the_queue(here: Store, there: Store):
-    await there.pause("default")
+    await there.jobs.pause("default")
     await insert(there, new(1))
-    assert await heard(here, there, QUEUE, lambda: there.resume("default"))
+    assert await heard(here, there, QUEUE, lambda: there.jobs.pause("default", seconds=0))
 
 
 async def test_who_is_woken_can_claim(here: Store, there: Store):
@@ -217,18 +217,18 @@ async def test_a_late_retry_wakes_who_watches_the_job(here: Store, there: Store)
 async def test_a_note_wakes_who_watches_the_job(here: Store, there: Store):
     job = await start_one(there)
     note = Note(id=job.id, fence=job.fence, progress=0.5)
-    assert await heard(here, there, JOB, lambda: there.note("ann", [note]))
+    assert await heard(here, there, JOB, lambda: there.jobs.note([note]))
 
 
 @pytest.mark.parametrize("state", ["waiting", "running"])
 async def test_a_cancel_wakes_who_watches_the_job(here: Store, there: Store, state):
     await bring(there, state)
-    assert await heard(here, there, JOB, lambda: there.cancel([id_of(1)]))
+    assert await heard(here, there, JOB, lambda: there.jobs.cancel([id_of(1)]))
 
 
 async def test_a_requeue_wakes_who_watches_the_job(here: Store, there: Store):
     await bring(there, "failed", retention=100)
-    assert await heard(here, there, JOB, lambda: there.requeue([id_of(1)]))
+    assert await heard(here, there, JOB, lambda: there.jobs.requeue([id_of(1)]))
 
 
 async def test_who_leaves_wakes_who_watches_its_job(here: Store, there: Store):
@@ -253,7 +253,7 @@ async def test_a_batch_wakes_for_each_of_its_jobs(here: Store, there: Store):
         here.watch(("job", jobs[0].id)) as first,
         here.watch(("job", jobs[2].id)) as last,
     ):
-        await there.settle("ann", [ended(job, "succeeded") for job in jobs])
+        await there.jobs.settle([ended(job, "succeeded") for job in jobs])
         assert await first.wait(SOON)
         assert await last.wait(SOON)
 
@@ -276,9 +276,9 @@ async def test_a_cancel_of_a_running_job_wakes_its_replica(here: Store, there: S
     await start_one(there)
     await start_one(there, 2, replica="ben")
     async with here.watch(REPLICA) as ann, here.watch(("replica", "ben")) as ben:
-        await there.cancel([id_of(1)])
+        await there.jobs.cancel([id_of(1)])
         assert await ann.wait(SOON)
-        (beat,) = await here.beat(["ann"], ttl=10)
+        (beat,) = await here.jobs.beat(["ann"], ttl=10)
         assert beat is not None
         assert beat.cancels == [id_of(1)]
         await wake_ups_have_arrived(here, there)
@@ -292,8 +292,8 @@ async def test_one_watch_may_be_for_topics_of_all_kinds(here: Store, there: Stor
     await start_one(there)
     for call in (
         lambda: insert(there, new(2)),
-        lambda: there.cancel([id_of(1)]),
-        lambda: there.resume("default"),
+        lambda: there.jobs.cancel([id_of(1)]),
+        lambda: there.jobs.pause("default", seconds=0),
     ):
         await wake_ups_have_arrived(here, there)
         async with here.watch(QUEUE, JOB, REPLICA, ("lease", "ann")) as watch:
@@ -307,7 +307,7 @@ async def test_a_queue_and_a_replica_of_any_name_are_woken(here: Store, there: S
     await join(there, name)
     assert await heard(here, there, topics[0], lambda: insert(there, new(1, queue=name)))
     await claim(there, name, queues=[name])
-    assert await heard(here, there, topics[1], lambda: there.cancel([id_of(1)]))
+    assert await heard(here, there, topics[1], lambda: there.jobs.cancel([id_of(1)]))
 
 
 async def test_one_namespace_does_not_wake_another(real_world: World, here: Store, there: Store):
@@ -338,6 +338,6 @@ async def test_one_of_very_many_changes_wakes(here: Store, there: Store):
     jobs = await claim(there, limit=200)
 
     async def settle_all() -> None:
-        await there.settle("ann", [ended(job, "succeeded") for job in jobs])
+        await there.jobs.settle([ended(job, "succeeded") for job in jobs])
 
     assert await heard(here, there, ("job", jobs[150].id), settle_all)

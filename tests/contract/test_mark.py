@@ -170,10 +170,10 @@ async def test_marks_are_never_pruned(store: Store, clock: ManualClock):
 async def test_marks_outlive_every_store_object(world: World):
     first = await world.store()
     lease = await take(first, "key", "ann")
-    await first.mark("done", lease, "v1")
+    await first.leases.mark("done", lease, "v1")
     await first.close()
     second = await world.store()
-    assert await second.marked(["done"]) == [Mark("done", "v1", lease.fence)]
+    assert await second.leases.marked(["done"]) == [Mark("done", "v1", lease.fence)]
 
 
 async def test_a_mark_needs_a_lease(store: Store):

@@ -118,9 +118,9 @@ async def test_a_namespace_never_sees_one_whose_name_begins_like_its_own(world: 
         await take(there, name, "ann")
         await be_refused(there, name, "ben", waiting=60)
 
-    assert len(await here.leases()) == 5
-    assert len(await there.leases()) == 10
-    assert await there.release([Lease(key="key", holder="ann")]) == [True]
+    assert len(await here.leases.find()) == 5
+    assert len(await there.leases.find()) == 10
+    assert await there.leases.release([Lease(key="key", holder="ann")]) == [True]
     assert await holders(here, "key") == ["ann"]
     assert await line(here, "key") == []
 
@@ -130,23 +130,23 @@ async def test_two_namespaces_share_nothing(world: World):
     there = await world.store(f"{world.namespace}-other")
     mine = await take(here, "key", "ann")
     theirs = await take(there, "key", "ben")
-    assert await here.mark("done", mine, "here")
+    assert await here.leases.mark("done", mine, "here")
 
-    assert await there.marked(["done"]) == [None]
+    assert await there.leases.marked(["done"]) == [None]
     assert await renew(there, mine) == [False]
-    assert not await there.mark("done", mine, "there")
-    assert await there.release([mine]) == [False]
-    assert await there.release([theirs]) == [True]
+    assert not await there.leases.mark("done", mine, "there")
+    assert await there.leases.release([mine]) == [False]
+    assert await there.leases.release([theirs]) == [True]
     assert (await there.prune(idle=0)).leases in (0, 1)
     assert await holders(here, "key") == ["ann"]
-    assert await here.mark("done", mine, "here")
+    assert await here.leases.mark("done", mine, "here")
 
 
 @pytest.mark.parametrize("letter", ["Aa", "._", ":-"])
 async def test_namespaces_that_look_alike_are_two(world: World, letter: str):
     one, two = [await world.store(world.namespace + end) for end in letter]
     await take(one, "key", "ann")
-    assert await two.leases() == []
+    assert await two.leases.find() == []
     await take(two, "key", "ben")
     assert await holders(one, "key") == ["ann"]
 

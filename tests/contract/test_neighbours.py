@@ -4,13 +4,21 @@ What it answers alone is asked of a memory store, so this also shows that all st
 """
 
 from collections.abc import Awaitable, Callable, Sequence
+from operator import attrgetter
 from typing import Any, TypeAlias
 
 import msgspec
 
 from tenure.core.model import Lease
 from tenure.core.records import Note, Unique
-from tenure.core.schedules.records import TIMERS_QUEUE, Commit, Expected, Room, Write
+from tenure.core.schedules.records import (
+    DECISIONS_MAX,
+    TIMERS_QUEUE,
+    Commit,
+    Expected,
+    Room,
+    Write,
+)
 from tenure.stores.connect import connect
 from tenure.stores.contract import Store
 from tenure.testing import ManualClock
@@ -156,11 +164,12 @@ _OF_SEVERAL_CALLS = {"recover": recover, "leave": leave, "bury": bury}
 def calls(name: str, *arguments: Any, **named: Any) -> Step:
     if name in _OF_SEVERAL_CALLS:
         return lambda store, _: _OF_SEVERAL_CALLS[name](store, *arguments, **named)
-    return lambda store, _: getattr(store, name)(*arguments, **named)
+    call = attrgetter(name)
+    return lambda store, _: call(store)(*arguments, **named)
 
 
 def claims(replica: str, number: int, limit: int = 3) -> Step:
-    return calls("claim", replica, number, ["default", "slow"], limit)
+    return calls("jobs.claim", replica, number, ["default", "slow"], limit)
 
 
 def settles(replica: str, number: int, outcome: str, **details: Any) -> Step:
@@ -183,17 +192,17 @@ async def notes(store: Store, _: str) -> Any:
 
 
 ALL_JOBS: list[Step] = [
-    calls("counts"),
-    calls("replicas"),
-    calls("find"),
-    calls("get", [id_of(number) for number in range(1, 9)]),
+    calls("jobs.counts"),
+    calls("jobs.replicas"),
+    calls("jobs.find"),
+    calls("jobs.get", [id_of(number) for number in range(1, 9)]),
 ]
 
 JOBS: list[Step] = [
-    calls("join", "ann", ttl=10.0, meta={"n": "1"}),
-    calls("join", "ben", ttl=30.0, meta={}),
+    calls("jobs.beat", ["ann"], ttl=10.0, meta={"n": "1"}),
+    calls("jobs.beat", ["ben"], ttl=30.0, meta={}),
     calls(
-        "insert",
+        "jobs.insert",
         [
             new(1, retention=50, tags=("t",)),
             new(2, queue="slow", priority=5, tags=("t",)),
@@ -203,15 +212,15 @@ JOBS: list[Step] = [
             new(6, queue="other", retention=5),
         ],
     ),
-    calls("count_tagged", "t", unfinished=10, recent=10, within=100.0),
+    calls("jobs.count_tagged", "t", unfinished=10, recent=10, within=100.0),
     claims("ann", 1, limit=2),
     claims("ben", 1),
     *ALL_JOBS,
-    calls("pause", "slow", seconds=5.0),
+    calls("jobs.pause", "slow", seconds=5.0),
     notes,
     settles("ann", 2, "succeeded", result=b"r"),
-    calls("cancel", [id_of(3), id_of(4), id_of(8)], reason="why"),
-    calls("beat", ["ann", "ben", "nobody"], ttl=10.0),
+    calls("jobs.cancel", [id_of(3), id_of(4), id_of(8)], reason="why"),
+    calls("jobs.beat", ["ann", "ben", "nobody"], ttl=10.0),
     8.0,
     *ALL_JOBS,
     claims("ben", 2),
@@ -219,16 +228,16 @@ JOBS: list[Step] = [
     calls("recover", delays=AT_ONCE, grace=0),
     *ALL_JOBS,
     calls("leave", "ben"),
-    calls("resume", "slow"),
-    calls("requeue", [id_of(2), id_of(4), id_of(1)]),
-    calls("join", "cid", ttl=10.0, meta={}),
+    calls("jobs.pause", "slow", seconds=0),
+    calls("jobs.requeue", [id_of(2), id_of(4), id_of(1)]),
+    calls("jobs.beat", ["cid"], ttl=10.0, meta={}),
     claims("cid", 1, limit=5),
     *ALL_JOBS,
     100.0,
     calls("prune", idle=1e9),
     calls("recover", delays=AT_ONCE, grace=0),
     *ALL_JOBS,
-    calls("count_tagged", "t", unfinished=10, recent=10, within=10.0),
+    calls("jobs.count_tagged", "t", unfinished=10, recent=10, within=10.0),
 ]
 
 
@@ -272,16 +281,16 @@ def full(most: int, on: str = "") -> Room:
 
 
 ALL_SCHEDULES: list[Step] = [
-    calls("schedules"),
-    calls("schedules", ["sync", "absent"]),
-    calls("schedules", after="next", limit=1),
-    calls("decisions", "sync"),
-    calls("decisions", "other"),
-    calls("counts"),
+    calls("schedules.read"),
+    calls("schedules.read", ["sync", "absent"]),
+    calls("schedules.read", after="next", limit=1),
+    calls("schedules.read", ["sync"], lines=DECISIONS_MAX),
+    calls("schedules.read", ["other"], lines=DECISIONS_MAX),
+    calls("jobs.counts"),
 ]
 
 SCHEDULES: list[Step] = [
-    calls("join", "ann", ttl=100.0, meta={}),
+    calls("jobs.beat", ["ann"], ttl=100.0, meta={}),
     commits("sync", 101, writes=(Write("sync", "one", "r", "d"),)),
     commits("other", 102, writes=(Write("other", "two", "r", "d"),), lines=(tick_line("new"),)),
     commits("sync", 103, writes=(Write("sync", "moved", "r"),), expects=(Expected("sync", ""),)),
@@ -296,7 +305,7 @@ SCHEDULES: list[Step] = [
     *ALL_SCHEDULES,
     settles("ann", 104, "succeeded"),
     12.0,
-    calls("declare", [("sync", "r"), ("other", "another"), ("absent", "r")]),
+    calls("schedules.declare", [("sync", "r"), ("other", "another"), ("absent", "r")]),
     commits("other", 109, expects=(Expected("other", id_of(105), 15.0),), declares=True),
     runs("sync", 110, 8, born_on="ann", rooms=(full(1, "ann"),), declares=True),
     runs("other", 111, 9, rooms=(full(1),)),
@@ -310,7 +319,7 @@ SCHEDULES: list[Step] = [
     ),
     *ALL_SCHEDULES,
     commits("other", 114, writes=(Write("other", None),), rooms=(Room(1),)),
-    calls("cancel", [id_of(105), id_of(110)]),
+    calls("jobs.cancel", [id_of(105), id_of(110)]),
     commits("other", 115, writes=(Write("other", None),), rooms=(Room(1),)),
     200.0,
     calls("recover", delays=AT_ONCE, grace=0),

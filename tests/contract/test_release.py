@@ -144,5 +144,5 @@ async def test_releasing_what_never_was_leaves_no_trace(store: Store):
 async def test_any_store_object_may_release(world: World):
     mine, yours = await world.store(), await world.store()
     lease = await take(mine, "key", "ann")
-    assert await yours.release([lease]) == [True]
-    assert await mine.release([lease]) == [False]
+    assert await yours.leases.release([lease]) == [True]
+    assert await mine.leases.release([lease]) == [False]

@@ -285,9 +285,9 @@ async def test_two_namespaces_share_no_schedules(world: World, clock: ManualCloc
     before = await everything(there)
     assert (await send(here, plan(theirs))).outcome == "stale"
     assert (await send(here, plan(mine, rooms=(Room(1),)))).outcome == "done"
-    await here.declare([("sync", "ruler")])
+    await here.schedules.declare([("sync", "ruler")])
     made = await run(here, mine, run_line=tick_line())
-    await here.cancel([made.id])
+    await here.jobs.cancel([made.id])
     await send(here, plan(mine, writes=(Write("sync", None),)))
     assert await everything(there) == before
 

@@ -1,13 +1,13 @@
 """What replicas decide about schedules by news that are out of date, or whose reply was lost."""
 
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from typing import Any
 
 import pytest
 
 from tenure.core.records import BATCH_MAX
 from tenure.core.schedules.documents import DECLARED_FOR, EVERYTHING
-from tenure.core.schedules.records import Commit, Committed, ScheduleList
+from tenure.core.schedules.records import ScheduleList
 from tenure.errors import StoreUnavailable
 from tenure.runtime.scheduling import Scheduling
 from tenure.stores.contract import Store
@@ -36,18 +36,23 @@ from tests.contract.test_schedules_rename import rename
 class Doubled(Meddled):
     """Sends each commit twice, as a driver does that has lost the first reply."""
 
-    async def commit(self, commits: Sequence[Commit]) -> list[Committed]:
-        await super().commit(commits)
-        return await super().commit(commits)
+    async def _pass(self, call: str, send: Callable[[], Awaitable[Any]]) -> Any:
+        if call == "commit":
+            await super()._pass(call, send)
+        return await super()._pass(call, send)
 
 
 class ShortPages(Meddled):
     """Lists one schedule at a time: the others on each page cannot be read."""
 
-    async def schedules(
-        self, names: Sequence[str] | None = None, *, after: str = "", limit: int = 1000
-    ) -> ScheduleList:
-        return await super().schedules(names, after=after, limit=limit if names else 1)
+    def __init__(self, store: Store) -> None:
+        super().__init__(store)
+        read = self.schedules.read
+
+        async def read_short(names: Sequence[str] | None = None, **details: Any) -> ScheduleList:
+            return await read(names, **(details if names else {**details, "limit": 1}))
+
+        self.schedules.read = read_short
 
 
 @pytest.fixture

@@ -73,12 +73,12 @@ def marks(key: str, name: str, text: str) -> Step:
 
 
 LISTS: list[Step] = [
-    calls("leases"),
-    calls("leases", "a"),
-    calls("leases", "ab"),
-    calls("leases", limit=3),
-    calls("leases", "zz"),
-    calls("marked", ["m", "n", "m"]),
+    calls("leases.find"),
+    calls("leases.find", "a"),
+    calls("leases.find", "ab"),
+    calls("leases.find", limit=3),
+    calls("leases.find", "zz"),
+    calls("leases.marked", ["m", "n", "m"]),
 ]
 
 BATCHES: list[Step] = [
@@ -92,7 +92,7 @@ BATCHES: list[Step] = [
     marks("n", "B", "none"),
     *LISTS,
     3.0,
-    calls("renew", []),
+    calls("leases.renew", []),
     renews("c A b zz", ttl=20.0),
     marks("m", "b", "one"),
     marks("m", "c", "two"),
@@ -100,7 +100,7 @@ BATCHES: list[Step] = [
     8.0,
     renews("a ab b c"),
     *LISTS,
-    calls("release", []),
+    calls("leases.release", []),
     releases_in_order("c B c ab"),
     at_key("c", asks("dan", limit=2)),
     at_key("c", asks("cid", limit=2, waiting=20)),
@@ -170,9 +170,9 @@ def claims_again(replica: str, number: int) -> Step:
 
 
 LOOKS: list[Step] = [
-    calls("counts"),
-    calls("replicas"),
-    calls("get", ids(*range(1, 16))),
+    calls("jobs.counts"),
+    calls("jobs.replicas"),
+    calls("jobs.get", ids(*range(1, 16))),
     finds(),
     finds(state="waiting"),
     finds(state="running"),
@@ -185,16 +185,19 @@ LOOKS: list[Step] = [
     finds(tag="red", state="waiting", queue="default"),
     finds(replica="ann"),
     finds(task="other", limit=2),
-    calls("count_tagged", "red", unfinished=2, recent=10, within=10.0),
-    calls("count_tagged", "red", unfinished=10, recent=2, within=1000.0),
+    calls("jobs.count_tagged", "red", unfinished=2, recent=10, within=10.0),
+    calls("jobs.count_tagged", "red", unfinished=10, recent=2, within=1000.0),
 ]
 
 WORK: list[Step] = [
     all_of(
-        *(calls("join", name, ttl=ttl, meta={}) for name, ttl in (("ann", 20.0), ("ben", 60.0)))
+        *(
+            calls("jobs.beat", [name], ttl=ttl, meta={})
+            for name, ttl in (("ann", 20.0), ("ben", 60.0))
+        )
     ),
     calls(
-        "insert",
+        "jobs.insert",
         [
             new(1, priority=1, tags=("red",), retention=100, payload=b"p"),
             new(2, priority=9, tags=("red", "blue")),
@@ -209,7 +212,7 @@ WORK: list[Step] = [
         ],
     ),
     calls(
-        "insert",
+        "jobs.insert",
         [
             new(5, unique=Unique(key="k", digest="one")),
             new(11, unique=Unique(key="k", digest="one")),
@@ -218,46 +221,46 @@ WORK: list[Step] = [
         ],
     ),
     *LOOKS,
-    calls("claim", "nobody", 1, ["default"], 5),
-    calls("claim", "ann", 1, ["low", "default"], 3),
+    calls("jobs.claim", "nobody", 1, ["default"], 5),
+    calls("jobs.claim", "ann", 1, ["low", "default"], 3),
     claims_again("ann", 1),
-    calls("claim", "ben", 4, ["default", "mine"], 2),
-    calls("claim", "ben", 3, ["default", "mine"], 2),
+    calls("jobs.claim", "ben", 4, ["default", "mine"], 2),
+    calls("jobs.claim", "ben", 3, ["default", "mine"], 2),
     1.0,
-    calls("claim", "ben", 5, ["default", "mine"], 10),
+    calls("jobs.claim", "ben", 5, ["default", "mine"], 10),
     *LOOKS,
     notes(1, progress=0.25, message="begun"),
     settles_all("ann", j3=("succeeded", {"result": b"r"}), j10=("retry", {"delay": 2.0})),
     settles_all("ben", j6=("failed", {"error": b"e", "reason": "why"}), j9="handed back"),
-    calls("cancel", ids(1, 2, 3, 4, 15), reason="not needed"),
-    calls("beat", ["ben", "ann"], ttl=30.0),
+    calls("jobs.cancel", ids(1, 2, 3, 4, 15), reason="not needed"),
+    calls("jobs.beat", ["ben", "ann"], ttl=30.0),
     *LOOKS,
-    calls("pause", "low"),
-    calls("pause", "mine", seconds=2.0),
-    calls("claim", "ann", 2, ["low", "mine"], 10),
+    calls("jobs.pause", "low"),
+    calls("jobs.pause", "mine", seconds=2.0),
+    calls("jobs.claim", "ann", 2, ["low", "mine"], 10),
     3.0,
-    calls("claim", "ann", 3, ["low", "mine", "default"], 10),
+    calls("jobs.claim", "ann", 3, ["low", "mine", "default"], 10),
     *LOOKS,
     calls("recover", delays=(5.0, 7.0), grace=1.0),
     calls("recover", delays=(5.0, 7.0), grace=0.0, limit=1),
-    calls("resume", "low"),
-    calls("requeue", ids(6, 3, 4, 1, 15)),
+    calls("jobs.pause", "low", seconds=0),
+    calls("jobs.requeue", ids(6, 3, 4, 1, 15)),
     *LOOKS,
     calls("bury", "ann", ids(9), delays=(5.0, 7.0)),
-    calls("claim", "ann", 4, ["default"], 1),
+    calls("jobs.claim", "ann", 4, ["default"], 1),
     *LOOKS,
     6.0,
-    calls("claim", "ben", 6, ["default", "low", "mine"], 100),
-    calls("insert", [new(13, unique=Unique(key="k", digest="two"))]),
+    calls("jobs.claim", "ben", 6, ["default", "low", "mine"], 100),
+    calls("jobs.insert", [new(13, unique=Unique(key="k", digest="two"))]),
     settles_all("ben", j6="cancelled", j5="succeeded"),
     calls("leave", "ben"),
-    calls("insert", [new(14, unique=Unique(key="k", digest="two"))]),
+    calls("jobs.insert", [new(14, unique=Unique(key="k", digest="two"))]),
     *LOOKS,
     50.0,
     calls("prune", idle=0.0, limit=1),
     calls("prune", idle=0.0),
     *LOOKS,
-    calls("stranded"),
+    calls("jobs.find", state="stranded"),
 ]
 
 

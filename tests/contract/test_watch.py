@@ -31,9 +31,9 @@ async def wake_ups_have_arrived(here: Store, there: Store) -> None:
     lease = await take(there, "last call", "caller")
     await be_refused(here, "last call", "listener", waiting=60)
     async with here.watch(of("listener")) as last_call:
-        await there.release([lease])
+        await there.leases.release([lease])
         assert await last_call.wait(SOON)
-    await here.release([Lease(key="last call", holder="listener")])
+    await here.leases.release([Lease(key="last call", holder="listener")])
 
 
 async def rung(watch: Watch) -> bool:
@@ -49,7 +49,7 @@ async def test_a_release_wakes_the_first_in_line_and_nobody_else(here: Store, th
         here.watch(of("ben")) as first,
         here.watch(of("cid")) as second,
     ):
-        await there.release([ann])
+        await there.leases.release([ann])
         assert await first.wait(SOON)
         await wake_ups_have_arrived(here, there)
         assert not await rung(second)
@@ -60,7 +60,7 @@ async def test_a_release_by_holder_alone_wakes_too(here: Store, there: Store):
     await take(there, "key", "ann")
     await be_refused(here, "key", "ben", waiting=60)
     async with here.watch(of("ben")) as first:
-        await there.release([Lease(key="key", holder="ann")])
+        await there.leases.release([Lease(key="key", holder="ann")])
         assert await first.wait(SOON)
 
 
@@ -68,7 +68,7 @@ async def test_a_release_on_the_same_store_object_wakes_too(here: Store):
     ann = await take(here, "key", "ann")
     await be_refused(here, "key", "ben", waiting=60)
     async with here.watch(of("ben")) as first:
-        await here.release([ann])
+        await here.leases.release([ann])
         assert await first.wait(SOON)
 
 
@@ -76,7 +76,7 @@ async def test_who_is_woken_can_acquire(here: Store, there: Store):
     ann = await take(there, "key", "ann")
     await be_refused(here, "key", "ben", waiting=60)
     async with here.watch(of("ben")) as first:
-        await there.release([ann])
+        await there.leases.release([ann])
         assert await first.wait(SOON)
         await take(here, "key", "ben")
 
@@ -85,7 +85,7 @@ async def test_where_nobody_waits_nobody_is_woken(here: Store, there: Store):
     ann = await take(there, "key", "ann")
     await take(there, "other", "ben")
     async with here.watch(of("ann"), of("ben"), of("key"), of("")) as watch:
-        await there.release([ann])
+        await there.leases.release([ann])
         await wake_ups_have_arrived(here, there)
         assert not await rung(watch)
 
@@ -95,10 +95,10 @@ async def test_where_there_is_no_room_nobody_is_woken(here: Store, there: Store)
     await be_refused(here, "key", "ben", limit=3, waiting=60)
     async with here.watch(of("ben")) as watch:
         for lease in leases[:2]:
-            await there.release([lease])
+            await there.leases.release([lease])
         await wake_ups_have_arrived(here, there)
         assert not await rung(watch)
-        await there.release(leases[2:3])
+        await there.leases.release(leases[2:3])
         assert await watch.wait(SOON)
 
 
@@ -107,7 +107,7 @@ async def test_a_place_given_up_wakes_the_next_if_there_is_room(here: Store, the
     for holder in ("ben", "cid"):
         await be_refused(here, "key", holder, waiting=60)
     async with here.watch(of("cid")) as second:
-        await there.release([Lease(key="key", holder="ben"), ann])
+        await there.leases.release([Lease(key="key", holder="ben"), ann])
         assert await second.wait(SOON)
 
 
@@ -118,15 +118,15 @@ async def test_a_waiter_with_a_smaller_limit_is_woken_before_those_behind_it(
     await be_refused(here, "key", "small", limit=3, waiting=60)
     await be_refused(here, "key", "large", limit=10, waiting=60)
     async with here.watch(of("small")) as first, here.watch(of("large")) as second:
-        await there.release(leases[:1])
+        await there.leases.release(leases[:1])
         await wake_ups_have_arrived(here, there)
         assert not await rung(first)
-        await there.release(leases[1:2])
+        await there.leases.release(leases[1:2])
         assert await first.wait(SOON)
         await take(here, "key", "small", limit=3)
         await wake_ups_have_arrived(here, there)
         assert not await rung(second)
-        await there.release(leases[2:3])
+        await there.leases.release(leases[2:3])
         assert await second.wait(SOON)
 
 
@@ -135,7 +135,7 @@ async def test_a_small_limit_that_gives_up_wakes_those_behind_it(here: Store, th
     for holder, limit in {"small": 3, "large": 10, "last": 10}.items():
         await be_refused(here, "key", holder, limit=limit, waiting=60)
     async with here.watch(of("large")) as second, here.watch(of("last")) as third:
-        await there.release([Lease(key="key", holder="small")])
+        await there.leases.release([Lease(key="key", holder="small")])
         assert await second.wait(SOON)
         await take(here, "key", "large", limit=10)
         assert await third.wait(SOON)
@@ -150,7 +150,7 @@ async def test_a_grant_wakes_the_next_in_line_if_there_is_still_room(here: Store
         here.watch(of("cid")) as second,
         here.watch(of("dee")) as third,
     ):
-        await there.release(leases)
+        await there.leases.release(leases)
         assert await first.wait(SOON)
         await wake_ups_have_arrived(here, there)
         assert not await rung(second)
@@ -165,7 +165,7 @@ async def test_a_wake_up_between_arming_and_waiting_is_not_lost(here: Store, the
     ann = await take(there, "key", "ann")
     await be_refused(here, "key", "ben", waiting=60)
     async with here.watch(of("ben")) as watch:
-        await there.release([ann])
+        await there.leases.release([ann])
         await wake_ups_have_arrived(here, there)
         assert await rung(watch)
         assert not await rung(watch)
@@ -176,9 +176,9 @@ async def test_a_watch_is_good_for_many_wake_ups(here: Store, there: Store):
         for _ in range(5):
             ann = await take(there, "key", "ann")
             await be_refused(here, "key", "ben", waiting=60)
-            await there.release([ann])
+            await there.leases.release([ann])
             assert await watch.wait(SOON)
-            await here.release([await take(here, "key", "ben")])
+            await here.leases.release([await take(here, "key", "ben")])
 
 
 async def test_a_watch_may_be_for_several_topics(here: Store, there: Store):
@@ -186,9 +186,9 @@ async def test_a_watch_may_be_for_several_topics(here: Store, there: Store):
         for holder in ("cid", "ben"):
             ann = await take(there, "key", "ann")
             await be_refused(here, "key", holder, waiting=60)
-            await there.release([ann])
+            await there.leases.release([ann])
             assert await watch.wait(SOON)
-            await here.release([await take(here, "key", holder)])
+            await here.leases.release([await take(here, "key", holder)])
 
 
 async def test_everybody_who_watches_where_the_waiter_asked_is_woken(here: Store, there: Store):
@@ -196,7 +196,7 @@ async def test_everybody_who_watches_where_the_waiter_asked_is_woken(here: Store
     await be_refused(here, "key", "ben", waiting=60)
     async with here.watch(of("ben")) as one, here.watch(of("ben")) as two:
         waits = [asyncio.create_task(watch.wait(SOON)) for watch in (one, two)]
-        await there.release([ann])
+        await there.leases.release([ann])
         assert await asyncio.gather(*waits) == [True, True]
 
 
@@ -205,7 +205,7 @@ async def test_a_waiter_is_woken_where_it_asked_last(here: Store, there: Store):
     await be_refused(there, "key", "ben", waiting=60)
     await be_refused(here, "key", "ben", waiting=60)
     async with here.watch(of("ben")) as watch:
-        await there.release([ann])
+        await there.leases.release([ann])
         assert await watch.wait(SOON)
 
 
@@ -214,9 +214,9 @@ async def test_waiters_of_several_store_objects_are_woken_in_turn(here: Store, t
     await be_refused(here, "key", "ben", waiting=60)
     await be_refused(there, "key", "cid", waiting=60)
     async with here.watch(of("ben")) as first, there.watch(of("cid")) as second:
-        await there.release([ann])
+        await there.leases.release([ann])
         assert await first.wait(SOON)
-        await here.release([await take(here, "key", "ben")])
+        await here.leases.release([await take(here, "key", "ben")])
         assert await second.wait(SOON)
 
 
@@ -226,7 +226,7 @@ async def test_leaving_one_watch_leaves_the_others(here: Store, there: Store):
     async with here.watch(of("ben")) as stays:
         async with here.watch(of("ben")):
             pass
-        await there.release([ann])
+        await there.leases.release([ann])
         assert await stays.wait(SOON)
 
 
@@ -235,7 +235,7 @@ async def test_one_namespace_does_not_wake_another(real_world: World, here: Stor
     ann = await take(elsewhere, "key", "ann")
     await be_refused(elsewhere, "key", "ben", waiting=60)
     async with here.watch(of("ben")) as watch, elsewhere.watch(of("ben")) as right:
-        await elsewhere.release([ann])
+        await elsewhere.leases.release([ann])
         assert await right.wait(SOON)
         await wake_ups_have_arrived(here, there)
         assert not await rung(watch)
@@ -246,7 +246,7 @@ async def test_a_topic_may_have_any_name(here: Store, there: Store, name: str):
     ann = await take(there, "key", "ann")
     await be_refused(here, "key", name, waiting=60)
     async with here.watch(of(name)) as watch, here.watch(of(name.swapcase() + " ")) as other:
-        await there.release([ann])
+        await there.leases.release([ann])
         assert await watch.wait(SOON)
         await wake_ups_have_arrived(here, there)
         assert not await rung(other)
@@ -274,7 +274,7 @@ async def test_a_wait_without_a_limit_goes_on_until_the_wake_up(here: Store, the
         wait = asyncio.create_task(watch.wait(None))
         await wake_ups_have_arrived(here, there)
         assert not wait.done()
-        await there.release([ann])
+        await there.leases.release([ann])
         assert await wait is True
 
 
@@ -287,7 +287,7 @@ async def test_a_cancelled_wait_leaves_the_watch_usable(here: Store, there: Stor
         wait.cancel()
         with pytest.raises(asyncio.CancelledError):
             await wait
-        await there.release([ann])
+        await there.leases.release([ann])
         assert await watch.wait(SOON)
 
 
@@ -297,7 +297,7 @@ async def test_wake_ups_come_while_the_clock_is_moved_by_hand(world: World, cloc
     await be_refused(here, "key", "ben", waiting=3600)
     async with here.watch(of("ben")) as watch:
         wait = asyncio.create_task(watch.wait(3600))
-        await there.release([ann])
+        await there.leases.release([ann])
         async with asyncio.timeout(SOON):
             while not wait.done():
                 await clock.advance(0.05)
