@@ -37,7 +37,7 @@ class Diary:
         expected = Expected(name, version, facts.pop("silent_for", None))
         given = {"id": f"c{self._numbers}", "expects": (expected,), **facts}
         before = len(self.history.entries)
-        await self.server.commit([Commit(name=name, **given)])
+        await self.server.schedules.commit([Commit(name=name, **given)])
         written = [entry for entry in self.history.entries[before:] if entry.what != "claimed"]
         [entry] = written
         return entry
@@ -93,7 +93,7 @@ async def test_a_rename(diary: Diary):
 
 async def test_a_tick_that_runs(diary: Diary):
     await diary.plant()
-    await diary.server.join("r", ttl=10, meta={})
+    await diary.server.jobs.beat(["r"], ttl=10, meta={})
     facts: dict[str, Any] = {"run": run(2, options='{"rerun":false}'), "run_line": line("ran", 15)}
     lines = (line("missed", 14, "late", ticks=2),)
     entry = await diary.commit(writes=moves(15), tick=15, born_on="r", lines=lines, **facts)
@@ -185,7 +185,7 @@ async def test_silence_that_was_looked_at(diary: Diary):
 async def test_a_pause(diary: Diary, name: str, was: Any, now: Any, what: str, until: int):
     definition = CHARTER if name == "t" else ""
     first = Write(name, standing(10, freeze=was), ruler="", definition=definition)
-    await diary.server.commit([Commit(id="c0", name=name, writes=(first,))])
+    await diary.server.schedules.commit([Commit(id="c0", name=name, writes=(first,))])
     write = Write(name, standing(10, freeze=now), ruler="")
     entry = await diary.commit(name=name, writes=(write,))
     assert (entry.what, entry.key, entry.tick) == (what, name, until)
@@ -210,8 +210,8 @@ async def test_a_refusal_that_changes_something(diary: Diary, monkeypatch: pytes
         del commit, now
         diary.server.space.schedules["t"].standing = standing(12)
 
-    monkeypatch.setattr(diary.server, "_repeated", overwrite)
+    monkeypatch.setattr(diary.server.schedules, "_repeated", overwrite)
     before = len(diary.history.entries)
-    await diary.server.commit([Commit(id="x", name="t", expects=(Expected("t", "another"),))])
+    await diary.server.schedules.commit([Commit(id="x", name="t", expects=(Expected("t", "another"),))])
     told = [entry.what for entry in diary.history.entries[before:]]
     assert told == ["changed by a refusal", "refused commit"]

@@ -59,8 +59,7 @@ def test_listing_cuts_short_what_is_too_long():
 @pytest.mark.parametrize(("left", "wrong"), [(7, 0), (8, 1)])
 def test_whoever_leaves_waits_for_a_last_answer(left: float, wrong: int):
     history = [
-        entry(1, "joined", replica="r", holder="m0.1"),
-        settled(2, 5, answer="lost", replica="r"),
+        settled(2, 5, answer="lost", holder="m0.1"),
         entry(left, "ended", by="m0.1"),
     ]
     assert len(check_told_of_stale_ends(history)) == wrong

@@ -67,16 +67,15 @@ def test_attempts_end_with_their_time_out(history: list[Entry], is_right: bool):
 
 @pytest.mark.parametrize("outcome", ["succeeded", "retry", "failed", "cancelled"])
 def test_who_is_told_of_a_refused_end(outcome: str):
-    joined = entry(0, "joined", replica="r", holder="m0.1", ttl=10)
-    refused = of_job(2, "settled", 5, outcome=outcome, answer="lost", replica="r")
+    refused = of_job(2, "settled", 5, outcome=outcome, answer="lost", holder="m0.1")
     told = Entry(at=3, by="m0.1", what="event", detail="AttemptLost", job="j", fence=5)
     crash = Entry(at=2, by="world", what="crash", detail="m0.1")
-    assert len(check_told_of_stale_ends([joined, refused])) == 1
-    assert not check_told_of_stale_ends([joined, refused, told])
-    assert not check_told_of_stale_ends([joined, refused, crash])
-    assert not check_told_of_stale_ends([joined, settled(2, 5), refused])
-    given_back = of_job(2, "settled", 5, outcome="handed back", answer="lost", replica="r")
-    assert not check_told_of_stale_ends([joined, given_back])
+    assert len(check_told_of_stale_ends([refused])) == 1
+    assert not check_told_of_stale_ends([refused, told])
+    assert not check_told_of_stale_ends([refused, crash])
+    assert not check_told_of_stale_ends([settled(2, 5), refused])
+    given_back = of_job(2, "settled", 5, outcome="handed back", answer="lost", holder="m0.1")
+    assert not check_told_of_stale_ends([given_back])
 
 
 def test_fair_weather_costs_nothing():
