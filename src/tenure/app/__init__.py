@@ -11,7 +11,7 @@ from tenure.core.clock import Clock
 from tenure.core.durations import Duration
 from tenure.core.environment import Scope
 from tenure.core.retention import RetentionOption
-from tenure.stores.contract import Migrate, Store
+from tenure.stores.contract import LeaseStore, Migrate
 
 __all__ = ["Tenure"]
 
@@ -62,7 +62,7 @@ class Tenure(LockCalls, TimerCalls):
 
     def __init__(
         self,
-        url: str | Store | None = None,
+        url: str | LeaseStore | None = None,
         *,
         namespace: str | None = None,
         migrate: Migrate | None = None,

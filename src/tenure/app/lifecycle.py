@@ -26,7 +26,8 @@ from tenure.observe.events import Event, Events
 from tenure.runtime.attempt import Around, Handler
 from tenure.runtime.hosting import Host
 from tenure.stores.connect import connect
-from tenure.stores.contract import Migrate, Store
+from tenure.stores.contract import LeaseStore, Migrate, Store
+from tenure.stores.lease_only import whole
 
 __all__ = ["Connect", "Lifecycle", "Lifespan", "Services", "services_here"]
 
@@ -50,7 +51,7 @@ class Lifecycle:
 
     def __init__(
         self,
-        url: str | Store | None = None,
+        url: str | LeaseStore | None = None,
         *,
         namespace: str | None = None,
         migrate: Migrate | None = None,
@@ -318,13 +319,13 @@ def _given(name: str, value: Any) -> tuple[Any, str]:
     return value, name
 
 
-def _store(url: str | Store | None, what: str, namespace: str, clock: Clock | None) -> Store:
+def _store(url: str | LeaseStore | None, what: str, namespace: str, clock: Clock | None) -> Store:
     if url is None:
         url = URL_DEFAULT
     if isinstance(url, str):
         return connect(url, namespace=namespace, clock=clock or SystemClock(), what=what)
-    if hasattr(url, "acquire"):
-        return url
+    if hasattr(url, "leases"):
+        return whole(url)
     msg = f"{what} must be text such as 'sqlite:///file.db', not {url!r}."
     raise ConfigError(msg)
 

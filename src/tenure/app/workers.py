@@ -19,6 +19,7 @@ from tenure.runtime.process import about_this_process
 from tenure.runtime.process_functions import check_processes
 from tenure.runtime.words import HandOver
 from tenure.runtime.worker import Worker, WorkerOptions
+from tenure.stores.lease_only import check_keeps_jobs
 from tenure.workers import EmbeddedWorker, StoreToCome, run_until_stopped
 
 __all__ = ["Queues", "Timers", "WorkerCalls"]
@@ -85,6 +86,7 @@ class WorkerCalls(Lifecycle):
         lifeline: Lifeline | None = None,
         resumed: HandOver | None = None,
     ) -> EmbeddedWorker:
+        check_keeps_jobs(self._store)
         _check_number("concurrency", concurrency)
         _check_number("timer_concurrency", timer_concurrency)
         _check_timers(timers, queues)

@@ -1,0 +1,53 @@
+"""An app on a store that keeps leases alone: locks work, everything else says what it needs."""
+
+import pytest
+
+from tenure import ConfigError, Tenure
+from tenure.stores.connect import connect
+from tenure.testing import ManualClock
+
+
+class LeasesAlone:
+    """The leases of a memory store, and nothing else of it."""
+
+    def __init__(self, store):
+        self._store = store
+        self.leases, self.clock, self.damage = store.leases, store.clock, store.damage
+        self.namespace, self.url, self.traits = store.namespace, "leases://", store.traits
+        for name in ("open", "close", "abandon", "ping", "watch", "prune", "examine", "within"):
+            setattr(self, name, getattr(store, name))
+
+    def clone(self):
+        return LeasesAlone(self._store.clone())
+
+
+@pytest.fixture
+async def app():
+    clock = ManualClock()
+    async with Tenure(LeasesAlone(connect("memory://", namespace="t", clock=clock))) as app:
+        yield app
+
+
+async def test_locks_semaphores_elections_and_run_once_work(app: Tenure):
+    async with app.lock("invoice") as hold:
+        assert hold.fence > 0
+        assert await app.lock("invoice").try_acquire() is None
+    async with app.semaphore("api", limit=2), app.semaphore("api", limit=2):
+        assert len(await app.locks("api")) == 2
+
+    assert await app.once("migration", lambda: None)
+    assert not await app.once("migration", lambda: None)
+    async for term in app.election("primary").terms():
+        assert term.fence > 0
+        break
+
+
+async def test_what_needs_jobs_says_which_stores_keep_them(app: Tenure):
+    @app.task
+    async def send(number: int) -> None: ...
+
+    for call in (lambda: send.enqueue(7), app.counts, app.replicas, app.timers.all, app.jobs):
+        with pytest.raises(ConfigError, match=r"leases:// keeps locks alone; it has no .* Use a"):
+            await call()
+    with pytest.raises(ConfigError, match="keeps locks alone"):
+        app.worker()
