@@ -89,7 +89,7 @@ class _Request:
 
     def happen(self, server: Server) -> Any:
         """Let the store carry it out, in no time: the memory store never waits."""
-        server.caller = self.by
+        server.diary.caller = self.by
         work = cast("Any", self.send())
         try:
             work.send(None)
@@ -119,12 +119,13 @@ class Link(FaultyStore):
         self._queue: deque[_Request] = deque()
         self._open: dict[_Request, None] = {}
         self._last_arrival = 0.0
-        self.jobs = cast("Jobs", _AskingJobs(self.jobs, self._ask_to_cancel))
+        self.jobs = cast("Jobs", _LinkJobs(self.jobs, self._say_cancel))
         line.links.append(self)
 
-    def _ask_to_cancel(self, ids: Sequence[str]) -> None:
+    def _say_cancel(self, ids: Sequence[str]) -> None:
+        """Write down that its process wants jobs to end. The dead say nothing."""
         if not self._lane.is_dead:
-            self._line.server.sent_cancel(self._lane.name, ids)
+            self._line.server.diary.say_of(self._lane.name, "asks to cancel", ids=list(ids))
 
     def clone(self) -> Self:
         return type(self)(self._line, self._lane, cast("MachineClock", self.clock), self._loop)
@@ -224,16 +225,16 @@ class Link(FaultyStore):
             request.happen(self._line.server)
 
 
-class _AskingJobs:
-    """Jobs of a link, which writes down that a cancel was asked for, whatever becomes of it."""
+class _LinkJobs:
+    """The jobs of a link: a cancel is written down as it is sent, whatever becomes of it."""
 
-    def __init__(self, jobs: Jobs, ask: Callable[[Sequence[str]], None]) -> None:
+    def __init__(self, jobs: Jobs, on_cancel: Callable[[Sequence[str]], None]) -> None:
         self._jobs = jobs
-        self._ask = ask
+        self._on_cancel = on_cancel
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._jobs, name)
 
     async def cancel(self, ids: Sequence[str], *, reason: str = "") -> list[Cancelled | None]:
-        self._ask(ids)
+        self._on_cancel(ids)
         return await self._jobs.cancel(ids, reason=reason)

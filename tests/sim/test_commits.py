@@ -27,7 +27,7 @@ class Diary:
     def __init__(self) -> None:
         self.history = History()
         self.server = Server(StoreClock(lambda: 0.0), self.history)
-        self.server.caller = "p"
+        self.server.diary.caller = "p"
         self._numbers = 0
 
     async def commit(self, *, expects: str | None = None, name: str = "t", **facts: Any) -> Entry:
@@ -212,6 +212,8 @@ async def test_a_refusal_that_changes_something(diary: Diary, monkeypatch: pytes
 
     monkeypatch.setattr(diary.server.schedules, "_repeated", overwrite)
     before = len(diary.history.entries)
-    await diary.server.schedules.commit([Commit(id="x", name="t", expects=(Expected("t", "another"),))])
+    await diary.server.schedules.commit(
+        [Commit(id="x", name="t", expects=(Expected("t", "another"),))]
+    )
     told = [entry.what for entry in diary.history.entries[before:]]
     assert told == ["changed by a refusal", "refused commit"]

@@ -250,7 +250,7 @@ is_done = jobs_done
 
 def end(fleet: Fleet) -> None:
     """Ask all processes to end, and start none any more."""
-    fleet.server.say_how_jobs_ended()
+    fleet.server.jobs.say_how_all_ended()
     for machine in fleet.machines:
         machine.is_finished = True
         machine.stop()

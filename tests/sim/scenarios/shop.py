@@ -157,7 +157,7 @@ def is_done(fleet: Fleet) -> bool:
 async def aftermath(fleet: Fleet) -> None:
     """Let the retention of all jobs pass, and see how many records are left."""
     fleet.history.add(fleet.loop.time(), "world", "aftermath")
-    fleet.server.say_how_jobs_ended()
+    fleet.server.jobs.say_how_all_ended()
     clock, loop = fleet.server.store_clock, fleet.loop
     before = loop.time()
     clock.step(_RETENTION)
