@@ -128,12 +128,9 @@ class ServerJobs(Jobs):
         count: bool = True,
     ) -> list[Beat | None]:
         answers = await super().beat(replicas, ttl=ttl, meta=meta, ahead=ahead, count=count)
-        if meta is not None:
-            for replica in replicas:
-                self._diary.say("joined", replica=replica, ttl=ttl, holder=self._diary.caller)
-            self._diary.wrote()
-            return answers
         for replica, answer in zip(replicas, answers, strict=True):
+            if meta is not None and answer is not None:
+                self._diary.say("joined", replica=replica, ttl=ttl, holder=self._diary.caller)
             facts: dict[str, Any] = {"ok": answer is not None, "seconds": ahead}
             facts["ids"] = [] if answer is None else answer.cancels
             self._diary.say("beaten", replica=replica, ttl=ttl, **facts)

@@ -83,7 +83,7 @@ class Server(MemoryStore):
 
     async def ping(self) -> Pong:
         pong = await super().ping()
-        self.diary.say("looked", holder=self.diary.caller)
+        self.diary.say("told the time", holder=self.diary.caller)
         return pong
 
     def leases_left(self) -> list[str]:

@@ -64,6 +64,10 @@ BEATEN = entry(4, "beaten", replica="r", ttl=100, ok=True)
 RETRIED_LATER = [*claimed(2, 3), settled(3, 3, "retry", seconds=20)]
 AGAIN = [*claimed(24, 5, 2, no=2), effect(25, 5), settled(26, 5)]
 
+ELSEWHERE = [*claimed(2, 5, replica="s"), *DONE[2:]]
+DECLARED_DEAD = entry(12, "declared dead", replica="r", seen=12 * SECOND)
+JOINED_AGAIN = entry(13, "joined", replica="r", ttl=10)
+
 RIGHT_JOBS = {
     "due, and the clock is set back": [*after_a_step(-100, DONE), END],
     "handed back, and the clock is set back": [
@@ -137,6 +141,14 @@ RIGHT_JOBS = {
         *claimed(5, 5, 2, no=2),
         *DONE[2:],
         ended(2),
+    ],
+    "a request to join that arrives after its replica was removed": [
+        *ELSEWHERE,
+        DECLARED_DEAD,
+        entry(12, "removed", replica="r"),
+        JOINED_AGAIN,
+        entry(14, "beaten", replica="r", ttl=10, ok=True),
+        END,
     ],
     "lost by the store": [entry(2, "emptied")],
     "left": [
@@ -229,6 +241,7 @@ WRONG_JOBS = {
         END,
     ],
     "the living called dead": [entry(2, "beaten", replica="r", ok=False), *DONE, END],
+    "the dead join": [*ELSEWHERE, DECLARED_DEAD, JOINED_AGAIN, END],
     "given up too early": [
         *failed_and_retried(2, 3, 1),
         *claimed(4, 5, 2, no=2),

@@ -27,6 +27,10 @@ def looked(at: float, by: str = "p") -> Entry:
     return entry(at, "looked", holder=by)
 
 
+def told_the_time(at: float, by: str = "p") -> Entry:
+    return entry(at, "told the time", holder=by)
+
+
 def planted(
     at: float, cursor: float, name: str = "t", revision: int = 1, **facts: Any
 ) -> list[Entry]:
@@ -189,6 +193,13 @@ RIGHT = {
         *frozen(0.9, "*"),
         *thawed(1.5, "*"),
         skipped(1.6, 0.5, 1, "paused"),
+        *ran(2, 1, 2),
+    ],
+    "paused until an instant, by the time that was told": [
+        told_the_time(0.8),
+        operates(0.9, "pause", seconds=0.3),
+        entry(0.9, "frozen", key="t", holder="p", tick=round(1.1 * SECOND)),
+        skipped(1, 0.5, 1, "paused"),
         *ran(2, 1, 2),
     ],
     "triggered while paused": [*frozen(0.9), TRIGGER],
@@ -505,6 +516,7 @@ KEPT: dict[str, tuple[dict[str, Any], list[Entry]]] = {
         [*ran(1, 0, 1), *ran(1.1, 0, 1, replica="s", holder="q", job="x")],
     ),
     "own": (OWN, [*ran(1, 0, 1), *ran(3, 0, 3, number=1)]),
+    "own, counted from another look": (OWN, [looked(2.5), *ran(3, 0, 3)]),
     "own, arrived late": (
         {**OWN, "per_replica": 1},
         [*ran(2, 0, 2, number=1), skipped(3, 0, 1, "per_replica")],
@@ -547,6 +559,7 @@ BROKEN: dict[str, tuple[dict[str, Any], list[Entry]]] = {
     "two on one replica": (EACH, [*ran(1, 0, 1), *ran(2, 0, 2)]),
     "triggered beyond its limit": ({"limit": 1}, [*ONE, TRIGGER]),
     "an own tick left out": (OWN, [*ran(1, 0, 1), *ran(3, 0, 3)]),
+    "own ticks left out before the time was asked for": (OWN, [told_the_time(2.5), *ran(3, 0, 3)]),
     "an own tick run twice": (
         OWN,
         [

@@ -128,7 +128,7 @@ class _Jobs:
 
     def joined(self, entry: Entry) -> None:
         if entry.replica in self.stored.dead:
-            return
+            self.blame(entry, "the dead live")
         ttl = round(entry.ttl * 1e6)
         known = self.stored.replicas.setdefault(entry.replica, _Replica(entry.now, ttl, entry.at))
         known.renewed, known.ttl, known.heard = entry.now, ttl, entry.at

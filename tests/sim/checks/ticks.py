@@ -77,7 +77,7 @@ class _Model:
         match entry.what:
             case "copied" | "fell back" | "emptied":
                 self._loses(entry.what)
-            case "looked" | "declares" | "operates":
+            case "looked" | "told the time" | "declares" | "operates":
                 self._see_process(entry)
             case "told it is full" | "asks to cancel" | "told it was done":
                 self._see_refused(entry)
@@ -106,6 +106,8 @@ class _Model:
             case "looked":
                 self._rulers.looked(entry)
                 self._may_begin(entry, *self._looked_for(entry))
+            case "told the time":
+                self._rulers.looked(entry)
             case "declares":
                 self._rulers.declares[entry.by, entry.key] = entry
             case "operates":
