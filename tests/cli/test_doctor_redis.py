@@ -4,7 +4,7 @@ import pytest
 import redis
 
 from tenure.cli import target
-from tenure.stores.redis.examine import judge
+from tenure.stores.redis.doctor import judge
 from tenure.stores.redis.rights import NEEDED_RIGHTS
 from tests.cli.conftest import Run
 from tests.cli.doctoring import Expected, ShiftedClock, check, examined

@@ -15,8 +15,8 @@ from tenure.stores.postgres.address import Address
 from tenure.stores.postgres.schema import FORMAT
 from tenure.stores.postgres.server import Server
 from tenure.stores.redis import RedisStore
-from tenure.stores.redis.connection import _grade
-from tenure.stores.redis.examine import judge
+from tenure.stores.redis.connection import grade_of
+from tenure.stores.redis.doctor import judge
 from tests.rig.impostor import impostor
 
 MIB = 1024**2
@@ -127,7 +127,7 @@ def test_a_redis_that_tells_nothing():
     ],
 )
 def test_the_grade_of_a_redis(facts: dict[str, str], grade: Grade):
-    assert _grade(facts) is grade
+    assert grade_of(facts) is grade
 
 
 @dataclass

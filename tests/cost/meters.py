@@ -36,7 +36,7 @@ from tenure.stores.connect import connect
 from tenure.stores.contract import Store
 from tenure.stores.postgres import listener
 from tenure.stores.postgres.announcer import _AT_ONCE, Announcer
-from tenure.stores.redis import ear
+from tenure.stores.redis import listener as redis_listener
 from tenure.stores.sqlite import writer
 from tenure.stores.sqlite.database import Mode
 from tests.cost.gathered import GatheredQueue
@@ -164,7 +164,7 @@ class Redis(Meter):
 
     def __enter__(self) -> Self:
         # In real time, a connection that only listens is tried out every ten seconds.
-        self._stack.enter_context(mock.patch.object(ear, "_PING_EVERY", 3600.0))
+        self._stack.enter_context(mock.patch.object(redis_listener, "_PING_EVERY", 3600.0))
         self._server = self._stack.enter_context(Valkey(config={**redis_user(), **self._CONFIG}))
         self._proxy = self._stack.enter_context(Proxy(self._server.port, "resp"))
         self._admin = redis.Redis.from_url(self._server.url)

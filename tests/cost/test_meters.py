@@ -69,7 +69,7 @@ async def test_redis_counts_commands_inside_scripts_apart(meters: Meters):
         await store._sender.run(script, (1, "{tenure:cost}:fence"))
 
     async def ping(store) -> None:
-        await store._ask("PING")
+        await store.ask("PING")
 
     ran, pinged = await spent(meters("redis"), run, ping)
     assert (ran["round trips"], ran["Lua commands"]) == (1, 3)

@@ -129,12 +129,11 @@ def _make_roles(url: str) -> None:
 
 
 def _load_scripts(url: str) -> None:
-    from tenure.stores.redis import scripts
+    from tenure.stores.redis.scripts import SCRIPTS
 
     with redis.Redis.from_url(url) as client:
-        for script in vars(scripts).values():
-            if isinstance(script, scripts.Script):
-                client.script_load(script.text)
+        for script in SCRIPTS.values():
+            client.script_load(script.text)
 
 
 def _make_schema(url: str) -> None:

@@ -12,9 +12,9 @@ from urllib.parse import urlsplit
 from redis import exceptions
 
 from tenure.stores.redis import sender
-from tenure.stores.redis.address import Address
+from tenure.stores.redis.address import Address, dial
 from tenure.stores.redis.sender import Sender
-from tenure.stores.redis.wire import Wire, dial
+from tenure.stores.redis.wire import Wire
 from tests.schedules.loop_rig import LoopRig, current
 from tests.schedules.orders import Fate, Op
 from tests.schedules.scheduler import ITS_REPLY, Point
@@ -22,17 +22,8 @@ from tests.schedules.scheduler import ITS_REPLY, Point
 _FORGET_EVERY = 11  # calls
 _LATE_EVERY = 2  # breaks before the reply
 
-# What a store object makes of its namespace when it is made, or first used.
-_OF_A_NAMESPACE = (
-    "namespace",
-    "_tag",
-    "_names",
-    "_fence",
-    "_marks",
-    "_bells",
-    "_job_keys",
-    "_schedule_keys",
-)
+# What a store object makes of its namespace when it is made.
+_OF_A_NAMESPACE = ("namespace", "tag", "bells")
 
 
 class _Link:
@@ -137,7 +128,7 @@ class RedisRig(LoopRig):
         self._control.close()
 
     async def _dial(self, address: Address, received: Any, lost: Any) -> Wire:
-        store = next(n for n, one in enumerate(self.stores) if one._address is address)
+        store = next(n for n, one in enumerate(self.stores) if one.address is address)
         link = _Link(self, store, received)
         wire = await dial(address, link.arrived, lost)
         link.take_over(wire)
@@ -152,6 +143,8 @@ class RedisRig(LoopRig):
             made = type(store)(store._secret_url(), namespace=namespace, clock=self.clock)
             for name in _OF_A_NAMESPACE:
                 setattr(store, name, getattr(made, name))
+            for name in ("leases", "jobs", "schedules"):
+                setattr(store, name, type(getattr(made, name))(store))
 
     async def _start(self, op: Op) -> None:
         self._calls += 1

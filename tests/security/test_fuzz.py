@@ -38,7 +38,7 @@ from tenure.runtime.context import RunningJob
 from tenure.runtime.process_messages import Begun, Ended, FromChild, Said, ToChild, packed
 from tenure.stores.connect import connect
 from tenure.stores.postgres.announcer import kind_in, topics_in
-from tenure.stores.redis.job_words import insert_words, read_job
+from tenure.stores.redis.records import insert_words, read_job
 from tenure.stores.redis.wire import Wire
 from tenure.supervisor.health import decode_health
 from tests.rig.sizes import SIZE
@@ -170,9 +170,13 @@ def wire(data: bytes) -> None:
     class Transport:
         def abort(self) -> None: ...
 
+        def set_protocol(self, protocol: Any) -> None: ...
+
+        def write(self, data: bytes) -> None: ...
+
     async def receive() -> None:
-        one = Wire(lambda replies: None, lambda *_: None)
-        one._stream = NamedTuple("Stream", [("transport", Any)])(Transport())
+        stream: Any = NamedTuple("Stream", [("transport", Any)])(Transport())
+        one = Wire(stream, lambda replies: None, lambda *_: None)
         one.data_received(data)
 
     if not LONG.search(data):

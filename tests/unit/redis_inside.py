@@ -10,7 +10,8 @@ from typing import Any
 import redis
 
 from tenure.core.clock import Clock, SystemClock
-from tenure.stores.redis import RedisStore, scripts
+from tenure.stores.redis import RedisStore
+from tenure.stores.redis.scripts import SCRIPTS
 from tests.contract.job_calls import id_of
 from tests.rig.fixtures import Endpoint
 from tests.rig.servers import Valkey
@@ -103,8 +104,7 @@ class Looker:
 
         The median, because the system may put the server to sleep at any time.
         """
-        known = [one for one in vars(scripts).values() if isinstance(one, scripts.Script)]
-        names = {script.sha: script.name for script in known}
+        names = {script.sha: script.name for script in SCRIPTS.values()}
         took = defaultdict(list)
         for line in self.redis.slowlog_get(100_000):
             match line["command"].split():

@@ -15,7 +15,6 @@ from tenure.core.records import Pruned
 from tenure.errors import ConfigError, StoreError, StoreUnavailable
 from tenure.stores.redis import RedisStore
 from tenure.stores.redis.address import Address
-from tenure.stores.redis.faults import translate
 from tenure.stores.redis.rights import NEEDED_RIGHTS
 from tests.contract.calls import ask, be_refused, take
 from tests.rig.fixtures import Endpoint, PrivateValkey
@@ -290,7 +289,7 @@ async def test_a_cluster_node_serves_the_namespaces_it_owns(
 def test_what_the_server_refuses_is_told_in_tenures_words(
     reply: str, kind: type[StoreError], advice: str
 ):
-    error = translate(redis.ResponseError(reply), Address("redis://:secret@host/0"))
+    error = Address("redis://:secret@host/0").fault(redis.ResponseError(reply))
     assert type(error) is kind
     assert advice in str(error)
     assert "redis://:***@host/0" in str(error)

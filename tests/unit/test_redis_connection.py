@@ -14,7 +14,7 @@ from tenure.core.model import Grade
 from tenure.errors import ConfigError, StoreError, StoreUnavailable
 from tenure.stores.redis import RedisStore, connection
 from tenure.stores.redis.connection import read_format
-from tenure.stores.redis.scripts import SLEEP
+from tenure.stores.redis.scripts import SCRIPTS
 from tenure.testing import ManualClock
 from tests.rig.impostor import Impostor, impostor
 
@@ -60,16 +60,16 @@ async def served(
 
 def test_the_names_of_keys_are_part_of_the_format():
     store = RedisStore("redis://host", namespace="space", clock=ManualClock())
-    assert [key.removeprefix("{tenure:space}:job:") for key in store._job_keys] == [
+    assert [key.removeprefix("{tenure:space}:job:") for key in store.jobs._keys] == [
         *("state", "fixed", "waiting", "held", "unfinished", "tags", "finished", "deadlines"),
         *("cancels", "running", "unique", "ends", "paused", "sleeping", "replicas", "expiry"),
         *("renewed", "joined", "claims", "broken", "succeeded", "failed", "cancelled", "live"),
         "pauses",
     ]
-    named = [store._names, store._fence, store._marks, store._bells]
+    named = [store.leases._names, store.leases._fence, store.leases._marks, store.bells]
     assert named == [f"{{tenure:space}}:{name}" for name in ("names", "fence", "marks", "bell:")]
-    assert store._channel.startswith("{tenure:space}:ear:")
-    assert store._channel != store.clone()._channel
+    assert store.channel.startswith("{tenure:space}:ear:")
+    assert store.channel != store.clone()._channel
 
 
 # Opening.
@@ -135,7 +135,7 @@ async def test_a_store_that_cannot_be_opened_is_closed(
     async with served(Server(**others)) as (store, _):
         with pytest.raises(error, match=words):
             await store.open()
-        assert (store._sender, store._ear) == (None, None)
+        assert (store._sender, store._listener) == (None, None)
         with pytest.raises(StoreError, match="is not open"):
             await store.leases.find()
 
@@ -154,7 +154,7 @@ async def test_a_cancelled_open_is_closed(monkeypatch: pytest.MonkeyPatch):
         opening.cancel()
         await asyncio.wait([opening])
         assert opening.cancelled()
-        assert (store._sender, store._ear) == (None, None)
+        assert (store._sender, store._listener) == (None, None)
 
 
 async def test_an_open_store_stays_open_if_it_cannot_be_opened_again():
@@ -167,7 +167,7 @@ async def test_an_open_store_stays_open_if_it_cannot_be_opened_again():
         with pytest.raises(ConfigError):
             await store.open()
         assert store._sender is sender
-        assert await store._ask("TIME")
+        assert await store.ask("TIME")
 
 
 @pytest.mark.parametrize(
@@ -227,7 +227,7 @@ async def test_each_policy_that_evicts_is_warned_about_once(
 async def test_now_is_asked_of_the_server_or_of_a_clock_that_says_it():
     async with served(Server()) as (store, place):
         with pytest.raises(StoreError, match="is not open"):
-            (await store.ping()).now
+            await store.ping()
         await store.open()
         assert (await store.ping()).now == 1_800_000_000_000_005
         assert place.times("TIME") == 1
@@ -235,7 +235,7 @@ async def test_now_is_asked_of_the_server_or_of_a_clock_that_says_it():
     clock = ManualClock()
     async with served(Server(), clock) as (store, place):
         with pytest.raises(StoreError, match="is not open"):
-            (await store.ping()).now
+            await store.ping()
         await store.open()
         assert (await store.ping()).now == clock.wall() == store._now
         assert place.times("TIME") == 0
@@ -255,14 +255,18 @@ async def test_a_watch_of_queues_asks_to_be_told_after_it_listens():
         async with store.watch(("queue", "a"), ("lease", "y"), ("queue", "b")):
             [asked] = [words for words in place.heard if words[0] == "EVALSHA"]
             sha, number, key, life, *queues = asked[1:]
-            assert (sha, number, key) == (SLEEP.sha.decode(), "1", "{tenure:space}:job:sleeping")
+            assert (sha, number, key) == (
+                SCRIPTS["sleep"].sha.decode(),
+                "1",
+                "{tenure:space}:job:sleeping",
+            )
             assert (int(life), queues) == (86_400_000, ["a", "b"])
             heard = [words[0] for words in place.heard]
             assert "SUBSCRIBE" in heard[: heard.index("EVALSHA")]
         store._ask_again([])
         assert place.times("EVALSHA") == 1
         store._ask_again(["c"])
-        (await store.ping()).now
+        await store.ping()
         assert place.times("EVALSHA") == 2
     store._ask_again(["d"])  # nothing happens on a closed store
 

@@ -12,7 +12,6 @@ from tenure.core.schedules.records import Write
 from tenure.errors import StoreFull, StoreUnavailable
 from tenure.stores.redis import RedisStore
 from tenure.stores.redis.address import Address
-from tenure.stores.redis.faults import translate
 from tenure.testing import ManualClock
 from tests.contract.calls import ask, holders, line, take
 from tests.contract.commit_calls import create, look_at, plan, plan_run, rewrite, send, tick_line
@@ -219,7 +218,7 @@ async def test_sleeping_workers_are_woken(full: Full):
     ],
 )
 def test_a_full_disk_is_told_from_a_broken_one(said: str, kind: type[StoreUnavailable]):
-    fault = translate(redis.ResponseError(said), Address("redis://host:6379/0"))
+    fault = Address("redis://host:6379/0").fault(redis.ResponseError(said))
     assert type(fault) is kind
 
 

@@ -11,7 +11,7 @@ import pytest
 from tenure.core.records import BATCH_MAX, NewJob, Note, Recovered, Tagged, Unique
 from tenure.errors import StoreUnavailable
 from tenure.stores.redis import RedisStore
-from tenure.stores.redis.scripts import CLAIM
+from tenure.stores.redis.scripts import SCRIPTS
 from tenure.testing import ManualClock
 from tests.contract.job_calls import (
     AT_ONCE,
@@ -154,7 +154,7 @@ async def test_forgotten_scripts_are_loaded_again(open_store: Open, private: tup
     await asyncio.gather(*several)
     looker.redis.script_flush()
     assert await claim_ids(store) == [id_of(1), id_of(2), id_of(3)]
-    assert looker.redis.script_exists(CLAIM.sha.decode()) == [True]
+    assert looker.redis.script_exists(SCRIPTS["claim"].sha.decode()) == [True]
 
 
 async def test_no_call_does_more_because_many_jobs_have_finished_or_are_not_due(
@@ -385,7 +385,7 @@ async def test_after_a_lost_connection_the_flag_is_back_before_anybody_looks(
         looker.redis.execute_command("CLIENT", "KILL", "TYPE", "pubsub")
         looker.redis.delete(looker.job("sleeping"))
         assert await watch.wait(SIZE.patience)  # who knows what was missed
-        await sleeper.get([id_of(1)])
+        await sleeper.jobs.get([id_of(1)])
         assert looker.redis.hkeys(looker.job("sleeping")) == ["default"]
         await insert(store, new(1))
         assert await watch.wait(SIZE.patience)

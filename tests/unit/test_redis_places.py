@@ -11,9 +11,9 @@ import pytest
 from redis import exceptions
 from redis.asyncio import SSLConnection
 
-from tenure.stores.redis.address import Address, address_of
-from tenure.stores.redis.faults import Misled
-from tenure.stores.redis.topology import Cluster, Group, Place
+from tenure.stores.redis.address import Address
+from tenure.stores.redis.errors import Misled
+from tenure.stores.redis.topology import Cluster, Group, Place, address_of
 from tests.unit.redis_wires import Cable
 from tests.unit.virtual_time import in_virtual_time, now, settle
 

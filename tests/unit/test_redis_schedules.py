@@ -19,7 +19,7 @@ from tenure.core.schedules.records import (
 )
 from tenure.stores.redis import RedisStore
 from tenure.stores.redis.rights import NEEDED_RIGHTS
-from tenure.stores.redis.scripts import COMMIT
+from tenure.stores.redis.scripts import SCRIPTS
 from tenure.testing import ManualClock
 from tests.contract.commit_calls import (
     as_expected,
@@ -157,7 +157,7 @@ async def test_forgotten_scripts_are_loaded_again(open_store: Open, private: tup
     record = await create(store)
     looker.redis.script_flush()
     await run(store, record)
-    assert looker.redis.script_exists(COMMIT.sha.decode()) == [True]
+    assert looker.redis.script_exists(SCRIPTS["commit"].sha.decode()) == [True]
 
 
 async def test_a_tick_is_one_call_and_does_no_more_among_many_runs(

@@ -13,15 +13,15 @@ import pytest
 from redis import exceptions
 
 from tenure.stores.redis.address import Address
-from tenure.stores.redis.scripts import SLEEP
+from tenure.stores.redis.scripts import SCRIPTS
 from tenure.stores.redis.sender import Sender
 from tests.unit.redis_wires import Cable, Exchange
 from tests.unit.virtual_time import in_virtual_time, now, settle
 
 NO_SCRIPT = exceptions.ResponseError("NOSCRIPT No matching script")
 READ_ONLY = exceptions.ResponseError("READONLY You can't write against a read only replica.")
-EVALSHA = [b"EVALSHA", SLEEP.sha, b"0"]
-LOAD = [b"SCRIPT", b"LOAD", SLEEP.text]
+EVALSHA = [b"EVALSHA", SCRIPTS["sleep"].sha, b"0"]
+LOAD = [b"SCRIPT", b"LOAD", SCRIPTS["sleep"].text]
 
 
 class Sending(Exchange):
@@ -191,14 +191,14 @@ async def test_a_forgotten_script_is_loaded_and_calls_keep_their_order(stack: Ex
     it = Sending(stack)
     await it.connect()
     it.sender.send("A")
-    scripts = [it.sender.run(SLEEP, (0,)) for _ in range(2)]
+    scripts = [it.sender.run(SCRIPTS["sleep"], (0,)) for _ in range(2)]
     it.cable.reply(1)
     last = it.sender.send("B")
     it.cable.reply(NO_SCRIPT)
     assert it.cable.commands[1:] == [EVALSHA, EVALSHA]
     it.cable.reply(NO_SCRIPT)
     assert it.cable.commands[3:] == [LOAD, EVALSHA, LOAD, EVALSHA, [b"B"]]
-    it.cable.reply(SLEEP.sha, 1, SLEEP.sha, 2, 3)
+    it.cable.reply(SCRIPTS["sleep"].sha, 1, SCRIPTS["sleep"].sha, 2, 3)
     assert [await call for call in (*scripts, last)] == [1, 2, 3]
     await it.close()
 
@@ -207,9 +207,9 @@ async def test_a_forgotten_script_is_loaded_and_calls_keep_their_order(stack: Ex
 async def test_a_script_that_vanishes_again_is_an_error(stack: ExitStack):
     it = Sending(stack)
     await it.connect()
-    script, plain = it.sender.run(SLEEP, (0,)), it.sender.send("A")
+    script, plain = it.sender.run(SCRIPTS["sleep"], (0,)), it.sender.send("A")
     it.cable.reply(NO_SCRIPT)
-    it.cable.reply(SLEEP.sha, NO_SCRIPT, NO_SCRIPT)
+    it.cable.reply(SCRIPTS["sleep"].sha, NO_SCRIPT, NO_SCRIPT)
     assert [await script, await plain] == [NO_SCRIPT, NO_SCRIPT]
     assert len(it.cable.commands) == 4
     await it.close()
@@ -219,7 +219,7 @@ async def test_a_script_that_vanishes_again_is_an_error(stack: ExitStack):
 async def test_a_call_cancelled_before_its_script_is_loaded_is_not_sent_again(stack: ExitStack):
     it = Sending(stack)
     await it.connect()
-    first, second = (it.sender.send("A"), it.sender.run(SLEEP, (0,)))
+    first, second = (it.sender.send("A"), it.sender.run(SCRIPTS["sleep"], (0,)))
     third = it.sender.send("B")
     it.cable.reply(1)
     it.cable.reply(NO_SCRIPT)
@@ -238,21 +238,21 @@ async def test_what_a_server_refuses_goes_to_the_next_primary_in_order(stack: Ex
     it = Sending(stack, moves=True)
     await it.connect()
     it.sender.send("A")
-    calls = [it.sender.run(SLEEP, (0,)), it.sender.send("B")]
+    calls = [it.sender.run(SCRIPTS["sleep"], (0,)), it.sender.send("B")]
     it.cable.reply(1)
     calls.append(it.sender.send("C"))
     it.cable.reply(NO_SCRIPT)
     calls[1].cancel()
     it.cable.reply(READ_ONLY)
     assert it.cable.commands[3:] == [LOAD, EVALSHA, [b"C"]]
-    it.cable.reply(SLEEP.sha, READ_ONLY, READ_ONLY)
+    it.cable.reply(SCRIPTS["sleep"].sha, READ_ONLY, READ_ONLY)
     await settle()
     [old, new] = it.cables
     assert isinstance(old.reason, exceptions.ConnectionError)
     assert new.commands == [EVALSHA, [b"C"]]
     new.reply(NO_SCRIPT, 3)  # the next server may not know the script either
     assert new.commands[2:] == [LOAD, EVALSHA]
-    new.reply(SLEEP.sha, 1)
+    new.reply(SCRIPTS["sleep"].sha, 1)
     assert [await calls[0], await calls[2]] == [1, 3]
     await it.close()
 

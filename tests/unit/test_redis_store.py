@@ -15,7 +15,7 @@ from tenure.core.model import Grade, Lease
 from tenure.core.records import Pruned
 from tenure.errors import StoreError, StoreUnavailable
 from tenure.stores.redis import RedisStore
-from tenure.stores.redis.scripts import ACQUIRE, MEMBERS
+from tenure.stores.redis.scripts import SCRIPTS
 from tenure.testing import ManualClock
 from tests.contract.calls import ask, be_refused, take
 from tests.contract.job_calls import insert, new
@@ -256,7 +256,7 @@ async def test_a_call_cancelled_before_its_script_is_loaded_does_not_happen_any_
     server = private_valkey()
     between = proxy(server)
     store = await open_store(between.url(server.url))
-    held = between.hold_reply(match=ACQUIRE.sha)
+    held = between.hold_reply(match=SCRIPTS["acquire"].sha)
     call = asyncio.create_task(ask(store, "key", "ann"))
     await asyncio.to_thread(held.wait_until_held)
     call.cancel()
@@ -330,7 +330,7 @@ async def test_a_crowd_that_goes_while_it_is_listed(
 
     async def run_and_remove(self: Any, script: Any, words: Any) -> Any:
         reply = await run(self, script, words)
-        if script is MEMBERS:
+        if script is SCRIPTS["members"]:
             monkeypatch.undo()
             await store.leases.discard("gpu")
             await take(store, "gpu", "alone", ttl=60)
@@ -528,7 +528,7 @@ async def test_a_listener_pauses_before_each_try_longer_and_longer(
         tries.append((failures, time.monotonic()))
         return 0.2
 
-    monkeypatch.setattr("tenure.stores.redis.ear.pause_before_listening", pause)
+    monkeypatch.setattr("tenure.stores.redis.listener.pause_before_listening", pause)
     server = private_valkey()
     store = await open_store(server.url)
     server.kill()
@@ -541,7 +541,7 @@ async def test_a_listener_pauses_before_each_try_longer_and_longer(
 async def test_an_idle_listener_keeps_its_connection(
     open_store: Open, valkey_server: Endpoint, proxy: ProxyTo, monkeypatch: pytest.MonkeyPatch
 ):
-    monkeypatch.setattr("tenure.stores.redis.ear._PING_EVERY", 0.2)
+    monkeypatch.setattr("tenure.stores.redis.listener._PING_EVERY", 0.2)
     between = proxy(valkey_server)
     store = await open_store(between.url(valkey_server.url))
     async with store.watch(("lease", "ben")) as watch:
@@ -551,11 +551,11 @@ async def test_an_idle_listener_keeps_its_connection(
 async def test_a_listener_leaves_a_server_that_says_nothing_any_more(
     open_store: Open, private_valkey: PrivateValkey, monkeypatch: pytest.MonkeyPatch
 ):
-    monkeypatch.setattr("tenure.stores.redis.ear._PING_EVERY", 0.2)
+    monkeypatch.setattr("tenure.stores.redis.listener._PING_EVERY", 0.2)
     server = private_valkey()
     store = await open_store(f"{server.url}?socket_timeout=0.5")
     async with store.watch(("lease", "ben")) as watch:
-        before = store._ear._wire
+        before = store._listener._wire
         server.pause()
         await asyncio.wait((before.closed,), timeout=SIZE.patience)
         assert before.closed.done()

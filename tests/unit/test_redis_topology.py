@@ -15,8 +15,8 @@ from tenure.core.model import Grade
 from tenure.core.redaction import redact
 from tenure.errors import ConfigError, StoreUnavailable
 from tenure.stores.redis import RedisStore, topology
-from tenure.stores.redis.address import address_of
 from tenure.stores.redis.rights import NEEDED_RIGHTS
+from tenure.stores.redis.topology import address_of
 from tests.contract.calls import ask, be_refused, take
 from tests.rig.fixtures import PrivateValkey
 from tests.rig.impostor import Answer, Impostor, impostor
@@ -156,7 +156,7 @@ async def test_what_is_refused_keeps_its_order_and_comes_once(
         await asyncio.sleep(0.01)
         replies += [sender.send("RPUSH", "list", number) for number in range(50, 100)]
         assert [await reply for reply in replies] == list(range(1, 101))
-        assert await store._ask("LRANGE", "list", 0, -1) == [b"%d" % n for n in range(100)]
+        assert await store.ask("LRANGE", "list", 0, -1) == [b"%d" % n for n in range(100)]
 
 
 async def test_a_replica_is_not_taken_for_the_primary(
@@ -203,10 +203,10 @@ async def test_a_primary_that_was_replaced_unawares_is_left(
 
 async def _is_at(store: RedisStore, server: Valkey) -> bool:
     try:
-        (await store.ping()).now
+        await store.ping()
     except StoreUnavailable:
         return False
-    return store._address.place.port == server.port
+    return store.address.place.port == server.port
 
 
 async def test_one_sentinel_alone_is_not_believed(
@@ -333,8 +333,8 @@ async def test_nodes_that_do_not_answer_or_do_not_know_are_passed_over(
             good = await stack.enter_async_context(impostor(node))
             places = ",".join(f"127.0.0.1:{each.port}" for each in (*bad, good))
             store = await open_store(f"redis+cluster://{places}?{QUICK}")
-            assert store._address.place.port == server.port
-            (await store.ping()).now
+            assert store.address.place.port == server.port
+            await store.ping()
             assert [each.times("CLUSTER") for each in (*bad, good)] == [1, 1, 1]
 
 

@@ -9,8 +9,9 @@ from redis import exceptions
 
 from tenure.errors import ConfigError, StoreError, StoreFull, StoreUnavailable, TenureError
 from tenure.stores.postgres import faults as postgres
-from tenure.stores.redis import faults as redis
-from tenure.stores.redis.address import Address, address_of
+from tenure.stores.redis import errors as redis
+from tenure.stores.redis.address import Address
+from tenure.stores.redis.topology import address_of
 
 # Redis.
 
@@ -53,7 +54,7 @@ def reply(text: str) -> exceptions.ResponseError:
     ],
 )
 def test_errors_of_redis(error: Exception, kind: type[StoreError], words: str):
-    fault = redis.translate(error, PLAIN)
+    fault = PLAIN.fault(error)
     assert type(fault) is kind
     assert str(fault).startswith("the store redis://ann:***@host ")
     assert words in str(fault)
@@ -61,10 +62,10 @@ def test_errors_of_redis(error: Exception, kind: type[StoreError], words: str):
 
 @pytest.mark.parametrize("code", ["ASK", "MOVED"])
 def test_a_namespace_elsewhere_is_followed_or_explained(code: str):
-    fault = redis.translate(reply(f"{code} 1 host:1"), PLAIN)
+    fault = PLAIN.fault(reply(f"{code} 1 host:1"))
     assert type(fault) is StoreError
     assert "Use redis+cluster:// instead" in str(fault)
-    fault = redis.translate(reply(f"{code} 1 host:1"), CLUSTER)
+    fault = CLUSTER.fault(reply(f"{code} 1 host:1"))
     assert type(fault) is StoreUnavailable
     assert "redis+cluster:// instead" not in str(fault)
 

@@ -2,23 +2,24 @@
 
 from __future__ import annotations
 
+import asyncio
 from inspect import signature
-from typing import TYPE_CHECKING, Any
+from typing import Any
 from urllib.parse import SplitResult, urlsplit, urlunsplit
 
+from redis import exceptions
 from redis.asyncio import Connection
 from redis.asyncio.connection import AbstractConnection, parse_url
 from redis.asyncio.retry import Retry
 from redis.backoff import NoBackoff
 
+from tenure.core.model import Finding
 from tenure.core.redaction import Secret, redact
-from tenure.errors import ConfigError
+from tenure.errors import ConfigError, StoreError
+from tenure.stores.redis.errors import translate
+from tenure.stores.redis.wire import Lost, Received, Wire
 
-if TYPE_CHECKING:
-    from tenure.core.model import Finding
-    from tenure.stores.redis.wire import Wire
-
-__all__ = ["Address", "address_of"]
+__all__ = ["Address", "dial"]
 
 _SCHEMES = {"redis": "redis", "valkey": "redis", "rediss": "rediss", "valkeys": "rediss"}
 
@@ -52,7 +53,7 @@ class Address:
             self.timeout = float(options.pop("socket_timeout", _TIMEOUT))
             self.user = str(options.get("username", "default"))
             self._options = Secret(options | self._fixed_options())
-            self.connection()
+            self._make(**self._options())  # raises for options that it does not know
         except (ValueError, TypeError) as error:
             # The driver's own text is no longer shown: it may quote the URL, password and all.
             msg = (
@@ -62,13 +63,13 @@ class Address:
             )
             raise ConfigError(msg) from None
 
-    def connection(self) -> Connection:
-        """Return a new connection, not connected yet."""
-        return self._make(**self._options())
+    def fault(self, error: Exception) -> StoreError:
+        """Return Tenure's error for the driver's; raise it `from` that one."""
+        return translate(error, self.text, self.user, moves=self.moves)
 
     async def reach(self) -> Connection:
         """Return a connection that is logged in. What fails leaves nothing open."""
-        connection = self.connection()
+        connection = self._make(**self._options())
         try:
             await connection.connect()  # type: ignore[no-untyped-call]  # redis-py leaves it untyped
         except BaseException:
@@ -98,14 +99,27 @@ class Address:
         }
 
 
-def address_of(url: str, tag: str) -> Address:
-    """Return where the keys that begin with `tag` are to be found, today and later."""
-    if "+" not in url.partition("://")[0]:
-        return Address(url)
-    # Only who needs it pays for it.
-    from tenure.stores.redis.topology import address_by_topology  # noqa: PLC0415 - see above
-
-    return address_by_topology(url, tag)
+async def dial(address: Address, received: Received, lost: Lost) -> Wire:
+    """Connect and log in, in bounded time. Raises redis-py's exceptions."""
+    try:
+        async with asyncio.timeout(address.connect_timeout):
+            connection = await address.reach()
+    except TimeoutError as error:
+        msg = f"no connection within {address.connect_timeout:g} s"
+        raise exceptions.TimeoutError(msg) from error
+    except exceptions.RedisError:
+        raise
+    except Exception as error:
+        raise exceptions.ConnectionError(str(error)) from error
+    # The one place that reaches into redis-py: it has no public way to hand over its stream.
+    stream, connection._writer = connection._writer, None  # noqa: SLF001
+    connection._reader = None  # noqa: SLF001
+    await connection.disconnect(nowait=True)
+    if stream is None or stream.is_closing():
+        raise exceptions.ConnectionError("closed by the server during log-in")
+    wire = Wire(stream, received, lost)
+    address.opened(wire)
+    return wire
 
 
 def _for_driver(parts: SplitResult) -> str:

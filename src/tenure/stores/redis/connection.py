@@ -1,4 +1,4 @@
-"""A Redis store object's ties to its server: two connections, its keys' names, its errors."""
+"""A Redis store object's ties to its server: two connections, and the ways to use them."""
 
 from __future__ import annotations
 
@@ -11,41 +11,26 @@ from typing import Any, NoReturn, Self
 from redis.exceptions import RedisError, ResponseError
 
 from tenure.core.clock import Clock
-from tenure.core.model import Grade, Topic, Traits
+from tenure.core.model import Grade, Pong, Topic, Traits
 from tenure.core.redaction import Secret
 from tenure.errors import ConfigError, StoreError
 from tenure.stores.contract import Migrate, Purpose, Watch
 from tenure.stores.damage import Damage
-from tenure.stores.redis.address import address_of
-from tenure.stores.redis.ear import Ear
-from tenure.stores.redis.faults import Misled, missing_rights, translate
-from tenure.stores.redis.scripts import SLEEP
+from tenure.stores.redis.errors import Misled, missing_rights
+from tenure.stores.redis.listener import Listener
+from tenure.stores.redis.scripts import SCRIPTS
 from tenure.stores.redis.sender import Sender
+from tenure.stores.redis.topology import address_of
 from tenure.stores.redis.wire import Word
 from tenure.stores.watching import ARM_SECONDS, Watchers
 from tenure.stores.within import no_transactions
 
-__all__ = ["FORMAT", "Connection", "read_format"]
+__all__ = ["FORMAT", "READABLE_FROM", "Connection", "grade_of", "read_format"]
 
 FORMAT = 1
-"""The shape of what is stored; described in lua/prelude.lua, lua/jobs.lua and
-lua/schedules.lua.
-
-Neither jobs nor schedules raised it: their keys are new, and a version that does not know them
-neither reads nor removes them. Runs of schedules are jobs that such a version can read, claim and
-settle. So all versions work side by side, as during a rolling deploy.
-"""
-
-# What the job scripts take, in the order of lua/jobs.lua.
-_JOB_KEYS = (
-    *("state", "fixed", "waiting", "held", "unfinished", "tags", "finished", "deadlines"),
-    *("cancels", "running", "unique", "ends", "paused", "sleeping"),
-    *("replicas", "expiry", "renewed", "joined", "claims", "broken"),
-    *("succeeded", "failed", "cancelled", "live", "pauses"),
-)
-
-# What the schedule scripts take after these, in the order of lua/schedules.lua.
-_TIMER_KEYS = ("schedules", "definitions", "names", "declared", "decisions")
+"""The shape of what is stored; described in lua/leases.lua, lua/jobs.lua and lua/schedules.lua."""
+READABLE_FROM = 1
+"""The oldest format whose code can work with what this version stores."""
 
 # The flags of sleepers are hints: those that nobody has renewed or answered for a day can go.
 _FLAGS_LIFE_MS = 86_400_000
@@ -55,46 +40,44 @@ _warned: set[tuple[str, str]] = set()
 
 
 class Connection:
-    """What every part of the Redis store shares."""
+    """What the parts of a Redis store share."""
 
     traits = Traits(grade=Grade.D, scope="fleet", push=True, transactional=False)
 
     def __init__(self, url: str, *, namespace: str, clock: Clock) -> None:
         # The braces are a hash tag: in a cluster, all keys of a namespace lie on one node.
-        self._tag = f"{{tenure:{namespace}}}:"
-        self._address = address_of(url, self._tag)
+        self.tag = f"{{tenure:{namespace}}}:"
+        self.address = address_of(url, self.tag)
         self._secret_url = Secret(url)
-        self.url = self._address.text
+        self.url = self.address.text
         self.namespace = namespace
         self.clock = clock
         self.damage = Damage(self.url, namespace)
-        self._names, self._fence = f"{self._tag}names", f"{self._tag}fence"
-        self._marks = f"{self._tag}marks"
-        self._channel = f"{self._tag}ear:{clock.token()}"
-        self._bells = f"{self._tag}bell:"
-        self._job_keys = tuple(f"{self._tag}job:{name}" for name in _JOB_KEYS)
-        timer_keys = (f"{self._tag}timer:{name}" for name in _TIMER_KEYS)
-        self._schedule_keys = (*self._job_keys, *timer_keys)
+        self.channel = f"{self.tag}ear:{clock.token()}"
+        """Where wake-ups for this store object alone are published."""
+        self.bells = f"{self.tag}bell:"
+        """Before the kind of a topic: where wake-ups of that kind are published."""
         self._watchers = Watchers(clock)
         self._sender: Sender | None = None
-        self._ear: Ear | None = None
+        self._listener: Listener | None = None
 
     async def open(self, migrate: Migrate = "auto") -> None:
         was_closed = self._sender is None
         if was_closed:
-            self._sender = Sender(self._address, self.clock.random)
-            self._ear = Ear(
-                self._address,
-                channel=self._channel,
-                bells=self._bells,
+            self._sender = Sender(self.address, self.clock.random)
+            self._listener = Listener(
+                self.address,
+                channel=self.channel,
+                bells=self.bells,
                 watchers=self._watchers,
                 clock=self.clock,
                 ask_again=self._ask_again,
             )
         try:
             await self._log_in()
-            self._refuse_sentinel(await self._inspect())
-            await self._check_format(migrate)
+            self._judge(await self.read_info())
+            if migrate != "skip":
+                await self._check_format(migrate)
         except BaseException:
             if was_closed:
                 await self.close()
@@ -102,19 +85,31 @@ class Connection:
 
     async def close(self) -> None:
         sender, self._sender = self._sender, None
-        ear, self._ear = self._ear, None
-        if ear is not None:
-            await ear.close()
+        listener, self._listener = self._listener, None
+        if listener is not None:
+            await listener.close()
         if sender is not None:
             await sender.close()
 
     def abandon(self) -> None:
         """Close without the event loop, which is closed: cut both connections."""
-        sender, self._sender = self._sender, None
-        ear, self._ear = self._ear, None
-        for part in (ear, sender):
+        for part in (self._listener, self._sender):
             if part is not None:
                 part.abandon()
+        self._listener = self._sender = None
+
+    @asynccontextmanager
+    async def visit(self) -> AsyncIterator[None]:
+        """Log in, for as long as this takes if the store is not open."""
+        was_closed = self._sender is None
+        if was_closed:
+            self._sender = Sender(self.address, self.clock.random)
+        try:
+            await self._log_in()
+            yield
+        finally:
+            if was_closed:
+                await self.close()
 
     def clone(self) -> Self:
         return type(self)(self._secret_url(), namespace=self.namespace, clock=self.clock)
@@ -123,42 +118,46 @@ class Connection:
         del connection
         raise no_transactions(purpose, self.url)
 
+    async def ping(self) -> Pong:
+        return Pong(await self.now(), await self._incarnation())
+
     async def now(self) -> int:
+        """Return the store's time."""
         virtual = self.clock.for_server()
         if virtual is not None and self._sender is not None:
             return virtual
-        seconds, micros = await self._ask("TIME")
+        seconds, micros = await self.ask("TIME")
         return int(seconds) * 1_000_000 + int(micros)
 
-    async def incarnation(self) -> str:
-        key = f"{self._tag}incarnation"
-        found = await self._ask("GET", key)
+    async def _incarnation(self) -> str:
+        key = f"{self.tag}incarnation"
+        found = await self.ask("GET", key)
         if found is None:
             # The server is new, or it has lost its data. Open stores go on with it and write in
             # this format, so programs that only check the format must find the number.
-            await self._ask("SET", f"{self._tag}format", FORMAT, "NX")
+            await self._write_format()
             # Only the first of many that ask at the same time writes it.
-            await self._ask("SET", key, self.clock.token(), "NX")
-            found = await self._ask("GET", key)
+            await self.ask("SET", key, self.clock.token(), "NX")
+            found = await self.ask("GET", key)
         return (found or b"").decode(errors="replace")
 
     @asynccontextmanager
     async def watch(self, *topics: Topic) -> AsyncIterator[Watch]:
-        if self._ear is None:
+        if self._listener is None:
             raise self._not_open()
         async with self._watchers.watch(*topics) as armed:
-            await self._ear.listen({kind for kind, _ in topics})
+            await self._listener.listen({kind for kind, _ in topics})
             queues = [name for kind, name in topics if kind == "queue"]
             if queues:
-                # First the ear, then the flag, then the caller's claim: a job that comes in
-                # between is either found by the claim or told to the ear.
+                # First the channel, then the flag, then the caller's claim: a job that comes in
+                # between is either found by the claim or told on the channel.
                 await asyncio.wait((self._ask_for(queues),), timeout=ARM_SECONDS)
             yield armed
 
     def _ask_for(self, queues: Sequence[str]) -> asyncio.Future[Any]:
         """Ask to be told of the next job in these queues; see `ring` in lua/jobs.lua."""
-        key = f"{self._tag}job:sleeping"
-        return self._open_sender.run(SLEEP, (1, key, _FLAGS_LIFE_MS, *queues))
+        words: tuple[Word, ...] = (1, f"{self.tag}job:sleeping", _FLAGS_LIFE_MS, *queues)
+        return self._open_sender.run(SCRIPTS["sleep"], words)
 
     def _ask_again(self, queues: Sequence[str]) -> None:
         if queues and self._sender is not None:  # it is being closed otherwise
@@ -170,94 +169,110 @@ class Connection:
             raise self._not_open()
         return self._sender
 
+    def _not_open(self) -> StoreError:
+        return StoreError(f"the store {self.url} is not open. Use it inside 'async with app:'.")
+
     @property
     def _now(self) -> Word:
         """The first argument of every script: a test's instant, or empty for the server's clock."""
         virtual = self.clock.for_server()
         return "" if virtual is None else virtual
 
-    async def _ask(self, *words: Word) -> Any:
+    async def ask(self, *words: Word) -> Any:
         """Send a plain command and return its reply."""
         reply = await self._open_sender.send(*words)
         if isinstance(reply, RedisError):
-            raise self._fault(reply)
+            raise self.fault(reply)
         return reply
 
-    def _fault(self, error: RedisError) -> StoreError:
+    async def run(self, script: str, keys: Sequence[str], *arguments: Word) -> list[Any]:
+        """Run a script, whose reply is a list."""
+        words = (len(keys), *keys, self._now, *arguments)
+        reply = await self._open_sender.run(SCRIPTS[script], words)
+        if type(reply) is not list:
+            raise self.fault(reply)
+        return reply
+
+    def fault(self, error: RedisError) -> StoreError:
         """Return the error to raise for what came instead of a reply."""
-        fault = translate(error, self._address)
+        fault = self.address.fault(error)
         fault.__cause__ = error
         return fault
-
-    def _not_open(self) -> StoreError:
-        return StoreError(f"the store {self.url} is not open. Use it inside 'async with app:'.")
 
     async def _log_in(self) -> None:
         reply = await self._open_sender.send("PING")
         if not isinstance(reply, RedisError):
             return
-        fault = self._fault(reply)
+        fault = self.fault(reply)
         # Later on, when a password has been changed, the same is a StoreError: no argument of
         # that call was wrong.
         if missing_rights(reply) or isinstance(reply, Misled):
             raise ConfigError(str(fault)) from reply
         raise fault
 
+    async def read_format(self) -> bytes | None:
+        """Return what stands where the format is written."""
+        found: bytes | None = await self.ask("GET", f"{self.tag}format")
+        return found
+
+    async def _write_format(self) -> None:
+        # Only the first of many that open at the same time writes it.
+        await self.ask("SET", f"{self.tag}format", f"{FORMAT} {READABLE_FROM}", "NX")
+
     async def _check_format(self, migrate: Migrate) -> None:
-        if migrate == "skip":
-            return
-        key = f"{self._tag}format"
-        found = await self._ask("GET", key)
+        found = await self.read_format()
         # A full server refuses to write even what is there already.
         if found is None and migrate == "auto":
-            # Only the first of many that open at the same time writes it.
-            await self._ask("SET", key, FORMAT, "NX")
-            found = await self._ask("GET", key)
+            await self._write_format()
+            found = await self.read_format()
         if found is None:
             msg = (
                 f"the store {self.url} has no namespace {self.namespace!r} yet. "
                 "Open it once with migrate='auto', or run 'tenure migrate'."
             )
             raise ConfigError(msg)
-        number = read_format(found)
-        if number is None:
+        numbers = read_format(found)
+        if numbers is None:
             msg = (
-                f"the store {self.url} has a key {key!r} that is not Tenure's: {found[:50]!r}. "
-                "Use another namespace, or another database."
+                f"the store {self.url} has a key {f'{self.tag}format'!r} that is not Tenure's: "
+                f"{found[:50]!r}. Use another namespace, or another database."
             )
             raise ConfigError(msg)
-        if number > FORMAT:
+        version, readable_from = numbers
+        if readable_from > FORMAT:
             msg = (
-                f"the store {self.url} has format {number} in namespace {self.namespace!r}, "
+                f"the store {self.url} has format {version} in namespace {self.namespace!r}, "
                 f"and this version of Tenure knows only {FORMAT}. Install a newer Tenure."
             )
             raise ConfigError(msg)
 
-    def _refuse_sentinel(self, facts: dict[str, str]) -> None:
+    async def read_info(self) -> dict[str, str]:
+        """Return what INFO tells, by name, and learn the grade; nothing if it is forbidden."""
+        reply = await self._open_sender.send("INFO")
+        if isinstance(reply, ResponseError):
+            _log.debug("%s forbids INFO (%s); its grade is taken as D.", self.url, reply)
+            return {}
+        if isinstance(reply, RedisError):
+            raise self.fault(reply)
+        lines = reply.decode(errors="replace").splitlines()
+        facts = dict(line.split(":", 1) for line in lines if ":" in line)
+        # Who may be replaced can lose what was acknowledged last, also while alone for now.
+        grade = Grade.C if self.address.moves else grade_of(facts)
+        self.traits = Traits(grade=grade, scope="fleet", push=True, transactional=False)
+        return facts
+
+    def _judge(self, facts: dict[str, str]) -> None:
+        """Refuse a Sentinel, and warn about what would lose leases."""
         if facts.get("redis_mode") == "sentinel":
             msg = (
                 f"the store {self.url} is a Sentinel, which keeps no data. Use "
                 "redis+sentinel://host:26379/service-name: it follows the primary."
             )
             raise ConfigError(msg)
-
-    async def _inspect(self) -> dict[str, str]:
-        """Learn what the server survives, and warn about what would lose leases; return INFO."""
-        reply = await self._open_sender.send("INFO")
-        if isinstance(reply, ResponseError):
-            _log.debug("%s forbids INFO (%s); its grade is taken as D.", self.url, reply)
-            return {}
-        if isinstance(reply, RedisError):
-            raise self._fault(reply)
-        lines = reply.decode(errors="replace").splitlines()
-        facts = dict(line.split(":", 1) for line in lines if ":" in line)
-        # Who may be replaced can lose what was acknowledged last, also while alone for now.
-        grade = Grade.C if self._address.moves else _grade(facts)
-        self.traits = Traits(grade=grade, scope="fleet", push=True, transactional=False)
         policy = facts.get("maxmemory_policy")
-        if policy is None:
+        if facts and policy is None:
             _log.debug("%s does not tell its maxmemory-policy; it must be noeviction.", self.url)
-        elif policy != "noeviction" and (self.url, policy) not in _warned:
+        elif policy not in (None, "noeviction") and (self.url, policy) not in _warned:
             _warned.add((self.url, policy))
             _log.warning(
                 "%s has maxmemory-policy %s: it may drop leases that are held. "
@@ -265,15 +280,21 @@ class Connection:
                 self.url,
                 policy,
             )
-        return facts
 
 
-def read_format(value: bytes) -> int | None:
-    """Return the number of a format; None if that was not written by Tenure."""
-    return int(value) if value.isdigit() and len(value) < 10 else None
+def read_format(value: bytes) -> tuple[int, int] | None:
+    """Return the number of a format, and from which one on code can work with it.
+
+    None if it was not written by Tenure.
+    """
+    version, _, readable_from = value.partition(b" ")
+    numbers = version, readable_from or version
+    if not all(number.isdigit() and len(number) < 10 for number in numbers):
+        return None
+    return int(numbers[0]), int(numbers[1])
 
 
-def _grade(facts: dict[str, str]) -> Grade:
+def grade_of(facts: dict[str, str]) -> Grade:
     """Return the grade that the facts of INFO amount to."""
     replicated = facts.get("connected_slaves", "0") != "0" or facts.get("role") == "slave"
     if replicated or facts.get("cluster_enabled") == "1":

@@ -3,20 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from typing import TypeAlias
 
 from redis.exceptions import RedisError, ResponseError
 
 from tenure.core.model import Finding
-from tenure.errors import TenureError
+from tenure.errors import StoreError, TenureError
 from tenure.stores.redis.connection import FORMAT, Connection, read_format
-from tenure.stores.redis.faults import Misled, missing_rights
+from tenure.stores.redis.errors import Misled, missing_rights
 from tenure.stores.redis.rights import NEEDED_RIGHTS
-from tenure.stores.redis.scripts import RIGHTS
-from tenure.stores.redis.sender import Sender
 from tenure.stores.redis.wire import Word
 
-__all__ = ["Examination", "judge"]
+__all__ = ["Doctor", "judge"]
 
 Facts: TypeAlias = Mapping[str, str]
 """What INFO and CONFIG GET tell, by name; what is missing is not known."""
@@ -28,30 +27,29 @@ _NEARLY_FULL = 0.9
 _PROBE = ("SCRIPT", "LOAD", "return 1"), ("EVALSHA", "e0e1f9fabfc9d4800c877a703b823ac0578ff8db", 0)
 
 
-class Examination(Connection):
-    """The part of the contract that looks after the place itself."""
+class Doctor:
+    """Looks at the server of a store, open or not."""
+
+    def __init__(self, connection: Connection) -> None:
+        self._connection = connection
 
     async def examine(self) -> list[Finding]:
-        findings = [Finding("ok", "store", f"{self.url}, namespace {self.namespace}")]
-        unopened = self._sender is None
-        if unopened:
-            self._sender = Sender(self._address, self.clock.random)
+        """Return what is to be known about the server, and what is wrong there."""
+        connection = self._connection
+        where = f"{connection.url}, namespace {connection.namespace}"
+        findings = [Finding("ok", "store", where)]
         try:
-            await self._log_in()
-            await self._look(findings)
+            async with connection.visit():
+                await self._look(findings)
         except TenureError as error:
             findings.append(_no_answer(error))
-        finally:
-            if unopened:
-                await self.close()
         return findings
 
     async def _look(self, findings: list[Finding]) -> None:
-        info = await self._info()
+        info = await self._connection.read_info()
         settings = await self._settings()
-        await self._inspect()  # for the grade
-        server, *others = judge(info, settings, follows=self._address.moves)
-        grade = self.traits.grade
+        server, *others = judge(info, settings, follows=self._connection.address.moves)
+        grade = self._connection.traits.grade
         findings += [
             server,
             Finding("ok", "grade", f"{grade.name}, {grade.value}"),
@@ -71,55 +69,45 @@ class Examination(Connection):
 
     async def _topology_findings(self) -> list[Finding]:
         try:
-            finding = await self._address.census()
+            finding = await self._connection.address.census()
         except RedisError as error:
-            raise self._fault(error) from error
+            raise self._connection.fault(error) from error
         return [finding] if finding else []
-
-    async def _info(self) -> Facts:
-        reply = await self._open_sender.send("INFO")
-        if isinstance(reply, ResponseError):
-            return {}
-        if isinstance(reply, RedisError):
-            raise self._fault(reply)
-        lines = reply.decode(errors="replace").splitlines()
-        return dict(line.split(":", 1) for line in lines if ":" in line)
 
     async def _settings(self) -> Facts:
         """Return the settings that INFO does not tell; none where CONFIG is forbidden."""
         found: dict[str, str] = {}
         for name in ("appendfsync", "save", "maxmemory-policy"):
-            reply = await self._open_sender.send("CONFIG", "GET", name)
-            if isinstance(reply, list) and len(reply) == 2:
-                found[name] = reply[1].decode(errors="replace")
+            with suppress(StoreError):
+                reply = await self._connection.ask("CONFIG", "GET", name)
+                if len(reply) == 2:
+                    found[name] = reply[1].decode(errors="replace")
         return found
 
     async def _clock_finding(self) -> Finding:
+        clock, read_clock = self._connection.clock, self._connection.now
         # The first question on a connection may be answered later than the next.
-        await self.now()
-        sent, began = self.clock.wall(), self.clock.boot()
-        server = await self.now()
-        half = (self.clock.boot() - began) / 2
+        await read_clock()
+        sent, began = clock.wall(), clock.boot()
+        server = await read_clock()
+        half = (clock.boot() - began) / 2
         return Finding.of_clock((server - sent) / 1e6 - half, half)
 
     async def _rights_finding(self) -> Finding:
-        """Do, without effect, what leases need: run a script, write, ring a bell."""
-        nobody = f"{self._tag}doctor"
+        """Do, without effect, what leases need: run a script, write, publish a wake-up."""
+        nobody = f"{self._connection.tag}doctor"
         commands: tuple[tuple[Word, ...], ...]
         commands = (*_PROBE, ("DEL", nobody), ("PUBLISH", nobody, ""))
         for command in commands:
-            reply = await self._open_sender.send(*command)
-            if isinstance(reply, ResponseError):
-                return self._refusal(str(command[0]), reply)
-            if isinstance(reply, RedisError):
-                raise self._fault(reply)
-        user = self._address.user
-        refused = await self._open_sender.run(RIGHTS, (1, nobody, nobody))
-        if isinstance(refused, RedisError):
-            raise self._fault(refused)
+            try:
+                await self._connection.ask(*command)
+            except StoreError as error:
+                return self._refusal(str(command[0]), error)
+        user = self._connection.address.user
+        refused = await self._connection.run("rights", [nobody], nobody)
         if not refused:
             return Finding("ok", "rights", f"{user!r} may do all that leases need")
-        names = [one.decode().lower() for one in refused]
+        names = [name.decode().lower() for name in refused]
         return Finding(
             "error",
             "rights",
@@ -127,51 +115,55 @@ class Examination(Connection):
             f"ACL SETUSER {user} {' '.join(f'+{name}' for name in names)}",
         )
 
-    def _refusal(self, command: str, reply: ResponseError) -> Finding:
+    def _refusal(self, command: str, error: StoreError) -> Finding:
+        """Return what the server said to a command; raise any error that is not its own."""
+        reply = error.__cause__
+        if not isinstance(reply, ResponseError):
+            raise error
         if not missing_rights(reply):
             return Finding(
                 "error",
                 "commands",
-                f"{command} fails: {_line(self._fault(reply))}",
+                f"{command} fails: {_line(error)}",
                 "Put this right on the server; until then nothing can be acquired.",
             )
         return Finding(
             "error",
             "rights",
             f"{command} was refused: {_line(reply)}",
-            f"ACL SETUSER {self._address.user} {NEEDED_RIGHTS}",
+            f"ACL SETUSER {self._connection.address.user} {NEEDED_RIGHTS}",
         )
 
     async def _format_finding(self) -> Finding:
-        reply = await self._open_sender.send("GET", f"{self._tag}format")
-        if isinstance(reply, ResponseError):
-            return self._refusal("GET", reply)
-        if isinstance(reply, RedisError):
-            raise self._fault(reply)
-        if reply is None:
+        try:
+            found = await self._connection.read_format()
+        except StoreError as error:
+            return self._refusal("GET", error)
+        if found is None:
             return Finding(
                 "note",
                 "format",
-                f"none so far: nobody has opened namespace {self.namespace!r} here",
+                f"none so far: nobody has opened namespace {self._connection.namespace!r} here",
                 "Run 'tenure migrate', or let an app with migrate=\"auto\" do it. If it should be "
                 "there: check the namespace and the database number in the URL.",
             )
-        number = read_format(reply)
-        if number is None:
+        numbers = read_format(found)
+        if numbers is None:
             return Finding(
                 "error",
                 "format",
-                f"{reply[:50]!r} is not Tenure's",
+                f"{found[:50]!r} is not Tenure's",
                 "Use another namespace, or another database.",
             )
-        if number > FORMAT:
+        version, readable_from = numbers
+        if readable_from > FORMAT:
             return Finding(
                 "error",
                 "format",
-                f"{number}, from a newer Tenure; this one knows formats up to {FORMAT}",
+                f"{version}, from a newer Tenure; this one knows formats up to {FORMAT}",
                 "Upgrade Tenure here.",
             )
-        return Finding("ok", "format", str(number))
+        return Finding("ok", "format", str(version))
 
 
 def _no_answer(error: TenureError) -> Finding:

@@ -7,7 +7,6 @@ import re
 from redis import exceptions
 
 from tenure.errors import StoreError, StoreFull, StoreUnavailable
-from tenure.stores.redis.address import Address
 
 __all__ = ["NOT_DONE", "WRONG_PLACE", "Misled", "code_of", "missing_rights", "translate"]
 
@@ -22,9 +21,6 @@ _LATER = {
     "READONLY": "is a read-only replica, maybe after a fail-over; the URL must name the primary",
     "TRYAGAIN": "is moving keys to another node",
     "UNBLOCKED": "changed its role",
-}
-_NEVER = {
-    "CROSSSLOT": "is part of a cluster and was sent keys of two slots; this is a bug in Tenure",
 }
 _MOVED = {
     "ASK": "is moving this namespace to another node of the cluster",
@@ -61,18 +57,20 @@ def missing_rights(error: Exception) -> bool:
     return code_of(error) in _NO_RIGHTS or any(text in str(error) for text in _NO_RIGHTS_IN_SCRIPT)
 
 
-def translate(error: Exception, address: Address) -> StoreError:
-    """Return Tenure's error for the driver's; raise it `from` that one."""
-    where, said = f"the store {address.text}", str(error).rstrip("?. ")
+def translate(error: Exception, url: str, user: str, *, moves: bool) -> StoreError:
+    """Return Tenure's error for the driver's; raise it `from` that one.
+
+    `moves`: whether the URL follows the data to whichever server has it.
+    """
+    where, said = f"the store {url}", str(error).rstrip("?. ")
     if missing_rights(error):
         return StoreError(
-            f"{where} refused the user {address.user!r}: {said}. Check user and password in the "
+            f"{where} refused the user {user!r}: {said}. Check user and password in the "
             "URL. A user needs the keys '~{tenure:*', the channels '&{tenure:*' and some commands: "
             "'tenure doctor' names those that it lacks."
         )
     if isinstance(error, exceptions.ResponseError):
-        code = code_of(error)
-        return _no_room(code, where, said) or _refusal(code, where, said, address)
+        return _refusal(code_of(error), where, said, moves=moves)
     if isinstance(error, Misled):
         return StoreUnavailable(f"{where} {said}.")
     if isinstance(error, exceptions.TimeoutError):
@@ -85,7 +83,8 @@ def translate(error: Exception, address: Address) -> StoreError:
     )
 
 
-def _no_room(code: str, where: str, said: str) -> StoreFull | None:
+def _refusal(code: str, where: str, said: str, *, moves: bool) -> StoreError:
+    """Return the error for a reply that begins with `code`."""
     if code == "OOM":
         return StoreFull(
             f"{where} is full and takes no new jobs ({said}). Nothing was stored. Workers go on "
@@ -97,21 +96,18 @@ def _no_room(code: str, where: str, said: str) -> StoreFull | None:
             f"{where} refuses all writes because its disk is full ({said}). Nothing was stored. "
             "Make room on the disk of the server; then try again."
         )
-    return None
-
-
-def _refusal(code: str, where: str, said: str, address: Address) -> StoreError:
-    if code in _LATER:
-        return StoreUnavailable(f"{where} {_LATER[code]} ({said}).")
-    if code in _MOVED and address.moves:
-        return StoreUnavailable(f"{where} {_MOVED[code]} ({said}).")
-    if code in _MOVED:
+    if code in _MOVED and not moves:
         return StoreError(
             f"{where} {_MOVED[code]} ({said}). Use redis+cluster:// instead of redis://, with the "
             "addresses of some nodes: it follows the namespace wherever it goes."
         )
-    if code in _NEVER:
-        return StoreError(f"{where} {_NEVER[code]} ({said}).")
+    if code in _LATER or code in _MOVED:
+        return StoreUnavailable(f"{where} {(_LATER | _MOVED)[code]} ({said}).")
+    if code == "CROSSSLOT":
+        return StoreError(
+            f"{where} is part of a cluster and was sent keys of two slots; this is a bug in "
+            f"Tenure ({said})."
+        )
     return StoreError(f"{where} answered with an error: {said}.")
 
 

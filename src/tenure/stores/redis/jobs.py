@@ -2,50 +2,42 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
-from typing import Any, Final, TypeVar
+from hashlib import sha1
+from typing import Final, Literal
 
 from tenure.core.durations import micros
 from tenure.core.records import (
     BATCH_MAX,
+    COUNT_MAX,
+    TAGGED_MAX,
     Cancelled,
     Claimed,
+    Deleted,
     Inserted,
     JobRecord,
     NewJob,
     Note,
+    Page,
+    QueueCounts,
     Requeued,
     Settled,
     Settlement,
+    Stranded,
+    Tagged,
 )
-from tenure.core.soundness import SET_ASIDE
-from tenure.stores.redis.connection import Connection
-from tenure.stores.redis.job_words import (
-    insert_words,
-    is_plain,
-    other_words,
-    packed_bytes,
-    plain_words,
-    read_job,
-)
-from tenure.stores.redis.scripts import (
-    ASIDE,
-    CANCEL,
-    CLAIM,
-    GET,
-    INSERT,
-    NOTE,
-    PAUSE,
-    PRUNE_JOBS,
-    REQUEUE,
-    SETTLE,
-    Script,
-)
+from tenure.core.soundness import UNREADABLE
+from tenure.core.states import STATES, JobState, may_delete
+from tenure.stores.redis.part import slices
+from tenure.stores.redis.records import insert_words, note_words, read_job, settle_words
+from tenure.stores.redis.replicas import Replicas
 from tenure.stores.redis.wire import Word, text
 
-__all__ = ["JobScripts", "Jobs", "readable", "slices"]
+__all__ = ["Jobs"]
 
+# What scripts answer for each job.
 _SETTLED: Final[tuple[Settled, ...]] = (
     *("lost", "settled", "repeated", "unreadable", "cancelled"),
 )
@@ -53,66 +45,25 @@ _CANCELLED: Final[tuple[Cancelled | None, ...]] = (None, "cancelled", "requested
 _REQUEUED: Final[tuple[Requeued | None, ...]] = (
     *(None, "requeued", "unfinished", "conflict", "refused"),
 )
+_NOTED: Final = 1
+_NOTE_ASIDE: Final = 2
+_DELETED: Final = 1
+_CHANGED: Final = 2
 
-_ASIDE: Final = 2
-"""What note.lua answers for a job that it has set aside."""
-
-# Where each job is decided alone, and a repeat finds what was done, a call may be several scripts.
-_SLICE: Final = 100
-
-_One = TypeVar("_One")
-
-
-class JobScripts(Connection):
-    """How the parts of the job half run their scripts, and read records."""
-
-    def _read_job(self, id_: str, record: bytes | None, fixed: bytes | None) -> JobRecord | None:
-        """Return a job; None if there is none, or none that can be read."""
-        if record is None:
-            return None
-        return self.damage.read("job", self._job_hashes, id_, read_job, record, fixed or b"")
-
-    @property
-    def _job_hashes(self) -> str:
-        """Where a job is: what never changes of it in one hash, the rest in the other."""
-        return f"{self._tag}job:fixed and {self._tag}job:state"
-
-    def _report_aside(self, id_: str) -> None:
-        self.damage.report("job", id_, SET_ASIDE, f"{self._tag}job:broken")
-
-    async def _job_script(
-        self, script: Script, *arguments: Word, keys: tuple[str, ...] = ()
-    ) -> list[Any]:
-        """Run a script on all keys of the jobs, if not on more; its reply is a list."""
-        keys = keys or self._job_keys
-        words = (len(keys), *keys, self._now, self._bells, *arguments)
-        reply = await self._open_sender.run(script, words)
-        if type(reply) is not list:
-            raise self._fault(reply)
-        return reply
+# One call of `find` looks at 2000 jobs at most, so many of them in a script: nobody else is served
+# while one runs.
+_LOOKS: Final = 100
+_STEPS: Final = 20
 
 
-def slices(items: Sequence[_One], size: int = _SLICE) -> Iterator[Sequence[_One]]:
-    """Cut what one script may not do at once: nobody else is served while it runs."""
-    for first in range(0, len(items), size):
-        yield items[first : first + size]
-
-
-def readable(record: bytes, fixed: bytes) -> Iterator[JobRecord]:
-    """Yield the job in the two parts of a record; nothing if it is none."""
-    with suppress(ValueError, RecursionError):
-        yield read_job(record, fixed)
-
-
-class Jobs(JobScripts):
-    """Jobs, from insert to prune."""
+class Jobs(Replicas):
+    """The job part of the contract."""
 
     async def insert(self, jobs: Sequence[NewJob]) -> list[Inserted]:
         answers: list[Inserted] = []
         # A batch is one script: a failure between two of them would leave half of it behind.
         for batch in slices(jobs, BATCH_MAX):
-            reply = await self._job_script(INSERT, *insert_words(batch))
-            at, *found = reply
+            at, *found = await self._run("insert", *insert_words(batch))
             for job, answer in zip(batch, found, strict=True):
                 if answer:
                     same, owner = answer
@@ -126,108 +77,228 @@ class Jobs(JobScripts):
         self, replica: str, claim_no: int, queues: Sequence[str], limit: int
     ) -> Claimed | None:
         most = min(limit, BATCH_MAX)
-        reply = await self._job_script(CLAIM, replica, claim_no, most, *dict.fromkeys(queues))
+        reply = await self._run("claim", replica, claim_no, most, *dict.fromkeys(queues))
         if not reply:
             return None
         next_in, aside, *parts = reply
         jobs = [
-            job for pair in zip(parts[::2], parts[1::2], strict=True) for job in readable(*pair)
+            job for pair in zip(parts[::2], parts[1::2], strict=True) for job in _readable(*pair)
         ]
         if 2 * len(jobs) < len(parts):
             # Nobody can ever run them, and this replica would seem to, as long as it lives.
-            aside += await self._job_script(ASIDE, replica, "", *(job.id for job in jobs))
+            aside += await self._run("aside", replica, "", *(job.id for job in jobs))
             next_in = 0  # there may be more behind them
         for name in aside:
             if b"\0" in name:  # no id has one
                 why = "it stood in a queue and names no job; it was removed"
-                self.damage.report("job", text(name), why, f"{self._tag}job:waiting")
+                self._damage.report("job", text(name), why, f"{self._tag}job:waiting")
             else:
                 self._report_aside(text(name))
         return Claimed(jobs, None if next_in < 0 else next_in / 1e6)
 
-    async def settle(self, replica: str, settlements: Sequence[Settlement]) -> list[Settled]:
+    async def settle(self, settlements: Sequence[Settlement]) -> list[Settled]:
         answers: list[Settled] = []
-        for some in slices(settlements):
-            answers += await self._settle(replica, some)
-        for one, answer in zip(settlements, answers, strict=True):
+        # The script reads all of its jobs before it writes any, so it takes none of them twice.
+        once = len({end.id for end in settlements}) == len(settlements)
+        for some in slices(settlements) if once else slices(settlements, 1):
+            reply = await self._run("settle", *settle_words(some))
+            answers += [_SETTLED[answer] for answer in reply]
+        for end, answer in zip(settlements, answers, strict=True):
             if answer == "unreadable":
-                self._report_aside(one.id)
+                self._report_aside(end.id)
         return answers
 
-    async def _settle(self, replica: str, settlements: Sequence[Settlement]) -> list[Settled]:
-        if len({one.id for one in settlements}) < len(settlements):
-            # The script takes a job once, so that it can read all of them before it writes.
-            return [(await self._settle(replica, [one]))[0] for one in settlements]
-        plain: list[Word] = []
-        others: list[Word] = []
-        order: list[int] = []
-        odd: list[int] = []
-        for number, one in enumerate(settlements):
-            if is_plain(one):
-                plain += plain_words(one)
-                order.append(number)
-            else:
-                others += other_words(one)
-                odd.append(number)
-        reply = await self._job_script(SETTLE, replica, len(order), *plain, *others)
-        if not odd:
-            return [_SETTLED[answer] for answer in reply]
-        told = dict(zip([*order, *odd], reply, strict=True))
-        return [_SETTLED[told[number]] for number in range(len(settlements))]
-
-    async def note(self, replica: str, notes: Sequence[Note]) -> list[bool]:
+    async def note(self, notes: Sequence[Note]) -> list[bool]:
         answers: list[bool] = []
         for some in slices(notes):
-            words: list[Word] = [replica]
-            for one in some:
-                words += (
-                    one.id,
-                    one.fence,
-                    "" if one.progress is None else repr(one.progress),
-                    "" if one.message is None else f"m{one.message}",
-                    b"" if one.checkpoint is None else packed_bytes(one.checkpoint),
-                )
-            reply = await self._job_script(NOTE, *words)
-            answers += [answer == 1 for answer in reply]
+            reply = await self._run("note", *note_words(some))
+            answers += [answer == _NOTED for answer in reply]
             for note, answer in zip(some, reply, strict=True):
-                if answer == _ASIDE:
+                if answer == _NOTE_ASIDE:
                     self._report_aside(note.id)
         return answers
 
     async def cancel(self, ids: Sequence[str], *, reason: str = "") -> list[Cancelled | None]:
         answers: list[Cancelled | None] = []
         for some in slices(ids):
-            reply = await self._job_script(CANCEL, reason, *some)
-            answers += [_CANCELLED[answer] for answer in reply]
+            answers += [_CANCELLED[answer] for answer in await self._run("cancel", reason, *some)]
         return answers
 
     async def requeue(self, ids: Sequence[str]) -> list[Requeued | None]:
         answers: list[Requeued | None] = []
         for some in slices(ids):
-            answers += [_REQUEUED[answer] for answer in await self._job_script(REQUEUE, *some)]
+            answers += [_REQUEUED[answer] for answer in await self._run("requeue", *some)]
         return answers
+
+    async def delete(self, ids: Sequence[str]) -> list[Deleted | None]:
+        answers: dict[str, Deleted | None] = {}
+        for some in slices(list(dict.fromkeys(ids))):
+            answers |= await self._delete(some)
+        # Named twice, it is gone the second time.
+        return [
+            None if id_ in ids[:at] and answers[id_] == "deleted" else answers[id_]
+            for at, id_ in enumerate(ids)
+        ]
+
+    async def _delete(self, ids: Sequence[str]) -> dict[str, Deleted | None]:
+        """Read jobs, decide here, and remove those that are still as they were read."""
+        records, fixed, _ = await self._run("get", *ids)
+        answers: dict[str, Deleted | None] = dict.fromkeys(ids, "unfinished")
+        digests: dict[str, str] = {}
+        for id_, record, rest in zip(ids, records, fixed, strict=True):
+            stored = (record or b"", rest or b"")
+            if may_delete(next((job.state for job in _readable(*stored)), None)):
+                digests[id_] = sha1(b"".join(stored), usedforsecurity=False).hexdigest()
+        if not digests:
+            return answers
+        reply = await self._run("delete", *(word for pair in digests.items() for word in pair))
+        told = dict(zip(digests, reply, strict=True))
+        answers |= {id_: "deleted" if answer == _DELETED else None for id_, answer in told.items()}
+        changed = [id_ for id_, answer in told.items() if answer == _CHANGED]
+        return answers | await self._delete(changed) if changed else answers
 
     async def get(self, ids: Sequence[str]) -> list[JobRecord | None]:
         found: list[JobRecord | None] = []
         for some in slices(ids):
-            records, fixed, aside = await self._job_script(GET, *some)
+            records, fixed, aside = await self._run("get", *some)
             for name in aside:
                 self._report_aside(text(name))
-            parts = zip(some, records, fixed, strict=True)
-            found += [self._read_job(id_, *halves) for id_, *halves in parts]
+            found += map(self._read_job, some, records, fixed)
         return found
 
+    async def find(
+        self,
+        *,
+        state: JobState | Literal["stranded"] | None = None,
+        queue: str | None = None,
+        task: str | None = None,
+        tag: str | None = None,
+        replica: str | None = None,
+        limit: int = 50,
+        cursor: str | None = None,
+    ) -> Page:
+        if state == "stranded":
+            return Page([], None, await self._stranded(limit))
+        digit: Word = "" if state is None else STATES.index(state)
+        wishes = [_wish(queue), _wish(task), _wish(tag), _wish(replica)]
+        found: list[JobRecord] = []
+        for _ in range(_STEPS):
+            room = limit - len(found)
+            # With nothing to sift, no more than what is wanted is looked at.
+            looks = _LOOKS if any(wishes) or state == "waiting" else min(_LOOKS, room)
+            words = (looks + 1, cursor or "", digit, *wishes[2:])
+            ids, more = _newest(await self._run("candidates", *words), looks)
+            # In an index that somebody has spoiled, what comes next may not come after.
+            ids = [id_ for id_ in ids if cursor is None or id_ < cursor]
+            if not ids:
+                return Page(found, None)
+            looked, broken, *parts = await self._run("pick", room, digit, *wishes, *ids)
+            for id_ in broken:
+                self._damage.report("job", text(id_), UNREADABLE, self._job_hashes)
+            read = map(self._read_job, map(text, parts[::3]), parts[1::3], parts[2::3])
+            found += [job for job in read if job is not None]
+            cursor = ids[looked - 1]
+            more = more or looked < len(ids)
+            if not more or len(found) == limit:
+                return Page(found, cursor if more else None)
+        return Page(found, cursor)
+
+    async def _stranded(self, limit: int) -> list[Stranded]:
+        aside, orphans = await self._run("stranded", limit)
+        broken, held = f"{self._tag}job:broken", f"{self._tag}job:held"
+        found = [
+            Stranded(id=text(id_), why="unreadable", where=broken, left=left / 1e6)
+            for id_, left in aside
+        ]
+        found += [
+            Stranded(id=text(id_), why="orphan", where=held, replica=text(replica))
+            for id_, replica in orphans
+        ]
+        return found[:limit]
+
+    async def counts(self) -> list[QueueCounts]:
+        waiting, others, unreadable = await self._run("queues", "")
+        for name in unreadable:
+            why = "its pause cannot be read, so it counts as none"
+            self._damage.report("queue", text(name), why, f"{self._tag}job:paused")
+        names = {*waiting, *others}
+        while waiting:
+            waiting, _, _ = await self._run("queues", waiting[-1])
+            names.update(waiting)
+        queues = sorted(queue for name in names if (queue := self._read_name(name)) is not None)
+        counted: list[QueueCounts] = []
+        for some in slices(queues):
+            rows = await self._run("counts", *some)
+            counted += [_counts(name, *row) for name, row in zip(some, rows, strict=True)]
+        # What emptied since its name was read is not in anybody's way.
+        return [
+            queue
+            for queue in counted
+            if queue.waiting or queue.running or queue.paused_for is not None
+        ]
+
+    def _read_name(self, name: bytes) -> str | None:
+        return self._damage.read("queue", f"{self._tag}job:waiting", text(name), name.decode)
+
+    async def count_tagged(
+        self, tag: str, *, unfinished: int, recent: int, within: float
+    ) -> Tagged:
+        words = (tag, TAGGED_MAX, unfinished, recent, micros(within))
+        live, young, oldest = await self._run("tagged", *words)
+        return Tagged(live, young, oldest / 1e6)
+
     async def pause(self, queue: str, *, seconds: float | None = None) -> None:
-        await self._job_script(PAUSE, queue, "inf" if seconds is None else micros(seconds))
+        await self._run("pause", queue, "inf" if seconds is None else micros(seconds))
 
-    async def resume(self, queue: str) -> None:
-        await self._job_script(PAUSE, queue, "")
-
-    async def _prune_jobs(self, limit: int) -> int:
+    async def prune(self, limit: int) -> int:
+        """Remove up to `limit` jobs that are over, and unique keys that are free."""
         pruned: int = 0
         while True:
             most = min(BATCH_MAX, limit - pruned)
-            removed, looked, keys = await self._job_script(PRUNE_JOBS, most, BATCH_MAX)
+            removed, looked, keys = await self._run("prune_jobs", most, BATCH_MAX)
             pruned += removed
             if looked < max(most, 1) and keys < BATCH_MAX:
                 return pruned
+
+
+def _readable(record: bytes, fixed: bytes) -> Iterator[JobRecord]:
+    """Yield the job in the two parts of a record; nothing if it is none."""
+    with suppress(ValueError, RecursionError):
+        yield read_job(record, fixed)
+
+
+def _wish(name: str | None) -> str:
+    """Return what is looked for, if anything: also an empty name is something."""
+    return "" if name is None else f"={name}"
+
+
+def _newest(reply: Sequence[object], looks: int) -> tuple[list[str], bool]:
+    """Merge lists of ids, each newest first; say whether there may be more behind the result.
+
+    Where a list was cut off, more of its own may follow: the result ends there, for all of them.
+    """
+    most, *lists = reply
+    last = ""
+    every: list[str] = []
+    for one in lists:
+        assert isinstance(one, list)
+        ids = [text(id_) for id_ in one]
+        every += filter(None, ids)  # an empty one is no job's, and no place to go on from
+        if len(ids) == most:
+            last = max(last, ids[-1])
+    # Text is compared by code points here and by bytes there; for UTF-8 that is the same.
+    kept = sorted((id_ for id_ in every if id_ >= last), reverse=True)
+    return kept[:looks], bool(last) or len(kept) > looks
+
+
+def _counts(queue: str, waiting: int, running: int, oldest: int, paused: bytes) -> QueueCounts:
+    paused_for = None
+    if paused:
+        paused_for = math.inf if paused == b"inf" else int(paused) / 1e6
+    return QueueCounts(
+        queue=queue,
+        waiting=min(COUNT_MAX, waiting),
+        running=min(COUNT_MAX, running),
+        oldest=None if oldest < 0 else oldest / 1e6,
+        paused_for=paused_for,
+    )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any, NoReturn
+from typing import Any
 
 from tenure.core.codec import decode_meta, encode_meta
 from tenure.core.durations import micros
@@ -11,19 +11,8 @@ from tenure.core.model import Acquired, Busy, Granted, Lease, Mark, Meta
 from tenure.core.soundness import UNREADABLE, sound
 from tenure.errors import StoreError
 from tenure.stores.redis.connection import Connection
-from tenure.stores.redis.scripts import (
-    ACQUIRE,
-    DISCARD,
-    LIST,
-    MARK,
-    MEMBERS,
-    PRUNE,
-    RELEASE,
-    RENEW,
-    Script,
-)
+from tenure.stores.redis.part import Part, slices
 from tenure.stores.redis.wire import Word, text
-from tenure.stores.within import no_transactions
 
 __all__ = ["Leases"]
 
@@ -37,11 +26,15 @@ _MEMBERS = 500
 _RENEWED = (False, True, None)
 
 
-class Leases(Connection):
-    """The lease half of the contract."""
+class Leases(Part):
+    """The lease part of the contract."""
 
-    _swept = b""
-    """The last lease key that `prune` has looked at in its present round."""
+    def __init__(self, connection: Connection) -> None:
+        super().__init__(connection)
+        self._names, self._fence = f"{self._tag}names", f"{self._tag}fence"
+        self._marks = f"{self._tag}marks"
+        # The last lease key that `prune` has looked at in its present round.
+        self._swept = b""
 
     async def acquire(
         self,
@@ -54,15 +47,9 @@ class Leases(Connection):
         waiting: float = 0.0,
     ) -> Acquired:
         life, patience = micros(ttl), micros(waiting) if waiting > 0 else 0
-        reply = await self._open_sender.run(
-            ACQUIRE,
-            (
-                *(6, self._names, self._fence, *self._keys(key)),
-                *(self._now, key, holder, limit, life, encode_meta(meta), patience, self._channel),
-            ),
-        )
-        if type(reply) is not list:
-            raise self._fault(reply)
+        keys = (self._names, self._fence, *self._keys(key))
+        words = (key, holder, limit, life, encode_meta(meta), patience, self._connection.channel)
+        reply = await self._connection.run("acquire", keys, *words)
         if not reply:
             raise self._unreadable(key)
         if not reply[0]:
@@ -85,18 +72,18 @@ class Leases(Connection):
         def arguments(lease: Lease) -> tuple[Word, ...]:
             return lease.key, lease.holder, lease.fence, micros(lease.ttl)
 
-        return [_RENEWED[answer] for answer in await self._each(RENEW, leases, arguments)]
+        return [_RENEWED[answer] for answer in await self._each("renew", leases, arguments)]
 
     async def release(self, leases: Sequence[Lease]) -> list[bool]:
         def arguments(lease: Lease) -> tuple[Word, ...]:
             return lease.key, lease.holder, lease.fence
 
-        return [bool(answer) for answer in await self._each(RELEASE, leases, arguments)]
+        return [bool(answer) for answer in await self._each("release", leases, arguments)]
 
     async def discard(self, key: str) -> bool:
-        return bool((await self._run(DISCARD, [key], (key,)))[0])
+        return bool((await self._run("discard", [key], key))[0])
 
-    async def leases(self, prefix: str = "", *, limit: int = 1000) -> list[Lease]:
+    async def find(self, prefix: str = "", *, limit: int = 1000) -> list[Lease]:
         # First the names, then what lives on them: a script may only touch keys it was told. What
         # comes or goes in between may be in the list or not. The leases of a key are listed as they
         # were at one instant, unless they are more than a script may look at.
@@ -115,7 +102,7 @@ class Leases(Connection):
 
     async def _listed(self, names: list[str]) -> tuple[list[Lease], list[str]]:
         """Return what lives on the first of some lease keys, and the names of the others."""
-        answers = await self._run(LIST, names, (self._now, *names))
+        answers = await self._run("find", names, *names)
         listed: list[Lease] = []
         for name, rows in zip(names, answers, strict=False):
             read = [self._read_lease(name, row) for row in rows]
@@ -131,7 +118,7 @@ class Leases(Connection):
         found: dict[str, tuple[bool, int, Lease]] = {}
         cursor = b"0"
         while True:
-            reply = await self._run(MEMBERS, [name], (self._now, name, cursor, _MEMBERS))
+            reply = await self._run("members", [name], name, cursor, _MEMBERS)
             if not reply:  # there are few of them now
                 return (await self._listed([name]))[0]
             cursor, *rows = reply
@@ -144,55 +131,45 @@ class Leases(Connection):
                 return [lease for _, _, lease in sorted(found.values(), key=lambda one: one[:2])]
 
     async def mark(self, key: str, lease: Lease, value: str) -> bool:
-        reply = await self._open_sender.run(
-            MARK,
-            (
-                *(6, self._names, self._marks, *self._keys(lease.key)),
-                *(self._now, lease.key, lease.holder, lease.fence, key, value),
-            ),
-        )
-        if type(reply) is not list:
-            raise self._fault(reply)
-        return bool(reply[0])
+        keys = (self._names, self._marks, *self._keys(lease.key))
+        words = (lease.key, lease.holder, lease.fence, key, value)
+        return bool((await self._connection.run("mark", keys, *words))[0])
 
     async def marked(self, keys: Sequence[str]) -> list[Mark | None]:
         found: list[bytes | None] = []
-        for first in range(0, len(keys), _SLICE):
-            found += await self._ask("HMGET", self._marks, *keys[first : first + _SLICE])
+        for some in slices(keys, _SLICE):
+            found += await self._connection.ask("HMGET", self._marks, *some)
         return [self._read_mark(key, mark) for key, mark in zip(keys, found, strict=True)]
 
     def _read_mark(self, key: str, mark: bytes | None) -> Mark | None:
         if mark is None:
             return None
-        read = self.damage.read("mark", self._marks, key, _mark, key, mark)
+        read = self._damage.read("mark", self._marks, key, _mark, key, mark)
         return read or Mark(key, "", 0)  # it is there, whatever it says
 
     def _read_names(self, stored: Sequence[bytes]) -> list[str]:
         """Return the names of lease keys, which are text."""
-        read = (self.damage.read("lock", self._names, text(one), one.decode) for one in stored)
+        read = (self._damage.read("lock", self._names, text(one), one.decode) for one in stored)
         return [name for name in read if name is not None]
 
     def _read_lease(self, name: str, row: list[Any]) -> Lease | None:
         where = f"{self._tag}head:{name}"
         if len(row) == 1:
-            self.damage.report("lock", name, UNREADABLE, where)
+            self._damage.report("lock", name, UNREADABLE, where)
             return None
-        return self.damage.read("lock", where, name, _lease, name, *row)
+        return self._damage.read("lock", where, name, _lease, name, *row)
 
     def _unreadable(self, name: str) -> StoreError:
         where = f"{self._tag}head:{name}"
         why = "what is stored for it cannot be read, so it counts as held"
-        self.damage.report("lock", name, why, where)
+        self._damage.report("lock", name, why, where)
         return StoreError(
             f"nobody can take {name!r}: {why}. If its holder is gone, 'tenure locks release NAME "
             "--force' removes it; 'tenure doctor' says more."
         )
 
-    def guard(self, connection: object, lease: Lease) -> NoReturn:
-        del connection, lease
-        raise no_transactions("guard()", self.url)
-
-    async def _prune_leases(self, idle: float, limit: int) -> int:
+    async def prune(self, idle: float, limit: int) -> int:
+        """Forget up to `limit` lease keys that nobody uses, last granted `idle` seconds ago."""
         # Released keys are gone already. What crashed holders left is found by walking over the
         # names, `limit` of them a call, each call going on where the one before stopped.
         pruned = looked_at = 0
@@ -203,7 +180,7 @@ class Leases(Connection):
                 break
             looked_at += len(stored)
             names = self._read_names(stored)
-            pruned += (await self._run(PRUNE, names, (self._now, micros(idle), *names)))[0]
+            pruned += (await self._run("prune", names, micros(idle), *names))[0]
         return pruned
 
     def _keys(self, name: str) -> tuple[str, str, str, str]:
@@ -220,34 +197,25 @@ class Leases(Connection):
         """Return lease keys in use that start with `prefix` and come after `after`, in order."""
         start = b"(" + after if after else f"[{prefix}"
         end = b"(" + prefix.encode() + b"\xff"  # no UTF-8 text has this byte
-        names: list[bytes] = await self._ask(
+        names: list[bytes] = await self._connection.ask(
             "ZRANGEBYLEX", self._names, start, end, "LIMIT", 0, count
         )
         return names
 
     async def _each(
-        self, script: Script, leases: Sequence[Lease], arguments: Callable[[Lease], Sequence[Word]]
+        self, script: str, leases: Sequence[Lease], arguments: Callable[[Lease], Sequence[Word]]
     ) -> list[int]:
         """Run a script that answers for each of many leases."""
         answers: list[int] = []
-        for first in range(0, len(leases), _SLICE):
-            some = leases[first : first + _SLICE]
-            words: list[Word] = [self._now]
-            for lease in some:
-                words += arguments(lease)
-            answers += await self._run(script, [lease.key for lease in some], words)
+        for some in slices(leases, _SLICE):
+            words = [word for lease in some for word in arguments(lease)]
+            answers += await self._run(script, [lease.key for lease in some], *words)
         return answers
 
-    async def _run(self, script: Script, names: Sequence[str], arguments: Sequence[Word]) -> Any:
-        """Run a script on all that belongs to some lease keys; its reply is a list."""
-        keys: list[str] = []
-        for name in names:
-            keys += self._keys(name)
-        words = (1 + len(keys), self._names, *keys, *arguments)
-        reply = await self._open_sender.run(script, words)
-        if type(reply) is not list:
-            raise self._fault(reply)
-        return reply
+    async def _run(self, script: str, names: Sequence[str], *arguments: Word) -> list[Any]:
+        """Run a script on all that belongs to some lease keys."""
+        keys = [key for name in names for key in self._keys(name)]
+        return await self._connection.run(script, [self._names, *keys], *arguments)
 
 
 def _lease(  # noqa: PLR0917 - the values of a row, in its order

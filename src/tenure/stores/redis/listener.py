@@ -18,18 +18,18 @@ from redis import exceptions
 
 from tenure.core.clock import Clock
 from tenure.core.model import Topic
-from tenure.stores.redis.address import Address
-from tenure.stores.redis.faults import missing_rights, translate
-from tenure.stores.redis.wire import Wire, dial, pack
+from tenure.stores.redis.address import Address, dial
+from tenure.stores.redis.errors import missing_rights
+from tenure.stores.redis.wire import Wire, pack
 from tenure.stores.watching import ARM_SECONDS, Watchers, pause_before_listening
 
-__all__ = ["Ear"]
+__all__ = ["Listener"]
 
 # A connection that was cut without a word is noticed within two of these.
 _PING_EVERY = 10.0
 
 
-class Ear:
+class Listener:
     """Listens on one channel from the first wish until it is closed, over lost connections.
 
     Waiting in here is in real time, also under a test's clock: the network knows no other.
@@ -112,7 +112,7 @@ class Ear:
                 except exceptions.RedisError as error:
                     failures += 1
                     refused = missing_rights(error) or isinstance(error, exceptions.ResponseError)
-                    self._watchers.cannot_hear(translate(error, self._address))
+                    self._watchers.cannot_hear(self._address.fault(error))
                     self._end_first_attempt()
                 else:
                     failures = 1

@@ -1,45 +1,29 @@
-"""Jobs as the scripts take and give them: words of a command, and MessagePack pieces of a record.
+"""Jobs as the scripts take and give them: words of a command, and MessagePack values of a record.
 
-A record is a sequence of MessagePack values in two hashes, described in lua/jobs.lua. Joined and
-with the header of an array in front, it is decoded in one go.
+A record stands in two hashes; lua/jobs.lua has the table of its values. Joined and with the header
+of an array in front, they are decoded in one go.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from functools import lru_cache
-from typing import Final, Literal
+from operator import attrgetter
+from typing import Any, Final, Literal
 
 import msgspec
 from msgspec import Struct
 
 from tenure.core.durations import micros
-from tenure.core.records import JobRecord, NewJob, Settlement
-from tenure.core.soundness import (
-    Counter,
-    Fence,
-    Instant,
-    Length,
-    Priority,
-    Span,
-    complaint,
-)
+from tenure.core.records import JobRecord, NewJob, Note, Settlement
+from tenure.core.soundness import Counter, Fence, Instant, Priority, Span, complaint, sound
 from tenure.core.states import STATES
 from tenure.stores.redis.wire import Word
 
-__all__ = [
-    "insert_words",
-    "is_plain",
-    "other_words",
-    "packed_bytes",
-    "plain_words",
-    "read_job",
-    "run_words",
-]
+__all__ = ["insert_words", "note_words", "read_job", "run_words", "settle_words"]
 
-# An array of as many values as `_Stored` has.
-_ARRAY: Final = b"\xdc\x00\x25"
 _NIL: Final = b"\xc0"
+_SIZE_SIZE: Final = 3
 _CREATED_SIZE: Final = 9
 
 
@@ -47,13 +31,14 @@ class _Stored(Struct, frozen=True, array_like=True):
     """The values of a record in their order. What has other types cannot be read."""
 
     size: int
-    life: int
-    kept: Fence
-    kept_failed: Fence
+    timeout: int
+    retention: Fence
+    retention_failed: Fence
     queue: str
     priority: Priority
-    tagged: int
+    tag_count: int
     key: str | None
+    schedule: str
     created: Instant
     state: Literal[0, 1, 2, 3, 4]
     fence: Fence
@@ -77,77 +62,86 @@ class _Stored(Struct, frozen=True, array_like=True):
     history: bytes | None
     task: str
     tags: tuple[str, ...]
-    digest: str
-    keep: int
+    unique: tuple[str, int, int] | None
     id: str
-    timeout: Length | None
     options: str
     payload: bytes
 
 
+# The header of an array of so many values.
+_ARRAY: Final = b"\xdc" + len(_Stored.__struct_fields__).to_bytes(2)
 _decode = msgspec.msgpack.Decoder(_Stored).decode
 _encode = msgspec.msgpack.Encoder().encode
 
+_FIELDS: Final = JobRecord.__struct_fields__
+_row_of: Final = attrgetter(*_FIELDS)
+_STATE, _TIMEOUT, _RETENTION, _RETENTION_FAILED, _CANCELLING, _HISTORY = map(
+    _FIELDS.index,
+    ("state", "timeout", "retention", "retention_failed", "cancelling", "history"),
+)
 
-def packed_bytes(value: bytes | None) -> bytes:
-    """Return bytes as they stand in a record: always with a length of four bytes."""
-    return _NIL if value is None else b"\xc6" + len(value).to_bytes(4) + value
+
+def read_job(record: bytes, fixed: bytes) -> JobRecord:
+    """Return a job out of the two parts of its record. Raises ValueError if it is none."""
+    try:
+        stored = _decode(_ARRAY + record + fixed)
+    except msgspec.ValidationError as error:
+        raise ValueError(complaint(error, _Stored.__struct_fields__)) from error
+    row: list[Any] = [*_row_of(stored)]
+    row[_STATE] = STATES[stored.state]
+    row[_TIMEOUT] = None if stored.timeout < 0 else stored.timeout / 1e6
+    row[_RETENTION] = stored.retention / 1e6
+    row[_RETENTION_FAILED] = stored.retention_failed / 1e6
+    row[_CANCELLING] = stored.cancelling == 1
+    row[_HISTORY] = stored.history or b""
+    return sound(JobRecord, row)
 
 
 @lru_cache(maxsize=1000)
 def _head(  # noqa: PLR0917 - a cache by keywords would take longer than it saves
-    queue: str,
-    priority: int,
     timeout: float | None,
     retention: float,
     retention_failed: float,
-    tags: int,
+    queue: str,
+    priority: int,
+    tag_count: int,
     key: str | None,
+    schedule: str,
 ) -> bytes:
-    """Return the part of a record that scripts read and never change.
+    """Return the part of a record that scripts read and never change, but for its last value.
 
     Its first value is its own length, together with the instant that the script adds to it.
     """
-    life = -1 if timeout is None else micros(timeout)
-    kept = micros(retention), micros(retention_failed)
-    rest = _encode((life, *kept, queue, priority, tags, key))[1:]
-    size = 3 + len(rest) + _CREATED_SIZE
+    lengths = (
+        -1 if timeout is None else micros(timeout),
+        micros(retention),
+        micros(retention_failed),
+    )
+    rest = _values(*lengths, queue, priority, tag_count, key, schedule)
+    size = _SIZE_SIZE + len(rest) + _CREATED_SIZE
     return b"\xcd" + size.to_bytes(2) + rest
 
 
-def _head_of(job: NewJob, key: str | None) -> bytes:
-    kept = job.retention, job.retention_failed
-    return _head(job.queue, job.priority, job.timeout, *kept, len(job.tags), key)
-
-
 def run_words(job: NewJob) -> tuple[bytes, bytes]:
-    """Return the head and what is fixed of a run, as commit.lua takes them."""
-    return _head_of(job, f"\0{job.schedule}"), _fixed(job, "", 0)
-
-
-def _fixed(job: NewJob, digest: str, keep: int) -> bytes:
-    """Return the part of a record that is written once."""
-    rest = job.id, job.timeout, job.options, job.payload
-    return _encode((job.task, job.tags, digest, keep, *rest))[1:]
+    """Return the head and what is fixed of a job."""
+    key, demands = None, None
+    if (unique := job.unique) is not None:
+        stays = int(unique.with_job and unique.keep > 0)
+        key, demands = unique.key, (unique.digest, micros(unique.keep), stays)
+    lengths = job.timeout, job.retention, job.retention_failed
+    head = _head(*lengths, job.queue, job.priority, len(job.tags), key, job.schedule)
+    return head, _values(job.task, job.tags, demands, job.id, job.options, job.payload)
 
 
 def insert_words(jobs: Sequence[NewJob]) -> list[Word]:
     """Return the arguments of insert.lua after the first two."""
     words: list[Word] = [len(jobs)]
-    uniques: list[Word] = []
-    tags: list[Word] = []
-    for number, job in enumerate(jobs, 1):
-        key, digest, keep = None, "", 0
-        if job.unique is not None:
-            key, digest = job.unique.key, job.unique.digest
-            keep = micros(job.unique.written_keep)
-            uniques += (number, key, digest, keep)
-        for tag in job.tags:
-            tags += (number, tag)
-        fixed = _fixed(job, digest, keep)
-        head = _head_of(job, key)
-        words += (job.id, f"{job.queue}\0{job.priority}", _when(job), head, fixed)
-    return [*words, *uniques, 0, *tags]
+    for job in jobs:
+        words += (job.id, f"{job.queue}\0{job.priority}", _when(job), *run_words(job))
+    words += (number for number, job in enumerate(jobs, 1) if job.unique is not None)
+    words.append(0)
+    words += (number for number, job in enumerate(jobs, 1) if job.tags)
+    return words
 
 
 def _when(job: NewJob) -> Word:
@@ -156,64 +150,28 @@ def _when(job: NewJob) -> Word:
     return micros(job.delay) if job.delay else ""
 
 
-def is_plain(one: Settlement) -> bool:
-    """Say whether a settlement can be told in few words."""
-    return one.state == "succeeded"
+def settle_words(settlements: Sequence[Settlement]) -> Iterator[Word]:
+    """Yield the arguments of settle.lua after the first two."""
+    for end in settlements:
+        state = STATES.index(end.state)
+        changes = state, end.yields_to_cancel, end.failures, end.losses, end.mark
+        values = _values(end.fence, *changes, micros(end.delay), end.reason)
+        yield end.id
+        yield values + _bin(end.result) + _bin(end.error) + _bin(end.history)
 
 
-def plain_words(one: Settlement) -> tuple[Word, ...]:
-    """Return the arguments of settle.lua for a success."""
-    return one.id, one.fence, packed_bytes(one.result) + _NIL + packed_bytes(one.history)
+def note_words(notes: Sequence[Note]) -> Iterator[Word]:
+    """Yield the arguments of note.lua after the first two."""
+    for note in notes:
+        yield note.id
+        yield _values(note.fence, note.progress, note.message) + _bin(note.checkpoint)
 
 
-def other_words(one: Settlement) -> tuple[Word, ...]:
-    """Return the arguments of settle.lua for any settlement."""
-    parts = packed_bytes(one.result), packed_bytes(one.error), packed_bytes(one.history)
-    delay = micros(one.delay)
-    return one.id, one.fence, b"".join(parts), one.move, delay, one.reason
+def _values(*values: Any) -> bytes:
+    """Return up to 15 values one after the other: an array without its header."""
+    return _encode(values)[1:]
 
 
-def read_job(record: bytes, fixed: bytes) -> JobRecord:
-    """Return a job out of the two parts of its record. Raises ValueError if it is none.
-
-    Field by field, because this is most of what a claim costs here.
-    """
-    try:
-        one = _decode(_ARRAY + record + fixed)
-    except msgspec.ValidationError as error:
-        raise ValueError(complaint(error, _Stored.__struct_fields__)) from error
-    schedule = ""
-    if one.key is not None and one.key.startswith("\0"):  # see `is_run` in lua/jobs.lua
-        schedule = one.key[1:]
-    return JobRecord(
-        id=one.id,
-        task=one.task,
-        queue=one.queue,
-        priority=one.priority,
-        state=STATES[one.state],
-        payload=one.payload,
-        tags=one.tags,
-        timeout=one.timeout,
-        retention=one.kept / 1e6,
-        retention_failed=one.kept_failed / 1e6,
-        options=one.options,
-        created=one.created,
-        due=one.due,
-        attempt=one.attempt,
-        failures=one.failures,
-        losses=one.losses,
-        fence=one.fence,
-        revision=one.revision,
-        replica=one.replica,
-        started=one.started,
-        progress=one.progress,
-        message=one.message,
-        checkpoint=one.checkpoint,
-        cancelling=one.cancelling == 1,
-        reason=one.reason,
-        finished=one.finished,
-        result=one.result,
-        error=one.error,
-        history=one.history or b"",
-        schedule=schedule,
-    )
+def _bin(value: bytes | None) -> bytes:
+    """Return bytes as they stand in a record: always with a length of four bytes."""
+    return _NIL if value is None else b"\xc6" + len(value).to_bytes(4) + value

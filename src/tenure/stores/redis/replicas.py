@@ -8,38 +8,30 @@ from typing import Any
 from tenure.core.codec import decode_meta, encode_meta
 from tenure.core.durations import micros
 from tenure.core.model import Meta
-from tenure.core.records import (
-    BATCH_MAX,
-    CANCELS_MAX,
-    RESERVED_FOR,
-    RESTARTS_MAX,
-    Beat,
-    JobRecord,
-    Orphans,
-    ReplicaRecord,
-    Stranded,
-)
+from tenure.core.records import BATCH_MAX, RESERVED_FOR, Beat, JobRecord, Orphans, ReplicaRecord
 from tenure.core.soundness import UNREADABLE, sound
-from tenure.stores.redis.jobs import JobScripts
-from tenure.stores.redis.scripts import ASIDE, BEAT, JOIN, ORPHANS, REPLICAS, STRANDED
+from tenure.stores.redis.part import JobPart
 from tenure.stores.redis.wire import text
 
 __all__ = ["Replicas"]
 
 
-class Replicas(JobScripts):
-    """The processes that run jobs."""
-
-    async def join(self, replica: str, *, ttl: float, meta: Meta) -> None:
-        await self._job_script(JOIN, replica, micros(ttl), encode_meta(meta))
+class Replicas(JobPart):
+    """The calls about replicas. Each is one script; what is stored is described in lua/jobs.lua."""
 
     async def beat(
-        self, replicas: Sequence[str], *, ttl: float, ahead: float = 0.0, count: bool = True
+        self,
+        replicas: Sequence[str],
+        *,
+        ttl: float,
+        meta: Meta | None = None,
+        ahead: float = 0.0,
+        count: bool = True,
     ) -> list[Beat | None]:
         del count  # it costs nothing here
-        lengths = micros(ttl), micros(ahead)
-        most = CANCELS_MAX, RESTARTS_MAX
-        now, late, more, *rows = await self._job_script(BEAT, *lengths, *most, *replicas)
+        joins = "" if meta is None else f"={encode_meta(meta)}"
+        reply = await self._run("beat", micros(ttl), micros(ahead), joins, *replicas)
+        now, late, more, *rows = reply
         return [
             Beat([text(id_) for id_ in row[1]], row[0], bool(late), now, bool(more))
             if row
@@ -57,43 +49,24 @@ class Replicas(JobScripts):
         as_of: int | None = None,
     ) -> Orphans:
         words = (by, micros(RESERVED_FOR), replica or "", min(limit, BATCH_MAX), micros(grace))
-        now, gone, *parts = await self._job_script(ORPHANS, *words, "" if as_of is None else as_of)
+        now, gone, *parts = await self._run("orphans", *words, "" if as_of is None else as_of)
         jobs: list[JobRecord] = []
         aside = [(text(id_), text(whose)) for id_, whose in gone]
         for id_, whose, record, fixed in zip(*[iter(parts)] * 4, strict=True):
             job = self._read_job(text(id_), record, fixed)
             if job is not None:
                 jobs.append(job)
-            elif await self._job_script(ASIDE, text(whose), text(id_)):
+            elif await self._run("aside", text(whose), text(id_)):
                 aside.append((text(id_), text(whose)))
         for name, _ in aside:
             self._report_aside(name)
         return Orphans(now, jobs, aside)
 
-    async def stranded(
-        self, ids: Sequence[str] | None = None, *, limit: int = 100
-    ) -> list[Stranded]:
-        if ids is not None and not ids:
-            return []
-        reply = await self._job_script(STRANDED, limit, *(ids or ()))
-        aside, left, orphans, replicas = reply
-        found = [
-            Stranded(
-                id=text(id_), why="unreadable", where=f"{self._tag}job:broken", left=seconds / 1e6
-            )
-            for id_, seconds in zip(aside, left, strict=True)
-        ]
-        found += [
-            Stranded(id=text(id_), why="orphan", where=f"{self._tag}job:held", replica=text(name))
-            for id_, name in zip(orphans, replicas, strict=True)
-        ]
-        return found[:limit]
-
     async def replicas(self, *, limit: int = 1000) -> list[ReplicaRecord]:
         known: list[ReplicaRecord] = []
         for first in range(0, limit, BATCH_MAX):
             last = min(limit, first + BATCH_MAX) - 1
-            rows = await self._job_script(REPLICAS, first, last)
+            rows = await self._run("replicas", first, last)
             known += [replica for row in rows if (replica := self._read_replica(row)) is not None]
             if len(rows) < BATCH_MAX:
                 break
@@ -102,9 +75,9 @@ class Replicas(JobScripts):
     def _read_replica(self, row: list[Any]) -> ReplicaRecord | None:
         where, name = f"{self._tag}job:replicas", text(row[0])
         if len(row) == 1:
-            self.damage.report("replica", name, UNREADABLE, where)
+            self._damage.report("replica", name, UNREADABLE, where)
             return None
-        return self.damage.read("replica", where, name, _replica, *row)
+        return self._damage.read("replica", where, name, _replica, *row)
 
 
 def _replica(  # noqa: PLR0917 - the values of a row, in its order

@@ -10,49 +10,60 @@ from msgspec.structs import astuple, replace
 
 from tenure.core.records import JobRecord
 from tenure.core.schedules.records import (
-    DECISIONS_MAX,
     Commit,
     Committed,
     Declared,
     Found,
     ScheduleList,
     ScheduleRecord,
-    TickLine,
 )
 from tenure.core.soundness import UNREADABLE
-from tenure.stores.redis.job_words import run_words
-from tenure.stores.redis.jobs import JobScripts, slices
-from tenure.stores.redis.scripts import COMMIT, DECISIONS, DECLARE, LOOK, Script
+from tenure.stores.redis.connection import Connection
+from tenure.stores.redis.part import JobPart, slices
+from tenure.stores.redis.records import run_words
 from tenure.stores.redis.wire import Word, text
 
 __all__ = ["Schedules"]
+
+# What the schedule scripts take after the keys of the jobs, in the order of lua/schedules.lua.
+_TIMER_KEYS = ("schedules", "definitions", "names", "declared", "decisions")
 
 _SPARE: Final = 100  # names that are looked up in place of those that cannot be read
 _encode = msgspec.msgpack.Encoder().encode
 _decode = msgspec.msgpack.Decoder(list[tuple[Any, ...] | str | int]).decode
 _record = msgspec.msgpack.Decoder(ScheduleRecord).decode
-_line = msgspec.msgpack.Decoder(TickLine).decode
 
 
-class Schedules(JobScripts):
+class Schedules(JobPart):
     """The schedule part of the contract."""
 
-    async def schedules(
-        self, names: Sequence[str] | None = None, *, after: str = "", limit: int = 1000
+    def __init__(self, connection: Connection) -> None:
+        super().__init__(connection)
+        self._keys += tuple(f"{self._tag}timer:{name}" for name in _TIMER_KEYS)
+
+    async def read(
+        self,
+        names: Sequence[str] | None = None,
+        *,
+        after: str = "",
+        limit: int = 1000,
+        lines: int = 1,
     ) -> ScheduleList:
         if names is None:
             page = (f"({after}", "+", "LIMIT", 0, limit + _SPARE)
-            names = await self._ask("ZRANGEBYLEX", f"{self._tag}timer:names", *page)
+            names = await self._connection.ask("ZRANGEBYLEX", f"{self._tag}timer:names", *page)
         now, records = 0, list[ScheduleRecord]()
         for some in slices(sorted({*names})):
-            now, rows = await self._timer_script(LOOK, *some)
+            now, rows = await self._run_and_report("read", lines, *some)
             records += sorted(map(_record, rows), key=lambda record: record.name)
             if len(records) >= limit:
                 break
-        return ScheduleList(now or await self.now(), records[:limit])
+        return ScheduleList(now or await self._connection.now(), records[:limit])
 
     async def declare(self, rulers: Sequence[tuple[str, str]]) -> Declared:
-        now, lost = await self._timer_script(DECLARE, *(word for pair in rulers for word in pair))
+        now, lost = await self._run_and_report(
+            "declare", *(word for pair in rulers for word in pair)
+        )
         return Declared(now, [text(name) for name in lost])
 
     async def commit(self, commits: Sequence[Commit]) -> list[Committed]:
@@ -62,24 +73,19 @@ class Schedules(JobScripts):
             for commit in some:
                 new = ("", "") if commit.run is None else run_words(commit.run)
                 words += (_encode(_lists(replace(commit, run=None)))[1:], *new)
-            now, rows = await self._timer_script(COMMIT, *words)
+            now, rows = await self._run_and_report("commit", *words)
             for commit, (answer, *run) in zip(some, rows, strict=True):
                 job = self._read_job(commit.id, *run) if run else None
                 answers.append(_committed(_decode(answer), now, job))
         return answers
 
-    async def decisions(self, name: str, *, limit: int = DECISIONS_MAX) -> list[TickLine]:
-        _, rows = await self._timer_script(DECISIONS, name, limit)
-        return [_line(row) for row in rows]
-
-    async def _timer_script(self, script: Script, *arguments: Word) -> tuple[int, list[Any]]:
-        """Run a script on the keys of jobs and schedules; return its instant and its answers."""
-        keys = self._schedule_keys
-        now, schedules, lines, *rows = await self._job_script(script, *arguments, keys=keys)
+    async def _run_and_report(self, script: str, *arguments: Word) -> tuple[int, list[Any]]:
+        """Run a script; return its instant and its answers, and report what it could not read."""
+        now, schedules, lines, *rows = await self._run(script, *arguments)
         for name in schedules:
-            self.damage.report("timer", text(name), UNREADABLE, f"{self._tag}timer:schedules")
+            self._damage.report("timer", text(name), UNREADABLE, f"{self._tag}timer:schedules")
         for name in lines:
-            self.damage.report("decision", text(name), UNREADABLE, f"{self._tag}timer:decisions")
+            self._damage.report("decision", text(name), UNREADABLE, f"{self._tag}timer:decisions")
         return now, rows
 
 

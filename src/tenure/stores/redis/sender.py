@@ -18,10 +18,10 @@ from typing import Any
 from redis import exceptions
 
 from tenure.stores.reconnecting import Reconnects
-from tenure.stores.redis.address import Address
-from tenure.stores.redis.faults import NOT_DONE, WRONG_PLACE, code_of
+from tenure.stores.redis.address import Address, dial
+from tenure.stores.redis.errors import NOT_DONE, WRONG_PLACE, code_of
 from tenure.stores.redis.scripts import Script
-from tenure.stores.redis.wire import Wire, Word, dial, pack
+from tenure.stores.redis.wire import Wire, Word, pack
 
 __all__ = ["Sender"]
 

@@ -11,7 +11,7 @@ import asyncio
 import re
 from abc import abstractmethod
 from collections import deque
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 from urllib.parse import quote, unquote, urlsplit, urlunsplit
 
 from redis import exceptions
@@ -22,12 +22,10 @@ from tenure.core.model import Finding
 from tenure.core.redaction import Secret, redact
 from tenure.errors import ConfigError
 from tenure.stores.redis.address import Address
-from tenure.stores.redis.faults import Misled, missing_rights
+from tenure.stores.redis.errors import Misled, missing_rights
+from tenure.stores.redis.wire import Wire
 
-if TYPE_CHECKING:
-    from tenure.stores.redis.wire import Wire
-
-__all__ = ["Cluster", "Group", "Place", "Topology", "address_by_topology"]
+__all__ = ["Cluster", "Group", "Place", "Topology", "address_of"]
 
 # Of the time for one connect, so that three who are silent leave enough for the primary.
 _SHARE = 1 / 4
@@ -54,9 +52,11 @@ class Place(NamedTuple):
         return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
 
 
-def address_by_topology(url: str, tag: str) -> Address:
-    """Return the address for a URL whose scheme ends with +sentinel or +cluster."""
-    kind = _parts(url).scheme.rpartition("+")[2]
+def address_of(url: str, tag: str) -> Address:
+    """Return where the keys that begin with `tag` are to be found, today and later."""
+    kind = url.partition("://")[0].lower().partition("+")[2]
+    if not kind:
+        return Address(url)
     try:
         return Group(url) if kind == "sentinel" else Cluster(url, tag)
     except ValueError as error:  # which ConfigError is, too

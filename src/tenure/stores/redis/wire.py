@@ -16,9 +16,8 @@ import hiredis
 from redis import exceptions
 
 from tenure.stores.abandoning import cut
-from tenure.stores.redis.address import Address
 
-__all__ = ["Wire", "Word", "dial", "pack", "text"]
+__all__ = ["Lost", "Received", "Wire", "Word", "pack", "text"]
 
 Word: TypeAlias = str | bytes | int
 
@@ -39,13 +38,13 @@ _INCOMPLETE = object()
 
 
 class Wire(asyncio.Protocol):
-    """A connection that is logged in.
+    """A connection that is logged in, which it takes over from the stream that opened it.
 
     `received` gets the replies of each packet, in order; errors among them are ResponseError
     objects. `lost` is called once after the connection has ended, whoever ended it.
     """
 
-    def __init__(self, received: Received, lost: Lost) -> None:
+    def __init__(self, stream: asyncio.StreamWriter, received: Received, lost: Lost) -> None:
         self._received = received
         self._lost = lost
         self._parser = hiredis.Reader(
@@ -53,18 +52,12 @@ class Wire(asyncio.Protocol):
             replyError=exceptions.ResponseError,
             notEnoughData=_INCOMPLETE,
         )
-        self._stream: asyncio.StreamWriter
         self._reason: Exception | None = None
-        self.write: Callable[[bytes], None]
         self.closed: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-
-    def take_over(self, stream: asyncio.StreamWriter) -> None:
-        """Become the protocol of an open connection."""
         # A stream that is no longer referred to closes its transport.
         self._stream = stream
-        transport = stream.transport
-        transport.set_protocol(self)
-        self.write = transport.write
+        stream.transport.set_protocol(self)
+        self.write = stream.transport.write
 
     def abort(self, reason: Exception) -> None:
         """End the connection at once; `lost` gets the reason."""
@@ -96,27 +89,3 @@ class Wire(asyncio.Protocol):
         if not self.closed.done():
             self.closed.set_result(None)
         self._lost(self, self._reason)
-
-
-async def dial(address: Address, received: Received, lost: Lost) -> Wire:
-    """Connect and log in, in bounded time. Raises redis-py's exceptions."""
-    try:
-        async with asyncio.timeout(address.connect_timeout):
-            connection = await address.reach()
-    except TimeoutError as error:
-        msg = f"no connection within {address.connect_timeout:g} s"
-        raise exceptions.TimeoutError(msg) from error
-    except exceptions.RedisError:
-        raise
-    except Exception as error:
-        raise exceptions.ConnectionError(str(error)) from error
-    # The one place that reaches into redis-py: it has no public way to hand over its stream.
-    stream, connection._writer = connection._writer, None  # noqa: SLF001
-    connection._reader = None  # noqa: SLF001
-    await connection.disconnect(nowait=True)
-    if stream is None or stream.is_closing():
-        raise exceptions.ConnectionError("closed by the server during log-in")
-    wire = Wire(received, lost)
-    wire.take_over(stream)
-    address.opened(wire)
-    return wire

@@ -3,6 +3,31 @@
 -- ARGV: now, bells, reason, ids
 -- Returns for each 0 if there is no such job, 1 cancelled, 2 requested, 3 finished.
 
+local told, asked = {}, {}  -- replicas that run what was cancelled
+
+-- Cancel a job: at once if it waits, by a request if it runs. Returns 1 cancelled, 2 requested, 3
+-- finished.
+local function cancel(job, reason)
+  if job.state > RUNS then
+    return 3
+  elseif job.state == RUNS then
+    if job.cancelling == 0 then
+      job.cancelling, job.reason = 1, reason
+      gather('ZADD', CANCELS, '0', job.replica .. '\0' .. job.id)
+      save_change(job)
+    end
+    if not told[job.replica] then
+      told[job.replica] = true
+      asked[#asked + 1] = job.replica
+    end
+    return 2
+  end
+  leave_queue(job)
+  job.reason = reason
+  finish(job, CANCELLED)
+  return 1
+end
+
 local answers = {}
 for n = 4, #ARGV do
   local job = job_of(ARGV[n])
@@ -10,5 +35,7 @@ for n = 4, #ARGV do
 end
 flush()
 ring()
-ring_holders()
+if #asked > 0 then
+  publish('replica', asked)
+end
 return answers

@@ -154,60 +154,39 @@ if #members == 0 then
 end
 
 local records, fixed = call('HMGET', STATE, unpack(ids)), call('HMGET', FIXED, unpack(ids))
-local answers, got, states, held, deadlines, queues = {next_in, junk}, {}, {}, {}, {}, {}
-local broken, runs_on, holder = {}, pack(replica), replica .. '\0'
-local i = 0
-for n = 1, #ids do
-  local record = records[n]
-  local ok, offset, length, timeout, retention, retention_failed, queue, priority, tagged, key,
-    created, state, fence, attempt, started, revision, cancelling, due, nobody =
-    pcall(decode_some, record or '', 17)
-  if not (ok and fixed[n] and state == WAITS and nobody == ''
-    and is_sound(record, length, timeout, retention, retention_failed, queue, priority, tagged, key,
-      created, state, fence, attempt, started, revision, cancelling, due, nobody)) then
-    broken[#broken + 1] = n
-  else
-    local id = ids[n]
-    i = i + 1
-    local new = sub(record, 1, length)
-      .. middle(RUNS, max(fence + 1, now), attempt + 1, now, revision + 1, 0, due)
-      .. runs_on .. sub(record, offset + 1)
-    got[i] = id
-    states[2 * i - 1], states[2 * i] = id, new
-    held[2 * i - 1], held[2 * i] = '0', holder .. id .. '\0' .. queue
-    answers[2 * i + 1], answers[2 * i + 2] = new, fixed[n]
-    queues[queue] = (queues[queue] or 0) + 1
-    if timeout >= 0 then
-      deadlines[#deadlines + 1] = now + timeout
-      deadlines[#deadlines + 1] = id
+local answers, runs_here, broken = {next_in, junk}, pack(replica), {}
+for n, id in ipairs(ids) do
+  local readable, job = pcall(read_front, id, records[n] or '')
+  if readable and fixed[n] and job.state == WAITS and job.replica == '' then
+    job.state, job.attempt, job.started = RUNS, job.attempt + 1, now
+    job.fence, job.revision = max(job.fence + 1, now), job.revision + 1
+    local record = front_of(job) .. runs_here .. sub(records[n], job.rest + 1)
+    gather('HSET', STATE, id, record)
+    gather('ZADD', HELD, '0', replica .. '\0' .. id .. '\0' .. job.queue)
+    if job.timeout >= 0 then
+      gather('ZADD', DEADLINES, now + job.timeout, id)
     end
+    count_running(job.queue, 1)
+    changed[#changed + 1] = id
+    answers[#answers + 1], answers[#answers + 2] = record, fixed[n]
+  else
+    broken[#broken + 1] = n
   end
 end
 
 call('ZREM', WAITING, unpack(members))
+local list = table.concat(changed, '\0')
 for _, n in ipairs(broken) do
   set_aside(ids[n], records[n])
   junk[#junk + 1] = ids[n]
   answers[1] = 0  -- there may be more behind them, and due
 end
-if #broken > 0 then
-  flush()
-  ring()
-end
 write_replica(one)
-if #got == 0 then
+if list == '' then
   call('HDEL', CLAIMS, replica)
-  return answers
+else
+  call('HSET', CLAIMS, replica, list)
 end
-call('HSET', STATE, unpack(states))
-call('ZADD', HELD, unpack(held))
-if #deadlines > 0 then
-  call('ZADD', DEADLINES, unpack(deadlines))
-end
-for queue, jobs in pairs(queues) do
-  write_running(queue, jobs)
-end
-local list = table.concat(got, '\0')
-call('HSET', CLAIMS, replica, list)
-redis.pcall('PUBLISH', ARGV[2] .. 'job', list)
+flush()
+ring()
 return answers

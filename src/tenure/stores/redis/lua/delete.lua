@@ -56,12 +56,11 @@ end
 
 local function remove(id, record, fixed)
   forget_tags_of(id, fixed)
-  local queue, key = queue_and_key(record)
-  if is_run(key) then
-    call('ZREM', LIVE, place_of_run(key, id, queue))
-  else
-    remove_key(key, id)
+  local queue, key, schedule = traces_in(record)
+  if queue and schedule ~= '' then
+    call('ZREM', LIVE, place_of_run(schedule, id, queue))
   end
+  remove_key(key, id)
   local job = job_of(id)
   if not job or job.state <= RUNS then
     remove_traces(id)

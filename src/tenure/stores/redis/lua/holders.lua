@@ -8,20 +8,20 @@ local function forget_tags_of(id, fixed)
   end
 end
 
--- Return the queue and the unique key in a record, as far as it tells.
-local function queue_and_key(record)
-  local keyed, _, _, _, _, _, queue, _, _, key = pcall(decode_some, record, 8)
-  if keyed and type(queue) == 'string' and type(key) == 'string' then
-    return queue, key
+-- Return the queue, the unique key and the schedule in a record, as far as it tells.
+local function traces_in(record)
+  local readable, _, _, _, _, _, queue, _, _, key, schedule = pcall(decode_some, record, 9)
+  if readable and type(queue) == 'string' and type(schedule) == 'string' then
+    return queue, type(key) == 'string' and key or nil, schedule
   end
 end
 
 -- Forget what else knows of a job that is set aside, as far as its record tells.
 local function forget_traces(id, record, fixed)
   forget_tags_of(id, fixed)
-  local queue, key = queue_and_key(record)
-  if key then
-    let_go_of_key({id = id, key = key, queue = queue, retention = 0})
+  local queue, key, schedule = traces_in(record)
+  if queue then
+    let_go_of_key({id = id, queue = queue, key = key, schedule = schedule, retention = 0})
   end
 end
 
@@ -54,15 +54,6 @@ local function drop_held(replica, id)
   return member ~= nil
 end
 
--- Set aside a job that cannot be read and that a replica runs. Returns whether it did.
-local function drop_unreadable(replica, id)
-  if job_of(id) or not drop_held(replica, id) then
-    return false
-  end
-  set_aside(id, call('HGET', STATE, id))
-  return true
-end
-
 -- Return up to `limit` of what a replica runs, in order of id: the entries of HELD, split.
 local function held_by(replica, limit)
   local found = call('ZRANGEBYLEX', HELD, '[' .. replica .. '\0', '(' .. replica .. '\1',
@@ -90,6 +81,22 @@ local function holders(most)
     from = '[' .. names[#names] .. '\1'
   end
   return names
+end
+
+-- Set aside a job that cannot be read and that a replica runs. Returns whether it did. Its record does
+-- not tell whose it is, so all who run something are asked.
+local function drop_unreadable(id)
+  local record, dropped = not job_of(id) and call('HGET', STATE, id), false
+  if not record then
+    return false
+  end
+  for _, replica in ipairs(holders(1000)) do
+    dropped = drop_held(replica, id) or dropped
+  end
+  if dropped then
+    set_aside(id, record)
+  end
+  return dropped
 end
 
 -- Return the job behind one of them. If it cannot be read, or does not run there after all, the

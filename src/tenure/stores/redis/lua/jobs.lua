@@ -5,8 +5,8 @@ local call, pcall, sub, format = redis.call, pcall, string.sub, string.format
 local pack, decode, decode_some = cmsgpack.pack, cmsgpack.unpack, cmsgpack.unpack_limit
 local min, max, floor = math.min, math.max, math.floor
 
-local STATE      = KEYS[1]   -- hash id -> what changes in a job's life, see `read`
-local FIXED      = KEYS[2]   -- hash id -> what does not: task, tags, digest, keep, and the payload
+local STATE      = KEYS[1]   -- hash id -> what changes in a job's life, see below
+local FIXED      = KEYS[2]   -- hash id -> what does not
 local WAITING    = KEYS[3]   -- zset of places: queue NUL, '!' while it waits for its time, priority
                              -- due id NUL micros; see `place`
 local HELD       = KEYS[4]   -- zset of replica NUL id NUL queue
@@ -48,17 +48,56 @@ if not now then
   now = time[1] * 1000000 + time[2]
 end
 
--- The part of a record that most moves change. It has a fixed size, and is MessagePack as well:
--- struct takes a third of the time of cmsgpack, and the client decodes the whole record at once.
+-- A record consists of MessagePack values, one after the other. Those that a move may change stand in
+-- STATE, the others in FIXED, as they take room that must not be written again with each move. Fields
+-- of core.records.JobRecord have their names. Durations are microseconds; -1 is no timeout.
+--
+--   part    field             encoding
+--
+--   head    size              uint 16: length of the head. Clients write it, scripts only copy it.
+--   head    timeout           integer
+--   head    retention         integer
+--   head    retention_failed  integer
+--   head    queue             text
+--   head    priority          integer
+--   head    tag_count         integer
+--   head    key               text or nil: the unique key
+--   head    schedule          text
+--   head    created           uint 64: added by the script that stores the job
+--   middle  state             integer: its place in core.states.STATES
+--   middle  fence             uint 64
+--   middle  attempt           uint 32
+--   middle  started           uint 64
+--   middle  revision          uint 32
+--   middle  cancelling        integer: 0 or 1
+--   middle  due               uint 64
+--   end     replica           text
+--   end     finished          integer
+--   end     reason            text
+--   end     failures          integer
+--   end     losses            integer
+--   end     settled_fence     integer: the fence of the last settlement, and its mark
+--   end     settled_as        text
+--   end     progress          number or nil
+--   end     message           text
+--   end     checkpoint        bin 32 or nil
+--   end     result            bin 32 or nil
+--   end     error             bin 32 or nil
+--   end     history           bin 32 or nil
+--   fixed   task              text
+--   fixed   tags              array of text
+--   fixed   unique            nil or array: digest, keep, whether the key stays with the job
+--   fixed   id                text
+--   fixed   options           text
+--   fixed   payload           bytes
+--
+-- The middle has a fixed size: struct takes a third of the time of cmsgpack. Only clients look into
+-- bin 32, which cmsgpack does not know.
 local function middle(state, fence, attempt, started, revision, cancelling, due)
   return struct.pack('>BBI8BI4BI8BI4BBI8', state, 0xcf, fence, 0xce, attempt, 0xcf, started,
     0xce, revision, cancelling, 0xcf, due)
 end
 
--- The end of a record of which nothing is known yet, see `write`.
-local BLANK_END = '\000\160\000\000\000\160\192\160\192\192\192\192'
-
--- Bytes that only clients understand: nil, or MessagePack's bin 32, which cmsgpack does not know.
 local function bin(bytes)
   return bytes and '\198' .. struct.pack('>I4', #bytes) .. bytes or '\192'
 end
@@ -71,25 +110,56 @@ local function read_bin(record, offset)
   return offset + 5 + length, sub(record, offset + 6, offset + 5 + length)
 end
 
-local function bytes_in(piece)
-  local _, bytes = read_bin(piece, 0)
-  return bytes
+-- Return the record of a job that is new: its head, and nothing has happened to it yet but what the
+-- middle says.
+local function new_record(head, middle_part, replica)
+  return head .. struct.pack('>BI8', 0xcf, now) .. middle_part
+    .. pack(replica, 0, '', 0, 0, 0, '', nil, '') .. bin() .. bin() .. bin() .. bin()
 end
 
--- Return the job in a record. Raises an error if it is none.
---
--- The first value is the length of the part that never changes: it is copied as it is.
+-- Raises an error if two values cannot be compared; that costs less than to ask each for its type. Of
+-- other numbers than those that make a place in a queue, fractions do no harm.
+local function is_sound(job, size, record)
+  return size >= 1 and size <= #record and job.timeout >= -1 and job.timeout <= SPAN_MAX
+    and job.retention >= 0 and job.retention <= SPAN_MAX
+    and job.retention_failed >= 0 and job.retention_failed <= SPAN_MAX
+    and type(job.queue) == 'string'
+    and job.priority >= 0 and job.priority <= 9 and job.priority % 1 == 0
+    and job.tag_count >= 0 and job.tag_count <= 1000
+    and (job.key == nil or type(job.key) == 'string') and type(job.schedule) == 'string'
+    and job.created >= -INSTANT_MAX and job.created <= INSTANT_MAX
+    and job.state >= 0 and job.state <= 4 and job.state % 1 == 0
+    and job.fence >= 0 and job.fence <= INSTANT_MAX
+    and job.attempt >= 0 and job.attempt <= COUNTER_MAX
+    and job.started >= 0 and job.started <= INSTANT_MAX
+    and job.revision >= 0 and job.revision <= COUNTER_MAX
+    and (job.cancelling == 0 or job.cancelling == 1)
+    and job.due >= 0 and job.due <= INSTANT_MAX and job.due % 1 == 0
+    and type(job.replica) == 'string'
+end
+
+-- Return a job as far as its replica, all that a claim needs; `job.rest` is where the rest of its
+-- record begins. Raises an error if it cannot be read.
+local function read_front(id, record)
+  local rest, size, timeout, retention, retention_failed, queue, priority, tag_count, key, schedule,
+    created, state, fence, attempt, started, revision, cancelling, due, replica =
+    decode_some(record, 18)
+  local job = {
+    id = id, head = sub(record, 1, size), rest = rest, timeout = timeout, retention = retention,
+    retention_failed = retention_failed, queue = queue, priority = priority,
+    tag_count = tag_count, key = key, schedule = schedule, created = created, state = state,
+    fence = fence, attempt = attempt, started = started, revision = revision,
+    cancelling = cancelling, due = due, replica = replica,
+  }
+  assert(is_sound(job, size, record))
+  return job
+end
+
+-- Return the whole of it.
 local function read(id, record)
-  local job, offset, length = {id = id}
-  offset, length, job.timeout, job.retention, job.retention_failed, job.queue, job.priority,
-    job.tagged, job.key, job.created, job.state, job.fence, job.attempt, job.started, job.revision, job.cancelling,
-    job.due, job.replica = decode_some(record, 17)
-  assert(is_sound(record, length, job.timeout, job.retention, job.retention_failed, job.queue,
-    job.priority, job.tagged, job.key, job.created, job.state, job.fence, job.attempt, job.started, job.revision,
-    job.cancelling, job.due, job.replica))
-  job.head = sub(record, 1, length)
+  local job, offset = read_front(id, record)
   offset, job.finished, job.reason, job.failures, job.losses, job.settled_fence, job.settled_as,
-    job.progress, job.message = decode_some(record, 8, offset)
+    job.progress, job.message = decode_some(record, 8, job.rest)
   assert(is_whole(job.finished, 0, INSTANT_MAX) and type(job.reason) == 'string'
     and is_whole(job.failures, 0, COUNTER_MAX) and is_whole(job.losses, 0, COUNTER_MAX)
     and is_whole(job.settled_fence, 0, INSTANT_MAX) and type(job.settled_as) == 'string'
@@ -101,20 +171,34 @@ local function read(id, record)
   return job
 end
 
+local function front_of(job)
+  return job.head
+    .. middle(job.state, job.fence, job.attempt, job.started, job.revision, job.cancelling, job.due)
+end
+
+-- Return the record of a job but for its last four values: checkpoint, result, error, history.
+local function beginning_of(job)
+  return front_of(job) .. pack(job.replica, job.finished, job.reason, job.failures, job.losses,
+    job.settled_fence, job.settled_as, job.progress, job.message)
+end
+
 -- Moves do not write at once: what they do to one key is gathered, and `flush` writes it by one
 -- command for all jobs. Of each job there is at most one move per script.
 local gathered, order, running_change = {}, {}, {}
 
-local function gather(command, key, ...)
-  local words = gathered[command .. key]
+local function gather(command, key, first, second)
+  local commands = gathered[key]
+  if not commands then
+    commands = {}
+    gathered[key] = commands
+  end
+  local words = commands[command]
   if not words then
     words = {command, key}
-    gathered[command .. key] = words
-    order[#order + 1] = words
+    commands[command], order[#order + 1] = words, words
   end
-  for n = 1, select('#', ...) do
-    words[#words + 1] = (select(n, ...))
-  end
+  local size = #words
+  words[size + 1], words[size + 2] = first, second
 end
 
 local function count_running(queue, change)
@@ -148,14 +232,6 @@ local function flush()
   gathered, order, running_change = {}, {}, {}
 end
 
--- Return the record of a job but for its last four pieces: checkpoint, result, error, history.
-local function beginning_of(job)
-  return job.head
-    .. middle(job.state, job.fence, job.attempt, job.started, job.revision, job.cancelling, job.due)
-    .. pack(job.replica, job.finished, job.reason, job.failures, job.losses, job.settled_fence,
-      job.settled_as, job.progress, job.message)
-end
-
 local function write(job)
   gather('HSET', STATE, job.id, beginning_of(job)
     .. bin(job.checkpoint) .. bin(job.result) .. bin(job.error) .. bin(job.history))
@@ -165,12 +241,23 @@ end
 -- same one each time, because what was done to it may not have been written yet.
 local known = {}
 
+local function keep_known(id, record)
+  local readable, job = pcall(read, id, record or '')
+  known[id] = readable and job
+end
+
 local function job_of(id)
   if known[id] == nil then
-    local readable, job = pcall(read, id, call('HGET', STATE, id) or '')
-    known[id] = readable and job
+    keep_known(id, call('HGET', STATE, id))
   end
   return known[id] or nil
+end
+
+-- Read many jobs by one command.
+local function read_all(ids)
+  for n, record in ipairs(#ids > 0 and call('HMGET', STATE, unpack(ids)) or {}) do
+    keep_known(ids[n], record)
+  end
 end
 
 -- Where a job waits: in order of priority, due time in whole milliseconds, id. The rest of the due
@@ -276,14 +363,10 @@ local function save_change(job)
   write(job)
 end
 
--- A run of a schedule has, where others have their unique key: NUL, its schedule. A run whose record
--- was damaged may have left its entry in LIVE: whoever counts runs looks into UNFINISHED as well.
-local function is_run(key)
-  return key and string.byte(key) == 0
-end
-
-local function place_of_run(key, id, queue)
-  return sub(key, 2) .. '\0' .. id .. '\0' .. queue
+-- A run of a schedule whose record was damaged may have left its entry in LIVE: whoever counts runs
+-- looks into UNFINISHED as well.
+local function place_of_run(schedule, id, queue)
+  return schedule .. '\0' .. id .. '\0' .. queue
 end
 
 -- Return what is known of a unique key: id, digest, until when, 1 if it stays with its job. Nothing if
@@ -304,10 +387,10 @@ end
 -- A unique key is taken as long as its job is unfinished; afterwards, if at all, until an instant:
 -- not before the end of the retention if it stays with its job.
 local function let_go_of_key(job)
-  if is_run(job.key) then
-    gather('ZREM', LIVE, place_of_run(job.key, job.id, job.queue))
-    return
-  elseif not job.key then
+  if job.schedule ~= '' then
+    gather('ZREM', LIVE, place_of_run(job.schedule, job.id, job.queue))
+  end
+  if not job.key then
     return
   end
   local id, digest, till, with_job = read_key(job.key)
@@ -324,9 +407,18 @@ local function let_go_of_key(job)
   end
 end
 
--- `keep` is negative if the key stays with its job.
-local function take_key(key, id, digest, keep)
-  call('HSET', UNIQUE, key, pack(id, digest, now + math.abs(keep), keep < 0 and 1 or 0))
+-- Return what a job demands of its unique key: digest, how long it is kept, 1 if it stays with its
+-- job. Nothing if that cannot be read.
+local function demands_of(fixed)
+  local readable, _, _, _, unique = pcall(decode_some, fixed or '', 3)
+  if readable and type(unique) == 'table' and type(unique[1]) == 'string'
+    and is_whole(unique[2], 0, SPAN_MAX) and (unique[3] == 0 or unique[3] == 1) then
+    return unpack(unique, 1, 3)
+  end
+end
+
+local function take_key(key, id, digest, keep, with_job)
+  call('HSET', UNIQUE, key, pack(id, digest, now + keep, with_job))
   call('ZREM', ENDS, key)
 end
 
@@ -342,8 +434,8 @@ local function owner_of(key)
   end
 end
 
-local function member_of_finished(id, tagged)
-  return tagged > 0 and id .. '\0' or id
+local function member_of_finished(job)
+  return job.tag_count > 0 and job.id .. '\0' or job.id
 end
 
 local function finish(job, state)
@@ -351,7 +443,7 @@ local function finish(job, state)
   job.state, job.finished = state, now
   gather('ZREM', UNFINISHED, job.id)
   gather('ZADD', INDEX[state], '0', job.id)
-  gather('ZADD', FINISHED, now + retention_of(job), member_of_finished(job.id, job.tagged))
+  gather('ZADD', FINISHED, now + retention_of(job), member_of_finished(job))
   let_go_of_key(job)
   save_change(job)
 end

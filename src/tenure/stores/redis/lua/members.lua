@@ -6,6 +6,8 @@
 -- Returns {next cursor, '0' at the end, then {holder, fence, ttl, limit, meta, left, held for, place}...};
 -- nothing if it is no crowd any more.
 
+-- Insert crowd.lua here.
+
 local kind, _, _, _, _, limits = look(2, ARGV[2], head_of(2))
 if kind ~= CROWD then
   return {}

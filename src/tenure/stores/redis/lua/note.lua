@@ -1,22 +1,19 @@
 -- Store what running jobs say about themselves.
 --
--- ARGV: now, bells, replica, for each: id, fence, progress or '', message or '' and 'm' before it,
---       checkpoint as in a record or ''
+-- ARGV: now, bells, for each: id, what it says - fence, progress, message; then as in a record: checkpoint.
+--       What is nil stays as it is.
 -- Returns for each 1, 0 if the job does not run under this fence, 2 if it cannot be read and was set aside.
 
 local answers = {}
-for at = 4, #ARGV, 5 do
-  local job = job_of(ARGV[at])
-  local runs = job and job.state == RUNS and job.fence == tonumber(ARGV[at + 1])
-  answers[#answers + 1] = runs and 1 or drop_unreadable(ARGV[3], ARGV[at]) and 2 or 0
+for at = 3, #ARGV, 2 do
+  local job, words = job_of(ARGV[at]), ARGV[at + 1]
+  local offset, fence, progress, message = decode_some(words, 3)
+  local _, checkpoint = read_bin(words, offset)
+  local runs = job and job.state == RUNS and job.fence == fence
+  answers[#answers + 1] = runs and 1 or drop_unreadable(ARGV[at]) and 2 or 0
   if runs then
-    job.progress = tonumber(ARGV[at + 2]) or job.progress
-    if ARGV[at + 3] ~= '' then
-      job.message = sub(ARGV[at + 3], 2)
-    end
-    if ARGV[at + 4] ~= '' then
-      job.checkpoint = bytes_in(ARGV[at + 4])
-    end
+    job.progress, job.message = progress or job.progress, message or job.message
+    job.checkpoint = checkpoint or job.checkpoint
     save_change(job)
   end
 end

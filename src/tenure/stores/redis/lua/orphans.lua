@@ -21,7 +21,7 @@ local function tell(job)
     return
   end
   local fixed = call('HGET', FIXED, job.id) or ''
-  local readable, ends = pcall(decode_some, fixed, 7)
+  local readable, ends = pcall(decode_some, fixed, 5)  -- all but the payload
   if not readable then
     drop_held(job.replica, job.id)
     tell_aside(job.id, job.replica)

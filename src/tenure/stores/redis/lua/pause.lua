@@ -1,12 +1,13 @@
 -- Pause a queue, or end its pause.
 --
--- ARGV: now, bells, queue, time, 'inf' or '' to resume
+-- ARGV: now, bells, queue, time or 'inf'; 0 ends a pause
 
-if ARGV[4] == '' then
-  call('HDEL', PAUSED, ARGV[3])
-  awaited[ARGV[3]] = true
+local queue, length = ARGV[3], ARGV[4]
+if length == '0' then
+  call('HDEL', PAUSED, queue)
+  awaited[queue] = true
   ring()
 else
-  call('HSET', PAUSED, ARGV[3], ARGV[4] == 'inf' and 'inf' or now + ARGV[4])
+  call('HSET', PAUSED, queue, length == 'inf' and 'inf' or now + length)
 end
 return {}

@@ -10,7 +10,7 @@ local function requeue(id)
     return 0
   elseif job.state <= RUNS then
     return 2
-  elseif is_run(job.key) then
+  elseif job.schedule ~= '' then
     return 4
   end
   if job.key then
@@ -18,13 +18,13 @@ local function requeue(id)
     if owner and owner ~= id then
       return 3
     end
-    local readable, _, _, _, digest, keep = pcall(decode_some, call('HGET', FIXED, id), 4)
-    if not readable or type(digest) ~= 'string' or not is_whole(keep, -SPAN_MAX, SPAN_MAX) then
+    local digest, keep, with_job = demands_of(call('HGET', FIXED, id))
+    if not digest then
       return 0
     end
-    take_key(job.key, id, digest, keep)
+    take_key(job.key, id, digest, keep, with_job)
   end
-  gather('ZREM', FINISHED, member_of_finished(id, job.tagged))
+  gather('ZREM', FINISHED, member_of_finished(job))
   gather('ZREM', INDEX[job.state], id)
   gather('ZADD', UNFINISHED, '0', id)
   job.failures, job.losses, job.finished = 0, 0, 0

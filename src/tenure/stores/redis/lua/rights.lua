@@ -1,7 +1,7 @@
 -- What this user may not do, of all that the other scripts call: run by `tenure doctor` on a key that
 -- nobody uses, and without effect on anything else. Answers with the names of the commands.
 
-local KEY, CHANNEL = KEYS[1], ARGV[1]
+local KEY, CHANNEL = KEYS[1], ARGV[2]
 
 local tries = {
   {'TIME'}, {'PUBLISH', CHANNEL, ''},

@@ -51,16 +51,14 @@ end
 
 -- Store a run: running on a replica under a fence, or waiting. Returns its record.
 local function make_run(id, head, fixed, replica, fence, due)
-  local _, _, timeout, _, _, queue, priority, _, key = decode_some(head, 8)
+  local _, _, timeout, _, _, queue, priority, _, _, schedule = decode_some(head, 9)
   local _, _, tags = decode_some(fixed, 2)
-  local record = head .. struct.pack('>BI8', 0xcf, now)
-    .. (replica ~= '' and middle(RUNS, fence, 1, now, 2, 0, max(0, due))
-      or middle(WAITS, 0, 0, 0, 1, 0, now))
-    .. pack(replica) .. BLANK_END
+  local record = new_record(head, replica ~= '' and middle(RUNS, fence, 1, now, 2, 0, max(0, due))
+    or middle(WAITS, 0, 0, 0, 1, 0, now), replica)
   gather('HSET', FIXED, id, fixed)
   gather('HSET', STATE, id, record)
   gather('ZADD', UNFINISHED, '0', id)
-  gather('ZADD', LIVE, '0', place_of_run(key, id, queue))
+  gather('ZADD', LIVE, '0', place_of_run(schedule, id, queue))
   for _, tag in ipairs(tags) do
     gather('ZADD', TAGS, '0', tag .. '\0' .. id)
   end

@@ -25,7 +25,7 @@ for _, id in ipairs(ids) do
     break
   end
   local record = call('HGET', STATE, id) or ''
-  local readable, _, _, _, _, _, _, _, _, _, created = pcall(decode_some, record, 9)
+  local readable, _, _, _, _, _, _, _, _, _, _, created = pcall(decode_some, record, 10)
   size = size + #record
   local age = readable and type(created) == 'number' and now - created
   if age and age >= 0 and age < within then

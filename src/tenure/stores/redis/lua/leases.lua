@@ -1,13 +1,8 @@
--- In front of every lease script. scripts.py puts each one together out of
+-- In front of every lease script: what is stored of leases, and how it is looked at.
 --
---   soundness.lua, soundness.leases.lua
---   prelude.lua         this file
---   <name>.alone.lua    answers if no crowd is involved, which is the rule, and returns
---   crowd.lua           functions for crowds
---   <name>.crowd.lua    answers for the rest
---
--- in this order, because functions cost time when they are defined: those for crowds would be a
--- third of the time that a plain lock takes.
+-- Each script first answers for lease keys without a crowd, which is the rule, and returns if that is
+-- all. Only then come the functions of crowd.lua (scripts.py inserts them), because functions cost time when they are defined:
+-- those for crowds would be a third of the time that a plain lock takes.
 --
 -- Of a lease key there are up to four Redis keys, always passed in this order; `at` is the index
 -- of the first one in KEYS.
@@ -39,6 +34,27 @@ local now = tonumber(ARGV[1])  -- a test's clock, or empty for the server's
 if not now then
   local time = call('TIME')
   now = time[1] * 1000000 + time[2]
+end
+
+-- Whether the values of a head, or of details in a crowd, are such; see prelude.lua.
+local function is_lease(holder, fence, since, renewed, ttl, limit, meta)
+  return type(holder) == 'string' and is_whole(fence, 0, INSTANT_MAX) and is_instant(since)
+    and is_instant(renewed) and is_whole(ttl, 0, SPAN_MAX) and is_whole(limit, 1, LIMIT_MAX)
+    and type(meta) == 'string'
+end
+
+local function is_crowd(seen, kept, granted, waiters, limits, strictest)
+  if not (is_instant(seen) and is_instant(kept) and is_instant(granted)
+    and is_whole(waiters, 0, LIMIT_MAX) and type(limits) == 'table'
+    and is_whole(strictest, 0, LIMIT_MAX)) then
+    return false
+  end
+  for limit, holders in pairs(limits) do
+    if not (is_whole(limit, 1, LIMIT_MAX) and is_whole(holders, 1, LIMIT_MAX)) then
+      return false
+    end
+  end
+  return true
 end
 
 -- Return the head of a lease key; '' if there is something else in its place.

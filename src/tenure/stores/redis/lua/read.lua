@@ -1,10 +1,19 @@
 -- Return the records of schedules by name. Those that are not there are left out.
 --
--- ARGV: now, bells, names
+-- ARGV: now, bells, how many lines of the history of each at most, names
 
 local FEW = 20  -- runs that are looked at, as nobody else is served meanwhile: more need not be exact
 
-local names, reply = {unpack(ARGV, 3)}, {now, broken_schedules, broken_lines}
+-- Return the newest lines of a history, newest first.
+local function newest_lines(one, most)
+  local lines = {}
+  for number = one.lines, max(1, one.lines - min(most, DECISIONS_MAX) + 1), -1 do
+    lines[#lines + 1] = line_of(one, number)
+  end
+  return lines
+end
+
+local names, reply = {unpack(ARGV, 4)}, {now, broken_schedules, broken_lines}
 for name, one in pairs(schedules_of(names)) do
   one.definition, one.declared = call('HGET', DEFINITIONS, name) or '', declared_at(name)
   if not is_text(one.definition) then  -- the next one that is declared takes its place
@@ -12,7 +21,7 @@ for name, one in pairs(schedules_of(names)) do
   end
   local live = count_live(name)
   one.live = live > 0 and live <= FEW and #live_runs(name, FEW) or min(live, COUNT_MAX)
-  one.latest = one.lines > 0 and line_of(one, one.lines) or nil
+  one.lines = newest_lines(one, tonumber(ARGV[3]))
   reply[#reply + 1] = pack(one)
 end
 return reply

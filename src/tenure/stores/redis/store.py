@@ -1,0 +1,32 @@
+"""The Redis store object: its three parts, and what concerns all of them."""
+
+from __future__ import annotations
+
+from tenure.core.clock import Clock
+from tenure.core.model import Finding
+from tenure.core.records import Pruned
+from tenure.stores.redis.connection import Connection
+from tenure.stores.redis.doctor import Doctor
+from tenure.stores.redis.jobs import Jobs
+from tenure.stores.redis.leases import Leases
+from tenure.stores.redis.schedules import Schedules
+
+__all__ = ["RedisStore"]
+
+
+class RedisStore(Connection):
+    """Keeps everything on one Redis or Valkey server, or on whichever is the primary now."""
+
+    def __init__(self, url: str, *, namespace: str, clock: Clock) -> None:
+        super().__init__(url, namespace=namespace, clock=clock)
+        self.leases = Leases(self)
+        self.jobs = Jobs(self)
+        self.schedules = Schedules(self)
+
+    async def prune(self, *, idle: float, limit: int = 1000) -> Pruned:
+        leases = await self.leases.prune(idle, limit)
+        jobs = await self.jobs.prune(limit)
+        return Pruned(leases, jobs, more=limit in (leases, jobs))
+
+    async def examine(self) -> list[Finding]:
+        return await Doctor(self).examine()
