@@ -37,8 +37,8 @@ class Server:
         if command == "GET":
             return self.format
         if command == "SET":
-            assert words[1:] == ["{tenure:space}:format", "1", "NX"]
-            self.format = self.format or "1"
+            assert words[1:] == ["{tenure:space}:format", "1 1", "NX"]
+            self.format = self.format or "1 1"
             return "OK"
         if command == "SUBSCRIBE":
             return ["subscribe", words[1], 1]
@@ -69,7 +69,7 @@ def test_the_names_of_keys_are_part_of_the_format():
     named = [store.leases._names, store.leases._fence, store.leases._marks, store.bells]
     assert named == [f"{{tenure:space}}:{name}" for name in ("names", "fence", "marks", "bell:")]
     assert store.channel.startswith("{tenure:space}:ear:")
-    assert store.channel != store.clone()._channel
+    assert store.channel != store.clone().channel
 
 
 # Opening.
@@ -115,7 +115,7 @@ async def test_an_info_that_is_no_text_is_read_as_far_as_it_goes(
             return reply
 
         monkeypatch.setattr(sender, "send", send)
-        assert (await store._inspect())["aof_enabled"] == "0"
+        assert (await store.read_info())["aof_enabled"] == "0"
 
 
 @pytest.mark.parametrize(
@@ -125,6 +125,7 @@ async def test_an_info_that_is_no_text_is_read_as_far_as_it_goes(
         ({"GET": redis.ResponseError("NOPERM get")}, StoreError, "refused the user"),
         ({"GET": redis.ResponseError("LOADING wait")}, StoreUnavailable, "loading"),
         ({"GET": "2"}, ConfigError, "has format 2"),
+        ({"GET": "3 2"}, ConfigError, "has format 3"),
         ({"GET": "something else"}, ConfigError, "not Tenure's: b'something else'"),
         ({"GET": "1234567890"}, ConfigError, "not Tenure's"),
     ],
@@ -175,6 +176,8 @@ async def test_an_open_store_stays_open_if_it_cannot_be_opened_again():
     [
         ("auto", None, ["GET", "SET", "GET"]),
         ("auto", "1", ["GET"]),
+        ("auto", "1 1", ["GET"]),
+        ("auto", "2 1", ["GET"]),
         ("check", "1", ["GET"]),
         ("skip", None, []),
         ("skip", "2", []),
@@ -198,11 +201,20 @@ async def test_a_namespace_that_is_not_there_is_not_made_by_a_check():
 
 
 @pytest.mark.parametrize(
-    ("value", "number"),
-    [(b"1", 1), (b"999999999", 999999999), (b"1234567890", None), (b"x", None), (b"", None)],
+    ("value", "numbers"),
+    [
+        (b"1", (1, 1)),
+        (b"3 2", (3, 2)),
+        (b"999999999", (999999999, 999999999)),
+        (b"1234567890", None),
+        (b"1 1234567890", None),
+        (b"x", None),
+        (b"1 x", None),
+        (b"", None),
+    ],
 )
-def test_what_a_format_looks_like(value: bytes, number: int | None):
-    assert read_format(value) == number
+def test_what_a_format_looks_like(value: bytes, numbers: tuple[int, int] | None):
+    assert read_format(value) == numbers
 
 
 async def test_each_policy_that_evicts_is_warned_about_once(
@@ -216,7 +228,7 @@ async def test_each_policy_that_evicts_is_warned_about_once(
                 server.info["maxmemory_policy"] = policy
                 await store.open()
             del server.info["maxmemory_policy"]
-            await store._inspect()
+            await store.open()
     said = [message for message in caplog.messages if "maxmemory-policy" in message]
     assert [message.split()[3] for message in said] == ["allkeys-lru:", "volatile-ttl:"]
 

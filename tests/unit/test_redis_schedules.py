@@ -294,8 +294,8 @@ async def test_jobs_without_a_schedule_cost_no_command_more(
         "evalsha": 4,
         "publish": 2,
         "hset": 7,
-        "hget": 4,
-        "hmget": 4,
+        "hget": 3,
+        "hmget": 5,
         "hincrby": 2,
         "hdel": 4,  # three of them so that a full server runs the script
         "zadd": 7,

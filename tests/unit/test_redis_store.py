@@ -151,7 +151,7 @@ async def test_leases_that_no_key_tells_of_have_ended(
     uses: list[tuple[Callable[[], Awaitable[object]], object]] = [
         (lambda: store.leases.renew(held), [False, False]),
         (lambda: store.leases.release(held), [False, False]),
-        (store.leases.list, []),
+        (store.leases.find, []),
         (lambda: store.prune(idle=0), Pruned(1, 0, more=False)),
         (lambda: store.leases.mark("mark", held[0], "v1"), False),
     ]
@@ -453,7 +453,7 @@ async def test_a_lost_reply_is_an_error_and_repeating_the_call_answers_the_same(
     between.cut_after(match="EVALSHA")
     with pytest.raises(StoreUnavailable):
         await ask(store, "key", "ann")
-    (lease,) = await other.leases("key")
+    (lease,) = await other.leases.find("key")
     assert (await take(store, "key", "ann")).fence == lease.fence
 
 
@@ -513,7 +513,7 @@ async def test_wake_ups_come_again_after_a_restart(
             assert await asyncio.wait_for(waits, SIZE.patience)  # for what may have been missed
             await be_refused(here, "key", "ben", waiting=60)
             waits = asyncio.create_task(watch.wait(None))
-            await there.release([ann])
+            await there.leases.release([ann])
             assert await asyncio.wait_for(waits, SIZE.patience)
             await here.release([Lease(key="key", holder="ben")])
             ann = await take(there, "key", "ann")

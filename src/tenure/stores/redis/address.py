@@ -53,7 +53,7 @@ class Address:
             self.timeout = float(options.pop("socket_timeout", _TIMEOUT))
             self.user = str(options.get("username", "default"))
             self._options = Secret(options | self._fixed_options())
-            self._make(**self._options())  # raises for options that it does not know
+            self.connection()
         except (ValueError, TypeError) as error:
             # The driver's own text is no longer shown: it may quote the URL, password and all.
             msg = (
@@ -67,9 +67,13 @@ class Address:
         """Return Tenure's error for the driver's; raise it `from` that one."""
         return translate(error, self.text, self.user, moves=self.moves)
 
+    def connection(self) -> Connection:
+        """Return a new connection, not connected yet. Raises for options that it does not know."""
+        return self._make(**self._options())
+
     async def reach(self) -> Connection:
         """Return a connection that is logged in. What fails leaves nothing open."""
-        connection = self._make(**self._options())
+        connection = self.connection()
         try:
             await connection.connect()  # type: ignore[no-untyped-call]  # redis-py leaves it untyped
         except BaseException:

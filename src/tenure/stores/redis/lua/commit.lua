@@ -6,11 +6,14 @@
 local commit, head, fixed  -- the one at hand
 local run, known, unsaved  -- record and fixed part; its schedules by name; those that have changed
 
-local function forget(name)
-  local lines = known[name] and known[name].lines or DECISIONS_MAX
+local function forget_lines(name, lines)
   for number = 1, min(lines, DECISIONS_MAX) do
     gather('HDEL', DECISIONS, place_of_line(name, number))
   end
+end
+
+local function forget(name)
+  forget_lines(name, known[name] and known[name].lines or DECISIONS_MAX)
   gather('HDEL', SCHEDULES, name)
   gather('HDEL', DEFINITIONS, name)
   gather('ZREM', NAMES, name)
@@ -22,6 +25,9 @@ local function write_document(name, standing, ruler, definition, above)
   local one = known[name]
   if not one then
     one = {name = name, last_run = 0, last_job = '', last_fence = 0, lines = 0}
+    for _, broken in ipairs(broken_schedules) do
+      forget_lines(name, broken == name and DECISIONS_MAX or 0)  -- which its record cannot count
+    end
     gather('ZADD', NAMES, '0', name)
     gather('ZADD', DECLARED, now, name)
   end
