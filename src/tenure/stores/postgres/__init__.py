@@ -19,14 +19,6 @@ something waits.
 
 from __future__ import annotations
 
-from tenure.stores.postgres.examine import Examination
-from tenure.stores.postgres.jobs import Jobs
-from tenure.stores.postgres.leases import Leases
-from tenure.stores.postgres.pruner import Pruner
-from tenure.stores.postgres.schedules import Schedules
+from tenure.stores.postgres.store import PostgresStore
 
 __all__ = ["PostgresStore"]
-
-
-class PostgresStore(Leases, Jobs, Schedules, Pruner, Examination):
-    """Keeps everything in one PostgreSQL database, for any number of machines."""

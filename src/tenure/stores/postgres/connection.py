@@ -1,4 +1,4 @@
-"""A PostgreSQL store object's ties to its server."""
+"""A PostgreSQL store object's ties to its server, which its parts share."""
 
 from __future__ import annotations
 
@@ -11,28 +11,30 @@ from typing import Self
 import asyncpg
 
 from tenure.core.clock import Clock
-from tenure.core.model import Grade, Topic, Traits
+from tenure.core.model import Grade, Pong, Topic, Traits
 from tenure.errors import ConfigError, StoreError, TenureError
 from tenure.stores.contract import Migrate, Purpose, Watch, Within
 from tenure.stores.damage import Damage
 from tenure.stores.postgres.address import Address
 from tenure.stores.postgres.announcer import Announcer, channel_of, kind_in, topics_in
 from tenure.stores.postgres.dialer import Dialer
-from tenure.stores.postgres.faults import translate
+from tenure.stores.postgres.errors import translate
 from tenure.stores.postgres.listener import Listener
 from tenure.stores.postgres.pool import Pool, Row, Subject
 from tenure.stores.postgres.poolers import POOLER_ADVICE, shares_sessions
-from tenure.stores.postgres.schema import READ_INCARNATION
 from tenure.stores.postgres.schema import migrate as migrate_schema
 from tenure.stores.postgres.server import CONNECTIONS_LEAST, Server
 from tenure.stores.postgres.within import PostgresWithin
 from tenure.stores.watching import Watchers
 
-__all__ = ["Connection"]
+__all__ = ["Connection", "Part"]
 
 log = logging.getLogger("tenure")
 
-_NOW = "SELECT tenure.now_v1(NULL)"
+# The id of the first format that was made here. Later ones add rows.
+_PING = """
+SELECT tenure.now($1), (SELECT f.incarnation FROM tenure.format f ORDER BY f.number LIMIT 1)
+"""
 # A hint need not wait for the disk. For this transaction only.
 _NOTIFY = """
 SELECT pg_notify($1, payload)
@@ -178,15 +180,9 @@ class Connection:
             told=self.clock.for_server(),
         )
 
-    async def now(self) -> int:
-        told = self.clock.for_server()
-        rows = await self._fetch(_NOW) if told is None or self._pool is None else [[told]]
-        now: int = rows[0][0]
-        return now
-
-    async def incarnation(self) -> str:
-        rows = await self._fetch(READ_INCARNATION)
-        return str(rows[0][0]) if rows else ""
+    async def ping(self) -> Pong:
+        [[now, incarnation]] = await self.fetch(_PING, self.clock.for_server())
+        return Pong(now, "" if incarnation is None else str(incarnation))
 
     @asynccontextmanager
     async def watch(self, *topics: Topic) -> AsyncIterator[Watch]:
@@ -198,7 +194,7 @@ class Connection:
                 await listener.ready()
             yield armed
 
-    async def _fetch(
+    async def fetch(
         self, statement: str, *arguments: object, about: Sequence[Subject] = ()
     ) -> list[Row]:
         """Run one statement; every call of the store comes through here.
@@ -210,7 +206,7 @@ class Connection:
         return list(await self._pool.fetch(statement, *arguments, about=about))
 
     @property
-    def _ear(self) -> str:
+    def ear(self) -> str:
         """Where our waiters are to be woken; nowhere if notifications would not arrive."""
         return self._listener.channel if self._listener and self.traits.push else ""
 
@@ -221,7 +217,7 @@ class Connection:
         for topic in topics_in(payload, self.namespace):
             self._watchers.ring(topic)
 
-    def _tell(self, topics: Collection[Topic]) -> None:
+    def tell(self, topics: Collection[Topic]) -> None:
         """Wake whoever watches one of these, in any process."""
         if self._announcer is not None:
             self._announcer.tell(topics)
@@ -231,3 +227,27 @@ class Connection:
 
     def _not_open(self) -> StoreError:
         return StoreError(f"the store {self.url} is not open. Use it inside 'async with app:'.")
+
+
+class Part:
+    """Leases, jobs or schedules of a store, on its connection."""
+
+    def __init__(self, connection: Connection) -> None:
+        self._connection = connection
+        self._clock = connection.clock
+        self._damage = connection.damage
+        self._tell = connection.tell
+
+    async def _read(
+        self, statement: str, *arguments: object, about: Sequence[Subject] = ()
+    ) -> list[Row]:
+        """Run a statement that takes the namespace before its arguments."""
+        return await self._connection.fetch(
+            statement, self._connection.namespace, *arguments, about=about
+        )
+
+    async def _decide(
+        self, statement: str, *arguments: object, about: Sequence[Subject] = ()
+    ) -> list[Row]:
+        """Run a statement that also takes, after its arguments, the instant to decide at."""
+        return await self._read(statement, *arguments, self._clock.for_server(), about=about)

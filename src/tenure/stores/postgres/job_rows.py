@@ -1,6 +1,6 @@
 """Jobs between the contract's values and what the functions in sql/ take and return.
 
-Batches go as one list of text for each field, bytes as hexadecimal digits; see sql/2_jobs.sql.
+Batches go as one list of text for each field, bytes as hexadecimal digits; see sql/jobs.sql.
 """
 
 from __future__ import annotations
@@ -33,10 +33,8 @@ from tenure.core.schedules.records import (
     Write,
 )
 from tenure.core.soundness import sound
-from tenure.stores.postgres.pool import Row
 
 __all__ = [
-    "as_record",
     "commit_text",
     "committed",
     "insert_columns",
@@ -50,15 +48,6 @@ Column: TypeAlias = Sequence[str | None] | None
 
 _encode = msgspec.json.encode
 
-# Of tenure.job_v2, in their order; JobRecord has the same ones.
-_FIELDS: Final = (
-    *("id", "task", "queue", "priority", "state", "payload", "tags", "timeout", "retention"),
-    *("created", "due", "attempt", "failures", "losses", "fence", "revision", "replica", "started"),
-    *("progress", "message", "checkpoint", "cancelling", "reason", "finished", "result", "error"),
-    *("history", "schedule", "retention_failed", "options"),
-)
-_BYTES: Final = ("payload", "checkpoint", "result", "error", "history")
-
 _INSERTED: Final[dict[str, InsertOutcome]] = {
     "c": "created",
     "d": "created",
@@ -66,6 +55,9 @@ _INSERTED: Final[dict[str, InsertOutcome]] = {
     "m": "mismatch",
     "b": "busy",
 }
+# What a job is inserted with beside its record.
+_PLANS: Final = {"delay", "at", "unique"}
+
 _SETTLED: Final[dict[str, Settled]] = {
     "s": "settled",
     "c": "cancelled",
@@ -75,7 +67,7 @@ _SETTLED: Final[dict[str, Settled]] = {
 
 
 def insert_columns(jobs: Sequence[NewJob]) -> tuple[Column, ...]:
-    """Return the arguments of job_insert_v1; of what no job has, None."""
+    """Return the arguments of job_insert; of what no job has, Nsettlement."""
     uniques = [job.unique for job in jobs]
     # Without keys no id may be there twice.
     keyed = any(uniques) or len({job.id for job in jobs}) < len(jobs)
@@ -93,9 +85,9 @@ def insert_columns(jobs: Sequence[NewJob]) -> tuple[Column, ...]:
         [repr(job.retention) for job in jobs],
         [repr(job.retention_failed) for job in jobs],
         [job.options for job in jobs] if any(job.options for job in jobs) else None,
-        [None if one is None else one.key for one in uniques] if keyed else None,
-        [None if one is None else one.digest for one in uniques] if keyed else None,
-        [None if one is None else str(micros(one.written_keep)) for one in uniques]
+        [None if unique is None else unique.key for unique in uniques] if keyed else None,
+        [None if unique is None else unique.digest for unique in uniques] if keyed else None,
+        [None if unique is None else str(micros(unique.written_keep)) for unique in uniques]
         if keyed
         else None,
     )
@@ -104,7 +96,7 @@ def insert_columns(jobs: Sequence[NewJob]) -> tuple[Column, ...]:
 def inserted(
     jobs: Sequence[NewJob], at: int, letters: str | None, holders: list[str]
 ) -> list[Inserted]:
-    """Return what job_insert_v1 has answered."""
+    """Return what job_insert has answered."""
     if letters is None:
         return [Inserted("created", job.id, at) for job in jobs]
     holder = iter(holders)
@@ -115,26 +107,26 @@ def inserted(
 
 
 def settle_columns(settlements: Sequence[Settlement]) -> tuple[Column, ...]:
-    """Return the arguments of job_settle_v1."""
+    """Return the arguments of job_settle."""
     return (
-        [one.id for one in settlements],
-        [str(one.fence) for one in settlements],
-        [one.move for one in settlements],
-        [str(micros(one.delay)) for one in settlements],
-        [_hex(one.result) for one in settlements],
-        [_hex(one.error) for one in settlements],
-        [one.reason for one in settlements],
-        [_hex(one.history) for one in settlements],
+        [settlement.id for settlement in settlements],
+        [str(settlement.fence) for settlement in settlements],
+        [settlement.move for settlement in settlements],
+        [str(micros(settlement.delay)) for settlement in settlements],
+        [_hex(settlement.result) for settlement in settlements],
+        [_hex(settlement.error) for settlement in settlements],
+        [settlement.reason for settlement in settlements],
+        [_hex(settlement.history) for settlement in settlements],
     )
 
 
 def settled(letters: str) -> list[Settled]:
-    """Return what job_settle_v1 has answered."""
+    """Return what job_settle has answered."""
     return [_SETTLED[letter] for letter in letters]
 
 
 def note_columns(notes: Sequence[Note]) -> tuple[Column, ...]:
-    """Return the arguments of job_note_v1."""
+    """Return the arguments of job_note."""
     return (
         [note.id for note in notes],
         [str(note.fence) for note in notes],
@@ -148,13 +140,8 @@ def _hex(data: bytes | None) -> str | None:
     return None if data is None else data.hex()
 
 
-def as_record(row: Row | Sequence[Any]) -> JobRecord:
-    """Return the job in a row of tenure.job_v2. Raises ValueError if it cannot be used."""
-    return sound(JobRecord, dict(zip(_FIELDS, row, strict=True)))
-
-
 def commit_text(commit: Commit) -> str:
-    """Return a commit as schedule_commit_v1 takes it: names of fields would cost bytes."""
+    """Return a commit as schedule_commit takes it: names of fields would cost bytes."""
     return _commit_encoder.encode(commit)
 
 
@@ -180,29 +167,36 @@ _commit_encoder: Final = json.JSONEncoder(
 )
 
 
-def committed(commit: Commit, text: str, fence: int | None, known: str | None) -> Committed:
-    """Return what schedule_commit_v1 has answered, with the run if that can be read."""
-    answer = msgspec.json.decode(text)
-    answer["found"] = [Found(*values) for values in answer.get("found", ())]
+def committed(commit: Commit, *answer: Any) -> Committed:
+    """Return what schedule_commit has answered, with the run if that can be read."""
+    outcome, now, room, blocking, stored, fence, known = answer
+    run: JobRecord | None = None
     with suppress(ValueError):
         if known is not None:
-            answer["run"] = _record_in(known)
+            run = _record_in(known)
         elif commit.run is not None and fence is not None:
-            answer["run"] = _born(commit, commit.run, answer["now"], fence)
-    return msgspec.convert(answer, Committed)
+            run = _born(commit, commit.run, now, fence)
+    return Committed(
+        outcome=outcome,
+        now=now,
+        run=run,
+        room=room or 0,
+        blocking=tuple(blocking or ()),
+        found=tuple(Found(*values) for values in msgspec.json.decode(stored or "[]")),
+    )
 
 
 def _record_in(text: str) -> JobRecord:
-    """Return the job in a row of tenure.job_v2 that became JSON. Raises ValueError likewise."""
+    """Return the job in a tenure.job_record that became JSON. Raises ValueError if it is none."""
     values = msgspec.json.decode(text)
-    for field in _BYTES:
+    for field in ("payload", "checkpoint", "result", "error", "history"):
         if values[field] is not None:
             values[field] = bytes.fromhex(values[field].removeprefix("\\x"))
     return sound(JobRecord, values)
 
 
 def _born(commit: Commit, run: NewJob, now: int, fence: int) -> JobRecord:
-    """Return the run of a commit as job_bear_v1 has just stored it."""
+    """Return the run of a commit as job_bear has just stored it."""
     is_running = bool(commit.born_on)
     made = {
         "state": "running" if is_running else "waiting",
@@ -214,4 +208,7 @@ def _born(commit: Commit, run: NewJob, now: int, fence: int) -> JobRecord:
         "replica": commit.born_on,
         "started": now if is_running else 0,
     }
-    return sound(JobRecord, {**asdict(run), **made})
+    known = {
+        name: value for name, value in asdict(run).items() if name in JobRecord.__struct_fields__
+    }
+    return sound(JobRecord, {**known, **made})

@@ -5,8 +5,9 @@ from __future__ import annotations
 import asyncio
 import math
 from collections.abc import Awaitable, Callable, Sequence
+from contextlib import suppress
 from functools import partial
-from typing import Any, Final, TypeVar
+from typing import Final, Literal, TypeVar
 
 from asyncpg.exceptions import LockNotAvailableError
 
@@ -18,6 +19,7 @@ from tenure.core.records import (
     TAGGED_MAX,
     Cancelled,
     Claimed,
+    Deleted,
     Inserted,
     JobRecord,
     NewJob,
@@ -27,12 +29,15 @@ from tenure.core.records import (
     Requeued,
     Settled,
     Settlement,
+    Stranded,
     Tagged,
 )
-from tenure.core.states import JobState
+from tenure.core.soundness import SET_ASIDE
+from tenure.core.states import JobState, may_delete
 from tenure.errors import StoreError, StoreUnavailable
-from tenure.stores.postgres.asides import GET, is_of_a_row
+from tenure.stores.postgres.asides import TABLE, JobPart, as_record, is_of_a_row
 from tenure.stores.postgres.bounds import Bounds, Look, expensive
+from tenure.stores.postgres.connection import Connection
 from tenure.stores.postgres.job_rows import (
     insert_columns,
     inserted,
@@ -40,7 +45,7 @@ from tenure.stores.postgres.job_rows import (
     settle_columns,
     settled,
 )
-from tenure.stores.postgres.pool import Row
+from tenure.stores.postgres.pool import Row, Subject
 from tenure.stores.postgres.replicas import Replicas
 
 __all__ = ["Jobs"]
@@ -49,21 +54,24 @@ Item = TypeVar("Item")
 Answer = TypeVar("Answer")
 
 _INSERT = """
-SELECT * FROM tenure.job_insert_v1(
+SELECT * FROM tenure.job_insert(
     $1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $17, $18)
 """
 _CLAIM = """
-SELECT * FROM tenure.job_claim_v2($1, $2, $3, $4, $5, $6::text[]::bigint[], $7, $8)
+SELECT * FROM tenure.job_claim($1, $2, $3, $4, $5, $6::text[]::bigint[], $7, $8)
 """
-_SETTLE = "SELECT * FROM tenure.job_settle_v1($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11)"
-_NOTE = "SELECT tenure.job_note_v1($1, $2, $3, $4, $5, $6)"
-_CANCEL = "SELECT * FROM tenure.job_cancel_v1($1, $2, $3, $4)"
-_REQUEUE = "SELECT * FROM tenure.job_requeue_v2($1, $2, $3)"
-_FIND = "SELECT * FROM tenure.job_find_v2($1, $2, $3, $4, $5, $6, $7, $8)"
-_COUNTS = "SELECT * FROM tenure.job_counts_v1($1, $2, $3)"
-_COUNT_TAGGED = "SELECT * FROM tenure.job_count_tagged_v1($1, $2, $3, $4, $5, $6, $7)"
-_PAUSE = "SELECT tenure.queue_pause_v1($1, $2, $3, $4)"
-_RESUME = "SELECT tenure.queue_resume_v1($1, $2)"
+_SETTLE = "SELECT * FROM tenure.job_settle($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11)"
+_NOTE = "SELECT tenure.job_note($1, $2, $3, $4, $5, $6)"
+_CANCEL = "SELECT * FROM tenure.job_cancel($1, $2, $3, $4)"
+_REQUEUE = "SELECT * FROM tenure.job_requeue($1, $2, $3)"
+_FIND = "SELECT * FROM tenure.job_find($1, $2, $3, $4, $5, $6, $7, $8)"
+_COUNTS = "SELECT * FROM tenure.job_counts($1, $2, $3)"
+_COUNT_TAGGED = "SELECT * FROM tenure.job_count_tagged($1, $2, $3, $4, $5, $6, $7)"
+_PAUSE = "SELECT tenure.queue_pause($1, $2, $3, $4)"
+_GET = "SELECT * FROM tenure.job_get($1, $2)"
+_DELETE = "SELECT tenure.job_delete($1, $2, $3)"
+_STRANDED = "SELECT * FROM tenure.job_stranded($1, $2, $3)"
+_SIFT = "SELECT tenure.job_sift($1, $2, $3, $4)"
 
 _SOON: Final = micros(SOON)
 # Another insert holds a key for a few milliseconds, a transaction of the user's own for any time.
@@ -84,27 +92,24 @@ _REQUEUED: Final[dict[str, Requeued | None]] = {
 }
 
 
-class Jobs(Replicas):
-    """The job half of the contract."""
+class Jobs(JobPart):
+    """The job part of the contract."""
 
-    def __init__(self, *arguments: Any, **options: Any) -> None:
-        super().__init__(*arguments, **options)
+    def __init__(self, connection: Connection) -> None:
+        super().__init__(connection)
         self._bounds = Bounds()
+        replicas = Replicas(connection)
+        self.beat = replicas.beat
+        self.orphans = replicas.orphans
+        self.replicas = replicas.list
 
     async def insert(self, jobs: Sequence[NewJob]) -> list[Inserted]:
         if not jobs:
             return []
-        told = self.clock.for_server()
-        columns = insert_columns(jobs)
         keys = [None if job.unique is None else job.unique.key for job in jobs]
-        [row] = await self._fetch(
-            _INSERT,
-            self.namespace,
-            *columns,
-            _KEY_PATIENCE_MS,
-            told,
-            about=[("job", [job.id for job in jobs]), ("key", keys)],
-        )
+        about: list[Subject] = [("job", [job.id for job in jobs]), ("key", keys)]
+        columns = insert_columns(jobs)
+        [row] = await self._decide(_INSERT, *columns, _KEY_PATIENCE_MS, about=about)
         answers = inserted(jobs, row["at"], row["answers"], row["holders"])
         soon = row["at"] + _SOON
         queues = {
@@ -120,19 +125,18 @@ class Jobs(Replicas):
         self, replica: str, claim_no: int, queues: Sequence[str], limit: int
     ) -> Claimed | None:
         wanted = list(dict.fromkeys(queues))
-        told = self.clock.for_server()
-        began = self.clock.boot()
+        began = self._clock.boot()
         starts = self._bounds.begin(wanted, began)
         pages = expensive(len(wanted), limit)
-        arguments = (self.namespace, replica, claim_no, wanted, limit, starts, pages, told)
+        arguments = (replica, claim_no, wanted, limit, starts, pages)
         # A queue that was paused by an earlier call gives nothing.
         about = [("replica", [replica]), ("queue", wanted)]
         try:
-            rows = await self._fetch(_CLAIM, *arguments, about=about)
+            rows = await self._decide(_CLAIM, *arguments, about=about)
         except StoreError as error:
             if not is_of_a_row(error) or not await self._sift(wanted, limit):
                 raise
-            rows = await self._fetch(_CLAIM, *arguments, about=about)
+            rows = await self._decide(_CLAIM, *arguments, about=about)
         if not rows:
             return None
         end = rows.pop()
@@ -152,7 +156,7 @@ class Jobs(Replicas):
         next_in = None if due is None else max(0.0, (due - end["started"]) / 1e6)
         if end["losses"] is None:
             return Claimed(jobs, next_in)  # a repeat, or one that came too late
-        now = self.clock.boot()
+        now = self._clock.boot()
         look = None if end["message"] is None else _as_look(rows, end, limit)
         self._bounds.end(wanted, starts, look, began, now)
         if starts is not None and len(rows) < limit:
@@ -160,71 +164,63 @@ class Jobs(Replicas):
             next_in = whole_in if next_in is None else min(next_in, whole_in)
         return Claimed(jobs, next_in)
 
-    async def settle(self, replica: str, settlements: Sequence[Settlement]) -> list[Settled]:
-        send = partial(self._settle, replica)
-        if len({one.id for one in settlements}) < len(settlements):
+    async def settle(self, settlements: Sequence[Settlement]) -> list[Settled]:
+        if len({settlement.id for settlement in settlements}) < len(settlements):
             # One after the other: what the first does to a job decides about the next.
-            return [(await send([one]))[0] for one in settlements]
+            return [(await self._settle([settlement]))[0] for settlement in settlements]
         try:
-            return await _past_held(send, settlements) if settlements else []
+            return await _past_held(self._settle, settlements) if settlements else []
         except StoreError as error:
             if not is_of_a_row(error):
                 raise
             if len(settlements) == 1:
                 await self._set_aside([settlements[0].id], error)
                 return ["unreadable"]
-            return [(await self.settle(replica, [one]))[0] for one in settlements]
+            return [(await self.settle([settlement]))[0] for settlement in settlements]
 
-    async def _settle(self, replica: str, settlements: Sequence[Settlement]) -> list[Settled]:
-        told = self.clock.for_server()
-        [row] = await self._fetch(
-            _SETTLE,
-            self.namespace,
-            *settle_columns(settlements),
-            _SOON,
-            told,
-            # A fence names the attempt. But a replica that leaves must not return these jobs.
-            about=[("job", [one.id for one in settlements]), ("replica", [replica])],
-        )
+    async def _settle(self, settlements: Sequence[Settlement]) -> list[Settled]:
+        columns = settle_columns(settlements)
+        about = [("job", [settlement.id for settlement in settlements])]
+        [row] = await self._decide(_SETTLE, *columns, _SOON, about=about)
         answers = settled(row["answers"])
         topics: list[Topic] = [
-            ("job", one.id)
-            for one, answer in zip(settlements, answers, strict=True)
+            ("job", settlement.id)
+            for settlement, answer in zip(settlements, answers, strict=True)
             if answer in ("settled", "cancelled")
         ]
         topics += [("queue", queue) for queue in row["queues"] or ()]
         self._tell(topics)
         return answers
 
-    async def note(self, replica: str, notes: Sequence[Note]) -> list[bool]:
+    async def note(self, notes: Sequence[Note]) -> list[bool]:
         if not notes:
             return []
+        about = [("job", [note.id for note in notes])]
         try:
-            [[letters]] = await self._fetch(
-                _NOTE,
-                self.namespace,
-                *note_columns(notes),
-                about=[("job", [note.id for note in notes]), ("replica", [replica])],
-            )
+            [[letters]] = await self._read(_NOTE, *note_columns(notes), about=about)
         except StoreError as error:
             if not is_of_a_row(error):
                 raise
             if len(notes) == 1:
                 await self._set_aside([notes[0].id], error)
                 return [False]
-            return [(await self.note(replica, [note]))[0] for note in notes]
+            return [(await self.note([note]))[0] for note in notes]
         answers = [letter == "y" for letter in letters]
         self._tell([("job", note.id) for note, y in zip(notes, answers, strict=True) if y])
         return answers
+
+    async def _sift(self, queues: Sequence[str], limit: int) -> bool:
+        """Set aside what cannot be claimed among the first in these queues; say whether any was."""
+        [[aside]] = await self._decide(_SIFT, list(queues), limit)
+        for id_ in aside:
+            self._damage.report("job", id_, SET_ASIDE, TABLE)
+        return bool(aside)
 
     async def cancel(self, ids: Sequence[str], *, reason: str = "") -> list[Cancelled | None]:
         return await _past_held(partial(self._cancel, reason), ids)
 
     async def _cancel(self, reason: str, ids: Sequence[str]) -> list[Cancelled | None]:
-        told = self.clock.for_server()
-        [row] = await self._fetch(
-            _CANCEL, self.namespace, list(ids), reason, told, about=[("job", ids)]
-        )
+        [row] = await self._decide(_CANCEL, list(ids), reason, about=[("job", ids)])
         topics: list[Topic] = [("replica", replica) for replica in row["replicas"]]
         topics += [("job", id_) for id_ in row["changed"]]
         self._tell(topics)
@@ -234,8 +230,7 @@ class Jobs(Replicas):
         return await _past_held(self._requeue, ids)
 
     async def _requeue(self, ids: Sequence[str]) -> list[Requeued | None]:
-        told = self.clock.for_server()
-        [row] = await self._fetch(_REQUEUE, self.namespace, list(ids), told, about=[("job", ids)])
+        [row] = await self._decide(_REQUEUE, list(ids), about=[("job", ids)])
         topics: list[Topic] = [("queue", queue) for queue in row["queues"]]
         answers = [_REQUEUED[letter] for letter in row["answers"]]
         topics += [
@@ -244,16 +239,36 @@ class Jobs(Replicas):
         self._tell(topics)
         return answers
 
+    async def delete(self, ids: Sequence[str]) -> list[Deleted | None]:
+        wanted = list(dict.fromkeys(ids))
+        about = [("job", wanted)]
+        states: dict[str, JobState | None] = {}
+        for row in await self._read(_GET, wanted, about=about):
+            states[row["id"]] = None
+            with suppress(ValueError, TypeError, ArithmeticError, RecursionError):
+                states[row["id"]] = as_record(row).state
+        going = [id_ for id_ in wanted if may_delete(states.get(id_))]
+        # What can be read by now and has not finished stays, whatever it was a moment ago.
+        damaged = [id_ for id_ in going if id_ in states and states[id_] is None]
+        [[gone]] = await self._read(_DELETE, going, damaged, about=about)
+        answers: list[Deleted | None] = []
+        for id_ in ids:
+            left: Deleted | None = "unfinished" if not may_delete(states.get(id_)) else None
+            answers.append("deleted" if id_ in gone else left)
+            if id_ in gone:
+                gone.remove(id_)  # named twice, it is gone the second time
+        return answers
+
     async def get(self, ids: Sequence[str]) -> list[JobRecord | None]:
         wanted = list(dict.fromkeys(ids))
-        rows = await self._fetch(GET, self.namespace, wanted, about=[("job", wanted)])
+        rows = await self._read(_GET, wanted, about=[("job", wanted)])
         found = {job.id: job for job in self._readable(rows)}
         return [found.get(id_) for id_ in ids]
 
     async def find(
         self,
         *,
-        state: JobState | None = None,
+        state: JobState | Literal["stranded"] | None = None,
         queue: str | None = None,
         task: str | None = None,
         tag: str | None = None,
@@ -261,32 +276,28 @@ class Jobs(Replicas):
         limit: int = 50,
         cursor: str | None = None,
     ) -> Page:
-        rows = await self._fetch(
-            _FIND, self.namespace, state, queue, task, tag, replica, limit, cursor
-        )
+        if state == "stranded":
+            rows = await self._decide(_STRANDED, limit)
+            return Page([], None, [_as_stranded(row) for row in rows[:limit]])
+        rows = await self._read(_FIND, state, queue, task, tag, replica, limit, cursor)
         following = rows.pop()["id"] if rows and rows[-1]["state"] is None else None
         return Page(self._readable(rows), following)
 
     async def counts(self) -> list[QueueCounts]:
-        rows = await self._fetch(_COUNTS, self.namespace, COUNT_MAX, self.clock.for_server())
-        return [_as_counts(row) for row in rows]
+        return [_as_counts(row) for row in await self._decide(_COUNTS, COUNT_MAX)]
 
     async def count_tagged(
         self, tag: str, *, unfinished: int, recent: int, within: float
     ) -> Tagged:
         limits = TAGGED_MAX, unfinished, recent, micros(within)
-        told = self.clock.for_server()
-        [row] = await self._fetch(_COUNT_TAGGED, self.namespace, tag, *limits, told)
+        [row] = await self._decide(_COUNT_TAGGED, tag, *limits)
         return Tagged(row["unfinished"], row["recent"], row["oldest"] / 1e6)
 
     async def pause(self, queue: str, *, seconds: float | None = None) -> None:
         length = None if seconds is None else micros(seconds)
-        told = self.clock.for_server()
-        await self._fetch(_PAUSE, self.namespace, queue, length, told, about=[("queue", [queue])])
-
-    async def resume(self, queue: str) -> None:
-        await self._fetch(_RESUME, self.namespace, queue, about=[("queue", [queue])])
-        self._tell([("queue", queue)])
+        await self._decide(_PAUSE, queue, length, about=[("queue", [queue])])
+        if length == 0:
+            self._tell([("queue", queue)])
 
 
 async def _past_held(
@@ -331,4 +342,14 @@ def _as_counts(row: Row) -> QueueCounts:
         running=row["running"],
         oldest=None if row["oldest"] is None else row["oldest"] / 1e6,
         paused_for=paused_for,
+    )
+
+
+def _as_stranded(row: Row) -> Stranded:
+    return Stranded(
+        id=row["id"],
+        why="unreadable" if row["is_aside"] else "orphan",
+        where=TABLE,
+        replica=row["replica"] or "",
+        left=max(0.0, row["left_over"]) / 1e6,
     )

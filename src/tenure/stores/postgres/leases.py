@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Sequence
+from collections.abc import Sequence
 
 import msgspec
 
@@ -10,22 +10,21 @@ from tenure.core.codec import decode_meta, encode_meta
 from tenure.core.durations import micros
 from tenure.core.model import Acquired, Busy, Granted, Lease, Mark, Meta
 from tenure.core.soundness import sound
-from tenure.stores.postgres.connection import Connection
+from tenure.stores.postgres.connection import Part
 from tenure.stores.postgres.pool import Row, Subject
-from tenure.stores.postgres.within import guard
 
 __all__ = ["Leases"]
 
-_ACQUIRE = "SELECT * FROM tenure.lease_acquire_v1($1, $2, $3, $4, $5, $6, $7, $8, $9)"
-_RENEW = "SELECT tenure.lease_renew_v1($1, $2, $3)"
-_RELEASE = "SELECT tenure.lease_release_v1($1, $2, $3)"
-_DISCARD = "SELECT tenure.lease_discard_v1($1, $2)"
-_MARK = "SELECT tenure.lease_mark_v1($1, $2, $3, $4, $5, $6, $7)"
+_ACQUIRE = "SELECT * FROM tenure.lease_acquire($1, $2, $3, $4, $5, $6, $7, $8, $9)"
+_RENEW = "SELECT tenure.lease_renew($1, $2, $3)"
+_RELEASE = "SELECT tenure.lease_release($1, $2, $3)"
+_DISCARD = "SELECT tenure.lease_discard($1, $2)"
+_MARK = "SELECT tenure.lease_mark($1, $2, $3, $4, $5, $6, $7)"
 
 # A read: it clamps what it shows, and writes nothing down. Served by lease_pkey and waiter_pkey.
 # Sums are of floats, which take any number that a row may hold. They are exact below 2^53.
-_LEASES = """
-WITH clock AS MATERIALIZED (SELECT tenure.now_v1($5) AS now)
+_FIND = """
+WITH clock AS MATERIALIZED (SELECT tenure.now($5) AS now)
 SELECT * FROM (
     (SELECT l.key, l.holder, l.fence, l."limit", l.meta, l.ttl, false AS waiting,
             least(l.renewed, c.now)::float8 + l.ttl - c.now AS left,
@@ -56,8 +55,8 @@ ORDER BY u.number
 _ANSWERS = {"y": True, "n": False, "?": None}
 
 
-class Leases(Connection):
-    """The lease half of the contract."""
+class Leases(Part):
+    """The lease part of the contract."""
 
     async def acquire(
         self,
@@ -69,19 +68,9 @@ class Leases(Connection):
         meta: Meta,
         waiting: float = 0.0,
     ) -> Acquired:
-        [row] = await self._fetch(
-            _ACQUIRE,
-            self.namespace,
-            key,
-            holder,
-            limit,
-            micros(ttl),
-            encode_meta(meta),
-            micros(waiting),
-            self._ear,
-            self.clock.for_server(),
-            about=[("lease", [key])],
-        )
+        asked = (key, holder, limit, micros(ttl), encode_meta(meta), micros(waiting))
+        ear = self._connection.ear
+        [row] = await self._decide(_ACQUIRE, *asked, ear, about=[("lease", [key])])
         if row["grant_fence"] is None:
             return Busy((row["ends"] - row["at"]) / 1e6, row["ahead"], row["other_limit"])
         lease = Lease(
@@ -99,65 +88,44 @@ class Leases(Connection):
     async def renew(self, leases: Sequence[Lease]) -> list[bool | None]:
         if not leases:
             return []
-        told = self.clock.for_server()
-        [[letters]] = await self._fetch(
-            _RENEW, self.namespace, _as_json(leases), told, about=_about(leases)
-        )
+        [[letters]] = await self._decide(_RENEW, _as_json(leases), about=_about(leases))
         return [_ANSWERS[letter] for letter in letters]
 
     async def release(self, leases: Sequence[Lease]) -> list[bool]:
         if not leases:
             return []
-        told = self.clock.for_server()
-        [[letters]] = await self._fetch(
-            _RELEASE, self.namespace, _as_json(leases), told, about=_about(leases)
-        )
+        [[letters]] = await self._decide(_RELEASE, _as_json(leases), about=_about(leases))
         return [letter == "y" for letter in letters]
 
     async def discard(self, key: str) -> bool:
-        [[found]] = await self._fetch(_DISCARD, self.namespace, key, about=[("lease", [key])])
+        [[found]] = await self._read(_DISCARD, key, about=[("lease", [key])])
         return bool(found)
 
-    async def leases(self, prefix: str = "", *, limit: int = 1000) -> list[Lease]:
-        rows = await self._fetch(
-            _LEASES, self.namespace, prefix, _after(prefix), limit, self.clock.for_server()
-        )
+    async def find(self, prefix: str = "", *, limit: int = 1000) -> list[Lease]:
+        rows = await self._decide(_FIND, prefix, _after(prefix), limit)
         return [lease for row in rows if (lease := self._lease_in(row)) is not None]
 
     def _lease_in(self, row: Row) -> Lease | None:
         if row["waiting"]:
-            return self.damage.read("waiter", "tenure.waiter", row["key"], _as_lease, row)
-        return self.damage.read("lock", "tenure.lease", row["key"], _as_lease, row)
+            return self._damage.read("waiter", "tenure.waiter", row["key"], _as_lease, row)
+        return self._damage.read("lock", "tenure.lease", row["key"], _as_lease, row)
 
     async def mark(self, key: str, lease: Lease, value: str) -> bool:
-        [[stored]] = await self._fetch(
-            _MARK,
-            self.namespace,
-            key,
-            value,
-            lease.key,
-            lease.holder,
-            lease.fence,
-            self.clock.for_server(),
-            about=[("mark", [key]), ("lease", [lease.key])],
-        )
+        about = [("mark", [key]), ("lease", [lease.key])]
+        which = lease.key, lease.holder, lease.fence
+        [[stored]] = await self._decide(_MARK, key, value, *which, about=about)
         return bool(stored)
 
     async def marked(self, keys: Sequence[str]) -> list[Mark | None]:
-        rows = await self._fetch(_MARKED, self.namespace, _text(keys), about=[("mark", keys)])
+        rows = await self._read(_MARKED, _text(keys), about=[("mark", keys)])
         return [self._mark_in(row) for row in rows]
 
     def _mark_in(self, row: Row) -> Mark | None:
         if row["is_there"] is None:
             return None
         mark = {"key": row["key"], "value": row["value"], "fence": row["fence"]}
-        read = self.damage.read("mark", "tenure.mark", row["key"], sound, Mark, mark)
+        read = self._damage.read("mark", "tenure.mark", row["key"], sound, Mark, mark)
         return read or Mark(row["key"], "", 0)  # it is there, whatever it says
-
-    def guard(self, connection: object, lease: Lease) -> bool | Awaitable[bool]:
-        told = self.clock.for_server()
-        arguments = (self.namespace, lease.key, lease.holder, lease.fence, told)
-        return guard(connection, arguments, self.url)
 
 
 def _about(leases: Sequence[Lease]) -> list[Subject]:
@@ -168,8 +136,13 @@ def _as_json(leases: Sequence[Lease]) -> str:
     """Return what identifies each lease, and its ttl."""
     return _text(
         [
-            {"key": one.key, "holder": one.holder, "fence": one.fence, "ttl": micros(one.ttl)}
-            for one in leases
+            {
+                "key": lease.key,
+                "holder": lease.holder,
+                "fence": lease.fence,
+                "ttl": micros(lease.ttl),
+            }
+            for lease in leases
         ]
     )
 

@@ -24,7 +24,7 @@ from tenure.core.clock import Clock
 from tenure.errors import StoreError, StoreUnavailable, TenureError
 from tenure.stores.abandoning import cut
 from tenure.stores.postgres.address import CALL_TIMEOUT, POOL_SIZE
-from tenure.stores.postgres.faults import breaks, translate
+from tenure.stores.postgres.errors import breaks, translate
 
 __all__ = ["Dial", "Pool", "Row", "Subject"]
 

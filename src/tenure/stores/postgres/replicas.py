@@ -1,11 +1,11 @@
-"""Replicas in PostgreSQL, and what happens to the jobs of lost ones; see sql/2_replicas.sql."""
+"""Replicas in PostgreSQL, and what happens to the jobs of lost ones; see sql/orphans.sql."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Sequence
 from functools import partial
-from typing import Any, Final
+from typing import Final
 
 from tenure.core.codec import decode_meta, encode_meta
 from tenure.core.durations import micros
@@ -21,20 +21,20 @@ from tenure.core.records import (
     ReplicaRecord,
 )
 from tenure.core.soundness import SET_ASIDE, sound
-from tenure.stores.postgres.asides import Asides
-from tenure.stores.postgres.job_rows import as_record
+from tenure.stores.postgres.asides import TABLE, JobPart, as_record
+from tenure.stores.postgres.connection import Connection
 from tenure.stores.postgres.pool import Row
 
 __all__ = ["Replicas"]
 
-_JOIN = "SELECT tenure.replica_join_v1($1, $2, $3, $4, $5)"
-_BEAT = "SELECT * FROM tenure.replica_beat_v1($1, $2, $3, $4, $5, $6, $7, $8, $9)"
-_REPLICAS = "SELECT * FROM tenure.replica_list_v1($1, $2, $3)"
+_JOIN = "SELECT tenure.replica_join($1, $2, $3, $4, $5)"
+_BEAT = "SELECT * FROM tenure.replica_beat($1, $2, $3, $4, $5, $6, $7, $8, $9)"
+_LIST = "SELECT * FROM tenure.replica_list($1, $2, $3)"
 _EXTRA: Final = 3
 """How many columns follow those of the job."""
 _ORPHANS = """
 SELECT (o.job).*, o.at, o.aside, o.whose
-FROM tenure.job_orphans_v1($1, $2, $3, $4, $5, $6, $7, $8) AS o
+FROM tenure.job_orphans($1, $2, $3, $4, $5, $6, $7, $8) AS o
 """
 
 # A claim is committed within so many microseconds of the instant that its deadlines count from.
@@ -69,42 +69,28 @@ class _Looks:
             self._clean_at = at
 
 
-class Replicas(Asides):
-    """The part of the contract about the processes that run jobs."""
+class Replicas(JobPart):
+    """What the job part of the contract says about the processes that run jobs."""
 
-    def __init__(self, *arguments: Any, **options: Any) -> None:
-        super().__init__(*arguments, **options)
+    def __init__(self, connection: Connection) -> None:
+        super().__init__(connection)
         self._looks = _Looks()
 
-    async def join(self, replica: str, *, ttl: float, meta: Meta) -> None:
-        told = self.clock.for_server()
-        await self._fetch(
-            _JOIN,
-            self.namespace,
-            replica,
-            micros(ttl),
-            encode_meta(meta),
-            told,
-            about=[("replica", [replica])],
-        )
-
     async def beat(
-        self, replicas: Sequence[str], *, ttl: float, ahead: float = 0.0, count: bool = True
+        self,
+        replicas: Sequence[str],
+        *,
+        ttl: float,
+        meta: Meta | None = None,
+        ahead: float = 0.0,
+        count: bool = True,
     ) -> list[Beat | None]:
-        told = self.clock.for_server()
+        about = [("replica", replicas)]
+        for replica in () if meta is None else replicas:
+            await self._decide(_JOIN, replica, micros(ttl), encode_meta(meta or {}), about=about)
         lengths, most = (micros(ttl), micros(ahead)), (CANCELS_MAX, RESTARTS_MAX)
-        since = self._looks.begin(self.clock.boot())
-        rows = await self._fetch(
-            _BEAT,
-            self.namespace,
-            list(replicas),
-            *lengths,
-            *most,
-            since,
-            count,
-            told,
-            about=[("replica", replicas)],
-        )
+        since = self._looks.begin(self._clock.boot())
+        rows = await self._decide(_BEAT, list(replicas), *lengths, *most, since, count, about=about)
         for row in rows[:1]:
             self._looks.end(since, row["at"], found=row["expired"])
         changed = [id_ for row in rows[:1] for id_ in row["changed"]]
@@ -117,9 +103,9 @@ class Replicas(Asides):
             for row in rows
         ]
 
-    async def replicas(self, *, limit: int = 1000) -> list[ReplicaRecord]:
-        rows = await self._fetch(_REPLICAS, self.namespace, limit, self.clock.for_server())
-        read = partial(self.damage.read, "replica", "tenure.replica")
+    async def list(self, *, limit: int = 1000) -> list[ReplicaRecord]:
+        rows = await self._decide(_LIST, limit)
+        read = partial(self._damage.read, "replica", "tenure.replica")
         known = (read(row["id"], _as_replica, row) for row in rows)
         return [replica for replica in known if replica is not None]
 
@@ -132,28 +118,17 @@ class Replicas(Asides):
         limit: int = BATCH_MAX,
         as_of: int | None = None,
     ) -> Orphans:
-        told = self.clock.for_server()
         about = [] if replica is None else [("replica", [replica])]
-        first, *rows = await self._fetch(
-            _ORPHANS,
-            self.namespace,
-            by,
-            micros(RESERVED_FOR),
-            replica,
-            micros(grace),
-            limit,
-            as_of,
-            told,
-            about=about,
-        )
+        arguments = (by, micros(RESERVED_FOR), replica, micros(grace), limit, as_of)
+        first, *rows = await self._decide(_ORPHANS, *arguments, about=about)
         aside = [(row["aside"], row["whose"]) for row in rows if row["aside"] is not None]
         for id_, _ in aside:
-            self.damage.report("job", id_, SET_ASIDE, "tenure.job")
+            self._damage.report("job", id_, SET_ASIDE, TABLE)
         jobs: list[JobRecord] = []
         for row in rows:
             if row["aside"] is None:
                 columns = tuple(row)[:-_EXTRA]
-                job = self.damage.read("job", "tenure.job", row["id"], as_record, columns)
+                job = self._damage.read("job", TABLE, row["id"], as_record, columns)
                 if job is not None:
                     jobs.append(job)
                 else:

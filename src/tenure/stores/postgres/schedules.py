@@ -21,59 +21,54 @@ from tenure.core.schedules.records import (
     TickLine,
 )
 from tenure.core.soundness import UNREADABLE, sound
-from tenure.stores.postgres.connection import Connection
+from tenure.stores.postgres.connection import Part
 from tenure.stores.postgres.job_rows import commit_text, committed
 
 __all__ = ["Schedules"]
 
-_LIST = """
-SELECT * FROM tenure.now_v1($1) AS now
-LEFT JOIN tenure.schedule_list_v1($2, $3, $4, $5, $6) AS record ON true
+_READ = """
+SELECT * FROM tenure.now($7) AS now
+LEFT JOIN tenure.schedule_read($1, $2, $3, $4, $5, $6) AS schedule ON true
 """
-# Served by schedule_decision_pkey.
-_DECISIONS = """
-SELECT to_json(d) FROM tenure.schedule_decision d
-WHERE d.namespace = $1 AND d.name = $2 ORDER BY d.number DESC LIMIT $3
-"""
-_DECLARE = "SELECT * FROM tenure.schedule_declare_v1($1, $2, $3, $4, $5)"
+_DECLARE = "SELECT * FROM tenure.schedule_declare($1, $2, $3, $4, $5)"
 _COMMIT = """
-SELECT c.damaged, c.answer, c.fence, (SELECT to_json(r) FROM tenure.job_get_v2($1, c.known) AS r)
-FROM tenure.schedule_commit_v1($1, $2, $3, $4, $5, $6) AS c
+SELECT c.damaged, c.outcome, c.now, c.room, c.blocking, c.stored, c.fence,
+       (SELECT to_json(r) FROM tenure.job_get($1, c.known) AS r)
+FROM tenure.schedule_commit($1, $2, $3, $4, $5, $6) AS c
 """
 
 
-class Schedules(Connection):
+class Schedules(Part):
     """The schedule part of the contract."""
 
-    async def schedules(
-        self, names: Sequence[str] | None = None, *, after: str = "", limit: int = 1000
+    async def read(
+        self,
+        names: Sequence[str] | None = None,
+        *,
+        after: str = "",
+        limit: int = 1000,
+        lines: int = 1,
     ) -> ScheduleList:
         wanted = None if names is None else list(names)
-        arguments = (self.clock.for_server(), self.namespace, wanted, after, limit, COUNT_MAX)
-        rows = await self._fetch(_LIST, *arguments, about=[("schedule", wanted or ())])
-        found = [self._schedule_in(msgspec.json.decode(record)) for _, record in rows if record]
+        about = [("schedule", wanted or ())]
+        rows = await self._decide(_READ, wanted, after, limit, lines, COUNT_MAX, about=about)
+        found = [self._schedule_in(dict(row)) for row in rows if row["name"] is not None]
         return ScheduleList(rows[0]["now"], [record for record in found if record is not None])
 
     def _schedule_in(self, values: dict[str, Any]) -> ScheduleRecord | None:
-        name, line = values["name"], values["latest"]
-        values["latest"] = None if line is None else self._line_in(name, line)
-        return self.damage.read("timer", "tenure.schedule", name, sound, ScheduleRecord, values)
-
-    def _line_in(self, name: str, values: dict[str, Any]) -> TickLine | None:
+        name, stored = values["name"], msgspec.json.decode(values["lines"] or "[]")
         where = "tenure.schedule_decision"
-        return self.damage.read("decision", where, name, sound, TickLine, values)
-
-    async def decisions(self, name: str, *, limit: int = DECISIONS_MAX) -> list[TickLine]:
-        about = [("schedule", [name])]
-        rows = await self._fetch(_DECISIONS, self.namespace, name, limit, about=about)
-        lines = [self._line_in(name, msgspec.json.decode(line)) for [line] in rows]
-        return [line for line in lines if line is not None]
+        lines = [
+            self._damage.read("decision", where, name, sound, TickLine, line) for line in stored
+        ]
+        values["lines"] = [line for line in lines if line is not None]
+        return self._damage.read("timer", "tenure.schedule", name, sound, ScheduleRecord, values)
 
     async def declare(self, rulers: Sequence[tuple[str, str]]) -> Declared:
         names = [name for name, _ in rulers]
-        arguments = (self.namespace, names, [ruler for _, ruler in rulers])
-        anew, told = micros(DECLARED_ANEW_AFTER), self.clock.for_server()
-        [row] = await self._fetch(_DECLARE, *arguments, anew, told, about=[("schedule", names)])
+        rulers_of = [ruler for _, ruler in rulers]
+        anew, about = micros(DECLARED_ANEW_AFTER), [("schedule", names)]
+        [row] = await self._decide(_DECLARE, names, rulers_of, anew, about=about)
         self._report(row["damaged"])
         return Declared(row["now"], row["lost"])
 
@@ -81,10 +76,10 @@ class Schedules(Connection):
         names = dict.fromkeys(commit.name for commit in commits)
         names |= dict.fromkeys(write.name for commit in commits for write in commit.writes)
         texts = [commit_text(commit) for commit in commits]
-        arguments = (self.namespace, [*names], texts, DECISIONS_MAX, BLOCKING_MAX)
         about = [("schedule", names), ("job", [commit.id for commit in commits])]
         about += [("replica", [commit.born_on for commit in commits])]
-        rows = await self._fetch(_COMMIT, *arguments, self.clock.for_server(), about=about)
+        arguments = ([*names], texts, DECISIONS_MAX, BLOCKING_MAX)
+        rows = await self._decide(_COMMIT, *arguments, about=about)
         self._report(rows[0]["damaged"] if rows else None)
         answers = [committed(commit, *row[1:]) for commit, row in zip(commits, rows, strict=True)]
         runs = [answer.run for answer in answers if answer.run is not None]
@@ -93,4 +88,4 @@ class Schedules(Connection):
 
     def _report(self, damaged: Sequence[str] | None) -> None:
         for name in damaged or ():
-            self.damage.report("timer", name, UNREADABLE, "tenure.schedule")
+            self._damage.report("timer", name, UNREADABLE, "tenure.schedule")

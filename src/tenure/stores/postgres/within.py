@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import sys
-from collections.abc import Awaitable, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
 from functools import cache
 from typing import Any, Final, Protocol
@@ -12,38 +12,36 @@ from typing import Any, Final, Protocol
 import asyncpg
 
 from tenure.core.durations import micros
-from tenure.core.model import Topic
+from tenure.core.model import Lease, Topic
 from tenure.core.records import SOON, Inserted, JobRecord, NewJob, Settled, Settlement
+from tenure.core.soundness import sound
 from tenure.stores.contract import Purpose
 from tenure.stores.postgres.announcer import channel_of, payloads
 from tenure.stores.postgres.job_rows import (
-    as_record,
     insert_columns,
     inserted,
     settle_columns,
     settled,
 )
 from tenure.stores.within import (
-    Asked,
     Sqlalchemy,
     already_open,
     ended_inside,
     no_open_transaction,
     other_database,
-    plainly,
     unknown_connection,
 )
 
-__all__ = ["PostgresWithin", "guard", "speak"]
+__all__ = ["PostgresWithin"]
 
-_GUARD: Final = """
-SELECT tenure.lease_guard_v1($1::text, $2::text, $3::text, $4::bigint, $5::bigint)
+_HOLD_LEASE: Final = """
+SELECT tenure.lease_hold($1::text, $2::text, $3::text, $4::bigint, $5::bigint)
 """
 _HOLD: Final = """
-SELECT d.datname || '/' || d.oid, tenure.job_hold_v1($1::text, $2::text, $3::bigint)
+SELECT d.datname || '/' || d.oid, tenure.job_hold($1::text, $2::text, $3::bigint)
 FROM pg_database d WHERE d.datname = current_database()
 """
-_GET: Final = "SELECT * FROM tenure.job_get_v2($1::text, $2::text[])"
+_GET: Final = "SELECT * FROM tenure.job_get($1::text, $2::text[])"
 # Where it leads is asked together with what is to be done, and nothing is done elsewhere. What is
 # notified in a transaction is delivered when that is committed. Nothing may be set in it, such as
 # synchronous_commit: it is the user's.
@@ -54,7 +52,7 @@ FROM (
     SELECT $1::text AS namespace FROM pg_database d
     WHERE d.datname = current_database() AND $20::text IN ('', d.datname || '/' || d.oid)
 ) AS here
-CROSS JOIN LATERAL tenure.job_insert_v1(
+CROSS JOIN LATERAL tenure.job_insert(
     here.namespace, $2::text[], $3::text[], $4::text[], $5::text[], $6::text[], $7::text[],
     $8::text[], $9::text[], $10::text[], $11::text[], $12::text[], $13::text[], $14::text[],
     $15::text[], $16::text[], NULL, $17::bigint) AS i
@@ -62,7 +60,7 @@ CROSS JOIN LATERAL tenure.job_insert_v1(
 _SETTLE: Final = """
 SELECT s.answers,
        (SELECT count(pg_notify($12::text, payload)) FROM unnest($13::text[]) AS payload)
-FROM tenure.job_settle_v1(
+FROM tenure.job_settle(
     $1::text, $2::text[], $3::text[], $4::text[], $5::text[], $6::text[], $7::text[], $8::text[],
     $9::text[], $10::bigint, $11::bigint) AS s
 """
@@ -99,7 +97,7 @@ class _Voice(Protocol):
     async def rollback(self) -> None: ...
 
 
-def speak(connection: object, purpose: Purpose) -> _Voice:
+def _speak(connection: object, purpose: Purpose) -> _Voice:
     """Return a way to speak through a connection of the user's own."""
     if isinstance(connection, asyncpg.Connection):  # true of those from a pool as well
         return _Asyncpg(connection)
@@ -115,31 +113,6 @@ def speak(connection: object, purpose: Purpose) -> _Voice:
     raise unknown_connection(purpose, connection, _KNOWN)
 
 
-def guard(connection: object, arguments: tuple[object, ...], url: str) -> bool | Awaitable[bool]:
-    """Ask lease_guard_v1 in the transaction that is open on `connection`."""
-    voice = speak(connection, "guard()")
-
-    async def ask() -> bool:
-        [[held]] = await _ask(voice, _GUARD, arguments, "guard()", url)
-        return bool(held)
-
-    return plainly(ask()) if voice.blocks else Asked(ask)
-
-
-async def _ask(
-    voice: _Voice, statement: str, arguments: Sequence[object], purpose: Purpose, url: str
-) -> list[Any]:
-    if not await voice.is_open():
-        raise no_open_transaction(purpose, voice.how)
-    try:
-        return await voice.ask(statement, arguments)
-    except Exception as error:
-        cause = getattr(error, "orig", None) or error  # SQLAlchemy wraps what the driver raises
-        if getattr(cause, "sqlstate", None) in _MISSING:
-            raise other_database(purpose, url) from error
-        raise
-
-
 class PostgresWithin:
     """A connection of the user's own to the database of a store."""
 
@@ -153,7 +126,7 @@ class PostgresWithin:
         place: str,
         told: int | None,
     ) -> None:
-        self._voice = speak(connection, purpose)
+        self._voice = _speak(connection, purpose)
         self._purpose = purpose
         self._namespace = namespace
         self._url = url
@@ -194,8 +167,13 @@ class PostgresWithin:
         found: dict[str, JobRecord] = {}
         for row in rows:
             with suppress(ValueError):  # what cannot be read is as good as not there
-                found[row[0]] = as_record(row)
+                found[row[0]] = sound(JobRecord, tuple(row))
         return [found.get(id_) for id_ in ids]
+
+    async def hold_lease(self, lease: Lease) -> bool:
+        which = lease.key, lease.holder, lease.fence
+        [[held]] = await self._ask(_HOLD_LEASE, self._namespace, *which, self._told)
+        return bool(held)
 
     async def hold(self, id_: str, fence: int) -> bool:
         [[place, held]] = await self._ask(_HOLD, self._namespace, id_, fence)
@@ -211,13 +189,18 @@ class PostgresWithin:
         )
         return settled(letters)[0]
 
-    async def _must_go_on(self) -> None:
+    async def _ask(self, statement: str, *arguments: object) -> list[Any]:
         if self._has_begun and not await self._voice.goes_on():
             raise ended_inside(self._purpose)
-
-    async def _ask(self, statement: str, *arguments: object) -> list[Any]:
-        await self._must_go_on()
-        return await _ask(self._voice, statement, arguments, self._purpose, self._url)
+        if not await self._voice.is_open():
+            raise no_open_transaction(self._purpose, self._voice.how)
+        try:
+            return await self._voice.ask(statement, arguments)
+        except Exception as error:
+            cause = getattr(error, "orig", None) or error  # SQLAlchemy wraps the driver's
+            if getattr(cause, "sqlstate", None) in _MISSING:
+                raise other_database(self._purpose, self._url) from error
+            raise
 
     def _bells(self, topics: Sequence[Topic]) -> tuple[str, list[str]]:
         return channel_of(self._namespace), payloads(self._namespace, topics)

@@ -1,4 +1,4 @@
--- Format 1: what is decided about leases, one function for each call.
+-- What is decided about leases, one function for each call; and the rules for all functions.
 --
 -- Each function locks first and then looks, in separate statements. Under READ COMMITTED every
 -- statement sees what was committed before it began, so what it reads after the lock is true as
@@ -15,33 +15,31 @@
 -- of it later, and some statements would be planned anew in every call. Their lock_timeout ends a
 -- call before the client gives it up, also where a pooler forbids settings of the session.
 --
--- Names end in a version: a later format adds functions and keeps these, because the release
--- before it still calls them while a deployment rolls on. Parameters and variables begin with _,
--- columns never do.
+-- Parameters and variables begin with _, columns never do.
 
 -- The instant the caller was told to use, or the clock of this server.
-CREATE FUNCTION tenure.now_v1(_told bigint) RETURNS bigint LANGUAGE sql VOLATILE AS $$
+CREATE FUNCTION tenure.now(_told bigint) RETURNS bigint LANGUAGE sql VOLATILE AS $$
     SELECT coalesce(_told, (extract(epoch FROM clock_timestamp()) * 1000000)::bigint)
 $$;
 
 -- One more than a stored number. One that is out of bounds stays so, and whoever reads it tells.
-CREATE FUNCTION tenure.up_v1(_number bigint) RETURNS bigint LANGUAGE sql IMMUTABLE AS $$
+CREATE FUNCTION tenure.up(_number bigint) RETURNS bigint LANGUAGE sql IMMUTABLE AS $$
     SELECT CASE WHEN _number BETWEEN 0 AND 253402300799999998 THEN _number + 1 ELSE _number END
 $$;
 
 -- The same for counters of 32 bits.
-CREATE FUNCTION tenure.up_v1(_number integer) RETURNS integer LANGUAGE sql IMMUTABLE AS $$
+CREATE FUNCTION tenure.up(_number integer) RETURNS integer LANGUAGE sql IMMUTABLE AS $$
     SELECT CASE WHEN _number BETWEEN 0 AND 2147483646 THEN _number + 1 ELSE _number END
 $$;
 
 -- The fence after one that was stored; NULL after one that is out of bounds: then the clock decides.
-CREATE FUNCTION tenure.fence_after_v1(_fence bigint) RETURNS bigint LANGUAGE sql IMMUTABLE AS $$
+CREATE FUNCTION tenure.fence_after(_fence bigint) RETURNS bigint LANGUAGE sql IMMUTABLE AS $$
     SELECT CASE WHEN _fence BETWEEN 0 AND 253402300799999998 THEN _fence + 1 END
 $$;
 
 -- Drop what has ended, clamp what a backward clock step made too long, make the limits exact again;
 -- return the key's row as it is then. The caller has locked it.
-CREATE FUNCTION tenure.lease_settle_v1(_k tenure.lease_key, _now bigint)
+CREATE FUNCTION tenure.lease_settle(_k tenure.lease_key, _now bigint)
 RETURNS tenure.lease_key LANGUAGE plpgsql VOLATILE AS $$
 DECLARE
     _found tenure.lease_key := _k;
@@ -98,7 +96,7 @@ $$;
 
 -- Tell the first in line that there is room for it, if there is. Only then: a commit that notifies
 -- takes a lock of the whole database. The caller has settled the key.
-CREATE FUNCTION tenure.lease_wake_v1(_k tenure.lease_key) RETURNS void
+CREATE FUNCTION tenure.lease_wake(_k tenure.lease_key) RETURNS void
 LANGUAGE plpgsql VOLATILE AS $$
 DECLARE
     _first tenure.waiter;
@@ -114,7 +112,7 @@ END
 $$;
 
 -- Return the key's row, locked until the transaction ends; made on first use.
-CREATE FUNCTION tenure.lease_lock_v1(_namespace text, _key text)
+CREATE FUNCTION tenure.lease_lock(_namespace text, _key text)
 RETURNS tenure.lease_key LANGUAGE plpgsql VOLATILE AS $$
 DECLARE
     _k tenure.lease_key;
@@ -135,7 +133,7 @@ END
 $$;
 
 -- Return when to try again, and join the line (or keep the place in it) if asked to.
-CREATE FUNCTION tenure.lease_refuse_v1(
+CREATE FUNCTION tenure.lease_refuse(
     _k tenure.lease_key, _holder text, _limit integer, _ttl bigint, _meta text,
     _waiting bigint, _ear text, _place bigint, _nth integer, _now bigint, OUT ends bigint
 ) LANGUAGE plpgsql VOLATILE AS $$
@@ -187,7 +185,7 @@ END
 $$;
 
 -- Write the lease down and return its fence.
-CREATE FUNCTION tenure.lease_grant_v1(
+CREATE FUNCTION tenure.lease_grant(
     _k tenure.lease_key, _holder text, _limit integer, _ttl bigint, _meta text, _place bigint,
     _now bigint, OUT fence bigint
 ) LANGUAGE plpgsql VOLATILE AS $$
@@ -201,8 +199,8 @@ BEGIN
     -- Read after the key was locked, so that a floor raised by forgetting this very key counts.
     -- index: space_pkey
     fence := greatest(
-        tenure.fence_after_v1(_k.fence),
-        (SELECT tenure.fence_after_v1(s.floor) FROM tenure.space s WHERE s.namespace = _k.namespace),
+        tenure.fence_after(_k.fence),
+        (SELECT tenure.fence_after(s.floor) FROM tenure.space s WHERE s.namespace = _k.namespace),
         _now);
     INSERT INTO tenure.lease (
         namespace, key, fence, key_id, holder, "limit", ttl, granted, renewed, meta
@@ -213,17 +211,17 @@ BEGIN
     _k.held := _k.held + 1;
     -- index: lease_key_pkey
     UPDATE tenure.lease_key k
-    SET fence = lease_grant_v1.fence, granted = _now, granted_hour = _now / 3600000000,
+    SET fence = lease_grant.fence, granted = _now, granted_hour = _now / 3600000000,
         held = _k.held, waiting = _k.waiting, lowest = _k.lowest, highest = _k.highest
     WHERE k.namespace = _k.namespace AND k.key = _k.key;
     IF _k.waiting > 0 THEN
-        PERFORM tenure.lease_wake_v1(_k);
+        PERFORM tenure.lease_wake(_k);
     END IF;
 END
 $$;
 
 -- Try once to take a lease: granted if there is a fence, refused otherwise.
-CREATE FUNCTION tenure.lease_acquire_v1(
+CREATE FUNCTION tenure.lease_acquire(
     _namespace text, _key text, _holder text, _limit integer, _ttl bigint, _meta text,
     _waiting bigint, _ear text, _told bigint,
     OUT at bigint, OUT other_limit integer,
@@ -234,13 +232,13 @@ SET lock_timeout = 4000 SET plan_cache_mode = force_generic_plan
 SET enable_seqscan = off SET enable_bitmapscan = off
 AS $$
 DECLARE
-    _k tenure.lease_key := tenure.lease_lock_v1(_namespace, _key);
+    _k tenure.lease_key := tenure.lease_lock(_namespace, _key);
     _place bigint;
     _room integer;
 BEGIN
-    at := tenure.now_v1(_told);
+    at := tenure.now(_told);
     IF _k.held > 0 OR _k.waiting > 0 THEN
-        _k := tenure.lease_settle_v1(_k, at);
+        _k := tenure.lease_settle(_k, at);
     END IF;
     IF _k.held > 0 THEN
         -- Asked again after a lost reply: the same lease, with its full ttl. One that has ended
@@ -284,12 +282,12 @@ BEGIN
     END IF;
     _room := _room - _k.held - ahead;
     IF _room > 0 THEN
-        grant_fence := tenure.lease_grant_v1(_k, _holder, _limit, _ttl, _meta, _place, at);
+        grant_fence := tenure.lease_grant(_k, _holder, _limit, _ttl, _meta, _place, at);
         grant_limit := _limit;
         grant_begun := at;
         grant_meta := _meta;
     ELSE
-        ends := tenure.lease_refuse_v1(
+        ends := tenure.lease_refuse(
             _k, _holder, _limit, _ttl, _meta, _waiting, _ear, _place, 1 - _room, at);
     END IF;
 END

@@ -1,18 +1,24 @@
--- Format 3, continued: schedules; see 1_leases.sql and 2_jobs.sql for the rules. A commit and its parts come
--- as lists of what core.schedules.records names; whoever takes one gives the names back.
+-- Timers and schedules; see jobs.sql for the rules. A commit comes as a list of what core.schedules.records
+-- names, and so do its parts.
 --
 -- Lock order: rows of schedule by name, the right to make schedules, then all that jobs have.
 
--- Return schedules by name, or (NULL) all whose names come after one; and the newest line of each.
-CREATE FUNCTION tenure.schedule_list_v1(_namespace text, _names text[], _after text, _limit integer, _count_max integer)
-RETURNS SETOF jsonb LANGUAGE sql VOLATILE
+-- Return schedules by name, or (NULL) all whose names come after one; and the newest lines of each.
+CREATE FUNCTION tenure.schedule_read(
+    _namespace text, _names text[], _after text, _limit integer, _lines integer, _count_max integer
+) RETURNS TABLE (
+    name text, version text, definition text, standing text, ruler text, declared bigint,
+    last_run bigint, last_job text, live integer, lines jsonb
+) LANGUAGE sql VOLATILE
 SET enable_seqscan = off SET enable_bitmapscan = off SET enable_hashjoin = off SET enable_mergejoin = off
 AS $$
     -- index: schedule_pkey, schedule_decision_pkey
-    SELECT to_jsonb(s) || jsonb_build_object(
-               'live', cardinality(tenure.job_runs_v1(_namespace, s.name, '', _count_max)),
-               'latest', (SELECT to_jsonb(d) FROM tenure.schedule_decision d WHERE d.namespace = _namespace
-                          AND d.name = s.name ORDER BY d.number DESC LIMIT 1))
+    SELECT s.name, s.version, s.definition, s.standing, s.ruler, s.declared, s.last_run, s.last_job,
+           cardinality(tenure.job_runs(_namespace, s.name, '', _count_max)),
+           (SELECT jsonb_agg(l) FROM (
+                SELECT d."like", d.first, d.last, d.ticks, d.at, d.body
+                FROM tenure.schedule_decision d WHERE d.namespace = _namespace AND d.name = s.name
+                ORDER BY d.number DESC LIMIT _lines) AS l)
     FROM (SELECT DISTINCT _namespace AS namespace, u.name FROM unnest(coalesce(_names, ARRAY(
               SELECT p.name FROM tenure.schedule p
               WHERE p.namespace = _namespace AND p.name > _after ORDER BY p.name LIMIT _limit
@@ -22,7 +28,7 @@ AS $$
 $$;
 
 -- Declare schedules that have these rulers, unless that was less than _anew ago; return the others.
-CREATE FUNCTION tenure.schedule_declare_v1(
+CREATE FUNCTION tenure.schedule_declare(
     _namespace text, _names text[], _rulers text[], _anew bigint, _told bigint,
     OUT now bigint, OUT lost text[], OUT damaged text[]
 ) LANGUAGE plpgsql VOLATILE
@@ -30,7 +36,7 @@ SET lock_timeout = 4000 SET plan_cache_mode = force_generic_plan
 SET enable_seqscan = off SET enable_bitmapscan = off SET enable_hashjoin = off SET enable_mergejoin = off
 AS $$
 BEGIN
-    now := tenure.now_v1(_told);
+    now := tenure.now(_told);
     -- Everybody locks in this order. index: schedule_pkey
     UPDATE tenure.schedule s SET declared = now
     FROM (SELECT _namespace AS namespace, u.* FROM unnest(_names, _rulers) AS u (name, ruler)
@@ -46,21 +52,22 @@ END
 $$;
 
 -- Say what is against a commit, in the order of the contract; or that it is done, or instead of which room.
-CREATE FUNCTION tenure.schedule_check_v1(_namespace text, _c jsonb, _blocking_max integer, _now bigint)
-RETURNS jsonb LANGUAGE plpgsql VOLATILE AS $$
+CREATE FUNCTION tenure.schedule_check(
+    _namespace text, _c tenure.commit, _blocking_max integer, _now bigint
+) RETURNS tenure.committed LANGUAGE plpgsql VOLATILE AS $$
 DECLARE
-    _found jsonb;
+    _a tenure.committed;
     _ahead text[];
 BEGIN
     -- index: schedule_pkey
     SELECT jsonb_agg(CASE WHEN s.name IS NULL THEN jsonb_build_array(e.name, '') ELSE jsonb_build_array(
                s.name, s.version, s.standing, s.ruler, s.last_run, s.last_job) END)
            FILTER (WHERE coalesce(s.version, '') <> e.version OR s.name IS NOT NULL
-                     AND least(s.declared, _now) > _now - tenure.span_v1(e.silent_for)),
+                     AND least(s.declared, _now) > _now - tenure.span(e.silent_for)),
            array_agg(s.name) FILTER (WHERE s.declared > _now AND e.silent_for IS NOT NULL)
-    INTO _found, _ahead
+    INTO _a.stored, _ahead
     FROM (SELECT _namespace AS namespace, x->>0 AS name, x->>1 AS version, (x->>2)::float8 AS silent_for
-          FROM jsonb_array_elements(_c->'expects') AS x OFFSET 0) AS e
+          FROM jsonb_array_elements(_c.expects) AS x OFFSET 0) AS e
     LEFT JOIN tenure.schedule s ON s.namespace = e.namespace AND s.name = e.name AND s.is_sound;
     IF _ahead IS NOT NULL THEN
         -- The clock was set back. Without waiting, for not all are locked. index: schedule_pkey
@@ -69,88 +76,93 @@ BEGIN
             SELECT f.name FROM tenure.schedule f
             WHERE f.namespace = _namespace AND f.name = ANY (_ahead) FOR NO KEY UPDATE SKIP LOCKED));
     END IF;
-    RETURN coalesce(
-        CASE WHEN _found IS NOT NULL THEN jsonb_build_object('outcome', 'stale', 'found', _found)
-             WHEN (_c->>'not_before')::bigint > _now THEN '{"outcome": "early"}'
-             WHEN _c->'run' <> 'null' AND _c->>'born_on' <> ''
-             THEN tenure.replica_unfit_v1(_namespace, _c->>'born_on', _now) END,
-        tenure.job_rooms_v1(_namespace, _c->>'name', _c->'rooms', _blocking_max),
-        '{"outcome": "done"}');
+    _a.outcome := CASE
+        WHEN _a.stored IS NOT NULL THEN 'stale'
+        WHEN _c.not_before > _now THEN 'early'
+        WHEN _c.run IS NOT NULL AND _c.born_on <> ''
+        THEN tenure.replica_unfit(_namespace, _c.born_on, _now) END;
+    IF _a.outcome IS NULL THEN
+        _a := tenure.job_rooms(_namespace, _c.name, _c.rooms, _blocking_max);
+    END IF;
+    RETURN _a;
 END
 $$;
 
 -- Write a document, or delete it if its standing is null; with a name alone it keeps all it has. The
 -- commit's own schedule notes the run. Returns the highest fence of that, NULL if it is not there.
-CREATE FUNCTION tenure.schedule_write_v1(_namespace text, _c jsonb, _list jsonb, _has_run boolean, _now bigint)
-RETURNS bigint LANGUAGE plpgsql VOLATILE AS $$
+CREATE FUNCTION tenure.schedule_write(
+    _namespace text, _c tenure.commit, _write jsonb, _has_run boolean, _now bigint
+) RETURNS bigint LANGUAGE plpgsql VOLATILE AS $$
 DECLARE
-    _w jsonb := jsonb_build_object('name', _list->0, 'standing', _list->1, 'ruler', _list->2,
-        'definition', _list->3, 'above', coalesce(_list->4, '[]'));
-    _keeps boolean := _w->>'ruler' IS NULL;
-    _is_own boolean := _w->>'name' = _c->>'name';
+    _name text := _write->>0;
+    _standing text := _write->>1;
+    _ruler text := _write->>2;
+    _keeps boolean := _ruler IS NULL;
+    _is_own boolean := _name = _c.name;
     _runs boolean := _is_own AND _has_run;
     _fence bigint;
 BEGIN
     LOOP
         -- index: schedule_pkey
         UPDATE tenure.schedule s
-        SET definition = coalesce(_w->>'definition', s.definition),
-            ruler = coalesce(_w->>'ruler', s.ruler), standing = coalesce(_w->>'standing', s.standing),
-            version = CASE WHEN _keeps THEN s.version ELSE _c->>'id' END,
-            declared = CASE WHEN _is_own AND (_c->>'declares')::boolean THEN _now ELSE s.declared END,
-            last_run = CASE WHEN _runs THEN (_c->>'tick')::bigint ELSE p.last_run END,
-            last_job = CASE WHEN _runs THEN _c->>'id' ELSE p.last_job END,
-            last_fence = CASE WHEN _runs AND _c->>'born_on' <> ''
-                THEN greatest(tenure.fence_after_v1(p.last_fence), _now) ELSE p.last_fence END
+        SET definition = coalesce(_write->>3, s.definition),
+            ruler = coalesce(_ruler, s.ruler), standing = coalesce(_standing, s.standing),
+            version = CASE WHEN _keeps THEN s.version ELSE _c.id END,
+            declared = CASE WHEN _is_own AND _c.declares THEN _now ELSE s.declared END,
+            last_run = CASE WHEN _runs THEN _c.tick ELSE p.last_run END,
+            last_job = CASE WHEN _runs THEN _c.id ELSE p.last_job END,
+            last_fence = CASE WHEN _runs AND _c.born_on <> ''
+                THEN greatest(tenure.fence_after(p.last_fence), _now) ELSE p.last_fence END
         FROM (SELECT o.last_run, o.last_job, max(o.last_fence) OVER () AS last_fence
               FROM (SELECT _namespace AS namespace, e.* FROM jsonb_array_elements_text(
-                        (_w->'name') || (_w->'above')) WITH ORDINALITY AS e (name, n) OFFSET 0) AS a
+                        (_write->0) || coalesce(_write->4, '[]')) WITH ORDINALITY AS e (name, n) OFFSET 0) AS a
               JOIN tenure.schedule o ON o.namespace = a.namespace AND o.name = a.name
               WHERE o.is_sound ORDER BY o.last_run DESC, a.n LIMIT 1) AS p
-        WHERE s.namespace = _namespace AND s.name = _w->>'name' AND s.is_sound
-          AND (_keeps OR _w->>'standing' IS NOT NULL)
+        WHERE s.namespace = _namespace AND s.name = _name AND s.is_sound
+          AND (_keeps OR _standing IS NOT NULL)
         RETURNING s.last_fence INTO _fence;
         EXIT WHEN FOUND OR _keeps;
         -- index: schedule_decision_pkey, schedule_pkey
-        DELETE FROM tenure.schedule_decision d WHERE d.namespace = _namespace AND d.name = _w->>'name';
-        DELETE FROM tenure.schedule s WHERE s.namespace = _namespace AND s.name = _w->>'name';
-        EXIT WHEN _w->>'standing' IS NULL;
+        DELETE FROM tenure.schedule_decision d WHERE d.namespace = _namespace AND d.name = _name;
+        DELETE FROM tenure.schedule s WHERE s.namespace = _namespace AND s.name = _name;
+        EXIT WHEN _standing IS NULL;
         INSERT INTO tenure.schedule (namespace, name, definition, ruler, version, standing, declared)
-        VALUES (_namespace, _w->>'name', '', '', '', '', _now);
+        VALUES (_namespace, _name, '', '', '', '', _now);
     END LOOP;
     RETURN CASE WHEN _is_own THEN _fence END;
 END
 $$;
 
 -- Carry out a commit that was checked; return the fence of its run, NULL if it makes none.
-CREATE FUNCTION tenure.schedule_carry_out_v1(_namespace text, _c jsonb, _a jsonb, _decisions_max integer, _now bigint)
-RETURNS bigint LANGUAGE plpgsql VOLATILE AS $$
+CREATE FUNCTION tenure.schedule_carry_out(
+    _namespace text, _c tenure.commit, _a tenure.committed, _decisions_max integer, _now bigint
+) RETURNS bigint LANGUAGE plpgsql VOLATILE AS $$
 DECLARE
-    _name text := _c->>'name';
-    _writes jsonb := (_c->'writes') || CASE WHEN jsonb_path_query_array(_c->'writes', '$[*][0]') ? _name
-        THEN '[]' ELSE jsonb_build_array(jsonb_build_array(_name)) END;
-    _run jsonb := CASE WHEN _a->>'outcome' = 'done' THEN nullif(_c->'run', 'null') END;
-    _lines jsonb := (_c->'lines') || jsonb_build_array(CASE WHEN _a ? 'room'
-        THEN _c->'rooms'->(_a->>'room')::integer->2 ELSE _c->'run_line' END);
+    -- Its own schedule notes the run and the declaration, if no write does.
+    _writes jsonb := _c.writes || CASE WHEN jsonb_path_query_array(_c.writes, '$[*][0]') ? _c.name
+        THEN '[]' ELSE jsonb_build_array(jsonb_build_array(_c.name)) END;
+    _run jsonb := CASE WHEN _a.outcome = 'done' THEN _c.run END;
+    _lines jsonb := _c.lines || jsonb_build_array(
+        CASE WHEN _a.outcome = 'done' THEN _c.run_line ELSE _c.rooms->_a.room->2 END);
     _fence bigint;
     _old bigint;
 BEGIN
     FOR _n IN 0 .. jsonb_array_length(_writes) - 1 LOOP
         _fence := coalesce(
-            tenure.schedule_write_v1(_namespace, _c, _writes->_n, _run IS NOT NULL, _now), _fence);
+            tenure.schedule_write(_namespace, _c, _writes->_n, _run IS NOT NULL, _now), _fence);
     END LOOP;
     FOR _n IN 0 .. jsonb_array_length(_lines) - 1 LOOP
         CONTINUE WHEN _fence IS NULL OR _lines->_n = 'null';
         -- What is like the newest line gets its number, and extends it. index: schedule_decision_pkey
         INSERT INTO tenure.schedule_decision AS d
-        SELECT _namespace, _name, CASE WHEN l."like" <> '' AND l."like" = n."like" THEN n.number
-                                       ELSE tenure.up_v1(greatest(n.number, 0)) END,
+        SELECT _namespace, _c.name, CASE WHEN l."like" <> '' AND l."like" = n."like" THEN n.number
+                                         ELSE tenure.up(greatest(n.number, 0)) END,
                l."like", l.first, l.last, l.ticks, _now, l.body
         FROM (SELECT x->>0 AS "like", (x->>1)::bigint AS first, (x->>2)::bigint AS last,
                      (x->>3)::bigint AS ticks, x->>4 AS body FROM (SELECT _lines->_n) AS y (x)) AS l
         LEFT JOIN LATERAL (
             SELECT * FROM tenure.schedule_decision m
-            WHERE m.namespace = _namespace AND m.name = _name ORDER BY m.number DESC LIMIT 1
+            WHERE m.namespace = _namespace AND m.name = _c.name ORDER BY m.number DESC LIMIT 1
         ) AS n ON true
         ON CONFLICT (namespace, name, number) DO UPDATE SET last = excluded.last, at = excluded.at,
             ticks = greatest(0, least(d.ticks, 253402300799999999 - excluded.ticks)) + excluded.ticks
@@ -158,23 +170,27 @@ BEGIN
     END LOOP;
     -- index: schedule_decision_pkey
     DELETE FROM tenure.schedule_decision d
-    WHERE d.namespace = _namespace AND d.name = _name AND d.number <= _old;
-    RETURN tenure.job_bear_v1(_namespace, _c, _run, coalesce(_fence, _now), _now);
+    WHERE d.namespace = _namespace AND d.name = _c.name AND d.number <= _old;
+    RETURN tenure.job_bear(_namespace, _c, _run, coalesce(_fence, _now), _now);
 END
 $$;
 
 -- Carry out commits, in their order. fence is that of a run that was made, known a run that was there before.
-CREATE FUNCTION tenure.schedule_commit_v1(
-    _namespace text, _names text[], _commits text[], _decisions_max integer, _blocking_max integer, _told bigint
-) RETURNS TABLE (answer text, fence bigint, known text[], damaged text[]) LANGUAGE plpgsql VOLATILE
+CREATE FUNCTION tenure.schedule_commit(
+    _namespace text, _names text[], _commits text[], _decisions_max integer, _blocking_max integer,
+    _told bigint
+) RETURNS TABLE (
+    outcome text, now bigint, room integer, blocking text[], stored jsonb, fence bigint, known text[],
+    damaged text[]
+) LANGUAGE plpgsql VOLATILE
 SET lock_timeout = 4000 SET plan_cache_mode = force_generic_plan
 SET enable_seqscan = off SET enable_bitmapscan = off SET enable_hashjoin = off SET enable_mergejoin = off
 AS $$
 DECLARE
-    _now bigint;
     _there integer;
-    _c jsonb;
-    _a jsonb;
+    _list jsonb;
+    _c tenure.commit;
+    _a tenure.committed;
     _is_refused boolean := true;
 BEGIN
     -- Everybody locks in this order. index: schedule_pkey
@@ -188,23 +204,26 @@ BEGIN
         -- another call has made meanwhile has a version that no commit here can expect.
         PERFORM pg_advisory_xact_lock(hashtextextended('tenure.schedule ' || _namespace, 0));
     END IF;
-    _now := tenure.now_v1(_told);
-    FOREACH _c IN ARRAY _commits::jsonb[] LOOP
-        _c := jsonb_build_object('id', _c->0, 'name', _c->1, 'expects', _c->2, 'writes', _c->3, 'declares', _c->4,
-            'not_before', _c->5, 'run', _c->6, 'tick', _c->7, 'born_on', _c->8, 'rooms', _c->9, 'lines', _c->10,
-            'run_line', _c->11);
-        _a := '{"outcome": "done"}';
+    now := tenure.now(_told);
+    FOREACH _list IN ARRAY _commits::jsonb[] LOOP
+        _c := (_list->>0, _list->>1, _list->2, _list->3, (_list->>4)::boolean, (_list->>5)::bigint,
+               nullif(_list->6, 'null'), (_list->>7)::bigint, _list->>8, _list->9, _list->10,
+               _list->11)::tenure.commit;
+        _a := ('done', NULL, NULL, NULL)::tenure.committed;
         fence := NULL;
-        known := ARRAY[_c->>'id'];
-        IF _c->'run' = 'null' OR NOT tenure.job_is_known_v1(_namespace, _c->>'id') THEN
+        known := ARRAY[_c.id];
+        IF _c.run IS NULL OR NOT tenure.job_is_known(_namespace, _c.id) THEN
             known := NULL;
-            _a := tenure.schedule_check_v1(_namespace, _c, _blocking_max, _now);
-            IF _a->>'outcome' IN ('done', 'instead') THEN
-                fence := tenure.schedule_carry_out_v1(_namespace, _c, _a, _decisions_max, _now);
+            _a := tenure.schedule_check(_namespace, _c, _blocking_max, now);
+            IF _a.outcome IN ('done', 'instead') THEN
+                fence := tenure.schedule_carry_out(_namespace, _c, _a, _decisions_max, now);
                 _is_refused := false;
             END IF;
         END IF;
-        answer := _a || jsonb_build_object('now', _now);
+        outcome := _a.outcome;
+        room := _a.room;
+        blocking := _a.blocking;
+        stored := _a.stored;
         RETURN NEXT;
     END LOOP;
     IF _is_refused THEN

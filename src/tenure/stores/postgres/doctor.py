@@ -8,11 +8,11 @@ from contextlib import AsyncExitStack, suppress
 
 import asyncpg
 
-from tenure.core.model import Finding
+from tenure.core.clock import Clock
+from tenure.core.model import Finding, Grade
 from tenure.errors import TenureError
 from tenure.stores.postgres.address import Address, connections_most
-from tenure.stores.postgres.connection import Connection
-from tenure.stores.postgres.faults import translate
+from tenure.stores.postgres.errors import translate
 from tenure.stores.postgres.pool import Row
 from tenure.stores.postgres.poolers import POOLER_ADVICE, shares_sessions
 from tenure.stores.postgres.rights import grants, missing
@@ -20,7 +20,7 @@ from tenure.stores.postgres.schema import FORMAT
 from tenure.stores.postgres.server import CONNECTIONS_LEAST, OLDEST, Server
 from tenure.stores.postgres.snapshots import snapshot_finding
 
-__all__ = ["Examination"]
+__all__ = ["Doctor"]
 
 # A notification within one server takes a millisecond or two.
 _WAKE_UP_SECONDS = 2.0
@@ -48,30 +48,38 @@ SELECT current_user AS role,
 """
 
 _HAS_FORMAT = "SELECT to_regclass('tenure.format') IS NOT NULL"
-_READ_FORMAT = "SELECT coalesce(max(number), 0) FROM tenure.format"
+_READ_FORMAT = "SELECT number, readable_from FROM tenure.format ORDER BY number DESC LIMIT 1"
 
 
-class Examination(Connection):
-    """The part of the contract that looks after the place itself."""
+class Doctor:
+    """Looks at the server that an address leads to, on connections of its own."""
+
+    def __init__(self, address: Address, namespace: str, clock: Clock) -> None:
+        self._address = address
+        self._namespace = namespace
+        self._clock = clock
+        self.grade: Grade | None = None
+        """The grade of the server, once it could be reached."""
 
     async def examine(self) -> list[Finding]:
-        findings = [Finding("ok", "store", f"{self.url}, namespace {self.namespace}")]
+        """Return what is to be known, and what is wrong; raise nothing for lack of an answer."""
+        findings = [Finding("ok", "store", f"{self._address.shown}, namespace {self._namespace}")]
         try:
             async with AsyncExitStack() as stack:
                 await self._look(findings, stack)
         except TenureError as error:
             findings.append(_no_answer(error))
         except Exception as error:  # noqa: BLE001 - whatever the driver raises
-            findings.append(_no_answer(translate(error, self.url, opening=True)))
+            findings.append(_no_answer(translate(error, self._address.shown, opening=True)))
         return findings
 
     async def _look(self, findings: list[Finding], stack: AsyncExitStack) -> None:
         connection = await self._probe(stack)
         server, more = await Server.ask(connection), await connection.fetchrow(_MORE)
-        self._grade = server.grade
+        self.grade = server.grade
         findings += [
             _version(server),
-            Finding("ok", "grade", f"{self._grade.name}, {self._grade.value}"),
+            Finding("ok", "grade", f"{server.grade.name}, {server.grade.value}"),
             Finding("ok", "scope", "any number of machines"),
             await self._clock_finding(connection),
             _role(server),
@@ -95,14 +103,14 @@ class Examination(Connection):
         return connection
 
     async def _clock_finding(self, connection: asyncpg.Connection) -> Finding:
-        virtual = self.clock.for_server()
+        virtual = self._clock.for_server()
         if virtual is not None:
-            return Finding.of_clock((virtual - self.clock.wall()) / 1e6, 0.0)
+            return Finding.of_clock((virtual - self._clock.wall()) / 1e6, 0.0)
         # The first time costs the server more.
         await connection.fetchval(_NOW)
-        sent, began = self.clock.wall(), self.clock.boot()
+        sent, began = self._clock.wall(), self._clock.boot()
         server = await connection.fetchval(_NOW)
-        half = (self.clock.boot() - began) / 2
+        half = (self._clock.boot() - began) / 2
         return Finding.of_clock((server - sent) / 1e6 - half, half)
 
     async def _pooler_findings(
@@ -133,10 +141,10 @@ class Examination(Connection):
         ]
 
     async def _wake_up_finding(self, one: asyncpg.Connection, other: asyncpg.Connection) -> Finding:
-        if not self.traits.push:
+        if self._address.shares_sessions:
             return Finding("ok", "wake-ups", "not pushed through a pooler; waiters look themselves")
         heard = asyncio.Event()
-        channel = f"tenure_{self.clock.token()[:16]}"
+        channel = f"tenure_{self._clock.token()[:16]}"
         await one.add_listener(channel, lambda *_: heard.set())
         await other.execute(f"NOTIFY {channel}")
         with suppress(TimeoutError):
@@ -279,7 +287,7 @@ async def _format_findings(connection: asyncpg.Connection, more: Row) -> list[Fi
         return [_no_rights(role, f"has not all rights in the schema 'tenure': it lacks {told}")]
     return [
         Finding("ok", "rights", f"{role!r} may do all that leases need"),
-        _format(await connection.fetchval(_READ_FORMAT)),
+        _format(await connection.fetchrow(_READ_FORMAT)),
     ]
 
 
@@ -307,19 +315,20 @@ def _not_set_up(more: Row) -> Finding:
     )
 
 
-def _format(number: int) -> Finding:
-    if number > FORMAT:
+def _format(stored: Row | None) -> Finding:
+    if stored is None:
+        return Finding(
+            "note",
+            "format",
+            f"none so far, {FORMAT} is needed",
+            "Run 'tenure migrate', or let an app with migrate=\"auto\" do it.",
+        )
+    number, readable_from = stored
+    if readable_from > FORMAT:
         return Finding(
             "error",
             "format",
             f"{number}, from a newer Tenure; this one knows formats up to {FORMAT}",
             "Upgrade Tenure here.",
         )
-    if number == FORMAT:
-        return Finding("ok", "format", str(number))
-    return Finding(
-        "note",
-        "format",
-        f"{number or 'none'} so far, {FORMAT} is needed",
-        "Run 'tenure migrate', or let an app with migrate=\"auto\" do it.",
-    )
+    return Finding("ok", "format", str(number))

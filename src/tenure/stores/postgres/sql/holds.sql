@@ -1,22 +1,22 @@
--- Format 1, continued: keeping, ending and using leases; see 1_leases.sql for the rules.
-
+-- Keeping, ending and using leases; see leases.sql for the rules.
+--
 -- Batches come as JSON and go as text with a letter for each lease: for arrays, asyncpg first asks
 -- every new connection what they are made of, which takes as long as a hundred calls.
 
 -- Give each lease its full ttl again: y, or n if it is not there or has ended. A question mark means
 -- that another transaction has it: waiting could outlast the caller, and it may yet be renewed.
-CREATE FUNCTION tenure.lease_renew_v1(_namespace text, _leases json, _told bigint)
+CREATE FUNCTION tenure.lease_renew(_namespace text, _leases json, _told bigint)
 RETURNS text LANGUAGE plpgsql VOLATILE
 SET lock_timeout = 4000 SET plan_cache_mode = force_generic_plan
 SET enable_seqscan = off SET enable_bitmapscan = off
 AS $$
 DECLARE
     _answers text := '';
-    _one record;
+    _lease record;
     _ends bigint;
     _now bigint;
 BEGIN
-    FOR _one IN
+    FOR _lease IN
         SELECT * FROM json_to_recordset(_leases)
         AS asked (key text, holder text, fence bigint, ttl bigint)
     LOOP
@@ -24,21 +24,21 @@ BEGIN
         -- index: lease_pkey
         SELECT CASE WHEN l.ttl > 0 THEN l.renewed + l.ttl ELSE 0 END INTO _ends
         FROM tenure.lease l
-        WHERE l.namespace = _namespace AND l.key = _one.key AND l.fence = _one.fence
-          AND l.holder = _one.holder
+        WHERE l.namespace = _namespace AND l.key = _lease.key AND l.fence = _lease.fence
+          AND l.holder = _lease.holder
         FOR NO KEY UPDATE SKIP LOCKED;
         IF FOUND THEN
-            _now := tenure.now_v1(_told);
+            _now := tenure.now(_told);
             IF _ends > _now THEN
-                UPDATE tenure.lease l SET renewed = _now, ttl = _one.ttl
-                WHERE l.namespace = _namespace AND l.key = _one.key AND l.fence = _one.fence;
+                UPDATE tenure.lease l SET renewed = _now, ttl = _lease.ttl
+                WHERE l.namespace = _namespace AND l.key = _lease.key AND l.fence = _lease.fence;
             END IF;
             _answers := _answers || CASE WHEN _ends > _now THEN 'y' ELSE 'n' END;
         ELSE
             _answers := _answers || CASE WHEN EXISTS (
                 SELECT FROM tenure.lease l
-                WHERE l.namespace = _namespace AND l.key = _one.key AND l.fence = _one.fence
-                  AND l.holder = _one.holder
+                WHERE l.namespace = _namespace AND l.key = _lease.key AND l.fence = _lease.fence
+                  AND l.holder = _lease.holder
             ) THEN '?' ELSE 'n' END;
         END IF;
     END LOOP;
@@ -47,7 +47,7 @@ END
 $$;
 
 -- End one lease; say whether it was live, and how many rows are gone. The caller locked the key.
-CREATE FUNCTION tenure.lease_end_v1(
+CREATE FUNCTION tenure.lease_end(
     _k tenure.lease_key, _holder text, _fence bigint, _now bigint,
     OUT live boolean, OUT gone integer
 ) LANGUAGE plpgsql VOLATILE AS $$
@@ -78,7 +78,7 @@ END
 $$;
 
 -- Remove all leases of a key and its line, whatever is in the rows. The key's own row stays, for its fence.
-CREATE FUNCTION tenure.lease_discard_v1(_namespace text, _key text)
+CREATE FUNCTION tenure.lease_discard(_namespace text, _key text)
 RETURNS boolean LANGUAGE plpgsql VOLATILE
 SET lock_timeout = 4000 SET plan_cache_mode = force_generic_plan
 SET enable_seqscan = off SET enable_bitmapscan = off
@@ -104,21 +104,21 @@ END
 $$;
 
 -- End each lease and its holder's place in the line: y if the lease was live, else n.
-CREATE FUNCTION tenure.lease_release_v1(_namespace text, _leases json, _told bigint)
+CREATE FUNCTION tenure.lease_release(_namespace text, _leases json, _told bigint)
 RETURNS text LANGUAGE plpgsql VOLATILE
 SET lock_timeout = 4000 SET plan_cache_mode = force_generic_plan
 SET enable_seqscan = off SET enable_bitmapscan = off
 AS $$
 DECLARE
     _answers text := repeat('n', json_array_length(_leases));
-    _one record;
+    _lease record;
     _ended record;
     _k tenure.lease_key;
     _found tenure.lease_key;
     _now bigint;
 BEGIN
     -- By key, as everybody locks them; then as given.
-    FOR _one IN
+    FOR _lease IN
         SELECT * FROM ROWS FROM (
             json_to_recordset(_leases) AS (key text, holder text, fence bigint)
         ) WITH ORDINALITY AS asked (key, holder, fence, number)
@@ -126,21 +126,21 @@ BEGIN
     LOOP
         -- index: lease_key_pkey
         SELECT * INTO _k FROM tenure.lease_key k
-        WHERE k.namespace = _namespace AND k.key = _one.key FOR NO KEY UPDATE;
+        WHERE k.namespace = _namespace AND k.key = _lease.key FOR NO KEY UPDATE;
         CONTINUE WHEN NOT FOUND;
-        _now := tenure.now_v1(_told);
+        _now := tenure.now(_told);
         _found := _k;
         IF _k.held > 0 THEN
-            _ended := tenure.lease_end_v1(_k, _one.holder, _one.fence, _now);
+            _ended := tenure.lease_end(_k, _lease.holder, _lease.fence, _now);
             IF _ended.live THEN
-                _answers := overlay(_answers PLACING 'y' FROM _one.number::integer);
+                _answers := overlay(_answers PLACING 'y' FROM _lease.number::integer);
             END IF;
             _k.held := _k.held - _ended.gone;
         END IF;
         IF _k.waiting > 0 THEN
             -- index: waiter_holder
             DELETE FROM tenure.waiter w
-            WHERE w.namespace = _namespace AND w.key = _one.key AND w.holder = _one.holder;
+            WHERE w.namespace = _namespace AND w.key = _lease.key AND w.holder = _lease.holder;
             IF FOUND THEN
                 _k.waiting := _k.waiting - 1;
             END IF;
@@ -148,13 +148,13 @@ BEGIN
         IF _k IS DISTINCT FROM _found THEN
             -- index: lease_key_pkey
             UPDATE tenure.lease_key k SET held = _k.held, waiting = _k.waiting
-            WHERE k.namespace = _namespace AND k.key = _one.key;
+            WHERE k.namespace = _namespace AND k.key = _lease.key;
         END IF;
         IF _k.held > 0 OR _k.waiting > 0 THEN
-            _k := tenure.lease_settle_v1(_k, _now);
+            _k := tenure.lease_settle(_k, _now);
         END IF;
         IF _k.waiting > 0 THEN
-            PERFORM tenure.lease_wake_v1(_k);
+            PERFORM tenure.lease_wake(_k);
         END IF;
     END LOOP;
     RETURN _answers;
@@ -162,7 +162,7 @@ END
 $$;
 
 -- Store a value if the lease is live, or if this very value has been stored under it before.
-CREATE FUNCTION tenure.lease_mark_v1(
+CREATE FUNCTION tenure.lease_mark(
     _namespace text, _key text, _value text,
     _lease_key text, _holder text, _fence bigint, _told bigint
 ) RETURNS boolean LANGUAGE plpgsql VOLATILE
@@ -186,7 +186,7 @@ BEGIN
     WHERE l.namespace = _namespace AND l.key = _lease_key AND l.fence = _fence
       AND l.holder = _holder
     FOR SHARE;
-    IF NOT FOUND OR _ends <= tenure.now_v1(_told) THEN
+    IF NOT FOUND OR _ends <= tenure.now(_told) THEN
         RETURN false;
     END IF;
     INSERT INTO tenure.mark (namespace, key, value, fence)
@@ -197,8 +197,8 @@ END
 $$;
 
 -- Bind the caller's own transaction to a lease: say whether it is live, and keep its row until that
--- transaction ends. Nobody gets its place before (see lease_settle_v1), yet renewals pass.
-CREATE FUNCTION tenure.lease_guard_v1(
+-- transaction ends. Nobody gets its place before (see lease_settle), yet renewals pass.
+CREATE FUNCTION tenure.lease_hold(
     _namespace text, _key text, _holder text, _fence bigint, _told bigint
 ) RETURNS boolean LANGUAGE plpgsql VOLATILE
 SET lock_timeout = 4000 SET plan_cache_mode = force_generic_plan
@@ -212,19 +212,19 @@ BEGIN
     FROM tenure.lease l
     WHERE l.namespace = _namespace AND l.key = _key AND l.fence = _fence AND l.holder = _holder
     FOR KEY SHARE;
-    RETURN FOUND AND _ends > tenure.now_v1(_told);
+    RETURN FOUND AND _ends > tenure.now(_told);
 END
 $$;
 
 -- Forget keys that nobody holds or waits for and that were last granted _idle ago.
-CREATE FUNCTION tenure.lease_prune_v1(
+CREATE FUNCTION tenure.lease_prune(
     _namespace text, _idle bigint, _most integer, _told bigint
 ) RETURNS integer LANGUAGE plpgsql VOLATILE
 SET lock_timeout = 4000 SET plan_cache_mode = force_generic_plan
 SET enable_seqscan = off SET enable_bitmapscan = off
 AS $$
 DECLARE
-    _now bigint := tenure.now_v1(_told);
+    _now bigint := tenure.now(_told);
     _k tenure.lease_key;
     _keys text[] := '{}';
     _floor bigint := 0;
@@ -245,10 +245,10 @@ BEGIN
                 AND w.renewed::float8 + w.life > _now)
         LIMIT _most FOR UPDATE SKIP LOCKED
     LOOP
-        _k := tenure.lease_settle_v1(_k, _now);
+        _k := tenure.lease_settle(_k, _now);
         IF _k.held = 0 AND _k.waiting = 0 THEN
             _keys := _keys || _k.key;
-            _floor := greatest(_floor, tenure.fence_after_v1(_k.fence) - 1);
+            _floor := greatest(_floor, tenure.fence_after(_k.fence) - 1);
         END IF;
     END LOOP;
     IF cardinality(_keys) > 0 THEN

@@ -1,23 +1,18 @@
--- Format 2, continued: replicas, and what happens to their jobs; see 2_jobs.sql for the rules.
+-- Replicas, and jobs that are set aside; see jobs.sql for the rules.
 
-CREATE FUNCTION tenure.replica_join_v1(
+-- Make the record of a replica, unless there is one.
+CREATE FUNCTION tenure.replica_join(
     _namespace text, _replica text, _ttl bigint, _meta text, _told bigint
 ) RETURNS void LANGUAGE plpgsql VOLATILE
 SET lock_timeout = 4000 SET plan_cache_mode = force_generic_plan
 SET enable_seqscan = off SET enable_bitmapscan = off
 AS $$
 DECLARE
-    _now bigint := tenure.now_v1(_told);
+    _now bigint := tenure.now(_told);
 BEGIN
     LOOP
-        -- index: replica_pkey
-        UPDATE tenure.replica r
-        SET renewed = CASE WHEN r.dead THEN r.renewed ELSE _now END,
-            ttl = CASE WHEN r.dead THEN r.ttl ELSE _ttl END
-        WHERE r.namespace = _namespace AND r.id = _replica;
-        EXIT WHEN FOUND;
-        -- If the replica has joined and claimed since, this is a second row. The one with the last claim counts,
-        -- and both go together.
+        -- If the replica has joined and claimed before, this is a second row. The one with the last claim
+        -- counts, and both go together.
         INSERT INTO tenure.replica_claim (namespace, replica) VALUES (_namespace, _replica)
         ON CONFLICT DO NOTHING;
         -- Not there if it was removed meanwhile. One caller at a time goes on.
@@ -37,7 +32,7 @@ END
 $$;
 
 -- Cut what is left of replicas that were renewed in the future: the clock was set back.
-CREATE FUNCTION tenure.replica_clamp_v1(_namespace text, _now bigint) RETURNS void
+CREATE FUNCTION tenure.replica_clamp(_namespace text, _now bigint) RETURNS void
 LANGUAGE plpgsql VOLATILE AS $$
 BEGIN
     -- index: replica_renewed
@@ -55,7 +50,7 @@ END
 $$;
 
 -- Give what a replica runs more time. What is being settled or recovered needs none.
-CREATE FUNCTION tenure.job_postpone_v1(_namespace text, _replica text, _ahead bigint) RETURNS void
+CREATE FUNCTION tenure.job_postpone(_namespace text, _replica text, _ahead bigint) RETURNS void
 LANGUAGE plpgsql VOLATILE AS $$
 BEGIN
     -- index: job_pkey, job_held
@@ -69,7 +64,7 @@ END
 $$;
 
 -- Let pauses begin anew that begin in the future: the clock was set back. Returns the jobs that changed.
-CREATE FUNCTION tenure.job_restart_pauses_v1(_namespace text, _now bigint, _most integer)
+CREATE FUNCTION tenure.job_restart_pauses(_namespace text, _now bigint, _most integer)
 RETURNS text[]
 LANGUAGE plpgsql VOLATILE AS $$
 DECLARE
@@ -86,7 +81,7 @@ BEGIN
         UPDATE tenure.job j
         SET due = CASE WHEN j.due BETWEEN -253402300799999999 AND 253402300799999999 AND j.since <= 253402300799999999
                        THEN _now + (j.due - j.since) ELSE j.due END,
-            since = _now, revision = tenure.up_v1(j.revision)
+            since = _now, revision = tenure.up(j.revision)
         WHERE j.namespace = _namespace AND j.id = ANY (_ids);
     END IF;
     RETURN _ids;
@@ -97,7 +92,7 @@ $$;
 --
 -- _from: nothing had expired some time after this instant, so earlier ends and deadlines are those of rows that
 -- are gone; NULL if that is not known. held is NULL unless _count.
-CREATE FUNCTION tenure.replica_beat_v1(
+CREATE FUNCTION tenure.replica_beat(
     _namespace text, _replicas text[], _ttl bigint, _ahead bigint, _cancels_max integer,
     _restarts_max integer, _from bigint, _count boolean, _told bigint
 ) RETURNS TABLE (
@@ -107,27 +102,27 @@ SET lock_timeout = 4000 SET plan_cache_mode = force_generic_plan
 SET enable_seqscan = off SET enable_bitmapscan = off SET enable_sort = off
 AS $$
 DECLARE
-    _now bigint := tenure.now_v1(_told);
+    _now bigint := tenure.now(_told);
     _since bigint := coalesce(_from, -9223372036854775808);
     _alive text[] := '{}';
     _expired boolean;
-    _one text;
+    _replica text;
 BEGIN
     -- Everybody renews in this order.
-    FOR _one IN SELECT DISTINCT u.id COLLATE "C" AS id FROM unnest(_replicas) AS u (id) ORDER BY id
+    FOR _replica IN SELECT DISTINCT u.id COLLATE "C" AS id FROM unnest(_replicas) AS u (id) ORDER BY id
     LOOP
         -- index: replica_pkey
         UPDATE tenure.replica r SET renewed = _now, ttl = _ttl
-        WHERE r.namespace = _namespace AND r.id = _one AND NOT r.dead;
+        WHERE r.namespace = _namespace AND r.id = _replica AND NOT r.dead;
         IF FOUND THEN
-            _alive := _alive || _one;
+            _alive := _alive || _replica;
             IF _ahead > 0 THEN
-                PERFORM tenure.job_postpone_v1(_namespace, _one, _ahead);
+                PERFORM tenure.job_postpone(_namespace, _replica, _ahead);
             END IF;
         END IF;
     END LOOP;
-    PERFORM tenure.replica_clamp_v1(_namespace, _now);
-    changed := tenure.job_restart_pauses_v1(_namespace, _now, _restarts_max);
+    PERFORM tenure.replica_clamp(_namespace, _now);
+    changed := tenure.job_restart_pauses(_namespace, _now, _restarts_max);
     -- index: replica_dead, replica_ends, job_deadline
     _expired := EXISTS (SELECT FROM tenure.replica r
                         WHERE r.namespace || '' = _namespace AND r.dead)
@@ -139,15 +134,15 @@ BEGIN
             WHERE '' || j.namespace = _namespace AND j.state = 'running'
               AND j.deadline IS NOT NULL AND j.deadline >= _since AND j.deadline <= _now
             ORDER BY j.deadline, j.id LIMIT 1) IS NOT NULL;
-    FOREACH _one IN ARRAY _replicas LOOP
-        known := _one = ANY (_alive);
+    FOREACH _replica IN ARRAY _replicas LOOP
+        known := _replica = ANY (_alive);
         IF known THEN
             -- index: job_cancelling
             cancels := ARRAY(
                 SELECT j.id FROM tenure.job j
-                WHERE j.namespace || '' = _namespace AND j.replica = _one AND j.cancelling
+                WHERE j.namespace || '' = _namespace AND j.replica = _replica AND j.cancelling
                 ORDER BY j.id LIMIT _cancels_max);
-            held := CASE WHEN _count THEN tenure.replica_held_v1(_namespace, _one) END;
+            held := CASE WHEN _count THEN tenure.replica_held(_namespace, _replica) END;
         END IF;
         expired := _expired;
         at := _now;
@@ -157,7 +152,7 @@ BEGIN
 END
 $$;
 
-CREATE FUNCTION tenure.replica_held_v1(_namespace text, _replica text) RETURNS bigint
+CREATE FUNCTION tenure.replica_held(_namespace text, _replica text) RETURNS bigint
 LANGUAGE plpgsql VOLATILE AS $$
 BEGIN
     -- index: job_held
@@ -167,7 +162,7 @@ BEGIN
 END
 $$;
 
-CREATE FUNCTION tenure.replica_list_v1(_namespace text, _limit integer, _told bigint)
+CREATE FUNCTION tenure.replica_list(_namespace text, _limit integer, _told bigint)
 RETURNS TABLE (id text, meta text, joined bigint, ttl bigint, left_over double precision,
                dead boolean, held bigint)
 LANGUAGE plpgsql VOLATILE
@@ -175,12 +170,12 @@ SET lock_timeout = 4000 SET plan_cache_mode = force_generic_plan
 SET enable_seqscan = off SET enable_bitmapscan = off
 AS $$
 DECLARE
-    _now bigint := tenure.now_v1(_told);
+    _now bigint := tenure.now(_told);
 BEGIN
     -- index: replica_pkey
     RETURN QUERY
     SELECT r.id, r.meta, r.joined, r.ttl, least(r.renewed, _now)::float8 + r.ttl - _now, r.dead,
-           tenure.replica_held_v1(_namespace, r.id)
+           tenure.replica_held(_namespace, r.id)
     FROM (SELECT * FROM tenure.replica r WHERE r.namespace = _namespace
           ORDER BY r.joined, r.id LIMIT _limit) AS r
     ORDER BY r.joined, r.id;
@@ -188,7 +183,7 @@ END
 $$;
 
 -- Whether an unfinished job can be counted up.
-CREATE FUNCTION tenure.job_is_sound_v1(_j tenure.job) RETURNS boolean
+CREATE FUNCTION tenure.job_is_sound(_j tenure.job) RETURNS boolean
 LANGUAGE sql IMMUTABLE AS $$
     SELECT coalesce(
         _j.priority BETWEEN 0 AND 9 AND _j.timeout BETWEEN 0 AND 1e10 IS NOT FALSE
@@ -203,10 +198,10 @@ $$;
 
 -- Set jobs aside that cannot be read: out of everybody's way, kept for a week for a look by hand. Their
 -- keys are free as if they had finished. Returns those that were not aside before.
-CREATE FUNCTION tenure.job_set_aside_v1(_namespace text, _ids text[], _told bigint)
+CREATE FUNCTION tenure.job_set_aside(_namespace text, _ids text[], _told bigint)
 RETURNS text[] LANGUAGE plpgsql VOLATILE AS $$
 DECLARE
-    _now bigint := tenure.now_v1(_told);
+    _now bigint := tenure.now(_told);
     _aside text[];
     _keys text[];
 BEGIN
@@ -227,117 +222,8 @@ BEGIN
     INTO _aside, _keys
     FROM aside a;
     IF _keys IS NOT NULL THEN
-        PERFORM tenure.job_free_keys_v1(_namespace, _aside, _keys, _now);
+        PERFORM tenure.job_free_keys(_namespace, _aside, _keys, _now);
     END IF;
     RETURN _aside;
-END
-$$;
-
--- Return up to _limit jobs that run on replicas that are not there: strangers. No call makes such jobs: what runs
--- stands on a replica's row from the claim on, and goes with it.
-CREATE FUNCTION tenure.job_strangers_v1(_namespace text, _limit integer)
-RETURNS text[] LANGUAGE plpgsql VOLATILE AS $$
-BEGIN
-    -- From replica to replica through the index; all in one statement, which sees one state.
-    -- index: job_held, replica_pkey
-    RETURN ARRAY(
-        WITH RECURSIVE holder AS (
-            (SELECT j.replica FROM tenure.job j
-             WHERE j.namespace || '' = _namespace AND j.state = 'running'
-             ORDER BY j.replica LIMIT 1)
-            UNION ALL
-            SELECT (SELECT j.replica FROM tenure.job j
-                    WHERE j.namespace || '' = _namespace AND j.state = 'running'
-                      AND j.replica > h.replica
-                    ORDER BY j.replica LIMIT 1)
-            FROM holder h WHERE h.replica IS NOT NULL
-        )
-        SELECT o.id FROM holder h
-        CROSS JOIN LATERAL (
-            SELECT j.id FROM tenure.job j
-            WHERE j.namespace || '' = _namespace AND j.replica = h.replica AND j.state = 'running'
-            ORDER BY j.id LIMIT _limit
-        ) AS o
-        WHERE (SELECT r.id FROM tenure.replica r
-               WHERE r.namespace = _namespace AND r.id = h.replica) IS NULL
-        LIMIT _limit);
-END
-$$;
-
--- Mark a replica, whose row the caller has locked, as dead, and leave it to _by for a while; without jobs it
--- is removed. Returns up to _limit of the jobs that it holds, and locks them; not those that somebody holds
--- in a transaction of their own, which wait for its end.
-CREATE FUNCTION tenure.replica_take_v1(
-    _namespace text, _replica text, _by text, _until bigint, _limit integer
-) RETURNS text[] LANGUAGE plpgsql VOLATILE AS $$
-DECLARE
-    -- index: job_held
-    _ids text[] := ARRAY(
-        SELECT j.id FROM tenure.job j
-        WHERE j.namespace || '' = _namespace AND j.replica = _replica AND j.state = 'running'
-        ORDER BY j.id LIMIT _limit FOR UPDATE SKIP LOCKED);
-BEGIN
-    -- index: job_held, replica_claim_pkey, replica_pkey
-    IF _ids <> '{}' OR EXISTS (
-        SELECT FROM tenure.job j
-        WHERE j.namespace || '' = _namespace AND j.replica = _replica AND j.state = 'running'
-    ) THEN
-        UPDATE tenure.replica r SET dead = true, taker = _by, taken_until = _until
-        WHERE r.namespace = _namespace AND r.id = _replica;
-    ELSE
-        DELETE FROM tenure.replica_claim c WHERE c.namespace = _namespace AND c.replica = _replica;
-        DELETE FROM tenure.replica r WHERE r.namespace = _namespace AND r.id = _replica;
-    END IF;
-    RETURN _ids;
-END
-$$;
-
--- Return the jobs of replicas that have expired and are not left to others, and of those past their
--- deadline. It waits for no replica and no job: what others have locked is left for the next time.
-CREATE FUNCTION tenure.job_expired_v1(
-    _namespace text, _by text, _reserved bigint, _grace bigint, _limit integer, _as_of bigint,
-    _now bigint
-) RETURNS text[] LANGUAGE plpgsql VOLATILE AS $$
-DECLARE
-    _until bigint := least(_now, coalesce(_as_of, _now));
-    _found text[] := '{}';
-    _strangers text[];
-    _replica text;
-BEGIN
-    PERFORM tenure.replica_clamp_v1(_namespace, _now);
-    -- index: replica_dead, replica_ends, replica_pkey
-    FOR _replica IN
-        SELECT r.id FROM tenure.replica r
-        WHERE r.namespace = _namespace AND r.id = ANY (ARRAY(
-                SELECT d.id FROM tenure.replica d
-                WHERE d.namespace || '' = _namespace AND d.dead
-                UNION
-                SELECT e.id FROM tenure.replica e
-                WHERE e.namespace || '' = _namespace AND e.renewed + e.ttl <= _until))
-          AND (r.dead OR r.renewed + r.ttl <= _until)
-          AND NOT (r.dead AND r.taker <> _by
-                   AND r.taken_until > _now AND r.taken_until <= _now + _reserved)
-        ORDER BY r.joined, r.id FOR UPDATE SKIP LOCKED
-    LOOP
-        EXIT WHEN cardinality(_found) = _limit;  -- what was not touched may still revive
-        _found := _found || tenure.replica_take_v1(
-            _namespace, _replica, _by, _now + _reserved, _limit - cardinality(_found));
-    END LOOP;
-    -- index: job_deadline
-    _found := _found || ARRAY(
-        SELECT j.id FROM tenure.job j
-        WHERE '' || j.namespace = _namespace AND j.state = 'running'
-          AND j.deadline IS NOT NULL AND j.deadline <= _until - _grace AND j.id <> ALL (_found)
-        ORDER BY j.deadline, j.id LIMIT _limit - cardinality(_found) FOR UPDATE SKIP LOCKED);
-    _strangers := tenure.job_strangers_v1(_namespace, _limit - cardinality(_found));
-    -- Looked at once more under the lock.
-    -- index: job_pkey, replica_pkey
-    RETURN _found || ARRAY(
-        SELECT j.id FROM tenure.job j
-        WHERE j.namespace = _namespace AND j.state = 'running' AND j.id <> ALL (_found)
-          AND j.id = ANY (_strangers)
-          AND (SELECT r.id FROM tenure.replica r
-               WHERE r.namespace = _namespace AND r.id = j.replica) IS NULL
-        ORDER BY j.id FOR UPDATE SKIP LOCKED);
 END
 $$;

@@ -1,0 +1,188 @@
+-- What happens to the jobs of lost replicas; see jobs.sql for the rules.
+
+-- Return up to _limit jobs that run on replicas that are not there: strangers. No call makes such jobs: what runs
+-- stands on a replica's row from the claim on, and goes with it.
+CREATE FUNCTION tenure.job_strangers(_namespace text, _limit integer)
+RETURNS text[] LANGUAGE plpgsql VOLATILE AS $$
+BEGIN
+    -- From replica to replica through the index; all in one statement, which sees one state.
+    -- index: job_held, replica_pkey
+    RETURN ARRAY(
+        WITH RECURSIVE holder AS (
+            (SELECT j.replica FROM tenure.job j
+             WHERE j.namespace || '' = _namespace AND j.state = 'running'
+             ORDER BY j.replica LIMIT 1)
+            UNION ALL
+            SELECT (SELECT j.replica FROM tenure.job j
+                    WHERE j.namespace || '' = _namespace AND j.state = 'running'
+                      AND j.replica > h.replica
+                    ORDER BY j.replica LIMIT 1)
+            FROM holder h WHERE h.replica IS NOT NULL
+        )
+        SELECT o.id FROM holder h
+        CROSS JOIN LATERAL (
+            SELECT j.id FROM tenure.job j
+            WHERE j.namespace || '' = _namespace AND j.replica = h.replica AND j.state = 'running'
+            ORDER BY j.id LIMIT _limit
+        ) AS o
+        WHERE (SELECT r.id FROM tenure.replica r
+               WHERE r.namespace = _namespace AND r.id = h.replica) IS NULL
+        LIMIT _limit);
+END
+$$;
+
+-- Mark a replica, whose row the caller has locked, as dead, and leave it to _by for a while; without jobs it
+-- is removed. Returns up to _limit of the jobs that it holds, and locks them; not those that somebody holds
+-- in a transaction of their own, which wait for its end.
+CREATE FUNCTION tenure.replica_take(
+    _namespace text, _replica text, _by text, _until bigint, _limit integer
+) RETURNS text[] LANGUAGE plpgsql VOLATILE AS $$
+DECLARE
+    -- index: job_held
+    _ids text[] := ARRAY(
+        SELECT j.id FROM tenure.job j
+        WHERE j.namespace || '' = _namespace AND j.replica = _replica AND j.state = 'running'
+        ORDER BY j.id LIMIT _limit FOR UPDATE SKIP LOCKED);
+BEGIN
+    -- index: job_held, replica_claim_pkey, replica_pkey
+    IF _ids <> '{}' OR EXISTS (
+        SELECT FROM tenure.job j
+        WHERE j.namespace || '' = _namespace AND j.replica = _replica AND j.state = 'running'
+    ) THEN
+        UPDATE tenure.replica r SET dead = true, taker = _by, taken_until = _until
+        WHERE r.namespace = _namespace AND r.id = _replica;
+    ELSE
+        DELETE FROM tenure.replica_claim c WHERE c.namespace = _namespace AND c.replica = _replica;
+        DELETE FROM tenure.replica r WHERE r.namespace = _namespace AND r.id = _replica;
+    END IF;
+    RETURN _ids;
+END
+$$;
+
+-- Return the jobs of replicas that have expired and are not left to others, and of those past their
+-- deadline. It waits for no replica and no job: what others have locked is left for the next time.
+CREATE FUNCTION tenure.job_expired(
+    _namespace text, _by text, _reserved bigint, _grace bigint, _limit integer, _as_of bigint,
+    _now bigint
+) RETURNS text[] LANGUAGE plpgsql VOLATILE AS $$
+DECLARE
+    _until bigint := least(_now, coalesce(_as_of, _now));
+    _found text[] := '{}';
+    _strangers text[];
+    _replica text;
+BEGIN
+    PERFORM tenure.replica_clamp(_namespace, _now);
+    -- index: replica_dead, replica_ends, replica_pkey
+    FOR _replica IN
+        SELECT r.id FROM tenure.replica r
+        WHERE r.namespace = _namespace AND r.id = ANY (ARRAY(
+                SELECT d.id FROM tenure.replica d
+                WHERE d.namespace || '' = _namespace AND d.dead
+                UNION
+                SELECT e.id FROM tenure.replica e
+                WHERE e.namespace || '' = _namespace AND e.renewed + e.ttl <= _until))
+          AND (r.dead OR r.renewed + r.ttl <= _until)
+          AND NOT (r.dead AND r.taker <> _by
+                   AND r.taken_until > _now AND r.taken_until <= _now + _reserved)
+        ORDER BY r.joined, r.id FOR UPDATE SKIP LOCKED
+    LOOP
+        EXIT WHEN cardinality(_found) = _limit;  -- what was not touched may still revive
+        _found := _found || tenure.replica_take(
+            _namespace, _replica, _by, _now + _reserved, _limit - cardinality(_found));
+    END LOOP;
+    -- index: job_deadline
+    _found := _found || ARRAY(
+        SELECT j.id FROM tenure.job j
+        WHERE '' || j.namespace = _namespace AND j.state = 'running'
+          AND j.deadline IS NOT NULL AND j.deadline <= _until - _grace AND j.id <> ALL (_found)
+        ORDER BY j.deadline, j.id LIMIT _limit - cardinality(_found) FOR UPDATE SKIP LOCKED);
+    _strangers := tenure.job_strangers(_namespace, _limit - cardinality(_found));
+    -- Looked at once more under the lock.
+    -- index: job_pkey, replica_pkey
+    RETURN _found || ARRAY(
+        SELECT j.id FROM tenure.job j
+        WHERE j.namespace = _namespace AND j.state = 'running' AND j.id <> ALL (_found)
+          AND j.id = ANY (_strangers)
+          AND (SELECT r.id FROM tenure.replica r
+               WHERE r.namespace = _namespace AND r.id = j.replica) IS NULL
+        ORDER BY j.id FOR UPDATE SKIP LOCKED);
+END
+$$;
+
+-- Jobs that run nowhere, or past their deadline, without what is large in them. The first row tells the
+-- time alone.
+CREATE TYPE tenure.orphan AS (at bigint, aside text, whose text, job tenure.job_record);
+
+CREATE FUNCTION tenure.job_read_orphans(_namespace text, _ids text[])
+RETURNS SETOF tenure.orphan LANGUAGE plpgsql VOLATILE AS $$
+BEGIN
+    -- index: job_pkey
+    RETURN QUERY
+    SELECT NULL::bigint, NULL::text, NULL::text, j.record
+    FROM unnest(_ids) WITH ORDINALITY AS u (id, n)
+    CROSS JOIN LATERAL (
+        SELECT tenure.as_record(j, false) AS record FROM tenure.job j
+        WHERE j.namespace = _namespace AND j.id = u.id OFFSET 0
+    ) AS j
+    ORDER BY u.n;
+END
+$$;
+
+-- Find up to _limit jobs of one replica, or of all that have expired, and what is past its deadline. What
+-- cannot be read is set aside.
+CREATE FUNCTION tenure.job_orphans(
+    _namespace text, _by text, _reserved bigint, _replica text, _grace bigint, _limit integer,
+    _as_of bigint, _told bigint
+) RETURNS SETOF tenure.orphan LANGUAGE plpgsql VOLATILE
+SET lock_timeout = 4000 SET plan_cache_mode = force_generic_plan
+SET enable_seqscan = off SET enable_bitmapscan = off
+SET enable_hashjoin = off SET enable_mergejoin = off
+AS $$
+DECLARE
+    _now bigint := tenure.now(_told);
+    _found text[] := '{}';
+    _broken text[];
+    _id text;
+BEGIN
+    IF _replica IS NULL THEN
+        _found := tenure.job_expired(
+            _namespace, _by, _reserved, _grace, _limit, _as_of, _now);
+    ELSE
+        -- Waits for a claim under way, and lets none begin.
+        -- index: replica_pkey
+        PERFORM FROM tenure.replica r
+        WHERE r.namespace = _namespace AND r.id = _replica FOR UPDATE;
+        IF FOUND THEN
+            _now := tenure.now(_told);
+            _found := tenure.replica_take(_namespace, _replica, _by, _now + _reserved, _limit);
+        END IF;
+    END IF;
+    RETURN NEXT (_now, NULL, NULL, NULL)::tenure.orphan;
+    -- index: job_pkey
+    _broken := ARRAY(
+        SELECT j.id FROM tenure.job j
+        WHERE j.namespace = _namespace AND j.id = ANY (_found) AND NOT tenure.job_is_sound(j)
+        ORDER BY j.id);
+    BEGIN
+        RETURN QUERY SELECT * FROM tenure.job_read_orphans(
+            _namespace, ARRAY(SELECT u.id FROM unnest(_found) AS u (id) WHERE u.id <> ALL (_broken)));
+    EXCEPTION WHEN data_exception OR internal_error OR data_corrupted THEN
+        -- All since BEGIN is undone. One of them cannot be read: each is read for itself.
+        FOREACH _id IN ARRAY _found LOOP
+            CONTINUE WHEN _id = ANY (_broken);
+            BEGIN
+                RETURN QUERY SELECT * FROM tenure.job_read_orphans(_namespace, ARRAY[_id]);
+            EXCEPTION WHEN data_exception OR internal_error OR data_corrupted THEN
+                _broken := _broken || _id;
+            END;
+        END LOOP;
+    END;
+    IF _broken <> '{}' THEN
+        -- index: job_pkey
+        RETURN QUERY
+        SELECT NULL::bigint, j.id, j.replica, NULL::tenure.job_record FROM tenure.job j
+        WHERE j.namespace = _namespace AND j.id = ANY (_broken) ORDER BY j.id;
+        PERFORM tenure.job_set_aside(_namespace, _broken, _told);
+    END IF;
+END
+$$;
