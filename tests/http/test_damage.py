@@ -86,7 +86,7 @@ async def test_a_full_store_is_no_outage(
         raise StoreFull("the store redis://10.0.0.1 is full: maxmemory")
 
     for call in ("insert", "cancel"):
-        monkeypatch.setattr(service.app._services().store, call, refuse)
+        monkeypatch.setattr(service.app._services().store.jobs, call, refuse)
     answer = await ann.post("/reports", json={"month": 3}, headers=ANN)
     assert answer.status_code == 503
     assert answer.json() == {

@@ -358,7 +358,7 @@ async def test_why_the_store_does_not_answer_is_told_once_in_the_log(
         assert (await ann.get("/reports/jobs")).status_code == 503
 
     if refusal is not None:
-        monkeypatch.setattr(service.app._store, "find", refuse)
+        monkeypatch.setattr(service.app._store.jobs, "find", refuse)
     for _ in range(3):
         await ask()
     [first] = told()

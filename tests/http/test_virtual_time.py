@@ -131,7 +131,7 @@ async def test_a_job_that_is_forgotten_while_it_is_cancelled(scene, monkeypatch)
 
     async with scene.served() as ann:
         job = (await ann.post("/r")).headers["location"]
-        monkeypatch.setattr(scene.store, "cancel", gone)
+        monkeypatch.setattr(scene.store.jobs, "cancel", gone)
         assert (await ann.delete(job)).status_code == 404
 
 

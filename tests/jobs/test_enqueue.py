@@ -286,7 +286,7 @@ async def test_a_cancelled_job_may_be_gone_before_it_is_looked_at(app: Tenure, c
         assert await app.prune_jobs() == 1
         return answer
 
-    monkeypatch.setattr(app._store, "cancel", cancel_and_prune)
+    monkeypatch.setattr(app._store.jobs, "cancel", cancel_and_prune)
     assert await job.cancel()
 
 

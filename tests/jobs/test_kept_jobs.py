@@ -2,14 +2,15 @@
 
 import asyncio
 import sqlite3
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import closing
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from tenure import Retention, StoreUnavailable, Tenure, Unique, blocking
-from tenure.core.records import Inserted, NewJob
+from tenure.core.records import Inserted
 from tenure.testing import FaultyStore, ManualClock
 from tests.contract.worlds import World
 from tests.rig.sizes import SIZE
@@ -21,17 +22,17 @@ class LateReplies(FaultyStore):
 
     lost = 0
 
-    async def insert(self, jobs: Sequence[NewJob]) -> list[Inserted]:
-        answers = await super().insert(jobs)
-        if not self.lost:
+    async def _pass(self, call: str, send: Callable[[], Awaitable[Any]]) -> Any:
+        answers = await super()._pass(call, send)
+        if call == "insert" and not self.lost:
             self.lost += 1
-            await wait_until_async(lambda: self._are_over(jobs), SIZE.patience)
+            await wait_until_async(lambda: self._are_over(answers), SIZE.patience)
             await self._store.prune(idle=3600)
             msg = "the reply was lost"
             raise StoreUnavailable(msg)
         return answers
 
-    async def _are_over(self, jobs: Sequence[NewJob]) -> bool:
+    async def _are_over(self, jobs: Sequence[Inserted]) -> bool:
         records = await self._store.jobs.get([job.id for job in jobs])
         return all(record is None or record.state == "succeeded" for record in records)
 

@@ -1,12 +1,12 @@
 """Requests and replies that get lost: no duplicate, no orphan, no false loss, on every store."""
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable
+from typing import Any
 
 import pytest
 
 from tenure import Backoff, StoreFull, StoreUnavailable, Tenure, current_job
-from tenure.core.records import Inserted, NewJob
 from tenure.observe.events import AttemptLost, JobsRecovered, ReplicaLost
 from tenure.testing import FaultyStore
 from tests.jobs.replicas import of_kind
@@ -78,10 +78,10 @@ async def test_insert_with_a_unique_key_is_new_all_the_same(real_app, faults, ru
 class FullAfterAnInsert(FaultyStore):
     """A store that has no room left after its first insert."""
 
-    async def insert(self, news: Sequence[NewJob]) -> list[Inserted]:
-        if self.faults.calls["insert"]:
+    async def _pass(self, call: str, send: Callable[[], Awaitable[Any]]) -> Any:
+        if call == "insert" and self.faults.calls["insert"]:
             raise StoreFull(TOLD_FULL)
-        return await super().insert(news)
+        return await super()._pass(call, send)
 
 
 async def test_a_store_that_fills_up_after_a_lost_reply_leaves_the_insert_in_doubt(

@@ -10,7 +10,7 @@ from tenure import (
     TooLarge,
     current_job,
 )
-from tenure.stores.memory import MemoryStore
+from tenure.stores.memory.jobs import Jobs
 from tests.jobs.replicas import claim_and_die, finished
 from tests.rig.endings import settlement
 
@@ -58,13 +58,13 @@ async def test_much_progress_takes_no_memory(app, clock, is_async):
 
 async def test_of_much_progress_only_some_is_sent(app, clock, monkeypatch):
     sent = []
-    note = MemoryStore.note
+    note = Jobs.note
 
-    async def noted(self, replica, notes):
+    async def noted(self, notes):
         sent.extend(notes)
-        return await note(self, replica, notes)
+        return await note(self, notes)
 
-    monkeypatch.setattr(MemoryStore, "note", noted)
+    monkeypatch.setattr(Jobs, "note", noted)
 
     @app.task
     async def work() -> None:

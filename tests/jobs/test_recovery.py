@@ -322,7 +322,7 @@ async def test_a_worker_prunes_about_once_a_minute(app, clock, faults):
 async def test_a_worker_looks_for_forgotten_timers_about_once_an_hour(app, clock, faults):
     async with app.worker():
         await clock.advance(5 * 3600)
-    assert 3 <= faults.calls["schedules"] <= 10
+    assert 3 <= faults.calls["read"] <= 10
 
 
 async def test_a_worker_that_has_stopped_recovers_nothing_any_more(app, store, clock, runs, faults):

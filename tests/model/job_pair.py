@@ -145,15 +145,15 @@ class JobPair(Pair):
 
     def note(self, notes: Sequence[dict[str, Any]]) -> None:
         made = [self._note_pair(**note) for note in notes if self._claimed]
-        ours = self._run(self._spec.note("any", [one for one, _ in made]))
-        theirs = self._run(self._other.note("any", [two for _, two in made]))
+        ours = self._run(self._spec.jobs.note([one for one, _ in made]))
+        theirs = self._run(self._other.jobs.note([two for _, two in made]))
         equal(theirs, ours)
 
     def recover(self, delays: Sequence[float], grace: float, limit: int) -> None:
         """Recover until nothing is left: in which order is each store's own matter."""
         self._ends_after(*delays)
         self._same(lambda store: recover_all(store, delays=delays, grace=grace, limit=limit))
-        known = {one.id for one in self._run(self._spec.replicas())}
+        known = {one.id for one in self._run(self._spec.jobs.replicas())}
         for replica in set(self._claims) - known:
             self._forget_claims(replica)
 
@@ -297,8 +297,8 @@ class JobPair(Pair):
         )
 
     def _settle(self, made: Sequence[tuple[Settlement, Settlement]]) -> None:
-        ours = self._run(self._spec.settle("any", [one for one, _ in made]))
-        theirs = self._run(self._other.settle("any", [two for _, two in made]))
+        ours = self._run(self._spec.jobs.settle([one for one, _ in made]))
+        theirs = self._run(self._other.jobs.settle([two for _, two in made]))
         equal(theirs, ours)
         self._settled += made
 

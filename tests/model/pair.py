@@ -92,8 +92,8 @@ class Pair:
 
     def release(self, which: Sequence[int]) -> None:
         ours, theirs = self._recent(which)
-        spec = self._run(self._spec.release(ours))
-        assert self._run(self._other.release(theirs)) == spec
+        spec = self._run(self._spec.leases.release(ours))
+        assert self._run(self._other.leases.release(theirs)) == spec
 
     def release_by_holder(self, key: str, holder: str) -> None:
         spec, other = self._both(
@@ -104,8 +104,8 @@ class Pair:
     def mark(self, which: int, value: str) -> None:
         for ours, theirs in zip(*self._recent([which]), strict=True):
             # Under the lease's own key, because fences of two keys do not compare.
-            spec = self._run(self._spec.mark(ours.key, ours, value))
-            assert self._run(self._other.mark(theirs.key, theirs, value)) == spec
+            spec = self._run(self._spec.leases.mark(ours.key, ours, value))
+            assert self._run(self._other.leases.mark(theirs.key, theirs, value)) == spec
             self._compare_marks(ours.key)
 
     def look(self, prefix: str = "", limit: int = 1000) -> None:

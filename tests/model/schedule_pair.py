@@ -72,7 +72,7 @@ class RunPair(JobPair):
 
     def _versions(self) -> dict[str, str]:
         """Return what the specification has under which version."""
-        records = self._run(self._spec.schedules()).records
+        records = self._run(self._spec.schedules.read()).records
         return {record.name: record.version for record in records}
 
 

@@ -143,7 +143,7 @@ class SchedulingPair(RunPair):
 
     def _move(self, name: str, **details: Any) -> Advance:
         """Return a move; it is planned from what the specification says now, or said before."""
-        found = [read_schedule(one) for one in self._run(self._spec.schedules([name])).records]
+        found = [read_schedule(one) for one in self._run(self._spec.schedules.read([name])).records]
         schedule = found[0] if found else None
         rules, cursor = ("a", 1), 0
         if schedule is not None:

@@ -19,6 +19,7 @@ from tenure.core.model import Lease
 from tenure.stores.connect import connect
 from tenure.stores.contract import Store
 from tenure.stores.memory import MemoryStore
+from tenure.stores.memory.leases import Leases
 from tests.model.pair import Pair
 from tests.model.programs import Program, draw, shorten
 from tests.rig.sizes import SIZE
@@ -39,7 +40,7 @@ def test_answers_are_those_of_the_specification(world_url: str, namespace: str):
     check(connect_to)
 
 
-class Forgetful(MemoryStore):
+class Forgetful(Leases):
     """Marks whatever it is told to."""
 
     async def mark(self, key: str, lease: Lease, value: str) -> bool:
@@ -49,7 +50,9 @@ class Forgetful(MemoryStore):
 
 def test_a_store_that_differs_is_shown_in_few_steps():
     def connect_to(clock: Clock) -> Store:
-        return Forgetful("memory://", namespace="app", clock=clock)
+        store = MemoryStore("memory://", namespace="app", clock=clock)
+        store.leases = Forgetful(store)
+        return store
 
     with pytest.raises(AssertionError, match=r"^seed \d+; .*") as caught:
         check(connect_to)

@@ -16,6 +16,7 @@ from tenure.core.schedules.records import Commit, Committed, Expected
 from tenure.stores.connect import connect
 from tenure.stores.contract import Store
 from tenure.stores.memory import MemoryStore
+from tenure.stores.memory.schedules import Schedules
 from tests.model.schedule_pair import SchedulePair
 from tests.model.schedule_programs import draw
 from tests.model.test_jobs_model import check
@@ -35,13 +36,13 @@ def test_answers_are_those_of_the_specification(world_url: str, namespace: str):
     check(connect_to, seeds=SEEDS, draw=draw, kind=SchedulePair)
 
 
-class Blind(MemoryStore):
+class Blind(Schedules):
     """Does not see which version there is."""
 
     async def commit(self, commits: Sequence[Commit]) -> list[Committed]:
         answers = []
         for commit in commits:
-            records = (await self.schedules([one.name for one in commit.expects])).records
+            records = (await self.read([one.name for one in commit.expects])).records
             versions = {record.name: record.version for record in records}
             expects = tuple(
                 Expected(one.name, versions.get(one.name, ""), one.silent_for)
@@ -53,7 +54,9 @@ class Blind(MemoryStore):
 
 def test_a_store_that_differs_is_shown_in_few_steps():
     def connect_to(clock: Clock) -> Store:
-        return Blind("memory://", namespace="app", clock=clock)
+        store = MemoryStore("memory://", namespace="app", clock=clock)
+        store.schedules = Blind(store, store.jobs)
+        return store
 
     with pytest.raises(AssertionError, match=r"^seed \d+; .*") as caught:
         check(connect_to, seeds=SEEDS, draw=draw, kind=SchedulePair)
@@ -76,7 +79,7 @@ def test_programs_come_through_all_that_can_happen():
                 runs = [job for job, _ in pair._seen.values() if job.schedule]
                 seen |= {f"{job.state} {job.reason}".strip() for job in runs}
                 seen |= {"claimed"} if any(job.attempt > 1 for job in runs) else set()
-                for record in pair._run(pair._spec.schedules()).records:
+                for record in pair._run(pair._spec.schedules.read()).records:
                     seen |= {"merged"} if record.latest and record.latest.ticks > 3 else set()
                     seen |= {"several runs"} if record.live > 1 else set()
             seen |= {answer.outcome for answer in pair.answers}

@@ -17,6 +17,7 @@ from tenure.core.schedules.records import Commit, Committed
 from tenure.stores.connect import connect
 from tenure.stores.contract import Store
 from tenure.stores.memory import MemoryStore
+from tenure.stores.memory.schedules import Schedules
 from tests.model.scheduling_pair import SchedulingPair
 from tests.model.scheduling_programs import draw
 from tests.model.test_jobs_model import check
@@ -36,7 +37,7 @@ def test_answers_are_those_of_the_specification(world_url: str, namespace: str):
     check(connect_to, seeds=SEEDS, draw=draw, kind=SchedulingPair)
 
 
-class Crowded(MemoryStore):
+class Crowded(Schedules):
     """Has room for every run."""
 
     async def commit(self, commits: Sequence[Commit]) -> list[Committed]:
@@ -45,7 +46,9 @@ class Crowded(MemoryStore):
 
 def test_a_store_that_differs_is_shown_in_few_steps():
     def connect_to(clock: Clock) -> Store:
-        return Crowded("memory://", namespace="app", clock=clock)
+        store = MemoryStore("memory://", namespace="app", clock=clock)
+        store.schedules = Crowded(store, store.jobs)
+        return store
 
     with pytest.raises(AssertionError, match=r"^seed \d+; .*") as caught:
         check(connect_to, seeds=SEEDS, draw=draw, kind=SchedulingPair)
@@ -69,7 +72,7 @@ def test_programs_come_through_all_that_can_happen():
                 runs = [job for job, _ in pair._seen.values() if job.schedule]
                 seen |= {f"{job.state} {job.reason}".strip() for job in runs}
                 seen |= {"claimed"} if any(job.attempt > 1 for job in runs) else set()
-                for record in pair._run(pair._spec.schedules()).records:
+                for record in pair._run(pair._spec.schedules.read()).records:
                     standing = read_standing(record.standing)
                     assert standing is not None
                     seen |= {"renamed"} if standing.successor else set()

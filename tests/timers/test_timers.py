@@ -13,7 +13,8 @@ from tenure import Tenure, Tick
 from tenure.core.schedules.records import Commit, Committed
 from tenure.runtime.scheduling import Scheduling
 from tenure.stores.contract import Store
-from tenure.testing import FaultyStore, ManualClock
+from tenure.stores.memory.schedules import Schedules
+from tenure.testing import ManualClock
 from tests.rig.endings import bury
 from tests.timers.fleet import BEGIN, Fleet, Replica, notes_ticks, seconds_of
 
@@ -193,15 +194,15 @@ async def test_an_answer_that_comes_after_the_replica_was_buried_starts_nothing(
     store: Store, clock: ManualClock, monkeypatch: pytest.MonkeyPatch
 ):
     fleet = Fleet(store, clock, notes_ticks(1000, every="1m", each="replica", limit=1))
-    held, ask = asyncio.Event(), FaultyStore.commit
+    held, ask = asyncio.Event(), Schedules.commit
 
-    async def answer_late(self: FaultyStore, commits: Sequence[Commit]) -> list[Committed]:
+    async def answer_late(self: Schedules, commits: Sequence[Commit]) -> list[Committed]:
         answers = await ask(self, commits)
         if commits[0].tick == (BEGIN + 60) * 1_000_000:
             await held.wait()
         return answers
 
-    monkeypatch.setattr(FaultyStore, "commit", answer_late)
+    monkeypatch.setattr(Schedules, "commit", answer_late)
     async with fleet.running(1):
         await clock.advance(61)
         [before] = await store.jobs.replicas()

@@ -10,6 +10,7 @@ from tenure.core.records import Inserted, NewJob, Unique
 from tenure.errors import StoreUnavailable
 from tenure.jobs.inserter import Inserter
 from tenure.stores.memory import MemoryStore
+from tenure.stores.memory.jobs import Jobs
 from tenure.testing import ManualClock
 
 
@@ -18,17 +19,26 @@ class Place(MemoryStore):
 
     def __init__(self) -> None:
         super().__init__("memory://", namespace="n", clock=ManualClock())
+        self.jobs = HeldJobs(self)
         self.held = {"held"}
         self.batches: list[list[str]] = []
         self.is_down = False
 
+
+class HeldJobs(Jobs):
+    """The jobs of such a store."""
+
+    def __init__(self, place: Place) -> None:
+        super().__init__(place)
+        self._place = place
+
     async def insert(self, jobs: Sequence[NewJob]) -> list[Inserted]:
-        self.batches.append([job.id for job in jobs])
-        if self.is_down:
+        self._place.batches.append([job.id for job in jobs])
+        if self._place.is_down:
             raise StoreUnavailable("down")
         answers: list[Inserted] = []
         for job in jobs:
-            if job.unique is not None and job.unique.key in self.held:
+            if job.unique is not None and job.unique.key in self._place.held:
                 answers.append(Inserted("busy", job.id))
             else:
                 answers += await super().insert([job])
@@ -89,7 +99,7 @@ async def test_of_many_only_the_held_ones_wait(place: Place):
     news = [new("a"), new("b", "held"), new("c", "free"), new("d", "held")]
     waiting = asyncio.create_task(inserter.insert_many(news))
     await advance(place, 1)
-    found = await place.get(["a", "b", "c"])
+    found = await place.jobs.get(["a", "b", "c"])
     assert [record is not None for record in found] == [True, False, True]
     place.held.clear()
     await advance(place, 2)

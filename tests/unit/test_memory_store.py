@@ -12,6 +12,7 @@ from tenure.core.records import NewJob, Note
 from tenure.core.schedules.records import Commit
 from tenure.stores.contract import Store
 from tenure.stores.memory import MemoryStore
+from tenure.stores.memory.world import World
 from tenure.testing import ManualClock
 from tests.rig.endings import bury, leave, recover, settlement
 from tests.rig.lookups import decisions
@@ -27,7 +28,8 @@ CALLS: dict[str, Callable[[Store], Coroutine[Any, Any, Any]]] = {
     ),
     "renew": lambda store: store.leases.renew([LEASE]),
     "release": lambda store: store.leases.release([LEASE]),
-    "leases": lambda store: store.leases.find(),
+    "find leases": lambda store: store.leases.find(),
+    "discard": lambda store: store.leases.discard("key"),
     "mark": lambda store: store.leases.mark("key", LEASE, "value"),
     "marked": lambda store: store.leases.marked(["key"]),
     "prune": lambda store: store.prune(idle=1),
@@ -43,13 +45,14 @@ CALLS: dict[str, Callable[[Store], Coroutine[Any, Any, Any]]] = {
     "note": lambda store: store.jobs.note([Note(id="job", fence=1)]),
     "cancel": lambda store: store.jobs.cancel(["job"]),
     "requeue": lambda store: store.jobs.requeue(["job"]),
+    "delete": lambda store: store.jobs.delete(["job"]),
     "get": lambda store: store.jobs.get(["job"]),
     "find": lambda store: store.jobs.find(),
     "counts": lambda store: store.jobs.counts(),
     "count_tagged": lambda store: store.jobs.count_tagged("tag", unfinished=1, recent=1, within=60),
     "pause": lambda store: store.jobs.pause("default"),
     "resume": lambda store: store.jobs.pause("default", seconds=0),
-    "schedules": lambda store: store.schedules.read(),
+    "read": lambda store: store.schedules.read(),
     "declare": lambda store: store.schedules.declare([("sync", "ruler")]),
     "commit": lambda store: store.schedules.commit([Commit(id="run", name="sync")]),
     "decisions": lambda store: decisions(store, "sync"),
@@ -72,7 +75,7 @@ def test_a_call_waits_for_the_call_of_another_thread(call: str):
     thread = threading.Thread(target=lambda: asyncio.run(use()))
     thread.start()
     assert ready.wait(10)
-    with store._lock:
+    with store.lock:
         go.set()
         thread.join(0.05)
         assert not done
@@ -101,9 +104,10 @@ class Depth:
 @pytest.mark.parametrize("call", CALLS)
 async def test_a_call_holds_the_lock_all_the_time(call: str):
     """And not only for the look at what is stored, which takes the lock by itself."""
-    store = MemoryStore("memory://", namespace="test", clock=ManualClock())
+    world = World()
+    world.lock = depth = Depth()
+    store = MemoryStore("memory://", namespace="test", clock=ManualClock(), world=world)
     await store.open()
-    store._world.lock = depth = Depth()
     await CALLS[call](store)
     assert depth.deepest >= 2
     await store.close()
