@@ -22,6 +22,13 @@ def test_a_run_that_never_runs_again_was_not_lost_too_often():
     assert "1 to run again (0192); 1 failed for good (0193)" in told
 
 
+def test_a_line_of_the_log_names_a_few_jobs_and_counts_the_rest():
+    ids = tuple(f"job-{number}" for number in range(200))
+    told = str(JobsRecovered("recovery", ("replica-1",), ids))
+    assert "200 to run again (job-0, job-1, job-2, job-3, job-4 and 195 more)" in told
+    assert "(job-0, job-1)" in str(JobsRecovered("recovery", ("replica-1",), ids[:2]))
+
+
 def test_missed_ticks_are_counted_up_to_a_bound_and_that_is_told():
     assert str(TicksMissed("sweep", 999, "late")) == (
         "ticks missed: timer sweep, ticks 999, reason late"

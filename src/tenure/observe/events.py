@@ -88,8 +88,14 @@ def _shown(part: str, value: object) -> str:
     return f"{part} {_listed(value) if isinstance(value, tuple) else safe(str(value))}"
 
 
-def _listed(items: tuple[str, ...]) -> str:
-    return ", ".join(map(safe, items))
+_LISTED = 5
+
+
+def _listed(names: tuple[str, ...]) -> str:
+    """Name a few of them: a line of the log with two hundred ids helps nobody."""
+    shown = ", ".join(safe(name) for name in names[:_LISTED])
+    more = len(names) - _LISTED
+    return f"{shown} and {more} more" if more > 0 else shown
 
 
 class HoldLost(_Fact, frozen=True):
