@@ -32,12 +32,16 @@ async def recover(url: str, jobs: int) -> dict[str, Any]:
 
     async with app:
         store: Any = app._store  # noqa: SLF001 - what a dead process did has no public call
+        jobs_of: Any = getattr(store, "jobs", store)  # before stores were composed of parts
         for _ in range(jobs // SLICE):
             await app.enqueue_many([work.request() for _ in range(SLICE)])
-        await store.jobs.beat(["dead"], ttl=0.5, meta={})
+        if jobs_of is store:
+            await jobs_of.join("dead", ttl=0.5, meta={})
+        else:
+            await jobs_of.beat(["dead"], ttl=0.5, meta={})
         for number in range(jobs // SLICE):
-            await store.jobs.claim("dead", number + 1, ["default"], SLICE)
-            await store.jobs.beat(["dead"], ttl=0.5)
+            await jobs_of.claim("dead", number + 1, ["default"], SLICE)
+            await jobs_of.beat(["dead"], ttl=0.5)
         await asyncio.sleep(1)
         before, begin = Counter(faults.calls), time.perf_counter()
         recovered = await app.recover()
@@ -67,11 +71,13 @@ class Replica:
 
 
 class _Counting:
-    """Counts what the store answers to ticks, before and after they became commits."""
+    """Counts what the store answers to ticks: to moves, to commits, and to those of a part."""
 
-    def __init__(self, store: FaultyStore) -> None:
+    def __init__(self, store: Any, outcomes: Counter[str] | None = None) -> None:
         self._store = store
-        self.outcomes: Counter[str] = Counter()
+        self.outcomes: Counter[str] = Counter() if outcomes is None else outcomes
+        if hasattr(store, "schedules") and not callable(store.schedules):
+            self.schedules = _Counting(store.schedules, self.outcomes)
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._store, name)
@@ -85,7 +91,7 @@ class _Counting:
         return answer
 
     async def commit(self, commits: Any) -> Any:
-        answers = await self._store.schedules.commit(commits)
+        answers = await self._store.commit(commits)
         self.outcomes.update(answer.outcome for answer in answers)
         return answers
 
