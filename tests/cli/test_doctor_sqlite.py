@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from tenure.core.clock import SystemClock
-from tenure.stores.sqlite import examine, mounts
+from tenure.stores.sqlite import doctor, mounts
 from tenure.stores.sqlite.schema import FORMAT
 from tests.cli.conftest import Run
 from tests.cli.doctoring import Expected, check, examined
@@ -43,7 +43,7 @@ def world_writable_folder(file: Path) -> Path:
 
 def from_the_future(file: Path) -> Path:
     with sqlite3.connect(file) as db:
-        db.execute("UPDATE tenure_format SET version = 99")
+        db.execute("UPDATE tenure_format SET version = 99, readable_from = 99")
     db.close()
     return file
 
@@ -116,7 +116,7 @@ def test_an_examined_file_stays_as_it_was(cli: Run, tmp_path: Path):
 def test_a_file_that_another_program_keeps_locked(
     cli: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
-    monkeypatch.setattr(examine, "_PATIENCE", 0.1)
+    monkeypatch.setattr(doctor, "_PATIENCE", 0.1)
     file = sqlite_file(cli, tmp_path)
     db = sqlite3.connect(file, isolation_level=None)
     db.execute("PRAGMA journal_mode = delete")
@@ -156,7 +156,7 @@ def test_a_file_in_the_wrong_place(
     folder = tmp_path / "a b"
     folder.mkdir()
     file = sqlite_file(cli, folder)
-    monkeypatch.setattr(examine, "_CONTAINER_MARKS", ())
+    monkeypatch.setattr(doctor, "_CONTAINER_MARKS", ())
     told_mounts(monkeypatch, tmp_path, {Path("/"): "xfs", folder: kind, tmp_path / "a bx": "nfs"})
     check(cli, f"sqlite:///{file}", expected)
     _, findings = examined(cli, "--url", f"sqlite:///{file}")
@@ -195,7 +195,7 @@ def test_a_file_that_another_machine_uses(cli: Run, tmp_path: Path):
 
 
 def test_a_container_with_a_volume(cli: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(examine, "_CONTAINER_MARKS", (tmp_path,))
+    monkeypatch.setattr(doctor, "_CONTAINER_MARKS", (tmp_path,))
     told_mounts(monkeypatch, tmp_path, {Path("/"): "ext4"})
     expected = Expected("note", "file system", "must mount this same volume")
     check(cli, f"sqlite:///{sqlite_file(cli, tmp_path)}", expected)

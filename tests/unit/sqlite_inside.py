@@ -38,7 +38,7 @@ def restarted(clock: ManualClock, boot_id: str = "another", *, took: float = 20)
 
 async def inside(store: SqliteStore, look, mode=Mode.READ):
     """Return what `look` does with the store's own connection, in its own thread."""
-    return await store._run(lambda tx: look(tx._execute.__self__), mode)
+    return await store.run(lambda tx: look(tx._execute.__self__), mode)
 
 
 async def leave_trace(store: SqliteStore) -> None:

@@ -11,8 +11,8 @@ from tenure.core.clock import SystemClock
 from tenure.core.model import Granted
 from tenure.errors import StoreError
 from tenure.stores.sqlite import SqliteStore
-from tenure.stores.sqlite.examine import _mebibytes
-from tenure.stores.sqlite.looking import _cursor
+from tenure.stores.sqlite.doctor import _mebibytes
+from tenure.stores.sqlite.searches import _next
 from tests.contract.calls import ask, take
 from tests.contract.commit_calls import create, plan_run, send
 from tests.contract.job_calls import AT_ONCE, claim_ids, id_of, insert, join, new, start
@@ -159,14 +159,14 @@ async def test_a_trace_that_no_machine_leaves_keeps_nobody_out(
     newcomer = store.clone()
     await newcomer.open()
     await join(newcomer, "ben")
-    assert [replica.id for replica in await newcomer.replicas()] == ["ann", "ben"]
+    assert [replica.id for replica in await newcomer.jobs.replicas()] == ["ann", "ben"]
     await newcomer.close()
     assert all(finding.level != "error" for finding in await store.examine())
 
 
 def test_a_page_goes_on_after_an_id_that_is_not_utf_8():
-    assert _cursor(b"job\xff\xfe1", None) == "job1"
-    assert _cursor(b"job\xff", "job") is None
+    assert _next(b"job\xff\xfe1", None) == "job1"
+    assert _next(b"job\xff", "job") is None
 
 
 @pytest.mark.parametrize(

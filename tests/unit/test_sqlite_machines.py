@@ -248,7 +248,7 @@ async def test_a_machine_that_was_idle_finds_the_other_one_there(file, clock):
                 await ask(first, "key", "ann")
             for each in (clock, elsewhere):
                 each.shift(2)
-            assert await second.renew([ben]) == [True]
+            assert await second.leases.renew([ben]) == [True]
             for call in (ask(first, "key", "ann"), recover(first, delays=AT_ONCE, grace=0)):
                 with pytest.raises(StoreError, match="is in use by programs of another machine"):
                     await call
@@ -276,7 +276,7 @@ async def test_nothing_of_another_machine_is_removed_while_it_is_there(file, clo
                 await call()
         await second.close()
         assert await holders(also, "key") == ["ann"]
-        assert [replica.id for replica in await also.replicas()] == ["ann"]
+        assert [replica.id for replica in await also.jobs.replicas()] == ["ann"]
 
 
 async def test_two_clocks_of_one_name_are_noticed_by_the_one_behind(file, clock):
@@ -354,7 +354,7 @@ async def test_a_trace_is_left_beside_a_call_that_fails(file, clock):
         await take(store, "key", "ann")
         before = await turn_of(store)
         clock.shift(2)
-        calls = (store._run(fail), take(store, "other", "ann"))
+        calls = (store.run(fail), take(store, "other", "ann"))
         failure, _ = await asyncio.gather(*calls, return_exceptions=True)
         assert isinstance(failure, StoreError)
         assert await turn_of(store) > before
@@ -368,7 +368,7 @@ async def test_a_trace_is_left_by_the_first_call_that_succeeds(file, clock):
         await take(store, "key", "ann")
         clock.shift(2)
         with pytest.raises(StoreError):
-            await store._run(fail)
+            await store.run(fail)
         before = await turn_of(store)  # a call that only reads leaves none
         await take(store, "other", "ann")
         assert await turn_of(store) > before

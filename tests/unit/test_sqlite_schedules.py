@@ -1,8 +1,6 @@
-"""Schedules in the SQLite store: what calls cost, the disk, older files, damaged rows."""
+"""Schedules in the SQLite store: what calls cost, the disk, damaged rows."""
 
 import re
-import sqlite3
-from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -10,7 +8,7 @@ import pytest
 from tenure.core.records import BATCH_MAX, COUNT_MAX
 from tenure.core.schedules.records import DECISIONS_MAX, Room, ScheduleRecord, Write
 from tenure.core.soundness import INSTANT_MAX
-from tenure.stores.sqlite import SqliteStore, schedule_statements, schema
+from tenure.stores.sqlite import SqliteStore, schedules
 from tenure.testing import ManualClock
 from tests.contract.commit_calls import (
     TICK,
@@ -27,11 +25,8 @@ from tests.contract.job_calls import (
     AT_ONCE,
     claim,
     ended,
-    id_of,
     join,
     new,
-    settle,
-    states,
 )
 from tests.rig.endings import bury
 from tests.rig.lookups import decisions
@@ -87,7 +82,7 @@ async def store(file: Path, clock: ManualClock):
     ],
 )
 async def test_runs_are_looked_up_in_an_index_of_unfinished_runs(store, name, by):
-    text = getattr(schedule_statements, name)
+    text = getattr(schedules, name)
     values = dict.fromkeys(re.findall(r":(\w+)", text), 1)
     plan = await inside(
         store, lambda db: db.execute(f"EXPLAIN QUERY PLAN {text}", values).fetchall()
@@ -260,52 +255,6 @@ async def test_a_replica_from_before_the_machine_started_gets_no_run(file, clock
         record = await create(store)
     async with opened(file, restarted(clock)) as store:
         assert (await send(store, plan_run(record, born_on="ann"))).outcome == "expired"
-
-
-# Older files.
-
-
-async def test_a_file_of_format_2_is_upgraded(file, clock, monkeypatch):
-    with closing(sqlite3.connect(file, isolation_level=None)) as db, monkeypatch.context() as patch:
-        patch.setattr(schema, "FORMAT", 2)
-        patch.setattr(schema, "_STEPS", schema._STEPS[:2])
-        schema.bring_up_to_date(db, "auto", "the file")
-        # A job that runs, one that waits and one that has failed, as format 2 knows them.
-        db.execute(
-            "INSERT INTO tenure_replica (namespace, id, meta, joined, ttl, boot_id, renewed, "
-            "expires) VALUES ('app', 'ann', '{}', 0, 10000000, ?, ?, ?)",
-            (clock.boot_id, round(clock.boot() * 1e6), round(clock.boot() * 1e6) + 10_000_000),
-        )
-        for number in (1, 2, 3):
-            db.execute(
-                "INSERT INTO tenure_job (number, namespace, id, task, queue, priority, created, "
-                "retention, tags, payload) VALUES (?, 'app', ?, 'work', 'default', 5, 0, 60.0, '', "
-                "x'')",
-                (number, id_of(number)),
-            )
-        for number, holder in ((1, 1), (2, None)):
-            db.execute(
-                "INSERT INTO tenure_live (number, namespace, id, queue, priority, due, retained, "
-                "holder, fence) VALUES (?, 'app', ?, 'default', 5, 0, 0, ?, 7)",
-                (number, id_of(number), holder),
-            )
-        db.execute(
-            "INSERT INTO tenure_done (number, namespace, id, state, due, fence, revision, attempt, "
-            "failures, losses, started, finished, expires, message, reason, history) VALUES "
-            "(3, 'app', ?, 'failed', 0, 5, 3, 1, 1, 0, 0, 0, ?, '', '', x'')",
-            (id_of(3), clock.wall() + 1),
-        )
-    async with opened(file, clock) as store:
-        assert await states(store, 1, 2, 3) == ["running", "waiting", "failed"]
-        (running,) = await store.jobs.get([id_of(1)])
-        assert running is not None
-        assert running.schedule == ""
-        assert await settle(store, running, "handed back") == "settled"
-        assert await store.jobs.requeue([id_of(3)]) == ["requeued"]
-        assert len(await claim(store)) == 3
-        await run(store, await create(store), born_on="ann")
-    with closing(sqlite3.connect(file)) as db:
-        assert db.execute("SELECT version FROM tenure_format").fetchall() == [(schema.FORMAT,)]
 
 
 # Rows that cannot be read.

@@ -12,9 +12,11 @@ from tempfile import TemporaryDirectory
 
 import pytest
 
+from tenure.core.model import Lease
 from tenure.errors import ConfigError, StoreError, StoreFull, StoreUnavailable
 from tenure.stores.sqlite import SqliteStore, database
 from tenure.stores.sqlite.schema import FORMAT
+from tenure.stores.within import plainly
 from tenure.testing import ManualClock
 from tests.contract.calls import ask, be_refused, holders, take
 from tests.contract.job_calls import id_of, insert, new
@@ -218,12 +220,30 @@ async def test_check_only_looks(file, clock):
 async def test_a_format_from_the_future_is_refused(file, clock):
     async with opened(file, clock):
         pass
-    with closing(sqlite3.connect(file)) as db:
-        db.execute("UPDATE tenure_format SET version = 99")
-        db.commit()
+    set_format(file, version=99, readable_from=FORMAT + 1)
     for migrate in ("auto", "check"):
-        with pytest.raises(ConfigError, match="Upgrade Tenure"):
+        with pytest.raises(ConfigError, match=r"has format 99, and this .* Upgrade Tenure"):
             await unopened(file, clock).open(migrate)
+
+
+async def test_a_newer_format_that_older_versions_can_work_with_is_used(file, clock):
+    async with opened(file, clock) as store:
+        await take(store, "key", "ann")
+    set_format(file, version=99, readable_from=FORMAT)
+    for migrate in ("auto", "check"):
+        store = unopened(file, clock)
+        await store.open(migrate)
+        assert await holders(store, "key") == ["ann"]
+        assert [one.level for one in await store.examine() if one.subject == "format"] == ["ok"]
+        await store.close()
+    assert peek(file, "SELECT version, readable_from FROM tenure_format") == [(99, FORMAT)]
+
+
+def set_format(file: Path, *, version: int, readable_from: int) -> None:
+    with closing(sqlite3.connect(file)) as db:
+        values = (version, readable_from)
+        db.execute("UPDATE tenure_format SET version = ?, readable_from = ?", values)
+        db.commit()
 
 
 async def test_a_file_that_was_replaced_is_left_for_the_new_one(file, clock, store, caplog):
@@ -267,7 +287,7 @@ async def test_a_busy_write_lock_is_looked_for_often(file, clock, monkeypatch):
             db.execute("BEGIN IMMEDIATE")
             monkeypatch.setattr(database, "BUSY_TIMEOUT", 0.1)
             monkeypatch.setattr(database, "_pause", pause)
-            await store._run(lambda _: None)
+            await store.run(lambda _: None)
             assert len(pauses) == 3
             assert max(pauses) <= 0.005
 
@@ -350,7 +370,7 @@ async def test_a_watch_on_a_file_that_cannot_be_used_is_entered_and_hears_later(
 ):
     folder = tmp_path / "folder"
     folder.mkdir()
-    async with opened(folder / "tenure.db", clock) as here, opened(here._path, clock) as there:
+    async with opened(folder / "tenure.db", clock) as here, opened(here.path, clock) as there:
         ann = await take(there, "key", "ann")
         await be_refused(here, "key", "ben", waiting=60)
         folder.rename(tmp_path / "elsewhere")
@@ -361,17 +381,22 @@ async def test_a_watch_on_a_file_that_cannot_be_used_is_entered_and_hears_later(
         assert str(folder) in said
         (tmp_path / "elsewhere").rename(folder)
         async with here.watch(("lease", "ben")) as watch:
-            await there.release([ann])
+            await there.leases.release([ann])
             assert await asyncio.wait_for(watch.wait(None), SIZE.patience)
 
 
 # guard
 
 
+def guard(store: SqliteStore, connection: sqlite3.Connection, lease: Lease) -> bool:
+    return plainly(store.within(connection, "guard()").hold_lease(lease))
+
+
 class Committing(sqlite3.Connection):
     """What sqlite3.connect(autocommit=True) makes from Python 3.12 on, in all versions."""
 
     isolation_level = property(lambda _: "")
+    autocommit = property(lambda _: True)
 
 
 @pytest.mark.parametrize("live", [True, False])
@@ -380,9 +405,9 @@ async def test_a_guard_that_commits_by_itself_is_refused(file, clock, store, liv
     clock.shift(0 if live else 30)
     with closing(sqlite3.connect(file, isolation_level=None, factory=Committing)) as db:
         with pytest.raises(ConfigError, match="none is open"):
-            store.guard(db, ann)
+            guard(store, db, ann)
         db.execute("BEGIN IMMEDIATE")
-        assert store.guard(db, ann) is live
+        assert guard(store, db, ann) is live
 
 
 @pytest.mark.skipif(sys.version_info < (3, 12), reason="autocommit came with Python 3.12")
@@ -390,11 +415,11 @@ async def test_autocommit_guards_only_within_a_transaction(file, clock, store):
     ann = await take(store, "key", "ann")
     with closing(sqlite3.connect(file, autocommit=True)) as db:
         with pytest.raises(ConfigError, match="none is open"):
-            store.guard(db, ann)
+            guard(store, db, ann)
         db.execute("BEGIN IMMEDIATE")
-        assert store.guard(db, ann)
+        assert guard(store, db, ann)
     with closing(sqlite3.connect(file, autocommit=False)) as db:
-        assert store.guard(db, ann)
+        assert guard(store, db, ann)
 
 
 # Fork

@@ -85,7 +85,7 @@ async def test_the_wall_clock_ends_no_lease(clock, store):
 
 async def inside(store: SqliteStore, look):
     """Return what `look` does with the store's own connection, in its own thread."""
-    return await store._run(lambda tx: look(tx._execute.__self__), Mode.READ)
+    return await store.run(lambda tx: look(tx._execute.__self__), Mode.READ)
 
 
 async def forced(store: SqliteStore, call) -> bool:

@@ -12,9 +12,9 @@ import pytest
 
 from tenure.core.model import Granted, Lease
 from tenure.errors import StoreError, StoreUnavailable
-from tenure.stores.sqlite import SqliteStore, database, statements, writer
+from tenure.stores.sqlite import SqliteStore, database, keys, leases, line, semaphores, writer
 from tenure.stores.sqlite.leases import _after
-from tenure.stores.sqlite.transaction import bell_of
+from tenure.stores.sqlite.transaction import bells_of
 from tenure.testing import ManualClock
 from tests.contract.calls import ask, be_refused, fill, holders, take
 from tests.rig.sizes import SIZE
@@ -58,7 +58,7 @@ async def occupied(store: SqliteStore):
         loop.call_soon_threadsafe(begun.set)
         assert done.wait(SIZE.patience)
 
-    blocked = asyncio.ensure_future(store._run(block))
+    blocked = asyncio.ensure_future(store.run(block))
     await begun.wait()
     try:
         yield blocked
@@ -89,7 +89,7 @@ def thread_of(tx) -> int:
 
 
 async def test_a_brief_call_runs_in_the_callers_thread(store):
-    threads = [await store._run_brief(thread_of) for _ in range(5)]
+    threads = [await store.run_brief(thread_of) for _ in range(5)]
     assert threads[1:] == [threading.get_ident()] * 4
 
 
@@ -114,9 +114,9 @@ async def test_a_brief_call_overtakes_nothing(store):
     order = []
     writer = store._writer
     writer._turn = turn = HeldBack(writer._turn)
-    first = asyncio.ensure_future(store._run(lambda tx: order.append("first")))
+    first = asyncio.ensure_future(store.run(lambda tx: order.append("first")))
     await wait_until_async(lambda: writer._pending and writer._queue.empty())
-    brief = asyncio.ensure_future(store._run_brief(lambda tx: order.append("brief")))
+    brief = asyncio.ensure_future(store.run_brief(lambda tx: order.append("brief")))
     await asyncio.sleep(0)  # it begins, and could run by itself
     turn.go.set()
     await first
@@ -140,12 +140,12 @@ async def test_a_brief_call_waits_for_a_busy_file_in_the_thread(store, file):
 
 async def test_a_brief_call_that_fails_is_undone_and_reported(store):
     def half_done(tx):
-        tx.change(statements.MARK, key="half", value="done", fence=1)
+        tx.change(leases.MARK, key="half", value="done", fence=1)
         raise ZeroDivisionError
 
     for _ in range(3):
         with pytest.raises(StoreError):
-            await store._run_brief(half_done)
+            await store.run_brief(half_done)
     assert await store.leases.marked(["half"]) == [None]
 
 
@@ -160,7 +160,7 @@ async def test_brief_calls_let_other_tasks_run(store):
 
     running = asyncio.ensure_future(other_task())
     for _ in range(100):
-        await store._run_brief(thread_of)
+        await store.run_brief(thread_of)
     running.cancel()
     assert turns >= 5
 
@@ -171,7 +171,7 @@ async def test_one_bad_call_fails_alone(store):
             tx.change("INSERT INTO tenure_space VALUES ('other', 1)")
             raise ValueError(value)
 
-        return await store._run(work)
+        return await store.run(work)
 
     answers = await asyncio.gather(
         ask(store, "one", "ann"),
@@ -233,8 +233,8 @@ async def test_only_a_store_with_watchers_looks(store, other):
 
 
 async def test_only_the_bell_that_rang_wakes(store, other):
-    far = next(name for name in map(str, range(99)) if bell_of(("lease", name)) != "lease:0")
-    near = next(name for name in map(str, range(999)) if bell_of(("lease", name)) == "lease:0")
+    far = next(name for name in map(str, range(99)) if bells_of(("lease", name))[0] != "lease:0")
+    near = next(name for name in map(str, range(999)) if bells_of(("lease", name))[0] == "lease:0")
     ann = await take(store, "key", "ann")
     await be_refused(other, "key", near, waiting=60)
     async with other.watch(("lease", near)) as first, other.watch(("lease", far)) as second:
@@ -303,8 +303,9 @@ async def test_a_full_answer_takes_as_long_for_any_limit(store):
 
 STATEMENTS = {
     name: text
-    for name, text in vars(statements).items()
-    if name.isupper() and not name.startswith("_")
+    for module in (keys, leases, line, semaphores)
+    for name, text in vars(module).items()
+    if name.isupper() and isinstance(text, str) and not name.startswith("_")
 }
 
 
@@ -345,7 +346,7 @@ async def test_the_log_does_not_grow_for_ever(store, other, file, monkeypatch):
     largest = 0
     for number in range(400):
         for one in (store, other):
-            await one.release([await take(one, f"key{number}", "ann")])
+            await one.leases.release([await take(one, f"key{number}", "ann")])
             largest = max(largest, log_size(file))
     assert 200_000 < largest < 800_000
     with closing(sqlite3.connect(file)) as db:

@@ -2,17 +2,103 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import NamedTuple
 
 from tenure.core.records import Claimed, JobRecord
-from tenure.stores.sqlite import job_statements as sql
-from tenure.stores.sqlite import look_statements as look_sql
-from tenure.stores.sqlite.job_moves import set_aside
-from tenure.stores.sqlite.looking import as_records, read_tags
+from tenure.stores.sqlite.moves import set_aside
+from tenure.stores.sqlite.records import RUNNING, as_records
+from tenure.stores.sqlite.tables import JOB, LIVE, REPLICA
 from tenure.stores.sqlite.transaction import Row, Transaction, as_json
 
-__all__ = ["Claim", "EmptyClaims", "claim"]
+__all__ = ["Claim", "EmptyClaims", "claim", "start", "starting_replica"]
+
+# The queues that are served, in their order, and for each one its priorities. A CROSS JOIN is more
+# than a join: SQLite nests the tables in the order in which they are written, and so the rows come
+# in the order of the outer ones.
+_LANES = """
+    json_each(:queues) AS q
+    CROSS JOIN (VALUES (0), (1), (2), (3), (4), (5), (6), (7), (8), (9)) AS p
+"""
+_NOT_PAUSED = """
+    NOT EXISTS (SELECT 1
+                FROM tenure_pause
+                WHERE namespace = :namespace AND queue = q.value
+                  AND (until IS NULL OR typeof(until) = 'integer' AND until > :wall))
+"""
+
+# When the first of the jobs is due that wait for their time. Each queue and each priority is a
+# look-up of its own, by tenure_live_ready.
+NEXT_DUE = f"""
+    SELECT min((SELECT due
+                FROM tenure_live INDEXED BY tenure_live_ready
+                WHERE namespace = :namespace AND queue = q.value
+                  AND (since IS NOT NULL) = 1 AND priority = p.column1 AND holder IS NULL
+                  AND typeof(due) = 'integer'
+                ORDER BY due / 1000, id
+                LIMIT 1))
+    FROM {_LANES}
+    WHERE {_NOT_PAUSED}
+"""  # noqa: S608 - put together from constants
+
+# By tenure_replica_id.
+CLAIMING_REPLICA = f"""
+    SELECT number, claim_no, boot_id = :boot_id AND expires > :now, ({NEXT_DUE})
+    FROM tenure_replica
+    WHERE namespace = :namespace AND id = :replica AND dead = 0
+      AND {REPLICA.of("tenure_replica")}
+"""  # noqa: S608 - put together from constants
+
+# Those whose time has come wait for their turn, among the others of their queue: the first ones in
+# the order in which they are served, see DUE. By tenure_live_ready, and then by number.
+END_PAUSES = f"""
+    UPDATE OR IGNORE tenure_live
+    SET since = NULL
+    WHERE number IN (SELECT l.number
+                     FROM {_LANES}
+                     CROSS JOIN tenure_live AS l INDEXED BY tenure_live_ready
+                     WHERE {_NOT_PAUSED}
+                       AND l.namespace = :namespace AND l.queue = q.value
+                       AND (l.since IS NOT NULL) = 1 AND l.priority = p.column1
+                       AND l.holder IS NULL AND l.due / 1000 <= :wall / 1000 AND l.due <= :wall
+                     LIMIT :limit)
+"""  # noqa: S608 - put together from constants
+
+# The jobs that wait for their turn, in the order in which they are served. Each queue and priority
+# is a look-up of its own by tenure_live_ready.
+DUE = f"""
+    SELECT l.number, l.id, {LIVE.of("l")} AND {JOB.of("j")}
+    FROM {_LANES}
+    CROSS JOIN tenure_live AS l INDEXED BY tenure_live_ready
+    CROSS JOIN tenure_job AS j
+    WHERE {_NOT_PAUSED}
+      AND l.namespace = :namespace AND l.queue = q.value AND (l.since IS NOT NULL) = 0
+      AND l.priority = p.column1 AND l.holder IS NULL
+      AND j.number = l.number
+    LIMIT :limit
+"""  # noqa: S608 - put together from constants
+
+# By number. The fence is above the last one of the job, and not below `:least`.
+START = """
+    UPDATE tenure_live
+    SET holder = :holder, claim_no = :claim_no, fence = max(fence + 1, :least),
+        revision = revision + 1, attempt = attempt + 1, started = :wall,
+        deadline = :now + allowed
+    WHERE number IN (SELECT value FROM json_each(:numbers))
+"""
+
+# By number.
+COUNT_CLAIM = "UPDATE tenure_replica SET claim_no = :claim_no WHERE number = :holder"
+
+# What a claim got and still runs, by tenure_live_held.
+CLAIMED = f"""
+    SELECT {RUNNING}
+    FROM tenure_live AS l INDEXED BY tenure_live_held
+    CROSS JOIN tenure_job AS j
+    CROSS JOIN tenure_replica AS r
+    WHERE l.holder = :holder AND l.claim_no = :claim_no
+      AND j.number = l.number AND r.number = l.holder
+    ORDER BY l.id
+"""  # noqa: S608 - put together from constants
 
 # Replicas whose last empty claim a store object remembers: a worker has one at a time.
 _REMEMBERED = 100
@@ -55,126 +141,73 @@ class Claim(NamedTuple):
     limit: int
 
 
+def starting_replica(tx: Transaction, replica: str, queues: str = "[]") -> Row | None:
+    """Return what it takes to start jobs on a replica; None if it is not known, or dead.
+
+    That is its number, that of its last claim, whether it has not expired, and when the first of
+    the delayed jobs in the queues is due.
+    """
+    return tx.row(CLAIMING_REPLICA, replica=replica, queues=queues)
+
+
 def claim(tx: Transaction, empty: EmptyClaims, asked: Claim) -> Claimed | None:
     """Start due jobs. A claim that gets nothing writes nothing.
 
     In a transaction that only reads, it finds out whether there may be anything to start. If so,
     `tx.lasting` has it run again with the write lock, and this answer is not used.
     """
-    record = tx.row(sql.CLAIMING_REPLICA, replica=asked.replica, queues=asked.queues)
+    record = starting_replica(tx, asked.replica, asked.queues)
     if record is None:
         return None
     holder, stored, lives, later = record
     last = max(stored, empty.last(asked.replica))
     if asked.number == last:
-        rows = tx.rows(look_sql.CLAIMED, holder=holder, claim_no=last)
-        return Claimed(as_records(tx, rows))
+        return Claimed(as_records(tx, tx.rows(CLAIMED, holder=holder, claim_no=last)))
     if asked.number < last or not lives:
         return Claimed([])
-    if not _has_come(tx, later) and tx.row(sql.IS_DUE, queues=asked.queues) is None:
-        empty.remember(asked.replica, asked.number)
-        return Claimed([], _seconds_until(tx, later))
-    tx.lasting = True
-    if tx.is_reading:
+    # One in the present millisecond may be due a little earlier.
+    has_come = later is not None and later // 1000 <= tx.wall // 1000
+    if tx.is_reading and (has_come or tx.rows(DUE, queues=asked.queues, limit=1)):
+        tx.lasting = True
         return None
-    claimed = _started(tx, asked, holder, later)
-    if not claimed.jobs:
+    jobs: list[JobRecord] = []
+    if not tx.is_reading:
+        if has_come:
+            tx.change(END_PAUSES, queues=asked.queues, limit=asked.limit)
+        jobs = _started(tx, asked, holder)
+    if not jobs:
         empty.remember(asked.replica, asked.number)
-    return claimed
-
-
-def _started(tx: Transaction, asked: Claim, holder: int, later: int | None) -> Claimed:
-    """Start what is due; `later` is when the first of the delayed jobs is."""
-    if has_waited := _has_come(tx, later):
-        tx.change(sql.END_PAUSES, queues=asked.queues, limit=asked.limit)
-    due = _due(tx, asked.queues, asked.limit)
-    if due:
-        tx.change(sql.COUNT_CLAIM, holder=holder, claim_no=asked.number)
-    jobs = _start(tx, due, asked.replica, holder=holder, claim_no=asked.number) if due else []
     if len(jobs) == asked.limit:
         return Claimed(jobs)
-    if has_waited:
-        ((later,),) = tx.rows(sql.NEXT_DUE, queues=asked.queues)
-    return Claimed(jobs, _seconds_until(tx, later))
+    if has_come:
+        ((later,),) = tx.rows(NEXT_DUE, queues=asked.queues)
+    return Claimed(jobs, None if later is None else (later - tx.wall) / 1e6)
 
 
-def _has_come(tx: Transaction, instant: int | None) -> bool:
-    """Return whether it is in the present millisecond: one in it may be due a little earlier."""
-    return instant is not None and instant // 1000 <= tx.wall // 1000
+def _started(tx: Transaction, asked: Claim, holder: int) -> list[JobRecord]:
+    """Start the jobs that are due, and return them as they are then.
 
-
-def _seconds_until(tx: Transaction, instant: int | None) -> float | None:
-    return None if instant is None else (instant - tx.wall) / 1e6
-
-
-def _start(tx: Transaction, due: Sequence[Row], replica: str, **claim: int) -> list[JobRecord]:
-    """Start jobs, and return them as they are then."""
-    tx.change(sql.START, numbers=as_json([row[0] for row in due]), least=tx.wall, **claim)
-    if all(row[-2] for row in due):
-        jobs = [_first_start(row, replica, tx.wall) for row in due]
-    else:
-        now = {job.id: job for job in as_records(tx, tx.rows(look_sql.CLAIMED, **claim))}
-        jobs = [now[row[1]] for row in due if row[1] in now]
-        if len(jobs) < len(due):
-            # Nobody can ever run them, and this replica would seem to, as long as it lives.
-            set_aside(tx, {row[0]: row[1] for row in due if row[1] not in now})
-    tx.ring_all([("job", job.id) for job in jobs])
+    One that cannot be read is set aside. It would stay the first in its queue for ever, or seem to
+    run on this replica as long as that lives.
+    """
+    jobs: list[JobRecord] = []
+    while rows := tx.rows(DUE, queues=asked.queues, limit=asked.limit - len(jobs)):
+        tx.lasting = True
+        tx.change(COUNT_CLAIM, holder=holder, claim_no=asked.number)
+        sound = [number for number, _, is_sound in rows if is_sound]
+        start(tx, sound, holder, claim_no=asked.number, least=tx.wall)
+        stored = tx.rows(CLAIMED, holder=holder, claim_no=asked.number)
+        started = {job.id: job for job in as_records(tx, stored)}
+        jobs += [started[id_] for _, id_, _ in rows if id_ in started]
+        broken = {number: id_ for number, id_, _ in rows if id_ not in started}
+        if not broken:
+            break
+        set_aside(tx, broken)
+    tx.ring(*(("job", job.id) for job in jobs))
     return jobs
 
 
-def _due(tx: Transaction, queues: str, limit: int) -> list[Row]:
-    """Return the jobs to start.
-
-    One that cannot be read is set aside, or it would stay the first for ever; one that must not
-    start again has failed.
-    """
-    while True:
-        rows = tx.rows(sql.DUE, queues=queues, limit=limit)
-        unreadable = {row[0]: row[1] for row in rows if not _is_readable(row)}
-        if not unreadable:
-            return rows
-        set_aside(tx, unreadable)
-
-
-# Of the columns of DUE that are text, which the statement cannot check: it may not be UTF-8.
-_DUE_TEXTS = (1, 2, 3, 6, 10)
-
-
-def _is_readable(row: Row) -> bool:
-    if not row[-1] or not all(isinstance(row[at], str) for at in _DUE_TEXTS):
-        return False
-    try:
-        read_tags(row[6])
-    except ValueError:
-        return False
-    return True
-
-
-def _first_start(row: Row, replica: str, wall: int) -> JobRecord:
-    """Return a job as START leaves it, if nothing had been changed since it was inserted.
-
-    That is how most jobs are, and it takes half as long as to read all that there may be.
-    """
-    _, id_, task, queue, priority, payload, tags, timeout, retention, *rest = row
-    retention_failed, options, created, schedule, due, *_ = rest
-    return JobRecord(
-        id=id_,
-        task=task,
-        queue=queue,
-        priority=priority,
-        state="running",
-        payload=payload,
-        tags=read_tags(tags) if tags else (),
-        timeout=timeout,
-        retention=retention,
-        retention_failed=retention_failed,
-        options=options,
-        created=created,
-        due=due,
-        attempt=1,
-        fence=wall,
-        revision=2,
-        replica=replica,
-        started=wall,
-        schedule=schedule or "",
-    )
+def start(tx: Transaction, numbers: list[int], holder: int, *, claim_no: int, least: int) -> None:
+    """Let jobs run on the replica with this number, under fences that are not below `least`."""
+    values = {"holder": holder, "claim_no": claim_no, "least": least}
+    tx.change(START, numbers=as_json(numbers), **values)

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Self, TypeVar
 
 from tenure.core.clock import Clock
-from tenure.core.model import Grade, Topic, Traits
+from tenure.core.model import Grade, Pong, Topic, Traits
 from tenure.errors import ConfigError, StoreError
 from tenure.stores.contract import Migrate, Watch
 from tenure.stores.damage import Damage
@@ -22,7 +22,7 @@ from tenure.stores.sqlite.transaction import Transaction
 from tenure.stores.sqlite.writer import Work, Writer
 from tenure.stores.watching import Watchers
 
-__all__ = ["Connection"]
+__all__ = ["Connection", "Part"]
 
 T = TypeVar("T")
 
@@ -33,7 +33,7 @@ _LOOK_AGAIN = 0.5
 
 
 class Connection:
-    """What every part of the SQLite store shares."""
+    """What the parts of an SQLite store share."""
 
     traits = Traits(grade=Grade.A, scope="host", push=False, transactional=True)
 
@@ -42,16 +42,16 @@ class Connection:
         self.namespace = namespace
         self.clock = clock
         self.damage = Damage(url, namespace)
-        self._path = path or locate(url)
+        self.path = path or locate(url)
         self._watchers = Watchers(clock)
         self._writer: Writer | None = None
 
     async def open(self, migrate: Migrate = "auto") -> None:
         if self._writer is not None and not self._writer.forked:
             return
-        refuse_network(self.url, self._path)
+        refuse_network(self.url, self.path)
         writer = Writer(
-            self._path,
+            self.path,
             migrate,
             namespace=self.namespace,
             clock=self.clock,
@@ -69,7 +69,7 @@ class Connection:
             raise
         self._writer = writer
         if migrate != "skip":  # a clone's original has said so
-            log.info("the store is %s (SQLite %s).", self._path, sqlite3.sqlite_version)
+            log.info("the store is %s (SQLite %s).", self.path, sqlite3.sqlite_version)
 
     async def _be_admitted(self, writer: Writer) -> None:
         """Return when no other machine uses the file; raise ConfigError if one does.
@@ -103,13 +103,10 @@ class Connection:
             writer.end()
 
     def clone(self) -> Self:
-        return type(self)(self.url, namespace=self.namespace, clock=self.clock, path=self._path)
+        return type(self)(self.url, namespace=self.namespace, clock=self.clock, path=self.path)
 
-    async def now(self) -> int:
-        return self.clock.wall()
-
-    async def incarnation(self) -> str:
-        return await self._run(_incarnation, Mode.READ)
+    async def ping(self) -> Pong:
+        return await self.run(_pong, Mode.READ)
 
     @asynccontextmanager
     async def watch(self, *topics: Topic) -> AsyncIterator[Watch]:
@@ -127,10 +124,12 @@ class Connection:
                 armed.bell.clear()
                 yield armed
 
-    async def _run(self, work: Work[T], mode: Mode = Mode.WRITE) -> T:
+    async def run(self, work: Work[T], mode: Mode = Mode.WRITE) -> T:
+        """Return what `work` returns, once its transaction has been committed."""
         return await self._opened.run(work, mode)
 
-    async def _run_brief(self, work: Work[T]) -> T:
+    async def run_brief(self, work: Work[T]) -> T:
+        """Do the same for work that takes some dozen microseconds and need not reach the disk."""
         return await self._opened.run_brief(work)
 
     @property
@@ -141,10 +140,18 @@ class Connection:
         return self._writer
 
 
-def _incarnation(tx: Transaction) -> str:
-    """Return it; '' if somebody has removed it, which makes it another one as well."""
+class Part:
+    """Leases, jobs or schedules of a store, on its connection."""
+
+    def __init__(self, connection: Connection) -> None:
+        self._run = connection.run
+        self._run_brief = connection.run_brief
+
+
+def _pong(tx: Transaction) -> Pong:
+    # If somebody has removed the incarnation, '' is another one as well.
     row = tx.row(READ_INCARNATION)
-    return "" if row is None else str(row[0])
+    return Pong(tx.wall, "" if row is None else str(row[0]))
 
 
 def _nothing(transaction: Transaction) -> bool:

@@ -13,7 +13,7 @@ from typing import Any
 from tenure.errors import ConfigError, StoreError
 from tenure.stores.contract import Migrate
 from tenure.stores.sqlite import files
-from tenure.stores.sqlite.failures import is_busy
+from tenure.stores.sqlite.errors import is_busy
 from tenure.stores.sqlite.schema import bring_up_to_date
 from tenure.stores.sqlite.transaction import Row, fetch
 
@@ -82,7 +82,6 @@ class Database:
         # As long as any connection is open, SQLite neither removes the log nor makes another one.
         self._log = files.identity(self._wal)
         self.execute = self._db.execute
-        self.execute_many = self._db.executemany
 
     def close(self) -> None:
         """Close the file.

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import os
 import shutil
 import sqlite3
@@ -11,17 +10,17 @@ from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
 
+from tenure.core.clock import Clock
 from tenure.core.machines import Now, Trace, Watch, judge
-from tenure.core.model import Finding
+from tenure.core.model import Finding, Grade
 from tenure.errors import TenureError
 from tenure.stores.sqlite import files
-from tenure.stores.sqlite.connection import Connection
-from tenure.stores.sqlite.failures import said
+from tenure.stores.sqlite.errors import explained
 from tenure.stores.sqlite.machines import others
 from tenure.stores.sqlite.mounts import Mount, mount_of
-from tenure.stores.sqlite.schema import FORMAT
+from tenure.stores.sqlite.schema import FORMAT, Format
 
-__all__ = ["Examination"]
+__all__ = ["examine"]
 
 # Container engines leave one of these in the root of a container.
 _CONTAINER_MARKS = (Path("/.dockerenv"), Path("/run/.containerenv"))
@@ -35,39 +34,30 @@ _ROOM_NEEDED = 100 * 1024 * 1024
 # Seconds to wait for a program that has the file to itself.
 _PATIENCE = 2.0
 
-_HAS_FORMAT = "SELECT 1 FROM sqlite_master WHERE type = 'table' AND name = 'tenure_format'"
-_READ_FORMAT = "SELECT max(version) FROM tenure_format"
 
-
-class Examination(Connection):
-    """The part of the contract that looks after the place itself."""
-
-    async def examine(self) -> list[Finding]:
-        return await asyncio.to_thread(self._look)
-
-    def _look(self) -> list[Finding]:
-        grade = self.traits.grade
-        findings = [
-            Finding("ok", "store", f"{self._path}, namespace {self.namespace}"),
-            _library(sqlite3.sqlite_version_info),
-            Finding("ok", "grade", f"{grade.name}, {grade.value} (on a disk that keeps its word)"),
-            Finding("ok", "scope", "the processes of this host"),
-            Finding("ok", "clock", "this host's own"),
-        ]
-        try:
-            findings += _file_system(self._path, files.allows_network(self.url))
-            findings += _permissions(self._path)
-            findings += _contents(self._path, Now.on(self.clock))
-        except OSError as error:
-            findings.append(
-                Finding(
-                    "error",
-                    "file",
-                    f"{self._path} cannot be looked at: {error.strerror or error}",
-                    "Let this process enter the folder, and write to it and to the file.",
-                )
+def examine(path: Path, url: str, namespace: str, clock: Clock, grade: Grade) -> list[Finding]:
+    """Look at the place, and change nothing."""
+    findings = [
+        Finding("ok", "store", f"{path}, namespace {namespace}"),
+        _library(sqlite3.sqlite_version_info),
+        Finding("ok", "grade", f"{grade.name}, {grade.value} (on a disk that keeps its word)"),
+        Finding("ok", "scope", "the processes of this host"),
+        Finding("ok", "clock", "this host's own"),
+    ]
+    try:
+        findings += _file_system(path, files.allows_network(url))
+        findings += _permissions(path)
+        findings += _contents(path, Now.on(clock))
+    except OSError as error:
+        findings.append(
+            Finding(
+                "error",
+                "file",
+                f"{path} cannot be looked at: {error.strerror or error}",
+                "Let this process enter the folder, and write to it and to the file.",
             )
-        return findings
+        )
+    return findings
 
 
 def _library(version: tuple[int, ...]) -> Finding:
@@ -98,11 +88,11 @@ def _contents(path: Path, now: Now) -> Iterator[Finding]:
         ) as db:
             db.execute("PRAGMA trusted_schema = OFF")
             [mode] = db.execute("PRAGMA journal_mode").fetchone()
-            known = db.execute(_HAS_FORMAT).fetchone() is not None
-            version = db.execute(_READ_FORMAT).fetchone()[0] or 0 if known else 0
-            company = others(db.execute, now) if version == FORMAT else []
+            there = Format.of(db)
+            is_known = there.version and not there.is_too_new
+            company = others(db.execute, now) if is_known else []
     except sqlite3.Error as error:
-        yield _unusable(path, str(said(error, path)))
+        yield _unusable(path, str(explained(error, path)))
         return
     if mode == "wal":
         yield Finding("ok", "journal", "write-ahead log")
@@ -113,7 +103,7 @@ def _contents(path: Path, now: Now) -> Iterator[Finding]:
             f"{mode} mode; Tenure needs a write-ahead log",
             "Run 'tenure migrate', or let an app open it: both switch it over, for all programs.",
         )
-    yield _format(version)
+    yield _format(there)
     yield from _machines(company, now)
 
 
@@ -146,20 +136,20 @@ def _unusable(path: Path, reason: str) -> Finding:
     return Finding("error", "file", detail, advice or "Check the file and the disk it is on.")
 
 
-def _format(version: int) -> Finding:
-    if version > FORMAT:
+def _format(there: Format) -> Finding:
+    if there.is_too_new:
         return Finding(
             "error",
             "format",
-            f"{version}, from a newer Tenure; this one knows formats up to {FORMAT}",
+            f"{there.version}, from a newer Tenure; this one knows formats up to {FORMAT}",
             "Upgrade Tenure here.",
         )
-    if version == FORMAT:
-        return Finding("ok", "format", str(version))
+    if there.version:
+        return Finding("ok", "format", str(there.version))
     return Finding(
         "note",
         "format",
-        f"{version or 'none'} so far, {FORMAT} is needed",
+        f"none so far, {FORMAT} is needed",
         "Run 'tenure migrate', or let an app with migrate=\"auto\" do it.",
     )
 

@@ -1,4 +1,4 @@
-"""What SQLite raises, said in Tenure's words with advice."""
+"""What SQLite raises, in Tenure's words and with advice."""
 
 from __future__ import annotations
 
@@ -7,11 +7,13 @@ from pathlib import Path
 
 from tenure.errors import ConfigError, StoreError, StoreFull, StoreUnavailable, TenureError
 
-__all__ = ["is_busy", "is_of_file", "said"]
+__all__ = ["explained", "is_busy", "is_of_file"]
 
 _BUSY = frozenset({sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED, sqlite3.SQLITE_PROTOCOL})
 
-_ADVICE = {
+_FORBIDDEN = (ConfigError, "may not be used by this process. Check the permissions")
+
+_ADVICE: dict[int, tuple[type[TenureError], str]] = {
     sqlite3.SQLITE_BUSY: (
         StoreUnavailable,
         (
@@ -39,8 +41,8 @@ _ADVICE = {
         ConfigError,
         "is read-only for this process. Give it write permission on the file and its folder",
     ),
-    sqlite3.SQLITE_PERM: (ConfigError, "may not be used by this process. Check the permissions"),
-    sqlite3.SQLITE_AUTH: (ConfigError, "may not be used by this process. Check the permissions"),
+    sqlite3.SQLITE_PERM: _FORBIDDEN,
+    sqlite3.SQLITE_AUTH: _FORBIDDEN,
     sqlite3.SQLITE_CORRUPT: (
         StoreError,
         "is damaged. Stop all programs that use it, then restore a backup or move it away",
@@ -48,28 +50,23 @@ _ADVICE = {
 }
 
 
-def said(error: Exception, path: Path, *, opening: bool = True) -> TenureError:
+def explained(error: Exception, path: Path, *, opening: bool = True) -> TenureError:
     """Return the exception a caller gets for `error`; a new one each time, as callers differ.
 
     What only configuration can mend is a ConfigError while opening. Later it is a StoreError,
     because then whoever keeps calling must be able to go on.
     """
     if isinstance(error, TenureError):
-        told = _as_kind(type(error), path, opening=opening)(*error.args)
-        told.__cause__ = error.__cause__
-        return told
-    kind, advice = _ADVICE.get(_code(error), (StoreError, "refused the call"))
-    kind = _as_kind(kind, path, opening=opening)
-    told = kind(f"the SQLite file {path} {advice} ({error}).")
-    told.__cause__ = error
-    return told
-
-
-def _as_kind(kind: type[TenureError], path: Path, *, opening: bool) -> type[TenureError]:
-    if opening or not issubclass(kind, ConfigError):
-        return kind
-    # A file or folder that has gone may come back, as after a disk was mounted again.
-    return StoreError if path.is_file() else StoreUnavailable
+        kind, arguments, cause = type(error), error.args, error.__cause__
+    else:
+        kind, advice = _ADVICE.get(_code(error), (StoreError, "refused the call"))
+        arguments, cause = (f"the SQLite file {path} {advice} ({error}).",), error
+    if not opening and issubclass(kind, ConfigError):
+        # A file or folder that has gone may come back, as after a disk was mounted again.
+        kind = StoreError if path.is_file() else StoreUnavailable
+    explanation = kind(*arguments)
+    explanation.__cause__ = cause
+    return explanation
 
 
 def is_busy(error: Exception) -> bool:

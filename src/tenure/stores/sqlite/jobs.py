@@ -1,44 +1,99 @@
-"""Jobs in SQLite."""
+"""The job part of the SQLite store: which work each call is, and what must be on the disk."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Literal
 
+from tenure.core.codec import encode_meta
 from tenure.core.durations import micros
-from tenure.core.model import Topic
+from tenure.core.model import Meta
 from tenure.core.records import (
+    BATCH_MAX,
+    Beat,
     Cancelled,
     Claimed,
     Deleted,
     Inserted,
+    JobRecord,
     NewJob,
     Note,
+    Orphans,
+    Page,
+    QueueCounts,
+    ReplicaRecord,
     Requeued,
     Settled,
     Settlement,
+    Tagged,
 )
-from tenure.core.soundness import UNREADABLE
-from tenure.stores.sqlite import job_statements as sql
-from tenure.stores.sqlite.claims import Claim, claim
+from tenure.core.states import JobState
+from tenure.stores.sqlite.claims import Claim, EmptyClaims, claim
+from tenure.stores.sqlite.connection import Connection, Part
 from tenure.stores.sqlite.database import Mode
-from tenure.stores.sqlite.deleting import delete
-from tenure.stores.sqlite.inserting import insert, take
-from tenure.stores.sqlite.job_moves import (
-    Moves,
-    Standing,
-    finished,
-    standing,
-    standing_or_aside,
-)
-from tenure.stores.sqlite.looking import Looking
-from tenure.stores.sqlite.replicas import Replicas
-from tenure.stores.sqlite.transaction import Row, Transaction, as_json
+from tenure.stores.sqlite.finished import delete, requeue
+from tenure.stores.sqlite.insertion import insert
+from tenure.stores.sqlite.moves import cancel, note, settle
+from tenure.stores.sqlite.queues import counts, pause
+from tenure.stores.sqlite.records import get
+from tenure.stores.sqlite.recovery import Look, stranded
+from tenure.stores.sqlite.replicas import beat, join, known
+from tenure.stores.sqlite.searches import count_tagged, find
+from tenure.stores.sqlite.transaction import Transaction, as_json
 
-__all__ = ["Jobs", "cancel", "prune_jobs", "settle"]
+__all__ = ["Jobs"]
+
+# So many records at once still count as brief work.
+_FEW = 4
 
 
-class Jobs(Replicas, Looking):
-    """The job half of the contract. Every change of a job is on the disk before its answer."""
+class Jobs(Part):
+    """The job part of the contract. Every change of a job is on the disk before its answer."""
+
+    def __init__(self, connection: Connection) -> None:
+        super().__init__(connection)
+        self._empty_claims = EmptyClaims()
+
+    async def beat(
+        self,
+        replicas: Sequence[str],
+        *,
+        ttl: float,
+        meta: Meta | None = None,
+        ahead: float = 0.0,
+        count: bool = True,
+    ) -> list[Beat | None]:
+        del count  # it costs nothing here
+
+        def work(tx: Transaction) -> list[Beat | None]:
+            for replica in () if meta is None else replicas:
+                if join(tx, replica, micros(ttl), encode_meta(meta or {})):
+                    self._empty_claims.forget(replica)  # a repeated join changes no number
+            return beat(tx, replicas, micros(ttl), micros(ahead))
+
+        run = self._run_brief if meta is None and len(replicas) <= _FEW else self._run
+        return await run(work)
+
+    async def orphans(
+        self,
+        *,
+        by: str,
+        replica: str | None = None,
+        grace: float = 0.0,
+        limit: int = BATCH_MAX,
+        as_of: int | None = None,
+    ) -> Orphans:
+        def work(tx: Transaction) -> Orphans:
+            look = Look(tx, by, limit)
+            if replica is not None:
+                return look.at_replica(replica)
+            return look.at_all(tx.now if as_of is None else min(tx.now, as_of), micros(grace))
+
+        # A look changes records of replicas only, unless it sets a job aside.
+        return await self._run(work)
+
+    async def replicas(self, *, limit: int = 1000) -> list[ReplicaRecord]:
+        return await self._run(lambda tx: known(tx, limit), Mode.READ)
 
     async def insert(self, jobs: Sequence[NewJob]) -> list[Inserted]:
         return await self._run(lambda tx: insert(tx, jobs), Mode.DURABLE)
@@ -54,161 +109,54 @@ class Jobs(Replicas, Looking):
         # It looks first. If there are jobs to start, the writer runs it again in DURABLE mode.
         return await self._run(work, Mode.READ)
 
-    async def settle(self, replica: str, settlements: Sequence[Settlement]) -> list[Settled]:
-        del replica  # a fence names the attempt, and the attempt its replica
+    async def settle(self, settlements: Sequence[Settlement]) -> list[Settled]:
         return await self._run(lambda tx: settle(tx, settlements), Mode.DURABLE)
 
-    async def note(self, replica: str, notes: Sequence[Note]) -> list[bool]:
-        del replica
-        return await self._run(lambda tx: _note(tx, notes), Mode.DURABLE)
+    async def note(self, notes: Sequence[Note]) -> list[bool]:
+        return await self._run(lambda tx: note(tx, notes), Mode.DURABLE)
 
     async def cancel(self, ids: Sequence[str], *, reason: str = "") -> list[Cancelled | None]:
         return await self._run(lambda tx: cancel(tx, ids, reason), Mode.DURABLE)
 
     async def requeue(self, ids: Sequence[str]) -> list[Requeued | None]:
-        return await self._run(lambda tx: _requeue(tx, ids), Mode.DURABLE)
+        return await self._run(lambda tx: requeue(tx, ids), Mode.DURABLE)
 
     async def delete(self, ids: Sequence[str]) -> list[Deleted | None]:
         return await self._run(lambda tx: delete(tx, ids), Mode.DURABLE)
 
+    async def get(self, ids: Sequence[str]) -> list[JobRecord | None]:
+        return await self._run(lambda tx: get(tx, ids), Mode.READ)
 
-def settle(tx: Transaction, settlements: Sequence[Settlement]) -> list[Settled]:
-    """End attempts, and answer for each."""
-    live, aside = standing_or_aside(tx, [end.id for end in settlements])
-    moves = Moves(tx)
-    answers: list[Settled] = []
-    refused: list[int] = []
-    for end in settlements:
-        job = live.get(end.id)
-        if job is None or job.fence != end.fence or job.holder is None:
-            refused.append(len(answers))
-            answers.append("unreadable" if end.id in aside else "lost")
-        else:
-            answers.append(moves.settle(job, end))
-            del live[end.id]
-    moves.write()
-    if refused:
-        # Looked at after the writing: the first of two in this call may be what the second repeats.
-        ids = as_json([settlements[at].id for at in refused])
-        known = {id_: (fence, mark) for id_, fence, mark in tx.rows(sql.SETTLED, ids=ids)}
-        for at in refused:
-            end = settlements[at]
-            if known.get(end.id) == (end.fence, end.mark):
-                answers[at] = "repeated"
-    return answers
+    async def find(
+        self,
+        *,
+        state: JobState | Literal["stranded"] | None = None,
+        queue: str | None = None,
+        task: str | None = None,
+        tag: str | None = None,
+        replica: str | None = None,
+        limit: int = 50,
+        cursor: str | None = None,
+    ) -> Page:
+        wanted = {"state": state, "queue": queue, "task": task, "tag": tag, "replica": replica}
 
+        def work(tx: Transaction) -> Page:
+            if state == "stranded":
+                return Page([], None, stranded(tx, limit))
+            return find(tx, limit, cursor, **wanted)
 
-def _note(tx: Transaction, notes: Sequence[Note]) -> list[bool]:
-    answers = [
-        tx.change(
-            sql.NOTE,
-            id=note.id,
-            fence=note.fence,
-            progress=note.progress,
-            message=note.message,
-            checkpoint=note.checkpoint,
-        )
-        == 1
-        for note in notes
-    ]
-    refused = [note.id for note, current in zip(notes, answers, strict=True) if not current]
-    if refused:
-        standing(tx, refused)  # what cannot be read does not run on
-    noted = (note.id for note, current in zip(notes, answers, strict=True) if current)
-    tx.ring_all([("job", id_) for id_ in dict.fromkeys(noted)])
-    return answers
+        return await self._run(work, Mode.READ)
 
+    async def counts(self) -> list[QueueCounts]:
+        return await self._run(counts, Mode.READ)
 
-def cancel(tx: Transaction, ids: Sequence[str], reason: str) -> list[Cancelled | None]:
-    """End what waits, leave word with what runs, and answer for each."""
-    live = standing(tx, ids)
-    ended = finished(tx, [id_ for id_ in ids if id_ not in live])
-    moves = Moves(tx)
-    requested: dict[str, Standing] = {}
-    answers: list[Cancelled | None] = []
-    for id_ in ids:
-        job = live.get(id_)
-        if id_ in ended:
-            answers.append("finished")
-        elif job is None:
-            answers.append(None)
-        elif job.holder is not None:
-            requested[id_] = job
-            answers.append("requested")
-        else:
-            moves.cancel(job, reason)
-            ended.add(id_)
-            answers.append("cancelled")
-    _request(tx, list(requested.values()), moves, reason)
-    moves.write()
-    return answers
+    async def count_tagged(
+        self, tag: str, *, unfinished: int, recent: int, within: float
+    ) -> Tagged:
+        def work(tx: Transaction) -> Tagged:
+            return count_tagged(tx, tag, unfinished, recent, within)
 
+        return await self._run(work, Mode.READ)
 
-def _request(tx: Transaction, jobs: list[Standing], moves: Moves, reason: str) -> None:
-    """Leave word with running jobs that they are to end, and wake their replicas."""
-    if not jobs:
-        return
-    first = [job for job in jobs if not job.cancelling]
-    numbers = as_json([job.number for job in first])
-    tx.change(sql.REQUEST_CANCEL, numbers=numbers, reason=reason)
-    for job in first:
-        moves.changed(job.id)
-    holders = as_json(list({job.holder for job in jobs if job.holder is not None}))
-    replicas: list[Topic] = [
-        ("replica", id_) for _, id_ in tx.rows(sql.REPLICAS_OF, numbers=holders)
-    ]
-    tx.ring_all(replicas)
-
-
-def _requeue(tx: Transaction, ids: Sequence[str]) -> list[Requeued | None]:
-    ended = {row[0]: row for row in tx.rows(sql.TO_REQUEUE, ids=as_json(ids))}
-    live = set(standing(tx, [id_ for id_ in ids if id_ not in ended]))
-    again: list[Row] = []
-    queues: set[str] = set()
-    answers: list[Requeued | None] = []
-    for id_ in ids:
-        if id_ in live:
-            answers.append("unfinished")
-        elif id_ not in ended:
-            answers.append(None)
-        else:
-            _, number, queue, timeout, *kept, key, digest, keep, schedule, is_sound = ended[id_]
-            if not is_sound:
-                tx.damage.report("job", id_, UNREADABLE, "tenure_done")
-                answers.append(None)
-                continue
-            if schedule is not None:
-                answers.append("refused")
-                continue
-            if key is not None and take(tx, id_, key, digest, keep) is not None:
-                answers.append("conflict")
-                continue
-            allowed = None if timeout is None else micros(timeout)
-            again.append((number, tx.wall, *map(micros, kept), allowed))
-            queues.add(queue)
-            live.add(id_)
-            answers.append("requeued")
-    if again:
-        tx.change_each(sql.WAIT_AGAIN, again)
-        tx.change(sql.REMOVE_DONE, numbers=as_json([row[0] for row in again]))
-        woken = (id_ for id_, answer in zip(ids, answers, strict=True) if answer == "requeued")
-        tx.ring_all([("job", id_) for id_ in woken])
-        tx.ring_all([("queue", queue) for queue in queues])
-    return answers
-
-
-def prune_jobs(tx: Transaction, limit: int) -> tuple[int, bool]:
-    """Remove what is over; return how many finished jobs that were, and whether more may be."""
-    keys = tx.change(sql.FORGET_FREE_KEYS, limit=limit)
-    numbers = [number for (number,) in tx.rows(sql.TO_PRUNE, limit=limit)]
-    if numbers:
-        listed = as_json(numbers)
-        tx.change(sql.REMOVE_TAGS, numbers=listed)
-        tx.change(sql.REMOVE_DONE, numbers=listed)
-        tx.change(sql.REMOVE_JOB, numbers=listed)
-    aside = [number for (number,) in tx.rows(sql.ASIDE_TO_PRUNE, limit=limit)]
-    if aside:
-        listed = as_json(aside)
-        for statement in (sql.REMOVE_TAGS, sql.REMOVE_JOB, sql.REMOVE_ASIDE):
-            tx.change(statement, numbers=listed)
-    return len(numbers), limit in (keys, len(numbers), len(aside))
+    async def pause(self, queue: str, *, seconds: float | None = None) -> None:
+        await self._run(lambda tx: pause(tx, queue, seconds), Mode.DURABLE)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sqlite3
 from collections.abc import Sequence
 
 from tenure.core.codec import decode_meta
@@ -10,21 +9,75 @@ from tenure.core.durations import micros
 from tenure.core.model import Acquired, Busy, Granted, Lease, Mark, Meta
 from tenure.core.soundness import sound
 from tenure.errors import StoreError
-from tenure.stores.sqlite import statements as sql
-from tenure.stores.sqlite.connection import Connection
+from tenure.stores.sqlite.connection import Part
 from tenure.stores.sqlite.database import Mode
-from tenure.stores.sqlite.keys import Claim, Key
+from tenure.stores.sqlite.keys import RENEW_LEASE, Key
+from tenure.stores.sqlite.line import Claim
+from tenure.stores.sqlite.semaphores import REMOVE_LEASES, REMOVE_SEMAPHORE
 from tenure.stores.sqlite.transaction import Row, Transaction
-from tenure.stores.within import no_open_transaction, other_database, unknown_connection
 
-__all__ = ["Leases"]
+__all__ = ["Leases", "is_live"]
+
+# By primary key.
+IS_LIVE = """
+    SELECT 1
+    FROM tenure_lease
+    WHERE namespace = :namespace AND key = :key AND holder = :holder AND fence = :fence
+      AND boot_id = :boot_id AND expires > :now
+"""
+
+# By primary key.
+REMOVE_LINE = "DELETE FROM tenure_waiter WHERE namespace = :namespace AND key = :key"
+
+# Keys from :first up to, not including, :after. Text is ordered by its UTF-8 bytes, which is the
+# order of code points. By the primary keys of both tables, which are already in order of key.
+LEASES = """
+    SELECT key, 0 AS waiting, fence AS place, holder, fence, "limit", ttl, meta,
+           granted AS since, renewed, expires
+    FROM tenure_lease
+    WHERE namespace = :namespace AND key >= :first AND key < :after
+      AND boot_id = :boot_id AND expires > :now
+    UNION ALL
+    SELECT key, 1 AS waiting, place, holder, 0 AS fence, "limit", ttl, meta,
+           arrived AS since, renewed, expires
+    FROM tenure_waiter
+    WHERE namespace = :namespace AND key >= :first AND key < :after
+      AND boot_id = :boot_id AND expires > :now
+    ORDER BY key, waiting, place
+    LIMIT :limit
+"""
+
+# Keys with something to remove: what was last granted before :since and has ended, what is from
+# another start of the machine, or what needs CLAMP_LEASES. It looks at every row of the
+# namespace, by the primary keys; nothing but crashes leaves rows behind, so there are few.
+KEYS_TO_PRUNE = """
+    SELECT key
+    FROM tenure_lease
+    WHERE namespace = :namespace
+      AND (boot_id <> :boot_id OR renewed > :now OR (expires <= :now AND granted <= :since))
+    UNION
+    SELECT key
+    FROM tenure_waiter
+    WHERE namespace = :namespace
+      AND (boot_id <> :boot_id OR renewed > :now OR expires <= :now)
+    LIMIT :limit
+"""
+
+# By primary key.
+MARK = """
+    INSERT OR REPLACE INTO tenure_mark (namespace, key, value, fence)
+    VALUES (:namespace, :key, :value, :fence)
+"""
+
+# By primary key.
+MARKED = "SELECT value, fence FROM tenure_mark WHERE namespace = :namespace AND key = :key"
 
 # So many leases at once still count as brief work.
 _FEW = 4
 
 
-class Leases(Connection):
-    """The lease half of the contract."""
+class Leases(Part):
+    """The lease part of the contract."""
 
     async def acquire(
         self,
@@ -48,21 +101,21 @@ class Leases(Connection):
         run = self._run_brief if len(leases) <= _FEW else self._run
         return await run(lambda tx: [_release(tx, lease) for lease in leases])
 
-    async def discard(self, key: str) -> bool:
-        removals = (sql.DISCARD_LEASES, sql.DISCARD_LINE, sql.REMOVE_SEMAPHORE)
-        return any(
-            await self._run(lambda tx: [tx.change(removal, key=key) for removal in removals])
-        )
-
-    async def leases(self, prefix: str = "", *, limit: int = 1000) -> list[Lease]:
+    async def find(self, prefix: str = "", *, limit: int = 1000) -> list[Lease]:
         after = _after(prefix)
 
         def work(tx: Transaction) -> list[Lease]:
-            rows = tx.rows(sql.LEASES, first=prefix, after=after, limit=limit)
+            rows = tx.rows(LEASES, first=prefix, after=after, limit=limit)
             found = (_lease_in(tx, row) for row in rows)
             return [lease for lease in found if lease is not None]
 
         return await self._run(work, Mode.READ)
+
+    async def discard(self, key: str) -> bool:
+        removals = (REMOVE_LEASES, REMOVE_LINE, REMOVE_SEMAPHORE)
+        return any(
+            await self._run(lambda tx: [tx.change(removal, key=key) for removal in removals])
+        )
 
     async def mark(self, key: str, lease: Lease, value: str) -> bool:
         return await self._run(lambda tx: _mark(tx, key, lease, value), Mode.DURABLE)
@@ -70,36 +123,14 @@ class Leases(Connection):
     async def marked(self, keys: Sequence[str]) -> list[Mark | None]:
         return await self._run(lambda tx: [_marked(tx, key) for key in keys], Mode.READ)
 
-    def guard(self, connection: object, lease: Lease) -> bool:
-        """Write to the lease's own row: a transaction that has written has the write lock.
-
-        So nobody else changes anything until it ends, our own renewals included.
-        """
-        if not isinstance(connection, sqlite3.Connection):
-            raise unknown_connection("guard()", connection, "sqlite3.Connection")
-        if connection.isolation_level is None and not connection.in_transaction:
-            raise no_open_transaction("guard()", "BEGIN IMMEDIATE")
-        identity = {"namespace": self.namespace, "key": lease.key, "holder": lease.holder}
-        now = {"boot_id": self.clock.boot_id, "now": micros(self.clock.boot())}
-        try:
-            done = connection.execute(sql.GUARD, {**identity, **now, "fence": lease.fence})
-        except sqlite3.OperationalError as error:
-            if "no such table" in str(error):
-                raise other_database("guard()", self.url) from error
-            raise
-        if not connection.in_transaction:
-            # From Python 3.12 on, autocommit=True: the write has been committed by itself.
-            raise no_open_transaction("guard()", "BEGIN IMMEDIATE")
-        return done.rowcount == 1
-
-    async def _prune_leases(self, idle: float, limit: int) -> int:
+    async def prune(self, idle: float, limit: int) -> int:
         """Remove what crashed holders and waiters left behind, and count the keys it cleared.
 
         A key whose leases were released leaves nothing here.
         """
 
         def find(tx: Transaction) -> list[Row]:
-            return tx.rows(sql.KEYS_TO_PRUNE, since=tx.now - micros(idle), limit=limit)
+            return tx.rows(KEYS_TO_PRUNE, since=tx.now - micros(idle), limit=limit)
 
         # Found without the write lock, since that takes a look at every row; then looked at once
         # more with it.
@@ -107,6 +138,12 @@ class Leases(Connection):
         if not found:
             return 0
         return await self._run(lambda tx: sum(_is_idle(tx, key) for (key,) in found))
+
+
+def is_live(tx: Transaction, lease: Lease) -> bool:
+    """Return whether this very lease is held."""
+    held = tx.row(IS_LIVE, key=lease.key, holder=lease.holder, fence=lease.fence)
+    return held is not None
 
 
 def _acquire(tx: Transaction, name: str, claim: Claim, life: int) -> Acquired:
@@ -119,13 +156,13 @@ def _acquire(tx: Transaction, name: str, claim: Claim, life: int) -> Acquired:
     if grant is not None:
         key.renew(grant, claim.ttl)
         return Granted(grant.as_lease(name, tx.now), other)
-    ahead = key.ahead_of(claim.holder)
+    ahead = key.line.ahead_of(claim.holder)
     if not key.room_for(claim.limit, ahead):
         busy = Busy(key.retry_in(claim.limit, ahead), ahead, other)
         if life > 0:
-            key.wait(claim, life)
+            key.line.join(claim, life)
         return busy
-    key.leave(claim.holder)
+    key.line.leave(claim.holder)
     grant = key.grant(claim)
     key.wake_next()
     return Granted(grant.as_lease(name, tx.now), other)
@@ -134,7 +171,7 @@ def _acquire(tx: Transaction, name: str, claim: Claim, life: int) -> Acquired:
 def _renew(tx: Transaction, lease: Lease) -> bool:
     ttl = micros(lease.ttl)
     renewed = tx.change(
-        sql.RENEW_LEASE,
+        RENEW_LEASE,
         key=lease.key,
         holder=lease.holder,
         fence=lease.fence,
@@ -156,7 +193,7 @@ def _release(tx: Transaction, lease: Lease) -> bool:
         held = grant is not None and lease.fence in (0, grant.fence)
         if grant is not None and held:
             key.remove(grant)
-    key.leave(lease.holder)
+    key.line.leave(lease.holder)
     key.wake_next()
     return held
 
@@ -165,14 +202,14 @@ def _mark(tx: Transaction, key: str, lease: Lease, value: str) -> bool:
     mark = Mark(key, value, lease.fence)
     if _marked(tx, key) == mark:
         return True
-    if not tx.row(sql.IS_LIVE, key=lease.key, holder=lease.holder, fence=lease.fence):
+    if not is_live(tx, lease):
         return False
-    tx.change(sql.MARK, key=key, value=value, fence=lease.fence)
+    tx.change(MARK, key=key, value=value, fence=lease.fence)
     return True
 
 
 def _marked(tx: Transaction, key: str) -> Mark | None:
-    row = tx.row(sql.MARKED, key=key)
+    row = tx.row(MARKED, key=key)
     if row is None:
         return None
     mark = {"key": key, "value": row[0], "fence": row[1]}
@@ -186,7 +223,7 @@ def _is_idle(tx: Transaction, name: str) -> bool:
         key = Key.load(tx, name)
     except StoreError:
         return False  # it cannot be read
-    return not key.live and not key.line
+    return not key.count.live and not key.line.waiters
 
 
 def _lease_in(tx: Transaction, row: Row) -> Lease | None:

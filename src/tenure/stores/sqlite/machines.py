@@ -19,7 +19,7 @@ from tenure.core.clock import Clock
 from tenure.core.durations import micros
 from tenure.core.machines import SILENCE, Now, Trace, Watch, judge
 from tenure.errors import StoreError, StoreUnavailable
-from tenure.stores.sqlite import soundness
+from tenure.stores.sqlite.tables import MACHINE, WATCH
 from tenure.stores.sqlite.transaction import Speaker, Transaction
 
 __all__ = ["InUseElsewhere", "MaybeInUse", "Presence", "has_company", "others"]
@@ -48,8 +48,8 @@ _OTHERS = f"""
            w.was_there
     FROM tenure_machine AS m
     LEFT JOIN tenure_watch AS w
-        ON w.machine = :id AND w.other = m.id AND {soundness.WATCH.of("w")}
-    WHERE (m.id <> :id OR m.boot > :latest) AND {soundness.MACHINE.of("m")}
+        ON w.machine = :id AND w.other = m.id AND {WATCH.of("w")}
+    WHERE (m.id <> :id OR m.boot > :latest) AND {MACHINE.of("m")}
     ORDER BY m.wall DESC
 """  # noqa: S608 - put together from constants
 

@@ -1,138 +1,127 @@
-"""Replicas in SQLite: who runs jobs, and what becomes of the jobs of those that are gone."""
+"""Replicas in SQLite: who runs jobs. Their records are of the kind of leases.
+
+They need not reach the disk (decision 3): after a power loss they are void. Whatever moves a job
+does.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from pathlib import Path
-from typing import Any
 
-from tenure.core.clock import Clock
-from tenure.core.codec import decode_meta, encode_meta
-from tenure.core.durations import micros
-from tenure.core.model import Meta
-from tenure.core.records import (
-    BATCH_MAX,
-    CANCELS_MAX,
-    RESERVED_FOR,
-    RESTARTS_MAX,
-    Beat,
-    JobRecord,
-    Orphans,
-    ReplicaRecord,
-    Stranded,
-)
-from tenure.core.soundness import UNREADABLE, sound
-from tenure.stores.sqlite import replica_statements as sql
-from tenure.stores.sqlite.claims import EmptyClaims
-from tenure.stores.sqlite.connection import Connection
-from tenure.stores.sqlite.database import Mode
-from tenure.stores.sqlite.job_moves import set_aside
-from tenure.stores.sqlite.looking import as_record
-from tenure.stores.sqlite.transaction import Row, Transaction, as_json
+from tenure.core import soundness as bounds
+from tenure.core.codec import decode_meta
+from tenure.core.records import CANCELS_MAX, RESTARTS_MAX, Beat, ReplicaRecord
+from tenure.core.soundness import sound
+from tenure.stores.sqlite.transaction import Row, Transaction
 
-__all__ = ["Replicas"]
+__all__ = ["NUMBER_OF", "beat", "clamp", "join", "known"]
 
-# So many records at once still count as brief work.
-_FEW = 4
+# By tenure_replica_id.
+NUMBER_OF = "SELECT number FROM tenure_replica WHERE namespace = :namespace AND id = :replica"
 
-# As a LIMIT: none.
-_ALL = -1
+# By tenure_replica_id. The beat comes after it.
+JOIN = """
+    INSERT OR IGNORE INTO tenure_replica (namespace, id, meta, joined, ttl, boot_id, renewed,
+                                          expires)
+    VALUES (:namespace, :replica, :meta, :wall, :ttl, :boot_id, :now, :now + :ttl)
+"""
 
+# By tenure_replica_id. A row that cannot be used is left alone: its worker joins anew.
+RENEW_REPLICA = """
+    UPDATE OR IGNORE tenure_replica
+    SET ttl = :ttl, boot_id = :boot_id, renewed = :now, expires = :now + :ttl
+    WHERE namespace = :namespace AND id = :replica AND dead = 0
+    RETURNING number
+"""
 
-class Replicas(Connection):
-    """The part of the contract about replicas.
+# By tenure_live_held.
+POSTPONE = """
+    UPDATE OR IGNORE tenure_live
+    SET deadline = deadline + :ahead
+    WHERE holder = :holder AND deadline IS NOT NULL
+"""
 
-    Their records are of the kind of leases and need not reach the disk (decision 3): after a power
-    loss they are void. Whatever moves a job does.
-    """
+# Pauses that begin in the future begin anew: the clock was set back. By tenure_live_since, and then
+# by number.
+RESTART_PAUSES = f"""
+    UPDATE OR IGNORE tenure_live
+    SET due = :wall + (due - since), since = :wall, revision = revision + 1
+    WHERE number IN (SELECT number
+                     FROM tenure_live INDEXED BY tenure_live_since
+                     WHERE namespace = :namespace AND since > :wall
+                       AND since <= {bounds.INSTANT_MAX} AND holder IS NULL
+                     LIMIT :limit)
+    RETURNING id
+"""  # noqa: S608 - put together from constants
 
-    def __init__(self, url: str, *, namespace: str, clock: Clock, path: Path | None = None) -> None:
-        super().__init__(url, namespace=namespace, clock=clock, path=path)
-        self._empty_claims = EmptyClaims()
+# By tenure_live_held, which has all that is asked for.
+COUNT_HELD = """
+    SELECT count(*)
+    FROM tenure_live INDEXED BY tenure_live_held
+    WHERE holder = :holder
+"""
 
-    async def join(self, replica: str, *, ttl: float, meta: Meta) -> None:
-        values = {"replica": replica, "ttl": micros(ttl), "meta": encode_meta(meta)}
+# By tenure_live_cancel.
+CANCELS = """
+    SELECT id
+    FROM tenure_live INDEXED BY tenure_live_cancel
+    WHERE holder = :holder AND cancelling = 1
+    ORDER BY id
+    LIMIT :limit
+"""
 
-        def work(tx: Transaction) -> None:
-            if tx.row(sql.NUMBER_OF, replica=replica) is None:
-                self._empty_claims.forget(replica)  # a repeated join changes no number
-            tx.change(sql.JOIN, **values)
+# As CLAMP_LEASES. By tenure_replica_id; on systems without a boot id only.
+CLAMP_REPLICAS = """
+    UPDATE OR IGNORE tenure_replica
+    SET renewed = :now, expires = :now + ttl
+    WHERE namespace = :namespace AND renewed > :now
+"""
 
-        await self._run(work)
+# Whether anything has expired or is past its deadline: see EXPIRED. By tenure_replica_end and by
+# tenure_live_deadline.
+NEEDS_RECOVERY = """
+    SELECT EXISTS (SELECT 1 FROM tenure_replica INDEXED BY tenure_replica_end
+                   WHERE namespace = :namespace AND dead = 1)
+        OR EXISTS (SELECT 1 FROM tenure_replica INDEXED BY tenure_replica_end
+                   WHERE namespace = :namespace AND dead = 0 AND boot_id < :boot_id)
+        OR EXISTS (SELECT 1 FROM tenure_replica INDEXED BY tenure_replica_end
+                   WHERE namespace = :namespace AND dead = 0 AND boot_id > :boot_id)
+        OR EXISTS (SELECT 1 FROM tenure_replica INDEXED BY tenure_replica_end
+                   WHERE namespace = :namespace AND dead = 0 AND boot_id = :boot_id
+                     AND expires <= :now)
+        OR EXISTS (SELECT 1 FROM tenure_live INDEXED BY tenure_live_deadline
+                   WHERE namespace = :namespace AND deadline <= :now)
+"""
 
-    async def beat(
-        self, replicas: Sequence[str], *, ttl: float, ahead: float = 0.0, count: bool = True
-    ) -> list[Beat | None]:
-        del count  # it costs nothing here
-        run = self._run_brief if len(replicas) <= _FEW else self._run
-        return await run(lambda tx: _beat(tx, replicas, micros(ttl), micros(ahead)))
-
-    async def replicas(self, *, limit: int = 1000) -> list[ReplicaRecord]:
-        def work(tx: Transaction) -> list[ReplicaRecord]:
-            rows = tx.rows(sql.REPLICAS, limit=limit)
-            known = (_replica_in(tx, row) for row in rows)
-            return [replica for replica in known if replica is not None]
-
-        return await self._run(work, Mode.READ)
-
-    async def stranded(
-        self, ids: Sequence[str] | None = None, *, limit: int = 100
-    ) -> list[Stranded]:
-        return await self._run(lambda tx: _stranded(tx, ids, limit), Mode.READ)
-
-    async def orphans(
-        self,
-        *,
-        by: str,
-        replica: str | None = None,
-        grace: float = 0.0,
-        limit: int = BATCH_MAX,
-        as_of: int | None = None,
-    ) -> Orphans:
-        def work(tx: Transaction) -> Orphans:
-            look = _Look(tx, by, limit)
-            if replica is None:
-                look.at_all(tx.now if as_of is None else min(tx.now, as_of), micros(grace))
-            elif (row := tx.row(sql.NUMBER_OF, replica=replica)) is not None:
-                look.at_replica(row[0])
-            return look.answer()
-
-        # A look changes records of replicas only, unless it sets a job aside.
-        return await self._run(work)
-
-
-def _stranded(tx: Transaction, ids: Sequence[str] | None, limit: int) -> list[Stranded]:
-    wanted = None if ids is None else as_json(ids)
-    found = [
-        Stranded(
-            id=id_ if isinstance(id_, str) else repr(id_),
-            why="unreadable",
-            where="tenure_aside",
-            left=max(0, kept_until - tx.wall) / 1e6,
-        )
-        for id_, kept_until in tx.rows(sql.ASIDE, ids=wanted, limit=limit)
-    ]
-    orphans = (str(row[1]) for row in tx.rows(sql.ORPHANS, limit=_ALL))
-    found += [
-        Stranded(id=id_, why="orphan", where="tenure_live")
-        for id_ in orphans
-        if ids is None or id_ in ids
-    ]
-    return found[:limit]
+# By tenure_replica_id, and for each what it runs by tenure_live_held.
+REPLICAS = """
+    SELECT id, meta, joined, ttl, boot_id = :boot_id, renewed, dead,
+           (SELECT count(*) FROM tenure_live WHERE holder = tenure_replica.number)
+    FROM tenure_replica INDEXED BY tenure_replica_id
+    WHERE namespace = :namespace
+    ORDER BY joined, id
+    LIMIT :limit
+"""
 
 
-def _beat(tx: Transaction, replicas: Sequence[str], ttl: int, ahead: int) -> list[Beat | None]:
-    alive = [tx.row(sql.RENEW_REPLICA, replica=replica, ttl=ttl) for replica in replicas]
+def join(tx: Transaction, replica: str, ttl: int, meta: str) -> bool:
+    """Make a record for a replica that is not known; return whether it is new."""
+    return tx.change(JOIN, replica=replica, ttl=ttl, meta=meta) == 1
+
+
+def beat(tx: Transaction, replicas: Sequence[str], ttl: int, ahead: int) -> list[Beat | None]:
+    """Renew the records of replicas, and tell each what it has to know."""
+    alive = [tx.row(RENEW_REPLICA, replica=replica, ttl=ttl) for replica in replicas]
     if not any(alive):
         return [None] * len(alive)
     for row in filter(None, alive if ahead else ()):
-        tx.change(sql.POSTPONE, holder=row[0], ahead=ahead)
-    if restarted := tx.rows(sql.RESTART_PAUSES, limit=RESTARTS_MAX):
+        tx.change(POSTPONE, holder=row[0], ahead=ahead)
+    if restarted := tx.rows(RESTART_PAUSES, limit=RESTARTS_MAX):
         tx.lasting = True
-        tx.ring_all([("job", id_) for (id_,) in restarted])
+        tx.ring(*(("job", id_) for (id_,) in restarted))
     # Looked at after all of them were renewed: none of these needs recovery.
-    _clamp(tx)
-    ((expired,),) = tx.rows(sql.NEEDS_RECOVERY)
+    clamp(tx)
+    ((expired,),) = tx.rows(NEEDS_RECOVERY)
     more = len(restarted) == RESTARTS_MAX
     return [
         None if row is None else _as_beat(tx, row[0], expired=bool(expired), more=more)
@@ -141,77 +130,24 @@ def _beat(tx: Transaction, replicas: Sequence[str], ttl: int, ahead: int) -> lis
 
 
 def _as_beat(tx: Transaction, holder: int, *, expired: bool, more: bool) -> Beat:
-    ((held,),) = tx.rows(sql.COUNT_HELD, holder=holder)
-    cancels = tx.rows(sql.CANCELS, holder=holder, limit=CANCELS_MAX) if held else []
+    ((held,),) = tx.rows(COUNT_HELD, holder=holder)
+    cancels = tx.rows(CANCELS, holder=holder, limit=CANCELS_MAX) if held else []
     return Beat([id_ for (id_,) in cancels], held, expired, tx.now, more)
 
 
-class _Look:
-    """A look for jobs that run nowhere, or past their deadline."""
-
-    def __init__(self, tx: Transaction, by: str, limit: int) -> None:
-        self._tx = tx
-        self._taker = {"taker": by, "reserved": micros(RESERVED_FOR)}
-        self._limit = limit
-        self._jobs: list[JobRecord] = []
-        self._aside: dict[int, tuple[str, str]] = {}
-
-    @property
-    def _room(self) -> int:
-        return self._limit - len(self._jobs) - len(self._aside)
-
-    def at_all(self, until: int, grace: int) -> None:
-        """Look at the replicas that have expired until an instant, and at what is overdue."""
-        tx = self._tx
-        _clamp(tx)
-        for holder, id_, is_sound in tx.rows(sql.EXPIRED, by=until, **self._taker):
-            if not self._room:
-                return  # what was not touched may still revive
-            if not is_sound:
-                why = f"{UNREADABLE}; its jobs run elsewhere, and the record is removed"
-                tx.damage.report("replica", str(id_), why, "tenure_replica")
-            self.at_replica(holder)
-        self._find(sql.OVERDUE, since=until - grace)
-        self._find(sql.ORPHANS)
-
-    def at_replica(self, holder: int) -> None:
-        """Look at one replica, which is dead from now on."""
-        self._tx.change(sql.MARK_DEAD, holder=holder, **self._taker)
-        self._find(sql.HELD, holder=holder)
-        self._tx.change(sql.REMOVE_IDLE, holder=holder)
-
-    def _find(self, statement: str, **values: int) -> None:
-        known = {job.id for job in self._jobs}
-        broken: dict[int, object] = {}
-        for number, id_, replica, is_sound, *record in self._tx.rows(
-            statement, limit=self._room, **values
-        ):
-            job = _readable(self._tx, record) if is_sound else None
-            if job is None:
-                broken[number] = id_
-                name = replica if isinstance(replica, str) else ""
-                self._aside[number] = (id_ if isinstance(id_, str) else repr(id_), name)
-            elif job.id not in known:
-                self._jobs.append(job)
-        if broken:
-            self._tx.lasting = True
-            set_aside(self._tx, broken)
-
-    def answer(self) -> Orphans:
-        return Orphans(self._tx.wall, self._jobs, list(self._aside.values()))
-
-
-def _readable(tx: Transaction, row: Sequence[Any]) -> JobRecord | None:
-    return tx.damage.read("job", "tenure_job", str(row[0]), as_record, tuple(row))
-
-
-def _clamp(tx: Transaction) -> None:
+def clamp(tx: Transaction) -> None:
+    """Let records end that seem to be renewed in the future, on systems without a boot id."""
     if not tx.boot_id:
-        tx.change(sql.CLAMP_REPLICAS)
+        tx.change(CLAMP_REPLICAS)
 
 
-def _replica_in(tx: Transaction, row: Row) -> ReplicaRecord | None:
-    return tx.damage.read("replica", "tenure_replica", str(row[0]), _as_replica, row, tx.now)
+def known(tx: Transaction, limit: int) -> list[ReplicaRecord]:
+    """Return the known replicas, in the order in which they joined."""
+    records = (
+        tx.damage.read("replica", "tenure_replica", str(row[0]), _as_replica, row, tx.now)
+        for row in tx.rows(REPLICAS, limit=limit)
+    )
+    return [record for record in records if record is not None]
 
 
 def _as_replica(row: Row, now: int) -> ReplicaRecord:

@@ -27,45 +27,119 @@ from tenure.core.schedules.records import (
     Write,
 )
 from tenure.core.soundness import INSTANT_MAX, Fence, Instant, sound
-from tenure.stores.sqlite import job_statements as job_sql
-from tenure.stores.sqlite import schedule_statements as sql
+from tenure.stores.sqlite.claims import start, starting_replica
+from tenure.stores.sqlite.connection import Part
 from tenure.stores.sqlite.database import Mode
-from tenure.stores.sqlite.inserting import store, store_running
-from tenure.stores.sqlite.jobs import Jobs
-from tenure.stores.sqlite.looking import get
+from tenure.stores.sqlite.insertion import KNOWN, store
+from tenure.stores.sqlite.records import get
 from tenure.stores.sqlite.transaction import Row, Transaction, as_json
 
 __all__ = ["Schedules"]
 
+# The fields of `_Schedule`.
+_DOCUMENT = "name, version, declared, last_run, last_job, last_fence, ruler, standing, definition"
 
-class Schedules(Jobs):
+# By primary key, in its order.
+NAMED = f"""
+    SELECT {_DOCUMENT}
+    FROM tenure_schedule
+    WHERE namespace = :namespace AND name IN (SELECT value FROM json_each(:names))
+    ORDER BY name
+"""  # noqa: S608 - put together from constants
+
+# By primary key, in its order.
+PAGE = f"""
+    SELECT {_DOCUMENT}
+    FROM tenure_schedule
+    WHERE namespace = :namespace AND name > :after
+    ORDER BY name
+    LIMIT :limit
+"""  # noqa: S608 - put together from constants
+
+# By primary key. What was there, perhaps unreadable, is gone.
+WRITE = """
+    INSERT OR REPLACE INTO tenure_schedule (namespace, name, version, declared, last_run, last_job,
+                                            last_fence, ruler, standing, definition)
+    VALUES @rows
+"""
+
+# By primary key.
+REMOVE = "DELETE FROM tenure_schedule WHERE namespace = :namespace AND name = :name"
+
+# By primary key.
+DECLARE = """
+    UPDATE tenure_schedule
+    SET declared = :wall
+    WHERE namespace = :namespace AND name IN (SELECT value FROM json_each(:names))
+"""
+
+# The unfinished runs of a schedule. By tenure_live_run, which has all that is asked for.
+RUNS = """
+    SELECT id
+    FROM tenure_live INDEXED BY tenure_live_run
+    WHERE namespace = :namespace AND schedule = :name
+    LIMIT :limit
+"""
+
+# Those on one replica. By tenure_live_run as well, and by tenure_replica_id.
+RUNS_ON = """
+    SELECT id
+    FROM tenure_live INDEXED BY tenure_live_run
+    WHERE namespace = :namespace AND schedule = :name
+      AND holder = (SELECT number FROM tenure_replica WHERE namespace = :namespace AND id = :on)
+    LIMIT :limit
+"""
+
+# By primary key, from its end. A line with another number was changed by hand.
+LINES = f"""
+    SELECT number, "like", first, last, ticks, at, body
+    FROM tenure_decision
+    WHERE namespace = :namespace AND name = :name
+      AND number > 0 AND number < {INSTANT_MAX} AND typeof(number) = 'integer'
+    ORDER BY number DESC LIMIT :limit
+"""  # noqa: S608 - put together from constants
+
+# By primary key.
+WRITE_LINE = """
+    INSERT OR REPLACE INTO tenure_decision (namespace, name, number, "like", first, last, ticks, at,
+                                            body)
+    VALUES @rows
+"""
+
+# By primary key. All lines, unless there is a number.
+REMOVE_LINES = """
+    DELETE FROM tenure_decision
+    WHERE namespace = :namespace AND name = :name AND number <= ifnull(:number, number)
+"""
+
+
+class Schedules(Part):
     """The schedule part of the contract. What a commit changes is on the disk before its answer.
 
     A declaration need not be: replicas repeat it.
     """
 
-    async def schedules(
-        self, names: Sequence[str] | None = None, *, after: str = "", limit: int = 1000
+    async def read(
+        self,
+        names: Sequence[str] | None = None,
+        *,
+        after: str = "",
+        limit: int = 1000,
+        lines: int = 1,
     ) -> ScheduleList:
         def work(tx: Transaction) -> ScheduleList:
             if names is None:
-                rows = tx.rows(sql.PAGE, after=after, limit=limit)
+                rows = tx.rows(PAGE, after=after, limit=limit)
             else:
-                rows = tx.rows(sql.NAMED, names=as_json(names))[:limit]
-            return ScheduleList(tx.wall, [_as_record(tx, schedule) for schedule in _read(tx, rows)])
-
-        return await self._run(work, Mode.READ)
-
-    async def decisions(self, name: str, *, limit: int = DECISIONS_MAX) -> list[TickLine]:
-        def work(tx: Transaction) -> list[TickLine]:
-            rows = tx.rows(sql.LINES, name=name, limit=limit)
-            return [*filter(None, (_read_line(tx, name, row) for row in rows))]
+                rows = tx.rows(NAMED, names=as_json(names))[:limit]
+            records = [_as_record(tx, schedule, lines) for schedule in _read(tx, rows)]
+            return ScheduleList(tx.wall, records)
 
         return await self._run(work, Mode.READ)
 
     async def declare(self, rulers: Sequence[tuple[str, str]]) -> Declared:
         def work(tx: Transaction) -> Declared:
-            rows = tx.rows(sql.NAMED, names=as_json([name for name, _ in rulers]))
+            rows = tx.rows(NAMED, names=as_json([name for name, _ in rulers]))
             known = _read(tx, rows)
             declared = {(schedule.name, schedule.ruler): schedule.declared for schedule in known}
             ruled = [ruler for ruler in rulers if ruler in declared]
@@ -73,7 +147,7 @@ class Schedules(Jobs):
             # A declaration in the future was made before the clock was set back.
             due = [ruler[0] for ruler in ruled if not since < declared[ruler] <= tx.wall]
             if due:
-                tx.change(sql.DECLARE, names=as_json(due))
+                tx.change(DECLARE, names=as_json(due))
             return Declared(tx.wall, [ruler[0] for ruler in rulers if ruler not in declared])
 
         return await self._run(work)
@@ -110,7 +184,7 @@ class _Step:
         self._commit = commit
         names = {commit.name, *(expected.name for expected in commit.expects)}
         names.update(name for write in commit.writes for name in write.above)
-        rows = tx.rows(sql.NAMED, names=as_json([*names]))
+        rows = tx.rows(NAMED, names=as_json([*names]))
         self._known = {schedule.name: schedule for schedule in _read(tx, rows)}
         self._changed: set[str] = set()
         self._holder: int | None = None  # the number of the replica on which the run starts
@@ -123,7 +197,7 @@ class _Step:
 
     def _repeated(self) -> Committed | None:
         ids = [self._commit.id]
-        if self._commit.run is None or self._tx.row(job_sql.KNOWN, ids=as_json(ids)) is None:
+        if self._commit.run is None or self._tx.row(KNOWN, ids=as_json(ids)) is None:
             return None
         (run,) = get(self._tx, ids)  # None if it cannot be read
         return self._answer("done", run=run)
@@ -137,10 +211,10 @@ class _Step:
             return self._answer("early")
         if commit.run is None or not commit.born_on:
             return None
-        replica = self._tx.row(job_sql.REPLICA, replica=commit.born_on)
+        replica = starting_replica(self._tx, commit.born_on)
         if replica is None:
             return self._answer("gone")
-        self._holder, _, lives = replica
+        self._holder, _, lives, _ = replica
         return None if lives else self._answer("expired")
 
     def _unlike(self, expected: Expected) -> Found | None:
@@ -150,7 +224,7 @@ class _Step:
             return Found(expected.name, "") if expected.version else None
         if silent_for is not None and schedule.declared > self._tx.wall:  # the clock was set back
             schedule.declared = self._tx.wall
-            self._tx.change(sql.DECLARE, names=as_json([schedule.name]))
+            self._tx.change(DECLARE, names=as_json([schedule.name]))
         age = self._tx.wall - schedule.declared
         is_silent = silent_for is None or age >= micros(silent_for)
         if schedule.version == expected.version and is_silent:
@@ -161,7 +235,7 @@ class _Step:
         """Make the changes, unless there is no room for the run and nothing to do instead."""
         commit = self._commit
         for number, room in enumerate(commit.rooms):
-            statement, limit = sql.RUNS_ON if room.on else sql.RUNS, max(room.most, BLOCKING_MAX)
+            statement, limit = RUNS_ON if room.on else RUNS, max(room.most, BLOCKING_MAX)
             rows = self._tx.rows(statement, name=commit.name, on=room.on, limit=limit)
             if len(rows) < room.most:
                 continue
@@ -184,9 +258,7 @@ class _Step:
             self._changed.add(commit.name)
         run = None if new is None else self._make_run(new, schedule)
         changed = self._changed & self._known.keys()
-        rows = [(tx.namespace, *astuple(self._known[name])) for name in changed]
-        if rows:
-            tx.change_each(sql.WRITE, rows)
+        tx.change_each(WRITE, [(tx.namespace, *astuple(self._known[name])) for name in changed])
         lines = commit.lines if last_line is None else (*commit.lines, last_line)
         if lines and commit.name in self._known:
             _add_lines(tx, commit.name, lines)
@@ -196,8 +268,8 @@ class _Step:
         tx, name = self._tx, write.name
         if write.standing is None or name not in self._known:
             # If it is not known, it may be there all the same, and cannot be read.
-            tx.change(sql.REMOVE, name=name)
-            tx.change(sql.REMOVE_LINES, name=name, number=None)
+            tx.change(REMOVE, name=name)
+            tx.change(REMOVE_LINES, name=name, number=None)
             self._known.pop(name, None)
         if write.standing is None:
             return
@@ -218,7 +290,9 @@ class _Step:
             store(tx, [replace(new, at=tx.wall)])
         else:
             schedule.last_fence = next_fence(schedule.last_fence, 0, tx.wall)
-            store_running(tx, replace(new, at=commit.not_before), self._holder, schedule.last_fence)
+            number = store(tx, [replace(new, at=commit.not_before)], quietly=True)
+            # No claim has the number 0: to repeat the last one does not return this job.
+            start(tx, [number], self._holder, claim_no=0, least=schedule.last_fence)
         schedule.last_run, schedule.last_job = commit.tick, new.id
         self._changed.add(schedule.name)
         (run,) = get(tx, [new.id])
@@ -227,7 +301,7 @@ class _Step:
 
 def _add_lines(tx: Transaction, name: str, lines: Sequence[TickLine]) -> None:
     """Add lines to a history. Like joins like, and the oldest ones go."""
-    row = tx.row(sql.LINES, name=name, limit=1)
+    row = tx.row(LINES, name=name, limit=1)
     first = 1 if row is None else row[0]
     newest = None if row is None else _read_line(tx, name, row)  # replaced if it cannot be read
     history = [] if newest is None else [newest]
@@ -241,17 +315,18 @@ def _add_lines(tx: Transaction, name: str, lines: Sequence[TickLine]) -> None:
             history.append(replace(line, at=tx.wall))
     numbered = [(number, line) for number, line in enumerate(history, first) if line is not newest]
     rows = [(tx.namespace, name, number, *astuple(line)) for number, line in numbered]
-    tx.change_each(sql.WRITE_LINE, rows)
+    tx.change_each(WRITE_LINE, rows)
     if (forgotten := first + len(history) - 1 - DECISIONS_MAX) > 0:
-        tx.change(sql.REMOVE_LINES, name=name, number=forgotten)
+        tx.change(REMOVE_LINES, name=name, number=forgotten)
 
 
-def _as_record(tx: Transaction, schedule: _Schedule) -> ScheduleRecord:
-    live = tx.rows(sql.RUNS, name=schedule.name, limit=COUNT_MAX)
-    newest = tx.row(sql.LINES, name=schedule.name, limit=1)
-    latest = None if newest is None else _read_line(tx, schedule.name, newest)
+def _as_record(tx: Transaction, schedule: _Schedule, lines: int) -> ScheduleRecord:
+    live = tx.rows(RUNS, name=schedule.name, limit=COUNT_MAX)
+    rows = tx.rows(LINES, name=schedule.name, limit=lines) if lines else []
+    read = (_read_line(tx, schedule.name, row) for row in rows)
+    history = tuple(line for line in read if line is not None)
     values = {field: value for field, value in asdict(schedule).items() if field != "last_fence"}
-    return ScheduleRecord(**values, live=len(live), latest=latest)
+    return ScheduleRecord(**values, live=len(live), lines=history)
 
 
 def _read(tx: Transaction, rows: Sequence[Row]) -> list[_Schedule]:

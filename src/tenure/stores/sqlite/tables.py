@@ -1,183 +1,342 @@
-"""Whether rows can be used, as conditions in SQL: for constraints, and for what statements ask.
+"""The tables of the SQLite store: their columns, what may be in these, and their indexes.
 
 SQLite stores any type in any column, and constraints do not hold for rows that somebody wrote with
-`ignore_check_constraints`, or that a damaged disk has changed. So statements that count a row up
-or move it to another table ask whether it is sound. The bounds are those of `core.soundness`.
+`ignore_check_constraints`, or that a damaged disk has changed. So each column has a domain, which
+is used twice: as a constraint of the table, and by statements that count a row up or move it to
+another table, which ask whether it is sound. The bounds are those of `core.soundness`.
 """
 
 from __future__ import annotations
 
-from typing import Final
+from typing import Final, NamedTuple
 
 from tenure.core.soundness import COUNTER_MAX, INSTANT_MAX, SPAN_MAX
 
 __all__ = [
     "DECISION",
     "DONE",
+    "INDEXES",
     "JOB",
     "LEASE",
     "LIVE",
     "MACHINE",
     "REPLICA",
-    "RUN",
     "SCHEDULE",
     "SEMAPHORE",
+    "TABLES",
     "WAITER",
     "WATCH",
-    "Condition",
+    "Table",
 ]
 
-_MICROS: Final = round(SPAN_MAX * 1e6)
+# The type of a domain, and the bounds of what may be in it.
+_DOMAINS: Final = {
+    "row": ("INTEGER PRIMARY KEY", ""),
+    "text": ("TEXT", ""),
+    "blob": ("BLOB", ""),
+    "integer": ("INTEGER", ""),
+    "real": ("REAL", ""),
+    "flag": ("INTEGER", "BETWEEN 0 AND 1"),
+    "priority": ("INTEGER", "BETWEEN 0 AND 9"),
+    "limit": ("INTEGER", "BETWEEN 1 AND 1000000"),
+    "counter": ("INTEGER", f"BETWEEN 0 AND {COUNTER_MAX}"),
+    # Microseconds, as fences are.
+    "instant": ("INTEGER", f"BETWEEN -{INSTANT_MAX} AND {INSTANT_MAX}"),
+    "fence": ("INTEGER", f"BETWEEN 0 AND {INSTANT_MAX}"),
+    "length": ("INTEGER", f"BETWEEN 0 AND {round(SPAN_MAX * 1e6)}"),
+    "seconds": ("REAL", f"BETWEEN 0 AND {SPAN_MAX}"),
+    "outcome": ("TEXT", "IN ('succeeded', 'failed', 'cancelled')"),
+}
 
 
-class Condition:
-    """A condition on the columns of a table."""
-
-    def __init__(self, *parts: str) -> None:
-        self._text = " AND ".join(f"({part})" for part in parts)
-
-    def of(self, alias: str) -> str:
-        """Return it for a table that a statement calls so."""
-        return f"({self._text.replace('@', f'{alias}.')})"
+class _Column(NamedTuple):
+    name: str
+    domain: str
+    options: str
+    """`or null`, `default` and a value, or nothing."""
 
     @property
-    def check(self) -> str:
-        """Return it as a constraint of the table."""
-        # One more than what may be counted up, so that counting up never violates it.
-        room = self._text.replace(str(INSTANT_MAX), str(INSTANT_MAX + 1))
-        room = room.replace(str(COUNTER_MAX), str(COUNTER_MAX + 1))
-        return f"CHECK ({room.replace('@', '')})"
+    def declaration(self) -> str:
+        kind, _ = _DOMAINS[self.domain]
+        if self.options == "or null":
+            return f'"{self.name}" {kind}'
+        return f'"{self.name}" {kind} NOT NULL {self.options}'
+
+    @property
+    def condition(self) -> str:
+        """What makes its value sound; @ stands for the table."""
+        kind, bounds = _DOMAINS[self.domain]
+        value = f'@"{self.name}"'
+        sound = f"typeof({value}) = '{kind.lower()}'"
+        if bounds:
+            sound += f" AND {value} {bounds}"
+        return f"{value} IS NULL OR {sound}" if self.options == "or null" else sound
 
 
-def _each(columns: str, condition: str) -> str:
-    """Return a condition for several columns, which stand for # in it."""
-    names = (f'"{name}"' for name in columns.split())
-    return " AND ".join(condition.replace("#", f"@{name}") for name in names)
+class Table:
+    """A table, and when a row of it can be used.
+
+    `columns` are a list of names with their domains. `key` is the primary key, and the table itself
+    (WITHOUT ROWID): the rows of one key lie side by side, and a commit writes as few pages as can
+    be. Without it the first column is the number of the row. `also` is one more condition.
+    """
+
+    def __init__(
+        self, name: str, columns: str, *, key: str = "", also: str = "", is_checked: bool = True
+    ) -> None:
+        words = [column.strip().split(maxsplit=2) for column in columns.split(",")]
+        self._columns = [_Column(name, domain, "".join(rest)) for name, domain, *rest in words]
+        self._name = name
+        self._key = key
+        self._is_checked = is_checked
+        conditions = [column.condition for column in self._columns if column.domain != "row"]
+        self._sound = " AND ".join(f"({part})" for part in (*conditions, also) if part)
+
+    @property
+    def columns(self) -> list[str]:
+        """The names of its columns."""
+        return [column.name for column in self._columns]
+
+    def of(self, alias: str) -> str:
+        """Return the condition for a row that a statement calls so."""
+        return f"({self._sound.replace('@', f'{alias}.')})"
+
+    @property
+    def statement(self) -> str:
+        """The statement that makes the table."""
+        parts = [column.declaration for column in self._columns]
+        if self._key:
+            parts.append(f"PRIMARY KEY ({self._key})")
+        if self._is_checked:
+            # One more than what may be counted up, so that counting up never violates it.
+            room = self._sound.replace("@", "").replace(str(INSTANT_MAX), str(INSTANT_MAX + 1))
+            room = room.replace(str(COUNTER_MAX), str(COUNTER_MAX + 1))
+            parts.append(f"CHECK ({room})")
+        end = ") WITHOUT ROWID" if self._key else ")"
+        return "\n".join(["CREATE TABLE", self._name, "(", ",\n".join(parts), end])
 
 
-def _whole(columns: str, least: int, most: int) -> str:
-    return _each(columns, f"typeof(#) = 'integer' AND # BETWEEN {least} AND {most}")
+# Leases. Instants named granted, arrived, renewed and expires are microseconds of the boot clock
+# and mean something only together with the row's boot_id.
 
-
-def _instants(columns: str) -> str:
-    return _whole(columns, -INSTANT_MAX, INSTANT_MAX)
-
-
-def _fences(columns: str) -> str:
-    return _whole(columns, 0, INSTANT_MAX)
-
-
-def _counters(columns: str) -> str:
-    return _whole(columns, 0, COUNTER_MAX)
-
-
-def _lengths(columns: str) -> str:
-    """Microseconds."""
-    return _whole(columns, 0, _MICROS)
-
-
-def _flags(columns: str) -> str:
-    return _whole(columns, 0, 1)
-
-
-def _texts(columns: str) -> str:
-    return _each(columns, "typeof(#) = 'text'")
-
-
-def _maybe(kind: str, columns: str) -> str:
-    return _each(columns, f"typeof(#) IN ('{kind}', 'null')")
-
-
-def _or_null(condition: str, column: str) -> str:
-    return f'@"{column}" IS NULL OR ({condition})'
-
-
-LEASE: Final = Condition(
-    _texts("namespace key holder meta boot_id"),
-    _fences("fence"),
-    _whole("limit", 1, 1_000_000),
-    _lengths("ttl"),
-    _instants("granted renewed expires"),
+# One row per namespace: the last fence given out, whatever the key. There is one writer at a time,
+# so this row costs no concurrency, and an idle key needs to leave nothing behind.
+_SPACE: Final = Table(
+    "tenure_space", "namespace text, fence integer", key="namespace", is_checked=False
 )
 
-WAITER: Final = Condition(
-    _texts("namespace key holder meta boot_id"),
-    _fences("place"),
-    _whole("limit", 1, 1_000_000),
-    _lengths("ttl"),
-    _instants("arrived renewed expires"),
+LEASE: Final = Table(
+    "tenure_lease",
+    """
+    namespace text, key text, holder text, fence fence, limit limit, ttl length, meta text,
+    boot_id text, granted instant, renewed instant, expires instant
+    """,
+    key="namespace, key, holder",
 )
 
-MACHINE: Final = Condition(_texts("id host"), _instants("wall boot"), _fences("turn"))
-
-WATCH: Final = Condition(_instants("since"), _fences("turn"), _flags("was_there"))
-
-JOB: Final = Condition(
-    _texts("namespace id task queue options tags"),
-    _whole("priority", 0, 9),
-    _instants("created"),
-    f"typeof(@retention) = 'real' AND @retention BETWEEN 0 AND {SPAN_MAX}",
-    f"typeof(@retention_failed) = 'real' AND @retention_failed BETWEEN 0 AND {SPAN_MAX}",
-    _or_null(f"typeof(@timeout) = 'real' AND @timeout BETWEEN 0 AND {SPAN_MAX}", "timeout"),
-    _maybe("text", "unique_key digest"),
-    _or_null(f"typeof(@keep) = 'real' AND @keep BETWEEN -{SPAN_MAX} AND {SPAN_MAX}", "keep"),
-    "(@unique_key IS NULL) = (@digest IS NULL) AND (@unique_key IS NULL) = (@keep IS NULL)",
-    "typeof(@payload) = 'blob'",
+# What a semaphore's answer needs to know about all its leases, so that no answer counts them: how
+# many there are, and their smallest and largest limit. There is a row exactly while the key has
+# leases with limits above 1.
+SEMAPHORE: Final = Table(
+    "tenure_semaphore",
+    "namespace text, key text, boot_id text, live limit, lowest limit, highest limit",
+    key="namespace, key",
+    is_checked=False,
 )
 
-LIVE: Final = Condition(
-    _texts("namespace id queue settled_as message reason"),
-    _whole("priority", 0, 9),
-    _instants("due started"),
-    _lengths("retained retained_failed"),
-    _or_null(_lengths("allowed"), "allowed"),
-    _or_null(_fences("since"), "since"),
-    _flags("keyed cancelling"),
-    _maybe("integer", "holder deadline"),
-    _fences("claim_no fence revision settled_fence"),
-    _counters("attempt failures losses"),
-    _maybe("real", "progress"),
-    _maybe("blob", "error checkpoint"),
-    "typeof(@history) = 'blob'",
+# The lines in front of keys, in order of place.
+WAITER: Final = Table(
+    "tenure_waiter",
+    """
+    namespace text, key text, place fence, holder text, limit limit, ttl length, meta text,
+    boot_id text, arrived instant, renewed instant, expires instant
+    """,
+    key="namespace, key, place",
 )
 
-# The column that jobs and unfinished ones got later.
-RUN: Final = Condition(_maybe("text", "schedule"))
-
-DONE: Final = Condition(
-    _texts("namespace message reason"),
-    "@state IN ('succeeded', 'failed', 'cancelled')",
-    _instants("due started finished expires"),
-    _fences("fence revision"),
-    _counters("attempt failures losses"),
-    _or_null(_fences("settled_fence"), "settled_fence"),
-    _maybe("text", "id settled_as"),
-    _maybe("real", "progress"),
-    _maybe("blob", "result error checkpoint"),
-    "typeof(@history) = 'blob'",
+_MARK: Final = Table(
+    "tenure_mark",
+    "namespace text, key text, value text, fence integer",
+    key="namespace, key",
+    is_checked=False,
 )
 
-REPLICA: Final = Condition(
-    _texts("namespace id meta boot_id taker"),
-    _instants("joined renewed expires taken_until"),
-    _lengths("ttl"),
-    _fences("claim_no"),
-    _flags("dead"),
+# The machines that use the file, and what each has seen of others: see machines.py.
+MACHINE: Final = Table(
+    "tenure_machine", "id text, host text, wall instant, boot instant, turn fence", key="id"
+)
+WATCH: Final = Table(
+    "tenure_watch",
+    "machine text, other text, turn fence, since instant, was_there flag",
+    key="machine, other",
 )
 
-SEMAPHORE: Final = Condition(
-    _texts("namespace key boot_id"),
-    _whole("live lowest highest", 1, 1_000_000),
+# Counts the wake-ups of each bell; a process that polls rings what has changed. A bell stands for
+# all topics that hash to it, so there are at most 64 rows per kind of topic.
+_WAKE: Final = Table(
+    "tenure_wake",
+    "namespace text, bell text, rung integer",
+    key="namespace, bell",
+    is_checked=False,
 )
 
-SCHEDULE: Final = Condition(
-    _texts("namespace name version last_job ruler standing definition"),
-    _instants("declared last_run"),
-    _fences("last_fence"),
+# Jobs. A job has a number of its own in this file, which its rows share: what never changes about
+# it is written once, and its place among the unfinished or the finished ones is a small row that
+# moves. Instants here are microseconds of the wall clock, except in tenure_replica and deadlines.
+
+# What was inserted. Names and payloads are not touched again until the job is pruned. The payload
+# comes last: to read what is before it, SQLite need not read it.
+JOB: Final = Table(
+    "tenure_job",
+    """
+    number row, namespace text, id text, task text, queue text, priority priority,
+    created instant, retention seconds, retention_failed seconds, timeout seconds or null,
+    options text, tags text, schedule text or null,
+    unique_key text or null, digest text or null, keep seconds or null, with_job flag or null,
+    payload blob
+    """,
+    also="(@unique_key IS NULL) = (@digest IS NULL) AND (@unique_key IS NULL) = (@keep IS NULL)",
 )
 
-DECISION: Final = Condition(
-    _texts("namespace name like body"),
-    _fences("number ticks"),
-    _instants("first last at"),
+# The unfinished jobs: waiting where no replica holds them, running where one does. `allowed` and
+# `retained` are timeout and retention in microseconds, `retained_failed` is the retention if it
+# fails; `keyed` if it has a unique key.
+# `since` is when a job began to wait for its time, 0 if that was given as an instant. It is NULL if
+# the job waits for its turn alone, and may start whatever the clock shows.
+# `deadline` is of the boot clock, as the end of the replica that runs it: a step of the wall clock
+# ends no attempt.
+LIVE: Final = Table(
+    "tenure_live",
+    """
+    number row, namespace text, id text, queue text, priority priority, due instant,
+    since fence or null, retained length, retained_failed length default 0,
+    allowed length or null, keyed flag default 0, schedule text or null,
+    holder integer or null, claim_no fence default 0, fence fence default 0,
+    revision fence default 1, attempt counter default 0, failures counter default 0,
+    losses counter default 0, started instant default 0, deadline integer or null,
+    cancelling flag default 0, settled_fence fence default 0, settled_as text default '',
+    progress real or null, message text default '', reason text default '',
+    error blob or null, history blob default x'', checkpoint blob or null
+    """,
+)
+
+# The finished jobs. Of those that succeeded, by far the most, no more is kept than is needed: no
+# id, and what was settled last is NULL where it is this very end, under this very fence; 's' is the
+# mark of a success.
+DONE: Final = Table(
+    "tenure_done",
+    """
+    number row, namespace text, id text or null, state outcome, due instant, fence fence,
+    revision fence, attempt counter, failures counter, losses counter, started instant,
+    finished instant, expires instant, settled_fence fence or null, settled_as text or null,
+    progress real or null, message text, reason text, result blob or null, error blob or null,
+    history blob, checkpoint blob or null
+    """,
+)
+
+_TAG: Final = Table(
+    "tenure_tag",
+    "namespace text, tag text, id text, number integer",
+    key="namespace, tag, id",
+    is_checked=False,
+)
+
+# Unique keys. `live` until the job that has the key has finished.
+_UNIQUE: Final = Table(
+    "tenure_unique",
+    "namespace text, key text, id text, digest text, until integer, live integer",
+    key="namespace, key",
+    is_checked=False,
+)
+
+# Queues that are paused; without an end if `until` is NULL.
+_PAUSE: Final = Table(
+    "tenure_pause",
+    "namespace text, queue text, until integer or null",
+    key="namespace, queue",
+    is_checked=False,
+)
+
+# Who runs jobs. `renewed` and `expires` are of the boot clock, as those of leases: a record ends
+# with the machine's start, and a step of the wall clock ends none. A job's row names the number, so
+# a record goes only after its last job. Once it is dead, its jobs are left to the `taker` until
+# `taken_until`.
+REPLICA: Final = Table(
+    "tenure_replica",
+    """
+    number row, namespace text, id text, meta text, joined instant, ttl length, boot_id text,
+    renewed instant, expires instant, claim_no fence default 0, dead flag default 0,
+    taker text default '', taken_until instant default 0
+    """,
+)
+
+# Schedules. `last_fence` is the highest fence of the runs that were born running. The documents may
+# be large, so they come last.
+SCHEDULE: Final = Table(
+    "tenure_schedule",
+    """
+    namespace text, name text, version text, declared instant, last_run instant, last_job text,
+    last_fence fence, ruler text, standing text, definition text
+    """,
+    key="namespace, name",
+)
+
+# The histories of schedules; larger numbers are newer.
+DECISION: Final = Table(
+    "tenure_decision",
+    """
+    namespace text, name text, number fence, like text, first instant, last instant, ticks fence,
+    at instant, body text
+    """,
+    key="namespace, name, number",
+)
+
+TABLES: Final = (
+    *(_SPACE, LEASE, SEMAPHORE, WAITER, _MARK, MACHINE, WATCH, _WAKE),
+    *(JOB, LIVE, DONE, _TAG, _UNIQUE, _PAUSE, REPLICA, SCHEDULE, DECISION),
+)
+
+INDEXES: Final = (
+    # Rows of tenure_live that cannot be read, out of the way, and until when they are kept for
+    # people to look at. Without types and constraints: whatever was there fits.
+    "CREATE TABLE tenure_aside AS SELECT *, 0 AS kept_until FROM tenure_live WHERE false",
+    "CREATE INDEX tenure_aside_end ON tenure_aside (namespace, kept_until)",
+    "CREATE INDEX tenure_aside_number ON tenure_aside (number)",
+    # Which lease of a semaphore ends next. A lease with limit 1 is the only one of its key, so
+    # locks are left out and pay nothing for it.
+    """
+    CREATE INDEX tenure_lease_end ON tenure_lease (namespace, key, expires) WHERE "limit" > 1
+    """,
+    "CREATE UNIQUE INDEX tenure_job_id ON tenure_job (namespace, id)",
+    # In the order in which they are claimed, those apart that wait for their time. Running jobs are
+    # not in it, so that each claim takes its jobs out of its own way.
+    """
+    CREATE INDEX tenure_live_ready
+    ON tenure_live (namespace, queue, since IS NOT NULL, priority, due / 1000, id)
+    WHERE holder IS NULL
+    """,
+    # Which of them began to wait in the future: the clock was set back.
+    "CREATE INDEX tenure_live_since ON tenure_live (namespace, since) WHERE since IS NOT NULL",
+    # What a replica runs. A replica's number belongs to one namespace.
+    "CREATE INDEX tenure_live_held ON tenure_live (holder) WHERE holder IS NOT NULL",
+    # Nothing is written to these three for most jobs. The last one has the unfinished runs of a
+    # schedule, and those that one replica runs.
+    "CREATE INDEX tenure_live_cancel ON tenure_live (holder, id) WHERE cancelling = 1",
+    """
+    CREATE INDEX tenure_live_deadline ON tenure_live (namespace, deadline, id)
+    WHERE deadline IS NOT NULL
+    """,
+    """
+    CREATE INDEX tenure_live_run ON tenure_live (namespace, schedule, holder, id)
+    WHERE schedule IS NOT NULL
+    """,
+    "CREATE INDEX tenure_done_expiry ON tenure_done (namespace, expires)",
+    # People look for what went wrong, among far more that went well.
+    """
+    CREATE INDEX tenure_done_state ON tenure_done (namespace, state, id)
+    WHERE state <> 'succeeded'
+    """,
+    "CREATE INDEX tenure_unique_free ON tenure_unique (namespace, until) WHERE live = 0",
+    "CREATE UNIQUE INDEX tenure_replica_id ON tenure_replica (namespace, id)",
+    "CREATE INDEX tenure_replica_end ON tenure_replica (namespace, dead, boot_id, expires)",
 )

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 import sqlite3
 from collections.abc import Callable, Sequence
 from functools import cache
@@ -17,16 +16,7 @@ from tenure.core.durations import micros
 from tenure.core.model import Topic
 from tenure.stores.damage import Damage
 
-__all__ = [
-    "Row",
-    "Speaker",
-    "Transaction",
-    "as_blob",
-    "as_json",
-    "bell_of",
-    "fetch",
-    "general_bell_of",
-]
+__all__ = ["Row", "Speaker", "Transaction", "as_blob", "as_json", "bells_of", "fetch"]
 
 Row: TypeAlias = tuple[Any, ...]
 
@@ -39,33 +29,27 @@ _FENCE_LEAD = 1_000_000
 
 # How many rows go into a statement at once. Twice as many make it hardly any faster.
 _SCORE = 20
-_VALUES = re.compile(r"VALUES (\(.+\))$", re.MULTILINE)
 
-_RING = """
-    INSERT INTO tenure_wake (namespace, bell, rung) VALUES (:namespace, :bell, 1)
-    ON CONFLICT (namespace, bell) DO UPDATE SET rung = rung + 1 -- by primary key
-"""
-
-# The same for many; the WHERE keeps SQLite from reading ON as part of a join.
-_RING_ALL = """
+# By primary key. The WHERE keeps SQLite from reading ON as part of a join.
+RING = """
     INSERT INTO tenure_wake (namespace, bell, rung)
     SELECT :namespace, value, 1 FROM json_each(:bells) WHERE true
-    ON CONFLICT (namespace, bell) DO UPDATE SET rung = rung + 1 -- by primary key
+    ON CONFLICT (namespace, bell) DO UPDATE SET rung = rung + 1
 """
 
 
 @cache
-def _for_a_score(statement: str) -> str:
-    """Return a statement for so many rows of VALUES, which stand in a line of their own."""
-    (row,) = _VALUES.findall(statement)
-    return statement.replace(row, ", ".join([row] * _SCORE))
+def _for_rows(statement: str, rows: int, columns: int) -> str:
+    """Return a statement for so many rows of values, which stand for @rows in it."""
+    row = f"({', '.join('?' * columns)})"
+    return statement.replace("@rows", ", ".join([row] * rows))
 
 
 def as_blob(value: bytes | None) -> bytearray | None:
     """Return bytes in the form in which sqlite3 binds them five times as fast.
 
-    Everything but int, float, str and bytearray it first looks up among the adapters, None and
-    bool included. In statements that run for each job that is a good part of the time.
+    Everything but int, float, str and bytearray it first looks up among the adapters. In statements
+    that run for each job that is a good part of the time.
     """
     return None if value is None else bytearray(value)
 
@@ -75,15 +59,13 @@ def as_json(values: Sequence[str] | Sequence[int]) -> str:
     return msgspec.json.encode(values).decode()
 
 
-def bell_of(topic: Topic) -> str:
-    """Return the bell that wakes the watchers of a topic, and of some others."""
+def bells_of(topic: Topic) -> tuple[str, str]:
+    """Return the bells that wake the watchers of a topic.
+
+    The first one wakes those of some other topics, too; the second one those of the whole kind.
+    """
     kind, name = topic
-    return f"{kind}:{crc32(name.encode()) % _BELLS}"
-
-
-def general_bell_of(topic: Topic) -> str:
-    """Return the bell that wakes the watchers of all topics of the kind."""
-    return f"{topic[0]}:all"
+    return f"{kind}:{crc32(name.encode()) % _BELLS}", f"{kind}:all"
 
 
 def fetch(
@@ -124,8 +106,6 @@ class Speaker(Protocol):
     def execute(self) -> Callable[[str, Any], Any]: ...
     @property
     def fetch(self) -> Callable[[str, Any], list[Row]]: ...
-    @property
-    def execute_many(self) -> Callable[[str, Any], Any]: ...
 
 
 class Transaction:
@@ -135,49 +115,32 @@ class Transaction:
     as the wait for the lock.
     """
 
-    __slots__ = (
-        "_common",
-        "_execute",
-        "_execute_many",
-        "_fetch",
-        "_rings",
-        "boot_id",
-        "damage",
-        "is_reading",
-        "lasting",
-        "namespace",
-        "now",
-        "wall",
-    )
-
     def __init__(
         self,
         db: Speaker,
         namespace: str,
         clock: Clock,
-        rings: list[Topic],
         damage: Damage,
         *,
         is_reading: bool = False,
     ) -> None:
-        self.damage = damage
-        # Without the write lock. Work that finds something to write sets `lasting`, and runs again.
-        self.is_reading = is_reading
         self._execute = db.execute
         self._fetch = db.fetch
-        self._execute_many = db.execute_many
-        self._rings = rings
+        self.namespace = namespace
+        self.damage = damage
         self.now = micros(clock.boot())
         self.wall = clock.wall()
         self.boot_id = clock.boot_id
-        self.lasting = False
-        self.namespace = namespace
         self._common = {
             "namespace": namespace,
             "now": self.now,
             "wall": self.wall,
             "boot_id": self.boot_id,
         }
+        # Without the write lock. Work that finds something to write sets `lasting`, and runs again.
+        self.is_reading = is_reading
+        self.lasting = False
+        self.rings: list[Topic] = []
 
     def row(self, statement: str, **values: Any) -> Row | None:
         """Return the only row, or None. `:namespace :now :wall :boot_id` are always known."""
@@ -194,31 +157,29 @@ class Transaction:
         return changed
 
     def change_each(self, statement: str, values: Sequence[Row]) -> None:
-        """Run a statement with `VALUES (?, ...)` for many such rows. Nothing else is known to it.
+        """Run a statement with `VALUES @rows` for many rows. Nothing else is known to it.
 
         The rows go in by the score: to start a statement takes as long as to run it for a row.
         """
-        scores = len(values) - len(values) % _SCORE
-        longer = _for_a_score(statement)
-        for at in range(0, scores, _SCORE):
-            self._execute(longer, list(chain.from_iterable(values[at : at + _SCORE])))
-        self._execute_many(statement, values[scores:])
+        for at in range(0, len(values), _SCORE):
+            rows = values[at : at + _SCORE]
+            text = _for_rows(statement, len(rows), len(rows[0]))
+            self._execute(text, [*chain.from_iterable(rows)])
 
-    def ring(self, topic: Topic) -> None:
-        """Wake who watches the topic: here after the commit, elsewhere at the next look."""
-        self._rings.append(topic)
-        self.change(_RING, bell=bell_of(topic))
+    def ring(self, *topics: Topic) -> None:
+        """Wake who watches topics of one kind: here after the commit, elsewhere at the next look.
 
-    def ring_all(self, topics: Sequence[Topic]) -> None:
-        """Do the same for many topics of one kind, writing to each bell once.
-
-        So many that most bells would ring anyway ring one that stands for all of the kind.
+        Each bell is written to once. So many topics that most bells would ring anyway ring the one
+        that stands for all of the kind.
         """
-        self._rings += topics
+        if not topics:
+            return
+        self.rings += topics
         if len(topics) > _BELLS:
-            self.change(_RING, bell=general_bell_of(topics[0]))
-        elif topics:
-            self.change(_RING_ALL, bells=as_json(list({bell_of(topic) for topic in topics})))
+            bells = {bells_of(topics[0])[1]}
+        else:
+            bells = {bells_of(topic)[0] for topic in topics}
+        self.change(RING, bells=as_json([*bells]))
 
     def keep_fence(self, fence: int) -> None:
         """Have the commit forced to the disk if time alone does not carry this fence.

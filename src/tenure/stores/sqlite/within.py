@@ -9,16 +9,15 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, Final, Protocol, TypeVar
 
-from tenure.core.clock import Clock
+from tenure.core.model import Lease
 from tenure.core.records import Inserted, JobRecord, NewJob, Settled, Settlement
-from tenure.stores.contract import Purpose, Within
-from tenure.stores.damage import Damage
+from tenure.stores.contract import Purpose
 from tenure.stores.sqlite.connection import Connection
-from tenure.stores.sqlite.failures import is_busy
-from tenure.stores.sqlite.inserting import insert
-from tenure.stores.sqlite.job_moves import standing
-from tenure.stores.sqlite.jobs import settle
-from tenure.stores.sqlite.looking import get
+from tenure.stores.sqlite.errors import is_busy
+from tenure.stores.sqlite.insertion import insert
+from tenure.stores.sqlite.leases import is_live
+from tenure.stores.sqlite.moves import settle, standing
+from tenure.stores.sqlite.records import get
 from tenure.stores.sqlite.transaction import Row, Transaction, fetch
 from tenure.stores.within import (
     Sqlalchemy,
@@ -29,33 +28,22 @@ from tenure.stores.within import (
     unknown_connection,
 )
 
-__all__ = ["TakingPart"]
+__all__ = ["SqliteWithin"]
 
 T = TypeVar("T")
 
-_KNOWN: Final = "sqlite3.Connection, or a connection of SQLAlchemy over sqlite3 or aiosqlite"
-_HOW: Final = "BEGIN IMMEDIATE, or in SQLAlchemy without the isolation level AUTOCOMMIT"
+# What connections there are to take part in, and how to begin: for guard(), and for jobs.
+_GUARDED: Final = ("sqlite3.Connection", "BEGIN IMMEDIATE")
+_BOUND: Final = (
+    "sqlite3.Connection, or a connection of SQLAlchemy over sqlite3 or aiosqlite",
+    "BEGIN IMMEDIATE, or in SQLAlchemy without the isolation level AUTOCOMMIT",
+)
 # Changes nothing, and still the transaction has the write lock then: nobody else writes between
 # what it reads next and its end.
 _LOCK: Final = "UPDATE tenure_wake SET rung = rung WHERE false"
 # How often somebody who waits for the write lock on an event loop looks.
 _LOOK_EVERY: Final = 0.005
 _FILES: Final = "SELECT file FROM pragma_database_list WHERE name = 'main'"
-
-
-class TakingPart(Connection):
-    """The part of the contract for transactions of the user's own."""
-
-    def within(self, connection: object, purpose: Purpose) -> Within:
-        return _SqliteWithin(
-            _speak(connection, purpose),
-            purpose,
-            namespace=self.namespace,
-            clock=self.clock,
-            url=self.url,
-            path=self._path,
-            damage=self.damage,
-        )
 
 
 class _Voice(Protocol):
@@ -82,35 +70,22 @@ class _Voice(Protocol):
 def _speak(connection: object, purpose: Purpose) -> _Voice:
     if isinstance(connection, sqlite3.Connection):
         return _Sqlite3(connection)
-    alchemy = Sqlalchemy.of(connection)
+    alchemy = None if purpose == "guard()" else Sqlalchemy.of(connection)
     if alchemy is not None and alchemy.driver in ("pysqlite", "aiosqlite"):
         return _Alchemy(alchemy)
-    raise unknown_connection(purpose, connection, _KNOWN)
+    known, _ = _GUARDED if purpose == "guard()" else _BOUND
+    raise unknown_connection(purpose, connection, known)
 
 
-class _SqliteWithin:
+class SqliteWithin:
     """A connection of the user's own to the file of a store."""
 
-    def __init__(
-        self,
-        voice: _Voice,
-        purpose: Purpose,
-        *,
-        namespace: str,
-        clock: Clock,
-        url: str,
-        path: Path,
-        damage: Damage,
-    ) -> None:
-        self._voice = voice
-        self._purpose = purpose
-        self._namespace = namespace
-        self._clock = clock
-        self._url = url
-        self._path = path
-        self._damage = damage
+    def __init__(self, store: Connection, connection: object, purpose: Purpose) -> None:
+        self._store = store
+        self._voice = _speak(connection, purpose)
+        self._purpose: Purpose = purpose
         self._has_begun = False
-        self.blocks = voice.blocks
+        self.blocks = self._voice.blocks
 
     async def begin(self, *, on_loop: bool) -> None:
         await self._voice.begin(self._purpose, on_loop=on_loop)
@@ -129,10 +104,13 @@ class _SqliteWithin:
     async def get(self, ids: Sequence[str]) -> list[JobRecord | None]:
         return await self._run(lambda tx: get(tx, ids))
 
+    async def hold_lease(self, lease: Lease) -> bool:
+        return await self._run(lambda tx: is_live(tx, lease))
+
     async def hold(self, id_: str, fence: int) -> bool:
         def work(tx: Transaction) -> bool:
-            job = standing(tx, [id_]).get(id_)
-            return job is not None and job.fence == fence and job.holder is not None
+            live, _ = standing(tx, [id_])
+            return id_ in live and live[id_].runs_under(fence)
 
         return await self._run(work)
 
@@ -149,18 +127,20 @@ class _SqliteWithin:
         def with_write_lock(cursors: _Cursors) -> T:
             self._must_fit(cursors)
             # Others are woken by the bells in the file, when they see that it has changed.
-            return work(Transaction(cursors, self._namespace, self._clock, [], self._damage))
+            store = self._store
+            return work(Transaction(cursors, store.namespace, store.clock, store.damage))
 
         return await self._voice.run(with_write_lock)
 
     def _must_fit(self, cursors: _Cursors) -> None:
         """Take the write lock in an open transaction on the right file, or raise ConfigError."""
         [[file]] = cursors.execute(_FILES, ()).fetchall()
-        if not file or not _is_same(file, self._path):
-            raise other_database(self._purpose, self._url)
+        if not file or not _is_same(file, self._store.path):
+            raise other_database(self._purpose, self._store.url)
         if not cursors.in_transaction:
             if not cursors.begins_by_itself:
-                raise no_open_transaction(self._purpose, _HOW)
+                _, how = _GUARDED if self._purpose == "guard()" else _BOUND
+                raise no_open_transaction(self._purpose, how)
             cursors.execute("BEGIN IMMEDIATE", ())
         cursors.execute(_LOCK, ())
 
@@ -196,10 +176,6 @@ class _Cursors:
 
     def fetch(self, statement: str, values: Any) -> list[Row]:
         return fetch(self.execute, self._driver, statement, values)
-
-    def execute_many(self, statement: str, values: Sequence[Row]) -> Any:
-        if values:
-            self._cursor.executemany(statement, values)
 
 
 class _Sqlite3:

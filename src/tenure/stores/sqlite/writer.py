@@ -29,9 +29,9 @@ from tenure.stores.contract import Migrate
 from tenure.stores.damage import Damage
 from tenure.stores.sqlite.checkpoints import Checkpoints, Trouble
 from tenure.stores.sqlite.database import Database, Mode
-from tenure.stores.sqlite.failures import is_busy, is_of_file, said
+from tenure.stores.sqlite.errors import explained, is_busy, is_of_file
 from tenure.stores.sqlite.machines import Presence
-from tenure.stores.sqlite.transaction import Transaction, bell_of, general_bell_of
+from tenure.stores.sqlite.transaction import Transaction, bells_of
 from tenure.stores.watching import Watchers
 
 __all__ = ["Work", "Writer"]
@@ -166,7 +166,6 @@ class Writer:
         """
         if not self._turn.acquire(timeout=_TURN_PATIENCE):
             return None
-        rings: list[Topic] = []
         try:
             db = self._db()
             if db is None or db.moved() or (if_log_is_short and db.log_is_long()):
@@ -174,7 +173,7 @@ class Writer:
             try:
                 db.begin(Mode.WRITE, patient=False)
                 self._presence.confirm(db)
-                transaction = Transaction(db, self._namespace, self._clock, rings, self._damage)
+                transaction = Transaction(db, self._namespace, self._clock, self._damage)
                 answer = work(transaction)
                 if transaction.lasting:
                     return None
@@ -186,7 +185,7 @@ class Writer:
                 db.rollback()
         finally:
             self._turn.release()
-        for topic in rings:
+        for topic in transaction.rings:
             self._watchers.ring(topic)
         return _Done(answer)
 
@@ -249,7 +248,7 @@ class Writer:
             rings = self._run(db, batch) if batch else []
         except Exception as error:  # noqa: BLE001 - whatever it is, the callers must hear of it
             for request in batch:
-                request.error = self._said(error)
+                request.error = self._explained(error)
             self._answer(batch, [], set())
             return self._doubted(db, error)
         try:
@@ -259,7 +258,7 @@ class Writer:
             # thread wakes up now, and the two would fight for the interpreter.
             self._answer(batch, rings, bells)
         except Exception as error:  # noqa: BLE001 - the batch is committed, it must be answered
-            self._looks.tell(str(self._said(error)))
+            self._looks.tell(str(self._explained(error)))
             self._answer(batch, rings, set())
             return self._doubted(db, error)
         self._looks.end()
@@ -281,8 +280,8 @@ class Writer:
         self._presence = Presence(self._path, self._clock)
         return there
 
-    def _said(self, error: Exception) -> TenureError:
-        return said(error, self._path, opening=self._opening)
+    def _explained(self, error: Exception) -> TenureError:
+        return explained(error, self._path, opening=self._opening)
 
     def _doubted(self, db: Database | None, error: Exception) -> Database | None:
         """Return the connection if it can still be trusted after an error."""
@@ -338,15 +337,16 @@ class Writer:
         is_reading = mode is Mode.READ
         for request in batch:
             transaction = Transaction(
-                db, self._namespace, self._clock, rings, self._damage, is_reading=is_reading
+                db, self._namespace, self._clock, self._damage, is_reading=is_reading
             )
             try:
                 request.answer = request.work(transaction)
             except Exception as error:
                 if is_of_file(error):
                     raise
-                request.error = self._said(error)
+                request.error = self._explained(error)
                 return None
+            rings += transaction.rings
             if transaction.lasting:
                 needed = Mode.DURABLE
         return needed
@@ -376,7 +376,7 @@ class Writer:
         for topic in rings:
             self._watchers.ring(topic)
         for topic in self._watchers.topics if bells else ():
-            if bell_of(topic) in bells or general_bell_of(topic) in bells:
+            if not bells.isdisjoint(bells_of(topic)):
                 self._watchers.ring(topic)
         for request in batch:
             if request.future.done():

@@ -1,0 +1,141 @@
+"""The count of a key's leases, so that no answer takes longer because there are many."""
+
+from __future__ import annotations
+
+from tenure.stores.sqlite.tables import SEMAPHORE
+from tenure.stores.sqlite.transaction import Row, Transaction
+
+__all__ = ["REMOVE_LEASES", "REMOVE_SEMAPHORE", "Count"]
+
+# All of a key. By primary key.
+REMOVE_LEASES = "DELETE FROM tenure_lease WHERE namespace = :namespace AND key = :key"
+
+REMOVE_ENDED = """
+    DELETE FROM tenure_lease INDEXED BY tenure_lease_end
+    WHERE namespace = :namespace AND key = :key AND "limit" > 1 AND expires <= :now
+"""
+
+# Boot clocks begin again at 0 when the machine starts. Where that cannot be told by the boot id,
+# old leases seem to be renewed in the future; they get a full ttl from now, so that they end.
+# By primary key; it looks at all leases of the key, on systems without a boot id only.
+CLAMP_LEASES = """
+    UPDATE OR IGNORE tenure_lease
+    SET renewed = :now, expires = :now + ttl
+    WHERE namespace = :namespace AND key = :key AND renewed > :now
+"""
+
+NTH_END = """
+    SELECT expires
+    FROM tenure_lease INDEXED BY tenure_lease_end
+    WHERE namespace = :namespace AND key = :key AND "limit" > 1
+    ORDER BY expires
+    LIMIT 1 OFFSET :nth
+"""
+NTH_END_FROM_LAST = NTH_END.replace("ORDER BY expires", "ORDER BY expires DESC")
+
+# How many leases there are but that of a holder, and their limits. By primary key.
+LIMITS = """
+    SELECT count(*), min("limit"), max("limit")
+    FROM tenure_lease
+    WHERE namespace = :namespace AND key = :key AND holder <> :holder
+      AND typeof("limit") = 'integer'
+"""
+
+# By primary key.
+READ_SEMAPHORE = f"""
+    SELECT boot_id, live, lowest, highest
+    FROM tenure_semaphore
+    WHERE namespace = :namespace AND key = :key AND {SEMAPHORE.of("tenure_semaphore")}
+"""  # noqa: S608 - put together from constants
+
+# By primary key.
+KEEP_SEMAPHORE = """
+    INSERT OR REPLACE INTO tenure_semaphore (namespace, key, boot_id, live, lowest, highest)
+    VALUES (:namespace, :key, :boot_id, :live, :lowest, :highest)
+"""
+
+# By primary key.
+REMOVE_SEMAPHORE = "DELETE FROM tenure_semaphore WHERE namespace = :namespace AND key = :key"
+
+_SECOND = 1_000_000
+
+
+class Count:
+    """How many live leases a key has, and their smallest and largest limits.
+
+    Those of a semaphore are written down whenever they change. A lock has none or one.
+    """
+
+    def __init__(self, tx: Transaction, key: str) -> None:
+        self._tx = tx
+        self._key = key
+        self.live = self.lowest = self.highest = 0
+
+    def load(self) -> None:
+        """Read it for a key that has leases of a semaphore, and remove those that have ended."""
+        tx = self._tx
+        stored = tx.row(READ_SEMAPHORE, key=self._key) or self._made_anew()
+        boot_id, self.live, self.lowest, self.highest = stored
+        if boot_id != tx.boot_id:
+            self.shrink(tx.change(REMOVE_LEASES, key=self._key))
+            return
+        if not tx.boot_id:
+            tx.change(CLAMP_LEASES, key=self._key)  # as in `Key._settle_sole`
+        self.shrink(tx.change(REMOVE_ENDED, key=self._key))
+
+    def _made_anew(self) -> Row:
+        """Return what the row of the semaphore should say, which cannot be used."""
+        tx = self._tx
+        tx.damage.report("lock", self._key, "its count is wrong, and made anew", "tenure_semaphore")
+        ((live, lowest, highest),) = tx.rows(LIMITS, key=self._key, holder="")
+        return tx.boot_id, live, lowest or 1, highest or 1
+
+    def add(self, limit: int) -> None:
+        """Count one more lease."""
+        self.lowest = min(limit, self.lowest) if self.live else limit
+        self.highest = max(self.highest, limit)
+        self.live += 1
+        if limit > 1:
+            self._write()
+
+    def shrink(self, gone: int) -> None:
+        """Count leases of a semaphore that are gone."""
+        if gone == 0:
+            return
+        self.live -= gone
+        if self.live == 0:
+            self.lowest = self.highest = 0
+            self._tx.change(REMOVE_SEMAPHORE, key=self._key)
+            return
+        # Whoever is gone may have had the smallest or the largest limit.
+        self.lowest, self.highest = self.limits(without="")
+        self._write()
+
+    def limits(self, *, without: str) -> tuple[int, int]:
+        """Return the smallest and the largest limit but those of a holder.
+
+        That takes a look at all leases, but only while their limits differ: during a deployment
+        that changes the limit.
+        """
+        if self.lowest == self.highest:
+            return self.lowest, self.highest
+        ((_, lowest, highest),) = self._tx.rows(LIMITS, key=self._key, holder=without)
+        return lowest, highest
+
+    def end(self, nth: int) -> int:
+        """Return when the lease of a semaphore ends that is the n-th to end, counted from 0."""
+        # From whichever end is nearer: with one limit for all it is a place at the front, with a
+        # limit that was lowered one near the back.
+        last = self.live - 1 - nth
+        statement = NTH_END if nth <= last else NTH_END_FROM_LAST
+        row = self._tx.row(statement, key=self._key, nth=min(nth, last))
+        return row[0] if row is not None and isinstance(row[0], int) else self._tx.now + _SECOND
+
+    def _write(self) -> None:
+        self._tx.change(
+            KEEP_SEMAPHORE,
+            key=self._key,
+            live=self.live,
+            lowest=self.lowest,
+            highest=self.highest,
+        )

@@ -1,0 +1,46 @@
+"""The store object: its parts, and what concerns the whole file."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+
+from tenure.core.clock import Clock
+from tenure.core.model import Finding
+from tenure.core.records import Pruned
+from tenure.stores.contract import Purpose, Within
+from tenure.stores.sqlite.connection import Connection
+from tenure.stores.sqlite.doctor import examine
+from tenure.stores.sqlite.finished import prune
+from tenure.stores.sqlite.jobs import Jobs
+from tenure.stores.sqlite.leases import Leases
+from tenure.stores.sqlite.schedules import Schedules
+from tenure.stores.sqlite.within import SqliteWithin
+
+__all__ = ["SqliteStore"]
+
+
+class SqliteStore(Connection):
+    """Keeps everything in one file, in write-ahead mode; its clock is the host's."""
+
+    def __init__(self, url: str, *, namespace: str, clock: Clock, path: Path | None = None) -> None:
+        super().__init__(url, namespace=namespace, clock=clock, path=path)
+        self.leases = Leases(self)
+        self.jobs = Jobs(self)
+        self.schedules = Schedules(self)
+
+    async def examine(self) -> list[Finding]:
+        grade = self.traits.grade
+        return await asyncio.to_thread(
+            examine, self.path, self.url, self.namespace, self.clock, grade
+        )
+
+    async def prune(self, *, idle: float, limit: int = 1000) -> Pruned:
+        # Not in one transaction: others wait for the write lock meanwhile. And it need not be on
+        # the disk: if a power loss undoes it, it is done again.
+        leases = await self.leases.prune(idle, limit)
+        jobs, more = await self.run(lambda tx: prune(tx, limit))
+        return Pruned(leases, jobs, more=more or leases == limit)
+
+    def within(self, connection: object, purpose: Purpose) -> Within:
+        return SqliteWithin(self, connection, purpose)
