@@ -3,6 +3,7 @@
 import subprocess
 import sys
 from collections import Counter
+from pathlib import Path
 
 import pytest
 
@@ -12,6 +13,8 @@ from tests.sim.history import Entry, write_lines
 from tests.sim.many import SHARES, Batch, _batches, below_floors
 from tests.sim.running import SCENARIOS, planned, run
 from tests.sim.shorten import Cut, interpreter, shorten
+
+ROOT = Path(__file__).parents[2]
 
 
 def with_events(*kinds: str) -> int:
@@ -64,6 +67,7 @@ def test_a_failure_is_told_with_its_command(monkeypatch, capsys):
 def test_many_runs_by_command(option):
     done = subprocess.run(
         [sys.executable, "-m", "tests.sim", "--scenario", "locks", "--count=120", *option],
+        cwd=ROOT,
         capture_output=True,
         text=True,
         check=False,

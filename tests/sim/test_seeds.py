@@ -7,6 +7,7 @@ import subprocess
 import sys
 from hashlib import sha256
 from math import prod
+from pathlib import Path
 
 import pytest
 
@@ -20,6 +21,7 @@ from tests.sim.running import SCENARIOS, Outcome, planned, run
 from tests.sim.scenarios import jobs
 from tests.sim.shorten import Cut
 
+ROOT = Path(__file__).parents[2]
 RUNS = {
     "locks": 240,
     "leases": 180,
@@ -152,6 +154,7 @@ def test_the_same_seed_gives_the_same_history_in_every_process():
     said = [
         subprocess.run(
             [sys.executable, "-c", HASHES],
+            cwd=ROOT,
             env={**os.environ, "PYTHONHASHSEED": seed},
             capture_output=True,
             text=True,
