@@ -136,7 +136,7 @@ async def test_a_store_that_came_back_empty(app: Tenure, store, clock, seen):
     async with app.worker() as worker:
         await work.enqueue(1000)
         await clock.advance(1)
-        space = store._space.jobs
+        space = store.space.jobs
         space.jobs.clear()
         space.replicas.clear()
         before = worker.replica
