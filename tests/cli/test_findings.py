@@ -10,7 +10,7 @@ import redis
 from tenure.core.clock import SystemClock
 from tenure.core.model import Grade
 from tenure.errors import ConfigError, StoreError, StoreUnavailable
-from tenure.stores.postgres import examine
+from tenure.stores.postgres import doctor
 from tenure.stores.postgres.address import Address
 from tenure.stores.postgres.schema import FORMAT
 from tenure.stores.postgres.server import Server
@@ -250,7 +250,7 @@ def test_servers_that_cannot_hold_leases(facts: Any, error: Any, words: str):
     ],
 )
 def test_what_keeps_transactions_from_working(facts: Any, expected: list[str]):
-    findings = list(examine._transactions(server(**facts), more()))  # type: ignore[arg-type]
+    findings = list(doctor._transactions(server(**facts), more()))  # type: ignore[arg-type]
     assert [finding.subject for finding in findings] == expected
     assert {finding.level for finding in findings} <= {"error"}
 
@@ -265,7 +265,7 @@ def test_what_keeps_transactions_from_working(facts: Any, expected: list[str]):
     ],
 )
 def test_what_a_commit_survives(facts: Any, level: str, words: str):
-    finding = examine._persistence(server(**facts), more())
+    finding = doctor._persistence(server(**facts), more())
     assert (finding.level, words in finding.detail) == (level, True)
 
 
@@ -276,7 +276,7 @@ def test_what_a_commit_survives(facts: Any, level: str, words: str):
 def test_standbys(lagging: int, standbys: int, expected: str | None):
     found = [
         f"{finding.level}: {finding.detail}"
-        for finding in examine._replication(
+        for finding in doctor._replication(
             server(lagging_standbys=lagging), more(standbys=standbys)
         )
     ]
@@ -286,21 +286,21 @@ def test_standbys(lagging: int, standbys: int, expected: str | None):
 @pytest.mark.parametrize(("used", "level"), [(79, "ok"), (80, "warning"), (100, "warning")])
 def test_connections_in_use(used: int, level: str):
     address = Address.parse("postgresql://h/d")
-    finding = examine._connections(server(), more(connections_used=used), address)
+    finding = doctor._connections(server(), more(connections_used=used), address)
     assert (finding.level, f"{used} of 100" in finding.detail) == (level, True)
 
 
 @pytest.mark.parametrize(
-    ("number", "expected"),
+    ("stored", "expected"),
     [
-        (FORMAT + 1, f"error: {FORMAT + 1}, from a newer Tenure"),
-        (FORMAT, f"ok: {FORMAT}"),
-        (FORMAT - 1, f"note: {FORMAT - 1} so far"),
-        (0, "note: none so far"),
+        ((FORMAT + 1, FORMAT + 1), f"error: {FORMAT + 1}, from a newer Tenure"),
+        ((FORMAT + 1, FORMAT), f"ok: {FORMAT + 1}"),
+        ((FORMAT, FORMAT), f"ok: {FORMAT}"),
+        (None, "note: none so far"),
     ],
 )
-def test_formats(number: int, expected: str):
-    finding = examine._format(number)
+def test_formats(stored: tuple[int, int] | None, expected: str):
+    finding = doctor._format(stored)
     assert f"{finding.level}: {finding.detail}".startswith(expected)
 
 
@@ -315,7 +315,7 @@ def test_formats(number: int, expected: str):
     ],
 )
 def test_a_database_without_tables(facts: Any, level: str, words: str):
-    finding = examine._not_set_up(more(**facts))
+    finding = doctor._not_set_up(more(**facts))
     assert (finding.level, words in finding.detail) == (level, True)
 
 
@@ -333,7 +333,7 @@ def test_a_database_without_tables(facts: Any, level: str, words: str):
 def test_why_a_server_could_not_be_talked_to(cause: Any, detail: str, advice: str):
     error = StoreError("the store failed: oh. Do this.")
     if cause is not None:
-        error = examine.translate(cause, "url", opening=True)
-    finding = examine._no_answer(error)
+        error = doctor.translate(cause, "url", opening=True)
+    finding = doctor._no_answer(error)
     assert (finding.level, finding.subject, finding.detail) == ("error", "connection", detail)
     assert finding.advice.startswith(advice)

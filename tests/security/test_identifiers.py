@@ -91,8 +91,8 @@ CONSTANT = re.compile(
     r"|round\(BUSY_TIMEOUT \* 1000\)( if patient else 0)?"
 )
 ALLOWED = {
-    ("stores/postgres/examine.py", "channel"): "16 hexadecimal digits of our own",
-    ("stores/postgres/examine.py", "more['role']"): "advice for people, never run",
+    ("stores/postgres/doctor.py", "channel"): "16 hexadecimal digits of our own",
+    ("stores/postgres/doctor.py", "more['role']"): "advice for people, never run",
     ("stores/postgres/rights.py", "whom"): "advice for people, never run",
     ("stores/postgres/rights.py", "written"): "our own tables",
     ("stores/sqlite/database.py", "level"): "FULL or NORMAL",

@@ -515,7 +515,7 @@ async def test_wake_ups_come_again_after_a_restart(
             waits = asyncio.create_task(watch.wait(None))
             await there.leases.release([ann])
             assert await asyncio.wait_for(waits, SIZE.patience)
-            await here.release([Lease(key="key", holder="ben")])
+            await here.leases.release([Lease(key="key", holder="ben")])
             ann = await take(there, "key", "ann")
 
 

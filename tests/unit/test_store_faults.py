@@ -8,7 +8,7 @@ import pytest
 from redis import exceptions
 
 from tenure.errors import ConfigError, StoreError, StoreFull, StoreUnavailable, TenureError
-from tenure.stores.postgres import faults as postgres
+from tenure.stores.postgres import errors as postgres
 from tenure.stores.redis import errors as redis
 from tenure.stores.redis.address import Address
 from tenure.stores.redis.topology import address_of

@@ -28,7 +28,8 @@ from tenure.stores.within import no_transactions
 __all__ = ["FORMAT", "READABLE_FROM", "Connection", "grade_of", "read_format"]
 
 FORMAT = 1
-"""The shape of what is stored; described in lua/leases.lua, lua/jobs.lua and lua/schedules.lua."""
+"""The shape of what is stored; described in lua/leases.lua, lua/record.lua, lua/jobs.lua and
+lua/schedules.lua."""
 READABLE_FROM = 1
 """The oldest format whose code can work with what this version stores."""
 

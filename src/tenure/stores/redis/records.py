@@ -1,6 +1,6 @@
 """Jobs as the scripts take and give them: words of a command, and MessagePack values of a record.
 
-A record stands in two hashes; lua/jobs.lua has the table of its values. Joined and with the header
+A record stands in two hashes; lua/record.lua has the table of its values. Joined, with the header
 of an array in front, they are decoded in one go.
 """
 

@@ -1,7 +1,7 @@
 """The Lua scripts: one per atomic operation, each put together out of the files that it needs.
 
-Before the file of its own, a lease script has lua/leases.lua, a job script lua/jobs.lua and
-lua/holders.lua, and one of schedules lua/runs.lua and lua/schedules.lua as well.
+Before the file of its own, a lease script has lua/leases.lua, a job script lua/record.lua,
+lua/jobs.lua and lua/holders.lua, and one of schedules lua/runs.lua and lua/schedules.lua as well.
 
 A server that has reached its maxmemory refuses every command that may take memory. But it lets a
 script go on that has begun with a removal, in all versions (see EVAL in the documentation of
@@ -54,7 +54,7 @@ local DECISIONS_MAX, BLOCKING_MAX = {DECISIONS_MAX}, {BLOCKING_MAX}
 local COUNT_MAX, DECLARED_ANEW_AFTER = {COUNT_MAX}, {micros(DECLARED_ANEW_AFTER)}
 """
 _LEASE_FILES = ("soundness", "leases")
-_JOB_FILES = ("soundness", "jobs", "holders")
+_JOB_FILES = ("soundness", "record", "jobs", "holders")
 _CROWDS = "-- Insert crowd.lua here.\n"
 
 

@@ -154,21 +154,29 @@ if #members == 0 then
 end
 
 local records, fixed = call('HMGET', STATE, unpack(ids)), call('HMGET', FIXED, unpack(ids))
-local answers, runs_here, broken = {next_in, junk}, pack(replica), {}
+local answers, packed_replica, holder, broken = {next_in, junk}, pack(replica), replica .. '\0', {}
+local states, held, got = words_for('HSET', STATE), words_for('ZADD', HELD), 0
 for n, id in ipairs(ids) do
-  local readable, job = pcall(read_front, id, records[n] or '')
-  if readable and fixed[n] and job.state == WAITS and job.replica == '' then
-    job.state, job.attempt, job.started = RUNS, job.attempt + 1, now
-    job.fence, job.revision = max(job.fence + 1, now), job.revision + 1
-    local record = front_of(job) .. runs_here .. sub(records[n], job.rest + 1)
-    gather('HSET', STATE, id, record)
-    gather('ZADD', HELD, '0', replica .. '\0' .. id .. '\0' .. job.queue)
-    if job.timeout >= 0 then
-      gather('ZADD', DEADLINES, now + job.timeout, id)
+  local record = records[n]
+  local readable, rest, size, timeout, retention, retention_failed, queue, priority, tag_count, key,
+    schedule, created, state, fence, attempt, started, revision, cancelling, due, nobody =
+    pcall(decode_some, record or '', 18)
+  if readable and fixed[n] and state == WAITS and nobody == ''
+    and is_sound(record, size, timeout, retention, retention_failed, queue, priority, tag_count,
+      key, schedule, created, state, fence, attempt, started, revision, cancelling, due, nobody) then
+    local taken = sub(record, 1, size)
+      .. middle(RUNS, max(fence + 1, now), attempt + 1, now, revision + 1, 0, due)
+      .. packed_replica .. sub(record, rest + 1)
+    got = got + 1
+    changed[got] = id
+    local odd = 2 * got + 1  -- in answers and commands, whose first two words stand before
+    states[odd], states[odd + 1] = id, taken
+    held[odd], held[odd + 1] = '0', holder .. id .. '\0' .. queue
+    answers[odd], answers[odd + 1] = taken, fixed[n]
+    if timeout >= 0 then
+      gather('ZADD', DEADLINES, now + timeout, id)
     end
-    count_running(job.queue, 1)
-    changed[#changed + 1] = id
-    answers[#answers + 1], answers[#answers + 2] = record, fixed[n]
+    count_running(queue, 1)
   else
     broken[#broken + 1] = n
   end

@@ -79,14 +79,18 @@ local function prepare(when)
   places[when] = {format('%016d', floor(max(0, due) / 1000)), format('\0%03d', due % 1000), due}
 end
 
-for _, n in ipairs(fresh) do
+local fixed, states = words_for('HSET', FIXED), words_for('HSET', STATE)
+local waiting, index = words_for('ZADD', WAITING), words_for('ZADD', UNFINISHED)
+for i, n in ipairs(fresh) do
   local id, queue, when = ids[n], ARGV[5 * n], ARGV[5 * n + 1]
   if not rests[when] then
     prepare(when)
   end
-  local milliseconds, rest, due = unpack(places[when], 1, 3)
-  gather('HSET', FIXED, id, fixed_of(n))
-  gather('HSET', STATE, id, head_of(n) .. rests[when])
+  local place_of = places[when]
+  local milliseconds, rest, due = place_of[1], place_of[2], place_of[3]
+  local odd = 2 * i + 1  -- in commands, whose first two words stand before
+  fixed[odd], fixed[odd + 1] = id, fixed_of(n)
+  states[odd], states[odd + 1] = id, head_of(n) .. rests[when]
   local stands = queue
   if due > now then
     stands = sub(queue, 1, -2) .. LATER .. sub(queue, -1)
@@ -94,8 +98,8 @@ for _, n in ipairs(fresh) do
       gather('ZADD', PAUSES, now, id)
     end
   end
-  gather('ZADD', WAITING, '0', stands .. milliseconds .. id .. rest)
-  gather('ZADD', UNFINISHED, '0', id)
+  waiting[odd], waiting[odd + 1] = '0', stands .. milliseconds .. id .. rest
+  index[odd], index[odd + 1] = '0', id
   if due <= now + SOON then
     awaited[sub(queue, 1, -3)] = true
   end

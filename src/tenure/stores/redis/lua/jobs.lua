@@ -1,11 +1,7 @@
--- In front of every job script: what is stored, how it is read and written, and the moves that
--- several scripts make. All keys of the jobs are passed to every script, in this order:
+-- In front of every job script, after record.lua: what is stored of jobs, and the moves that several
+-- scripts make. All keys of the jobs are passed to every script, in this order:
 
-local call, pcall, sub, format = redis.call, pcall, string.sub, string.format
-local pack, decode, decode_some = cmsgpack.pack, cmsgpack.unpack, cmsgpack.unpack_limit
-local min, max, floor = math.min, math.max, math.floor
-
-local STATE      = KEYS[1]   -- hash id -> what changes in a job's life, see below
+local STATE      = KEYS[1]   -- hash id -> what changes in a job's life, see record.lua
 local FIXED      = KEYS[2]   -- hash id -> what does not
 local WAITING    = KEYS[3]   -- zset of places: queue NUL, '!' while it waits for its time, priority
                              -- due id NUL micros; see `place`
@@ -40,153 +36,12 @@ local PAUSES     = KEYS[25]  -- zset id -> when its pause began, of jobs that wa
 -- the append-only file are what a script's time is made of; so the payload is never written again
 -- after the insert. Numbers that are the same for many are handed over as text, made once.
 
-local WAITS, RUNS, SUCCEEDED, FAILED, CANCELLED = 0, 1, 2, 3, 4
-
-local now = tonumber(ARGV[1])  -- a test's clock, or empty for the server's
-if not now then
-  local time = call('TIME')
-  now = time[1] * 1000000 + time[2]
-end
-
--- A record consists of MessagePack values, one after the other. Those that a move may change stand in
--- STATE, the others in FIXED, as they take room that must not be written again with each move. Fields
--- of core.records.JobRecord have their names. Durations are microseconds; -1 is no timeout.
---
---   part    field             encoding
---
---   head    size              uint 16: length of the head. Clients write it, scripts only copy it.
---   head    timeout           integer
---   head    retention         integer
---   head    retention_failed  integer
---   head    queue             text
---   head    priority          integer
---   head    tag_count         integer
---   head    key               text or nil: the unique key
---   head    schedule          text
---   head    created           uint 64: added by the script that stores the job
---   middle  state             integer: its place in core.states.STATES
---   middle  fence             uint 64
---   middle  attempt           uint 32
---   middle  started           uint 64
---   middle  revision          uint 32
---   middle  cancelling        integer: 0 or 1
---   middle  due               uint 64
---   end     replica           text
---   end     finished          integer
---   end     reason            text
---   end     failures          integer
---   end     losses            integer
---   end     settled_fence     integer: the fence of the last settlement, and its mark
---   end     settled_as        text
---   end     progress          number or nil
---   end     message           text
---   end     checkpoint        bin 32 or nil
---   end     result            bin 32 or nil
---   end     error             bin 32 or nil
---   end     history           bin 32 or nil
---   fixed   task              text
---   fixed   tags              array of text
---   fixed   unique            nil or array: digest, keep, whether the key stays with the job
---   fixed   id                text
---   fixed   options           text
---   fixed   payload           bytes
---
--- The middle has a fixed size: struct takes a third of the time of cmsgpack. Only clients look into
--- bin 32, which cmsgpack does not know.
-local function middle(state, fence, attempt, started, revision, cancelling, due)
-  return struct.pack('>BBI8BI4BI8BI4BBI8', state, 0xcf, fence, 0xce, attempt, 0xcf, started,
-    0xce, revision, cancelling, 0xcf, due)
-end
-
-local function bin(bytes)
-  return bytes and '\198' .. struct.pack('>I4', #bytes) .. bytes or '\192'
-end
-
-local function read_bin(record, offset)
-  if string.byte(record, offset + 1) == 0xc0 then
-    return offset + 1, nil
-  end
-  local length = struct.unpack('>I4', record, offset + 2)
-  return offset + 5 + length, sub(record, offset + 6, offset + 5 + length)
-end
-
--- Return the record of a job that is new: its head, and nothing has happened to it yet but what the
--- middle says.
-local function new_record(head, middle_part, replica)
-  return head .. struct.pack('>BI8', 0xcf, now) .. middle_part
-    .. pack(replica, 0, '', 0, 0, 0, '', nil, '') .. bin() .. bin() .. bin() .. bin()
-end
-
--- Raises an error if two values cannot be compared; that costs less than to ask each for its type. Of
--- other numbers than those that make a place in a queue, fractions do no harm.
-local function is_sound(job, size, record)
-  return size >= 1 and size <= #record and job.timeout >= -1 and job.timeout <= SPAN_MAX
-    and job.retention >= 0 and job.retention <= SPAN_MAX
-    and job.retention_failed >= 0 and job.retention_failed <= SPAN_MAX
-    and type(job.queue) == 'string'
-    and job.priority >= 0 and job.priority <= 9 and job.priority % 1 == 0
-    and job.tag_count >= 0 and job.tag_count <= 1000
-    and (job.key == nil or type(job.key) == 'string') and type(job.schedule) == 'string'
-    and job.created >= -INSTANT_MAX and job.created <= INSTANT_MAX
-    and job.state >= 0 and job.state <= 4 and job.state % 1 == 0
-    and job.fence >= 0 and job.fence <= INSTANT_MAX
-    and job.attempt >= 0 and job.attempt <= COUNTER_MAX
-    and job.started >= 0 and job.started <= INSTANT_MAX
-    and job.revision >= 0 and job.revision <= COUNTER_MAX
-    and (job.cancelling == 0 or job.cancelling == 1)
-    and job.due >= 0 and job.due <= INSTANT_MAX and job.due % 1 == 0
-    and type(job.replica) == 'string'
-end
-
--- Return a job as far as its replica, all that a claim needs; `job.rest` is where the rest of its
--- record begins. Raises an error if it cannot be read.
-local function read_front(id, record)
-  local rest, size, timeout, retention, retention_failed, queue, priority, tag_count, key, schedule,
-    created, state, fence, attempt, started, revision, cancelling, due, replica =
-    decode_some(record, 18)
-  local job = {
-    id = id, head = sub(record, 1, size), rest = rest, timeout = timeout, retention = retention,
-    retention_failed = retention_failed, queue = queue, priority = priority,
-    tag_count = tag_count, key = key, schedule = schedule, created = created, state = state,
-    fence = fence, attempt = attempt, started = started, revision = revision,
-    cancelling = cancelling, due = due, replica = replica,
-  }
-  assert(is_sound(job, size, record))
-  return job
-end
-
--- Return the whole of it.
-local function read(id, record)
-  local job, offset = read_front(id, record)
-  offset, job.finished, job.reason, job.failures, job.losses, job.settled_fence, job.settled_as,
-    job.progress, job.message = decode_some(record, 8, job.rest)
-  assert(is_whole(job.finished, 0, INSTANT_MAX) and type(job.reason) == 'string'
-    and is_whole(job.failures, 0, COUNTER_MAX) and is_whole(job.losses, 0, COUNTER_MAX)
-    and is_whole(job.settled_fence, 0, INSTANT_MAX) and type(job.settled_as) == 'string'
-    and (job.progress == nil or type(job.progress) == 'number') and type(job.message) == 'string')
-  offset, job.checkpoint = read_bin(record, offset)
-  offset, job.result = read_bin(record, offset)
-  offset, job.error = read_bin(record, offset)
-  offset, job.history = read_bin(record, offset)
-  return job
-end
-
-local function front_of(job)
-  return job.head
-    .. middle(job.state, job.fence, job.attempt, job.started, job.revision, job.cancelling, job.due)
-end
-
--- Return the record of a job but for its last four values: checkpoint, result, error, history.
-local function beginning_of(job)
-  return front_of(job) .. pack(job.replica, job.finished, job.reason, job.failures, job.losses,
-    job.settled_fence, job.settled_as, job.progress, job.message)
-end
-
 -- Moves do not write at once: what they do to one key is gathered, and `flush` writes it by one
 -- command for all jobs. Of each job there is at most one move per script.
 local gathered, order, running_change = {}, {}, {}
 
-local function gather(command, key, first, second)
+-- Return the words of the command that will be called on a key.
+local function words_for(command, key)
   local commands = gathered[key]
   if not commands then
     commands = {}
@@ -197,6 +52,11 @@ local function gather(command, key, first, second)
     words = {command, key}
     commands[command], order[#order + 1] = words, words
   end
+  return words
+end
+
+local function gather(command, key, first, second)
+  local words = words_for(command, key)
   local size = #words
   words[size + 1], words[size + 2] = first, second
 end
@@ -244,20 +104,14 @@ local known = {}
 local function keep_known(id, record)
   local readable, job = pcall(read, id, record or '')
   known[id] = readable and job
+  return known[id] or nil
 end
 
 local function job_of(id)
   if known[id] == nil then
-    keep_known(id, call('HGET', STATE, id))
+    return keep_known(id, call('HGET', STATE, id))
   end
   return known[id] or nil
-end
-
--- Read many jobs by one command.
-local function read_all(ids)
-  for n, record in ipairs(#ids > 0 and call('HMGET', STATE, unpack(ids)) or {}) do
-    keep_known(ids[n], record)
-  end
 end
 
 -- Where a job waits: in order of priority, due time in whole milliseconds, id. The rest of the due

@@ -23,8 +23,8 @@ local function note_end(job, last)
   job.history, job.error = last.history or job.history, last.error or job.error
 end
 
-local function settle(id, last)
-  local job = job_of(id)
+local function settle(id, record, last)
+  local job = keep_known(id, record)
   if drop_unreadable(id) then
     return 3
   elseif job and job.settled_fence == last.fence and job.settled_as == last.mark then
@@ -53,13 +53,57 @@ local function settle(id, last)
   return 1
 end
 
+-- The rule: the first attempt of a job without a unique key has succeeded. Its record is put together
+-- out of pieces, without a look at each value, in a third of the time.
+local SUCCESS = pack(SUCCEEDED, false, 0, 0, 's', 0, '')
+local UNTOUCHED = sub(new_record('', '', ''), 11)  -- all that stands behind the replica
+local ended, marked = pack('', now, '', 0, 0), pack('s', nil, '') .. bin()
+local held, unfinished = words_for('ZREM', HELD), words_for('ZREM', UNFINISHED)
+local states, index, finished = words_for('HSET', STATE), words_for('ZADD', INDEX[SUCCEEDED]),
+  words_for('ZADD', FINISHED)
+local count, ends = 0, {}  -- of jobs; of retentions, as text
+
+-- Settle a success, if that is what it is. Returns whether it was.
+local function settle_plain(id, record, words)
+  local readable, rest, size, timeout, retention, retention_failed, queue, priority, tag_count, key,
+    schedule, created, state, fence, attempt, started, revision, cancelling, due, replica =
+    pcall(decode_some, record or '', 18)
+  local offset, own_fence = decode_some(words, 1)
+  if not readable or state ~= RUNS or key or schedule ~= '' or cancelling ~= 0
+    or fence ~= own_fence or sub(words, offset + 1, offset + #SUCCESS) ~= SUCCESS
+    or not is_sound(record, size, timeout, retention, retention_failed, queue, priority, tag_count,
+      key, schedule, created, state, fence, attempt, started, revision, cancelling, due, replica)
+    or sub(record, rest + 1) ~= UNTOUCHED then
+    return false
+  end
+  count = count + 1
+  changed[count] = id
+  local odd = 2 * count + 1  -- in commands, whose first two words stand before
+  held[count + 2] = replica .. '\0' .. id .. '\0' .. queue
+  unfinished[count + 2] = id
+  if timeout >= 0 then
+    gather('ZREM', DEADLINES, id)
+  end
+  states[odd], states[odd + 1] = id, sub(record, 1, size)
+    .. middle(SUCCEEDED, fence, attempt, started, revision + 1, 0, due)
+    .. ended .. pack(fence) .. marked .. sub(words, offset + #SUCCESS + 1)
+  ends[retention] = ends[retention] or format('%.0f', now + retention)
+  index[odd], index[odd + 1] = '0', id
+  finished[odd], finished[odd + 1] = ends[retention], tag_count > 0 and id .. '\0' or id
+  count_running(queue, -1)
+  return true
+end
+
 local ids, answers = {}, {}
 for at = 3, #ARGV, 2 do
   ids[#ids + 1] = ARGV[at]
 end
-read_all(ids)
+local records = call('HMGET', STATE, unpack(ids))
 for n, id in ipairs(ids) do
-  answers[n] = settle(id, read_end(ARGV[2 * n + 2]))
+  answers[n] = settle_plain(id, records[n], ARGV[2 * n + 2]) and 1
+end
+for n, id in ipairs(ids) do
+  answers[n] = answers[n] or settle(id, records[n], read_end(ARGV[2 * n + 2]))
 end
 flush()
 ring()
