@@ -17,6 +17,7 @@ from tenure.runtime.owed import Owed
 from tenure.runtime.settling import Settler
 from tenure.runtime.slots import Slots
 from tenure.runtime.ticker import Ticker
+from tenure.runtime.unlocked_runs import UnlockedRuns
 from tenure.runtime.unstarted import Unstarted
 
 __all__ = ["Alone", "is_suspicious"]
@@ -40,6 +41,7 @@ class Alone:
         unstarted: Unstarted,
         slots: Slots,
         settler: Settler,
+        unlocked: UnlockedRuns,
         ticker: Ticker,
         owed: Owed,
         overdue_after: float,
@@ -51,6 +53,7 @@ class Alone:
         self._unstarted = unstarted
         self._slots = slots
         self._settler = settler
+        self._unlocked = unlocked
         self._ticker = ticker
         self._owed = owed
         self._overdue_after = overdue_after
@@ -97,8 +100,9 @@ class Alone:
 
     @property
     def _has_company(self) -> bool:
-        """Whether other jobs would be lost with this process: also those on their way back."""
-        return bool(self._slots or self._settler.unsettled or self._ticker.pending)
+        """Whether other work would be lost with this process: also jobs on their way back."""
+        runs_here = self._slots or self._unlocked
+        return bool(runs_here or self._settler.unsettled or self._ticker.pending)
 
     def _patience_for(self, suspect: JobRecord) -> float:
         """Return how long it may wait; its deadline counts from the claim, so not for too long."""

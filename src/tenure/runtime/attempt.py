@@ -50,6 +50,7 @@ from tenure.runtime.transaction import Ending
 
 __all__ = [
     "EXECUTORS",
+    "STUCK_AFTER",
     "Around",
     "AttemptRunner",
     "ErrorReport",
@@ -58,6 +59,7 @@ __all__ = [
     "Pacing",
     "Reject",
     "Retry",
+    "ends_more_than_the_attempt",
 ]
 
 Around: TypeAlias = Callable[
@@ -71,8 +73,8 @@ EXECUTORS: Final = get_args(Executor)
 
 log = logging.getLogger("tenure")
 
-# A thread gets this long after its time-out before it is reported.
-_STUCK_AFTER = 1.0
+STUCK_AFTER: Final = 1.0
+"""A function that goes on for so many seconds after its time-out is reported."""
 
 
 class Pacing(Protocol):
@@ -151,7 +153,7 @@ class AttemptRunner:
         except asyncio.CancelledError:
             raise
         except BaseException as error:
-            if _ends_more_than_the_attempt(error, handler, task):
+            if ends_more_than_the_attempt(error, handler, task):
                 raise
             if context.is_settled:
                 told = "job %s failed after the commit that settled it"
@@ -283,7 +285,7 @@ class AttemptRunner:
         tell = partial(self._events.emit, stuck, record)
         alarms = [
             set_alarm(self._clock, timeout, partial(context.stop, "timed out")),
-            set_alarm(self._clock, timeout + _STUCK_AFTER, tell),
+            set_alarm(self._clock, timeout + STUCK_AFTER, tell),
         ]
         try:
             result = await work
@@ -369,7 +371,7 @@ def _asked(error: BaseException) -> float | None:
     return after if is_pause else None
 
 
-def _ends_more_than_the_attempt(
+def ends_more_than_the_attempt(
     error: BaseException, handler: Handler, task: asyncio.Task[Any] | None
 ) -> bool:
     """Whether it was not the handler that raised this: the user has pressed Ctrl-C, or Python

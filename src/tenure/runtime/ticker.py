@@ -18,7 +18,7 @@ from tenure.core.ids import JobIds
 from tenure.core.records import BATCH_MAX, JobRecord, NewJob
 from tenure.core.schedules.advancing import Advance, Advanced
 from tenure.core.schedules.definition import Plan
-from tenure.core.schedules.documents import DECLARED_FOR
+from tenure.core.schedules.documents import DECLARED_FOR, Decision
 from tenure.core.schedules.planting import Planted, Planting
 from tenure.core.schedules.records import Commit
 from tenure.core.schedules.ticking import Step, bounds, next_step, run_of
@@ -206,15 +206,33 @@ class Ticker:
             now = self._time.now()
             step = next_step(timer.plan.definition, timer.cursor, now)
             if isinstance(step, Step):
+                step = self._beside_unlocked(timer, step)
+                if step is None:
+                    self._held[timer] = None
+                    return _HELD
                 if step.runs and timer.runs_here and not self._free_slots:
                     return self._wait_for_slot(timer)
                 return await self._take(timer, step, replica)
             return _LOOK_EVERY if step is None else (step - now) / 1e6
 
+    def _beside_unlocked(self, timer: TimerState, step: Step) -> Step | None:
+        """Return what a step may do beside a run without the store, which only this process knows.
+
+        None: it is held until that run ends.
+        """
+        overlap = timer.plan.definition.overlap
+        is_free = not step.runs or overlap == "allow" or timer.outage is not None
+        if is_free or timer.plan.name not in self._unlocked.timers:
+            return step
+        if overlap != "skip" or step.is_made_up:
+            return None
+        skipped = Decision(outcome="skipped", reason="overlap", first=step.to, last=step.to)
+        return replace(step, runs=False, passed=(*step.passed, skipped))
+
     @property
     def _free_slots(self) -> int:
         """Return how many more runs may be asked for: each answer may be one to start."""
-        return max(0, self._unstarted.free_runs - self._asked_runs - len(self._unlocked))
+        return max(0, self._unstarted.free_runs - self._asked_runs)
 
     @property
     def _asked_runs(self) -> int:
@@ -300,7 +318,7 @@ class Ticker:
             answer = await self._scheduling.advance(asked)
             return answer if is_wanted or answer.outcome != "early" else replace(answer, ready_in=0)
 
-        if move.run is not None and runs_unlocked(timer.plan.definition):
+        if runs_unlocked(timer.plan.definition):
             return await advance()
         try:
             return await self._patience.until_answered("commit", advance, self._stopped)

@@ -80,7 +80,9 @@ class TimerOutages:
 
     async def _end(self, timer: TimerState, outage: Outage) -> None:
         """Record what has run without the store, once it answers: none of that is caught up."""
-        look_up = partial(self._scheduling.advance, replace(outage.move, due=NEVER))
+        # A move without a run is made up for: its lines in the history are still true.
+        asked = outage.move if outage.move.run is None else replace(outage.move, due=NEVER)
+        look_up = partial(self._scheduling.advance, asked)
         try:
             first = await self._patience.until_answered("commit", look_up, self._stopped)
             if first.run is not None:  # it was decided, and the reply was lost

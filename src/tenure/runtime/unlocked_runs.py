@@ -2,6 +2,9 @@
 
 Such a run has no job, no fence and no limit, and other replicas may run the same tick. It is told
 at once in an event, and enters the history when the store is back (`Outage`).
+
+A run counts here until its function has really returned: a time-out, or the end of the worker, only
+asks it to stop. So what its timer and the timer slots allow holds for runs that ignore that, too.
 """
 
 from __future__ import annotations
@@ -12,16 +15,17 @@ from collections.abc import Callable, Mapping
 from contextvars import ContextVar
 from dataclasses import dataclass
 from functools import partial
-from typing import Any
+from typing import Any, Literal, TypeAlias
 
 from tenure.core.clock import Clock
 from tenure.core.schedules.advancing import Advance
 from tenure.core.schedules.definition import Definition, Plan
 from tenure.core.schedules.documents import UNLOCKED, Decision
 from tenure.core.schedules.ticking import Step
-from tenure.observe.events import Events, TickSkipped, TickUnlocked
-from tenure.runtime.attempt import Handler
+from tenure.observe.events import Events, HandlerStuck, TickSkipped, TickUnlocked
+from tenure.runtime.attempt import STUCK_AFTER, Handler, ends_more_than_the_attempt
 from tenure.runtime.threads import Threads
+from tenure.runtime.time_limit import set_alarm
 
 __all__ = ["Outage", "UnlockedRuns", "runs_unlocked", "unlocked_since"]
 
@@ -61,6 +65,28 @@ class Outage:
         )
 
 
+StopReason: TypeAlias = Literal["timed out", "shutting down", "abandoned"]
+
+
+@dataclass(eq=False, slots=True)
+class _Run:
+    """One unfinished run."""
+
+    timer: str
+    handler: Handler
+    task: asyncio.Task[None] | None = None
+    stop_reason: StopReason | None = None
+
+    def stop(self, reason: StopReason) -> None:
+        """Ask it to stop, once. A plain function cannot be told: it has no job to ask."""
+        if self.stop_reason is not None:
+            return
+        self.stop_reason = reason
+        if self.handler.is_async and self.task is not None:
+            # Not before its first step: a task that never began would end without a trace.
+            self.task.get_loop().call_soon(self.task.cancel)
+
+
 class UnlockedRuns:
     """Runs without a job, in this process."""
 
@@ -71,81 +97,105 @@ class UnlockedRuns:
         handlers: Mapping[str, Handler],
         *,
         is_running: Callable[[str], bool],
-        on_freed: Callable[[], None],
+        on_ended: Callable[[str], None],
     ) -> None:
-        """`is_running` tells if a job of a timer runs here; `on_freed` is called after each run."""
+        """`is_running` tells if a job of a timer runs here; `on_ended` gets the timer of a run."""
         self._clock = clock
         self._events = events
         self._handlers = handlers
         self._is_running = is_running
-        self._on_freed = on_freed
+        self._on_ended = on_ended
         self._threads = Threads()
-        self._tasks: dict[asyncio.Task[None], str] = {}
+        self._runs: dict[_Run, None] = {}
 
     def __len__(self) -> int:
-        return len(self._tasks)
+        return len(self._runs)
+
+    @property
+    def timers(self) -> list[str]:
+        """The timers that have an unfinished run, each once."""
+        return list(dict.fromkeys(run.timer for run in self._runs))
 
     def start(self, plan: Plan, step: Step, *, previous: int, now: int) -> bool:
         """Start the run of a tick, unless one is unfinished here; say whether it did."""
         name, definition = plan.name, plan.definition
-        is_busy = name in self._tasks.values() or self._is_running(name)
+        is_busy = name in self.timers or self._is_running(name)
         if is_busy and definition.overlap != "allow":
             self._events.emit(TickSkipped(name, "overlap"))
             return False
         self._events.emit(TickUnlocked(name, step.to))
-        handler = self._handlers[plan.own_tasks[0]]
+        run = _Run(name, self._handlers[plan.own_tasks[0]])
         arguments = (step.to, step.due, previous)
-        work = self._run(name, handler, arguments, definition.run.timeout, now)
-        task = asyncio.ensure_future(work)
-        self._tasks[task] = name
-        task.add_done_callback(self._ended)
+        work = self._attempt(run, arguments, definition.run.timeout, now)
+        run.task = asyncio.ensure_future(work)
+        self._runs[run] = None
+        run.task.add_done_callback(lambda _: self._ended(run))
         return True
 
-    def _ended(self, task: asyncio.Task[None]) -> None:
-        del self._tasks[task]
-        self._on_freed()
+    def stop(self) -> None:
+        """Ask all of them to stop, because the worker does."""
+        for run in list(self._runs):
+            run.stop("shutting down")
 
-    async def close(self) -> None:
-        """Cancel what still runs; plain functions cannot be stopped, and go on."""
-        tasks = list(self._tasks)
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
+    def abandon(self) -> None:
+        """Give up what does not stop: it goes on, and nobody waits for it."""
+        for run in list(self._runs):
+            self._tell_stuck(run, "shutting down")
+            run.stop_reason = "abandoned"
+            if run.task is not None:
+                run.task.cancel()
         self._threads.close()
 
-    async def _run(
-        self,
-        name: str,
-        handler: Handler,
-        arguments: tuple[int, int, int],
-        timeout: float | None,
-        now: int,
+    def _ended(self, run: _Run) -> None:
+        del self._runs[run]
+        self._on_ended(run.timer)
+
+    async def _attempt(
+        self, run: _Run, arguments: tuple[int, int, int], timeout: float | None, now: int
     ) -> None:
+        """Run the function to its end, and log a failure. As in an attempt, it may raise anything."""
         unlocked_since.set(now)
+        alarms = []
+        if timeout is not None:
+            stuck = partial(self._tell_stuck, run, "timed out")
+            alarms = [
+                set_alarm(self._clock, timeout, partial(self._time_out, run)),
+                set_alarm(self._clock, timeout + STUCK_AFTER, stuck),
+            ]
+        task = asyncio.current_task()
         try:
-            await self._in_time(self._call(handler, arguments), timeout)
-        except TimeoutError:
-            log.error(  # noqa: TRY400 - where it was waited for says nothing
-                "timer %r ran without the store for longer than max_run_time", name
-            )
-        except Exception:
-            log.exception("timer %r failed in a run without the store", name)
+            await self._call(run.handler, arguments)
+        except asyncio.CancelledError:
+            self._log_cancel(run)
+        except BaseException as error:
+            if ends_more_than_the_attempt(error, run.handler, task):
+                raise
+            log.exception("timer %r failed in a run without the store", run.timer)
+        finally:
+            for alarm in alarms:
+                alarm.cancel()
 
     async def _call(self, handler: Handler, arguments: tuple[int, int, int]) -> Any:
         if handler.is_async:
             return await handler.function(*arguments)
         return await self._threads.run(partial(handler.function, *arguments))
 
-    async def _in_time(self, work: Any, timeout: float | None) -> None:
-        if timeout is None:
-            await work
-            return
-        running = asyncio.ensure_future(work)
-        is_over = asyncio.Event()
-        running.add_done_callback(lambda _: is_over.set())
-        try:
-            if not await self._clock.wait(is_over, timeout):
-                raise TimeoutError
-            running.result()
-        finally:
-            running.cancel()
+    def _time_out(self, run: _Run) -> None:
+        log.error("timer %r ran without the store for longer than max_run_time", run.timer)
+        run.stop("timed out")
+
+    def _tell_stuck(self, run: _Run, reason: StopReason) -> None:
+        self._events.emit(HandlerStuck(run.handler.name, "", reason))
+
+    def _log_cancel(self, run: _Run) -> None:
+        match run.stop_reason:
+            case "timed out" | "abandoned":
+                pass  # logged already
+            case "shutting down":
+                log.warning(
+                    "timer %r was stopped in a run without the store, because its worker stops; "
+                    "this tick does not run again",
+                    run.timer,
+                )
+            case None:
+                log.error("timer %r cancelled itself in a run without the store", run.timer)

@@ -12,6 +12,7 @@ from tenure.core.clock import Clock
 from tenure.core.records import BATCH_MAX, JobRecord
 from tenure.runtime.settling import Settler
 from tenure.runtime.slots import Slots, is_run
+from tenure.runtime.unlocked_runs import UnlockedRuns
 
 __all__ = ["Unstarted"]
 
@@ -31,6 +32,7 @@ class Unstarted:
         clock: Clock,
         slots: Slots,
         settler: Settler,
+        unlocked: UnlockedRuns,
         *,
         concurrency: int,
         timer_concurrency: int,
@@ -39,6 +41,7 @@ class Unstarted:
         self._clock = clock
         self._slots = slots
         self._settler = settler
+        self._unlocked = unlocked
         self._concurrency = concurrency
         self.timer_concurrency = timer_concurrency
         self._ahead: deque[tuple[JobRecord, float]] = deque()
@@ -87,11 +90,16 @@ class Unstarted:
         """How many more runs of timers could start now."""
         if self.suspects or self.is_alone:
             return 0
-        return max(0, self.timer_concurrency - self._slots.runs - len(self._runs))
+        return max(0, self._free_timer_slots - len(self._runs))
 
     @property
     def running_timers(self) -> list[str]:
-        return self._slots.timers
+        """The timers that have a run here, also one without the store."""
+        return list(dict.fromkeys([*self._slots.timers, *self._unlocked.timers]))
+
+    @property
+    def _free_timer_slots(self) -> int:
+        return self.timer_concurrency - self._slots.runs - len(self._unlocked)
 
     def has_slot(self, record: JobRecord) -> bool:
         """Whether a job or a run of a timer that was claimed just now may start."""
@@ -129,7 +137,7 @@ class Unstarted:
                 if self._has_process(waiting[0]):
                     return waiting[0]
                 self._for_process.append(waiting)
-        if self._runs and self._slots.runs < self.timer_concurrency:
+        if self._runs and self._free_timer_slots > 0:
             return self._runs.popleft()[0]
         return None
 

@@ -149,20 +149,21 @@ class Worker:
             insert=insert,
         )
         self._audit = Audit(store, self._patience, self._settler)
-        self._unstarted = Unstarted(
-            self._clock,
-            self._slots,
-            self._settler,
-            concurrency=options.concurrency,
-            timer_concurrency=options.timer_concurrency,
-            needs_process=self._needs_process,
-        )
         self._unlocked = UnlockedRuns(
             self._clock,
             events,
             handlers,
             is_running=lambda timer: timer in self._slots.timers,
-            on_freed=self._slot_freed,
+            on_ended=self._unlocked_ended,
+        )
+        self._unstarted = Unstarted(
+            self._clock,
+            self._slots,
+            self._settler,
+            self._unlocked,
+            concurrency=options.concurrency,
+            timer_concurrency=options.timer_concurrency,
+            needs_process=self._needs_process,
         )
         self._ticker = Ticker(
             store,
@@ -184,6 +185,7 @@ class Worker:
             unstarted=self._unstarted,
             slots=self._slots,
             settler=self._settler,
+            unlocked=self._unlocked,
             ticker=self._ticker,
             owed=self._owed,
             overdue_after=recovery_grace(settings),
@@ -533,6 +535,10 @@ class Worker:
         self._ticker.slot_freed()
         self._changed.set()
 
+    def _unlocked_ended(self, timer: str) -> None:
+        self._ticker.runs_ended([timer])
+        self._slot_freed()
+
     def _process_free(self) -> None:
         """A child process is free, or another one may start."""
         self._look_again.set()
@@ -548,9 +554,10 @@ class Worker:
                 self._settler.hand_back(record)
         await self._let_finish()
         self._slots.stop("shutting down")
-        await self._unlocked.close()
+        self._unlocked.stop()
         self._leave_by = self._clock.boot() + UNWIND_SECONDS
         await self._let_finish()
+        self._unlocked.abandon()
         await self._slots.abandon()
         await self._within(_SETTLE_SECONDS, self._settler.drain())
         self._settler.close()
