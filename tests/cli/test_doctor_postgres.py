@@ -9,7 +9,7 @@ import asyncpg
 import pytest
 
 from tenure.cli import target
-from tenure.stores.postgres import examine, snapshots
+from tenure.stores.postgres import doctor, snapshots
 from tenure.stores.postgres.server import Server
 from tests.cli.conftest import Run
 from tests.cli.doctoring import Expected, ShiftedClock, check, examined
@@ -84,7 +84,7 @@ def test_a_role_without_rights_on_the_tables(
 
 def test_a_format_from_the_future_on_postgres(cli: Run, database: str):
     cli("--url", database, "migrate")
-    ask(database, "INSERT INTO tenure.format (number) VALUES (99)")
+    ask(database, "INSERT INTO tenure.format VALUES (99, 99)")
     check(cli, database, Expected("error", "format", "99, from a newer Tenure"))
 
 
@@ -144,7 +144,7 @@ def test_connections_nearly_used_up(cli: Run, database: str, number: int, level:
 
 
 def test_a_pooler_in_transaction_mode(cli: Run, database: str, monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(examine, "_WAKE_UP_SECONDS", 0.2)
+    monkeypatch.setattr(doctor, "_WAKE_UP_SECONDS", 0.2)
     cli("--url", database, "migrate")
     with Pooler(database) as pooler:
         code, findings = examined(cli, "--url", pooler.url)
@@ -177,10 +177,10 @@ def test_an_asynchronous_standby(cli: Run, database: str, tmp_path: Path):
 
 def test_servers_that_are_standbys_or_old():
     server = Server("12.4", 12, "UTF8", True, "read committed", True, True, "on", 0)
-    assert examine._role(server).level == "error"
-    old = examine._version(server)
+    assert doctor._role(server).level == "error"
+    old = doctor._version(server)
     assert (old.level, old.detail) == ("error", "PostgreSQL 12.4; 13 or later is needed")
-    assert [*examine._transactions(server, {"role": "me"})] == []
+    assert [*doctor._transactions(server, {"role": "me"})] == []
 
 
 def test_a_clock_that_is_off(cli: Run, database: str, monkeypatch: pytest.MonkeyPatch):

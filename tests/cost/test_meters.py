@@ -80,7 +80,7 @@ async def test_redis_counts_commands_inside_scripts_apart(meters: Meters):
 
 async def test_postgres_counts_statements_inside_functions(meters: Meters):
     async def plain(store) -> None:
-        await store._fetch("SELECT 1")
+        await store.fetch("SELECT 1")
 
     async def two_at_once(store) -> None:
         await store._pool._idle[-1][0].execute("SELECT 1; SELECT 2")

@@ -175,7 +175,7 @@ async def test_the_rights_of_the_runtime_role_are_counted(runtime):
     )
     found = {row["name"]: row["rights"] for row in rows}
     changed = {table: ["DELETE", "INSERT", "SELECT", "UPDATE"] for table in WRITTEN}
-    assert found == {**changed, "format": ["SELECT"], "job_record": ["SELECT"]}
+    assert found == {**changed, "format": ["SELECT"]}
     role = await runtime.fetchrow(
         "SELECT * FROM pg_roles WHERE rolname = current_user AND current_user = 'tenure_app'"
     )

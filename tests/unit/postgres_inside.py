@@ -1,17 +1,15 @@
-"""Looks at a PostgreSQL store from inside: its plans and their cost, and its earlier formats."""
+"""Looks at a PostgreSQL store from inside: its plans and their cost."""
 
 import json
 import re
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import AsyncExitStack, asynccontextmanager
-from importlib.resources import files
 from typing import Any, TypeAlias
 
 import asyncpg
 
 from tenure.core.clock import SystemClock
 from tenure.stores.postgres import PostgresStore
-from tenure.stores.postgres.schema import _SCRIPTS
 
 MANY = 100_000
 EXPLAINING = {
@@ -85,25 +83,3 @@ def walks_in(log: str) -> list[str]:
     # Nothing is worth keeping aside of what an index finds at once.
     kept = r"Materialize[^\n]*\n[^\n]*using (?:job|rep|schedule)[^\n]*"
     return walks + re.findall(alone, log) + re.findall(kept, log)
-
-
-async def make_format(connection: asyncpg.Connection, number: int) -> None:
-    """Make the schema as an earlier release did, and a role that may use it, but no more."""
-    await connection.execute("CREATE SCHEMA tenure; CREATE TABLE tenure.format (number integer)")
-    folder = files("tenure.stores.postgres").joinpath("sql")
-    for earlier in range(1, number + 1):
-        for script in _SCRIPTS[earlier]:
-            await connection.execute(folder.joinpath(script).read_text(encoding="utf-8"))
-        await connection.execute("INSERT INTO tenure.format VALUES ($1)", earlier)
-    await connection.execute(
-        """
-        CREATE ROLE "Plain Ann" LOGIN;
-        GRANT USAGE ON SCHEMA tenure TO "Plain Ann";
-        GRANT SELECT, INSERT, UPDATE, DELETE ON ALL TABLES IN SCHEMA tenure TO "Plain Ann"
-        """
-    )
-
-
-def plain_ann(url: str) -> str:
-    """Return the URL under which that role uses it."""
-    return url.replace("tenure@", "Plain%20Ann@")

@@ -38,7 +38,7 @@ class Meter:
     ) -> None:
         self._session = session
         self._tables = tables
-        self._fetch, store._fetch = store._fetch, self.fetch  # type: ignore[method-assign]
+        self._fetch, store.fetch = store.fetch, self.fetch  # type: ignore[method-assign]
         self.claims: list[int] = []
         self.beats: list[int] = []
 
@@ -172,7 +172,7 @@ async def desk(
     desk = Desk(store, clock)
     await desk.insert({}, {})
     await desk.claim()
-    assert store._bounds._lines
+    assert store.jobs._bounds._lines
     yield desk
     await store.close()
 
@@ -257,7 +257,7 @@ async def test_jobs_that_come_in_time_are_claimed_as_without_bounds(
 ):
     memory = MemoryStore("memory://", namespace="spec", clock=clock)
     await memory.open()
-    await memory.join("ann", ttl=TTL, meta={})
+    await memory.jobs.beat(["ann"], ttl=TTL, meta={})
     spec = Desk(memory, clock)
     await spec.insert({}, {})
     await spec.claim()

@@ -144,8 +144,7 @@ async def test_rows_that_break_a_constraint_are_set_aside(
     assert {job.id for job in await claimed(store, 2)} == {"job-000006", "job-000007"}
     assert {report.name for report in store.damage} == {"job-000004", "job-000005"}
     assert await store.jobs.settle(ends(running, "retry")) == ["unreadable", *["settled"] * 3]
-    stranded = {job.id for job in await stranded(store)}
-    assert stranded == {"job-000000", "job-000004", "job-000005"}
+    assert {job.id for job in await stranded(store)} == {"job-000000", "job-000004", "job-000005"}
 
 
 async def test_fences_go_on_by_the_clock_after_one_that_is_out_of_bounds(

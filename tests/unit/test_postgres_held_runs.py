@@ -35,7 +35,7 @@ async def test_a_run_that_a_transaction_holds_is_cancelled_by_a_later_try(
     held = await run(store, now, replica="ann")
     newer = move(await look_at(store), now + 1, limit=bound(1, "newer", "cancel"))
     other = Scheduling(store)
-    hold = "SELECT tenure.job_hold_v1($1, $2, $3)"
+    hold = "SELECT tenure.job_hold($1, $2, $3)"
     async with operator.transaction():
         assert await operator.fetchval(hold, namespace, held.id, held.fence)
         # It waits for the run for a moment, and then leaves that to its next try.

@@ -1,4 +1,4 @@
-"""What only concerns jobs in PostgreSQL: plans, locks, the migration, and notifications."""
+"""What only concerns jobs in PostgreSQL: plans, locks, and notifications."""
 
 import asyncio
 import random
@@ -9,7 +9,7 @@ import asyncpg
 import pytest
 
 from tenure.core.records import JobRecord, NewJob, Note, Settlement, Unique
-from tenure.errors import ConfigError, StoreUnavailable
+from tenure.errors import StoreUnavailable
 from tenure.stores.postgres import PostgresStore
 from tenure.stores.postgres.announcer import (
     Announcer,
@@ -18,8 +18,6 @@ from tenure.stores.postgres.announcer import (
     payloads,
     topics_in,
 )
-from tenure.stores.postgres.schema import FORMAT
-from tests.contract.calls import renew, take
 from tests.rig.endings import bury, leave, recover, settlement
 from tests.rig.fixtures import Endpoint, PrivatePostgres
 from tests.rig.sizes import SIZE
@@ -32,9 +30,7 @@ from tests.unit.postgres_inside import (
     Open,
     buffers,
     connected,
-    make_format,
     opening,
-    plain_ann,
     walks_in,
 )
 
@@ -86,7 +82,9 @@ def success(job: JobRecord, **details: Any) -> Settlement:
 
 TAG = """
 INSERT INTO tenure.job_tag (namespace, tag, id)
-SELECT namespace, 'blue', id FROM tenure.job_record WHERE namespace = $1
+SELECT namespace, 'blue', id FROM tenure.job WHERE namespace = $1
+UNION ALL
+SELECT namespace, 'blue', id FROM tenure.job_done WHERE namespace = $1
 """
 KEYS = """
 INSERT INTO tenure.job_key (namespace, key, id, digest, until, free_at)
@@ -175,14 +173,15 @@ async def test_what_is_finished_or_due_later_costs_nothing(
 
     async def costs() -> list[int]:
         poll = (
-            f"SELECT * FROM tenure.job_claim_v1('{namespace}', 'ann', %d, '{{q1,q2}}', 100, NULL)"
+            f"SELECT * FROM tenure.job_claim('{namespace}', 'ann', %d, '{{q1,q2}}', 100, "
+            "NULL, 100000, NULL)"
         )
         beat = (
-            "SELECT * FROM tenure.replica_beat_v1("
+            "SELECT * FROM tenure.replica_beat("
             f"'{namespace}', '{{ann}}', 60000000, 0, 9, 9, NULL, true, NULL)"
         )
         orphans = (
-            "SELECT * FROM tenure.job_orphans_v1("
+            "SELECT * FROM tenure.job_orphans("
             f"'{namespace}', 'eva', 5000000, NULL, 0, 100, NULL, NULL)"
         )
         await buffers(operator, poll % next(numbers))
@@ -202,52 +201,6 @@ async def test_counts_stop(store: PostgresStore, operator: asyncpg.Connection, n
     assert max(one.waiting for one in counted) == 10_000
 
 
-# The migration.
-
-
-async def test_format_1_is_brought_up_to_date_and_its_functions_go_on(
-    open_store: Open, private_postgres: PrivatePostgres
-):
-    url = private_postgres().url
-    connection = await asyncpg.connect(url)
-    await make_format(connection, 1)
-    old = await open_store(url, migrate="skip")
-    lease = await take(old, "key", "ann")
-    with pytest.raises(ConfigError, match=r"'tenure migrate'.*migrate=\"auto\""):
-        await open_store(url, migrate="check")
-    store = await open_store(url)
-    await open_store(url, migrate="check")
-    assert await renew(old, lease) == [True]
-    assert [one.outcome for one in await store.jobs.insert([new(1)])] == ["created"]
-    assert await connection.fetchval("SELECT max(number) FROM tenure.format") == FORMAT
-    # Who could use leases can use jobs.
-    await use_everything(await open_store(plain_ann(url)))
-    await connection.close()
-
-
-async def test_a_migration_gives_rights_to_none_but_who_could_do_the_same_before(
-    open_store: Open, private_postgres: PrivatePostgres
-):
-    url = private_postgres().url
-    connection = await asyncpg.connect(url)
-    await make_format(connection, 1)
-    await connection.execute(
-        """
-        CREATE ROLE looker; CREATE ROLE stranger;
-        GRANT SELECT ON tenure.lease TO looker;
-        GRANT SELECT, INSERT ON tenure.format, tenure.waiter TO stranger
-        """
-    )
-    await open_store(url)
-    may = "SELECT has_table_privilege($1, $2, $3)"
-    for table in ("tenure.job", "tenure.job_record", "tenure.schedule"):
-        assert await connection.fetchval(may, "looker", table, "SELECT")
-        assert not await connection.fetchval(may, "stranger", table, "SELECT")
-    assert not await connection.fetchval(may, "looker", "tenure.job", "INSERT")
-    assert not await connection.fetchval(may, "stranger", "tenure.job", "INSERT")
-    await connection.close()
-
-
 # Races.
 
 
@@ -257,7 +210,8 @@ async def test_a_beat_passes_a_claim_under_way(
     await store.jobs.insert([new(1)])
     async with operator.transaction():
         claimed = await operator.fetch(
-            "SELECT * FROM tenure.job_claim_v1($1, 'ann', 1, '{default}', 5, NULL)", namespace
+            "SELECT * FROM tenure.job_claim($1, 'ann', 1, '{default}', 5, NULL, 1000, NULL)",
+            namespace,
         )
         assert len(claimed) == 2
         async with asyncio.timeout(2):
@@ -339,7 +293,7 @@ async def test_one_held_job_keeps_no_other_from_being_moved(
             *(namespace, ids[1]),
         )
         with pytest.raises(StoreUnavailable):
-            await getattr(store, call)(ids)
+            await getattr(store.jobs, call)(ids)
         state = "cancelled" if call == "cancel" else "waiting"
         moved = (await store.jobs.find(state=state)).jobs
         assert sorted(job.id for job in moved) == [ids[0], ids[2]]
@@ -434,7 +388,7 @@ async def test_a_job_that_finishes_while_its_insert_is_repeated_is_not_stored_ag
     await operator.execute("BEGIN")
     await operator.fetch(
         """
-        SELECT * FROM tenure.job_settle_v1($1, $2, $3, $4, '{0}', '{NULL}', '{NULL}',
+        SELECT * FROM tenure.job_settle($1, $2, $3, $4, '{0}', '{NULL}', '{NULL}',
                                            '{""}', '{NULL}', 0, NULL)
         """,
         namespace,

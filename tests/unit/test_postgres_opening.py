@@ -8,7 +8,7 @@ import pytest
 
 from tenure import ConfigError, Tenure
 from tenure.stores.postgres.address import Address, connections_most
-from tenure.stores.postgres.poolers import shares_sessions
+from tenure.stores.postgres.server import shares_sessions
 from tests.rig.fixtures import Endpoint
 from tests.rig.pooler import Pooler
 from tests.unit.postgres_inside import connected, opening

@@ -6,7 +6,6 @@ from collections.abc import AsyncIterator, Sequence
 from typing import Any
 
 import asyncpg
-import msgspec
 import pytest
 
 from tenure.core.clock import SystemClock
@@ -42,7 +41,6 @@ from tests.unit.postgres_inside import (
     Open,
     buffers,
     connected,
-    make_format,
     opening,
     walks_in,
 )
@@ -76,7 +74,7 @@ async def is_waiting(task: asyncio.Future[Any]) -> bool:
     return not done
 
 
-COMMIT = "SELECT * FROM tenure.schedule_commit_v1({}, {}, {}, 100, 200, NULL)"
+COMMIT = "SELECT * FROM tenure.schedule_commit({}, {}, {}, 100, 200, NULL)"
 
 
 def arguments(namespace: str, *commits: Commit) -> tuple[str, list[str], list[str]]:
@@ -95,7 +93,7 @@ async def commit_within(
     """Send commits in a transaction of somebody else, which stays open; return their outcomes."""
     statement = COMMIT.format("$1", "$2", "$3")
     rows = await transaction.fetch(statement, *arguments(namespace, *commits))
-    return [msgspec.json.decode(row["answer"])["outcome"] for row in rows]
+    return [row["outcome"] for row in rows]
 
 
 def moved(record: ScheduleRecord | str, **details: Any) -> Commit:
@@ -251,7 +249,7 @@ async def test_a_young_declaration_changes_nothing(
 ):
     await create(store)
     async with operator.transaction():
-        declare = "SELECT lost FROM tenure.schedule_declare_v1($1, $2, $3, 10000000, NULL)"
+        declare = "SELECT lost FROM tenure.schedule_declare($1, $2, $3, 10000000, NULL)"
         assert await operator.fetchval(declare, namespace, ["sync"], ["ruler"]) == []
         assert await operator.fetchval("SELECT pg_current_xact_id_if_assigned()::text") is None
 
@@ -272,82 +270,6 @@ async def test_only_a_call_that_changed_something_waits_for_the_disk(
         async with operator.transaction():
             assert await commit_within(operator, namespace, *batch) == answers
             assert await operator.fetchval(show) == setting
-
-
-# The migration.
-
-OLD_INSERT = """
-SELECT * FROM tenure.job_insert_v1($1, $2, '{work}', '{default}', '{5}', '{""}', NULL, '{0}',
-                                   '{NULL}', '{NULL}', '{600}', '{600}', NULL, NULL, NULL, NULL,
-                                   NULL, NULL)
-"""
-OLD_GET = "SELECT * FROM tenure.job_get_v1($1, $2)"
-NEW_GET = "SELECT * FROM tenure.job_get_v2($1, $2)"
-OLD_FIND = "SELECT * FROM tenure.job_find_v1($1, $2, $3, $4, $5, $6, $7, $8)"
-NEW_FIND = "SELECT * FROM tenure.job_find_v2($1, $2, $3, $4, $5, $6, $7, $8)"
-
-
-async def test_the_release_before_sees_the_same_jobs(
-    store: PostgresStore, operator: asyncpg.Connection, namespace: str
-):
-    await store.jobs.beat(["ann"], ttl=600, meta={})
-    jobs = [
-        NewJob(id=f"job-{number}", task=task, queue=queue, tags=tags, retention=600.0)
-        for number, (task, queue, tags) in enumerate(
-            [("a", "x", ("t",)), ("b", "x", ()), ("a", "y", ("t", "u")), ("b", "y", ("u",))] * 2
-        )
-    ]
-    await store.jobs.insert(jobs)
-    await store.jobs.claim("ann", claim_no=1, queues=["x"], limit=2)
-    await store.jobs.cancel(["job-7"], reason="enough")
-    ids = [job.id for job in jobs]
-    assert await old_and_new(operator, OLD_GET, NEW_GET, namespace, [*ids[::2], "nobody"])
-    filters = {
-        1: ("waiting", "running", "cancelled", "failed"),
-        2: ("x", "y", "z"),
-        3: ("a", "b"),
-        4: ("t", "u"),
-        5: ("ann", "ben"),
-    }
-    for place, values in {0: (None,), **filters}.items():
-        for value in values:
-            for limit, before in ((1, None), (2, "job-5"), (8, None), (100, None), (3, "job-0")):
-                asked: list[Any] = [namespace, None, None, None, None, None, limit, before]
-                if place:
-                    asked[place] = value
-                await old_and_new(operator, OLD_FIND, NEW_FIND, *asked)
-
-
-async def old_and_new(
-    operator: asyncpg.Connection, old: str, new: str, *asked: Any
-) -> list[tuple[Any, ...]]:
-    """Check that both releases get the same; the old one knows nothing of schedules."""
-    before, now = await operator.fetch(old, *asked), await operator.fetch(new, *asked)
-    width = len(before[0]) if before else 0
-    assert [tuple(row) for row in before] == [tuple(row)[:width] for row in now], asked
-    return before
-
-
-async def test_a_migration_lets_others_pass_while_somebody_holds_a_job(
-    open_store: Open, private_postgres: PrivatePostgres, namespace: str
-):
-    url = private_postgres().url
-    holder, other = await asyncpg.connect(url), await asyncpg.connect(url)
-    await make_format(holder, 2)
-    await holder.fetch(OLD_INSERT, namespace, ["held"])
-    await holder.execute("BEGIN")
-    await holder.fetch("SELECT FROM tenure.job WHERE id = 'held' FOR KEY SHARE")
-    migration = asyncio.ensure_future(open_store(url))
-    for number in range(8):
-        async with asyncio.timeout(SIZE.patience):
-            await other.fetch(OLD_INSERT, namespace, [f"job-{number}"])
-        assert await is_waiting(migration)
-    await holder.execute("COMMIT")
-    async with asyncio.timeout(SIZE.patience):
-        store = await migration
-    assert len((await store.jobs.find()).jobs) == 9
-    holder.terminate()
-    other.terminate()
 
 
 # Races.
@@ -481,7 +403,7 @@ async def test_the_latest_run_and_the_highest_fence_may_come_from_two_schedules(
     record = await look_at(store)
     assert (record.last_run, record.last_job) == (2, latest.id)
     both = "SELECT last_fence FROM tenure.schedule WHERE namespace = $1 AND name = 'sync'"
-    assert await store._fetch(both, store.namespace) == [(fenced.fence,)]
+    assert await store.fetch(both, store.namespace) == [(fenced.fence,)]
 
 
 async def test_a_run_that_was_set_aside_takes_no_room(

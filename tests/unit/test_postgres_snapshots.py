@@ -53,7 +53,7 @@ class Meter:
 
     def __init__(self, store: PostgresStore) -> None:
         self._store = store
-        self._fetch, store._fetch = store._fetch, self.fetch  # type: ignore[method-assign]
+        self._fetch, store.fetch = store.fetch, self.fetch  # type: ignore[method-assign]
         self.pages: list[int] = []
 
     async def fetch(self, statement: str, *arguments: object, about: Any = ()) -> list[Any]:

@@ -16,7 +16,7 @@ from tenure.core.model import Busy, Grade, Granted, Lease
 from tenure.errors import ConfigError, StoreError, StoreFull, StoreUnavailable
 from tenure.stores.postgres import PostgresStore
 from tenure.stores.postgres.address import Address
-from tenure.stores.postgres.faults import translate
+from tenure.stores.postgres.errors import translate
 from tenure.stores.postgres.server import Server
 from tenure.testing import ManualClock
 from tests.contract.calls import ask, be_refused, renew, take
@@ -162,10 +162,34 @@ async def test_a_newer_format_is_refused(open_store: Open, private_postgres: Pri
     url = private_postgres().url
     await open_store(url)
     async with connected(url) as operator:
-        await operator.execute("INSERT INTO tenure.format VALUES (1000)")
+        await operator.execute("INSERT INTO tenure.format VALUES (1000, 999)")
     for how in ("auto", "check"):
         with pytest.raises(ConfigError, match="1000"):
             await open_store(url, migrate=how)
+
+
+async def test_a_newer_format_that_this_release_can_use_is_left_as_it_is(
+    open_store: Open, private_postgres: PrivatePostgres
+):
+    url = private_postgres().url
+    first = await open_store(url)
+    before = await first.ping()
+    async with connected(url) as operator:
+        await operator.execute("INSERT INTO tenure.format VALUES (1000, 1)")
+        for how in ("auto", "check"):
+            store = await open_store(url, migrate=how)
+            assert (await store.ping()).incarnation == before.incarnation
+        assert await operator.fetchval("SELECT max(number) FROM tenure.format") == 1000
+
+
+async def test_an_empty_database_is_only_set_up_by_who_may(
+    open_store: Open, private_postgres: PrivatePostgres
+):
+    url = private_postgres().url
+    with pytest.raises(ConfigError, match=r"'tenure migrate'.*migrate=\"auto\""):
+        await open_store(url, migrate="check")
+    await open_store(url)
+    await open_store(url, migrate="check")
 
 
 async def test_a_plain_role_needs_a_little_help(
@@ -274,7 +298,7 @@ async def test_many_callers_share_few_connections(store: PostgresStore, postgres
 
 
 async def sessions(store: PostgresStore) -> int:
-    [[number]] = await store._fetch(
+    [[number]] = await store.fetch(
         "SELECT count(*) FROM pg_stat_activity WHERE application_name = $1", store.namespace
     )
     return number
@@ -293,7 +317,7 @@ async def test_connections_that_were_long_idle_are_given_back(
     clock.shift(61)
 
     async def shrunk() -> bool:
-        await other.leases()
+        await other.leases.find()
         return await sessions(store) == 1
 
     await wait_until_async(shrunk, SIZE.patience)
@@ -303,7 +327,7 @@ async def test_a_call_leaves_nothing_in_its_session(store: PostgresStore):
     await take(store, "key", "ann")
     await be_refused(store, "key", "ben")
     for setting, value in (("synchronous_commit", "on"), ("enable_seqscan", "on")):
-        assert [tuple(row) for row in await store._fetch(f"SHOW {setting}")] == [(value,)]
+        assert [tuple(row) for row in await store.fetch(f"SHOW {setting}")] == [(value,)]
 
 
 async def test_a_server_that_says_nothing_is_given_up_in_time_and_found_again(
@@ -349,7 +373,7 @@ async def test_after_a_restart_calls_and_wake_ups_work_again(
         await asyncio.to_thread(server.restart)
         assert await watch.wait(SIZE.patience)  # nobody knows what was missed
         assert not await watch.wait(0)
-        assert await there.release([ann]) == [True]
+        assert await there.leases.release([ann]) == [True]
         assert await watch.wait(SIZE.patience)
 
 
@@ -403,7 +427,7 @@ async def test_a_session_that_was_ended_is_replaced(
     store: PostgresStore, operator: asyncpg.Connection
 ):
     for _ in range(3):
-        [[pid]] = await store._fetch("SELECT pg_backend_pid()")
+        [[pid]] = await store.fetch("SELECT pg_backend_pid()")
         await operator.execute(f"SELECT pg_terminate_backend({pid})")
         [(connection, _)] = store._pool._idle
         await wait_until_async(connection.is_closed, SIZE.patience)
@@ -458,7 +482,7 @@ async def test_a_guarded_lease_can_be_given_back_at_once_but_not_taken_over(
 ):
     ann = await take(store, "key", "ann")
     async with operator.transaction():
-        assert await store.guard(operator, ann)
+        assert await store.within(operator, "guard()").hold_lease(ann)
         assert await renew(store, ann) == [True]
         assert await store.leases.release([ann]) == [True]
         assert await store.leases.release([ann]) == [False]
@@ -477,11 +501,11 @@ async def test_a_guarded_lease_keeps_its_place_after_its_end(
     store = await open_store(postgres_server.url, clock)
     ann = await take(store, "key", "ann", limit=2, ttl=10)
     async with operator.transaction():
-        assert await store.guard(operator, ann)
+        assert await store.within(operator, "guard()").hold_lease(ann)
         clock.shift(10)
         await take(store, "key", "ben", limit=2)
         await be_refused(store, "key", "cid", limit=2)
-        assert not await store.guard(operator, ann)
+        assert not await store.within(operator, "guard()").hold_lease(ann)
         assert (await store.prune(idle=0)).leases == 0
     await take(store, "key", "cid", limit=2)
     assert await counts(operator, namespace) == [(2, 0, 2, 0)]
@@ -535,8 +559,8 @@ async def test_a_refusal_reads_no_more_of_a_large_semaphore(
 
 async def rows_read(store: PostgresStore) -> int:
     """Return how many leases were read by calls one after the other, which share a session."""
-    await store._fetch("SELECT pg_stat_force_next_flush()")
-    [[read]] = await store._fetch(
+    await store.fetch("SELECT pg_stat_force_next_flush()")
+    [[read]] = await store.fetch(
         "SELECT sum(idx_tup_read)::bigint FROM pg_stat_all_indexes WHERE relname = 'lease'"
     )
     return read
@@ -607,7 +631,7 @@ async def test_a_pool_without_a_free_connection_fails_in_time(
         busy = [asyncio.create_task(ask(store, "key", "ben")) for _ in range(8)]
         await wait_until_async(store._pool._room.locked, SIZE.patience)
         with pytest.raises(StoreUnavailable, match="all 8 connections of this process are in"):
-            (await store.ping()).now
+            await store.ping()
     await asyncio.gather(*busy, return_exceptions=True)
 
 

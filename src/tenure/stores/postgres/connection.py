@@ -21,9 +21,8 @@ from tenure.stores.postgres.dialer import Dialer
 from tenure.stores.postgres.errors import translate
 from tenure.stores.postgres.listener import Listener
 from tenure.stores.postgres.pool import Pool, Row, Subject
-from tenure.stores.postgres.poolers import POOLER_ADVICE, shares_sessions
 from tenure.stores.postgres.schema import migrate as migrate_schema
-from tenure.stores.postgres.server import CONNECTIONS_LEAST, Server
+from tenure.stores.postgres.server import CONNECTIONS_LEAST, POOLER_ADVICE, Server, shares_sessions
 from tenure.stores.postgres.within import PostgresWithin
 from tenure.stores.watching import Watchers
 

@@ -14,10 +14,15 @@ from tenure.errors import TenureError
 from tenure.stores.postgres.address import Address, connections_most
 from tenure.stores.postgres.errors import translate
 from tenure.stores.postgres.pool import Row
-from tenure.stores.postgres.poolers import POOLER_ADVICE, shares_sessions
 from tenure.stores.postgres.rights import grants, missing
 from tenure.stores.postgres.schema import FORMAT
-from tenure.stores.postgres.server import CONNECTIONS_LEAST, OLDEST, Server
+from tenure.stores.postgres.server import (
+    CONNECTIONS_LEAST,
+    OLDEST,
+    POOLER_ADVICE,
+    Server,
+    shares_sessions,
+)
 from tenure.stores.postgres.snapshots import snapshot_finding
 
 __all__ = ["Doctor"]

@@ -52,6 +52,8 @@ LEFT JOIN tenure.mark m ON m.namespace = $1 AND m.key = u.key
 ORDER BY u.number
 """
 
+# Behind all names that begin with a prefix: longer than any, of the largest character.
+_LAST = "\U0010ffff" * 201
 _ANSWERS = {"y": True, "n": False, "?": None}
 
 
@@ -102,7 +104,7 @@ class Leases(Part):
         return bool(found)
 
     async def find(self, prefix: str = "", *, limit: int = 1000) -> list[Lease]:
-        rows = await self._decide(_FIND, prefix, _after(prefix), limit)
+        rows = await self._decide(_FIND, prefix, prefix + _LAST, limit)
         return [lease for row in rows if (lease := self._lease_in(row)) is not None]
 
     def _lease_in(self, row: Row) -> Lease | None:
@@ -166,15 +168,3 @@ def _as_lease(row: Row) -> Lease:
             "held_for": max(0.0, row["since"]) / 1e6,
         },
     )
-
-
-def _after(prefix: str) -> str:
-    """Return the smallest text, by code points, that is larger than all that begin so."""
-    for index in range(len(prefix) - 1, -1, -1):
-        following = ord(prefix[index]) + 1
-        if following == 0xD800:
-            following = 0xE000  # surrogates have no UTF-8 form
-        if following <= 0x10FFFF:
-            return prefix[:index] + chr(following)
-    # No end: longer than any name, and of the largest character there is.
-    return "\U0010ffff" * 201

@@ -18,7 +18,7 @@ READABLE_FROM: Final = 1
 """The oldest version whose code can still work with that."""
 _SCRIPTS: Final = (
     *("tables", "leases", "holds", "jobs", "claims", "settlements", "replicas", "orphans"),
-    *("operators", "lists", "runs", "schedules"),
+    *("operators", "lists", "runs", "schedules", "settings"),
 )
 
 # One creator at a time. The number means nothing; it is "tenure" in ASCII.

@@ -1,4 +1,4 @@
-"""What a PostgreSQL server tells about itself, and what that amounts to."""
+"""What a PostgreSQL server tells about itself and what is before it, and what that amounts to."""
 
 from __future__ import annotations
 
@@ -10,13 +10,18 @@ from msgspec import Struct
 from tenure.core.model import Grade
 from tenure.errors import ConfigError, StoreUnavailable
 
-__all__ = ["CONNECTIONS_LEAST", "OLDEST", "Server"]
+__all__ = ["CONNECTIONS_LEAST", "OLDEST", "POOLER_ADVICE", "Server", "shares_sessions"]
 
 # The oldest release that its makers still mended when this was written.
 OLDEST = 13
 
 CONNECTIONS_LEAST = 3
 """What a process needs: a connection for calls, one for wake-ups, one for renewals and beats."""
+
+POOLER_ADVICE = (
+    "It is in transaction mode, which breaks prepared statements and wake-ups. Add "
+    "statement_cache_size=0 to the URL, or connect to the server directly."
+)
 
 # Limits of connections do not hold for superusers. The number of sessions is that of clients.
 #
@@ -142,3 +147,14 @@ class Server(Struct, frozen=True):
                 "default_transaction_isolation to 'read committed' for this role."
             )
             raise ConfigError(msg)
+
+
+async def shares_sessions(one: asyncpg.Connection, other: asyncpg.Connection) -> bool:
+    """Return whether calls on these open connections meet on one session of the server.
+
+    Two connections that meet the same server process share it, and so does one that meets two.
+    Four questions, because a pooler with two free sessions may lend them in turns.
+    """
+    asked = (one, other, one, one)
+    pids = [await connection.fetchval("SELECT pg_backend_pid()") for connection in asked]
+    return pids[0] == pids[1] or len({pids[0], *pids[2:]}) > 1

@@ -88,11 +88,7 @@ $$;
 CREATE FUNCTION tenure.job_claim(
     _namespace text, _replica text, _claim_no bigint, _queues text[], _limit integer, _from bigint[],
     _pages integer, _told bigint
-) RETURNS SETOF tenure.job_record LANGUAGE plpgsql VOLATILE
-SET lock_timeout = 4000 SET plan_cache_mode = force_generic_plan
-SET enable_seqscan = off SET enable_bitmapscan = off SET enable_sort = off
-SET enable_hashjoin = off SET enable_mergejoin = off
-AS $$
+) RETURNS SETOF tenure.job_record LANGUAGE plpgsql VOLATILE AS $$
 DECLARE
     _r tenure.replica;
     _last bigint;
@@ -216,10 +212,7 @@ $$;
 -- that has failed for what is in a row: each job is tried alone, and what was tried is undone.
 CREATE FUNCTION tenure.job_sift(
     _namespace text, _queues text[], _limit integer, _told bigint
-) RETURNS text[] LANGUAGE plpgsql VOLATILE
-SET lock_timeout = 4000 SET plan_cache_mode = force_generic_plan
-SET enable_seqscan = off SET enable_bitmapscan = off
-AS $$
+) RETURNS text[] LANGUAGE plpgsql VOLATILE AS $$
 DECLARE
     _now bigint := tenure.now(_told);
     _id text;

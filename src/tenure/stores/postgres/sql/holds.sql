@@ -6,10 +6,7 @@
 -- Give each lease its full ttl again: y, or n if it is not there or has ended. A question mark means
 -- that another transaction has it: waiting could outlast the caller, and it may yet be renewed.
 CREATE FUNCTION tenure.lease_renew(_namespace text, _leases json, _told bigint)
-RETURNS text LANGUAGE plpgsql VOLATILE
-SET lock_timeout = 4000 SET plan_cache_mode = force_generic_plan
-SET enable_seqscan = off SET enable_bitmapscan = off
-AS $$
+RETURNS text LANGUAGE plpgsql VOLATILE AS $$
 DECLARE
     _answers text := '';
     _lease record;
@@ -79,10 +76,7 @@ $$;
 
 -- Remove all leases of a key and its line, whatever is in the rows. The key's own row stays, for its fence.
 CREATE FUNCTION tenure.lease_discard(_namespace text, _key text)
-RETURNS boolean LANGUAGE plpgsql VOLATILE
-SET lock_timeout = 4000 SET plan_cache_mode = force_generic_plan
-SET enable_seqscan = off SET enable_bitmapscan = off
-AS $$
+RETURNS boolean LANGUAGE plpgsql VOLATILE AS $$
 DECLARE
     _leases integer;
     _line integer;
@@ -105,10 +99,7 @@ $$;
 
 -- End each lease and its holder's place in the line: y if the lease was live, else n.
 CREATE FUNCTION tenure.lease_release(_namespace text, _leases json, _told bigint)
-RETURNS text LANGUAGE plpgsql VOLATILE
-SET lock_timeout = 4000 SET plan_cache_mode = force_generic_plan
-SET enable_seqscan = off SET enable_bitmapscan = off
-AS $$
+RETURNS text LANGUAGE plpgsql VOLATILE AS $$
 DECLARE
     _answers text := repeat('n', json_array_length(_leases));
     _lease record;
@@ -165,10 +156,7 @@ $$;
 CREATE FUNCTION tenure.lease_mark(
     _namespace text, _key text, _value text,
     _lease_key text, _holder text, _fence bigint, _told bigint
-) RETURNS boolean LANGUAGE plpgsql VOLATILE
-SET lock_timeout = 4000 SET plan_cache_mode = force_generic_plan
-SET enable_seqscan = off SET enable_bitmapscan = off
-AS $$
+) RETURNS boolean LANGUAGE plpgsql VOLATILE AS $$
 DECLARE
     _ends bigint;
 BEGIN
@@ -200,10 +188,7 @@ $$;
 -- transaction ends. Nobody gets its place before (see lease_settle), yet renewals pass.
 CREATE FUNCTION tenure.lease_hold(
     _namespace text, _key text, _holder text, _fence bigint, _told bigint
-) RETURNS boolean LANGUAGE plpgsql VOLATILE
-SET lock_timeout = 4000 SET plan_cache_mode = force_generic_plan
-SET enable_seqscan = off SET enable_bitmapscan = off
-AS $$
+) RETURNS boolean LANGUAGE plpgsql VOLATILE AS $$
 DECLARE
     _ends bigint;
 BEGIN
@@ -219,10 +204,7 @@ $$;
 -- Forget keys that nobody holds or waits for and that were last granted _idle ago.
 CREATE FUNCTION tenure.lease_prune(
     _namespace text, _idle bigint, _most integer, _told bigint
-) RETURNS integer LANGUAGE plpgsql VOLATILE
-SET lock_timeout = 4000 SET plan_cache_mode = force_generic_plan
-SET enable_seqscan = off SET enable_bitmapscan = off
-AS $$
+) RETURNS integer LANGUAGE plpgsql VOLATILE AS $$
 DECLARE
     _now bigint := tenure.now(_told);
     _k tenure.lease_key;

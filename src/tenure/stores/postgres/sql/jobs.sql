@@ -169,11 +169,7 @@ CREATE FUNCTION tenure.job_insert(
     _retentions text[], _retentions_failed text[], _options text[], _keys text[], _digests text[],
     _keeps text[], _patience integer, _told bigint,
     OUT at bigint, OUT answers text, OUT holders text[]
-) LANGUAGE plpgsql VOLATILE
-SET lock_timeout = 4000 SET plan_cache_mode = force_generic_plan
-SET enable_seqscan = off SET enable_bitmapscan = off
-SET enable_hashjoin = off SET enable_mergejoin = off
-AS $$
+) LANGUAGE plpgsql VOLATILE AS $$
 DECLARE
     -- The transaction gets its number before its instant; bounds.py relies on that.
     _number xid8 := pg_current_xact_id();

@@ -1,4 +1,4 @@
--- What is decided about leases, one function for each call; and the rules for all functions.
+-- How leases are granted and refused; and the rules for all functions, one for each call of the store.
 --
 -- Each function locks first and then looks, in separate statements. Under READ COMMITTED every
 -- statement sees what was committed before it began, so what it reads after the lock is true as
@@ -9,11 +9,6 @@
 -- lease. Renewals and marks lock only rows of lease, and renewals never wait for one.
 --
 -- The clock is read after the lock too, so that the instants of one key only grow.
---
--- Plans: every look-up has its index, named beside it, and a plan that suits one key suits all.
--- Without the settings on the outer functions, a plan made while a table was small would read all
--- of it later, and some statements would be planned anew in every call. Their lock_timeout ends a
--- call before the client gives it up, also where a pooler forbids settings of the session.
 --
 -- Parameters and variables begin with _, columns never do.
 
@@ -227,10 +222,7 @@ CREATE FUNCTION tenure.lease_acquire(
     OUT at bigint, OUT other_limit integer,
     OUT grant_fence bigint, OUT grant_limit integer, OUT grant_begun bigint, OUT grant_meta text,
     OUT ends bigint, OUT ahead integer
-) LANGUAGE plpgsql VOLATILE
-SET lock_timeout = 4000 SET plan_cache_mode = force_generic_plan
-SET enable_seqscan = off SET enable_bitmapscan = off
-AS $$
+) LANGUAGE plpgsql VOLATILE AS $$
 DECLARE
     _k tenure.lease_key := tenure.lease_lock(_namespace, _key);
     _place bigint;

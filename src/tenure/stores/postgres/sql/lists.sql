@@ -2,10 +2,7 @@
 
 -- Return jobs by id, in any order. Of those that were set aside only the id and that state.
 CREATE FUNCTION tenure.job_get(_namespace text, _ids text[])
-RETURNS SETOF tenure.job_record LANGUAGE plpgsql VOLATILE STRICT
-SET lock_timeout = 4000 SET plan_cache_mode = force_generic_plan
-SET enable_seqscan = off SET enable_bitmapscan = off
-AS $$
+RETURNS SETOF tenure.job_record LANGUAGE plpgsql VOLATILE STRICT AS $$
 DECLARE
     _aside tenure.job_record;
 BEGIN
@@ -87,11 +84,7 @@ $$;
 CREATE FUNCTION tenure.job_find(
     _namespace text, _state text, _queue text, _task text, _tag text, _replica text,
     _limit integer, _before text
-) RETURNS SETOF tenure.job_record LANGUAGE plpgsql VOLATILE
-SET lock_timeout = 4000 SET plan_cache_mode = force_generic_plan
-SET enable_seqscan = off SET enable_bitmapscan = off
-SET enable_hashjoin = off SET enable_mergejoin = off
-AS $$
+) RETURNS SETOF tenure.job_record LANGUAGE plpgsql VOLATILE AS $$
 DECLARE
     -- As many are looked at; the bound that keeps a rare combination from costing the whole table.
     _most integer := greatest(5000, _limit + 1);
@@ -141,11 +134,7 @@ CREATE FUNCTION tenure.job_count_tagged(
     _namespace text, _tag text, _looks integer, _most integer, _most_recent integer,
     _within bigint, _told bigint,
     OUT unfinished integer, OUT recent integer, OUT oldest bigint
-) LANGUAGE plpgsql VOLATILE
-SET lock_timeout = 4000 SET plan_cache_mode = force_generic_plan
-SET enable_seqscan = off SET enable_bitmapscan = off
-SET enable_hashjoin = off SET enable_mergejoin = off
-AS $$
+) LANGUAGE plpgsql VOLATILE AS $$
 DECLARE
     _now bigint := tenure.now(_told);
     _ids text[];
@@ -182,11 +171,7 @@ $$;
 CREATE FUNCTION tenure.job_counts(_namespace text, _most integer, _told bigint)
 RETURNS TABLE (queue text, waiting bigint, running bigint, oldest bigint, paused boolean,
                paused_for bigint)
-LANGUAGE plpgsql VOLATILE
-SET lock_timeout = 4000 SET plan_cache_mode = force_generic_plan
-SET enable_seqscan = off SET enable_bitmapscan = off SET enable_sort = off
-SET enable_hashjoin = off SET enable_mergejoin = off
-AS $$
+LANGUAGE plpgsql VOLATILE AS $$
 DECLARE
     _now bigint := tenure.now(_told);
     _next text := '';
@@ -259,10 +244,7 @@ $$;
 CREATE FUNCTION tenure.job_stranded(
     _namespace text, _limit integer, _told bigint
 ) RETURNS TABLE (id text, replica text, is_aside boolean, left_over double precision)
-LANGUAGE plpgsql VOLATILE
-SET lock_timeout = 4000 SET plan_cache_mode = force_generic_plan
-SET enable_seqscan = off SET enable_bitmapscan = off
-AS $$
+LANGUAGE plpgsql VOLATILE AS $$
 DECLARE
     _now bigint := tenure.now(_told);
     _strangers text[] := tenure.job_strangers(_namespace, _limit);

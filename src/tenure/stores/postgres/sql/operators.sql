@@ -5,10 +5,7 @@
 CREATE FUNCTION tenure.job_cancel(
     _namespace text, _ids text[], _reason text, _told bigint,
     OUT answers text, OUT changed text[], OUT replicas text[]
-) LANGUAGE plpgsql VOLATILE
-SET lock_timeout = 2000 SET plan_cache_mode = force_generic_plan
-SET enable_seqscan = off SET enable_bitmapscan = off
-AS $$
+) LANGUAGE plpgsql VOLATILE AS $$
 DECLARE
     _asked record;
     _j record;
@@ -99,10 +96,7 @@ $$;
 -- Make finished jobs wait again; see job_may_requeue for the answers.
 CREATE FUNCTION tenure.job_requeue(
     _namespace text, _ids text[], _told bigint, OUT answers text, OUT queues text[]
-) LANGUAGE plpgsql VOLATILE
-SET lock_timeout = 2000 SET plan_cache_mode = force_generic_plan
-SET enable_seqscan = off SET enable_bitmapscan = off
-AS $$
+) LANGUAGE plpgsql VOLATILE AS $$
 DECLARE
     _now bigint;
     _id text;
@@ -157,10 +151,7 @@ $$;
 
 -- Let no job of a queue be claimed for so long, or (NULL) for good; 0 ends a pause.
 CREATE FUNCTION tenure.queue_pause(_namespace text, _queue text, _length bigint, _told bigint)
-RETURNS void LANGUAGE plpgsql VOLATILE
-SET lock_timeout = 4000 SET plan_cache_mode = force_generic_plan
-SET enable_seqscan = off SET enable_bitmapscan = off
-AS $$
+RETURNS void LANGUAGE plpgsql VOLATILE AS $$
 BEGIN
     IF _length = 0 THEN
         -- index: queue_pause_pkey
@@ -202,11 +193,7 @@ $$;
 -- Delete jobs that have finished or were set aside, and those of _damaged, which the caller has found to
 -- be unreadable. Their tags go too, and their unique keys are free at once. Returns the ids.
 CREATE FUNCTION tenure.job_delete(_namespace text, _ids text[], _damaged text[])
-RETURNS text[] LANGUAGE plpgsql VOLATILE
-SET lock_timeout = 4000 SET plan_cache_mode = force_generic_plan
-SET enable_seqscan = off SET enable_bitmapscan = off SET enable_sort = off
-SET enable_hashjoin = off SET enable_mergejoin = off
-AS $$
+RETURNS text[] LANGUAGE plpgsql VOLATILE AS $$
 DECLARE
     _gone text[];
     _keys text[];
@@ -232,11 +219,7 @@ $$;
 
 -- Remove finished jobs whose retention is over, and unique keys that are free. Returns how many jobs.
 CREATE FUNCTION tenure.job_prune(_namespace text, _limit integer, _told bigint)
-RETURNS integer LANGUAGE plpgsql VOLATILE
-SET lock_timeout = 4000 SET plan_cache_mode = force_generic_plan
-SET enable_seqscan = off SET enable_bitmapscan = off SET enable_sort = off
-SET enable_hashjoin = off SET enable_mergejoin = off
-AS $$
+RETURNS integer LANGUAGE plpgsql VOLATILE AS $$
 DECLARE
     _now bigint := tenure.now(_told);
     _gone text[];

@@ -133,11 +133,7 @@ $$;
 CREATE FUNCTION tenure.job_orphans(
     _namespace text, _by text, _reserved bigint, _replica text, _grace bigint, _limit integer,
     _as_of bigint, _told bigint
-) RETURNS SETOF tenure.orphan LANGUAGE plpgsql VOLATILE
-SET lock_timeout = 4000 SET plan_cache_mode = force_generic_plan
-SET enable_seqscan = off SET enable_bitmapscan = off
-SET enable_hashjoin = off SET enable_mergejoin = off
-AS $$
+) RETURNS SETOF tenure.orphan LANGUAGE plpgsql VOLATILE AS $$
 DECLARE
     _now bigint := tenure.now(_told);
     _found text[] := '{}';

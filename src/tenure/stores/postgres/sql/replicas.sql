@@ -3,10 +3,7 @@
 -- Make the record of a replica, unless there is one.
 CREATE FUNCTION tenure.replica_join(
     _namespace text, _replica text, _ttl bigint, _meta text, _told bigint
-) RETURNS void LANGUAGE plpgsql VOLATILE
-SET lock_timeout = 4000 SET plan_cache_mode = force_generic_plan
-SET enable_seqscan = off SET enable_bitmapscan = off
-AS $$
+) RETURNS void LANGUAGE plpgsql VOLATILE AS $$
 DECLARE
     _now bigint := tenure.now(_told);
 BEGIN
@@ -49,20 +46,6 @@ BEGIN
 END
 $$;
 
--- Give what a replica runs more time. What is being settled or recovered needs none.
-CREATE FUNCTION tenure.job_postpone(_namespace text, _replica text, _ahead bigint) RETURNS void
-LANGUAGE plpgsql VOLATILE AS $$
-BEGIN
-    -- index: job_pkey, job_held
-    UPDATE tenure.job j SET deadline = least(j.deadline, 253402300799999999) + _ahead
-    WHERE j.namespace = _namespace AND j.id = ANY (ARRAY(
-        SELECT h.id FROM tenure.job h
-        WHERE h.namespace || '' = _namespace AND h.replica = _replica AND h.state = 'running'
-          AND h.deadline IS NOT NULL
-        FOR NO KEY UPDATE SKIP LOCKED));
-END
-$$;
-
 -- Let pauses begin anew that begin in the future: the clock was set back. Returns the jobs that changed.
 CREATE FUNCTION tenure.job_restart_pauses(_namespace text, _now bigint, _most integer)
 RETURNS text[]
@@ -97,10 +80,7 @@ CREATE FUNCTION tenure.replica_beat(
     _restarts_max integer, _from bigint, _count boolean, _told bigint
 ) RETURNS TABLE (
     known boolean, cancels text[], held bigint, expired boolean, at bigint, changed text[])
-LANGUAGE plpgsql VOLATILE
-SET lock_timeout = 4000 SET plan_cache_mode = force_generic_plan
-SET enable_seqscan = off SET enable_bitmapscan = off SET enable_sort = off
-AS $$
+LANGUAGE plpgsql VOLATILE AS $$
 DECLARE
     _now bigint := tenure.now(_told);
     _since bigint := coalesce(_from, -9223372036854775808);
@@ -117,7 +97,14 @@ BEGIN
         IF FOUND THEN
             _alive := _alive || _replica;
             IF _ahead > 0 THEN
-                PERFORM tenure.job_postpone(_namespace, _replica, _ahead);
+                -- What is being settled or recovered needs no more time.
+                -- index: job_pkey, job_held
+                UPDATE tenure.job j SET deadline = least(j.deadline, 253402300799999999) + _ahead
+                WHERE j.namespace = _namespace AND j.id = ANY (ARRAY(
+                    SELECT h.id FROM tenure.job h
+                    WHERE h.namespace || '' = _namespace AND h.replica = _replica
+                      AND h.state = 'running' AND h.deadline IS NOT NULL
+                    FOR NO KEY UPDATE SKIP LOCKED));
             END IF;
         END IF;
     END LOOP;
@@ -165,10 +152,7 @@ $$;
 CREATE FUNCTION tenure.replica_list(_namespace text, _limit integer, _told bigint)
 RETURNS TABLE (id text, meta text, joined bigint, ttl bigint, left_over double precision,
                dead boolean, held bigint)
-LANGUAGE plpgsql VOLATILE
-SET lock_timeout = 4000 SET plan_cache_mode = force_generic_plan
-SET enable_seqscan = off SET enable_bitmapscan = off
-AS $$
+LANGUAGE plpgsql VOLATILE AS $$
 DECLARE
     _now bigint := tenure.now(_told);
 BEGIN

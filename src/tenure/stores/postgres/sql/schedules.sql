@@ -9,9 +9,7 @@ CREATE FUNCTION tenure.schedule_read(
 ) RETURNS TABLE (
     name text, version text, definition text, standing text, ruler text, declared bigint,
     last_run bigint, last_job text, live integer, lines jsonb
-) LANGUAGE sql VOLATILE
-SET enable_seqscan = off SET enable_bitmapscan = off SET enable_hashjoin = off SET enable_mergejoin = off
-AS $$
+) LANGUAGE sql VOLATILE AS $$
     -- index: schedule_pkey, schedule_decision_pkey
     SELECT s.name, s.version, s.definition, s.standing, s.ruler, s.declared, s.last_run, s.last_job,
            cardinality(tenure.job_runs(_namespace, s.name, '', _count_max)),
@@ -31,10 +29,7 @@ $$;
 CREATE FUNCTION tenure.schedule_declare(
     _namespace text, _names text[], _rulers text[], _anew bigint, _told bigint,
     OUT now bigint, OUT lost text[], OUT damaged text[]
-) LANGUAGE plpgsql VOLATILE
-SET lock_timeout = 4000 SET plan_cache_mode = force_generic_plan
-SET enable_seqscan = off SET enable_bitmapscan = off SET enable_hashjoin = off SET enable_mergejoin = off
-AS $$
+) LANGUAGE plpgsql VOLATILE AS $$
 BEGIN
     now := tenure.now(_told);
     -- Everybody locks in this order. index: schedule_pkey
@@ -182,10 +177,7 @@ CREATE FUNCTION tenure.schedule_commit(
 ) RETURNS TABLE (
     outcome text, now bigint, room integer, blocking text[], stored jsonb, fence bigint, known text[],
     damaged text[]
-) LANGUAGE plpgsql VOLATILE
-SET lock_timeout = 4000 SET plan_cache_mode = force_generic_plan
-SET enable_seqscan = off SET enable_bitmapscan = off SET enable_hashjoin = off SET enable_mergejoin = off
-AS $$
+) LANGUAGE plpgsql VOLATILE AS $$
 DECLARE
     _there integer;
     _list jsonb;

@@ -4,38 +4,6 @@
 -- the job gets (0 waiting, 2 succeeded, 3 failed, 4 cancelled), whether it yields to a pending cancel, how
 -- many failures and losses to add; then its mark, by which a repeat is recognised.
 
--- Answer settlements of which not all were carried out as asked; see job_settle for the letters.
-CREATE FUNCTION tenure.job_settled_before(
-    _namespace text, _ids text[], _fences text[], _moves text[], _settled text[], _cancelled text[]
-) RETURNS text LANGUAGE plpgsql VOLATILE AS $$
-DECLARE
-    _answers text := '';
-    _end record;
-BEGIN
-    FOR _end IN
-        SELECT u.id, u.fence::bigint AS fence, substr(u.move, 5) AS mark
-        FROM unnest(_ids, _fences, _moves) AS u (id, fence, move)
-    LOOP
-        -- A later statement than the settlement's: it sees what that had to wait for.
-        -- index: job_pkey, job_done_pkey
-        _answers := _answers || CASE
-            WHEN _end.id = ANY (_cancelled) THEN 'c'
-            WHEN _end.id = ANY (_settled) THEN 's'
-            WHEN EXISTS (
-                SELECT FROM tenure.job j
-                WHERE j.namespace = _namespace AND j.id = _end.id
-                  AND j.settled_fence = _end.fence AND j.settled_as = _end.mark
-            ) OR EXISTS (
-                SELECT FROM tenure.job_done d
-                WHERE d.namespace = _namespace AND d.id = _end.id
-                  AND d.settled_fence = _end.fence AND d.settled_as = _end.mark
-            ) THEN 'r'
-            ELSE 'l' END;
-    END LOOP;
-    RETURN _answers;
-END
-$$;
-
 -- Let jobs wait again: the attempts of a batch that end so, but not those of _cancelled. Returns them, and
 -- the queues of those that are due within _soon.
 CREATE FUNCTION tenure.job_return(
@@ -145,11 +113,7 @@ CREATE FUNCTION tenure.job_settle(
     _results text[], _errors text[], _reasons text[], _histories text[], _soon bigint,
     _told bigint,
     OUT answers text, OUT queues text[]
-) LANGUAGE plpgsql VOLATILE
-SET lock_timeout = 2000 SET plan_cache_mode = force_generic_plan
-SET enable_seqscan = off SET enable_bitmapscan = off
-SET enable_hashjoin = off SET enable_mergejoin = off
-AS $$
+) LANGUAGE plpgsql VOLATILE AS $$
 DECLARE
     _now bigint;
     _settled text[] := '{}';
@@ -184,8 +148,18 @@ BEGIN
     IF cardinality(_settled) = cardinality(_ids) AND _cancelled = '{}' THEN
         answers := repeat('s', cardinality(_ids));
     ELSE
-        answers := tenure.job_settled_before(
-            _namespace, _ids, _fences, _moves, _settled, _cancelled);
+        -- A later statement than the settlement's: it sees what that had to wait for.
+        -- index: job_pkey, job_done_pkey
+        SELECT string_agg(CASE
+            WHEN u.id = ANY (_cancelled) THEN 'c'
+            WHEN u.id = ANY (_settled) THEN 's'
+            WHEN (u.fence::bigint, substr(u.move, 5)) = coalesce(
+                (SELECT (j.settled_fence, j.settled_as) FROM tenure.job j
+                 WHERE j.namespace = _namespace AND j.id = u.id),
+                (SELECT (d.settled_fence, d.settled_as) FROM tenure.job_done d
+                 WHERE d.namespace = _namespace AND d.id = u.id)) THEN 'r'
+            ELSE 'l' END, '' ORDER BY u.n) INTO answers
+        FROM unnest(_ids, _fences, _moves) WITH ORDINALITY AS u (id, fence, move, n);
     END IF;
 END
 $$;
@@ -193,10 +167,7 @@ $$;
 -- Whether a job runs under this fence. If so, nobody takes it away before the transaction ends: who
 -- would, locks it FOR UPDATE first, and recovery skips what is locked. What it says of itself passes.
 CREATE FUNCTION tenure.job_hold(_namespace text, _id text, _fence bigint) RETURNS boolean
-LANGUAGE plpgsql VOLATILE
-SET lock_timeout = 4000 SET plan_cache_mode = force_generic_plan
-SET enable_seqscan = off SET enable_bitmapscan = off
-AS $$
+LANGUAGE plpgsql VOLATILE AS $$
 BEGIN
     -- index: job_pkey
     PERFORM FROM tenure.job j
@@ -210,10 +181,7 @@ $$;
 CREATE FUNCTION tenure.job_note(
     _namespace text, _ids text[], _fences text[], _progresses text[], _messages text[],
     _checkpoints text[]
-) RETURNS text LANGUAGE plpgsql VOLATILE
-SET lock_timeout = 4000 SET plan_cache_mode = force_generic_plan
-SET enable_seqscan = off SET enable_bitmapscan = off
-AS $$
+) RETURNS text LANGUAGE plpgsql VOLATILE AS $$
 DECLARE
     _answers text := repeat('n', cardinality(_ids));
     _note record;
