@@ -201,8 +201,9 @@ class ServerJobs(Jobs):
 
     async def note(self, notes: Sequence[Note]) -> list[bool]:
         answers = await super().note(notes)
-        for sent, answer in zip(notes, answers, strict=True):
-            self._diary.say("noted", job=sent.id, fence=sent.fence, ok=answer)
+        caller = self._diary.caller
+        for note, answer in zip(notes, answers, strict=True):
+            self._diary.say("noted", holder=caller, job=note.id, fence=note.fence, ok=answer)
         self._diary.wrote()
         return answers
 

@@ -109,9 +109,10 @@ class _Jobs:
         """What the store has lost."""
 
     def blame(self, entry: Entry, why: str) -> None:
+        whose = f"replica {entry.replica[:8]}" if entry.replica else f"by {entry.holder}"
         self.wrong.append(
-            f"{entry.at:.6f} s, {entry.by}: {entry.what} job {entry.job} replica "
-            f"{entry.replica[:8]} fence {entry.fence} {entry.outcome} {entry.answer}: {why}"
+            f"{entry.at:.6f} s, {entry.by}: {entry.what} job {entry.job} {whose} "
+            f"fence {entry.fence} {entry.outcome} {entry.answer}: {why}"
         )
 
     def move(self, entry: Entry, job: _Job, call: str) -> None:
