@@ -35,7 +35,7 @@ BEGIN
         WHERE j.namespace = a.namespace AND j.id = a.id AND j.fence = a.fence AND j.replica <> ''
         RETURNING j.id, j.queue, j.since IS NULL OR j.due <= _now + _soon AS is_soon
     )
-    SELECT coalesce(array_agg(m.id), '{}'), array_agg(DISTINCT m.queue) FILTER (WHERE m.is_soon)
+    SELECT array_agg(m.id), array_agg(DISTINCT m.queue) FILTER (WHERE m.is_soon)
     INTO ids, queues
     FROM moved m;
 END
