@@ -280,9 +280,9 @@ def _newest(reply: Sequence[object], looks: int) -> tuple[list[str], bool]:
     most, *lists = reply
     last = ""
     every: list[str] = []
-    for one in lists:
-        assert isinstance(one, list)
-        ids = [text(id_) for id_ in one]
+    for members in lists:
+        assert isinstance(members, list)
+        ids = [text(id_) for id_ in members]
         every += filter(None, ids)  # an empty one is no job's, and no place to go on from
         if len(ids) == most:
             last = max(last, ids[-1])

@@ -128,7 +128,9 @@ class Leases(Part):
                     rank = int(float(place)) if lease.waiting else lease.fence
                     found[lease.holder] = lease.waiting, rank, lease
             if cursor == b"0":
-                return [lease for _, _, lease in sorted(found.values(), key=lambda one: one[:2])]
+                return [
+                    lease for _, _, lease in sorted(found.values(), key=lambda found: found[:2])
+                ]
 
     async def mark(self, key: str, lease: Lease, value: str) -> bool:
         keys = (self._names, self._marks, *self._keys(lease.key))
@@ -149,7 +151,7 @@ class Leases(Part):
 
     def _read_names(self, stored: Sequence[bytes]) -> list[str]:
         """Return the names of lease keys, which are text."""
-        read = (self._damage.read("lock", self._names, text(one), one.decode) for one in stored)
+        read = (self._damage.read("lock", self._names, text(name), name.decode) for name in stored)
         return [name for name in read if name is not None]
 
     def _read_lease(self, name: str, row: list[Any]) -> Lease | None:

@@ -84,7 +84,7 @@ class Listener:
             await asyncio.wait((self._tried,), timeout=ARM_SECONDS)
         if self._subscribed:
             awaited = [self._wanted[bell] for bell in bells if bell in self._wanted]
-            if not all(one.done() for one in awaited):
+            if not all(channel.done() for channel in awaited):
                 await asyncio.wait(awaited, timeout=ARM_SECONDS)
         self._has_watchers = True
 
@@ -175,7 +175,7 @@ class Listener:
         elif what == b"subscribe" and channel in self._wanted:
             if not self._wanted[channel].done():
                 self._wanted[channel].set_result(None)
-            if not confirmed.done() and all(one.done() for one in self._wanted.values()):
+            if not confirmed.done() and all(wanted.done() for wanted in self._wanted.values()):
                 confirmed.set_result(None)
 
     async def _stay(self) -> None:

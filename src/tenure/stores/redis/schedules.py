@@ -91,7 +91,7 @@ class Schedules(JobPart):
 
 def _committed(values: list[Any], now: int, run: JobRecord | None) -> Committed:
     answer = dict(zip(("outcome", "room", "blocking", "found"), values, strict=False))
-    found = tuple(Found(*one) for one in answer.pop("found", ()))
+    found = tuple(Found(*schedule) for schedule in answer.pop("found", ()))
     return Committed(**answer, now=now, run=run, found=found)
 
 

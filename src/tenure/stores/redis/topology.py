@@ -12,7 +12,7 @@ import re
 from abc import abstractmethod
 from collections import deque
 from typing import Any, NamedTuple
-from urllib.parse import quote, unquote, urlsplit, urlunsplit
+from urllib.parse import SplitResult, quote, unquote, urlsplit, urlunsplit
 
 from redis import exceptions
 from redis.asyncio import Connection
@@ -82,7 +82,7 @@ class Topology(Address):
 
     def __init__(self, url: str, path: str) -> None:
         parts = _parts(url)
-        login, at, hosts = parts.hosts.rpartition("@")
+        login, at, hosts = parts.netloc.rpartition("@")
         scheme, _, kind = parts.scheme.partition("+")
         self._scheme, self._login, self._path = scheme, Secret(login + at), path
         options = [option.partition("=") for option in parts.query.split("&") if option]
@@ -170,7 +170,7 @@ class Group(Topology):
         user, password = (quote(self._own().get(name, ""), safe="") for name in self.own_options)
         login = f"{user}:{password}@" if user or password else ""
         options = self._query().split("&")
-        query = "&".join(one for one in options if one.partition("=")[0] not in _OF_THE_PRIMARY)
+        query = "&".join(each for each in options if each.partition("=")[0] not in _OF_THE_PRIMARY)
         return urlunsplit((self._scheme, f"{login}{place}", "", query, ""))
 
     async def _find(self) -> Place:
@@ -319,21 +319,15 @@ async def _reply(connection: Connection, *words: str) -> Any:
     return await connection.read_response()
 
 
-class _Parts(NamedTuple):
-    """A URL in parts; `hosts` is a list with commas, and may begin with a log-in."""
+def _parts(url: str) -> SplitResult:
+    """Split a URL whose place is a list with commas, and may begin with a log-in.
 
-    scheme: str
-    hosts: str
-    path: str
-    query: str
-
-
-def _parts(url: str) -> _Parts:
-    """Split a URL. From Python 3.14 on `urlsplit` refuses several hosts if one is in brackets."""
+    From Python 3.14 on `urlsplit` refuses several hosts if one is in brackets.
+    """
     scheme, _, rest = url.partition("://")
     hosts = re.split("[/?#]", rest, maxsplit=1)[0]
     parts = urlsplit(f"//host{rest.removeprefix(hosts)}")
-    return _Parts(scheme.lower(), hosts, parts.path, parts.query)
+    return SplitResult(scheme.lower(), hosts, parts.path, parts.query, "")
 
 
 def _place(text: str, default_port: int) -> Place:

@@ -16,15 +16,6 @@ local function traces_in(record)
   end
 end
 
--- Forget what else knows of a job that is set aside, as far as its record tells.
-local function forget_traces(id, record, fixed)
-  forget_tags_of(id, fixed)
-  local queue, key, schedule = traces_in(record)
-  if queue then
-    let_go_of_key({id = id, queue = queue, key = key, schedule = schedule, retention = 0})
-  end
-end
-
 -- A job whose record cannot be read is kept for a look by hand, and is no longer in anybody's way. It
 -- goes with the finished jobs, after a week. Its key is free as if it had finished.
 local function set_aside(id, record)
@@ -33,7 +24,11 @@ local function set_aside(id, record)
     call('HSET', BROKEN, id, record .. fixed)
     call('ZADD', FINISHED, now + ASIDE_FOR, '\0' .. id)
   end
-  forget_traces(id, record or '', fixed)
+  forget_tags_of(id, fixed)
+  local queue, key, schedule = traces_in(record or '')
+  if queue then
+    let_go_of_key({id = id, queue = queue, key = key, schedule = schedule, retention = 0})
+  end
   call('HDEL', STATE, id)
   call('HDEL', FIXED, id)
   call('ZREM', UNFINISHED, id)

@@ -12,8 +12,8 @@ end
 local queue, task, tag, replica = wish(5), wish(6), wish(7), wish(8)
 
 local function has(tags)
-  for _, one in ipairs(tags) do
-    if one == tag then
+  for _, its_tag in ipairs(tags) do
+    if its_tag == tag then
       return true
     end
   end

@@ -34,9 +34,9 @@ end
 
 -- Insert crowd.lua here.
 
-for _, one in ipairs(crowded) do
-  local readable, crowd = pcall(crowd_now, one.at, one.name)
-  if readable and not crowd and one.unused then
+for _, key in ipairs(crowded) do
+  local readable, crowd = pcall(crowd_now, key.at, key.name)
+  if readable and not crowd and key.unused then
     pruned = pruned + 1
   end
 end

@@ -7,22 +7,13 @@ local over = call('ZRANGEBYSCORE', FINISHED, '-inf', now, 'LIMIT', 0, ARGV[3])
 local ids, tagged, broken = {}, {}, {}
 for _, member in ipairs(over) do
   local id = string.match(member, '[^%z]+')
-  if not id then
-    id = nil  -- somebody has spoiled it; it goes with the rest
-  elseif sub(member, 1, 1) == '\0' then
+  if id and sub(member, 1, 1) == '\0' then
     broken[#broken + 1] = id  -- there may be a job of this id again
-  else
+  elseif id then  -- otherwise somebody has spoiled it; it goes with the rest
     ids[#ids + 1] = id
     if #id < #member then
       tagged[#tagged + 1] = id
     end
-  end
-end
-
-local function forget_tags(id)
-  local _, _, tags = decode_some(call('HGET', FIXED, id), 2)
-  for _, tag in ipairs(tags) do
-    call('ZREM', TAGS, tag .. '\0' .. id)
   end
 end
 
@@ -50,7 +41,7 @@ end
 -- Records are not read, as results may be large: an index that does not have an id does not mind.
 if #ids > 0 then
   for _, id in ipairs(tagged) do
-    pcall(forget_tags, id)
+    forget_tags_of(id, call('HGET', FIXED, id) or '')
   end
   for _, index in pairs(INDEX) do
     call('ZREM', index, unpack(ids))
