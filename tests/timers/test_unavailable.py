@@ -9,7 +9,7 @@ import pytest
 from tenure import Tenure, Tick
 from tenure.core.endings import failed
 from tenure.errors import ConfigError
-from tenure.observe import Event, StoreRestored, TickUnlocked
+from tenure.observe import Event, StoreFailing, StoreRestored, TickUnlocked
 from tenure.stores.contract import Store
 from tenure.testing import ManualClock
 from tests.timers.fleet import BEGIN, Fleet, Replica
@@ -36,7 +36,7 @@ def nominal(ticks: list[Tick]) -> list[int]:
 
 
 def cut_off(replica: Replica, *calls: str) -> None:
-    for call in calls or ("commit", "declare", "schedules", "beat", "settle", "claim"):
+    for call in calls or ("commit", "declare", "read", "beat", "settle", "claim"):
         replica.faults.lose_request(call, times=10_000)
 
 
@@ -187,6 +187,53 @@ async def test_what_ran_without_the_store_is_told_to_the_next_run(store: Store, 
     assert previous == [None, *(tick.nominal for tick in ticks[:-1])]
 
 
+@pytest.mark.parametrize("each", ["cluster", "replica"])
+async def test_what_ran_without_the_store_is_the_previous_run_after_a_restart(
+    store: Store, clock: ManualClock, each: str
+):
+    ticks: list[Tick] = []
+    declare = notes(ticks, clock, on_unavailable="run", each=each)
+    fleet = Fleet(store, clock, declare)
+    async with fleet.running(1):
+        await clock.advance(11)
+        cut_off(fleet.replicas[0])
+        await clock.advance(32)
+        fleet.replicas[0].faults.heal()
+        await clock.advance(5)
+        info = await fleet.replicas[0].app.timers["work"].info()
+    assert [info.previous] == [tick.nominal for tick in ticks[-1:]]
+    fleet = Fleet(store, clock, declare)
+    async with fleet.running(1):
+        await clock.advance(20)
+    assert nominal(ticks) == at(10, 20, 30, 40, 50, 60)
+    previous = [tick.previous for tick in ticks]
+    assert previous == [None, *(tick.nominal for tick in ticks[:-1])]
+
+
+async def test_an_outage_is_told_once_however_many_timers_tick(store: Store, clock: ManualClock):
+    def declare(app: Tenure, _: Replica) -> None:
+        for number in range(12):
+            how = "run" if number % 2 else "wait"
+
+            @app.timer(every=f"{number + 1}s", name=f"timer {number}", on_unavailable=how)
+            async def work() -> None: ...
+
+    fleet = Fleet(store, clock, declare)
+    async with fleet.running(1):
+        events: list[Event] = []
+        fleet.replicas[0].app.on_event(events.append)
+        for _ in range(2):
+            await clock.advance(5)
+            cut_off(fleet.replicas[0])
+            await clock.advance(30)
+            fleet.replicas[0].faults.heal()
+            await clock.advance(5)
+    for kind in (StoreFailing, StoreRestored):
+        calls = Counter(event.call for event in events if isinstance(event, kind))
+        assert calls["commit"] == 2
+        assert {*calls.values()} == {2}, "once for each outage"
+
+
 async def test_another_definition_takes_over_in_an_outage(store: Store, clock: ManualClock):
     """Nothing is recorded then: what the new definition has decided stands."""
     ticks: list[Tick] = []
@@ -200,7 +247,7 @@ async def test_another_definition_takes_over_in_an_outage(store: Store, clock: M
             await clock.advance(5)
             faults = fleet.replicas[0].faults
             faults.heal()
-            faults.delay("schedules", 0.1)  # or asking for ever would hang
+            faults.delay("read", 0.1)  # or asking for ever would hang
             before = len(ticks)
             await clock.advance(60)
             assert len(ticks) <= before + 1, "it yields as soon as the store answers"
@@ -208,7 +255,7 @@ async def test_another_definition_takes_over_in_an_outage(store: Store, clock: M
             await clock.advance(60)
             asked = faults.calls - calls
             assert asked["commit"] == 0
-            assert asked["schedules"] <= 4, "only to declare it"
+            assert asked["read"] <= 4, "only to declare it"
             history = await newer.replicas[0].app.timers["work"].history()
     assert not [line for line in history if line.reason == "unlocked"]
 
@@ -224,6 +271,21 @@ async def test_a_replicas_own_ticks_go_on_unless_a_limit_counts_them(
         cut_off(fleet.replicas[0])
         await clock.advance(30)
     assert len(ticks) == runs
+
+
+async def test_a_replicas_own_ticks_wait_for_the_store_if_they_are_told_to(
+    store: Store, clock: ManualClock
+):
+    ticks: list[Tick] = []
+    fleet = Fleet(store, clock, notes(ticks, clock, each="replica", on_unavailable="wait"))
+    async with fleet.running(1):
+        await clock.advance(11)
+        cut_off(fleet.replicas[0])
+        await clock.advance(30)
+        fleet.replicas[0].faults.heal()
+        await clock.advance(5)
+    assert nominal(ticks) == at(10, 40)
+    assert not any(tick.unlocked for tick in ticks)
 
 
 async def test_a_run_without_the_store_is_not_overlapped(store: Store, clock: ManualClock):

@@ -64,7 +64,7 @@ class TimerCalls(JobCalls):
         blackout: Sequence[Blackout] = (),
         after: After | None = None,
         on_crash: OnCrash = "record",
-        on_unavailable: OnUnavailable = "wait",
+        on_unavailable: OnUnavailable | None = None,
         renamed_from: str | Sequence[str] | None = None,
     ) -> Callable[[F], F]:
         """Run a function at certain times: each tick on one replica, at most once, ever.
@@ -100,7 +100,8 @@ class TimerCalls(JobCalls):
             after: "completion": `every` counts from the end of the last run.
             on_crash: a run that is lost with its replica is only "record"ed, or "rerun".
             on_unavailable: what a tick does while the store is down: "wait" for it, or "run" on
-                every replica, without a job, fence or limit (`tick.unlocked`).
+                every replica, without a job, fence or limit (`tick.unlocked`). By default it waits;
+                with `each="replica"` and without a limit it runs.
             renamed_from: the name, or names, that it had before.
         """
         options = Options(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
 from typing import TypeVar
 
 from tenure.core.clock import Clock
@@ -19,8 +20,17 @@ log = logging.getLogger("tenure")
 T = TypeVar("T")
 
 
+@dataclass(eq=False, slots=True)
+class _Outage:
+    """Calls of one name that have failed and have no answer yet."""
+
+    waiting: int = 0
+    failures: int = 0
+    has_answer: bool = False
+
+
 class Patience:
-    """Repeats calls until the store answers, and tells once per outage.
+    """Repeats calls until the store answers, and tells once per outage and name of a call.
 
     Only for calls that may be repeated, which are all calls of a store.
     """
@@ -28,6 +38,7 @@ class Patience:
     def __init__(self, clock: Clock, events: Events) -> None:
         self._clock = clock
         self._events = events
+        self._outages: dict[str, _Outage] = {}
 
     async def until_answered(
         self, call: str, send: Callable[[], Awaitable[T]], give_up: asyncio.Event | None = None
@@ -36,21 +47,43 @@ class Patience:
 
         Once `give_up` is set it is tried for a last time; then the error is raised.
         """
-        failures = 0
-        while True:
-            try:
-                answer = await send()
-            except Exception as error:
-                if give_up is not None and give_up.is_set():
-                    raise
-                failures += 1
-                if failures == 1:
-                    self._events.emit(StoreFailing(call, str(error)))
-                    if not isinstance(error, TenureError):
-                        log.exception("%s failed in an unexpected way", call)
-                pause = retry_after_error(failures, self._clock.random())
-                await self._clock.wait(give_up or asyncio.Event(), pause)
-            else:
-                if failures:
-                    self._events.emit(StoreRestored(call, failures))
-                return answer
+        failures, has_answer = 0, False
+        try:
+            while True:
+                try:
+                    answer = await send()
+                except Exception as error:
+                    if give_up is not None and give_up.is_set():
+                        raise
+                    failures += 1
+                    self._failed(call, error, failures)
+                    pause = retry_after_error(failures, self._clock.random())
+                    await self._clock.wait(give_up or asyncio.Event(), pause)
+                else:
+                    has_answer = True
+                    return answer
+        finally:
+            if failures:
+                self._ended(call, has_answer=has_answer)
+
+    def _failed(self, call: str, error: Exception, failures: int) -> None:
+        """Count a failure. Of all callers that wait for this call, the first tells."""
+        outage = self._outages.setdefault(call, _Outage())
+        outage.failures += 1
+        if failures > 1:
+            return
+        outage.waiting += 1
+        if outage.waiting == 1:
+            self._events.emit(StoreFailing(call, str(error)))
+        if not isinstance(error, TenureError):
+            log.exception("%s failed in an unexpected way", call)
+
+    def _ended(self, call: str, *, has_answer: bool) -> None:
+        """Note that a caller that has failed waits no more. The last one tells of the answer."""
+        outage = self._outages[call]
+        outage.waiting -= 1
+        outage.has_answer |= has_answer
+        if not outage.waiting:
+            del self._outages[call]
+            if outage.has_answer:
+                self._events.emit(StoreRestored(call, outage.failures))

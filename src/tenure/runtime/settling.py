@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
 from collections import deque
 from collections.abc import Callable, Collection, Sequence
@@ -59,11 +60,11 @@ class Settler:
         """How many settlements wait to be sent."""
         return len(self._settling)
 
-    def settle(self, record: JobRecord, settlement: Settlement) -> None:
-        """Say how an attempt ended, soon."""
+    def settle(self, record: JobRecord, settlement: Settlement) -> asyncio.Future[Settled]:
+        """Say how an attempt ended, soon; return the store's answer to come."""
         self.handed_back += settlement.outcome == "handed back"
         self.unsettled[settlement.id] = (record, settlement)
-        self._settling.add((record, settlement))
+        return self._settling.add((record, settlement))
 
     def tell_when_settled(self, job: JobRecord, event: AttemptFailed, raised: Raised) -> None:
         """Tell of a final failure when the store has taken it: another worker may have the job."""

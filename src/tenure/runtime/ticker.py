@@ -9,16 +9,17 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Awaitable, Callable, Collection, Sequence
 
 from msgspec.structs import replace
 
 from tenure.core.clock import Clock
+from tenure.core.durations import micros
 from tenure.core.ids import JobIds
 from tenure.core.records import BATCH_MAX, JobRecord, NewJob
 from tenure.core.schedules.advancing import Advance, Advanced
 from tenure.core.schedules.definition import Plan
-from tenure.core.schedules.documents import DECLARED_FOR, Decision
+from tenure.core.schedules.documents import ANSWERED_LATE, DECLARED_FOR, Decision
 from tenure.core.schedules.planting import Planted, Planting
 from tenure.core.schedules.records import Commit
 from tenure.core.schedules.ticking import Step, bounds, next_step, run_of
@@ -43,6 +44,9 @@ _DECLARE_EVERY = DECLARED_FOR / 3
 _LOOK_EVERY = 60.0
 # How soon a tick is tried again that there is no room for; the end of a run here comes earlier.
 _HELD = 1.0
+# A replica that has won a tick too late withdraws its run within this time (microseconds). So long
+# others do not take that run for a reason to skip their tick.
+_DOUBTED = micros(5.0)
 # Ticks that are due together go to the store in one call.
 _AT_ONCE = BATCH_MAX
 # After this long an unanswered tick is only looked up, because its run may be over and pruned by
@@ -65,17 +69,18 @@ class Ticker:
         *,
         replica: Callable[[], str | None],
         start: Callable[[JobRecord], None],
-        withdraw: Callable[[JobRecord], None],
+        withdraw: Callable[[JobRecord, str], Awaitable[None]],
         unstarted: Unstarted,
         unlocked: UnlockedRuns,
     ) -> None:
-        """`start` starts a run that was won; `withdraw` ends one whose tick has run already."""
+        """`start` starts a run that was won; `withdraw` ends one that must not start any more."""
         self._store = store
         self._clock: Clock = store.clock
         self._patience = patience
         self._events = events
         self._replica = replica
         self._start = start
+        self._withdraw = withdraw
         self._unstarted = unstarted
         self._unlocked = unlocked
         self._ids = JobIds(self._clock)
@@ -93,6 +98,7 @@ class Ticker:
             unlocked=unlocked,
             start=start,
             withdraw=withdraw,
+            is_mine=self._is_mine,
             stopped=self._stopped,
         )
         self._declares = asyncio.Event()
@@ -206,16 +212,18 @@ class Ticker:
             now = self._time.now()
             step = next_step(timer.plan.definition, timer.cursor, now)
             if isinstance(step, Step):
-                step = self._beside_unlocked(timer, step)
+                waits = timer.waits(step, now)
+                step = self._beside_unlocked(timer, step, waits=waits)
                 if step is None:
                     self._held[timer] = None
                     return _HELD
                 if step.runs and timer.runs_here and not self._free_slots:
                     return self._wait_for_slot(timer)
-                return await self._take(timer, step, replica)
+                return await self._take(timer, step, replica, waits=waits)
+            timer.is_behind = False
             return _LOOK_EVERY if step is None else (step - now) / 1e6
 
-    def _beside_unlocked(self, timer: TimerState, step: Step) -> Step | None:
+    def _beside_unlocked(self, timer: TimerState, step: Step, *, waits: bool) -> Step | None:
         """Return what a step may do beside a run without the store, which only this process knows.
 
         None: it is held until that run ends.
@@ -224,7 +232,7 @@ class Ticker:
         is_free = not step.runs or overlap == "allow" or timer.outage is not None
         if is_free or timer.plan.name not in self._unlocked.timers:
             return step
-        if overlap != "skip" or step.is_made_up:
+        if overlap != "skip" or waits:
             return None
         skipped = Decision(outcome="skipped", reason="overlap", first=step.to, last=step.to)
         return replace(step, runs=False, passed=(*step.passed, skipped))
@@ -255,18 +263,20 @@ class Ticker:
             self._events.emit(told)
         return _HELD
 
-    async def _take(self, timer: TimerState, step: Step, replica: str) -> float:
+    async def _take(self, timer: TimerState, step: Step, replica: str, *, waits: bool) -> float:
         """Try to move the cursor; return how long to wait before the next look."""
         if timer.outage is not None:
-            self._outages.take(timer, timer.outage, step, replica)
-            return 0.0
-        move = self._move(timer, step, replica)
+            if self._outages.take(timer, timer.outage, step, replica, waits=waits):
+                return 0.0
+            self._held[timer] = None
+            return _HELD
+        move = self._move(timer, step, replica, waits=waits)
         timer.pending = move.id
         try:
             answer = await self._ask(timer, move)
             if answer is None:
                 return 0.0
-            return self._answered(timer, move, answer)
+            return await self._answered(timer, move, answer)
         except StoreUnavailable:
             self._outages.begin(timer, move)
             return 0.0
@@ -275,9 +285,9 @@ class Ticker:
                 timer.pending = ""
             self.slot_freed()
 
-    def _move(self, timer: TimerState, step: Step, replica: str) -> Advance:
+    def _move(self, timer: TimerState, step: Step, replica: str, *, waits: bool) -> Advance:
         plan, id_ = timer.plan, self._ids.make()
-        limit, own = bounds(plan.definition, is_made_up=step.is_made_up)
+        limit, own = bounds(plan.definition, waits=waits)
         return Advance(
             id=id_,
             name=plan.name,
@@ -331,11 +341,14 @@ class Ticker:
         step = next_step(timer.plan.definition, timer.cursor, self._time.now())
         return isinstance(step, Step) and step.to == move.to
 
-    def _answered(self, timer: TimerState, move: Advance, answer: Advanced) -> float:
+    async def _answered(self, timer: TimerState, move: Advance, answer: Advanced) -> float:
         """Do what follows from an answer; return how long to wait before the next look."""
+        # The store may have been frozen between the question and the answer.
+        seen = timer.cursor if move.seen is None else move.seen
+        is_late = move.run is not None and not timer.still_runs(move.to, seen=seen, now=answer.now)
         match answer.outcome:
             case "done" | "skipped":
-                self._decided(timer, move, answer)
+                await self._decided(timer, move, answer, is_late=is_late)
                 return 0.0
             case "early":
                 return answer.ready_in
@@ -343,6 +356,8 @@ class Ticker:
                 self._held[timer] = None
                 return _HELD * (0.5 + 0.5 * self._clock.random())
             case "passed" if (answer.ruler, answer.revision) == (timer.ruler, timer.revision):
+                if is_late:  # so it may be for the replica that has got the tick
+                    timer.doubted_until = answer.now + _DOUBTED
                 timer.moved(answer)
                 return 0.0
             case "passed" | "unknown":
@@ -352,7 +367,10 @@ class Ticker:
             case "gone":
                 return _HELD  # its beat learns it as well, and joins anew
 
-    def _decided(self, timer: TimerState, move: Advance, answer: Advanced) -> None:
+    async def _decided(
+        self, timer: TimerState, move: Advance, answer: Advanced, *, is_late: bool
+    ) -> None:
+        last_run = timer.last_run
         timer.moved(answer)
         if not timer.is_shared:
             timer.cursor = move.to
@@ -363,10 +381,23 @@ class Ticker:
                 self._events.emit(TickSkipped(move.name, one.reason))
         if answer.outcome == "skipped":
             self._events.emit(TickSkipped(move.name, answer.reason))
-        run = answer.run
-        # The answer may come after the replica was taken for dead, and its runs were stopped.
-        if run is not None and run.state == "running" and run.replica == self._replica():
-            self._start(run)
+        if answer.run is None or not self._is_mine(answer.run):
+            return
+        timer.has_withdrawn = is_late
+        if not is_late:
+            self._start(answer.run)
+            return
+        timer.last_run = last_run
+        self._events.emit(TicksMissed(move.name, 1, "late"))
+        # The next tick would be skipped while this run is unfinished.
+        await self._withdraw(answer.run, ANSWERED_LATE)
+
+    def _is_mine(self, run: JobRecord) -> bool:
+        """Return whether a run is this replica's to start.
+
+        Its answer may come after the replica was taken for dead, and its runs were stopped.
+        """
+        return run.state == "running" and run.replica == self._replica()
 
 
 def _planting(plan: Plan) -> Planting:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from functools import partial
 from typing import Final
 
@@ -11,10 +11,10 @@ from msgspec.structs import replace
 
 from tenure.core.ids import JobIds
 from tenure.core.records import JobRecord
-from tenure.core.schedules.advancing import Advance
-from tenure.core.schedules.documents import Decision
-from tenure.core.schedules.ticking import Step
-from tenure.observe.events import Events, TickSkipped
+from tenure.core.schedules.advancing import Advance, Advanced
+from tenure.core.schedules.documents import ANSWERED_LATE, RAN_UNLOCKED, Decision
+from tenure.core.schedules.ticking import Step, left_of
+from tenure.observe.events import Events, TickSkipped, TicksMissed
 from tenure.runtime.patience import Patience
 from tenure.runtime.scheduling import Scheduling
 from tenure.runtime.timer_state import TimerState
@@ -38,10 +38,11 @@ class TimerOutages:
         ids: JobIds,
         unlocked: UnlockedRuns,
         start: Callable[[JobRecord], None],
-        withdraw: Callable[[JobRecord], None],
+        withdraw: Callable[[JobRecord, str], Awaitable[None]],
+        is_mine: Callable[[JobRecord], bool],
         stopped: asyncio.Event,
     ) -> None:
-        """`withdraw` ends a run that was made although its tick has run without the store."""
+        """`withdraw` ends a run that was made and must not start, for a reason."""
         self._scheduling = scheduling
         self._patience = patience
         self._events = events
@@ -49,6 +50,7 @@ class TimerOutages:
         self._unlocked = unlocked
         self._start = start
         self._withdraw = withdraw
+        self._is_mine = is_mine
         self._stopped = stopped
         self._tasks: set[asyncio.Task[None]] = set()
 
@@ -63,65 +65,105 @@ class TimerOutages:
 
     def begin(self, timer: TimerState, move: Advance) -> None:
         """Take note that the store has not answered a move; watch out for its return."""
-        timer.outage = Outage(move)
+        timer.outage = Outage(move, timer.cursor if move.seen is None else move.seen)
         task = asyncio.ensure_future(self._end(timer, timer.outage))
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
 
-    def take(self, timer: TimerState, outage: Outage, step: Step, replica: str) -> None:
-        """Run a tick although the store does not answer; the cursor moves here alone."""
+    def take(
+        self, timer: TimerState, outage: Outage, step: Step, replica: str, *, waits: bool
+    ) -> bool:
+        """Run a tick although the store does not answer; the cursor moves here alone.
+
+        False: it waits for a run that is unfinished here.
+        """
+        if step.runs and waits and self._unlocked.is_full(timer.plan):
+            return False
+        for decision in step.passed:
+            outage.note(decision)
+            if decision.outcome == "skipped":
+                self._events.emit(TickSkipped(timer.plan.name, decision.reason))
+        if step.runs:
+            self._run(timer, outage, step, replica)
+        timer.cursor = outage.upto = step.to
+        return True
+
+    def _run(self, timer: TimerState, outage: Outage, step: Step, replica: str) -> None:
         name, now = timer.plan.name, self._scheduling.time.now()
-        if not step.runs or self._scheduling.is_frozen(name, step.to):
-            self._events.emit(TickSkipped(name, "paused" if step.runs else "blackout"))
+        if self._scheduling.is_frozen(name, step.to):
+            self._events.emit(TickSkipped(name, "paused"))
+            outage.skipped(step.to, "paused")
         elif self._unlocked.start(timer.plan, step, previous=timer.last_run, now=now):
-            outage.add(step.to, replica)
+            outage.ran(step.to, replica)
             timer.last_run = step.to
-        timer.cursor = step.to
+        else:
+            outage.skipped(step.to, "overlap")
 
     async def _end(self, timer: TimerState, outage: Outage) -> None:
-        """Record what has run without the store, once it answers: none of that is caught up."""
-        # A move without a run is made up for: its lines in the history are still true.
-        asked = outage.move if outage.move.run is None else replace(outage.move, due=NEVER)
-        look_up = partial(self._scheduling.advance, asked)
+        """Record what was decided without the store, once it answers: none of that is caught up."""
+        look_up = partial(self._scheduling.advance, replace(outage.move, due=NEVER))
         try:
             first = await self._patience.until_answered("commit", look_up, self._stopped)
-            if first.run is not None:  # it was decided, and the reply was lost
-                has_run = outage.ran is not None and outage.ran.first == outage.move.to
-                (self._withdraw if has_run else self._start)(first.run)
-            while (ran := outage.ran) is not outage.recorded:  # more may run meanwhile
-                await self._record(timer, outage, ran)
+            await self._take_first(timer, outage, first)
+            cursor = first.cursor if timer.is_shared else outage.seen
+            while lines := outage.take_lines():  # more may run meanwhile
+                cursor = await self._record(timer, outage, lines, cursor)
         except Exception:  # noqa: BLE001 - told by `Patience`, and this ticker is about to stop
             return
         finally:
             timer.outage, timer.pending = None, ""
             timer.poked.set()
 
-    async def _record(self, timer: TimerState, outage: Outage, ran: Decision | None) -> None:
-        """Write one line about all runs of an outage, and move the cursor behind them.
+    async def _take_first(self, timer: TimerState, outage: Outage, first: Advanced) -> None:
+        """Start or withdraw the run of the first tick, if the store has made it after all.
 
-        Repeats are the same move under the same id: a reply that is lost makes no second line.
+        It may have been made at once, or when the store woke up: then it can be long ago that its
+        tick was due, and later ones may have been decided here.
         """
-        if ran is not None:
-            line = _after(ran, outage.recorded)
-            move = replace(
-                outage.move,
-                id=self._ids.make(),
-                to=line.last,
-                due=0,
-                run=None,
-                passed=(line,),
-                records=True,
-            )
-            record = partial(self._scheduling.advance, move)
-            answer = await self._patience.until_answered("commit", record, self._stopped)
-            if timer.is_shared:
-                timer.cursor = max(timer.cursor, answer.cursor)
-        outage.recorded = ran
+        run, tick = first.run, outage.move.to
+        if run is None:
+            return
+        has_passed = outage.upto >= tick
+        is_wanted = not has_passed and timer.still_runs(tick, seen=outage.seen, now=first.now)
+        timer.cursor = max(timer.cursor, tick)
+        if not self._is_mine(run):
+            return
+        if is_wanted:
+            timer.last_run = tick
+            self._start(run)
+        elif outage.has_run_first:
+            await self._withdraw(run, RAN_UNLOCKED)
+        else:
+            self._events.emit(TicksMissed(timer.plan.name, 1, "late"))
+            await self._withdraw(run, ANSWERED_LATE)
 
+    async def _record(
+        self, timer: TimerState, outage: Outage, lines: list[Decision], cursor: int
+    ) -> int:
+        """Write lines about an outage, and move the cursor behind them; return the store's.
 
-def _after(ran: Decision, recorded: Decision | None) -> Decision:
-    """Return what has run since the last record."""
-    if recorded is None:
-        return ran
-    first, ticks = recorded.last + 1, ran.ticks - recorded.ticks
-    return replace(ran, first=ran.last if ticks == 1 else first, ticks=ticks)
+        Repeats are the same move under the same id: a reply that is lost makes no second lines.
+        """
+        passed = [line for line in lines if line.outcome == "ran"]
+        for line in lines:
+            # Others may have decided about ticks that did not run here.
+            left = None if line in passed else left_of(timer.plan.definition, line, cursor)
+            passed += [] if left is None else [left]
+        move = replace(
+            outage.move,
+            id=self._ids.make(),
+            to=outage.upto,
+            due=0,
+            run=None,
+            passed=tuple(sorted(passed, key=lambda line: line.first)),
+            records=True,
+        )
+        record = partial(self._scheduling.advance, move)
+        answer = await self._patience.until_answered("commit", record, self._stopped)
+        for line in move.passed:
+            if line.outcome == "missed" and answer.outcome == "done":
+                self._events.emit(TicksMissed(timer.plan.name, line.ticks, line.reason))
+        if not timer.is_shared:
+            return cursor
+        timer.cursor = max(timer.cursor, answer.cursor)
+        return answer.cursor

@@ -10,6 +10,7 @@ from tenure.core.schedules.advancing import Advanced
 from tenure.core.schedules.definition import Plan
 from tenure.core.schedules.freezing import seconds_ahead
 from tenure.core.schedules.planting import Planted
+from tenure.core.schedules.ticking import Step, still_runs
 from tenure.runtime.unlocked_runs import Outage
 
 __all__ = ["TimerState"]
@@ -34,6 +35,14 @@ class TimerState:
     """What has run without the store, until that is recorded."""
     yields: bool = False
     """Whether another definition rules, as far as it was told."""
+    has_withdrawn: bool = False
+    """Whether the run of its last tick was withdrawn, because the store answered too late."""
+    is_behind: bool = True
+    """Whether a tick was due at every look up to now: it may be catching up."""
+    fresh: int = 0
+    """The last tick that has waited although it was on time; see `waits`."""
+    doubted_until: int = 0
+    """Until this instant of the store, another replica may withdraw the run that is unfinished."""
 
     @property
     def runs_here(self) -> bool:
@@ -48,7 +57,8 @@ class TimerState:
     def planted(self, answer: Planted) -> None:
         self._tell(yields=not answer.ruler)
         self.ruler, self.revision = answer.ruler, answer.revision
-        self.last_run = answer.last_run
+        is_known_better = self.outage is not None and self.last_run > answer.last_run
+        self.last_run = self.last_run if is_known_better else answer.last_run
         if self.is_shared:
             # An older answer does not set it back, only an operator who resets one that is ahead.
             is_ahead = seconds_ahead(self.cursor, answer.now) > 0
@@ -56,6 +66,31 @@ class TimerState:
         elif not self.cursor:
             self.cursor = answer.now
         self.poked.set()
+
+    def still_runs(self, tick: int, *, seen: int, now: int) -> bool:
+        """Return whether a tick that was asked for after `seen` still runs, as the answer comes.
+
+        Of two ticks in a row only one is refused because a newer one is due: a store that is
+        always slow must not stop the timer.
+        """
+        definition, only_newest = self.plan.definition, not self.has_withdrawn
+        return still_runs(definition, tick, cursor=seen, now=now, only_newest=only_newest)
+
+    def waits(self, step: Step, now: int) -> bool:
+        """Return whether a tick waits for a run that is unfinished, instead of being skipped.
+
+        So does each tick that is made up for. The one after them waits while it is on time: the
+        run in its way has only just begun.
+        """
+        if now < self.doubted_until:
+            return True
+        if step.is_made_up:
+            self.is_behind = True
+            return step.to != self.fresh
+        if self.plan.definition.catch_up == "all" and self.is_behind:
+            self.fresh = step.to
+            return True
+        return False
 
     def _tell(self, *, yields: bool) -> None:
         if yields and not self.yields:

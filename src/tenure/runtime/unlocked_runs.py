@@ -13,9 +13,11 @@ import asyncio
 import logging
 from collections.abc import Callable, Mapping
 from contextvars import ContextVar
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, Literal, TypeAlias
+
+from msgspec.structs import replace
 
 from tenure.core.clock import Clock
 from tenure.core.schedules.advancing import Advance
@@ -38,31 +40,53 @@ unlocked_since: ContextVar[int] = ContextVar("tenure_unlocked_since")
 def runs_unlocked(definition: Definition) -> bool:
     """Return whether ticks run while the store is down.
 
-    A replica's own ticks compete with no others, so they always do, unless a limit counts them.
+    A replica's own ticks compete with no others, so by default they do, unless a limit counts them.
     """
     if definition.kind != "timer" or definition.rests:
         return False
-    is_free = definition.each == "replica" and definition.limit is None
-    return definition.on_unavailable == "run" or is_free
+    if definition.on_unavailable is not None:
+        return definition.on_unavailable == "run"
+    return definition.each == "replica" and definition.limit is None
 
 
 @dataclass(eq=False, slots=True)
 class Outage:
-    """What a timer has run while the store did not answer."""
+    """What a timer has decided while the store did not answer."""
 
     move: Advance
-    """The first tick of the outage. It may have been decided: its reply is missing."""
-    ran: Decision | None = None
-    recorded: Decision | None = None
-    """What of it is in the history."""
+    """The first tick of the outage. The store may have decided it: its reply is missing."""
+    seen: int
+    """The cursor from which that was planned."""
+    upto: int = 0
+    """The last tick that was decided here."""
+    has_run_first: bool = False
+    """Whether the first tick has run here."""
+    _lines: dict[tuple[str, str], Decision] = field(default_factory=dict)
 
-    def add(self, tick: int, replica: str) -> None:
-        """Count a tick that ran."""
-        first = tick if self.ran is None else self.ran.first
-        ticks = 1 if self.ran is None else self.ran.ticks + 1
-        self.ran = Decision(
-            outcome="ran", reason=UNLOCKED, first=first, last=tick, ticks=ticks, replica=replica
-        )
+    def ran(self, tick: int, replica: str) -> None:
+        """Note a tick that runs without the store."""
+        self.has_run_first |= tick == self.move.to
+        line = Decision(outcome="ran", reason=UNLOCKED, first=tick, last=tick, replica=replica)
+        self.note(line)
+
+    def skipped(self, tick: int, reason: str) -> None:
+        """Note a tick that does not run."""
+        self.note(Decision(outcome="skipped", reason=reason, first=tick, last=tick))
+
+    def note(self, decision: Decision) -> None:
+        """Note what became of ticks: one line for all that share it, however many there are."""
+        key = (decision.outcome, decision.reason)
+        line = self._lines.get(key)
+        if line is not None:
+            ticks = line.ticks + decision.ticks
+            decision = replace(line, last=decision.last, ticks=ticks)
+        self._lines[key] = decision
+
+    def take_lines(self) -> list[Decision]:
+        """Return what was noted since the last call, in the order of the first ticks."""
+        lines = sorted(self._lines.values(), key=lambda line: line.first)
+        self._lines.clear()
+        return lines
 
 
 StopReason: TypeAlias = Literal["timed out", "shutting down", "abandoned"]
@@ -119,8 +143,7 @@ class UnlockedRuns:
     def start(self, plan: Plan, step: Step, *, previous: int, now: int) -> bool:
         """Start the run of a tick, unless one is unfinished here; say whether it did."""
         name, definition = plan.name, plan.definition
-        is_busy = name in self.timers or self._is_running(name)
-        if is_busy and definition.overlap != "allow":
+        if self.is_full(plan):
             self._events.emit(TickSkipped(name, "overlap"))
             return False
         self._events.emit(TickUnlocked(name, step.to))
@@ -131,6 +154,12 @@ class UnlockedRuns:
         self._runs[run] = None
         run.task.add_done_callback(lambda _: self._ended(run))
         return True
+
+    def is_full(self, plan: Plan) -> bool:
+        """Return whether a run is unfinished here beside which there may be no other."""
+        if plan.definition.overlap == "allow":
+            return False
+        return plan.name in self.timers or self._is_running(plan.name)
 
     def stop(self) -> None:
         """Ask all of them to stop, because the worker does."""

@@ -62,7 +62,6 @@ log = logging.getLogger("tenure")
 
 # How long a last settlement gets to arrive.
 _SETTLE_SECONDS = 5.0
-_RAN_UNLOCKED = "its tick ran without the store"
 # How long jobs that were handed over wait for each other.
 _RESUMED_PATIENCE = 5.0
 
@@ -440,10 +439,9 @@ class Worker:
         """Start the run of a tick at its time. The ticker has asked for no more than fit."""
         self._slots.start(record, self._handlers[record.task])
 
-    def _withdraw_run(self, record: JobRecord) -> None:
-        """End a run whose tick has run without the store, while its reply was on the way."""
-        if record.state == "running" and record.replica == self.replica:
-            self._settler.settle(record, replace(cancelled(record), reason=_RAN_UNLOCKED))
+    async def _withdraw_run(self, record: JobRecord, reason: str) -> None:
+        """End a run that was made here and must not start; return when the store knows."""
+        await self._settler.settle(record, replace(cancelled(record), reason=reason))
 
     async def _claim(self) -> Claimed | None:
         """Claim, and start what can start.

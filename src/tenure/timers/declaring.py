@@ -103,7 +103,7 @@ class Options(Struct, frozen=True, kw_only=True):
     jitter: Duration | None = None
     blackout: Sequence[Blackout] = ()
     after: After | None = None
-    on_unavailable: OnUnavailable = "wait"
+    on_unavailable: OnUnavailable | None = None
     renamed_from: str | Sequence[str] | None = None
 
 
@@ -184,7 +184,7 @@ def _check_choices(options: Options) -> None:
         ("overlap", options.overlap, (None, *get_args(Overlap))),
         ("catch_up", options.catch_up, get_args(CatchUp)),
         ("after", options.after, (None, *get_args(After))),
-        ("on_unavailable", options.on_unavailable, get_args(OnUnavailable)),
+        ("on_unavailable", options.on_unavailable, (None, *get_args(OnUnavailable))),
     )
     for what, given, allowed in choices:
         if given not in allowed:

@@ -16,6 +16,7 @@ from tenure.core.records import BATCH_MAX
 from tenure.core.schedules.advancing import Advance, Advanced
 from tenure.core.schedules.definition import Definition, Plan
 from tenure.core.schedules.documents import (
+    ANSWERED_LATE,
     EVERYTHING,
     Decision,
     Schedule,
@@ -232,7 +233,7 @@ def _definition(schedule: Schedule) -> Definition:
 def _trigger(schedule: Schedule, id_: str, now: int) -> Advance:
     definition = _definition(schedule)
     plan = Plan(name=schedule.name, definition=definition)
-    run = run_of(plan, id_, tick=now, due=now, previous=schedule.record.last_run)
+    run = run_of(plan, id_, tick=now, due=now, previous=schedule.last_run)
     # The worker that takes it may not know this timer, and has to give it back unharmed.
     options = write_options(retry=read_options(run.options).retry)
     limit, _ = bounds(definition)
@@ -287,7 +288,7 @@ def _info(
         tz="UTC" if definition is None else getattr(definition.rule, "zone", "UTC"),
         task="" if definition is None else definition.run.task,
         next=_next(schedule, definition, now, runs),
-        previous=as_datetime(record.last_run) if record.last_run else None,
+        previous=as_datetime(schedule.last_run) if schedule.last_run else None,
         running=record.live,
         pause=_pause(schedule, now),
         is_declared=schedule.is_declared(now) and not standing.successor,
@@ -343,6 +344,8 @@ def _tick_record(decision: Decision, job: Job[Any] | None) -> TickRecord:
     if job is not None:
         record = job.record
         outcome, reason = job.state, job.reason or decision.reason
+        if (outcome, reason) == ("cancelled", ANSWERED_LATE):
+            outcome, reason = "missed", "late"
         ran = {
             "started": as_datetime(record.started) if record.started else None,
             "finished": as_datetime(record.finished) if record.finished else None,

@@ -7,6 +7,7 @@ meanwhile, and that it has to be decided again.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Literal, TypeAlias
 
 from msgspec import Struct
@@ -89,8 +90,9 @@ class Advance(Struct, frozen=True, kw_only=True):
     forced: bool = False
     """Whether it runs although the schedule is frozen, and declares nothing: a trigger."""
     records: bool = False
-    """Whether `passed` has happened already, wherever the cursor is: runs without the store. The
-    cursor moves to `to` unless it is behind that; without `seen` it stays."""
+    """Whether `passed` has happened already, wherever the cursor is: runs without the store, and
+    ticks that did not run meanwhile. The cursor moves to `to` unless it is behind that; without
+    `seen` it stays."""
 
 
 class Advanced(Struct, frozen=True, kw_only=True):
@@ -158,7 +160,7 @@ def advance(
         writes=_writes(move, found, standing),
         declares=not move.forced,
         not_before=not_before,
-        lines=tuple(line_of(decision) for decision in move.passed),
+        lines=tuple(line_of(decision) for decision in _to_record(move, standing)),
     )
     if move.run is None:
         return Move(commit=commit)
@@ -227,6 +229,15 @@ def _has_passed(move: Advance, found: Found, standing: Standing) -> bool:
     return move.seen is not None and not move.seen == standing.cursor <= move.to
 
 
+def _to_record(move: Advance, standing: Standing) -> Iterable[Decision]:
+    """Return the decisions to record. Of ticks that did not run in an outage only those that nobody
+    else has decided about: every replica missed the same ones."""
+    for decision in move.passed:
+        is_decided = move.records and move.seen is not None and decision.last <= standing.cursor
+        if decision.outcome == "ran" or not is_decided:
+            yield decision
+
+
 def _writes(move: Advance, found: Found, standing: Standing) -> tuple[Write, ...]:
     """Return the new standing: a move of the cursor, or a trigger, which others must notice.
 
@@ -235,9 +246,11 @@ def _writes(move: Advance, found: Found, standing: Standing) -> tuple[Write, ...
     """
     if move.seen is None and not (move.forced or move.records):
         return ()
-    if move.seen is None:
-        return (Write(move.name, found.standing, ruler=found.ruler),)
-    text = write_document(replace(standing, cursor=max(standing.cursor, move.to)))
+    ran = standing.ran if standing.ran > found.last_run else 0
+    if move.records:
+        ran = max([ran, *(one.last for one in move.passed if one.outcome == "ran")])
+    cursor = standing.cursor if move.seen is None else max(standing.cursor, move.to)
+    text = write_document(replace(standing, cursor=cursor, ran=ran))
     return (Write(move.name, text, ruler=found.ruler),)
 
 
@@ -311,7 +324,7 @@ def _answer(
         # As with another definition: this release has to leave it alone.
         ruler=found.ruler if standing.is_ours else "",
         revision=standing.revision,
-        last_run=found.last_run,
+        last_run=max(found.last_run, standing.ran),
         now=now,
         reason=reason,
         ready_in=ready_in,

@@ -76,8 +76,9 @@ class Definition(Struct, frozen=True, kw_only=True, omit_defaults=True):
     blackouts: tuple[Blackout, ...] = ()
     jitter: float = 0.0
     """The most seconds of a random pause before a run begins."""
-    on_unavailable: OnUnavailable = "wait"
-    """What a tick does while the store is down."""
+    on_unavailable: OnUnavailable | None = None
+    """What a tick does while the store is down. None: a replica's own ticks run, unless a limit
+    counts them; all others wait."""
     rests: bool = False
     """Whether the rule's period counts from the end of the last run."""
 

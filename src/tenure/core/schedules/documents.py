@@ -19,10 +19,12 @@ from tenure.core.schedules.records import Found, ScheduleRecord, TickLine
 from tenure.core.soundness import Fence, Instant
 
 __all__ = [
+    "ANSWERED_LATE",
     "DECLARED_FOR",
     "DIGESTS_MAX",
     "DOCUMENT_FORMAT",
     "EVERYTHING",
+    "RAN_UNLOCKED",
     "UNLOCKED",
     "Charter",
     "Decision",
@@ -46,6 +48,11 @@ DIGESTS_MAX: Final = 10
 """How many earlier definitions of a schedule are known again."""
 UNLOCKED: Final = "unlocked"
 """Why a tick ran without a job: the store did not answer."""
+RAN_UNLOCKED: Final = "its tick ran without the store"
+"""Why a run was withdrawn: the store has made it, and nobody knew."""
+ANSWERED_LATE: Final = "the store answered too late for its tick"
+"""Why a run was withdrawn: the store has made it when its tick was not wanted any more. Its tick
+counts as missed."""
 DOCUMENT_FORMAT: Final = 1
 """The newest form of standings that this release can rewrite without harm."""
 
@@ -88,6 +95,8 @@ class Standing(Struct, frozen=True, kw_only=True, omit_defaults=True):
     # PostgreSQL cannot be asked about a name with a NUL: one would fail the call for all others.
     successor: Annotated[str, Meta(pattern=r"^[^\x00]*$")] = ""
     """Its new name, if it was renamed."""
+    ran: Instant = 0
+    """The nominal instant of the last run without the store, until a newer tick has a run."""
     freeze: Freeze | None = None
     needs: int = DOCUMENT_FORMAT
     """A release that knows only older forms may not rewrite it."""
@@ -109,6 +118,11 @@ class Schedule(Struct, frozen=True, kw_only=True):
     @property
     def name(self) -> str:
         return self.record.name
+
+    @property
+    def last_run(self) -> int:
+        """The nominal instant of the last tick that ran, with a job or without the store."""
+        return max(self.record.last_run, self.standing.ran)
 
     def is_declared(self, now: int) -> bool:
         """Return whether a replica with the ruling definition was heard of lately.

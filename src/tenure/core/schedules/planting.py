@@ -232,11 +232,21 @@ class _Deployment:
 
     def _standing(self) -> Standing:
         own = self._own
-        cursor, freeze = self._cursor(), self._freeze()
+        fresh = Standing(
+            cursor=self._cursor(),
+            freeze=self._freeze(),
+            ran=max([schedule.standing.ran for schedule in self._all], default=0),
+        )
         if own is None:
-            return Standing(cursor=cursor, freeze=freeze)
-        revision = own.standing.revision + (not self._rules(own))
-        return replace(own.standing, cursor=cursor, revision=revision, successor="", freeze=freeze)
+            return fresh
+        return replace(
+            own.standing,
+            cursor=fresh.cursor,
+            revision=own.standing.revision + (not self._rules(own)),
+            successor="",
+            freeze=fresh.freeze,
+            ran=fresh.ran,
+        )
 
     def _cursor(self) -> int:
         """Return where it goes on.
@@ -269,7 +279,7 @@ class _Deployment:
             ruler=self._planting.digest if rules else "",
             revision=standing.revision if rules else 0,
             cursor=standing.cursor,
-            last_run=max([schedule.record.last_run for schedule in self._all], default=0),
+            last_run=max([schedule.last_run for schedule in self._all], default=0),
             now=self._now,
         )
 

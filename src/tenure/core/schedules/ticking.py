@@ -10,6 +10,7 @@ from typing import Final
 
 import msgspec
 from msgspec import Struct
+from msgspec.structs import replace
 
 from tenure.core.blackouts import Blackout, clear_at
 from tenure.core.durations import micros
@@ -23,10 +24,12 @@ __all__ = [
     "TICKS_COUNTED",
     "Step",
     "bounds",
+    "left_of",
     "next_due",
     "next_step",
     "preview",
     "run_of",
+    "still_runs",
 ]
 
 CATCH_UP_MAX: Final = 10
@@ -77,6 +80,39 @@ def _due_step(definition: Definition, cursor: int, now: int) -> Step | int:
         return Step(to=tick, due=tick, runs=False, passed=missed)
     is_made_up = definition.catch_up == "all" and not _is_on_time(definition, tick, due, now)
     return Step(to=tick, due=due, runs=True, is_made_up=is_made_up, passed=earlier)
+
+
+def still_runs(
+    definition: Definition, tick: int, *, cursor: int, now: int, only_newest: bool = True
+) -> bool:
+    """Return whether a tick that was to run after `cursor` would run now as well.
+
+    A store that was frozen makes the run of a tick that was asked for long ago. By then it may be
+    too late for it, or a newer tick may be due.
+
+    Without `only_newest` a tick that is late by a few seconds may run although a newer one is due:
+    a store that is always slower than the period would otherwise stop the timer.
+    """
+    if definition.rests:
+        return True
+    due = _due(definition, tick)
+    if due > now:  # the store's clock was set back
+        return True
+    if definition.catch_up == "latest" and not only_newest and now - due <= _ON_TIME:
+        return not _is_too_late(definition, tick, due, now)
+    step = next_step(definition, cursor, now)
+    return isinstance(step, Step) and step.runs and step.to == tick
+
+
+def left_of(definition: Definition, decision: Decision, cursor: int) -> Decision | None:
+    """Return what a decision says about ticks after `cursor`; None if it says nothing of them."""
+    if decision.first > cursor:
+        return decision
+    first = definition.rule.next_after(cursor)
+    ticks = decision.ticks - definition.rule.count(decision.first - 1, cursor, decision.ticks)
+    if first is None or decision.last <= cursor or ticks < 1:
+        return None
+    return replace(decision, first=first, ticks=ticks)
 
 
 def _candidate(definition: Definition, cursor: int, now: int) -> int:
@@ -130,11 +166,12 @@ def _missed(definition: Definition, after: int, upto: int) -> tuple[Decision, ..
     return (Decision(outcome="missed", reason="late", first=first, last=last, ticks=ticks),)
 
 
-def bounds(
-    definition: Definition, *, is_made_up: bool = False
-) -> tuple[Bound | None, Bound | None]:
-    """Return the bounds over all runs, and over those of the replica that asks."""
-    overlap = _overlap_bound(definition, is_made_up=is_made_up)
+def bounds(definition: Definition, *, waits: bool = False) -> tuple[Bound | None, Bound | None]:
+    """Return the bounds over all runs, and over those of the replica that asks.
+
+    `waits`: the tick waits for an unfinished run, whatever `overlap` says.
+    """
+    overlap = _overlap_bound(definition, waits=waits)
     limit = _bound(definition.limit, "limit", "skip")
     if definition.each == "replica":
         return limit, overlap or _bound(definition.per_replica, "per_replica", "skip")
@@ -142,11 +179,11 @@ def bounds(
     return overlap or limit, _bound(definition.per_replica, "per_replica", "hold")
 
 
-def _overlap_bound(definition: Definition, *, is_made_up: bool) -> Bound | None:
+def _overlap_bound(definition: Definition, *, waits: bool) -> Bound | None:
     if definition.overlap == "allow":
         return None
     full = _FULL[definition.overlap]
-    return Bound(most=1, reason="overlap", full="hold" if is_made_up else full)
+    return Bound(most=1, reason="overlap", full="hold" if waits else full)
 
 
 def _bound(most: int | None, reason: str, full: Full) -> Bound | None:
