@@ -1,9 +1,18 @@
 """Recovery: who takes the jobs of the dead, when, and how often."""
 
+import asyncio
+from collections.abc import Collection, Sequence
+
 import pytest
 
 from tenure import JobFailed, Tenure
-from tenure.observe.events import JobsRecovered
+from tenure.core import endings
+from tenure.core.records import NewJob, Settled, Settlement
+from tenure.errors import StoreUnavailable
+from tenure.observe.events import JobLost, JobsRecovered
+from tenure.runtime.recovery import Recovery, take
+from tenure.stores.contract import Store
+from tenure.testing import FaultyStore
 from tests.jobs.replicas import claim_and_die, of_kind
 from tests.rig.waiting import wait_until_async
 
@@ -221,6 +230,148 @@ async def test_a_reply_to_recover_that_is_lost_counts_once(app, store, clock, ru
         await clock.advance(20)
         assert await job.result(0) == 1
         assert job.losses == 1
+
+
+@pytest.mark.parametrize("budget", [0, 1])
+async def test_a_lost_reply_to_the_settlement_of_a_recovery_costs_no_event(
+    make, store, clock, faults, budget
+):
+    app, seen = await make(faulty=True, loss_budget=budget), []
+    app.on_event(seen.append)
+
+    @app.task
+    async def work() -> None: ...
+
+    job = await work.enqueue()
+    await claim_and_die(store)
+    clock.shift(10)
+    faults.lose_reply("settle", times=4)
+    recovering = asyncio.ensure_future(app.recover())
+    await clock.advance(2)
+    [recovered] = await recovering
+    assert faults.calls["settle"] == 5
+    [event] = of_kind(seen, JobsRecovered)
+    fate = "failed" if budget == 0 else "waiting"
+    assert (recovered.state, getattr(event, fate)) == (fate, (job.id,))
+    assert [lost.job for lost in of_kind(seen, JobLost)] == [job.id] * (budget == 0)
+    assert (await job.refresh()).losses == 1
+
+
+async def test_a_store_that_does_not_come_back_ends_a_recovery(app, store, clock, runs, faults):
+    await app.enqueue_many(app.work.request(n) for n in range(50))
+    await claim_and_die(store)
+    clock.shift(10)
+    faults.lose_request("settle", times=1000)
+    recovering = asyncio.ensure_future(app.recover())
+    await clock.advance(6)
+    with pytest.raises(StoreUnavailable):
+        await recovering
+    assert faults.calls["settle"] <= 15
+
+
+async def test_of_two_recoverers_one_reports_although_its_reply_was_lost(real_world, faults):
+    def lost_by(name: str):
+        return lambda job, at: endings.lost(job, by=name, at=at, delays=[1000.0])
+
+    store = await real_world.store()
+    jobs = [NewJob(id=f"j{n}", task="t", queue="default", payload=b"{}") for n in range(20)]
+    await store.jobs.insert(jobs)
+    await claim_and_die(store, ttl=0.1)
+    await asyncio.sleep(0.2)
+    faults.lose_reply("settle", times=3)
+    faulty = FaultyStore(store, faults)
+    first = asyncio.ensure_future(take(faulty, by="ann", end=lost_by("ann")))
+    await wait_until_async(lambda: faults.calls["settle"])
+    second = await take(store, by="bob", end=lost_by("bob"))
+    assert not second
+    assert len(await first) == 20
+
+
+class Held:
+    """Settles like PostgreSQL while an open transaction holds some jobs."""
+
+    def __init__(self, store: Store, held: Collection[str]) -> None:
+        self._store = store
+        self._held = held
+
+    async def settle(self, settlements: Sequence[Settlement]) -> list[Settled]:
+        answers: list[Settled] = []
+        for end in settlements:
+            if end.id not in self._held:
+                answers += await self._store.jobs.settle([end])
+        if len(answers) < len(settlements):
+            msg = "a job is held by an open transaction"
+            raise StoreUnavailable(msg)
+        return answers
+
+
+async def test_a_job_that_a_transaction_holds_silences_no_others(
+    app, store, clock, runs, seen, monkeypatch
+):
+    jobs = await app.enqueue_many(app.work.request(n) for n in range(30))
+    await claim_and_die(store)
+    clock.shift(10)
+    held = {jobs[7].id}
+    monkeypatch.setattr(app._store.jobs, "settle", Held(store, held).settle, raising=False)
+    recovering = asyncio.ensure_future(app.recover())
+    await clock.advance(10)
+    with pytest.raises(StoreUnavailable):
+        await recovering  # the held one, by itself
+    [event] = of_kind(seen, JobsRecovered)
+    assert set(event.waiting) == {job.id for job in jobs} - held
+    held.clear()
+    [recovered] = await app.recover()
+    assert recovered.id == jobs[7].id
+
+
+async def test_a_group_that_is_held_hides_none_that_were_settled_before(app, store, clock, runs, seen, monkeypatch):
+    await app.enqueue_many(app.work.request(n) for n in range(30))
+    claimed = await claim_and_die(store)
+    clock.shift(10)
+    held = {job.id for job in claimed[10:20]}
+    monkeypatch.setattr(app._store.jobs, "settle", Held(store, held).settle, raising=False)
+    recovering = asyncio.ensure_future(app.recover())
+    await clock.advance(10)
+    with pytest.raises(StoreUnavailable):
+        await recovering
+    [event] = of_kind(seen, JobsRecovered)
+    assert len(event.waiting) == 10
+    assert not {*event.waiting} & held
+
+
+async def test_an_unexpected_error_in_a_recovery_is_logged_and_ends_nothing(
+    app, store, clock, runs, monkeypatch, caplog
+):
+    async def fail(*_: object) -> None:
+        monkeypatch.undo()
+        raise RuntimeError("on purpose")
+
+    async with app.worker():
+        await clock.advance(20)
+        await app.pause_queue("default")
+        job = await app.work.enqueue(1)
+        await app.resume_queue("default")
+        await claim_and_die(store)
+        monkeypatch.setattr(Recovery, "run", fail)
+        await clock.advance(20)
+        assert "recovery failed in an unexpected way" in caplog.text
+        assert await job.result(0) == 1
+
+
+async def test_an_unexpected_error_in_pruning_is_logged_and_ends_nothing(
+    app, clock, monkeypatch, caplog
+):
+    calls = []
+
+    async def fail(*_: object) -> None:
+        calls.append(1)
+        raise RuntimeError("on purpose")
+
+    monkeypatch.setattr("tenure.runtime.caretaking.prune", fail)
+    async with app.worker():
+        await clock.advance(300)
+    assert len(calls) >= 2
+    assert "pruning failed in an unexpected way" in caplog.text
 
 
 async def test_a_job_ten_times_longer_than_the_ttl_runs_once(app, make, clock):

@@ -12,7 +12,7 @@ import pytest
 from tenure import Tenure, Tick
 from tenure.observe import Event, HandlerStuck, TickSkipped
 from tenure.stores.contract import Store
-from tenure.testing import ManualClock
+from tenure.testing import Faults, FaultyStore, ManualClock
 from tests.jobs.replicas import lose_times, of_kind
 from tests.rig.waiting import wait_until_async
 from tests.timers.fleet import Fleet, Replica
@@ -107,23 +107,42 @@ async def test_a_handler_that_exits_fails_its_run_and_not_the_worker(
         await wait_until_async(lambda: len(calls) == 2)
 
 
-async def test_an_interrupt_raised_in_a_thread_fails_its_run(
-    store: Store, clock: ManualClock, caplog: pytest.LogCaptureFixture
-):
+def test_an_interrupt_raised_in_a_thread_fails_its_run():
     """Only the main thread gets the interrupt of a user who has pressed Ctrl-C."""
+    calls: list[int] = []
 
-    def declare(app: Tenure, _: Replica) -> None:
+    async def work() -> int:
+        clock, faults = ManualClock(), Faults()
+        app = Tenure(FaultyStore("memory://", faults, clock=clock), grace=0)
+
         @app.timer(every="10s", on_unavailable="run")
-        def work() -> None:
+        def interrupt() -> None:
+            calls.append(1)
             raise KeyboardInterrupt
 
-    async def has_failed() -> bool:
-        await clock.advance(0)
-        return "failed in a run without the store" in caplog.text
+        async def runs_again() -> bool:
+            await clock.advance(1)
+            return len(calls) > 1
 
-    async with without_store(Fleet(store, clock, declare), clock):
-        await clock.advance(5)
-        await wait_until_async(has_failed)
+        async with app, app.worker():
+            await clock.advance(5)
+            faults.lose_request("commit", times=10_000)
+            await wait_until_async(runs_again)
+            faults.heal()
+        return len(calls)
+
+    ended: list[object] = []
+
+    def run() -> None:
+        try:
+            ended.append(asyncio.run(work()))
+        except BaseException as error:  # noqa: BLE001 - it would end pytest
+            ended.append(error)
+
+    thread = threading.Thread(target=run, daemon=True)
+    thread.start()
+    thread.join(10)
+    assert ended == [2]
 
 
 async def test_a_handler_that_cancels_itself_is_logged(
@@ -323,6 +342,7 @@ async def test_a_suspect_waits_for_a_run_without_the_store(store: Store, clock: 
     async with without_store(fleet, clock, seconds=3575) as (replica, _):
         await clock.advance(6)  # the run takes until 15 s after the hour
         replica.faults.heal()
+        await clock.advance(3)  # the outage is over for everything
         await replica.app.resume_queue("default")
         await clock.advance(60)
     assert [instant // 1_000_000 for instant in began] == at(3615)

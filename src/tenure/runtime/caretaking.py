@@ -120,6 +120,8 @@ class Caretaker:
             await self._recovery.run(self._store, by, as_of)
         except TenureError as error:
             log.info("recovery goes on with the next beat: %s", error)
+        except Exception:
+            log.exception("recovery failed in an unexpected way; it goes on with the next beat")
 
     async def _prune(self) -> None:
         try:
@@ -130,6 +132,8 @@ class Caretaker:
                 await prune_forgotten(self._store)
         except TenureError as error:
             log.info("could not prune what is over this time: %s", error)
+        except Exception:
+            log.exception("pruning failed in an unexpected way; it is tried again in a minute")
 
 
 class _Lead:

@@ -1,11 +1,13 @@
 """Recovery: look for jobs that run nowhere, decide how they ended, settle them.
 
 A look-up, never a scan. A process that dies between look and settle loses nothing: the store
-reserves what was found for a few seconds only, and a fence lets each job be settled once.
+reserves what was found for a few seconds only, and a fence lets each job be settled once. A reply
+that is lost costs no event: the same settlement is sent again, and the store recognises a repeat.
 """
 
 from __future__ import annotations
 
+import asyncio
 from collections import defaultdict
 from collections.abc import AsyncIterator, Callable, Collection, Sequence
 from typing import Literal, TypeAlias
@@ -14,10 +16,11 @@ from msgspec import Struct
 
 from tenure.core import endings
 from tenure.core.clock import Clock
-from tenure.core.policy import UNWIND_SECONDS, loss_delays
+from tenure.core.policy import UNWIND_SECONDS, loss_delays, retry_after_error
 from tenure.core.records import BATCH_MAX, JobRecord, Orphans, Recovered, Settled, Settlement
 from tenure.core.runs import runs_of
 from tenure.core.settings import Settings, WorkSettings
+from tenure.errors import StoreUnavailable
 from tenure.observe.events import Events, JobLost, JobsRecovered
 from tenure.stores.contract import Store
 
@@ -28,6 +31,11 @@ __all__ = ["Recovery", "Taken", "bury", "leave", "recovery_grace", "take"]
 _SLICE = BATCH_MAX
 # Others who settle the same slices do this work as well.
 _IN_VAIN_MAX = 3
+# How often the same slice is sent, and for how long: what was found is reserved for so long.
+_TRIES = 5
+_TRY_SECONDS = 5.0
+# So many jobs of a slice that the store refuses as a whole are then settled at once, one by one.
+_SINGLY_AT_ONCE = 10
 
 End: TypeAlias = Callable[[JobRecord, int], Settlement]
 """Decides how the attempt of an orphan ended, at an instant of the store's clock."""
@@ -69,7 +77,7 @@ async def take(
     if not found.jobs and not found.aside:
         return None
     ends = [end(job, found.now) for job in found.jobs]
-    answers = await store.jobs.settle(ends) if ends else []
+    answers = await _settle(store, ends) if ends else []
     return _taken(found, ends, answers)
 
 
@@ -183,15 +191,57 @@ async def _slices(
             yield slice_
 
 
+async def _settle(store: Store, ends: Sequence[Settlement]) -> list[Settled | None]:
+    """Settle a slice, and repeat it if the store does not answer; None for ends without an answer.
+
+    Raises StoreUnavailable if none of them gets one.
+    """
+    clock = store.clock
+    began, failures = clock.boot(), 0
+    while True:
+        try:
+            return list(await store.jobs.settle(ends))
+        except StoreUnavailable:
+            failures += 1
+            if failures == _TRIES or clock.boot() - began > _TRY_SECONDS:
+                break
+        await clock.sleep(retry_after_error(failures, clock.random()))
+    return await _settle_singly(store, ends)
+
+
+async def _settle_singly(store: Store, ends: Sequence[Settlement]) -> list[Settled | None]:
+    """Settle each job in a call of its own: one that a transaction holds must not hide the others.
+
+    A whole group without an answer means that the store is down, so the rest is not tried.
+    """
+    answers: list[Settled | None] = []
+    while len(answers) < len(ends):
+        group = ends[len(answers) : len(answers) + _SINGLY_AT_ONCE]
+        calls = (store.jobs.settle([end]) for end in group)
+        replies = await asyncio.gather(*calls, return_exceptions=True)
+        errors = [reply for reply in replies if isinstance(reply, BaseException)]
+        for error in errors:
+            if not isinstance(error, StoreUnavailable):
+                raise error
+        answers += [None if isinstance(reply, BaseException) else reply[0] for reply in replies]
+        if len(errors) == len(group):
+            if not any(answers):
+                raise errors[0]
+            break
+    return answers + [None] * (len(ends) - len(answers))
+
+
 def _handed_back_by(by: str, pause: float = 0.0) -> End:
     return lambda job, _: endings.handed_back(job, by=by, delay=pause)
 
 
-def _taken(found: Orphans, ends: Sequence[Settlement], answers: Sequence[Settled]) -> list[Taken]:
+def _taken(
+    found: Orphans, ends: Sequence[Settlement], answers: Sequence[Settled | None]
+) -> list[Taken]:
     taken = [
         Taken(job, _became(job, end, answer))
         for job, end, answer in zip(found.jobs, ends, answers, strict=True)
-        if answer != "lost"
+        if answer is not None and answer != "lost"
     ]
     aside = (Recovered(id=id_, replica=replica, state=None) for id_, replica in found.aside)
     return [*taken, *(Taken(None, became) for became in aside)]
