@@ -67,7 +67,7 @@ _SETTLED: Final[dict[str, Settled]] = {
 
 
 def insert_columns(jobs: Sequence[NewJob]) -> tuple[Column, ...]:
-    """Return the arguments of job_insert; of what no job has, Nsettlement."""
+    """Return the arguments of job_insert; of what no job has, None."""
     uniques = [job.unique for job in jobs]
     # Without keys no id may be there twice.
     keyed = any(uniques) or len({job.id for job in jobs}) < len(jobs)

@@ -7,7 +7,7 @@ import sys
 from collections.abc import Sequence
 from contextlib import suppress
 from functools import cache
-from typing import Any, Final, Protocol
+from typing import Any, Final
 
 import asyncpg
 
@@ -70,34 +70,7 @@ _MISSING: Final = {"3F000", "42883"}
 _KNOWN: Final = "connection of asyncpg or psycopg, or one of SQLAlchemy over either of them"
 
 
-class _Voice(Protocol):
-    """One kind of connection."""
-
-    blocks: bool
-    how: str
-    """How a transaction is begun on it."""
-
-    async def ask(self, statement: str, arguments: Sequence[object]) -> list[Any]:
-        """Return the rows of a statement with $1, $2, ..."""
-        ...
-
-    async def is_open(self) -> bool:
-        """Return whether what is asked now is part of a transaction."""
-        ...
-
-    async def begin(self, purpose: Purpose) -> None:
-        """Begin a transaction, unless one is open."""
-        ...
-
-    async def goes_on(self) -> bool:
-        """Return whether what `begin` began is still open."""
-        ...
-
-    async def commit(self) -> None: ...
-    async def rollback(self) -> None: ...
-
-
-def _speak(connection: object, purpose: Purpose) -> _Voice:
+def _speak(connection: object, purpose: Purpose) -> _Asyncpg | _Psycopg | _Alchemy:
     """Return a way to speak through a connection of the user's own."""
     if isinstance(connection, asyncpg.Connection):  # true of those from a pool as well
         return _Asyncpg(connection)
@@ -207,27 +180,34 @@ class PostgresWithin:
 
 
 class _Asyncpg:
+    """A connection of asyncpg. The other kinds answer the same questions."""
+
     blocks = False
     how = "async with connection.transaction()"
+    """How a transaction is begun on it."""
 
     def __init__(self, connection: Any) -> None:
         self._connection = connection
         self._begun: Any = None
 
     async def ask(self, statement: str, arguments: Sequence[object]) -> list[Any]:
+        """Return the rows of a statement with $1, $2, ..."""
         rows: list[Any] = await self._connection.fetch(statement, *arguments)
         return rows
 
     async def is_open(self) -> bool:
+        """Return whether what is asked now is part of a transaction."""
         return bool(self._connection.is_in_transaction())
 
     async def begin(self, purpose: Purpose) -> None:
+        """Begin a transaction, unless one is open."""
         if await self.is_open():
             raise already_open(purpose)
         self._begun = self._connection.transaction()
         await self._begun.start()
 
     async def goes_on(self) -> bool:
+        """Return whether what `begin` began is still open."""
         return await self.is_open()
 
     async def commit(self) -> None:

@@ -128,8 +128,8 @@ BEGIN
 END
 $$;
 
--- Find up to _limit jobs of one replica, or of all that have expired, and what is past its deadline. What
--- cannot be read is set aside.
+-- Find up to _limit jobs of one replica, or of all that have expired, and what is past its deadline. What the
+-- server cannot read is set aside; what has values that cannot be used is left to the caller.
 CREATE FUNCTION tenure.job_orphans(
     _namespace text, _by text, _reserved bigint, _replica text, _grace bigint, _limit integer,
     _as_of bigint, _told bigint
@@ -137,7 +137,7 @@ CREATE FUNCTION tenure.job_orphans(
 DECLARE
     _now bigint := tenure.now(_told);
     _found text[] := '{}';
-    _broken text[];
+    _broken text[] := '{}';
     _id text;
 BEGIN
     IF _replica IS NULL THEN
@@ -154,18 +154,11 @@ BEGIN
         END IF;
     END IF;
     RETURN NEXT (_now, NULL, NULL, NULL)::tenure.orphan;
-    -- index: job_pkey
-    _broken := ARRAY(
-        SELECT j.id FROM tenure.job j
-        WHERE j.namespace = _namespace AND j.id = ANY (_found) AND NOT tenure.job_is_sound(j)
-        ORDER BY j.id);
     BEGIN
-        RETURN QUERY SELECT * FROM tenure.job_read_orphans(
-            _namespace, ARRAY(SELECT u.id FROM unnest(_found) AS u (id) WHERE u.id <> ALL (_broken)));
+        RETURN QUERY SELECT * FROM tenure.job_read_orphans(_namespace, _found);
     EXCEPTION WHEN data_exception OR internal_error OR data_corrupted THEN
         -- All since BEGIN is undone. One of them cannot be read: each is read for itself.
         FOREACH _id IN ARRAY _found LOOP
-            CONTINUE WHEN _id = ANY (_broken);
             BEGIN
                 RETURN QUERY SELECT * FROM tenure.job_read_orphans(_namespace, ARRAY[_id]);
             EXCEPTION WHEN data_exception OR internal_error OR data_corrupted THEN

@@ -166,20 +166,6 @@ BEGIN
 END
 $$;
 
--- Whether an unfinished job can be counted up.
-CREATE FUNCTION tenure.job_is_sound(_j tenure.job) RETURNS boolean
-LANGUAGE sql IMMUTABLE AS $$
-    SELECT coalesce(
-        _j.priority BETWEEN 0 AND 9 AND _j.timeout BETWEEN 0 AND 1e10 IS NOT FALSE
-        AND _j.retention BETWEEN 0 AND 1e10 AND _j.retention_failed BETWEEN 0 AND 1e10
-        AND _j.created BETWEEN -253402300799999999 AND 253402300799999999
-        AND _j.due BETWEEN -253402300799999999 AND 253402300799999999
-        AND _j.started BETWEEN -253402300799999999 AND 253402300799999999
-        AND _j.attempt BETWEEN 0 AND 2147483646 AND _j.failures BETWEEN 0 AND 2147483646
-        AND _j.losses BETWEEN 0 AND 2147483646 AND _j.fence BETWEEN 0 AND 253402300799999999
-        AND _j.revision BETWEEN 0 AND 253402300799999999, false)
-$$;
-
 -- Set jobs aside that cannot be read: out of everybody's way, kept for a week for a look by hand. Their
 -- keys are free as if they had finished. Returns those that were not aside before.
 CREATE FUNCTION tenure.job_set_aside(_namespace text, _ids text[], _told bigint)

@@ -162,7 +162,7 @@ CREATE TABLE tenure.replica_claim (
 -- Jobs that are not finished: waiting, running, or (a row that cannot be read) aside.
 --
 -- A row aside has in `deadline` when it is removed, and is exempt from the constraint. That leaves room
--- for one more than job_is_sound, so that counting up never violates it.
+-- for one more than core.soundness, so that counting up never violates it.
 -- settled_fence and settled_as are fence and mark of the last settlement, so that a repeat of it is recognised.
 -- replica is empty, deadline NULL and cancelling false unless the job is running.
 -- since is when a job began to wait for its time, 0 if that was given as an instant; NULL if it waits
