@@ -324,7 +324,9 @@ async def test_a_job_that_a_transaction_holds_silences_no_others(
     assert recovered.id == jobs[7].id
 
 
-async def test_a_group_that_is_held_hides_none_that_were_settled_before(app, store, clock, runs, seen, monkeypatch):
+async def test_a_group_that_is_held_hides_none_that_were_settled_before(
+    app, store, clock, runs, seen, monkeypatch
+):
     await app.enqueue_many(app.work.request(n) for n in range(30))
     claimed = await claim_and_die(store)
     clock.shift(10)

@@ -41,7 +41,9 @@ class Deaf:
 
     def declare(self, *, plain: bool = False, **options: object) -> Callable[..., None]:
         def declare(app: Tenure, _: Replica) -> None:
-            timer = app.timer(**{"every": "10s", "on_unavailable": "run", "name": "deaf", **options})
+            timer = app.timer(
+                **{"every": "10s", "on_unavailable": "run", "name": "deaf", **options}
+            )
             timer(self.run_in_thread if plain else self.run)
 
         return declare

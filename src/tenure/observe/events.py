@@ -268,11 +268,13 @@ class JobRunsLong(_Fact, frozen=True):
 
 
 class HandlerStuck(_Fact, frozen=True):
-    """A synchronous handler goes on although it was asked to stop; its thread is occupied."""
+    """A handler goes on although it was asked to stop; a synchronous one occupies its thread."""
 
     task: str
     job: str
+    """Empty in a run of a timer without the store."""
     reason: str
+    """Why it was asked to stop: timed out, or shutting down."""
 
 
 class LoopBlocked(_Fact, frozen=True):

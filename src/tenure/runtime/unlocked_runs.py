@@ -182,7 +182,7 @@ class UnlockedRuns:
     async def _attempt(
         self, run: _Run, arguments: tuple[int, int, int], timeout: float | None, now: int
     ) -> None:
-        """Run the function to its end, and log a failure. As in an attempt, it may raise anything."""
+        """Run the function to its end, and log a failure; it may raise anything."""
         unlocked_since.set(now)
         alarms = []
         if timeout is not None:
