@@ -7,7 +7,6 @@ write     write in a transaction that is bound to the lease, past our own look a
 import asyncio
 import sqlite3
 import sys
-from collections.abc import Awaitable
 from typing import Any
 
 import asyncpg
@@ -58,8 +57,7 @@ async def write_postgres(url: str, table: str, hold: Hold) -> bool:
 
 async def ask_store(hold: Hold, connection: Any) -> bool:
     """Ask the store alone: this must be right even for a holder that believes in itself."""
-    answer = hold._holds.store.guard(connection, hold.lease)
-    return bool(await answer) if isinstance(answer, Awaitable) else answer
+    return await hold._holds.store.within(connection, "guard()").hold_lease(hold.lease)
 
 
 def is_told(hold: Hold) -> bool:

@@ -55,8 +55,8 @@ class Calls(TimerCalls):
     def looks(self) -> list[Call]:
         """Return the calls that show all there is."""
         if self.keys:
-            return [Call("leases"), Call("marked", (sorted(self.keys),))]
-        looks = [Call("get", (sorted(self.jobs),)), Call("replicas"), Call("counts")]
+            return [Call("leases.find"), Call("leases.marked", (sorted(self.keys),))]
+        looks = [Call("jobs.get", (sorted(self.jobs),)), Call("jobs.replicas"), Call("jobs.counts")]
         return looks + (self.timer_looks() if self.names else [])
 
     @property
@@ -85,7 +85,7 @@ class Calls(TimerCalls):
     def _acquire(self, key: str, holder: str, **wishes: Any) -> Call:
         self._ends_after(wishes["ttl"], wishes["waiting"])
         self.keys.add(key)
-        call = Call("acquire", (key,), {"holder": holder, **wishes})
+        call = Call("leases.acquire", (key,), {"holder": holder, **wishes})
         self._asked.append(call)
         return call
 
@@ -99,22 +99,22 @@ class Calls(TimerCalls):
     def _renew(self, which: Sequence[int]) -> Call | None:
         leases = self._recent(which)
         self._ends_after(*(lease.ttl for lease in leases))
-        return Call("renew", (leases,)) if leases else None
+        return Call("leases.renew", (leases,)) if leases else None
 
     def _release(self, which: Sequence[int]) -> Call | None:
         leases = self._recent(which)
-        return Call("release", (leases,)) if leases else None
+        return Call("leases.release", (leases,)) if leases else None
 
     def _release_by_holder(self, key: str, holder: str) -> Call:
-        return Call("release", ([Lease(key=key, holder=holder)],))
+        return Call("leases.release", ([Lease(key=key, holder=holder)],))
 
     def _mark(self, which: int, value: str) -> Call | None:
         leases = self._recent([which])
         # Under the lease's own key, because fences of two keys do not compare.
-        return Call("mark", (leases[0].key, leases[0], value)) if leases else None
+        return Call("leases.mark", (leases[0].key, leases[0], value)) if leases else None
 
     def _look(self, **_: Any) -> Call | None:
-        return Call("marked", (sorted(self.keys),)) if self.keys else None
+        return Call("leases.marked", (sorted(self.keys),)) if self.keys else None
 
     def _recent(self, which: Sequence[int]) -> list[Lease]:
         """Return grants, counted from the last one, each once."""
@@ -128,19 +128,19 @@ class Calls(TimerCalls):
         for number, job in numbers.items():
             if id_of(number) not in self.inserted:  # an id never stands for two different jobs
                 self.inserted[id_of(number)] = self._new(**job)
-        return Call("insert", ([self.inserted[id_of(number)] for number in numbers],))
+        return Call("jobs.insert", ([self.inserted[id_of(number)] for number in numbers],))
 
     def _insert_again(self, which: int) -> Call | None:
         jobs = list(self.inserted.values())
-        return Call("insert", ([jobs[-1 - which % len(jobs)]],)) if jobs else None
+        return Call("jobs.insert", ([jobs[-1 - which % len(jobs)]],)) if jobs else None
 
     def _join(self, replica: str, ttl: float) -> Call:
         self._ends_after(ttl)
-        return Call("join", (replica,), {"ttl": ttl, "meta": {"host": replica}})
+        return Call("jobs.beat", ([replica],), {"ttl": ttl, "meta": {"host": replica}})
 
     def _beat(self, replicas: Sequence[str], ttl: float) -> Call:
         self._ends_after(ttl)
-        return Call("beat", (replicas,), {"ttl": ttl})
+        return Call("jobs.beat", (replicas,), {"ttl": ttl})
 
     def _leave(self, replica: str) -> Call:
         return self._orphans_of(replica, by=replica)
@@ -151,7 +151,7 @@ class Calls(TimerCalls):
 
     def _orphans_of(self, replica: str, *, by: str) -> Call:
         self._ends_after(RESERVED_FOR)
-        return Call("orphans", (), {"by": by, "replica": replica})
+        return Call("jobs.orphans", (), {"by": by, "replica": replica})
 
     def _settled_orphans(self, delays: Sequence[float]) -> Call | None:
         """Settle what an earlier look has found."""
@@ -159,12 +159,12 @@ class Calls(TimerCalls):
             return None
         by, jobs = self._orphans.pop(0)
         self._ends_after(*delays)
-        return Call("settle", (by, [lost(job, by=by, at=0, delays=delays) for job in jobs]))
+        return Call("jobs.settle", ([lost(job, by=by, at=0, delays=delays) for job in jobs],))
 
     def _claim(self, replica: str, queues: Sequence[str], limit: int) -> Call:
         # Numbers only grow, also if the replica was forgotten meanwhile.
         self._claim_numbers[replica] += 1
-        call = Call("claim", (replica, self._claim_numbers[replica], queues, limit))
+        call = Call("jobs.claim", (replica, self._claim_numbers[replica], queues, limit))
         self._last_claims[replica] = call
         return call
 
@@ -175,7 +175,7 @@ class Calls(TimerCalls):
     def _claim_with_an_older_number(self, replica: str) -> Call | None:
         if self._claim_numbers[replica] < 2:  # there is none
             return None
-        return Call("claim", (replica, 1, ["a"], 1))
+        return Call("jobs.claim", (replica, 1, ["a"], 1))
 
     def _settle(self, settlements: Sequence[dict[str, Any]]) -> Call | None:
         made: dict[str, Settlement] = {}
@@ -186,12 +186,12 @@ class Calls(TimerCalls):
             # Of each job one attempt, as two of them never meet in one call of a worker.
             made.setdefault(job.id, settlement(id=job.id, fence=job.fence, **details))
         self._settled += made.values()
-        return Call("settle", ("any", list(made.values()))) if made else None
+        return Call("jobs.settle", (list(made.values()),)) if made else None
 
     def _settle_again(self, which: int) -> Call | None:
         if not self._settled:
             return None
-        return Call("settle", ("any", [self._settled[-1 - which % len(self._settled)]]))
+        return Call("jobs.settle", ([self._settled[-1 - which % len(self._settled)]],))
 
     def _note(self, notes: Sequence[dict[str, Any]]) -> Call | None:
         made: list[Note] = []
@@ -199,7 +199,7 @@ class Calls(TimerCalls):
             details = dict(one)
             job = self._claimed[-1 - details.pop("which") % len(self._claimed)]
             made.append(Note(id=job.id, fence=job.fence, **details))
-        return Call("note", ("any", made)) if made else None
+        return Call("jobs.note", (made,)) if made else None
 
     def _recover(self, delays: Sequence[float], grace: float, limit: int) -> Call:
         del limit  # with a small one, whom it takes first is each store's own matter
@@ -208,29 +208,29 @@ class Calls(TimerCalls):
         self._ends_after(RESERVED_FOR)
         self._looks += 1
         by = f"rescuer {self._looks % 2}"
-        return Call("orphans", (), {"by": by, "grace": grace, "limit": 100})
+        return Call("jobs.orphans", (), {"by": by, "grace": grace, "limit": 100})
 
     def _cancel(self, numbers: Sequence[int], reason: str) -> Call:
-        return Call("cancel", ([id_of(one) for one in numbers],), {"reason": reason})
+        return Call("jobs.cancel", ([id_of(one) for one in numbers],), {"reason": reason})
 
     def _requeue(self, numbers: Sequence[int]) -> Call:
-        return Call("requeue", ([id_of(one) for one in numbers],))
+        return Call("jobs.requeue", ([id_of(one) for one in numbers],))
 
     def _delete(self, numbers: Sequence[int]) -> Call:
-        return Call("delete", ([id_of(one) for one in numbers],))
+        return Call("jobs.delete", ([id_of(one) for one in numbers],))
 
     def _pause(self, queue: str, seconds: float | None) -> Call:
         self._ends_after(seconds or 0.0)
-        return Call("pause", (queue,), {"seconds": seconds})
+        return Call("jobs.pause", (queue,), {"seconds": seconds})
 
     def _resume(self, queue: str) -> Call:
-        return Call("resume", (queue,))
+        return Call("jobs.pause", (queue,), {"seconds": 0})
 
     def _prune(self, **details: Any) -> Call:
         return Call("prune", (), details or {"idle": AGES})
 
     def _find(self, **_: Any) -> Call | None:
-        return Call("get", (sorted(self.jobs),)) if self.jobs else None
+        return Call("jobs.get", (sorted(self.jobs),)) if self.jobs else None
 
     def _new(
         self,
@@ -260,29 +260,29 @@ def repeated(call: Call) -> Call:
 
 def undoing(call: Call) -> Call:
     """Return what a client does that was cancelled while it made this call."""
-    if call.name != "acquire":
+    if call.name != "leases.acquire":
         return repeated(call)
     (key,) = call.arguments
-    return Call("release", ([Lease(key=key, holder=call.details["holder"])],))
+    return Call("leases.release", ([Lease(key=key, holder=call.details["holder"])],))
 
 
 def touched(op: Op, everything: frozenset[str]) -> frozenset[str]:
     """Return the jobs, replicas and schedules that a call may have locked for a moment."""
     schedules = frozenset[str]()
-    if op.call.name == "commit":
+    if op.call.name == "schedules.commit":
         (commits,) = op.call.arguments
         writes = [write for commit in commits for write in commit.writes]
         schedules = frozenset(locked(write.name) for write in writes)
-    if op.fate != "answered" or op.call.name in ("orphans", "prune"):
+    if op.fate != "answered" or op.call.name in ("jobs.orphans", "prune"):
         return everything | schedules
     names: Sequence[str] = ()
     match op.call.name, op.call.arguments:
-        case ("beat" | "cancel" | "requeue", [some]):
+        case ("jobs.beat" | "jobs.cancel" | "jobs.requeue", [some]):
             names = some
-        case ("join" | "claim", [replica, *_]):
+        case ("jobs.claim", [replica, *_]):
             names = [replica]
-        case ("settle" | "note", [_, some]):
+        case ("jobs.settle" | "jobs.note", [some]):
             names = [one.id for one in some]
-        case ("commit", [commits]):
+        case ("schedules.commit", [commits]):
             names = [name for commit in commits for name in (commit.id, commit.born_on)]
     return frozenset(names) | schedules

@@ -101,12 +101,17 @@ def _parts(op: Op, *, skips: bool) -> list[Op]:
 
     Where nothing waits for locks, all of them are one.
     """
-    if op.call.name != "commit" or not skips:
+    if op.call.name != "schedules.commit" or not skips:
         return [op]
     (commits,) = op.call.arguments
     answers = op.answer if op.fate == "answered" else [UNKNOWN] * len(commits)
     parts = [
-        replace(op, call=Call("commit", ([commit],)), answer=[answer], followers={*op.followers})
+        replace(
+            op,
+            call=Call("schedules.commit", ([commit],)),
+            answer=[answer],
+            followers={*op.followers},
+        )
         for commit, answer in zip(commits, answers, strict=True)
     ]
     for number, part in enumerate(parts):

@@ -3,6 +3,7 @@
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from itertools import product
+from operator import attrgetter
 from typing import Any
 
 from msgspec.structs import replace
@@ -17,13 +18,14 @@ class Call:
     """One call of the contract. It changes nothing that it is made of, so it can be repeated."""
 
     name: str
+    """With its part of the store, such as "jobs.claim"."""
     arguments: tuple[Any, ...] = ()
     details: dict[str, Any] = field(default_factory=dict)
     is_repeat: bool = False
 
     def made_on(self, store: Any) -> Any:
         """Return the coroutine."""
-        return getattr(store, self.name)(*self.arguments, **self.details)
+        return attrgetter(self.name)(store)(*self.arguments, **self.details)
 
     def __str__(self) -> str:
         words = [*map(repr, self.arguments), *(f"{k}={v!r}" for k, v in self.details.items())]
@@ -39,7 +41,7 @@ def lists_all(call: Call) -> bool:
 
     On Redis it looks twice: for their names, and then for what they are.
     """
-    return call.name == "schedules" and not any(call.arguments)
+    return call.name == "schedules.read" and not any(call.arguments)
 
 
 def locked(schedule: str) -> str:
@@ -55,7 +57,7 @@ def readings(
     What a commit expects and does not write is read without a lock. While others write it, it may
     have been as expected a moment before, or otherwise.
     """
-    if call.name != "commit" or not held:
+    if call.name != "schedules.commit" or not held:
         yield _decided(call, answer, strict=strict)
         return
     (commits,) = call.arguments
@@ -84,7 +86,7 @@ def _decided(call: Call, answer: Any, *, strict: bool) -> tuple[Call, Any]:
     """Leave out what was left as it is: leases that a renewal did not decide about, and jobs that
     had not finished when a requeue began.
     """
-    left = {"renew": None, "requeue": "unfinished"}
+    left = {"leases.renew": None, "jobs.requeue": "unfinished"}
     if strict or call.name not in left or answer is UNKNOWN:
         return call, answer
     (items,) = call.arguments

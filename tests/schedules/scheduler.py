@@ -26,7 +26,7 @@ from tests.schedules.timer_calls import Errand
 
 ITS_REPLY = "its reply"
 # Some stores take several round trips for these: one that is lost says nothing about the others.
-_SEVERAL_TRIPS = ("delete", "prune")
+_SEVERAL_TRIPS = ("jobs.delete", "prune")
 _POINTS_MAX = 400  # of one window; so many mean that something goes in circles
 
 
@@ -207,10 +207,10 @@ class Run:
 
     def _may_begin(self, call: Call) -> bool:
         """Only one claim of a replica is on its way at a time, unless it is the same one."""
-        return call.name != "claim" or all(
+        return call.name != "jobs.claim" or all(
             op.call.arguments[:2] == call.arguments[:2]
             for op in self._ops
-            if op.call.name == "claim"
+            if op.call.name == "jobs.claim"
             and op.call.arguments[0] == call.arguments[0]
             and (op.ended is None or op.fate == "maybe")
         )
@@ -241,7 +241,7 @@ class Run:
         if step.at != AT_ITS_REPLY:
             return self._points[whole] > step.at
         # Of an errand, the reply that tells of its effect.
-        is_effect = isinstance(whole, Op) or (point.op and point.op.call.name == "commit")
+        is_effect = isinstance(whole, Op) or (point.op and point.op.call.name == "schedules.commit")
         return point.what == ITS_REPLY and bool(is_effect)
 
     def _end(self, op: Op) -> None:

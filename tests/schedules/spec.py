@@ -143,15 +143,15 @@ class Spec:
             return []
         jobs = state.space.jobs
         names = [one for one in held if one in jobs.jobs and jobs.jobs[one].state in wanted]
-        if call.name == "orphans" and call.details.get("replica") is None:
+        if call.name == "jobs.orphans" and call.details.get("replica") is None:
             names += [one for one in held if one in jobs.replicas]
         return sorted(names)[:_HELD_MAX]
 
 
 _RUNNING = frozenset({"running"})
 PASSED_BY: dict[str, frozenset[str]] = {
-    "claim": frozenset({"waiting"}),
-    "orphans": _RUNNING,
+    "jobs.claim": frozenset({"waiting"}),
+    "jobs.orphans": _RUNNING,
     "prune": FINISHED,
 }
 """Calls that, on PostgreSQL, do not wait for jobs that others have locked, by their states."""
@@ -186,7 +186,7 @@ class _Hidden:
 
 def _is_held_up(call: Call, answer: Any) -> bool:
     """Return whether an ended lease is in the way because a late call about it has it locked."""
-    return call.name == "acquire" and isinstance(answer, Busy) and answer.retry_in == HELD_UP
+    return call.name == "leases.acquire" and isinstance(answer, Busy) and answer.retry_in == HELD_UP
 
 
 def _refused(state: State, call: Call, now: int) -> State:
@@ -207,19 +207,19 @@ def _subsets(names: list[str]) -> Iterator[tuple[str, ...]]:
 
 def _fits(after: State, call: Call, theirs: Any, ours: Any, *, strict: bool) -> bool:
     """Return whether the answer is that of the specification; take over its fences."""
-    if call.name == "replicas":
+    if call.name == "jobs.replicas":
         theirs, ours = sorted(theirs, key=_by_id), sorted(ours, key=_by_id)
-    elif call.name == "orphans":
+    elif call.name == "jobs.orphans":
         theirs, ours = sorted(theirs.jobs, key=_by_id), sorted(ours.jobs, key=_by_id)
-    elif call.name == "commit":
+    elif call.name == "schedules.commit":
         theirs, ours = [*map(_in_order, theirs)], [*map(_in_order, ours)]
-    elif call.name == "schedules" and not strict:
+    elif call.name == "schedules.read" and not strict:
         theirs, ours = _uncounted(theirs), _uncounted(ours)
-    elif call.name == "declare":
+    elif call.name == "schedules.declare":
         theirs, ours = (theirs.now, sorted(theirs.lost)), (ours.now, sorted(ours.lost))
-    elif call.name == "beat":
+    elif call.name == "jobs.beat":
         return _beats_fit(theirs, ours, strict=strict)
-    elif call.name == "claim" and theirs is not None and ours is not None:
+    elif call.name == "jobs.claim" and theirs is not None and ours is not None:
         if call.is_repeat:
             theirs = Claimed(sorted(theirs.jobs, key=_by_id), theirs.next_in)
             ours = Claimed(sorted(ours.jobs, key=_by_id), ours.next_in)

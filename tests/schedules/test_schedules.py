@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from tenure.core.model import Busy, Granted, Lease
-from tenure.stores.sqlite import SqliteStore
+from tenure.stores.sqlite.leases import Leases
 from tenure.testing import ManualClock
 from tests.rig.fixtures import PrivatePostgres, PrivateValkey
 from tests.rig.sizes import SIZE
@@ -186,17 +186,16 @@ def test_no_schedules_are_no_success(words: str, monkeypatch: pytest.MonkeyPatch
 
 
 def test_a_store_that_differs_is_shown_in_few_steps(monkeypatch: pytest.MonkeyPatch):
-    real = SqliteStore.release
+    real = Leases.release
 
-    async def forgetful(self: SqliteStore, leases: list[Lease]) -> list[bool]:
+    async def forgetful(self: Leases, leases: list[Lease]) -> list[bool]:
         """Look first and release then, which is right as long as nobody else does anything."""
-        there = [(one.key, one.holder, one.fence) for one in await self.leases()]
+        there = [(one.key, one.holder, one.fence) for one in await self.find()]
         await real(self, leases)
         return [(one.key, one.holder, one.fence) in there for one in leases]
 
     with running("sqlite") as rig:
-        wrong = "release"
-        monkeypatch.setattr(SqliteStore, wrong, forgetful)
+        monkeypatch.setattr(Leases, "release", forgetful)
         schedule = next(
             one for seed in range(100) if violation(one := drawn("leases", seed), rig) is not None
         )
@@ -220,7 +219,7 @@ class TestOrders:
 
     def asked(self, holder: str, begun: int, ended: int | None, answer: object, **how) -> Op:
         wishes = {"limit": 1, "ttl": 10.0, "meta": {}, "waiting": 0.0}
-        call = Call("acquire", ("a",), {"holder": holder, **wishes})
+        call = Call("leases.acquire", ("a",), {"holder": holder, **wishes})
         return Op(call, 0, 0, begun, ended, answer=answer, **how)
 
     def granted(self, holder: str, begun: int, ended: int, fence: int) -> Op:
@@ -242,7 +241,9 @@ class TestOrders:
         assert not explains(self.refused("q", 1, 2), self.granted("p", 3, 4, 7))
 
     def test_fences_rise_in_that_order(self, explains):
-        released = Op(Call("release", ([Lease(key="a", holder="p")],)), 0, 0, 3, 4, answer=[True])
+        released = Op(
+            Call("leases.release", ([Lease(key="a", holder="p")],)), 0, 0, 3, 4, answer=[True]
+        )
         assert explains(self.granted("p", 1, 2, 7), released, self.granted("q", 5, 6, 8))
         assert not explains(self.granted("p", 1, 2, 8), released, self.granted("q", 5, 6, 7))
 
@@ -262,7 +263,9 @@ class TestOrders:
 
     def test_what_was_cancelled_comes_before_the_next_call_or_not_at_all(self, explains):
         cancelled = self.asked("p", 1, None, None, fate="maybe")
-        released = Op(Call("release", ([Lease(key="a", holder="p")],)), 0, 0, 5, 6, answer=[False])
+        released = Op(
+            Call("leases.release", ([Lease(key="a", holder="p")],)), 0, 0, 5, 6, answer=[False]
+        )
         refused = self.refused("q", 7, 8)
         assert explains(cancelled, released, refused)
         cancelled.followers.add(released)

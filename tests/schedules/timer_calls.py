@@ -17,6 +17,7 @@ from tenure.core.schedules.advancing import Advance, Advanced
 from tenure.core.schedules.documents import DECLARED_FOR, EVERYTHING, read_standing
 from tenure.core.schedules.planting import Planted
 from tenure.core.schedules.records import (
+    DECISIONS_MAX,
     DECLARED_ANEW_AFTER,
     Commit,
     Committed,
@@ -109,11 +110,11 @@ class TimerCalls:
 
     def timer_looks(self) -> list[Call]:
         """Return the calls that show all there is about timers."""
-        return [Call("schedules"), *(Call("decisions", (name,)) for name in sorted(self.names))]
+        return [Call("schedules.read", (), {"lines": DECISIONS_MAX})]
 
     def learn_of_timers(self, call: Call, answer: object) -> list[JobRecord]:
         """Remember how things are; return the runs that were born running."""
-        if call.name == "commit" and isinstance(answer, list):
+        if call.name == "schedules.commit" and isinstance(answer, list):
             (commits,) = call.arguments
             return [run for pair in zip(commits, answer, strict=True) for run in self._heard(*pair)]
         if isinstance(answer, ScheduleList):
@@ -164,20 +165,22 @@ class TimerCalls:
             versions |= written_by(made[-1])
         self._commits += made
         self.runs += [commit.id for commit in made if commit.run is not None]
-        return Call("commit", (made,))
+        return Call("schedules.commit", (made,))
 
     def _commit_again(self, which: int) -> Call | None:
         if not self._commits:
             return None
-        return Call("commit", ([self._commits[-1 - which % len(self._commits)]],))
+        return Call("schedules.commit", ([self._commits[-1 - which % len(self._commits)]],))
 
     def _declare(self, rulers: Sequence[tuple[str, str]]) -> Call:
         self._ends_after(DECLARED_ANEW_AFTER)
-        return Call("declare", (rulers,))
+        return Call("schedules.declare", (rulers,))
 
     def _look_for(self, names: Sequence[str] | None, after: str, limit: int) -> Call:
         # By name: a list of all is made of two looks on some stores.
-        return Call("schedules", (names or sorted(self.names),), {"after": after, "limit": limit})
+        return Call(
+            "schedules.read", (names or sorted(self.names),), {"after": after, "limit": limit}
+        )
 
     # Errands.
 
@@ -254,10 +257,12 @@ class TimerCalls:
     def _cancel_run(self, which: int, reason: str) -> Call | None:
         if not self.runs:
             return None
-        return Call("cancel", ([self.runs[-1 - which % len(self.runs)]],), {"reason": reason})
+        return Call("jobs.cancel", ([self.runs[-1 - which % len(self.runs)]],), {"reason": reason})
 
     def _requeue_run(self, which: int) -> Call | None:
-        return Call("requeue", ([self.runs[-1 - which % len(self.runs)]],)) if self.runs else None
+        return (
+            Call("jobs.requeue", ([self.runs[-1 - which % len(self.runs)]],)) if self.runs else None
+        )
 
 
 class _Asking:
@@ -266,11 +271,18 @@ class _Asking:
     def __init__(self, clock: ManualClock) -> None:
         self.clock = _Restless(clock)
         self.damage = Damage("schedules://", "none")
+        self.jobs = _AskingPart("jobs")
+        self.schedules = _AskingPart("schedules")
+
+
+class _AskingPart:
+    def __init__(self, part: str) -> None:
+        self._part = part
 
     def __getattr__(self, name: str) -> Any:
         @coroutine
         def call(*arguments: Any, **details: Any) -> Generator[Call, Any, Any]:
-            return (yield Call(name, arguments, details))
+            return (yield Call(f"{self._part}.{name}", arguments, details))
 
         return call
 
