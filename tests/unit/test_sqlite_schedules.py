@@ -92,7 +92,7 @@ async def test_runs_are_looked_up_in_an_index_of_unfinished_runs(store, name, by
 
 async def fill(store: SqliteStore, schedule: str, runs: int, holder: str | None = None) -> None:
     """Store so many unfinished runs behind the store's back, and as many ordinary jobs."""
-    for kind in (schedule, None):
+    for kind in (schedule, ""):
         await change(
             store,
             "WITH RECURSIVE n (n) AS (SELECT 1 UNION ALL SELECT n + 1 FROM n WHERE n < ?) "

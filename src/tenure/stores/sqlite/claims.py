@@ -89,22 +89,29 @@ START = """
 # By number.
 COUNT_CLAIM = "UPDATE tenure_replica SET claim_no = :claim_no WHERE number = :holder"
 
-# What a claim got and still runs, by tenure_live_held.
-CLAIMED = f"""
+# By number, in the order of the list.
+STARTED = f"""
     SELECT {RUNNING}
-    FROM tenure_live AS l INDEXED BY tenure_live_held
+    FROM json_each(:numbers) AS n
+    CROSS JOIN tenure_live AS l
     CROSS JOIN tenure_job AS j
     CROSS JOIN tenure_replica AS r
-    WHERE l.holder = :holder AND l.claim_no = :claim_no
-      AND j.number = l.number AND r.number = l.holder
-    ORDER BY l.id
+    WHERE l.number = n.value AND j.number = l.number AND r.number = l.holder
 """  # noqa: S608 - put together from constants
+
+# What a claim got and still runs, by tenure_live_held.
+CLAIMED = """
+    SELECT number
+    FROM tenure_live INDEXED BY tenure_live_held
+    WHERE holder = :holder AND claim_no = :claim_no
+    ORDER BY id
+"""
 
 # Replicas whose last empty claim a store object remembers: a worker has one at a time.
 _REMEMBERED = 100
 
 
-class EmptyClaims:
+class EmptyClaims(dict[str, int]):
     """The numbers of the last claims that got nothing, by replica.
 
     They are not in the file: idle workers would write to the disk at each of their looks. All
@@ -112,23 +119,12 @@ class EmptyClaims:
     number here. If the process has ended, no repeat comes.
     """
 
-    def __init__(self) -> None:
-        self._numbers: dict[str, int] = {}
-
-    def last(self, replica: str) -> int:
-        """Return the number of the replica's last claim that got nothing, or 0."""
-        return self._numbers.get(replica, 0)
-
     def remember(self, replica: str, claim_no: int) -> None:
         """Note that this claim got nothing. Older ones of the replica get nothing either."""
-        self.forget(replica)
-        self._numbers[replica] = claim_no
-        if len(self._numbers) > _REMEMBERED:
-            self.forget(next(iter(self._numbers)))
-
-    def forget(self, replica: str) -> None:
-        """Begin anew with a replica that joins."""
-        self._numbers.pop(replica, None)
+        self.pop(replica, None)
+        self[replica] = claim_no
+        if len(self) > _REMEMBERED:
+            del self[next(iter(self))]
 
 
 class Claim(NamedTuple):
@@ -160,9 +156,10 @@ def claim(tx: Transaction, empty: EmptyClaims, asked: Claim) -> Claimed | None:
     if record is None:
         return None
     holder, stored, lives, later = record
-    last = max(stored, empty.last(asked.replica))
+    last = max(stored, empty.get(asked.replica, 0))
     if asked.number == last:
-        return Claimed(as_records(tx, tx.rows(CLAIMED, holder=holder, claim_no=last)))
+        numbers = [number for (number,) in tx.rows(CLAIMED, holder=holder, claim_no=last)]
+        return Claimed(as_records(tx, tx.rows(STARTED, numbers=as_json(numbers))))
     if asked.number < last or not lives:
         return Claimed([])
     # One in the present millisecond may be due a little earlier.
@@ -196,10 +193,10 @@ def _started(tx: Transaction, asked: Claim, holder: int) -> list[JobRecord]:
         tx.change(COUNT_CLAIM, holder=holder, claim_no=asked.number)
         sound = [number for number, _, is_sound in rows if is_sound]
         start(tx, sound, holder, claim_no=asked.number, least=tx.wall)
-        stored = tx.rows(CLAIMED, holder=holder, claim_no=asked.number)
-        started = {job.id: job for job in as_records(tx, stored)}
-        jobs += [started[id_] for _, id_, _ in rows if id_ in started]
-        broken = {number: id_ for number, id_, _ in rows if id_ not in started}
+        started = as_records(tx, tx.rows(STARTED, numbers=as_json(sound)))
+        readable = {job.id for job in started}
+        broken = {number: id_ for number, id_, _ in rows if id_ not in readable}
+        jobs += started
         if not broken:
             break
         set_aside(tx, broken)

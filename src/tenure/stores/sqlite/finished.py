@@ -10,7 +10,7 @@ from tenure.core.durations import micros
 from tenure.core.records import Deleted, Requeued, Unique
 from tenure.core.soundness import UNREADABLE
 from tenure.core.states import JobState, may_delete
-from tenure.stores.sqlite.insertion import take
+from tenure.stores.sqlite.insertion import KNOWN, take
 from tenure.stores.sqlite.moves import REMOVE_LIVE, standing
 from tenure.stores.sqlite.records import GET, as_record
 from tenure.stores.sqlite.tables import DONE, JOB
@@ -37,7 +37,7 @@ WAIT_AGAIN = """
                                         retained_failed, allowed, keyed, fence, revision, attempt,
                                         started, settled_fence, settled_as, history, checkpoint)
     SELECT j.number, j.namespace, j.id, j.queue, j.priority, given.due, given.retained,
-           given.retained_failed, given.allowed, j.unique_key IS NOT NULL,
+           given.retained_failed, given.allowed, j.unique_key <> '',
            max(d.fence + 1, given.due), d.revision + 1, d.attempt, d.started,
            coalesce(d.settled_fence, d.fence), coalesce(d.settled_as, 's'), d.history,
            d.checkpoint
@@ -45,14 +45,6 @@ WAIT_AGAIN = """
     CROSS JOIN tenure_done AS d
     CROSS JOIN tenure_job AS j
     WHERE d.number = given.number AND j.number = d.number
-"""
-
-# By tenure_job_id. Whether it waits, runs, has finished or was set aside.
-TO_DELETE = """
-    SELECT j.id, j.number
-    FROM json_each(:ids) AS i
-    CROSS JOIN tenure_job AS j INDEXED BY tenure_job_id
-    WHERE j.namespace = :namespace AND j.id = i.value
 """
 
 # By tenure_done_expiry.
@@ -135,10 +127,10 @@ def requeue(tx: Transaction, ids: Sequence[str]) -> list[Requeued | None]:
             tx.damage.report("job", id_, UNREADABLE, "tenure_done")
             answers.append(None)
             continue
-        if schedule is not None:
+        if schedule:
             answers.append("refused")
             continue
-        if key is not None:
+        if key:
             unique = Unique(key=key, digest=digest, keep=keep, with_job=bool(with_job))
             if take(tx, id_, unique) is not None:
                 answers.append("conflict")
@@ -160,7 +152,7 @@ def requeue(tx: Transaction, ids: Sequence[str]) -> list[Requeued | None]:
 def delete(tx: Transaction, ids: Sequence[str]) -> list[Deleted | None]:
     """Remove jobs with all that belongs to them, also unreadable ones, and answer for each."""
     listed = as_json(ids)
-    numbers: dict[str, int] = dict(tx.rows(TO_DELETE, ids=listed))
+    numbers: dict[str, int] = dict(tx.rows(KNOWN, ids=listed))
     states: dict[str, JobState] = {}
     for row in tx.rows(GET, ids=listed):
         with suppress(ValueError, TypeError, ArithmeticError, RecursionError):

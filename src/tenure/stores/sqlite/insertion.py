@@ -12,9 +12,12 @@ from tenure.stores.sqlite.transaction import Row, Transaction, as_blob, as_json
 
 __all__ = ["KNOWN", "insert", "store", "take"]
 
-# By tenure_job_id, which has all that is asked for.
+_NO_KEY = Unique(key="")
+
+# By tenure_job_id, which has all that is asked for. Whether it waits, runs, has finished or was set
+# aside.
 KNOWN = """
-    SELECT j.id
+    SELECT j.id, j.number
     FROM json_each(:ids) AS i
     CROSS JOIN tenure_job AS j INDEXED BY tenure_job_id
     WHERE j.namespace = :namespace AND j.id = i.value
@@ -32,8 +35,8 @@ LAST_NUMBER = f"""
 
 INSERT_JOB = """
     INSERT INTO tenure_job (number, namespace, id, task, queue, priority, created, retention,
-                            retention_failed, timeout, options, tags, payload, schedule,
-                            unique_key, digest, keep, with_job)
+                            retention_failed, timeout, options, tags, schedule, unique_key,
+                            digest, keep, with_job, payload)
     VALUES @rows
 """
 
@@ -64,7 +67,7 @@ TAKE = """
 
 def insert(tx: Transaction, jobs: Sequence[NewJob]) -> list[Inserted]:
     """Store what is new among jobs, and answer for each."""
-    known = {id_ for (id_,) in tx.rows(KNOWN, ids=as_json([job.id for job in jobs]))}
+    known = {id_ for id_, _ in tx.rows(KNOWN, ids=as_json([job.id for job in jobs]))}
     new: list[NewJob] = []
     answers: list[Inserted] = []
     for job in jobs:
@@ -106,13 +109,13 @@ def store(tx: Transaction, jobs: Sequence[NewJob], *, quietly: bool = False) -> 
         since = None if due <= wall else wall if job.at is None else 0
         if due <= soon:
             queues[job.queue] = None
-        unique, schedule = job.unique, job.schedule or None
+        unique = job.unique or _NO_KEY
         rows.append(
             (
                 *(number, namespace, job.id, job.task, job.queue, job.priority, wall),
                 *(job.retention, job.retention_failed, job.timeout, job.options),
-                *(as_json(job.tags) if job.tags else "", as_blob(job.payload), schedule),
-                *((unique.key, unique.digest, unique.keep, unique.with_job) if unique else _NO_KEY),
+                *(as_json(job.tags) if job.tags else "", job.schedule, unique.key, unique.digest),
+                *(unique.keep, int(unique.with_job), as_blob(job.payload)),
             )
         )
         allowed = None if job.timeout is None else micros(job.timeout)
@@ -120,7 +123,7 @@ def store(tx: Transaction, jobs: Sequence[NewJob], *, quietly: bool = False) -> 
             (
                 *(number, namespace, job.id, job.queue, job.priority, due, since),
                 *(micros(job.retention), micros(job.retention_failed), allowed),
-                *(0 if unique is None else 1, schedule),
+                *(0 if job.unique is None else 1, job.schedule),
             )
         )
         tags += [(namespace, tag, job.id, number) for tag in job.tags]
@@ -130,6 +133,3 @@ def store(tx: Transaction, jobs: Sequence[NewJob], *, quietly: bool = False) -> 
     if not quietly:
         tx.ring(*(("queue", queue) for queue in queues))
     return last + 1
-
-
-_NO_KEY = (None, None, None, None)

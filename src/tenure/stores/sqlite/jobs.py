@@ -68,7 +68,7 @@ class Jobs(Part):
         def work(tx: Transaction) -> list[Beat | None]:
             for replica in () if meta is None else replicas:
                 if join(tx, replica, micros(ttl), encode_meta(meta or {})):
-                    self._empty_claims.forget(replica)  # a repeated join changes no number
+                    self._empty_claims.pop(replica, None)  # a repeated join changes no number
             return beat(tx, replicas, micros(ttl), micros(ahead))
 
         run = self._run_brief if meta is None and len(replicas) <= _FEW else self._run

@@ -30,7 +30,7 @@ def _columns(elsewhere: str, special: Mapping[str, str]) -> str:
         field: f"j.{field}" if field in JOB.columns else elsewhere.replace("#", field)
         for field in _FIELDS
     }
-    return ", ".join({**ordinary, "schedule": "coalesce(j.schedule, '')", **special}.values())
+    return ", ".join({**ordinary, **special}.values())
 
 
 # Of any job: it is in one of the tables `l` and `d`, never in both. `r` is its replica.

@@ -7,16 +7,15 @@ from tenure.core.records import RESERVED_FOR, JobRecord, Orphans, Stranded
 from tenure.core.soundness import UNREADABLE
 from tenure.stores.sqlite.moves import set_aside
 from tenure.stores.sqlite.records import HEAD, as_records
-from tenure.stores.sqlite.replicas import NUMBER_OF, clamp
+from tenure.stores.sqlite.replicas import GONE, NUMBER_OF, clamp
 from tenure.stores.sqlite.tables import LIVE, REPLICA
 from tenure.stores.sqlite.transaction import Transaction
 
 __all__ = ["Look", "stranded"]
 
-# Who is dead, or from another start of the machine, or has not been renewed in time; in the order
-# in which they joined; but for dead ones that are left to another taker. Each part by
-# tenure_replica_end. First, by tenure_replica_id and with a 0,
-# what cannot be used: the beats of such a replica are refused, so nobody else can have its jobs.
+# Who is dead or gone, in the order in which they joined; but for dead ones that are left to another
+# taker. By tenure_replica_end. First, by tenure_replica_id and with a 0, what cannot be used: the
+# beats of such a replica are refused, so nobody else can have its jobs.
 EXPIRED = f"""
     SELECT number, id, 0 FROM tenure_replica INDEXED BY tenure_replica_id
     WHERE namespace = :namespace AND NOT {REPLICA.of("tenure_replica")}
@@ -25,14 +24,7 @@ EXPIRED = f"""
     WHERE namespace = :namespace AND dead = 1
       AND (taker = :taker OR taken_until NOT BETWEEN :now + 1 AND :now + :reserved)
     UNION ALL
-    SELECT number, id, 1 FROM tenure_replica INDEXED BY tenure_replica_end
-    WHERE namespace = :namespace AND dead = 0 AND boot_id < :boot_id
-    UNION ALL
-    SELECT number, id, 1 FROM tenure_replica INDEXED BY tenure_replica_end
-    WHERE namespace = :namespace AND dead = 0 AND boot_id > :boot_id
-    UNION ALL
-    SELECT number, id, 1 FROM tenure_replica INDEXED BY tenure_replica_end
-    WHERE namespace = :namespace AND dead = 0 AND boot_id = :boot_id AND expires <= :by
+    {GONE}
     ORDER BY number
 """  # noqa: S608 - put together from constants
 
@@ -52,41 +44,37 @@ REMOVE_IDLE = """
 """
 
 # The job's number and id, its replica, whether it can be moved, and its record.
-_ORPHAN = f"l.number, l.id, r.id, {LIVE.of('l')}, {HEAD}"
+_ORPHANS = f"""
+    SELECT l.number, l.id, r.id, {LIVE.of("l")}, {HEAD}
+    FROM tenure_live AS l INDEXED BY @index
+    LEFT JOIN tenure_replica AS r ON r.number = l.holder AND r.namespace = l.namespace
+    LEFT JOIN tenure_job AS j ON j.number = l.number
+    WHERE @found
+    LIMIT :limit
+"""  # noqa: S608 - put together from constants
 
 # By tenure_live_held, in its order: another one reads all that a replica runs for each slice.
-HELD = f"""
-    SELECT {_ORPHAN}
-    FROM tenure_live AS l INDEXED BY tenure_live_held
-    CROSS JOIN tenure_replica AS r
-    LEFT JOIN tenure_job AS j ON j.number = l.number
-    WHERE l.holder = :holder AND r.number = l.holder
-    ORDER BY l.number
-    LIMIT :limit
-"""  # noqa: S608 - put together from constants
+HELD = _ORPHANS.replace("@index", "tenure_live_held").replace(
+    "@found", "l.holder = :holder ORDER BY l.number"
+)
 
-# By tenure_live_deadline.
-OVERDUE = f"""
-    SELECT {_ORPHAN}
-    FROM tenure_live AS l INDEXED BY tenure_live_deadline
-    LEFT JOIN tenure_replica AS r ON r.number = l.holder
-    LEFT JOIN tenure_job AS j ON j.number = l.number
-    WHERE l.namespace = :namespace AND l.deadline <= :since AND l.holder IS NOT NULL
+OVERDUE = _ORPHANS.replace("@index", "tenure_live_deadline").replace(
+    "@found",
+    """
+    l.namespace = :namespace AND l.deadline <= :since AND l.holder IS NOT NULL
     ORDER BY l.deadline, l.id
-    LIMIT :limit
-"""  # noqa: S608 - put together from constants
+    """,
+)
 
 # What runs on no replica that is there; only a change by hand makes such rows. It looks at all that
 # runs, by tenure_live_held: as much as one host can.
-ORPHANS = f"""
-    SELECT {_ORPHAN}
-    FROM tenure_live AS l INDEXED BY tenure_live_held
-    LEFT JOIN tenure_replica AS r ON r.number = l.holder AND r.namespace = l.namespace
-    LEFT JOIN tenure_job AS j ON j.number = l.number
-    WHERE l.namespace = :namespace AND l.holder IS NOT NULL AND r.number IS NULL
+ORPHANS = _ORPHANS.replace("@index", "tenure_live_held").replace(
+    "@found",
+    """
+    l.namespace = :namespace AND l.holder IS NOT NULL AND r.number IS NULL
     ORDER BY l.id
-    LIMIT :limit
-"""  # noqa: S608 - put together from constants
+    """,
+)
 
 # What was set aside. By tenure_aside_end; it sorts what was found.
 ASIDE = """

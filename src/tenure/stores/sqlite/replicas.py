@@ -14,7 +14,7 @@ from tenure.core.records import CANCELS_MAX, RESTARTS_MAX, Beat, ReplicaRecord
 from tenure.core.soundness import sound
 from tenure.stores.sqlite.transaction import Row, Transaction
 
-__all__ = ["NUMBER_OF", "beat", "clamp", "join", "known"]
+__all__ = ["GONE", "NUMBER_OF", "beat", "clamp", "join", "known"]
 
 # By tenure_replica_id.
 NUMBER_OF = "SELECT number FROM tenure_replica WHERE namespace = :namespace AND id = :replica"
@@ -77,21 +77,28 @@ CLAMP_REPLICAS = """
     WHERE namespace = :namespace AND renewed > :now
 """
 
-# Whether anything has expired or is past its deadline: see EXPIRED. By tenure_replica_end and by
+# Who is from another start of the machine, or has not been renewed in time. Each part by
+# tenure_replica_end.
+GONE = """
+    SELECT number, id, 1 FROM tenure_replica INDEXED BY tenure_replica_end
+    WHERE namespace = :namespace AND dead = 0 AND boot_id < :boot_id
+    UNION ALL
+    SELECT number, id, 1 FROM tenure_replica INDEXED BY tenure_replica_end
+    WHERE namespace = :namespace AND dead = 0 AND boot_id > :boot_id
+    UNION ALL
+    SELECT number, id, 1 FROM tenure_replica INDEXED BY tenure_replica_end
+    WHERE namespace = :namespace AND dead = 0 AND boot_id = :boot_id AND expires <= :by
+"""
+
+# Whether anything has expired or is past its deadline. By tenure_replica_end and by
 # tenure_live_deadline.
-NEEDS_RECOVERY = """
+NEEDS_RECOVERY = f"""
     SELECT EXISTS (SELECT 1 FROM tenure_replica INDEXED BY tenure_replica_end
                    WHERE namespace = :namespace AND dead = 1)
-        OR EXISTS (SELECT 1 FROM tenure_replica INDEXED BY tenure_replica_end
-                   WHERE namespace = :namespace AND dead = 0 AND boot_id < :boot_id)
-        OR EXISTS (SELECT 1 FROM tenure_replica INDEXED BY tenure_replica_end
-                   WHERE namespace = :namespace AND dead = 0 AND boot_id > :boot_id)
-        OR EXISTS (SELECT 1 FROM tenure_replica INDEXED BY tenure_replica_end
-                   WHERE namespace = :namespace AND dead = 0 AND boot_id = :boot_id
-                     AND expires <= :now)
+        OR EXISTS ({GONE})
         OR EXISTS (SELECT 1 FROM tenure_live INDEXED BY tenure_live_deadline
                    WHERE namespace = :namespace AND deadline <= :now)
-"""
+"""  # noqa: S608 - put together from constants
 
 # By tenure_replica_id, and for each what it runs by tenure_live_held.
 REPLICAS = """
@@ -121,7 +128,7 @@ def beat(tx: Transaction, replicas: Sequence[str], ttl: int, ahead: int) -> list
         tx.ring(*(("job", id_) for (id_,) in restarted))
     # Looked at after all of them were renewed: none of these needs recovery.
     clamp(tx)
-    ((expired,),) = tx.rows(NEEDS_RECOVERY)
+    ((expired,),) = tx.rows(NEEDS_RECOVERY, by=tx.now)
     more = len(restarted) == RESTARTS_MAX
     return [
         None if row is None else _as_beat(tx, row[0], expired=bool(expired), more=more)

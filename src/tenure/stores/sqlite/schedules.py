@@ -77,7 +77,7 @@ DECLARE = """
 RUNS = """
     SELECT id
     FROM tenure_live INDEXED BY tenure_live_run
-    WHERE namespace = :namespace AND schedule = :name
+    WHERE namespace = :namespace AND schedule = :name AND schedule <> ''
     LIMIT :limit
 """
 
@@ -85,7 +85,7 @@ RUNS = """
 RUNS_ON = """
     SELECT id
     FROM tenure_live INDEXED BY tenure_live_run
-    WHERE namespace = :namespace AND schedule = :name
+    WHERE namespace = :namespace AND schedule = :name AND schedule <> ''
       AND holder = (SELECT number FROM tenure_replica WHERE namespace = :namespace AND id = :on)
     LIMIT :limit
 """

@@ -87,33 +87,25 @@ LOOKED_AT, LOOKED_AT_TAGGED, LOOKED_AT_UNLUCKY, LOOKED_AT_RUNNING = (
 )
 
 # Of the newest with a tag, by primary key, and then by number.
-COUNT_TAGGED = """
+COUNT_TAGGED = f"""
     SELECT count(*)
     FROM (SELECT 1
-          FROM (SELECT number
-                FROM tenure_tag
-                WHERE namespace = :namespace AND tag = :tag
-                ORDER BY id DESC
-                LIMIT :looks) AS s
+          FROM ({_TAGGED}) AS s
           CROSS JOIN tenure_live AS l
           WHERE l.number = s.number
           LIMIT :limit)
-"""
+"""  # noqa: S608 - put together from constants
 
 # The same. Payloads stand behind what is read, and are not read.
-COUNT_RECENT = """
+COUNT_RECENT = f"""
     SELECT count(*), min(created)
     FROM (SELECT j.created
-          FROM (SELECT number
-                FROM tenure_tag
-                WHERE namespace = :namespace AND tag = :tag
-                ORDER BY id DESC
-                LIMIT :looks) AS s
+          FROM ({_TAGGED}) AS s
           CROSS JOIN tenure_job AS j
           WHERE j.number = s.number AND typeof(j.created) = 'integer' AND j.created > :since
             AND j.created <= :wall
           LIMIT :limit)
-"""
+"""  # noqa: S608 - put together from constants
 
 
 def find(tx: Transaction, limit: int, cursor: str | None, **wanted: str | None) -> Page:
@@ -148,7 +140,7 @@ def _way_in(tag: str | None, state: str | None, replica: str | None) -> tuple[st
 
 def count_tagged(tx: Transaction, tag: str, unfinished: int, recent: int, within: float) -> Tagged:
     """Count the newest jobs with a tag: unfinished ones, and recent ones."""
-    looks = {"tag": tag, "looks": TAGGED_MAX}
+    looks = {"tag": tag, "before": b"", "looks": TAGGED_MAX}
     ((live,),) = tx.rows(COUNT_TAGGED, limit=unfinished, **looks)
     since = tx.wall - micros(within)
     ((young, first),) = tx.rows(COUNT_RECENT, limit=recent, since=since, **looks)

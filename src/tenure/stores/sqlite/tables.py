@@ -78,19 +78,16 @@ class Table:
 
     `columns` are a list of names with their domains. `key` is the primary key, and the table itself
     (WITHOUT ROWID): the rows of one key lie side by side, and a commit writes as few pages as can
-    be. Without it the first column is the number of the row. `also` is one more condition.
+    be. Without it the first column is the number of the row.
     """
 
-    def __init__(
-        self, name: str, columns: str, *, key: str = "", also: str = "", is_checked: bool = True
-    ) -> None:
+    def __init__(self, name: str, columns: str, *, key: str = "") -> None:
         words = [column.strip().split(maxsplit=2) for column in columns.split(",")]
         self._columns = [_Column(name, domain, "".join(rest)) for name, domain, *rest in words]
         self._name = name
         self._key = key
-        self._is_checked = is_checked
         conditions = [column.condition for column in self._columns if column.domain != "row"]
-        self._sound = " AND ".join(f"({part})" for part in (*conditions, also) if part)
+        self._sound = " AND ".join(f"({condition})" for condition in conditions)
 
     @property
     def columns(self) -> list[str]:
@@ -104,14 +101,12 @@ class Table:
     @property
     def statement(self) -> str:
         """The statement that makes the table."""
+        # One more than what may be counted up, so that counting up never violates it.
+        room = self._sound.replace("@", "").replace(str(INSTANT_MAX), str(INSTANT_MAX + 1))
+        room = room.replace(str(COUNTER_MAX), str(COUNTER_MAX + 1))
         parts = [column.declaration for column in self._columns]
-        if self._key:
-            parts.append(f"PRIMARY KEY ({self._key})")
-        if self._is_checked:
-            # One more than what may be counted up, so that counting up never violates it.
-            room = self._sound.replace("@", "").replace(str(INSTANT_MAX), str(INSTANT_MAX + 1))
-            room = room.replace(str(COUNTER_MAX), str(COUNTER_MAX + 1))
-            parts.append(f"CHECK ({room})")
+        parts += [f"PRIMARY KEY ({self._key})"] if self._key else []
+        parts += [f"CHECK ({room})"]
         end = ") WITHOUT ROWID" if self._key else ")"
         return "\n".join(["CREATE TABLE", self._name, "(", ",\n".join(parts), end])
 
@@ -121,9 +116,7 @@ class Table:
 
 # One row per namespace: the last fence given out, whatever the key. There is one writer at a time,
 # so this row costs no concurrency, and an idle key needs to leave nothing behind.
-_SPACE: Final = Table(
-    "tenure_space", "namespace text, fence integer", key="namespace", is_checked=False
-)
+_SPACE: Final = Table("tenure_space", "namespace text, fence integer", key="namespace")
 
 LEASE: Final = Table(
     "tenure_lease",
@@ -141,7 +134,6 @@ SEMAPHORE: Final = Table(
     "tenure_semaphore",
     "namespace text, key text, boot_id text, live limit, lowest limit, highest limit",
     key="namespace, key",
-    is_checked=False,
 )
 
 # The lines in front of keys, in order of place.
@@ -155,10 +147,7 @@ WAITER: Final = Table(
 )
 
 _MARK: Final = Table(
-    "tenure_mark",
-    "namespace text, key text, value text, fence integer",
-    key="namespace, key",
-    is_checked=False,
+    "tenure_mark", "namespace text, key text, value text, fence integer", key="namespace, key"
 )
 
 # The machines that use the file, and what each has seen of others: see machines.py.
@@ -174,28 +163,24 @@ WATCH: Final = Table(
 # Counts the wake-ups of each bell; a process that polls rings what has changed. A bell stands for
 # all topics that hash to it, so there are at most 64 rows per kind of topic.
 _WAKE: Final = Table(
-    "tenure_wake",
-    "namespace text, bell text, rung integer",
-    key="namespace, bell",
-    is_checked=False,
+    "tenure_wake", "namespace text, bell text, rung integer", key="namespace, bell"
 )
 
 # Jobs. A job has a number of its own in this file, which its rows share: what never changes about
 # it is written once, and its place among the unfinished or the finished ones is a small row that
 # moves. Instants here are microseconds of the wall clock, except in tenure_replica and deadlines.
 
-# What was inserted. Names and payloads are not touched again until the job is pruned. The payload
-# comes last: to read what is before it, SQLite need not read it.
+# What was inserted. Names and payloads are not touched again until the job is pruned. A job without
+# a unique key has an empty one, one that is no run an empty schedule. The payload comes last: to read
+# what is before it, SQLite need not read it.
 JOB: Final = Table(
     "tenure_job",
     """
     number row, namespace text, id text, task text, queue text, priority priority,
     created instant, retention seconds, retention_failed seconds, timeout seconds or null,
-    options text, tags text, schedule text or null,
-    unique_key text or null, digest text or null, keep seconds or null, with_job flag or null,
-    payload blob
+    options text, tags text, schedule text, unique_key text, digest text, keep seconds,
+    with_job flag, payload blob
     """,
-    also="(@unique_key IS NULL) = (@digest IS NULL) AND (@unique_key IS NULL) = (@keep IS NULL)",
 )
 
 # The unfinished jobs: waiting where no replica holds them, running where one does. `allowed` and
@@ -210,7 +195,7 @@ LIVE: Final = Table(
     """
     number row, namespace text, id text, queue text, priority priority, due instant,
     since fence or null, retained length, retained_failed length default 0,
-    allowed length or null, keyed flag default 0, schedule text or null,
+    allowed length or null, keyed flag default 0, schedule text default '',
     holder integer or null, claim_no fence default 0, fence fence default 0,
     revision fence default 1, attempt counter default 0, failures counter default 0,
     losses counter default 0, started instant default 0, deadline integer or null,
@@ -235,10 +220,7 @@ DONE: Final = Table(
 )
 
 _TAG: Final = Table(
-    "tenure_tag",
-    "namespace text, tag text, id text, number integer",
-    key="namespace, tag, id",
-    is_checked=False,
+    "tenure_tag", "namespace text, tag text, id text, number integer", key="namespace, tag, id"
 )
 
 # Unique keys. `live` until the job that has the key has finished.
@@ -246,15 +228,11 @@ _UNIQUE: Final = Table(
     "tenure_unique",
     "namespace text, key text, id text, digest text, until integer, live integer",
     key="namespace, key",
-    is_checked=False,
 )
 
 # Queues that are paused; without an end if `until` is NULL.
 _PAUSE: Final = Table(
-    "tenure_pause",
-    "namespace text, queue text, until integer or null",
-    key="namespace, queue",
-    is_checked=False,
+    "tenure_pause", "namespace text, queue text, until integer or null", key="namespace, queue"
 )
 
 # Who runs jobs. `renewed` and `expires` are of the boot clock, as those of leases: a record ends
@@ -328,7 +306,7 @@ INDEXES: Final = (
     """,
     """
     CREATE INDEX tenure_live_run ON tenure_live (namespace, schedule, holder, id)
-    WHERE schedule IS NOT NULL
+    WHERE schedule <> ''
     """,
     "CREATE INDEX tenure_done_expiry ON tenure_done (namespace, expires)",
     # People look for what went wrong, among far more that went well.

@@ -4,16 +4,16 @@ from __future__ import annotations
 
 import asyncio
 import sqlite3
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, suppress
-from pathlib import Path
-from typing import Any, Final, Protocol, TypeVar
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from typing import Any, Final, TypeVar
 
 from tenure.core.model import Lease
 from tenure.core.records import Inserted, JobRecord, NewJob, Settled, Settlement
 from tenure.stores.contract import Purpose
 from tenure.stores.sqlite.connection import Connection
 from tenure.stores.sqlite.errors import is_busy
+from tenure.stores.sqlite.files import identity
 from tenure.stores.sqlite.insertion import insert
 from tenure.stores.sqlite.leases import is_live
 from tenure.stores.sqlite.moves import settle, standing
@@ -44,37 +44,6 @@ _LOCK: Final = "UPDATE tenure_wake SET rung = rung WHERE false"
 # How often somebody who waits for the write lock on an event loop looks.
 _LOOK_EVERY: Final = 0.005
 _FILES: Final = "SELECT file FROM pragma_database_list WHERE name = 'main'"
-
-
-class _Voice(Protocol):
-    """One kind of connection."""
-
-    blocks: bool
-
-    async def run(self, work: Callable[[_Cursors], T]) -> T:
-        """Return what `work` makes of the connection, which does not wait."""
-        ...
-
-    async def begin(self, purpose: Purpose, *, on_loop: bool) -> None:
-        """Begin a transaction, unless one is open."""
-        ...
-
-    async def goes_on(self) -> bool:
-        """Return whether what `begin` began is still open."""
-        ...
-
-    async def commit(self) -> None: ...
-    async def rollback(self) -> None: ...
-
-
-def _speak(connection: object, purpose: Purpose) -> _Voice:
-    if isinstance(connection, sqlite3.Connection):
-        return _Sqlite3(connection)
-    alchemy = None if purpose == "guard()" else Sqlalchemy.of(connection)
-    if alchemy is not None and alchemy.driver in ("pysqlite", "aiosqlite"):
-        return _Alchemy(alchemy)
-    known, _ = _GUARDED if purpose == "guard()" else _BOUND
-    raise unknown_connection(purpose, connection, known)
 
 
 class SqliteWithin:
@@ -135,7 +104,8 @@ class SqliteWithin:
     def _must_fit(self, cursors: _Cursors) -> None:
         """Take the write lock in an open transaction on the right file, or raise ConfigError."""
         [[file]] = cursors.execute(_FILES, ()).fetchall()
-        if not file or not _is_same(file, self._store.path):
+        own = identity(self._store.path)
+        if not file or own is None or identity(file) != own:
             raise other_database(self._purpose, self._store.url)
         if not cursors.in_transaction:
             if not cursors.begins_by_itself:
@@ -143,13 +113,6 @@ class SqliteWithin:
                 raise no_open_transaction(self._purpose, how)
             cursors.execute("BEGIN IMMEDIATE", ())
         cursors.execute(_LOCK, ())
-
-
-def _is_same(file: str, path: Path) -> bool:
-    try:
-        return path.samefile(file)
-    except OSError:
-        return False
 
 
 class _Cursors:
@@ -179,14 +142,24 @@ class _Cursors:
 
 
 class _Sqlite3:
+    """A connection of sqlite3."""
+
     blocks = True
 
     def __init__(self, connection: sqlite3.Connection) -> None:
         self._connection = connection
 
     async def run(self, work: Callable[[_Cursors], T]) -> T:
-        with _plain_rows(self._connection) as cursor:
+        """Return what `work` makes of the connection, which does not wait."""
+        cursor = self._connection.cursor()
+        # Tuples and text, whatever the user likes to get.
+        liked, self._connection.text_factory = self._connection.text_factory, str
+        cursor.row_factory = None
+        try:
             return work(_Cursors(cursor, self._connection))
+        finally:
+            self._connection.text_factory = liked
+            cursor.close()
 
     async def begin(self, purpose: Purpose, *, on_loop: bool) -> None:
         """Take the write lock, without keeping the loop from who has it: it may run there too."""
@@ -225,27 +198,6 @@ class _Sqlite3:
                 self._connection.execute("ROLLBACK")
 
 
-async def _pause(seconds: float) -> None:
-    """Wait in real time, by a virtual clock too: other processes do not know that."""
-    with suppress(TimeoutError):
-        async with asyncio.timeout(seconds):
-            await asyncio.Event().wait()
-
-
-@contextmanager
-def _plain_rows(connection: sqlite3.Connection) -> Iterator[sqlite3.Cursor]:
-    """Make a cursor that returns tuples and text, whatever the user likes to get."""
-    liked = connection.text_factory
-    cursor = connection.cursor()
-    cursor.row_factory = None
-    connection.text_factory = str
-    try:
-        yield cursor
-    finally:
-        connection.text_factory = liked
-        cursor.close()
-
-
 class _Alchemy:
     """SQLAlchemy must know that there is a transaction, or it would not commit."""
 
@@ -271,3 +223,20 @@ class _Alchemy:
                 cursor.close()
 
         return await self._alchemy.run(on_connection)
+
+
+async def _pause(seconds: float) -> None:
+    """Wait in real time, by a virtual clock too: other processes do not know that."""
+    with suppress(TimeoutError):
+        async with asyncio.timeout(seconds):
+            await asyncio.Event().wait()
+
+
+def _speak(connection: object, purpose: Purpose) -> _Sqlite3 | _Alchemy:
+    if isinstance(connection, sqlite3.Connection):
+        return _Sqlite3(connection)
+    alchemy = None if purpose == "guard()" else Sqlalchemy.of(connection)
+    if alchemy is not None and alchemy.driver in ("pysqlite", "aiosqlite"):
+        return _Alchemy(alchemy)
+    known, _ = _GUARDED if purpose == "guard()" else _BOUND
+    raise unknown_connection(purpose, connection, known)
