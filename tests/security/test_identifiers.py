@@ -167,9 +167,13 @@ def test_the_short_names_of_keys_mean_declared_keys(path):
 def test_scripts_are_constant():
     made = list(SCRIPTS.values())
     assert made
-    parts = [path.read_bytes() for path in LUA]
+    # In lease scripts, crowd.lua stands at a mark between two halves.
+    parts = [
+        half for path in LUA for half in path.read_bytes().split(b"-- Insert crowd.lua here.\n")
+    ]
     for script in made:
-        rest = re.sub(rb"\A(?:local [A-Z_, ]+ = [\d, ]+\n)+", b"", script.text)
+        rest = re.sub(rb"\Aredis\.call\('(ZREM|HDEL)', KEYS\[1\], '\\0'\)\n", b"", script.text)
+        rest = re.sub(rb"\A(?:local [A-Z_, ]+ = [\d, ]+\n)+", b"", rest)
         for part in sorted(parts, key=len, reverse=True):
             rest = rest.replace(part, b"")
         assert rest == b"", script.name

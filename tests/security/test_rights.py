@@ -21,9 +21,10 @@ REDIS = SOURCE / "stores" / "redis"
 
 def test_the_commands_are_those_that_are_sent():
     lua = "\n".join(path.read_text() for path in (REDIS / "lua").glob("*.lua"))
-    in_scripts = {one.lower() for one in re.findall(r"(?:call|gather)\('([A-Z]+)'", lua)}
-    python = "\n".join(path.read_text() for path in REDIS.glob("*.py"))
-    sent = re.findall(r'(?:_ask|send)\(\s*"([A-Z]+)"', python)
+    in_scripts = {one.lower() for one in re.findall(r"(?:call|gather|words_for)\('([A-Z]+)'", lua)}
+    others = (path for path in REDIS.glob("*.py") if path.stem != "topology")
+    python = "\n".join(path.read_text() for path in others)
+    sent = re.findall(r'\b(?:ask|send)\(\s*"([A-Z]+)"', python)
     packed = re.findall(r'pack\(\(b"([A-Z]+)"(?:, b"([A-Z]+)")?', python)
     from_python = {one.lower() for one in sent} | {
         "|".join(filter(None, one)).lower() for one in packed
@@ -45,7 +46,7 @@ def test_the_doctor_tries_all_commands_of_scripts():
     tried = re.findall(r"\{'([A-Z]+)'", (REDIS / "lua" / "rights.lua").read_text())
     others = [path for path in (REDIS / "lua").glob("*.lua") if path.stem != "rights"]
     lua = "\n".join(path.read_text() for path in others)
-    assert set(re.findall(r"(?:call|gather)\('([A-Z]+)'", lua)) == set(tried)
+    assert set(re.findall(r"(?:call|gather|words_for)\('([A-Z]+)'", lua)) == set(tried)
 
 
 def test_the_page_says_what_the_doctor_says():
