@@ -16,7 +16,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Final
 
 __all__ = ["Bounds", "Look", "expensive"]
@@ -58,14 +58,14 @@ class Look:
     moved: int = 0
 
 
+@dataclass(slots=True, eq=False)
 class _Line:
-    """The bounds of a queue, in milliseconds: of jobs that wait for their time, and of others."""
+    """The bounds of a queue, in milliseconds."""
 
-    __slots__ = ("later", "ready")
-
-    def __init__(self) -> None:
-        self.later = _FIRST
-        self.ready = [_FIRST] * _PRIORITIES
+    later: int = _FIRST
+    """Of jobs that wait for their time."""
+    ready: list[int] = field(default_factory=lambda: [_FIRST] * _PRIORITIES)
+    """Of the others, by priority."""
 
 
 class Bounds:

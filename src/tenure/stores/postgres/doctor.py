@@ -119,12 +119,12 @@ class Doctor:
         return Finding.of_clock((server - sent) / 1e6 - half, half)
 
     async def _pooler_findings(
-        self, one: asyncpg.Connection, other: asyncpg.Connection
+        self, first: asyncpg.Connection, other: asyncpg.Connection
     ) -> list[Finding]:
         """Tell whether sessions are shared. A pooler invents the process id that it tells us."""
-        pid = await one.fetchval("SELECT pg_backend_pid()")
-        if not await shares_sessions(one, other):
-            if one.get_server_pid() == pid or self._address.shares_sessions:
+        pid = await first.fetchval("SELECT pg_backend_pid()")
+        if not await shares_sessions(first, other):
+            if first.get_server_pid() == pid or self._address.shares_sessions:
                 return []
             return [
                 Finding(
@@ -145,12 +145,14 @@ class Doctor:
             )
         ]
 
-    async def _wake_up_finding(self, one: asyncpg.Connection, other: asyncpg.Connection) -> Finding:
+    async def _wake_up_finding(
+        self, first: asyncpg.Connection, other: asyncpg.Connection
+    ) -> Finding:
         if self._address.shares_sessions:
             return Finding("ok", "wake-ups", "not pushed through a pooler; waiters look themselves")
         heard = asyncio.Event()
         channel = f"tenure_{self._clock.token()[:16]}"
-        await one.add_listener(channel, lambda *_: heard.set())
+        await first.add_listener(channel, lambda *_: heard.set())
         await other.execute(f"NOTIFY {channel}")
         with suppress(TimeoutError):
             async with asyncio.timeout(_WAKE_UP_SECONDS):

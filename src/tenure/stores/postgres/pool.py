@@ -16,6 +16,7 @@ from collections.abc import (
     Sequence,
 )
 from contextlib import asynccontextmanager, suppress
+from dataclasses import dataclass
 from typing import Any, TypeAlias
 
 import asyncpg
@@ -42,22 +43,15 @@ _IDLE_SECONDS = 60.0
 _CLOSE_SECONDS = 1.0
 
 
+@dataclass(slots=True, eq=False)
 class _Call:
     """A statement on its way, and where its outcome goes."""
 
-    __slots__ = ("arguments", "outcome", "sent", "statement")
-
-    def __init__(
-        self,
-        statement: str,
-        arguments: Sequence[object],
-        outcome: asyncio.Future[list[Row] | TenureError],
-    ) -> None:
-        self.statement = statement
-        self.arguments = arguments
-        # Its result is what to raise, too: an abandoned one makes no noise then.
-        self.outcome = outcome
-        self.sent = False
+    statement: str
+    arguments: Sequence[object]
+    outcome: asyncio.Future[list[Row] | TenureError]
+    """Its result is what to raise, too: an abandoned one makes no noise then."""
+    sent: bool = False
 
 
 class Pool:
@@ -134,7 +128,7 @@ class Pool:
     def abandon(self) -> None:
         """Cut the connections of an event loop that is closed: the driver could not."""
         self._closed = True
-        for connection in (*self._busy, *(one for one, _ in self._idle)):
+        for connection in (*self._busy, *(connection for connection, _ in self._idle)):
             cut(connection._transport)  # noqa: SLF001 - it has no other way to its socket
 
     def _abandoned_about(self, things: set[tuple[str, str]]) -> list[asyncio.Task[None]]:

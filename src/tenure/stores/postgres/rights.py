@@ -22,7 +22,7 @@ WRITTEN: Final = (
 _MISSING = """
 SELECT what, array_agg(c.relname::text ORDER BY c.relname) AS tables
 FROM pg_class c CROSS JOIN unnest(ARRAY['SELECT', 'INSERT', 'UPDATE', 'DELETE']) AS what
-WHERE c.relnamespace = to_regnamespace('tenure') AND c.relkind IN ('r', 'p', 'v')
+WHERE c.relnamespace = to_regnamespace('tenure') AND c.relkind IN ('r', 'p')
   AND (what = 'SELECT' OR c.relname = ANY ($1::text[]))
   AND NOT has_table_privilege(c.oid, what)
 GROUP BY what ORDER BY what

@@ -149,12 +149,12 @@ class Server(Struct, frozen=True):
             raise ConfigError(msg)
 
 
-async def shares_sessions(one: asyncpg.Connection, other: asyncpg.Connection) -> bool:
+async def shares_sessions(first: asyncpg.Connection, other: asyncpg.Connection) -> bool:
     """Return whether calls on these open connections meet on one session of the server.
 
     Two connections that meet the same server process share it, and so does one that meets two.
     Four questions, because a pooler with two free sessions may lend them in turns.
     """
-    asked = (one, other, one, one)
+    asked = (first, other, first, first)
     pids = [await connection.fetchval("SELECT pg_backend_pid()") for connection in asked]
     return pids[0] == pids[1] or len({pids[0], *pids[2:]}) > 1

@@ -6,7 +6,7 @@
 -- _from has 11 milliseconds for each queue: where to begin among the jobs that wait for their time, and among
 -- the others of each priority. Without it, looks begin at the first job.
 CREATE FUNCTION tenure.job_open(
-    _namespace text, _queues text[], _now bigint, _from bigint[] DEFAULT NULL,
+    _namespace text, _queues text[], _now bigint, _from bigint[],
     OUT open text[], OUT later bigint
 ) LANGUAGE plpgsql VOLATILE AS $$
 BEGIN
@@ -35,7 +35,7 @@ $$;
 -- Let jobs whose time has come wait for their turn, among the others of their queues: the first _limit in
 -- the order in which they are served. Returns how many. _from is as for job_open.
 CREATE FUNCTION tenure.job_end_pauses(
-    _namespace text, _open text[], _limit integer, _now bigint, _from bigint[] DEFAULT NULL
+    _namespace text, _open text[], _limit integer, _now bigint, _from bigint[]
 ) RETURNS integer LANGUAGE plpgsql VOLATILE AS $$
 DECLARE
     _moved integer;

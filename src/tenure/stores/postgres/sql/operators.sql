@@ -50,9 +50,9 @@ BEGIN
 END
 $$;
 
--- Decide whether a job may wait again, and take its key: r requeued, u unfinished, x conflict, n refused (a run
--- of a schedule), - no such job. The caller has locked the keys named in _locked, and the rows of job_done; jobs in _moving are
--- about to wait.
+-- Decide whether a job may wait again, and take its key: r requeued, u unfinished, x conflict, n refused (a
+-- run of a schedule), - no such job. The caller has locked the keys named in _locked, and the rows of
+-- job_done; jobs in _moving are about to wait.
 CREATE FUNCTION tenure.job_may_requeue(
     _namespace text, _id text, _locked text[], _moving text[], _now bigint
 ) RETURNS text LANGUAGE plpgsql VOLATILE AS $$
@@ -100,7 +100,6 @@ CREATE FUNCTION tenure.job_requeue(
 DECLARE
     _now bigint;
     _id text;
-    _key text;
     _keys text[];
     _moving text[] := '{}';
     _letter text;
@@ -111,9 +110,7 @@ BEGIN
         SELECT DISTINCT d.unique_key FROM tenure.job_done d
         WHERE d.namespace = _namespace AND d.id = ANY (_ids) AND d.unique_key IS NOT NULL
         ORDER BY d.unique_key);
-    FOREACH _key IN ARRAY _keys LOOP
-        PERFORM tenure.job_lock_key(_namespace, _key);
-    END LOOP;
+    PERFORM tenure.job_lock_keys(_namespace, _keys, NULL);
     -- index: job_done_pkey
     PERFORM FROM tenure.job_done d
     WHERE d.namespace = _namespace AND d.id = ANY (_ids) ORDER BY d.id FOR UPDATE;
@@ -136,13 +133,14 @@ BEGIN
     ), back AS (
         INSERT INTO tenure.job (
             namespace, id, task, queue, priority, payload, tags, timeout, retention,
-            retention_failed, options, created, due, attempt, fence, revision, claim_no, started, checkpoint, history, settled_fence,
-            settled_as, unique_key, unique_digest, unique_keep
+            retention_failed, options, created, due, attempt, fence, revision, claim_no, started,
+            checkpoint, history, settled_fence, settled_as, unique_key, unique_digest, unique_keep
         )
         SELECT g.namespace, g.id, g.task, g.queue, g.priority, g.payload, g.tags, g.timeout,
-               g.retention, g.retention_failed, g.options, g.created, _now, g.attempt, greatest(tenure.up(g.fence), _now),
-               tenure.up(g.revision), g.claim_no, g.started, g.checkpoint, g.history, g.settled_fence,
-               g.settled_as, g.unique_key, g.unique_digest, g.unique_keep
+               g.retention, g.retention_failed, g.options, g.created, _now, g.attempt,
+               greatest(tenure.up(g.fence), _now), tenure.up(g.revision), g.claim_no, g.started,
+               g.checkpoint, g.history, g.settled_fence, g.settled_as, g.unique_key,
+               g.unique_digest, g.unique_keep
         FROM gone g ORDER BY g.id
     )
     SELECT coalesce(array_agg(DISTINCT g.queue), '{}') INTO queues FROM gone g;

@@ -1,4 +1,6 @@
--- All that is kept. Instants and durations are whole microseconds. Names compare by their bytes (COLLATE "C"), which
+-- All that is kept.
+--
+-- Instants and durations are whole microseconds. Names compare by their bytes (COLLATE "C"), which
 -- in UTF-8 is the order of code points, and which makes a prefix a range of the index.
 --
 -- Constraints named ..._sound hold for everything that Tenure writes, with the bounds of
