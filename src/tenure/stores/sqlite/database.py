@@ -193,14 +193,17 @@ class Database:
         After a copy the next writer starts the log afresh, and `journal_size_limit` makes it cut
         the file, so the size is what has piled up.
         """
-        size = _size(self._wal)
+        size = self.log_size
         self._copy_at = min(self._copy_at, size + WAL_LIMIT)
         return size >= self._copy_at
 
     @property
     def log_size(self) -> int:
         """How many bytes the write-ahead log has."""
-        return _size(self._wal)
+        try:
+            return os.stat(self._wal).st_size  # noqa: PTH116 - Path.stat takes three times as long
+        except FileNotFoundError:
+            return 0
 
     def copy_log(self) -> bool | None:
         """Copy the write-ahead log into the file; return whether all of it could be copied.
@@ -214,7 +217,7 @@ class Database:
         Automatic copying is off for both. PASSIVE, since the other modes make all writers wait
         for readers, of which there may be slow ones in the user's own database.
         """
-        self._copy_at = _size(self._wal) + WAL_LIMIT
+        self._copy_at = self.log_size + WAL_LIMIT
         if self._copier is None:
             self._copier = _connected(self._path)
         try:
@@ -232,13 +235,6 @@ class Database:
 
 def _pause(seconds: float) -> None:
     threading.Event().wait(seconds)
-
-
-def _size(path: str) -> int:
-    try:
-        return os.stat(path).st_size  # noqa: PTH116 - Path.stat takes three times as long
-    except FileNotFoundError:
-        return 0
 
 
 def _connected(path: Path, timeout: float = BUSY_TIMEOUT) -> sqlite3.Connection:

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from msgspec import Struct
+from msgspec.structs import asdict
 
 from tenure.core import soundness as bounds
-from tenure.core.codec import decode_meta, encode_meta
+from tenure.core.codec import decode_meta
 from tenure.core.model import Lease
 from tenure.errors import StoreError
 from tenure.stores.sqlite.line import Claim, Line
@@ -57,7 +58,7 @@ ADD_LEASE = """
     INSERT INTO tenure_lease (namespace, key, holder, fence, "limit", ttl, meta, boot_id,
                               granted, renewed, expires)
     VALUES (:namespace, :key, :holder, :fence, :limit, :ttl, :meta, :boot_id,
-            :now, :now, :expires)
+            :granted, :renewed, :expires)
 """
 
 # Only this very lease, and only while it lives. One that seems to be renewed in the future (see
@@ -86,8 +87,7 @@ RELEASE_LOCK = """
 """
 
 
-@dataclass(slots=True)
-class Grant:
+class Grant(Struct):
     """A lease as it is stored."""
 
     holder: str
@@ -236,23 +236,15 @@ class Key:
         if fence is None:
             ((fence,),) = tx.rows(NEXT_FENCE)
         tx.keep_fence(fence)
-        meta, expires = encode_meta(claim.meta), tx.now + claim.ttl
         grant = Grant(
-            *(claim.holder, fence, claim.limit, claim.ttl, meta, tx.boot_id),
+            **asdict(claim),
+            fence=fence,
+            boot_id=tx.boot_id,
             granted=tx.now,
             renewed=tx.now,
-            expires=expires,
+            expires=tx.now + claim.ttl,
         )
-        tx.change(
-            ADD_LEASE,
-            key=self.name,
-            holder=claim.holder,
-            fence=fence,
-            limit=claim.limit,
-            ttl=claim.ttl,
-            meta=meta,
-            expires=expires,
-        )
+        tx.change(ADD_LEASE, key=self.name, **asdict(grant))
         self.count.add(grant.limit)
         if grant.limit == 1:
             self.sole = grant
@@ -261,14 +253,7 @@ class Key:
     def renew(self, grant: Grant, ttl: int) -> None:
         """Let a lease live for `ttl` from now."""
         grant.ttl, grant.renewed, grant.expires = ttl, self.tx.now, self.tx.now + ttl
-        self.tx.change(
-            RENEW_LEASE,
-            key=self.name,
-            holder=grant.holder,
-            fence=grant.fence,
-            ttl=ttl,
-            expires=grant.expires,
-        )
+        self.tx.change(RENEW_LEASE, key=self.name, **asdict(grant))
 
     def remove(self, grant: Grant) -> None:
         """End a lease."""

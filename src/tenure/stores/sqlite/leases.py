@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from tenure.core.codec import decode_meta
+from tenure.core.codec import decode_meta, encode_meta
 from tenure.core.durations import micros
 from tenure.core.model import Acquired, Busy, Granted, Lease, Mark, Meta
 from tenure.core.soundness import sound
@@ -89,7 +89,7 @@ class Leases(Part):
         meta: Meta,
         waiting: float = 0.0,
     ) -> Acquired:
-        claim = Claim(holder, limit, micros(ttl), meta)
+        claim = Claim(holder, limit, micros(ttl), encode_meta(meta))
         life = micros(waiting)
         return await self._run_brief(lambda tx: _acquire(tx, key, claim, life))
 

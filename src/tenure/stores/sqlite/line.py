@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from msgspec import Struct
+from msgspec.structs import asdict
 
-from tenure.core.codec import encode_meta
-from tenure.core.model import Meta
 from tenure.stores.sqlite.tables import WAITER
 from tenure.stores.sqlite.transaction import Transaction
 
@@ -48,18 +47,16 @@ REMOVE_WAITER = """
 """
 
 
-@dataclass(slots=True, frozen=True)
-class Claim:
+class Claim(Struct, frozen=True):
     """What a caller asks for. Times are microseconds."""
 
     holder: str
     limit: int
     ttl: int
-    meta: Meta
+    meta: str
 
 
-@dataclass(slots=True)
-class Waiter:
+class Waiter(Struct):
     """A place in the line as it is stored."""
 
     place: int
@@ -104,16 +101,8 @@ class Line:
             statement, place = KEEP_PLACE, self.waiters[at].place
         else:
             statement, place = JOIN_LINE, self.waiters[-1].place + 1 if self.waiters else 0
-        self._tx.change(
-            statement,
-            key=self._key,
-            place=place,
-            holder=claim.holder,
-            limit=claim.limit,
-            ttl=claim.ttl,
-            meta=encode_meta(claim.meta),
-            expires=self._tx.now + life,
-        )
+        expires = self._tx.now + life
+        self._tx.change(statement, key=self._key, place=place, expires=expires, **asdict(claim))
 
     def leave(self, holder: str) -> None:
         """Give up a place, if there is one."""

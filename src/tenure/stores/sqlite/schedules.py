@@ -159,7 +159,7 @@ class Schedules(Part):
         return await self._run(work, Mode.DURABLE)
 
 
-class _Schedule(Struct, kw_only=True):
+class _Schedule(Struct, kw_only=True, array_like=True):
     """A row of tenure_schedule."""
 
     name: str
@@ -331,12 +331,9 @@ def _as_record(tx: Transaction, schedule: _Schedule, lines: int) -> ScheduleReco
 
 def _read(tx: Transaction, rows: Sequence[Row]) -> list[_Schedule]:
     """Return schedules, but for those that cannot be read, which are reported."""
-    read = []
-    for row in rows:
-        values = dict(zip(_Schedule.__struct_fields__, row, strict=True))
-        name, table = str(row[0]), "tenure_schedule"
-        read.append(tx.damage.read("timer", table, name, sound, _Schedule, values))
-    return [*filter(None, read)]
+    table = "tenure_schedule"
+    read = (tx.damage.read("timer", table, str(row[0]), sound, _Schedule, row) for row in rows)
+    return [schedule for schedule in read if schedule is not None]
 
 
 def _read_line(tx: Transaction, name: str, row: Row) -> TickLine | None:

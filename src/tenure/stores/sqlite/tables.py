@@ -171,8 +171,8 @@ _WAKE: Final = Table(
 # moves. Instants here are microseconds of the wall clock, except in tenure_replica and deadlines.
 
 # What was inserted. Names and payloads are not touched again until the job is pruned. A job without
-# a unique key has an empty one, one that is no run an empty schedule. The payload comes last: to read
-# what is before it, SQLite need not read it.
+# a unique key has an empty one, one that is no run an empty schedule. The payload comes last: to
+# read what is before it, SQLite need not read it.
 JOB: Final = Table(
     "tenure_job",
     """

@@ -20,7 +20,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Generic, TypeAlias, TypeVar
+from typing import Any, TypeAlias, TypeVar
 
 from tenure.core.clock import Clock
 from tenure.core.model import Topic
@@ -55,6 +55,8 @@ _PAUSE_EVERY = 16
 # A thread that has just answered lets go of the connection within microseconds.
 _TURN_PATIENCE = 0.0002
 
+_NO_DATABASE: Callable[[], None] = lambda: None  # noqa: E731 - as if it were a weak reference
+
 _RUNG = "SELECT bell, rung FROM tenure_wake WHERE namespace = :namespace -- by primary key"
 
 
@@ -65,17 +67,6 @@ class _Request:
     future: asyncio.Future[Any]
     answer: Any = None
     error: Exception | None = None
-
-
-@dataclass(slots=True)
-class _Done(Generic[T]):
-    """Work that has run and is committed; its answer may be None."""
-
-    answer: T
-
-
-def _no_database() -> None:
-    return None
 
 
 class Writer:
@@ -115,7 +106,7 @@ class Writer:
         self._queue: queue.SimpleQueue[_Request | None] = queue.SimpleQueue()
         # Who has it may use the connection.
         self._turn = threading.Lock()
-        self._db: Callable[[], Database | None] = _no_database
+        self._db: Callable[[], Database | None] = _NO_DATABASE
         # Asked for and not answered yet, and how many went past the thread; the loop counts both.
         self._pending = 0
         self._passed = 0
@@ -156,11 +147,11 @@ class Writer:
             if done is not None:
                 if pause:
                     await self._clock.sleep(0)
-                return done.answer
+                return done[0]
         return await self.run(work, Mode.WRITE)
 
-    def _try_here(self, work: Work[T], *, if_log_is_short: bool) -> _Done[T] | None:
-        """Run the work in the caller's thread if nobody else is at it.
+    def _try_here(self, work: Work[T], *, if_log_is_short: bool) -> tuple[T] | None:
+        """Run the work in the caller's thread if nobody else is at it, and return its answer.
 
         Whatever goes wrong is undone and left to the thread, which does it again and reports.
         """
@@ -187,7 +178,7 @@ class Writer:
             self._turn.release()
         for topic in transaction.rings:
             self._watchers.ring(topic)
-        return _Done(answer)
+        return (answer,)
 
     def end(self) -> None:
         """Have the thread finish what was asked for, close the file and end."""
@@ -217,9 +208,9 @@ class Writer:
         while (batch := self._next()) is not None:
             with self._turn:
                 db = self._serve(db, batch)
-                self._db = _no_database if db is None else weakref.ref(db)
+                self._db = _NO_DATABASE if db is None else weakref.ref(db)
         with self._turn:
-            self._db = _no_database
+            self._db = _NO_DATABASE
             if db is not None:
                 self._drop(db)
         self._tell(self._ended.set)
