@@ -2,7 +2,9 @@
 
 import asyncio
 import logging
+import re
 from collections.abc import AsyncIterator
+from importlib.resources import files
 
 import pytest
 
@@ -111,3 +113,15 @@ async def test_a_store_object_opens_no_more_connections_than_its_pool_may_have(
         assert store._pool is not None
         assert len(store._pool._idle) == 2
         assert store.clone()._address.pool_size == 2
+
+
+async def test_every_function_that_is_called_sets_what_its_plans_need(postgres_server: Endpoint):
+    sources = [path for path in files("tenure.stores.postgres").iterdir() if path.is_file()]
+    python = "\n".join(path.read_text() for path in sources if path.name.endswith(".py"))
+    called = set(re.findall(r"tenure\.([a-z_]+)\(", python))
+    async with connected(postgres_server.url) as operator:
+        rows = await operator.fetch(
+            "SELECT proname, proconfig FROM pg_proc WHERE pronamespace = 'tenure'::regnamespace"
+        )
+    assert called <= {row["proname"] for row in rows}
+    assert called - {"now"} == {row["proname"] for row in rows if row["proconfig"]}
