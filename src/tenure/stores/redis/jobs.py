@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
-from contextlib import suppress
+from collections.abc import Sequence
 from hashlib import sha1
 from typing import Final, Literal
 
@@ -81,9 +80,7 @@ class Jobs(Replicas):
         if not reply:
             return None
         next_in, aside, *parts = reply
-        jobs = [
-            job for pair in zip(parts[::2], parts[1::2], strict=True) for job in _readable(*pair)
-        ]
+        jobs = [job for job in map(_readable, parts[::2], parts[1::2]) if job is not None]
         if 2 * len(jobs) < len(parts):
             # Nobody can ever run them, and this replica would seem to, as long as it lives.
             aside += await self._run("aside", replica, "", *(job.id for job in jobs))
@@ -147,7 +144,8 @@ class Jobs(Replicas):
         digests: dict[str, str] = {}
         for id_, record, rest in zip(ids, records, fixed, strict=True):
             stored = (record or b"", rest or b"")
-            if may_delete(next((job.state for job in _readable(*stored)), None)):
+            job = _readable(*stored)
+            if may_delete(None if job is None else job.state):
                 digests[id_] = sha1(b"".join(stored), usedforsecurity=False).hexdigest()
         if not digests:
             return answers
@@ -261,10 +259,12 @@ class Jobs(Replicas):
                 return pruned
 
 
-def _readable(record: bytes, fixed: bytes) -> Iterator[JobRecord]:
-    """Yield the job in the two parts of a record; nothing if it is none."""
-    with suppress(ValueError, RecursionError):
-        yield read_job(record, fixed)
+def _readable(record: bytes, fixed: bytes) -> JobRecord | None:
+    """Return the job in the two parts of a record; None, without a report, if it is none."""
+    try:
+        return read_job(record, fixed)
+    except (ValueError, RecursionError):
+        return None
 
 
 def _wish(name: str | None) -> str:

@@ -36,13 +36,13 @@ _SCHEDULES = ("commit", "declare", "read")
 # A server that refuses all writes, because it cannot save to disk for instance, still runs these.
 _READ_ONLY = frozenset(
     (
-        *("find", "replicas", "get", "candidates", "pick", "queues", "counts", "tagged"),
-        *("read", "stranded", "rights"),
+        *("find", "members", "replicas", "get", "candidates", "pick", "queues", "counts"),
+        *("tagged", "stranded", "read", "rights"),
     )
 )
 _REFUSED_WHEN_FULL = frozenset(("insert",))
 
-# What stands before the scripts of leases, jobs and schedules, as Lua and as files.
+# What stands before the scripts of leases, jobs and schedules.
 _REMOVE_NO_LEASE = "redis.call('ZREM', KEYS[1], '\\0')\n"
 _REMOVE_NO_JOB = "redis.call('HDEL', KEYS[1], '\\0')\n"
 _CONSTANTS = f"""\
