@@ -26,10 +26,11 @@ BEGIN
         EXECUTE format(
             'ALTER FUNCTION %s SET lock_timeout = %s SET plan_cache_mode = force_generic_plan '
             'SET enable_seqscan = off SET enable_bitmapscan = off '
-            'SET enable_hashjoin = off SET enable_mergejoin = off SET enable_sort = %s', _call,
-            CASE WHEN _name IN ('job_cancel', 'job_requeue', 'job_settle') THEN 2000 ELSE 4000 END,
-            CASE WHEN _name IN ('job_claim', 'job_counts', 'job_delete', 'job_prune', 'replica_beat')
-                 THEN 'off' ELSE 'on' END);
+            'SET enable_hashjoin = off SET enable_mergejoin = off', _call,
+            CASE WHEN _name IN ('job_cancel', 'job_requeue', 'job_settle') THEN 2000 ELSE 4000 END);
+        IF _name IN ('job_claim', 'job_counts', 'job_delete', 'job_prune', 'replica_beat') THEN
+            EXECUTE format('ALTER FUNCTION %s SET enable_sort = off', _call);
+        END IF;
     END LOOP;
 END
 $$;
