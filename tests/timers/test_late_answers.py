@@ -110,6 +110,26 @@ async def test_the_newest_tick_runs_after_a_freeze_and_no_older_one(
     assert sum(ticks for _, _, ticks in history) == 18
 
 
+async def test_the_newest_tick_waits_for_the_end_of_the_run_that_is_withdrawn(
+    store: Store, clock: ManualClock
+):
+    """Another replica sees that run unfinished meanwhile."""
+    runs = Runs()
+    fleet = Fleet(store, clock, notes(runs, clock, every="10s"))
+    async with fleet.running(2):
+        await clock.advance(9)
+        for replica in fleet.replicas:
+            replica.faults.delay("commit", 27)
+        await clock.advance(3)
+        for replica in fleet.replicas:
+            replica.faults.heal()
+            replica.faults.delay("settle", 0.5)
+        await clock.advance(30)
+        history = await history_of(fleet.replicas[0])
+    assert runs.nominal == [30, 40]
+    assert not [line for line in history if line[0] == "skipped"]
+
+
 async def test_no_late_tick_runs_after_a_freeze_if_none_is_caught_up(
     store: Store, clock: ManualClock
 ):
@@ -377,10 +397,10 @@ async def test_runs_longer_than_the_period_are_not_late_for_ever_after_a_catch_u
     declare = notes(runs, clock, 15, every="10s", catch_up="all")
     async with Fleet(store, clock, declare).running(1):
         await clock.advance(5)
-    await clock.advance(10.5)
+    await clock.advance(18)  # tick 10 is late, tick 20 is on time
     fleet = Fleet(store, clock, declare)
     async with fleet.running(2):
         await clock.advance(100)
         history = await history_of(fleet.replicas[0])
     assert [run.nominal for run in runs.later_than(5)] == [10]
-    assert {outcome for outcome, _, _ in history} == {"succeeded", "skipped"}
+    assert {outcome for outcome, _, _ in history} == {"succeeded", "skipped", "running"}

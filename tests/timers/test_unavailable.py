@@ -3,6 +3,7 @@
 import asyncio
 import logging
 from collections import Counter
+from datetime import timedelta
 
 import pytest
 
@@ -12,7 +13,7 @@ from tenure.errors import ConfigError
 from tenure.observe import Event, StoreFailing, StoreRestored, TickUnlocked
 from tenure.stores.contract import Store
 from tenure.testing import ManualClock
-from tests.timers.fleet import BEGIN, Fleet, Replica
+from tests.timers.fleet import BEGIN, Fleet, Replica, seconds_of
 
 
 def notes(ticks: list[Tick], clock: ManualClock, seconds: float = 0.0, **options):
@@ -174,6 +175,32 @@ async def test_a_record_whose_reply_was_lost_is_not_written_again(
         history = await fleet.replicas[0].app.timers["work"].history()
     lone = [(line.reason, line.ticks) for line in history if line.reason == "unlocked"]
     assert lone == [("unlocked", 2)]
+
+
+async def test_what_runs_while_a_record_is_written_runs_and_counts_once(
+    store: Store, clock: ManualClock
+):
+    ticks: list[Tick] = []
+    options = {"every": "1s", "catch_up": "all", "on_unavailable": "run"}
+    fleet = Fleet(store, clock, notes(ticks, clock, **options))
+    async with fleet.running(1):
+        await clock.advance(2.5)
+        faults = fleet.replicas[0].faults
+        cut_off(fleet.replicas[0])
+        await clock.advance(5)
+        faults.heal()
+        faults.delay("commit", 1.2)  # one or two more ticks run without the store meanwhile
+        await clock.advance(10)
+        faults.heal()
+        await clock.advance(5)
+        history = await fleet.replicas[0].app.timers["work"].history(100)
+    assert nominal(ticks) == at(*range(1, 23))
+    lines = [line for line in history if line.reason == "unlocked"]
+    assert len(lines) > 2
+    assert sum(line.ticks for line in lines) == sum(tick.unlocked for tick in ticks)
+    alone = {line.first for line in lines if line.ticks == 1}
+    assert alone
+    assert alone <= {tick.nominal for tick in ticks}
 
 
 async def test_what_ran_without_the_store_is_told_to_the_next_run(store: Store, clock: ManualClock):
@@ -353,6 +380,63 @@ async def test_runs_without_the_store_wait_for_a_slot(store: Store, clock: Manua
     assert ran == {f"timer {number}": 1 for number in range(4)}
 
 
+async def test_a_tick_that_ran_without_the_store_takes_no_slot_after_the_outage(
+    store: Store, clock: ManualClock
+):
+    ran: list[int] = []
+
+    def declare(app: Tenure, _: Replica) -> None:
+        @app.timer(every="1h", on_unavailable="run")
+        async def hourly() -> None: ...
+
+        @app.timer(every="10s")
+        async def often(tick: Tick) -> None:
+            ran.append(seconds_of(tick.nominal))
+
+    fleet = Fleet(store, clock, declare)
+    replica = fleet.add()
+    async with replica.app, replica.app.worker(timer_concurrency=1):
+        await clock.advance(3595)
+        cut_off(replica, "commit")
+        await clock.advance(10)
+        replica.faults.heal()
+        await clock.advance(20)
+    assert ran[-2:] == at(3610, 3620)
+
+
+async def test_a_run_without_the_store_knows_when_it_was_to_begin(store: Store, clock: ManualClock):
+    ticks: list[Tick] = []
+    options = {"every": "1m", "spread": "50s", "on_unavailable": "run"}
+    fleet = Fleet(store, clock, notes(ticks, clock, **options))
+    async with fleet.running(1):
+        await clock.advance(115)
+        cut_off(fleet.replicas[0])
+        await clock.advance(60)
+    with_the_store, without = ticks
+    assert without.unlocked
+    late_by = {tick.scheduled - tick.nominal for tick in ticks}
+    assert late_by == {with_the_store.scheduled - with_the_store.nominal}
+    assert late_by != {timedelta(0)}
+
+
+async def test_what_ran_without_the_store_is_recorded_though_its_clock_was_set_back(
+    store: Store, clock: ManualClock
+):
+    ticks: list[Tick] = []
+    fleet = Fleet(store, clock, notes(ticks, clock, on_unavailable="run"))
+    async with fleet.running(1):
+        await clock.advance(11)
+        cut_off(fleet.replicas[0])
+        await clock.advance(22)
+        clock.step(-30)
+        fleet.replicas[0].faults.heal()
+        await clock.advance(60)
+        history = await fleet.replicas[0].app.timers["work"].history()
+    assert nominal(ticks) == at(10, 20, 30, 40, 50, 60)
+    lone = [(line.reason, line.ticks) for line in history if line.reason == "unlocked"]
+    assert lone == [("unlocked", 2)]
+
+
 @pytest.mark.parametrize("is_all", [False, True])
 async def test_a_pause_holds_without_the_store(store: Store, clock: ManualClock, is_all: bool):
     ticks: list[Tick] = []
@@ -364,7 +448,13 @@ async def test_a_pause_holds_without_the_store(store: Store, clock: ManualClock,
         await clock.advance(10)  # the tick tells of the pause
         cut_off(fleet.replicas[0])
         await clock.advance(30)
+        fleet.replicas[0].faults.heal()
+        await clock.advance(2)
+        history = await app.timers["work"].history()
     assert ticks == []
+    assert [(line.outcome, line.reason, line.ticks) for line in history] == [
+        ("skipped", "paused", 4)
+    ]
 
 
 async def test_many_timers_run_without_the_store(store: Store, clock: ManualClock):
@@ -385,13 +475,14 @@ async def test_many_timers_run_without_the_store(store: Store, clock: ManualCloc
     assert len(ran) == 60
 
 
+@pytest.mark.parametrize("options", [{}, {"max_run_time": "3s"}])
 async def test_a_failure_without_the_store_is_logged_and_ends_nothing(
-    store: Store, clock: ManualClock, caplog: pytest.LogCaptureFixture
+    store: Store, clock: ManualClock, caplog: pytest.LogCaptureFixture, options: dict[str, str]
 ):
     calls: list[int] = []
 
     def declare(app: Tenure, _: Replica) -> None:
-        @app.timer(every="10s", on_unavailable="run")
+        @app.timer(every="10s", on_unavailable="run", **options)
         async def work() -> None:
             calls.append(1)
             raise ValueError

@@ -184,6 +184,13 @@ def test_ticks_of_a_pause_are_skipped(
     assert decisions_in(sent.commit) == ([skipped] if is_paused else [])
 
 
+@pytest.mark.parametrize(("until", "is_paused"), [(TICK + 1, True), (TICK, False)])
+def test_a_pause_covers_a_tick_by_its_nominal_instant(until: int, is_paused: bool):
+    """However much later it is due: its spread, say, is longer than the rest of the pause."""
+    asked = move(due=TICK + 30 * SECOND)
+    assert decided(asked, found(freeze=freeze(until))).is_paused is is_paused
+
+
 def test_a_limit_counts_all_runs_and_a_limit_of_its_own_those_of_the_replica():
     asked = move(replica="ann", limit=replace(SKIP, most=3), own=HOLD)
     all_runs, here = decided(asked).commit.rooms
@@ -322,3 +329,39 @@ def test_a_replicas_own_tick_changes_no_version():
     commit = decided(move(seen=None)).commit
     known = after_commit(commit, Committed(outcome="done", now=NOW), found())
     assert known == Found("sync", "v-sync", text_of(), "d1", TICK, "m1")
+
+
+def lines_of_outage(**details: Any) -> Advance:
+    """Return a record: four ticks before now were missed, and after that two ran."""
+    missed = Decision(outcome="missed", reason="late", first=TICK - 6, last=TICK - 3, ticks=4)
+    ran = Decision(outcome="ran", reason="unlocked", first=TICK - 1, last=TICK, ticks=2)
+    return move(run=None, records=True, passed=(missed, ran), **details)
+
+
+@pytest.mark.parametrize(
+    ("cursor", "outcomes"),
+    [(AGO, ["missed", "ran"]), (TICK - 3, ["ran"]), (TICK + SECOND, ["ran"])],
+)
+def test_what_did_not_run_in_an_outage_is_recorded_unless_another_replica_has_decided(
+    cursor: int, outcomes: list[str]
+):
+    sent = decided(lines_of_outage(), found(cursor=cursor))
+    assert [decision.outcome for decision in decisions_in(sent.commit)] == outcomes
+    assert standing_in(sent.commit).cursor == max(cursor, TICK)
+
+
+def test_a_replicas_own_ticks_of_an_outage_are_all_recorded():
+    sent = decided(lines_of_outage(seen=None), found(cursor=TICK + SECOND))
+    assert len(decisions_in(sent.commit)) == 2
+    assert standing_in(sent.commit).cursor == TICK + SECOND
+
+
+def test_the_last_run_without_the_store_is_remembered_until_there_is_a_newer_run():
+    record = decided(lines_of_outage())
+    assert standing_in(record.commit).ran == TICK
+    there = replace(found(ran=TICK), last_run=AGO)
+    assert refused(move(revision=2), there).last_run == TICK
+    following = decided(move(to=TICK + SECOND), there)
+    assert standing_in(following.commit).ran == TICK, "its own run may be left out"
+    newer = replace(found(ran=TICK - 9), last_run=TICK - 8)
+    assert standing_in(decided(move(), newer).commit).ran == 0

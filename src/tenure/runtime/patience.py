@@ -76,7 +76,7 @@ class Patience:
         if outage.waiting == 1:
             self._events.emit(StoreFailing(call, str(error)))
         if not isinstance(error, TenureError):
-            log.exception("%s failed in an unexpected way", call)
+            log.error("%s failed in an unexpected way", call, exc_info=error)
 
     def _ended(self, call: str, *, has_answer: bool) -> None:
         """Note that a caller that has failed waits no more. The last one tells of the answer."""

@@ -14,7 +14,6 @@ from collections.abc import Awaitable, Callable, Collection, Sequence
 from msgspec.structs import replace
 
 from tenure.core.clock import Clock
-from tenure.core.durations import micros
 from tenure.core.ids import JobIds
 from tenure.core.records import BATCH_MAX, JobRecord, NewJob
 from tenure.core.schedules.advancing import Advance, Advanced
@@ -44,9 +43,6 @@ _DECLARE_EVERY = DECLARED_FOR / 3
 _LOOK_EVERY = 60.0
 # How soon a tick is tried again that there is no room for; the end of a run here comes earlier.
 _HELD = 1.0
-# A replica that has won a tick too late withdraws its run within this time (microseconds). So long
-# others do not take that run for a reason to skip their tick.
-_DOUBTED = micros(5.0)
 # Ticks that are due together go to the store in one call.
 _AT_ONCE = BATCH_MAX
 # After this long an unanswered tick is only looked up, because its run may be over and pruned by
@@ -212,7 +208,7 @@ class Ticker:
             now = self._time.now()
             step = next_step(timer.plan.definition, timer.cursor, now)
             if isinstance(step, Step):
-                waits = timer.waits(step, now)
+                waits = timer.waits(step)
                 step = self._beside_unlocked(timer, step, waits=waits)
                 if step is None:
                     self._held[timer] = None
@@ -356,10 +352,12 @@ class Ticker:
                 self._held[timer] = None
                 return _HELD * (0.5 + 0.5 * self._clock.random())
             case "passed" if (answer.ruler, answer.revision) == (timer.ruler, timer.revision):
-                if is_late:  # so it may be for the replica that has got the tick
-                    timer.doubted_until = answer.now + _DOUBTED
                 timer.moved(answer)
-                return 0.0
+                # The replica that has got the tick may have been told late, too, and withdraws its
+                # run: until then the next tick would be skipped.
+                if is_late:
+                    timer.poked.clear()
+                return _HELD if is_late else 0.0
             case "passed" | "unknown":
                 timer.ruler = ""
                 self._declares.set()

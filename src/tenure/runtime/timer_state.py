@@ -41,8 +41,6 @@ class TimerState:
     """Whether a tick was due at every look up to now: it may be catching up."""
     fresh: int = 0
     """The last tick that has waited although it was on time; see `waits`."""
-    doubted_until: int = 0
-    """Until this instant of the store, another replica may withdraw the run that is unfinished."""
 
     @property
     def runs_here(self) -> bool:
@@ -76,14 +74,12 @@ class TimerState:
         definition, only_newest = self.plan.definition, not self.has_withdrawn
         return still_runs(definition, tick, cursor=seen, now=now, only_newest=only_newest)
 
-    def waits(self, step: Step, now: int) -> bool:
+    def waits(self, step: Step) -> bool:
         """Return whether a tick waits for a run that is unfinished, instead of being skipped.
 
         So does each tick that is made up for. The one after them waits while it is on time: the
         run in its way has only just begun.
         """
-        if now < self.doubted_until:
-            return True
         if step.is_made_up:
             self.is_behind = True
             return step.to != self.fresh

@@ -230,8 +230,11 @@ def _has_passed(move: Advance, found: Found, standing: Standing) -> bool:
 
 
 def _to_record(move: Advance, standing: Standing) -> Iterable[Decision]:
-    """Return the decisions to record. Of ticks that did not run in an outage only those that nobody
-    else has decided about: every replica missed the same ones."""
+    """Return the decisions to record.
+
+    Of ticks that did not run in an outage only those about which no other replica has decided:
+    every replica missed the same ones.
+    """
     for decision in move.passed:
         is_decided = move.records and move.seen is not None and decision.last <= standing.cursor
         if decision.outcome == "ran" or not is_decided:

@@ -49,7 +49,7 @@ DIGESTS_MAX: Final = 10
 UNLOCKED: Final = "unlocked"
 """Why a tick ran without a job: the store did not answer."""
 RAN_UNLOCKED: Final = "its tick ran without the store"
-"""Why a run was withdrawn: the store has made it, and nobody knew."""
+"""Why a run was withdrawn: the store has made it, but its reply was lost."""
 ANSWERED_LATE: Final = "the store answered too late for its tick"
 """Why a run was withdrawn: the store has made it when its tick was not wanted any more. Its tick
 counts as missed."""
