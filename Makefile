@@ -5,7 +5,7 @@ BIN := .venv/bin
 ARGS ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help setup check test demo run soak cost sim schedules chaos proof mutants mutate bench-locks bench-jobs bench-timers bench-releases bench-http requirements clean
+.PHONY: help setup check test demo run soak cost sim schedules chaos proof lines mutants mutate bench-locks bench-jobs bench-timers bench-releases bench-http requirements clean
 
 help:  ## List the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-14s%s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -51,6 +51,9 @@ chaos: setup  ## Kill, pause and cut off real processes for 25 minutes; ARGS="--
 
 proof: setup  ## Simulation and chaos in full size, and their numbers into the README (an hour)
 	@$(BIN)/python scripts/proof.py $(ARGS)
+
+lines:  ## Count the lines of each package, and of each store
+	@$(PYTHON) scripts/lines.py
 
 mutants: setup  ## Plant every bug of tests/planted, and see each of them caught
 	@TENURE_PLANTED=all $(BIN)/pytest tests/planted -q -n 2 $(ARGS)

@@ -1,4 +1,4 @@
-"""The promise every store makes. `memory` is the same promise as an executable specification.
+"""The promise every store makes. The store in plain Python is the same promise, executable.
 
 Rules for all calls:
 

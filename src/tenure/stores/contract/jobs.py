@@ -240,8 +240,8 @@ class Jobs(Protocol):
         """Count jobs with a tag: those that are unfinished, and those created `within` seconds.
 
         Each up to its limit, in descending order of id. No more than the newest TAGGED_MAX jobs
-        are looked at, so older ones are not counted; and Redis stops looking for recent ones
-        after 4 MB of records. What the jobs carry is not read elsewhere.
+        are looked at, so older ones are not counted. A store whose records cannot be read in part
+        stops looking for recent ones after 4 MB of them; the others do not read what jobs carry.
         """
         ...
 

@@ -59,7 +59,7 @@ class Within(Protocol):
     async def hold(self, id_: str, fence: int) -> bool:
         """Say whether a job runs under that fence, and let nobody take it before the end.
 
-        Beats, and recovery of other jobs, are not held up by it (on SQLite all writers are).
+        Beats, and recovery of other jobs, are not held up by it, unless all writers share one lock.
         """
         ...
 
