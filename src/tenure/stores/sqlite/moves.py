@@ -15,7 +15,7 @@ __all__ = ["REMOVE_LIVE", "Standing", "cancel", "note", "set_aside", "settle", "
 
 # By tenure_job_id, which knows the number, and then by number.
 STANDING = f"""
-    SELECT j.id, j.number, l.fence, l.holder, l.cancelling, l.keyed, {LIVE.of("l")}
+    SELECT j.id, j.number, l.queue, l.fence, l.holder, l.cancelling, l.keyed, {LIVE.of("l")}
     FROM json_each(:ids) AS i
     CROSS JOIN tenure_job AS j INDEXED BY tenure_job_id
     CROSS JOIN tenure_live AS l
@@ -128,13 +128,6 @@ SET_ASIDE_LIVE = """
     WHERE number IN (SELECT value FROM json_each(:numbers))
 """
 
-# By number.
-QUEUES_OF = """
-    SELECT DISTINCT queue
-    FROM tenure_live
-    WHERE number IN (SELECT value FROM json_each(:numbers))
-"""
-
 # By tenure_job_id and number. A row that breaks a constraint is left alone.
 NOTE = """
     UPDATE OR IGNORE tenure_live
@@ -164,6 +157,7 @@ class Standing(NamedTuple):
 
     id: str
     number: int
+    queue: str
     fence: int
     holder: int | None
     cancelling: int
@@ -295,7 +289,7 @@ class _Moves:
         self._returns: list[Row] = []
         self._ended: list[int] = []
         self._freed: list[int] = []
-        self._soon: list[int] = []
+        self._soon: set[str] = set()
         self.changed: list[str] = []
         """Jobs whose watchers are to be woken."""
 
@@ -345,7 +339,7 @@ class _Moves:
         self._returns.append((job.number, due, wall, *values))
         self.changed.append(job.id)
         if end.delay <= SOON:
-            self._soon.append(job.number)
+            self._soon.add(job.queue)
 
     def write(self) -> None:
         """Carry it all out and wake who watches."""
@@ -358,6 +352,4 @@ class _Moves:
         if self._freed:
             tx.change(FREE, numbers=as_json(self._freed))
         tx.ring(*(("job", id_) for id_ in self.changed))
-        if self._soon:
-            queues = tx.rows(QUEUES_OF, numbers=as_json(self._soon))
-            tx.ring(*(("queue", queue) for (queue,) in queues))
+        tx.ring(*(("queue", queue) for queue in self._soon))
