@@ -206,7 +206,8 @@ def _signals_to(stop: Callable[[], None]) -> Iterator[None]:
     def received(number: signal.Signals) -> None:
         if not signals.counts():
             return
-        log.info("%s: stopping; send the signal again to hand running jobs back at once", number.name)
+        again = "send the signal again to hand running jobs back at once"
+        log.info("%s: stopping; %s", number.name, again)
         stop()
 
     for number in (signal.SIGTERM, signal.SIGINT):

@@ -18,12 +18,12 @@ __all__ = ["check_keeps_jobs", "whole"]
 def whole(store: LeaseStore) -> Store:
     """Return a store with jobs and schedules: the same one, if it has them."""
     has_all = hasattr(store, "jobs") and hasattr(store, "schedules")
-    return cast(Store, store if has_all else _LeaseOnly(store))
+    return cast("Store", store if has_all else _LeaseOnly(store))
 
 
 def check_keeps_jobs(store: Store) -> None:
     """Raise ConfigError if a store keeps leases alone: a worker would ask it for jobs for ever."""
-    if isinstance(store, _LeaseOnly):
+    if isinstance(cast("object", store), _LeaseOnly):
         raise _missing(store, "jobs")
 
 
