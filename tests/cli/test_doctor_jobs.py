@@ -51,7 +51,7 @@ def found(cli: Run, place: Place):
 def late(shop: Shop, *numbers: int, queue: str = "default") -> None:
     """Insert jobs that have been due for two minutes."""
     store, call = shop.sync._app._store, shop.sync._portal().call
-    due = call(store.now()) - 120_000_000
+    due = call(store.ping()).now - 120_000_000
     ids = [f"01890a5d-ac96-774b-bcce-{number:012}" for number in numbers]
     call(store.jobs.insert([NewJob(id=one, task="resize", queue=queue, at=due) for one in ids]))
 

@@ -69,7 +69,7 @@ def test_its_turn(shop: Shop, reasons):
 def test_a_queue_that_nobody_serves(shop: Shop, reasons):
     shop.claim(queues=["mail"])
     store, call = shop.sync._app._store, shop.sync._portal().call
-    late = call(store.now()) - 60_000_000
+    late = call(store.ping()).now - 60_000_000
     call(store.jobs.insert([NewJob(id=ID, task="resize", at=late)]))
     words, facts = reasons(ID)
     assert words == ["queue"]
@@ -89,7 +89,7 @@ def test_a_worker_that_is_merely_busy(shop: Shop, reasons):
     shop.sync.enqueue(shop.send.request(7))
     shop.claim(queues=["mail", "default"], slots=1, **NO_TIMERS)
     store, call = shop.sync._app._store, shop.sync._portal().call
-    late = call(store.now()) - 60_000_000
+    late = call(store.ping()).now - 60_000_000
     call(store.jobs.insert([NewJob(id=ID, task="resize", at=late)]))
     words, facts = reasons(ID)
     assert words == ["slot"]

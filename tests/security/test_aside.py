@@ -54,10 +54,10 @@ async def test_a_job_that_was_set_aside_is_in_nobodys_way(world: World, aside: s
     assert aside not in {job.id for job in (await store.jobs.find()).jobs}
     assert await store.jobs.cancel([aside]) == [None]
     assert await store.jobs.requeue([aside]) in ([None], ["unfinished"])
-    [stranded] = await stranded(store)
-    assert (stranded.id, stranded.why) == (aside, "unreadable")
-    assert stranded.left == pytest.approx(ASIDE_FOR)
-    assert await stranded(store, [aside]) == [stranded]
+    [job] = await stranded(store)
+    assert (job.id, job.why) == (aside, "unreadable")
+    assert job.left == pytest.approx(ASIDE_FOR)
+    assert await stranded(store, [aside]) == [job]
     assert await stranded(store, [id_of(2)]) == []
 
 

@@ -242,7 +242,7 @@ async def test_calls_keep_their_order_while_their_scripts_are_loaded(
     store = await open_store(valkey_server.url)
     with client(valkey_server) as looker:
         looker.script_flush()
-    first = asyncio.ensure_future(store.now())  # so that what follows is written together
+    first = asyncio.ensure_future(store.ping())  # so that what follows is written together
     takers = [asyncio.ensure_future(take(store, f"key-{number}", "ann")) for number in range(20)]
     await first
     fences = [(await taker).fence for taker in takers]
