@@ -153,9 +153,9 @@ async def test_strange_wake_ups_harm_no_listener(
     try:
         async with store.watch(("lease", "ben"), ("queue", "q"), ("job", "j")) as bell:
             with redis.Redis.from_url(valkey_server.url) as client:
-                for channel in (store._channel, f"{store._bells}queue", f"{store._bells}job"):
+                for channel in (store.channel, f"{store.bells}queue", f"{store.bells}job"):
                     client.publish(channel, message)
-                client.publish(f"{store._bells}job", b"j")
+                client.publish(f"{store.bells}job", b"j")
             assert await bell.wait(20)
     finally:
         await store.close()

@@ -66,10 +66,10 @@ async def test_the_connection_trusts_no_schema_and_loads_no_extension(tmp_path: 
     store = connect(f"sqlite:///{tmp_path}/tenure.db", namespace="n", clock=SystemClock())
     await store.open()
     try:
-        setting = await store._run(lambda tx: tx._execute("PRAGMA trusted_schema").fetchone())
+        setting = await store.run(lambda tx: tx._execute("PRAGMA trusted_schema").fetchone())
         assert setting == (0,)
         with pytest.raises(Exception, match=r"(?i)not authorized"):
-            await store._run(lambda tx: tx._execute("SELECT load_extension('x')"))
+            await store.run(lambda tx: tx._execute("SELECT load_extension('x')"))
     finally:
         await store.close()
 
