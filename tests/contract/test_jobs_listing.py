@@ -11,6 +11,7 @@ from tests.contract.job_calls import (
     TTL,
     bring,
     claim,
+    ended,
     find_all,
     id_of,
     insert,
@@ -18,6 +19,7 @@ from tests.contract.job_calls import (
     look,
     new,
     settle,
+    start,
     start_one,
 )
 from tests.rig.endings import leave, recover
@@ -254,6 +256,16 @@ async def test_counts_follow_every_move(store: Store, clock: ManualClock):
     await claim(store)
     await leave(store, "ann")
     assert await counts() == (1, 0)
+
+
+async def test_jobs_that_succeed_together_are_counted_one_by_one(store: Store):
+    *together, last = await start(store, new(1), new(2), new(3, queue="b"), new(4))
+    ends = [ended(job, "succeeded") for job in together]
+    assert await store.jobs.settle(ends) == ["settled"] * 3
+    [counts] = await store.jobs.counts()
+    assert (counts.queue, counts.running) == ("default", 1)
+    assert await settle(store, last, "succeeded") == "settled"
+    assert await store.jobs.counts() == []
 
 
 async def test_the_oldest_is_counted_from_when_it_became_due(store: Store, clock: ManualClock):

@@ -1,5 +1,8 @@
 """What a look for orphans finds, and what may happen before they are settled."""
 
+from collections.abc import Awaitable, Callable
+from typing import Any
+
 import pytest
 from msgspec.structs import replace
 
@@ -7,7 +10,7 @@ from tenure.core import endings
 from tenure.core.options import write_options
 from tenure.core.records import RESERVED_FOR, JobRecord, Note, Settled
 from tenure.stores.contract import Store
-from tenure.testing import ManualClock
+from tenure.testing import FaultyStore, ManualClock
 from tests.contract.job_calls import (
     AT_ONCE,
     TTL,
@@ -22,6 +25,15 @@ from tests.contract.job_calls import (
     start_one,
 )
 from tests.rig.endings import recover
+
+
+class SentTwice(FaultyStore):
+    """A store that gets each settlement twice, and answers the second one."""
+
+    async def _pass(self, call: str, send: Callable[[], Awaitable[Any]]) -> Any:
+        if call == "settle":
+            await super()._pass(call, send)
+        return await super()._pass(call, send)
 
 
 async def orphans_of(store: Store, by: str = "eva", replica: str | None = None) -> list[JobRecord]:
@@ -119,6 +131,18 @@ async def test_a_cancel_after_the_look_wins(store: Store, clock: ManualClock, de
     after = await look(store)
     assert (after.state, after.reason, after.losses) == ("cancelled", "enough", 1)
     assert await settle_lost(store, orphan, "eva", delays) == "repeated"
+
+
+async def test_a_settlement_that_was_sent_twice_is_told_as_cancelled_too(
+    store: Store, clock: ManualClock
+):
+    """A driver sends it again if the reply is lost."""
+    await start_one(store, retention=100)
+    await store.jobs.cancel([id_of(1)], reason="enough")
+    clock.shift(TTL)
+    (lost,) = await recover(SentTwice(store), delays=AT_ONCE, grace=0)
+    assert lost.state == "cancelled"
+    assert (await look(store)).state == "cancelled"
 
 
 async def test_of_two_recoverers_one_is_told_that_it_has_settled(store: Store, clock: ManualClock):

@@ -365,6 +365,16 @@ async def test_who_is_buried_loses_what_it_had_started(store: Store, clock: Manu
     assert await store.jobs.claim("ann", 10**9, ["default"], 1) is None
 
 
+async def test_what_the_buried_had_not_started_waits_for_a_pause(store: Store, clock: ManualClock):
+    started, unstarted = await start(store, new(1), new(2))
+    await bury(store, "ann", [started.id], delays=AT_ONCE, pause=30.0)
+    clock.shift(30 - MOMENT)
+    await join(store, "ben")
+    assert await claim_ids(store, "ben") == [started.id]
+    clock.shift(MOMENT)
+    assert await claim_ids(store, "ben") == [unstarted.id]
+
+
 async def test_who_is_buried_past_the_budget_fails(store: Store, clock: ManualClock):
     await start(store, new(1), new(2))
     await bury(store, "ann", [id_of(1)], delays=[])

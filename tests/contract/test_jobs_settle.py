@@ -116,6 +116,16 @@ async def test_the_last_failure_leaves_its_error(store: Store, job: JobRecord):
     assert (after.error, after.reason, after.failures) == (b"second", "error", 2)
 
 
+async def test_a_confirmed_cancel_leaves_the_error_of_the_attempt_before(
+    store: Store, job: JobRecord
+):
+    await settle(store, job, "retry", error=b"first")
+    (job,) = await claim(store)
+    await store.jobs.cancel([job.id])
+    after = await settle_and_look(store, job, "cancelled")
+    assert (after.state, after.error) == ("cancelled", b"first")
+
+
 async def test_success_takes_the_error_away(store: Store, job: JobRecord):
     await settle(store, job, "retry", error=b"first")
     (job,) = await claim(store)

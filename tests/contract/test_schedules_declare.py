@@ -253,6 +253,8 @@ async def test_schedules_can_be_asked_for_by_name(store: Store, clock: ManualClo
     found = await store.schedules.read(["c", "x", "a"])
     assert found.now == clock.wall()
     assert sorted(record.name for record in found.records) == ["a", "c"]
+    twice = await store.schedules.read(["b", "a", "b"])
+    assert sorted(record.name for record in twice.records) == ["a", "b"]
     assert (await store.schedules.read([])).records == []
     assert (await store.schedules.read(["x"])).records == []
 

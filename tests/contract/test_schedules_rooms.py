@@ -335,4 +335,6 @@ async def test_a_refusal_names_a_part_of_very_many_runs(store: Store):
     full = await send(store, plan(record, rooms=(Room(1),)))
     assert (full.outcome, len(set(full.blocking))) == ("full", BLOCKING_MAX)
     assert {*full.blocking} <= {commit.id for commit in commits}
+    last = await send(store, plan(record, rooms=(Room(len(commits)),)))
+    assert (last.outcome, len(last.blocking)) == ("full", BLOCKING_MAX)
     assert (await send(store, plan(record, rooms=(Room(len(commits) + 1),)))).outcome == "done"

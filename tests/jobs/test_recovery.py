@@ -2,12 +2,14 @@
 
 import asyncio
 from collections.abc import Collection, Sequence
+from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from tenure import JobFailed, Tenure
 from tenure.core import endings
-from tenure.core.records import NewJob, Settled, Settlement
+from tenure.core.records import NewJob, Orphans, Settled, Settlement
 from tenure.errors import StoreUnavailable
 from tenure.observe.events import JobLost, JobsRecovered
 from tenure.runtime.recovery import Recovery, take
@@ -64,6 +66,21 @@ async def test_where_nobody_else_lives_it_waits_one_ttl_so_that_others_may_reviv
         await store.jobs.beat(["dead"], ttl=10)  # the others come back after the outage
         await clock.advance(5)
         assert (await job.refresh()).state == "running"
+        await clock.advance(9)
+        assert await job.result(0) == 1
+
+
+async def test_a_replica_that_was_declared_dead_is_nobody_else(app, store, clock, runs):
+    """Its record is there until its jobs are settled, and has not ended."""
+    job = await app.work.enqueue(1)
+    await claim_and_die(store)
+    clock.shift(60)
+    await app.work.enqueue(2)
+    await claim_and_die(store, "buried", ttl=1000)
+    await store.jobs.orphans(by="a supervisor that has died", replica="buried")
+    async with app.worker():
+        await clock.advance(9)
+        assert (await job.refresh()).losses == 0
         await clock.advance(9)
         assert await job.result(0) == 1
 
@@ -464,6 +481,37 @@ async def test_on_every_store_a_dead_workers_job_runs_again(real_make, real_worl
 
         await wait_until_async(is_lost, 15)
     assert (job.attempt, job.losses, job.failures) == (2, 1, 0)
+
+
+class Contested:
+    """Finds orphans one by one; another replica settles every other one first."""
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+        self._has_lost = False
+
+    async def orphans(self, **wanted: Any) -> Orphans:
+        return await self._store.jobs.orphans(**{**wanted, "limit": 1})
+
+    async def settle(self, settlements: Sequence[Settlement]) -> list[Settled]:
+        self._has_lost = not self._has_lost
+        if self._has_lost:
+            await self._store.jobs.settle([replace(end, by="rival") for end in settlements])
+        return await self._store.jobs.settle(settlements)
+
+
+async def test_a_recovery_goes_on_where_others_recover_as_well(
+    app, store, clock, runs, monkeypatch
+):
+    jobs = [await app.work.enqueue(n) for n in range(10)]
+    await claim_and_die(store)
+    clock.shift(10)
+    contested = Contested(store)
+    for call in ("orphans", "settle"):
+        monkeypatch.setattr(app._store.jobs, call, getattr(contested, call), raising=False)
+    recovered = await app.recover()
+    assert len(recovered) == 5
+    assert {(await job.refresh()).losses for job in jobs} == {1}
 
 
 async def test_a_worker_prunes_about_once_a_minute(app, clock, faults):

@@ -88,7 +88,8 @@ async def bury(
     *,
     delays: Sequence[float],
     by: str = "undertaker",
+    pause: float = 0.0,
 ) -> list[Recovered]:
     """Take the jobs of a process that is known to be dead."""
-    taken = await bury_jobs(store, replica, started, by=by, delays=delays)
+    taken = await bury_jobs(store, replica, started, by=by, delays=delays, pause=pause)
     return [one.became for one in taken]

@@ -263,3 +263,11 @@ async def test_a_worker_for_timers_only_starts_a_triggered_run_at_once(app, cloc
         await app.timers["sync"].trigger()
         await clock.advance(0.1)
         assert crowd.ran == {"sync": 1}
+
+
+async def test_the_timer_that_has_waited_longest_gets_the_next_slot(app, clock, crowd):
+    crowd.declare(app, "often", every="1s", seconds=1.2)
+    crowd.declare(app, "seldom", every="1m")
+    async with app.worker(timer_concurrency=1):
+        await clock.advance(60 + 3)
+        assert crowd.ran["seldom"] == 1

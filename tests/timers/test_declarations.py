@@ -11,6 +11,7 @@ from tests.contract.commit_calls import look_at, plan, send
 from tests.timers.fleet import BEGIN, Fleet, notes_ticks
 
 NOTICED = 21  # seconds; they declare every 20
+DAY = 86_400
 
 
 async def test_a_former_name_that_comes_back_is_taken_over_again(store: Store, clock: ManualClock):
@@ -52,3 +53,17 @@ async def test_a_timer_that_is_replaced_yields_before_its_tick(
             await clock.advance(NOTICED)
             [told] = [line for line in caplog.messages if "does not tick here" in line]
     assert told.startswith("timer 'work' does not tick here: another definition of it rules")
+
+
+async def test_a_timer_is_forgotten_two_weeks_after_its_last_declaration(
+    store: Store, clock: ManualClock
+):
+    async with Fleet(store, clock, notes_ticks(every="1h", name="former")).running(1):
+        await clock.advance(1)
+    present = Fleet(store, clock, notes_ticks(every="1h", name="present"))
+    for shift, names in ((14 * DAY - 200, ["former", "present"]), (200, ["present"])):
+        clock.shift(shift)
+        async with present.running(1):  # each worker looks in its first minute
+            await clock.advance(61)
+        known = await store.schedules.read()
+        assert [record.name for record in known.records] == names

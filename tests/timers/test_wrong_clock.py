@@ -154,6 +154,23 @@ async def test_a_worker_that_starts_later_says_so_as_well(
         assert second.ran
 
 
+async def test_a_worker_whose_definition_does_not_rule_says_nothing(
+    world: World, clock: PacedClock, told: list[object]
+):
+    """It would not tick in any case, and the worker with the ruling one has said so."""
+    older, newer = notes_ticks(clock, told), notes_ticks(clock, [], every="5s")
+    async with Shift(world, clock, older) as first:
+        await first.start(1)
+        await clock.advance(15)
+    async with Shift(world, clock, newer) as second, Shift(world, clock, older) as third:
+        await second.start(1)
+        await be_wrong_for_a_minute(clock)
+        await third.start(1)
+        await clock.advance(NOTICED + 1)
+        assert not third.ran
+        assert not of_kind(told, TimerAhead)
+
+
 async def test_a_deploy_sets_no_cursor_back(
     world: World, store: Store, clock: PacedClock, told: list[object]
 ):

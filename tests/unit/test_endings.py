@@ -36,11 +36,12 @@ def test_a_loss_adds_a_line_to_the_history():
 def test_a_job_that_may_not_run_again_fails_where_another_one_waits(options):
     once = job(options=options)
     for end, outcome, failures in (
-        (endings.handed_back(once, delay=5.0), "handed back", 0),
-        (endings.retried(once, delay=5.0, error=b"e"), "retry", 1),
+        (endings.handed_back(once, delay=5.0, history=b"h"), "handed back", 0),
+        (endings.retried(once, delay=5.0, error=b"e", history=b"h"), "retry", 1),
     ):
         assert (end.state, end.reason, end.error) == ("failed", "interrupted", None)
         assert (end.outcome, end.failures, end.yields_to_cancel) == (outcome, failures, True)
+        assert end.history == b"h"
     lost = endings.lost(once, by="eva", at=8, delays=[0.0])
     assert (lost.state, lost.reason) == ("failed", "lost")
 

@@ -227,6 +227,32 @@ async def test_a_beat_passes_a_claim_under_way(
     assert beat.held == 1
 
 
+async def test_a_replica_that_beats_during_a_look_at_others_keeps_its_jobs(
+    store: PostgresStore, operator: asyncpg.Connection, namespace: str
+):
+    """The look reads the rows of many replicas in parts, and comes to this one later."""
+    names = [f"replica {number:02}" for number in range(20)]
+    for name in names:
+        await store.jobs.beat([name], ttl=600, meta={})
+    await store.jobs.insert([new(1)])
+    assert await store.jobs.claim(names[-1], 1, ["default"], 1)
+    await operator.execute(
+        "UPDATE tenure.replica SET renewed = 0 WHERE namespace = $1 AND id <> 'ann'", namespace
+    )
+
+    async with operator.transaction():
+        await operator.execute(
+            "SELECT FROM tenure.replica_claim WHERE namespace = $1 AND replica = $2 FOR UPDATE",
+            *(namespace, names[0]),
+        )
+        look = asyncio.create_task(store.jobs.orphans(by="eva"))
+        await wait_until_async(lambda: blocks_another(operator))
+        assert await store.jobs.beat(names[-1:], ttl=600) != [None]
+    assert (await look).jobs == []
+    assert await store.jobs.beat(names[-1:], ttl=600) != [None]
+    assert await store.jobs.beat(names[:1], ttl=600) == [None]
+
+
 async def test_a_claim_that_leaves_delayed_jobs_wakes_those_who_found_them_locked(
     open_store: Open, postgres_server: Endpoint, store: PostgresStore
 ):

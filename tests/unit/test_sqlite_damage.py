@@ -7,9 +7,13 @@ from typing import Any
 
 import pytest
 
+from tenure import Tenure
 from tenure.core.clock import SystemClock
 from tenure.core.model import Granted
+from tenure.core.records import Recovered
 from tenure.errors import StoreError
+from tenure.observe import Event
+from tenure.observe.events import JobsRecovered
 from tenure.stores.sqlite import SqliteStore
 from tenure.stores.sqlite.doctor import _mebibytes
 from tenure.stores.sqlite.searches import _next
@@ -94,6 +98,21 @@ async def test_such_a_replica_is_named_and_its_jobs_are_taken(
     recovered = await recover(store, grace=0, delays=AT_ONCE, limit=10)
     assert [job.id for job in recovered] == [id_of(1)]
     assert await claim_ids(store, "good") == [id_of(1)]
+
+
+async def test_a_recovery_that_finds_only_jobs_that_cannot_be_read_says_so(
+    store: SqliteStore, spoil: Spoil
+):
+    await start(store, new(1), replica="bad")
+    spoil("UPDATE tenure_live SET attempt = 'many'")
+    spoil("UPDATE tenure_replica SET expires = 0")
+    seen: list[Event] = []
+    async with Tenure(store.clone()) as app:
+        app.on_event(seen.append)
+        recovered = await app.recover()
+    assert recovered == [Recovered(id=id_of(1), replica="bad", state=None)]
+    [told] = [event for event in seen if isinstance(event, JobsRecovered)]
+    assert (told.replicas, told.unreadable) == (("bad",), (id_of(1),))
 
 
 @pytest.mark.parametrize("junk", JUNK[:3])
