@@ -68,6 +68,10 @@ ELSEWHERE = [*claimed(2, 5, replica="s"), *DONE[2:]]
 DECLARED_DEAD = entry(12, "declared dead", replica="r", seen=12 * SECOND)
 JOINED_AGAIN = entry(13, "joined", replica="r", ttl=10)
 
+RECOVERED = [*claimed(2, 3), entry(3, "copied"), *recovered(12), entry(13, "fell back")]
+RECOVERED_AGAIN = recovered(12)[1]
+TAKEN_OVER = [*claimed(15, 5, 2, "s"), effect(16, 5), settled(17, 5), ended(2, losses=1)]
+
 RIGHT_JOBS = {
     "due, and the clock is set back": [*after_a_step(-100, DONE), END],
     "handed back, and the clock is set back": [
@@ -149,6 +153,11 @@ RIGHT_JOBS = {
         JOINED_AGAIN,
         entry(14, "beaten", replica="r", ttl=10, ok=True),
         END,
+    ],
+    "recovered once more, after the store has lost that": [
+        *RECOVERED,
+        replace(RECOVERED_AGAIN, at=14, now=14 * SECOND),
+        *TAKEN_OVER,
     ],
     "lost by the store": [entry(2, "emptied")],
     "left": [
@@ -242,6 +251,11 @@ WRONG_JOBS = {
     ],
     "the living called dead": [entry(2, "beaten", replica="r", ok=False), *DONE, END],
     "the dead join": [*ELSEWHERE, DECLARED_DEAD, JOINED_AGAIN, END],
+    "recovered from who came back to life with the store": [
+        *RECOVERED,
+        replace(RECOVERED_AGAIN, at=14, now=14 * SECOND, seen=14 * SECOND),
+        *TAKEN_OVER,
+    ],
     "given up too early": [
         *failed_and_retried(2, 3, 1),
         *claimed(4, 5, 2, no=2),

@@ -107,6 +107,10 @@ class _Jobs:
         self._was_set_back = False
         self._forgotten: set[str] = set()
         """What the store has lost."""
+        self._declared_dead: set[str] = set()
+        """All replicas that ever were, also if the store has lost that."""
+        self._fell_back = 0
+        """When the store last did, by its clock."""
 
     def blame(self, entry: Entry, why: str) -> None:
         whose = f"replica {entry.replica[:8]}" if entry.replica else f"by {entry.holder}"
@@ -162,6 +166,7 @@ class _Jobs:
     def declared_dead(self, entry: Entry) -> None:
         known = self.stored.replicas.pop(entry.replica, None)
         self.stored.dead.add(entry.replica)
+        self._declared_dead.add(entry.replica)
         if known is None:
             self.blame(entry, "it was not known")
         elif not entry.ok:  # not by itself, nor by its supervisor
@@ -280,7 +285,9 @@ class _Jobs:
             self.blame(entry, "it did not run there")
             return
         overdue = job.deadline is not None and job.deadline + entry.seconds * 1e6 <= entry.seen
-        if entry.replica not in self.stored.dead and not overdue:
+        # A settlement whose reply was lost is sent again, also if the store fell back meanwhile.
+        was_dead = entry.replica in self._declared_dead and entry.seen <= self._fell_back
+        if entry.replica not in self.stored.dead and not overdue and not was_dead:
             self.blame(entry, "its replica lives")
         if (entry.job, entry.fence) in self._settled:
             self.blame(entry, "this fence was settled before")
@@ -321,7 +328,8 @@ class _Jobs:
     def copied(self, _: Entry) -> None:
         self._copy = deepcopy(self.stored)
 
-    def fell_back(self, _: Entry) -> None:
+    def fell_back(self, entry: Entry) -> None:
+        self._fell_back = entry.now
         self._forgotten |= set(self.stored.jobs) - set(self._copy.jobs)
         self.stored, self._copy = self._copy, _Stored()
         self._settled.clear()  # what was settled since may be settled again
