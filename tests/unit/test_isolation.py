@@ -24,9 +24,13 @@ class Place:
         self.back: list[str] = []
         self.left: list[str] = []
 
-    async def join(self, replica: str, **_: Any) -> None: ...
+    @property
+    def jobs(self) -> Any:
+        return self
 
-    async def settle(self, replica: str, settlements: Any) -> None:
+    async def beat(self, replicas: list[str], *, ttl: float, meta: Any) -> None: ...
+
+    async def settle(self, settlements: Any) -> None:
         self.back += [one.id for one in settlements]
 
     async def claim(self, *_: Any) -> Claimed:

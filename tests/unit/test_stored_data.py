@@ -5,6 +5,7 @@ from typing import Any
 
 import pytest
 
+from tenure.core.model import Pong
 from tenure.errors import StoreError, StoreUnavailable
 from tenure.observe.events import DataLost
 from tenure.runtime.stored_data import InHand, StoredData
@@ -21,13 +22,13 @@ class Place:
         self.may_answer.set()
         self.error: Exception | None = None
 
-    async def incarnation(self) -> str:
+    async def ping(self) -> Pong:
         found = self.found
         self.asked.set()
         await self.may_answer.wait()
         if self.error is not None:
             raise self.error
-        return found
+        return Pong(0, found)
 
 
 class Heard(list[Any]):
