@@ -2,12 +2,11 @@
 
 A look-up, never a scan. A process that dies between look and settle loses nothing: the store
 reserves what was found for a few seconds only, and a fence lets each job be settled once. A reply
-that is lost costs no event: the same settlement is sent again, and the store recognises a repeat.
+that is lost costs no event: what has arrived is sent again, and the store recognises the repeat.
 """
 
 from __future__ import annotations
 
-import asyncio
 from collections import defaultdict
 from collections.abc import AsyncIterator, Callable, Collection, Sequence
 from typing import Literal, TypeAlias
@@ -31,11 +30,8 @@ __all__ = ["Recovery", "Taken", "bury", "leave", "recovery_grace", "take"]
 _SLICE = BATCH_MAX
 # Others who settle the same slices do this work as well.
 _IN_VAIN_MAX = 3
-# How often the same slice is sent, and for how long: what was found is reserved for so long.
+# How often it is asked what became of a settlement that got no answer: for about two seconds.
 _TRIES = 5
-_TRY_SECONDS = 5.0
-# So many jobs of a slice that the store refuses as a whole are then settled at once, one by one.
-_SINGLY_AT_ONCE = 10
 
 End: TypeAlias = Callable[[JobRecord, int], Settlement]
 """Decides how the attempt of an orphan ended, at an instant of the store's clock."""
@@ -192,43 +188,40 @@ async def _slices(
 
 
 async def _settle(store: Store, ends: Sequence[Settlement]) -> list[Settled | None]:
-    """Settle a slice, and repeat it if the store does not answer; None for ends without an answer.
+    """Settle a slice; None for those that have not arrived, for a later look to find."""
+    try:
+        return list(await store.jobs.settle(ends))
+    except StoreUnavailable:
+        arrived = await _arrived(store, ends)
+        if not arrived:
+            raise
+    return [arrived.get(end.id) for end in ends]
 
-    Raises StoreUnavailable if none of them gets one.
+
+async def _arrived(store: Store, ends: Sequence[Settlement]) -> dict[str, Settled]:
+    """Return the answers to settlements that have arrived although the store has not said so.
+
+    Its reply was lost, or on PostgreSQL an open transaction holds one of the jobs. A job that still
+    runs under its fence is left alone: its replica may have come back since the look. The others
+    can be sent again, because that changes nothing any more.
     """
-    clock = store.clock
-    began, failures = clock.boot(), 0
+    failures = 0
     while True:
+        failures += 1
+        await store.clock.sleep(retry_after_error(failures, store.clock.random()))
         try:
-            return list(await store.jobs.settle(ends))
+            jobs = await store.jobs.get([end.id for end in ends])
+            over = [end for end, job in zip(ends, jobs, strict=True) if not _runs_under(job, end)]
+            answers = await store.jobs.settle(over) if over else []
         except StoreUnavailable:
-            failures += 1
-            if failures == _TRIES or clock.boot() - began > _TRY_SECONDS:
-                break
-        await clock.sleep(retry_after_error(failures, clock.random()))
-    return await _settle_singly(store, ends)
+            if failures == _TRIES:
+                raise
+        else:
+            return {end.id: answer for end, answer in zip(over, answers, strict=True)}
 
 
-async def _settle_singly(store: Store, ends: Sequence[Settlement]) -> list[Settled | None]:
-    """Settle each job in a call of its own: one that a transaction holds must not hide the others.
-
-    A whole group without an answer means that the store is down, so the rest is not tried.
-    """
-    answers: list[Settled | None] = []
-    while len(answers) < len(ends):
-        group = ends[len(answers) : len(answers) + _SINGLY_AT_ONCE]
-        calls = (store.jobs.settle([end]) for end in group)
-        replies = await asyncio.gather(*calls, return_exceptions=True)
-        errors = [reply for reply in replies if isinstance(reply, BaseException)]
-        for error in errors:
-            if not isinstance(error, StoreUnavailable):
-                raise error
-        answers += [None if isinstance(reply, BaseException) else reply[0] for reply in replies]
-        if len(errors) == len(group):
-            if not any(answers):
-                raise errors[0]
-            break
-    return answers + [None] * (len(ends) - len(answers))
+def _runs_under(job: JobRecord | None, end: Settlement) -> bool:
+    return job is not None and job.state == "running" and job.fence == end.fence
 
 
 def _handed_back_by(by: str, pause: float = 0.0) -> End:
