@@ -141,16 +141,16 @@ class Jobs(Replicas):
         """Read jobs, decide here, and remove those that are still as they were read."""
         records, fixed, _ = await self._run("get", *ids)
         answers: dict[str, Deleted | None] = dict.fromkeys(ids, "unfinished")
-        digests: dict[str, str] = {}
+        fingerprints: dict[str, str] = {}
         for id_, record, rest in zip(ids, records, fixed, strict=True):
             stored = (record or b"", rest or b"")
             job = _readable(*stored)
             if may_delete(None if job is None else job.state):
-                digests[id_] = sha1(b"".join(stored), usedforsecurity=False).hexdigest()
-        if not digests:
+                fingerprints[id_] = sha1(b"".join(stored), usedforsecurity=False).hexdigest()
+        if not fingerprints:
             return answers
-        reply = await self._run("delete", *(word for pair in digests.items() for word in pair))
-        told = dict(zip(digests, reply, strict=True))
+        reply = await self._run("delete", *(word for pair in fingerprints.items() for word in pair))
+        told = dict(zip(fingerprints, reply, strict=True))
         answers |= {id_: "deleted" if answer == _DELETED else None for id_, answer in told.items()}
         changed = [id_ for id_, answer in told.items() if answer == _CHANGED]
         return answers | await self._delete(changed) if changed else answers

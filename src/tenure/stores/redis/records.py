@@ -1,4 +1,4 @@
-"""Jobs as the scripts take and give them: words of a command, and MessagePack values of a record.
+"""Jobs and commits as the scripts take and give them: words of a command, MessagePack values.
 
 A record stands in two hashes; lua/record.lua has the table of its values. Joined, with the header
 of an array in front, they are decoded in one go.
@@ -6,20 +6,30 @@ of an array in front, they are decoded in one go.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import lru_cache
 from typing import Any, Final, Literal
 
 import msgspec
 from msgspec import Struct
+from msgspec.structs import astuple, replace
 
 from tenure.core.durations import micros
 from tenure.core.records import JobRecord, NewJob, Note, Settlement
+from tenure.core.schedules.records import Commit, Committed, Found
 from tenure.core.soundness import Counter, Fence, Instant, Priority, Span, complaint
 from tenure.core.states import STATES
 from tenure.stores.redis.wire import Word
 
-__all__ = ["insert_words", "note_words", "read_job", "run_words", "settle_words"]
+__all__ = [
+    "commit_words",
+    "committed",
+    "insert_words",
+    "note_words",
+    "read_job",
+    "run_words",
+    "settle_words",
+]
 
 _NIL: Final = b"\xc0"
 _SIZE_SIZE: Final = 3
@@ -70,6 +80,9 @@ class _Stored(Struct, frozen=True, array_like=True):
 # The header of an array of so many values.
 _ARRAY: Final = b"\xdc" + len(_Stored.__struct_fields__).to_bytes(2)
 _decode = msgspec.msgpack.Decoder(_Stored).decode
+_decode_answer: Callable[[bytes], list[Any]] = msgspec.msgpack.Decoder(
+    list[tuple[Any, ...] | str | int]
+).decode
 _encode = msgspec.msgpack.Encoder().encode
 
 
@@ -193,3 +206,23 @@ def _values(*values: Any) -> bytes:
 def _bin(value: bytes | None) -> bytes:
     """Return bytes as they stand in a record: always with a length of four bytes."""
     return _NIL if value is None else b"\xc6" + len(value).to_bytes(4) + value
+
+
+def commit_words(commit: Commit) -> tuple[Word, Word, Word]:
+    """Return the arguments of commit.lua for one commit."""
+    run = ("", "") if commit.run is None else run_words(commit.run)
+    return _encode(_lists(replace(commit, run=None)))[1:], *run
+
+
+def committed(packed: bytes, now: int, run: JobRecord | None) -> Committed:
+    """Return what commit.lua has answered about one commit."""
+    values = _decode_answer(packed)
+    answer = dict(zip(("outcome", "room", "blocking", "found"), values, strict=False))
+    found = tuple(Found(*schedule) for schedule in answer.pop("found", ()))
+    return Committed(**answer, now=now, run=run, found=found)
+
+
+def _lists(value: Any) -> Any:
+    """Return a struct as a list of its values, and what is within alike: names would cost bytes."""
+    values = astuple(value) if isinstance(value, Struct) else value
+    return [_lists(part) for part in values] if isinstance(values, tuple) else value

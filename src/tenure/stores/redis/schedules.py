@@ -6,21 +6,18 @@ from collections.abc import Sequence
 from typing import Any, Final
 
 import msgspec
-from msgspec.structs import astuple, replace
 
-from tenure.core.records import JobRecord
 from tenure.core.schedules.records import (
     Commit,
     Committed,
     Declared,
-    Found,
     ScheduleList,
     ScheduleRecord,
 )
 from tenure.core.soundness import UNREADABLE
 from tenure.stores.redis.connection import Connection
 from tenure.stores.redis.part import JobPart, slices
-from tenure.stores.redis.records import run_words
+from tenure.stores.redis.records import commit_words, committed
 from tenure.stores.redis.wire import Word, text
 
 __all__ = ["Schedules"]
@@ -29,8 +26,6 @@ __all__ = ["Schedules"]
 _TIMER_KEYS = ("schedules", "definitions", "names", "declared", "decisions")
 
 _SPARE: Final = 100  # names that are looked up in place of those that cannot be read
-_encode = msgspec.msgpack.Encoder().encode
-_decode = msgspec.msgpack.Decoder(list[tuple[Any, ...] | str | int]).decode
 _record = msgspec.msgpack.Decoder(ScheduleRecord).decode
 
 
@@ -71,12 +66,11 @@ class Schedules(JobPart):
         for some in slices(commits):
             words: list[Word] = []
             for commit in some:
-                new = ("", "") if commit.run is None else run_words(commit.run)
-                words += (_encode(_lists(replace(commit, run=None)))[1:], *new)
+                words += commit_words(commit)
             now, rows = await self._run_and_report("commit", *words)
             for commit, (answer, *run) in zip(some, rows, strict=True):
                 job = self._read_job(commit.id, *run) if run else None
-                answers.append(_committed(_decode(answer), now, job))
+                answers.append(committed(answer, now, job))
         return answers
 
     async def _run_and_report(self, script: str, *arguments: Word) -> tuple[int, list[Any]]:
@@ -87,15 +81,3 @@ class Schedules(JobPart):
         for name in lines:
             self._damage.report("decision", text(name), UNREADABLE, f"{self._tag}timer:decisions")
         return now, rows
-
-
-def _committed(values: list[Any], now: int, run: JobRecord | None) -> Committed:
-    answer = dict(zip(("outcome", "room", "blocking", "found"), values, strict=False))
-    found = tuple(Found(*schedule) for schedule in answer.pop("found", ()))
-    return Committed(**answer, now=now, run=run, found=found)
-
-
-def _lists(value: Any) -> Any:
-    """Return a struct as a list of its values, and what is within alike: names would cost bytes."""
-    values = astuple(value) if isinstance(value, msgspec.Struct) else value
-    return [_lists(part) for part in values] if isinstance(values, tuple) else value
