@@ -1,6 +1,7 @@
 """Timers while the store is down."""
 
 import asyncio
+import json
 import logging
 from collections import Counter
 from datetime import timedelta
@@ -9,7 +10,8 @@ import pytest
 
 from tenure import Tenure, Tick
 from tenure.core.endings import failed
-from tenure.errors import ConfigError
+from tenure.core.schedules.records import Commit, Expected, Write
+from tenure.errors import ConfigError, StoreError
 from tenure.observe import Event, StoreFailing, StoreRestored, TickUnlocked
 from tenure.stores.contract import Store
 from tenure.testing import ManualClock
@@ -564,3 +566,64 @@ def test_only_a_timer_that_counts_by_itself_can_run_without_the_store():
 
         @app.timer(every="10s", on_unavailable="skip")
         def work() -> None: ...
+
+
+async def test_timers_that_wait_for_the_store_hold_up_none_that_do_not(
+    store: Store, clock: ManualClock
+):
+    ticks: list[Tick] = []
+
+    def declare(app: Tenure, replica: Replica) -> None:
+        for number in range(200):
+
+            @app.timer(every="10s", name=f"wait {number:03}")
+            async def wait(tick: Tick) -> None: ...
+
+        notes(ticks, clock, on_unavailable="run")(app, replica)
+
+    replica = Fleet(store, clock, declare).add()
+    async with replica.app, replica.app.worker(timer_concurrency=500):
+        await clock.advance(11)
+        cut_off(replica)
+        await clock.advance(30)
+    assert [tick.unlocked for tick in ticks] == [False, *[True] * 3]
+
+
+async def test_an_error_that_does_not_pass_by_itself_is_an_outage_too(
+    store: Store, clock: ManualClock, monkeypatch: pytest.MonkeyPatch
+):
+    ticks: list[Tick] = []
+    fleet = Fleet(store, clock, notes(ticks, clock, on_unavailable="run"))
+
+    async def refuse(*_: object) -> None:
+        raise StoreError("the disk is read-only")
+
+    async with fleet.running(1):
+        await clock.advance(11)
+        opened = fleet.replicas[0].app._store
+        with monkeypatch.context() as broken:
+            for part in (opened.leases, opened.jobs, opened.schedules):
+                broken.setattr(part, "_send", refuse)
+            await clock.advance(30)
+    assert [tick.unlocked for tick in ticks] == [False, *[True] * 3]
+
+
+async def test_a_name_that_was_given_up_by_hand_is_not_asked_for_again_and_again(
+    store: Store, clock: ManualClock
+):
+    """Only damage leaves a ruler to a schedule that has a successor."""
+    fleet = Fleet(store, clock, notes([], clock))
+    async with fleet.running(1):
+        await clock.advance(11)
+        [record] = (await store.schedules.read(["work"])).records
+        given_up = json.loads(record.standing) | {"successor": "gone"}
+        write = Write("work", json.dumps(given_up), ruler=record.ruler)
+        expects = (Expected("work", record.version),)
+        await store.schedules.commit(
+            [Commit(id="by hand", name="work", expects=expects, writes=(write,))]
+        )
+        faults = fleet.replicas[0].faults
+        faults.delay("read", 0.01)  # or asking for ever would hang
+        before = faults.calls.copy()
+        await clock.advance(30)
+    assert (faults.calls - before)["read"] < 20

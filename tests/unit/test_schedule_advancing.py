@@ -75,11 +75,9 @@ def test_what_is_not_there_or_cannot_be_read_is_unknown(there: Found | None):
     [
         (move(ruler="d2"), found()),
         (move(revision=2), found()),
-        (move(), found(successor="new")),
         (move(seen=AGO - 1), found()),
         (move(seen=AGO, to=AGO - 1), found()),
         (move(seen=None, ruler="d2"), found()),
-        (move(seen=None, forced=True), found(successor="new")),
     ],
 )
 def test_what_another_replica_or_definition_has_decided_has_passed(asked: Advance, there: Found):
@@ -90,6 +88,13 @@ def test_what_another_replica_or_definition_has_decided_has_passed(asked: Advanc
         "d1",
         1,
     )
+
+
+@pytest.mark.parametrize("asked", [move(), move(seen=None, forced=True)])
+def test_under_a_name_that_was_given_up_no_definition_rules(asked: Advance):
+    """Also if its record still names one, or its replicas would ask again and again."""
+    answer = refused(asked, found(successor="new"))
+    assert (answer.outcome, answer.ruler) == ("passed", "")
 
 
 def test_a_replicas_own_ticks_go_by_no_cursor():

@@ -22,7 +22,7 @@ from tenure.core.schedules.documents import ANSWERED_LATE, DECLARED_FOR, Decisio
 from tenure.core.schedules.planting import Planted, Planting
 from tenure.core.schedules.records import Commit
 from tenure.core.schedules.ticking import Step, bounds, next_step, run_of
-from tenure.errors import StoreUnavailable
+from tenure.errors import StoreError
 from tenure.observe.events import Events, TickSkipped, TicksMissed, TimersFull
 from tenure.runtime.ahead import AheadTimers
 from tenure.runtime.batcher import Batcher
@@ -99,6 +99,7 @@ class Ticker:
         )
         self._declares = asyncio.Event()
         self._room = asyncio.Semaphore(_AT_ONCE)
+        self._room_unlocked = asyncio.Semaphore(_AT_ONCE)
         self._held: dict[TimerState, None] = {}  # in an order that does not depend on addresses
         self._without_slot: dict[TimerState, None] = {}
         self._told_full = -_TELL_EVERY
@@ -202,7 +203,9 @@ class Ticker:
 
     async def _look(self, timer: TimerState, replica: str) -> float:
         """Do what is due; return how long to wait before the next look."""
-        async with self._room:
+        # Others wait for the store inside of theirs, for as long as it is down.
+        is_unlocked = runs_unlocked(timer.plan.definition)
+        async with self._room_unlocked if is_unlocked else self._room:
             if self._stopped.is_set():
                 return 0.0
             now = self._time.now()
@@ -273,7 +276,7 @@ class Ticker:
             if answer is None:
                 return 0.0
             return await self._answered(timer, move, answer)
-        except StoreUnavailable:
+        except StoreError:  # also what will not pass by itself, such as a read-only disk
             self._outages.begin(timer, move)
             return 0.0
         finally:

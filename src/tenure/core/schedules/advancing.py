@@ -325,7 +325,7 @@ def _answer(
         outcome=outcome,
         cursor=standing.cursor,
         # As with another definition: this release has to leave it alone.
-        ruler=found.ruler if standing.is_ours else "",
+        ruler=found.ruler if standing.is_ours and not standing.successor else "",
         revision=standing.revision,
         last_run=max(found.last_run, standing.ran),
         now=now,
