@@ -23,7 +23,7 @@ if SIZE.name == "soak":
 WRONG_BY = (5.0, -5.0)  # seconds, against the store's clock
 ON_TIME = 100_000  # microseconds
 FREE_AGAIN = 15  # seconds; a replica's ttl of 10 and the time in which others look
-CALLS = ("commit", "declare", "schedules", "settle", "beat", "claim")
+CALLS = ("commit", "declare", "read", "settle", "beat", "claim")
 
 
 @pytest.fixture

@@ -117,7 +117,7 @@ async def test_a_stopped_replica_never_gives_a_run_to_another(store: Store, cloc
     assert max(fleet.ran.values()) == 1
 
 
-@pytest.mark.parametrize("call", ["commit", "declare", "schedules", "settle", "beat", "claim"])
+@pytest.mark.parametrize("call", ["commit", "declare", "read", "settle", "beat", "claim"])
 async def test_a_lost_reply_costs_nothing(store: Store, clock: ManualClock, call: str):
     fleet = Fleet(store, clock, notes_ticks(0.01))
     async with fleet.running(3):
