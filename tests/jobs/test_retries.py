@@ -12,6 +12,7 @@ from tenure import (
     Reject,
     Retry,
 )
+from tenure.core.durations import micros
 from tenure.core.options import write_options
 from tenure.core.policy import TTL_MAX
 from tests.jobs.replicas import finished
@@ -215,7 +216,7 @@ def test_retry_after_a_time_that_is_none(after):
 
 
 @pytest.mark.parametrize("after", [1e300, math.inf, math.nan, -1e300, "soon"])
-async def test_a_subclass_of_retry_with_an_odd_pause_holds_up_no_job(app, clock, after):
+async def test_a_subclass_of_retry_with_an_odd_pause_holds_up_no_job(app, store, clock, after):
     class Busy(Retry):
         def __init__(self) -> None:
             super().__init__("busy")
@@ -234,6 +235,9 @@ async def test_a_subclass_of_retry_with_an_odd_pause_holds_up_no_job(app, clock,
         await clock.advance(5)
         assert await neighbour.result(0) == "done"
         assert (await job.refresh()).state in ("waiting", "failed")
+    # Other stores than this one cannot keep an instant that is farther away.
+    [stored] = await store.jobs.get([job.id])
+    assert stored.due <= clock.wall() + micros(TTL_MAX)
 
 
 async def test_reject_fails_at_once(app, clock):
