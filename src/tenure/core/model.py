@@ -145,7 +145,7 @@ class Pong(Struct, frozen=True):
     now: int
     """The store's time, in microseconds."""
     incarnation: str
-    """The random id of its data."""
+    """The random id of its data; empty if the store is too full to make one."""
 
 
 class Traits(Struct, frozen=True, kw_only=True):

@@ -76,6 +76,9 @@ class StoredData:
         was_suspected, self.is_suspected = self.is_suspected, False
         try:
             found = (await store.ping()).incarnation
+            if not found:
+                msg = "the store is full and has no room for the id of its data"
+                raise StoreUnavailable(msg)
         except BaseException as error:
             self._unknown = unknown.with_(self._unknown)
             self.is_suspected = self.is_suspected or was_suspected

@@ -118,7 +118,8 @@ class LeaseStore(Protocol):
 
         Another id than before means that all that was stored before is gone: the server was
         started without its data, the file or schema was replaced. Where a namespace can be lost
-        alone it has an id of its own, and this call makes one if there is none.
+        alone it has an id of its own, and this call makes one if there is none; the id is empty if
+        the store is too full for that.
         """
         ...
 

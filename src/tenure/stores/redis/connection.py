@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import AsyncIterator, Sequence
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from typing import Any, NoReturn, Self
 
 from redis.exceptions import RedisError, ResponseError
@@ -13,7 +13,7 @@ from redis.exceptions import RedisError, ResponseError
 from tenure.core.clock import Clock
 from tenure.core.model import Grade, Pong, Topic, Traits
 from tenure.core.redaction import Secret
-from tenure.errors import ConfigError, StoreError
+from tenure.errors import ConfigError, StoreError, StoreFull
 from tenure.stores.contract import Migrate, Purpose, Watch
 from tenure.stores.damage import Damage
 from tenure.stores.redis.errors import Misled, missing_rights
@@ -136,9 +136,10 @@ class Connection:
         if found is None:
             # The server is new, or it has lost its data. Open stores go on with it and write in
             # this format, so programs that only check the format must find the number.
-            await self._write_format()
-            # Only the first of many that ask at the same time writes it.
-            await self.ask("SET", key, self.clock.token(), "NX")
+            with suppress(StoreFull):  # whoever wants only the time gets it all the same
+                await self._write_format()
+                # Only the first of many that ask at the same time writes it.
+                await self.ask("SET", key, self.clock.token(), "NX")
             found = await self.ask("GET", key)
         return (found or b"").decode(errors="replace")
 
