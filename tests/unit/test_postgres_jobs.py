@@ -190,9 +190,15 @@ async def test_what_is_finished_or_due_later_costs_nothing(
     before = await costs()
     await operator.fetch(FILL, namespace, MANY)
     await operator.fetch(FINISH, namespace, MANY)
-    for cheap, now in zip(before, await costs(), strict=True):
-        # For each of forty look-ups up to two more levels of an index, and a few next jobs.
-        assert now <= cheap + 200
+    # For each of forty look-ups up to two more levels of an index, and a few next jobs.
+    allowed = [cheap + 200 for cheap in before]
+    for _ in range(30):
+        after = await costs()
+        if all(now <= most for now, most in zip(after, allowed, strict=True)):
+            return
+        # A snapshot of another test on this server keeps the dead rows in the way for a moment.
+        await asyncio.sleep(0.5)
+    assert after <= allowed
 
 
 async def test_counts_stop(store: PostgresStore, operator: asyncpg.Connection, namespace: str):
