@@ -1,11 +1,10 @@
 """Tenure lets the replicas of one service share background work safely."""
 
 from tenure.app import Tenure
-from tenure.core.blackouts import daily, weekdays, weekends, window
-from tenure.core.model import Grade, Lease, Traits
+from tenure.core.calendar.blackouts import daily, weekdays, weekends, window
+from tenure.core.jobs.retention import Retention
+from tenure.core.leases import Grade, Lease, Traits
 from tenure.core.policy import Backoff
-from tenure.core.retention import Retention
-from tenure.election import Election, Leader, Term
 from tenure.errors import (
     AcquireTimeout,
     ArgumentsError,
@@ -35,12 +34,12 @@ from tenure.errors import (
     UnusableAnswer,
     WouldDeadlock,
 )
-from tenure.holds import Hold
-from tenure.jobs import Attempt, Job, Request
-from tenure.locks import Lock, Outcome, Semaphore
-from tenure.runtime.attempt import Reject, Retry
-from tenure.runtime.job_context import JobContext, current_job
-from tenure.tasks import Task, Unique
+from tenure.jobs import Attempt, Job, Request, Task, Unique
+from tenure.locks.election import Election, Leader, Term
+from tenure.locks.hold import Hold
+from tenure.locks.lock import Lock, Outcome, Semaphore
+from tenure.runtime.attempts.attempt import Reject, Retry
+from tenure.runtime.attempts.job_context import JobContext, current_job
 from tenure.timers import Pause, Tick, TickRecord, TimerHandle, TimerInfo
 
 __version__ = "0.1.0"

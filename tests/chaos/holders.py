@@ -9,7 +9,7 @@ import asyncio
 import time
 
 from tenure import LeaseLost
-from tenure.holds import Hold
+from tenure.locks.hold import Hold
 from tests.chaos.roles import Actor, Order
 from tests.process.orders import boot
 

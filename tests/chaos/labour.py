@@ -17,7 +17,7 @@ import asyncpg
 import psycopg
 
 from tenure import AttemptOver, Backoff, Task, Tenure, Tick, current_job
-from tenure.runtime.context import current
+from tenure.runtime.attempts.running_job import current
 from tests.chaos.roles import Actor, Order
 
 CANARY = "canary-7d1f"

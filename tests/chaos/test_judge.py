@@ -7,7 +7,7 @@ from typing import Any, cast
 import pytest
 
 from tenure import Job
-from tenure.core.records import AttemptLine, AttemptOutcome, JobRecord, write_history
+from tenure.core.jobs.records import AttemptLine, AttemptOutcome, JobRecord, write_history
 from tests.chaos.__main__ import parsed, report
 from tests.chaos.diary import Diary, read_diaries
 from tests.chaos.failovers import Strike, lost_by_none

@@ -8,11 +8,11 @@ import msgspec
 
 import tenure
 from tenure import blocking
-from tenure.core.records import JobRecord
+from tenure.core.jobs.records import JobRecord
+from tenure.core.schedules.declaration import Planted, Planting
 from tenure.core.schedules.documents import Decision
-from tenure.core.schedules.planting import Planted, Planting
-from tenure.runtime.reports import ErrorReport
-from tenure.runtime.scheduling import Scheduling, read_schedules
+from tenure.runtime.attempts.reports import ErrorReport
+from tenure.runtime.timers.scheduling import Scheduling, read_schedules
 from tests.cli.conftest import Place
 from tests.contract.job_calls import settle
 from tests.contract.schedule_calls import advance, bound, move

@@ -3,7 +3,7 @@
 from typing import NamedTuple
 
 from tenure.core.clock import SystemClock
-from tenure.core.model import Finding
+from tenure.core.leases import Finding
 from tests.cli.conftest import Run
 
 GRAVE = ("warning", "error")

@@ -10,9 +10,9 @@ import msgspec
 
 import tenure
 from tenure import blocking
-from tenure.core.records import AttemptLine, JobRecord, write_history
-from tenure.core.serving import write_serving
-from tenure.runtime.attempt import ErrorReport
+from tenure.core.jobs.records import AttemptLine, JobRecord, write_history
+from tenure.core.worker_info import write_serving
+from tenure.runtime.attempts.attempt import ErrorReport
 from tests.cli.conftest import Place
 from tests.rig.endings import settlement
 from tests.rig.waiting import wait_until_async

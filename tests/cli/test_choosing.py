@@ -6,8 +6,9 @@ from typing import Any
 
 import pytest
 
-from tenure.cli import choosing, target
-from tenure.core.records import NewJob
+from tenure.cli import target
+from tenure.cli.jobs.commands import selection as choosing
+from tenure.core.jobs.records import NewJob
 from tenure.stores.connect import connect
 from tenure.testing import Faults, FaultyStore
 from tests.cli.conftest import Place, Run

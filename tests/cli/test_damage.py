@@ -7,11 +7,11 @@ from typing import Any
 import pytest
 
 from tenure.core.clock import SystemClock
-from tenure.core.model import Granted
-from tenure.core.records import NewJob
-from tenure.core.schedules.planting import Planting
+from tenure.core.jobs.records import NewJob
+from tenure.core.leases import Granted
+from tenure.core.schedules.declaration import Planting
 from tenure.core.schedules.records import Commit, Expected, Write
-from tenure.runtime.scheduling import Scheduling
+from tenure.runtime.timers.scheduling import Scheduling
 from tenure.stores.connect import connect
 from tenure.stores.contract import Store
 from tests.cli.conftest import Place, Run

@@ -9,8 +9,8 @@ import pytest
 
 import tenure
 from tenure.cli import target
-from tenure.core.model import Finding
-from tenure.core.records import NewJob
+from tenure.core.jobs.records import NewJob
+from tenure.core.leases import Finding
 from tenure.core.schedules import documents
 from tenure.stores.connect import connect
 from tenure.testing import Faults, FaultyStore

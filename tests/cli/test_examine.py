@@ -3,7 +3,7 @@
 import pytest
 
 from tenure.core.clock import SystemClock
-from tenure.core.model import Finding
+from tenure.core.leases import Finding
 from tenure.stores.connect import connect
 from tenure.stores.contract import Store
 from tenure.testing import Faults, FaultyStore

@@ -8,7 +8,7 @@ import pytest
 import redis
 
 from tenure.core.clock import SystemClock
-from tenure.core.model import Grade
+from tenure.core.leases import Grade
 from tenure.errors import ConfigError, StoreError, StoreUnavailable
 from tenure.stores.postgres import doctor
 from tenure.stores.postgres.address import Address

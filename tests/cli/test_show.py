@@ -5,8 +5,8 @@ import io
 import pytest
 from rich.console import Console
 
-from tenure.cli import show
-from tenure.cli.show import Shrinking, duration, table
+from tenure.cli import output as show
+from tenure.cli.output import Shrinking, duration, table
 
 
 @pytest.mark.parametrize("width", range(60, 160, 3))

@@ -12,12 +12,12 @@ from typing import Self
 
 import pytest
 
-from tenure.cli import following
-from tenure.cli import tail as tail_module
-from tenure.cli.following import Follower
-from tenure.cli.show import Screen
+from tenure.cli.jobs.commands import follower as following
+from tenure.cli.jobs.commands import tail as tail_module
+from tenure.cli.jobs.follower import Follower
+from tenure.cli.output import Screen
 from tenure.core.ids import job_id
-from tenure.core.records import NewJob, Note
+from tenure.core.jobs.records import NewJob, Note
 from tenure.testing import Faults, FaultyStore
 from tests.cli.conftest import Place, Run
 from tests.cli.jobbing import NOWHERE, Shop, shop_at

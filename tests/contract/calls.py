@@ -3,7 +3,7 @@
 import asyncio
 from collections.abc import Mapping
 
-from tenure.core.model import Acquired, Busy, Granted, Lease, Meta
+from tenure.core.leases import Acquired, Busy, Granted, Lease, Meta
 from tenure.stores.contract import Store
 from tenure.testing import ManualClock
 

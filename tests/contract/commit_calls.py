@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from itertools import count
 from typing import Any
 
-from tenure.core.records import JobRecord
+from tenure.core.jobs.records import JobRecord
 from tenure.core.schedules.records import (
     TIMERS_QUEUE,
     Commit,

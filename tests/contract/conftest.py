@@ -4,7 +4,7 @@ from dataclasses import dataclass, field
 
 import pytest
 
-from tenure.core.model import Acquired, Busy, Lease
+from tenure.core.leases import Acquired, Busy, Lease
 from tenure.stores.contract import Store
 from tests.contract import calls
 

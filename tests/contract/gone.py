@@ -3,7 +3,7 @@
 from collections.abc import Awaitable, Callable
 from typing import TypeAlias
 
-from tenure.core.model import Lease
+from tenure.core.leases import Lease
 from tenure.testing import ManualClock
 from tests.contract.conftest import AGES, Place
 

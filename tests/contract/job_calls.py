@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from itertools import count
 
-from tenure.core.records import (
+from tenure.core.jobs.records import (
     BATCH_MAX,
     Inserted,
     JobRecord,
@@ -12,7 +12,7 @@ from tenure.core.records import (
     Settled,
     Settlement,
 )
-from tenure.core.states import JobState
+from tenure.core.jobs.states import JobState
 from tenure.stores.contract import Store
 from tests.contract.calls import MOMENT
 from tests.rig.endings import recover, settlement

@@ -4,8 +4,8 @@ from collections.abc import Awaitable, Callable
 from typing import Any
 
 from tenure.core.clock import Clock
-from tenure.core.schedules.planting import Planted
-from tenure.runtime.scheduling import Scheduling
+from tenure.core.schedules.declaration import Planted
+from tenure.runtime.timers.scheduling import Scheduling
 from tenure.stores.contract import Store
 from tenure.testing import FaultyStore
 from tests.contract.schedule_calls import planting

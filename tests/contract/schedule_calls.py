@@ -7,13 +7,13 @@ import msgspec
 from msgspec import Struct
 from msgspec.structs import replace
 
-from tenure.core.options import write_options
-from tenure.core.records import JobRecord
-from tenure.core.schedules.advancing import Advance, Advanced, Bound, Full, Move
+from tenure.core.jobs.options import write_options
+from tenure.core.jobs.records import JobRecord
+from tenure.core.schedules.declaration import Planted, Planting
 from tenure.core.schedules.documents import Decision, Freeze, Schedule, decision_in
-from tenure.core.schedules.planting import Planted, Planting
 from tenure.core.schedules.records import DECISIONS_MAX, Committed
-from tenure.runtime.scheduling import Scheduling, read_schedules
+from tenure.core.schedules.ticks import Advance, Advanced, Bound, Full, Move
+from tenure.runtime.timers.scheduling import Scheduling, read_schedules
 from tenure.stores.contract import Store
 from tests.contract.job_calls import id_of, new
 from tests.rig import lookups

@@ -1,6 +1,6 @@
 import pytest
 
-from tenure.core.model import Busy, Granted
+from tenure.core.leases import Busy, Granted
 from tenure.stores.contract import Store
 from tenure.testing import ManualClock
 from tests.contract.calls import MOMENT, ask, be_refused, holders, line, take

@@ -11,7 +11,7 @@ from urllib.parse import urlsplit, urlunsplit
 import pytest
 
 from tenure.core.clock import SystemClock
-from tenure.core.model import Grade, Granted, Lease, Traits
+from tenure.core.leases import Grade, Granted, Lease, Traits
 from tenure.errors import ConfigError, StoreError, StoreUnavailable
 from tenure.stores.connect import connect
 from tenure.stores.contract import Store

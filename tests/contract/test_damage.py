@@ -2,8 +2,8 @@
 
 import pytest
 
-from tenure.core.records import Unique
-from tenure.runtime.scheduling import Scheduling, read_schedules
+from tenure.core.jobs.records import Unique
+from tenure.runtime.timers.scheduling import Scheduling, read_schedules
 from tenure.stores.contract import Store
 from tenure.testing import ManualClock
 from tests.contract import commit_calls

@@ -7,7 +7,7 @@ from contextlib import asynccontextmanager
 import asyncpg
 import pytest
 
-from tenure.core.model import Lease
+from tenure.core.leases import Lease
 from tenure.errors import ConfigError
 from tenure.stores.contract import Store
 from tenure.stores.within import plainly

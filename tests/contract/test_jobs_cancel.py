@@ -1,7 +1,7 @@
 import pytest
 
-from tenure.core.records import BATCH_MAX
-from tenure.core.states import FINISHED, JobState
+from tenure.core.jobs.records import BATCH_MAX
+from tenure.core.jobs.states import FINISHED, JobState
 from tenure.stores.contract import Store
 from tenure.testing import ManualClock
 from tests.contract.job_calls import (

@@ -2,7 +2,7 @@ import asyncio
 
 import pytest
 
-from tenure.core.records import BATCH_MAX, Claimed
+from tenure.core.jobs.records import BATCH_MAX, Claimed
 from tenure.stores.contract import Store
 from tenure.testing import ManualClock
 from tests.contract.job_calls import (

@@ -2,7 +2,7 @@
 
 import pytest
 
-from tenure.core.records import RESTARTS_MAX, Beat, QueueCounts
+from tenure.core.jobs.records import RESTARTS_MAX, Beat, QueueCounts
 from tenure.stores.contract import Store
 from tenure.testing import ManualClock
 from tests.contract.job_calls import (

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from tenure.core.records import Note, Unique
+from tenure.core.jobs.records import Note, Unique
 from tenure.errors import StoreError
 from tenure.stores.contract import Store
 from tenure.testing import ManualClock

@@ -2,8 +2,8 @@
 
 import pytest
 
-from tenure.core.records import BATCH_MAX, Unique
-from tenure.core.states import FINISHED, STATES, JobState
+from tenure.core.jobs.records import BATCH_MAX, Unique
+from tenure.core.jobs.states import FINISHED, STATES, JobState
 from tenure.stores.contract import Store
 from tenure.testing import ManualClock
 from tests.contract.job_calls import (

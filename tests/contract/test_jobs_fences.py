@@ -1,6 +1,6 @@
 import pytest
 
-from tenure.core.records import JobRecord, Note
+from tenure.core.jobs.records import JobRecord, Note
 from tenure.stores.contract import Store
 from tenure.testing import ManualClock
 from tests.contract.job_calls import (

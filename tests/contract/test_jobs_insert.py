@@ -2,8 +2,8 @@ from contextlib import suppress
 
 import pytest
 
-from tenure.core.records import BATCH_MAX, Inserted, NewJob, Unique
-from tenure.core.states import STATES, JobState
+from tenure.core.jobs.records import BATCH_MAX, Inserted, NewJob, Unique
+from tenure.core.jobs.states import STATES, JobState
 from tenure.errors import StoreError
 from tenure.stores.contract import Store
 from tenure.testing import ManualClock

@@ -4,8 +4,8 @@ import asyncio
 
 import pytest
 
-from tenure.core.records import Inserted, Unique
-from tenure.core.states import JobState
+from tenure.core.jobs.records import Inserted, Unique
+from tenure.core.jobs.states import JobState
 from tenure.stores.contract import Store
 from tenure.testing import ManualClock
 from tests.contract.job_calls import (

@@ -2,8 +2,8 @@ import math
 
 import pytest
 
-from tenure.core.records import BATCH_MAX
-from tenure.core.states import STATES, JobState
+from tenure.core.jobs.records import BATCH_MAX
+from tenure.core.jobs.states import STATES, JobState
 from tenure.stores.contract import Store
 from tenure.testing import ManualClock
 from tests.contract.job_calls import (

@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from tenure.core.records import JobRecord
-from tenure.core.states import FINISHED, MOVES, Move
+from tenure.core.jobs.records import JobRecord
+from tenure.core.jobs.states import FINISHED, MOVES, Move
 from tenure.stores.contract import Store
 from tenure.testing import ManualClock
 from tests.contract.job_calls import ENDS, TTL, claim, ended, id_of, join, new, prune_jobs

@@ -1,6 +1,6 @@
 import pytest
 
-from tenure.core.records import Inserted, NewJob, Unique
+from tenure.core.jobs.records import Inserted, NewJob, Unique
 from tenure.stores.contract import Store
 from tenure.testing import ManualClock
 from tests.contract.job_calls import (

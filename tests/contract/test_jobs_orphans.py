@@ -6,9 +6,9 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from tenure.core import endings
-from tenure.core.options import write_options
-from tenure.core.records import RESERVED_FOR, JobRecord, Note, Settled
+from tenure.core.jobs import endings
+from tenure.core.jobs.options import write_options
+from tenure.core.jobs.records import RESERVED_FOR, JobRecord, Note, Settled
 from tenure.stores.contract import Store
 from tenure.testing import FaultyStore, ManualClock
 from tests.contract.job_calls import (

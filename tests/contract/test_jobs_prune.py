@@ -1,7 +1,7 @@
 import pytest
 
-from tenure.core.records import Inserted, Pruned, Unique
-from tenure.core.states import FINISHED, JobState
+from tenure.core.jobs.records import Inserted, Pruned, Unique
+from tenure.core.jobs.states import FINISHED, JobState
 from tenure.stores.contract import Store
 from tenure.testing import ManualClock
 from tests.contract.job_calls import (

@@ -6,7 +6,7 @@ from collections import Counter
 
 import pytest
 
-from tenure.core.records import RESERVED_FOR, Note, Unique
+from tenure.core.jobs.records import RESERVED_FOR, Note, Unique
 from tenure.stores.contract import Store
 from tenure.testing import ManualClock
 from tests.contract.job_calls import (

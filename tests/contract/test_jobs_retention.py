@@ -4,9 +4,9 @@ from collections.abc import Awaitable, Callable
 
 import pytest
 
-from tenure.core.options import write_options
-from tenure.core.records import Inserted, Unique
-from tenure.core.states import JobState
+from tenure.core.jobs.options import write_options
+from tenure.core.jobs.records import Inserted, Unique
+from tenure.core.jobs.states import JobState
 from tenure.stores.contract import Store
 from tenure.testing import ManualClock
 from tests.contract.commit_calls import create, run

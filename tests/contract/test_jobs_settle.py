@@ -1,7 +1,7 @@
 import pytest
 
-from tenure.core.records import BATCH_MAX, AttemptLine, JobRecord, Note, write_history
-from tenure.core.states import FINISHED
+from tenure.core.jobs.records import BATCH_MAX, AttemptLine, JobRecord, Note, write_history
+from tenure.core.jobs.states import FINISHED
 from tenure.stores.contract import Store
 from tenure.testing import ManualClock
 from tests.contract.job_calls import (

@@ -4,8 +4,8 @@ from typing import Any
 
 import pytest
 
-from tenure.core.records import BATCH_MAX, TAGGED_MAX, Tagged
-from tenure.core.states import JobState
+from tenure.core.jobs.records import BATCH_MAX, TAGGED_MAX, Tagged
+from tenure.core.jobs.states import JobState
 from tenure.stores.contract import Store
 from tenure.testing import ManualClock
 from tests.contract.job_calls import MOMENT, bring, id_of, insert, new, prune_jobs

@@ -6,9 +6,9 @@ from functools import partial
 
 import pytest
 
-from tenure.core.model import Topic
-from tenure.core.records import SOON as DUE_SOON
-from tenure.core.records import Note
+from tenure.core.jobs.records import SOON as DUE_SOON
+from tenure.core.jobs.records import Note
+from tenure.core.leases import Topic
 from tenure.stores.contract import Store
 from tenure.testing import ManualClock
 from tests.contract.job_calls import (

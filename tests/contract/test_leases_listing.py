@@ -1,6 +1,6 @@
 import pytest
 
-from tenure.core.model import Lease
+from tenure.core.leases import Lease
 from tenure.stores.contract import Store
 from tenure.testing import ManualClock
 from tests.contract.calls import be_refused, renew, take

@@ -1,7 +1,7 @@
 import msgspec
 import pytest
 
-from tenure.core.model import Lease, Mark
+from tenure.core.leases import Lease, Mark
 from tenure.stores.contract import Store
 from tenure.testing import ManualClock
 from tests.contract.calls import renew, take

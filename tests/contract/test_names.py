@@ -1,6 +1,6 @@
 import pytest
 
-from tenure.core.model import Lease, Mark
+from tenure.core.leases import Lease, Mark
 from tenure.stores.contract import Store
 from tests.contract.calls import be_refused, holders, line, renew, take
 from tests.contract.worlds import World

@@ -9,8 +9,8 @@ from typing import Any, TypeAlias
 
 import msgspec
 
-from tenure.core.model import Lease
-from tenure.core.records import Note, Unique
+from tenure.core.jobs.records import Note, Unique
+from tenure.core.leases import Lease
 from tenure.core.schedules.records import (
     DECISIONS_MAX,
     TIMERS_QUEUE,

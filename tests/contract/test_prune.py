@@ -1,6 +1,6 @@
 import pytest
 
-from tenure.core.records import Pruned
+from tenure.core.jobs.records import Pruned
 from tenure.stores.contract import Store
 from tenure.testing import ManualClock
 from tests.contract.calls import be_refused, holders, line, renew, take

@@ -1,6 +1,6 @@
 """What is over is removed in slices, on every store."""
 
-from tenure.core.records import Pruned
+from tenure.core.jobs.records import Pruned
 from tenure.runtime.pruning import prune
 from tenure.stores.contract import Store
 from tenure.testing import FaultyStore

@@ -8,7 +8,7 @@ from itertools import pairwise
 
 import pytest
 
-from tenure.core.model import Busy, Granted, Lease
+from tenure.core.leases import Busy, Granted, Lease
 from tenure.stores.contract import Store
 from tests.contract.calls import ask, renew, take
 from tests.contract.worlds import World

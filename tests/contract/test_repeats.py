@@ -6,8 +6,8 @@ are tested beside the other tests of that call.
 
 import pytest
 
-from tenure.core.model import Granted
-from tenure.core.records import Note, Pruned
+from tenure.core.jobs.records import Note, Pruned
+from tenure.core.leases import Granted
 from tenure.core.schedules.records import Write
 from tenure.stores.contract import Store
 from tenure.testing import ManualClock

@@ -2,7 +2,7 @@ import asyncio
 
 import pytest
 
-from tenure.core.options import read_options, write_options
+from tenure.core.jobs.options import read_options, write_options
 from tenure.core.schedules.documents import Decision
 from tenure.core.schedules.records import DECISIONS_MAX
 from tenure.stores.contract import Store

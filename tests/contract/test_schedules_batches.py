@@ -1,6 +1,6 @@
 """Several commits in one call: each sees what those before it did, and none spoils another."""
 
-from tenure.core.records import BATCH_MAX
+from tenure.core.jobs.records import BATCH_MAX
 from tenure.core.schedules.records import Expected, Room, Write
 from tenure.stores.contract import Store
 from tests.contract.commit_calls import (

@@ -8,7 +8,7 @@ import pytest
 from tenure.core.schedules.documents import DECLARED_FOR, DOCUMENT_FORMAT, EVERYTHING
 from tenure.core.schedules.records import ScheduleRecord
 from tenure.errors import StoreError
-from tenure.runtime.scheduling import Scheduling
+from tenure.runtime.timers.scheduling import Scheduling
 from tenure.stores.contract import Store
 from tenure.testing import ManualClock
 from tests.contract.commit_calls import look_at as look_at_record

@@ -1,7 +1,7 @@
 import pytest
 
+from tenure.core.schedules.declaration import Planted
 from tenure.core.schedules.documents import DECLARED_FOR
-from tenure.core.schedules.planting import Planted
 from tenure.stores.contract import Store
 from tenure.testing import ManualClock
 from tests.contract.job_calls import join

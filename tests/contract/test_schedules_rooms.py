@@ -2,7 +2,7 @@
 
 import pytest
 
-from tenure.core.records import BATCH_MAX
+from tenure.core.jobs.records import BATCH_MAX
 from tenure.core.schedules.records import BLOCKING_MAX, TIMERS_QUEUE, Room, Write
 from tenure.stores.contract import Store
 from tenure.testing import ManualClock

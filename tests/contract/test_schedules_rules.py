@@ -5,11 +5,11 @@ from typing import Any
 
 import pytest
 
-from tenure.core.records import BATCH_MAX
+from tenure.core.jobs.records import BATCH_MAX
 from tenure.core.schedules.documents import DECLARED_FOR, EVERYTHING
 from tenure.core.schedules.records import ScheduleList
 from tenure.errors import StoreUnavailable
-from tenure.runtime.scheduling import Scheduling
+from tenure.runtime.timers.scheduling import Scheduling
 from tenure.stores.contract import Store
 from tenure.testing import ManualClock
 from tests.contract.commit_calls import look_at as look_at_record

@@ -2,8 +2,8 @@
 
 import pytest
 
-from tenure.core.options import read_options
-from tenure.core.records import JobRecord
+from tenure.core.jobs.options import read_options
+from tenure.core.jobs.records import JobRecord
 from tenure.core.schedules.documents import EVERYTHING
 from tenure.stores.contract import Store
 from tenure.testing import ManualClock

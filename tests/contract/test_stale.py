@@ -5,7 +5,7 @@ from typing import TypeAlias
 
 import pytest
 
-from tenure.core.model import Lease, Mark
+from tenure.core.leases import Lease, Mark
 from tenure.stores.contract import Store
 from tenure.testing import ManualClock
 from tests.contract.calls import renew

@@ -4,8 +4,8 @@ from typing import Any
 
 import pytest
 
-from tenure.core.model import Lease
-from tenure.core.records import Note, Unique
+from tenure.core.jobs.records import Note, Unique
+from tenure.core.leases import Lease
 from tenure.stores.contract import Store
 from tenure.testing import ManualClock
 from tests.contract.job_calls import ended, find_all, id_of, new

@@ -1,6 +1,6 @@
 import pytest
 
-from tenure.core.model import Granted
+from tenure.core.leases import Granted
 from tenure.stores.contract import Store
 from tenure.testing import ManualClock
 from tests.contract.calls import MOMENT, be_refused, holders, line, renew, take

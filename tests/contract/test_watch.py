@@ -2,7 +2,7 @@ import asyncio
 
 import pytest
 
-from tenure.core.model import Lease, Topic
+from tenure.core.leases import Lease, Topic
 from tenure.stores.contract import Store, Watch
 from tenure.testing import ManualClock
 from tests.contract.calls import be_refused, fill, take

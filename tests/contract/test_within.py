@@ -10,7 +10,7 @@ from contextlib import asynccontextmanager
 import asyncpg
 import pytest
 
-from tenure.core.records import Inserted, Unique
+from tenure.core.jobs.records import Inserted, Unique
 from tenure.errors import ConfigError, StoreUnavailable
 from tenure.stores.contract import Store, Within
 from tests.contract import job_calls as calls

@@ -19,8 +19,8 @@ from typing import Any
 from unittest import mock
 
 from tenure import Tenure
-from tenure.core.model import Topic
-from tenure.runtime import process
+from tenure.core.leases import Topic
+from tenure.runtime import process_info as process
 from tenure.stores.contract import Watch
 from tenure.testing import Faults, FaultyStore, ManualClock
 from tests.cost.meters import Meter

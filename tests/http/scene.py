@@ -9,7 +9,7 @@ import httpx2
 import pytest
 
 from tenure import Tenure
-from tenure.core.records import Note
+from tenure.core.jobs.records import Note
 from tenure.http import AsyncRouter
 from tenure.testing import Faults, FaultyStore, ManualClock
 from tests.http.wire import client_of

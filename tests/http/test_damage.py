@@ -4,7 +4,7 @@ import httpx2
 import pytest
 
 from tenure.errors import StoreFull
-from tenure.http.streaming import job_events
+from tenure.http.server.event_stream import job_events
 from tenure.stores.contract import Store
 from tenure.testing import Faults
 from tests.contract.worlds import World

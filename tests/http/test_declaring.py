@@ -5,8 +5,8 @@ from fastapi import FastAPI
 
 from tenure import ConfigError, Tenure
 from tenure.http import AsyncRouter, Limits
-from tenure.http.router import _needed
-from tenure.http.starlette import _reader_of_owners
+from tenure.http.server.router import _needed
+from tenure.http.server.starlette import _reader_of_owners
 
 
 @pytest.fixture

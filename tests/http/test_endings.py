@@ -11,11 +11,12 @@ import httpx2
 import pytest
 
 from tenure import Tenure
-from tenure.core.states import FINISHED
+from tenure.core.jobs.states import FINISHED
 from tenure.errors import AcquireTimeout, StoreError, StoreFull
-from tenure.http import AsyncRouter, Problem, telling
+from tenure.http import AsyncRouter, Problem
 from tenure.http.problems import problem_of_report
-from tenure.runtime.reports import report_on
+from tenure.http.server import store_trouble as telling
+from tenure.runtime.attempts.reports import report_on
 from tenure.testing import Faults
 from tests.http.conftest import Replica
 from tests.http.service import HIDDEN, Face, Service, Stage, as_face, user

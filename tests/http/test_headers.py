@@ -6,14 +6,14 @@ import pytest
 
 from tenure.errors import StoreFull
 from tenure.http import Headers, Problem
-from tenure.http.asking import (
+from tenure.http.request import (
     accepts,
     idempotency_key,
     known_revision,
     owner_name,
     wait_preference,
 )
-from tenure.http.telling import Complaints
+from tenure.http.server.store_trouble import Complaints
 from tenure.testing import ManualClock
 from tests.http.conftest import Replica
 from tests.http.service import Face

@@ -282,7 +282,7 @@ def test_a_framework_that_is_missing_is_named_with_its_extra(
     for name in [name for name in sys.modules if name.partition(".")[0] == framework]:
         monkeypatch.setitem(sys.modules, name, None)
     monkeypatch.delitem(sys.modules, f"tenure.http.{framework}", raising=False)
-    monkeypatch.delitem(sys.modules, "tenure.http.serving", raising=False)
+    monkeypatch.delitem(sys.modules, "tenure.http.server.asgi", raising=False)
     with pytest.raises(ModuleNotFoundError, match=rf"pip install 'tenure\[{extra}\]'"):
         getattr(AsyncRouter(Tenure("memory://"), prefix="/r", owner=lambda: "ada"), face)
 

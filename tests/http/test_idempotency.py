@@ -10,7 +10,7 @@ import pytest
 from fastapi import FastAPI
 
 from tenure.core.clock import SystemClock
-from tenure.core.records import Inserted
+from tenure.core.jobs.records import Inserted
 from tenure.testing import Faults
 from tests.http.conftest import Replica
 from tests.http.service import Face, Service, stored

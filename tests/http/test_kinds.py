@@ -6,7 +6,7 @@ import pytest
 from fastapi import Body, FastAPI
 
 from tenure import Tenure
-from tenure.core.json_values import encode
+from tenure.core.values.json import encode
 from tenure.http import AsyncRouter
 from tests.http.wire import client_of
 from tests.jobs.kinds import KINDS, Kind

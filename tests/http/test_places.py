@@ -16,7 +16,9 @@ from starlette.routing import Mount
 from tenure import Tenure
 from tenure.core.clock import SystemClock
 from tenure.errors import StoreUnavailable
-from tenure.http import AsyncRouter, lending, telling
+from tenure.http import AsyncRouter
+from tenure.http.server import app_per_loop as lending
+from tenure.http.server import store_trouble as telling
 from tenure.stores.connect import connect
 from tenure.testing import Faults, FaultyStore
 from tests.contract.worlds import World

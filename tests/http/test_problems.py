@@ -9,7 +9,7 @@ from starlette.exceptions import HTTPException
 
 from tenure.http import Problem
 from tenure.http.problems import pointer_step, problem_of_report, problems_of_frameworks
-from tenure.runtime.reports import ErrorReport, report_on
+from tenure.runtime.attempts.reports import ErrorReport, report_on
 
 
 class Forbidden(Problem):

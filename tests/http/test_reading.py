@@ -5,7 +5,7 @@ import time
 
 import httpx2
 
-from tenure.http.resources import Pace
+from tenure.http.job_resource import Pace
 from tenure.testing import Faults
 from tests.http.conftest import Replica
 from tests.http.service import Face, Service, Stage

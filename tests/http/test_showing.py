@@ -8,7 +8,7 @@ import pytest
 from tenure import Tenure
 from tenure.core.durations import micros
 from tenure.http import AsyncRouter, Limits
-from tenure.http.resources import Pace
+from tenure.http.job_resource import Pace
 from tests.http.scene import Scene
 from tests.http.wire import client_of
 

@@ -15,7 +15,7 @@ from typing_extensions import TypeAliasType
 
 from tenure import ConfigError, JobContext
 from tenure.http import Headers, Owner, Problem
-from tenure.http.parameters import Parameters, check_json, path_form
+from tenure.http.server.parameters import Parameters, check_json, path_form
 
 
 @dataclasses.dataclass

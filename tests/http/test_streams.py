@@ -13,7 +13,9 @@ import msgspec
 import pytest
 
 from tenure import Tenure
-from tenure.http import AsyncRouter, streaming, telling
+from tenure.http import AsyncRouter
+from tenure.http.server import event_stream as streaming
+from tenure.http.server import store_trouble as telling
 from tenure.testing import Faults
 from tests.http.conftest import Replica
 from tests.http.service import Face, Service, Stage, as_face, user

@@ -4,7 +4,7 @@ from collections.abc import Awaitable, Callable
 from typing import TypeAlias
 
 from tenure import Tenure
-from tenure.core.records import JobRecord
+from tenure.core.jobs.records import JobRecord
 from tenure.observe.events import Event
 from tenure.stores.contract import Store
 from tenure.testing import ManualClock

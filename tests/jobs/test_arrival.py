@@ -384,6 +384,6 @@ def test_types_that_lose_nothing_are_not_compared():
         **j: date,
     ) -> None: ...
 
-    from tenure.core.signature import Signature
+    from tenure.core.values.signature import Signature
 
     assert Signature(work, "work")._lossy == []

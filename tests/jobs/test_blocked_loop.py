@@ -22,8 +22,8 @@ def hog(seconds: float) -> None:
 
 
 async def test_beats_go_on_and_the_stack_is_told(real_make, monkeypatch):
-    monkeypatch.setattr("tenure.runtime.loop_watch._BLOCKED_AFTER", 0.8)
-    monkeypatch.setattr("tenure.runtime.loop_watch._LOOK_EVERY", 0.1)
+    monkeypatch.setattr("tenure.runtime.work.loop_watch._BLOCKED_AFTER", 0.8)
+    monkeypatch.setattr("tenure.runtime.work.loop_watch._LOOK_EVERY", 0.1)
     app = await real_make(replica_ttl=1)
     told: list = []
     app.on_event(told.append)
@@ -59,7 +59,7 @@ async def test_beats_go_on_and_the_stack_is_told(real_make, monkeypatch):
 
 
 async def test_code_that_keeps_the_interpreter_is_told_with_what_to_use(real_make, monkeypatch):
-    monkeypatch.setattr("tenure.runtime.loop_watch._BLOCKED_AFTER", 0.8)
+    monkeypatch.setattr("tenure.runtime.work.loop_watch._BLOCKED_AFTER", 0.8)
     app = await real_make(replica_ttl=1.5)
     told: list = []
     app.on_event(told.append)
@@ -81,7 +81,7 @@ async def test_code_that_keeps_the_interpreter_is_told_with_what_to_use(real_mak
 
 
 async def test_a_job_that_has_ended_before_the_next_look_is_named_too(monkeypatch):
-    monkeypatch.setattr("tenure.runtime.loop_watch._BLOCKED_AFTER", 0.8)
+    monkeypatch.setattr("tenure.runtime.work.loop_watch._BLOCKED_AFTER", 0.8)
     told: list = []
     async with Tenure("memory://", replica_ttl=1.5) as app:
         app.on_event(told.append)
@@ -119,8 +119,8 @@ async def test_a_thread_that_runs_far_longer_than_the_ttl_runs_once(real_make):
 
 
 async def test_after_a_worker_has_ended_its_loop_is_not_watched(monkeypatch):
-    monkeypatch.setattr("tenure.runtime.loop_watch._BLOCKED_AFTER", 0.1)
-    monkeypatch.setattr("tenure.runtime.loop_watch._LOOK_EVERY", 0.02)
+    monkeypatch.setattr("tenure.runtime.work.loop_watch._BLOCKED_AFTER", 0.1)
+    monkeypatch.setattr("tenure.runtime.work.loop_watch._LOOK_EVERY", 0.02)
     told: list = []
     async with Tenure("memory://") as app:
         async with app.worker():

@@ -7,7 +7,7 @@ import pytest
 
 from tenure import Retry
 from tenure.observe.events import Events, JobsRecovered, ReplicaLost
-from tenure.runtime.words import Order, TakenOver
+from tenure.runtime.supervised.messages import Order, TakenOver
 from tenure.supervisor.beats import Beats
 from tests.jobs.replicas import DEFAULT_TTL, claim_and_die, of_kind
 from tests.rig.endings import leave, recover

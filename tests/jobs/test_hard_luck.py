@@ -6,7 +6,7 @@ from contextlib import asynccontextmanager
 
 from tenure import Backoff, Retry, Tenure, current_job
 from tenure.errors import ConfigError
-from tenure.runtime.caretaking import Caretaker
+from tenure.runtime.replica.janitor import Caretaker
 from tenure.testing import FaultyStore
 from tests.jobs.replicas import lose_times
 from tests.jobs.test_outages import away

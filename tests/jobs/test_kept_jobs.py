@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from tenure import Retention, StoreUnavailable, Tenure, Unique, blocking
-from tenure.core.records import Inserted
+from tenure.core.jobs.records import Inserted
 from tenure.testing import FaultyStore, ManualClock
 from tests.contract.worlds import World
 from tests.rig.sizes import SIZE

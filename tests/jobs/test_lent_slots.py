@@ -187,7 +187,7 @@ async def test_a_cancelled_wait_does_not_wait_for_a_slot(app, clock, kin):
 async def test_no_more_slots_are_lent_than_a_bound_and_that_is_told(
     app, clock, kin, seen, monkeypatch
 ):
-    monkeypatch.setattr("tenure.runtime.lent_slots.LENT_MAX", 2)
+    monkeypatch.setattr("tenure.runtime.attempts.lent_slots.LENT_MAX", 2)
     async with app.worker(concurrency=1):
         job = await kin.parent.enqueue(7, 10)
         await clock.advance(100)
@@ -202,7 +202,7 @@ async def test_no_more_slots_are_lent_than_a_bound_and_that_is_told(
 async def test_more_parents_than_may_lend_leave_slots_to_their_children(
     app, clock, kin, seen, monkeypatch, concurrency
 ):
-    monkeypatch.setattr("tenure.runtime.lent_slots.LENT_MAX", 4)
+    monkeypatch.setattr("tenure.runtime.attempts.lent_slots.LENT_MAX", 4)
     async with app.worker(concurrency=concurrency):
         jobs = await app.enqueue_many(kin.parent.request(number) for number in range(40))
         await clock.advance(300)
@@ -214,7 +214,7 @@ async def test_more_parents_than_may_lend_leave_slots_to_their_children(
 
 async def test_parents_of_another_task_leave_slots_to_their_children(app, clock, kin, monkeypatch):
     """The worker learns that a task waits for others when the first of its jobs does."""
-    monkeypatch.setattr("tenure.runtime.lent_slots.LENT_MAX", 4)
+    monkeypatch.setattr("tenure.runtime.attempts.lent_slots.LENT_MAX", 4)
 
     async with app.worker(concurrency=2):
         slow = await app.enqueue_many(kin.impatient.request(100) for _ in range(4))
@@ -244,7 +244,7 @@ def quick_parent(app) -> Task[[], int]:
 async def test_quick_parents_that_were_claimed_ahead_leave_slots_as_well(
     app, clock, quick_parent, monkeypatch
 ):
-    monkeypatch.setattr("tenure.runtime.lent_slots.LENT_MAX", 4)
+    monkeypatch.setattr("tenure.runtime.attempts.lent_slots.LENT_MAX", 4)
     async with app.worker(concurrency=2):
         await quick_parent.enqueue()
         await clock.advance(1)
@@ -256,7 +256,7 @@ async def test_quick_parents_that_were_claimed_ahead_leave_slots_as_well(
 async def test_a_burst_runs_all_parents_though_more_than_may_lend_are_due(
     app, clock, quick_parent, monkeypatch
 ):
-    monkeypatch.setattr("tenure.runtime.lent_slots.LENT_MAX", 4)
+    monkeypatch.setattr("tenure.runtime.attempts.lent_slots.LENT_MAX", 4)
     jobs = await app.enqueue_many(quick_parent.request() for _ in range(40))
     async with app.worker(concurrency=2, burst=True) as worker:
         await clock.advance(60)

@@ -6,7 +6,7 @@ import traceback
 import pytest
 
 from tenure import Reject, Tenure, current_job
-from tenure.core.endings import handed_back
+from tenure.core.jobs.endings import handed_back
 from tenure.observe import AttemptFailed, AttemptLost, JobLost
 from tenure.observe.events import Event
 from tenure.observe.log_records import Raised, fields_of, write
@@ -93,7 +93,7 @@ async def test_a_failure_is_told_when_the_store_has_it_though_its_answer_is_lost
 async def test_a_failure_that_the_store_never_heard_of_is_a_warning_with_its_traceback(
     app: Tenure, clock, faults, log, monkeypatch
 ):
-    monkeypatch.setattr("tenure.runtime.worker._SETTLE_SECONDS", 0.05)
+    monkeypatch.setattr("tenure.runtime.work.worker._SETTLE_SECONDS", 0.05)
 
     @app.task(retry=None)
     async def pay(order: int) -> None:

@@ -83,7 +83,7 @@ async def test_all_replicas_survive_a_common_outage(make, clock, faults):
 async def test_nothing_more_is_claimed_while_results_pile_up(
     app: Tenure, clock, faults, monkeypatch
 ):
-    monkeypatch.setattr("tenure.runtime.unstarted._UNSETTLED_MAX", 20)
+    monkeypatch.setattr("tenure.runtime.attempts.backlog._UNSETTLED_MAX", 20)
     ran = []
 
     @app.task

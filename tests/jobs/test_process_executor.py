@@ -13,8 +13,8 @@ import pytest
 from msgspec.structs import replace
 
 from tenure import Backoff, Job, Request, ResultUnavailable, Tenure
-from tenure.runtime import processes
-from tenure.runtime.reports import RaisedInChild
+from tenure.runtime.attempts.processes import child as processes
+from tenure.runtime.attempts.reports import RaisedInChild
 from tests.jobs import cpu_tasks
 from tests.jobs.replicas import finished
 from tests.rig.endings import recover
@@ -193,8 +193,8 @@ async def test_progress_is_shown_and_a_checkpoint_survives_the_child(app, run, t
 async def test_what_a_job_said_before_its_child_died_is_shown_with_the_end(
     make, clock, faults, tmp_path, monkeypatch
 ):
-    monkeypatch.setattr("tenure.runtime.context._LAST_WORD_SECONDS", 30)
-    monkeypatch.setattr("tenure.runtime.processes.END_SECONDS", 30)
+    monkeypatch.setattr("tenure.runtime.attempts.running_job._LAST_WORD_SECONDS", 30)
+    monkeypatch.setattr("tenure.runtime.attempts.processes.child.END_SECONDS", 30)
     app = await make(faulty=True)
     app._handlers.update(cpu_tasks.app._handlers)
     faults.delay("note", 1000)
@@ -359,7 +359,7 @@ async def test_a_signal_to_stop_while_a_child_starts_fails_no_job(run, tmp_path,
         "first.exists() or first.touch() or os.kill(os.getpid(), signal.SIGTERM); {}"
     )
     program = dying.format(str(tmp_path / "first"), processes._PROGRAM)
-    monkeypatch.setattr("tenure.runtime.processes._PROGRAM", program)
+    monkeypatch.setattr("tenure.runtime.attempts.processes.child._PROGRAM", program)
     job = await run(cpu_tasks.pid.request())
     assert (tmp_path / "first").exists()
     assert (job.state, job.attempt, job.failures) == ("succeeded", 1, 0)
@@ -379,7 +379,7 @@ async def test_a_signal_to_stop_while_a_child_starts_fails_no_job(run, tmp_path,
     ids=["exit", "segv", "kill", "cut"],
 )
 async def test_a_child_that_dies_fails_its_attempt(run, request_, how, monkeypatch):
-    monkeypatch.setattr("tenure.runtime.processes.END_SECONDS", 0.2)
+    monkeypatch.setattr("tenure.runtime.attempts.processes.child.END_SECONDS", 0.2)
     job = await run(request_)
     assert (job.state, job.reason, job.failures, job.losses) == ("failed", "error", 1, 0)
     assert job.error.startswith("tenure.errors.ProcessDied: ")
@@ -434,7 +434,7 @@ async def has_started(job: Job) -> bool:
 
 
 async def test_what_a_dying_job_has_forked_dies_too(app, tmp_path, monkeypatch):
-    monkeypatch.setattr("tenure.runtime.processes.END_SECONDS", 0.2)
+    monkeypatch.setattr("tenure.runtime.attempts.processes.child.END_SECONDS", 0.2)
     job = await app.enqueue(cpu_tasks.fork_and_die.request(str(tmp_path / "pid")))
     forked = await pid_in(tmp_path / "pid")
     try:
@@ -477,7 +477,7 @@ async def test_a_runaway_is_stopped_at_its_limit_and_told_so():
 
 
 async def test_children_are_used_again_up_to_a_number_of_jobs(run, monkeypatch):
-    monkeypatch.setattr("tenure.runtime.processes._JOBS_MAX", 3)
+    monkeypatch.setattr("tenure.runtime.attempts.processes.child._JOBS_MAX", 3)
     pids = [await (await run(cpu_tasks.pid.request())).result() for _ in range(7)]
     assert pids[0:3] == [pids[0]] * 3
     assert pids[3:6] == [pids[3]] * 3
@@ -494,7 +494,7 @@ async def test_a_child_that_keeps_much_memory_is_replaced():
 
 
 async def test_a_child_that_nobody_needs_ends(run, monkeypatch):
-    monkeypatch.setattr("tenure.runtime.processes._IDLE_SECONDS", 0.05)
+    monkeypatch.setattr("tenure.runtime.attempts.processes.child._IDLE_SECONDS", 0.05)
     await gone(await (await run(cpu_tasks.pid.request())).result())
     assert (await run(cpu_tasks.pid.request())).state == "succeeded"
 

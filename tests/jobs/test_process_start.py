@@ -12,7 +12,7 @@ import pytest
 
 from tenure import ConfigError, Job, Tenure, UniqueMismatch
 from tenure.core.settings import Settings, usable_cores
-from tenure.runtime.recovery import recovery_grace
+from tenure.runtime.replica.recovery import recovery_grace
 from tests.jobs import cpu_tasks
 from tests.rig.spawn import alive, family, send
 from tests.rig.waiting import wait_until, wait_until_async

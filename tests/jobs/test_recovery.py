@@ -8,11 +8,11 @@ import pytest
 from msgspec.structs import replace
 
 from tenure import JobFailed, Tenure
-from tenure.core import endings
-from tenure.core.records import NewJob, Orphans, Settled, Settlement
+from tenure.core.jobs import endings
+from tenure.core.jobs.records import NewJob, Orphans, Settled, Settlement
 from tenure.errors import StoreUnavailable
 from tenure.observe.events import JobLost, JobsRecovered
-from tenure.runtime.recovery import Recovery, take
+from tenure.runtime.replica.recovery import Recovery, take
 from tenure.stores.contract import Store
 from tenure.testing import FaultyStore
 from tests.jobs.replicas import claim_and_die, of_kind
@@ -386,7 +386,7 @@ async def test_an_unexpected_error_in_pruning_is_logged_and_ends_nothing(
         calls.append(1)
         raise RuntimeError("on purpose")
 
-    monkeypatch.setattr("tenure.runtime.caretaking.prune", fail)
+    monkeypatch.setattr("tenure.runtime.replica.janitor.prune", fail)
     async with app.worker():
         await clock.advance(300)
     assert len(calls) >= 2

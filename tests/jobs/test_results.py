@@ -12,8 +12,8 @@ import pydantic
 import pytest
 
 from tenure import ResultUnavailable, Tenure
-from tenure.core.results import store_result
-from tenure.core.values import Written
+from tenure.core.jobs.results import store_result
+from tenure.core.values.forms import Written
 from tenure.http import Owner
 from tenure.observe import ResultNotStored
 

@@ -13,7 +13,7 @@ from tenure import (
     Retry,
 )
 from tenure.core.durations import micros
-from tenure.core.options import write_options
+from tenure.core.jobs.options import write_options
 from tenure.core.policy import TTL_MAX
 from tests.jobs.replicas import finished
 

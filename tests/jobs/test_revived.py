@@ -1,6 +1,6 @@
 """A worker whose record had expired and was revived: what came meanwhile starts at once."""
 
-from tenure.core.records import SOON
+from tenure.core.jobs.records import SOON
 
 
 async def test_what_came_while_the_record_had_expired_starts_with_the_next_beat(app, clock, faults):

@@ -9,7 +9,7 @@ import pytest
 
 from tenure import Tenure, current_job
 from tenure.observe.events import AttemptLost, HandlerStuck
-from tenure.runtime.settling import Settler
+from tenure.runtime.attempts.settler import Settler
 from tests.jobs.replicas import of_kind
 from tests.rig.waiting import wait_until_async
 
@@ -173,7 +173,7 @@ async def test_stopping_does_not_wait_for_a_store_that_is_away(app, clock, handl
 async def test_results_that_cannot_be_settled_are_left_to_recovery_and_forgotten(
     app, clock, handled, faults, monkeypatch
 ):
-    monkeypatch.setattr("tenure.runtime.worker._SETTLE_SECONDS", 0.05)
+    monkeypatch.setattr("tenure.runtime.work.worker._SETTLE_SECONDS", 0.05)
     worker = await app.worker(grace=1).__aenter__()
     job = await handled.work.enqueue(1)
     await clock.advance(0.5)
@@ -196,7 +196,7 @@ async def test_a_job_that_has_run_to_its_end_is_not_handed_back(
     app, clock, handled, faults, monkeypatch
 ):
     """The store is back when the worker leaves, which tells it the end, not that it stops."""
-    monkeypatch.setattr("tenure.runtime.worker._SETTLE_SECONDS", 0.05)
+    monkeypatch.setattr("tenure.runtime.work.worker._SETTLE_SECONDS", 0.05)
     close = Settler.close
 
     def come_back(settler: Settler) -> None:

@@ -7,8 +7,8 @@ from collections.abc import Iterator
 import pytest
 
 from tenure import current_job
-from tenure.runtime.board import Board
-from tenure.runtime.words import (
+from tenure.runtime.supervised.board import Board
+from tenure.runtime.supervised.messages import (
     Beaten,
     HandOver,
     InDoubt,

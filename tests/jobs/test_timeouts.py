@@ -133,7 +133,7 @@ async def test_a_thread_is_told_of_its_time_out(real):
 async def test_a_thread_that_ignores_its_time_out_is_reported_and_its_result_refused(
     real, monkeypatch
 ):
-    monkeypatch.setattr("tenure.runtime.attempt.STUCK_AFTER", 0.05)
+    monkeypatch.setattr("tenure.runtime.attempts.attempt.STUCK_AFTER", 0.05)
     seen: list = []
     real.on_event(seen.append)
     go_on = threading.Event()

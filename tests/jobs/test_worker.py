@@ -6,10 +6,10 @@ from contextvars import ContextVar
 import pytest
 
 from tenure import ConfigError, StoreError, Tenure, current_job
-from tenure.core.serving import Serving, read_serving
+from tenure.core.worker_info import Serving, read_serving
 from tenure.observe.events import TaskUnknown
-from tenure.runtime.ticker import Ticker
-from tenure.runtime.worker import Worker
+from tenure.runtime.timers.ticker import Ticker
+from tenure.runtime.work.worker import Worker
 from tests.jobs.replicas import of_kind, until_idle
 from tests.rig.waiting import wait_until_async
 

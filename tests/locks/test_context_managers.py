@@ -132,14 +132,14 @@ async def transaction(folder: Path) -> AsyncIterator[Any]:
 
 
 ASYNC_ROWS: dict[str, AsyncRow] = {
-    "tenure.locks.Lock": lock,
-    "tenure.locks.Semaphore": semaphore,
-    "tenure.holds.Hold": hold,
-    "tenure.election.Term": term,
+    "tenure.locks.lock.Lock": lock,
+    "tenure.locks.lock.Semaphore": semaphore,
+    "tenure.locks.hold.Hold": hold,
+    "tenure.locks.election.Term": term,
     "tenure.app.Tenure": app,
-    "tenure.workers.EmbeddedWorker": worker,
-    "tenure.runtime.transaction.JobTransaction": transaction,
-    "tenure.http.client.AsyncClient": client,
+    "tenure.jobs.worker.EmbeddedWorker": worker,
+    "tenure.runtime.attempts.transaction.JobTransaction": transaction,
+    "tenure.http.client.client.AsyncClient": client,
 }
 
 
@@ -216,13 +216,13 @@ ROWS: dict[str, Row] = {
     "tenure.blocking.locks.Semaphore": blocking_semaphore,
     "tenure.blocking.locks.Hold": blocking_hold,
     "tenure.blocking.app.Tenure": blocking_app,
-    "tenure.http.client.Client": blocking_client,
-    "tenure.runtime.transaction.JobTransaction": blocking_transaction,
+    "tenure.http.client.client.Client": blocking_client,
+    "tenure.runtime.attempts.transaction.JobTransaction": blocking_transaction,
 }
 REFUSED: dict[str, Callable[[Tenure], Any]] = {
     "tenure.app.Tenure": lambda app: app,
-    "tenure.locks.Lock": lambda app: app.lock("x"),
-    "tenure.locks.Semaphore": lambda app: app.semaphore("x", 2),
+    "tenure.locks.lock.Lock": lambda app: app.lock("x"),
+    "tenure.locks.lock.Semaphore": lambda app: app.semaphore("x", 2),
 }
 """Managers that must be entered with `async with`."""
 

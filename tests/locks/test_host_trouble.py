@@ -11,7 +11,7 @@ import pytest
 
 from tenure import LeaseLost, Tenure, blocking
 from tenure.observe.events import Event, HoldLost
-from tenure.runtime.keeper import Keeper
+from tenure.runtime.leases.keeper import Keeper
 from tenure.stores.connect import connect
 from tenure.testing import Faults, FaultyStore, ManualClock
 from tests.rig.interrupts import INTERRUPTS

@@ -8,7 +8,7 @@ import pytest
 
 from tenure.core.clock import Clock
 from tenure.core.durations import micros
-from tenure.core.records import (
+from tenure.core.jobs.records import (
     Claimed,
     JobRecord,
     NewJob,
@@ -18,7 +18,7 @@ from tenure.core.records import (
     Settlement,
     Unique,
 )
-from tenure.core.states import MOVES
+from tenure.core.jobs.states import MOVES
 from tenure.stores.contract import Store
 from tests.contract.job_calls import find_all, id_of, recover_all
 from tests.model.pair import CLOSE, Pair

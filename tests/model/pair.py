@@ -10,7 +10,7 @@ import pytest
 
 from tenure.core.clock import Clock
 from tenure.core.durations import micros
-from tenure.core.model import Acquired, Busy, Lease, Mark
+from tenure.core.leases import Acquired, Busy, Lease, Mark
 from tenure.stores.connect import connect
 from tenure.stores.contract import Store
 from tenure.testing import ManualClock

@@ -12,7 +12,7 @@ from msgspec.structs import replace
 
 from tenure.core.clock import Clock
 from tenure.core.durations import micros
-from tenure.core.records import NewJob
+from tenure.core.jobs.records import NewJob
 from tenure.core.schedules.records import (
     DECLARED_ANEW_AFTER,
     Commit,

@@ -14,17 +14,17 @@ from msgspec.structs import replace
 
 from tenure.core.clock import Clock
 from tenure.core.durations import micros
-from tenure.core.records import NewJob
-from tenure.core.schedules.advancing import Advance, Advanced, Bound
+from tenure.core.jobs.records import NewJob
+from tenure.core.schedules.declaration import Planting
 from tenure.core.schedules.documents import (
     DECLARED_FOR,
     Decision,
     decision_in,
     read_schedule,
 )
-from tenure.core.schedules.planting import Planting
+from tenure.core.schedules.ticks import Advance, Advanced, Bound
 from tenure.errors import StoreUnavailable
-from tenure.runtime.scheduling import Scheduling
+from tenure.runtime.timers.scheduling import Scheduling
 from tenure.stores.contract import Store
 from tenure.testing import Faults, FaultyStore
 from tests.contract.job_calls import id_of

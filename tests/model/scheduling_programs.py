@@ -3,7 +3,7 @@
 import random
 from typing import Any
 
-from tenure.core.options import write_options
+from tenure.core.jobs.options import write_options
 from tenure.core.schedules.documents import EVERYTHING
 from tests.model.programs import Program
 from tests.model.schedule_programs import REPLICAS, Kinds, about_runs, drawn, joined

@@ -13,7 +13,7 @@ import pytest
 from msgspec.structs import replace
 
 from tenure.core.clock import Clock
-from tenure.core.records import Settled, Settlement
+from tenure.core.jobs.records import Settled, Settlement
 from tenure.stores.connect import connect
 from tenure.stores.contract import Store
 from tenure.stores.memory import MemoryStore

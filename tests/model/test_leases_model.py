@@ -15,7 +15,7 @@ from itertools import count
 import pytest
 
 from tenure.core.clock import Clock
-from tenure.core.model import Lease
+from tenure.core.leases import Lease
 from tenure.stores.connect import connect
 from tenure.stores.contract import Store
 from tenure.stores.memory import MemoryStore

@@ -6,7 +6,7 @@ the code around it has moved, also to another file.
     Breaks: the promise, in a sentence
     Caught by: the test that must fail, as a pytest id
 
-    src/tenure/holds.py: Hold._leave
+    src/tenure/locks/hold.py: Hold._leave
     -        return task.uncancel() > self._cancelling
     +        return task.cancelling() - 1 > self._cancelling
 

@@ -10,8 +10,8 @@ import random
 from pathlib import Path
 
 from tenure import LeaseLost, StoreUnavailable, Tenure
-from tenure.holds import Hold
-from tenure.locks import Semaphore
+from tenure.locks.hold import Hold
+from tenure.locks.lock import Semaphore
 from tests.process.ledger import Count, Counter, Ledger
 from tests.process.orders import hearing
 from tests.process.sink import FencedSink

@@ -13,8 +13,8 @@ import time
 from pathlib import Path
 
 from tenure import LeaseLost, StoreUnavailable, Tenure
-from tenure.holds import Hold
-from tenure.locks import Lock
+from tenure.locks.hold import Hold
+from tenure.locks.lock import Lock
 from tests.process.orders import Orders, boot, hearing
 from tests.process.sink import FencedSink
 from tests.rig.telling import tell

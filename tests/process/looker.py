@@ -9,7 +9,7 @@ import sys
 from pathlib import Path
 
 from tenure import LeaseLost, Tenure
-from tenure.holds import Hold
+from tenure.locks.hold import Hold
 from tests.process.orders import boot
 from tests.process.sink import FencedSink
 from tests.rig.telling import tell

@@ -7,7 +7,7 @@ from contextlib import closing, contextmanager
 from dataclasses import dataclass
 
 from tenure import Tenure
-from tenure.core.model import Lease
+from tenure.core.leases import Lease
 from tenure.errors import StoreUnavailable
 from tests.rig.processes import Child, Fleet
 from tests.rig.sizes import SIZE

@@ -1,7 +1,7 @@
 """Workers among many jobs that have finished or are not due: nobody notices them."""
 
 from tenure.core.ids import job_id
-from tenure.core.records import BATCH_MAX, NewJob
+from tenure.core.jobs.records import BATCH_MAX, NewJob
 from tests.process.orders import boot
 from tests.process.workshop import Workshop, on_each
 from tests.rig.sizes import SIZE

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from tenure import Tenure
-from tenure.core.states import FINISHED
+from tenure.core.jobs.states import FINISHED
 from tenure.errors import StoreUnavailable
 from tenure.jobs import Job
 from tests.process.job_ledger import JobLedger, Line

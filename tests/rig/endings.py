@@ -7,10 +7,10 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from tenure.core import endings
-from tenure.core.records import JobRecord, Recovered, Settlement
-from tenure.runtime.recovery import bury as bury_jobs
-from tenure.runtime.recovery import leave, take
+from tenure.core.jobs import endings
+from tenure.core.jobs.records import JobRecord, Recovered, Settlement
+from tenure.runtime.replica.recovery import bury as bury_jobs
+from tenure.runtime.replica.recovery import leave, take
 from tenure.stores.contract import Store
 
 __all__ = ["bury", "leave", "recover", "settlement"]

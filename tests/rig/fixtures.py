@@ -208,4 +208,4 @@ def _missing(kind: str) -> NoReturn:
 @pytest.fixture
 def forgotten_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let `retention` be as short as a test says: it cannot wait for a minute."""
-    monkeypatch.setattr("tenure.core.retention.RETENTION_MIN", 0.0)
+    monkeypatch.setattr("tenure.core.jobs.retention.RETENTION_MIN", 0.0)

@@ -112,7 +112,7 @@ def waits_for_a_server(thread: int) -> bool:
     if frame is None or frame.f_code.co_name not in ("read", "recv"):
         return False
     while frame is not None:
-        if frame.f_code.co_filename.endswith("/tenure/http/lines.py"):
+        if frame.f_code.co_filename.endswith("/tenure/http/client/transport.py"):
             return True
         frame = frame.f_back
     return False

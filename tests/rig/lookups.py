@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from tenure.core.records import Stranded
+from tenure.core.jobs.records import Stranded
 from tenure.core.schedules.records import DECISIONS_MAX, TickLine
 from tenure.stores.contract import Store
 

@@ -9,9 +9,8 @@ from collections.abc import Sequence
 from typing import Any
 
 from tenure.core.durations import micros
-from tenure.core.endings import lost
-from tenure.core.model import Granted, Lease
-from tenure.core.records import (
+from tenure.core.jobs.endings import lost
+from tenure.core.jobs.records import (
     RESERVED_FOR,
     Claimed,
     JobRecord,
@@ -21,6 +20,7 @@ from tenure.core.records import (
     Settlement,
     Unique,
 )
+from tenure.core.leases import Granted, Lease
 from tenure.testing import ManualClock
 from tests.contract.job_calls import id_of
 from tests.model.job_programs import REPLICAS

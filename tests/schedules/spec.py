@@ -14,10 +14,10 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from tenure.core.durations import micros
-from tenure.core.model import Busy, Lease, Mark
-from tenure.core.records import Beat, Claimed, JobRecord
+from tenure.core.jobs.records import Beat, Claimed, JobRecord
+from tenure.core.jobs.states import FINISHED
+from tenure.core.leases import Busy, Lease, Mark
 from tenure.core.schedules.records import Committed, ScheduleList
-from tenure.core.states import FINISHED
 from tenure.stores.memory import MemoryStore
 from tenure.stores.memory.job_world import Job
 from tenure.stores.memory.world import Key, Space, Waiter

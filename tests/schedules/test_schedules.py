@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from tenure.core.model import Busy, Granted, Lease
+from tenure.core.leases import Busy, Granted, Lease
 from tenure.stores.sqlite.leases import Leases
 from tenure.testing import ManualClock
 from tests.rig.fixtures import PrivatePostgres, PrivateValkey

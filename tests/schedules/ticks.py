@@ -8,10 +8,10 @@ and no cursor goes back.
 from collections import defaultdict
 from collections.abc import Iterable
 
-from tenure.core.records import JobRecord
-from tenure.core.schedules.advancing import Advance, Advanced
+from tenure.core.jobs.records import JobRecord
 from tenure.core.schedules.documents import read_standing
 from tenure.core.schedules.records import ScheduleList
+from tenure.core.schedules.ticks import Advance, Advanced
 from tests.schedules.timer_calls import Errand
 
 __all__ = ["Ticks"]

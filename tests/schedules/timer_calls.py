@@ -12,10 +12,9 @@ from typing import Any
 from msgspec.structs import replace
 
 from tenure.core.durations import micros
-from tenure.core.records import JobRecord
-from tenure.core.schedules.advancing import Advance, Advanced
+from tenure.core.jobs.records import JobRecord
+from tenure.core.schedules.declaration import Planted
 from tenure.core.schedules.documents import DECLARED_FOR, EVERYTHING, read_standing
-from tenure.core.schedules.planting import Planted
 from tenure.core.schedules.records import (
     DECISIONS_MAX,
     DECLARED_ANEW_AFTER,
@@ -24,7 +23,8 @@ from tenure.core.schedules.records import (
     ScheduleList,
     ScheduleRecord,
 )
-from tenure.runtime.scheduling import Scheduling
+from tenure.core.schedules.ticks import Advance, Advanced
+from tenure.runtime.timers.scheduling import Scheduling
 from tenure.stores.damage import Damage
 from tenure.testing import ManualClock
 from tests.model import schedule_pair, scheduling_pair

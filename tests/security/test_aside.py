@@ -5,8 +5,8 @@ import logging
 import pytest
 
 from tenure import JobNotFound, JobUnreadable, Tenure
-from tenure.core.records import Unique
-from tenure.core.soundness import ASIDE_FOR
+from tenure.core.bounds import ASIDE_FOR
+from tenure.core.jobs.records import Unique
 from tenure.stores import damage
 from tenure.testing import ManualClock
 from tests.contract.calls import take

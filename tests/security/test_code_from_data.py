@@ -14,8 +14,8 @@ import msgspec
 import pytest
 
 from tenure import JobFailed, Tenure
-from tenure.core.json_values import decode_plain
-from tenure.core.records import NewJob
+from tenure.core.jobs.records import NewJob
+from tenure.core.values.json import decode_plain
 from tests.contract.worlds import World
 from tests.rig.endings import leave, settlement
 from tests.rig.sizes import SIZE
@@ -30,10 +30,10 @@ FORBIDDEN |= {"codeop", "runpy", "gzip", "bz2", "lzma", "zipfile", "tarfile", "x
 # Where something is imported by its name, and whose name that is: never one out of a store.
 BY_NAME = {
     "app/workers.py": "Tenure(imports=...)",
-    "http/lines.py": "httpx2, or httpx",
-    "runtime/process_functions.py": "the module of a function that is declared as a task",
+    "http/client/transport.py": "httpx2, or httpx",
+    "runtime/attempts/processes/functions.py": "the module of a function declared as a task",
     "stores/connect.py": "the list of stores",
-    "supervisor/finding.py": "module:app of the command line, and Tenure(imports=...)",
+    "supervisor/app_finder.py": "module:app of the command line, and Tenure(imports=...)",
 }
 
 

@@ -12,8 +12,8 @@ import pytest
 import redis
 
 from tenure import Tenure
-from tenure.core.records import NewJob
-from tenure.core.states import STATES
+from tenure.core.jobs.records import NewJob
+from tenure.core.jobs.states import STATES
 from tests.contract.worlds import World
 from tests.rig.fixtures import Endpoint
 from tests.rig.sizes import SIZE

@@ -6,7 +6,7 @@ import logging
 import pytest
 
 from tenure import Tenure
-from tenure.core.records import Note
+from tenure.core.jobs.records import Note
 from tenure.stores import damage
 from tenure.stores.contract import Store
 from tests.contract.job_calls import ended, id_of, new, settle, start, states

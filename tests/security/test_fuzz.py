@@ -19,23 +19,37 @@ import pydantic
 import pytest
 
 from tenure import ArgumentsError, ConfigError, ResultUnavailable, StoreError, Tenure
-from tenure.cli import parameters
-from tenure.cli.job_views import full_document
+from tenure.cli import options as parameters
+from tenure.cli.jobs.table import full_document
 from tenure.core.clock import SystemClock
-from tenure.core.codec import decode_meta
 from tenure.core.durations import seconds
 from tenure.core.ids import is_job_id
-from tenure.core.model import check_name, check_namespace
-from tenure.core.records import AttemptLine, JobRecord, NewJob, Note, read_history, write_history
+from tenure.core.jobs.records import (
+    AttemptLine,
+    JobRecord,
+    NewJob,
+    Note,
+    read_history,
+    write_history,
+)
+from tenure.core.leases import check_name, check_namespace
+from tenure.core.meta import decode_meta
 from tenure.core.redaction import redact
+from tenure.core.safe_text import indented, safe
 from tenure.core.settings import Settings
-from tenure.core.showing import indented, safe
-from tenure.core.signature import Signature
 from tenure.core.sizes import size
+from tenure.core.values.signature import Signature
 from tenure.jobs import Job, Jobs
-from tenure.runtime import words
-from tenure.runtime.context import RunningJob
-from tenure.runtime.process_messages import Begun, Ended, FromChild, Said, ToChild, packed
+from tenure.runtime.attempts.processes.messages import (
+    Begun,
+    Ended,
+    FromChild,
+    Said,
+    ToChild,
+    packed,
+)
+from tenure.runtime.attempts.running_job import RunningJob
+from tenure.runtime.supervised import messages as words
 from tenure.stores.connect import connect
 from tenure.stores.postgres.announcer import kind_in, topics_in
 from tenure.stores.redis.records import insert_words, read_job

@@ -7,8 +7,8 @@ import re
 import pytest
 
 from tenure import ConfigError, Tenure
-from tenure.core.model import check_name
-from tenure.core.records import NewJob
+from tenure.core.jobs.records import NewJob
+from tenure.core.leases import check_name
 from tenure.stores.redis.scripts import SCRIPTS
 from tests.contract.test_names import ODD_NAMES
 from tests.contract.worlds import World

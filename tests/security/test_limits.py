@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from tenure import ArgumentsError, Backoff, ResultUnavailable, Tenure, TooLarge, current_job
-from tenure.core.nesting import DEPTH_MAX, is_too_deep
-from tenure.core.signature import Signature
+from tenure.core.values.nesting import DEPTH_MAX, is_too_deep
+from tenure.core.values.signature import Signature
 from tests.contract.worlds import World
 from tests.security.working import app_on, ended, put
 
@@ -204,7 +204,7 @@ def test_of_a_name_that_comes_twice_the_last_one_counts():
 
 
 def test_errors_messages_and_reasons_are_cut_before_they_are_stored():
-    from tenure.runtime.reports import report_on
+    from tenure.runtime.attempts.reports import report_on
 
     report = report_on(ValueError("x" * 10**6 + "\0\ud800"))
     assert len(report.message) == 4000

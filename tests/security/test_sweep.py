@@ -20,8 +20,8 @@ from click.testing import CliRunner
 
 from tenure.cli.commands import tenure as command
 from tenure.core.clock import SystemClock
-from tenure.core.states import STATES
-from tenure.runtime.scheduling import read_schedules
+from tenure.core.jobs.states import STATES
+from tenure.runtime.timers.scheduling import read_schedules
 from tenure.stores import damage
 from tenure.stores.connect import connect
 from tests.rig.sizes import SIZE

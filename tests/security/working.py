@@ -6,8 +6,8 @@ from typing import Any
 from tenure import Backoff, Tenure
 from tenure.core.clock import SystemClock
 from tenure.core.ids import JobIds
-from tenure.core.records import JobRecord, NewJob
-from tenure.core.states import FINISHED
+from tenure.core.jobs.records import JobRecord, NewJob
+from tenure.core.jobs.states import FINISHED
 from tests.contract.worlds import World
 from tests.rig.sizes import SIZE
 from tests.rig.waiting import wait_until_async

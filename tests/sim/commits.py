@@ -14,7 +14,7 @@ from typing import Any, Final, NamedTuple, TypeAlias
 import msgspec
 from msgspec import Raw
 
-from tenure.core.rules import Every
+from tenure.core.calendar.rules import Every
 from tenure.core.schedules.definition import Definition
 from tenure.core.schedules.records import Commit, Committed, TickLine
 from tenure.stores.memory.schedule_world import Schedule

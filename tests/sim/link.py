@@ -14,8 +14,8 @@ from collections.abc import Awaitable, Callable, Sequence
 from contextlib import AbstractAsyncContextManager
 from typing import Any, Self, TypeVar, cast
 
-from tenure.core.model import Topic
-from tenure.core.records import Cancelled
+from tenure.core.jobs.records import Cancelled
+from tenure.core.leases import Topic
 from tenure.errors import StoreUnavailable
 from tenure.stores.contract import Jobs, Watch
 from tenure.stores.watching import Watchers

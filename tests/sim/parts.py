@@ -10,8 +10,7 @@ import re
 from collections.abc import Sequence
 from typing import Any
 
-from tenure.core.model import Acquired, Granted, Lease, Meta
-from tenure.core.records import (
+from tenure.core.jobs.records import (
     BATCH_MAX,
     Beat,
     Cancelled,
@@ -23,6 +22,7 @@ from tenure.core.records import (
     Settled,
     Settlement,
 )
+from tenure.core.leases import Acquired, Granted, Lease, Meta
 from tenure.core.schedules.records import Commit, Committed, Declared, ScheduleList
 from tenure.stores.memory.connection import Connection
 from tenure.stores.memory.jobs import Jobs

@@ -9,7 +9,7 @@ from collections.abc import Callable
 from copy import deepcopy
 from typing import Any
 
-from tenure.core.model import Pong, Topic
+from tenure.core.leases import Pong, Topic
 from tenure.stores.contract import Migrate
 from tenure.stores.memory import MemoryStore
 from tenure.stores.memory.world import Space, World

@@ -5,8 +5,8 @@ from typing import Any
 import msgspec
 import pytest
 
-from tenure.core.records import NewJob
-from tenure.core.rules import Every
+from tenure.core.calendar.rules import Every
+from tenure.core.jobs.records import NewJob
 from tenure.core.schedules.definition import Definition, RunOptions
 from tenure.core.schedules.records import Commit, Expected, Room, TickLine, Write
 from tests.sim.clock import EPOCH, StoreClock

@@ -7,8 +7,8 @@ from typing import TypeVar
 import pytest
 
 from tenure import Tenure
-from tenure.core.schedules.planting import Planting
-from tenure.runtime.scheduling import Scheduling, read_schedules
+from tenure.core.schedules.declaration import Planting
+from tenure.runtime.timers.scheduling import Scheduling, read_schedules
 from tenure.stores.connect import connect
 from tenure.stores.memory import MemoryStore
 from tenure.testing import FaultyStore, ManualClock

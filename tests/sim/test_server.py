@@ -2,7 +2,7 @@
 
 import pytest
 
-from tenure.core.records import Settlement
+from tenure.core.jobs.records import Settlement
 from tests.sim.clock import StoreClock
 from tests.sim.history import History
 from tests.sim.server import Server

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from tenure.core.rules import Every
+from tenure.core.calendar.rules import Every
 from tenure.core.schedules.definition import Definition, RunOptions
 from tests.sim.checks.ticks import check_ticks
 from tests.sim.commits import FOR_EVER

@@ -14,7 +14,7 @@ from typing import cast
 
 from msgspec import Struct
 
-from tenure.http.answers import Answer
+from tenure.http.server.response import Answer
 from tests.sim.fleet import Fleet, Process
 
 __all__ = ["Ask", "Door", "Exchange", "Wire"]

@@ -20,10 +20,10 @@ from typing import Any, Literal, Self
 from tenure import Tenure
 from tenure.core.clock import Clock
 from tenure.core.durations import micros
-from tenure.core.model import Topic
+from tenure.core.leases import Topic
+from tenure.jobs.worker import EmbeddedWorker
 from tenure.stores.contract import Store, Watch
 from tenure.testing import Faults, FaultyStore, ManualClock
-from tenure.workers import EmbeddedWorker
 from tests.contract.worlds import World
 
 # Who sleeps is woken at the next whole one of these; ticks are due at whole seconds.

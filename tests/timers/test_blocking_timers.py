@@ -7,8 +7,8 @@ import pytest
 
 import tenure
 from tenure import ConfigError, TimerBusy, TimerNotFound, blocking
-from tenure.core.schedules.planting import Planting
-from tenure.runtime.scheduling import Scheduling
+from tenure.core.schedules.declaration import Planting
+from tenure.runtime.timers.scheduling import Scheduling
 from tenure.timers import Timers
 from tests.jobs.test_blocking_jobs import Shop, working
 from tests.rig.waiting import wait_until

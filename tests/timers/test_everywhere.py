@@ -7,7 +7,7 @@ from collections.abc import Iterable
 import pytest
 
 from tenure import Tenure, Tick
-from tenure.core.records import JobRecord
+from tenure.core.jobs.records import JobRecord
 from tenure.core.schedules.documents import ANSWERED_LATE, Decision
 from tenure.stores.contract import Store
 from tests.contract.schedule_calls import decisions

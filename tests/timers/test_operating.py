@@ -7,8 +7,8 @@ from datetime import timedelta
 import pytest
 
 from tenure import ConfigError, JobStateError, Tenure, TimerBusy
+from tenure.core.jobs.view import as_datetime
 from tenure.core.schedules.documents import DECLARED_FOR
-from tenure.core.views import as_datetime
 from tenure.observe.events import HandlerStuck, TickSkipped, TicksMissed
 from tenure.stores.contract import Store
 from tenure.testing import ManualClock

@@ -5,10 +5,10 @@ from datetime import UTC, datetime
 import msgspec
 import pytest
 
-from tenure.core.blackouts import Blackout, daily, window
-from tenure.core.rules import Every
+from tenure.core.calendar.blackouts import Blackout, daily, window
+from tenure.core.calendar.rules import Every
 from tenure.core.schedules.definition import Definition, RunOptions
-from tenure.core.schedules.ticking import Step, next_due, next_step, preview
+from tenure.core.schedules.steps import Step, next_due, next_step, preview
 
 MINUTE = 60_000_000
 HOUR = 60 * MINUTE

@@ -11,7 +11,7 @@ import pytest
 
 from tenure import Tenure, Tick
 from tenure.core.schedules.records import Commit, Committed
-from tenure.runtime.scheduling import Scheduling
+from tenure.runtime.timers.scheduling import Scheduling
 from tenure.stores.contract import Store
 from tenure.stores.memory.schedules import Schedules
 from tenure.testing import ManualClock

@@ -9,7 +9,7 @@ from datetime import timedelta
 import pytest
 
 from tenure import Tenure, Tick
-from tenure.core.endings import failed
+from tenure.core.jobs.endings import failed
 from tenure.core.schedules.records import Commit, Expected, Write
 from tenure.errors import ConfigError, StoreError
 from tenure.observe import Event, StoreFailing, StoreRestored, TickUnlocked

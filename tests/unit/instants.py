@@ -3,9 +3,9 @@
 from datetime import datetime
 from zoneinfo import ZoneInfo
 
-from tenure.core.rules import Rule
-from tenure.core.views import as_datetime
-from tenure.core.zones import instant_of
+from tenure.core.calendar.rules import Rule
+from tenure.core.calendar.zones import instant_of
+from tenure.core.jobs.view import as_datetime
 
 
 def at(text: str, zone: str = "UTC") -> int:

@@ -4,10 +4,10 @@ from typing import Any, cast
 
 import pytest
 
-from tenure.core.records import CANCELS_MAX, Beat
-from tenure.runtime.audit import Audit, Counts
-from tenure.runtime.caretaking import Caretaker
-from tenure.runtime.replica import pause_after
+from tenure.core.jobs.records import CANCELS_MAX, Beat
+from tenure.runtime.replica.audit import Audit, Counts
+from tenure.runtime.replica.janitor import Caretaker
+from tenure.runtime.replica.replica import pause_after
 
 
 class Calm:

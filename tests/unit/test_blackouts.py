@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tenure.core.blackouts import (
+from tenure.core.calendar.blackouts import (
     Blackout,
     Recurring,
     Window,
@@ -18,9 +18,9 @@ from tenure.core.blackouts import (
     weekends,
     window,
 )
-from tenure.core.rules import Cron, Every
-from tenure.core.views import as_datetime
-from tenure.core.zones import instant_of
+from tenure.core.calendar.rules import Cron, Every
+from tenure.core.calendar.zones import instant_of
+from tenure.core.jobs.view import as_datetime
 from tenure.errors import ConfigError
 from tests.rig.sizes import SIZE
 

@@ -10,7 +10,7 @@ from contextlib import closing
 import pytest
 
 from tenure.core.ids import is_job_id, job_id
-from tenure.runtime.board import Board
+from tenure.runtime.supervised.board import Board
 
 PLACES = 3
 JOBS = [job_id(1_800_000_000_000 + number, 0, "0123456789abcdef" * 2) for number in range(4)]
@@ -112,7 +112,7 @@ def test_bytes_that_are_no_text_harm_nobody(file: int, written: Board, read: Boa
 
 KILLED = """
 import os, signal, sys
-from tenure.runtime.board import Board
+from tenure.runtime.supervised.board import Board
 file, first, second, third = int(sys.argv[1]), *sys.argv[2:]
 board = Board(file, 3)
 os.close(file)

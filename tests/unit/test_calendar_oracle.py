@@ -13,8 +13,8 @@ from zoneinfo import ZoneInfo
 
 import pytest
 
-from tenure.core.rules import Cron, _calendar
-from tenure.core.zones import instant_of
+from tenure.core.calendar.rules import Cron, _calendar
+from tenure.core.calendar.zones import instant_of
 from tests.rig.sizes import SIZE
 
 SOAK = SIZE.name == "soak"

@@ -21,7 +21,7 @@ import pytest
 import tenure
 from tenure import errors, http, testing
 from tenure.cli.commands import tenure as cli
-from tenure.core import states
+from tenure.core.jobs import states
 from tenure.http.problems import KINDS
 from tenure.observe import events
 from tenure.stores.contract import Store

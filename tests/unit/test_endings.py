@@ -2,9 +2,9 @@
 
 import pytest
 
-from tenure.core import endings
-from tenure.core.options import write_options
-from tenure.core.records import JobRecord, read_history
+from tenure.core.jobs import endings
+from tenure.core.jobs.options import write_options
+from tenure.core.jobs.records import JobRecord, read_history
 
 
 def job(**details) -> JobRecord:

@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 
 from tenure import ConfigError
-from tenure.runtime import entries
-from tenure.runtime.entries import EnteredByHand, Entry, entry_methods
-from tenure.runtime.owners import current_caller
+from tenure.runtime.leases import entries
+from tenure.runtime.leases.entries import EnteredByHand, Entry, entry_methods
+from tenure.runtime.leases.owners import current_caller
 
 
 class Shared:

@@ -3,7 +3,7 @@
 import pytest
 
 from tenure import Tenure
-from tenure.runtime.intentions import intentions
+from tenure.runtime.work.summary import intentions
 
 
 def app_with(*, timers: tuple[str, ...] = (), schedules: tuple[str, ...] = ()) -> Tenure:

@@ -3,10 +3,10 @@
 import asyncio
 from typing import Any
 
-from tenure.core.records import Claimed, JobRecord, Orphans
+from tenure.core.jobs.records import Claimed, JobRecord, Orphans
 from tenure.core.settings import Settings
-from tenure.runtime.isolation import Isolation
-from tenure.runtime.words import Lodged, Lodging
+from tenure.runtime.supervised.messages import Lodged, Lodging
+from tenure.runtime.work.isolation import Isolation
 
 
 def job(id_: str, losses: int) -> JobRecord:

@@ -7,8 +7,8 @@ import pydantic
 import pytest
 from msgspec import Struct
 
-from tenure.core.json_values import encode, encode_comparable
-from tenure.core.values import has_pydantic
+from tenure.core.values.forms import has_pydantic
+from tenure.core.values.json import encode, encode_comparable
 
 
 class Parcel(Struct):

@@ -6,10 +6,10 @@ from typing import Any, Self
 
 import pytest
 
-from tenure.core.model import Lease
+from tenure.core.leases import Lease
 from tenure.core.policy import trust_until
-from tenure.runtime.keeper import Keeper, Kept
-from tenure.runtime.stored_data import StoredData
+from tenure.runtime.data_loss import StoredData
+from tenure.runtime.leases.keeper import Keeper, Kept
 from tenure.testing import ManualClock
 from tests.rig.waiting import wait_until
 

@@ -9,9 +9,9 @@ from contextlib import closing
 import pytest
 
 from tenure.core.clock import SystemClock
-from tenure.runtime.board import Board
-from tenure.runtime.lifeline import Lifeline
-from tenure.runtime.words import Beaten, InDoubt, Joined, Retire, Stop, encode_word
+from tenure.runtime.supervised.board import Board
+from tenure.runtime.supervised.link import Lifeline
+from tenure.runtime.supervised.messages import Beaten, InDoubt, Joined, Retire, Stop, encode_word
 from tenure.testing import ManualClock
 from tests.rig.waiting import wait_until_async
 
@@ -69,7 +69,7 @@ async def test_orders_to_stop_are_told_apart_from_news(
 async def test_messages_that_a_supervisor_never_sends_cut_the_line(
     lifeline: Lifeline, supervisor: socket.socket, monkeypatch: pytest.MonkeyPatch, nonsense: bytes
 ):
-    monkeypatch.setattr("tenure.runtime.lifeline._LINE_MAX", 25_000)
+    monkeypatch.setattr("tenure.runtime.supervised.link._LINE_MAX", 25_000)
     heard: list[object] = []
     supervisor.sendall(nonsense)
     await asyncio.wait_for(lifeline.listen(heard.append), 10)

@@ -8,10 +8,10 @@ from types import SimpleNamespace
 
 import pytest
 
-from tenure.runtime.board import Blockage
-from tenure.runtime.words import Retire
-from tenure.supervisor import children
-from tenure.supervisor.children import _state
+from tenure.runtime.supervised.board import Blockage
+from tenure.runtime.supervised.messages import Retire
+from tenure.supervisor import child as children
+from tenure.supervisor.child import _state
 from tenure.supervisor.limits import Limits, SupervisorOptions
 from tests.rig.waiting import wait_until
 
@@ -121,7 +121,7 @@ def test_a_system_without_the_signal_for_stacks_is_left_alone(monkeypatch: pytes
 
 def test_a_process_without_stderr_survives_the_call_for_stacks():
     code = (
-        "import os, signal; from tenure.supervisor.children import show_stacks_at_signal as show;"
+        "import os, signal; from tenure.supervisor.child import show_stacks_at_signal as show;"
         "show(); os.kill(os.getpid(), signal.SIGUSR2); print('alive')"
     )
     command = f'exec "{sys.executable}" -c "{code}" 2>&-'

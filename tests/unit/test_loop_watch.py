@@ -5,7 +5,7 @@ from collections.abc import Callable
 from typing import Any
 
 from tenure.observe.events import Event, Events, LoopBlocked
-from tenure.runtime.loop_watch import LoopWatch
+from tenure.runtime.work.loop_watch import LoopWatch
 from tenure.testing import ManualClock
 
 

@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from tenure.core.model import Lease
-from tenure.core.records import NewJob, Note
+from tenure.core.jobs.records import NewJob, Note
+from tenure.core.leases import Lease
 from tenure.core.schedules.records import Commit
 from tenure.stores.contract import Store
 from tenure.stores.memory import MemoryStore

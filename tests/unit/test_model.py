@@ -1,7 +1,7 @@
 import msgspec
 import pytest
 
-from tenure.core.model import (
+from tenure.core.leases import (
     Busy,
     Finding,
     Grade,

@@ -2,7 +2,7 @@
 
 import pytest
 
-from tenure.core.options import JobOptions, read_options, write_options
+from tenure.core.jobs.options import JobOptions, read_options, write_options
 
 
 def test_options_that_have_their_defaults_take_no_room():

@@ -6,9 +6,9 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from tenure.core.records import JobRecord
-from tenure.http.resources import Pace
-from tenure.http.routes import Routes
+from tenure.core.jobs.records import JobRecord
+from tenure.http.job_resource import Pace
+from tenure.http.server.routes import Routes
 
 
 def record(number: int, seconds: float = 0.0, *, state: str = "succeeded") -> JobRecord:

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from tenure.core.model import Topic
+from tenure.core.leases import Topic
 from tenure.errors import StoreUnavailable
 from tenure.stores.postgres.announcer import Announcer, channel_of, kind_in, payloads, topics_in
 from tests.unit.virtual_time import in_virtual_time, now, settle

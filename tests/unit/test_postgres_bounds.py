@@ -11,7 +11,7 @@ import asyncpg
 import pytest
 
 from tenure.core.clock import SystemClock
-from tenure.core.records import Claimed, JobRecord, NewJob, Settlement
+from tenure.core.jobs.records import Claimed, JobRecord, NewJob, Settlement
 from tenure.stores.contract import Store
 from tenure.stores.memory import MemoryStore
 from tenure.stores.postgres import PostgresStore, bounds

@@ -6,9 +6,9 @@ from typing import Any
 import asyncpg
 import pytest
 
-from tenure.core.records import NewJob, Settlement
+from tenure.core.bounds import INSTANT_MAX
+from tenure.core.jobs.records import NewJob, Settlement
 from tenure.core.schedules.records import Expected, Found, Write
-from tenure.core.soundness import INSTANT_MAX
 from tenure.stores.postgres import PostgresStore
 from tests.contract.commit_calls import create, look_at, plan, rewrite, run, send, tick_line
 from tests.rig.endings import settlement

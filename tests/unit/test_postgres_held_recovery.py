@@ -7,9 +7,9 @@ from typing import Any
 import asyncpg
 import pytest
 
-from tenure.core import endings
-from tenure.core.records import JobRecord, NewJob, Orphans, Settlement
-from tenure.runtime.recovery import take
+from tenure.core.jobs import endings
+from tenure.core.jobs.records import JobRecord, NewJob, Orphans, Settlement
+from tenure.runtime.replica.recovery import take
 from tenure.stores.postgres import PostgresStore
 from tests.jobs.replicas import claim_and_die
 from tests.rig.fixtures import Endpoint

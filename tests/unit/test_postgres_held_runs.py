@@ -5,7 +5,7 @@ from collections.abc import AsyncIterator
 import asyncpg
 import pytest
 
-from tenure.runtime.scheduling import Scheduling
+from tenure.runtime.timers.scheduling import Scheduling
 from tenure.stores.postgres import PostgresStore
 from tests.contract.schedule_calls import bound, look_at, move, plant, run
 from tests.rig.fixtures import Endpoint

@@ -8,7 +8,7 @@ from typing import Any
 import asyncpg
 import pytest
 
-from tenure.core.records import JobRecord, NewJob, Note, Settlement, Unique
+from tenure.core.jobs.records import JobRecord, NewJob, Note, Settlement, Unique
 from tenure.errors import StoreUnavailable
 from tenure.stores.postgres import PostgresStore
 from tenure.stores.postgres.announcer import (

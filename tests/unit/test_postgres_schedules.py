@@ -9,7 +9,7 @@ import asyncpg
 import pytest
 
 from tenure.core.clock import SystemClock
-from tenure.core.records import JobRecord, NewJob
+from tenure.core.jobs.records import JobRecord, NewJob
 from tenure.core.schedules.records import (
     DECISIONS_MAX,
     Commit,

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from tenure.core.records import NewJob
+from tenure.core.jobs.records import NewJob
 from tenure.stores.postgres import PostgresStore
 from tenure.stores.postgres.replicas import _Looks
 from tenure.testing import ManualClock

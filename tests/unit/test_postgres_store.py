@@ -12,7 +12,7 @@ import asyncpg
 import pytest
 
 from tenure.core.clock import Clock, SystemClock
-from tenure.core.model import Busy, Grade, Granted, Lease
+from tenure.core.leases import Busy, Grade, Granted, Lease
 from tenure.errors import ConfigError, StoreError, StoreFull, StoreUnavailable
 from tenure.stores.postgres import PostgresStore
 from tenure.stores.postgres.address import Address

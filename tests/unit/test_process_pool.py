@@ -2,8 +2,8 @@
 
 import pytest
 
-from tenure.runtime.process_pool import Processes, ProcessLimits
-from tenure.runtime.processes import Child
+from tenure.runtime.attempts.processes.child import Child
+from tenure.runtime.attempts.processes.pool import Processes, ProcessLimits
 
 
 async def test_a_start_that_fails_leaves_room_for_the_next_one(monkeypatch):

@@ -3,8 +3,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tenure.core import records
-from tenure.core.records import (
+from tenure.core.jobs import records
+from tenure.core.jobs.records import (
     BATCH_MAX,
     CANCELS_MAX,
     COUNT_MAX,

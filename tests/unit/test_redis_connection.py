@@ -10,7 +10,7 @@ import pytest
 import redis
 
 from tenure.core.clock import Clock, SystemClock
-from tenure.core.model import Grade
+from tenure.core.leases import Grade
 from tenure.errors import ConfigError, StoreError, StoreUnavailable
 from tenure.stores.redis import RedisStore, connection
 from tenure.stores.redis.connection import read_format

@@ -5,8 +5,8 @@ from collections.abc import AsyncIterator
 import msgspec
 import pytest
 
-from tenure.core.model import Granted
-from tenure.core.records import Unique
+from tenure.core.jobs.records import Unique
+from tenure.core.leases import Granted
 from tenure.errors import StoreError
 from tenure.stores.redis import RedisStore
 from tests.contract.calls import ask, take

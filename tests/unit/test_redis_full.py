@@ -6,8 +6,8 @@ from contextlib import asynccontextmanager
 import pytest
 import redis
 
-from tenure.core.model import Granted
-from tenure.core.records import Inserted, Note, Pruned, Unique
+from tenure.core.jobs.records import Inserted, Note, Pruned, Unique
+from tenure.core.leases import Granted
 from tenure.core.schedules.records import Write
 from tenure.errors import StoreFull, StoreUnavailable
 from tenure.stores.redis import RedisStore

@@ -8,7 +8,7 @@ from unittest.mock import ANY
 
 import pytest
 
-from tenure.core.records import BATCH_MAX, NewJob, Note, Recovered, Tagged, Unique
+from tenure.core.jobs.records import BATCH_MAX, NewJob, Note, Recovered, Tagged, Unique
 from tenure.errors import StoreUnavailable
 from tenure.stores.redis import RedisStore
 from tenure.stores.redis.scripts import SCRIPTS

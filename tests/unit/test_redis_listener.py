@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from redis import exceptions
 
-from tenure.core.model import Topic
+from tenure.core.leases import Topic
 from tenure.stores.redis.address import Address
 from tenure.stores.redis.listener import Listener
 from tenure.stores.watching import ARM_SECONDS, Watchers, pause_before_listening

@@ -6,7 +6,7 @@ from importlib.resources import files
 import msgspec
 import pytest
 
-from tenure.core.records import JobRecord, NewJob, Unique
+from tenure.core.jobs.records import JobRecord, NewJob, Unique
 from tenure.stores.redis import RedisStore
 from tenure.stores.redis.records import _Stored, read_job, run_words
 from tests.contract.job_calls import claim, id_of, join, settle

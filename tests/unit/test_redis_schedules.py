@@ -7,7 +7,7 @@ from typing import TypeVar
 
 import pytest
 
-from tenure.core.records import BATCH_MAX, JobRecord
+from tenure.core.jobs.records import BATCH_MAX, JobRecord
 from tenure.core.schedules.records import (
     BLOCKING_MAX,
     DECISIONS_MAX,

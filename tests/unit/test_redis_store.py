@@ -11,8 +11,8 @@ import pytest
 import redis
 
 from tenure.core.clock import Clock, SystemClock
-from tenure.core.model import Grade, Lease
-from tenure.core.records import Pruned
+from tenure.core.jobs.records import Pruned
+from tenure.core.leases import Grade, Lease
 from tenure.errors import StoreError, StoreUnavailable
 from tenure.stores.redis import RedisStore
 from tenure.stores.redis.scripts import SCRIPTS

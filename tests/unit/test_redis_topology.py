@@ -11,7 +11,7 @@ import redis
 from redis.crc import key_slot
 
 from tenure.core.clock import SystemClock
-from tenure.core.model import Grade
+from tenure.core.leases import Grade
 from tenure.core.redaction import redact
 from tenure.errors import ConfigError, StoreUnavailable
 from tenure.stores.redis import RedisStore, topology

@@ -12,7 +12,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from tenure.runtime.processes import Child
+from tenure.runtime.attempts.processes.child import Child
 from tests.rig.waiting import wait_until
 
 SLEEP = "import time; time.sleep(60)"

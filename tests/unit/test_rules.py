@@ -4,7 +4,7 @@ from zoneinfo import ZoneInfo
 import msgspec
 import pytest
 
-from tenure.core.rules import Cron, Every, Rule, make_rule
+from tenure.core.calendar.rules import Cron, Every, Rule, make_rule
 from tenure.errors import ConfigError
 
 

@@ -4,8 +4,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tenure.core.rules import Cron, Every, make_rule
-from tenure.core.zones import CALENDAR_ENDS, instant_of
+from tenure.core.calendar.rules import Cron, Every, make_rule
+from tenure.core.calendar.zones import CALENDAR_ENDS, instant_of
 from tests.rig.sizes import SIZE
 from tests.unit.instants import at, coming, gone
 
@@ -236,6 +236,6 @@ def test_a_thousand_idle_timers_cost_next_to_nothing(monkeypatch):
     now = at("2026-06-01T12:00:01")
     answers = [(rule.next_after(now), rule.last_at(now)) for rule in rules]
     # As long as none of them is due, nobody looks into the calendar again.
-    monkeypatch.setattr("tenure.core.rules.CronSim", None)
+    monkeypatch.setattr("tenure.core.calendar.rules.CronSim", None)
     for later in (now + 1, now + 500_000, at("2026-06-01T12:00:59")):
         assert [(rule.next_after(later), rule.last_at(later)) for rule in rules] == answers

@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tenure.core.rules import Cron, Every, Rule, make_rule
+from tenure.core.calendar.rules import Cron, Every, Rule, make_rule
 from tenure.errors import ConfigError
 from tests.rig.sizes import SIZE
 from tests.unit.instants import at

@@ -1,8 +1,8 @@
 """How often a job has run: claims that started nothing do not count."""
 
+from tenure.core.jobs.records import AttemptLine, JobRecord, write_history
+from tenure.core.jobs.run_numbers import numbered_history, runs_of
 from tenure.core.policy import UNKNOWN_TASK
-from tenure.core.records import AttemptLine, JobRecord, write_history
-from tenure.core.runs import numbered_history, runs_of
 
 
 def line(attempt: int, outcome: str, *, seconds: float = 1, error: str = "") -> AttemptLine:

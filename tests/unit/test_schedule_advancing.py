@@ -5,8 +5,10 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from tenure.core.records import JobRecord, NewJob
-from tenure.core.schedules.advancing import (
+from tenure.core.jobs.records import JobRecord, NewJob
+from tenure.core.schedules.documents import Decision, decision_in
+from tenure.core.schedules.records import Commit, Committed, Expected, Found, Room, Write
+from tenure.core.schedules.ticks import (
     Advance,
     Advanced,
     Bound,
@@ -16,8 +18,6 @@ from tenure.core.schedules.advancing import (
     after_commit,
     outcome_of,
 )
-from tenure.core.schedules.documents import Decision, decision_in
-from tenure.core.schedules.records import Commit, Committed, Expected, Found, Room, Write
 from tests.unit.schedule_texts import NOW, SECOND, found, freeze, standing_in, text_of
 
 AGO = NOW - 60 * SECOND

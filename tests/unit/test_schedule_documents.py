@@ -7,8 +7,8 @@ import pytest
 from msgspec.structs import replace
 
 from tenure import StoreError, Tenure
-from tenure.core.records import NewJob
-from tenure.core.schedules.advancing import Advance, Advanced, Move, advance
+from tenure.core.jobs.records import NewJob
+from tenure.core.schedules.declaration import Planting, plant
 from tenure.core.schedules.documents import (
     DOCUMENT_FORMAT,
     EVERYTHING,
@@ -20,8 +20,7 @@ from tenure.core.schedules.documents import (
     read_schedule,
     read_standing,
 )
-from tenure.core.schedules.freezing import Change, forget, freeze, reset, thaw
-from tenure.core.schedules.planting import Planting, plant
+from tenure.core.schedules.pauses import Change, forget, freeze, reset, thaw
 from tenure.core.schedules.records import (
     Commit,
     Expected,
@@ -30,6 +29,7 @@ from tenure.core.schedules.records import (
     TickLine,
     Write,
 )
+from tenure.core.schedules.ticks import Advance, Advanced, Move, advance
 from tenure.stores.contract import Store
 from tenure.testing import Faults, FaultyStore, ManualClock
 

@@ -3,7 +3,7 @@
 import pytest
 
 from tenure.core.schedules.documents import EVERYTHING, Freeze, Schedule
-from tenure.core.schedules.freezing import Change, forget, freeze, reset, seconds_ahead, thaw
+from tenure.core.schedules.pauses import Change, forget, freeze, reset, seconds_ahead, thaw
 from tenure.core.schedules.records import Commit, Expected, Room, Write
 from tests.unit.schedule_texts import NOW, SECOND, schedule, standing_in
 from tests.unit.schedule_texts import freeze as paused

@@ -7,6 +7,7 @@ import pytest
 from msgspec import Raw
 from msgspec.structs import replace
 
+from tenure.core.schedules.declaration import Planted, Planting, names_to_read, plant
 from tenure.core.schedules.documents import (
     DECLARED_FOR,
     DIGESTS_MAX,
@@ -15,7 +16,6 @@ from tenure.core.schedules.documents import (
     Schedule,
     write_document,
 )
-from tenure.core.schedules.planting import Planted, Planting, names_to_read, plant
 from tenure.core.schedules.records import Commit, Expected
 from tests.unit.schedule_texts import NOW, SECOND, charter_in, freeze, schedule, standing_in
 

@@ -4,10 +4,10 @@ from typing import Any
 
 import pytest
 
-from tenure.core.rules import Every
+from tenure.core.calendar.rules import Every
 from tenure.core.schedules.definition import Definition, RunOptions
 from tenure.core.schedules.documents import Decision
-from tenure.core.schedules.ticking import left_of, still_runs
+from tenure.core.schedules.steps import left_of, still_runs
 from tests.unit.schedule_texts import NOW, SECOND
 
 TICK = NOW

@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 
 from tenure import Tenure
-from tenure.core.records import NewJob
-from tenure.runtime.board import Board
-from tenure.runtime.words import (
+from tenure.core.jobs.records import NewJob
+from tenure.runtime.supervised.board import Board
+from tenure.runtime.supervised.messages import (
     HandOver,
     InDoubt,
     IsolationOver,
@@ -23,11 +23,11 @@ from tenure.runtime.words import (
     encode_word,
 )
 from tenure.stores.connect import connect
-from tenure.supervisor import seats
-from tenure.supervisor.children import Child
+from tenure.supervisor import supervisor as seats
+from tenure.supervisor.child import Child
 from tenure.supervisor.limits import SupervisorOptions
-from tenure.supervisor.seats import Supervisor
 from tenure.supervisor.spec import ChildSpec
+from tenure.supervisor.supervisor import Supervisor
 from tenure.testing import ManualClock
 from tests.rig.waiting import wait_until_async
 
@@ -531,7 +531,7 @@ async def test_a_child_is_heard_until_it_talks_nonsense(stage: Stage, nonsense: 
 async def test_without_proc_a_child_lives_for_a_ttl_after_its_start_or_its_last_tick(
     stage: Stage, monkeypatch: pytest.MonkeyPatch
 ):
-    monkeypatch.setattr("tenure.supervisor.children.has_proc", lambda: False)
+    monkeypatch.setattr("tenure.supervisor.child.has_proc", lambda: False)
     child = await stage.spawn(SPEC, 1000.0, asyncio.Lock())
     assert child.lives(1009.0, ttl=10)
     assert not child.lives(1011.0, ttl=10)

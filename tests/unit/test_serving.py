@@ -2,8 +2,8 @@
 
 import pytest
 
-from tenure.core.model import check_meta
-from tenure.core.serving import Serving, read_serving, write_serving
+from tenure.core.leases import check_meta
+from tenure.core.worker_info import Serving, read_serving, write_serving
 
 
 def test_what_is_written_is_read():

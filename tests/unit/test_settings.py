@@ -4,7 +4,7 @@ from datetime import timedelta
 import pytest
 
 from tenure import ConfigError, Retention, Tenure
-from tenure.core.retention import Kept
+from tenure.core.jobs.retention import Kept
 from tenure.core.settings import Settings, usable_cores
 
 NAMES = (

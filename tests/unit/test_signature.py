@@ -8,8 +8,8 @@ import pytest
 from pydantic import BaseModel
 
 from tenure import ArgumentsError, ConfigError
-from tenure.core.json_values import decode_plain, encode
-from tenure.core.signature import Signature
+from tenure.core.values.json import decode_plain, encode
+from tenure.core.values.signature import Signature
 
 
 @dataclass

@@ -2,9 +2,9 @@ from itertools import pairwise
 
 import pytest
 
+from tenure.core.calendar.rules import Cron, Every, shortest_distance
+from tenure.core.calendar.spreads import check_spread, spread_offset
 from tenure.core.durations import micros
-from tenure.core.rules import Cron, Every, shortest_distance
-from tenure.core.spreads import check_spread, spread_offset
 from tenure.errors import ConfigError
 from tests.unit.instants import at
 

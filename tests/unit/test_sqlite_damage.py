@@ -9,8 +9,8 @@ import pytest
 
 from tenure import Tenure
 from tenure.core.clock import SystemClock
-from tenure.core.model import Granted
-from tenure.core.records import Recovered
+from tenure.core.jobs.records import Recovered
+from tenure.core.leases import Granted
 from tenure.errors import StoreError
 from tenure.observe import Event
 from tenure.observe.events import JobsRecovered

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tenure.core.records import BATCH_MAX, COUNT_MAX, Note, Pruned, Unique
+from tenure.core.jobs.records import BATCH_MAX, COUNT_MAX, Note, Pruned, Unique
 from tenure.stores.sqlite import (
     SqliteStore,
     claims,

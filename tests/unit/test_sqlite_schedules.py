@@ -5,9 +5,9 @@ from pathlib import Path
 
 import pytest
 
-from tenure.core.records import BATCH_MAX, COUNT_MAX
+from tenure.core.bounds import INSTANT_MAX
+from tenure.core.jobs.records import BATCH_MAX, COUNT_MAX
 from tenure.core.schedules.records import DECISIONS_MAX, Room, ScheduleRecord, Write
-from tenure.core.soundness import INSTANT_MAX
 from tenure.stores.sqlite import SqliteStore, schedules
 from tenure.testing import ManualClock
 from tests.contract.commit_calls import (

@@ -12,7 +12,7 @@ from tempfile import TemporaryDirectory
 
 import pytest
 
-from tenure.core.model import Lease
+from tenure.core.leases import Lease
 from tenure.errors import ConfigError, StoreError, StoreFull, StoreUnavailable
 from tenure.stores.sqlite import SqliteStore, database
 from tenure.stores.sqlite.schema import FORMAT

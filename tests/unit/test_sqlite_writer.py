@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from tenure.core.model import Granted, Lease
+from tenure.core.leases import Granted, Lease
 from tenure.errors import StoreError, StoreUnavailable
 from tenure.stores.sqlite import SqliteStore, database, keys, leases, line, semaphores, writer
 from tenure.stores.sqlite.leases import _after

@@ -1,7 +1,7 @@
 import pytest
 
-from tenure.core.records import JobRecord, Recovered
-from tenure.core.states import FINISHED, MOVES, STATES, diagram, moves_from
+from tenure.core.jobs.records import JobRecord, Recovered
+from tenure.core.jobs.states import FINISHED, MOVES, STATES, diagram, moves_from
 
 
 def test_every_state_can_be_reached():

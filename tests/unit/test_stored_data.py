@@ -5,10 +5,10 @@ from typing import Any
 
 import pytest
 
-from tenure.core.model import Pong
+from tenure.core.leases import Pong
 from tenure.errors import StoreError, StoreUnavailable
 from tenure.observe.events import DataLost
-from tenure.runtime.stored_data import InHand, StoredData
+from tenure.runtime.data_loss import InHand, StoredData
 
 
 class Place:

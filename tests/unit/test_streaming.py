@@ -9,8 +9,8 @@ import pytest
 from msgspec.structs import replace
 
 from tenure.errors import JobNotFound, StoreUnavailable
-from tenure.http.asking import Headers
-from tenure.http.streaming import job_events, last_event_id
+from tenure.http.request import Headers
+from tenure.http.server.event_stream import job_events, last_event_id
 from tests.unit.test_pace import record
 
 

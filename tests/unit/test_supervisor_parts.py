@@ -15,12 +15,12 @@ import pytest
 
 from tenure import Tenure
 from tenure.observe.events import Event, StoreFailing
-from tenure.runtime.board import Board
-from tenure.runtime.words import Beaten, HandOver, InDoubt, TakenOver
+from tenure.runtime.supervised.board import Board
+from tenure.runtime.supervised.messages import Beaten, HandOver, InDoubt, TakenOver
 from tenure.stores.connect import connect
 from tenure.supervisor.beats import Beats
-from tenure.supervisor.child_process import work
-from tenure.supervisor.children import Child, _blocked
+from tenure.supervisor.child import Child, _blocked
+from tenure.supervisor.child_main import work
 from tenure.supervisor.spec import ChildSpec, decode_spec, encode_spec
 from tenure.testing import Faults, FaultyStore, ManualClock
 from tests.rig.waiting import wait_until_async
@@ -109,7 +109,7 @@ def test_the_exit_status_of_a_worker_that_cannot_work(
 ):
     (tmp_path / "shop.py").write_text(code)
     ended = subprocess.run(
-        [sys.executable, "-m", "tenure.supervisor.child_process", encode_spec(SPEC)],
+        [sys.executable, "-m", "tenure.supervisor.child_main", encode_spec(SPEC)],
         cwd=tmp_path,
         capture_output=True,
         text=True,

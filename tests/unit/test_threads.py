@@ -5,8 +5,8 @@ from contextvars import ContextVar
 
 import pytest
 
-from tenure.runtime import threads as module
-from tenure.runtime.threads import Threads
+from tenure.runtime.attempts import threads as module
+from tenure.runtime.attempts.threads import Threads
 from tests.rig.waiting import wait_until_async
 
 word: ContextVar[str] = ContextVar("word", default="none")

@@ -1,6 +1,6 @@
 """The time-out of an attempt stands still while it is paused, and does not begin anew."""
 
-from tenure.runtime.time_limit import TimeLimit
+from tenure.runtime.attempts.time_limit import TimeLimit
 
 
 async def test_time_before_a_pause_counts(clock):

@@ -4,7 +4,7 @@ from itertools import islice, pairwise
 
 import pytest
 
-from tenure.core.zones import (
+from tenure.core.calendar.zones import (
     CALENDAR_BEGINS,
     CALENDAR_ENDS,
     shown_at,

@@ -10,7 +10,7 @@ from tenure.app.timers import TimerCalls
 from tenure.core.clock import Clock
 from tenure.core.durations import Duration
 from tenure.core.environment import Scope
-from tenure.core.retention import RetentionOption
+from tenure.core.jobs.retention import RetentionOption
 from tenure.stores.contract import LeaseStore, Migrate
 
 __all__ = ["Tenure"]

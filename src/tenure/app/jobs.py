@@ -10,27 +10,30 @@ from tenure.app.workers import WorkerCalls
 from tenure.core import durations
 from tenure.core.durations import Duration
 from tenure.core.ids import is_job_id
-from tenure.core.model import check_name
+from tenure.core.jobs.records import QueueCounts, Recovered, ReplicaRecord
+from tenure.core.jobs.retention import RetentionOption
+from tenure.core.jobs.states import STATES, JobState
+from tenure.core.leases import check_name
 from tenure.core.policy import TTL_MAX, Backoff, RetryOption
-from tenure.core.records import QueueCounts, Recovered, ReplicaRecord
-from tenure.core.retention import RetentionOption
-from tenure.core.states import STATES, JobState
 from tenure.errors import ConfigError, UniqueBusy, UniqueMismatch
-from tenure.jobs import Job, JobPage, Jobs, Request
-from tenure.runtime.attempt import Around, Executor
-from tenure.runtime.context import current
-from tenure.runtime.pruning import prune
-from tenure.runtime.recovery import Recovery
-from tenure.tasks import (
+from tenure.jobs import (
     AsyncTask,
+    Job,
+    JobPage,
+    Jobs,
     Options,
     PlainTask,
+    Request,
     Task,
     TaskDecorator,
     is_declared_again,
     make_handler,
     make_task,
 )
+from tenure.runtime.attempts.attempt import Around, Executor
+from tenure.runtime.attempts.running_job import current
+from tenure.runtime.pruning import prune
+from tenure.runtime.replica.recovery import Recovery
 from tenure.timers import check_not_timed
 
 __all__ = ["JobCalls"]

@@ -15,16 +15,16 @@ from tenure.app.opening import Opening
 from tenure.app.setup import warn_about_setup
 from tenure.core.clock import Clock, SystemClock
 from tenure.core.environment import SCOPES, Scope, reaches, scope_problem
-from tenure.core.model import Grade, Traits
+from tenure.core.leases import Grade, Traits
 from tenure.core.schedules.definition import Plan
 from tenure.core.settings import URL_DEFAULT, Settings, WorkSettings
 from tenure.errors import ConfigError, StoreError, StoreUnavailable
-from tenure.holds import Holds
 from tenure.jobs import Jobs
-from tenure.locks import USE_ASYNC_WITH
+from tenure.locks.hold import Holds
+from tenure.locks.lock import USE_ASYNC_WITH
 from tenure.observe.events import Event, Events
-from tenure.runtime.attempt import Around, Handler
-from tenure.runtime.hosting import Host
+from tenure.runtime.attempts.attempt import Around, Handler
+from tenure.runtime.host import Host
 from tenure.stores.connect import connect
 from tenure.stores.contract import LeaseStore, Migrate, Store
 from tenure.stores.lease_only import whole

@@ -9,12 +9,12 @@ from typing import Any, TypeVar, TypeVarTuple, overload
 
 from tenure.app.lifecycle import Lifecycle
 from tenure.core.durations import Duration, seconds
-from tenure.core.model import Lease, Meta, check_limit, check_meta, check_name
+from tenure.core.leases import Lease, Meta, check_limit, check_meta, check_name
 from tenure.core.policy import TTL_DEFAULT, TTL_MAX, TTL_MIN
-from tenure.election import Election
 from tenure.errors import ConfigError
-from tenure.holds import OnLost
-from tenure.locks import (
+from tenure.locks.election import Election
+from tenure.locks.hold import OnLost
+from tenure.locks.lock import (
     Lock,
     OnUnavailable,
     Outcome,
@@ -24,8 +24,8 @@ from tenure.locks import (
     rules,
     run_locked,
 )
-from tenure.once import run_once
-from tenure.runtime.acquiring import Ask
+from tenure.locks.once import run_once
+from tenure.runtime.leases.acquirer import Ask
 
 __all__ = ["LockCalls"]
 
@@ -169,7 +169,7 @@ class LockCalls(Lifecycle):
         return await run_once(lock, self._holds().store, name, version, fn)
 
     def election(self, name: str, *, ttl: Duration = 15, meta: Meta | None = None) -> Election:
-        """Describe an election of one leader over all replicas; see `tenure.election`."""
+        """Describe an election of one leader over all replicas; see `tenure.locks.election`."""
         key = f"election:{check_name(name, 'election name')}"
         ask = self._ask(key, 1, ttl, meta, strict=False)
         return Election(self._holds, ask, self._store.clock)

@@ -7,17 +7,16 @@ from datetime import datetime
 from typing import Any, TypeVar
 
 from tenure.app.jobs import JobCalls
-from tenure.core.blackouts import Blackout
+from tenure.core.calendar.blackouts import Blackout
 from tenure.core.durations import Duration
+from tenure.core.jobs.retention import RetentionOption
 from tenure.core.policy import RetryOption
-from tenure.core.retention import RetentionOption
 from tenure.core.schedules.definition import CatchUp, Each, OnUnavailable, Overlap, Plan, RunOptions
 from tenure.core.schedules.documents import EVERYTHING
 from tenure.errors import ConfigError
-from tenure.jobs import Jobs
-from tenure.runtime.scheduling import Scheduling
+from tenure.jobs import Jobs, Task, check_declarable, is_declared_again
+from tenure.runtime.timers.scheduling import Scheduling
 from tenure.stores.contract import Store
-from tenure.tasks import Task, check_declarable, is_declared_again
 from tenure.timers import (
     After,
     OnCrash,

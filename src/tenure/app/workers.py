@@ -11,16 +11,16 @@ from typing import Any, Literal, TypeAlias
 from tenure.app.lifecycle import Lifecycle
 from tenure.core import durations
 from tenure.core.durations import Duration
-from tenure.core.serving import write_serving
-from tenure.core.shares import check_queues
+from tenure.core.jobs.shares import check_queues
+from tenure.core.worker_info import write_serving
 from tenure.errors import ConfigError
-from tenure.runtime.lifeline import Lifeline
-from tenure.runtime.process import about_this_process
-from tenure.runtime.process_functions import check_processes
-from tenure.runtime.words import HandOver
-from tenure.runtime.worker import Worker, WorkerOptions
+from tenure.jobs.worker import EmbeddedWorker, StoreToCome, run_until_stopped
+from tenure.runtime.attempts.processes.functions import check_processes
+from tenure.runtime.process_info import about_this_process
+from tenure.runtime.supervised.link import Lifeline
+from tenure.runtime.supervised.messages import HandOver
+from tenure.runtime.work.worker import Worker, WorkerOptions
 from tenure.stores.lease_only import check_keeps_jobs
-from tenure.workers import EmbeddedWorker, StoreToCome, run_until_stopped
 
 __all__ = ["Queues", "Timers", "WorkerCalls"]
 

@@ -12,13 +12,13 @@ from tenure.blocking.locks import Election, Lock, LockOptions, OnLost, Semaphore
 from tenure.blocking.portal import Portal
 from tenure.blocking.timers import Timers
 from tenure.core.durations import Duration
-from tenure.core.model import Lease, Meta, Traits
+from tenure.core.jobs.records import QueueCounts, Recovered, ReplicaRecord
+from tenure.core.jobs.states import JobState
+from tenure.core.leases import Lease, Meta, Traits
 from tenure.core.policy import TTL_DEFAULT
-from tenure.core.records import QueueCounts, Recovered, ReplicaRecord
-from tenure.core.states import JobState
 from tenure.errors import ConfigError, StoreError, UniqueBusy, UniqueMismatch
 from tenure.jobs import Request
-from tenure.locks import OnUnavailable, Outcome, is_async
+from tenure.locks.lock import OnUnavailable, Outcome, is_async
 from tenure.observe import Event
 
 __all__ = ["Tenure"]

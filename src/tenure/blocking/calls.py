@@ -9,7 +9,7 @@ from queue import SimpleQueue
 from typing import Any, Generic, TypeVar, cast
 
 from tenure.errors import StoreError
-from tenure.locks import to_its_end
+from tenure.locks.lock import to_its_end
 
 __all__ = ["CLOSED_MEANWHILE", "Body", "Call", "Carrier"]
 

@@ -12,12 +12,12 @@ from typing import TYPE_CHECKING, Literal, Self, TypeAlias, TypedDict, TypeVar
 import tenure
 from tenure.blocking.portal import Portal
 from tenure.core.durations import Duration
-from tenure.core.model import Meta
-from tenure.election import Leader
+from tenure.core.leases import Meta
 from tenure.errors import AcquireTimeout, ConfigError
-from tenure.locks import NEITHER_TRUE_NOR_FALSE, UNSET, Unset
-from tenure.runtime.entries import EnteredByHand, Entry, entry_methods
-from tenure.runtime.owners import current_caller
+from tenure.locks.election import Leader
+from tenure.locks.lock import NEITHER_TRUE_NOR_FALSE, UNSET, Unset
+from tenure.runtime.leases.entries import EnteredByHand, Entry, entry_methods
+from tenure.runtime.leases.owners import current_caller
 
 __all__ = ["Election", "Hold", "Lock", "LockOptions", "OnLost", "Semaphore"]
 

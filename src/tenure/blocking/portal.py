@@ -19,7 +19,7 @@ from typing import Any, TypeVar
 from tenure.blocking.calls import CLOSED_MEANWHILE, Body, Call
 from tenure.errors import StoreError
 from tenure.runtime.background import Background
-from tenure.runtime.owners import current_caller, owner
+from tenure.runtime.leases.owners import current_caller, owner
 
 __all__ = ["Portal"]
 

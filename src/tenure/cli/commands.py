@@ -9,15 +9,15 @@ from typing import Any, NoReturn
 import click
 
 from tenure import __version__
-from tenure.cli.doctor import doctor
-from tenure.cli.jobs import jobs
+from tenure.cli.doctor.command import doctor
+from tenure.cli.jobs.commands import jobs
 from tenure.cli.locks import locks
 from tenure.cli.migrate import migrate
+from tenure.cli.output import Screen
 from tenure.cli.queues import queues
 from tenure.cli.replicas import prune, recover, replicas
-from tenure.cli.show import Screen
 from tenure.cli.target import store_options
-from tenure.cli.timers import timers
+from tenure.cli.timers.commands import timers
 from tenure.cli.worker import ping, worker
 
 __all__ = ["tenure"]

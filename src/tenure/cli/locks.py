@@ -10,9 +10,9 @@ import click
 from rich.console import RenderableType
 from rich.text import Text
 
-from tenure.cli.show import Cell, Shrinking, duration, safe, table
+from tenure.cli.output import Cell, Shrinking, duration, safe, table
 from tenure.cli.target import Target, store_command
-from tenure.core.model import Lease, check_name
+from tenure.core.leases import Lease, check_name
 from tenure.errors import ConfigError, StoreError
 from tenure.stores.contract import Store
 

@@ -10,11 +10,11 @@ import click
 from rich.console import RenderableType
 from rich.text import Text
 
-from tenure.cli.parameters import span
-from tenure.cli.show import Cell, Shrinking, duration, safe, table
+from tenure.cli.options import span
+from tenure.cli.output import Cell, Shrinking, duration, safe, table
 from tenure.cli.target import Target, store_command
-from tenure.core.model import check_name
-from tenure.core.records import COUNT_MAX, QueueCounts
+from tenure.core.jobs.records import COUNT_MAX, QueueCounts
+from tenure.core.leases import check_name
 from tenure.stores.contract import Store
 
 __all__ = ["queues"]

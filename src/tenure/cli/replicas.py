@@ -13,12 +13,12 @@ from rich.console import RenderableType
 from rich.text import Text
 
 from tenure.app import Tenure
-from tenure.cli.job_views import instant
-from tenure.cli.parameters import span
-from tenure.cli.show import Cell, Shrinking, duration, safe, table
+from tenure.cli.jobs.table import instant
+from tenure.cli.options import span
+from tenure.cli.output import Cell, Shrinking, duration, safe, table
 from tenure.cli.target import Target, store_command
-from tenure.core.records import Recovered, ReplicaRecord
-from tenure.core.serving import read_serving
+from tenure.core.jobs.records import Recovered, ReplicaRecord
+from tenure.core.worker_info import read_serving
 from tenure.stores.contract import Store
 
 __all__ = ["prune", "recover", "replicas"]

@@ -14,7 +14,7 @@ from typing import Any, TypeVar
 import click
 
 from tenure.app import Tenure
-from tenure.cli.show import Screen
+from tenure.cli.output import Screen
 from tenure.core.clock import SystemClock
 from tenure.core.settings import URL_DEFAULT
 from tenure.errors import StoreUnavailable, TenureError

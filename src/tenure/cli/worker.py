@@ -15,19 +15,19 @@ from typing import Any, Literal
 import click
 
 from tenure.app import Tenure
-from tenure.cli.parameters import bytes_, span
-from tenure.cli.parameters import queues as queues_
+from tenure.cli.options import bytes_, span
+from tenure.cli.options import queues as queues_
+from tenure.cli.output import Screen, duration
 from tenure.cli.reload import Reloader
-from tenure.cli.show import Screen, duration
 from tenure.cli.target import explained, place
 from tenure.core.environment import is_in_kubernetes
 from tenure.errors import TenureError
+from tenure.jobs.worker import Signals
 from tenure.supervisor import Supervisor, SupervisorOptions, check_platform
-from tenure.supervisor.children import show_stacks_at_signal
-from tenure.supervisor.finding import load_app, set_up_logging
+from tenure.supervisor.app_finder import load_app, set_up_logging
+from tenure.supervisor.child import show_stacks_at_signal
 from tenure.supervisor.health import ask_health, serve_health
 from tenure.supervisor.spec import ChildSpec
-from tenure.workers import Signals
 
 __all__ = ["ping", "worker"]
 

@@ -9,15 +9,15 @@ from typing import Final, cast
 from msgspec import Struct
 
 from tenure.core.durations import Duration, seconds
-from tenure.core.model import check_namespace
-from tenure.core.policy import TTL_MAX, TTL_MIN
-from tenure.core.retention import (
+from tenure.core.jobs.retention import (
     RETENTION_DEFAULT,
     Kept,
     RetentionOption,
     parse_retention,
     parse_retention_text,
 )
+from tenure.core.leases import check_namespace
+from tenure.core.policy import TTL_MAX, TTL_MIN
 from tenure.core.sizes import size
 from tenure.errors import ConfigError
 

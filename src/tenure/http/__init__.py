@@ -6,13 +6,13 @@ runs the handlers needs neither. `Client` and `AsyncClient` need `tenure[client]
 
 from __future__ import annotations
 
-from tenure.http.asking import Headers, Owner
-from tenure.http.client import AsyncClient, AsyncRemoteJob, Client, RemoteJob
-from tenure.http.endpoints import Limits, Submission
-from tenure.http.known import JobEvent
+from tenure.http.client.client import AsyncClient, AsyncRemoteJob, Client, RemoteJob
+from tenure.http.client.remote_job import JobEvent
+from tenure.http.job_resource import JobResource, Responses
 from tenure.http.problems import Problem
-from tenure.http.resources import JobResource, Responses
-from tenure.http.router import AsyncRouter
+from tenure.http.request import Headers, Owner
+from tenure.http.server.endpoint import Limits, Submission
+from tenure.http.server.router import AsyncRouter
 
 __all__ = [
     "AsyncClient",

@@ -12,8 +12,8 @@ from typing import Any, Final
 import msgspec
 from msgspec import Struct
 
-from tenure.core.json_values import decode_plain
-from tenure.runtime.reports import ErrorReport, Reject
+from tenure.core.values.json import decode_plain
+from tenure.runtime.attempts.reports import ErrorReport, Reject
 
 __all__ = [
     "KINDS",

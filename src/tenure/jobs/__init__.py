@@ -1,8 +1,30 @@
-"""Jobs: the handles that callers get, and the service behind them."""
+"""Tasks and jobs: how a task is declared, what a caller gets, and the service behind it."""
 
 from __future__ import annotations
 
-from tenure.jobs.handles import Attempt, Job, JobPage, JobSnapshot, Request, report_of
+from tenure.jobs.functions import check_declarable, is_declared_again, make_handler
+from tenure.jobs.job import Attempt, Job, JobPage, JobSnapshot, Request, report_of
+from tenure.jobs.options import Options, Unique
 from tenure.jobs.service import Jobs
+from tenure.jobs.task import AsyncTask, PlainTask, StoredTask, Task, TaskDecorator, make_task
 
-__all__ = ["Attempt", "Job", "JobPage", "JobSnapshot", "Jobs", "Request", "report_of"]
+__all__ = [
+    "AsyncTask",
+    "Attempt",
+    "Job",
+    "JobPage",
+    "JobSnapshot",
+    "Jobs",
+    "Options",
+    "PlainTask",
+    "Request",
+    "StoredTask",
+    "Task",
+    "TaskDecorator",
+    "Unique",
+    "check_declarable",
+    "is_declared_again",
+    "make_handler",
+    "make_task",
+    "report_of",
+]

@@ -13,21 +13,21 @@ from msgspec.structs import replace
 
 from tenure.core.durations import duration, micros
 from tenure.core.ids import JobIds, is_job_id
-from tenure.core.json_values import decode_plain
-from tenure.core.model import storable
-from tenure.core.records import (
+from tenure.core.jobs.records import (
     Cancelled,
     Inserted,
     JobRecord,
     NewJob,
     Page,
 )
-from tenure.core.results import read_stored
-from tenure.core.retention import kept_with_key
-from tenure.core.runs import runs_of
+from tenure.core.jobs.results import read_stored
+from tenure.core.jobs.retention import kept_with_key
+from tenure.core.jobs.run_numbers import runs_of
+from tenure.core.jobs.states import FINISHED
+from tenure.core.jobs.view import waits_for_its_task
+from tenure.core.leases import storable
 from tenure.core.schedules.records import TIMERS_QUEUE
-from tenure.core.states import FINISHED
-from tenure.core.views import waits_for_its_task
+from tenure.core.values.json import decode_plain
 from tenure.errors import (
     ConfigError,
     JobNotFound,
@@ -38,11 +38,11 @@ from tenure.errors import (
     UniqueBusy,
     UniqueMismatch,
 )
-from tenure.jobs.handles import Job, JobPage, Request, report_of
 from tenure.jobs.inserter import Inserter, in_slices
-from tenure.runtime.attempt import Handler
+from tenure.jobs.job import Job, JobPage, Request, report_of
+from tenure.runtime.attempts.attempt import Handler
+from tenure.runtime.attempts.running_job import Insert, current
 from tenure.runtime.batcher import Batcher
-from tenure.runtime.context import Insert, current
 from tenure.stores.contract import Store, Within
 from tenure.stores.within import plainly
 

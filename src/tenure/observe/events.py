@@ -16,10 +16,10 @@ from typing import TypeAlias
 from msgspec import Struct
 
 from tenure.core.durations import duration
-from tenure.core.records import JobRecord
-from tenure.core.schedules.ticking import TICKS_COUNTED
-from tenure.core.showing import indented, safe
-from tenure.core.views import as_datetime
+from tenure.core.jobs.records import JobRecord
+from tenure.core.jobs.view import as_datetime
+from tenure.core.safe_text import indented, safe
+from tenure.core.schedules.steps import TICKS_COUNTED
 from tenure.observe.log_records import Raised, fields_of, write
 
 __all__ = [

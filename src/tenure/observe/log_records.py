@@ -12,9 +12,9 @@ from contextlib import suppress
 from types import TracebackType
 from typing import Final, NamedTuple
 
-from tenure.core.records import JobRecord
-from tenure.core.runs import runs_of
-from tenure.core.showing import indented
+from tenure.core.jobs.records import JobRecord
+from tenure.core.jobs.run_numbers import runs_of
+from tenure.core.safe_text import indented
 
 __all__ = ["Raised", "fields_of", "write"]
 

@@ -11,7 +11,7 @@ from collections import deque
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Generic, TypeVar
 
-from tenure.core.records import BATCH_BYTES, BATCH_MAX
+from tenure.core.jobs.records import BATCH_BYTES, BATCH_MAX
 from tenure.runtime.background import start_soon
 
 __all__ = ["Batcher", "next_slice"]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from tenure.runtime.scheduling import Scheduling
+from tenure.runtime.timers.scheduling import Scheduling
 from tenure.stores.contract import Store
 
 __all__ = ["prune", "prune_forgotten"]

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from importlib import import_module
 
 from tenure.core.clock import Clock
-from tenure.core.model import check_namespace
+from tenure.core.leases import check_namespace
 from tenure.core.redaction import redact
 from tenure.errors import ConfigError
 from tenure.stores.contract import Store

@@ -10,9 +10,9 @@ import logging
 from collections.abc import Callable, Iterator
 from typing import Any, Final, TypeVar
 
+from tenure.core.bounds import Damaged, Kind
 from tenure.core.ids import is_job_id
-from tenure.core.showing import safe
-from tenure.core.soundness import Damaged, Kind
+from tenure.core.safe_text import safe
 
 __all__ = ["Damage"]
 

@@ -8,7 +8,7 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
 from tenure.core.clock import Clock
-from tenure.core.model import Topic
+from tenure.core.leases import Topic
 from tenure.core.policy import WAITER_LIFE, retry_after_error
 
 __all__ = ["ARM_SECONDS", "Watchers", "pause_before_listening"]

@@ -12,6 +12,6 @@ line to the supervisor ends it finishes and leaves.
 from __future__ import annotations
 
 from tenure.supervisor.limits import SupervisorOptions
-from tenure.supervisor.seats import Supervisor, check_platform
+from tenure.supervisor.supervisor import Supervisor, check_platform
 
 __all__ = ["Supervisor", "SupervisorOptions", "check_platform"]

@@ -8,17 +8,17 @@ from collections.abc import Callable, Collection, Coroutine, Iterable
 from functools import partial
 from typing import Any
 
-from tenure.core.records import Beat
+from tenure.core.jobs.records import Beat
 from tenure.core.settings import Settings
 from tenure.errors import TenureError
 from tenure.observe.events import Events
-from tenure.runtime.audit import Counts
-from tenure.runtime.caretaking import Caretaker
-from tenure.runtime.patience import Patience
-from tenure.runtime.replica import pause_after
-from tenure.runtime.words import Beaten, InDoubt, TakenOver
+from tenure.runtime.replica.audit import Counts
+from tenure.runtime.replica.janitor import Caretaker
+from tenure.runtime.replica.replica import pause_after
+from tenure.runtime.retry import Patience
+from tenure.runtime.supervised.messages import Beaten, InDoubt, TakenOver
 from tenure.stores.contract import Store
-from tenure.supervisor.children import Child
+from tenure.supervisor.child import Child
 
 __all__ = ["Beats"]
 

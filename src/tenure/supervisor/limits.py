@@ -7,9 +7,9 @@ import logging
 from msgspec import Struct
 
 from tenure.core.sizes import as_size
-from tenure.runtime.board import Blockage
-from tenure.runtime.words import Retire
-from tenure.supervisor.children import Child
+from tenure.runtime.supervised.board import Blockage
+from tenure.runtime.supervised.messages import Retire
+from tenure.supervisor.child import Child
 
 __all__ = ["Limits", "SupervisorOptions"]
 

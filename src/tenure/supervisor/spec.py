@@ -7,8 +7,8 @@ from typing import Literal
 import msgspec
 from msgspec import Struct
 
-from tenure.runtime.lent_slots import LENT_MAX
-from tenure.runtime.words import HandOver
+from tenure.runtime.attempts.lent_slots import LENT_MAX
+from tenure.runtime.supervised.messages import HandOver
 
 __all__ = ["ChildSpec", "decode_spec", "encode_spec"]
 

@@ -8,8 +8,8 @@ from contextlib import AbstractAsyncContextManager
 from typing import Any, Self, TypeVar, cast
 
 from tenure.core.clock import Clock, SystemClock
-from tenure.core.model import Finding, Pong, Topic, Traits
-from tenure.core.records import Pruned
+from tenure.core.jobs.records import Pruned
+from tenure.core.leases import Finding, Pong, Topic, Traits
 from tenure.errors import StoreUnavailable
 from tenure.stores.connect import connect
 from tenure.stores.contract import Jobs, Leases, Migrate, Purpose, Schedules, Store, Watch, Within

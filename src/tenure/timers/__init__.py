@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from tenure.timers.asking import check_alone, check_not_timed, check_untasked, well_asked
-from tenure.timers.declaring import (
+from tenure.timers.advice import check_alone, check_not_timed, check_untasked, well_asked
+from tenure.timers.declaration import (
     After,
     OnCrash,
     Options,
@@ -13,8 +13,8 @@ from tenure.timers.declaring import (
     run_options,
     timer_name,
 )
-from tenure.timers.handles import TimerHandle, Timers, freeze
-from tenure.timers.standing import Pause, TickRecord, TimerInfo
+from tenure.timers.info import Pause, TickRecord, TimerInfo
+from tenure.timers.timer import TimerHandle, Timers, freeze
 
 __all__ = [
     "After",

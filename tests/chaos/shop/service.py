@@ -11,7 +11,7 @@ from email.message import EmailMessage
 from pathlib import Path
 
 from tenure import Tenure, Unique
-from tenure.runtime.job_context import current_job
+from tenure.runtime.attempts.job_context import current_job
 from tenure.timers import Tick
 from tests.chaos.diary import Diary
 from tests.rig.servers.sockets import LOOPBACK

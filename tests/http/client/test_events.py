@@ -14,7 +14,7 @@ from tenure import (
     UnusableAnswer,
 )
 from tenure.http import Client, JobEvent
-from tenure.http.known import _Lines
+from tenure.http.client.remote_job import _Lines
 from tests.http.client.either import Quiet, each, followed, got
 from tests.http.network import (
     Answered,

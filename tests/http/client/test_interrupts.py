@@ -11,7 +11,7 @@ import httpx2
 import pytest
 
 from tenure.http import Client
-from tenure.http.client import RemoteJob
+from tenure.http.client.client import RemoteJob
 from tests.http.serving import Server
 from tests.rig.interrupts import INTERRUPTS, interrupted, waits_for_a_server
 

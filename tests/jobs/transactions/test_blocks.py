@@ -8,9 +8,9 @@ import psycopg
 import pytest
 
 from tenure import ConfigError, StoreError, Tenure, TooLarge, current_job
-from tenure.core.records import JobRecord
-from tenure.core.signature import Signature
-from tenure.runtime.transaction import Ending, JobTransaction
+from tenure.core.jobs.records import JobRecord
+from tenure.core.values.signature import Signature
+from tenure.runtime.attempts.transaction import Ending, JobTransaction
 from tests.jobs.transactions.kinds import ONE_OF_EACH, ONE_OF_EACH_DRIVER, POSTGRES, Undo, effects
 from tests.jobs.transactions.own_connections import connect, path_of
 from tests.rig.waiting import wait_until_async

@@ -6,8 +6,8 @@ import contextlib
 import pytest
 
 from tenure import AttemptOver, Tenure, current_job
-from tenure.core.records import Note
-from tenure.runtime.context import current
+from tenure.core.jobs.records import Note
+from tenure.runtime.attempts.running_job import current
 from tests.jobs.transactions.kinds import AT_ONCE, ONE_OF_EACH_DRIVER, POSTGRES, Undo, effects
 from tests.jobs.transactions.own_connections import on_postgres
 from tests.rig.endings import settlement

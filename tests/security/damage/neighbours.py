@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from tenure.core.model import Lease
-from tenure.core.records import Claimed, JobRecord, NewJob, Note, Unique
-from tenure.core.schedules.planting import Planted
-from tenure.core.states import STATES
-from tenure.runtime.scheduling import Scheduling, read_schedules
+from tenure.core.jobs.records import Claimed, JobRecord, NewJob, Note, Unique
+from tenure.core.jobs.states import STATES
+from tenure.core.leases import Lease
+from tenure.core.schedules.declaration import Planted
+from tenure.runtime.timers.scheduling import Scheduling, read_schedules
 from tenure.stores.contract import Store
 from tests.contract.job_calls import new_claim_no
 from tests.rig.endings import leave, recover, settlement

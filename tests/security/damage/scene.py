@@ -9,13 +9,13 @@ from dataclasses import dataclass, field
 import tenure
 from tenure.core.clock import SystemClock
 from tenure.core.ids import JobIds
-from tenure.core.model import Granted, Lease
-from tenure.core.options import write_options
-from tenure.core.records import JobRecord, NewJob, Note, Unique
-from tenure.core.schedules.advancing import Advance
+from tenure.core.jobs.options import write_options
+from tenure.core.jobs.records import JobRecord, NewJob, Note, Unique
+from tenure.core.leases import Granted, Lease
+from tenure.core.schedules.declaration import Planted, Planting
 from tenure.core.schedules.documents import EVERYTHING
-from tenure.core.schedules.planting import Planted, Planting
-from tenure.runtime.scheduling import Scheduling
+from tenure.core.schedules.ticks import Advance
+from tenure.runtime.timers.scheduling import Scheduling
 from tenure.stores.contract import Store
 from tests.contract.job_calls import new_claim_no
 from tests.rig.endings import settlement

@@ -6,7 +6,7 @@ from collections import defaultdict
 from collections.abc import Iterable
 from typing import Any
 
-from tenure.core.states import FINISHED
+from tenure.core.jobs.states import FINISHED
 from tests.sim.history import Entry
 
 __all__ = ["check_http"]

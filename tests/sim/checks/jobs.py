@@ -11,7 +11,7 @@ from collections.abc import Iterable, Mapping
 from copy import deepcopy
 from dataclasses import dataclass, field
 
-from tenure.core.states import FINISHED, MOVES, JobState
+from tenure.core.jobs.states import FINISHED, MOVES, JobState
 from tests.sim.checks.attempts import Attempts
 from tests.sim.history import Entry
 

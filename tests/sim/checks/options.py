@@ -11,10 +11,10 @@ from typing import Final
 
 import msgspec
 
+from tenure.core.calendar.rules import Every
 from tenure.core.durations import micros
-from tenure.core.rules import Every
 from tenure.core.schedules.definition import Definition
-from tenure.core.schedules.ticking import CATCH_UP_MAX
+from tenure.core.schedules.steps import CATCH_UP_MAX
 from tests.sim.checks.runs import Runs
 from tests.sim.history import Entry
 

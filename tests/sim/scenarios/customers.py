@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from msgspec import Struct
 
 from tenure.errors import StoreUnavailable
-from tenure.tasks import Task, Unique
+from tenure.jobs import Task, Unique
 from tests.sim.fleet import Fleet, Process
 from tests.sim.scenarios.shop_plan import BIG, CHECKOUT, EACH, HOUR, MAIL, SALE, SMALL
 

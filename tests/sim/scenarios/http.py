@@ -9,13 +9,13 @@ from functools import cache, partial
 from msgspec.structs import replace
 
 from tenure.app import Tenure
-from tenure.http.answers import Answer, answered
-from tenure.http.asking import Asked, Headers
-from tenure.http.endpoints import Endpoint
-from tenure.http.resources import Pace
-from tenure.http.router import AsyncRouter
-from tenure.http.submitting import check_body
-from tenure.runtime.attempt import Handler
+from tenure.http.job_resource import Pace
+from tenure.http.request import Asked, Headers
+from tenure.http.server.endpoint import Endpoint
+from tenure.http.server.response import Answer, answered
+from tenure.http.server.router import AsyncRouter
+from tenure.http.server.submission import check_body
+from tenure.runtime.attempts.attempt import Handler
 from tests.sim.fleet import Fleet, Process
 from tests.sim.scenarios import jobs
 from tests.sim.scenarios.opening import opened

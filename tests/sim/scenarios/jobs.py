@@ -10,13 +10,12 @@ from typing import Any
 from msgspec import Struct
 
 from tenure.app import Tenure
+from tenure.core.jobs.states import FINISHED
 from tenure.core.policy import Backoff
-from tenure.core.states import FINISHED
 from tenure.errors import JobNotFound, StoreError, StoreUnavailable, UniqueMismatch
-from tenure.jobs import Job
-from tenure.runtime.attempt import Reject, Retry
-from tenure.runtime.job_context import current_job
-from tenure.tasks import Task
+from tenure.jobs import Job, Task
+from tenure.runtime.attempts.attempt import Reject, Retry
+from tenure.runtime.attempts.job_context import current_job
 from tests.sim.fleet import Fleet, Process, current_process
 from tests.sim.plan import Plan
 from tests.sim.scenarios.opening import opened

@@ -9,10 +9,10 @@ from random import Random
 from typing import Any, cast
 
 from tenure.app import Tenure
-from tenure.election import Election, Term
 from tenure.errors import AcquireTimeout, LeaseLost, OnceFailed, StoreError
-from tenure.holds import Hold, Rules
-from tenure.locks import Semaphore
+from tenure.locks.election import Election, Term
+from tenure.locks.hold import Hold, Rules
+from tenure.locks.lock import Semaphore
 from tests.sim.fleet import Fleet, Process
 from tests.sim.scenarios.opening import opened
 

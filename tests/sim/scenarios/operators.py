@@ -9,7 +9,7 @@ from tenure.app import Tenure
 from tenure.core.schedules.documents import EVERYTHING
 from tenure.errors import ConfigError, StoreUnavailable, TimerBusy, TimerNotFound
 from tenure.runtime.pruning import prune
-from tenure.runtime.scheduling import Scheduling
+from tenure.runtime.timers.scheduling import Scheduling
 from tests.sim.fleet import Process
 from tests.sim.plan import Plan
 from tests.sim.scenarios.releases import FORGOTTEN_AFTER, NAMES

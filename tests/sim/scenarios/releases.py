@@ -13,8 +13,9 @@ from typing import Any, Final
 from unittest.mock import patch
 
 from tenure.core.policy import Backoff
-from tenure.core.schedules import documents, planting
-from tenure.runtime import ticker
+from tenure.core.schedules import declaration as planting
+from tenure.core.schedules import documents
+from tenure.runtime.timers import ticker
 from tenure.stores.memory import schedule_world
 from tests.sim.fleet import Fleet, Machine
 

@@ -14,9 +14,9 @@ from typing import Final
 
 from tenure.app import Tenure
 from tenure.core.durations import micros
-from tenure.runtime.context import current
-from tenure.runtime.job_context import current_job
-from tenure.tasks import Task, Unique
+from tenure.jobs import Task, Unique
+from tenure.runtime.attempts.job_context import current_job
+from tenure.runtime.attempts.running_job import current
 from tenure.timers import Tick
 from tests.sim.fleet import Fleet, Process, current_process
 from tests.sim.scenarios import customers, jobs

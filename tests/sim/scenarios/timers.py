@@ -10,8 +10,8 @@ import msgspec
 from tenure.app import Tenure
 from tenure.core.durations import micros
 from tenure.core.schedules.definition import Plan
-from tenure.runtime.attempt import Handler
-from tenure.runtime.context import current
+from tenure.runtime.attempts.attempt import Handler
+from tenure.runtime.attempts.running_job import current
 from tenure.timers import Tick
 from tests.sim.fleet import Fleet, Machine, Process, current_process
 from tests.sim.scenarios import releases

@@ -12,8 +12,8 @@ import msgspec
 from msgspec import Struct
 from msgspec.structs import replace
 
-from tenure.core.states import FINISHED
-from tenure.http.answers import Answer
+from tenure.core.jobs.states import FINISHED
+from tenure.http.server.response import Answer
 from tests.sim.fleet import Fleet
 from tests.sim.plan import Plan
 from tests.sim.scenarios.jobs import Order

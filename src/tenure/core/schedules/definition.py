@@ -8,8 +8,8 @@ from typing import Final, Literal, TypeAlias
 import msgspec
 from msgspec import Struct
 
-from tenure.core.blackouts import Blackout
-from tenure.core.rules import Every, Rule
+from tenure.core.calendar.blackouts import Blackout
+from tenure.core.calendar.rules import Every, Rule
 
 __all__ = [
     "TASK_PREFIX",

@@ -13,10 +13,10 @@ import msgspec
 from msgspec import Meta, Raw, Struct
 from msgspec.structs import replace
 
+from tenure.core.bounds import Fence, Instant
 from tenure.core.durations import micros
 from tenure.core.schedules.definition import Definition
 from tenure.core.schedules.records import Found, ScheduleRecord, TickLine
-from tenure.core.soundness import Fence, Instant
 
 __all__ = [
     "ANSWERED_LATE",

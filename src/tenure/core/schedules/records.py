@@ -11,8 +11,8 @@ from typing import Final, Literal, TypeAlias
 
 from msgspec import Struct
 
-from tenure.core.records import JobRecord, NewJob
-from tenure.core.soundness import Fence, Instant
+from tenure.core.bounds import Fence, Instant
+from tenure.core.jobs.records import JobRecord, NewJob
 
 __all__ = [
     "BLOCKING_MAX",

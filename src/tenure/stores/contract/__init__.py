@@ -35,8 +35,8 @@ from contextlib import AbstractAsyncContextManager
 from typing import Literal, Protocol, Self, TypeAlias
 
 from tenure.core.clock import Clock
-from tenure.core.model import Finding, Pong, Topic, Traits
-from tenure.core.records import Pruned
+from tenure.core.jobs.records import Pruned
+from tenure.core.leases import Finding, Pong, Topic, Traits
 from tenure.stores.contract.jobs import Jobs
 from tenure.stores.contract.leases import Leases
 from tenure.stores.contract.schedules import Schedules

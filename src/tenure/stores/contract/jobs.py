@@ -25,8 +25,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Literal, Protocol
 
-from tenure.core.model import Meta
-from tenure.core.records import (
+from tenure.core.jobs.records import (
     BATCH_MAX,
     Beat,
     Cancelled,
@@ -45,7 +44,8 @@ from tenure.core.records import (
     Settlement,
     Tagged,
 )
-from tenure.core.states import JobState
+from tenure.core.jobs.states import JobState
+from tenure.core.leases import Meta
 
 __all__ = ["Jobs"]
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Protocol
 
-from tenure.core.model import Acquired, Lease, Mark, Meta
+from tenure.core.leases import Acquired, Lease, Mark, Meta
 
 __all__ = ["Leases"]
 

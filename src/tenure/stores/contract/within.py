@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Literal, Protocol, TypeAlias
 
-from tenure.core.model import Lease
-from tenure.core.records import Inserted, JobRecord, NewJob, Settled, Settlement
+from tenure.core.jobs.records import Inserted, JobRecord, NewJob, Settled, Settlement
+from tenure.core.leases import Lease
 
 __all__ = ["Purpose", "Within"]
 

@@ -7,8 +7,8 @@ names it. All methods are safe to call from several threads, each on its own eve
 from __future__ import annotations
 
 from tenure.core.clock import Clock
-from tenure.core.model import Finding
-from tenure.core.records import Pruned
+from tenure.core.jobs.records import Pruned
+from tenure.core.leases import Finding
 from tenure.stores.memory.connection import Connection
 from tenure.stores.memory.jobs import Jobs
 from tenure.stores.memory.leases import Leases

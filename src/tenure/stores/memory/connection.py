@@ -9,7 +9,7 @@ from contextlib import asynccontextmanager, suppress
 from typing import NoReturn, Self
 
 from tenure.core.clock import Clock
-from tenure.core.model import Grade, Pong, Topic, Traits
+from tenure.core.leases import Grade, Pong, Topic, Traits
 from tenure.errors import StoreError
 from tenure.stores.contract import Migrate, Purpose, Watch
 from tenure.stores.damage import Damage

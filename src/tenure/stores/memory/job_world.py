@@ -11,8 +11,7 @@ from typing import Any
 from msgspec import structs
 
 from tenure.core.durations import micros
-from tenure.core.model import Meta
-from tenure.core.records import (
+from tenure.core.jobs.records import (
     RESERVED_FOR,
     JobRecord,
     NewJob,
@@ -20,7 +19,8 @@ from tenure.core.records import (
     Unique,
     retention_of,
 )
-from tenure.core.states import FINISHED, JobState
+from tenure.core.jobs.states import FINISHED, JobState
+from tenure.core.leases import Meta
 
 __all__ = ["Job", "JobSpace", "Replica", "Taken"]
 

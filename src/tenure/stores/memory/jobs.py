@@ -8,9 +8,7 @@ from collections.abc import Sequence
 from typing import Literal
 
 from tenure.core.durations import micros
-from tenure.core.model import Meta
-from tenure.core.policy import next_fence
-from tenure.core.records import (
+from tenure.core.jobs.records import (
     BATCH_MAX,
     CANCELS_MAX,
     COUNT_MAX,
@@ -35,7 +33,9 @@ from tenure.core.records import (
     Settlement,
     Tagged,
 )
-from tenure.core.states import FINISHED, JobState, may_delete
+from tenure.core.jobs.states import FINISHED, JobState, may_delete
+from tenure.core.leases import Meta
+from tenure.core.policy import next_fence
 from tenure.stores.memory.connection import Part
 from tenure.stores.memory.job_world import Job, JobSpace, Replica
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from tenure.core.records import COUNT_MAX, JobRecord, NewJob
+from tenure.core.jobs.records import COUNT_MAX, JobRecord, NewJob
 from tenure.core.schedules.records import (
     BLOCKING_MAX,
     Commit,

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from itertools import count, islice
 from typing import TypeVar
 
-from tenure.core.model import Lease, Mark, Meta, Topic
+from tenure.core.leases import Lease, Mark, Meta, Topic
 from tenure.stores.memory.job_world import JobSpace
 from tenure.stores.memory.schedule_world import Schedule
 

@@ -9,7 +9,7 @@ from contextlib import suppress
 from hashlib import md5
 from typing import cast
 
-from tenure.core.model import Topic
+from tenure.core.leases import Topic
 from tenure.errors import TenureError
 
 __all__ = ["Announcer", "channel_of", "kind_in", "payloads", "topics_in"]

@@ -7,8 +7,8 @@ from typing import Any, Final
 
 import asyncpg
 
-from tenure.core.records import JobRecord
-from tenure.core.soundness import SET_ASIDE, sound
+from tenure.core.bounds import SET_ASIDE, sound
+from tenure.core.jobs.records import JobRecord
 from tenure.errors import StoreError
 from tenure.stores.postgres.connection import Part
 from tenure.stores.postgres.pool import Row

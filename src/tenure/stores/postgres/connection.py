@@ -11,7 +11,7 @@ from typing import Self
 import asyncpg
 
 from tenure.core.clock import Clock
-from tenure.core.model import Grade, Pong, Topic, Traits
+from tenure.core.leases import Grade, Pong, Topic, Traits
 from tenure.errors import ConfigError, StoreError, TenureError
 from tenure.stores.contract import Migrate, Purpose, Watch, Within
 from tenure.stores.damage import Damage

@@ -9,7 +9,7 @@ from contextlib import AsyncExitStack, suppress
 import asyncpg
 
 from tenure.core.clock import Clock
-from tenure.core.model import Finding, Grade
+from tenure.core.leases import Finding, Grade
 from tenure.errors import TenureError
 from tenure.stores.postgres.address import Address, connections_most
 from tenure.stores.postgres.errors import translate

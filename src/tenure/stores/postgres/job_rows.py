@@ -14,8 +14,9 @@ from typing import Any, Final, TypeAlias
 import msgspec
 from msgspec.structs import asdict, astuple
 
+from tenure.core.bounds import sound
 from tenure.core.durations import micros
-from tenure.core.records import (
+from tenure.core.jobs.records import (
     Inserted,
     InsertOutcome,
     JobRecord,
@@ -32,7 +33,6 @@ from tenure.core.schedules.records import (
     TickLine,
     Write,
 )
-from tenure.core.soundness import sound
 
 __all__ = [
     "commit_text",

@@ -11,9 +11,9 @@ from typing import Final, Literal, TypeVar
 
 from asyncpg.exceptions import LockNotAvailableError
 
+from tenure.core.bounds import SET_ASIDE
 from tenure.core.durations import micros
-from tenure.core.model import Topic
-from tenure.core.records import (
+from tenure.core.jobs.records import (
     COUNT_MAX,
     SOON,
     TAGGED_MAX,
@@ -32,8 +32,8 @@ from tenure.core.records import (
     Stranded,
     Tagged,
 )
-from tenure.core.soundness import SET_ASIDE
-from tenure.core.states import JobState, may_delete
+from tenure.core.jobs.states import JobState, may_delete
+from tenure.core.leases import Topic
 from tenure.errors import StoreError, StoreUnavailable
 from tenure.stores.postgres.asides import TABLE, JobPart, as_record, is_of_a_row
 from tenure.stores.postgres.bounds import Bounds, Look, expensive

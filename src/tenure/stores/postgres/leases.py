@@ -6,10 +6,10 @@ from collections.abc import Sequence
 
 import msgspec
 
-from tenure.core.codec import decode_meta, encode_meta
+from tenure.core.bounds import sound
 from tenure.core.durations import micros
-from tenure.core.model import Acquired, Busy, Granted, Lease, Mark, Meta
-from tenure.core.soundness import sound
+from tenure.core.leases import Acquired, Busy, Granted, Lease, Mark, Meta
+from tenure.core.meta import decode_meta, encode_meta
 from tenure.stores.postgres.connection import Part
 from tenure.stores.postgres.pool import Row, Subject
 

@@ -7,10 +7,9 @@ from collections.abc import Sequence
 from functools import partial
 from typing import Final
 
-from tenure.core.codec import decode_meta, encode_meta
+from tenure.core.bounds import SET_ASIDE, sound
 from tenure.core.durations import micros
-from tenure.core.model import Meta
-from tenure.core.records import (
+from tenure.core.jobs.records import (
     BATCH_MAX,
     CANCELS_MAX,
     RESERVED_FOR,
@@ -20,7 +19,8 @@ from tenure.core.records import (
     Orphans,
     ReplicaRecord,
 )
-from tenure.core.soundness import SET_ASIDE, sound
+from tenure.core.leases import Meta
+from tenure.core.meta import decode_meta, encode_meta
 from tenure.stores.postgres.asides import TABLE, JobPart, as_record
 from tenure.stores.postgres.connection import Connection
 from tenure.stores.postgres.pool import Row

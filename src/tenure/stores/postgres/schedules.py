@@ -7,8 +7,9 @@ from typing import Any
 
 import msgspec
 
+from tenure.core.bounds import UNREADABLE, sound
 from tenure.core.durations import micros
-from tenure.core.records import COUNT_MAX
+from tenure.core.jobs.records import COUNT_MAX
 from tenure.core.schedules.records import (
     BLOCKING_MAX,
     DECISIONS_MAX,
@@ -20,7 +21,6 @@ from tenure.core.schedules.records import (
     ScheduleRecord,
     TickLine,
 )
-from tenure.core.soundness import UNREADABLE, sound
 from tenure.stores.postgres.connection import Part
 from tenure.stores.postgres.job_rows import commit_text, committed
 

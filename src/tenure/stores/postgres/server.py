@@ -7,7 +7,7 @@ from typing import Any
 import asyncpg
 from msgspec import Struct
 
-from tenure.core.model import Grade
+from tenure.core.leases import Grade
 from tenure.errors import ConfigError, StoreUnavailable
 
 __all__ = ["CONNECTIONS_LEAST", "OLDEST", "POOLER_ADVICE", "Server", "shares_sessions"]

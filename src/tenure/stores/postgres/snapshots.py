@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncpg
 
 from tenure.core.durations import duration
-from tenure.core.model import Finding
+from tenure.core.leases import Finding
 from tenure.stores.postgres.pool import Row
 
 __all__ = ["snapshot_finding"]

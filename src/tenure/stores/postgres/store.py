@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 from tenure.core.durations import micros
-from tenure.core.model import Finding
-from tenure.core.records import Pruned
+from tenure.core.jobs.records import Pruned
+from tenure.core.leases import Finding
 from tenure.stores.postgres.connection import Connection
 from tenure.stores.postgres.doctor import Doctor
 from tenure.stores.postgres.jobs import Jobs

@@ -11,10 +11,10 @@ from typing import Any, Final
 
 import asyncpg
 
+from tenure.core.bounds import sound
 from tenure.core.durations import micros
-from tenure.core.model import Lease, Topic
-from tenure.core.records import SOON, Inserted, JobRecord, NewJob, Settled, Settlement
-from tenure.core.soundness import sound
+from tenure.core.jobs.records import SOON, Inserted, JobRecord, NewJob, Settled, Settlement
+from tenure.core.leases import Lease, Topic
 from tenure.stores.contract import Purpose
 from tenure.stores.postgres.announcer import channel_of, payloads
 from tenure.stores.postgres.job_rows import (

@@ -13,7 +13,7 @@ from redis.asyncio.connection import AbstractConnection, parse_url
 from redis.asyncio.retry import Retry
 from redis.backoff import NoBackoff
 
-from tenure.core.model import Finding
+from tenure.core.leases import Finding
 from tenure.core.redaction import Secret, redact
 from tenure.errors import ConfigError, StoreError
 from tenure.stores.redis.errors import translate

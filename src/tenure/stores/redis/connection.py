@@ -11,7 +11,7 @@ from typing import Any, NoReturn, Self
 from redis.exceptions import RedisError, ResponseError
 
 from tenure.core.clock import Clock
-from tenure.core.model import Grade, Pong, Topic, Traits
+from tenure.core.leases import Grade, Pong, Topic, Traits
 from tenure.core.redaction import Secret
 from tenure.errors import ConfigError, StoreError, StoreFull
 from tenure.stores.contract import Migrate, Purpose, Watch

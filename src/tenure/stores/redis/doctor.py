@@ -8,7 +8,7 @@ from typing import TypeAlias
 
 from redis.exceptions import RedisError, ResponseError
 
-from tenure.core.model import Finding
+from tenure.core.leases import Finding
 from tenure.errors import StoreError, TenureError
 from tenure.stores.redis.connection import FORMAT, Connection, read_format
 from tenure.stores.redis.errors import Misled, missing_rights

@@ -7,8 +7,9 @@ from collections.abc import Sequence
 from hashlib import sha1
 from typing import Final, Literal
 
+from tenure.core.bounds import UNREADABLE
 from tenure.core.durations import micros
-from tenure.core.records import (
+from tenure.core.jobs.records import (
     BATCH_MAX,
     COUNT_MAX,
     TAGGED_MAX,
@@ -27,8 +28,7 @@ from tenure.core.records import (
     Stranded,
     Tagged,
 )
-from tenure.core.soundness import UNREADABLE
-from tenure.core.states import STATES, JobState, may_delete
+from tenure.core.jobs.states import STATES, JobState, may_delete
 from tenure.stores.redis.part import slices
 from tenure.stores.redis.records import insert_words, note_words, read_job, settle_words
 from tenure.stores.redis.replicas import Replicas

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from tenure.core.codec import decode_meta, encode_meta
+from tenure.core.bounds import UNREADABLE, sound
 from tenure.core.durations import micros
-from tenure.core.model import Acquired, Busy, Granted, Lease, Mark, Meta
-from tenure.core.soundness import UNREADABLE, sound
+from tenure.core.leases import Acquired, Busy, Granted, Lease, Mark, Meta
+from tenure.core.meta import decode_meta, encode_meta
 from tenure.errors import StoreError
 from tenure.stores.redis.connection import Connection
 from tenure.stores.redis.part import Part, slices

@@ -17,7 +17,7 @@ from typing import Any, cast
 from redis import exceptions
 
 from tenure.core.clock import Clock
-from tenure.core.model import Topic
+from tenure.core.leases import Topic
 from tenure.stores.redis.address import Address, dial
 from tenure.stores.redis.errors import missing_rights
 from tenure.stores.redis.wire import Wire, pack

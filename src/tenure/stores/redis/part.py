@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Any, Final, TypeVar
 
-from tenure.core.records import JobRecord
-from tenure.core.soundness import SET_ASIDE
+from tenure.core.bounds import SET_ASIDE
+from tenure.core.jobs.records import JobRecord
 from tenure.stores.redis.connection import Connection
 from tenure.stores.redis.records import read_job
 from tenure.stores.redis.wire import Word

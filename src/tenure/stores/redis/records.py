@@ -14,11 +14,11 @@ import msgspec
 from msgspec import Struct
 from msgspec.structs import astuple, replace
 
+from tenure.core.bounds import Counter, Fence, Instant, Priority, Span, complaint
 from tenure.core.durations import micros
-from tenure.core.records import JobRecord, NewJob, Note, Settlement
+from tenure.core.jobs.records import JobRecord, NewJob, Note, Settlement
+from tenure.core.jobs.states import STATES
 from tenure.core.schedules.records import Commit, Committed, Found
-from tenure.core.soundness import Counter, Fence, Instant, Priority, Span, complaint
-from tenure.core.states import STATES
 from tenure.stores.redis.wire import Word
 
 __all__ = [

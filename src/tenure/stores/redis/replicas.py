@@ -5,11 +5,18 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from tenure.core.codec import decode_meta, encode_meta
+from tenure.core.bounds import UNREADABLE, sound
 from tenure.core.durations import micros
-from tenure.core.model import Meta
-from tenure.core.records import BATCH_MAX, RESERVED_FOR, Beat, JobRecord, Orphans, ReplicaRecord
-from tenure.core.soundness import UNREADABLE, sound
+from tenure.core.jobs.records import (
+    BATCH_MAX,
+    RESERVED_FOR,
+    Beat,
+    JobRecord,
+    Orphans,
+    ReplicaRecord,
+)
+from tenure.core.leases import Meta
+from tenure.core.meta import decode_meta, encode_meta
 from tenure.stores.redis.part import JobPart
 from tenure.stores.redis.wire import text
 

@@ -7,6 +7,7 @@ from typing import Any, Final
 
 import msgspec
 
+from tenure.core.bounds import UNREADABLE
 from tenure.core.schedules.records import (
     Commit,
     Committed,
@@ -14,7 +15,6 @@ from tenure.core.schedules.records import (
     ScheduleList,
     ScheduleRecord,
 )
-from tenure.core.soundness import UNREADABLE
 from tenure.stores.redis.connection import Connection
 from tenure.stores.redis.part import JobPart, slices
 from tenure.stores.redis.records import commit_words, committed

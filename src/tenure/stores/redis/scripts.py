@@ -16,10 +16,10 @@ from hashlib import sha1
 from importlib.resources import files
 from typing import Final
 
+from tenure.core.bounds import ASIDE_FOR
 from tenure.core.durations import micros
-from tenure.core.records import CANCELS_MAX, COUNT_MAX, RESTARTS_MAX, SOON
+from tenure.core.jobs.records import CANCELS_MAX, COUNT_MAX, RESTARTS_MAX, SOON
 from tenure.core.schedules.records import BLOCKING_MAX, DECISIONS_MAX, DECLARED_ANEW_AFTER
-from tenure.core.soundness import ASIDE_FOR
 
 __all__ = ["SCRIPTS", "Script"]
 

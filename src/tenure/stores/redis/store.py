@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from tenure.core.clock import Clock
-from tenure.core.model import Finding
-from tenure.core.records import Pruned
+from tenure.core.jobs.records import Pruned
+from tenure.core.leases import Finding
 from tenure.stores.redis.connection import Connection
 from tenure.stores.redis.doctor import Doctor
 from tenure.stores.redis.jobs import Jobs

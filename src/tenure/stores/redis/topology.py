@@ -18,7 +18,7 @@ from redis import exceptions
 from redis.asyncio import Connection
 from redis.crc import key_slot
 
-from tenure.core.model import Finding
+from tenure.core.leases import Finding
 from tenure.core.redaction import Secret, redact
 from tenure.errors import ConfigError
 from tenure.stores.redis.address import Address

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from tenure.core.records import Claimed, JobRecord
+from tenure.core.jobs.records import Claimed, JobRecord
 from tenure.stores.sqlite.moves import set_aside
 from tenure.stores.sqlite.records import RUNNING, as_records
 from tenure.stores.sqlite.tables import JOB, LIVE, REPLICA

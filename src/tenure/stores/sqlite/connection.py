@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Self, TypeVar
 
 from tenure.core.clock import Clock
-from tenure.core.model import Grade, Pong, Topic, Traits
+from tenure.core.leases import Grade, Pong, Topic, Traits
 from tenure.errors import ConfigError, StoreError
 from tenure.stores.contract import Migrate, Watch
 from tenure.stores.damage import Damage

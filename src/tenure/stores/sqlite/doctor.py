@@ -11,8 +11,8 @@ from contextlib import closing
 from pathlib import Path
 
 from tenure.core.clock import Clock
+from tenure.core.leases import Finding, Grade
 from tenure.core.machines import Now, Trace, Watch, judge
-from tenure.core.model import Finding, Grade
 from tenure.errors import TenureError
 from tenure.stores.sqlite import files
 from tenure.stores.sqlite.errors import explained

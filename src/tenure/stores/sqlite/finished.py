@@ -6,10 +6,10 @@ from collections.abc import Sequence
 from contextlib import suppress
 from typing import Final
 
+from tenure.core.bounds import UNREADABLE
 from tenure.core.durations import micros
-from tenure.core.records import Deleted, Requeued, Unique
-from tenure.core.soundness import UNREADABLE
-from tenure.core.states import JobState, may_delete
+from tenure.core.jobs.records import Deleted, Requeued, Unique
+from tenure.core.jobs.states import JobState, may_delete
 from tenure.stores.sqlite.insertion import KNOWN, take
 from tenure.stores.sqlite.moves import REMOVE_LIVE, standing
 from tenure.stores.sqlite.records import GET, as_record

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from itertools import count
 
-from tenure.core import soundness as bounds
+from tenure.core import bounds
 from tenure.core.durations import micros
-from tenure.core.records import SOON, Inserted, NewJob, Unique
+from tenure.core.jobs.records import SOON, Inserted, NewJob, Unique
 from tenure.stores.sqlite.transaction import Row, Transaction, as_blob, as_json
 
 __all__ = ["KNOWN", "insert", "store", "take"]

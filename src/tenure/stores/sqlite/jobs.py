@@ -5,10 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Literal
 
-from tenure.core.codec import encode_meta
 from tenure.core.durations import micros
-from tenure.core.model import Meta
-from tenure.core.records import (
+from tenure.core.jobs.records import (
     BATCH_MAX,
     Beat,
     Cancelled,
@@ -27,7 +25,9 @@ from tenure.core.records import (
     Settlement,
     Tagged,
 )
-from tenure.core.states import JobState
+from tenure.core.jobs.states import JobState
+from tenure.core.leases import Meta
+from tenure.core.meta import encode_meta
 from tenure.stores.sqlite.claims import Claim, EmptyClaims, claim
 from tenure.stores.sqlite.connection import Connection, Part
 from tenure.stores.sqlite.database import Mode

@@ -5,9 +5,9 @@ from __future__ import annotations
 from msgspec import Struct
 from msgspec.structs import asdict
 
-from tenure.core import soundness as bounds
-from tenure.core.codec import decode_meta
-from tenure.core.model import Lease
+from tenure.core import bounds
+from tenure.core.leases import Lease
+from tenure.core.meta import decode_meta
 from tenure.errors import StoreError
 from tenure.stores.sqlite.line import Claim, Line
 from tenure.stores.sqlite.semaphores import Count

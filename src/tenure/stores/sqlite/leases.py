@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from tenure.core.codec import decode_meta, encode_meta
+from tenure.core.bounds import sound
 from tenure.core.durations import micros
-from tenure.core.model import Acquired, Busy, Granted, Lease, Mark, Meta
-from tenure.core.soundness import sound
+from tenure.core.leases import Acquired, Busy, Granted, Lease, Mark, Meta
+from tenure.core.meta import decode_meta, encode_meta
 from tenure.errors import StoreError
 from tenure.stores.sqlite.connection import Part
 from tenure.stores.sqlite.database import Mode

@@ -14,7 +14,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Protocol
 
-from tenure.core import soundness as bounds
+from tenure.core import bounds
 from tenure.core.clock import Clock
 from tenure.core.durations import micros
 from tenure.core.machines import SILENCE, Now, Trace, Watch, judge

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Literal, NamedTuple
 
+from tenure.core.bounds import ASIDE_FOR, SET_ASIDE
 from tenure.core.durations import micros
-from tenure.core.records import SOON, Cancelled, Note, Settled, Settlement
-from tenure.core.soundness import ASIDE_FOR, SET_ASIDE
+from tenure.core.jobs.records import SOON, Cancelled, Note, Settled, Settlement
 from tenure.stores.sqlite.tables import LIVE
 from tenure.stores.sqlite.transaction import Row, Transaction, as_blob, as_json
 

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from tenure.core.durations import micros
-from tenure.core.records import COUNT_MAX, QueueCounts
+from tenure.core.jobs.records import COUNT_MAX, QueueCounts
 from tenure.stores.sqlite.transaction import Row, Transaction
 
 __all__ = ["counts", "pause"]

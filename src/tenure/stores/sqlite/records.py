@@ -7,8 +7,8 @@ from typing import Final
 
 import msgspec
 
-from tenure.core.records import JobRecord
-from tenure.core.soundness import SET_ASIDE, sound
+from tenure.core.bounds import SET_ASIDE, sound
+from tenure.core.jobs.records import JobRecord
 from tenure.stores.sqlite.tables import JOB
 from tenure.stores.sqlite.transaction import Row, Transaction, as_json
 

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+from tenure.core.bounds import UNREADABLE
 from tenure.core.durations import micros
-from tenure.core.records import RESERVED_FOR, JobRecord, Orphans, Stranded
-from tenure.core.soundness import UNREADABLE
+from tenure.core.jobs.records import RESERVED_FOR, JobRecord, Orphans, Stranded
 from tenure.stores.sqlite.moves import set_aside
 from tenure.stores.sqlite.records import HEAD, as_records
 from tenure.stores.sqlite.replicas import GONE, NUMBER_OF, clamp

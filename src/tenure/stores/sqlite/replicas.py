@@ -8,10 +8,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from tenure.core import soundness as bounds
-from tenure.core.codec import decode_meta
-from tenure.core.records import CANCELS_MAX, RESTARTS_MAX, Beat, ReplicaRecord
-from tenure.core.soundness import sound
+from tenure.core import bounds
+from tenure.core.bounds import sound
+from tenure.core.jobs.records import CANCELS_MAX, RESTARTS_MAX, Beat, ReplicaRecord
+from tenure.core.meta import decode_meta
 from tenure.stores.sqlite.transaction import Row, Transaction
 
 __all__ = ["GONE", "NUMBER_OF", "beat", "clamp", "join", "known"]

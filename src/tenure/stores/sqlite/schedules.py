@@ -8,9 +8,10 @@ from typing import Any
 from msgspec import Struct
 from msgspec.structs import asdict, astuple, replace
 
+from tenure.core.bounds import INSTANT_MAX, Fence, Instant, sound
 from tenure.core.durations import micros
+from tenure.core.jobs.records import COUNT_MAX, JobRecord, NewJob
 from tenure.core.policy import next_fence
-from tenure.core.records import COUNT_MAX, JobRecord, NewJob
 from tenure.core.schedules.records import (
     BLOCKING_MAX,
     DECISIONS_MAX,
@@ -26,7 +27,6 @@ from tenure.core.schedules.records import (
     TickLine,
     Write,
 )
-from tenure.core.soundness import INSTANT_MAX, Fence, Instant, sound
 from tenure.stores.sqlite.claims import start, starting_replica
 from tenure.stores.sqlite.connection import Part
 from tenure.stores.sqlite.database import Mode

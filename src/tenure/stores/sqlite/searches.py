@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from tenure.core.durations import micros
-from tenure.core.records import TAGGED_MAX, Page, Tagged
+from tenure.core.jobs.records import TAGGED_MAX, Page, Tagged
 from tenure.stores.sqlite.records import RECORD, as_records
 from tenure.stores.sqlite.transaction import Transaction
 

@@ -6,8 +6,8 @@ import asyncio
 from pathlib import Path
 
 from tenure.core.clock import Clock
-from tenure.core.model import Finding
-from tenure.core.records import Pruned
+from tenure.core.jobs.records import Pruned
+from tenure.core.leases import Finding
 from tenure.stores.contract import Purpose, Within
 from tenure.stores.sqlite.connection import Connection
 from tenure.stores.sqlite.doctor import examine

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from typing import Final, NamedTuple
 
-from tenure.core.soundness import COUNTER_MAX, INSTANT_MAX, SPAN_MAX
+from tenure.core.bounds import COUNTER_MAX, INSTANT_MAX, SPAN_MAX
 
 __all__ = [
     "DECISION",

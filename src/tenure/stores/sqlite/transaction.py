@@ -13,7 +13,7 @@ import msgspec
 
 from tenure.core.clock import Clock
 from tenure.core.durations import micros
-from tenure.core.model import Topic
+from tenure.core.leases import Topic
 from tenure.stores.damage import Damage
 
 __all__ = ["Row", "Speaker", "Transaction", "as_blob", "as_json", "bells_of", "fetch"]

@@ -8,8 +8,8 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 from typing import Any, Final, TypeVar
 
-from tenure.core.model import Lease
-from tenure.core.records import Inserted, JobRecord, NewJob, Settled, Settlement
+from tenure.core.jobs.records import Inserted, JobRecord, NewJob, Settled, Settlement
+from tenure.core.leases import Lease
 from tenure.stores.contract import Purpose
 from tenure.stores.sqlite.connection import Connection
 from tenure.stores.sqlite.errors import is_busy

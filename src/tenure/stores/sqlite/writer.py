@@ -23,7 +23,7 @@ from pathlib import Path
 from typing import Any, TypeAlias, TypeVar
 
 from tenure.core.clock import Clock
-from tenure.core.model import Topic
+from tenure.core.leases import Topic
 from tenure.errors import StoreError, TenureError
 from tenure.stores.contract import Migrate
 from tenure.stores.damage import Damage

@@ -15,10 +15,10 @@ from tenure import (
     ResultUnavailable,
     UnusableAnswer,
 )
-from tenure.http import lines
-from tenure.http.asking import Headers
-from tenure.http.calling import Ask, on_the_same_host, origin, retry_after
-from tenure.http.known import _Lines
+from tenure.http.client.client import transport as lines
+from tenure.http.client.conversation import Ask, on_the_same_host, origin, retry_after
+from tenure.http.client.remote_job import _Lines
+from tenure.http.request import Headers
 from tests.http.client.either import each, got
 from tests.http.client.stillness import (
     EVENT_STREAM,

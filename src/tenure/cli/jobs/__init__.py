@@ -1,0 +1,1 @@
+"""`tenure jobs`: list, show, follow and change jobs."""

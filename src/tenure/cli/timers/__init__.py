@@ -1,0 +1,1 @@
+"""`tenure timers`: list, explain, pause and trigger timers."""

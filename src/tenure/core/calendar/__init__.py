@@ -1,0 +1,1 @@
+"""When timers tick: rules, cron expressions, zones, blackouts and spreads."""

@@ -1,0 +1,1 @@
+"""Jobs as plain values, and the rules about them."""

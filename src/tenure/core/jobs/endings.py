@@ -1,0 +1,152 @@
+"""How attempts end: what becomes of the job, what is counted, and what its history says.
+
+Pure. A store carries out what a `Settlement` says, and decides one thing only: a pending cancel
+turns every return to waiting, and every settlement that yields to it, into a cancelled job.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final
+
+from tenure.core.jobs.options import read_options
+from tenure.core.jobs.records import AttemptLine, AttemptOutcome, JobRecord, Settlement, add_attempt
+from tenure.core.jobs.run_numbers import runs_of
+
+__all__ = [
+    "INTERRUPTED",
+    "LOST",
+    "cancelled",
+    "failed",
+    "handed_back",
+    "history_of",
+    "lost",
+    "retried",
+    "succeeded",
+]
+
+INTERRUPTED: Final = "interrupted"
+"""Why a job failed that was stopped and may not run again."""
+LOST: Final = "lost"
+"""Why a job failed that was lost too often, or may not run again."""
+
+
+def succeeded(
+    job: JobRecord, *, result: bytes | None = None, history: bytes | None = None
+) -> Settlement:
+    """Return the end of a job whose handler has returned."""
+    return Settlement(
+        id=job.id,
+        fence=job.fence,
+        outcome="succeeded",
+        state="succeeded",
+        result=result,
+        history=history,
+    )
+
+
+def failed(
+    job: JobRecord, *, reason: str, error: bytes | None = None, history: bytes | None = None
+) -> Settlement:
+    """Return the end of a job that is not tried again."""
+    return Settlement(
+        id=job.id,
+        fence=job.fence,
+        outcome="failed",
+        state="failed",
+        failures=1,
+        reason=reason,
+        error=error,
+        history=history,
+    )
+
+
+def retried(
+    job: JobRecord, *, delay: float, error: bytes | None, history: bytes | None = None
+) -> Settlement:
+    """Return the end of an attempt that failed and is followed by another one."""
+    if not read_options(job.options).rerun:
+        return _interrupted(job, "retry", failures=1, history=history)
+    return Settlement(
+        id=job.id,
+        fence=job.fence,
+        outcome="retry",
+        state="waiting",
+        delay=delay,
+        failures=1,
+        error=error,
+        history=history,
+    )
+
+
+def cancelled(job: JobRecord, *, history: bytes | None = None) -> Settlement:
+    """Return the end of a job that stopped because it was asked to."""
+    return Settlement(
+        id=job.id, fence=job.fence, outcome="cancelled", state="cancelled", history=history
+    )
+
+
+def handed_back(
+    job: JobRecord, *, delay: float = 0.0, history: bytes | None = None, by: str = ""
+) -> Settlement:
+    """Return the end of an attempt that goes on elsewhere, or later. Nothing is counted."""
+    if not read_options(job.options).rerun:
+        return _interrupted(job, "handed back", history=history, by=by)
+    return Settlement(
+        id=job.id,
+        fence=job.fence,
+        outcome="handed back",
+        state="waiting",
+        by=by,
+        delay=delay,
+        history=history,
+    )
+
+
+def lost(job: JobRecord, *, by: str, at: int, delays: Sequence[float]) -> Settlement:
+    """Return the end of an attempt whose replica is gone, or that ran past its deadline.
+
+    `delays` says when the job is due after its first, second, ... loss. Past its end it fails.
+    """
+    losses = job.losses + 1
+    comes_back = read_options(job.options).rerun and losses <= len(delays)
+    return Settlement(
+        id=job.id,
+        fence=job.fence,
+        outcome="lost",
+        state="waiting" if comes_back else "failed",
+        by=by,
+        yields_to_cancel=True,
+        delay=delays[losses - 1] if comes_back else 0.0,
+        losses=1,
+        reason="" if comes_back else LOST,
+        history=history_of(job, "lost", at),
+    )
+
+
+def history_of(job: JobRecord, outcome: AttemptOutcome, ended: int, error: str = "") -> bytes:
+    """Return the history of a running job with this attempt at its end."""
+    line = AttemptLine(runs_of(job), job.replica, job.started, ended, outcome, error)
+    return add_attempt(job.history, line)
+
+
+def _interrupted(
+    job: JobRecord,
+    outcome: AttemptOutcome,
+    *,
+    failures: int = 0,
+    history: bytes | None = None,
+    by: str = "",
+) -> Settlement:
+    """Return the end of a job that would run again, and may not."""
+    return Settlement(
+        id=job.id,
+        fence=job.fence,
+        outcome=outcome,
+        state="failed",
+        by=by,
+        yields_to_cancel=True,
+        failures=1 if failures else 0,
+        reason=INTERRUPTED,
+        history=history,
+    )

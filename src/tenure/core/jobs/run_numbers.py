@@ -1,0 +1,47 @@
+"""How often a job has run, and the numbers of its attempts.
+
+Stores count claims. A worker may claim a job and give it back unstarted: because it stops, has no
+slot after all, does not know the task, or wants to run the job alone. So claims are more than runs.
+The history has a line for each attempt that began, the last ten of them; of older ones, the
+counters of failures and losses tell.
+"""
+
+from __future__ import annotations
+
+from msgspec.structs import replace
+
+from tenure.core.jobs.records import AttemptLine, JobRecord, read_history
+
+__all__ = ["numbered_history", "runs_of"]
+
+
+def runs_of(record: JobRecord) -> int:
+    """Return how often a job was started, the present time included."""
+    return _ended_runs(record, read_history(record.history)) + (record.state == "running")
+
+
+def numbered_history(record: JobRecord) -> list[AttemptLine]:
+    """Return the attempts that are remembered, oldest first, with the numbers of their runs.
+
+    An attempt that did not begin has the number that it would have had.
+    """
+    lines = read_history(record.history)
+    number = _ended_runs(record, lines)
+    numbered = []
+    for line in reversed(lines):
+        numbered.append(replace(line, attempt=number + (not _has_begun(line))))
+        number -= _has_begun(line)
+    return numbered[::-1]
+
+
+def _ended_runs(record: JobRecord, lines: list[AttemptLine]) -> int:
+    """Return how many runs have ended. A job that was requeued has no failures, but its history."""
+    number = 0
+    for line in lines:
+        if _has_begun(line):
+            number = max(number + 1, line.attempt)
+    return max(number, record.failures + record.losses + (record.state == "succeeded"))
+
+
+def _has_begun(line: AttemptLine) -> bool:
+    return line.outcome != "handed back" or line.ended > line.started

@@ -1,0 +1,67 @@
+"""What both sides of a job may know of it: whoever asked for it, and the handler that runs it."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+
+from tenure.core.jobs.records import JobRecord, read_history
+from tenure.core.jobs.run_numbers import runs_of
+from tenure.core.policy import UNKNOWN_TASK
+
+__all__ = ["JobView", "as_datetime", "waits_for_its_task"]
+
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+_LAST = datetime(9999, 12, 31, tzinfo=UTC)
+
+
+def as_datetime(instant: int) -> datetime:
+    """Return an instant of the store's clock as people read it, as far as they count."""
+    try:
+        return _EPOCH + timedelta(microseconds=instant)
+    except OverflowError:
+        return _LAST if instant > 0 else _EPOCH
+
+
+def waits_for_its_task(record: JobRecord) -> bool:
+    """Whether it waits for a worker that knows its task: the last one that got it did not."""
+    if record.state != "waiting":
+        return False
+    last = read_history(record.history)[-1:]
+    return [(one.outcome, one.error) for one in last] == [("handed back", UNKNOWN_TASK)]
+
+
+class JobView:
+    """The facts of a record in the words that users read."""
+
+    _record: JobRecord
+
+    @property
+    def id(self) -> str:
+        return self._record.id
+
+    @property
+    def task(self) -> str:
+        return self._record.task
+
+    @property
+    def queue(self) -> str:
+        return self._record.queue
+
+    @property
+    def tags(self) -> tuple[str, ...]:
+        return self._record.tags
+
+    @property
+    def attempt(self) -> int:
+        """How often it was started, the present time included."""
+        return runs_of(self._record)
+
+    @property
+    def failures(self) -> int:
+        """How many attempts ended with an error."""
+        return self._record.failures
+
+    @property
+    def losses(self) -> int:
+        """How many attempts ended with their worker."""
+        return self._record.losses

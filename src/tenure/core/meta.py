@@ -1,0 +1,27 @@
+"""How values are written down in stores: compact JSON. Data never names code."""
+
+from __future__ import annotations
+
+import msgspec
+
+from tenure.core.leases import Meta
+
+__all__ = ["decode_meta", "encode_meta"]
+
+_meta = msgspec.json.Decoder(dict[str, str])
+
+
+def encode_meta(meta: Meta) -> str:
+    """Return the text a store keeps for `meta`; empty for the common case of none."""
+    return msgspec.json.encode(meta).decode() if meta else ""
+
+
+def decode_meta(text: str | bytes) -> Meta:
+    """Return what `encode_meta` wrote down; nothing if it was something else.
+
+    It only tells people who holds something. A lease counts without it.
+    """
+    try:
+        return _meta.decode(text) if text else {}
+    except (ValueError, TypeError, RecursionError):
+        return {}

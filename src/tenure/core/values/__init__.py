@@ -1,0 +1,1 @@
+"""How values of users become JSON, come back, and are checked."""

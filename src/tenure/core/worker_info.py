@@ -1,0 +1,82 @@
+"""What a worker says about itself in its replica's record: its queues, slots and timers.
+
+It is text in the record's meta, so that every store keeps it as it is, and bounded: of very many
+names only the first ones are there, and a reader knows that there are more.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+
+import msgspec
+from msgspec import Struct
+
+from tenure.core.leases import Meta
+
+__all__ = ["Serving", "read_serving", "write_serving"]
+
+# Of the names of queues, and likewise of timers, so many characters.
+_NAMES_SIZE_MAX = 350
+
+
+class Serving(Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """What a replica runs."""
+
+    queues: tuple[str, ...]
+    slots: int
+    """How many jobs it runs at a time; 0 if it takes none."""
+    timers: tuple[str, ...] = ()
+    timer_slots: int = 0
+    more_queues: int = 0
+    """How many queues it serves beside those that are named."""
+    more_timers: int = 0
+    idle_timers: tuple[str, ...] = ()
+    """Timers and schedules that its app declares and that do not tick in it, as it was told."""
+    more_idle_timers: int = 0
+
+    def may_serve(self, queue: str) -> bool:
+        return queue in self.queues or self.more_queues > 0
+
+    def may_run(self, timer: str) -> bool:
+        return timer in self.timers or self.more_timers > 0
+
+
+def write_serving(
+    *,
+    queues: Sequence[str],
+    slots: int,
+    timers: Sequence[str],
+    timer_slots: int,
+    idle_timers: Sequence[str] = (),
+) -> Meta:
+    """Return what stands in the record of a replica."""
+    named_queues, named_timers = [*_fitting(queues)], [*_fitting(timers)]
+    named_idle = [*_fitting(idle_timers)]
+    serving = Serving(
+        queues=tuple(named_queues),
+        slots=slots if queues else 0,
+        timers=tuple(named_timers),
+        timer_slots=timer_slots if timers else 0,
+        more_queues=len(queues) - len(named_queues),
+        more_timers=len(timers) - len(named_timers),
+        idle_timers=tuple(named_idle),
+        more_idle_timers=len(idle_timers) - len(named_idle),
+    )
+    return {"serving": msgspec.json.encode(serving).decode()}
+
+
+def read_serving(meta: Meta) -> Serving | None:
+    """Return what a replica has said about itself; None if it has not, or not readably."""
+    try:
+        return msgspec.json.decode(meta.get("serving", ""), type=Serving)
+    except (ValueError, RecursionError):
+        return None
+
+
+def _fitting(names: Iterable[str]) -> Iterator[str]:
+    size = 0
+    for name in names:
+        size += len(name) + len('"",')
+        if size > _NAMES_SIZE_MAX:
+            return
+        yield name

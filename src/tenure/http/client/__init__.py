@@ -1,0 +1,1 @@
+"""Clients of the routes, with and without an event loop."""

@@ -1,0 +1,331 @@
+"""A job as a client knows it, and what it says to the job's routes; free of I/O."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping
+from contextlib import suppress
+from typing import Any, Final, Literal, cast
+
+import msgspec
+from msgspec import Struct
+from msgspec.structs import replace
+
+from tenure.core.durations import Duration
+from tenure.core.jobs.states import FINISHED
+from tenure.errors import (
+    JobCancelled,
+    JobFailed,
+    JobNotFound,
+    JobStateError,
+    RequestRefused,
+    ResultUnavailable,
+    ServerUnreachable,
+    UnusableAnswer,
+)
+from tenure.http.client.conversation import (
+    SILENCE,
+    Ask,
+    Caller,
+    Deadline,
+    Lost,
+    Pause,
+    Reply,
+    Steps,
+    may_pass,
+    pause_of,
+    refusal,
+    retry_after,
+)
+from tenure.http.job_resource import JobResource
+from tenure.http.problems import PREFIX
+from tenure.http.request import Headers, wait_preference
+
+__all__ = ["JobEvent", "JobView", "KnownJob", "Tail"]
+
+_WAIT: Final = 20.0
+"""How long one look lasts: shorter than what proxies cut off."""
+# Three pings of the server are missing by then.
+_DEAD_AIR: Final = 45.0
+# How far those that look as often as they are told are kept apart.
+_APART: Final = 0.25
+_APPLIED: Final = "preference-applied"
+_ONLY_OF_SUBMIT: Final = frozenset({"content-type", "idempotency-key", "prefer"})
+# A job that is stored has a handle, which is worth more than these: each comes again if it is so.
+_PASSING_BY: Final = (TimeoutError, ServerUnreachable, RequestRefused, JobNotFound)
+
+
+class KnownJob:
+    """A job at a URL, as it was when somebody last looked."""
+
+    def __init__(self, caller: Caller, url: str, headers: Mapping[str, str]) -> None:
+        self._caller = caller
+        lower = {name.lower(): value for name, value in headers.items()}
+        self._headers = {name: lower[name] for name in lower.keys() - _ONLY_OF_SUBMIT}
+        self.url = url
+        self._status: JobResource[Any] | None = None
+
+    @property
+    def id(self) -> str:
+        return self.url.rpartition("/")[2]
+
+    @property
+    def status(self) -> JobResource[Any]:
+        if self._status is None:
+            problem = "is stored, but has not been seen yet: refresh() it, or wait() for it"
+            raise JobStateError(self.id, problem)
+        return self._status
+
+    @property
+    def is_finished(self) -> bool:
+        return self.shown in FINISHED
+
+    @property
+    def shown(self) -> str:
+        """Its state, in a word; also if it has not been seen."""
+        return "unseen" if self._status is None else self._status.status
+
+    def deadline(self, timeout: Duration | None) -> Deadline:
+        then = f"job {self.id} has not finished, and goes on"
+        return self._caller.deadline(timeout, then)
+
+    def ask(self, method: str, below: str = "", headers: Mapping[str, str] | None = None) -> Ask:
+        named = {**self._headers, **(headers or {})}
+        return Ask(method=method, url=f"{self.url}{below}", headers=named)
+
+    def tail(self, after: int, timeout: Duration | None) -> Tail:
+        return Tail(self, self._caller, after, self.deadline(timeout))
+
+    def see(self, ask: Ask, body: bytes) -> JobResource[Any]:
+        self._status = _read_job(ask, body)
+        return self._status
+
+    def asking(self, ask: Ask, deadline: Deadline) -> Steps[Reply]:
+        """Ask about this job. Raises JobNotFound if it is not there."""
+        try:
+            return (yield from self._caller.exchange(ask, deadline))
+        except RequestRefused as error:
+            self.check_found(error)
+            raise
+
+    def check_found(self, error: RequestRefused) -> None:
+        if error.type == f"{PREFIX}not-found":
+            raise JobNotFound(self.id) from error
+
+    def refreshing(self, timeout: Duration | None) -> Steps[None]:
+        """Look at it."""
+        then = f"there is no answer about job {self.id}, which goes on"
+        yield from self._seeing("GET", self._caller.deadline(timeout, then))
+
+    def cancelling(self, timeout: Duration | None) -> Steps[None]:
+        """Ask for its end."""
+        then = f"whether job {self.id} was asked to end is not known. Cancel it again"
+        yield from self._seeing("DELETE", self._caller.deadline(timeout, then))
+
+    def _seeing(self, method: Literal["GET", "DELETE"], deadline: Deadline) -> Steps[None]:
+        ask = self.ask(method)
+        reply = yield from self.asking(ask, deadline)
+        self.see(ask, reply.body)
+
+    def meeting(self, deadline: Deadline) -> Steps[None]:
+        """Look at it for the first time, if that is possible."""
+        with suppress(*_PASSING_BY):
+            yield from self._seeing("GET", deadline)
+
+    def waiting(self, deadline: Deadline) -> Steps[None]:
+        """Look until it has finished: each look lasts as long as the server lets it."""
+        clock = self._caller.clock
+        while not self.is_finished:
+            # Rounded up: the last look lasts until the deadline cuts it off.
+            wait, since = math.ceil(min(_WAIT, deadline.left)), clock.boot()
+            ask = self.ask("GET", headers={"prefer": f"wait={wait}"})
+            reply = yield from self.asking(replace(ask, silence=SILENCE + wait), deadline)
+            if self.see(ask, reply.body).status in FINISHED:
+                return
+            applied = wait_preference(Headers({"prefer": reply.headers.get(_APPLIED, "")}))
+            if not 0 < applied / 2 <= clock.boot() - since:
+                # It has not waited with us, so that we wait as long as it says.
+                told = retry_after(reply.headers, clock)
+                pause = pause_of(1.0 if told is None else told, _APART * clock.random())
+                yield Pause(max(0.0, min(pause, deadline.left)))
+
+    def lingering(self, wait: float) -> Steps[None]:
+        """Wait for its end, but not longer than that."""
+        with suppress(*_PASSING_BY):
+            yield from self.waiting(self.deadline(wait))
+
+    def resulting(self, timeout: Duration | None) -> Steps[Any]:
+        """Wait for what it returns; raise why it returns nothing."""
+        deadline = self.deadline(timeout)
+        yield from self.waiting(deadline)
+        problem = self.status.error or {}
+        said = ". ".join(str(problem[one]) for one in ("title", "detail") if problem.get(one))
+        if self.status.status == "failed":
+            reason = str(problem.get("type", "")).removeprefix(PREFIX) or "failed"
+            raise JobFailed(self.id, reason, said, problem)
+        if self.status.status == "cancelled":
+            raise JobCancelled(self.id, str(problem.get("detail", "")), problem)
+        if self.status.result is not None:
+            return self.status.result
+        if problem:
+            raise ResultUnavailable(self.id, said)
+        ask = self.ask("GET", "/result")
+        reply = yield from self.asking(ask, deadline)
+        kind = reply.headers.get("content-type", "").partition(";")[0].strip().lower()
+        if kind != "application/json" and not kind.endswith("+json"):
+            return reply.body
+        return _decoded(ask, reply.body, Any)
+
+
+def _decoded(ask: Ask, body: bytes, type_: Any) -> Any:
+    try:
+        return msgspec.json.decode(body, type=type_)
+    except (ValueError, RecursionError) as error:  # msgspec's own errors are ValueErrors
+        raise UnusableAnswer(str(ask), f"it is not what these routes say ({error})") from None
+
+
+def _read_job(ask: Ask, body: bytes) -> JobResource[Any]:
+    return cast("JobResource[Any]", _decoded(ask, body, JobResource[Any]))
+
+
+class JobView:
+    """What a handle shows of its job."""
+
+    def __init__(self, known: KnownJob) -> None:
+        self._known = known
+
+    @property
+    def id(self) -> str:
+        return self._known.id
+
+    @property
+    def url(self) -> str:
+        """Where it is. `Client.job` finds it again by this."""
+        return self._known.url
+
+    @property
+    def status(self) -> JobResource[Any]:
+        """The job as it was last seen: `status.status`, `status.progress` and so on.
+
+        Raises:
+            JobStateError: it was stored, and then no answer about it came; `refresh` it.
+        """
+        return self._known.status
+
+    @property
+    def is_finished(self) -> bool:
+        return self._known.is_finished
+
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__} {self.id} {self._known.shown}>"
+
+
+class JobEvent(Struct, frozen=True, kw_only=True):
+    """A job has changed."""
+
+    revision: int
+    """Rises with every change; give it to `events(after=)` to go on from here."""
+    kind: str
+    """"status", "progress", or "result" for the end of a job that has succeeded."""
+    job: JobResource[Any]
+    """As it is since then."""
+
+
+class Tail:
+    """Follows the events of a job over as many streams as it takes: none twice, the last always."""
+
+    def __init__(self, job: KnownJob, caller: Caller, after: int, deadline: Deadline) -> None:
+        self._job = job
+        self._after = after
+        self._deadline = deadline
+        self._tries = caller.tries(deadline)
+        self._lines = _Lines()
+        self._ask = job.ask("GET", "/events")
+        self._has_ended = False
+
+    def has_ended(self) -> bool:
+        """Return whether the last event has come."""
+        return self._has_ended
+
+    def next_ask(self) -> Ask:
+        """Return what to send to get a stream that goes on where the last one has ended."""
+        if (left := self._deadline.left) <= 0:
+            raise self._deadline.passed()
+        self._lines = _Lines()
+        headers = {"accept": "text/event-stream"}
+        if self._after:
+            headers["last-event-id"] = str(self._after)
+        self._ask = self._job.ask("GET", "/events", headers)
+        return replace(self._ask, silence=min(_DEAD_AIR, left), within=left)
+
+    @property
+    def left(self) -> float:
+        return self._deadline.left
+
+    def begins(self, reply: Reply) -> bool:
+        """Return whether events follow; else give the whole answer to `interrupted`."""
+        kind = reply.headers.get("content-type", "")
+        if reply.status != 200 or not kind.startswith("text/event-stream"):
+            return False
+        self._tries.answered()
+        return True
+
+    def feed(self, part: bytes) -> Iterator[JobEvent]:
+        """Yield the events that a part of a stream completes."""
+        self._tries.worked()
+        for fields in self._lines.feed(part):
+            revision = fields.get("id", "")
+            if not (revision.isascii() and revision.isdigit()):
+                raise UnusableAnswer(str(self._ask), "an event of it has no revision")
+            # Who is between here and the server may have dropped what was said of the last one.
+            if int(revision) < self._after:
+                continue
+            job = self._job.see(self._ask, fields["data"].encode())
+            self._has_ended = job.status in FINISHED
+            if int(revision) > self._after:
+                self._after = int(revision)
+                yield JobEvent(revision=self._after, kind=fields.get("event", "status"), job=job)
+        if not self._has_ended and self._deadline.left <= 0:
+            raise self._deadline.passed()
+
+    def interrupted(self, got: Reply | Lost | None) -> Pause:
+        """Return how long to wait before the next stream; raise what speaks against one."""
+        if got is None:
+            got = Lost(ConnectionError("the stream has ended before the job"))
+        if isinstance(got, Reply):
+            if got.status == 204:  # nothing has happened since, and nothing will
+                self._has_ended = True
+                return Pause(0)
+            if got.status < 300:
+                raise UnusableAnswer(str(self._ask), "it is no stream of events")
+            error = refusal(self._ask, got)
+            self._job.check_found(error)
+            if not may_pass(got.status):
+                raise error
+        return self._tries.failed(self._ask, got)
+
+
+class _Lines:
+    """Server-sent events, of which the parts arrive as the network likes."""
+
+    def __init__(self) -> None:
+        self._rest = b""
+        self._fields: dict[str, str] = {}
+
+    def feed(self, part: bytes) -> Iterator[dict[str, str]]:
+        """Yield the fields of every event that is complete."""
+        # Bytes: as text, it would be split at characters that JSON holds as they are.
+        whole, end, self._rest = (self._rest + part).rpartition(b"\n")
+        for raw in (whole + end).splitlines():
+            name, _, value = raw.decode(errors="replace").partition(":")
+            if name:
+                self._add(name, value.removeprefix(" "))
+            elif not raw:
+                if "data" in self._fields:
+                    yield self._fields
+                self._fields = {}
+
+    def _add(self, name: str, value: str) -> None:
+        if name == "data" and name in self._fields:
+            value = f"{self._fields[name]}\n{value}"
+        self._fields[name] = value

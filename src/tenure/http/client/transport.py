@@ -1,0 +1,201 @@
+"""How clients carry out what `calling` and `known` decide: over httpx, with and without a loop."""
+
+from __future__ import annotations
+
+import asyncio
+import math
+import sys
+from collections.abc import AsyncGenerator, AsyncIterator, Generator
+from importlib import import_module
+from types import ModuleType
+from typing import Any, Final, TypeVar
+
+from tenure.core.clock import BlockingClock, Clock
+from tenure.core.redaction import redact
+from tenure.errors import ConfigError
+from tenure.http.client.conversation import Ask, Lost, Pause, Reply, Steps
+from tenure.http.client.remote_job import JobEvent, Tail
+from tenure.http.request import Headers
+
+__all__ = ["AsyncLine", "Line", "http_client"]
+
+T = TypeVar("T")
+
+_LIBRARIES: Final = ("httpx2", "httpx")
+# Mistakes in what was to be sent: the next try would fare no better.
+_OWN_MISTAKES: Final = frozenset({"UnsupportedProtocol", "LocalProtocolError"})
+_CONNECT: Final = 10.0
+
+
+def http_client(kind: str, base_url: str, given: Any, options: dict[str, Any]) -> Any:
+    """Return the httpx client that was given, or a new one."""
+    if base_url and not base_url.startswith(("http://", "https://")):
+        msg = f"base_url must begin with http:// or https://, not {redact(base_url)!r}."
+        raise ConfigError(msg)
+    if given is None:
+        return getattr(_library(), kind)(base_url=base_url, **options)
+    if base_url or options:
+        names = ", ".join([*(["base_url"] if base_url else []), *options])
+        msg = f"http= is a client already: give {names} to that one."
+        raise ConfigError(msg)
+    return given
+
+
+def _library() -> ModuleType:
+    for name in _LIBRARIES:
+        try:
+            return import_module(name)
+        except ModuleNotFoundError as error:
+            if error.name != name:
+                raise
+    msg = "the client needs httpx2, which is not installed: pip install 'tenure[client]'."
+    raise ConfigError(msg)
+
+
+def _network_errors() -> tuple[type[Exception], ...]:
+    """Return what is raised when an answer is lost, by whichever library a client is made of."""
+    loaded = filter(None, (sys.modules.get(name) for name in _LIBRARIES))
+    return tuple(kind for one in loaded for kind in (one.TransportError, one.DecodingError))
+
+
+def _lost(error: Exception) -> Lost:
+    if type(error).__name__ in _OWN_MISTAKES:
+        raise error
+    return Lost(error)
+
+
+def _sent(ask: Ask) -> dict[str, Any]:
+    """Return a request in the words of httpx."""
+    return {
+        "method": ask.method,
+        "url": ask.url,
+        "headers": dict(ask.headers),
+        "content": ask.body,
+        "timeout": (min(_CONNECT, ask.silence), ask.silence, ask.silence, ask.silence),
+        "follow_redirects": False,
+    }
+
+
+def _reply(response: Any, body: bytes | bytearray = b"") -> Reply:
+    headers = Headers(dict(response.headers.items()))
+    return Reply(status=response.status_code, headers=headers, body=bytes(body))
+
+
+class Line:
+    """A line to a server, which blocks the thread that uses it."""
+
+    def __init__(self, http: Any, clock: BlockingClock) -> None:
+        self._http = http
+        self._clock = clock
+        self._errors = _network_errors()
+
+    def run(self, steps: Steps[T]) -> T:
+        """Carry out a conversation."""
+        got: Reply | Lost | None = None
+        while True:
+            try:
+                step = steps.send(got)
+            except StopIteration as end:
+                result: T = end.value
+                return result
+            if isinstance(step, Pause):
+                self._clock.pause(step.seconds)
+                got = None
+            else:
+                got = self._send(step)
+
+    def _send(self, ask: Ask) -> Reply | Lost:
+        until, body = self._clock.boot() + ask.within, bytearray()
+        try:
+            with self._http.stream(**_sent(ask)) as response:
+                for part in response.iter_bytes():
+                    body += part
+                    # httpx only limits the silence between two parts.
+                    if self._clock.boot() > until:
+                        return Lost(TimeoutError("the answer takes too long"))
+                return _reply(response, body)
+        except self._errors as error:
+            return _lost(error)
+
+    def follow(self, tail: Tail) -> Generator[JobEvent, None, None]:
+        """Yield events, over as many streams as it takes."""
+        while not tail.has_ended():
+            got: Reply | Lost | None = None
+            try:
+                with self._http.stream(**_sent(tail.next_ask())) as response:
+                    if tail.begins(_reply(response)):
+                        for part in response.iter_bytes():
+                            yield from tail.feed(part)
+                            if tail.has_ended():  # however long the stream stays open
+                                break
+                    else:
+                        got = _reply(response, response.read())
+            except self._errors as error:
+                got = _lost(error)
+            if not tail.has_ended():
+                self._clock.pause(tail.interrupted(got).seconds)
+
+
+class AsyncLine:
+    """A line to a server, for code on an event loop."""
+
+    def __init__(self, http: Any, clock: Clock) -> None:
+        self._http = http
+        self._clock = clock
+        self._errors = _network_errors()
+
+    async def run(self, steps: Steps[T]) -> T:
+        """Carry out a conversation."""
+        got: Reply | Lost | None = None
+        while True:
+            try:
+                step = steps.send(got)
+            except StopIteration as end:
+                result: T = end.value
+                return result
+            if isinstance(step, Pause):
+                await self._clock.sleep(step.seconds)
+                got = None
+            else:
+                got = await self._send(step)
+
+    async def _send(self, ask: Ask) -> Reply | Lost:
+        try:
+            async with _within(ask.within), self._http.stream(**_sent(ask)) as response:
+                return _reply(response, await response.aread())
+        except TimeoutError as error:
+            return Lost(error)
+        except self._errors as error:
+            return _lost(error)
+
+    async def follow(self, tail: Tail) -> AsyncGenerator[JobEvent, None]:
+        """Yield events, over as many streams as it takes."""
+        while not tail.has_ended():
+            got: Reply | Lost | None = None
+            try:
+                async with self._http.stream(**_sent(tail.next_ask())) as response:
+                    if tail.begins(_reply(response)):
+                        parts = response.aiter_bytes()
+                        while not tail.has_ended():  # however long the stream stays open
+                            if (part := await _next(parts, tail.left)) is None:
+                                break
+                            for event in tail.feed(part):
+                                yield event
+                    else:
+                        got = _reply(response, await response.aread())
+            except TimeoutError as error:
+                got = Lost(error)
+            except self._errors as error:
+                got = _lost(error)
+            if not tail.has_ended():
+                await self._clock.sleep(tail.interrupted(got).seconds)
+
+
+async def _next(parts: AsyncIterator[bytes], left: float) -> bytes | None:
+    """Return the next part of a stream; None at its end."""
+    async with _within(left):
+        return await anext(parts, None)
+
+
+def _within(left: float) -> asyncio.Timeout:
+    return asyncio.timeout(None if math.isinf(left) else left)

@@ -1,0 +1,1 @@
+"""The routes: requests become jobs, and jobs become resources."""

@@ -1,0 +1,181 @@
+"""What both frameworks share, as both stand on Starlette: requests in, answers out."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from typing import TYPE_CHECKING, Any, Final
+from urllib.parse import quote
+
+from starlette.convertors import Convertor, register_url_convertor
+from starlette.requests import ClientDisconnect, Request
+from starlette.responses import Response, StreamingResponse
+from starlette.routing import BaseRoute, Route
+from starlette.types import Scope
+
+from tenure.http.job_resource import Responses
+from tenure.http.problems import Problem
+from tenure.http.request import Headers
+from tenure.http.server.response import Answer, problem_answer
+
+if TYPE_CHECKING:
+    from tenure.http.server.app_per_loop import Lending
+    from tenure.http.server.router import AsyncRouter
+
+__all__ = [
+    "JOB_PATHS",
+    "REST",
+    "Base",
+    "Methods",
+    "as_response",
+    "closing",
+    "headers_of",
+    "read_body",
+]
+
+JOB_PATHS: Final = {
+    "list": "/jobs",
+    "status": "/jobs/{job_id}",
+    "cancel": "/jobs/{job_id}",
+    "result": "/jobs/{job_id}/result",
+    "events": "/jobs/{job_id}/events",
+}
+"""Where the routes of jobs are, below the prefix: DELETE for "cancel", GET and HEAD else."""
+
+
+class _Anything(Convertor[str]):
+    regex = r"[\s\S]*"  # also line breaks, which a path may have in its encoded form
+
+    def convert(self, value: str) -> str:
+        return value
+
+    def to_string(self, value: str) -> str:
+        return value
+
+
+register_url_convertor("tenure_anything", _Anything())
+REST: Final = "{rest:tenure_anything}"
+"""Whatever comes below a path."""
+
+
+class Base:
+    """Finds the path under which a router's routes are, as it was asked for.
+
+    That is all in front of `below`, a path of the router's. A mount and an `include_router` may
+    have put something before the prefix, with parameters of its own.
+    """
+
+    def __init__(self, prefix: str, below: str) -> None:
+        form = re.sub(r"\\{\w+(?::(\w+))?\\}", _any_value, re.escape(below))
+        self._form = re.compile(rf"([\s\S]*?{re.escape(prefix)})({form})")
+
+    def of(self, request: Request) -> str:
+        root, base, _ = self._split(request.scope)
+        return quote(f"{root}{base}")
+
+    def below(self, scope: Scope) -> str:
+        """Return the path that was asked for, without its base."""
+        return self._split(scope)[2]
+
+    def _split(self, scope: Scope) -> tuple[str, str, str]:
+        path, root = scope["path"], scope.get("root_path", "")
+        # A server that was told of a root has it in the path; one behind a proxy that cuts it
+        # off has not.
+        asked = path[len(root) :] if path.startswith(f"{root}/") else path
+        found = self._form.fullmatch(asked)
+        if found is None:  # a route also matches what has a line break behind it
+            raise Problem.of("not-found")
+        return root, found[1], found[2]
+
+
+class Methods:
+    """Which methods each path of a router takes.
+
+    Frameworks look at the first route that fits for that, and a path may have several: one for each
+    method, and a parameter may stand for what another path spells out.
+    """
+
+    def __init__(self, router: AsyncRouter, routes: Sequence[BaseRoute]) -> None:
+        self._prefix = router.prefix
+        self._responses: Responses = router.responses
+        self._routes = routes
+
+    def refused(self, path: str, scope: Scope) -> Response:
+        """Return the answer to a request that `path`, of a route, fits, but not the method."""
+        try:
+            taken = self._taken(f"{self._prefix}{Base(self._prefix, path).below(scope)}" or "/")
+        except Problem:
+            taken = set()
+        problem = Problem.of("not-found")
+        if taken:
+            problem = Problem.of("method-not-allowed", headers={"Allow": ", ".join(sorted(taken))})
+        return as_response(problem_answer(problem, self._responses))
+
+    def _taken(self, path: str) -> set[str]:
+        fitting = (
+            route.methods or ()
+            for route in self._routes
+            # Also those that you have added to the router; not the one for what is no path.
+            if isinstance(route, Route) and not route.path.endswith(REST)
+            if route.path_regex.fullmatch(path)
+        )
+        return set[str]().union(*fitting)
+
+
+def _any_value(parameter: re.Match[str]) -> str:
+    return r"[\s\S]*" if parameter[1] == "path" else "[^/]+"
+
+
+def headers_of(request: Request) -> Headers:
+    """Return the headers; several of one name as one, as HTTP has it."""
+    found: dict[str, str] = {}
+    for name, value in request.headers.items():
+        key = name.lower()
+        found[key] = f"{found[key]}, {value}" if key in found else value
+    return Headers(found)
+
+
+async def read_body(request: Request, limit: int) -> bytes:
+    """Return the body; raise a Problem as soon as it is clear that it is too large."""
+    too_large = Problem.of("body-too-large", f"{limit:,} bytes are accepted.")
+    announced = request.headers.get("content-length", "")
+    if announced.isascii() and announced.isdigit() and int(announced[:18]) > limit:
+        raise too_large
+    parts, length = [], 0
+    try:
+        async for part in request.stream():
+            length += len(part)
+            if length > limit:
+                raise too_large
+            parts.append(part)
+    except ClientDisconnect:
+        # Nobody reads this; but it is no error of the server's, and none for its log.
+        raise Problem.of("malformed-request", "The body has not come to its end.") from None
+    return b"".join(parts)
+
+
+def as_response(answer: Answer, *, headers_only: bool = False) -> Response:
+    """Return an answer in the framework's own form; with headers only, a stream ends at once."""
+    body = answer.body
+    if isinstance(body, bytes):
+        return Response(body, answer.status, headers=answer.headers, media_type=answer.media_type)
+    return StreamingResponse(
+        () if headers_only else body,
+        answer.status,
+        headers=answer.headers,
+        media_type=answer.media_type,
+    )
+
+
+def closing(lending: Lending) -> Callable[[Any], AbstractAsyncContextManager[None]]:
+    """Return a lifespan that closes what was opened for requests."""
+
+    @asynccontextmanager
+    async def lifespan(_: Any) -> AsyncIterator[None]:
+        try:
+            yield
+        finally:
+            await lending.close()
+
+    return lifespan

@@ -1,0 +1,145 @@
+"""One endpoint: a handler that runs as a job, and how requests are let in."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from typing import Any, Literal, TypeAlias
+
+from msgspec import Struct
+
+from tenure.core.durations import Duration, seconds
+from tenure.core.jobs.records import COUNT_MAX
+from tenure.core.sizes import size
+from tenure.errors import ConfigError
+from tenure.http.job_resource import Pace
+from tenure.http.server.parameters import Parameters
+from tenure.jobs import StoredTask, Task
+
+__all__ = [
+    "BeforeEnqueue",
+    "Endpoint",
+    "Entry",
+    "Idempotency",
+    "Limits",
+    "Submission",
+    "entry",
+    "kept_headers",
+]
+
+Idempotency: TypeAlias = Literal["optional", "required", "off"]
+_SECRET = {"authorization", "cookie", "proxy-authorization", "set-cookie"}
+_WAIT_MAX = 300.0
+_LIMIT_MAX = 200
+
+
+class Submission(Struct, frozen=True, kw_only=True):
+    """A request that is about to become a job."""
+
+    owner: str
+    method: str
+    path: str
+    """As it was declared, below the router's prefix, such as "/{year}"."""
+    arguments: Mapping[str, Any]
+    """What the handler will get, as it will be read in the worker."""
+    headers: Mapping[str, str]
+    """Those that are kept."""
+
+
+BeforeEnqueue: TypeAlias = Callable[[Submission], Awaitable[None] | None]
+"""Looks at a submission, and raises a `Problem` to refuse it."""
+
+
+class Limits(Struct, frozen=True, kw_only=True):
+    """How much is let in. Counted by one look at the store, so that a burst may pass by a little.
+
+    Args:
+        running: the most unfinished jobs of one owner (429).
+        per_minute: the most jobs of one owner in any minute (429).
+        waiting: the most waiting jobs of the queue, whoever asked for them (503); up to 10,000.
+    """
+
+    running: int | None = None
+    per_minute: int | None = None
+    waiting: int | None = None
+
+    def __post_init__(self) -> None:
+        for name, countable in (
+            ("running", _LIMIT_MAX),
+            ("per_minute", _LIMIT_MAX),
+            ("waiting", COUNT_MAX),
+        ):
+            most = getattr(self, name)
+            if most is not None and (type(most) is not int or not 1 <= most <= countable):
+                msg = (
+                    f"{name} must be a whole number from 1 to {countable:,}, as one look at the "
+                    f"store counts no further, not {most!r}."
+                )
+                raise ConfigError(msg)
+
+
+class Entry(Struct, frozen=True, kw_only=True):
+    """How requests are let in."""
+
+    max_wait: float
+    idempotency: Idempotency
+    body_limit: int
+    headers: frozenset[str]
+    media_type: str
+    limits: Limits | None
+    before_enqueue: BeforeEnqueue | None
+
+
+def entry(  # noqa: D103 - every option is described where users give it
+    *,
+    max_wait: Duration,
+    idempotency: Idempotency,
+    body_limit: int | str,
+    headers: Sequence[str],
+    media_type: str,
+    limits: Limits | None,
+    before_enqueue: BeforeEnqueue | None,
+) -> Entry:
+    if idempotency not in ("optional", "required", "off"):
+        msg = f"idempotency must be 'optional', 'required' or 'off', not {idempotency!r}."
+        raise ConfigError(msg)
+    return Entry(
+        max_wait=seconds(max_wait, "max_wait", maximum=_WAIT_MAX),
+        idempotency=idempotency,
+        body_limit=size(body_limit, "body_limit"),
+        headers=kept_headers(headers),
+        media_type=media_type,
+        limits=limits,
+        before_enqueue=before_enqueue,
+    )
+
+
+def kept_headers(names: Sequence[str]) -> frozenset[str]:
+    """Return the names of headers that are kept for handlers; raise ConfigError for secrets."""
+    kept = frozenset(name.lower() for name in names)
+    if kept & _SECRET:
+        msg = f"headers: {min(kept & _SECRET)!r} is a secret of the client, and is never kept."
+        raise ConfigError(msg)
+    return kept
+
+
+class Endpoint(Struct, frozen=True, kw_only=True):
+    """A handler under a method and a path."""
+
+    method: str
+    path: str
+    """Below the router's prefix."""
+    task: Task[..., Any]
+    stored: StoredTask
+    parameters: Parameters
+    entry: Entry
+    pace: Pace
+
+    def around(self, path: Mapping[str, Any]) -> dict[str, str]:
+        """Return those parameters of a path that stand in front of the router."""
+        own = {one.name for one in self.parameters.of("path")}
+        return {name: str(value) for name, value in path.items() if name not in own}
+
+    def unwrap(self, stored: bytes) -> bytes:
+        """Return a result of another media type than JSON, which a store keeps as JSON."""
+        value = self.stored.result(stored)
+        return value if isinstance(value, bytes) else str(value).encode()

@@ -1,0 +1,273 @@
+"""The routes for FastAPI: it validates, runs dependencies and documents, as its users expect."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Awaitable, Callable, Coroutine
+from typing import TYPE_CHECKING, Annotated, Any, TypeAlias
+
+from fastapi import APIRouter, Body, Depends
+from fastapi.exceptions import FastAPIError, RequestValidationError
+from fastapi.routing import APIRoute
+from msgspec.structs import replace
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.types import Message, Receive, Scope, Send
+
+from tenure.errors import ConfigError
+from tenure.http.problems import Problem, pointer_step
+from tenure.http.request import Asked, owner_name
+from tenure.http.server.asgi import (
+    JOB_PATHS,
+    REST,
+    Base,
+    Methods,
+    as_response,
+    closing,
+    headers_of,
+    read_body,
+)
+from tenure.http.server.endpoint import Endpoint
+from tenure.http.server.openapi import describe, describe_submit
+from tenure.http.server.parameters import Parameter
+from tenure.http.server.response import Answer, answered, problem_answer
+from tenure.http.server.submission import check_body
+
+if TYPE_CHECKING:
+    from tenure.http.server.router import AsyncRouter
+
+__all__ = ["make_router"]
+
+_Ask: TypeAlias = Callable[[Request, str], Awaitable[Answer]]
+# Names that no handler's parameter has.
+_REQUEST, _OWNER = "tenure_request", "tenure_owner"
+
+
+def make_router(router: AsyncRouter) -> APIRouter:
+    """Return all routes of a router, for `include_router`."""
+    served = _Served(router)
+    made = APIRouter(
+        prefix=router.prefix,
+        dependencies=list(router.dependencies),
+        lifespan=closing(router.lending),
+        route_class=served.route_class,
+    )
+    served.methods = Methods(router, made.routes)
+    try:
+        for endpoint in router.endpoints:
+            made.add_api_route(
+                endpoint.path,
+                served.of_endpoint(endpoint),
+                methods=[endpoint.method],
+                **describe_submit(
+                    endpoint, served.operation("status"), owned=router.owner is not None
+                ),
+            )
+        served.add_job_routes(made)
+    except FastAPIError as error:
+        msg = (
+            f"FastAPI cannot read or document what the handlers under {router.prefix or '/'} take "
+            "or return: use Pydantic models, dataclasses, TypedDicts or plain types. Structs of "
+            f"msgspec are for .asgi. It said: {error}"
+        )
+        raise ConfigError(msg) from error
+    return made
+
+
+class _Served:
+    """The routes in the form that FastAPI calls them."""
+
+    def __init__(self, router: AsyncRouter) -> None:
+        self._router = router
+        self._routes = router.operations
+        self._owner = router.owner or _nobody
+        self._endpoints: dict[Any, Endpoint] = {}
+        self._paths: dict[Any, str] = {}  # below the prefix, by what FastAPI calls
+        self.methods = Methods(router, ())
+        self.route_class = self._make_route_class()
+
+    def operation(self, what: str) -> str:
+        """Return the id of one of the operations on jobs."""
+        name = self._router.prefix.strip("/").replace("/", "_") or "root"
+        return f"{name}_job_{what}"
+
+    def _make_route_class(self) -> type[APIRoute]:
+        served, responses, endpoints = self, self._router.responses, self._endpoints
+
+        class ProblemRoute(APIRoute):
+            """Reads the body within its limit, and says what is wrong as a problem."""
+
+            async def handle(self, scope: Scope, receive: Receive, send: Send) -> None:
+                path = served._paths.get(self.endpoint)
+                # A route that you have added to the router is FastAPI's to answer for.
+                if path is None or scope["method"] in (self.methods or ()):
+                    await super().handle(scope, receive, send)
+                else:
+                    await served.methods.refused(path, scope)(scope, receive, send)
+
+            def get_route_handler(self) -> Callable[[Request], Coroutine[Any, Any, Response]]:
+                handle = super().get_route_handler()
+                endpoint = endpoints.get(self.endpoint)
+
+                async def checked(request: Request) -> Response:
+                    try:
+                        if endpoint is not None and endpoint.parameters.body is not None:
+                            body = await read_body(request, endpoint.entry.body_limit)
+                            check_body(endpoint, headers_of(request), body)
+                            request = Request(request.scope, _replay(body))
+                        return await handle(request)
+                    except Problem as problem:
+                        return as_response(problem_answer(problem, responses))
+                    except RequestValidationError as error:
+                        return as_response(problem_answer(_invalid(error), responses))
+
+                return checked
+
+        return ProblemRoute
+
+    async def _answer(self, request: Request, ask: Callable[[], Awaitable[Answer]]) -> Response:
+        answer = await answered(ask, self._router.responses)
+        return as_response(answer, headers_only=request.method == "HEAD")
+
+    def _base(self, below: str) -> Base:
+        return Base(self._router.prefix, below)
+
+    def _owner_of(self, given: dict[str, Any]) -> str:
+        return "" if self._router.owner is None else owner_name(given[_OWNER])
+
+    # Submitting.
+
+    def of_endpoint(self, endpoint: Endpoint) -> Callable[..., Awaitable[Response]]:
+        """Return a function with the parameters of the handler, for FastAPI to look at."""
+        read = endpoint.parameters.of("path", "query")
+        base = self._base(endpoint.path)
+
+        async def route(**given: Any) -> Response:
+            request, owner = given[_REQUEST], self._owner_of(given)
+            has_body = endpoint.parameters.body is not None
+            # Left out stays left out: its default is the function's own business.
+            named = {**request.path_params, **request.query_params}
+            values = {one.name: given[one.name] for one in read if one.alias in named}
+            body = await request.body() if has_body else b""
+            around = endpoint.around(request.path_params)
+            asked = replace(_asked(request, base), around=around)
+            return await self._answer(
+                request,
+                lambda: self._routes.submit(endpoint, asked, owner, values=values, body=body),
+            )
+
+        route.__name__ = endpoint.task.__name__
+        route.__doc__ = endpoint.task.__doc__
+        route.__signature__ = self._signature(endpoint)  # type: ignore[attr-defined]  # FastAPI reads it
+        self._endpoints[route], self._paths[route] = endpoint, endpoint.path
+        return route
+
+    def _signature(self, endpoint: Endpoint) -> inspect.Signature:
+        given = endpoint.parameters.of("body", "path", "query")
+        parameters = [_keyword(one.name, _kind(one), one.declared.default) for one in given]
+        return inspect.Signature([*parameters, *self._caller()])
+
+    def _caller(self) -> list[inspect.Parameter]:
+        owner = Annotated[Any, Depends(self._owner)]
+        return [_keyword(_REQUEST, Request), _keyword(_OWNER, owner)]
+
+    # Jobs.
+
+    def add_job_routes(self, made: APIRouter) -> None:
+        routes = self._routes
+        self._add(made, "status", self._of_job(routes.status, "status"))
+        self._add(made, "cancel", self._of_job(routes.cancel, "cancel"), "DELETE")
+        self._add(made, "result", self._of_job(routes.result, "result"))
+        self._add(made, "events", self._of_job(routes.events, "events"))
+        self._add(made, "list", self._listing())
+        rest = f"/jobs/{REST}"
+        self._add_silently(made, "GET", rest, self._routed(self._nothing, "nothing", rest))
+
+    def _add(self, made: APIRouter, what: str, route: _Ask, method: str = "GET") -> None:
+        path = JOB_PATHS[what]
+        made.add_api_route(
+            path,
+            self._routed(route, f"job_{what}", path),
+            methods=[method],
+            operation_id=self.operation(what),
+            **describe(what, self._router.endpoints, owned=self._router.owner is not None),
+        )
+        if method == "GET":  # apart, or the document would have it too
+            head = self._routed(route, f"job_{what}_head", path)
+            self._add_silently(made, "HEAD", path, head)
+
+    def _add_silently(self, made: APIRouter, method: str, path: str, route: Any) -> None:
+        made.add_api_route(path, route, methods=[method], include_in_schema=False)
+
+    def _routed(self, ask: _Ask, name: str, path: str) -> Callable[..., Awaitable[Response]]:
+        """Return what FastAPI calls; it only has to find out who asks."""
+
+        async def route(**given: Any) -> Response:
+            request, owner = given[_REQUEST], self._owner_of(given)
+            return await self._answer(request, lambda: ask(request, owner))
+
+        route.__signature__ = inspect.Signature(self._caller())  # type: ignore[attr-defined]  # as above
+        route.__name__ = name
+        self._paths[route] = path
+        return route
+
+    def _of_job(self, answer: Callable[[Asked, str, str], Awaitable[Answer]], what: str) -> _Ask:
+        base = self._base(JOB_PATHS[what])
+
+        async def ask(request: Request, owner: str) -> Answer:
+            return await answer(_asked(request, base), owner, request.path_params["job_id"])
+
+        return ask
+
+    def _listing(self) -> _Ask:
+        base = self._base(JOB_PATHS["list"])
+
+        async def ask(request: Request, owner: str) -> Answer:
+            return await self._routes.page(_asked(request, base), owner)
+
+        return ask
+
+    async def _nothing(self, _: Request, __: str) -> Answer:
+        """Answer what is no job's address as if it were an unknown one's."""
+        raise Problem.of("not-found")
+
+
+async def _nobody() -> str:
+    return ""
+
+
+def _asked(request: Request, base: Base) -> Asked:
+    query = dict(request.query_params)
+    return Asked(headers=headers_of(request), base=base.of(request), query=query)
+
+
+def _keyword(name: str, kind: Any, default: Any = inspect.Parameter.empty) -> inspect.Parameter:
+    return inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, annotation=kind, default=default)
+
+
+def _kind(parameter: Parameter) -> Any:
+    """Return a type for FastAPI, which would look for some bodies in the query."""
+    if parameter.source == "body" and parameter.mark is None:
+        return Annotated[parameter.kind, Body()]
+    return parameter.kind
+
+
+def _replay(body: bytes) -> Callable[[], Awaitable[Message]]:
+    """Return a body that was read already, for whoever reads it again."""
+
+    async def receive() -> Message:
+        return {"type": "http.request", "body": body, "more_body": False}
+
+    return receive
+
+
+def _invalid(error: RequestValidationError) -> Problem:
+    """Return what FastAPI found wrong, without what was sent: that may be a secret."""
+    return Problem.of("invalid-request", errors=[_located(one) for one in error.errors()])
+
+
+def _located(one: dict[str, Any]) -> dict[str, str]:
+    where, *path = one["loc"]
+    if where == "body":
+        return {"pointer": "".join(map(pointer_step, path)), "detail": one["msg"]}
+    return {"parameter": ".".join(map(str, path)), "detail": one["msg"]}

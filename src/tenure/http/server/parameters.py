@@ -1,0 +1,363 @@
+"""Where the arguments of a handler come from in a request, and how they become a job's payload.
+
+The body is kept as it came, byte for byte: a parsed model that is written down anew may have lost
+something, such as a secret that shows itself as asterisks. The worker reads all of it again by the
+types of the handler.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import inspect
+import math
+import re
+import types
+import typing
+from collections.abc import Callable, Collection, Iterable, Mapping
+from decimal import Decimal
+from enum import Enum
+from functools import cached_property, wraps
+from typing import Any, Final, Literal, TypeAlias, get_args, get_origin
+
+import msgspec
+from msgspec import Struct
+
+from tenure.core.values.json import encode
+from tenure.core.values.nesting import DEPTH_MAX, is_too_deep
+from tenure.errors import ConfigError
+from tenure.http.problems import Problem, problems_of_frameworks
+from tenure.http.request import Headers, Owner
+from tenure.locks.lock import is_async
+from tenure.runtime.attempts.job_context import JobContext, current_job
+
+__all__ = ["Parameter", "Parameters", "Source", "check_json", "path_form"]
+
+Source: TypeAlias = Literal["body", "path", "query", "headers", "owner", "job"]
+
+_IN_PATH = re.compile(r"{(\w+)(?::\w+)?}")
+_NOTHING: Final = inspect.Parameter.empty
+# What FastAPI's own markers say about a parameter; others cannot be kept with a job.
+_MARKED: Final[Mapping[str, Source]] = {"Query": "query", "Path": "path", "Body": "body"}
+
+
+_SEVERAL: Final = (list, set, tuple, frozenset)
+
+
+class Parameter(Struct, frozen=True, kw_only=True):
+    """One parameter of a handler."""
+
+    name: str
+    source: Source
+    kind: Any
+    default: Any = _NOTHING
+    makes: Callable[[], Any] | None = None
+    """Gives what FastAPI would for a value that was left out; else that is the function's own."""
+    alias: str
+    """Its name in the request."""
+    declared: inspect.Parameter
+    """As it was written."""
+    mark: Any = None
+    """What FastAPI reads beside its type."""
+
+    @property
+    def is_list(self) -> bool:
+        return any(get_origin(one) in _SEVERAL for one in _members(self.kind))
+
+
+class Parameters:
+    """What a handler takes."""
+
+    def __init__(self, fn: Callable[..., Any], path: str, what: str) -> None:
+        self._what = what
+        hints = _hints(fn, what)
+        in_path = set(_IN_PATH.findall(path))
+        signature = inspect.signature(fn)
+        self.all = tuple(
+            _parameter(one, hints.get(one.name, str), in_path, what)
+            for one in signature.parameters.values()
+        )
+        self.returns = hints.get("return", Any)
+        self._check(in_path)
+        self.body = next(iter(self.of("body")), None)
+
+    def _check(self, in_path: set[str]) -> None:
+        for source in ("body", "headers", "owner", "job"):
+            found = [one.name for one in self.all if one.source == source]
+            if len(found) > 1:
+                msg = (
+                    f"{self._what} takes its {source} twice: {' and '.join(found)}. Make it one "
+                    "parameter; a body with several parts is one model."
+                )
+                raise ConfigError(msg)
+        missing = in_path - {one.name for one in self.all if one.source == "path"}
+        if missing:
+            msg = f"{self._what} has no parameter for {{{min(missing)}}} of its path."
+            raise ConfigError(msg)
+
+    def of(self, *sources: Source) -> tuple[Parameter, ...]:
+        return tuple(one for one in self.all if one.source in sources)
+
+    def bare(self, fn: Callable[..., Any]) -> Callable[..., Any]:
+        """Return the handler as a task: without the job, and with plain values only."""
+        run = (self._filling_in_async if is_async(fn) else self._filling_in)(fn)
+        # Function types do not declare the attributes that `wraps` sets and `inspect` reads.
+        del run.__wrapped__  # type: ignore[attr-defined]
+        run.__signature__ = self._signature  # type: ignore[attr-defined]
+        given = [one for one in self.all if one.source != "job"]
+        run.__annotations__ = {one.name: _kept(one) for one in given} | {"return": self.returns}
+        return run
+
+    @cached_property
+    def _signature(self) -> inspect.Signature:
+        given = [
+            inspect.Parameter(one.name, one.declared.kind, default=one.default)
+            for one in self.all
+            if one.source != "job"
+        ]
+        try:
+            return inspect.Signature(given)
+        except ValueError:  # a default of FastAPI's stands before something without one
+            by_name = inspect.Parameter.KEYWORD_ONLY
+            return inspect.Signature([one.replace(kind=by_name) for one in given])
+
+    def _filling_in(self, fn: Callable[..., Any]) -> Callable[..., Any]:
+        @wraps(fn)
+        def run(*args: Any, **given: Any) -> Any:
+            with problems_of_frameworks():
+                return fn(**self._filled(args, given))
+
+        return run
+
+    def _filling_in_async(self, fn: Callable[..., Any]) -> Callable[..., Any]:
+        @wraps(fn)
+        async def run(*args: Any, **given: Any) -> Any:
+            with problems_of_frameworks():
+                return await fn(**self._filled(args, given))
+
+        return run
+
+    def _filled(self, args: tuple[Any, ...], given: dict[str, Any]) -> dict[str, Any]:
+        """Return all arguments by name; a test that calls the handler may give the job as well."""
+        jobs = {one.name: given.pop(one.name, None) for one in self.of("job")}
+        found = dict(self._signature.bind(*args, **given).arguments)
+        for one in self.all:
+            if one.source == "job":
+                found[one.name] = jobs[one.name] or current_job()
+            elif one.source == "headers":
+                found[one.name] = Headers(found.get(one.name, {}))
+            elif one.source == "owner":
+                found[one.name] = Owner(found[one.name])
+            elif one.makes is not None and one.name not in found:
+                found[one.name] = one.makes()
+        return found
+
+    def read(self, path: Mapping[str, str], query: Callable[[str], list[str]]) -> dict[str, Any]:
+        """Return the values of path and query by their types; raise a Problem if they do not fit.
+
+        `query` gives all values of a name.
+        """
+        values: dict[str, Any] = {}
+        errors = []
+        for one in self.of("path", "query"):
+            texts = [path[one.name]] if one.source == "path" else query(one.alias)
+            if not texts:
+                if one.default is _NOTHING:
+                    errors.append({"parameter": one.alias, "detail": "it is missing"})
+                continue
+            try:
+                text: Any = texts if one.is_list else texts[-1]
+                values[one.name] = msgspec.convert(text, one.kind, strict=False)
+            except (msgspec.ValidationError, ValueError) as error:
+                errors.append({"parameter": one.alias, "detail": str(error)})
+        if errors:
+            raise Problem.of("invalid-request", errors=errors)
+        return values
+
+    def payload(
+        self, values: Mapping[str, Any], body: bytes, headers: Mapping[str, str], owner: str
+    ) -> bytes:
+        """Return a job's arguments: what was parsed, and the body as it is."""
+        self._check_numbers(values)
+        given: dict[str, Any] = dict(values)
+        if self.body is not None and body:
+            given[self.body.name] = msgspec.Raw(body)
+        for one in self.of("headers"):
+            given[one.name] = dict(headers)
+        for one in self.of("owner"):
+            given[one.name] = owner
+        return encode(given)
+
+    def _check_numbers(self, values: Mapping[str, Any]) -> None:
+        """Raise a Problem for "inf" and "nan" in the URL, for which JSON has no words."""
+        errors = [
+            {"parameter": one.alias, "detail": "it is no finite number"}
+            for one in self.of("path", "query")
+            if not all(map(_is_finite, _each(values.get(one.name))))
+        ]
+        if errors:
+            raise Problem.of("invalid-request", errors=errors)
+
+
+def _each(value: Any) -> Iterable[Any]:
+    return value if isinstance(value, _SEVERAL) else (value,)
+
+
+def _is_finite(value: Any) -> bool:
+    return not isinstance(value, float | Decimal) or math.isfinite(value)
+
+
+def path_form(path: str) -> str:
+    """Return what a path matches, whatever its parameters are called."""
+    form = re.sub(r"{\w+:path}", ".*", path)
+    return re.sub(r"{\w+(:\w+)?}", "[^/]+", form)
+
+
+def check_json(body: bytes) -> Any:
+    """Return what a body says; raise a Problem if it is not JSON that everybody can read."""
+    if is_too_deep(body):
+        detail = f"It has lists and objects in each other more than {DEPTH_MAX} deep."
+        raise Problem.of("malformed-request", detail)
+    try:
+        return msgspec.json.decode(body)
+    except (ValueError, RecursionError) as error:
+        raise Problem.of("malformed-request", f"The body is not JSON: {error}") from None
+
+
+def _parameter(one: inspect.Parameter, kind: Any, in_path: set[str], what: str) -> Parameter:
+    if one.kind in (one.VAR_POSITIONAL, one.VAR_KEYWORD, one.POSITIONAL_ONLY):
+        msg = f"{what} has the parameter {one}, which no request can give by name."
+        raise ConfigError(msg)
+    mark = _mark_of(one, kind)
+    is_marked = mark is not None and one.default in (mark, _NOTHING)
+    makes = _maker(mark) if is_marked else None
+    source = _source(one, kind, mark, in_path, what)
+    if source in ("path", "query"):
+        _check_word(one, kind, what)
+    return Parameter(
+        name=one.name,
+        source=source,
+        kind=kind,
+        # Whether there is one is all that counts: it is filled in when the function is called.
+        default=one.default if not is_marked else _NOTHING if makes is None else None,
+        makes=makes,
+        alias=getattr(mark, "alias", None) or one.name,
+        declared=one,
+        mark=mark,
+    )
+
+
+def _source(one: inspect.Parameter, kind: Any, mark: Any, in_path: set[str], what: str) -> Source:
+    plain = _plain(kind)
+    if plain is JobContext:
+        return "job"
+    if plain is Headers:
+        return "headers"
+    if plain is Owner:
+        return "owner"
+    if getattr(plain, "__module__", "").startswith(("fastapi.", "starlette.")):
+        # FastAPI would fill it in: the request, the response, tasks to run after it.
+        raise _not_in_a_worker(one, plain.__name__, what)
+    if mark is not None:
+        return _source_of_mark(one, mark, what)
+    if one.name in in_path:
+        return "path"
+    return "body" if any(map(_is_complex, _members(kind))) else "query"
+
+
+def _source_of_mark(one: inspect.Parameter, mark: Any, what: str) -> Source:
+    name = type(mark).__name__
+    if name not in _MARKED or getattr(mark, "embed", None):
+        raise _not_in_a_worker(one, f"{name}(...)", what)
+    return _MARKED[name]
+
+
+def _not_in_a_worker(one: inspect.Parameter, declared: str, what: str) -> ConfigError:
+    return ConfigError(
+        f"parameter {one.name!r} of {what} is declared with {declared}, but the handler runs "
+        "later, in a worker, without the request. Put dependencies on the router, name "
+        "headers to keep in headers=, and take the body as one model."
+    )
+
+
+def _mark_of(one: inspect.Parameter, kind: Any) -> Any:
+    """Return what FastAPI would read beside the type, if there is something."""
+    said = [*(get_args(kind)[1:] if get_origin(kind) is typing.Annotated else ()), one.default]
+    return next((mark for mark in said if type(mark).__module__ == "fastapi.params"), None)
+
+
+def _maker(mark: Any) -> Callable[[], Any] | None:
+    """Return what gives the default that stands in a mark; None if there is none."""
+    made: Callable[[], Any] | None = getattr(mark, "default_factory", None)
+    default = getattr(mark, "default", ...)
+    if made is not None or default is ... or type(default).__name__ == "PydanticUndefinedType":
+        return made
+    return lambda: default
+
+
+def _check_word(one: inspect.Parameter, kind: Any, what: str) -> None:
+    """Raise ConfigError for a type that no worker could read from a word of the URL."""
+    several = [member for member in _members(kind) if get_origin(member) in _SEVERAL]
+    words = [word for member in several for word in get_args(member) if word is not ...]
+    words += [member for member in _members(kind) if member not in several]
+    for word in words:
+        if any(_is_complex(member) or _is_unknown(member) for member in _members(word)):
+            msg = (
+                f"parameter {one.name!r} of {what} has the type {getattr(word, '__name__', word)}, "
+                "which cannot be read from the URL in a worker. Take it in the body, or as str."
+            )
+            raise ConfigError(msg)
+
+
+def _is_unknown(kind: Any) -> bool:
+    return isinstance(msgspec.inspect.type_info(kind), msgspec.inspect.CustomType)
+
+
+def _kept(one: Parameter) -> Any:
+    return {"headers": dict[str, str], "owner": str}.get(one.source, one.kind)
+
+
+def _plain(kind: Any) -> Any:
+    """Return a type without what is said beside it, and not by another name."""
+    while True:
+        if get_origin(kind) is typing.Annotated:
+            kind = get_args(kind)[0]
+        elif (meant := getattr(kind, "__supertype__", None) or _value_of(kind)) is not None:
+            kind = meant
+        else:
+            return kind
+
+
+def _value_of(alias: Any) -> Any:
+    """Return what an alias of Python 3.12 stands for; None for anything else."""
+    return alias.__value__ if type(alias).__name__ == "TypeAliasType" else None
+
+
+def _members(kind: Any) -> tuple[Any, ...]:
+    """Return the types that a value may have."""
+    kind = _plain(kind)
+    if get_origin(kind) in (typing.Union, types.UnionType):
+        return tuple(member for part in get_args(kind) for member in _members(part))
+    return (kind,)
+
+
+def _is_complex(kind: Any) -> bool:
+    """Return whether a value of this type comes as a body, and not as a word in the URL."""
+    kind = get_origin(kind) or kind
+    if kind is Any or not isinstance(kind, type):
+        return kind is Any
+    if issubclass(kind, str | bytes | Enum):
+        return False
+    is_model = hasattr(kind, "model_validate") or hasattr(kind, "__attrs_attrs__")
+    is_model = is_model or dataclasses.is_dataclass(kind) or typing.is_typeddict(kind)
+    return is_model or issubclass(kind, Struct | Collection)
+
+
+def _hints(fn: Callable[..., Any], what: str) -> dict[str, Any]:
+    try:
+        return typing.get_type_hints(fn, include_extras=True)
+    except NameError as error:
+        msg = (
+            f"the annotations of {what} name something that is not there: {error}. "
+            "Import it at the top of the module, not only for type checkers."
+        )
+        raise ConfigError(msg) from error

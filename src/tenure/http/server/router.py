@@ -1,0 +1,325 @@
+"""`AsyncRouter`: slow handlers as durable jobs, each with a resource of its own."""
+
+from __future__ import annotations
+
+import logging
+import re
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from functools import cached_property
+from typing import TYPE_CHECKING, Any, Final, Unpack
+from weakref import WeakKeyDictionary
+
+from tenure.app import Tenure
+from tenure.core.durations import Duration, seconds
+from tenure.core.jobs.retention import RetentionOption
+from tenure.core.leases import check_name
+from tenure.core.policy import Backoff, RetryOption
+from tenure.errors import ConfigError
+from tenure.http.job_resource import Pace, Responses
+from tenure.http.server.app_per_loop import Lending
+from tenure.http.server.declaration import EndpointOptions, HandlerDecorator, check_options
+from tenure.http.server.endpoint import (
+    BeforeEnqueue,
+    Endpoint,
+    Idempotency,
+    Limits,
+    entry,
+    kept_headers,
+)
+from tenure.http.server.parameters import Parameters, path_form
+from tenure.http.server.response import JSON
+from tenure.http.server.routes import Routes
+from tenure.jobs import StoredTask, Task, check_declarable
+from tenure.runtime.attempts.attempt import Executor
+
+if TYPE_CHECKING:
+    from fastapi import APIRouter
+    from starlette.applications import Starlette
+
+__all__ = ["AsyncRouter"]
+
+log = logging.getLogger("tenure")
+
+# A client waits for the answer: an error of some seconds is passed over, a longer one is told.
+_BACKOFF: Final = Backoff(max_attempts=5)
+# The names of the routers on each app.
+_TAKEN: Final[WeakKeyDictionary[Tenure, set[str]]] = WeakKeyDictionary()
+_AN_ID: Final = "01900000-0000-7000-8000-000000000000"
+_OURS: Final = (f"/jobs/{_AN_ID}", f"/jobs/{_AN_ID}/result", f"/jobs/{_AN_ID}/events")
+_PATH = re.compile(r"(/[^/{}]+|/{\w+(:\w+)?})*")
+
+
+def _check_kinds(app: object, owner: object) -> None:
+    """Raise ConfigError for what was given in the place of something else."""
+    if not isinstance(app, Tenure):
+        msg = (
+            f"AsyncRouter is given the Tenure app that stores the jobs, not a "
+            f"{type(app).__qualname__}."
+        )
+        raise ConfigError(msg)
+    if owner is not None and not callable(owner):
+        msg = f"owner= is a function that says who asks, not {owner!r}."
+        raise ConfigError(msg)
+
+
+@contextmanager
+def _needed(package: str, extra: str) -> Iterator[None]:
+    """Say how to install a framework that is missing."""
+    try:
+        yield
+    except ModuleNotFoundError as error:
+        if (error.name or "").partition(".")[0] != package:
+            raise
+        msg = f"this needs {package}: pip install 'tenure[{extra}]'"
+        raise ModuleNotFoundError(msg, name=package) from error
+
+
+class AsyncRouter:
+    """Endpoints whose handlers run as durable jobs.
+
+        reports = AsyncRouter(app, prefix="/reports", owner=current_user)
+
+        @reports.post("")
+        async def build_report(body: ReportRequest, job: JobContext) -> Report: ...
+
+        api.include_router(reports.router)                     # FastAPI
+        Starlette(routes=[*reports.asgi.routes])               # Starlette
+
+    `POST /reports` checks the request, stores a job and answers 202 with its address; the job is at
+    `/reports/jobs/{id}`, with `/result`, `/events` and DELETE to cancel it, and `/reports/jobs`
+    lists those of whoever asks.
+
+    Args:
+        app: where the jobs are stored. It need not be open, nor have a worker here.
+        prefix: the path under which all of it is.
+        owner: who asks, as text that stays the same: a dependency of FastAPI's, or a function of
+            the request. It runs on every route, and whoever it lets in sees their own jobs only.
+            Without it everybody sees every job whose id they know, and the list of all of them.
+        name: keeps the jobs of several routers apart; the prefix by default. Jobs are not found
+            any more after it has changed.
+        dependencies: of FastAPI's, for every route.
+        max_wait: the longest that `Prefer: wait` is heeded.
+        headers: which headers a handler gets that asks for `Headers`; no others are kept.
+        body_limit: the largest body, in bytes or as "1MB".
+        limits: how much is let in.
+        responses: how jobs and problems look, if not as usual.
+    """
+
+    def __init__(
+        self,
+        app: Tenure,
+        *,
+        prefix: str = "",
+        owner: Callable[..., Any] | None = None,
+        name: str | None = None,
+        dependencies: Sequence[Any] = (),
+        max_wait: Duration = 20,
+        headers: Sequence[str] = (),
+        body_limit: int | str = "256KiB",
+        limits: Limits | None = None,
+        responses: Responses | None = None,
+    ) -> None:
+        _check_kinds(app, owner)
+        if not re.fullmatch(r"(/[^/{}]+)*", prefix):
+            msg = f"prefix must be a path such as '/reports', without parameters, not {prefix!r}."
+            raise ConfigError(msg)
+        self.prefix = prefix
+        self.owner = owner
+        self.dependencies = tuple(dependencies)
+        self.responses = responses or Responses()
+        self._app = app
+        own = check_name(name or prefix or "/", "name")
+        if own in _TAKEN.setdefault(app, set()):
+            msg = (
+                f"there is an AsyncRouter named {own!r} on this app already, and each would show "
+                "the jobs of the other. Give this one another prefix, or a name=."
+            )
+            raise ConfigError(msg)
+        _TAKEN[app].add(own)
+        self._max_wait, self._body_limit = max_wait, body_limit
+        self._headers, self._limits = kept_headers(headers), limits
+        self.lending = Lending(app)
+        self.operations = Routes(
+            own,
+            self.lending,
+            self.responses,
+            seconds(max_wait, "max_wait"),
+        )
+        self._is_built = False
+
+    @property
+    def endpoints(self) -> tuple[Endpoint, ...]:
+        return tuple(self.operations.endpoints.values())
+
+    if not TYPE_CHECKING:  # or every name would be right for type checkers
+
+        def __getattr__(self, name: str) -> Any:
+            """Say what to write instead of `api.include_router(reports)`."""
+            if hasattr(type(self), name):  # a property has failed: let its own error be seen
+                return object.__getattribute__(self, name)
+            msg = (
+                f"an AsyncRouter has no attribute {name!r}. With FastAPI write "
+                "api.include_router(reports.router), with Starlette use reports.asgi."
+            )
+            raise AttributeError(msg, name=name, obj=self)
+
+    def post(self, path: str = "", **options: Unpack[EndpointOptions]) -> HandlerDecorator:
+        """Declare a handler; see `endpoint` for the options."""
+        return self._declare("post", path, options)
+
+    def put(self, path: str = "", **options: Unpack[EndpointOptions]) -> HandlerDecorator:
+        """Declare a handler; see `endpoint` for the options."""
+        return self._declare("put", path, options)
+
+    def patch(self, path: str = "", **options: Unpack[EndpointOptions]) -> HandlerDecorator:
+        """Declare a handler; see `endpoint` for the options."""
+        return self._declare("patch", path, options)
+
+    def delete(self, path: str = "", **options: Unpack[EndpointOptions]) -> HandlerDecorator:
+        """Declare a handler; see `endpoint` for the options."""
+        return self._declare("delete", path, options)
+
+    def _declare(self, verb: str, path: str, options: EndpointOptions) -> HandlerDecorator:
+        check_options(f"{verb}()", options)
+        return self.endpoint(verb.upper(), path, **options)
+
+    def endpoint(
+        self,
+        method: str,
+        path: str = "",
+        *,
+        max_wait: Duration | None = None,
+        idempotency: Idempotency = "optional",
+        body_limit: int | str | None = None,
+        headers: Sequence[str] | None = None,
+        media_type: str = JSON,
+        limits: Limits | None = None,
+        before_enqueue: BeforeEnqueue | None = None,
+        name: str | None = None,
+        queue: str = "default",
+        timeout: Duration | None = None,
+        retry: RetryOption = _BACKOFF,
+        priority: int = 5,
+        retention: RetentionOption | None = None,
+        executor: Executor = "auto",
+    ) -> HandlerDecorator:
+        """Declare a handler that runs as a job.
+
+        Its parameters are the body (one model, or any other type that is not a single value), those
+        of the path, those of the query, `Headers`, the `Owner` and the `JobContext`.
+
+        Args:
+            method: POST, PUT, PATCH or DELETE.
+            path: below the prefix, such as "/{year}".
+            max_wait: the longest that `Prefer: wait` is heeded; the router's by default.
+            idempotency: whether an `Idempotency-Key` is heeded ("optional"), must be there
+                ("required") or is ignored ("off").
+            body_limit: the largest body; the router's by default.
+            headers: which headers are kept for the handler; the router's by default.
+            media_type: of the result, if it is not JSON: the handler returns text or bytes then.
+            limits: how much is let in; the router's by default.
+            before_enqueue: looks at each `Submission` of a new job, and may raise a `Problem` to
+                refuse it.
+            name: the name of the task; the function's own by default.
+            queue: which workers see its jobs.
+            timeout: the longest an attempt may take.
+            retry: how often a failed job is tried again, or a `Backoff`; by default 4 times within
+                15 s, because a client waits. 0 or None: never.
+            priority: 0 to 9; 0 is served first.
+            retention: how long finished jobs are kept, as in `app.task`; those with an
+                `Idempotency-Key` for a day at least.
+            executor: where a plain function runs, as in `app.task`.
+        """
+        check = entry(
+            max_wait=self._max_wait if max_wait is None else max_wait,
+            idempotency=idempotency,
+            body_limit=self._body_limit if body_limit is None else body_limit,
+            headers=tuple(self._headers if headers is None else headers),
+            media_type=media_type,
+            limits=limits or self._limits,
+            before_enqueue=before_enqueue,
+        )
+        self._check_path(method, path)
+
+        def declare(fn: Callable[..., Any]) -> Any:
+            check_declarable(fn, f"@router.{method.lower()}(...)")
+            what = f"the handler {getattr(fn, '__name__', fn)!r} of {method} {self.prefix}{path}"
+            parameters = Parameters(fn, path, what)
+            if parameters.of("owner") and self.owner is None:
+                msg = f"{what} takes its Owner, but the AsyncRouter has no owner= to say who it is."
+                raise ConfigError(msg)
+            if media_type != JSON and parameters.returns not in (str, bytes):
+                msg = f"{what} has media_type={media_type!r}, so it must return str or bytes."
+                raise ConfigError(msg)
+            task: Task[..., Any] = self._app.task(
+                name=name,
+                queue=queue,
+                timeout=timeout,
+                retry=retry,
+                priority=priority,
+                retention=retention,
+                executor=executor,
+            )(parameters.bare(fn))
+            self.operations.endpoints[task.name] = Endpoint(
+                method=method,
+                path=path,
+                task=task,
+                stored=StoredTask(task),
+                parameters=parameters,
+                entry=check,
+                pace=Pace(),
+            )
+            return task
+
+        return declare
+
+    def _check_path(self, method: str, path: str) -> None:
+        if callable(path):
+            verb = method.lower()
+            msg = f"a handler is declared with a path: @router.{verb}(''), not @router.{verb}."
+            raise ConfigError(msg)
+        if not _PATH.fullmatch(path):
+            msg = f"path must begin with '/' and not end with it, or be empty, not {path!r}."
+            raise ConfigError(msg)
+        if self._is_built:
+            msg = f"{method} {path!r} comes too late: declare it before .router or .asgi is used."
+            raise ConfigError(msg)
+        form = path_form(path)
+        if any((one.method, path_form(one.path)) == (method, form) for one in self.endpoints):
+            msg = f"there is a handler for {method} {self.prefix}{path} already."
+            raise ConfigError(msg)
+        if path.startswith("/jobs/") or any(re.fullmatch(form, one) for one in _OURS):
+            msg = (
+                f"{method} {self.prefix}{path} would hide the jobs at {self.prefix}/jobs/...; "
+                "give it another path."
+            )
+            raise ConfigError(msg)
+
+    @cached_property
+    def router(self) -> APIRouter:
+        """All routes, for FastAPI's `include_router`."""
+        with _needed("fastapi", "fastapi"):
+            # Only who asks needs FastAPI.
+            from tenure.http.server.fastapi import make_router  # noqa: PLC0415 - see above
+
+        self._build()
+        return make_router(self)
+
+    @cached_property
+    def asgi(self) -> Starlette:
+        """All routes as an ASGI application, for Starlette's `Mount` or to be served as it is."""
+        with _needed("starlette", "http"):
+            from tenure.http.server.starlette import make_asgi  # noqa: PLC0415 - as for FastAPI
+
+        self._build()
+        return make_asgi(self)
+
+    def _build(self) -> None:
+        self._is_built = True
+        if self.owner is None:
+            log.warning(
+                "the jobs under %s have no owner: whoever reaches these routes sees, lists and "
+                "cancels all of them. Give AsyncRouter an owner= if that is not what you want",
+                self.prefix or "/",
+            )

@@ -1,0 +1,282 @@
+"""What the routes of one router do, whichever framework asks."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import AsyncIterator, Mapping
+from contextlib import suppress
+from hashlib import sha256
+from typing import Any, Final
+
+import msgspec
+
+from tenure.app.lifecycle import Services
+from tenure.core.ids import is_job_id
+from tenure.core.jobs.records import JobRecord
+from tenure.core.jobs.results import read_stored
+from tenure.core.jobs.states import FINISHED, STATES
+from tenure.errors import JobNotFound, StoreError
+from tenure.http.job_resource import JobList, JobResource, Responses, failure
+from tenure.http.problems import Problem
+from tenure.http.request import Asked, accepts, known_revision, wait_preference
+from tenure.http.server.app_per_loop import Lending
+from tenure.http.server.endpoint import Endpoint
+from tenure.http.server.event_stream import EVENT_STREAM, job_events, last_event_id
+from tenure.http.server.response import JSON, Answer
+from tenure.http.server.submission import submit
+from tenure.jobs import Job
+
+__all__ = ["PAGE", "PAGE_MAX", "Routes"]
+
+PAGE: Final = 50
+PAGE_MAX: Final = 200
+_FEW = re.compile(r"[0-9]{1,3}")
+_PRIVATE: Final = {"Cache-Control": "private, no-cache", "Vary": "Authorization, Cookie"}
+
+
+class Routes:
+    """Submit, status, result, events, cancel and list: for one router, and one owner at a time."""
+
+    def __init__(self, name: str, lending: Lending, responses: Responses, max_wait: float) -> None:
+        self._name = name
+        self._lending = lending
+        self._responses = responses
+        self._max_wait = max_wait
+        self.endpoints: dict[str, Endpoint] = {}
+        """By the name of their task."""
+
+    def _tag(self, owner: str) -> str:
+        """Return what marks the jobs of an owner here; it gives nothing away about them."""
+        named = msgspec.json.encode((self._name, owner))
+        return f"http:{sha256(named).hexdigest()[:40]}"
+
+    # Submitting.
+
+    async def submit(
+        self,
+        endpoint: Endpoint,
+        asked: Asked,
+        owner: str,
+        *,
+        values: Mapping[str, Any],
+        body: bytes,
+    ) -> Answer:
+        services = await self._lending.services()
+        job = await submit(
+            services,
+            endpoint,
+            owner=owner,
+            tag=self._tag(owner),
+            values=values,
+            body=body,
+            asked=asked,
+        )
+        replayed = {} if job.is_new else {"Idempotency-Replayed": "true"}
+        wait = min(wait_preference(asked.headers), endpoint.entry.max_wait)
+        record = job.record
+        if wait > 0:
+            # Whatever happens meanwhile: the job is stored, and the client has to learn where.
+            with suppress(Problem, StoreError):
+                record = await self._finished(services, record, wait)
+            if record.state == "succeeded" and failure(record) is None:
+                return self._waited(record, asked, replayed, wait)
+        return Answer(
+            status=202,
+            headers={
+                **_PRIVATE,
+                **replayed,
+                "Location": JobResource.of(record, asked.base).links.status,
+                **self._look_again(services, record),
+            },
+            body=self._write(record, asked),
+            media_type=JSON,
+        )
+
+    def _waited(
+        self,
+        record: JobRecord,
+        asked: Asked,
+        replayed: dict[str, str],
+        wait: float,
+    ) -> Answer:
+        links = JobResource.of(record, asked.base).links
+        body, media_type = self._result(record)
+        return Answer(
+            status=200,
+            headers={
+                **_PRIVATE,
+                **replayed,
+                "Location": links.status,
+                "Content-Location": links.result,
+                "Preference-Applied": f"wait={wait:g}",
+            },
+            body=body,
+            media_type=media_type,
+        )
+
+    # One job.
+
+    async def status(self, asked: Asked, owner: str, id_: str) -> Answer:
+        services, record = await self._find(owner, id_)
+        known, applied = known_revision(asked.headers), {}
+        wait = min(wait_preference(asked.headers), self._max_wait)
+        if wait > 0:
+            # Until it has changed for who knows a revision, else until it has finished.
+            record = await self._finished(services, record, wait, known=known)
+            applied = {"Preference-Applied": f"wait={wait:g}"}
+        tag = _entity_tag(record)
+        headers = {**_PRIVATE, **applied, "ETag": tag, **self._look_again(services, record)}
+        if tag in known or "*" in known:
+            return Answer(status=304, headers=headers)
+        body = self._write(record, asked)
+        return Answer(status=200, headers=headers, body=body, media_type=JSON)
+
+    async def result(self, asked: Asked, owner: str, id_: str) -> Answer:
+        services, record = await self._find(owner, id_)
+        wait = min(wait_preference(asked.headers), self._max_wait)
+        if wait > 0:
+            record = await self._finished(services, record, wait)
+        if record.state not in FINISHED:
+            raise Problem.of(
+                "not-ready", f"It is {record.state}.", headers=self._look_again(services, record)
+            )
+        if (problem := failure(record)) is not None:
+            raise problem
+        body, media_type = self._result(record)
+        if not accepts(asked.headers, media_type):
+            raise Problem.of("not-acceptable", f"It is {media_type}.")
+        return Answer(
+            status=200,
+            headers={**_PRIVATE, "ETag": _entity_tag(record), "X-Content-Type-Options": "nosniff"},
+            body=body,
+            media_type=media_type,
+        )
+
+    async def cancel(self, asked: Asked, owner: str, id_: str) -> Answer:
+        services, record = await self._find(owner, id_)
+        job: Job[Any] = services.jobs.handle(record)
+        try:
+            await job.cancel("cancelled by its owner")
+        except JobNotFound:
+            raise Problem.of("not-found") from None
+        record = job.record
+        is_over = record.state in FINISHED
+        headers = {} if is_over else self._look_again(services, record)
+        body = self._write(record, asked)
+        return Answer(
+            status=200 if is_over else 202,
+            headers={**_PRIVATE, **headers},
+            body=body,
+            media_type=JSON,
+        )
+
+    async def events(self, asked: Asked, owner: str, id_: str) -> Answer:
+        services, record = await self._find(owner, id_)
+        after = last_event_id(asked.headers)
+        if record.state in FINISHED and after >= record.revision:
+            # Who has seen the end and comes back is told to stop: a browser takes 204 for that.
+            return Answer(status=204, headers=dict(_PRIVATE))
+        return Answer(
+            status=200,
+            headers={**_PRIVATE, "X-Accel-Buffering": "no"},
+            body=self._stream(services, asked, id_, after),
+            media_type=EVENT_STREAM,
+        )
+
+    def _stream(
+        self, services: Services, asked: Asked, id_: str, after: int
+    ) -> AsyncIterator[bytes]:
+        return job_events(services, id_, after, lambda record: self._write(record, asked))
+
+    # Several jobs.
+
+    async def page(self, asked: Asked, owner: str) -> Answer:
+        state, cursor = asked.query.get("status"), asked.query.get("cursor")
+        limit = asked.query.get("limit", str(PAGE))
+        errors = []
+        if state is not None and state not in STATES:
+            errors.append({"parameter": "status", "detail": f"one of {', '.join(STATES)}"})
+        if not (_FEW.fullmatch(limit) and 1 <= int(limit) <= PAGE_MAX):
+            errors.append({"parameter": "limit", "detail": f"from 1 to {PAGE_MAX}"})
+        if cursor is not None and not is_job_id(cursor):
+            errors.append({"parameter": "cursor", "detail": "pass on that of the page before"})
+        if errors:
+            raise Problem.of("invalid-request", errors=errors)
+        services = await self._lending.services()
+        page = await services.store.jobs.find(
+            tag=self._tag(owner),
+            state=state,  # type: ignore[arg-type]  # looked up above
+            limit=int(limit),
+            cursor=cursor,
+        )
+        jobs = [
+            self._responses.show_job(JobResource.of(record, asked.base)) for record in page.jobs
+        ]
+        body = msgspec.json.encode(JobList(jobs, page.cursor))
+        return Answer(status=200, headers=dict(_PRIVATE), body=body, media_type=JSON)
+
+    # What they share.
+
+    async def _find(self, owner: str, id_: str) -> tuple[Services, JobRecord]:
+        """Return a job of this owner and router; what is somebody else's is not there."""
+        if not is_job_id(id_):
+            raise Problem.of("not-found")
+        services = await self._lending.services()
+        try:
+            record = await services.jobs.record(id_)
+        except JobNotFound:
+            raise Problem.of("not-found") from None
+        if self._tag(owner) not in record.tags:
+            raise Problem.of("not-found")
+        return services, record
+
+    def _write(self, record: JobRecord, asked: Asked) -> bytes:
+        endpoint = self.endpoints.get(record.task)
+        inline = endpoint is not None and endpoint.entry.media_type == JSON
+        return self._responses.write_job(JobResource.of(record, asked.base, inline=inline))
+
+    def _result(self, record: JobRecord) -> tuple[bytes, str]:
+        """Return a result as it goes to the client, and what it is: JSON as it is stored, or not.
+
+        A job may be older than the media type of its endpoint.
+        """
+        stored = read_stored(record.result or b"null")
+        sent, endpoint = bytes(stored.sent), self.endpoints.get(record.task)
+        if endpoint is None or endpoint.entry.media_type == JSON:
+            return sent, JSON
+        try:
+            return endpoint.unwrap(stored.readable), endpoint.entry.media_type
+        except ValueError:
+            return sent, JSON
+
+    async def _finished(
+        self, services: Services, record: JobRecord, wait: float, known: set[str] | None = None
+    ) -> JobRecord:
+        """Return the record once the job has finished, or as it is after the wait."""
+        until = services.store.clock.boot() + wait
+        async with services.store.watch(("job", record.id)) as bell:
+            while True:
+                try:
+                    record = await services.jobs.record(record.id)
+                except JobNotFound:
+                    raise Problem.of("not-found") from None
+                left = until - services.store.clock.boot()
+                has_changed = bool(known) and _entity_tag(record) not in (known or ())
+                if record.state in FINISHED or has_changed or left <= 0:
+                    return record
+                await bell.wait(min(left, 2.0))
+
+    def _look_again(self, services: Services, record: JobRecord) -> dict[str, str]:
+        """Return when to look again, and learn from what has finished."""
+        endpoint = self.endpoints.get(record.task)
+        if record.state in FINISHED:
+            if endpoint is not None:
+                endpoint.pace.see(record)
+            return {}
+        now = services.store.clock.wall()
+        after = 1 if endpoint is None else endpoint.pace.retry_after(record, now)
+        return {"Retry-After": str(after)}
+
+
+def _entity_tag(record: JobRecord) -> str:
+    return f'"{record.revision}"'

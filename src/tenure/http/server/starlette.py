@@ -1,0 +1,177 @@
+"""The routes as a Starlette application."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Awaitable, Callable
+from typing import TYPE_CHECKING, Any, TypeAlias
+from urllib.parse import quote
+
+from msgspec.structs import replace
+from starlette.applications import Starlette
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import BaseRoute, Route
+from starlette.types import Receive, Scope, Send
+
+from tenure.errors import ConfigError
+from tenure.http.problems import Problem
+from tenure.http.request import Asked, owner_name
+from tenure.http.server.asgi import (
+    JOB_PATHS,
+    REST,
+    Methods,
+    as_response,
+    closing,
+    headers_of,
+    read_body,
+)
+from tenure.http.server.endpoint import Endpoint
+from tenure.http.server.response import Answer, answered
+from tenure.http.server.submission import check_body
+
+if TYPE_CHECKING:
+    from tenure.http.server.router import AsyncRouter
+
+__all__ = ["make_asgi"]
+
+_Serve: TypeAlias = Callable[[Request], Awaitable[Response]]
+_OPTIONAL = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
+
+
+def make_asgi(router: AsyncRouter) -> Starlette:
+    """Return an application with all routes of a router."""
+    if router.dependencies:
+        msg = (
+            "dependencies= are FastAPI's, and .asgi would serve its routes without them. Use "
+            ".router with FastAPI, or put middleware around .asgi."
+        )
+        raise ConfigError(msg)
+    served, operations = _Served(router), router.operations
+    found: list[BaseRoute] = []
+    methods = Methods(router, found)
+
+    def route(path: str, serve: _Serve, method: str) -> Route:
+        return _Route(router.prefix, path, serve, method, methods)
+
+    found += [route(one.path, served.of_endpoint(one), one.method) for one in router.endpoints]
+    found += [
+        route(JOB_PATHS["list"], served.listing, "GET"),
+        route(JOB_PATHS["status"], served.of_job(operations.status), "GET"),
+        route(JOB_PATHS["cancel"], served.of_job(operations.cancel), "DELETE"),
+        route(JOB_PATHS["result"], served.of_job(operations.result), "GET"),
+        route(JOB_PATHS["events"], served.of_job(operations.events), "GET"),
+        route(f"/jobs/{REST}", served.nothing, "GET"),
+    ]
+    return Starlette(routes=found, lifespan=closing(router.lending))
+
+
+class _Route(Route):
+    """Says which methods its path takes, not only which it takes itself."""
+
+    def __init__(
+        self, prefix: str, below: str, serve: _Serve, method: str, methods: Methods
+    ) -> None:
+        super().__init__(f"{prefix}{below}" or "/", serve, methods=[method])
+        self._below = below
+        self._all = methods
+
+    async def handle(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["method"] not in (self.methods or ()):
+            await self._all.refused(self._below, scope)(scope, receive, send)
+        else:
+            await super().handle(scope, receive, send)
+
+
+class _Served:
+    """The routes in the form that Starlette calls them."""
+
+    def __init__(self, router: AsyncRouter) -> None:
+        self._router = router
+        self._routes = router.operations
+        self._ask_owner = _reader_of_owners(router.owner)
+
+    async def _answer(self, request: Request, ask: Callable[[], Awaitable[Answer]]) -> Response:
+        answer = await answered(ask, self._router.responses)
+        return as_response(answer, headers_only=request.method == "HEAD")
+
+    async def _owner(self, request: Request) -> str:
+        if self._ask_owner is None:
+            return ""
+        owner = self._ask_owner(request)
+        return owner_name(await owner if inspect.isawaitable(owner) else owner)
+
+    def _asked(self, request: Request) -> Asked:
+        if request.scope["path"].endswith("\n"):  # a route also matches what has that behind it
+            raise Problem.of("not-found")
+        base = quote(f"{request.scope.get('root_path', '')}{self._router.prefix}")
+        return Asked(headers=headers_of(request), base=base, query=dict(request.query_params))
+
+    def of_endpoint(self, endpoint: Endpoint) -> Callable[[Request], Awaitable[Response]]:
+        async def route(request: Request) -> Response:
+            async def ask() -> Answer:
+                owner = await self._owner(request)
+                around = endpoint.around(request.path_params)
+                asked, body = replace(self._asked(request), around=around), b""
+                if endpoint.parameters.body is not None:
+                    body = await read_body(request, endpoint.entry.body_limit)
+                    check_body(endpoint, asked.headers, body)
+                query = request.query_params.getlist
+                values = endpoint.parameters.read(request.path_params, query)
+                return await self._routes.submit(endpoint, asked, owner, values=values, body=body)
+
+            return await self._answer(request, ask)
+
+        return route
+
+    def of_job(
+        self, answer: Callable[[Asked, str, str], Awaitable[Answer]]
+    ) -> Callable[[Request], Awaitable[Response]]:
+        async def route(request: Request) -> Response:
+            async def ask() -> Answer:
+                owner = await self._owner(request)
+                return await answer(self._asked(request), owner, request.path_params["job_id"])
+
+            return await self._answer(request, ask)
+
+        return route
+
+    async def listing(self, request: Request) -> Response:
+        async def ask() -> Answer:
+            return await self._routes.page(self._asked(request), await self._owner(request))
+
+        return await self._answer(request, ask)
+
+    async def nothing(self, request: Request) -> Response:
+        """Answer what is no job's address as if it were an unknown one's."""
+
+        async def ask() -> Any:
+            await self._owner(request)
+            raise Problem.of("not-found")
+
+        return await self._answer(request, ask)
+
+
+def _reader_of_owners(owner: Callable[..., Any] | None) -> Callable[[Request], Any] | None:
+    """Return a function of the request; raise ConfigError for what only FastAPI could call."""
+    if owner is None:
+        return None
+    try:
+        takes = list(inspect.signature(owner, eval_str=True).parameters.values())
+    except (NameError, ValueError, TypeError):  # it cannot be looked at
+        return owner
+    if not takes:
+        return lambda _: owner()
+    first, *rest = takes
+    kind = first.annotation
+    takes_requests = kind in (first.empty, Any) or (
+        isinstance(kind, type) and issubclass(Request, kind)
+    )
+    needs_more = any(one.default is one.empty and one.kind not in _OPTIONAL for one in rest)
+    if needs_more or not takes_requests:
+        msg = (
+            f"owner= takes {', '.join(map(str, takes))}, which FastAPI would fill in. With .asgi "
+            "it is called with the request alone: def owner(request: Request) -> str."
+        )
+        raise ConfigError(msg)
+    return owner

@@ -1,0 +1,198 @@
+"""Submitting: a request becomes a durable job before anybody is told so."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Mapping
+from contextlib import suppress
+from decimal import MAX_EMAX, MAX_PREC, MIN_EMIN, Context, Decimal
+from hashlib import sha256
+from types import MappingProxyType
+from typing import Any, Final
+
+import msgspec
+from msgspec.structs import replace
+
+from tenure.app.lifecycle import Services
+from tenure.core.jobs.records import Unique
+from tenure.errors import ArgumentsError, JobNotFound, TooLarge, UniqueMismatch
+from tenure.http.problems import Problem, pointer_step
+from tenure.http.request import Asked, Headers, idempotency_key
+from tenure.http.server.endpoint import Endpoint, Limits, Submission
+from tenure.http.server.parameters import check_json
+from tenure.jobs import Job, Request
+
+__all__ = ["check_body", "submit"]
+
+_KEPT_AT_LEAST: Final = 86_400.0
+_MINUTE: Final = 60.0
+_EXACT = Context(prec=MAX_PREC, Emax=MAX_EMAX, Emin=MIN_EMIN)
+
+
+def _every_digit(text: str) -> Decimal | float:
+    """Return a number as it was sent, which a double may not hold; but 1.50 is 1.5."""
+    try:
+        return Decimal(text).normalize(_EXACT)
+    except ArithmeticError:  # its exponent is beyond all that a handler could be given
+        return float(text)
+
+
+_PLAIN = msgspec.json.Decoder(float_hook=_every_digit)
+_SAME = msgspec.json.Encoder(decimal_format="number", order="sorted")
+
+
+def check_body(endpoint: Endpoint, headers: Headers, body: bytes) -> None:
+    """Raise a Problem for a body that is no JSON, or is not called so."""
+    if endpoint.parameters.body is None or not body:
+        return
+    kind = headers.get("content-type", "").split(";")[0].strip().lower()
+    if kind != "application/json" and not (
+        kind.startswith("application/") and kind.endswith("+json")
+    ):
+        detail = "Send it with Content-Type: application/json."
+        raise Problem.of("unsupported-media-type", detail)
+    check_json(body)
+
+
+async def submit(
+    services: Services,
+    endpoint: Endpoint,
+    *,
+    owner: str,
+    tag: str,
+    values: Mapping[str, Any],
+    body: bytes,
+    asked: Asked,
+) -> Job[Any]:
+    """Store the job of a request and return it; the same one for the same idempotency key.
+
+    `values` are those of path and query, which have been parsed; the body has been looked at.
+    """
+    entry, headers = endpoint.entry, asked.headers
+    kept = {name: headers[name] for name in entry.headers if name in headers}
+    payload = _payload(endpoint, owner, values, body, kept)
+    arguments = _arguments(endpoint, payload)
+    key = _key(endpoint, headers)
+    mark = None if key is None else _scoped(tag, endpoint, asked.around, key)
+    is_checked = entry.limits is not None or entry.before_enqueue is not None
+    if is_checked and not await _is_replay(services, mark):
+        if entry.limits is not None:
+            await _admit(services, endpoint, entry.limits, tag)
+        if entry.before_enqueue is not None:
+            submission = Submission(
+                owner=owner,
+                method=endpoint.method,
+                path=endpoint.path,
+                arguments=MappingProxyType(arguments),
+                headers=MappingProxyType(kept),
+            )
+            looked = entry.before_enqueue(submission)
+            if inspect.isawaitable(looked):
+                await looked
+    return await _store(services, endpoint, payload, tag, mark)
+
+
+async def _store(
+    services: Services, endpoint: Endpoint, payload: bytes, tag: str, mark: str | None
+) -> Job[Any]:
+    try:
+        new = endpoint.stored.new_job(payload)
+    except TooLarge as error:
+        raise Problem.of("body-too-large", f"{error.limit:,} bytes are accepted.") from None
+    new = replace(new, tags=(*new.tags, tag))
+    if mark is not None:
+        digest = _fingerprint(payload)
+        unique = Unique(key=mark, digest=digest, keep=_KEPT_AT_LEAST, with_job=True)
+        new = replace(new, unique=unique, tags=(*new.tags, mark))
+    try:
+        job: Job[Any] = await services.jobs.enqueue(Request(new))
+    except UniqueMismatch:
+        detail = "Its path, its query or its body was another one. Use a new key."
+        raise Problem.of("idempotency-key-reused", detail) from None
+    if not job.is_new and not job.record.created:
+        with suppress(JobNotFound):
+            await services.jobs.record(job.id)  # raises JobUnreadable if that is why
+        raise Problem.of("expired", "Use a new key to have it done again.")
+    return job
+
+
+def _payload(
+    endpoint: Endpoint,
+    owner: str,
+    values: Mapping[str, Any],
+    body: bytes,
+    headers: Mapping[str, str],
+) -> bytes:
+    try:
+        return endpoint.parameters.payload(values, body, headers, owner)
+    except ValueError as error:
+        # What was not too deep alone may be so as an argument.
+        raise Problem.of("malformed-request", f"It has {error}.") from None
+
+
+async def _is_replay(services: Services, mark: str | None) -> bool:
+    """Return whether there is a job of this key already: it was let in, and counts as that."""
+    return mark is not None and bool((await services.store.jobs.find(tag=mark, limit=1)).jobs)
+
+
+def _arguments(endpoint: Endpoint, payload: bytes) -> dict[str, Any]:
+    """Return what the worker will read; raise a Problem if that would not work there."""
+    try:
+        return endpoint.stored.arguments(payload)
+    except ArgumentsError as error:
+        errors = [_located(endpoint, where, told) for where, told in error.problems]
+        raise Problem.of("invalid-request", errors=errors) from None
+
+
+def _located(endpoint: Endpoint, where: tuple[str | int, ...], told: str) -> dict[str, str]:
+    """Return what is wrong, and where in the request."""
+    name, *path = where or ("",)
+    body = endpoint.parameters.body
+    if body is not None and name == body.name:
+        return {"pointer": "".join(map(pointer_step, path)), "detail": told}
+    for parameter in endpoint.parameters.of("path", "query"):
+        if name == parameter.name:
+            return {"parameter": parameter.alias, "detail": told}
+    missing = body is not None and f"`{body.name}`" in told
+    return {"pointer": "", "detail": "A body is required." if missing else told}
+
+
+def _key(endpoint: Endpoint, headers: Headers) -> str | None:
+    if endpoint.entry.idempotency == "off":
+        return None
+    key = idempotency_key(headers)
+    if key is None and endpoint.entry.idempotency == "required":
+        detail = "Send one that is new for each job, such as a UUID, and the same when you retry."
+        raise Problem.of("idempotency-key-missing", detail)
+    return key
+
+
+def _scoped(tag: str, endpoint: Endpoint, around: Mapping[str, str], key: str) -> str:
+    """Return the key in the words of the store: one for each owner, method and route."""
+    named = msgspec.json.encode((tag, endpoint.method, endpoint.path, key, around))
+    return f"http:{sha256(named).hexdigest()}"
+
+
+def _fingerprint(payload: bytes) -> str:
+    """Return what is the same for the same request, however its JSON was laid out."""
+    return sha256(_SAME.encode(_PLAIN.decode(payload))).hexdigest()
+
+
+async def _admit(services: Services, endpoint: Endpoint, limits: Limits, tag: str) -> None:
+    """Raise a Problem if there is too much already, by one bounded look at each."""
+    store, pace = services.store, endpoint.pace
+    if limits.waiting is not None:
+        queue = endpoint.task.options.queue
+        waiting = [one.waiting for one in await store.jobs.counts() if one.queue == queue]
+        if sum(waiting) >= limits.waiting:
+            raise Problem.of("queue-full", headers={"Retry-After": str(pace.usual)})
+    if limits.running is None and limits.per_minute is None:
+        return
+    running, recent = limits.running or 0, limits.per_minute or 0
+    count = await store.jobs.count_tagged(tag, unfinished=running, recent=recent, within=_MINUTE)
+    if running and count.unfinished >= running:
+        raise Problem.of("too-many-jobs", headers={"Retry-After": str(pace.usual)})
+    if recent and count.recent >= recent:
+        # When the oldest of those that count is a minute old.
+        soonest = int(_MINUTE - count.oldest) + 1
+        raise Problem.of("too-many-requests", headers={"Retry-After": str(soonest)})

@@ -1,0 +1,1 @@
+"""Locks, semaphores, elections and run-once: what users take and hold."""

@@ -1,0 +1,151 @@
+"""Leader election: a lock held for long, in terms with rising fences.
+
+    async for term in app.election("indexer").terms():
+        async with term:                 # cancelled if the leadership is lost
+            await lead(fence=term.fence)
+
+A term ends when its block does, and is given back only then; after that the loop stands for
+election again. Two leaders can believe in themselves at once for as long as one of them is paused:
+that is what the fence is for.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import AsyncIterator, Awaitable, Callable
+from itertools import count
+from types import TracebackType
+from typing import Self, TypeVar
+
+from msgspec import Struct
+
+from tenure.core.clock import Clock
+from tenure.core.leases import Meta
+from tenure.core.policy import retry_after_error
+from tenure.errors import LeaseLost, StoreUnavailable
+from tenure.locks.hold import Hold, Holds, Rules
+from tenure.locks.lock import Lock
+from tenure.runtime.leases.acquirer import Ask
+
+__all__ = ["Election", "Leader", "Term"]
+
+T = TypeVar("T")
+
+log = logging.getLogger("tenure")
+
+# A look per second is cheap, and a leader changes rarely.
+_OBSERVE_EVERY = 1.0
+
+
+class Leader(Struct, frozen=True):
+    """Who leads, as others see it."""
+
+    fence: int
+    meta: Meta
+    leading_for: float
+    """Seconds since the term began, when the store was asked."""
+
+
+class Term:
+    """One time in office. As a context manager it ends quietly when the leadership is lost."""
+
+    def __init__(self, hold: Hold) -> None:
+        self._hold = hold
+
+    def __repr__(self) -> str:
+        return f"<Term fence={self.fence} {'held' if self._hold.is_held else 'over'}>"
+
+    @property
+    def fence(self) -> int:
+        """Larger than that of every earlier term. Pass it on with writes."""
+        return self._hold.fence
+
+    @property
+    def lost(self) -> asyncio.Event:
+        """Set when the leadership is lost."""
+        return self._hold.lost
+
+    @property
+    def is_lost(self) -> bool:
+        """Whether the leadership must not be trusted any more; reads the clock itself."""
+        return self._hold.is_lost
+
+    def check(self) -> None:
+        """Raise LeaseLost if this term is over."""
+        self._hold.check()
+
+    async def resign(self) -> None:
+        """Give the leadership back now."""
+        await self._hold.release()
+
+    async def __aenter__(self) -> Self:
+        await self._hold.__aenter__()
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> bool:
+        try:
+            await self._hold.__aexit__(kind, error, trace)
+        except LeaseLost as loss:
+            if (loss.name, loss.fence) != (self._hold.name, self._hold.fence):
+                raise
+            return True
+        return False
+
+
+class Election:
+    """Decides which one replica leads. A description only, like a lock."""
+
+    def __init__(self, holds: Callable[[], Holds], ask: Ask, clock: Clock) -> None:
+        self._holds = holds
+        self._clock = clock
+        self._lock = Lock(holds, ask, wait=None, rules=Rules())
+
+    @property
+    def lock_name(self) -> str:
+        """The name of the lock behind it, as `app.locks()` shows it."""
+        return self._lock.name
+
+    async def terms(self) -> AsyncIterator[Term]:
+        """Stand for election for ever; yield each term won. Leaving the loop resigns."""
+        while True:
+            hold = await self.retried(self._lock.acquire)
+            try:
+                yield Term(hold)
+            finally:
+                await hold.release()
+
+    async def retried(self, call: Callable[[], Awaitable[T]]) -> T:
+        """Sit out a store that cannot be reached: an election has no end."""
+        clock = self._clock
+        for failures in count(1):
+            try:
+                return await call()
+            except StoreUnavailable as error:
+                if failures == 1:
+                    log.warning("the election %r waits for its store: %s", self.lock_name, error)
+                await clock.sleep(retry_after_error(failures, clock.random()))
+        raise AssertionError
+
+    async def leader(self) -> Leader | None:
+        """Return who leads now."""
+        for lease in await self._holds().store.leases.find(self._lock.name):
+            if lease.key == self._lock.name and not lease.waiting:
+                return Leader(lease.fence, lease.meta, lease.held_for)
+        return None
+
+    async def observe(self) -> AsyncIterator[Leader | None]:
+        """Yield the leader now and after every change; None while nobody leads."""
+        known: int | None = -1
+        while True:
+            leader = await self.retried(self.leader)
+            fence = leader.fence if leader is not None else None
+            if fence != known:
+                known = fence
+                yield leader
+            await self._clock.sleep(_OBSERVE_EVERY)

@@ -1,0 +1,372 @@
+"""A hold: a lease of yours, kept alive, that knows when it must not be trusted any more."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import warnings
+import weakref
+from collections import deque
+from collections.abc import Callable
+from contextlib import suppress
+from types import TracebackType
+from typing import Any, Literal, Self, TypeAlias
+
+from msgspec import Struct
+
+from tenure.core.leases import Lease, Meta
+from tenure.core.policy import retry_after_error
+from tenure.errors import ConfigError, LeaseLost, StoreError, StoreUnavailable, WouldDeadlock
+from tenure.observe.events import Events, HoldLost
+from tenure.runtime.host import Host
+from tenure.runtime.leases.acquirer import Acquirer, Ask, Grip
+from tenure.runtime.leases.deadline import DeadlineWatch
+from tenure.runtime.leases.keeper import Keeper, Kept
+from tenure.runtime.leases.owners import current_owner
+from tenure.stores.contract import Store
+from tenure.stores.within import plainly
+
+__all__ = ["Hold", "Holds", "OnLost", "Rules"]
+
+OnLost: TypeAlias = Literal["cancel", "raise", "ignore"] | Callable[["Hold"], None]
+
+
+# Another transaction has the row for moments only; a renewal that cannot pass is no loss yet.
+_RENEW_TRIES = 5
+
+
+class Rules(Struct, frozen=True, kw_only=True):
+    """How a lease is to be held once it is won."""
+
+    on_lost: OnLost = "cancel"
+    min_hold: float = 0.0
+    max_hold: float | None = None
+
+
+class Hold:
+    """A lease of yours, kept alive until you release it or it is lost.
+
+    As a context manager it cancels the block when the lease is lost (`on_lost="cancel"`) and
+    raises `LeaseLost` when leaving; see `app.lock`.
+    """
+
+    def __init__(self, holds: Holds, grip: Grip, rules: Rules) -> None:
+        self._holds = holds
+        self._on_lost = rules.on_lost
+        # Counted from the answer, so that the lease stays at least this long on the store.
+        self._keep_until = holds.clock.boot() + rules.min_hold
+        self._pid = os.getpid()
+        self._released = False
+        self._loop = asyncio.get_running_loop()
+        self._lost = asyncio.Event()
+        # The task whose block is cancelled on loss, and how often it was being cancelled before.
+        self._task: asyncio.Task[Any] | None = None
+        self._cancelling = 0
+        self._cancelled_it = False
+        self._kept = Kept(grip.lease, grip.sent, holds.clock, _loss_teller(self), rules.max_hold)
+        # With a virtual clock the keeper is on this loop itself.
+        self._watch = None if holds.clock.virtual else DeadlineWatch(self._kept, self._loop)
+
+    def __repr__(self) -> str:
+        state = "lost" if self.is_lost else "released" if self._released else "held"
+        return f"<Hold {self.name!r} fence={self.fence} {state}>"
+
+    @property
+    def name(self) -> str:
+        return self._kept.lease.key
+
+    @property
+    def lease(self) -> Lease:
+        """The lease as the store granted it."""
+        return self._kept.lease
+
+    @property
+    def fence(self) -> int:
+        """A number larger than that of every earlier hold of this name. Pass it on with writes."""
+        return self._kept.lease.fence
+
+    @property
+    def holder(self) -> str:
+        """The random id of this acquisition."""
+        return self._kept.lease.holder
+
+    @property
+    def meta(self) -> Meta:
+        return self._kept.lease.meta
+
+    @property
+    def lost(self) -> asyncio.Event:
+        """Set when the lease is lost. `is_lost` may know it a moment earlier."""
+        return self._lost
+
+    @property
+    def is_lost(self) -> bool:
+        """Whether the lease must not be trusted any more; reads the clock itself.
+
+        Always true in a forked child: the lease belongs to the process that took it.
+        """
+        return self._is_inherited or self._kept.is_lost
+
+    @property
+    def is_held(self) -> bool:
+        """Whether it is neither lost nor released."""
+        return not self._released and not self.is_lost
+
+    def expires_in(self) -> float:
+        """Return for how many seconds the lease may be trusted without another renewal."""
+        return self._kept.trusted_for() if self.is_held else 0.0
+
+    def check(self) -> None:
+        """Raise LeaseLost if the lease is lost or was released: stop writing under its fence."""
+        if not self.is_held:
+            raise self.loss() or LeaseLost(self.name, self.fence, "it was released")
+
+    def loss(self) -> LeaseLost | None:
+        """Return the loss as an error, if the lease is lost."""
+        if self._is_inherited:
+            return LeaseLost(self.name, self.fence, "it belongs to the parent process")
+        if not self._kept.is_lost or self._kept.reason is None:
+            return None
+        return LeaseLost(self.name, self.fence, self._kept.reason)
+
+    async def renew(self) -> None:
+        """Renew now. Normally nobody needs to: it is done in the background.
+
+        Raises LeaseLost if it is gone, StoreUnavailable if the store does not answer.
+        """
+        clock = self._holds.clock
+        for failures in range(1, _RENEW_TRIES + 1):
+            self.check()
+            sent = clock.boot()
+            [answer] = await self._holds.store.leases.renew([self.lease])
+            if answer:
+                self._kept.extend(sent)
+                return self.check()
+            if answer is False:
+                self._kept.lose("the store says that it is no longer held")
+                return self.check()
+            await clock.sleep(retry_after_error(failures, clock.random()))
+        msg = f"{self.name!r} is being changed by another transaction; it is renewed later."
+        raise StoreUnavailable(msg)
+
+    async def guard(self, connection: object) -> None:
+        """Bind your own transaction, on the same SQL database, to this lease.
+
+        After it, nobody takes the lease over before the transaction on `connection` ends, however
+        long that is; a stale holder is refused and must roll back. Keep the transaction short: on
+        SQLite renewals wait for it too.
+
+        Raises LeaseLost if the lease is gone, ConfigError if this cannot work.
+        """
+        self.check()
+        within = self._holds.store.within(connection, "guard()")
+        self._judge_guard(held=await within.hold_lease(self.lease))
+
+    def guard_blocking(self, connection: object) -> None:
+        """Do what `guard` does on a synchronous connection, in the calling thread."""
+        self.check()
+        within = self._holds.store.within(connection, "guard()")
+        if not within.blocks:
+            msg = "this connection is asynchronous; give guard() a synchronous one here."
+            raise ConfigError(msg)
+        self._judge_guard(held=plainly(within.hold_lease(self.lease)))
+
+    def _judge_guard(self, *, held: bool) -> None:
+        if not held:
+            self._kept.lose("it was no longer there when a transaction was bound to it")
+            self.check()
+
+    async def release(self) -> bool:
+        """Give it back; return whether it was held to the end. Doing so twice is harmless.
+
+        A cancelled caller does not stop the release. A store that cannot be reached is no error
+        here: the lease then ends with its ttl.
+        """
+        if self._released or self._is_inherited:
+            return False
+        self._released = True
+        if self._watch is not None:
+            self._watch.stop()
+        trusted = self._kept.end()
+        self._holds.drop(self._kept)
+        keep = self._keep_until - self._holds.clock.boot() if trusted else 0.0
+        if keep > 0:
+            await self._let_renewal_land()
+        held = await self._holds.acquirer.release(self._kept.lease, keep)
+        if trusted and not held:
+            self._kept.was_missing("the store no longer had it when it was released")
+        return trusted and held
+
+    async def _let_renewal_land(self) -> None:
+        """Wait for a renewal in flight: after a shortened ttl it would give the full one back."""
+        for _ in range(500):
+            if not self._kept.in_flight:
+                return
+            await self._holds.clock.sleep(0.01)
+
+    async def __aenter__(self) -> Self:
+        self.enter_block()
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        task, self._task = self._task, None  # from here on a loss cancels nobody
+        # Not if the block is left in another task: that one was not cancelled by the loss.
+        cancelled = self._cancelled_it and task is asyncio.current_task()
+        outside = cancelled and await self._take_back_cancel(error)
+        await self.release()
+        instead = self._after_block(error, cancelled=cancelled, outside=outside)
+        if instead is not None:
+            raise instead from error
+
+    def enter_block(self) -> None:
+        """Make the running task the one whose block ends when the lease is lost.
+
+        Raises LeaseLost if there is nothing to protect the block any more.
+        """
+        self.check()
+        task = asyncio.current_task()
+        assert task is not None, "a hold is entered by a task"
+        self._task, self._cancelling = task, task.cancelling()
+
+    async def _take_back_cancel(self, error: BaseException | None) -> bool:
+        """Undo our own cancellation; return whether somebody else cancelled the task as well."""
+        task = asyncio.current_task()
+        assert task is not None, "it was cancelled"
+        if not isinstance(error, asyncio.CancelledError):
+            # The block ended before the cancellation could be delivered: receive it here.
+            with suppress(asyncio.CancelledError):
+                await self._holds.clock.sleep(0)
+        return task.uncancel() > self._cancelling
+
+    def _after_block(
+        self, error: BaseException | None, *, cancelled: bool, outside: bool
+    ) -> BaseException | None:
+        """Return what to raise instead of `error` when leaving the block."""
+        if outside:
+            return None if isinstance(error, asyncio.CancelledError) else asyncio.CancelledError()
+        loss = self.loss()
+        if loss is None or self._on_lost not in ("cancel", "raise"):
+            return None
+        if error is None or (cancelled and isinstance(error, asyncio.CancelledError)):
+            return loss
+        error.add_note(str(loss))
+        return None
+
+    @property
+    def _is_inherited(self) -> bool:
+        return self._pid != os.getpid()
+
+    def _tell_loss(self) -> None:
+        """On the loop of the hold: wake who waits for the loss, and do what `on_lost` says."""
+        self._lost.set()
+        if callable(self._on_lost):
+            self._on_lost(self)
+        elif self._on_lost == "cancel" and self._task is not None:
+            self._cancelled_it = True
+            self._task.cancel()
+
+    def __del__(self) -> None:
+        # A hold that nobody has any more must not be renewed for ever: its ttl ends it.
+        if getattr(self, "_released", True) or self._holds.closed:
+            return
+        self._holds.forget(self._kept)
+        if self.is_held:
+            warnings.warn(
+                f"{self!r} was never released", ResourceWarning, source=self, stacklevel=2
+            )
+
+
+def _loss_teller(hold: Hold) -> Callable[[str], None]:
+    """Return what is called, in any thread, when the lease is lost.
+
+    It knows the hold only weakly: the keeper must not keep a forgotten hold alive.
+    """
+    reference = weakref.ref(hold)
+
+    def tell(reason: str) -> None:
+        hold = reference()
+        if hold is None:
+            return
+        with suppress(RuntimeError):  # its loop is closed, so nobody is left to tell
+            hold._loop.call_soon_threadsafe(hold._tell_loss)
+        # On the host, whichever thread noticed: a subscriber that hangs must not keep the loss
+        # from its block.
+        holds = hold._holds
+        holds.host.call_soon(holds.events.emit, HoldLost(hold.name, hold.fence, reason))
+
+    return tell
+
+
+class Holds:
+    """The holds of one app: who in this process holds what, and who keeps it."""
+
+    def __init__(self, store: Store, host: Host, events: Events) -> None:
+        self.store = store
+        self.clock = store.clock
+        self.events = events
+        self.host = host
+        self.acquirer = Acquirer(store, events)
+        self._keeper = Keeper(host, events)
+        self.closed = False
+        # By name, with a weak reference to the owner: a task may have a forgotten hold in its
+        # result, and knowing who holds what must not keep that alive.
+        self._filed: dict[str, dict[Kept, weakref.ref[object]]] = {}
+        # From finalizers, which run in any thread: unfiled with the next acquisition.
+        self._forgotten: deque[Kept] = deque()
+
+    async def close(self) -> None:
+        """Finish what is being given back and stop renewing. May be called again if cancelled."""
+        self.closed = True
+        await self.acquirer.close()
+        await self._keeper.close()
+
+    async def acquire(self, ask: Ask, wait: float | None, rules: Rules) -> Hold | None:
+        """Win a lease and keep it."""
+        if wait != 0:
+            self._refuse_deadlock(ask)
+        grip = await self.acquirer.acquire(ask, wait)
+        if grip is None:
+            return None
+        if self.closed:
+            await self.acquirer.release(grip.lease)
+            msg = f"the app was closed while {ask.key!r} was being acquired."
+            raise StoreError(msg)
+        # No await from here on: a cancellation could not find what to give back.
+        hold = Hold(self, grip, rules)
+        self._keeper.keep(hold._kept)
+        while self._forgotten:
+            self._unfile(self._forgotten.popleft())
+        self._filed.setdefault(ask.key, {})[hold._kept] = weakref.ref(current_owner())
+        return hold
+
+    def drop(self, kept: Kept) -> None:
+        """Stop renewing."""
+        self._keeper.drop(kept)
+        self._unfile(kept)
+
+    def forget(self, kept: Kept) -> None:
+        """Stop renewing, from a finalizer."""
+        self._keeper.forget(kept)
+        self._forgotten.append(kept)
+
+    def _unfile(self, kept: Kept) -> None:
+        filed = self._filed.get(kept.lease.key)
+        if filed is not None:
+            filed.pop(kept, None)
+            if not filed:
+                self._filed.pop(kept.lease.key, None)
+
+    def _refuse_deadlock(self, ask: Ask) -> None:
+        """Raise WouldDeadlock if the caller holds all there is of what it asks for."""
+        filed = self._filed.get(ask.key)
+        if filed is None:
+            return
+        me = current_owner()
+        mine = [kept for kept, who in list(filed.items()) if who() is me and not kept.is_lost]
+        if len(mine) >= ask.limit:
+            raise WouldDeadlock(ask.key)

@@ -1,0 +1,1 @@
+"""Runs attempts of jobs, and stores how they ended."""

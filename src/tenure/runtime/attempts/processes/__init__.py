@@ -1,0 +1,1 @@
+"""Child processes for CPU-bound handlers."""

@@ -1,0 +1,301 @@
+"""A child process for CPU-bound handlers: it runs one job at a time, and it can be killed.
+
+A child is a fresh interpreter, never a fork: threads and connections of the worker are not in it.
+It is told which function to import and gets the arguments as the store has them. When its attempt
+must stop it is killed, with everything it has started; whatever it does to itself fails that one
+attempt. Children are used again while they are in good shape.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import signal
+import sys
+from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
+from socket import socketpair
+
+import msgspec
+
+from tenure.core.sizes import as_size
+from tenure.errors import ProcessDied, StoreError
+from tenure.runtime.attempts.processes.messages import (
+    Begun,
+    Ended,
+    Enqueue,
+    FromChild,
+    Noted,
+    Run,
+    Said,
+    Stored,
+    receive,
+    send,
+)
+from tenure.runtime.attempts.running_job import RunningJob
+from tenure.runtime.background import Background
+from tenure.runtime.process_info import memory_of, signal_name
+
+__all__ = ["END_SECONDS", "STOP_SIGNALS", "Child"]
+
+log = logging.getLogger("tenure")
+
+STOP_SIGNALS = tuple(
+    getattr(signal, name) for name in ("SIGINT", "SIGTERM", "SIGHUP") if hasattr(signal, name)
+)
+"""What asks the worker to stop, and may reach its children as well."""
+
+# What handlers leave behind must not pile up for ever, whatever it is.
+_JOBS_MAX = 100
+# The next job of a child should find at least half of the memory free that it may use.
+_MEMORY_LEFT = 0.5
+# Nobody has used it for so long: its memory is better free.
+_IDLE_SECONDS = 300.0
+# A runaway fills about 1 GB a second, so that it gets some 100 MB beyond its limit.
+_LOOK_EVERY = 0.1
+END_SECONDS = 1.0
+"""How long a child that is asked to end may take, and how long its last words may be on the way."""
+
+# The same modules as here must be found, so the path comes first of all.
+_PROGRAM = (
+    "import os, sys; sys.path[:] = sys.argv.pop().split(os.pathsep); "
+    "from tenure.runtime.attempts.processes.child_main import main; main(int(sys.argv.pop()))"
+)
+_from_child: msgspec.msgpack.Decoder[FromChild] = msgspec.msgpack.Decoder(FromChild)
+
+
+class Child:
+    """One child process, seen from the worker."""
+
+    def __init__(
+        self,
+        process: asyncio.subprocess.Process,
+        reader: asyncio.StreamReader,
+        writer: asyncio.StreamWriter,
+        memory: int | None,
+        start_seconds: float = 30.0,
+    ) -> None:
+        self._process = process
+        self._reader = reader
+        self._writer = writer
+        self._memory = memory
+        self._start_seconds = start_seconds
+        self._loop = asyncio.get_running_loop()
+        self._storing = Background()
+        self._jobs = 0
+        self._excess = 0
+        self._module = ""
+        self.has_begun = False
+        """Whether its present or last job got as far as that."""
+        self.is_too_slow = False
+        """Whether it is killed because its job did not begin in time."""
+        self._expiry: asyncio.TimerHandle | None = None
+        self._gone = asyncio.ensure_future(process.wait())
+        # A process that a handler has forked may keep the socket open: then no end of it is seen.
+        self._gone.add_done_callback(
+            lambda _: self._loop.call_later(END_SECONDS, self._writer.transport.abort)
+        )
+
+    @classmethod
+    async def start(cls, memory: int | None, start_seconds: float = 30.0) -> Child:
+        ours, theirs = socketpair()
+        ours.settimeout(0)
+        with theirs:
+            reader, writer = await asyncio.open_connection(sock=ours)
+            try:
+                process = await asyncio.create_subprocess_exec(
+                    sys.executable,
+                    "-c",
+                    _PROGRAM,
+                    str(theirs.fileno()),
+                    os.pathsep.join(str(one) or str(Path.cwd()) for one in sys.path),
+                    stdin=asyncio.subprocess.DEVNULL,
+                    pass_fds=[theirs.fileno()],
+                    start_new_session=True,  # so that it can be killed with all it has started
+                )
+            except BaseException:
+                writer.close()
+                raise
+        return cls(process, reader, writer, memory, start_seconds)
+
+    @property
+    def is_new(self) -> bool:
+        return self._jobs == 1
+
+    @property
+    def is_alive(self) -> bool:
+        return not self._gone.done() and not self._reader.at_eof()
+
+    @property
+    def is_worn(self) -> bool:
+        """Whether it has done enough, or holds on to too much."""
+        if self._jobs >= _JOBS_MAX:
+            return True
+        return (
+            self._memory is not None and memory_of(self._process.pid) > self._memory * _MEMORY_LEFT
+        )
+
+    def rest(self, expire: Callable[[], None]) -> None:
+        """Wait for the next job, but not for ever."""
+        self._expiry = self._loop.call_later(_IDLE_SECONDS, expire)
+
+    def wake(self) -> None:
+        if self._expiry is not None:
+            self._expiry.cancel()
+
+    async def run(self, order: Run, context: RunningJob, begun: Callable[[], None]) -> Ended:
+        """Run one attempt there; raise ProcessDied if the child does not survive it."""
+        self._jobs += 1
+        self.has_begun = False
+        slow = self._loop.call_later(self._start_seconds, self._end_too_slow, order)
+        looking = asyncio.ensure_future(self._end_a_runaway()) if self._memory else None
+        try:
+            send(self._writer, order)
+            return await self._follow(order, context, slow, begun)
+        except (EOFError, OSError, msgspec.MsgspecError):
+            raise await self._died() from None
+        finally:
+            slow.cancel()
+            if looking is not None:
+                looking.cancel()
+
+    async def _follow(
+        self,
+        order: Run,
+        context: RunningJob,
+        slow: asyncio.TimerHandle,
+        begun: Callable[[], None],
+    ) -> Ended:
+        this = order.record.id, order.record.fence
+        while True:
+            match await receive(self._reader, _from_child):
+                case Begun():
+                    slow.cancel()
+                    self.has_begun = True
+                    begun()
+                case Said(note=note) as said:
+                    # Nobody waits for the store here: the end of the job may follow at once. And
+                    # what an earlier job says late goes nowhere.
+                    if (note.id, note.fence) == this:
+                        self._storing.spawn(self._store(said, context))
+                    else:
+                        send(self._writer, Noted(said.number, stored=False))
+                case Enqueue() as wanted:
+                    if (wanted.id, wanted.fence) == this:
+                        self._storing.spawn(self._enqueue(wanted, context))
+                    else:
+                        problem = f"job {wanted.id} has ended, so it can enqueue nothing."
+                        send(self._writer, Stored(wanted.number, error="over", problem=problem))
+                case ended:
+                    return ended
+
+    async def _enqueue(self, wanted: Enqueue, context: RunningJob) -> None:
+        """Store jobs for the child, over the worker's own connection."""
+        try:
+            answers, existing = await context.insert(wanted.news)
+        except Exception as error:  # noqa: BLE001 - whatever it is, the job waits to hear of it
+            kind = type(error).__name__ if isinstance(error, StoreError) else "error"
+            answer = Stored(wanted.number, error=kind, problem=str(error) or repr(error))
+        else:
+            answer = Stored(wanted.number, answers, existing)
+        send(self._writer, answer)
+
+    def _end_too_slow(self, order: Run) -> None:
+        self.is_too_slow = True
+        self._module = order.module
+        self.kill()
+
+    async def _store(self, said: Said, context: RunningJob) -> None:
+        try:
+            answer = Noted(said.number, await context.pass_on(said.note))
+        except Exception as error:  # noqa: BLE001 - whatever it is, the job waits to hear of it
+            answer = Noted(said.number, stored=False, problem=str(error) or repr(error))
+        send(self._writer, answer)
+
+    def kill(self) -> None:
+        """Kill it with everything it has started, at once."""
+        # While its group has a member, the system gives its number to no other process.
+        if self._gone.done() and _exists(self._process.pid):
+            return
+        with suppress(ProcessLookupError, PermissionError):
+            os.killpg(self._process.pid, signal.SIGKILL)
+
+    async def end(self) -> None:
+        """Let it end, and wait until it is gone; kill it if that takes long."""
+        self._writer.close()
+        await asyncio.wait([self._gone], timeout=END_SECONDS)
+        if not self._gone.done():
+            self.kill()
+        await asyncio.wait([self._gone])
+        await self._storing.drain(timeout=END_SECONDS)
+
+    # How it died.
+
+    async def _died(self) -> ProcessDied:
+        await asyncio.wait([self._gone], timeout=END_SECONDS)
+        if not self._gone.done():
+            self.kill()
+            await asyncio.wait([self._gone])
+            return ProcessDied("its process has cut the connection to the worker", 0)
+        code = self._gone.result()
+        return ProcessDied(self._how(code), code)
+
+    def _how(self, code: int) -> str:
+        if self._excess and self._memory:
+            return (
+                f"its process was ended because it used {as_size(self._excess)} of memory, and "
+                f"process_memory allows {as_size(self._memory)}"
+            )
+        if self.is_too_slow:
+            return (
+                f"its process was ended because it did not begin the job within "
+                f"{self._start_seconds:g} s: starting Python and importing {self._module!r} took "
+                "longer than process_start allows. Import less there, or raise process_start"
+            )
+        if code == -signal.SIGKILL:
+            return (
+                "its process was killed by SIGKILL: most likely this machine or container ran out "
+                "of memory. Run fewer jobs at a time, or set process_memory to stop the one "
+                "that takes too much"
+            )
+        if code < 0:
+            return f"its process was killed by {signal_name(-code)}"
+        when = "in the middle of the job" if self.has_begun else "before the job began"
+        return f"its process ended with exit code {code} {when}"
+
+    # Memory.
+
+    async def _end_a_runaway(self) -> None:
+        """Kill the child when it uses more memory than it may.
+
+        It is the memory really in use that counts. A limit of the system's own (RLIMIT_AS) counts
+        address space: of that, threads and numeric libraries reserve many times what they use, so
+        that a limit low enough to help would fail jobs that are in order.
+        """
+        assert self._memory is not None
+        while True:
+            if (used := memory_of(self._process.pid)) > self._memory:
+                self._excess = used
+                self.kill()
+                return
+            waiting = self._loop.create_future()
+            # Real time also where the clock is virtual: the memory is real.
+            self._loop.call_later(_LOOK_EVERY, _ring, waiting)
+            await waiting
+
+
+def _exists(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    except PermissionError:  # it belongs to another user
+        return True
+    return True
+
+
+def _ring(waiting: asyncio.Future[None]) -> None:
+    if not waiting.done():
+        waiting.set_result(None)

@@ -1,0 +1,125 @@
+"""What a worker and its child processes say to each other, over a pair of sockets.
+
+Both ends are the same program, so nothing here outlives it. Values of users pass through as the
+JSON that the store has; nothing is pickled.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Literal, TypeAlias, TypeVar
+
+import msgspec
+from msgspec import Struct
+
+from tenure.core.jobs.records import Inserted, JobRecord, NewJob, Note
+from tenure.runtime.attempts.reports import ErrorReport
+
+__all__ = [
+    "Begun",
+    "Ended",
+    "Enqueue",
+    "FromChild",
+    "Noted",
+    "Run",
+    "Said",
+    "Stored",
+    "ToChild",
+    "packed",
+    "receive",
+    "send",
+]
+
+M = TypeVar("M")
+
+_LENGTH = 4
+
+
+class Run(Struct, frozen=True, tag=True):
+    """Run an attempt of this job, with the function of that name."""
+
+    module: str
+    qualname: str
+    record: JobRecord
+    limit: int
+    """The most bytes of a result or a checkpoint."""
+    claimed: float = 0.0
+    """When the attempt was claimed, by the boot clock of this machine."""
+    home: tuple[str, str] = ("", "")
+    """The store of the worker: its URL and namespace."""
+
+
+class Noted(Struct, frozen=True, tag=True):
+    """What became of the note of that number."""
+
+    number: int
+    stored: bool
+    problem: str = ""
+
+
+class Stored(Struct, frozen=True, tag=True):
+    """What became of the jobs of the `Enqueue` of that number."""
+
+    number: int
+    answers: list[Inserted] = []
+    existing: list[JobRecord] = []
+    """The jobs that were there before, as far as they can be read."""
+    error: str = ""
+    """The kind of error; empty if they are stored."""
+    problem: str = ""
+
+
+class Begun(Struct, frozen=True, tag=True):
+    """The function is imported, and its handler is called next. Its time-out begins."""
+
+
+class Said(Struct, frozen=True, tag=True):
+    """Store this, and say what became of it."""
+
+    number: int
+    note: Note
+
+
+class Enqueue(Struct, frozen=True, tag=True):
+    """Store these jobs for the attempt of this id and fence, and say what became of them."""
+
+    number: int
+    id: str
+    fence: int
+    news: list[NewJob]
+
+
+class Ended(Struct, frozen=True, tag=True, kw_only=True):
+    """The attempt is over."""
+
+    how: Literal["returned", "unreadable", "raised", "retry", "rejected", "cancelled"]
+    """"unreadable": its arguments do not fit."""
+    result: bytes = b""
+    """As the store keeps it."""
+    problem: str = ""
+    """Why callers cannot have the result."""
+    report: ErrorReport | None = None
+    after: float | None = None
+    """For "retry"."""
+
+
+ToChild: TypeAlias = Run | Noted | Stored
+FromChild: TypeAlias = Begun | Said | Enqueue | Ended
+
+
+def packed(message: ToChild | FromChild) -> bytes:
+    """Return a message as it is sent: its length first."""
+    body = msgspec.msgpack.encode(message)
+    return len(body).to_bytes(_LENGTH, "big") + body
+
+
+def send(writer: asyncio.StreamWriter, message: ToChild | FromChild) -> None:
+    """Send a message. Who has gone hears nothing."""
+    if not writer.is_closing():
+        writer.write(packed(message))
+
+
+async def receive(reader: asyncio.StreamReader, decoder: msgspec.msgpack.Decoder[M]) -> M:
+    """Read the next message. Raises EOFError or OSError when the other side is gone."""
+    length = await reader.readexactly(_LENGTH)
+    return decoder.decode(await reader.readexactly(int.from_bytes(length, "big")))

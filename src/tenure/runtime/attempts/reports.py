@@ -1,0 +1,152 @@
+"""What handlers raise, and what is kept of it: the same wherever a handler ran."""
+
+from __future__ import annotations
+
+import inspect
+import traceback
+from types import TracebackType
+from typing import Any
+
+from msgspec import Struct
+
+from tenure.core.durations import Duration, seconds
+from tenure.core.leases import storable
+from tenure.core.policy import TTL_MAX
+from tenure.core.safe_text import safe
+from tenure.errors import ArgumentsError, ProcessDied
+
+__all__ = [
+    "ErrorReport",
+    "RaisedInChild",
+    "Reject",
+    "RejectedInChild",
+    "Retry",
+    "RetryInChild",
+    "TimedOut",
+    "Unreadable",
+    "UnreadableInChild",
+    "awaited",
+    "report_on",
+    "traceback_of",
+]
+
+_TRACE_MAX = 8000
+_MESSAGE_MAX = 4000
+_ERROR_MAX = 300
+# Their frames say nothing about an error of a handler.
+_OURS = (
+    *(f"tenure.runtime.{name}" for name in ("attempt", "threads", "process_child")),
+    "tenure.timers.declaration",
+)
+
+
+class Retry(Exception):
+    """Raised by a handler: run this job again later. Counts as a failure.
+
+    raise Retry(after="5m")     # None: as the task's Backoff says
+    """
+
+    def __init__(self, message: str = "", *, after: Duration | None = None) -> None:
+        super().__init__(message or "asked to run again")
+        self.after = None if after is None else seconds(after, "after", maximum=TTL_MAX)
+
+
+class Reject(Exception):
+    """Raised by a handler: this job can never succeed; fail it now, whatever tries are left."""
+
+    def message_within(self, most: int) -> str:
+        """Return what is kept of its message, in so many characters."""
+        return str(self)[:most]
+
+
+class TimedOut(Exception):
+    """The attempt took too long."""
+
+    def __init__(self, timeout: float) -> None:
+        super().__init__(f"it ran longer than its time-out of {timeout:g} s")
+
+
+class Unreadable(ArgumentsError):
+    """The stored arguments of a job, which do not fit the task: the handler was not called."""
+
+
+class ErrorReport(Struct, frozen=True):
+    """What is kept about an error."""
+
+    type: str
+    message: str
+    trace: str = ""
+
+    @property
+    def line(self) -> str:
+        """The error in one line, which cannot be taken for several, nor for anything else."""
+        return safe(f"{self.type}: {self.message}"[:_ERROR_MAX])[:_ERROR_MAX]
+
+
+class RaisedInChild(Exception):
+    """An error of a handler that ran in a child process; the error itself has stayed there."""
+
+    def __init__(self, report: ErrorReport) -> None:
+        super().__init__(report.line)
+        self.report = report
+        if report.trace:
+            self.add_note(report.trace)  # for whoever shows it to people
+
+
+class RejectedInChild(RaisedInChild, Reject):
+    """A `Reject` of a handler in a child process."""
+
+
+class UnreadableInChild(RaisedInChild):
+    """Arguments that a child process could not read."""
+
+
+class RetryInChild(RaisedInChild, Retry):
+    """A `Retry` of a handler in a child process."""
+
+    def __init__(self, report: ErrorReport, after: float | None) -> None:
+        RaisedInChild.__init__(self, report)
+        self.after = after
+
+
+def awaited(result: Any) -> Any:
+    """Return what a handler returned; raise Reject for a coroutine, whose work nobody has done."""
+    if inspect.iscoroutine(result):
+        result.close()
+        msg = "the handler returned a coroutine; declare it with 'async def', and await it there"
+        raise Reject(msg)
+    return result
+
+
+def report_on(error: BaseException) -> ErrorReport:
+    """Return what is kept of an error."""
+    if isinstance(error, RaisedInChild):
+        return error.report
+    kind = ArgumentsError if isinstance(error, Unreadable) else type(error)
+    name = "TimeoutError" if isinstance(error, TimedOut) else kind.__qualname__
+    if kind.__module__ not in ("builtins", __name__):
+        name = f"{kind.__module__}.{name}"
+    # What cannot be read never ran, so that its trace would only show us.
+    plain = isinstance(error, TimedOut | Reject | ArgumentsError | ProcessDied)
+    trace = "" if plain else _trace(error)
+    return ErrorReport(name, storable(_message(error), _MESSAGE_MAX), storable(trace, _TRACE_MAX))
+
+
+def _trace(error: BaseException) -> str:
+    trace = traceback_of(error)
+    return "".join(traceback.format_exception(type(error), error, trace))[-_TRACE_MAX:]
+
+
+def traceback_of(error: BaseException) -> TracebackType | None:
+    """Return the traceback of an error, from where the handler begins."""
+    trace = error.__traceback__
+    while trace is not None and trace.tb_frame.f_globals.get("__name__") in _OURS:
+        trace = trace.tb_next
+    return trace
+
+
+def _message(error: BaseException) -> str:
+    try:
+        return error.message_within(_MESSAGE_MAX) if isinstance(error, Reject) else str(error)
+    except Exception:  # noqa: BLE001 - an error that cannot be shown is still an error
+        return "(its message cannot be shown)"

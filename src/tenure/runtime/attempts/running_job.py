@@ -1,0 +1,307 @@
+"""A running job as its worker and its handler use it. Handlers see the `JobContext` of it."""
+
+from __future__ import annotations
+
+import asyncio
+import weakref
+from collections.abc import Awaitable, Callable, Generator
+from contextlib import AbstractAsyncContextManager
+from contextvars import ContextVar
+from datetime import datetime, timedelta
+from typing import Any, Literal, TypeAlias, TypeVar
+
+from tenure.core.jobs.records import Inserted, JobRecord, NewJob, Note
+from tenure.core.jobs.view import as_datetime
+from tenure.core.leases import storable
+from tenure.core.values.json import decode_plain, encode
+from tenure.errors import ConfigError, StoreError, TooLarge
+from tenure.runtime.attempts.time_limit import TimeLimit
+from tenure.runtime.attempts.transaction import Ending, JobTransaction
+from tenure.stores.contract import Purpose, Within
+
+__all__ = ["Insert", "RunningJob", "StopReason", "current"]
+
+StopReason: TypeAlias = Literal["cancelled", "timed out", "taken over", "shutting down"]
+
+T = TypeVar("T")
+
+_MESSAGE_MAX = 1000
+# Longer than a store takes that is there; a result does not wait for one that is not.
+_LAST_WORD_SECONDS = 1.0
+
+Insert: TypeAlias = Callable[[list[NewJob]], Awaitable[tuple[list[Inserted], list[JobRecord]]]]
+"""Stores jobs; returns the answers, and the jobs that were there before."""
+
+current: ContextVar[RunningJob] = ContextVar("tenure_job")
+
+
+class RunningJob:
+    """The running side of a job, with all that its worker has to know of it."""
+
+    def __init__(
+        self,
+        record: JobRecord,
+        send: Callable[[Note], Awaitable[bool]],
+        loop: asyncio.AbstractEventLoop,
+        checkpoint_limit: int,
+        within: Callable[[object, Purpose], Within] | None = None,
+    ) -> None:
+        self.record = record
+        self._send = send
+        self._loop = loop
+        self._limit = checkpoint_limit
+        self._within = within
+        self._transaction: weakref.ref[JobTransaction] | None = None
+        self._checkpoint = record.checkpoint
+        self._newest: Note | None = None
+        self._is_passed_on = False
+        self._progress: Note | None = None
+        self._sending: set[asyncio.Future[Any]] = set()
+        self._has_spoken = False
+        self.stop_reason: StopReason | None = None
+        """Why it was asked to stop."""
+        self.stopped = asyncio.Event()
+        """Set when it was."""
+        self.is_settled = False
+        """Whether a transaction of the handler's own has settled it already."""
+        self.ending: Ending | None = None
+        """Set by who runs the attempt."""
+        self.lend_slot: Callable[[str], AbstractAsyncContextManager[None]] | None = None
+        """Lends its slot while it waits for the job of that id; set by who runs the attempt."""
+        self.home = ("", "")
+        """The store of the worker: its URL and namespace."""
+        self.insert: Insert = _insert_nothing
+        """Stores jobs over the worker's own connection, on the loop of the worker."""
+        self.postponed = 0.0
+        """How long after the claim the time-out began, in seconds."""
+        self.time_limit: TimeLimit | None = None
+        """Its time-out, if that can wait for a child process to start."""
+        self.on_deadline: Callable[[float], None] | None = None
+        """Hears when the attempt must be over, by the local clock; 0: not known now."""
+        self.tries = 1
+        """How often the handler was called in this attempt."""
+        self.shown: Any = None
+        """What the handler gets to see of it."""
+
+    @property
+    def id(self) -> str:
+        return self.record.id
+
+    @property
+    def fence(self) -> int:
+        """A number larger than that of every earlier attempt. Pass it on with writes."""
+        return self.record.fence
+
+    @property
+    def started(self) -> datetime:
+        """When this attempt was claimed, by the store's clock."""
+        return as_datetime(self.record.started)
+
+    @property
+    def deadline(self) -> datetime | None:
+        """When the time-out of this attempt is over, by the store's clock."""
+        record = self.record
+        if record.timeout is None:
+            return None
+        return as_datetime(record.started) + timedelta(seconds=record.timeout + self.postponed)
+
+    @property
+    def cancelled(self) -> bool:
+        """Whether this attempt should stop. Asynchronous code is cancelled anyway."""
+        return self.stop_reason is not None
+
+    def check(self) -> None:
+        """Raise CancelledError if this attempt should stop: for loops in synchronous code."""
+        if self.stop_reason is not None:
+            raise asyncio.CancelledError(self.stop_reason)
+
+    def progress(self, part: float, message: str = "") -> None:
+        """Show how far it is, from 0 to 1. Returns at once.
+
+        A courtesy: a newer one may replace it on the way. The last one is shown with the end of
+        the attempt, unless the store does not answer.
+        """
+        if not 0 <= part <= 1:
+            msg = f"progress goes from 0 to 1, not {part!r}."
+            raise ConfigError(msg)
+        said = storable(message, _MESSAGE_MAX)
+        if self.is_settled:
+            return  # it has ended, and nobody would take it for running
+        note = Note(id=self.id, fence=self.fence, progress=float(part), message=said)
+        self._has_spoken = True
+        self._newest = note
+        if self._is_passed_on:
+            return  # the loop has not come to it yet, and takes the newest then
+        self._is_passed_on = True
+        try:
+            self._loop.call_soon_threadsafe(self._send_newest)
+        except RuntimeError:
+            self._is_passed_on = False
+            raise
+
+    @property
+    def checkpoint(self) -> Any:
+        """What `save` stored last, in this attempt or an earlier one; None if nothing.
+
+        Raises StoreError for what cannot have been stored by `save`.
+        """
+        if self._checkpoint is None:
+            return None
+        try:
+            return decode_plain(self._checkpoint)
+        except (ValueError, RecursionError) as error:
+            msg = (
+                f"the checkpoint of job {self.id} cannot be read: {error}. It was damaged in the "
+                "store: enqueue the job anew, which then begins at the beginning."
+            )
+            raise StoreError(msg) from error
+
+    def save(self, value: Any) -> Awaitable[None]:
+        """Store a value for the next attempt, should this one be cut short.
+
+        Await it in asynchronous code. Called in a handler's thread it returns when it is stored.
+
+        Raises TooLarge, TypeError for what has no JSON form, StoreError if this attempt is over.
+        """
+        if self._is_in_transaction:
+            msg = "save() inside of transaction() would wait for its commit: call it before."
+            raise ConfigError(msg)
+        value = encode(value)
+        if len(value) > self._limit:
+            raise TooLarge("this checkpoint", len(value), self._limit, "result_limit")
+        if _runs_on(self._loop):
+            return self._save(value)
+        asyncio.run_coroutine_threadsafe(self._save(value), self._loop).result()
+        return _Done()
+
+    async def _save(self, value: bytes) -> None:
+        note = Note(id=self.id, fence=self.fence, checkpoint=value)
+        if self.is_settled or not await self._send(note):
+            msg = f"job {self.id} no longer runs under fence {self.fence}; nothing was saved."
+            raise StoreError(msg)
+        self._checkpoint = value
+
+    async def pass_on(self, note: Note) -> bool:
+        """Store what the attempt says in a process of its own; False if it is over."""
+        self._has_spoken = True
+        return await self._on_its_way(self._send(note))
+
+    async def last_word(self) -> None:
+        """Wait, but not for long, until the store has what the attempt has said last."""
+        if not self._has_spoken or self.is_settled:
+            return
+        # What was said just now is sent in the next turn of the loop.
+        await asyncio.sleep(0)  # noqa: TID251 - it takes no time
+        if self._sending:
+            await asyncio.wait(self._sending, timeout=_LAST_WORD_SECONDS)
+
+    def transaction(self, connection: object) -> JobTransaction:
+        """Do the last of this job's work: your writes and its success in one commit.
+
+            async with current_job().transaction(connection) as done:
+                await connection.execute("UPDATE ...")
+                done.result(7)
+
+        Begins a transaction on a connection of yours to the store's own SQL database. Nobody takes
+        the job over before its end. An error in the block undoes it, and fails the attempt as
+        ever. After the block the job has succeeded; what the handler returns is ignored. Keep it
+        short: on SQLite nobody else can write meanwhile, beats included.
+
+        Raises AttemptOver, before the block or at its end, if the job runs elsewhere by now: then
+        nothing of it was kept. Raises ConfigError if this cannot work.
+        """
+        if self._within is None or self.ending is None:
+            msg = "transaction() is for handlers that run in the worker's own process."
+            raise ConfigError(msg)
+        if self.is_settled:
+            msg = (
+                f"job {self.id} has succeeded with the commit of its first transaction(). Do all "
+                "that belongs to it in one block, which must be the last of its work."
+            )
+            raise ConfigError(msg)
+        if self._is_in_transaction:
+            msg = f"job {self.id} is in a transaction() already: one commit settles it, not two."
+            raise ConfigError(msg)
+        within = self._within(connection, "transaction()")
+        transaction = JobTransaction(within, self.record, self.ending, self._has_settled)
+        # Not kept alive by this: a connection that nobody uses any more must not keep its locks.
+        self._transaction = weakref.ref(transaction)
+        return transaction
+
+    @property
+    def settles_itself(self) -> bool:
+        """Whether a transaction of its own decides about it, or has decided."""
+        return self.is_settled or self._is_in_transaction
+
+    @property
+    def _is_in_transaction(self) -> bool:
+        transaction = None if self._transaction is None else self._transaction()
+        return transaction is not None and transaction.is_open
+
+    async def insert_from_elsewhere(
+        self, news: list[NewJob]
+    ) -> tuple[list[Inserted], list[JobRecord]]:
+        """Store jobs for code that runs on another loop than the worker's connection."""
+        inserting = asyncio.run_coroutine_threadsafe(self._inserted(news), self._loop)
+        return await asyncio.wrap_future(inserting)
+
+    async def _inserted(self, news: list[NewJob]) -> tuple[list[Inserted], list[JobRecord]]:
+        return await self.insert(news)
+
+    def _has_settled(self) -> None:
+        self.is_settled = True
+
+    def _send_newest(self) -> None:
+        """Send one at a time: what is overtaken on the way is never sent."""
+        # In this order: what a thread says from here on calls this again.
+        self._is_passed_on = False
+        is_sending = self._progress is not None
+        self._progress = self._newest
+        if not is_sending:
+            self._on_its_way(self._send_progress()).add_done_callback(_forget)
+
+    def _on_its_way(self, sending: Awaitable[T]) -> asyncio.Future[T]:
+        sent = asyncio.ensure_future(sending)
+        self._sending.add(sent)
+        sent.add_done_callback(self._sending.discard)
+        return sent
+
+    async def _send_progress(self) -> None:
+        note = None
+        try:
+            while self._progress is not note:
+                note = self._progress
+                assert note is not None
+                await self._send(note)
+        finally:
+            self._progress = None
+
+    def stop(self, reason: StopReason) -> None:
+        """Ask the attempt to stop; only the first reason counts."""
+        if self.stop_reason is None:
+            self.stop_reason = reason
+            self.stopped.set()
+
+
+def _runs_on(loop: asyncio.AbstractEventLoop) -> bool:
+    try:
+        return asyncio.get_running_loop() is loop
+    except RuntimeError:
+        return False
+
+
+async def _insert_nothing(_: list[NewJob]) -> tuple[list[Inserted], list[JobRecord]]:
+    msg = "this job has no worker that could store others for it."
+    raise StoreError(msg)
+
+
+class _Done:
+    """Something that has happened; it may be awaited, or not."""
+
+    def __await__(self) -> Generator[Any, Any, None]:
+        yield from ()
+
+
+def _forget(sent: asyncio.Future[None]) -> None:
+    if not sent.cancelled():
+        sent.exception()  # progress is a courtesy: nobody is told that it did not arrive

@@ -1,0 +1,327 @@
+"""The jobs that run in this process, and how they are stopped."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections import Counter, deque
+from collections.abc import Callable, Collection, Sequence
+from contextlib import AbstractAsyncContextManager, nullcontext, suppress
+from contextvars import copy_context
+from dataclasses import dataclass
+from functools import partial
+from typing import Any, Literal
+
+from tenure.core.clock import Clock
+from tenure.core.jobs import endings
+from tenure.core.jobs.records import JobRecord, Note, Settlement
+from tenure.core.schedules.records import TIMERS_QUEUE
+from tenure.observe.events import Events, HandlerStuck, JobRunsLong
+from tenure.observe.log_records import fields_of
+from tenure.runtime.attempts.attempt import Around, AttemptRunner, Handler
+from tenure.runtime.attempts.lent_slots import LentSlots
+from tenure.runtime.attempts.processes.pool import ProcessLimits
+from tenure.runtime.attempts.running_job import Insert, RunningJob, StopReason
+from tenure.runtime.attempts.settler import Settler
+from tenure.runtime.supervised.board import Board
+
+__all__ = ["Slots", "is_run"]
+
+log = logging.getLogger("tenure")
+
+# So many ended jobs are remembered, for what may have kept the interpreter just before.
+_ENDED_KEPT = 32
+
+_UNEXPECTED = "job %s failed in an unexpected way"
+
+
+@dataclass(slots=True, eq=False)
+class _Running:
+    record: JobRecord
+    handler: Handler
+    context: RunningJob
+    began: float
+    place: int
+    """On the board, if there is one."""
+    is_first: bool = False
+    """Whether it was not known when it began that jobs of its task wait for others."""
+    is_told_long: bool = False
+    """Whether it was reported that it runs for long."""
+    task: asyncio.Task[None] | None = None
+
+    def stop(self, reason: StopReason) -> None:
+        """Ask the attempt to stop, once. A thread is only told; it may look at its context."""
+        if self.context.stop_reason is not None:
+            return
+        if self.context.settles_itself and reason == "taken over":
+            return  # the store decides with its commit; a late note of its own may have met that
+        self.context.stop(reason)
+        if self.handler.is_cancellable and self.task is not None:
+            # Not before its first step: a task that never began would end without a trace.
+            self.task.get_loop().call_soon(self.task.cancel)
+
+
+class Slots:
+    """Runs attempts, each in a task of its own, and settles them."""
+
+    def __init__(
+        self,
+        clock: Clock,
+        events: Events,
+        settler: Settler,
+        *,
+        payload_limit: int,
+        result_limit: int,
+        processes: ProcessLimits,
+        around: Sequence[Around],
+        board: Board | None,
+        concurrency: int,
+        on_freed: Callable[[], None],
+        on_room: Callable[[], None],
+        home: tuple[str, str],
+        insert: Insert,
+    ) -> None:
+        self._clock = clock
+        self._events = events
+        self._settler = settler
+        self._result_limit = result_limit
+        self._board = board
+        self._on_freed = on_freed
+        self._home = home
+        self._insert = insert
+        self._runner = AttemptRunner(
+            clock,
+            events,
+            payload_limit=payload_limit,
+            result_limit=result_limit,
+            around=around,
+            processes=processes,
+            on_room=on_room,
+            on_given_up=settler.tell_when_settled,
+        )
+        self._running: dict[_Running, None] = {}  # in the order of their beginnings
+        self._ended_at: deque[tuple[float, JobRecord]] = deque(maxlen=_ENDED_KEPT)
+        self._lent = LentSlots(
+            clock,
+            events,
+            concurrency=concurrency,
+            has_free=lambda: self.jobs < concurrency,
+            on_lent=on_freed,
+        )
+        self.runs = 0
+        """How many runs of timers are among what runs."""
+        self._in_processes = 0
+        self._loop = asyncio.get_running_loop()
+        self._context = copy_context()
+        self.mean_seconds: float | None = None
+        """How long jobs take here, lately."""
+        self.ends: Counter[str] = Counter()
+        """How many attempts have ended here, by their outcome."""
+
+    def __len__(self) -> int:
+        return len(self._running)
+
+    @property
+    def busy(self) -> int:
+        """How many jobs and runs of timers are here that do not wait for another job."""
+        return len(self._running) - len(self._lent)
+
+    @property
+    def jobs(self) -> int:
+        """How many slots are taken: by jobs that run, and do not wait for another one."""
+        return self.busy - self.runs
+
+    @property
+    def returning(self) -> int:
+        """How many jobs have lent their slot and want it back."""
+        return self._lent.returning
+
+    @property
+    def process_room(self) -> int:
+        """How many more jobs could begin in child processes now."""
+        return max(0, self._runner.processes.capacity - self._in_processes)
+
+    @property
+    def timers(self) -> list[str]:
+        """The timers that run, each once."""
+        names = (one.record.schedule for one in self._running if is_run(one.record))
+        return list(dict.fromkeys(names))
+
+    @property
+    def ids(self) -> list[str]:
+        """The jobs that run."""
+        return [one.record.id for one in list(self._running)]
+
+    def records_since(self, then: float) -> list[JobRecord]:
+        """Return what has ended since a time, then what runs; from any thread."""
+        ended = [record for at, record in list(self._ended_at) if at >= then]
+        return ended + [one.record for one in list(self._running)]
+
+    def job_of(self, task: asyncio.Task[Any]) -> JobRecord | None:
+        """Return the job that a task runs; from any thread."""
+        for one in list(self._running):
+            if one.task is task:
+                return one.record
+        return None
+
+    def start(self, record: JobRecord, handler: Handler) -> None:
+        send, within = self._settler.note, self._settler.within
+        context = RunningJob(record, send, self._loop, self._result_limit, within)
+        context.home, context.insert = self._home, self._insert
+        began, place = self._clock.boot(), 0
+        if self._board is not None:
+            place = self._board.begin(record.id, (record.timeout and began + record.timeout) or 0.0)
+            if handler.executor == "process":
+                context.on_deadline = partial(self._board.postpone, place)
+        is_first = record.task not in self._lent.tasks
+        running = _Running(record, handler, context, began, place, is_first)
+        if not is_run(record):  # runs of timers take no slot of the jobs that they wait for
+            context.lend_slot = partial(self._lend, running)
+        self._running[running] = None
+        self._in_processes += handler.executor == "process"
+        self.runs += is_run(record)
+        # A context of its own: it may be the end of another job that makes room for this one.
+        context_variables = self._context.copy()
+        running.task = self._loop.create_task(self._attempt(running), context=context_variables)
+
+    def must_yield(self, record: JobRecord) -> bool:
+        """Whether a job may not start, because it would wait for jobs that then have no slot."""
+        if is_run(record) or not self._lent.is_scarce(record.task):
+            return False
+        tasks = self._lent.tasks
+        keeping = sum(
+            running.record.task in tasks
+            and not is_run(running.record)
+            and not self._lent.has_lent(running.record)
+            for running in self._running
+        )
+        return keeping >= self._lent.share
+
+    def tell_long(self, seconds: float) -> None:
+        """Report what has run for longer than that and has no time-out, once."""
+        now = self._clock.boot()
+        for running in self._running:
+            age, record = now - running.began, running.record
+            if age > seconds and record.timeout is None and not running.is_told_long:
+                running.is_told_long = True
+                self._events.emit(JobRunsLong(record.task, record.id, round(age, 1)))
+
+    def stop(self, reason: StopReason, ids: Collection[str] | None = None) -> None:
+        """Ask some jobs to stop, or all."""
+        for one in list(self._running):
+            if ids is None or one.record.id in ids:
+                one.stop(reason)
+
+    def stop_replica(self, replica: str) -> list[str]:
+        """Stop what ran under an id that was taken for dead; return the jobs."""
+        lost = [one for one in self._running if one.record.replica == replica]
+        for one in lost:
+            one.stop("taken over")
+        return [one.record.id for one in lost]
+
+    def stop_stale(self, note: Note) -> None:
+        """Stop an attempt that somebody else has taken over meanwhile."""
+        for one in list(self._running):
+            if (one.record.id, one.record.fence) == (note.id, note.fence):
+                one.stop("taken over")
+
+    async def abandon(self) -> None:
+        """Hand back what does not stop. It may go on here while it runs elsewhere: fences tell."""
+        for one in list(self._running):
+            record = one.record
+            self._events.emit(HandlerStuck(record.task, record.id, "shutting down"), record)
+            if one.task is not None:
+                one.task.cancel()
+        await self._clock.sleep(0)
+        for one in self._running:
+            settlement = self._stopped(one, "handed back", "its worker was stopped, and it ran on")
+            self._settler.settle(one.record, settlement)
+
+    @property
+    def are_told(self) -> bool:
+        """Whether everything that still runs was asked to stop."""
+        return all(one.context.stop_reason is not None for one in self._running)
+
+    async def close(self) -> None:
+        self._runner.threads.close()
+        await self._runner.processes.close()
+
+    async def _attempt(self, running: _Running) -> None:
+        settlement: Settlement | None = None
+        try:
+            settlement = await self._runner.run(running.handler, running.record, running.context)
+            await running.context.last_word()
+        except asyncio.CancelledError:
+            settlement = settlement or self._after_cancel(running)
+        except Exception as error:
+            # An error that cannot even be looked at; the job must not stay running for that.
+            about = running.record
+            log.exception(_UNEXPECTED, about.id, extra=fields_of(about))
+            settlement = self._runner.beyond_words(running.record, error)
+        finally:
+            self._ended(running)
+        if settlement is not None:
+            self.ends[settlement.outcome] += 1
+            self._settler.settle(running.record, settlement)
+        elif running.context.is_settled:
+            self.ends["succeeded"] += 1
+
+    def _after_cancel(self, running: _Running) -> Settlement | None:
+        """Return how an attempt ended that stopped because it was told to, or by itself."""
+        if running.context.is_settled:
+            return None
+        record, began = running.record, running.began
+        match running.context.stop_reason:
+            case "taken over":
+                return None
+            case "shutting down":
+                return self._stopped(running, "handed back", "its worker was stopped")
+            case "cancelled":
+                return self._stopped(running, "cancelled")
+            case "timed out":
+                return self._runner.timed_out(running.handler, record, began)
+            case None:
+                error = RuntimeError("the handler cancelled itself")
+                return self._runner.failed(running.handler, record, error, began)
+
+    def _stopped(
+        self, running: _Running, outcome: Literal["handed back", "cancelled"], why: str = ""
+    ) -> Settlement:
+        record = running.record
+        history = self._runner.history(record, outcome, running.began, why)
+        end = endings.cancelled if outcome == "cancelled" else endings.handed_back
+        return end(record, history=history)
+
+    def _lend(self, running: _Running, awaited: str) -> AbstractAsyncContextManager[None]:
+        """Lend the slot of a job while it waits for another one; not if it has ended itself."""
+        if asyncio.get_running_loop() is not self._loop:
+            # A plain handler waits on a loop of its own, and slots belong to that of the worker.
+            with suppress(RuntimeError):  # that one is closed, and its slots are gone
+                self._loop.call_soon_threadsafe(self._lent.kept, running.record, awaited)
+            return nullcontext()
+        return (
+            self._lent.lend(running.context, awaited, is_first=running.is_first)
+            if running in self._running
+            else nullcontext()
+        )
+
+    def _ended(self, running: _Running) -> None:
+        self._running.pop(running, None)
+        self.runs -= is_run(running.record)
+        self._lent.ended(running.record)
+        self._lent.pass_on()
+        self._in_processes -= running.handler.executor == "process"
+        if self._board is not None:
+            self._board.end(running.place)
+        now = self._clock.boot()
+        self._ended_at.append((now, running.record))
+        if not is_run(running.record):
+            took = now - running.began
+            mean = self.mean_seconds
+            self.mean_seconds = took if mean is None else 0.9 * mean + 0.1 * took
+        self._on_freed()
+
+
+def is_run(record: JobRecord) -> bool:
+    """Whether it is a run of a timer, which has slots of its own."""
+    return record.queue == TIMERS_QUEUE

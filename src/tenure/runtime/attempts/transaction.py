@@ -1,0 +1,127 @@
+"""The end of an attempt in a transaction of the user's own: `current_job().transaction(conn)`."""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+from collections.abc import Callable
+from typing import Self, TypeVar
+
+from msgspec import Struct
+
+from tenure.core.jobs.endings import succeeded
+from tenure.core.jobs.records import JobRecord
+from tenure.core.jobs.results import store_result
+from tenure.core.values.signature import Signature
+from tenure.errors import AttemptOver, ConfigError, TooLarge
+from tenure.stores.contract import Within
+from tenure.stores.within import plainly
+
+__all__ = ["Ending", "JobTransaction"]
+
+T = TypeVar("T")
+
+
+class Ending(Struct, frozen=True):
+    """What it takes to say that an attempt has succeeded."""
+
+    signature: Signature
+    history: Callable[[], bytes]
+    """Returns the job's history with this attempt as succeeded."""
+    result_limit: int
+
+
+class JobTransaction:
+    """A block whose writes and the end of the job are one commit. Enter it once.
+
+    `async with` takes every connection, plain `with` synchronous ones.
+    """
+
+    def __init__(
+        self, within: Within, record: JobRecord, ending: Ending, on_commit: Callable[[], None]
+    ) -> None:
+        self._within = within
+        self._record = record
+        self._ending = ending
+        self._on_commit = on_commit
+        self._result: bytes | None = None
+        self.is_open = False
+
+    def result(self, value: T) -> T:
+        """Say what the job's result is, and return it; None if this is never called.
+
+            return done.result(f"parcel {order}")
+
+        Raises TooLarge, or TypeError for what is not what the task says it returns: nothing is
+        committed yet.
+        """
+        if inspect.iscoroutine(value):
+            value.close()
+            msg = "result() takes what a coroutine returns, not the coroutine: await it."
+            raise TypeError(msg)
+        written, limit = self._ending.signature.encode_result(value), self._ending.result_limit
+        if written.problem:
+            msg = f"this cannot be the result: {written.problem}"
+            raise TypeError(msg)
+        if written.size > limit:
+            raise TooLarge("the result", written.size, limit, "result_limit")
+        self._result, _ = store_result(written, limit)
+        return value
+
+    async def __aenter__(self) -> Self:
+        await self._begin(on_loop=True)
+        return self
+
+    async def __aexit__(self, kind: object, error: BaseException | None, trace: object) -> None:
+        if error is not None:
+            await self._undo()
+        elif self._within.blocks:
+            await self._finish()
+        else:
+            finishing = asyncio.ensure_future(self._finish())
+            try:
+                await asyncio.shield(finishing)
+            except asyncio.CancelledError:
+                await finishing  # a commit on its way is waited for, but for a second cancellation
+                raise
+
+    def __enter__(self) -> Self:
+        if not self._within.blocks:
+            msg = "this connection is asynchronous: write 'async with current_job().transaction'."
+            raise ConfigError(msg)
+        plainly(self._begin(on_loop=False))
+        return self
+
+    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
+        plainly(self._finish() if error is None else self._undo())
+
+    async def _begin(self, *, on_loop: bool) -> None:
+        record = self._record
+        await self._within.begin(on_loop=on_loop)
+        try:
+            if not await self._within.hold(record.id, record.fence):
+                raise AttemptOver(record.id, record.fence)
+        except BaseException:
+            await self._within.rollback()
+            raise
+        self.is_open = True
+
+    async def _finish(self) -> None:
+        """Settle and commit; if that cannot be, undo everything."""
+        record = self._record
+        end = succeeded(record, result=self._result, history=self._ending.history())
+        try:
+            if await self._within.settle(end) != "settled":
+                raise AttemptOver(record.id, record.fence)
+            await self._within.commit()
+        except BaseException:
+            await self._undo()
+            raise
+        self._on_commit()
+        self.is_open = False
+
+    async def _undo(self) -> None:
+        try:
+            await self._within.rollback()
+        finally:
+            self.is_open = False

@@ -1,0 +1,1 @@
+"""Acquires leases, keeps them alive, and reports their loss."""

@@ -1,0 +1,245 @@
+"""How a lease is won: ask, wait in line, ask again; and leave nothing behind when giving up.
+
+The holder id is made before the first request and used for all of them. So a request whose reply
+was lost is simply sent again, and whoever stops asking, for whatever reason, can be cleaned up
+after by that id alone.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import math
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from tenure.core.leases import Acquired, Busy, Lease, Meta
+from tenure.core.policy import WAITER_LIFE, retry_after_error, retry_when_busy, trust_until
+from tenure.errors import LimitMismatch, StoreError, StoreUnavailable
+from tenure.observe.events import Events, LimitsDiffer
+from tenure.runtime.background import Background
+from tenure.runtime.leases.local_queue import Lines
+from tenure.runtime.process_info import about_this_process
+from tenure.stores.contract import Store
+
+__all__ = ["Acquirer", "Ask", "Grip"]
+
+log = logging.getLogger("tenure")
+
+# How long somebody who waits anyway sits out a store that does not answer: a server restart takes
+# a second or two. Who does not wait gets one repeat, which is enough for a lost reply.
+_OUTAGE_PATIENCE = 3.0
+
+# Tries to give a lease back; what remains after them ends with its ttl.
+_RELEASE_TRIES = 4
+
+
+class Ask(Struct, frozen=True, kw_only=True):
+    """What somebody wants to hold."""
+
+    key: str
+    limit: int
+    ttl: float
+    meta: Meta
+    strict: bool
+
+
+class Grip(Struct, frozen=True):
+    """A lease that was won, with the boot instant at which its request was sent."""
+
+    lease: Lease
+    sent: float
+
+
+class Acquirer:
+    """Wins and gives back leases for one app."""
+
+    def __init__(self, store: Store, events: Events) -> None:
+        self.store = store
+        self._clock = store.clock
+        self._events = events
+        # Shown to others beside what the user says about a lease.
+        self.about_us = about_this_process()
+        self._lines = Lines(store.clock)
+        self._background = Background()
+
+    async def close(self) -> None:
+        """Wait for what is being given back."""
+        await self._background.drain(timeout=5.0)
+
+    async def acquire(self, ask: Ask, wait: float | None) -> Grip | None:
+        """Return the lease, or None if it was not free within `wait` seconds (None: for ever).
+
+        Raises StoreUnavailable if the store does not answer, LimitMismatch if strict.
+        """
+        until = math.inf if wait is None else self._clock.boot() + wait
+        if wait == 0:
+            return await _Attempt(self, ask, until, waits=False).run()
+        if not await self._lines.enter(ask.key, wait):
+            return None
+        try:
+            return await _Attempt(self, ask, until, waits=True).run()
+        finally:
+            self._lines.leave(ask.key)
+
+    async def release(self, lease: Lease, keep: float = 0.0) -> bool:
+        """Give a lease back; if the caller is cancelled meanwhile, go on in the background.
+
+        With `keep` the lease stays on the store for that many seconds more. Return False if the
+        store did not have it any more although no earlier try can have removed it: then it had
+        been lost without notice.
+        """
+        try:
+            return await self._give_back(lease, keep)
+        except asyncio.CancelledError:
+            self._background.spawn(self._give_back(lease, keep))
+            raise
+
+    def release_all_of(self, key: str, holder: str) -> None:
+        """Give back in the background whatever a holder id has: a lease, a place, nothing."""
+        self._background.spawn(self._give_back(Lease(key=key, holder=holder), keep=0.0))
+
+    async def _give_back(self, lease: Lease, keep: float) -> bool:
+        for failures in range(1, _RELEASE_TRIES + 1):
+            try:
+                held = await self._end_on_store(lease, keep)
+            except StoreUnavailable as error:
+                level = logging.WARNING if failures == 1 else logging.INFO
+                log.log(level, "could not release %r yet: %s", lease.key, error)
+            except StoreError as error:
+                log.warning("could not release %r; it ends with its ttl: %s", lease.key, error)
+                return True
+            else:
+                if held is not None:
+                    if lease.fence:  # else it was only asked for
+                        about = {"lock": lease.key, "fence": lease.fence}
+                        log.debug("lock %r released", lease.key, extra=about)
+                    # After a failed try "not there" may be our own doing.
+                    return held or failures > 1
+            await self._clock.sleep(retry_after_error(failures, self._clock.random()))
+        log.warning("gave up releasing %r; what is left of it ends with its ttl", lease.key)
+        return True
+
+    async def _end_on_store(self, lease: Lease, keep: float) -> bool | None:
+        if keep > 0:
+            # Its last renewal gives it just the rest of the time it has to stay.
+            [held] = await self.store.leases.renew([replace(lease, ttl=keep)])
+            return held
+        [released] = await self.store.leases.release([lease])
+        return released
+
+    def note_other_limit(self, ask: Ask, other: int) -> None:
+        """Report, or refuse with strict=True, that live holders use another limit."""
+        if ask.strict:
+            raise LimitMismatch(ask.key, ask.limit, other)
+        self._events.emit(LimitsDiffer(ask.key, ask.limit, other))
+
+
+class _Attempt:
+    """One caller's way to a lease, under one holder id."""
+
+    def __init__(self, acquirer: Acquirer, ask: Ask, until: float, *, waits: bool) -> None:
+        self._acquirer = acquirer
+        self._store = acquirer.store
+        self._clock = acquirer.store.clock
+        self._ask = ask
+        self._until = until
+        self._waits = waits
+        self._meta = {**acquirer.about_us, **ask.meta} if ask.meta else acquirer.about_us
+        self._holder = self._clock.token()
+        self._limit_noted = False
+
+    async def run(self) -> Grip | None:
+        try:
+            grip = await self._contend()
+        except BaseException:
+            self._clean_up()
+            raise
+        if grip is None and self._waits:
+            self._clean_up()
+        self._tell(grip)
+        return grip
+
+    def _tell(self, grip: Grip | None) -> None:
+        name = self._ask.key
+        if grip is None:
+            log.debug("lock %r skipped: others hold it", name, extra={"lock": name, "fence": None})
+        else:
+            fence = grip.lease.fence
+            about = {"lock": name, "fence": fence}
+            log.debug("lock %r acquired with fence %d", name, fence, extra=about)
+
+    async def _contend(self) -> Grip | None:
+        answer = await self._ask_store()
+        if isinstance(answer, Grip):
+            return answer
+        if not self._waits:
+            return None
+        async with self._store.watch(("lease", self._holder)) as bell:
+            # Asked again after the bell is armed, so that no wake-up falls in between.
+            while isinstance(answer := await self._ask_store(), Busy):
+                left = self._until - self._clock.boot()
+                if left <= 0:
+                    return None
+                pause = retry_when_busy(answer.retry_in, self._clock.random())
+                await bell.wait(min(pause, left))
+            return answer
+
+    async def _ask_store(self) -> Grip | Busy:
+        """Ask until there is an answer, within the patience for outages."""
+        failures = 0
+        patience = min(_OUTAGE_PATIENCE if self._waits else 0.0, self._until - self._clock.boot())
+        give_up_at = self._clock.boot() + patience
+        while True:
+            sent = self._clock.boot()
+            try:
+                answer = await self._send()
+                if isinstance(answer, Busy):
+                    return answer
+                if self._clock.boot() < trust_until(sent, self._ask.ttl):
+                    return Grip(answer.lease, sent)
+                # Asking again under the same holder id gives the same grant with its full ttl.
+                msg = f"the store took longer to answer than the ttl of {self._ask.ttl:g} s"
+                raise StoreUnavailable(msg)
+            except StoreUnavailable:
+                failures += 1
+                if failures > 1 and self._clock.boot() >= give_up_at:
+                    raise
+                await self._clock.sleep(retry_after_error(failures, self._clock.random()))
+
+    async def _send(self) -> Acquired:
+        patience = self._call_patience()
+        if patience is None:
+            answer = await self._request()
+        else:
+            try:
+                # Who waits a little must not be held up for long by a server that hangs.
+                async with asyncio.timeout(patience):
+                    answer = await self._request()
+            except TimeoutError as error:
+                msg = f"the store {self._store.url} did not answer in time"
+                raise StoreUnavailable(msg) from error
+        if answer.other_limit is not None and not self._limit_noted:
+            self._limit_noted = True
+            self._acquirer.note_other_limit(self._ask, answer.other_limit)
+        return answer
+
+    async def _request(self) -> Acquired:
+        ask = self._ask
+        return await self._store.leases.acquire(
+            ask.key,
+            holder=self._holder,
+            limit=ask.limit,
+            ttl=ask.ttl,
+            meta=self._meta,
+            waiting=WAITER_LIFE if self._waits else 0.0,
+        )
+
+    def _call_patience(self) -> float | None:
+        if not self._waits or math.isinf(self._until):
+            return None
+        return max(self._until - self._clock.boot(), 0.0) + 1.0
+
+    def _clean_up(self) -> None:
+        self._acquirer.release_all_of(self._ask.key, self._holder)

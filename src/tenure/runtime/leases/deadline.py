@@ -1,0 +1,32 @@
+"""The deadline of a lease, watched on the event loop of its hold."""
+
+from __future__ import annotations
+
+import asyncio
+
+from tenure.runtime.leases.keeper import Kept
+
+__all__ = ["DeadlineWatch"]
+
+
+class DeadlineWatch:
+    """Declares a loss at the deadline, even if the keeper's thread is stuck or dead.
+
+    It does not know the hold: that must not be kept alive.
+    """
+
+    def __init__(self, kept: Kept, loop: asyncio.AbstractEventLoop) -> None:
+        self._kept = kept
+        self._loop = loop
+        self._alarm = self._set_alarm()
+
+    def stop(self) -> None:
+        """End it, on its loop."""
+        self._alarm.cancel()
+
+    def _look(self) -> None:
+        if not self._kept.is_lost:  # it was renewed meanwhile
+            self._alarm = self._set_alarm()
+
+    def _set_alarm(self) -> asyncio.TimerHandle:
+        return self._loop.call_later(self._kept.trusted_for(), self._look)

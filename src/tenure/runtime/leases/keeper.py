@@ -1,0 +1,340 @@
+"""The keeper renews every lease this process holds, and says when one can no longer be trusted.
+
+It runs on the host, so that a blocked user loop loses nothing.
+
+The rule it lives by: a lease is trusted until *send time of the last good renewal + ttl - margin*
+on the boot clock. A failed renewal is unknown, not lost, and is tried again until then; "not
+yours" is lost at once; once lost, always lost, whatever reply still arrives.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import math
+import threading
+from collections import deque
+from collections.abc import Callable
+from contextlib import suppress
+
+from tenure.core.clock import Clock
+from tenure.core.leases import Lease
+from tenure.core.policy import renew_after, retry_after_error, trust_until
+from tenure.errors import TenureError
+from tenure.observe.events import Events, RenewalFailing, RenewalRestored
+from tenure.runtime.background import start_soon
+from tenure.runtime.data_loss import InHand
+from tenure.runtime.host import Host, Hosted
+from tenure.runtime.pruning import prune
+from tenure.stores.contract import Store
+
+__all__ = ["Keeper", "Kept"]
+
+log = logging.getLogger("tenure")
+
+# While leases come and go the keeper looks this often, kept or not, so that a short hold finds it
+# planned early enough and need not wake its thread: that would cost more than the hold itself.
+_STAY_AWAKE = 1.0
+
+# How much earlier than planned, in shares of its ttl, a lease is renewed to save a call.
+_ALONG = 0.05
+
+# An error of ours may come again at once; leases must not run out meanwhile.
+_AFTER_A_SURPRISE = 0.1
+
+# Keys that nobody used for an hour are forgotten, looked for now and then while something is held.
+_PRUNE_EVERY = 600.0
+
+
+class Kept:
+    """One lease in the keeper's care. Any thread may ask it; the keeper's thread changes it."""
+
+    def __init__(
+        self,
+        lease: Lease,
+        sent: float,
+        clock: Clock,
+        on_lost: Callable[[str], None],
+        max_hold: float | None = None,
+    ) -> None:
+        self.lease = lease
+        self._ends_at = math.inf if max_hold is None else clock.boot() + max_hold
+        self.deadline = min(trust_until(sent, lease.ttl), self._ends_at)
+        self.renew_at = sent + renew_after(lease.ttl, clock.random())
+        self.failures = 0
+        self.reason: str | None = None
+        self.in_flight = False
+        self._ended = False
+        self._clock = clock
+        self._on_lost = on_lost
+        self._deciding = threading.Lock()
+
+    @property
+    def is_lost(self) -> bool:
+        """Whether the lease must not be trusted; reads the clock, so it is honest after a pause."""
+        if self.reason is None and not self._ended and self._clock.boot() >= self.deadline:
+            over = self.deadline >= self._ends_at
+            self.lose("max_hold is over" if over else "it could not be renewed in time")
+        return self.reason is not None
+
+    def trusted_for(self) -> float:
+        """Return for how many seconds it may be trusted without another renewal."""
+        return max(0.0, self.deadline - self._clock.boot())
+
+    def end(self) -> bool:
+        """Look at the clock for the last time; return whether the lease was trusted up to now."""
+        trusted = not self.is_lost
+        with self._deciding:
+            self._ended = True
+        return trusted and self.reason is None
+
+    def extend(self, sent: float) -> None:
+        """Trust the lease longer after a renewal that was sent at `sent` succeeded.
+
+        Renewals may overtake each other, but all of them give the same ttl: whichever the store
+        carried out last, the lease lives at least as long as any of them says.
+        """
+        with self._deciding:
+            if self.reason is None and self._clock.boot() < self.deadline:
+                until = min(trust_until(sent, self.lease.ttl), self._ends_at)
+                self.deadline = max(self.deadline, until)
+                self.renew_at = sent + renew_after(self.lease.ttl, self._clock.random())
+                self.failures = 0
+
+    def lose(self, reason: str) -> None:
+        """Declare the lease lost, for good; only the first reason counts.
+
+        Not once it has ended: a renewal that crossed the release finds nothing, and rightly so.
+        """
+        with self._deciding:
+            if self.reason is not None or self._ended:
+                return
+            self.reason = reason
+        self._on_lost(reason)
+
+    def was_missing(self, reason: str) -> None:
+        """Declare it lost after all, because its release found that it had been gone before."""
+        with self._deciding:
+            self.reason = reason
+        self._on_lost(reason)
+
+    def postpone(self, now: float) -> None:
+        """Try again soon after a renewal whose outcome is unknown."""
+        self.failures += 1
+        pause = retry_after_error(self.failures, self._clock.random())
+        self.renew_at = now + min(pause, self.lease.ttl / 10)
+
+
+class Keeper:
+    """Keeps leases until they are dropped, on the host. Starts with the first one.
+
+    `keep` is called on the app's loop, `drop` from any thread.
+    """
+
+    def __init__(self, host: Host, events: Events) -> None:
+        self._host = host
+        self._clock = host.store.clock
+        self._events = events
+        self._hosted: Hosted | None = None
+        self._kept: dict[Kept, None] = {}  # in order: a seed must mean the same every time
+        self._forgotten: deque[Kept] = deque()
+        self._changing = threading.Lock()
+        self._planned = -math.inf
+        self._kept_lately = False
+        self._changed = asyncio.Event()
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._renewal: asyncio.Task[None] | None = None
+        self._pruning: asyncio.Task[None] | None = None
+        self._failures = 0
+        self._prune_at = self._clock.boot() + _PRUNE_EVERY
+        self._confirming: asyncio.Task[None] | None = None
+        host.data.add_source(self._in_hand)
+
+    def keep(self, kept: Kept) -> None:
+        """Take a lease into care.
+
+        The keeper is woken only if this lease is due before the instant it planned to wake
+        anyway: short holds then cost no thread switch.
+        """
+        # One that has ended by an error of ours is worth a second try.
+        if self._hosted is None or self._hosted.done:
+            self._hosted = self._host.start(self.run)
+        with self._changing:
+            self._kept[kept] = None
+            self._kept_lately = True
+            sooner = min(kept.renew_at, kept.deadline) < self._planned
+        if sooner and self._loop is not None:
+            with suppress(RuntimeError):  # its thread has ended, and another one begins just now
+                self._loop.call_soon_threadsafe(self._changed.set)
+
+    def drop(self, kept: Kept) -> None:
+        """Stop renewing: a renewal is `in_flight` when this returns, or none will be sent.
+
+        One in flight is harmless to a release: it never resurrects a lease.
+        """
+        with self._changing:
+            self._kept.pop(kept, None)
+
+    def forget(self, kept: Kept) -> None:
+        """Stop renewing, soon. For finalizers: they may run inside `keep`, whose lock is taken."""
+        self._forgotten.append(kept)
+
+    async def close(self) -> None:
+        """Stop renewing. What is still held ends with its ttl."""
+        if self._hosted is not None:
+            await self._host.stop(self._hosted)
+
+    async def run(self) -> None:
+        """Renew and watch deadlines until cancelled."""
+        self._loop = loop = asyncio.get_running_loop()
+        self._changed = asyncio.Event()  # one that was used belongs to its loop
+        try:
+            while True:
+                self._changed.clear()
+                timeout = self._turn()
+                await self._clock.wait(self._changed, timeout)
+        finally:
+            if self._loop is loop:  # and not that of another thread, after this one has ended
+                self._loop = None
+            every = (self._renewal, self._pruning, self._confirming)
+            running = [task for task in every if task is not None]
+            for task in running:
+                task.cancel()
+            if running:
+                await asyncio.wait(running)
+
+    def _turn(self) -> float | None:
+        """Do what is due; return how long there is nothing to do, None for ever."""
+        try:
+            now = self._clock.boot()
+            self._lose_overdue(now)
+            self._start_renewal(now)
+            self._start_prune(now)
+            wake_at = self._plan()
+        except Exception:
+            log.exception("the keeper failed in an unexpected way; it goes on")
+            return _AFTER_A_SURPRISE
+        return None if math.isinf(wake_at) else max(0.0, wake_at - self._clock.boot())
+
+    def _lose_overdue(self, now: float) -> None:
+        for kept in self._snapshot():
+            if kept.deadline <= now and kept.is_lost:
+                self.drop(kept)
+
+    def _start_renewal(self, now: float) -> None:
+        """Renew what is due, one batch at a time, without waiting for its reply here."""
+        if self._renewal is not None:
+            return
+        kept = self._snapshot()
+        if not any(one.renew_at <= now for one in kept):
+            return
+        # Who would be due in a moment goes along: a renewal is never too early.
+        due = [one for one in kept if one.renew_at <= now + _ALONG * one.lease.ttl]
+        self._renewal = asyncio.ensure_future(self._renew(due))
+        self._renewal.add_done_callback(self._renewed)
+
+    def _renewed(self, renewal: asyncio.Task[None]) -> None:
+        self._renewal = None
+        if not renewal.cancelled() and (error := renewal.exception()) is not None:
+            log.error("a renewal failed in an unexpected way", exc_info=error)
+        self._changed.set()
+
+    async def _renew(self, due: list[Kept]) -> None:
+        with self._changing:
+            due = [kept for kept in due if kept in self._kept]
+            for kept in due:
+                kept.in_flight = True
+        sent = self._clock.boot()
+        try:
+            store = await self._host.open_store()
+            answers = await store.leases.renew([kept.lease for kept in due])
+        except Exception as error:  # noqa: BLE001 - whatever it is, the leases are in doubt
+            self._note_failure(due, error)
+        else:
+            was_failing = self._failures > 0
+            self._note_success()
+            for kept, answer in zip(due, answers, strict=True):
+                self._take_answer(kept, answer, sent)
+            unknown = [kept for kept, answer in zip(due, answers, strict=True) if answer is False]
+            if unknown or was_failing:
+                names = tuple(kept.lease.key for kept in unknown)
+                self._host.data.suspect(InHand(holds=names))
+            self._start_confirming(store)
+        finally:
+            for kept in due:
+                kept.in_flight = False
+
+    def _take_answer(self, kept: Kept, answer: bool | None, sent: float) -> None:  # noqa: FBT001 - None is an answer too
+        if answer:
+            kept.extend(sent)
+        elif answer is None:
+            kept.postpone(self._clock.boot())
+        else:
+            self.drop(kept)
+            kept.lose("the store says that it is no longer held")
+
+    def _in_hand(self) -> InHand:
+        with self._changing:
+            return InHand(holds=tuple(kept.lease.key for kept in self._kept))
+
+    def _start_confirming(self, store: Store) -> None:
+        """Find out beside the renewals whether the store has lost its data, if that is in doubt."""
+        is_free = self._confirming is None or self._confirming.done()
+        if self._host.data.is_suspected and is_free:
+            self._confirming = asyncio.ensure_future(self._confirm(store))
+
+    async def _confirm(self, store: Store) -> None:
+        try:
+            await self._host.data.confirm(store, self._events)
+        except TenureError as error:
+            log.info("cannot tell yet whether the store has lost its data: %s", error)
+
+    def _note_success(self) -> None:
+        if self._failures:
+            self._events.emit(RenewalRestored(self._failures))
+            self._failures = 0
+
+    def _note_failure(self, due: list[Kept], error: Exception) -> None:
+        self._failures += 1
+        if self._failures == 1:
+            self._events.emit(RenewalFailing(len(due), str(error)))
+            if not isinstance(error, TenureError):
+                log.error("a renewal failed in an unexpected way", exc_info=error)
+        for kept in due:
+            kept.postpone(self._clock.boot())
+
+    def _start_prune(self, now: float) -> None:
+        """Forget idle keys now and then, beside the renewals: it may take its time."""
+        if self._pruning is None and self._kept and now >= self._prune_at:
+            self._prune_at = now + _PRUNE_EVERY
+            self._pruning = start_soon(self._prune())
+
+    async def _prune(self) -> None:
+        try:
+            await prune(await self._host.open_store())
+        except TenureError as error:
+            log.info("could not forget idle keys this time: %s", error)
+        finally:
+            self._pruning = None
+
+    def _plan(self) -> float:
+        """Return and publish the boot instant of the next thing to do."""
+        with self._changing:
+            self._drop_forgotten()
+            instants = [kept.deadline for kept in self._kept]
+            if self._renewal is None and self._kept:
+                instants += [kept.renew_at for kept in self._kept]
+            if self._kept_lately:
+                instants.append(self._clock.boot() + _STAY_AWAKE)
+                self._kept_lately = False
+            self._planned = min(instants, default=math.inf)
+            return self._planned
+
+    def _snapshot(self) -> list[Kept]:
+        with self._changing:
+            self._drop_forgotten()
+            return list(self._kept)
+
+    def _drop_forgotten(self) -> None:
+        while self._forgotten:
+            self._kept.pop(self._forgotten.popleft(), None)

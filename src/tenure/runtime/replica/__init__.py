@@ -1,0 +1,1 @@
+"""This process as the store knows it, and the recovery of dead replicas."""

@@ -1,0 +1,250 @@
+"""Recovery: look for jobs that run nowhere, decide how they ended, settle them.
+
+A look-up, never a scan. A process that dies between look and settle loses nothing: the store
+reserves what was found for a few seconds only, and a fence lets each job be settled once. A reply
+that is lost costs no event: what has arrived is sent again, and the store recognises the repeat.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import AsyncIterator, Callable, Collection, Sequence
+from typing import Literal, TypeAlias
+
+from msgspec import Struct
+
+from tenure.core.clock import Clock
+from tenure.core.jobs import endings
+from tenure.core.jobs.records import BATCH_MAX, JobRecord, Orphans, Recovered, Settled, Settlement
+from tenure.core.jobs.run_numbers import runs_of
+from tenure.core.policy import UNWIND_SECONDS, loss_delays, retry_after_error
+from tenure.core.settings import Settings, WorkSettings
+from tenure.errors import StoreUnavailable
+from tenure.observe.events import Events, JobLost, JobsRecovered
+from tenure.stores.contract import Store
+
+__all__ = ["Recovery", "Taken", "bury", "leave", "recovery_grace", "take"]
+
+# The most that one call takes. A look and a settlement each cost a round trip, and on SQLite a wait
+# for the disk: with half as many jobs in a slice, a recovery took a third longer.
+_SLICE = BATCH_MAX
+# Others who settle the same slices do this work as well.
+_IN_VAIN_MAX = 3
+# How often it is asked what became of a settlement that got no answer: for about two seconds.
+_TRIES = 5
+
+End: TypeAlias = Callable[[JobRecord, int], Settlement]
+"""Decides how the attempt of an orphan ended, at an instant of the store's clock."""
+
+
+def recovery_grace(settings: Settings) -> float:
+    """Return how far past its deadline a job is taken even from a living replica.
+
+    Not before its own worker has had the time to cancel it. A time-out begins later than the claim
+    if a child process has to start first.
+    """
+    allowance = settings.start_allowance if isinstance(settings, WorkSettings) else 0.0
+    return max(settings.grace, allowance + UNWIND_SECONDS)
+
+
+class Taken(Struct, frozen=True):
+    """A job that was taken from its replica: as it was found, and what became of it."""
+
+    job: JobRecord | None
+    """None if its record cannot be read."""
+    became: Recovered
+
+
+async def take(
+    store: Store,
+    *,
+    by: str,
+    end: End,
+    replica: str | None = None,
+    grace: float = 0.0,
+    limit: int = _SLICE,
+    as_of: int | None = None,
+) -> list[Taken] | None:
+    """Take up to `limit` orphans for `by`, of one replica or of all that are gone.
+
+    None: there are none. An empty list: others have settled those that were found.
+    """
+    found = await store.jobs.orphans(by=by, replica=replica, grace=grace, limit=limit, as_of=as_of)
+    if not found.jobs and not found.aside:
+        return None
+    ends = [end(job, found.now) for job in found.jobs]
+    answers = await _settle(store, ends) if ends else []
+    return _taken(found, ends, answers)
+
+
+async def leave(store: Store, replica: str) -> list[str]:
+    """Hand back, uncounted, what a replica still holds, and forget its record; return the ids.
+
+    The look comes first: it ends the claims of the replica, and finds what a claim got whose reply
+    was lost.
+    """
+    ids = []
+    async for slice_ in _slices(store, by=replica, replica=replica, end=_handed_back_by(replica)):
+        ids += [one.became.id for one in slice_]
+    return ids
+
+
+async def bury(
+    store: Store,
+    replica: str,
+    started: Collection[str],
+    *,
+    by: str,
+    delays: Sequence[float],
+    pause: float = 0.0,
+) -> list[Taken]:
+    """Do at once, for a process known to be dead, what recovery would do after its ttl.
+
+    Jobs in `started` count a loss; the others are handed back, and are due after `pause`.
+    """
+    hand_back = _handed_back_by(by, pause)
+
+    def end(job: JobRecord, at: int) -> Settlement:
+        if job.id in started:
+            return endings.lost(job, by=by, at=at, delays=delays)
+        return hand_back(job, at)
+
+    buried = []
+    async for slice_ in _slices(store, by=by, replica=replica, end=end):
+        buried += slice_
+    return buried
+
+
+class Recovery:
+    """Recovers for one replica, or by hand."""
+
+    def __init__(self, settings: Settings, clock: Clock, events: Events) -> None:
+        self._settings = settings
+        self._clock = clock
+        self._events = events
+
+    @property
+    def delays(self) -> list[float]:
+        """When a job is due again after its first, second, ... loss; as many as it may have."""
+        return loss_delays(self._settings.loss_budget, self._clock.random())
+
+    async def run(
+        self, store: Store, by: str, as_of: int | None = None, *, named: str = ""
+    ) -> list[Recovered]:
+        """Take everything that has expired, slice by slice, for `by`; events say `named`, if given.
+
+        With `as_of`, the instant of a beat, a clock that was set ahead since expires nothing.
+        """
+        grace = recovery_grace(self._settings)
+
+        def end(job: JobRecord, at: int) -> Settlement:
+            return endings.lost(job, by=by, at=at, delays=self.delays)
+
+        everything: list[Recovered] = []
+        async for slice_ in _slices(store, by=by, end=end, grace=grace, as_of=as_of):
+            self.tell(slice_, named or by)
+            everything += [one.became for one in slice_]
+        return everything
+
+    def tell(self, taken: Collection[Taken], by: str) -> None:
+        """Emit one event for a slice, and one for each job that is lost for good."""
+        ids: dict[str, list[str]] = defaultdict(list)
+        for one in taken:
+            ids[one.became.state or "unreadable"].append(one.became.id)
+        self._events.emit(
+            JobsRecovered(
+                by=by,
+                replicas=tuple(dict.fromkeys(one.became.replica for one in taken)),
+                waiting=tuple(ids["waiting"]),
+                failed=tuple(ids["failed"]),
+                cancelled=tuple(ids["cancelled"]),
+                unreadable=tuple(ids["unreadable"]),
+            )
+        )
+        for one in taken:
+            if one.job is not None and one.became.state == "failed":
+                job, lost = one.job, one.became
+                event = JobLost(job.task, job.id, runs_of(job), lost.losses, lost.replica)
+                self._events.emit(event, job)
+
+
+async def _slices(
+    store: Store,
+    *,
+    by: str,
+    end: End,
+    replica: str | None = None,
+    grace: float = 0.0,
+    as_of: int | None = None,
+) -> AsyncIterator[list[Taken]]:
+    in_vain = 0
+    while in_vain < _IN_VAIN_MAX:
+        slice_ = await take(store, by=by, end=end, replica=replica, grace=grace, as_of=as_of)
+        if slice_ is None:
+            return
+        in_vain = 0 if slice_ else in_vain + 1
+        if slice_:
+            yield slice_
+
+
+async def _settle(store: Store, ends: Sequence[Settlement]) -> list[Settled | None]:
+    """Settle a slice; None for those that have not arrived, for a later look to find."""
+    try:
+        return list(await store.jobs.settle(ends))
+    except StoreUnavailable:
+        arrived = await _arrived(store, ends)
+        if not arrived:
+            raise
+    return [arrived.get(end.id) for end in ends]
+
+
+async def _arrived(store: Store, ends: Sequence[Settlement]) -> dict[str, Settled]:
+    """Return the answers to settlements that have arrived although the store has not said so.
+
+    Its reply was lost, or on PostgreSQL an open transaction holds one of the jobs. A job that still
+    runs under its fence is left alone: its replica may have come back since the look. The others
+    can be sent again, because that changes nothing any more.
+    """
+    failures = 0
+    while True:
+        failures += 1
+        await store.clock.sleep(retry_after_error(failures, store.clock.random()))
+        try:
+            jobs = await store.jobs.get([end.id for end in ends])
+            over = [end for end, job in zip(ends, jobs, strict=True) if not _runs_under(job, end)]
+            answers = await store.jobs.settle(over) if over else []
+        except StoreUnavailable:
+            if failures == _TRIES:
+                raise
+        else:
+            return {end.id: answer for end, answer in zip(over, answers, strict=True)}
+
+
+def _runs_under(job: JobRecord | None, end: Settlement) -> bool:
+    return job is not None and job.state == "running" and job.fence == end.fence
+
+
+def _handed_back_by(by: str, pause: float = 0.0) -> End:
+    return lambda job, _: endings.handed_back(job, by=by, delay=pause)
+
+
+def _taken(
+    found: Orphans, ends: Sequence[Settlement], answers: Sequence[Settled | None]
+) -> list[Taken]:
+    taken = [
+        Taken(job, _became(job, end, answer))
+        for job, end, answer in zip(found.jobs, ends, answers, strict=True)
+        if answer is not None and answer != "lost"
+    ]
+    aside = (Recovered(id=id_, replica=replica, state=None) for id_, replica in found.aside)
+    return [*taken, *(Taken(None, became) for became in aside)]
+
+
+def _became(job: JobRecord, end: Settlement, answer: Settled) -> Recovered:
+    assert end.state != "succeeded"
+    state: Literal["waiting", "failed", "cancelled"] | None = end.state
+    if answer == "unreadable":
+        state = None
+    elif answer == "cancelled" or (answer == "repeated" and job.cancelling):
+        state = "cancelled"
+    return Recovered(id=job.id, replica=job.replica, state=state, losses=job.losses + end.losses)

@@ -1,0 +1,231 @@
+"""A replica: this process as the store knows it. One record, renewed on the host.
+
+Everything the process runs stands on that record. While it cannot be renewed the jobs are in
+doubt and run on; only the store's word that they were taken over stops them.
+
+Under a supervisor the record is renewed by that one, as long as the process exists: whatever keeps
+this process from running threads loses nothing. It renews by itself when it hears nothing.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable
+from contextlib import suppress
+from functools import partial
+from typing import Protocol
+
+from tenure.core.jobs.records import CANCELS_MAX, Beat
+from tenure.core.leases import Meta
+from tenure.core.policy import renew_after
+from tenure.core.settings import Settings
+from tenure.observe.events import Events
+from tenure.runtime.data_loss import InHand
+from tenure.runtime.host import Host, Hosted
+from tenure.runtime.replica.audit import Counts
+from tenure.runtime.replica.janitor import Caretaker
+from tenure.runtime.retry import Patience
+from tenure.runtime.supervised.link import Lifeline
+from tenure.runtime.supervised.messages import (
+    Beaten,
+    IsolationOver,
+    Joined,
+    Retire,
+    Stop,
+    TakenOver,
+)
+
+__all__ = ["Replica", "ReplicaListener", "pause_after"]
+
+log = logging.getLogger("tenure")
+
+# An error of ours may come again at once; the ttl must not run out meanwhile.
+_AFTER_A_SURPRISE = 0.3
+# There are more cancels than one answer holds.
+_MORE_CANCELS = 0.05
+# A supervisor beats every third of the ttl. Two beats of silence leave time for one of our own.
+_SILENCE = 2 / 3
+
+
+class ReplicaListener(Protocol):
+    """Who wants to know how the replica fares; called on the loop of the app."""
+
+    def joined(self, replica: str) -> None:
+        """Work may be claimed under this id."""
+        ...
+
+    def beaten(self, replica: str, held: int | None, *, revived: bool) -> None:
+        """The record was renewed; the store thinks that it holds so many jobs, if it has counted.
+
+        `revived` if it may have expired for a while, in which claims got nothing.
+        """
+        ...
+
+    def taken_over(self, replica: str) -> None:
+        """All that ran under this id was given to others."""
+        ...
+
+    def cancels(self, jobs: list[str]) -> None:
+        """Somebody wants these jobs to stop. May be told several times."""
+        ...
+
+    def ordered(self, order: Stop | Retire | IsolationOver | None) -> None:
+        """The supervisor wants something of this process; None: it is gone itself."""
+        ...
+
+
+class Replica:
+    """Joins, beats, recovers others and joins again under a new id when it was taken for dead."""
+
+    def __init__(
+        self,
+        host: Host,
+        settings: Settings,
+        events: Events,
+        meta: Meta,
+        listener: ReplicaListener,
+        *,
+        lifeline: Lifeline | None = None,
+        resumed: str | None = None,
+    ) -> None:
+        self._host = host
+        self._clock = host.store.clock
+        self._ttl = settings.replica_ttl
+        self._events = events
+        self._patience = Patience(self._clock, events)
+        self._meta = meta
+        self._listener = listener
+        self._lifeline = lifeline
+        self._resumed = resumed
+        self._caretaker = Caretaker(host.store, settings, events)
+        self._counts = Counts()
+        self._loop = asyncio.get_running_loop()
+        self._hosted: Hosted | None = None
+        self.joining: str | None = None
+        """The id under which it asks to join. The store may know it before an answer comes."""
+
+    def start(self) -> None:
+        self._hosted = self._host.start(self._run)
+
+    async def stop(self) -> None:
+        """Stop beating. The record stays until it is left or expires."""
+        if self._hosted is not None:
+            await self._host.stop(self._hosted)
+
+    async def _run(self) -> None:
+        listening = None
+        if self._lifeline is not None:
+            listening = asyncio.ensure_future(self._lifeline.listen(self._ordered))
+        try:
+            while True:
+                await self._join_and_live()
+        finally:
+            self._caretaker.close()
+            if listening is not None:
+                listening.cancel()
+
+    async def _join_and_live(self) -> None:
+        """Live as one replica until that is taken for dead."""
+        replica, self._resumed = self._resumed or self._clock.token(), None
+        self.joining = replica
+        await self._join(replica)
+        if self._lifeline is not None:
+            # Before the first claim: whoever buries this process must know its name.
+            self._lifeline.say(Joined(replica))
+        self._tell(self._listener.joined, replica)
+        self.joining = None
+        await self._live(replica)
+        # The jobs are noted before they are stopped. It is looked at when it joins anew.
+        self._host.data.suspect(InHand(replica=replica))
+        self._tell(self._listener.taken_over, replica)
+
+    async def _join(self, replica: str) -> None:
+        async def join() -> None:
+            store = await self._host.open_store()
+            await store.jobs.beat([replica], ttl=self._ttl, meta=self._meta)
+            await self._host.data.confirm(store, self._events)
+            await self._caretaker.begin([replica])
+
+        await self._patience.until_answered("join", join)
+
+    async def _live(self, replica: str) -> None:
+        """Be that replica until the store says that it is dead, whatever goes wrong here."""
+        while True:
+            try:
+                if self._lifeline is not None and not self._lifeline.is_cut:
+                    if await self._live_supervised(replica, self._lifeline):
+                        return None
+                else:
+                    return await self._beat_until_dead(replica)
+            except Exception:
+                log.exception("the beats of a worker failed in an unexpected way; they go on")
+                await self._clock.sleep(_AFTER_A_SURPRISE)
+
+    async def _live_supervised(self, replica: str, lifeline: Lifeline) -> bool:
+        """Live on the supervisor's beats; True if it is dead, False if the supervisor is."""
+        beats_at = self._clock.boot() + _SILENCE * self._ttl
+        while not lifeline.is_cut:
+            match await lifeline.news(beats_at - self._clock.boot()):
+                case Beaten() as word if word.replica == replica:
+                    beats_at = self._clock.boot() + _SILENCE * self._ttl
+                    self._hear(replica, word.held, word.cancels, revived=word.revived)
+                case TakenOver() as word if word.replica == replica:
+                    return True
+            if self._clock.boot() >= beats_at:
+                # It is silent, or cannot reach the store. Perhaps this process can.
+                beat = await self._beat(replica)
+                if beat is None:
+                    return True
+                self._caretaker.look(replica, beat)
+                # As often as without a supervisor: after longer gaps no replica may recover.
+                pause = pause_after(beat, self._ttl, self._clock.random(), self._caretaker)
+                beats_at = self._clock.boot() + pause
+        return False
+
+    async def _beat_until_dead(self, replica: str) -> None:
+        store = await self._host.open_store()
+        async with store.watch(("replica", replica)) as bell:
+            while (beat := await self._beat(replica)) is not None:
+                self._caretaker.look(replica, beat)
+                await bell.wait(pause_after(beat, self._ttl, self._clock.random(), self._caretaker))
+
+    async def _beat(self, replica: str) -> Beat | None:
+        sent = self._clock.boot()
+        ahead = self._caretaker.ahead
+        count = self._counts.take(sent)
+
+        async def beat() -> Beat | None:
+            nonlocal sent, count
+            sent = self._clock.boot()
+            counting, count = count, False  # if it fails, it may be for the count
+            [answer] = await self._host.store.jobs.beat(
+                [replica], ttl=self._ttl, ahead=ahead, count=counting
+            )
+            return answer
+
+        answer = await self._patience.until_answered("beat", beat)
+        late = self._caretaker.beaten(sent, answer)
+        if answer is not None:
+            self._hear(replica, answer.held, answer.cancels, revived=late)
+        return answer
+
+    def _hear(self, replica: str, held: int | None, cancels: list[str], *, revived: bool) -> None:
+        self._tell(partial(self._listener.beaten, replica, held, revived=revived))
+        if cancels:
+            self._tell(self._listener.cancels, cancels)
+
+    def _ordered(self, order: Stop | Retire | IsolationOver | None) -> None:
+        self._tell(self._listener.ordered, order)
+
+    def _tell(self, how: Callable[..., None], *values: object) -> None:
+        with suppress(RuntimeError):  # the loop is closed: nobody is left to tell
+            self._loop.call_soon_threadsafe(how, *values)
+
+
+def pause_after(beat: Beat, ttl: float, chance: float, caretaker: Caretaker) -> float:
+    """Return how long to wait for the next beat."""
+    pause = caretaker.next_look(renew_after(ttl, chance))
+    if beat.more:
+        return 0.0  # else each 500 delayed jobs would begin anew a beat later than those before
+    return min(pause, _MORE_CANCELS) if len(beat.cancels) == CANCELS_MAX else pause

@@ -1,0 +1,1 @@
+"""The worker's side of its supervisor: messages, and memory that outlives it."""

@@ -1,0 +1,1 @@
+"""Ticks of timers and schedules: when they are due, and who runs them."""

@@ -1,0 +1,39 @@
+"""Timers whose last tick lies in the store's future: each of them is told once.
+
+The store's clock was ahead when that tick was decided, or it is behind now. Such a timer stays
+silent until then, because a tick that was decided never runs again by itself. `Ticker` looks
+whenever it has declared its timers.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from tenure.core.schedules.pauses import seconds_ahead
+from tenure.observe.events import Events, TimerAhead
+from tenure.runtime.timers.state import TimerState
+
+__all__ = ["AheadTimers"]
+
+
+class AheadTimers:
+    """Those of one worker."""
+
+    def __init__(self, events: Events) -> None:
+        self._events = events
+        self._ahead: set[TimerState] = set()
+
+    def __contains__(self, timer: TimerState) -> bool:
+        """Return whether a timer was ahead at the last look."""
+        return timer in self._ahead
+
+    def look(self, timers: Iterable[TimerState], now: int) -> None:
+        """Tell which of these are ahead, but for those that were at the last look."""
+        for timer in timers:
+            seconds = seconds_ahead(timer.cursor, now)
+            if not seconds or not timer.ruler:
+                self._ahead.discard(timer)
+            elif timer not in self._ahead:
+                self._ahead.add(timer)
+                is_own = not timer.is_shared
+                self._events.emit(TimerAhead(timer.plan.name, seconds, timer.cursor, is_own))

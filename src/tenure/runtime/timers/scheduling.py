@@ -1,0 +1,346 @@
+"""Schedules on a store: load, decide, commit; and decide again if the schedule has changed.
+
+`core.schedules` decides, the store compares and writes. What was last heard of a schedule is kept
+here, so that a tick costs one call: if it is out of date, the store refuses the commit as stale and
+says how the schedule stands now.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Iterable, Sequence
+from contextlib import suppress
+from typing import Final, TypeVar
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from tenure.core.ids import JobIds
+from tenure.core.jobs.records import BATCH_MAX, JobRecord
+from tenure.core.schedules import pauses as freezing
+from tenure.core.schedules.declaration import Planted, Planting, names_to_read, plant
+from tenure.core.schedules.documents import EVERYTHING, Schedule, is_frozen, read_schedule
+from tenure.core.schedules.pauses import Change, seconds_ahead
+from tenure.core.schedules.records import Commit, Committed, Found, ScheduleRecord
+from tenure.core.schedules.ticks import (
+    Advance,
+    Advanced,
+    Move,
+    advance,
+    after_commit,
+    outcome_of,
+)
+from tenure.errors import StoreUnavailable
+from tenure.runtime.timers.store_time import StoreTime
+from tenure.stores.contract import Store
+
+__all__ = ["Schedules", "Scheduling", "read_schedules"]
+
+Item = TypeVar("Item")
+
+# Each stale answer means that another replica has got on, so this many in a row are bad luck.
+_TRIES: Final = 100
+# After some of them it pauses, by up to this many seconds, so that the others are done first.
+_PAUSE: Final = 0.05
+_PATIENT_TRIES: Final = 3
+_PAGE: Final = 1000
+
+
+class Schedules(Struct, frozen=True):
+    """Schedules that were looked up, with their documents read."""
+
+    now: int
+    all: list[Schedule]
+
+
+async def read_schedules(
+    store: Store, names: Sequence[str] | None = None, *, limit: int = _PAGE, lines: int = 1
+) -> Schedules:
+    """Return these schedules, or the first of all by name, but for those that cannot be read.
+
+    The freeze of all is only among them if it is asked for by its name.
+    """
+    answer = await store.schedules.read(names, limit=limit, lines=lines)
+    read = [_read(store, record) for record in answer.records]
+    is_asked = names is not None
+    return Schedules(
+        answer.now,
+        [one for one in read if one is not None and (is_asked or one.name != EVERYTHING)],
+    )
+
+
+def _read(store: Store, record: ScheduleRecord) -> Schedule | None:
+    """Return a schedule; None, with a report, if its standing cannot be read."""
+    schedule = read_schedule(record)
+    if schedule is None:
+        why = "its standing cannot be read; it begins anew"
+        store.damage.report("timer", record.name, why, "its schedule")
+    elif record.definition and not schedule.charter.digests:
+        why = "how it was declared cannot be read; the next definition rules"
+        store.damage.report("timer", record.name, why, "its schedule")
+    return schedule
+
+
+class Scheduling:
+    """The schedules of a store, as one replica or operator works with them."""
+
+    def __init__(
+        self,
+        store: Store,
+        *,
+        commit: Callable[[Commit], Awaitable[Committed]] | None = None,
+    ) -> None:
+        """`commit` sends a commit, together with others maybe."""
+        self._store = store
+        self._clock = store.clock
+        self._ids = JobIds(store.clock)
+        self._commit = commit or self._commit_alone
+        self.time = StoreTime(store.clock)
+        self._found: dict[str, Found] = {}
+        self._unanswered: dict[str, Move] = {}
+
+    # Declaring.
+
+    async def plant(self, plantings: Sequence[Planting]) -> list[Planted]:
+        """Declare schedules, and say how each of them stands. Any number of them."""
+        planted: dict[str, Planted] = {}
+        left = {planting.name: planting for planting in plantings}
+        for number in range(_TRIES):
+            await self._pause(number)
+            for some in _slices(list(left.values())):
+                planted |= await self._plant(some)
+            left = {name: planting for name, planting in left.items() if name not in planted}
+            if not left:
+                return [planted[planting.name] for planting in plantings]
+        raise _contended(*left)
+
+    async def declare(self, rulers: Sequence[tuple[str, str]]) -> list[str]:
+        """Say that these definitions (name, digest) are run here; return those that do not rule."""
+        lost: list[str] = []
+        for some in _slices(rulers):
+            sent = self._clock.boot()
+            answer = await self._store.schedules.declare(some)
+            self.time.heard(answer.now, sent)
+            lost += answer.lost
+        return lost
+
+    async def _plant(self, plantings: Sequence[Planting]) -> dict[str, Planted]:
+        """Plant what nothing comes in between; return that."""
+        known, versions, now = await self._read_for(plantings)
+        commits: list[tuple[Commit, Planted]] = []
+        planted: dict[str, Planted] = {}
+        for planting in plantings:
+            id_ = self._ids.make()
+            commit, result = plant(planting, known, versions=versions, id_=id_, now=now)
+            if commit is None:
+                planted[planting.name] = result
+            else:
+                commits.append((commit, result))
+        rulers = [(name, result.ruler) for name, result in planted.items() if result.ruler]
+        for name in await self.declare(rulers) if rulers else ():
+            del planted[name]
+        answers = (
+            await self._store.schedules.commit([commit for commit, _ in commits]) if commits else []
+        )
+        for (commit, result), answer in zip(commits, answers, strict=True):
+            if _is_carried_out(commit, answer):
+                planted[commit.name] = replace(result, now=answer.now)
+            self._learn(commit, answer)
+        return planted
+
+    async def _read_for(
+        self, plantings: Sequence[Planting]
+    ) -> tuple[dict[str, Schedule | None], dict[str, str], int]:
+        """Return all schedules that these meet, with chains of renames; versions; and the time."""
+        known: dict[str, Schedule | None] = {}
+        versions: dict[str, str] = {}
+        now = 0
+        wanted = {EVERYTHING, *(name for one in plantings for name in names_to_read(one, known))}
+        while wanted:
+            records, now = await self._look_up(wanted)
+            known |= dict.fromkeys(wanted)
+            known |= {name: _read(self._store, record) for name, record in records.items()}
+            versions |= {name: record.version for name, record in records.items()}
+            wanted = {name for one in plantings for name in names_to_read(one, known)}
+        return known, versions, now
+
+    # Ticking.
+
+    async def advance(self, move: Advance) -> Advanced:
+        """Move a cursor and make the run; see `Advanced` for the answers.
+
+        May be repeated after an error: what happened then is recognised.
+        """
+        unanswered = self._unanswered.pop(move.id, None)
+        if unanswered is None:
+            decided = await self._decide(move)
+        else:  # asked again, and maybe only about what has become of it
+            not_before = max(unanswered.commit.not_before, move.due)
+            commit = replace(unanswered.commit, not_before=not_before)
+            decided = replace(unanswered, commit=commit)
+        for number in range(_TRIES):
+            if isinstance(decided, Advanced):
+                return decided
+            await self._pause(number)
+            answer = await self._send(move, decided)
+            outcome = outcome_of(move, decided, answer, self._found[move.name])
+            if outcome is not None:
+                await self._cancel(outcome)
+                return outcome
+            decided = await self._decide_by_known(move, answer.now)
+        raise _contended(move.name)
+
+    async def _send(self, move: Advance, sent: Move) -> Committed:
+        self._unanswered[move.id] = sent
+        sent_at = self._clock.boot()
+        answer = await self._commit(sent.commit)
+        del self._unanswered[move.id]
+        self.time.heard(answer.now, sent_at)
+        self._learn(sent.commit, answer)
+        return answer
+
+    async def _decide(self, move: Advance) -> Move | Advanced:
+        """Decide by what is known here, and by a fresh look before anything is refused."""
+        if move.name in self._found:
+            decided = await self._decide_by_known(move, 0)
+            if isinstance(decided, Move):
+                return decided
+        _, now = await self._look_up([move.name, EVERYTHING])
+        return await self._decide_by_known(move, now)
+
+    async def _decide_by_known(self, move: Advance, now: int) -> Move | Advanced:
+        found, everything = self._found.get(move.name), self._found.get(EVERYTHING)
+        last: JobRecord | None = None
+        if move.rest and found is not None and found.last_job:
+            [last] = await self._store.jobs.get([found.last_job])
+            # Only the store itself knows if that run ended under a clock that was wrong.
+            if last is not None and not now and seconds_ahead(last.finished, self.time.now()):
+                now = (await self._store.ping()).now
+        return advance(move, found, everything, last=last, now=now)
+
+    async def _cancel(self, outcome: Advanced) -> None:
+        """Cancel the runs that a tick replaces. If this fails, the next try does it."""
+        # The tick is held in any case: a transaction of the handler may lock such a run for long.
+        with suppress(StoreUnavailable):
+            if outcome.blocking:
+                await self._store.jobs.cancel(outcome.blocking, reason=outcome.reason)
+
+    def is_frozen(self, name: str, tick: int) -> bool:
+        """Return whether a tick is paused, by what was last heard."""
+        return is_frozen(tick, self._found.get(name), self._found.get(EVERYTHING))
+
+    # Operating.
+
+    async def freeze(self, name: str, *, until: int | None = None, reason: str = "") -> bool:
+        """Skip ticks before `until`; False if there is no such schedule."""
+        return await self._change(
+            name, lambda change: freezing.freeze(change, until=until, reason=reason)
+        )
+
+    async def thaw(self, name: str) -> bool:
+        """End a freeze; False if there is none that has not ended."""
+        return await self._change(name, freezing.thaw)
+
+    async def reset(self, name: str) -> bool:
+        """Bring a cursor back that lies in the store's future; False if it does not."""
+        return await self._change(name, freezing.reset)
+
+    async def forget(self, *, idle: float) -> int:
+        """Delete schedules that no replica has declared for `idle` seconds; say how many."""
+        forgotten, after = 0, ""
+        while True:
+            page = await self._store.schedules.read(after=after, limit=_PAGE)
+            there = {record.name for record in page.records}
+            changes = [self._change_of(record.name, record, page.now) for record in page.records]
+            commits = [freezing.forget(change, idle=idle, others=there) for change in changes]
+            wanted = [commit for commit in commits if commit is not None]
+            for some in _slices(wanted):
+                answers = await self._store.schedules.commit(some)
+                forgotten += sum(answer.outcome == "done" for answer in answers)
+            if not page.records:  # a shorter page may have records that cannot be read
+                return forgotten
+            after = page.records[-1].name
+
+    async def _change(self, name: str, decide: Callable[[Change], Commit | None]) -> bool:
+        """Change one schedule; False if there is nothing to change."""
+        id_ = self._ids.make()
+        for number in range(_TRIES):
+            await self._pause(number)
+            records, now = await self._look_up([name])
+            record = records.get(name)
+            if number and record is not None and record.version == id_:
+                return True  # by a reply that was lost on its way back to the driver
+            commit = decide(replace(self._change_of(name, record, now), id=id_))
+            if commit is None:
+                return False
+            [answer] = await self._store.schedules.commit([commit])
+            self._learn(commit, answer)
+            if _is_carried_out(commit, answer):
+                return True
+        raise _contended(name)
+
+    def _change_of(self, name: str, record: ScheduleRecord | None, now: int) -> Change:
+        return Change(
+            name=name,
+            schedule=None if record is None else _read(self._store, record),
+            version="" if record is None else record.version,
+            id=self._ids.make(),
+            now=now,
+        )
+
+    # The store.
+
+    async def _commit_alone(self, commit: Commit) -> Committed:
+        [answer] = await self._store.schedules.commit([commit])
+        return answer
+
+    async def _look_up(self, names: Iterable[str]) -> tuple[dict[str, ScheduleRecord], int]:
+        """Return those of these schedules that are there, and the store's time."""
+        records: dict[str, ScheduleRecord] = {}
+        now = 0
+        for some in _slices(sorted({*names})):
+            sent = self._clock.boot()
+            answer = await self._store.schedules.read(some)
+            now = answer.now
+            self.time.heard(now, sent)
+            records |= {record.name: record for record in answer.records}
+            self._found |= {name: _found_in(name, records.get(name)) for name in some}
+        return records, now
+
+    def _learn(self, commit: Commit, answer: Committed) -> None:
+        for news in answer.found:
+            self._found[news.name] = news
+        before = self._found.get(commit.name) or Found(commit.name, "")
+        self._found[commit.name] = after_commit(commit, answer, before)
+        for write in commit.writes:
+            if write.name != commit.name or write.above:  # a rename: look before the next tick
+                self._found.pop(write.name, None)
+
+    async def _pause(self, number: int) -> None:
+        if number >= _PATIENT_TRIES:
+            await self._clock.sleep(_PAUSE * self._clock.random())
+
+
+def _is_carried_out(commit: Commit, answer: Committed) -> bool:
+    """Return whether a commit without a run was, now or by a request whose reply was lost."""
+    is_repeat = any(one.name == commit.name and one.version == commit.id for one in answer.found)
+    return answer.outcome == "done" or is_repeat
+
+
+def _found_in(name: str, record: ScheduleRecord | None) -> Found:
+    if record is None:
+        return Found(name, "")
+    return Found(
+        name, record.version, record.standing, record.ruler, record.last_run, record.last_job
+    )
+
+
+def _slices(items: Sequence[Item]) -> list[Sequence[Item]]:
+    return [items[first : first + BATCH_MAX] for first in range(0, len(items), BATCH_MAX)]
+
+
+def _contended(*names: str) -> StoreUnavailable:
+    msg = (
+        f"schedule {', '.join(map(repr, names))} was changed by other processes {_TRIES} times "
+        "while this one tried to change it. Try again."
+    )
+    return StoreUnavailable(msg)

@@ -1,0 +1,416 @@
+"""The ticker: moves the cursors of schedules when their ticks are due. There is no leader.
+
+Every replica sleeps until the next tick of each schedule and then asks the store to move the cursor
+from where it was seen. One of them gets the run; the others learn that it has passed. All that a
+ticker knows can be lost, and may be wrong: the store decides.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable, Collection, Sequence
+
+from msgspec.structs import replace
+
+from tenure.core.clock import Clock
+from tenure.core.ids import JobIds
+from tenure.core.jobs.records import BATCH_MAX, JobRecord, NewJob
+from tenure.core.schedules.declaration import Planted, Planting
+from tenure.core.schedules.definition import Plan
+from tenure.core.schedules.documents import ANSWERED_LATE, DECLARED_FOR, Decision
+from tenure.core.schedules.records import Commit
+from tenure.core.schedules.steps import Step, bounds, next_step, run_of
+from tenure.core.schedules.ticks import Advance, Advanced
+from tenure.errors import StoreError
+from tenure.observe.events import Events, TickSkipped, TicksMissed, TimersFull
+from tenure.runtime.attempts.backlog import Unstarted
+from tenure.runtime.attempts.unlocked_runs import UnlockedRuns, runs_unlocked
+from tenure.runtime.batcher import Batcher
+from tenure.runtime.retry import Patience
+from tenure.runtime.timers.future_timers import AheadTimers
+from tenure.runtime.timers.outages import NEVER, TimerOutages
+from tenure.runtime.timers.scheduling import Scheduling
+from tenure.runtime.timers.state import TimerState
+from tenure.stores.contract import Store
+
+__all__ = ["Ticker"]
+
+log = logging.getLogger("tenure")
+
+_DECLARE_EVERY = DECLARED_FOR / 3
+# Nobody sleeps for longer: clocks are set, and rules of zones change.
+_LOOK_EVERY = 60.0
+# How soon a tick is tried again that there is no room for; the end of a run here comes earlier.
+_HELD = 1.0
+# Ticks that are due together go to the store in one call.
+_AT_ONCE = BATCH_MAX
+# After this long an unanswered tick is only looked up, because its run may be over and pruned by
+# then: finished runs are kept for at least 60 s.
+_SENT_FOR = 20.0
+# How often it is told that ticks wait for a slot, and how many running timers are named.
+_TELL_EVERY = 60.0
+_NAMED_MAX = 10
+
+
+class Ticker:
+    """The schedules of one worker."""
+
+    def __init__(
+        self,
+        store: Store,
+        patience: Patience,
+        events: Events,
+        plans: Sequence[Plan],
+        *,
+        replica: Callable[[], str | None],
+        start: Callable[[JobRecord], None],
+        withdraw: Callable[[JobRecord, str], Awaitable[None]],
+        unstarted: Unstarted,
+        unlocked: UnlockedRuns,
+    ) -> None:
+        """`start` starts a run that was won; `withdraw` ends one that must not start any more."""
+        self._store = store
+        self._clock: Clock = store.clock
+        self._patience = patience
+        self._events = events
+        self._replica = replica
+        self._start = start
+        self._withdraw = withdraw
+        self._unstarted = unstarted
+        self._unlocked = unlocked
+        self._ids = JobIds(self._clock)
+        self._commits = Batcher(store.schedules.commit, weigh=_weight)
+        self._scheduling = Scheduling(store, commit=self._commits.add)
+        self._time = self._scheduling.time
+        self._timers = [TimerState(plan) for plan in plans]
+        self._ahead = AheadTimers(events)
+        self._stopped = asyncio.Event()
+        self._outages = TimerOutages(
+            self._scheduling,
+            patience,
+            events,
+            ids=self._ids,
+            unlocked=unlocked,
+            start=start,
+            withdraw=withdraw,
+            is_mine=self._is_mine,
+            stopped=self._stopped,
+        )
+        self._declares = asyncio.Event()
+        self._room = asyncio.Semaphore(_AT_ONCE)
+        self._room_unlocked = asyncio.Semaphore(_AT_ONCE)
+        self._held: dict[TimerState, None] = {}  # in an order that does not depend on addresses
+        self._without_slot: dict[TimerState, None] = {}
+        self._told_full = -_TELL_EVERY
+
+    @property
+    def pending(self) -> set[str]:
+        """Runs that may have been born here, and of which nobody here knows yet."""
+        return {timer.pending for timer in self._timers if timer.pending}
+
+    async def run(self) -> None:
+        """Tick until `stop` is called; a tick that is being decided then is still decided."""
+        if not self._timers:
+            await self._stopped.wait()
+            return
+        try:
+            async with asyncio.TaskGroup() as group:
+                group.create_task(self._keep_declaring())
+                for timer in self._timers:
+                    group.create_task(self._follow(timer))
+            await self._outages.drain()
+        finally:
+            self._outages.close()
+            self._commits.close()
+
+    def stop(self) -> None:
+        self._stopped.set()
+        self._declares.set()
+        self.poke()
+
+    def poke(self) -> None:
+        """Look again at all of them: the replica is another one, say."""
+        for timer in self._timers:
+            timer.poked.set()
+
+    def runs_ended(self, names: Collection[str]) -> None:
+        """Look again at those of these that there was no room for."""
+        for timer in [one for one in self._held if one.plan.name in names]:
+            timer.poked.set()
+            self._held.pop(timer, None)
+
+    def slot_freed(self) -> None:
+        """Look again at as many as there are slots for, those that wait longest first."""
+        for timer in list(self._without_slot)[: self._free_slots]:
+            self._without_slot.pop(timer)
+            timer.poked.set()
+
+    # Declaring.
+
+    async def _keep_declaring(self) -> None:
+        while not self._stopped.is_set():
+            self._declares.clear()
+            await self._declare()
+            await self._clock.wait(self._declares, _DECLARE_EVERY)
+
+    async def _declare(self) -> None:
+        """Say that these schedules are still run here, and plant those that do not rule."""
+        rulers = {timer: timer.ruler for timer in self._timers}
+
+        async def declare() -> list[tuple[TimerState, Planted]]:
+            # A former name may have come back meanwhile, so renames are looked at each time. So
+            # are timers that are ahead, because an operator may have reset them.
+            steady = {
+                timer.plan.name: timer
+                for timer, ruler in rulers.items()
+                if ruler and not timer.plan.renamed_from and timer not in self._ahead
+            }
+            lost = await self._scheduling.declare(
+                [(name, rulers[timer]) for name, timer in steady.items()]
+            )
+            kept = {steady[name] for name in steady.keys() - {*lost}}
+            others = [timer for timer in self._timers if timer not in kept]
+            plantings = [_planting(timer.plan) for timer in others]
+            planted = await self._scheduling.plant(plantings)
+            return list(zip(others, planted, strict=True))
+
+        try:
+            answers = await self._patience.until_answered("declare", declare, self._stopped)
+        except Exception:  # noqa: BLE001 - told by `Patience`, and this ticker is about to stop
+            return
+        for timer, answer in answers:
+            timer.planted(answer)
+        self._ahead.look(self._timers, self._time.now())
+        self.poke()  # the store's clock may have been set
+
+    # Ticking.
+
+    async def _follow(self, timer: TimerState) -> None:
+        while not self._stopped.is_set():
+            timer.poked.clear()
+            replica = self._replica()
+            if not timer.ruler or replica is None:
+                await self._clock.wait(timer.poked, None)
+                continue
+            try:
+                pause = await self._look(timer, replica)
+            except Exception:  # one timer must not stop all others, nor the worker
+                log.exception("timer %r could not tick", timer.plan.name)
+                pause = _HELD
+            if pause > 0 and not self._stopped.is_set():
+                await self._clock.wait(timer.poked, min(pause, _LOOK_EVERY))
+
+    async def _look(self, timer: TimerState, replica: str) -> float:
+        """Do what is due; return how long to wait before the next look."""
+        # Others wait for the store inside of theirs, for as long as it is down.
+        is_unlocked = runs_unlocked(timer.plan.definition)
+        async with self._room_unlocked if is_unlocked else self._room:
+            if self._stopped.is_set():
+                return 0.0
+            now = self._time.now()
+            step = next_step(timer.plan.definition, timer.cursor, now)
+            if isinstance(step, Step):
+                waits = timer.waits(step)
+                step = self._beside_unlocked(timer, step, waits=waits)
+                if step is None:
+                    self._held[timer] = None
+                    return _HELD
+                if step.runs and timer.runs_here and not self._free_slots:
+                    return self._wait_for_slot(timer)
+                return await self._take(timer, step, replica, waits=waits)
+            timer.is_behind = False
+            return _LOOK_EVERY if step is None else (step - now) / 1e6
+
+    def _beside_unlocked(self, timer: TimerState, step: Step, *, waits: bool) -> Step | None:
+        """Return what a step may do beside a run without the store, which only this process knows.
+
+        None: it is held until that run ends.
+        """
+        overlap = timer.plan.definition.overlap
+        is_free = not step.runs or overlap == "allow" or timer.outage is not None
+        if is_free or timer.plan.name not in self._unlocked.timers:
+            return step
+        if overlap != "skip" or waits:
+            return None
+        skipped = Decision(outcome="skipped", reason="overlap", first=step.to, last=step.to)
+        return replace(step, runs=False, passed=(*step.passed, skipped))
+
+    @property
+    def _free_slots(self) -> int:
+        """Return how many more runs may be asked for: each answer may be one to start."""
+        return max(0, self._unstarted.free_runs - self._asked_runs)
+
+    @property
+    def _asked_runs(self) -> int:
+        asked = [timer for timer in self._timers if timer.pending and timer.outage is None]
+        return sum(timer.runs_here for timer in asked)
+
+    def _wait_for_slot(self, timer: TimerState) -> float:
+        """Leave the tick to other replicas until there is a slot; return how long to wait.
+
+        The cursor stays. A run that waited here after its tick was decided would be nobody
+        else's, and its time-out would count from the decision.
+        """
+        self._without_slot[timer] = None
+        now = self._clock.boot()
+        is_waiting = self._asked_runs or self._unstarted.suspects or self._unstarted.is_alone
+        if not is_waiting and now - self._told_full >= _TELL_EVERY:
+            self._told_full = now
+            running = tuple(self._unstarted.running_timers[:_NAMED_MAX])
+            told = TimersFull(timer.plan.name, self._unstarted.timer_concurrency, running)
+            self._events.emit(told)
+        return _HELD
+
+    async def _take(self, timer: TimerState, step: Step, replica: str, *, waits: bool) -> float:
+        """Try to move the cursor; return how long to wait before the next look."""
+        if timer.outage is not None:
+            if self._outages.take(timer, timer.outage, step, replica, waits=waits):
+                return 0.0
+            self._held[timer] = None
+            return _HELD
+        move = self._move(timer, step, replica, waits=waits)
+        timer.pending = move.id
+        try:
+            answer = await self._ask(timer, move)
+            if answer is None:
+                return 0.0
+            return await self._answered(timer, move, answer)
+        except StoreError:  # also what will not pass by itself, such as a read-only disk
+            self._outages.begin(timer, move)
+            return 0.0
+        finally:
+            if timer.outage is None:
+                timer.pending = ""
+            self.slot_freed()
+
+    def _move(self, timer: TimerState, step: Step, replica: str, *, waits: bool) -> Advance:
+        plan, id_ = timer.plan, self._ids.make()
+        limit, own = bounds(plan.definition, waits=waits)
+        return Advance(
+            id=id_,
+            name=plan.name,
+            ruler=timer.ruler,
+            revision=timer.revision,
+            seen=timer.cursor if timer.is_shared else None,
+            to=step.to,
+            due=step.due,
+            run=self._run(timer, id_, step) if step.runs else None,
+            replica=replica if timer.runs_here else "",
+            rest=plan.definition.rest,
+            limit=limit,
+            own=own,
+            passed=step.passed,
+        )
+
+    def _run(self, timer: TimerState, id_: str, step: Step) -> NewJob:
+        chance = self._clock.random()
+        return run_of(
+            timer.plan, id_, tick=step.to, due=step.due, previous=timer.last_run, chance=chance
+        )
+
+    async def _ask(self, timer: TimerState, move: Advance) -> Advanced | None:
+        """Return the store's answer, however long it takes; None: this ticker was stopped.
+
+        A timer that runs without the store does not wait for it: then this raises.
+
+        After an outage the tick may not be wanted any more, because a newer one is due. Then the
+        same move is only asked about: if it has happened its answer tells, and if not it is too
+        early for it for ever.
+        """
+        began = self._clock.boot()
+
+        async def advance() -> Advanced:
+            is_late = self._clock.boot() - began > _SENT_FOR
+            is_wanted = not is_late and self._is_wanted(timer, move)
+            asked = move if is_wanted else replace(move, due=NEVER)
+            answer = await self._scheduling.advance(asked)
+            return answer if is_wanted or answer.outcome != "early" else replace(answer, ready_in=0)
+
+        if runs_unlocked(timer.plan.definition):
+            return await advance()
+        try:
+            return await self._patience.until_answered("commit", advance, self._stopped)
+        except Exception:  # noqa: BLE001 - told by `Patience`, and this ticker is about to stop
+            return None
+
+    def _is_wanted(self, timer: TimerState, move: Advance) -> bool:
+        if timer.plan.definition.rests:
+            return True
+        step = next_step(timer.plan.definition, timer.cursor, self._time.now())
+        return isinstance(step, Step) and step.to == move.to
+
+    async def _answered(self, timer: TimerState, move: Advance, answer: Advanced) -> float:
+        """Do what follows from an answer; return how long to wait before the next look."""
+        # The store may have been frozen between the question and the answer.
+        seen = timer.cursor if move.seen is None else move.seen
+        is_late = move.run is not None and not timer.still_runs(move.to, seen=seen, now=answer.now)
+        match answer.outcome:
+            case "done" | "skipped":
+                await self._decided(timer, move, answer, is_late=is_late)
+                return 0.0
+            case "early":
+                return answer.ready_in
+            case "held":
+                self._held[timer] = None
+                return _HELD * (0.5 + 0.5 * self._clock.random())
+            case "passed" if (answer.ruler, answer.revision) == (timer.ruler, timer.revision):
+                timer.moved(answer)
+                # The replica that has got the tick may have been told late, too, and withdraws its
+                # run: until then the next tick would be skipped.
+                if is_late:
+                    timer.poked.clear()
+                return _HELD if is_late else 0.0
+            case "passed" | "unknown":
+                timer.ruler = ""
+                self._declares.set()
+                return 0.0
+            case "gone":
+                return _HELD  # its beat learns it as well, and joins anew
+
+    async def _decided(
+        self, timer: TimerState, move: Advance, answer: Advanced, *, is_late: bool
+    ) -> None:
+        last_run = timer.last_run
+        timer.moved(answer)
+        if not timer.is_shared:
+            timer.cursor = move.to
+        for one in move.passed:
+            if one.outcome == "missed":
+                self._events.emit(TicksMissed(move.name, one.ticks, one.reason))
+            else:
+                self._events.emit(TickSkipped(move.name, one.reason))
+        if answer.outcome == "skipped":
+            self._events.emit(TickSkipped(move.name, answer.reason))
+        if answer.run is None or not self._is_mine(answer.run):
+            return
+        timer.has_withdrawn = is_late
+        if not is_late:
+            self._start(answer.run)
+            return
+        timer.last_run = last_run
+        self._events.emit(TicksMissed(move.name, 1, "late"))
+        # The next tick would be skipped while this run is unfinished.
+        await self._withdraw(answer.run, ANSWERED_LATE)
+
+    def _is_mine(self, run: JobRecord) -> bool:
+        """Return whether a run is this replica's to start.
+
+        Its answer may come after the replica was taken for dead, and its runs were stopped.
+        """
+        return run.state == "running" and run.replica == self._replica()
+
+
+def _planting(plan: Plan) -> Planting:
+    definition = plan.definition
+    return Planting(
+        name=plan.name,
+        digest=definition.digest,
+        calendar=definition.calendar,
+        definition=definition.encode(),
+        renamed_from=plan.renamed_from,
+    )
+
+
+def _weight(commit: Commit) -> int:
+    return 0 if commit.run is None else len(commit.run.payload)

@@ -1,0 +1,77 @@
+"""The claims of a worker: numbered, so that one can be repeated, and in turn over its queues."""
+
+from __future__ import annotations
+
+import asyncio
+import math
+from collections.abc import Callable
+
+from tenure.core.jobs.process_queues import ProcessQueues
+from tenure.core.jobs.records import Claimed, JobRecord
+from tenure.core.jobs.shares import Shares, Turn
+from tenure.core.schedules.records import TIMERS_QUEUE
+from tenure.runtime.retry import Patience
+from tenure.stores.contract import Store
+
+__all__ = ["Claims"]
+
+
+class Claims:
+    """Asks the store for jobs, one claim at a time. `number` is that of the last one."""
+
+    def __init__(
+        self,
+        store: Store,
+        patience: Patience,
+        shares: Shares,
+        stopped: asyncio.Event,
+        *,
+        needs_process: Callable[[JobRecord], bool],
+    ) -> None:
+        self._store = store
+        self._patience = patience
+        self._shares = shares
+        self._stopped = stopped
+        self._needs_process = needs_process
+        self._process_queues = ProcessQueues()
+        self.number = 0
+        self.is_full = False
+        """Whether the last claim got all it asked for: there may be more."""
+        self.runs_looked_for = -math.inf
+        """When runs of timers were last asked for, by the local clock."""
+
+    def are_held(self, process_room: int) -> bool:
+        """Whether all queues wait for a child process that is free."""
+        return self._process_queues.are_held(self._shares.names, process_room)
+
+    async def claim(self, replica: str, jobs: int, runs: int, process_room: int) -> Claimed | None:
+        """Claim jobs under a new number; an outage repeats it under the same one.
+
+        Runs of timers come first if `runs` of them could start. They have slots of their own,
+        and few wait: a claim may get more of them than there are slots for. Without any free slot
+        for jobs, runs are all that is asked for.
+
+        None: the store does not know this replica any more.
+        """
+        self.number += 1
+        number, turn = self.number, self._turn(jobs, process_room)
+        queues = (*((TIMERS_QUEUE,) if runs else ()), *(turn.queues if jobs else ()))
+        limit = turn.limit if jobs else runs
+        if runs:
+            self.runs_looked_for = self._store.clock.boot()
+        claimed = await self._patience.until_answered(
+            "claim",
+            lambda: self._store.jobs.claim(replica, number, queues, limit),
+            give_up=self._stopped,
+        )
+        if claimed is not None:
+            self.is_full = len(claimed.jobs) >= limit
+            if jobs:
+                given = [record.queue for record in claimed.jobs]
+                self._shares.took(turn, given, is_full=self.is_full)
+                for_processes = filter(self._needs_process, claimed.jobs)
+                self._process_queues.took(turn, [record.queue for record in for_processes])
+        return claimed
+
+    def _turn(self, jobs: int, process_room: int) -> Turn:
+        return self._process_queues.narrowed(self._shares.turn(jobs), process_room)

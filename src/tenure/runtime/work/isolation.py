@@ -1,0 +1,128 @@
+"""Gives jobs that may kill their process a process of their own, beside this worker.
+
+Jobs that were lost too often run in a child of the supervisor that runs nothing else, one at a
+time. The worker cannot pass on its claims, which belong to its own replica. So it joins as a second
+replica, gives the jobs back, claims them anew as that replica and hands this one over to the
+supervisor, which has a fresh process run them under it. What else runs in this worker goes on.
+
+Another worker may get a job in between. Then nothing is lost: that worker does the same.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Awaitable, Callable, Collection
+from functools import partial
+from typing import TypeVar
+
+from tenure.core.jobs.endings import handed_back
+from tenure.core.jobs.records import JobRecord
+from tenure.core.leases import Meta
+from tenure.core.settings import Settings
+from tenure.runtime.attempts.settler import Settler
+from tenure.runtime.replica.recovery import leave
+from tenure.runtime.retry import Patience
+from tenure.runtime.supervised.link import Lifeline
+from tenure.runtime.supervised.messages import HandOver, Lodged, Lodging
+from tenure.runtime.work.quarantine import is_suspicious
+from tenure.stores.contract import Store
+
+__all__ = ["Isolation"]
+
+T = TypeVar("T")
+
+# How long jobs go back while this worker has others in a process of their own.
+_BUSY = 5.0
+# How long no other try is made after one in which the claim got another job.
+_MISSED = 1.0
+
+
+class Isolation:
+    """Passes suspicious jobs on. `waiting` are those that this worker has claimed."""
+
+    def __init__(
+        self,
+        store: Store,
+        patience: Patience,
+        settler: Settler,
+        settings: Settings,
+        lifeline: Lifeline,
+        *,
+        meta: Meta,
+        stopped: asyncio.Event,
+    ) -> None:
+        self._store = store
+        self._clock = store.clock
+        self._patience = patience
+        self._settler = settler
+        self._settings = settings
+        self._lifeline = lifeline
+        self._meta = meta
+        self._stopped = stopped
+        self._is_taken = False
+        self._not_before = 0.0
+        self.waiting: deque[JobRecord] = deque()
+
+    @property
+    def ids(self) -> list[str]:
+        return [record.id for record in self.waiting]
+
+    def over(self) -> None:
+        """Hear that the process of the last job has ended, or could not be started."""
+        self._is_taken = False
+
+    def take(self, ids: Collection[str]) -> list[JobRecord]:
+        """Remove and return those of these jobs that wait here."""
+        taken = [record for record in self.waiting if record.id in ids]
+        self.waiting = deque(record for record in self.waiting if record.id not in ids)
+        return taken
+
+    async def pass_on(self) -> None:
+        """Have what waits run in a process of its own, or give it back for a while."""
+        pause = self._pause()
+        if pause or self._lifeline.is_cut:
+            for record in self.take(self.ids):
+                self._settler.hand_back(record, pause)
+            return
+        queue = self.waiting[0].queue
+        wanted = {record.id for record in self.waiting if record.queue == queue}
+        lodger = self._clock.token()
+        # Told first: should this process die, the supervisor gives back what the lodger has.
+        self._lifeline.say(Lodging(lodger))
+        ttl = self._settings.replica_ttl
+        join = partial(self._store.jobs.beat, [lodger], ttl=ttl, meta=self._meta)
+        await self._call("join", join)
+        # Those of them that were not cancelled or taken over meanwhile.
+        suspects = self.take(wanted)
+        if suspects:
+            back = [handed_back(record) for record in suspects]
+            await self._call("settle", partial(self._store.jobs.settle, back))
+        jobs = await self._claim(lodger, queue, len(suspects)) if suspects else []
+        if jobs:
+            self._is_taken = True
+            self._lifeline.say(HandOver(lodger, jobs))
+            return
+        self._not_before = self._clock.boot() + _MISSED
+        await self._call("leave", partial(leave, self._store, lodger))
+        self._lifeline.say(Lodged(lodger))
+
+    async def _claim(self, lodger: str, queue: str, number: int) -> list[str]:
+        """Claim them again, which are the first of their queue as a rule; give back any others."""
+        claimed = await self._call(
+            "claim", partial(self._store.jobs.claim, lodger, 1, [queue], number)
+        )
+        records = [] if claimed is None else claimed.jobs
+        suspects = [job for job in records if is_suspicious(job, self._settings.isolate_after)]
+        others = [handed_back(job) for job in records if job not in suspects]
+        if others:
+            await self._call("settle", partial(self._store.jobs.settle, others))
+        return [job.id for job in suspects]
+
+    def _pause(self) -> float:
+        """Return how long a job has to wait elsewhere; 0: it need not."""
+        longest = _BUSY if self._is_taken else self._not_before - self._clock.boot()
+        return longest * (1 + self._clock.random()) if longest > 0 else 0.0
+
+    async def _call(self, name: str, call: Callable[[], Awaitable[T]]) -> T:
+        return await self._patience.until_answered(name, call, give_up=self._stopped)

@@ -1,0 +1,62 @@
+"""Jobs that were due and that a worker has given back with a delay, for reasons of its own.
+
+A burst ends when nothing is due. These look delayed, but the burst owes them their run.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from functools import partial
+from itertools import islice
+
+from tenure.core.jobs.records import BATCH_MAX, JobRecord
+from tenure.runtime.attempts.settler import Settler
+from tenure.runtime.retry import Patience
+from tenure.stores.contract import Store
+
+__all__ = ["Owed"]
+
+
+class Owed:
+    """Gives jobs back, and knows which of them still wait."""
+
+    def __init__(
+        self,
+        store: Store,
+        patience: Patience,
+        settler: Settler,
+        *,
+        stopped: asyncio.Event,
+        burst: bool,
+    ) -> None:
+        self._store = store
+        self._patience = patience
+        self._settler = settler
+        self._stopped = stopped
+        self._is_burst = burst
+        self._claims: dict[str, int] = {}  # how often each was claimed when it went back
+
+    def hand_back(self, record: JobRecord, delay: float) -> None:
+        """Give a job back to all, uncounted; it comes here again, unless another worker runs it."""
+        if self._is_burst:
+            self._claims[record.id] = record.attempt
+        self._settler.hand_back(record, delay)
+
+    async def remain(self) -> bool:
+        """Whether one of them still waits that no worker has claimed since."""
+        try:
+            while self._claims:
+                ids = list(islice(self._claims, BATCH_MAX))
+                get = partial(self._store.jobs.get, ids)
+                records = await self._patience.until_answered("get", get, give_up=self._stopped)
+                if any(map(self._still_waits, ids, records)):
+                    return True
+        except Exception:  # noqa: BLE001 - told by `Patience`, and this worker is about to leave
+            return True
+        return False
+
+    def _still_waits(self, id_: str, record: JobRecord | None) -> bool:
+        if record and record.state == "waiting" and record.attempt == self._claims[id_]:
+            return True
+        del self._claims[id_]
+        return False

@@ -1,0 +1,95 @@
+"""A worker process of a supervisor: `python -m tenure.supervisor.child_main SPEC`."""
+
+from __future__ import annotations
+
+import asyncio
+import faulthandler
+import logging
+import os
+import signal
+import socket
+import sys
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager, suppress
+
+from tenure.app import Tenure
+from tenure.app.setup import keep_quiet
+from tenure.errors import StoreUnavailable, TenureError
+from tenure.runtime.supervised.board import Board
+from tenure.runtime.supervised.link import Lifeline
+from tenure.supervisor.app_finder import load_app, set_up_logging
+from tenure.supervisor.child import HELD_SIGNALS, show_stacks_at_signal
+from tenure.supervisor.spec import ChildSpec, decode_spec
+
+log = logging.getLogger("tenure")
+
+
+def main() -> None:
+    """Run one worker; ends with 2 if it can never begin, with 1 if it could not this time."""
+    spec = decode_spec(sys.argv[1])
+    # The supervisor decides when to stop; what the terminal sends reaches all of its group.
+    # Not SIG_IGN, which programs that handlers start would inherit.
+    for number in (signal.SIGINT, signal.SIGHUP):
+        signal.signal(number, lambda *_: None)
+    show_stacks_at_signal()
+    with suppress(OSError, RuntimeError):  # where stderr is no file, or not there
+        faulthandler.enable()
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, HELD_SIGNALS)
+    keep_quiet()
+    try:
+        app = load_app(spec.app)
+        set_up_logging(spec.log_level)
+        asyncio.run(work(app, spec))
+    except StoreUnavailable as error:
+        log.warning("the store is down again, so this process ends: %s", error)
+        sys.exit(1)  # the next one may find it
+    except TenureError as error:
+        log.error("%s: %s", type(error).__name__, error)  # noqa: TRY400 - it says what to do
+        sys.exit(2)
+    except Exception:
+        log.exception("the worker has ended with an error")  # in one piece, beside its siblings
+        sys.exit(1)
+
+
+async def work(app: Tenure, spec: ChildSpec) -> None:
+    """Work until the supervisor says so, is gone, or somebody else asks for an end."""
+    with socket.socket(fileno=spec.line) as line:
+        line.set_inheritable(False)  # programs that handlers start must not keep it open
+        lifeline = Lifeline(line, _board(spec), app._store.clock)  # noqa: SLF001 - of the same house
+        async with _opened(app):
+            worker = app._worker(  # noqa: SLF001 - of the same house
+                queues=spec.queues,
+                concurrency=spec.concurrency,
+                timers=spec.timers,
+                timer_concurrency=spec.timer_concurrency,
+                grace=spec.grace,
+                lifeline=lifeline,
+                resumed=spec.resumed,
+            )
+            async with worker:
+                loop = asyncio.get_running_loop()
+                # Service managers send it to all processes at once, and the supervisor says the
+                # same: a second time must not mean to hurry.
+                loop.add_signal_handler(signal.SIGTERM, worker.stop_once)
+                await worker.ended()
+
+
+@asynccontextmanager
+async def _opened(app: Tenure) -> AsyncIterator[None]:
+    """Open the app at once: the supervisor has waited for the store already."""
+    await app._begin(is_lazy=False)  # noqa: SLF001 - of the same house
+    try:
+        yield
+    finally:
+        await app.close()
+
+
+def _board(spec: ChildSpec) -> Board:
+    try:
+        return Board(spec.board, spec.places)
+    finally:
+        os.close(spec.board)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,365 @@
+"""Timers and schedules as operators see them: how they stand, and what became of their ticks."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterator, Mapping
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+from msgspec.structs import replace
+
+from tenure.core.durations import Duration, micros, seconds
+from tenure.core.jobs.options import read_options, write_options
+from tenure.core.jobs.records import BATCH_MAX
+from tenure.core.jobs.view import as_datetime
+from tenure.core.leases import check_name, storable
+from tenure.core.policy import TTL_MAX
+from tenure.core.schedules.definition import Definition, Plan
+from tenure.core.schedules.documents import (
+    ANSWERED_LATE,
+    EVERYTHING,
+    Decision,
+    Schedule,
+    decision_in,
+    read_definition,
+)
+from tenure.core.schedules.pauses import seconds_ahead, silent_for
+from tenure.core.schedules.records import DECISIONS_MAX
+from tenure.core.schedules.steps import bounds, next_due, preview, run_of
+from tenure.core.schedules.ticks import Advance, Advanced
+from tenure.errors import ConfigError, StoreError, TimerBusy, TimerNotFound
+from tenure.jobs import Job, Jobs
+from tenure.runtime.timers.scheduling import Schedules, Scheduling, read_schedules
+from tenure.stores.contract import Store
+from tenure.timers.info import Pause, TickOutcome, TickRecord, TimerInfo
+
+__all__ = ["TimerHandle", "Timers", "freeze"]
+
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+_PREVIEW_MAX = 1000
+_REASON_MAX = 1000
+_REACHABLE = 10_000
+# How many decisions are searched for the runs that are in the way of a trigger.
+_LOOKED_AT = 20
+
+
+class TimerHandle:
+    """One timer or schedule, by its name; it need not be declared in this process."""
+
+    def __init__(self, timers: Timers, name: str) -> None:
+        self._timers = timers
+        self.name = name
+
+    def __repr__(self) -> str:
+        return f"<Timer {self.name!r}>"
+
+    async def info(self) -> TimerInfo:
+        """Return how it stands. Raises TimerNotFound, as all calls here do."""
+        [info] = await _described(self._timers, await self._read())
+        return info
+
+    async def pause(self, reason: str = "", until: datetime | Duration | None = None) -> None:
+        """Skip its ticks until an instant, for so long, or until `resume`. Runs go on."""
+        await self._current("pause")
+        if not await freeze(self._timers.store, self.name, reason, until):
+            raise self._not_found()
+
+    async def resume(self) -> bool:
+        """End a pause; ticks that came meanwhile stay skipped. False if there was none."""
+        await self._current("resume")
+        return await Scheduling(self._timers.store).thaw(self.name)
+
+    async def reset(self) -> bool:
+        """Let it tick from now on, after the store's clock was ahead when it ticked last.
+
+        Until then `info().ahead` says for how long it is silent. Ticks that have run ahead of their
+        time may run again when it comes, so this is never done by itself. Workers notice within
+        20 s. False if its last tick does not lie in the store's future.
+        """
+        await self._current("reset")
+        return await Scheduling(self._timers.store).reset(self.name)
+
+    async def trigger(self) -> Job[Any]:
+        """Have it run once, now, also while it is paused. The next tick comes as ever.
+
+        A worker that has timers takes the run from its queue. Raises TimerBusy if the limits of
+        the timer do not allow one more.
+        """
+        schedule, now = await self._current("trigger")
+        move = _trigger(schedule, self._timers.jobs.new_id(), now)
+        answer = await Scheduling(self._timers.store).advance(move)
+        if answer.outcome != "done" or answer.run is None:
+            raise TimerBusy(self.name, await self._why(answer))
+        return self._timers.jobs.handle(answer.run)
+
+    async def preview(self, number: int = 5) -> list[datetime]:
+        """Return when the next ticks are due.
+
+        With after="completion" that is one at most: those after it follow from when runs end.
+        """
+        if not 1 <= number <= _PREVIEW_MAX:
+            msg = f"preview shows from 1 to {_PREVIEW_MAX:,} ticks, not {number!r}."
+            raise ConfigError(msg)
+        found = await self._read()
+        [schedule] = found.all
+        definition = _definition(schedule)
+        if definition.rests:
+            [info] = await _described(self._timers, found)
+            return [] if info.next is None else [info.next]
+        ticks = preview(definition, _later(schedule, definition, found.now), number)
+        return [as_datetime(due) for _, due in ticks]
+
+    async def history(self, number: int = 20) -> list[TickRecord]:
+        """Return what became of the last ticks, newest first; at most 100 are remembered."""
+        if not 1 <= number <= DECISIONS_MAX:
+            msg = f"history shows from 1 to {DECISIONS_MAX} records, not {number!r}."
+            raise ConfigError(msg)
+        await self._read()
+        decisions = await self._decisions(number)
+        runs = await _runs_of(self._timers, decisions)
+        return [_tick_record(one, runs.get(one.job)) for one in decisions]
+
+    async def _read(self) -> Schedules:
+        found = await read_schedules(self._timers.store, [self.name])
+        if not found.all or self.name == EVERYTHING:
+            raise self._not_found()
+        return found
+
+    async def _current(self, verb: str) -> tuple[Schedule, int]:
+        """Return it, and the time, unless it was renamed: then what is done has no effect."""
+        found = await self._read()
+        [schedule] = found.all
+        if successor := schedule.standing.successor:
+            msg = f"{self.name!r} is called {successor!r} now; {verb} that."
+            raise ConfigError(msg)
+        return schedule, found.now
+
+    async def _decisions(self, number: int) -> list[Decision]:
+        found = await self._timers.store.schedules.read([self.name], lines=number)
+        read = (decision_in(line) for record in found.records for line in record.lines)
+        return [decision for decision in read if decision is not None]
+
+    async def _why(self, answer: Advanced) -> str:
+        """Say why it was not triggered, and which runs are in the way."""
+        if answer.outcome not in {"held", "skipped"}:
+            return "its definition has just changed. Try again"
+        decisions = await self._decisions(_LOOKED_AT)
+        runs = (await _runs_of(self._timers, decisions)).values()
+        unfinished = [run for run in runs if not run.record.finished]
+        named = "; ".join(f"job {run.id}, {run.state}" for run in unfinished)
+        advice = "Try again later"
+        if any(run.state == "waiting" for run in unfinished):
+            advice = (
+                "A run that waits needs a worker that has this timer: start one, or cancel the run"
+            )
+        why = f"it has as many unfinished runs as it may ({answer.reason})"
+        return f"{why}: {named}. {advice}" if named else f"{why}. {advice}"
+
+    def _not_found(self) -> TimerNotFound:
+        return TimerNotFound(self.name, is_declared_here=self.name in self._timers)
+
+
+class Timers:
+    """`app.timers`: those declared here, and by name those that any process has declared."""
+
+    def __init__(self, plans: Mapping[str, Plan], reach: Callable[[], tuple[Store, Jobs]]) -> None:
+        self._plans = plans
+        self._reach = reach
+
+    def __getitem__(self, name: str) -> TimerHandle:
+        return TimerHandle(self, check_name(name, "timer name"))
+
+    def __iter__(self) -> Iterator[str]:
+        """Go through the names of those that are declared here."""
+        return iter(sorted(self._plans))
+
+    def __len__(self) -> int:
+        return len(self._plans)
+
+    def __contains__(self, name: object) -> bool:
+        return name in self._plans
+
+    async def all(self) -> list[TimerInfo]:
+        """Return how all that the store knows stand, by name."""
+        return await _described(self, await read_schedules(self.store, limit=_REACHABLE))
+
+    async def frozen(self) -> Pause | None:
+        """Return the freeze of all of them, if there is one that has not ended."""
+        found = await read_schedules(self.store, [EVERYTHING])
+        return _pause(found.all[0], found.now) if found.all else None
+
+    @property
+    def store(self) -> Store:
+        return self._reach()[0]
+
+    @property
+    def jobs(self) -> Jobs:
+        return self._reach()[1]
+
+
+async def freeze(store: Store, name: str, reason: str, until: datetime | Duration | None) -> bool:
+    """Skip the ticks of a schedule, or of EVERYTHING; False if there is no such schedule."""
+    end = await _instant_of(until, store)
+    reason = storable(reason, _REASON_MAX)
+    return await Scheduling(store).freeze(name, until=end, reason=reason)
+
+
+async def _instant_of(until: datetime | Duration | None, store: Store) -> int | None:
+    """Return the store's instant that is meant by a point in time or a length from now."""
+    if until is None:
+        return None
+    if not isinstance(until, datetime):
+        return (await store.ping()).now + micros(seconds(until, "until", maximum=TTL_MAX))
+    if until.utcoffset() is None:
+        msg = (
+            f"until={until.isoformat()} has no time zone. Use datetime.now(UTC) + ..., give it a "
+            "tzinfo, or say for how long: until='2h'."
+        )
+        raise ConfigError(msg)
+    return (until - _EPOCH) // timedelta(microseconds=1)
+
+
+def _definition(schedule: Schedule) -> Definition:
+    found = read_definition(schedule.charter)
+    if found is None:
+        msg = (
+            f"Cannot read how {schedule.name!r} was declared: a newer version of Tenure may have "
+            "written it. Use that version."
+        )
+        raise StoreError(msg)
+    return found
+
+
+def _trigger(schedule: Schedule, id_: str, now: int) -> Advance:
+    definition = _definition(schedule)
+    plan = Plan(name=schedule.name, definition=definition)
+    run = run_of(plan, id_, tick=now, due=now, previous=schedule.last_run)
+    # The worker that takes it may not know this timer, and has to give it back unharmed.
+    options = write_options(retry=read_options(run.options).retry)
+    limit, _ = bounds(definition)
+    return Advance(
+        id=id_,
+        name=schedule.name,
+        ruler=schedule.record.ruler,
+        revision=schedule.standing.revision,
+        to=now,
+        due=0,
+        run=replace(run, options=options),
+        # A trigger is turned away, rather than recorded as a tick that was skipped.
+        limit=None if limit is None else replace(limit, full="hold"),
+        forced=True,
+    )
+
+
+async def _described(timers: Timers, found: Schedules) -> list[TimerInfo]:
+    """Return in words for users how schedules stand."""
+    latest = {schedule.name: _latest(schedule) for schedule in found.all}
+    decisions = [decision for decision in latest.values() if decision is not None]
+    last_jobs = {schedule.record.last_job for schedule in found.all}
+    runs = await _runs_of(timers, decisions, last_jobs)
+    return [_info(schedule, latest[schedule.name], found.now, runs) for schedule in found.all]
+
+
+def _latest(schedule: Schedule) -> Decision | None:
+    return None if schedule.record.latest is None else decision_in(schedule.record.latest)
+
+
+async def _runs_of(
+    timers: Timers, decisions: list[Decision], others: Collection[str] = ()
+) -> dict[str, Job[Any]]:
+    """Return the runs that were decided on, as far as they are still there, by id."""
+    ids = [*dict.fromkeys(id_ for id_ in (*(one.job for one in decisions), *others) if id_)]
+    found = [
+        await timers.store.jobs.get(ids[first : first + BATCH_MAX])
+        for first in range(0, len(ids), BATCH_MAX)
+    ]
+    return {job.id: timers.jobs.handle(job) for some in found for job in some if job is not None}
+
+
+def _info(
+    schedule: Schedule, latest: Decision | None, now: int, runs: Mapping[str, Job[Any]]
+) -> TimerInfo:
+    record, standing = schedule.record, schedule.standing
+    definition = read_definition(schedule.charter)
+    return TimerInfo(
+        name=schedule.name,
+        kind="unknown" if definition is None else definition.kind,
+        rule="" if definition is None else _words(definition),
+        tz="UTC" if definition is None else getattr(definition.rule, "zone", "UTC"),
+        task="" if definition is None else definition.run.task,
+        next=_next(schedule, definition, now, runs),
+        previous=as_datetime(schedule.last_run) if schedule.last_run else None,
+        running=record.live,
+        pause=_pause(schedule, now),
+        is_declared=schedule.is_declared(now) and not standing.successor,
+        declared=as_datetime(record.declared),
+        renamed_to=standing.successor,
+        latest=None if latest is None else _tick_record(latest, runs.get(latest.job)),
+        revision=standing.revision,
+        ahead=silent_for(schedule, now),
+    )
+
+
+def _words(definition: Definition) -> str:
+    rule = definition.rule.words()
+    return f"{rule.removeprefix('every ')} after each run" if definition.rests else rule
+
+
+def _next(
+    schedule: Schedule, definition: Definition | None, now: int, runs: Mapping[str, Job[Any]]
+) -> datetime | None:
+    if definition is None or schedule.standing.successor:
+        return None
+    if not definition.rests:
+        tick = next_due(definition, _later(schedule, definition, now))
+        return None if tick is None else as_datetime(tick[1])
+    last = runs.get(schedule.record.last_job)
+    if last is not None and not last.record.finished:
+        return None
+    ended = 0 if last is None else last.record.finished
+    if seconds_ahead(ended, now):
+        ended = 0  # the store's clock was wrong then
+    due = max(schedule.standing.cursor, ended) + micros(definition.rest)
+    return as_datetime(max(due, now))
+
+
+def _later(schedule: Schedule, definition: Definition, now: int) -> int:
+    """Return the instant after which the next tick comes."""
+    # The ticks of each replica leave the cursor where it was when the timer was declared.
+    return max(schedule.standing.cursor, now) if definition.each == "cluster" else now
+
+
+def _pause(schedule: Schedule, now: int) -> Pause | None:
+    freeze = schedule.standing.freeze
+    if freeze is None or (freeze.until is not None and freeze.until <= now):
+        return None
+    until = None if freeze.until is None else as_datetime(freeze.until)
+    return Pause(since=as_datetime(freeze.since), until=until, reason=freeze.reason)
+
+
+def _tick_record(decision: Decision, job: Job[Any] | None) -> TickRecord:
+    ran: dict[str, Any] = {}
+    outcome: TickOutcome = decision.outcome
+    reason = decision.reason
+    if job is not None:
+        record = job.record
+        outcome, reason = job.state, job.reason or decision.reason
+        if (outcome, reason) == ("cancelled", ANSWERED_LATE):
+            outcome, reason = "missed", "late"
+        ran = {
+            "started": as_datetime(record.started) if record.started else None,
+            "finished": as_datetime(record.finished) if record.finished else None,
+            "attempts": job.attempt,
+            "error": job.error or "",
+        }
+    return TickRecord(
+        outcome=outcome,
+        reason=reason,
+        nominal=as_datetime(decision.last),
+        first=as_datetime(decision.first),
+        ticks=decision.ticks,
+        decided=as_datetime(decision.at),
+        job=decision.job,
+        replica=decision.replica,
+        **ran,
+    )
