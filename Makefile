@@ -5,10 +5,10 @@ BIN := .venv/bin
 ARGS ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help setup check test demo run soak cost sim schedules chaos proof lines mutants mutate bench-locks bench-jobs bench-timers bench-releases bench-http requirements clean
+.PHONY: help setup check test demo run soak cost sim interleavings chaos proof lines mutants mutate bench-locks bench-jobs bench-timers bench-releases bench-http requirements clean
 
 help:  ## List the targets
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-14s%s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-15s%s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 setup:  ## Prepare .venv with all that checks and tests need
 	@$(PYTHON) scripts/setup.py dev
@@ -43,8 +43,8 @@ sim: setup  ## Simulate the runtime under N seeds (3000), see docs/proof.md
 	@$(BIN)/python -m tests.sim --count $(N) $(ARGS)
 
 SEEDS ?= 600
-schedules: setup  ## Interleave and cut calls on the real stores, SEEDS for each (600)
-	@$(BIN)/python -m tests.schedules --seeds $(SEEDS) $(ARGS)
+interleavings: setup  ## Interleave and cut calls on the real stores, SEEDS for each (600)
+	@$(BIN)/python -m tests.interleavings --seeds $(SEEDS) $(ARGS)
 
 chaos: setup  ## Kill, pause and cut off real processes for 25 minutes; ARGS="--minutes 5" for less
 	@$(BIN)/python -m tests.chaos $(ARGS)

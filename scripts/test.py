@@ -17,6 +17,7 @@ ROOT = Path(__file__).resolve().parent.parent
 TESTS = ROOT / "tests"
 FOLDERS = (
     "unit",
+    "stores",
     "typing",
     "contract",
     "cost",
@@ -24,7 +25,7 @@ FOLDERS = (
     "jobs",
     "timers",
     "model",
-    "schedules",
+    "interleavings",
     "cli",
     "security",
     "process",
@@ -37,6 +38,7 @@ FOLDERS = (
 # How many run at a time. Many tests mostly wait; what is not here uses all cores itself.
 WORKERS = {
     "unit": 3,
+    "stores": 3,
     "contract": 3,
     "locks": 3,
     "jobs": 3,
@@ -44,7 +46,7 @@ WORKERS = {
     "cli": 2,
     "security": 2,
     "model": 2,
-    "schedules": 3,
+    "interleavings": 3,
     "process": 3,
     "chaos": 4,
     "http": 3,

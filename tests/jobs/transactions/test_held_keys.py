@@ -11,7 +11,7 @@ import pytest
 from tenure import StoreUnavailable, Tenure, UniqueBusy
 from tests.rig.fixtures import Endpoint
 from tests.rig.sizes import SIZE
-from tests.unit.postgres_inside import connected
+from tests.stores.postgres.inside import connected
 
 
 @dataclass

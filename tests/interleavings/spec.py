@@ -1,0 +1,303 @@
+"""The memory store as a value: what it would answer next, from each state it may be in.
+
+A state carries the fences that the store under test has given, as far as they are known. Where a
+reply was lost, the fence is the specification's own until an answer tells the real one.
+"""
+
+import math
+import pickle
+from collections.abc import Iterable, Iterator
+from itertools import chain, combinations
+from typing import Any
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from tenure.core.durations import micros
+from tenure.core.jobs.records import Beat, Claimed, JobRecord
+from tenure.core.jobs.states import FINISHED
+from tenure.core.leases import Busy, Lease, Mark
+from tenure.core.schedules.records import Committed, ScheduleList
+from tenure.stores.memory import MemoryStore
+from tenure.stores.memory.job_world import Job
+from tenure.stores.memory.world import Key, Space, Waiter
+from tenure.testing import ManualClock
+from tests.interleavings.readings import UNKNOWN, Call, readings
+
+HELD_UP = 0.1  # seconds, after which PostgreSQL has somebody look again
+CLOSE = 0.001  # seconds, as precisely as a queue need know what is due next
+AGES = 1e9  # seconds for which no lock is idle
+# Of a job, the second is each store's own matter; fences are bound.
+_NOT_COMPARED = {JobRecord: ("fence", "revision"), Lease: ("fence",), Mark: ("fence",)}
+
+
+class State:
+    """What the specification knows, and which of its fences are those of the store under test."""
+
+    __slots__ = ("bound", "last", "space")
+
+    def __init__(self) -> None:
+        self.space = Space()
+        self.bound: set[tuple[str, int]] = set()
+        self.last: dict[str, int] = {}
+
+    def copy(self) -> "State":
+        other = State.__new__(State)
+        other.space, other.bound, other.last = pickle.loads(  # our own
+            pickle.dumps((self.space, self.bound, self.last), pickle.HIGHEST_PROTOCOL)
+        )
+        return other
+
+    def __getstate__(self) -> None:
+        raise TypeError("copy it")
+
+    @property
+    def fingerprint(self) -> str:
+        """Equal for two states that will always answer the same."""
+        jobs = self.space.jobs
+        parts = (
+            sorted((name, repr(key)) for name, key in self.space.keys.items()),
+            sorted(self.space.marks.items(), key=lambda one: one[0]),
+            sorted((id_, _without_revision(job)) for id_, job in jobs.jobs.items()),
+            sorted((id_, repr(one)) for id_, one in jobs.replicas.items()),
+            sorted(jobs.keys.items(), key=lambda one: one[0]),
+            sorted(jobs.paused.items()),
+            sorted((name, repr(one)) for name, one in self.space.schedules.items()),
+            sorted(self.bound),
+            sorted(self.last.items()),
+        )
+        return repr(parts)
+
+    def bind(self, name: str, ours: int, theirs: int) -> bool:
+        """Take over the store's fence for ours; return whether it can be the one."""
+        if (name, ours) in self.bound:
+            return ours == theirs
+        if theirs <= self.last.get(name, 0):
+            return False
+        self.last[name] = theirs
+        self.bound.add((name, theirs))
+        return True
+
+
+def _without_revision(job: Job) -> str:
+    revision, job.revision = job.revision, 0
+    try:
+        return repr(job)
+    finally:
+        job.revision = revision
+
+
+class Spec:
+    """Runs calls on states."""
+
+    def __init__(self, clock: ManualClock) -> None:
+        self._store = MemoryStore("memory://", namespace="spec", clock=clock)
+        self._store._loop = self
+        self.applied = 0
+
+    def after(
+        self,
+        state: State,
+        call: Call,
+        answer: Any,
+        *,
+        held: Iterable[str] = (),
+        strict: bool = True,
+    ) -> Iterator[State]:
+        """Return the states that the call can lead to with this answer.
+
+        `held` are jobs, replicas and schedules that others may have locked, where the store does
+        not wait for them. A call that is not `strict` may have read one thing earlier than another.
+        """
+        if call.name == "prune" and call.details["idle"] < AGES:
+            # How many locks there were to forget is each store's own matter.
+            yield state
+            return
+        if not strict and _is_held_up(call, answer):
+            yield _refused(state.copy(), call, self._store.clock.wall())
+        for hidden in _subsets(self._relevant(state, call, held)):
+            for decided, said in readings(call, answer, held, strict=strict):
+                after = state.copy()
+                self.applied += 1
+                with_hidden = _Hidden(after.space, hidden)
+                ours = self._answer(after.space, decided)
+                with_hidden.put_back()
+                if answer is UNKNOWN or _fits(after, call, said, ours, strict=strict):
+                    yield after
+
+    def answer(self, state: State, call: Call) -> Any:
+        """Return what the specification answers, without a change."""
+        return self._answer(state.copy().space, call)
+
+    def _answer(self, space: Space, call: Call) -> Any:
+        self._store._world._spaces["spec"] = space
+        try:
+            call.made_on(self._store).send(None)
+        except StopIteration as end:
+            return end.value
+        raise AssertionError("the memory store never waits")
+
+    def _relevant(self, state: State, call: Call, held: Iterable[str]) -> list[str]:
+        wanted = PASSED_BY.get(call.name)
+        if wanted is None:
+            return []
+        jobs = state.space.jobs
+        names = [one for one in held if one in jobs.jobs and jobs.jobs[one].state in wanted]
+        if call.name == "jobs.orphans" and call.details.get("replica") is None:
+            names += [one for one in held if one in jobs.replicas]
+        return sorted(names)[:_HELD_MAX]
+
+
+_RUNNING = frozenset({"running"})
+PASSED_BY: dict[str, frozenset[str]] = {
+    "jobs.claim": frozenset({"waiting"}),
+    "jobs.orphans": _RUNNING,
+    "prune": FINISHED,
+}
+"""Calls that, on PostgreSQL, do not wait for jobs that others have locked, by their states."""
+
+_HELD_MAX = 6  # two to the power of it are tried
+
+
+class _Hidden:
+    """Jobs and replicas that a call does not see, because somebody else has them locked."""
+
+    def __init__(self, space: Space, names: Iterable[str]) -> None:
+        self._jobs = space.jobs
+        self._replicas_before = dict(self._jobs.replicas)
+        self._hidden_jobs = {n: self._jobs.jobs.pop(n) for n in names if n in self._jobs.jobs}
+        self._hidden = {n: self._jobs.replicas.pop(n) for n in names if n in self._jobs.replicas}
+        for name in self._hidden_jobs:
+            self._jobs.unfinished.pop(name, None)
+
+    def put_back(self) -> None:
+        """Show them again; a replica that could not be emptied stays, dead."""
+        for name, job in self._hidden_jobs.items():
+            self._jobs.jobs[name] = job
+            if job.state not in FINISHED:
+                self._jobs.unfinished[name] = job
+        self._jobs.replicas.update(self._hidden)
+        for job in self._hidden_jobs.values():
+            replica = self._replicas_before.get(job.replica)
+            if replica is not None and job.replica not in self._jobs.replicas:
+                replica.dead = True
+                self._jobs.replicas[replica.id] = replica
+
+
+def _is_held_up(call: Call, answer: Any) -> bool:
+    """Return whether an ended lease is in the way because a late call about it has it locked."""
+    return call.name == "leases.acquire" and isinstance(answer, Busy) and answer.retry_in == HELD_UP
+
+
+def _refused(state: State, call: Call, now: int) -> State:
+    """Return the state after a refusal that only asks to look again soon."""
+    holder, life = call.details["holder"], micros(call.details["waiting"])
+    key = state.space.key(call.arguments[0], now)
+    if life:
+        place = key.line.get(holder)
+        wish = (call.details["limit"], micros(call.details["ttl"]), call.details["meta"])
+        arrived = place.arrived if place else now
+        key.line[holder] = Waiter(holder, *wish, arrived, now, life)
+    return state
+
+
+def _subsets(names: list[str]) -> Iterator[tuple[str, ...]]:
+    return chain.from_iterable(combinations(names, size) for size in range(len(names) + 1))
+
+
+def _fits(after: State, call: Call, theirs: Any, ours: Any, *, strict: bool) -> bool:
+    """Return whether the answer is that of the specification; take over its fences."""
+    if call.name == "jobs.replicas":
+        theirs, ours = sorted(theirs, key=_by_id), sorted(ours, key=_by_id)
+    elif call.name == "jobs.orphans":
+        theirs, ours = sorted(theirs.jobs, key=_by_id), sorted(ours.jobs, key=_by_id)
+    elif call.name == "schedules.commit":
+        theirs, ours = [*map(_in_order, theirs)], [*map(_in_order, ours)]
+    elif call.name == "schedules.read" and not strict:
+        theirs, ours = _uncounted(theirs), _uncounted(ours)
+    elif call.name == "schedules.declare":
+        theirs, ours = (theirs.now, sorted(theirs.lost)), (ours.now, sorted(ours.lost))
+    elif call.name == "jobs.beat":
+        return _beats_fit(theirs, ours, strict=strict)
+    elif call.name == "jobs.claim" and theirs is not None and ours is not None:
+        if call.is_repeat:
+            theirs = Claimed(sorted(theirs.jobs, key=_by_id), theirs.next_in)
+            ours = Claimed(sorted(ours.jobs, key=_by_id), ours.next_in)
+        if call.is_repeat or not strict:
+            theirs, ours = theirs.jobs, ours.jobs
+    return _same(after, theirs, ours)
+
+
+def _uncounted(answer: ScheduleList) -> ScheduleList:
+    """Leave out what was counted a moment after the records were read."""
+    return ScheduleList(answer.now, [replace(record, live=0) for record in answer.records])
+
+
+def _in_order(answer: Committed) -> Committed:
+    found = tuple(sorted(answer.found, key=lambda one: one.name))
+    return replace(answer, found=found, blocking=tuple(sorted(answer.blocking)))
+
+
+def _by_id(one: Any) -> str:
+    id_: str = one.id
+    return id_
+
+
+def _beats_fit(theirs: list[Beat | None], ours: list[Beat | None], *, strict: bool) -> bool:
+    if [one is None for one in theirs] != [one is None for one in ours]:
+        return False
+    return not strict or all(
+        (sorted(one.cancels), one.held, one.expired) == (sorted(two.cancels), two.held, two.expired)
+        for one, two in zip(theirs, ours, strict=True)
+        if one is not None and two is not None
+    )
+
+
+def _same(after: State, theirs: Any, ours: Any) -> bool:
+    if type(theirs) is not type(ours):
+        return False
+    if isinstance(theirs, list | tuple):
+        return len(theirs) == len(ours) and all(
+            _same(after, one, two) for one, two in zip(theirs, ours, strict=True)
+        )
+    if isinstance(theirs, float):
+        return theirs == ours or math.isclose(theirs, ours, abs_tol=CLOSE)
+    if not isinstance(theirs, Struct):
+        return bool(theirs == ours)
+    left_out = _NOT_COMPARED.get(type(theirs), ())
+    names = [one for one in theirs.__struct_fields__ if one not in left_out]
+    return all(_same(after, getattr(theirs, one), getattr(ours, one)) for one in names) and _bound(
+        after, theirs, ours
+    )
+
+
+def _bound(after: State, theirs: Any, ours: Any) -> bool:
+    """Take over the fence of a record; return whether it can be the one."""
+    if isinstance(theirs, Lease):
+        if theirs.waiting:
+            return True
+        key = after.space.keys[theirs.key]
+        if not after.bind(f"lease {theirs.key}", ours.fence, theirs.fence):
+            return False
+        _take_over(key, theirs.holder, theirs.fence)
+    elif isinstance(theirs, JobRecord):
+        job = after.space.jobs.jobs[theirs.id]
+        if not (theirs.fence and ours.fence):
+            return bool(theirs.fence == ours.fence)
+        if not after.bind(f"job {theirs.id}", job.fence, theirs.fence):
+            return False
+        schedule = after.space.schedules.get(theirs.schedule)
+        if schedule is not None and schedule.last_fence == job.fence:
+            schedule.last_fence = theirs.fence
+        job.fence = theirs.fence
+    elif isinstance(theirs, Mark):
+        return bool(theirs.fence == ours.fence)
+    return True
+
+
+def _take_over(key: Key, holder: str, fence: int) -> None:
+    grant = key.grants.get(holder)
+    if grant is not None and grant.fence != fence:
+        if key.fence == grant.fence:
+            key.fence = fence
+        grant.fence = fence
