@@ -33,11 +33,8 @@ __all__ = [
 _TRACE_MAX = 8000
 _MESSAGE_MAX = 4000
 _ERROR_MAX = 300
-# Their frames say nothing about an error of a handler.
-_OURS = (
-    *(f"tenure.runtime.{name}" for name in ("attempt", "threads", "process_child")),
-    "tenure.timers.declaration",
-)
+# Frames of these packages come before those of the handler, and say nothing about its error.
+_OWN_PACKAGES = ("tenure.runtime.attempts.", "tenure.timers.")
 
 
 class Retry(Exception):
@@ -140,9 +137,13 @@ def _trace(error: BaseException) -> str:
 def traceback_of(error: BaseException) -> TracebackType | None:
     """Return the traceback of an error, from where the handler begins."""
     trace = error.__traceback__
-    while trace is not None and trace.tb_frame.f_globals.get("__name__") in _OURS:
+    while trace is not None and _is_own_frame(trace):
         trace = trace.tb_next
     return trace
+
+
+def _is_own_frame(trace: TracebackType) -> bool:
+    return str(trace.tb_frame.f_globals.get("__name__", "")).startswith(_OWN_PACKAGES)
 
 
 def _message(error: BaseException) -> str:
