@@ -8,7 +8,7 @@ import pytest
 from tenure import Retry
 from tenure.observe.events import Events, JobsRecovered, ReplicaLost
 from tenure.runtime.supervised.messages import Order, TakenOver
-from tenure.supervisor.beats import Beats
+from tenure.supervisor.beats import Heartbeats
 from tests.jobs.replicas import DEFAULT_TTL, claim_and_die, of_kind
 from tests.rig.endings import leave, recover
 
@@ -276,7 +276,9 @@ async def test_supervisors_take_no_job_from_each_other_after_a_step_ahead(
         assert kid.replica is not None
         await store.jobs.beat([kid.replica], ttl=DEFAULT_TTL, meta={})
         await store.jobs.claim(kid.replica, 1, ["default"], 1)
-        supervisor = Beats(store, app.settings, Events(), [kid], f"supervisor of {kid.replica}")
+        supervisor = Heartbeats(
+            store, app.settings, Events(), [kid], f"supervisor of {kid.replica}"
+        )
         beats.append(asyncio.ensure_future(supervisor.run()))
         await clock.advance(0.9)
     for _ in range(2):

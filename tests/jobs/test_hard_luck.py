@@ -6,7 +6,7 @@ from contextlib import asynccontextmanager
 
 from tenure import Backoff, Retry, Tenure, current_job
 from tenure.errors import ConfigError
-from tenure.runtime.replica.janitor import Caretaker
+from tenure.runtime.replica.janitor import Janitor
 from tenure.testing import FaultyStore
 from tests.jobs.replicas import lose_times
 from tests.jobs.test_outages import away
@@ -273,7 +273,7 @@ async def test_large_results_are_settled_in_calls_of_bearable_size(real_make):
 
 
 async def test_beats_go_on_after_an_error_of_ours(app, store, clock, monkeypatch, caplog):
-    look, looks = Caretaker.look, []
+    look, looks = Janitor.look, []
 
     def fail_at_first(self, *args):
         looks.append(True)
@@ -284,7 +284,7 @@ async def test_beats_go_on_after_an_error_of_ours(app, store, clock, monkeypatch
     async with app.worker():
         await clock.advance(1)
         [before] = await store.jobs.replicas()
-        monkeypatch.setattr(Caretaker, "look", fail_at_first)
+        monkeypatch.setattr(Janitor, "look", fail_at_first)
         await clock.advance(300)
         [after] = await store.jobs.replicas()
     assert len(looks) > 3

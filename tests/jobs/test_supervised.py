@@ -9,14 +9,14 @@ import pytest
 from tenure import current_job
 from tenure.runtime.supervised.board import Board
 from tenure.runtime.supervised.messages import (
-    Beaten,
+    BeatFailed,
     HandOver,
-    InDoubt,
+    IsolationJoined,
+    IsolationLeft,
     IsolationOver,
     Joined,
-    Lodged,
-    Lodging,
     Order,
+    RecordRenewed,
     Report,
     TakenOver,
 )
@@ -75,7 +75,7 @@ async def expires_in(store) -> float:
     return replica.expires_in
 
 
-@pytest.mark.parametrize("word", [None, InDoubt()], ids=["silence", "in doubt"])
+@pytest.mark.parametrize("word", [None, BeatFailed()], ids=["silence", "in doubt"])
 async def test_it_beats_for_itself_if_the_supervisor_does_not(app, store, clock, line, word):
     line.says = word
     async with supervised(app, line):
@@ -88,7 +88,7 @@ async def test_it_beats_for_itself_if_the_supervisor_does_not(app, store, clock,
 async def test_it_leaves_the_beats_to_a_supervisor_that_beats(app, store, clock, line):
     async with supervised(app, line):
         await clock.advance(0)
-        line.says = Beaten(line.replica, [], held=0, revived=False)
+        line.says = RecordRenewed(line.replica, [], held=0, revived=False)
         await clock.advance(3 * DEFAULT_TTL)
         assert await expires_in(store) < 0
 
@@ -101,7 +101,7 @@ async def test_it_hears_of_cancels_by_the_beats_of_its_supervisor(app, clock, li
     async with supervised(app, line):
         job = await work.enqueue()
         await clock.advance(1)
-        line.says = Beaten(line.replica, [job.id], held=1, revived=False)
+        line.says = RecordRenewed(line.replica, [job.id], held=1, revived=False)
         await clock.advance(1)
         assert (await job.refresh()).state == "cancelled"
 
@@ -160,7 +160,7 @@ async def test_a_suspicious_job_is_handed_over_as_a_replica_of_its_own(app, stor
         await clock.advance(1)
         [said] = handed_over(line)
         assert said.jobs == [suspect.id]
-        assert Lodging(said.replica) in line.said
+        assert IsolationJoined(said.replica) in line.said
         assert said.replica != line.replica
         await suspect.refresh()
         assert (suspect.state, suspect.replica) == ("running", said.replica)
@@ -239,7 +239,7 @@ async def test_a_suspicious_job_stays_alone_though_its_worker_is_told_of_somethi
     worker = app._worker(queues=None, concurrency=10, grace=100, lifeline=line, resumed=resumed)
     async with worker:
         await clock.advance(1)
-        line.says = Beaten(line.replica, ["another job"], held=2, revived=False)
+        line.says = RecordRenewed(line.replica, ["another job"], held=2, revived=False)
         await clock.advance(1)
         assert (ran_here(app, long), ran_here(app, suspect)) == (True, False)
         await clock.advance(2)
@@ -260,8 +260,8 @@ async def test_a_claim_that_gets_another_job_costs_nothing(app, store, clock, li
         for _ in range(12):  # nothing beats for the second replica here
             await clock.advance(0.5)
         assert len(handed_over(line)) == 1
-        lodgers = {one.replica for one in line.said if isinstance(one, Lodging)}
-        left = {one.replica for one in line.said if isinstance(one, Lodged)}
+        lodgers = {one.replica for one in line.said if isinstance(one, IsolationJoined)}
+        left = {one.replica for one in line.said if isinstance(one, IsolationLeft)}
         assert lodgers - left == {handed_over(line)[0].replica}
     assert {job.losses for job in await app.jobs()} == {0, SUSPICIOUS}
     assert {job.failures for job in await app.jobs()} == {0}
@@ -310,7 +310,7 @@ async def test_beats_for_a_replica_that_it_no_longer_is_do_not_count(app, store,
         first = line.replica
         line.says = TakenOver(first)
         await clock.advance(1)
-        line.says = Beaten(first, [], held=0, revived=False)
+        line.says = RecordRenewed(first, [], held=0, revived=False)
         for _ in range(20):
             await clock.advance(DEFAULT_TTL / 5)
             [left] = [

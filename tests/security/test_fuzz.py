@@ -276,13 +276,13 @@ SAID = [
     )
 ]
 WORDS = [
-    words.encode_word(one)
+    words.encode_message(one)
     for one in (
-        words.Beaten("rep", [ID], 1, False),
-        words.InDoubt(),
+        words.RecordRenewed("rep", [ID], 1, False),
+        words.BeatFailed(),
         words.Stop(hurry=True),
         words.Joined("rep"),
-        words.Lodged("rep"),
+        words.IsolationLeft("rep"),
         words.HandOver("rep", [ID]),
     )
 ]

@@ -5,8 +5,8 @@ from typing import Any, cast
 import pytest
 
 from tenure.core.jobs.records import CANCELS_MAX, Beat
-from tenure.runtime.replica.audit import Audit, Counts
-from tenure.runtime.replica.janitor import Caretaker
+from tenure.runtime.replica.audit import Audit, CountSchedule
+from tenure.runtime.replica.janitor import Janitor
 from tenure.runtime.replica.replica import pause_after
 
 
@@ -22,13 +22,13 @@ class Calm:
 )
 def test_a_full_list_of_cancels_makes_the_next_beat_come_soon(cancels: int, soon: bool):
     beat = Beat(["job"] * cancels, 0, False, 0)
-    pause = pause_after(beat, 60.0, 0.5, cast("Caretaker", Calm()))
+    pause = pause_after(beat, 60.0, 0.5, cast("Janitor", Calm()))
     assert (pause < 5) == soon
 
 
 def test_a_beat_that_leaves_pauses_behind_is_followed_at_once():
     beat = Beat([], 0, False, 0, more=True)
-    assert pause_after(beat, 60.0, 0.5, cast("Caretaker", Calm())) == 0
+    assert pause_after(beat, 60.0, 0.5, cast("Janitor", Calm())) == 0
 
 
 def test_jobs_that_no_worker_knows_are_handed_back_after_two_beats_in_a_row():
@@ -49,6 +49,6 @@ def test_jobs_that_no_worker_knows_are_handed_back_after_two_beats_in_a_row():
 
 
 def test_two_beats_in_a_row_count_once_a_minute():
-    counts = Counts()
+    counts = CountSchedule()
     asked = [second for second in range(0, 130, 3) if counts.take(1000.0 + second)]
     assert asked == [0, 3, 60, 63, 120, 123]

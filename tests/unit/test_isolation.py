@@ -5,7 +5,7 @@ from typing import Any
 
 from tenure.core.jobs.records import Claimed, JobRecord, Orphans
 from tenure.core.settings import Settings
-from tenure.runtime.supervised.messages import Lodged, Lodging
+from tenure.runtime.supervised.messages import IsolationJoined, IsolationLeft
 from tenure.runtime.work.isolation import Isolation
 
 
@@ -63,7 +63,7 @@ async def test_after_a_claim_that_got_another_job_it_waits_a_moment(clock):
     isolation.waiting.append(job("bad", 9))
     await isolation.pass_on()
     assert place.back == ["bad", "innocent"]
-    assert [type(word) for word in place.words] == [Lodging, Lodged]
+    assert [type(word) for word in place.words] == [IsolationJoined, IsolationLeft]
     assert len(place.left) == 1
     # It comes back at once, and goes elsewhere for a while.
     isolation.waiting.append(job("bad", 9))

@@ -8,8 +8,8 @@ import pytest
 
 from tenure.core.leases import Lease
 from tenure.core.policy import trust_until
-from tenure.runtime.data_loss import StoredData
-from tenure.runtime.leases.keeper import Keeper, Kept
+from tenure.runtime.data_loss import DataLossDetector
+from tenure.runtime.leases.keeper import Keeper, KeptLease
 from tenure.testing import ManualClock
 from tests.rig.waiting import wait_until
 
@@ -23,12 +23,12 @@ def reasons() -> list[str]:
 
 
 @pytest.fixture
-def kept(clock: ManualClock, reasons: list[str]) -> Kept:
-    return Kept(LEASE, clock.boot(), clock, reasons.append)
+def kept(clock: ManualClock, reasons: list[str]) -> KeptLease:
+    return KeptLease(LEASE, clock.boot(), clock, reasons.append)
 
 
 def test_it_is_trusted_up_to_its_deadline_and_then_lost_once(
-    kept: Kept, clock: ManualClock, reasons: list[str]
+    kept: KeptLease, clock: ManualClock, reasons: list[str]
 ):
     assert kept.deadline == trust_until(clock.boot(), TTL)
     left = kept.trusted_for()
@@ -45,7 +45,7 @@ def test_it_is_trusted_up_to_its_deadline_and_then_lost_once(
 
 
 def test_it_is_lost_when_max_hold_is_over(clock: ManualClock, reasons: list[str]):
-    kept = Kept(LEASE, clock.boot(), clock, reasons.append, max_hold=3)
+    kept = KeptLease(LEASE, clock.boot(), clock, reasons.append, max_hold=3)
     assert kept.trusted_for() == 3
     kept.extend(clock.boot() + 2)
     clock.shift(2.99)
@@ -55,7 +55,7 @@ def test_it_is_lost_when_max_hold_is_over(clock: ManualClock, reasons: list[str]
     assert reasons == ["max_hold is over"]
 
 
-def test_a_renewal_extends_it_and_forgets_failures(kept: Kept, clock: ManualClock):
+def test_a_renewal_extends_it_and_forgets_failures(kept: KeptLease, clock: ManualClock):
     clock.shift(1)
     kept.postpone(clock.boot())
     assert kept.failures == 1
@@ -67,7 +67,7 @@ def test_a_renewal_extends_it_and_forgets_failures(kept: Kept, clock: ManualCloc
     assert kept.deadline == trust_until(clock.boot(), TTL)
 
 
-def test_a_renewal_that_comes_too_late_extends_nothing(kept: Kept, clock: ManualClock):
+def test_a_renewal_that_comes_too_late_extends_nothing(kept: KeptLease, clock: ManualClock):
     before = kept.deadline
     clock.shift(kept.trusted_for())
     kept.extend(clock.boot())
@@ -75,7 +75,7 @@ def test_a_renewal_that_comes_too_late_extends_nothing(kept: Kept, clock: Manual
     assert kept.is_lost
 
 
-def test_what_is_lost_stays_lost(kept: Kept, clock: ManualClock, reasons: list[str]):
+def test_what_is_lost_stays_lost(kept: KeptLease, clock: ManualClock, reasons: list[str]):
     kept.lose("gone")
     kept.lose("gone again")
     before = kept.deadline
@@ -85,7 +85,7 @@ def test_what_is_lost_stays_lost(kept: Kept, clock: ManualClock, reasons: list[s
 
 
 def test_after_its_end_it_cannot_be_lost_except_by_its_release(
-    kept: Kept, clock: ManualClock, reasons: list[str]
+    kept: KeptLease, clock: ManualClock, reasons: list[str]
 ):
     assert kept.end()
     clock.shift(2 * TTL)
@@ -98,7 +98,7 @@ def test_after_its_end_it_cannot_be_lost_except_by_its_release(
 class Losing:
     """A lock that another thread holds, which meanwhile declares the lease lost."""
 
-    def __init__(self, kept: Kept) -> None:
+    def __init__(self, kept: KeptLease) -> None:
         self._kept = kept
 
     def __enter__(self) -> Self:
@@ -109,15 +109,17 @@ class Losing:
         pass
 
 
-def test_a_loss_at_the_very_end_is_seen(kept: Kept):
+def test_a_loss_at_the_very_end_is_seen(kept: KeptLease):
     kept._deciding = Losing(kept)
     assert not kept.end()
 
 
 @pytest.mark.parametrize(
-    "act", [Kept.end, lambda kept: kept.lose("x"), lambda kept: kept.extend(0)]
+    "act", [KeptLease.end, lambda kept: kept.lose("x"), lambda kept: kept.extend(0)]
 )
-def test_decisions_about_one_lease_come_one_after_the_other(kept: Kept, act: Callable[[Any], Any]):
+def test_decisions_about_one_lease_come_one_after_the_other(
+    kept: KeptLease, act: Callable[[Any], Any]
+):
     waits_for(kept._deciding, lambda: act(kept))
 
 
@@ -129,7 +131,7 @@ def test_the_keeper_does_not_read_while_its_leases_change(
         class store:  # noqa: N801 - it stands for an attribute
             pass
 
-        data = StoredData()
+        data = DataLossDetector()
 
     Host.store.clock = clock
     keeper = Keeper(Host, None)

@@ -10,8 +10,15 @@ import pytest
 
 from tenure.core.clock import SystemClock
 from tenure.runtime.supervised.board import Board
-from tenure.runtime.supervised.link import Lifeline
-from tenure.runtime.supervised.messages import Beaten, InDoubt, Joined, Retire, Stop, encode_word
+from tenure.runtime.supervised.link import SupervisorLink
+from tenure.runtime.supervised.messages import (
+    BeatFailed,
+    Joined,
+    RecordRenewed,
+    Retire,
+    Stop,
+    encode_message,
+)
 from tenure.testing import ManualClock
 from tests.rig.waiting import wait_until_async
 
@@ -32,8 +39,8 @@ def board() -> Iterator[Board]:
 
 
 @pytest.fixture
-def lifeline(ends: tuple[socket.socket, socket.socket], board: Board) -> Lifeline:
-    return Lifeline(ends[0], board, SystemClock())
+def lifeline(ends: tuple[socket.socket, socket.socket], board: Board) -> SupervisorLink:
+    return SupervisorLink(ends[0], board, SystemClock())
 
 
 @pytest.fixture
@@ -42,16 +49,16 @@ def supervisor(ends: tuple[socket.socket, socket.socket]) -> socket.socket:
 
 
 async def test_orders_to_stop_are_told_apart_from_news(
-    lifeline: Lifeline, supervisor: socket.socket
+    lifeline: SupervisorLink, supervisor: socket.socket
 ):
     heard: list[object] = []
-    beaten = Beaten(replica="ann", cancels=["job"], held=1, revived=False)
-    for word in (beaten, Retire(), InDoubt(), Stop(hurry=True)):
-        supervisor.sendall(encode_word(word) + b"\n")
+    beaten = RecordRenewed(replica="ann", cancels=["job"], held=1, revived=False)
+    for word in (beaten, Retire(), BeatFailed(), Stop(hurry=True)):
+        supervisor.sendall(encode_message(word) + b"\n")
     supervisor.shutdown(socket.SHUT_WR)
     await lifeline.listen(heard.append)
     assert heard == [Retire(), Stop(hurry=True), None]
-    assert [await lifeline.news(5) for _ in range(3)] == [beaten, InDoubt(), None]
+    assert [await lifeline.news(5) for _ in range(3)] == [beaten, BeatFailed(), None]
 
 
 @pytest.mark.parametrize(
@@ -67,7 +74,10 @@ async def test_orders_to_stop_are_told_apart_from_news(
     ids=["text", "type", "unknown", "encoding", "depth", "length"],
 )
 async def test_messages_that_a_supervisor_never_sends_cut_the_line(
-    lifeline: Lifeline, supervisor: socket.socket, monkeypatch: pytest.MonkeyPatch, nonsense: bytes
+    lifeline: SupervisorLink,
+    supervisor: socket.socket,
+    monkeypatch: pytest.MonkeyPatch,
+    nonsense: bytes,
 ):
     monkeypatch.setattr("tenure.runtime.supervised.link._LINE_MAX", 25_000)
     heard: list[object] = []
@@ -82,7 +92,7 @@ async def test_a_connection_that_breaks_cuts_the_line(board: Board):
     listener = socket.create_server(("127.0.0.1", 0))
     with listener, socket.create_connection(listener.getsockname()) as ours:
         theirs, _ = listener.accept()
-        lifeline = Lifeline(ours, board, SystemClock())
+        lifeline = SupervisorLink(ours, board, SystemClock())
         heard: list[object] = []
         listening = asyncio.create_task(lifeline.listen(heard.append))
         await wait_until_async(lambda: board.ticked > 0)
@@ -94,7 +104,7 @@ async def test_a_connection_that_breaks_cuts_the_line(board: Board):
 
 
 async def test_the_board_ticks_while_the_worker_listens_and_not_after(
-    lifeline: Lifeline, supervisor: socket.socket, board: Board
+    lifeline: SupervisorLink, supervisor: socket.socket, board: Board
 ):
     listening = asyncio.create_task(lifeline.listen(lambda _: None))
     await wait_until_async(lambda: board.ticked > 0)
@@ -112,13 +122,13 @@ async def test_the_board_ticks_as_soon_as_the_worker_listens(
     ends: tuple[socket.socket, socket.socket], board: Board
 ):
     clock = ManualClock()
-    listening = asyncio.create_task(Lifeline(ends[0], board, clock).listen(lambda _: None))
+    listening = asyncio.create_task(SupervisorLink(ends[0], board, clock).listen(lambda _: None))
     await wait_until_async(lambda: board.ticked == clock.boot())
     ends[1].close()
     await listening
 
 
-async def test_a_cancelled_listener_leaves_a_silent_board(lifeline: Lifeline, board: Board):
+async def test_a_cancelled_listener_leaves_a_silent_board(lifeline: SupervisorLink, board: Board):
     heard: list[object] = []
     listening = asyncio.create_task(lifeline.listen(heard.append))
     await wait_until_async(lambda: board.ticked > 0)
@@ -128,21 +138,23 @@ async def test_a_cancelled_listener_leaves_a_silent_board(lifeline: Lifeline, bo
     assert (heard, lifeline.is_cut, board.ticked) == ([], False, 0)
 
 
-async def test_news_end_after_a_silence(lifeline: Lifeline):
+async def test_news_end_after_a_silence(lifeline: SupervisorLink):
     assert await lifeline.news(0.01) is None
     assert await lifeline.news(-1) is None
 
 
 async def test_a_report_is_a_line_and_none_is_needed_when_the_supervisor_is_gone(
-    lifeline: Lifeline, supervisor: socket.socket
+    lifeline: SupervisorLink, supervisor: socket.socket
 ):
     lifeline.say(Joined("ann"))
-    assert supervisor.recv(1000) == encode_word(Joined("ann")) + b"\n"
+    assert supervisor.recv(1000) == encode_message(Joined("ann")) + b"\n"
     supervisor.close()
     lifeline.say(Joined("ann"))
 
 
-async def test_a_cut_line_ends_the_wait_for_news(lifeline: Lifeline, supervisor: socket.socket):
+async def test_a_cut_line_ends_the_wait_for_news(
+    lifeline: SupervisorLink, supervisor: socket.socket
+):
     waiting = asyncio.create_task(lifeline.news(1000))
     supervisor.close()
     await lifeline.listen(lambda _: None)

@@ -13,14 +13,14 @@ from tenure import Tenure
 from tenure.core.jobs.records import NewJob
 from tenure.runtime.supervised.board import Board
 from tenure.runtime.supervised.messages import (
+    BeatFailed,
     HandOver,
-    InDoubt,
+    IsolationJoined,
+    IsolationLeft,
     IsolationOver,
     Joined,
-    Lodged,
-    Lodging,
     Stop,
-    encode_word,
+    encode_message,
 )
 from tenure.stores.connect import connect
 from tenure.supervisor import supervisor as seats
@@ -70,7 +70,7 @@ class Played:
         self.line = line
 
     def say(self, word: Any) -> None:
-        self.line.sendall(encode_word(word) + b"\n")
+        self.line.sendall(encode_message(word) + b"\n")
 
     def end(self, code: int = 0) -> None:
         self.line.close()
@@ -144,7 +144,7 @@ async def hears(played: Played, *words: Stop) -> None:
     while said.count(b"\n") < len(words):
         await asyncio.sleep(0.01)
         said += played.line.recv(1000)
-    assert said == b"".join(encode_word(word) + b"\n" for word in words)
+    assert said == b"".join(encode_message(word) + b"\n" for word in words)
 
 
 async def until(clock: ManualClock, condition: Any, step: float = 0.05) -> None:
@@ -198,7 +198,7 @@ async def lodging(supervisor: Supervisor, played: Played) -> None:
     for replica in ("ann", "lodger"):
         await supervisor._store.jobs.beat([replica], ttl=TTL, meta={})
     played.say(Joined("ann"))
-    played.say(Lodging("lodger"))
+    played.say(IsolationJoined("lodger"))
     await wait_until_async(lambda: played.child.lodger)
 
 
@@ -220,7 +220,7 @@ async def test_a_job_gets_a_process_of_its_own_beside_the_seat(
     extra.end(0)
     first.line.setblocking(False)
     said = b""
-    while encode_word(IsolationOver()) not in said:  # among beats
+    while encode_message(IsolationOver()) not in said:  # among beats
         said += await asyncio.get_running_loop().sock_recv(first.line, 1000)
     await until(clock, lambda: extra.child not in supervisor._children)
     await clock.advance(1)
@@ -234,7 +234,7 @@ async def test_a_second_replica_is_beaten_for_before_it_has_a_process(
     await lodging(supervisor, stage.last)
     await clock.advance(10 * TTL)
     assert sorted(await living(supervisor)) == ["ann", "lodger"]
-    stage.last.say(Lodged("lodger"))
+    stage.last.say(IsolationLeft("lodger"))
     await wait_until_async(lambda: stage.last.child.lodger is None)
     await clock.advance(3 * TTL)
     assert await living(supervisor) == ["ann"]
@@ -291,7 +291,7 @@ async def hand_over(supervisor: Supervisor, played: Played, lodger: str, wanted:
     claimed = await store.jobs.claim(lodger, 1, ["default"], 1)
     assert claimed is not None
     assert [job.id for job in claimed.jobs] == [wanted]
-    played.say(Lodging(lodger))
+    played.say(IsolationJoined(lodger))
     played.say(HandOver(lodger, [wanted]))
 
 
@@ -510,7 +510,7 @@ async def test_closing_a_child_ends_its_line(stage: Stage):
 async def test_a_child_that_does_not_read_gets_no_more_beats_but_orders(stage: Stage):
     child = await stage.spawn(SPEC, 0.0, asyncio.Lock())
     for _ in range(100_000):
-        child.order(InDoubt())
+        child.order(BeatFailed())
     unread = child._writer.transport.get_write_buffer_size()
     assert 0 < unread < 70_000
     child.order(Stop())

@@ -8,7 +8,7 @@ import pytest
 from tenure.core.leases import Pong
 from tenure.errors import StoreError, StoreUnavailable
 from tenure.observe.events import DataLost
-from tenure.runtime.data_loss import InHand, StoredData
+from tenure.runtime.data_loss import DataLossDetector, Holdings
 
 
 class Place:
@@ -37,14 +37,14 @@ class Heard(list[Any]):
 
 
 async def test_what_several_calls_did_not_find_is_told_together():
-    data, place, heard = StoredData(), Place(), Heard()
+    data, place, heard = DataLossDetector(), Place(), Heard()
     store: Any = place
     events: Any = heard
     await data.confirm(store, events)
     place.found = "second"
     # Each is gone from the process by the time the next one is noticed.
-    data.suspect(InHand(holds=("nightly",)))
-    data.suspect(InHand(replica="ann", jobs=("job",)))
+    data.suspect(Holdings(holds=("nightly",)))
+    data.suspect(Holdings(replica="ann", jobs=("job",)))
     await data.confirm(store, events)
     assert heard == [DataLost("memory://gone", "ann", ("job",), ("nightly",))]
     await data.confirm(store, events)
@@ -52,7 +52,7 @@ async def test_what_several_calls_did_not_find_is_told_together():
 
 
 async def test_a_suspicion_that_comes_while_the_store_is_asked_is_not_forgotten():
-    data, place, heard = StoredData(), Place("memory://gone-meanwhile"), Heard()
+    data, place, heard = DataLossDetector(), Place("memory://gone-meanwhile"), Heard()
     store: Any = place
     events: Any = heard
     await data.confirm(store, events)
@@ -62,7 +62,7 @@ async def test_a_suspicion_that_comes_while_the_store_is_asked_is_not_forgotten(
     asking = asyncio.create_task(data.confirm(store, events))
     await place.asked.wait()  # it was answered before the loss
     place.found = "second"
-    data.suspect(InHand(holds=("nightly",)))
+    data.suspect(Holdings(holds=("nightly",)))
     place.may_answer.set()
     await asking
     assert heard == []
@@ -75,12 +75,12 @@ async def test_a_suspicion_that_comes_while_the_store_is_asked_is_not_forgotten(
 @pytest.mark.parametrize("error", [StoreUnavailable("away"), StoreError("no rights")])
 async def test_a_suspicion_stays_while_the_store_cannot_say(error):
     url = f"memory://gone-after-{type(error).__name__}"
-    data, place, heard = StoredData(), Place(url), Heard()
+    data, place, heard = DataLossDetector(), Place(url), Heard()
     store: Any = place
     events: Any = heard
     await data.confirm(store, events)
     place.found, place.error = "second", error
-    data.suspect(InHand(holds=("nightly",)))
+    data.suspect(Holdings(holds=("nightly",)))
     if isinstance(error, StoreUnavailable):
         with pytest.raises(StoreUnavailable):
             await data.confirm(store, events)

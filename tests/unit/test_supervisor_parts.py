@@ -16,9 +16,9 @@ import pytest
 from tenure import Tenure
 from tenure.observe.events import Event, StoreFailing
 from tenure.runtime.supervised.board import Board
-from tenure.runtime.supervised.messages import Beaten, HandOver, InDoubt, TakenOver
+from tenure.runtime.supervised.messages import BeatFailed, HandOver, RecordRenewed, TakenOver
 from tenure.stores.connect import connect
-from tenure.supervisor.beats import Beats
+from tenure.supervisor.beats import Heartbeats
 from tenure.supervisor.child import Child, _blocked
 from tenure.supervisor.child_main import work
 from tenure.supervisor.spec import ChildSpec, decode_spec, encode_spec
@@ -67,13 +67,13 @@ async def test_workers_are_told_when_the_store_does_not_answer_their_beat():
         app._events.subscribe(told.append)
         store = app._store
         await store.jobs.beat(["ann"], ttl=30, meta={})
-        beats = Beats(store, app.settings, app._events, set(), "supervisor")
+        beats = Heartbeats(store, app.settings, app._events, set(), "supervisor")
         faults.lose_request("beat", times=2)
         beating = asyncio.create_task(beats._beat({"ann": child}))
         await clock.advance(20)
         await beating
-    assert orders[:2] == [InDoubt(), InDoubt()]
-    assert isinstance(orders[2], Beaten)
+    assert orders[:2] == [BeatFailed(), BeatFailed()]
+    assert isinstance(orders[2], RecordRenewed)
     assert beats.last == pytest.approx(clock.boot(), abs=20)
     assert [event.call for event in told if isinstance(event, StoreFailing)] == ["beat"]
 
@@ -127,7 +127,7 @@ async def test_a_late_answer_about_an_old_replica_does_not_concern_the_new_one()
     orders: list[object] = []
     child: Any = SimpleNamespace(replica="old", order=orders.append)
     async with app:
-        beats = Beats(app._store, app.settings, app._events, set(), "supervisor")
+        beats = Heartbeats(app._store, app.settings, app._events, set(), "supervisor")
         faults.delay("beat", 5)
         beating = asyncio.create_task(beats._beat({"old": child}))
         await clock.advance(1)

@@ -25,7 +25,7 @@ from tenure.locks.lock import (
     run_locked,
 )
 from tenure.locks.once import run_once
-from tenure.runtime.leases.acquirer import Ask
+from tenure.runtime.leases.acquirer import LeaseRequest
 
 __all__ = ["LockCalls"]
 
@@ -180,8 +180,10 @@ class LockCalls(Lifecycle):
             check_name(prefix, "prefix")
         return await self._holds().store.leases.find(prefix, limit=limit)
 
-    def _ask(self, name: str, limit: int, ttl: Duration, meta: Meta | None, *, strict: bool) -> Ask:
-        return Ask(
+    def _ask(
+        self, name: str, limit: int, ttl: Duration, meta: Meta | None, *, strict: bool
+    ) -> LeaseRequest:
+        return LeaseRequest(
             key=check_name(name, "lock name"),
             limit=limit,
             ttl=seconds(ttl, "ttl", minimum=TTL_MIN, maximum=TTL_MAX),

@@ -17,7 +17,7 @@ from tenure.errors import ConfigError
 from tenure.jobs.worker import EmbeddedWorker, StoreToCome, run_until_stopped
 from tenure.runtime.attempts.processes.functions import check_processes
 from tenure.runtime.process_info import about_this_process
-from tenure.runtime.supervised.link import Lifeline
+from tenure.runtime.supervised.link import SupervisorLink
 from tenure.runtime.supervised.messages import HandOver
 from tenure.runtime.work.worker import Worker, WorkerOptions
 from tenure.stores.lease_only import check_keeps_jobs
@@ -83,7 +83,7 @@ class WorkerCalls(Lifecycle):
         timers: Timers = True,
         timer_concurrency: int = 20,
         burst: bool = False,
-        lifeline: Lifeline | None = None,
+        lifeline: SupervisorLink | None = None,
         resumed: HandOver | None = None,
     ) -> EmbeddedWorker:
         check_keeps_jobs(self._store)

@@ -24,9 +24,9 @@ from tenure.core.clock import Clock
 from tenure.core.leases import Meta
 from tenure.core.policy import retry_after_error
 from tenure.errors import LeaseLost, StoreUnavailable
-from tenure.locks.hold import Hold, Holds, Rules
+from tenure.locks.hold import Hold, HoldPolicy, Holds
 from tenure.locks.lock import Lock
-from tenure.runtime.leases.acquirer import Ask
+from tenure.runtime.leases.acquirer import LeaseRequest
 
 __all__ = ["Election", "Leader", "Term"]
 
@@ -101,10 +101,10 @@ class Term:
 class Election:
     """Decides which one replica leads. A description only, like a lock."""
 
-    def __init__(self, holds: Callable[[], Holds], ask: Ask, clock: Clock) -> None:
+    def __init__(self, holds: Callable[[], Holds], ask: LeaseRequest, clock: Clock) -> None:
         self._holds = holds
         self._clock = clock
-        self._lock = Lock(holds, ask, wait=None, rules=Rules())
+        self._lock = Lock(holds, ask, wait=None, rules=HoldPolicy())
 
     @property
     def lock_name(self) -> str:

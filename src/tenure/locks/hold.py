@@ -19,14 +19,14 @@ from tenure.core.policy import retry_after_error
 from tenure.errors import ConfigError, LeaseLost, StoreError, StoreUnavailable, WouldDeadlock
 from tenure.observe.events import Events, HoldLost
 from tenure.runtime.host import Host
-from tenure.runtime.leases.acquirer import Acquirer, Ask, Grip
+from tenure.runtime.leases.acquirer import Acquirer, Grip, LeaseRequest
 from tenure.runtime.leases.deadline import DeadlineWatch
-from tenure.runtime.leases.keeper import Keeper, Kept
+from tenure.runtime.leases.keeper import Keeper, KeptLease
 from tenure.runtime.leases.owners import current_owner
 from tenure.stores.contract import Store
 from tenure.stores.within import plainly
 
-__all__ = ["Hold", "Holds", "OnLost", "Rules"]
+__all__ = ["Hold", "HoldPolicy", "Holds", "OnLost"]
 
 OnLost: TypeAlias = Literal["cancel", "raise", "ignore"] | Callable[["Hold"], None]
 
@@ -35,7 +35,7 @@ OnLost: TypeAlias = Literal["cancel", "raise", "ignore"] | Callable[["Hold"], No
 _RENEW_TRIES = 5
 
 
-class Rules(Struct, frozen=True, kw_only=True):
+class HoldPolicy(Struct, frozen=True, kw_only=True):
     """How a lease is to be held once it is won."""
 
     on_lost: OnLost = "cancel"
@@ -50,7 +50,7 @@ class Hold:
     raises `LeaseLost` when leaving; see `app.lock`.
     """
 
-    def __init__(self, holds: Holds, grip: Grip, rules: Rules) -> None:
+    def __init__(self, holds: Holds, grip: Grip, rules: HoldPolicy) -> None:
         self._holds = holds
         self._on_lost = rules.on_lost
         # Counted from the answer, so that the lease stays at least this long on the store.
@@ -63,7 +63,9 @@ class Hold:
         self._task: asyncio.Task[Any] | None = None
         self._cancelling = 0
         self._cancelled_it = False
-        self._kept = Kept(grip.lease, grip.sent, holds.clock, _loss_teller(self), rules.max_hold)
+        self._kept = KeptLease(
+            grip.lease, grip.sent, holds.clock, _loss_teller(self), rules.max_hold
+        )
         # With a virtual clock the keeper is on this loop itself.
         self._watch = None if holds.clock.virtual else DeadlineWatch(self._kept, self._loop)
 
@@ -315,9 +317,9 @@ class Holds:
         self.closed = False
         # By name, with a weak reference to the owner: a task may have a forgotten hold in its
         # result, and knowing who holds what must not keep that alive.
-        self._filed: dict[str, dict[Kept, weakref.ref[object]]] = {}
+        self._filed: dict[str, dict[KeptLease, weakref.ref[object]]] = {}
         # From finalizers, which run in any thread: unfiled with the next acquisition.
-        self._forgotten: deque[Kept] = deque()
+        self._forgotten: deque[KeptLease] = deque()
 
     async def close(self) -> None:
         """Finish what is being given back and stop renewing. May be called again if cancelled."""
@@ -325,7 +327,9 @@ class Holds:
         await self.acquirer.close()
         await self._keeper.close()
 
-    async def acquire(self, ask: Ask, wait: float | None, rules: Rules) -> Hold | None:
+    async def acquire(
+        self, ask: LeaseRequest, wait: float | None, rules: HoldPolicy
+    ) -> Hold | None:
         """Win a lease and keep it."""
         if wait != 0:
             self._refuse_deadlock(ask)
@@ -344,24 +348,24 @@ class Holds:
         self._filed.setdefault(ask.key, {})[hold._kept] = weakref.ref(current_owner())
         return hold
 
-    def drop(self, kept: Kept) -> None:
+    def drop(self, kept: KeptLease) -> None:
         """Stop renewing."""
         self._keeper.drop(kept)
         self._unfile(kept)
 
-    def forget(self, kept: Kept) -> None:
+    def forget(self, kept: KeptLease) -> None:
         """Stop renewing, from a finalizer."""
         self._keeper.forget(kept)
         self._forgotten.append(kept)
 
-    def _unfile(self, kept: Kept) -> None:
+    def _unfile(self, kept: KeptLease) -> None:
         filed = self._filed.get(kept.lease.key)
         if filed is not None:
             filed.pop(kept, None)
             if not filed:
                 self._filed.pop(kept.lease.key, None)
 
-    def _refuse_deadlock(self, ask: Ask) -> None:
+    def _refuse_deadlock(self, ask: LeaseRequest) -> None:
         """Raise WouldDeadlock if the caller holds all there is of what it asks for."""
         filed = self._filed.get(ask.key)
         if filed is None:

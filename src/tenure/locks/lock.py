@@ -17,9 +17,9 @@ from msgspec import Struct
 
 from tenure.core.durations import Duration, seconds
 from tenure.errors import AcquireTimeout, ConfigError, LeaseLost, StoreUnavailable
-from tenure.locks.hold import Hold, Holds, OnLost, Rules
+from tenure.locks.hold import Hold, HoldPolicy, Holds, OnLost
 from tenure.observe.events import Events, RanUnlocked
-from tenure.runtime.leases.acquirer import Ask
+from tenure.runtime.leases.acquirer import LeaseRequest
 from tenure.runtime.leases.entries import EnteredByHand, Entry, entry_methods
 
 __all__ = [
@@ -69,7 +69,12 @@ class Semaphore:
     """
 
     def __init__(
-        self, holds: Callable[[], Holds], ask: Ask, *, wait: float | None, rules: Rules
+        self,
+        holds: Callable[[], Holds],
+        ask: LeaseRequest,
+        *,
+        wait: float | None,
+        rules: HoldPolicy,
     ) -> None:
         self._holds = holds
         self._ask = ask
@@ -264,7 +269,7 @@ def check_function(fn: object) -> None:
         raise ConfigError(msg)
 
 
-def rules(on_lost: OnLost, min_hold: Duration, max_hold: Duration | None) -> Rules:
+def rules(on_lost: OnLost, min_hold: Duration, max_hold: Duration | None) -> HoldPolicy:
     """Return how a lease is to be held, checked."""
     if not callable(on_lost) and on_lost not in ("cancel", "raise", "ignore"):
         msg = f"on_lost must be 'cancel', 'raise', 'ignore' or a function, not {on_lost!r}."
@@ -277,4 +282,4 @@ def rules(on_lost: OnLost, min_hold: Duration, max_hold: Duration | None) -> Rul
     if most is not None and most < least:
         msg = f"max_hold ({most:g} s) must not be shorter than min_hold ({least:g} s)."
         raise ConfigError(msg)
-    return Rules(on_lost=on_lost, min_hold=least, max_hold=most)
+    return HoldPolicy(on_lost=on_lost, min_hold=least, max_hold=most)

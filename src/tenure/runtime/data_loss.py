@@ -17,7 +17,7 @@ from tenure.errors import StoreUnavailable, TenureError
 from tenure.observe.events import DataLost, Events
 from tenure.stores.contract import Store
 
-__all__ = ["InHand", "StoredData"]
+__all__ = ["DataLossDetector", "Holdings"]
 
 log = logging.getLogger("tenure")
 
@@ -26,40 +26,40 @@ _told: set[tuple[str, str, str]] = set()
 _telling = threading.Lock()
 
 
-class InHand(NamedTuple):
+class Holdings(NamedTuple):
     """What a process has in the store: its replica, the jobs it runs, the names of its locks."""
 
     replica: str = ""
     jobs: tuple[str, ...] = ()
     holds: tuple[str, ...] = ()
 
-    def with_(self, other: InHand) -> InHand:
+    def with_(self, other: Holdings) -> Holdings:
         """Return both, each thing once."""
-        return InHand(
+        return Holdings(
             self.replica or other.replica,
             tuple(dict.fromkeys(self.jobs + other.jobs)),
             tuple(dict.fromkeys(self.holds + other.holds)),
         )
 
 
-class StoredData:
+class DataLossDetector:
     """The data that one app works with. It is asked on the host, except when the app opens."""
 
     def __init__(self) -> None:
         self._known: str | None = None
-        self._unknown = InHand()
+        self._unknown = Holdings()
         self.is_suspected = False
         """Whether something was unknown to the store, and nobody has looked why."""
-        self._sources: dict[Callable[[], InHand], None] = {}
+        self._sources: dict[Callable[[], Holdings], None] = {}
 
-    def add_source(self, source: Callable[[], InHand]) -> None:
+    def add_source(self, source: Callable[[], Holdings]) -> None:
         """Ask `source` what is in hand when a loss is told, from any thread."""
         self._sources[source] = None
 
-    def remove_source(self, source: Callable[[], InHand]) -> None:
+    def remove_source(self, source: Callable[[], Holdings]) -> None:
         self._sources.pop(source, None)
 
-    def suspect(self, unknown: InHand = InHand()) -> None:  # noqa: B008 - it is immutable
+    def suspect(self, unknown: Holdings = Holdings()) -> None:  # noqa: B008 - it is immutable
         """Take note of what the store does not know any more: `confirm` says why."""
         self._unknown = _joined([self._unknown, unknown, *(ask() for ask in list(self._sources))])
         self.is_suspected = True
@@ -72,7 +72,7 @@ class StoredData:
         if self._known is not None and not self.is_suspected:
             return
         # Before the call: what is suspected while it runs may have happened after its answer.
-        unknown, self._unknown = self._unknown, InHand()
+        unknown, self._unknown = self._unknown, Holdings()
         was_suspected, self.is_suspected = self.is_suspected, False
         try:
             found = (await store.ping()).incarnation
@@ -92,8 +92,8 @@ class StoredData:
             events.emit(DataLost(store.url, *gone))
 
 
-def _joined(parts: Iterable[InHand]) -> InHand:
-    whole = InHand()
+def _joined(parts: Iterable[Holdings]) -> Holdings:
+    whole = Holdings()
     for part in parts:
         whole = whole.with_(part)
     return whole

@@ -14,10 +14,10 @@ from collections.abc import Callable, Coroutine
 from contextlib import suppress
 from typing import Any, TypeVar
 
-from tenure.runtime.data_loss import StoredData
+from tenure.runtime.data_loss import DataLossDetector
 from tenure.stores.contract import Store
 
-__all__ = ["Host", "Hosted"]
+__all__ = ["Host", "HostedTask"]
 
 T = TypeVar("T")
 
@@ -28,7 +28,7 @@ log = logging.getLogger("tenure")
 _STOP_TIMEOUT = 6.0
 
 
-class Hosted:
+class HostedTask:
     """Something that runs on the host until it ends, fails or is stopped."""
 
     def __init__(self, work: Callable[[], Coroutine[Any, Any, None]]) -> None:
@@ -66,11 +66,11 @@ class Host:
 
     def __init__(self, store: Store) -> None:
         self.store = store.clone()
-        self.data = StoredData()
+        self.data = DataLossDetector()
         self._virtual = store.clock.virtual
         self._loop: asyncio.AbstractEventLoop | None = None
         self._thread: threading.Thread | None = None
-        self._hosted: list[Hosted] = []
+        self._hosted: list[HostedTask] = []
         self._open = False
         self._opening: asyncio.Lock | None = None
 
@@ -88,9 +88,9 @@ class Host:
                     self._open = True
         return self.store
 
-    def start(self, work: Callable[[], Coroutine[Any, Any, None]]) -> Hosted:
+    def start(self, work: Callable[[], Coroutine[Any, Any, None]]) -> HostedTask:
         """Run `work` on the host's loop."""
-        hosted = Hosted(work)
+        hosted = HostedTask(work)
         self._hosted = [one for one in self._hosted if not one.done]
         self._hosted.append(hosted)
         if self._virtual:
@@ -107,7 +107,7 @@ class Host:
                 return
         function(value)
 
-    async def stop(self, hosted: Hosted) -> None:
+    async def stop(self, hosted: HostedTask) -> None:
         """End what was started and wait for that."""
         await self._on_host(hosted.end())
 

@@ -1,4 +1,4 @@
-"""Patience: calls that must be answered, however long the store is away."""
+"""Repeats calls that must be answered, however long the store is away."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from tenure.core.policy import retry_after_error
 from tenure.errors import TenureError
 from tenure.observe.events import Events, StoreFailing, StoreRestored
 
-__all__ = ["Patience"]
+__all__ = ["Retrier"]
 
 log = logging.getLogger("tenure")
 
@@ -29,7 +29,7 @@ class _Outage:
     has_answer: bool = False
 
 
-class Patience:
+class Retrier:
     """Repeats calls until the store answers, and tells once per outage and name of a call.
 
     Only for calls that may be repeated, which are all calls of a store.

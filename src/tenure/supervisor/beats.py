@@ -1,4 +1,4 @@
-"""Beats for all children, in one call."""
+"""Heartbeats for all children, in one call."""
 
 from __future__ import annotations
 
@@ -12,15 +12,15 @@ from tenure.core.jobs.records import Beat
 from tenure.core.settings import Settings
 from tenure.errors import TenureError
 from tenure.observe.events import Events
-from tenure.runtime.replica.audit import Counts
-from tenure.runtime.replica.janitor import Caretaker
+from tenure.runtime.replica.audit import CountSchedule
+from tenure.runtime.replica.janitor import Janitor
 from tenure.runtime.replica.replica import pause_after
-from tenure.runtime.retry import Patience
-from tenure.runtime.supervised.messages import Beaten, InDoubt, TakenOver
+from tenure.runtime.retry import Retrier
+from tenure.runtime.supervised.messages import BeatFailed, RecordRenewed, TakenOver
 from tenure.stores.contract import Store
 from tenure.supervisor.child import Child
 
-__all__ = ["Beats"]
+__all__ = ["Heartbeats"]
 
 log = logging.getLogger("tenure")
 
@@ -28,7 +28,7 @@ log = logging.getLogger("tenure")
 _AFTER_A_SURPRISE = 0.3
 
 
-class Beats:
+class Heartbeats:
     """Renews the records of all children that live, and tells each how it stands.
 
     Whoever beats also looks after others; `name` is who it does that as. `lodgers` gives replicas
@@ -48,9 +48,9 @@ class Beats:
         self._store = store
         self._clock = store.clock
         self._ttl = settings.replica_ttl
-        self._patience = Patience(self._clock, events)
-        self._caretaker = Caretaker(store, settings, events)
-        self._counts = Counts()
+        self._patience = Retrier(self._clock, events)
+        self._caretaker = Janitor(store, settings, events)
+        self._counts = CountSchedule()
         self._children = children
         self._lodgers = lodgers
         self._name = name
@@ -111,7 +111,7 @@ class Beats:
                 )
             except TenureError:
                 for child in filter(None, alive.values()):
-                    child.order(InDoubt())
+                    child.order(BeatFailed())
                 raise
 
         answers = await self._patience.until_answered("beat", beat)
@@ -126,7 +126,7 @@ class Beats:
                     child.replica = None
                 child.order(TakenOver(replica))
                 continue
-            child.order(Beaten(replica, answer.cancels, answer.held, late))
+            child.order(RecordRenewed(replica, answer.cancels, answer.held, late))
             self._caretaker.look(self._name, answer)
             chance = self._clock.random()
             pause = min(pause, pause_after(answer, self._ttl, chance, self._caretaker))

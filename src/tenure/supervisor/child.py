@@ -17,12 +17,12 @@ import msgspec
 from tenure.runtime.process_info import memory_of
 from tenure.runtime.supervised.board import Board
 from tenure.runtime.supervised.messages import (
-    Beaten,
-    InDoubt,
+    BeatFailed,
     Order,
+    RecordRenewed,
     Report,
     decode_report,
-    encode_word,
+    encode_message,
 )
 from tenure.supervisor.spec import ChildSpec, encode_spec
 
@@ -40,7 +40,7 @@ HELD_SIGNALS = tuple(
 )
 """What a child is born with blocked, until it knows what to do about it."""
 
-# Beats that a child does not read are repeated anyway.
+# Heartbeats that a child does not read are repeated anyway.
 _UNREAD_MAX = 65_536
 
 
@@ -136,8 +136,8 @@ class Child:
         """Tell it something; it may be too late."""
         with suppress(OSError, RuntimeError):
             unread = self._writer.transport.get_write_buffer_size()
-            if unread < _UNREAD_MAX or not isinstance(word, Beaten | InDoubt):
-                self._writer.write(encode_word(word) + b"\n")
+            if unread < _UNREAD_MAX or not isinstance(word, RecordRenewed | BeatFailed):
+                self._writer.write(encode_message(word) + b"\n")
 
     async def reports(self) -> AsyncIterator[Report]:
         """Hear it until its line ends."""

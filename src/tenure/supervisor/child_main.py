@@ -16,7 +16,7 @@ from tenure.app import Tenure
 from tenure.app.setup import keep_quiet
 from tenure.errors import StoreUnavailable, TenureError
 from tenure.runtime.supervised.board import Board
-from tenure.runtime.supervised.link import Lifeline
+from tenure.runtime.supervised.link import SupervisorLink
 from tenure.supervisor.app_finder import load_app, set_up_logging
 from tenure.supervisor.child import HELD_SIGNALS, show_stacks_at_signal
 from tenure.supervisor.spec import ChildSpec, decode_spec
@@ -55,7 +55,7 @@ async def work(app: Tenure, spec: ChildSpec) -> None:
     """Work until the supervisor says so, is gone, or somebody else asks for an end."""
     with socket.socket(fileno=spec.line) as line:
         line.set_inheritable(False)  # programs that handlers start must not keep it open
-        lifeline = Lifeline(line, _board(spec), app._store.clock)  # noqa: SLF001 - of the same house
+        lifeline = SupervisorLink(line, _board(spec), app._store.clock)  # noqa: SLF001 - of the same house
         async with _opened(app):
             worker = app._worker(  # noqa: SLF001 - of the same house
                 queues=spec.queues,

@@ -16,16 +16,16 @@ from tenure.core.policy import UNWIND_SECONDS
 from tenure.errors import ConfigError, TenureError
 from tenure.runtime.process_info import signal_name
 from tenure.runtime.replica.recovery import Recovery, bury
-from tenure.runtime.retry import Patience
+from tenure.runtime.retry import Retrier
 from tenure.runtime.supervised.messages import (
     HandOver,
+    IsolationJoined,
+    IsolationLeft,
     IsolationOver,
     Joined,
-    Lodged,
-    Lodging,
     Stop,
 )
-from tenure.supervisor.beats import Beats
+from tenure.supervisor.beats import Heartbeats
 from tenure.supervisor.child import CAN_SUPERVISE, Child
 from tenure.supervisor.limits import Limits, SupervisorOptions
 from tenure.supervisor.spec import ChildSpec
@@ -79,13 +79,13 @@ class Supervisor:
         self._name = f"supervisor {os.getpid()}"
         self._id = self._clock.token()
         events = app._events  # noqa: SLF001 - of the same house
-        self._patience = Patience(self._clock, events)
+        self._patience = Retrier(self._clock, events)
         self._recovery = Recovery(settings, self._clock, events)
         self._children: set[Child] = set()
         self._isolating: dict[str, None] = {}  # replicas whose processes are being started
         self._stillborn = 0  # processes beside the seats, in a row, that began no job
         self._isolate_from = 0.0
-        self._beats = Beats(
+        self._beats = Heartbeats(
             self._store,
             settings,
             events,
@@ -205,10 +205,10 @@ class Supervisor:
                 case Joined():
                     child.replica, self._has_joined = report.replica, True
                     self._beats.look_again()
-                case Lodging():
+                case IsolationJoined():
                     child.lodger = report.replica
                     self._beats.look_again()
-                case Lodged():
+                case IsolationLeft():
                     child.lodger = None
                 case HandOver():
                     child.lodger = None

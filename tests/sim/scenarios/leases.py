@@ -11,7 +11,7 @@ from typing import Any, cast
 from tenure.app import Tenure
 from tenure.errors import AcquireTimeout, LeaseLost, OnceFailed, StoreError
 from tenure.locks.election import Election, Term
-from tenure.locks.hold import Hold, Rules
+from tenure.locks.hold import Hold, HoldPolicy
 from tenure.locks.lock import Semaphore
 from tests.sim.fleet import Fleet, Process
 from tests.sim.scenarios.opening import opened
@@ -172,7 +172,7 @@ async def _work(
     dice: Random,
     *,
     is_told: bool = False,
-    rules: Rules | None = None,
+    rules: HoldPolicy | None = None,
 ) -> None:
     """Act now and then. In a block it is told of a loss, and need not look."""
     process.say(

@@ -15,7 +15,7 @@ from tenure.core.safe_text import safe
 from tenure.observe.events import AttemptFailed, AttemptLost, Events
 from tenure.observe.log_records import Raised, fields_of, write
 from tenure.runtime.batcher import Batcher, next_slice
-from tenure.runtime.retry import Patience
+from tenure.runtime.retry import Retrier
 from tenure.stores.contract import Purpose, Store, Within
 
 __all__ = ["Settler"]
@@ -29,7 +29,7 @@ class Settler:
     def __init__(
         self,
         store: Store,
-        patience: Patience,
+        patience: Retrier,
         events: Events,
         *,
         on_settled: Callable[[Collection[str]], None],

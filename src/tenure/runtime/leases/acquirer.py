@@ -19,11 +19,11 @@ from tenure.core.policy import WAITER_LIFE, retry_after_error, retry_when_busy, 
 from tenure.errors import LimitMismatch, StoreError, StoreUnavailable
 from tenure.observe.events import Events, LimitsDiffer
 from tenure.runtime.background import Background
-from tenure.runtime.leases.local_queue import Lines
+from tenure.runtime.leases.local_queue import LocalQueue
 from tenure.runtime.process_info import about_this_process
 from tenure.stores.contract import Store
 
-__all__ = ["Acquirer", "Ask", "Grip"]
+__all__ = ["Acquirer", "Grip", "LeaseRequest"]
 
 log = logging.getLogger("tenure")
 
@@ -35,7 +35,7 @@ _OUTAGE_PATIENCE = 3.0
 _RELEASE_TRIES = 4
 
 
-class Ask(Struct, frozen=True, kw_only=True):
+class LeaseRequest(Struct, frozen=True, kw_only=True):
     """What somebody wants to hold."""
 
     key: str
@@ -61,14 +61,14 @@ class Acquirer:
         self._events = events
         # Shown to others beside what the user says about a lease.
         self.about_us = about_this_process()
-        self._lines = Lines(store.clock)
+        self._lines = LocalQueue(store.clock)
         self._background = Background()
 
     async def close(self) -> None:
         """Wait for what is being given back."""
         await self._background.drain(timeout=5.0)
 
-    async def acquire(self, ask: Ask, wait: float | None) -> Grip | None:
+    async def acquire(self, ask: LeaseRequest, wait: float | None) -> Grip | None:
         """Return the lease, or None if it was not free within `wait` seconds (None: for ever).
 
         Raises StoreUnavailable if the store does not answer, LimitMismatch if strict.
@@ -129,7 +129,7 @@ class Acquirer:
         [released] = await self.store.leases.release([lease])
         return released
 
-    def note_other_limit(self, ask: Ask, other: int) -> None:
+    def note_other_limit(self, ask: LeaseRequest, other: int) -> None:
         """Report, or refuse with strict=True, that live holders use another limit."""
         if ask.strict:
             raise LimitMismatch(ask.key, ask.limit, other)
@@ -139,7 +139,7 @@ class Acquirer:
 class _Attempt:
     """One caller's way to a lease, under one holder id."""
 
-    def __init__(self, acquirer: Acquirer, ask: Ask, until: float, *, waits: bool) -> None:
+    def __init__(self, acquirer: Acquirer, ask: LeaseRequest, until: float, *, waits: bool) -> None:
         self._acquirer = acquirer
         self._store = acquirer.store
         self._clock = acquirer.store.clock

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 
-from tenure.runtime.leases.keeper import Kept
+from tenure.runtime.leases.keeper import KeptLease
 
 __all__ = ["DeadlineWatch"]
 
@@ -15,7 +15,7 @@ class DeadlineWatch:
     It does not know the hold: that must not be kept alive.
     """
 
-    def __init__(self, kept: Kept, loop: asyncio.AbstractEventLoop) -> None:
+    def __init__(self, kept: KeptLease, loop: asyncio.AbstractEventLoop) -> None:
         self._kept = kept
         self._loop = loop
         self._alarm = self._set_alarm()

@@ -23,12 +23,12 @@ from tenure.core.policy import renew_after, retry_after_error, trust_until
 from tenure.errors import TenureError
 from tenure.observe.events import Events, RenewalFailing, RenewalRestored
 from tenure.runtime.background import start_soon
-from tenure.runtime.data_loss import InHand
-from tenure.runtime.host import Host, Hosted
+from tenure.runtime.data_loss import Holdings
+from tenure.runtime.host import Host, HostedTask
 from tenure.runtime.pruning import prune
 from tenure.stores.contract import Store
 
-__all__ = ["Keeper", "Kept"]
+__all__ = ["Keeper", "KeptLease"]
 
 log = logging.getLogger("tenure")
 
@@ -46,7 +46,7 @@ _AFTER_A_SURPRISE = 0.1
 _PRUNE_EVERY = 600.0
 
 
-class Kept:
+class KeptLease:
     """One lease in the keeper's care. Any thread may ask it; the keeper's thread changes it."""
 
     def __init__(
@@ -135,9 +135,9 @@ class Keeper:
         self._host = host
         self._clock = host.store.clock
         self._events = events
-        self._hosted: Hosted | None = None
-        self._kept: dict[Kept, None] = {}  # in order: a seed must mean the same every time
-        self._forgotten: deque[Kept] = deque()
+        self._hosted: HostedTask | None = None
+        self._kept: dict[KeptLease, None] = {}  # in order: a seed must mean the same every time
+        self._forgotten: deque[KeptLease] = deque()
         self._changing = threading.Lock()
         self._planned = -math.inf
         self._kept_lately = False
@@ -150,7 +150,7 @@ class Keeper:
         self._confirming: asyncio.Task[None] | None = None
         host.data.add_source(self._in_hand)
 
-    def keep(self, kept: Kept) -> None:
+    def keep(self, kept: KeptLease) -> None:
         """Take a lease into care.
 
         The keeper is woken only if this lease is due before the instant it planned to wake
@@ -167,7 +167,7 @@ class Keeper:
             with suppress(RuntimeError):  # its thread has ended, and another one begins just now
                 self._loop.call_soon_threadsafe(self._changed.set)
 
-    def drop(self, kept: Kept) -> None:
+    def drop(self, kept: KeptLease) -> None:
         """Stop renewing: a renewal is `in_flight` when this returns, or none will be sent.
 
         One in flight is harmless to a release: it never resurrects a lease.
@@ -175,7 +175,7 @@ class Keeper:
         with self._changing:
             self._kept.pop(kept, None)
 
-    def forget(self, kept: Kept) -> None:
+    def forget(self, kept: KeptLease) -> None:
         """Stop renewing, soon. For finalizers: they may run inside `keep`, whose lock is taken."""
         self._forgotten.append(kept)
 
@@ -239,7 +239,7 @@ class Keeper:
             log.error("a renewal failed in an unexpected way", exc_info=error)
         self._changed.set()
 
-    async def _renew(self, due: list[Kept]) -> None:
+    async def _renew(self, due: list[KeptLease]) -> None:
         with self._changing:
             due = [kept for kept in due if kept in self._kept]
             for kept in due:
@@ -258,13 +258,13 @@ class Keeper:
             unknown = [kept for kept, answer in zip(due, answers, strict=True) if answer is False]
             if unknown or was_failing:
                 names = tuple(kept.lease.key for kept in unknown)
-                self._host.data.suspect(InHand(holds=names))
+                self._host.data.suspect(Holdings(holds=names))
             self._start_confirming(store)
         finally:
             for kept in due:
                 kept.in_flight = False
 
-    def _take_answer(self, kept: Kept, answer: bool | None, sent: float) -> None:  # noqa: FBT001 - None is an answer too
+    def _take_answer(self, kept: KeptLease, answer: bool | None, sent: float) -> None:  # noqa: FBT001 - None is an answer too
         if answer:
             kept.extend(sent)
         elif answer is None:
@@ -273,9 +273,9 @@ class Keeper:
             self.drop(kept)
             kept.lose("the store says that it is no longer held")
 
-    def _in_hand(self) -> InHand:
+    def _in_hand(self) -> Holdings:
         with self._changing:
-            return InHand(holds=tuple(kept.lease.key for kept in self._kept))
+            return Holdings(holds=tuple(kept.lease.key for kept in self._kept))
 
     def _start_confirming(self, store: Store) -> None:
         """Find out beside the renewals whether the store has lost its data, if that is in doubt."""
@@ -294,7 +294,7 @@ class Keeper:
             self._events.emit(RenewalRestored(self._failures))
             self._failures = 0
 
-    def _note_failure(self, due: list[Kept], error: Exception) -> None:
+    def _note_failure(self, due: list[KeptLease], error: Exception) -> None:
         self._failures += 1
         if self._failures == 1:
             self._events.emit(RenewalFailing(len(due), str(error)))
@@ -330,7 +330,7 @@ class Keeper:
             self._planned = min(instants, default=math.inf)
             return self._planned
 
-    def _snapshot(self) -> list[Kept]:
+    def _snapshot(self) -> list[KeptLease]:
         with self._changing:
             self._drop_forgotten()
             return list(self._kept)

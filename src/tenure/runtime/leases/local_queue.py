@@ -1,4 +1,4 @@
-"""Lines inside a process: of all tasks that wait for one key, only the first asks the store.
+"""Queues inside a process: of all tasks that wait for one key, only the first asks the store.
 
 So a process with a thousand waiting tasks is one waiter on the store, and its tasks are served in
 the order in which they came.
@@ -11,10 +11,10 @@ from collections import deque
 
 from tenure.core.clock import Clock
 
-__all__ = ["Lines"]
+__all__ = ["LocalQueue"]
 
 
-class Lines:
+class LocalQueue:
     """One line per key; it exists only while somebody stands in it."""
 
     def __init__(self, clock: Clock) -> None:

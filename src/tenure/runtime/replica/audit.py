@@ -13,10 +13,10 @@ from functools import partial
 
 from tenure.core.jobs.records import BATCH_MAX
 from tenure.runtime.attempts.settler import Settler
-from tenure.runtime.retry import Patience
+from tenure.runtime.retry import Retrier
 from tenure.stores.contract import Store
 
-__all__ = ["Audit", "Counts"]
+__all__ = ["Audit", "CountSchedule"]
 
 # A claim whose reply is on its way makes a difference, too, but not for so many beats.
 _BEATS = 2
@@ -25,7 +25,7 @@ _BEATS = 2
 _COUNT_EVERY = 60.0
 
 
-class Counts:
+class CountSchedule:
     """Says which beats shall count the jobs of a replica: some in a row, once a minute."""
 
     def __init__(self) -> None:
@@ -43,7 +43,7 @@ class Counts:
 class Audit:
     """Compares what beats say with what is known here."""
 
-    def __init__(self, store: Store, patience: Patience, settler: Settler) -> None:
+    def __init__(self, store: Store, patience: Retrier, settler: Settler) -> None:
         self._store = store
         self._patience = patience
         self._settler = settler

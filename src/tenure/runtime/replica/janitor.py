@@ -15,7 +15,7 @@ from tenure.runtime.pruning import prune, prune_forgotten
 from tenure.runtime.replica.recovery import Recovery
 from tenure.stores.contract import Store
 
-__all__ = ["Caretaker"]
+__all__ = ["Janitor"]
 
 log = logging.getLogger("tenure")
 
@@ -31,7 +31,7 @@ _SECOND_LOOK = 1.2
 _LEAD_WORTH_TELLING = 0.5
 
 
-class Caretaker:
+class Janitor:
     """Decides by its own beats when to recover and prune, and does it beside them."""
 
     def __init__(self, store: Store, settings: Settings, events: Events) -> None:

@@ -23,7 +23,7 @@ from tenure.errors import StoreUnavailable
 from tenure.observe.events import Events, JobLost, JobsRecovered
 from tenure.stores.contract import Store
 
-__all__ = ["Recovery", "Taken", "bury", "leave", "recovery_grace", "take"]
+__all__ = ["Recovery", "TakenJob", "bury", "leave", "recovery_grace", "take"]
 
 # The most that one call takes. A look and a settlement each cost a round trip, and on SQLite a wait
 # for the disk: with half as many jobs in a slice, a recovery took a third longer.
@@ -47,7 +47,7 @@ def recovery_grace(settings: Settings) -> float:
     return max(settings.grace, allowance + UNWIND_SECONDS)
 
 
-class Taken(Struct, frozen=True):
+class TakenJob(Struct, frozen=True):
     """A job that was taken from its replica: as it was found, and what became of it."""
 
     job: JobRecord | None
@@ -64,7 +64,7 @@ async def take(
     grace: float = 0.0,
     limit: int = _SLICE,
     as_of: int | None = None,
-) -> list[Taken] | None:
+) -> list[TakenJob] | None:
     """Take up to `limit` orphans for `by`, of one replica or of all that are gone.
 
     None: there are none. An empty list: others have settled those that were found.
@@ -97,7 +97,7 @@ async def bury(
     by: str,
     delays: Sequence[float],
     pause: float = 0.0,
-) -> list[Taken]:
+) -> list[TakenJob]:
     """Do at once, for a process known to be dead, what recovery would do after its ttl.
 
     Jobs in `started` count a loss; the others are handed back, and are due after `pause`.
@@ -146,7 +146,7 @@ class Recovery:
             everything += [one.became for one in slice_]
         return everything
 
-    def tell(self, taken: Collection[Taken], by: str) -> None:
+    def tell(self, taken: Collection[TakenJob], by: str) -> None:
         """Emit one event for a slice, and one for each job that is lost for good."""
         ids: dict[str, list[str]] = defaultdict(list)
         for one in taken:
@@ -176,7 +176,7 @@ async def _slices(
     replica: str | None = None,
     grace: float = 0.0,
     as_of: int | None = None,
-) -> AsyncIterator[list[Taken]]:
+) -> AsyncIterator[list[TakenJob]]:
     in_vain = 0
     while in_vain < _IN_VAIN_MAX:
         slice_ = await take(store, by=by, end=end, replica=replica, grace=grace, as_of=as_of)
@@ -230,14 +230,14 @@ def _handed_back_by(by: str, pause: float = 0.0) -> End:
 
 def _taken(
     found: Orphans, ends: Sequence[Settlement], answers: Sequence[Settled | None]
-) -> list[Taken]:
+) -> list[TakenJob]:
     taken = [
-        Taken(job, _became(job, end, answer))
+        TakenJob(job, _became(job, end, answer))
         for job, end, answer in zip(found.jobs, ends, answers, strict=True)
         if answer is not None and answer != "lost"
     ]
     aside = (Recovered(id=id_, replica=replica, state=None) for id_, replica in found.aside)
-    return [*taken, *(Taken(None, became) for became in aside)]
+    return [*taken, *(TakenJob(None, became) for became in aside)]
 
 
 def _became(job: JobRecord, end: Settlement, answer: Settled) -> Recovered:

@@ -21,16 +21,16 @@ from tenure.core.leases import Meta
 from tenure.core.policy import renew_after
 from tenure.core.settings import Settings
 from tenure.observe.events import Events
-from tenure.runtime.data_loss import InHand
-from tenure.runtime.host import Host, Hosted
-from tenure.runtime.replica.audit import Counts
-from tenure.runtime.replica.janitor import Caretaker
-from tenure.runtime.retry import Patience
-from tenure.runtime.supervised.link import Lifeline
+from tenure.runtime.data_loss import Holdings
+from tenure.runtime.host import Host, HostedTask
+from tenure.runtime.replica.audit import CountSchedule
+from tenure.runtime.replica.janitor import Janitor
+from tenure.runtime.retry import Retrier
+from tenure.runtime.supervised.link import SupervisorLink
 from tenure.runtime.supervised.messages import (
-    Beaten,
     IsolationOver,
     Joined,
+    RecordRenewed,
     Retire,
     Stop,
     TakenOver,
@@ -86,22 +86,22 @@ class Replica:
         meta: Meta,
         listener: ReplicaListener,
         *,
-        lifeline: Lifeline | None = None,
+        lifeline: SupervisorLink | None = None,
         resumed: str | None = None,
     ) -> None:
         self._host = host
         self._clock = host.store.clock
         self._ttl = settings.replica_ttl
         self._events = events
-        self._patience = Patience(self._clock, events)
+        self._patience = Retrier(self._clock, events)
         self._meta = meta
         self._listener = listener
         self._lifeline = lifeline
         self._resumed = resumed
-        self._caretaker = Caretaker(host.store, settings, events)
-        self._counts = Counts()
+        self._caretaker = Janitor(host.store, settings, events)
+        self._counts = CountSchedule()
         self._loop = asyncio.get_running_loop()
-        self._hosted: Hosted | None = None
+        self._hosted: HostedTask | None = None
         self.joining: str | None = None
         """The id under which it asks to join. The store may know it before an answer comes."""
 
@@ -137,7 +137,7 @@ class Replica:
         self.joining = None
         await self._live(replica)
         # The jobs are noted before they are stopped. It is looked at when it joins anew.
-        self._host.data.suspect(InHand(replica=replica))
+        self._host.data.suspect(Holdings(replica=replica))
         self._tell(self._listener.taken_over, replica)
 
     async def _join(self, replica: str) -> None:
@@ -162,12 +162,12 @@ class Replica:
                 log.exception("the beats of a worker failed in an unexpected way; they go on")
                 await self._clock.sleep(_AFTER_A_SURPRISE)
 
-    async def _live_supervised(self, replica: str, lifeline: Lifeline) -> bool:
+    async def _live_supervised(self, replica: str, lifeline: SupervisorLink) -> bool:
         """Live on the supervisor's beats; True if it is dead, False if the supervisor is."""
         beats_at = self._clock.boot() + _SILENCE * self._ttl
         while not lifeline.is_cut:
             match await lifeline.news(beats_at - self._clock.boot()):
-                case Beaten() as word if word.replica == replica:
+                case RecordRenewed() as word if word.replica == replica:
                     beats_at = self._clock.boot() + _SILENCE * self._ttl
                     self._hear(replica, word.held, word.cancels, revived=word.revived)
                 case TakenOver() as word if word.replica == replica:
@@ -223,7 +223,7 @@ class Replica:
             self._loop.call_soon_threadsafe(how, *values)
 
 
-def pause_after(beat: Beat, ttl: float, chance: float, caretaker: Caretaker) -> float:
+def pause_after(beat: Beat, ttl: float, chance: float, caretaker: Janitor) -> float:
     """Return how long to wait for the next beat."""
     pause = caretaker.next_look(renew_after(ttl, chance))
     if beat.more:

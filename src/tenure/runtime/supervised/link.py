@@ -17,17 +17,17 @@ from tenure.runtime.supervised.messages import (
     Retire,
     Stop,
     decode_order,
-    encode_word,
+    encode_message,
 )
 
-__all__ = ["Lifeline"]
+__all__ = ["SupervisorLink"]
 
 _TICK_EVERY = 0.5
 # A list of cancels may be long.
 _LINE_MAX = 1_000_000
 
 
-class Lifeline:
+class SupervisorLink:
     """Listens on the host, where a blocked loop does not keep it from hearing."""
 
     def __init__(self, line: socket.socket, board: Board, clock: Clock) -> None:
@@ -43,7 +43,7 @@ class Lifeline:
         """Tell the supervisor something, from any thread."""
         # Some hundred bytes always fit; if it is gone, nobody needs to know any more.
         with self._saying, suppress(OSError):
-            self._line.sendall(encode_word(word) + b"\n")
+            self._line.sendall(encode_message(word) + b"\n")
 
     async def listen(
         self, on_order: Callable[[Stop | Retire | IsolationOver | None], None]

@@ -8,25 +8,25 @@ import msgspec
 from msgspec import Struct
 
 __all__ = [
-    "Beaten",
+    "BeatFailed",
     "HandOver",
-    "InDoubt",
+    "IsolationJoined",
+    "IsolationLeft",
     "IsolationOver",
     "Joined",
-    "Lodged",
-    "Lodging",
     "Order",
+    "RecordRenewed",
     "Report",
     "Retire",
     "Stop",
     "TakenOver",
     "decode_order",
     "decode_report",
-    "encode_word",
+    "encode_message",
 ]
 
 
-class Beaten(Struct, frozen=True, tag=True):
+class RecordRenewed(Struct, frozen=True, tag=True):
     """The supervisor has renewed the replica's record."""
 
     replica: str
@@ -36,7 +36,7 @@ class Beaten(Struct, frozen=True, tag=True):
     """It may have expired for a while."""
 
 
-class InDoubt(Struct, frozen=True, tag=True):
+class BeatFailed(Struct, frozen=True, tag=True):
     """The store does not answer; the supervisor goes on trying."""
 
 
@@ -60,7 +60,7 @@ class IsolationOver(Struct, frozen=True, tag=True):
     """The process of the job that was handed over last has ended, or could not be started."""
 
 
-Order: TypeAlias = Beaten | InDoubt | TakenOver | Stop | Retire | IsolationOver
+Order: TypeAlias = RecordRenewed | BeatFailed | TakenOver | Stop | Retire | IsolationOver
 
 
 class Joined(Struct, frozen=True, tag=True):
@@ -69,13 +69,13 @@ class Joined(Struct, frozen=True, tag=True):
     replica: str
 
 
-class Lodging(Struct, frozen=True, tag=True):
+class IsolationJoined(Struct, frozen=True, tag=True):
     """The worker joins as a second replica, for a job that gets its own process; beat for it."""
 
     replica: str
 
 
-class Lodged(Struct, frozen=True, tag=True):
+class IsolationLeft(Struct, frozen=True, tag=True):
     """It has left again, without a job."""
 
     replica: str
@@ -88,8 +88,8 @@ class HandOver(Struct, frozen=True, tag=True):
     jobs: list[str]
 
 
-Report: TypeAlias = Joined | Lodging | Lodged | HandOver
+Report: TypeAlias = Joined | IsolationJoined | IsolationLeft | HandOver
 
-encode_word = msgspec.json.Encoder().encode
+encode_message = msgspec.json.Encoder().encode
 decode_order = msgspec.json.Decoder(Order).decode
 decode_report = msgspec.json.Decoder(Report).decode

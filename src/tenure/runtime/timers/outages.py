@@ -16,7 +16,7 @@ from tenure.core.schedules.steps import Step, left_of
 from tenure.core.schedules.ticks import Advance, Advanced
 from tenure.observe.events import Events, TickSkipped, TicksMissed
 from tenure.runtime.attempts.unlocked_runs import Outage, UnlockedRuns
-from tenure.runtime.retry import Patience
+from tenure.runtime.retry import Retrier
 from tenure.runtime.timers.scheduling import Scheduling
 from tenure.runtime.timers.state import TimerState
 
@@ -32,7 +32,7 @@ class TimerOutages:
     def __init__(
         self,
         scheduling: Scheduling,
-        patience: Patience,
+        patience: Retrier,
         events: Events,
         *,
         ids: JobIds,
@@ -108,7 +108,7 @@ class TimerOutages:
             cursor = first.cursor if timer.is_shared else outage.seen
             while lines := outage.take_lines():  # more may run meanwhile
                 cursor = await self._record(timer, outage, lines, cursor)
-        except Exception:  # noqa: BLE001 - told by `Patience`, and this ticker is about to stop
+        except Exception:  # noqa: BLE001 - told by `Retrier`, and this ticker is about to stop
             return
         finally:
             timer.outage, timer.pending = None, ""

@@ -27,7 +27,7 @@ from tenure.observe.events import Events, TickSkipped, TicksMissed, TimersFull
 from tenure.runtime.attempts.backlog import Unstarted
 from tenure.runtime.attempts.unlocked_runs import UnlockedRuns, runs_unlocked
 from tenure.runtime.batcher import Batcher
-from tenure.runtime.retry import Patience
+from tenure.runtime.retry import Retrier
 from tenure.runtime.timers.future_timers import AheadTimers
 from tenure.runtime.timers.outages import NEVER, TimerOutages
 from tenure.runtime.timers.scheduling import Scheduling
@@ -59,7 +59,7 @@ class Ticker:
     def __init__(
         self,
         store: Store,
-        patience: Patience,
+        patience: Retrier,
         events: Events,
         plans: Sequence[Plan],
         *,
@@ -177,7 +177,7 @@ class Ticker:
 
         try:
             answers = await self._patience.until_answered("declare", declare, self._stopped)
-        except Exception:  # noqa: BLE001 - told by `Patience`, and this ticker is about to stop
+        except Exception:  # noqa: BLE001 - told by `Retrier`, and this ticker is about to stop
             return
         for timer, answer in answers:
             timer.planted(answer)
@@ -331,7 +331,7 @@ class Ticker:
             return await advance()
         try:
             return await self._patience.until_answered("commit", advance, self._stopped)
-        except Exception:  # noqa: BLE001 - told by `Patience`, and this ticker is about to stop
+        except Exception:  # noqa: BLE001 - told by `Retrier`, and this ticker is about to stop
             return None
 
     def _is_wanted(self, timer: TimerState, move: Advance) -> bool:

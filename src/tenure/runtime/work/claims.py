@@ -10,7 +10,7 @@ from tenure.core.jobs.process_queues import ProcessQueues
 from tenure.core.jobs.records import Claimed, JobRecord
 from tenure.core.jobs.shares import Shares, Turn
 from tenure.core.schedules.records import TIMERS_QUEUE
-from tenure.runtime.retry import Patience
+from tenure.runtime.retry import Retrier
 from tenure.stores.contract import Store
 
 __all__ = ["Claims"]
@@ -22,7 +22,7 @@ class Claims:
     def __init__(
         self,
         store: Store,
-        patience: Patience,
+        patience: Retrier,
         shares: Shares,
         stopped: asyncio.Event,
         *,

@@ -22,9 +22,9 @@ from tenure.core.leases import Meta
 from tenure.core.settings import Settings
 from tenure.runtime.attempts.settler import Settler
 from tenure.runtime.replica.recovery import leave
-from tenure.runtime.retry import Patience
-from tenure.runtime.supervised.link import Lifeline
-from tenure.runtime.supervised.messages import HandOver, Lodged, Lodging
+from tenure.runtime.retry import Retrier
+from tenure.runtime.supervised.link import SupervisorLink
+from tenure.runtime.supervised.messages import HandOver, IsolationJoined, IsolationLeft
 from tenure.runtime.work.quarantine import is_suspicious
 from tenure.stores.contract import Store
 
@@ -44,10 +44,10 @@ class Isolation:
     def __init__(
         self,
         store: Store,
-        patience: Patience,
+        patience: Retrier,
         settler: Settler,
         settings: Settings,
-        lifeline: Lifeline,
+        lifeline: SupervisorLink,
         *,
         meta: Meta,
         stopped: asyncio.Event,
@@ -89,7 +89,7 @@ class Isolation:
         wanted = {record.id for record in self.waiting if record.queue == queue}
         lodger = self._clock.token()
         # Told first: should this process die, the supervisor gives back what the lodger has.
-        self._lifeline.say(Lodging(lodger))
+        self._lifeline.say(IsolationJoined(lodger))
         ttl = self._settings.replica_ttl
         join = partial(self._store.jobs.beat, [lodger], ttl=ttl, meta=self._meta)
         await self._call("join", join)
@@ -105,7 +105,7 @@ class Isolation:
             return
         self._not_before = self._clock.boot() + _MISSED
         await self._call("leave", partial(leave, self._store, lodger))
-        self._lifeline.say(Lodged(lodger))
+        self._lifeline.say(IsolationLeft(lodger))
 
     async def _claim(self, lodger: str, queue: str, number: int) -> list[str]:
         """Claim them again, which are the first of their queue as a rule; give back any others."""

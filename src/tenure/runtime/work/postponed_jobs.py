@@ -11,7 +11,7 @@ from itertools import islice
 
 from tenure.core.jobs.records import BATCH_MAX, JobRecord
 from tenure.runtime.attempts.settler import Settler
-from tenure.runtime.retry import Patience
+from tenure.runtime.retry import Retrier
 from tenure.stores.contract import Store
 
 __all__ = ["Owed"]
@@ -23,7 +23,7 @@ class Owed:
     def __init__(
         self,
         store: Store,
-        patience: Patience,
+        patience: Retrier,
         settler: Settler,
         *,
         stopped: asyncio.Event,
@@ -51,7 +51,7 @@ class Owed:
                 records = await self._patience.until_answered("get", get, give_up=self._stopped)
                 if any(map(self._still_waits, ids, records)):
                     return True
-        except Exception:  # noqa: BLE001 - told by `Patience`, and this worker is about to leave
+        except Exception:  # noqa: BLE001 - told by `Retrier`, and this worker is about to leave
             return True
         return False
 

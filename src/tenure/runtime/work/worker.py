@@ -39,13 +39,13 @@ from tenure.runtime.attempts.running_job import Insert
 from tenure.runtime.attempts.settler import Settler
 from tenure.runtime.attempts.slots import Slots, is_run
 from tenure.runtime.attempts.unlocked_runs import UnlockedRuns
-from tenure.runtime.data_loss import InHand
+from tenure.runtime.data_loss import Holdings
 from tenure.runtime.host import Host
 from tenure.runtime.replica.audit import Audit
 from tenure.runtime.replica.recovery import leave, recovery_grace
 from tenure.runtime.replica.replica import Replica
-from tenure.runtime.retry import Patience
-from tenure.runtime.supervised.link import Lifeline
+from tenure.runtime.retry import Retrier
+from tenure.runtime.supervised.link import SupervisorLink
 from tenure.runtime.supervised.messages import HandOver, IsolationOver, Retire, Stop
 from tenure.runtime.timers.ticker import Ticker
 from tenure.runtime.work.claims import Claims
@@ -94,7 +94,7 @@ class Worker:
         options: WorkerOptions,
         meta: Meta,
         plans: Sequence[Plan] = (),
-        lifeline: Lifeline | None = None,
+        lifeline: SupervisorLink | None = None,
         resumed: HandOver | None = None,
         insert: Insert,
     ) -> None:
@@ -107,7 +107,7 @@ class Worker:
         self._options = options
         self._long_job = settings.long_job
         self._ttl = settings.replica_ttl
-        self._patience = Patience(self._clock, events)
+        self._patience = Retrier(self._clock, events)
         self._changed = asyncio.Event()
         self._stopped = asyncio.Event()
         self._lifeline = lifeline
@@ -302,8 +302,8 @@ class Worker:
             self._look_again.set()
             self._changed.set()
 
-    def _in_hand(self) -> InHand:
-        return InHand(self.replica or "", tuple(self._slots.ids))
+    def _in_hand(self) -> Holdings:
+        return Holdings(self.replica or "", tuple(self._slots.ids))
 
     def taken_over(self, replica: str) -> None:
         self._doubted = None
@@ -454,7 +454,7 @@ class Worker:
             return None
         try:
             claimed = await self._claims.claim(replica, jobs, runs, self._slots.process_room)
-        except Exception:  # noqa: BLE001 - told by `Patience`, and this worker is about to leave
+        except Exception:  # noqa: BLE001 - told by `Retrier`, and this worker is about to leave
             return None
         if claimed is None or self.replica != replica:
             if self.replica == replica:
