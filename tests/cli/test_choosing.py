@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from tenure.cli import target
-from tenure.cli.jobs.commands import selection as choosing
+from tenure.cli.jobs import selection as choosing
 from tenure.core.jobs.records import NewJob
 from tenure.stores.connect import connect
 from tenure.testing import Faults, FaultyStore

@@ -12,8 +12,8 @@ from typing import Self
 
 import pytest
 
-from tenure.cli.jobs.commands import follower as following
-from tenure.cli.jobs.commands import tail as tail_module
+from tenure.cli.jobs import follower as following
+from tenure.cli.jobs import tail as tail_module
 from tenure.cli.jobs.follower import Follower
 from tenure.cli.output import Screen
 from tenure.core.ids import job_id

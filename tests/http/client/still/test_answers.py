@@ -15,7 +15,7 @@ from tenure import (
     ResultUnavailable,
     UnusableAnswer,
 )
-from tenure.http.client.client import transport as lines
+from tenure.http.client import transport as lines
 from tenure.http.client.conversation import Ask, on_the_same_host, origin, retry_after
 from tenure.http.client.remote_job import _Lines
 from tenure.http.request import Headers
