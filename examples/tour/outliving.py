@@ -108,7 +108,7 @@ class Outliving:
         judge(f"{promise}: {took:.2f} s", kept=took <= RECOVERY)
         same = set(again) <= lost
         judge(f"only they do: {len(again)} begun again, {len(lost)} were its own", kept=same)
-        done = sum(job["status"] == "succeeded" for job in jobs)
+        done = sum(job["state"] == "succeeded" for job in jobs)
         whole = all(job["result"] and job["result"]["pages"] == PAGES for job in jobs)
         judge(f"no report is lost: {done} of {REPORTS}", kept=done == REPORTS and whole)
         note("recovery of jobs after the kill", f"{took:.2f} s", f"{RECOVERY:g} s")

@@ -34,7 +34,7 @@ class Event:
 
     @property
     def message(self) -> str:
-        return self.job["progress"]["message"] if self.job["progress"] else self.job["status"]
+        return self.job["progress"]["message"] if self.job["progress"] else self.job["state"]
 
 
 class Visitor:
@@ -99,7 +99,7 @@ class Visiting:
         took = time.monotonic() - begun
         accepted = reply.status_code == 202 and {"location", "retry-after"} <= set(reply.headers)
         screen.told("api-1", f"{reply.status_code}, Location: {reply.headers.get('Location')}")
-        early = accepted and reply.json()["status"] in ("waiting", "running")
+        early = accepted and reply.json()["state"] in ("waiting", "running")
         judge(f"202 before the work is done: after {took:.2f} s", kept=early)
         screen.say("She follows it at api-2, which has never heard of it.")
         seen = [event async for event in self.follow(reply.headers["Location"], "api-2")]
@@ -181,7 +181,7 @@ class Visiting:
             seen.append(event)
             if reply is None and event.part > 0:
                 reply = await self.ada.ask("DELETE", location, "api-2")
-        ended = seen[-1].job["status"]
+        ended = seen[-1].job["state"]
         told = reply is not None and reply.status_code == 202
         judge("a running job is told to stop: 202", kept=told)
         judge(f"its last event says {ended}, at {seen[-1].message}", kept=ended == "cancelled")

@@ -219,7 +219,7 @@ async def test_odd_headers_change_nothing(ann: httpx2.AsyncClient):
     for header in HEADERS:
         answer = await ann.get(location, headers=[header])
         assert answer.status_code == 200, header
-        assert answer.json()["links"]["status"] == location
+        assert answer.json()["links"]["job"] == location
 
 
 async def test_an_event_id_that_is_none_begins_anew(service: Service, ann: httpx2.AsyncClient):
@@ -229,7 +229,7 @@ async def test_an_event_id_that_is_none_begins_anew(service: Service, ann: httpx
         headers = [("Last-Event-ID", last.encode())]
         answer = await ann.get(f"{location}/events", headers=headers)
         assert answer.status_code == 200, last
-        assert answer.text.count("\nevent: status\n") == 1
+        assert answer.text.count("\nevent: state\n") == 1
 
 
 QUERIES = [
@@ -242,8 +242,8 @@ QUERIES = [
     "limit=1e2",
     "limit=" + "9" * 5000,
     "limit=٣",
-    "status=done",
-    "status=",
+    "state=done",
+    "state=",
     "cursor=x",
     "cursor=",
     "cursor=" + "x" * 5000,
@@ -311,5 +311,5 @@ async def test_a_result_that_nobody_can_read(replica: Replica, face: Face):
             assert (await ann.get(place, headers={"Accept": accept})).text == "a,2020,3"
         refused = await ann.get(place, headers={"Accept": "application/json"})
         assert_problem(refused, 406, "not-acceptable")
-        status = (await ann.get(answer.headers["location"])).json()
-        assert (status["status"], status["result"]) == ("succeeded", None)
+        job = (await ann.get(answer.headers["location"])).json()
+        assert (job["state"], job["result"]) == ("succeeded", None)

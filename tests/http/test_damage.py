@@ -45,19 +45,19 @@ async def test_a_damaged_job_is_not_unknown(real_replica: Replica, hand: Hand, i
         if is_aside:
             await come_across(service.app._services().store)
         links = job["links"]
-        for link in ("status", "result", "events"):
+        for link in ("job", "result", "events"):
             check_unreadable(await client.get(links[link], headers=ANN))
-        check_unreadable(await client.delete(links["status"], headers=ANN))
-        waited = await client.get(links["status"], headers={**ANN, "Prefer": "wait=5"})
+        check_unreadable(await client.delete(links["job"], headers=ANN))
+        waited = await client.get(links["job"], headers={**ANN, "Prefer": "wait=5"})
         check_unreadable(waited)
         again = await client.post("/reports", json={"month": 3}, headers=KEY)
         check_unreadable(again)
         # Others are not concerned.
         assert (await client.get("/reports/jobs", headers=ANN)).json()["jobs"] == []
         other = (await client.post("/reports", json={"month": 4}, headers=ANN)).json()
-        assert (await client.get(other["links"]["status"], headers=ANN)).status_code == 200
+        assert (await client.get(other["links"]["job"], headers=ANN)).status_code == 200
         await service.app.delete_job(job["id"])
-        assert (await client.get(links["status"], headers=ANN)).status_code == 404
+        assert (await client.get(links["job"], headers=ANN)).status_code == 404
         again = await client.post("/reports", json={"month": 3}, headers=KEY)
         assert again.status_code == 202
         assert again.json()["id"] != job["id"]

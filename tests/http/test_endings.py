@@ -31,7 +31,7 @@ async def ended(client: httpx2.AsyncClient, path: str, **options) -> tuple[str, 
     """Submit, wait for the end, and return where the job is and what it says."""
     location = (await client.post(path, **options)).headers["location"]
     answer = await client.get(location, headers={"Prefer": "wait=20"})
-    assert answer.json()["status"] in FINISHED
+    assert answer.json()["state"] in FINISHED
     assert "retry-after" not in answer.headers
     return location, answer.json()
 
@@ -50,7 +50,7 @@ async def assert_final(client: httpx2.AsyncClient, location: str) -> None:
 async def test_success(real_replica: Replica):
     async with client_of((await real_replica()).face("fastapi"), timeout=20) as ann:
         location, job = await ended(ann, "/reports", json={"month": 3})
-        assert job["status"] == "succeeded"
+        assert job["state"] == "succeeded"
         assert job["result"] == {"lines": 3, "secret": "", "spoken": ""}
         assert job["error"] is None
         assert job["created"] <= job["started"] <= job["finished"] < job["expires"]
@@ -64,7 +64,7 @@ async def test_success(real_replica: Replica):
 async def test_failure_keeps_its_words_to_itself(real_replica: Replica, caplog):
     async with client_of((await real_replica()).face("fastapi"), timeout=20) as ann:
         location, job = await ended(ann, "/reports/failing")
-        assert job["status"] == "failed"
+        assert job["state"] == "failed"
         assert job["error"]["type"] == "urn:tenure:problem:job-failed"
         result = await ann.get(f"{location}/result")
         assert result.status_code == 500
@@ -82,7 +82,7 @@ async def test_failure_keeps_its_words_to_itself(real_replica: Replica, caplog):
 
 async def test_a_problem_of_the_handlers_own(ann: httpx2.AsyncClient):
     location, job = await ended(ann, "/reports/refusing")
-    assert (job["status"], job["attempt"]) == ("failed", 1)
+    assert (job["state"], job["attempt"]) == ("failed", 1)
     result = await ann.get(f"{location}/result")
     assert result.status_code == 451
     assert result.headers["content-type"] == PROBLEM
@@ -185,7 +185,7 @@ async def test_a_job_that_was_lost_too_often(replica: Replica, face: Face):
         assert (await store.jobs.claim("doomed", 1, ["default"], 1)).jobs
         await wait_until_async(service.app.recover, SIZE.patience)
         job = (await ann.get(location)).json()
-        assert job["status"] == "failed"
+        assert job["state"] == "failed"
         assert job["error"]["type"] == "urn:tenure:problem:job-lost"
         result = await ann.get(f"{location}/result")
         assert result.status_code == 500
@@ -225,7 +225,7 @@ async def test_cancelled_while_waiting(real_replica: Replica):
         location = (await ann.post("/reports/slow")).headers["location"]
         told = await ann.delete(location)
         assert told.status_code == 200
-        assert told.json()["status"] == "cancelled"
+        assert told.json()["state"] == "cancelled"
         result = await ann.get(f"{location}/result")
         assert result.status_code == 410
         assert result.json()["type"] == "urn:tenure:problem:cancelled"
@@ -246,7 +246,7 @@ async def test_cancelled_while_running(real_replica: Replica, stage: Stage):
         again = await ann.delete(location)
         assert again.status_code in (200, 202)
         job = (await ann.get(location, headers={"Prefer": "wait=20"})).json()
-        assert job["status"] == "cancelled"
+        assert job["state"] == "cancelled"
         assert (await ann.get(f"{location}/result")).status_code == 410
         await assert_final(ann, location)
 
@@ -272,14 +272,14 @@ async def test_a_cancel_that_races_with_the_end(real_replica: Replica):
 
     async def cancelled(client: httpx2.AsyncClient, location: str) -> str:
         told = await client.delete(location)
-        assert told.status_code == (200 if told.json()["status"] in FINISHED else 202)
+        assert told.status_code == (200 if told.json()["state"] in FINISHED else 202)
         end = (await client.get(location, headers={"Prefer": "wait=20"})).json()
         if told.status_code == 200:
-            assert end["status"] == told.json()["status"]
+            assert end["state"] == told.json()["state"]
         result = await client.get(f"{location}/result")
-        assert (end["status"], result.status_code) in {("succeeded", 200), ("cancelled", 410)}
+        assert (end["state"], result.status_code) in {("succeeded", 200), ("cancelled", 410)}
         await assert_final(client, location)
-        return end["status"]
+        return end["state"]
 
     # Each side first by force, since on some machines one of them wins every race.
     idle = await real_replica(works=False)
@@ -300,7 +300,7 @@ async def test_an_operator_may_begin_anew(service: Service, ann: httpx2.AsyncCli
     etag = (await ann.get(location)).headers["etag"]
     await (await service.app.job(job["id"])).requeue()
     anew = await ann.get(location)
-    assert anew.json()["status"] in ("waiting", "running", "failed")
+    assert anew.json()["state"] in ("waiting", "running", "failed")
     assert int(anew.headers["etag"].strip('"')) > int(etag.strip('"'))
 
 

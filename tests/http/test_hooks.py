@@ -80,7 +80,7 @@ async def test_a_repeat_is_not_looked_at_again(replica: Replica, face: Face):
 
 async def test_answers_may_look_different(replica: Replica, face: Face):
     def short(job: JobResource) -> dict:
-        return {"job": job.id, "state": job.status, "all": len(dataclasses.fields(job))}
+        return {"job": job.id, "state": job.state, "all": len(dataclasses.fields(job))}
 
     def wrapped(body: dict) -> dict:
         return {"problem": body}
@@ -90,12 +90,12 @@ async def test_answers_may_look_different(replica: Replica, face: Face):
         answer = await ann.post("/reports", json={"month": 3})
         assert set(answer.json()) == {"job", "state", "all"}
         location = answer.headers["location"]
-        status = (await ann.get(location, headers={"Prefer": "wait=20"})).json()
-        assert status["state"] == "succeeded"
-        assert (await ann.delete(location)).json() == status
+        final = (await ann.get(location, headers={"Prefer": "wait=20"})).json()
+        assert final["state"] == "succeeded"
+        assert (await ann.delete(location)).json() == final
         events = (await ann.get(f"{location}/events")).text
         assert '"state":"succeeded"' in events
-        assert (await ann.get("/reports/jobs")).json()["jobs"] == [status]
+        assert (await ann.get("/reports/jobs")).json()["jobs"] == [final]
         missing = await ann.get("/reports/jobs/x")
         assert missing.json()["problem"]["status"] == 404
         bad = await ann.post("/reports", json={})
@@ -281,7 +281,7 @@ def test_a_framework_that_is_missing_is_named_with_its_extra(
 ):
     for name in [name for name in sys.modules if name.partition(".")[0] == framework]:
         monkeypatch.setitem(sys.modules, name, None)
-    monkeypatch.delitem(sys.modules, f"tenure.http.{framework}", raising=False)
+    monkeypatch.delitem(sys.modules, f"tenure.http.server.{framework}", raising=False)
     monkeypatch.delitem(sys.modules, "tenure.http.server.asgi", raising=False)
     with pytest.raises(ModuleNotFoundError, match=rf"pip install 'tenure\[{extra}\]'"):
         getattr(AsyncRouter(Tenure("memory://"), prefix="/r", owner=lambda: "ada"), face)

@@ -73,13 +73,13 @@ async def test_links_lead_back(replica: Replica, place: str):
             assert answer.status_code == 202, answer.text
             job = answer.json()
             location = f"{path}/reports/jobs/{job['id']}"
-            assert answer.headers["location"] == job["links"]["status"] == location
+            assert answer.headers["location"] == job["links"]["job"] == location
             status = await ann.get(location.removeprefix(root))
             assert status.json()["links"] == job["links"]
             cancelled = await ann.delete(location.removeprefix(root))
             assert cancelled.json()["links"] == job["links"]
         [*_, listed] = (await ann.get(f"{asked}/reports/jobs")).json()["jobs"]
-        assert listed["links"]["status"].startswith(f"{path}/reports/jobs/")
+        assert listed["links"]["job"].startswith(f"{path}/reports/jobs/")
         waited = await ann.put(f"{asked}/reports/years/1", headers={"Prefer": "wait=20"})
         assert waited.headers["content-location"].startswith(f"{path}/reports/jobs/")
 

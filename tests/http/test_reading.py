@@ -25,11 +25,11 @@ async def test_the_answer_to_a_submission(ann: httpx2.AsyncClient, stage: Stage)
     location = f"/reports/jobs/{body['id']}"
     assert answer.headers["location"] == location
     assert body["links"] == {
-        "status": location,
+        "job": location,
         "result": f"{location}/result",
         "events": f"{location}/events",
     }
-    assert body["status"] == "waiting"
+    assert body["state"] == "waiting"
     assert 1 <= int(answer.headers["retry-after"]) <= 30
     assert answer.headers["content-type"] == "application/json"
     assert "idempotency-replayed" not in answer.headers
@@ -64,7 +64,7 @@ async def test_a_long_poll_waits_for_the_end(real_replica: Replica, stage: Stage
     async with client_of(service.face("fastapi"), timeout=20) as ann:
         location = await submit(ann)
         short = await ann.get(location, headers={"Prefer": "wait=1"})
-        assert short.json()["status"] in ("waiting", "running")
+        assert short.json()["state"] in ("waiting", "running")
         assert short.headers["preference-applied"] == "wait=1"
         waiting = asyncio.create_task(ann.get(location, headers={"Prefer": "wait=20"}))
         await asyncio.sleep(0.05)
@@ -89,7 +89,7 @@ async def test_a_long_poll_by_revision_waits_for_a_change(replica: Replica, face
         await store.jobs.beat(["r1"], ttl=60, meta={})
         await store.jobs.claim("r1", 1, ["default"], 1)
         answer = await waiting
-        assert (answer.status_code, answer.json()["status"]) == (200, "running")
+        assert (answer.status_code, answer.json()["state"]) == (200, "running")
 
 
 async def test_nobody_waits_longer_than_is_allowed(replica: Replica, face: Face):
@@ -119,7 +119,7 @@ async def test_a_submission_may_wait_for_the_result(ann: httpx2.AsyncClient, ser
         assert answer.headers["content-location"] == f"{answer.headers['location']}/result"
     # Only a result is 200; how it failed is for the job to say.
     failed = await ann.post("/reports/failing", headers={"Prefer": "wait=20"})
-    assert (failed.status_code, failed.json()["status"]) == (202, "failed")
+    assert (failed.status_code, failed.json()["state"]) == (202, "failed")
 
 
 async def test_a_stored_job_is_told_though_the_store_fails_after_it(
@@ -140,8 +140,8 @@ async def test_a_client_that_goes_away_cancels_nothing(ann: httpx2.AsyncClient, 
     waiting.cancel()
     stage.go.set()
     [job] = (await ann.get("/reports/jobs")).json()["jobs"]
-    job = (await ann.get(job["links"]["status"], headers={"Prefer": "wait=20"})).json()
-    assert job["status"] == "succeeded"
+    job = (await ann.get(job["links"]["job"], headers={"Prefer": "wait=20"})).json()
+    assert job["state"] == "succeeded"
 
 
 async def test_a_list_comes_in_parts(real_replica: Replica):
@@ -158,9 +158,9 @@ async def test_a_list_comes_in_parts(real_replica: Replica):
                 break
             query = f"limit=3&cursor={page['cursor']}"
         assert seen == made[::-1]
-        [cancelled] = (await ann.get("/reports/jobs?status=cancelled")).json()["jobs"]
+        [cancelled] = (await ann.get("/reports/jobs?state=cancelled")).json()["jobs"]
         assert cancelled["id"] == made[2]
-        assert len((await ann.get("/reports/jobs?status=waiting")).json()["jobs"]) == 6
+        assert len((await ann.get("/reports/jobs?state=waiting")).json()["jobs"]) == 6
         assert "result" not in cancelled or cancelled["result"] is None
 
 

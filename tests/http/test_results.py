@@ -39,7 +39,7 @@ async def test_a_result_that_cannot_be_had_is_a_problem_of_a_job_that_succeeded(
         sent = await client.post("/reports", headers=WAIT)
         assert sent.status_code == 202
         job = sent.json()
-        assert (job["status"], job["result"], job["attempt"]) == ("succeeded", None, 1)
+        assert (job["state"], job["result"], job["attempt"]) == ("succeeded", None, 1)
         assert job["error"]["type"] == "urn:tenure:problem:result-unavailable"
         result = await client.get(job["links"]["result"])
         assert (result.status_code, result.json()) == (500, job["error"])
@@ -48,7 +48,7 @@ async def test_a_result_that_cannot_be_had_is_a_problem_of_a_job_that_succeeded(
         assert "result-unavailable" in events.text
         assert "secret" not in events.text
         async with AsyncClient("http://test", transport=httpx2.ASGITransport(api)) as remote:
-            known = await remote.job(f"http://test{job['links']['status']}")
+            known = await remote.job(f"http://test{job['links']['job']}")
             with pytest.raises(ResultUnavailable, match="its result is not available"):
                 await known.result(timeout=10)
 

@@ -84,9 +84,9 @@ async def test_the_parts_of_a_list_are_of_50_jobs_unless_said(scene):
             page = answer.json()
             assert (len(page["jobs"]), page["cursor"] is not None) == (jobs, has_more)
             assert answer.headers["content-type"] == "application/json"
-        wrong = await ann.get("/r/jobs?limit=0&status=x&cursor=y")
+        wrong = await ann.get("/r/jobs?limit=0&state=x&cursor=y")
         errors = wrong.json()["errors"]
-        assert [error["parameter"] for error in errors] == ["status", "limit", "cursor"]
+        assert [error["parameter"] for error in errors] == ["state", "limit", "cursor"]
         assert all(error["detail"] for error in errors)
 
 
@@ -161,15 +161,15 @@ async def test_all_that_a_job_shows_while_it_lives(scene, clock):
         job = submitted.headers["location"]
         id_ = job.rpartition("/")[2]
         shown = {
-            "id": id_, "status": "waiting", "created": at(0), "started": None, "finished": None,
+            "id": id_, "state": "waiting", "created": at(0), "started": None, "finished": None,
             "expires": None, "attempt": 0, "progress": None, "cancelling": False, "error": None,
-            "links": {"status": job, "result": f"{job}/result", "events": f"{job}/events"},
+            "links": {"job": job, "result": f"{job}/result", "events": f"{job}/events"},
             "result": None,
         }  # fmt: skip
         assert submitted.json() == shown
         await clock.advance(1)
         await scene.claim()
-        shown |= {"status": "running", "started": at(1), "attempt": 1}
+        shown |= {"state": "running", "started": at(1), "attempt": 1}
         assert (await ann.get(job)).json() == shown
         await scene.note(id_, 0.5)
         shown |= {"progress": {"part": 0.5, "message": ""}}
@@ -179,7 +179,7 @@ async def test_all_that_a_job_shows_while_it_lives(scene, clock):
         await clock.advance(1)
         await scene.settle(id_, result=b'{"a":1}')
         kept = micros((await scene.app.job(id_)).record.retention) / 1e6
-        shown |= {"status": "succeeded", "finished": at(2), "expires": at(2 + kept)}
+        shown |= {"state": "succeeded", "finished": at(2), "expires": at(2 + kept)}
         assert (await ann.get("/r/jobs")).json() == {
             "jobs": [shown | {"cancelling": False}],
             "cursor": None,

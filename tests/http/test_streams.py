@@ -105,7 +105,7 @@ class Listener:
         ids = [event.id for event in self.seen]
         assert all(one < other for one, other in pairwise(ids)), ids
         *before, last = self.seen
-        assert (last.kind, last.data["status"], last.data["result"]) == (
+        assert (last.kind, last.data["state"], last.data["result"]) == (
             "result",
             "succeeded",
             "done",
@@ -189,7 +189,7 @@ async def test_what_each_event_says(
     assert answer.headers["cache-control"] == "private, no-cache"
     events = [read(block) for block in answer.text.split("\n\n") if block]
     kinds = [event.kind for event in events]
-    assert kinds[0] == "status"
+    assert kinds[0] == "state"
     assert kinds[-1] == "result"
     assert "progress" in kinds
     progress = next(event.data["progress"] for event in events if event.kind == "progress")
@@ -207,7 +207,7 @@ async def test_bad_ends_come_too(ann: httpx2.AsyncClient):
         location = (await ann.post(path)).headers["location"]
         answer = await ann.get(f"{location}/events")
         last = read(answer.text.split("\n\n")[-2])
-        assert (last.kind, last.data["status"]) == ("status", "failed")
+        assert (last.kind, last.data["state"]) == ("state", "failed")
         assert last.data["error"]["type"] == f"urn:tenure:problem:{kind}"
 
 
@@ -241,7 +241,7 @@ async def test_a_cancel_is_seen_at_once(
         await ann.delete(location)
         async with asyncio.timeout(SIZE.patience):
             answer = await listening
-    states = [read(block).data["status"] for block in answer.text.split("\n\n") if block]
+    states = [read(block).data["state"] for block in answer.text.split("\n\n") if block]
     assert states == ["waiting", "cancelled"]
 
 
@@ -257,7 +257,7 @@ async def test_who_comes_back_gets_what_is_new_only(replica: Replica, face: Face
         await ann.delete(location)
         answer = await listening
     [event] = [read(block) for block in answer.text.split("\n\n") if block]
-    assert event.data["status"] == "cancelled"
+    assert event.data["state"] == "cancelled"
     assert event.id > int(seen)
 
 
@@ -299,7 +299,7 @@ async def test_a_silent_stream_says_that_it_is_there(
         blocks = [block for block in (await listening).text.split("\n\n") if block]
     assert read(blocks[0]) is not None
     assert read(blocks[1]) is None
-    assert read(blocks[-1]).data["status"] == "cancelled"
+    assert read(blocks[-1]).data["state"] == "cancelled"
 
 
 async def test_a_stream_ends_with_the_store_and_can_be_taken_up_again(
@@ -326,4 +326,4 @@ async def test_a_stream_ends_with_the_store_and_can_be_taken_up_again(
         rest = await ann.get(f"{location}/events", headers=headers)
         [last] = [read(block) for block in rest.text.split("\n\n") if block]
         assert last.id > first.id
-        assert last.data["status"] == "cancelled"
+        assert last.data["state"] == "cancelled"

@@ -17,7 +17,7 @@ def events_of(answer: httpx2.Response) -> list[Event]:
 
 ASKS = {
     "submission": lambda ann, _, headers: ann.post("/r", headers=headers),
-    "status": lambda ann, job, headers: ann.get(job, headers=headers),
+    "get": lambda ann, job, headers: ann.get(job, headers=headers),
     "result": lambda ann, job, headers: ann.get(f"{job}/result", headers=headers),
 }
 
@@ -35,8 +35,8 @@ async def test_a_wait_lasts_as_long_as_wanted_and_allowed(
         assert not task.done()
         await clock.advance(FRACTION)
         answer = await task
-        assert answer.status_code == {"submission": 202, "status": 200, "result": 409}[what]
-        if what == "status":
+        assert answer.status_code == {"submission": 202, "get": 200, "result": 409}[what]
+        if what == "get":
             assert answer.headers["preference-applied"] == f"wait={waits:g}"
 
 
@@ -89,7 +89,7 @@ async def test_who_knows_the_revision_waits_for_the_next(scene, clock):
         assert not task.done()
         await scene.claim()
         await clock.advance(0)
-        assert task.result().json()["status"] == "running"
+        assert task.result().json()["state"] == "running"
         # What is known is old by now.
         task = await begun(clock, ann.get(job, headers=prefer(100, **known)))
         assert task.result().status_code == 200
@@ -103,7 +103,7 @@ async def forgotten(scene: Scene, clock: ManualClock, id_: str) -> None:
     clock.shift(-30 * 86_400)
 
 
-@pytest.mark.parametrize(("what", "status"), [("submission", 202), ("status", 404)])
+@pytest.mark.parametrize(("what", "status"), [("submission", 202), ("get", 404)])
 async def test_a_job_that_is_forgotten_meanwhile(scene, clock, monkeypatch, what, status):
     async with scene.served() as ann:
         scene.make_deaf(monkeypatch)
@@ -122,7 +122,7 @@ async def test_a_stream_of_a_job_that_is_forgotten_ends(scene, clock, monkeypatc
         task = await begun(clock, ann.get(f"{job}/events"))
         await forgotten(scene, clock, job.rpartition("/")[2])
         await clock.advance(2)
-        assert [event.data["status"] for event in events_of(task.result())] == ["waiting"]
+        assert [event.data["state"] for event in events_of(task.result())] == ["waiting"]
 
 
 async def test_a_job_that_is_forgotten_while_it_is_cancelled(scene, monkeypatch):
@@ -152,14 +152,14 @@ async def test_what_kind_each_event_is_of(scene, clock):
         await scene.settle(id_, result=b"7")
         await clock.advance(1)
         answer = await task
-        seen = [(event.kind, event.data["status"]) for event in events_of(answer)]
+        seen = [(event.kind, event.data["state"]) for event in events_of(answer)]
         assert seen == [
-            ("status", "waiting"),
-            ("status", "running"),
+            ("state", "waiting"),
+            ("state", "running"),
             ("progress", "running"),
             ("progress", "running"),
-            ("status", "running"),
-            ("status", "running"),
+            ("state", "running"),
+            ("state", "running"),
             ("result", "succeeded"),
         ]
         assert answer.headers["x-accel-buffering"] == "no"
@@ -201,7 +201,7 @@ async def test_a_stream_looks_every_two_seconds_if_no_wake_up_comes(scene, clock
         await clock.advance(2 - FRACTION)
         assert not task.done()
         await clock.advance(FRACTION)
-        assert [event.kind for event in events_of(task.result())] == ["status", "result"]
+        assert [event.kind for event in events_of(task.result())] == ["state", "result"]
 
 
 @pytest.mark.parametrize(

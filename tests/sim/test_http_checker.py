@@ -29,7 +29,7 @@ def saw(at: float, outcome: str, revision: int, began: float, **facts: Any) -> E
 
 
 def streamed(at: float, outcome: str, revision: int, **facts: Any) -> Entry:
-    answer = "result" if outcome == "succeeded" else "status"
+    answer = "result" if outcome == "succeeded" else "state"
     given = {"job": "j", "outcome": outcome, "revision": revision, "answer": answer, "ok": True}
     return said(at, "streamed", **{**given, **facts})
 

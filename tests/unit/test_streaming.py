@@ -51,7 +51,7 @@ async def test_events_are_sent_at_a_bounded_pace_and_the_last_one_is_sent():
     ]
     pauses = [round(later - earlier, 3) for (earlier, _), (later, _) in pairwise(sent)]
     assert set(pauses[:-1]) == {0.2}
-    assert sent[0][1].startswith(b"id: 1\nevent: status\n")
+    assert sent[0][1].startswith(b"id: 1\nevent: state\n")
     assert b"event: progress" in sent[1][1]
     assert b"event: result" in sent[-1][1]
 

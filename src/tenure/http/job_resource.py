@@ -45,7 +45,7 @@ class Progress:
 class Links:
     """Where else to look."""
 
-    status: str
+    job: str
     result: str
     events: str
 
@@ -55,7 +55,7 @@ class JobResource(Generic[T]):
     """A job as its owner reads it."""
 
     id: str
-    status: JobState
+    state: JobState
     created: datetime
     started: datetime | None = None
     """When its present or last attempt began."""
@@ -81,7 +81,7 @@ class JobResource(Generic[T]):
         problem = failure(record)
         return cls(
             id=record.id,
-            status=record.state,
+            state=record.state,
             created=as_datetime(record.created),
             started=as_datetime(record.started) if record.started else None,
             finished=as_datetime(record.finished) if record.finished else None,

@@ -53,27 +53,27 @@ class After(Mishap):
         return self._answer.instead(request)
 
 
-def job_of(status: str = "running", **members: Any) -> bytes:
+def job_of(state: str = "running", **members: Any) -> bytes:
     """Return a job as the routes show it."""
-    links = {"status": "/s", "result": "/r", "events": "/e"}
-    shown = {"id": ID, "status": status, "created": "2026-01-01T00:00:00Z", "links": links}
+    links = {"job": "/s", "result": "/r", "events": "/e"}
+    shown = {"id": ID, "state": state, "created": "2026-01-01T00:00:00Z", "links": links}
     return json.encode({**shown, **members})
 
 
-def shown(status: str = "running", *, headers: dict[str, str] | None = None, **members: Any):
+def shown(state: str = "running", *, headers: dict[str, str] | None = None, **members: Any):
     """Return the answer of a server that shows a job."""
-    return Answered(200, headers, job_of(status, **members))
+    return Answered(200, headers, job_of(state, **members))
 
 
-def stored(status: str = "waiting", **members: Any) -> Answered:
+def stored(state: str = "waiting", **members: Any) -> Answered:
     """Return the answer of a server that has stored a job."""
-    return Answered(202, PLACE, job_of(status, **members))
+    return Answered(202, PLACE, job_of(state, **members))
 
 
-def event(revision: int, status: str = "running", kind: str | None = None) -> bytes:
+def event(revision: int, state: str = "running", kind: str | None = None) -> bytes:
     """Return one event of a stream."""
     named = "" if kind is None else f"event: {kind}\n"
-    return f"id: {revision}\n{named}data: ".encode() + job_of(status) + b"\n\n"
+    return f"id: {revision}\n{named}data: ".encode() + job_of(state) + b"\n\n"
 
 
 def stream(*events: bytes) -> Answered:

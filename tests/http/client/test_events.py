@@ -35,7 +35,7 @@ async def test_events_follow_a_job_to_its_end(client, server, gate):
     assert strictly_rise(seen)
     assert (seen[-1].kind, seen[-1].job.result) == ("result", {"pages": "x"})
     assert seen[-1].job.progress.message == "step\u20281"
-    assert job.status == seen[-1].job
+    assert job.resource == seen[-1].job
 
     assert [one async for one in each(job.events())] == seen[-1:]
     assert [one async for one in each(job.events(after=seen[-1].revision))] == []
@@ -54,7 +54,7 @@ async def test_a_stream_that_is_cut_is_taken_up_where_it_ended(
     network.expect(Cut(1, cleanly=cleanly), Unreachable(), Answered(503), Cut(1, cleanly=cleanly))
     seen = await followed(job.events(), server, gate)
     assert strictly_rise(seen)
-    assert seen[-1].job.status == "succeeded"
+    assert seen[-1].job.state == "succeeded"
     asked = network.header("last-event-id", of=lambda request: request.url.path.endswith("/events"))
     first, second = str(seen[0].revision), str(seen[1].revision)
     assert asked == [None, first, first, first, second]
@@ -70,14 +70,14 @@ async def test_who_reads_slowly_loses_no_patience(client, network, clock, server
         clock.pause(600)  # ten times the patience of a client
         server.open(gate)
     assert strictly_rise(seen)
-    assert seen[-1].job.status == "succeeded"
+    assert seen[-1].job.state == "succeeded"
 
 
 async def test_a_quiet_stream_is_taken_up_again_and_again(client, network, clock):
     job = await got(client.submit("/reports", {"size": 1}))
     network.expect(*[Quiet(clock, 45)] * 5)
     seen = [one async for one in each(job.events())]
-    assert seen[-1].job.status == "succeeded"
+    assert seen[-1].job.state == "succeeded"
     between = [pause for pause in clock.pauses if pause != 45]
     assert len(between) == 5
     assert min(between) >= 0.25
@@ -97,7 +97,7 @@ async def test_what_is_sent_twice_is_seen_once(client, network, server, gate):
     network.expect(Doubled())
     seen = await followed(job.events(), server, gate)
     assert strictly_rise(seen)
-    assert seen[-1].job.status == "succeeded"
+    assert seen[-1].job.state == "succeeded"
 
     network.expect(RequestHeaderLost("last-event-id"))
     after = seen[-1].revision
@@ -173,9 +173,7 @@ async def test_who_stops_listening_leaves_no_connection_behind(client, server, g
 
 
 EVENTS = (
-    'id: 1\nevent: status\ndata: {"a":"\u2028\x85"}\n\n'
-    ": ping\n\n"
-    "id: 2\r\ndata: a\r\ndata: b\r\n\r\n"
+    'id: 1\nevent: state\ndata: {"a":"\u2028\x85"}\n\n: ping\n\nid: 2\r\ndata: a\r\ndata: b\r\n\r\n'
 )
 
 
@@ -184,7 +182,7 @@ def test_events_are_read_however_they_are_cut_into_parts(size):
     raw, lines = EVENTS.encode(), _Lines()
     parts = [raw[at : at + size] for at in range(0, len(raw), size)]
     assert [fields for part in parts for fields in lines.feed(part)] == [
-        {"id": "1", "event": "status", "data": '{"a":"\u2028\x85"}'},
+        {"id": "1", "event": "state", "data": '{"a":"\u2028\x85"}'},
         {"id": "2", "data": "a\nb"},
     ]
 
@@ -198,7 +196,7 @@ async def test_a_restart_of_the_server_goes_by(kind, tmp_path, user, gate):
         job = await got(client.submit("/reports", {"steps": 1, "gate": gate}))
         follow = asyncio.to_thread(list, job.events()) if kind is Client else listed(job.events())
         following = asyncio.create_task(follow)
-        await wait_until_async(lambda: job.status.status == "running")
+        await wait_until_async(lambda: job.resource.state == "running")
     finally:
         await asyncio.to_thread(first.stop)
     assert not following.done()
@@ -206,7 +204,7 @@ async def test_a_restart_of_the_server_goes_by(kind, tmp_path, user, gate):
     with second.running():
         seen = await following
     assert strictly_rise(seen)
-    assert seen[-1].job.status == "succeeded"
+    assert seen[-1].job.state == "succeeded"
     await got(client.close())
 
 

@@ -164,7 +164,7 @@ async def test_a_job_that_is_stored_is_returned_whatever_is_asked_next(
     assert job.id in repr(job)
     assert not job.is_finished  # as far as anybody knows
     with pytest.raises(JobStateError, match="refresh"):
-        _ = job.status
+        _ = job.resource
     outage.is_over = True
     assert await got(job.result(timeout=20)) == {"pages": "x"}
     assert job.is_finished

@@ -15,11 +15,11 @@ from tests.http.serving import Wanted
 
 async def test_a_job_is_submitted_and_its_result_comes_back(client, server, user):
     job = await got(client.submit("/reports", {"steps": 1, "size": 3}))
-    assert job.status.status in ("waiting", "running", "succeeded")
-    assert job.id == job.status.id == jobs_of(server, user)[0]["id"]
+    assert job.resource.state in ("waiting", "running", "succeeded")
+    assert job.id == job.resource.id == jobs_of(server, user)[0]["id"]
     assert await got(job.result(timeout=20)) == {"pages": "xxx"}
     assert job.is_finished
-    assert job.status.finished >= job.status.created
+    assert job.resource.finished >= job.resource.created
     assert job.id in repr(job)
 
 

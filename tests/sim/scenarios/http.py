@@ -82,7 +82,7 @@ async def _serve(router: AsyncRouter, ask: Ask) -> Answer:
                 return await routes.page(asked, ask.owner)
             case verb:
                 about = {
-                    "status": routes.status,
+                    "get": routes.get,
                     "result": routes.result,
                     "events": routes.events,
                     "cancel": routes.cancel,

@@ -39,7 +39,7 @@ class _Shown(Struct):
     """What a client reads of a job."""
 
     id: str
-    status: str
+    state: str
 
 
 class _Listed(Struct):
@@ -195,7 +195,7 @@ class Visitor:
                 await self._cancel(job)
             headers = {"Prefer": "wait=1"} if self._dice.random() < 0.5 else {}
             headers |= {"If-None-Match": known} if self._dice.random() < 0.5 else {}
-            answer, began = await self._ask("status", job, headers=headers)
+            answer, began = await self._ask("get", job, headers=headers)
             if answer is not None and answer.status == 404:
                 self._say("denied", job=job)
                 return
@@ -208,8 +208,8 @@ class Visitor:
     def _see(self, answer: Answer, revision: int, began: float, owner: str = "") -> bool:
         shown = _read(answer, _Shown)
         facts = {"holder": owner or self._owner, "revision": revision, "seconds": began}
-        self._say("saw", job=shown.id, outcome=shown.status, **facts)
-        return shown.status in FINISHED
+        self._say("saw", job=shown.id, outcome=shown.state, **facts)
+        return shown.state in FINISHED
 
     async def _cancel(self, job: str) -> None:
         answer, began = await self._ask("cancel", job)
@@ -270,8 +270,8 @@ class Visitor:
                 break
             if part.startswith(b":"):
                 continue
-            last, status = self._note(job, part, self._owner)
-            if status in FINISHED:
+            last, state = self._note(job, part, self._owner)
+            if state in FINISHED:
                 return last, True
         return last, False
 
@@ -279,16 +279,16 @@ class Visitor:
         fields = dict(line.split(": ", 1) for line in part.decode().strip().split("\n"))
         shown = msgspec.json.decode(fields["data"], type=_Shown)
         revision = int(fields["id"])
-        facts = {"revision": revision, "outcome": shown.status, "ok": shown.id == job}
+        facts = {"revision": revision, "outcome": shown.state, "ok": shown.id == job}
         self._say("streamed", job=job, holder=owner, answer=fields["event"], **facts)
-        return revision, shown.status
+        return revision, shown.state
 
     # Prying.
 
     async def _pry(self, job: str) -> None:
         """Ask for a job as somebody whose it is not."""
         owner = "ben" if self._owner == "ann" else "ann"
-        verb = self._dice.choice(("status", "result", "events", "cancel"))
+        verb = self._dice.choice(("get", "result", "events", "cancel"))
         exchange = self._send(verb, job, owner=owner)
         answer = await exchange.next(1.0)
         if isinstance(answer, Answer) and answer.status == 404:

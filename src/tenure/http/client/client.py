@@ -207,7 +207,7 @@ class AsyncClient:
         async with AsyncClient("https://reports.example") as client:
             job = await client.submit("/reports", {"month": 3})
             async for event in job.events():
-                print(event.job.status, event.job.progress)
+                print(event.job.state, event.job.progress)
 
     It takes the arguments of `Client`; `http` is an asynchronous httpx client here.
     """

@@ -63,18 +63,18 @@ class KnownJob:
         lower = {name.lower(): value for name, value in headers.items()}
         self._headers = {name: lower[name] for name in lower.keys() - _ONLY_OF_SUBMIT}
         self.url = url
-        self._status: JobResource[Any] | None = None
+        self._resource: JobResource[Any] | None = None
 
     @property
     def id(self) -> str:
         return self.url.rpartition("/")[2]
 
     @property
-    def status(self) -> JobResource[Any]:
-        if self._status is None:
+    def resource(self) -> JobResource[Any]:
+        if self._resource is None:
             problem = "is stored, but has not been seen yet: refresh() it, or wait() for it"
             raise JobStateError(self.id, problem)
-        return self._status
+        return self._resource
 
     @property
     def is_finished(self) -> bool:
@@ -83,7 +83,7 @@ class KnownJob:
     @property
     def shown(self) -> str:
         """Its state, in a word; also if it has not been seen."""
-        return "unseen" if self._status is None else self._status.status
+        return "unseen" if self._resource is None else self._resource.state
 
     def deadline(self, timeout: Duration | None) -> Deadline:
         then = f"job {self.id} has not finished, and goes on"
@@ -97,8 +97,8 @@ class KnownJob:
         return Tail(self, self._caller, after, self.deadline(timeout))
 
     def see(self, ask: Ask, body: bytes) -> JobResource[Any]:
-        self._status = _read_job(ask, body)
-        return self._status
+        self._resource = _read_job(ask, body)
+        return self._resource
 
     def asking(self, ask: Ask, deadline: Deadline) -> Steps[Reply]:
         """Ask about this job. Raises JobNotFound if it is not there."""
@@ -140,7 +140,7 @@ class KnownJob:
             wait, since = math.ceil(min(_WAIT, deadline.left)), clock.boot()
             ask = self.ask("GET", headers={"prefer": f"wait={wait}"})
             reply = yield from self.asking(replace(ask, silence=SILENCE + wait), deadline)
-            if self.see(ask, reply.body).status in FINISHED:
+            if self.see(ask, reply.body).state in FINISHED:
                 return
             applied = wait_preference(Headers({"prefer": reply.headers.get(_APPLIED, "")}))
             if not 0 < applied / 2 <= clock.boot() - since:
@@ -158,15 +158,15 @@ class KnownJob:
         """Wait for what it returns; raise why it returns nothing."""
         deadline = self.deadline(timeout)
         yield from self.waiting(deadline)
-        problem = self.status.error or {}
+        problem = self.resource.error or {}
         said = ". ".join(str(problem[one]) for one in ("title", "detail") if problem.get(one))
-        if self.status.status == "failed":
+        if self.resource.state == "failed":
             reason = str(problem.get("type", "")).removeprefix(PREFIX) or "failed"
             raise JobFailed(self.id, reason, said, problem)
-        if self.status.status == "cancelled":
+        if self.resource.state == "cancelled":
             raise JobCancelled(self.id, str(problem.get("detail", "")), problem)
-        if self.status.result is not None:
-            return self.status.result
+        if self.resource.result is not None:
+            return self.resource.result
         if problem:
             raise ResultUnavailable(self.id, said)
         ask = self.ask("GET", "/result")
@@ -204,13 +204,13 @@ class JobView:
         return self._known.url
 
     @property
-    def status(self) -> JobResource[Any]:
-        """The job as it was last seen: `status.status`, `status.progress` and so on.
+    def resource(self) -> JobResource[Any]:
+        """The job as it was last seen: `resource.state`, `resource.progress` and so on.
 
         Raises:
             JobStateError: it was stored, and then no answer about it came; `refresh` it.
         """
-        return self._known.status
+        return self._known.resource
 
     @property
     def is_finished(self) -> bool:
@@ -226,7 +226,7 @@ class JobEvent(Struct, frozen=True, kw_only=True):
     revision: int
     """Rises with every change; give it to `events(after=)` to go on from here."""
     kind: str
-    """"status", "progress", or "result" for the end of a job that has succeeded."""
+    """"state", "progress", or "result" for the end of a job that has succeeded."""
     job: JobResource[Any]
     """As it is since then."""
 
@@ -281,10 +281,10 @@ class Tail:
             if int(revision) < self._after:
                 continue
             job = self._job.see(self._ask, fields["data"].encode())
-            self._has_ended = job.status in FINISHED
+            self._has_ended = job.state in FINISHED
             if int(revision) > self._after:
                 self._after = int(revision)
-                yield JobEvent(revision=self._after, kind=fields.get("event", "status"), job=job)
+                yield JobEvent(revision=self._after, kind=fields.get("event", "state"), job=job)
         if not self._has_ended and self._deadline.left <= 0:
             raise self._deadline.passed()
 

@@ -36,7 +36,7 @@ __all__ = [
 
 JOB_PATHS: Final = {
     "list": "/jobs",
-    "status": "/jobs/{job_id}",
+    "get": "/jobs/{job_id}",
     "cancel": "/jobs/{job_id}",
     "result": "/jobs/{job_id}/result",
     "events": "/jobs/{job_id}/events",

@@ -66,7 +66,7 @@ def _kind(record: JobRecord, before: JobState | None) -> str:
     if record.state == "succeeded":
         return "result"
     is_progress = record.state == before == "running" and not record.cancelling
-    return "progress" if is_progress else "status"
+    return "progress" if is_progress else "state"
 
 
 def _event(record: JobRecord, kind: str, shown: bytes) -> bytes:

@@ -60,7 +60,7 @@ def make_router(router: AsyncRouter) -> APIRouter:
                 served.of_endpoint(endpoint),
                 methods=[endpoint.method],
                 **describe_submit(
-                    endpoint, served.operation("status"), owned=router.owner is not None
+                    endpoint, served.operation("get"), owned=router.owner is not None
                 ),
             )
         served.add_job_routes(made)
@@ -175,7 +175,7 @@ class _Served:
 
     def add_job_routes(self, made: APIRouter) -> None:
         routes = self._routes
-        self._add(made, "status", self._of_job(routes.status, "status"))
+        self._add(made, "get", self._of_job(routes.get, "get"))
         self._add(made, "cancel", self._of_job(routes.cancel, "cancel"), "DELETE")
         self._add(made, "result", self._of_job(routes.result, "result"))
         self._add(made, "events", self._of_job(routes.events, "events"))

@@ -36,7 +36,7 @@ _JOB_ID: Final = {
 _REVISION: Final = {"name": "If-None-Match", "in": "header", "schema": {"type": "string"}}
 _LAST_EVENT: Final = {"name": "Last-Event-ID", "in": "header", "schema": {"type": "string"}}
 _LIST: Final = [
-    {"name": "status", "in": "query", "schema": {"type": "string", "enum": list(STATES)}},
+    {"name": "state", "in": "query", "schema": {"type": "string", "enum": list(STATES)}},
     {"name": "cursor", "in": "query", "schema": {"type": "string", "format": "uuid"}},
     {
         "name": "limit",
@@ -45,7 +45,7 @@ _LIST: Final = [
     },
 ]
 _TAKES: Final[Mapping[str, list[dict[str, Any]]]] = {
-    "status": [_JOB_ID, _PREFER, _REVISION],
+    "get": [_JOB_ID, _PREFER, _REVISION],
     "result": [_JOB_ID, _PREFER],
     "events": [_JOB_ID, _LAST_EVENT],
     "cancel": [_JOB_ID],
@@ -80,7 +80,10 @@ _HEADERS: Final = {
 
 _SAYS: Final[Mapping[str, tuple[str, str]]] = {
     "list": ("Your jobs", "The jobs that you have submitted here, newest first."),
-    "status": ("A job", "How far a job is. With `Prefer: wait=10`, when it has finished."),
+    "get": (
+        "A job",
+        "The state and progress of a job. With `Prefer: wait=10`, when it has finished.",
+    ),
     "result": ("Its result", "What the handler returned; a problem until then, or if it failed."),
     "events": ("Its events", "Server-sent events: the job whenever it changes, until it ends."),
     "cancel": ("Cancel it", "Ask a job to stop. One that waits is cancelled at once."),
@@ -88,8 +91,8 @@ _SAYS: Final[Mapping[str, tuple[str, str]]] = {
 """Summary and description of each route."""
 
 
-def describe_submit(endpoint: Endpoint, status: str, *, owned: bool) -> dict[str, Any]:
-    """Return what FastAPI is told about an endpoint; `status` names the operation to follow."""
+def describe_submit(endpoint: Endpoint, get: str, *, owned: bool) -> dict[str, Any]:
+    """Return what FastAPI needs for an endpoint; `get` is the id of the operation on its job."""
     entry = endpoint.entry
     problems = ["malformed-request", "body-too-large", "unsupported-media-type"]
     if endpoint.parameters.body is None:
@@ -103,14 +106,14 @@ def describe_submit(endpoint: Endpoint, status: str, *, owned: bool) -> dict[str
         problems += ["too-many-jobs", "too-many-requests", "queue-full"]
     if owned:
         problems.append("nobody")
-    link = {"operationId": status, "parameters": {"job_id": "$response.body#/id"}}
+    link = {"operationId": get, "parameters": {"job_id": "$response.body#/id"}}
     accepted = _headers("Location", "Retry-After", "Idempotency-Replayed")
     responses: dict[int | str, dict[str, Any]] = {
         202: {
             "description": "Stored as a job; it runs soon",
             "model": _job_of(endpoint.parameters.returns),
             "headers": accepted,
-            "links": {"status": link},
+            "links": {"job": link},
         },
         **_problems(*problems, "invalid-request", "store-unavailable", "store-full"),
     }
@@ -138,7 +141,7 @@ def describe(what: str, endpoints: Sequence[Endpoint], *, owned: bool) -> dict[s
             200: {"description": "A part of the list, newest first", "model": JobList},
             **_problems("invalid-request"),
         },
-        "status": {
+        "get": {
             200: {"description": "The job", "model": job, "headers": state},
             304: {"description": "It has not changed", "headers": state},
         },

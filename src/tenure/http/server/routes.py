@@ -85,7 +85,7 @@ class Routes:
             headers={
                 **_PRIVATE,
                 **replayed,
-                "Location": JobResource.of(record, asked.base).links.status,
+                "Location": JobResource.of(record, asked.base).links.job,
                 **self._look_again(services, record),
             },
             body=self._write(record, asked),
@@ -106,7 +106,7 @@ class Routes:
             headers={
                 **_PRIVATE,
                 **replayed,
-                "Location": links.status,
+                "Location": links.job,
                 "Content-Location": links.result,
                 "Preference-Applied": f"wait={wait:g}",
             },
@@ -116,7 +116,7 @@ class Routes:
 
     # One job.
 
-    async def status(self, asked: Asked, owner: str, id_: str) -> Answer:
+    async def get(self, asked: Asked, owner: str, id_: str) -> Answer:
         services, record = await self._find(owner, id_)
         known, applied = known_revision(asked.headers), {}
         wait = min(wait_preference(asked.headers), self._max_wait)
@@ -191,11 +191,11 @@ class Routes:
     # Several jobs.
 
     async def page(self, asked: Asked, owner: str) -> Answer:
-        state, cursor = asked.query.get("status"), asked.query.get("cursor")
+        state, cursor = asked.query.get("state"), asked.query.get("cursor")
         limit = asked.query.get("limit", str(PAGE))
         errors = []
         if state is not None and state not in STATES:
-            errors.append({"parameter": "status", "detail": f"one of {', '.join(STATES)}"})
+            errors.append({"parameter": "state", "detail": f"one of {', '.join(STATES)}"})
         if not (_FEW.fullmatch(limit) and 1 <= int(limit) <= PAGE_MAX):
             errors.append({"parameter": "limit", "detail": f"from 1 to {PAGE_MAX}"})
         if cursor is not None and not is_job_id(cursor):

@@ -57,7 +57,7 @@ def make_asgi(router: AsyncRouter) -> Starlette:
     found += [route(one.path, served.of_endpoint(one), one.method) for one in router.endpoints]
     found += [
         route(JOB_PATHS["list"], served.listing, "GET"),
-        route(JOB_PATHS["status"], served.of_job(operations.status), "GET"),
+        route(JOB_PATHS["get"], served.of_job(operations.get), "GET"),
         route(JOB_PATHS["cancel"], served.of_job(operations.cancel), "DELETE"),
         route(JOB_PATHS["result"], served.of_job(operations.result), "GET"),
         route(JOB_PATHS["events"], served.of_job(operations.events), "GET"),

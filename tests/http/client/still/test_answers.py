@@ -146,8 +146,8 @@ async def test_a_result_too_deep_to_read_is_refused(job, network):
 async def test_an_event_of_no_kind_is_a_change_of_status(job, network):
     parts = event(3), event(4, "running", "progress"), b"id: 5\nevent: x\n\n", event(6, "failed")
     network.expect(Answered(200, EVENT_STREAM, b"".join(parts)))
-    seen = [(one.revision, one.kind, one.job.status) async for one in each(job.events())]
-    assert seen == [(3, "status", "running"), (4, "progress", "running"), (6, "status", "failed")]
+    seen = [(one.revision, one.kind, one.job.state) async for one in each(job.events())]
+    assert seen == [(3, "state", "running"), (4, "progress", "running"), (6, "state", "failed")]
 
 
 async def test_an_event_seen_before_may_say_that_the_job_has_ended(job, network):
@@ -260,13 +260,17 @@ async def test_headers_go_along_with_a_job_that_is_found_again(client, network):
 async def test_what_a_job_does_not_say_has_a_plain_default(client, network):
     network.expect(shown())
     job = await got(client.job(f"/reports/jobs/{ID}"))
-    assert (job.status.attempt, job.status.cancelling, job.status.progress) == (0, False, None)
+    assert (job.resource.attempt, job.resource.cancelling, job.resource.progress) == (
+        0,
+        False,
+        None,
+    )
 
 
 async def test_a_result_that_came_at_once_is_looked_up(client, network):
     network.expect(Answered(201, PLACE, b"1"), shown("succeeded", result=1))
     job = await got(client.submit("/reports", {}))
-    assert (job.is_finished, job.status.result) == (True, 1)
+    assert (job.is_finished, job.resource.result) == (True, 1)
 
 
 async def test_leaving_the_block_closes_the_client(kind, network):

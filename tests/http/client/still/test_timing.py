@@ -182,7 +182,7 @@ async def test_an_answer_that_may_pass_is_followed_by_another_try(job, network, 
     network.expect(Answered(status), ENDED, Answered(status), stream(event(3, "succeeded")))
     await got(job.refresh())
     [last] = [one async for one in each(job.events())]
-    assert last.job.status == "succeeded"
+    assert last.job.state == "succeeded"
     assert len(network.sent) == 4
 
 
@@ -249,7 +249,7 @@ async def test_the_last_event_comes_though_the_deadline_has_passed(job, network,
 async def test_one_stream_is_enough_for_all_events(job, network, clock):
     network.expect(stream(event(3), event(4), event(5, "succeeded", "result")))
     seen = [(one.revision, one.kind) async for one in each(job.events())]
-    assert seen == [(3, "status"), (4, "status"), (5, "result")]
+    assert seen == [(3, "state"), (4, "state"), (5, "result")]
     assert len(network.sent) == 1
     assert clock.pauses == []
 
