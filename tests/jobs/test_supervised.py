@@ -7,7 +7,6 @@ from collections.abc import Iterator
 import pytest
 
 from tenure import current_job
-from tenure.runtime.supervised.board import Board
 from tenure.runtime.supervised.messages import (
     BeatFailed,
     HandOver,
@@ -20,6 +19,7 @@ from tenure.runtime.supervised.messages import (
     Report,
     TakenOver,
 )
+from tenure.runtime.supervised.scoreboard import Scoreboard
 from tests.jobs.replicas import DEFAULT_TTL, claim_and_die, lose_times
 from tests.rig.endings import bury
 
@@ -27,47 +27,47 @@ SUSPICIOUS = 2
 
 
 class Line:
-    """A lifeline in virtual time: the test is the supervisor."""
+    """A link in virtual time: the test is the supervisor."""
 
-    def __init__(self, clock, board: Board) -> None:
+    def __init__(self, clock, board: Scoreboard) -> None:
         self.board = board
-        self.is_cut = False
-        self.said: list[Report] = []
-        self.says: Order | None = None
+        self.is_closed = False
+        self.reports: list[Report] = []
+        self.repeats: Order | None = None
         """What the supervisor says every half second; None: nothing."""
         self._clock = clock
 
-    def say(self, word: Report) -> None:
-        self.said.append(word)
+    def send(self, report: Report) -> None:
+        self.reports.append(report)
 
     async def listen(self, on_order) -> None:
         self.order = on_order
         await self._clock.sleep(1e9)
 
-    async def news(self, seconds: float) -> Order | None:
+    async def next_order(self, seconds: float) -> Order | None:
         until = self._clock.boot() + seconds
-        while self.says is None and (left := until - self._clock.boot()) > 0:
+        while self.repeats is None and (left := until - self._clock.boot()) > 0:
             await self._clock.sleep(min(0.5, left))
-        await self._clock.sleep(0.5 if self.says else 0)
-        return self.says
+        await self._clock.sleep(0.5 if self.repeats else 0)
+        return self.repeats
 
     @property
     def replica(self) -> str:
-        [*_, last] = [one.replica for one in self.said if isinstance(one, Joined)]
+        [*_, last] = [report.replica for report in self.reports if isinstance(report, Joined)]
         return last
 
 
 @pytest.fixture
 def line(clock) -> Iterator[Line]:
-    file = Board.make_file(600)
-    board = Board(file, 600)
+    file = Scoreboard.make_file(600)
+    board = Scoreboard(file, 600)
     os.close(file)
     yield Line(clock, board)
     board.close()
 
 
 def supervised(app, line: Line):
-    return app._worker(queues=None, concurrency=10, grace=5, lifeline=line)
+    return app._worker(queues=None, concurrency=10, grace=5, link=line)
 
 
 async def expires_in(store) -> float:
@@ -77,7 +77,7 @@ async def expires_in(store) -> float:
 
 @pytest.mark.parametrize("word", [None, BeatFailed()], ids=["silence", "in doubt"])
 async def test_it_beats_for_itself_if_the_supervisor_does_not(app, store, clock, line, word):
-    line.says = word
+    line.repeats = word
     async with supervised(app, line):
         await clock.advance(1)
         for _ in range(20):
@@ -88,7 +88,7 @@ async def test_it_beats_for_itself_if_the_supervisor_does_not(app, store, clock,
 async def test_it_leaves_the_beats_to_a_supervisor_that_beats(app, store, clock, line):
     async with supervised(app, line):
         await clock.advance(0)
-        line.says = RecordRenewed(line.replica, [], held=0, revived=False)
+        line.repeats = RecordRenewed(line.replica, [], held=0, revived=False)
         await clock.advance(3 * DEFAULT_TTL)
         assert await expires_in(store) < 0
 
@@ -101,7 +101,7 @@ async def test_it_hears_of_cancels_by_the_beats_of_its_supervisor(app, clock, li
     async with supervised(app, line):
         job = await work.enqueue()
         await clock.advance(1)
-        line.says = RecordRenewed(line.replica, [job.id], held=1, revived=False)
+        line.repeats = RecordRenewed(line.replica, [job.id], held=1, revived=False)
         await clock.advance(1)
         assert (await job.refresh()).state == "cancelled"
 
@@ -110,7 +110,7 @@ async def test_it_joins_anew_when_it_hears_that_it_was_taken_over(app, clock, li
     async with supervised(app, line):
         await clock.advance(0)
         first = line.replica
-        line.says = TakenOver(first)
+        line.repeats = TakenOver(first)
         await clock.advance(1)
         assert line.replica != first
 
@@ -151,19 +151,19 @@ def ran_here(app, job) -> bool:
 
 
 def handed_over(line: Line) -> list[HandOver]:
-    return [one for one in line.said if isinstance(one, HandOver)]
+    return [report for report in line.reports if isinstance(report, HandOver)]
 
 
 async def test_a_suspicious_job_is_handed_over_as_a_replica_of_its_own(app, store, clock, line):
     suspect, ordinary = await suspect_beside_another(app, store, clock, line)
     async with supervised(app, line):
         await clock.advance(1)
-        [said] = handed_over(line)
-        assert said.jobs == [suspect.id]
-        assert IsolationJoined(said.replica) in line.said
-        assert said.replica != line.replica
+        [reports] = handed_over(line)
+        assert reports.jobs == [suspect.id]
+        assert IsolationJoined(reports.replica) in line.reports
+        assert reports.replica != line.replica
         await suspect.refresh()
-        assert (suspect.state, suspect.replica) == ("running", said.replica)
+        assert (suspect.state, suspect.replica) == ("running", reports.replica)
         # The worker goes on, with what runs and with what comes.
         assert (await ordinary.refresh()).state == "running"
         more = await app.work.enqueue(0)
@@ -172,18 +172,18 @@ async def test_a_suspicious_job_is_handed_over_as_a_replica_of_its_own(app, stor
         assert (await more.refresh()).state == "succeeded"
         assert not ran_here(app, suspect)
     # It is not left: another process works as that replica.
-    assert [one.id for one in await store.jobs.replicas()] == [said.replica]
+    assert [report.id for report in await store.jobs.replicas()] == [reports.replica]
 
 
 async def test_a_fresh_process_runs_the_job_and_nothing_else(app, store, clock, line):
     suspect, _ = await suspect_beside_another(app, store, clock, line)
     await app.pause_queue("default")
-    await store.jobs.beat(["lodger"], ttl=1000, meta={})
+    await store.jobs.beat(["second"], ttl=1000, meta={})
     await app.resume_queue("default")
-    claimed = await store.jobs.claim("lodger", 1, ["default"], 10)
+    claimed = await store.jobs.claim("second", 1, ["default"], 10)
     ordinary = await app.work.enqueue(0)
-    resumed = HandOver("lodger", [suspect.id])
-    worker = app._worker(queues=None, concurrency=10, grace=5, lifeline=line, resumed=resumed)
+    resumed = HandOver("second", [suspect.id])
+    worker = app._worker(queues=None, concurrency=10, grace=5, link=line, resumed=resumed)
     async with worker:
         await clock.advance(3)
         assert (await suspect.refresh()).state == "succeeded"
@@ -197,26 +197,26 @@ async def test_several_of_them_share_a_process_one_after_the_other(app, store, c
     first, _ = await suspect_beside_another(app, store, clock, line, suspects=3)
     async with supervised(app, line):
         await clock.advance(1)
-        [said] = handed_over(line)
-        assert len(said.jobs) == 3
+        [reports] = handed_over(line)
+        assert len(reports.jobs) == 3
         # The first of them kills it. The worker gets them again before it hears of that.
-        await bury(store, said.replica, [first.id], delays=[0.0] * 10)
+        await bury(store, reports.replica, [first.id], delays=[0.0] * 10)
         await clock.advance(3)
-        assert {(await app.job(id_)).state for id_ in said.jobs} == {"waiting"}
-        assert handed_over(line) == [said]
+        assert {(await app.job(id_)).state for id_ in reports.jobs} == {"waiting"}
+        assert handed_over(line) == [reports]
         line.order(IsolationOver())
         await clock.advance(10)
         assert len(handed_over(line)) == 2
-        assert [(await app.job(id_)).losses for id_ in sorted(said.jobs)] == [3, 2, 2]
+        assert [(await app.job(id_)).losses for id_ in sorted(reports.jobs)] == [3, 2, 2]
 
 
 async def test_what_cannot_start_soon_in_the_fresh_process_goes_back(app, store, clock, line):
     suspect, _ = await suspect_beside_another(app, store, clock, line)
-    await store.jobs.beat(["lodger"], ttl=1000, meta={})
+    await store.jobs.beat(["second"], ttl=1000, meta={})
     long = await app.work.using(priority=0).enqueue(60)
-    claimed = await store.jobs.claim("lodger", 1, ["default"], 10)
-    resumed = HandOver("lodger", [long.id, suspect.id])
-    worker = app._worker(queues=None, concurrency=10, grace=100, lifeline=line, resumed=resumed)
+    claimed = await store.jobs.claim("second", 1, ["default"], 10)
+    resumed = HandOver("second", [long.id, suspect.id])
+    worker = app._worker(queues=None, concurrency=10, grace=100, link=line, resumed=resumed)
     async with worker:
         await clock.advance(4)
         assert {job.state for job in (await suspect.refresh(), await long.refresh())} == {"running"}
@@ -232,14 +232,14 @@ async def test_a_suspicious_job_stays_alone_though_its_worker_is_told_of_somethi
     app, store, clock, line
 ):
     suspect, _ = await suspect_beside_another(app, store, clock, line)
-    await store.jobs.beat(["lodger"], ttl=1000, meta={})
+    await store.jobs.beat(["second"], ttl=1000, meta={})
     long = await app.work.using(priority=0).enqueue(3)
-    await store.jobs.claim("lodger", 1, ["default"], 10)
-    resumed = HandOver("lodger", [long.id, suspect.id])
-    worker = app._worker(queues=None, concurrency=10, grace=100, lifeline=line, resumed=resumed)
+    await store.jobs.claim("second", 1, ["default"], 10)
+    resumed = HandOver("second", [long.id, suspect.id])
+    worker = app._worker(queues=None, concurrency=10, grace=100, link=line, resumed=resumed)
     async with worker:
         await clock.advance(1)
-        line.says = RecordRenewed(line.replica, ["another job"], held=2, revived=False)
+        line.repeats = RecordRenewed(line.replica, ["another job"], held=2, revived=False)
         await clock.advance(1)
         assert (ran_here(app, long), ran_here(app, suspect)) == (True, False)
         await clock.advance(2)
@@ -260,15 +260,17 @@ async def test_a_claim_that_gets_another_job_costs_nothing(app, store, clock, li
         for _ in range(12):  # nothing beats for the second replica here
             await clock.advance(0.5)
         assert len(handed_over(line)) == 1
-        lodgers = {one.replica for one in line.said if isinstance(one, IsolationJoined)}
-        left = {one.replica for one in line.said if isinstance(one, IsolationLeft)}
-        assert lodgers - left == {handed_over(line)[0].replica}
+        second_replicas = {
+            report.replica for report in line.reports if isinstance(report, IsolationJoined)
+        }
+        left = {report.replica for report in line.reports if isinstance(report, IsolationLeft)}
+        assert second_replicas - left == {handed_over(line)[0].replica}
     assert {job.losses for job in await app.jobs()} == {0, SUSPICIOUS}
     assert {job.failures for job in await app.jobs()} == {0}
 
 
 async def test_a_suspicious_job_goes_back_if_the_supervisor_is_gone(app, store, clock, line):
-    line.is_cut = True
+    line.is_closed = True
     suspect, _ = await suspect_beside_another(app, store, clock, line)
     async with supervised(app, line):
         await clock.advance(3)
@@ -308,13 +310,15 @@ async def test_beats_for_a_replica_that_it_no_longer_is_do_not_count(app, store,
     async with supervised(app, line):
         await clock.advance(0)
         first = line.replica
-        line.says = TakenOver(first)
+        line.repeats = TakenOver(first)
         await clock.advance(1)
-        line.says = RecordRenewed(first, [], held=0, revived=False)
+        line.repeats = RecordRenewed(first, [], held=0, revived=False)
         for _ in range(20):
             await clock.advance(DEFAULT_TTL / 5)
             [left] = [
-                one.expires_in for one in await store.jobs.replicas() if one.id == line.replica
+                report.expires_in
+                for report in await store.jobs.replicas()
+                if report.id == line.replica
             ]
             assert left > 0
 
@@ -335,7 +339,7 @@ async def test_a_job_that_was_taken_over_before_its_hand_over_runs_once(app, sto
     job = await work.enqueue()
     await claim_and_die(store, "another", ttl=1000)  # which has it now, and is at work
     resumed = HandOver("before", [job.id])
-    worker = app._worker(queues=None, concurrency=10, grace=5, lifeline=line, resumed=resumed)
+    worker = app._worker(queues=None, concurrency=10, grace=5, link=line, resumed=resumed)
     async with worker:
         await clock.advance(2 * DEFAULT_TTL)
     assert ran == []

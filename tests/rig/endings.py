@@ -9,8 +9,7 @@ from msgspec.structs import replace
 
 from tenure.core.jobs import endings
 from tenure.core.jobs.records import JobRecord, Recovered, Settlement
-from tenure.runtime.replica.recovery import bury as bury_jobs
-from tenure.runtime.replica.recovery import leave, take
+from tenure.runtime.replica.recovery import leave, recover_replica, take
 from tenure.stores.contract import Store
 
 __all__ = ["bury", "leave", "recover", "settlement"]
@@ -91,5 +90,5 @@ async def bury(
     pause: float = 0.0,
 ) -> list[Recovered]:
     """Take the jobs of a process that is known to be dead."""
-    taken = await bury_jobs(store, replica, started, by=by, delays=delays, pause=pause)
+    taken = await recover_replica(store, replica, started, by=by, delays=delays, pause=pause)
     return [one.became for one in taken]

@@ -280,7 +280,7 @@ WORDS = [
     for one in (
         words.RecordRenewed("rep", [ID], 1, False),
         words.BeatFailed(),
-        words.Stop(hurry=True),
+        words.Stop(now=True),
         words.Joined("rep"),
         words.IsolationLeft("rep"),
         words.HandOver("rep", [ID]),

@@ -5,7 +5,7 @@ from typing import Any, cast
 import pytest
 
 from tenure.core.jobs.records import CANCELS_MAX, Beat
-from tenure.runtime.replica.audit import Audit, CountSchedule
+from tenure.runtime.replica.audit import Audit, CountInterval
 from tenure.runtime.replica.janitor import Janitor
 from tenure.runtime.replica.replica import pause_after
 
@@ -49,6 +49,6 @@ def test_jobs_that_no_worker_knows_are_handed_back_after_two_beats_in_a_row():
 
 
 def test_two_beats_in_a_row_count_once_a_minute():
-    counts = CountSchedule()
+    counts = CountInterval()
     asked = [second for second in range(0, 130, 3) if counts.take(1000.0 + second)]
     assert asked == [0, 3, 60, 63, 120, 123]

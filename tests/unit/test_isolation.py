@@ -31,7 +31,7 @@ class Place:
     async def beat(self, replicas: list[str], *, ttl: float, meta: Any) -> None: ...
 
     async def settle(self, settlements: Any) -> None:
-        self.back += [one.id for one in settlements]
+        self.back += [settlement.id for settlement in settlements]
 
     async def claim(self, *_: Any) -> Claimed:
         return Claimed([job("innocent", 0)])
@@ -42,13 +42,13 @@ class Place:
 
     # What it needs of a worker and its line to the supervisor.
 
-    is_cut = False
+    is_closed = False
 
     async def until_answered(self, _: str, call: Any, **__: Any) -> Any:
         return await call()
 
-    def say(self, word: Any) -> None:
-        self.words.append(word)
+    def send(self, message: Any) -> None:
+        self.messages.append(message)
 
     def hand_back(self, record: JobRecord, delay: float = 0.0) -> None:
         self.handed.append((record.id, delay))
@@ -56,22 +56,22 @@ class Place:
 
 async def test_after_a_claim_that_got_another_job_it_waits_a_moment(clock):
     place: Any = Place(clock)
-    place.words, place.handed = [], []
+    place.messages, place.handed = [], []
     isolation = Isolation(
         place, place, place, Settings.read({}, {}), place, meta={}, stopped=asyncio.Event()
     )
     isolation.waiting.append(job("bad", 9))
-    await isolation.pass_on()
+    await isolation.run_isolated()
     assert place.back == ["bad", "innocent"]
-    assert [type(word) for word in place.words] == [IsolationJoined, IsolationLeft]
+    assert [type(message) for message in place.messages] == [IsolationJoined, IsolationLeft]
     assert len(place.left) == 1
     # It comes back at once, and goes elsewhere for a while.
     isolation.waiting.append(job("bad", 9))
-    await isolation.pass_on()
+    await isolation.run_isolated()
     [(id_, delay)] = place.handed
     assert (id_, 0.9 <= delay <= 2) == ("bad", True)
-    assert len(place.words) == 2
+    assert len(place.messages) == 2
     clock.shift(1)
     isolation.waiting.append(job("bad", 9))
-    await isolation.pass_on()
-    assert len(place.words) == 4
+    await isolation.run_isolated()
+    assert len(place.messages) == 4

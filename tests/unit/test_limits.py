@@ -8,8 +8,8 @@ from types import SimpleNamespace
 
 import pytest
 
-from tenure.runtime.supervised.board import Blockage
 from tenure.runtime.supervised.messages import Retire
+from tenure.runtime.supervised.scoreboard import Blockage
 from tenure.supervisor import child as children
 from tenure.supervisor.child import _state
 from tenure.supervisor.limits import Limits, SupervisorOptions

@@ -11,7 +11,6 @@ import pytest
 
 from tenure import Tenure
 from tenure.core.jobs.records import NewJob
-from tenure.runtime.supervised.board import Board
 from tenure.runtime.supervised.messages import (
     BeatFailed,
     HandOver,
@@ -22,6 +21,7 @@ from tenure.runtime.supervised.messages import (
     Stop,
     encode_message,
 )
+from tenure.runtime.supervised.scoreboard import Scoreboard
 from tenure.stores.connect import connect
 from tenure.supervisor import supervisor as seats
 from tenure.supervisor.child import Child
@@ -98,8 +98,8 @@ class Stage:
         ours, theirs = socket.socketpair()
         reader, writer = await asyncio.open_connection(sock=ours)
         process: Any = Process()
-        file = Board.make_file(spec.concurrency)
-        board = Board(file, spec.concurrency)
+        file = Scoreboard.make_file(spec.concurrency)
+        board = Scoreboard(file, spec.concurrency)
         os.close(file)
         child = Child(process, reader, writer, board, now)
         self.played.append(Played(child, process, theirs))
@@ -195,11 +195,11 @@ JOB = "0193e0e8-0000-7000-8000-000000000000"
 
 async def lodging(supervisor: Supervisor, played: Played) -> None:
     """Have a worker say that it has joined, and is about to claim a job as another replica."""
-    for replica in ("ann", "lodger"):
+    for replica in ("ann", "second"):
         await supervisor._store.jobs.beat([replica], ttl=TTL, meta={})
     played.say(Joined("ann"))
-    played.say(IsolationJoined("lodger"))
-    await wait_until_async(lambda: played.child.lodger)
+    played.say(IsolationJoined("second"))
+    await wait_until_async(lambda: played.child.second_replica)
 
 
 async def test_a_job_gets_a_process_of_its_own_beside_the_seat(
@@ -207,15 +207,15 @@ async def test_a_job_gets_a_process_of_its_own_beside_the_seat(
 ):
     first = stage.last
     await lodging(supervisor, first)
-    handed = HandOver("lodger", ["job"])
+    handed = HandOver("second", ["job"])
     first.say(handed)
     await wait_until_async(lambda: len(stage.played) == 2)
     assert stage.specs[-1].resumed == handed
     extra = stage.last
-    await wait_until_async(lambda: extra.child.replica == "lodger")
+    await wait_until_async(lambda: extra.child.replica == "second")
     assert not first.child.vacated.is_set()
     await clock.advance(10 * TTL)
-    assert sorted(await living(supervisor)) == ["ann", "lodger"]
+    assert sorted(await living(supervisor)) == ["ann", "second"]
     # Its end is told, its replica is gone, and the seat stays in service.
     extra.end(0)
     first.line.setblocking(False)
@@ -233,9 +233,9 @@ async def test_a_second_replica_is_beaten_for_before_it_has_a_process(
 ):
     await lodging(supervisor, stage.last)
     await clock.advance(10 * TTL)
-    assert sorted(await living(supervisor)) == ["ann", "lodger"]
-    stage.last.say(IsolationLeft("lodger"))
-    await wait_until_async(lambda: stage.last.child.lodger is None)
+    assert sorted(await living(supervisor)) == ["ann", "second"]
+    stage.last.say(IsolationLeft("second"))
+    await wait_until_async(lambda: stage.last.child.second_replica is None)
     await clock.advance(3 * TTL)
     assert await living(supervisor) == ["ann"]
 
@@ -246,7 +246,7 @@ async def test_a_second_replica_is_given_back_with_its_worker(
     first = stage.last
     await lodging(supervisor, first)
     await supervisor._store.jobs.insert([NewJob(id=JOB, task="work")])
-    await supervisor._store.jobs.claim("lodger", 1, ["default"], 1)
+    await supervisor._store.jobs.claim("second", 1, ["default"], 1)
     first.end(1)
     await until(clock, lambda: len(stage.played) == 2)
     [job] = await supervisor._store.jobs.get([JOB])
@@ -261,7 +261,7 @@ async def test_a_job_without_a_process_of_its_own_goes_back(
     first = stage.last
     await lodging(supervisor, first)
     await supervisor._store.jobs.insert([NewJob(id=JOB, task="work")])
-    await supervisor._store.jobs.claim("lodger", 1, ["default"], 1)
+    await supervisor._store.jobs.claim("second", 1, ["default"], 1)
     if why == "no-start":
         stage.failures = 1
     elif why == "too-many":
@@ -270,7 +270,7 @@ async def test_a_job_without_a_process_of_its_own_goes_back(
     else:
         supervisor.stop()
     started = len(stage.played)
-    first.say(HandOver("lodger", [JOB]))
+    first.say(HandOver("second", [JOB]))
 
     async def is_back() -> bool:
         await clock.advance(0.1)
@@ -426,11 +426,13 @@ async def test_a_child_that_does_not_stop_in_time_shows_its_stacks_and_is_killed
     assert process.signals == [signal.SIGUSR2, signal.SIGKILL]
 
 
-async def test_to_stop_twice_is_to_hurry(supervisor: Supervisor, stage: Stage, clock: ManualClock):
+async def test_a_second_stop_hands_jobs_back_at_once(
+    supervisor: Supervisor, stage: Stage, clock: ManualClock
+):
     supervisor.stop()
     supervisor.stop()
     assert supervisor.is_stopping
-    await hears(stage.last, Stop(), Stop(hurry=True))
+    await hears(stage.last, Stop(), Stop(now=True))
 
 
 async def test_a_child_whose_start_meets_the_stop_is_told_to_stop(
@@ -552,7 +554,7 @@ async def test_a_child_that_grows_too_large_at_once_is_replaced_later(supervisor
 async def test_a_process_of_its_own_does_not_fill_a_seat(supervisor, stage, clock):
     first = stage.last
     await lodging(supervisor, first)
-    first.say(HandOver("lodger", ["job"]))
+    first.say(HandOver("second", ["job"]))
     await wait_until_async(lambda: len(stage.played) == 2)
     await until(clock, lambda: supervisor.status()["ready"])
     first.end(1)

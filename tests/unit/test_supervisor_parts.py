@@ -15,8 +15,8 @@ import pytest
 
 from tenure import Tenure
 from tenure.observe.events import Event, StoreFailing
-from tenure.runtime.supervised.board import Board
 from tenure.runtime.supervised.messages import BeatFailed, HandOver, RecordRenewed, TakenOver
+from tenure.runtime.supervised.scoreboard import Scoreboard
 from tenure.stores.connect import connect
 from tenure.supervisor.beats import Heartbeats
 from tenure.supervisor.child import Child, _blocked
@@ -82,7 +82,7 @@ async def test_programs_that_a_job_starts_do_not_inherit_the_line():
     ours, theirs = socket.socketpair()
     spec = ChildSpec(
         app="", queues=None, concurrency=1, grace=0.1, log_level=None,
-        line=theirs.detach(), board=Board.make_file(522),
+        line=theirs.detach(), board=Scoreboard.make_file(522),
     )  # fmt: skip
     os.set_inheritable(spec.line, True)  # as the supervisor does
     with closing(ours):

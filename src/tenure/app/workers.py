@@ -83,7 +83,7 @@ class WorkerCalls(Lifecycle):
         timers: Timers = True,
         timer_concurrency: int = 20,
         burst: bool = False,
-        lifeline: SupervisorLink | None = None,
+        link: SupervisorLink | None = None,
         resumed: HandOver | None = None,
     ) -> EmbeddedWorker:
         check_keeps_jobs(self._store)
@@ -138,7 +138,7 @@ class WorkerCalls(Lifecycle):
                 ),
                 meta={**about_this_process(), **serving},
                 plans=plans,
-                lifeline=lifeline,
+                link=link,
                 resumed=resumed,
                 insert=services.jobs.insert,
             )

@@ -110,13 +110,13 @@ class EmbeddedWorker:
         self._running.result()
 
     async def _until_ended(self) -> None:
-        """Wait for the end of the worker; whoever is cancelled meanwhile is in a hurry."""
+        """Wait for the end of the worker; whoever is cancelled meanwhile is in a stop_now."""
         assert self._running is not None
         try:
             await asyncio.wait([self._running])
         except asyncio.CancelledError:
             if self._worker is not None:
-                self._worker.hurry()
+                self._worker.stop_now()
             await asyncio.wait([self._running])
             raise
 
@@ -154,7 +154,7 @@ class EmbeddedWorker:
     def stop(self) -> None:
         """Stop claiming and let running jobs finish; called again, hand them back now."""
         if self._worker is not None and self._worker.is_asked_to_stop:
-            self._worker.hurry()
+            self._worker.stop_now()
         else:
             self.stop_once()
 
@@ -173,7 +173,7 @@ class EmbeddedWorker:
 
 
 async def run_until_stopped(worker: EmbeddedWorker) -> None:
-    """Run a worker until SIGTERM or SIGINT: one to finish and leave, a second one to hurry."""
+    """Run a worker until SIGTERM or SIGINT: one to finish and leave, a second one to stop_now."""
     async with worker:
         with _signals_to(worker.stop):
             await worker.ended()

@@ -12,7 +12,7 @@ from tenure.core.jobs.records import Beat
 from tenure.core.settings import Settings
 from tenure.errors import TenureError
 from tenure.observe.events import Events
-from tenure.runtime.replica.audit import CountSchedule
+from tenure.runtime.replica.audit import CountInterval
 from tenure.runtime.replica.janitor import Janitor
 from tenure.runtime.replica.replica import pause_after
 from tenure.runtime.retry import Retrier
@@ -43,16 +43,16 @@ class Heartbeats:
         children: Collection[Child],
         name: str,
         *,
-        lodgers: Callable[[], Iterable[str]] = tuple,
+        second_replicas: Callable[[], Iterable[str]] = tuple,
     ) -> None:
         self._store = store
         self._clock = store.clock
         self._ttl = settings.replica_ttl
-        self._patience = Retrier(self._clock, events)
-        self._caretaker = Janitor(store, settings, events)
-        self._counts = CountSchedule()
+        self._retrier = Retrier(self._clock, events)
+        self._janitor = Janitor(store, settings, events)
+        self._counts = CountInterval()
         self._children = children
-        self._lodgers = lodgers
+        self._second_replicas = second_replicas
         self._name = name
         self._changed = asyncio.Event()
         self.last: float | None = None
@@ -67,16 +67,16 @@ class Heartbeats:
         try:
             while True:
                 try:
-                    await self._go_round()
+                    await self._beat_once()
                 except Exception:
                     log.exception("the beats of a supervisor failed; they go on")
                     await self._clock.sleep(_AFTER_A_SURPRISE)
         finally:
-            self._caretaker.close()
+            self._janitor.close()
 
-    async def _go_round(self) -> None:
+    async def _beat_once(self) -> None:
         self._changed.clear()
-        alive: dict[str, Child | None] = dict.fromkeys(self._lodgers())
+        alive: dict[str, Child | None] = dict.fromkeys(self._second_replicas())
         alive.update({child.replica: child for child in self._living() if child.replica})
         if alive:
             await self._beat_and_wait(alive)
@@ -89,16 +89,16 @@ class Heartbeats:
 
     async def _beat_and_wait(self, alive: dict[str, Child | None]) -> None:
         if self.last is None:
-            begin = partial(self._caretaker.begin, list(alive))
-            await self._patience.until_answered("replicas", begin)
-        async with self._store.watch(*(("replica", name) for name in alive)) as bell:
+            begin = partial(self._janitor.begin, list(alive))
+            await self._retrier.until_answered("replicas", begin)
+        async with self._store.watch(*(("replica", name) for name in alive)) as watch:
             pause = await self._beat(alive)
-            await _first(bell.wait(pause), self._changed.wait())
+            await _first(watch.wait(pause), self._changed.wait())
 
     async def _beat(self, alive: dict[str, Child | None]) -> float:
         """Renew them all, tell each of them, and return how long to wait for the next time."""
         sent = self._clock.boot()
-        ahead = self._caretaker.ahead
+        ahead = self._janitor.ahead
         count = self._counts.take(sent)
 
         async def beat() -> list[Beat | None]:
@@ -114,8 +114,8 @@ class Heartbeats:
                     child.order(BeatFailed())
                 raise
 
-        answers = await self._patience.until_answered("beat", beat)
-        late = self._caretaker.beaten(sent, next(filter(None, answers), None))
+        answers = await self._retrier.until_answered("beat", beat)
+        late = self._janitor.beaten(sent, next(filter(None, answers), None))
         self.last = sent
         pause = self._ttl / 3
         for (replica, child), answer in zip(alive.items(), answers, strict=True):
@@ -127,16 +127,16 @@ class Heartbeats:
                 child.order(TakenOver(replica))
                 continue
             child.order(RecordRenewed(replica, answer.cancels, answer.held, late))
-            self._caretaker.look(self._name, answer)
+            self._janitor.look(self._name, answer)
             chance = self._clock.random()
-            pause = min(pause, pause_after(answer, self._ttl, chance, self._caretaker))
+            pause = min(pause, pause_after(answer, self._ttl, chance, self._janitor))
         return pause
 
 
 async def _first(*waits: Coroutine[Any, Any, Any]) -> None:
-    tasks = [asyncio.ensure_future(one) for one in waits]
+    tasks = [asyncio.ensure_future(task) for task in waits]
     try:
         await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
     finally:
-        for one in tasks:
-            one.cancel()
+        for task in tasks:
+            task.cancel()

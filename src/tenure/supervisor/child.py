@@ -15,7 +15,6 @@ from pathlib import Path
 import msgspec
 
 from tenure.runtime.process_info import memory_of
-from tenure.runtime.supervised.board import Board
 from tenure.runtime.supervised.messages import (
     BeatFailed,
     Order,
@@ -24,6 +23,7 @@ from tenure.runtime.supervised.messages import (
     decode_report,
     encode_message,
 )
+from tenure.runtime.supervised.scoreboard import Scoreboard
 from tenure.supervisor.spec import ChildSpec, encode_spec
 
 __all__ = ["CAN_SUPERVISE", "HELD_SIGNALS", "Child", "has_proc", "show_stacks_at_signal"]
@@ -67,7 +67,7 @@ class Child:
         process: asyncio.subprocess.Process,
         reader: asyncio.StreamReader,
         writer: asyncio.StreamWriter,
-        board: Board,
+        board: Scoreboard,
         started: float,
     ) -> None:
         self._process = process
@@ -76,7 +76,7 @@ class Child:
         self.board = board
         self.started = started
         self.replica: str | None = None
-        self.lodger: str | None = None
+        self.second_replica: str | None = None
         """A second replica, as which it claims jobs for a process of their own."""
         self.owner: Child | None = None
         """The worker for which it runs some jobs, beside the seats."""
@@ -85,9 +85,9 @@ class Child:
         self.is_retiring = False
         self.is_too_large = False
         """Whether it is retiring because of its memory."""
-        self.is_doomed = False
+        self.is_being_killed = False
         """Whether it is about to be killed."""
-        self.is_shown = False
+        self.are_stacks_shown = False
         """Whether its stacks were shown since its threads ran last."""
         self.vacated = asyncio.Event()
         """Set when another one may take its seat."""
@@ -100,7 +100,7 @@ class Child:
         signal mask that they found, and the last one found the signals blocked by the other.
         """
         ours, theirs = socket.socketpair()
-        file = Board.make_file(spec.places)
+        file = Scoreboard.make_file(spec.places)
         try:
             spec = msgspec.structs.replace(spec, line=theirs.fileno(), board=file)
             async with spawning:
@@ -113,7 +113,7 @@ class Child:
                         stdin=asyncio.subprocess.DEVNULL,
                         pass_fds=(theirs.fileno(), file),
                     )
-            board = Board(file, spec.places)
+            board = Scoreboard(file, spec.places)
         except BaseException:
             ours.close()
             raise
@@ -132,12 +132,12 @@ class Child:
         """What it ended with, below 0 for a signal; None while it runs."""
         return self._process.returncode
 
-    def order(self, word: Order) -> None:
+    def order(self, order: Order) -> None:
         """Tell it something; it may be too late."""
         with suppress(OSError, RuntimeError):
             unread = self._writer.transport.get_write_buffer_size()
-            if unread < _UNREAD_MAX or not isinstance(word, RecordRenewed | BeatFailed):
-                self._writer.write(encode_message(word) + b"\n")
+            if unread < _UNREAD_MAX or not isinstance(order, RecordRenewed | BeatFailed):
+                self._writer.write(encode_message(order) + b"\n")
 
     async def reports(self) -> AsyncIterator[Report]:
         """Hear it until its line ends."""

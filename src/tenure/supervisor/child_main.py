@@ -15,8 +15,8 @@ from contextlib import asynccontextmanager, suppress
 from tenure.app import Tenure
 from tenure.app.setup import keep_quiet
 from tenure.errors import StoreUnavailable, TenureError
-from tenure.runtime.supervised.board import Board
 from tenure.runtime.supervised.link import SupervisorLink
+from tenure.runtime.supervised.scoreboard import Scoreboard
 from tenure.supervisor.app_finder import load_app, set_up_logging
 from tenure.supervisor.child import HELD_SIGNALS, show_stacks_at_signal
 from tenure.supervisor.spec import ChildSpec, decode_spec
@@ -55,7 +55,7 @@ async def work(app: Tenure, spec: ChildSpec) -> None:
     """Work until the supervisor says so, is gone, or somebody else asks for an end."""
     with socket.socket(fileno=spec.line) as line:
         line.set_inheritable(False)  # programs that handlers start must not keep it open
-        lifeline = SupervisorLink(line, _board(spec), app._store.clock)  # noqa: SLF001 - of the same house
+        link = SupervisorLink(line, _board(spec), app._store.clock)  # noqa: SLF001 - of the same house
         async with _opened(app):
             worker = app._worker(  # noqa: SLF001 - of the same house
                 queues=spec.queues,
@@ -63,7 +63,7 @@ async def work(app: Tenure, spec: ChildSpec) -> None:
                 timers=spec.timers,
                 timer_concurrency=spec.timer_concurrency,
                 grace=spec.grace,
-                lifeline=lifeline,
+                link=link,
                 resumed=spec.resumed,
             )
             async with worker:
@@ -84,9 +84,9 @@ async def _opened(app: Tenure) -> AsyncIterator[None]:
         await app.close()
 
 
-def _board(spec: ChildSpec) -> Board:
+def _board(spec: ChildSpec) -> Scoreboard:
     try:
-        return Board(spec.board, spec.places)
+        return Scoreboard(spec.board, spec.places)
     finally:
         os.close(spec.board)
 

@@ -7,8 +7,8 @@ import logging
 from msgspec import Struct
 
 from tenure.core.sizes import as_size
-from tenure.runtime.supervised.board import Blockage
 from tenure.runtime.supervised.messages import Retire
+from tenure.runtime.supervised.scoreboard import Blockage
 from tenure.supervisor.child import Child
 
 __all__ = ["Limits", "SupervisorOptions"]
@@ -81,14 +81,14 @@ class Limits:
     def _watch_ticks(self, child: Child, now: float) -> None:
         """Show once what keeps the threads of a child from running. It does no harm by itself."""
         silent = child.board.ticked > 0 and now - child.board.ticked > _SILENT_AFTER
-        if silent and not child.is_shown and child.lives(now, self._ttl):
+        if silent and not child.are_stacks_shown and child.lives(now, self._ttl):
             log.warning(
                 "no thread of worker process %s has run for %.0f s; its stacks follow",
                 child.pid,
                 now - child.board.ticked,
             )
             child.dump_stacks()
-        child.is_shown = silent
+        child.are_stacks_shown = silent
 
 
 def _was_blocked(blockage: Blockage, deadline: float, now: float) -> bool:

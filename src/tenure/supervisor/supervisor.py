@@ -15,7 +15,7 @@ from tenure.app import Tenure
 from tenure.core.policy import UNWIND_SECONDS
 from tenure.errors import ConfigError, TenureError
 from tenure.runtime.process_info import signal_name
-from tenure.runtime.replica.recovery import Recovery, bury
+from tenure.runtime.replica.recovery import Recovery, recover_replica
 from tenure.runtime.retry import Retrier
 from tenure.runtime.supervised.messages import (
     HandOver,
@@ -79,11 +79,11 @@ class Supervisor:
         self._name = f"supervisor {os.getpid()}"
         self._id = self._clock.token()
         events = app._events  # noqa: SLF001 - of the same house
-        self._patience = Retrier(self._clock, events)
+        self._retrier = Retrier(self._clock, events)
         self._recovery = Recovery(settings, self._clock, events)
         self._children: set[Child] = set()
         self._isolating: dict[str, None] = {}  # replicas whose processes are being started
-        self._stillborn = 0  # processes beside the seats, in a row, that began no job
+        self._failed_starts = 0  # processes beside the seats, in a row, that began no job
         self._isolate_from = 0.0
         self._beats = Heartbeats(
             self._store,
@@ -91,10 +91,10 @@ class Supervisor:
             events,
             self._children,
             self._name,
-            lodgers=lambda: self._lodgers,
+            second_replicas=lambda: self._second_replicas,
         )
         self._limits = Limits(options, grace=spec.grace, ttl=self._ttl)
-        self._farewells: set[asyncio.Task[None]] = set()
+        self._background: set[asyncio.Task[None]] = set()
         self._spawning = asyncio.Lock()
         self._stopping = asyncio.Event()
         self._stop_by = 0.0
@@ -109,8 +109,8 @@ class Supervisor:
         ]
         try:
             await asyncio.gather(*(self._fill_seat() for _ in range(self._options.processes)))
-            while self._farewells:
-                await asyncio.wait(self._farewells)
+            while self._background:
+                await asyncio.wait(self._background)
         finally:
             for child in self._children:
                 child.kill()
@@ -124,12 +124,12 @@ class Supervisor:
 
     def stop(self) -> None:
         """Let children finish within their grace period; called again, hand all back at once."""
-        hurry = self._stopping.is_set()
+        now = self._stopping.is_set()
         self._stopping.set()
-        grace = 0.0 if hurry else self._spec.grace
+        grace = 0.0 if now else self._spec.grace
         self._stop_by = self._clock.boot() + grace + _LAST_STEPS
         for child in self._children:
-            child.order(Stop(hurry))
+            child.order(Stop(now))
 
     # Seats: one child each.
 
@@ -162,7 +162,7 @@ class Supervisor:
             child.replica, child.owner = resumed.replica, owner  # beats go on meanwhile
             child.jobs = resumed.jobs
         self._children.add(child)
-        self._in_background(self._accompany(child))
+        self._in_background(self._follow(child))
         if self._stopping.is_set():
             child.order(Stop())
         return child
@@ -170,12 +170,12 @@ class Supervisor:
     def _in_background(self, work: Coroutine[Any, Any, None]) -> None:
         """Do something that the end of this supervisor waits for."""
         task = asyncio.ensure_future(work)
-        self._farewells.add(task)
-        task.add_done_callback(self._farewells.discard)
+        self._background.add(task)
+        task.add_done_callback(self._background.discard)
 
-    async def _accompany(self, child: Child) -> None:
+    async def _follow(self, child: Child) -> None:
         """Listen to a child until it has ended, and see to what it leaves behind."""
-        hearing = asyncio.ensure_future(self._hear(child))
+        hearing = asyncio.ensure_future(self._read_reports(child))
         exiting = asyncio.ensure_future(child.exited())
         await asyncio.wait((hearing, exiting), return_when=asyncio.FIRST_COMPLETED)
         # Whatever a handler has forked may keep the line open for ever; and a process may hang
@@ -186,32 +186,32 @@ class Supervisor:
         child.kill()
         code = await exiting
         pause = self._pause_after(child, code)
-        self._tell_end(child, code, pause)
+        self._log_end(child, code, pause)
         self._children.discard(child)
         child.vacated.set()
         if child.owner is not None:
             child.owner.order(IsolationOver())
         try:
             if child.replica is not None:
-                await self._bury(child.replica, child.board.started(), pause)
-            if child.lodger is not None:
-                await self._bury(child.lodger, [])
+                await self._recover_jobs_of(child.replica, child.board.started(), pause)
+            if child.second_replica is not None:
+                await self._recover_jobs_of(child.second_replica, [])
         finally:
             child.close()
 
-    async def _hear(self, child: Child) -> None:
+    async def _read_reports(self, child: Child) -> None:
         async for report in child.reports():
             match report:
                 case Joined():
                     child.replica, self._has_joined = report.replica, True
                     self._beats.look_again()
                 case IsolationJoined():
-                    child.lodger = report.replica
+                    child.second_replica = report.replica
                     self._beats.look_again()
                 case IsolationLeft():
-                    child.lodger = None
+                    child.second_replica = None
                 case HandOver():
-                    child.lodger = None
+                    child.second_replica = None
                     self._isolating[report.replica] = None
                     self._in_background(self._isolate(report, child))
 
@@ -231,14 +231,14 @@ class Supervisor:
                 await self._start(handed, owner)
                 is_started = True
         except OSError as error:
-            pause = self._put_off()
+            pause = self._postpone_isolation()
             why = f"no process of their own can be started: {error}"
             log.warning("%s: %s; tried again in %.1f s", named, why, pause)
         finally:
             self._isolating.pop(handed.replica, None)
         if not is_started:
             owner.order(IsolationOver())
-            await self._bury(handed.replica, [], pause)
+            await self._recover_jobs_of(handed.replica, [], pause)
 
     def _pause_after(self, child: Child, code: int) -> float:
         """Return how long jobs wait whose own process has ended before any of them began.
@@ -249,24 +249,26 @@ class Supervisor:
         if child.owner is None or self._stopping.is_set():
             return 0.0
         if code == 0 or child.board.ended or child.board.started():
-            self._stillborn = 0
+            self._failed_starts = 0
             return 0.0
-        return self._put_off()
+        return self._postpone_isolation()
 
-    def _put_off(self) -> float:
+    def _postpone_isolation(self) -> float:
         """Start no process beside the seats for a while, longer each time; return how long."""
-        self._stillborn += 1
-        pause = self._restart_delay(self._stillborn)
+        self._failed_starts += 1
+        pause = self._restart_delay(self._failed_starts)
         self._isolate_from = self._clock.boot() + pause
         return pause
 
     @property
-    def _lodgers(self) -> list[str]:
+    def _second_replicas(self) -> list[str]:
         """Replicas without a process of their own, for which this one has to beat."""
-        lodging = [child.lodger for child in self._children if child.lodger is not None]
+        lodging = [
+            child.second_replica for child in self._children if child.second_replica is not None
+        ]
         return [*lodging, *self._isolating]
 
-    def _tell_end(self, child: Child, code: int, pause: float) -> None:
+    def _log_end(self, child: Child, code: int, pause: float) -> None:
         if code == 0:
             return
         more = ""
@@ -281,18 +283,18 @@ class Supervisor:
             self.exit_code = _UNUSABLE
             self.stop()
 
-    async def _bury(self, replica: str, started: list[str], pause: float = 0.0) -> None:
+    async def _recover_jobs_of(self, replica: str, started: list[str], pause: float = 0.0) -> None:
         delays = self._recovery.delays
-        burial = partial(
-            bury, self._store, replica, started, by=self._id, delays=delays, pause=pause
+        recover = partial(
+            recover_replica, self._store, replica, started, by=self._id, delays=delays, pause=pause
         )
         try:
-            buried = await self._patience.until_answered("bury", burial, give_up=self._stopping)
+            taken = await self._retrier.until_answered("bury", recover, give_up=self._stopping)
         except TenureError as error:
             log.warning("others recover the jobs of worker %s later: %s", replica[:8], error)
         else:
-            if buried:
-                self._recovery.tell(buried, self._name)
+            if taken:
+                self._recovery.report(taken, self._name)
 
     # Looking after children.
 
@@ -306,19 +308,19 @@ class Supervisor:
                 log.exception("looking after worker processes failed; it goes on")
 
     def _look_after(self, child: Child) -> None:
-        if child.is_doomed:
+        if child.is_being_killed:
             return
         now = self._clock.boot()
         why = self._limits.must_be_killed(child, now)
         if self._stopping.is_set() and now > self._stop_by:
             why = "it did not stop in time"
         if why:
-            self._doom(child, why)
+            self._kill_with_stacks(child, why)
 
-    def _doom(self, child: Child, why: str) -> None:
+    def _kill_with_stacks(self, child: Child, why: str) -> None:
         """Have a child show its stacks, and kill it when they are written."""
         log.error("worker process %s is killed: %s; its stacks follow", child.pid, why)
-        child.is_doomed = True
+        child.is_being_killed = True
         child.dump_stacks()
         asyncio.get_running_loop().call_later(_DUMP_SECONDS, child.kill)
 

@@ -149,15 +149,15 @@ class AttemptRunner:
         context.check()
         task = asyncio.current_task()
         try:
-            result = await self._in_time(handler, record, context)
+            result = await self._with_timeout(handler, record, context)
         except asyncio.CancelledError:
             raise
         except BaseException as error:
             if ends_more_than_the_attempt(error, handler, task):
                 raise
             if context.is_settled:
-                told = "job %s failed after the commit that settled it"
-                log.exception(told, record.id, extra=fields_of(record))
+                message = "job %s failed after the commit that settled it"
+                log.exception(message, record.id, extra=fields_of(record))
                 return None
             if context.stop_reason is not None:
                 raise asyncio.CancelledError from error
@@ -174,33 +174,33 @@ class AttemptRunner:
         history = self.history(record, "succeeded", began)
         return endings.succeeded(record, result=result.stored, history=history)
 
-    async def _in_time(self, handler: Handler, record: JobRecord, context: RunningJob) -> Any:
+    async def _with_timeout(self, handler: Handler, record: JobRecord, context: RunningJob) -> Any:
         """Run it with all that is around it, until its time-out."""
-        work = self._paced(handler, record, context)
+        work = self._with_pacing(handler, record, context)
         if record.timeout is None:
             return await work
         if handler.is_cancellable:
-            return await self._cancelled_in_time(work, context, record.timeout)
-        return await self._told_in_time(work, record, context, record.timeout)
+            return await self._cancel_at_timeout(work, context, record.timeout)
+        return await self._stop_at_timeout(work, record, context, record.timeout)
 
-    async def _paced(self, handler: Handler, record: JobRecord, context: RunningJob) -> Any:
+    async def _with_pacing(self, handler: Handler, record: JobRecord, context: RunningJob) -> Any:
         """Run it when its time has come; some kinds again and again, within the same attempt."""
         pacing = handler.pacing
         if pacing is None:
-            return await self._surrounded(handler, record, context)
+            return await self._with_middleware(handler, record, context)
         began = self._clock.boot()
         await self._pause(pacing.before(record), context)
         while True:
             try:
-                return await self._surrounded(handler, record, context)
+                return await self._with_middleware(handler, record, context)
             except (Reject, Unreadable):
                 raise
             except Exception as error:
                 passed = self._clock.boot() - began
-                pause = pacing.after_failure(record, context.tries, passed, _asked(error))
+                pause = pacing.after_failure(record, context.tries, passed, _requested_pause(error))
                 if pause is None or context.is_settled or context.stop_reason is not None:
                     raise
-                self._tell_retry(record, report_on(error), pause)
+                self._report_retry(record, report_on(error), pause)
                 await self._pause(pause, context)
                 context.tries += 1
 
@@ -210,7 +210,9 @@ class AttemptRunner:
             await self._clock.wait(context.stopped, seconds)
         context.check()
 
-    async def _surrounded(self, handler: Handler, record: JobRecord, context: RunningJob) -> Any:
+    async def _with_middleware(
+        self, handler: Handler, record: JobRecord, context: RunningJob
+    ) -> Any:
         """Call the handler inside of everything that the user wants around attempts."""
         if not self._around:
             return await self._call(handler, record, context)
@@ -259,7 +261,7 @@ class AttemptRunner:
         finally:
             begun()
 
-    async def _cancelled_in_time(
+    async def _cancel_at_timeout(
         self, work: Coroutine[Any, Any, Any], context: RunningJob, timeout: float
     ) -> Any:
         """Wait for what can be cancelled, until its time-out."""
@@ -277,7 +279,7 @@ class AttemptRunner:
         finally:
             alarm.cancel()
 
-    async def _told_in_time(
+    async def _stop_at_timeout(
         self, work: Coroutine[Any, Any, Any], record: JobRecord, context: RunningJob, timeout: float
     ) -> Any:
         """Wait for what cannot be stopped, only asked to."""
@@ -315,9 +317,9 @@ class AttemptRunner:
             reason = "timeout" if isinstance(error, TimedOut) else "error"
             return self._given_up(record, error, reason, began)
         report = report_on(error)
-        asked = _asked(error)
+        asked = _requested_pause(error)
         delay = retry.delay(failures, self._clock.random()) if asked is None else asked
-        self._tell_retry(record, report, delay)
+        self._report_retry(record, report, delay)
         return endings.retried(
             record,
             delay=min(delay, TTL_MAX),
@@ -338,12 +340,12 @@ class AttemptRunner:
         error_kept = msgspec.json.encode(report)
         return endings.failed(record, reason=reason, error=error_kept, history=history)
 
-    def beyond_words(self, record: JobRecord, error: BaseException) -> Settlement:
+    def failed_unreadably(self, record: JobRecord, error: BaseException) -> Settlement:
         """Return the end of an attempt whose error cannot be looked into."""
         report = ErrorReport(type(error).__qualname__, "it could not be looked into; see the log")
         return endings.failed(record, reason="error", error=msgspec.json.encode(report))
 
-    def _tell_retry(self, record: JobRecord, report: ErrorReport, pause: float) -> None:
+    def _report_retry(self, record: JobRecord, report: ErrorReport, pause: float) -> None:
         """Tell of a failure that was not the last one."""
         retry_in = round(pause, 1)
         event = AttemptFailed(record.task, record.id, runs_of(record), report.line, retry_in)
@@ -364,7 +366,7 @@ def _nothing() -> None:
     pass
 
 
-def _asked(error: BaseException) -> float | None:
+def _requested_pause(error: BaseException) -> float | None:
     """Return the pause that a handler asks for, if it is one: a subclass may set anything."""
     after = getattr(error, "after", None) if isinstance(error, Retry) else None
     is_pause = isinstance(after, int | float) and math.isfinite(after) and after >= 0

@@ -14,17 +14,17 @@ from tenure.runtime.attempts.settler import Settler
 from tenure.runtime.attempts.slots import Slots, is_run
 from tenure.runtime.attempts.unlocked_runs import UnlockedRuns
 
-__all__ = ["Unstarted"]
+__all__ = ["Backlog"]
 
 # Jobs are claimed ahead of free slots only if they start within about this time.
 _AHEAD_SECONDS = 0.1
 # A claimed job that could not start within this time after all goes back to others.
-_AHEAD_PATIENCE = 1.0
+_WAIT_MAX = 1.0
 # Results pile up while the store is away; nothing more is claimed then.
 _UNSETTLED_MAX = 2000
 
 
-class Unstarted:
+class Backlog:
     """Jobs that wait here: for a slot, or to be alone in this process."""
 
     def __init__(
@@ -51,13 +51,13 @@ class Unstarted:
         self.suspects: deque[JobRecord] = deque()
         """Those that may kill their process. Nothing else starts while there is one."""
 
-        self.is_alone = False
+        self.runs_suspect = False
         """Whether one of them runs, beside which nothing may start."""
 
     @property
-    def patience(self) -> float | None:
+    def wait_limit(self) -> float | None:
         """How soon to look for those that have waited too long, if one waits for a slot."""
-        return _AHEAD_PATIENCE if self._ahead or self._runs or self._for_process else None
+        return _WAIT_MAX if self._ahead or self._runs or self._for_process else None
 
     @property
     def ids(self) -> set[str]:
@@ -68,7 +68,7 @@ class Unstarted:
         waiting = (*self._ahead, *self._runs, *self._for_process)
         return [*(record for record, _ in waiting), *self.suspects]
 
-    def wanted(self) -> int:
+    def capacity(self) -> int:
         """Return how many more jobs could start soon."""
         if len(self._settler) > _UNSETTLED_MAX:
             return 0
@@ -88,7 +88,7 @@ class Unstarted:
     @property
     def free_runs(self) -> int:
         """How many more runs of timers could start now."""
-        if self.suspects or self.is_alone:
+        if self.suspects or self.runs_suspect:
             return 0
         return max(0, self._free_timer_slots - len(self._runs))
 
@@ -144,12 +144,12 @@ class Unstarted:
     def hand_back_stale(self) -> None:
         """Give back what was claimed ahead and cannot start soon after all."""
         now = self._clock.boot()
-        while self._ahead and now - self._ahead[0][1] >= _AHEAD_PATIENCE:
+        while self._ahead and now - self._ahead[0][1] >= _WAIT_MAX:
             self._settler.hand_back(self._ahead.popleft()[0])
             # Jobs take longer than it seemed: nothing more is claimed ahead until one has ended.
             self._slots.mean_seconds = None
         for waiting in (self._runs, self._for_process):
-            while waiting and now - waiting[0][1] >= _AHEAD_PATIENCE:
+            while waiting and now - waiting[0][1] >= _WAIT_MAX:
                 self._settler.hand_back(waiting.popleft()[0])
 
     def hand_back(self) -> None:
@@ -160,10 +160,12 @@ class Unstarted:
     def take(self, ids: Collection[str]) -> list[JobRecord]:
         """Remove and return those of these jobs that wait here."""
         taken = [record for record in self._waiting if record.id in ids]
-        self._ahead = deque(one for one in self._ahead if one[0].id not in ids)
-        self._runs = deque(one for one in self._runs if one[0].id not in ids)
-        self._for_process = deque(one for one in self._for_process if one[0].id not in ids)
-        self.suspects = deque(one for one in self.suspects if one.id not in ids)
+        self._ahead = deque(waiting for waiting in self._ahead if waiting[0].id not in ids)
+        self._runs = deque(waiting for waiting in self._runs if waiting[0].id not in ids)
+        self._for_process = deque(
+            waiting for waiting in self._for_process if waiting[0].id not in ids
+        )
+        self.suspects = deque(waiting for waiting in self.suspects if waiting.id not in ids)
         return taken
 
     def forget(self) -> None:

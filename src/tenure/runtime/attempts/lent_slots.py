@@ -25,7 +25,7 @@ LENT_MAX: Final = 500
 
 Jobs of a task that was not known to wait for others may exceed it, as many as there are slots.
 """
-_TELL_EVERY = 60.0
+_REPORT_EVERY = 60.0
 
 
 class LentSlots:
@@ -47,7 +47,7 @@ class LentSlots:
         self._on_lent = on_lent
         self._waits: dict[str, int] = {}  # how many jobs each one waits for
         self._returning: deque[tuple[str, asyncio.Future[None]]] = deque()
-        self._told = -_TELL_EVERY
+        self._reported_at = -_REPORT_EVERY
         self.tasks: set[str] = set()
         """The tasks whose jobs have waited for others here."""
 
@@ -86,7 +86,9 @@ class LentSlots:
         self.tasks.add(job.task)
         most = LENT_MAX + (self._concurrency if is_first else 0)
         if job.id not in self._waits and len(self._waits) >= most:
-            self._tell(job, awaited, f"{len(self._waits)} handlers of this worker have lent theirs")
+            self._report(
+                job, awaited, f"{len(self._waits)} handlers of this worker have lent theirs"
+            )
             yield
             return
         self._waits[job.id] = self._waits.get(job.id, 0) + 1
@@ -96,7 +98,7 @@ class LentSlots:
             yield
         except BaseException:
             if running.cancelled:
-                self._waits_less(job)  # it is about to end, and must not wait for that
+                self._end_wait(job)  # it is about to end, and must not wait for that
             else:  # a time-out of the handler's own cancels the wait, and the handler goes on
                 await self._take_back(job)
             raise
@@ -105,11 +107,11 @@ class LentSlots:
     def kept(self, job: JobRecord, awaited: str) -> None:
         """Report a handler that waits elsewhere than on the worker's loop, if no slot is free."""
         if not self._has_free():
-            self._tell(job, awaited, "only asynchronous handlers lend theirs")
+            self._report(job, awaited, "only asynchronous handlers lend theirs")
 
     async def _take_back(self, job: JobRecord) -> None:
         if self._waits.get(job.id, 0) != 1 or self._has_free():
-            self._waits_less(job)
+            self._end_wait(job)
         else:
             back: asyncio.Future[None] = asyncio.get_running_loop().create_future()
             self._returning.append((job.id, back))
@@ -118,7 +120,7 @@ class LentSlots:
             finally:
                 self.ended(job)
 
-    def _waits_less(self, job: JobRecord) -> None:
+    def _end_wait(self, job: JobRecord) -> None:
         waits = self._waits.get(job.id, 0)
         if waits > 1:
             self._waits[job.id] = waits - 1
@@ -139,10 +141,10 @@ class LentSlots:
         for id_, back in self._returning:
             if id_ == job.id and not back.done():
                 back.set_result(None)  # a task that the handler left behind
-        self._returning = deque(one for one in self._returning if one[0] != job.id)
+        self._returning = deque(waiter for waiter in self._returning if waiter[0] != job.id)
 
-    def _tell(self, job: JobRecord, awaited: str, why: str) -> None:
+    def _report(self, job: JobRecord, awaited: str, why: str) -> None:
         now = self._clock.boot()
-        if now - self._told >= _TELL_EVERY:
-            self._told = now
+        if now - self._reported_at >= _REPORT_EVERY:
+            self._reported_at = now
             self._events.emit(SlotsKept(job.task, job.id, awaited, len(self._waits), why))

@@ -54,10 +54,10 @@ class RunningJob:
         self._transaction: weakref.ref[JobTransaction] | None = None
         self._checkpoint = record.checkpoint
         self._newest: Note | None = None
-        self._is_passed_on = False
+        self._is_scheduled = False
         self._progress: Note | None = None
         self._sending: set[asyncio.Future[Any]] = set()
-        self._has_spoken = False
+        self._has_notes = False
         self.stop_reason: StopReason | None = None
         """Why it was asked to stop."""
         self.stopped = asyncio.Event()
@@ -124,19 +124,19 @@ class RunningJob:
         if not 0 <= part <= 1:
             msg = f"progress goes from 0 to 1, not {part!r}."
             raise ConfigError(msg)
-        said = storable(message, _MESSAGE_MAX)
+        shown_message = storable(message, _MESSAGE_MAX)
         if self.is_settled:
             return  # it has ended, and nobody would take it for running
-        note = Note(id=self.id, fence=self.fence, progress=float(part), message=said)
-        self._has_spoken = True
+        note = Note(id=self.id, fence=self.fence, progress=float(part), message=shown_message)
+        self._has_notes = True
         self._newest = note
-        if self._is_passed_on:
+        if self._is_scheduled:
             return  # the loop has not come to it yet, and takes the newest then
-        self._is_passed_on = True
+        self._is_scheduled = True
         try:
             self._loop.call_soon_threadsafe(self._send_newest)
         except RuntimeError:
-            self._is_passed_on = False
+            self._is_scheduled = False
             raise
 
     @property
@@ -181,14 +181,14 @@ class RunningJob:
             raise StoreError(msg)
         self._checkpoint = value
 
-    async def pass_on(self, note: Note) -> bool:
+    async def send_note(self, note: Note) -> bool:
         """Store what the attempt says in a process of its own; False if it is over."""
-        self._has_spoken = True
-        return await self._on_its_way(self._send(note))
+        self._has_notes = True
+        return await self._track(self._send(note))
 
-    async def last_word(self) -> None:
+    async def flush_notes(self) -> None:
         """Wait, but not for long, until the store has what the attempt has said last."""
-        if not self._has_spoken or self.is_settled:
+        if not self._has_notes or self.is_settled:
             return
         # What was said just now is sent in the next turn of the loop.
         await asyncio.sleep(0)  # noqa: TID251 - it takes no time
@@ -254,13 +254,13 @@ class RunningJob:
     def _send_newest(self) -> None:
         """Send one at a time: what is overtaken on the way is never sent."""
         # In this order: what a thread says from here on calls this again.
-        self._is_passed_on = False
+        self._is_scheduled = False
         is_sending = self._progress is not None
         self._progress = self._newest
         if not is_sending:
-            self._on_its_way(self._send_progress()).add_done_callback(_forget)
+            self._track(self._send_progress()).add_done_callback(_forget)
 
-    def _on_its_way(self, sending: Awaitable[T]) -> asyncio.Future[T]:
+    def _track(self, sending: Awaitable[T]) -> asyncio.Future[T]:
         sent = asyncio.ensure_future(sending)
         self._sending.add(sent)
         sent.add_done_callback(self._sending.discard)

@@ -29,14 +29,14 @@ class Settler:
     def __init__(
         self,
         store: Store,
-        patience: Retrier,
+        retrier: Retrier,
         events: Events,
         *,
         on_settled: Callable[[Collection[str]], None],
         on_stale: Callable[[Note], None],
     ) -> None:
         self._store = store
-        self._patience = patience
+        self._retrier = retrier
         self._events = events
         self._on_settled = on_settled
         self._on_stale = on_stale
@@ -66,7 +66,7 @@ class Settler:
         self.unsettled[settlement.id] = (record, settlement)
         return self._settling.add((record, settlement))
 
-    def tell_when_settled(self, job: JobRecord, event: AttemptFailed, raised: Raised) -> None:
+    def report_when_settled(self, job: JobRecord, event: AttemptFailed, raised: Raised) -> None:
         """Tell of a final failure when the store has taken it: another worker may have the job."""
         self._failures[job.id, job.fence] = (job, event, raised)
 
@@ -87,7 +87,7 @@ class Settler:
         self._settling.close()
         self._noting.close()
 
-    def tell_unconfirmed(self) -> None:
+    def report_unconfirmed(self) -> None:
         """Tell of final failures that the store was never told."""
         for job, event, raised in self._failures.values():
             text = f"{event}; the store has not confirmed it, so the job may run again"
@@ -96,25 +96,25 @@ class Settler:
 
     async def _settle(self, batch: list[tuple[JobRecord, Settlement]]) -> Sequence[Settled]:
         settle = partial(self._store.jobs.settle, [end for _, end in batch])
-        answers = await self._patience.until_answered("settle", settle)
+        answers = await self._retrier.until_answered("settle", settle)
         for (job, end), answer in zip(batch, answers, strict=True):
             self.unsettled.pop(end.id, None)
-            self._tell(job, end, answer)
+            self._report(job, end, answer)
         self._on_settled({job.schedule for job, _ in batch})
         return answers
 
-    async def settle_once_more(self) -> None:
+    async def settle_last_time(self) -> None:
         """Try the ends that the store has not answered, after `close`: a last time, in one go."""
         waiting = deque(self.unsettled.values())
         while waiting:
-            some = next_slice(waiting, lambda item: _weight_of_end(item[1]))
-            ends = [end for _, end in some]
+            batch = next_slice(waiting, lambda item: _weight_of_end(item[1]))
+            ends = [end for _, end in batch]
             answers = await self._store.jobs.settle(ends)
-            for (job, end), answer in zip(some, answers, strict=True):
+            for (job, end), answer in zip(batch, answers, strict=True):
                 self.unsettled.pop(end.id, None)
-                self._tell(job, end, answer)
+                self._report(job, end, answer)
 
-    def _tell(self, job: JobRecord, end: Settlement, answer: Settled) -> None:
+    def _report(self, job: JobRecord, end: Settlement, answer: Settled) -> None:
         """Tell what the store has made of the end of an attempt."""
         failure = self._failures.pop((end.id, end.fence), None)
         if answer == "lost":
@@ -136,15 +136,19 @@ class Settler:
         send = partial(self._store.jobs.note, batch)
         # Progress is a courtesy. A checkpoint is waited for, and an outage costs it nothing.
         is_patient = any(note.checkpoint is not None for note in batch)
-        answers = await (self._patience.until_answered("note", send) if is_patient else send())
+        answers = await (self._retrier.until_answered("note", send) if is_patient else send())
         for note, stored in zip(batch, answers, strict=True):
             if not stored:
                 self._on_stale(note)
         return answers
 
 
-def _weight_of_end(one: Settlement) -> int:
-    return len(one.result or b"") + len(one.error or b"") + len(one.history or b"")
+def _weight_of_end(settlement: Settlement) -> int:
+    return (
+        len(settlement.result or b"")
+        + len(settlement.error or b"")
+        + len(settlement.history or b"")
+    )
 
 
 def _handed_back(record: JobRecord, delay: float = 0.0, why: str = "") -> Settlement:

@@ -23,7 +23,7 @@ from tenure.runtime.attempts.lent_slots import LentSlots
 from tenure.runtime.attempts.processes.pool import ProcessLimits
 from tenure.runtime.attempts.running_job import Insert, RunningJob, StopReason
 from tenure.runtime.attempts.settler import Settler
-from tenure.runtime.supervised.board import Board
+from tenure.runtime.supervised.scoreboard import Scoreboard
 
 __all__ = ["Slots", "is_run"]
 
@@ -45,7 +45,7 @@ class _Running:
     """On the board, if there is one."""
     is_first: bool = False
     """Whether it was not known when it began that jobs of its task wait for others."""
-    is_told_long: bool = False
+    is_reported_long: bool = False
     """Whether it was reported that it runs for long."""
     task: asyncio.Task[None] | None = None
 
@@ -74,7 +74,7 @@ class Slots:
         result_limit: int,
         processes: ProcessLimits,
         around: Sequence[Around],
-        board: Board | None,
+        board: Scoreboard | None,
         concurrency: int,
         on_freed: Callable[[], None],
         on_room: Callable[[], None],
@@ -97,7 +97,7 @@ class Slots:
             around=around,
             processes=processes,
             on_room=on_room,
-            on_given_up=settler.tell_when_settled,
+            on_given_up=settler.report_when_settled,
         )
         self._running: dict[_Running, None] = {}  # in the order of their beginnings
         self._ended_at: deque[tuple[float, JobRecord]] = deque(maxlen=_ENDED_KEPT)
@@ -144,24 +144,24 @@ class Slots:
     @property
     def timers(self) -> list[str]:
         """The timers that run, each once."""
-        names = (one.record.schedule for one in self._running if is_run(one.record))
+        names = (running.record.schedule for running in self._running if is_run(running.record))
         return list(dict.fromkeys(names))
 
     @property
     def ids(self) -> list[str]:
         """The jobs that run."""
-        return [one.record.id for one in list(self._running)]
+        return [running.record.id for running in list(self._running)]
 
     def records_since(self, then: float) -> list[JobRecord]:
         """Return what has ended since a time, then what runs; from any thread."""
         ended = [record for at, record in list(self._ended_at) if at >= then]
-        return ended + [one.record for one in list(self._running)]
+        return ended + [running.record for running in list(self._running)]
 
     def job_of(self, task: asyncio.Task[Any]) -> JobRecord | None:
         """Return the job that a task runs; from any thread."""
-        for one in list(self._running):
-            if one.task is task:
-                return one.record
+        for running in list(self._running):
+            if running.task is task:
+                return running.record
         return None
 
     def start(self, record: JobRecord, handler: Handler) -> None:
@@ -197,50 +197,52 @@ class Slots:
         )
         return keeping >= self._lent.share
 
-    def tell_long(self, seconds: float) -> None:
+    def report_long(self, seconds: float) -> None:
         """Report what has run for longer than that and has no time-out, once."""
         now = self._clock.boot()
         for running in self._running:
             age, record = now - running.began, running.record
-            if age > seconds and record.timeout is None and not running.is_told_long:
-                running.is_told_long = True
+            if age > seconds and record.timeout is None and not running.is_reported_long:
+                running.is_reported_long = True
                 self._events.emit(JobRunsLong(record.task, record.id, round(age, 1)))
 
     def stop(self, reason: StopReason, ids: Collection[str] | None = None) -> None:
         """Ask some jobs to stop, or all."""
-        for one in list(self._running):
-            if ids is None or one.record.id in ids:
-                one.stop(reason)
+        for running in list(self._running):
+            if ids is None or running.record.id in ids:
+                running.stop(reason)
 
     def stop_replica(self, replica: str) -> list[str]:
         """Stop what ran under an id that was taken for dead; return the jobs."""
-        lost = [one for one in self._running if one.record.replica == replica]
-        for one in lost:
-            one.stop("taken over")
-        return [one.record.id for one in lost]
+        lost = [running for running in self._running if running.record.replica == replica]
+        for running in lost:
+            running.stop("taken over")
+        return [running.record.id for running in lost]
 
     def stop_stale(self, note: Note) -> None:
         """Stop an attempt that somebody else has taken over meanwhile."""
-        for one in list(self._running):
-            if (one.record.id, one.record.fence) == (note.id, note.fence):
-                one.stop("taken over")
+        for running in list(self._running):
+            if (running.record.id, running.record.fence) == (note.id, note.fence):
+                running.stop("taken over")
 
     async def abandon(self) -> None:
         """Hand back what does not stop. It may go on here while it runs elsewhere: fences tell."""
-        for one in list(self._running):
-            record = one.record
+        for running in list(self._running):
+            record = running.record
             self._events.emit(HandlerStuck(record.task, record.id, "shutting down"), record)
-            if one.task is not None:
-                one.task.cancel()
+            if running.task is not None:
+                running.task.cancel()
         await self._clock.sleep(0)
-        for one in self._running:
-            settlement = self._stopped(one, "handed back", "its worker was stopped, and it ran on")
-            self._settler.settle(one.record, settlement)
+        for running in self._running:
+            settlement = self._stopped(
+                running, "handed back", "its worker was stopped, and it ran on"
+            )
+            self._settler.settle(running.record, settlement)
 
     @property
-    def are_told(self) -> bool:
+    def all_stopping(self) -> bool:
         """Whether everything that still runs was asked to stop."""
-        return all(one.context.stop_reason is not None for one in self._running)
+        return all(running.context.stop_reason is not None for running in self._running)
 
     async def close(self) -> None:
         self._runner.threads.close()
@@ -250,14 +252,14 @@ class Slots:
         settlement: Settlement | None = None
         try:
             settlement = await self._runner.run(running.handler, running.record, running.context)
-            await running.context.last_word()
+            await running.context.flush_notes()
         except asyncio.CancelledError:
             settlement = settlement or self._after_cancel(running)
         except Exception as error:
             # An error that cannot even be looked at; the job must not stay running for that.
             about = running.record
             log.exception(_UNEXPECTED, about.id, extra=fields_of(about))
-            settlement = self._runner.beyond_words(running.record, error)
+            settlement = self._runner.failed_unreadably(running.record, error)
         finally:
             self._ended(running)
         if settlement is not None:

@@ -20,13 +20,13 @@ class TimeLimit:
         self,
         clock: Clock,
         seconds: float,
-        ring: Callable[[], None],
+        on_timeout: Callable[[], None],
         on_deadline: Callable[[float], None] | None = None,
     ) -> None:
         self._clock = clock
         self._left = seconds
-        self._ring = ring
-        self._tell = on_deadline
+        self._on_timeout = on_timeout
+        self._on_deadline = on_deadline
         self._until = 0.0
         self._alarm: Alarm | None = None
         self.resume()
@@ -36,16 +36,16 @@ class TimeLimit:
         if self._alarm is not None:
             self.cancel()
             self._left = max(0.0, self._until - self._clock.boot())
-            if self._tell is not None:
-                self._tell(0.0)
+            if self._on_deadline is not None:
+                self._on_deadline(0.0)
 
     def resume(self) -> None:
         """Let time pass again."""
         if self._alarm is None:
             self._until = self._clock.boot() + self._left
-            self._alarm = set_alarm(self._clock, self._left, self._ring)
-            if self._tell is not None:
-                self._tell(self._until)
+            self._alarm = set_alarm(self._clock, self._left, self._on_timeout)
+            if self._on_deadline is not None:
+                self._on_deadline(self._until)
 
     def cancel(self) -> None:
         """Call it off."""
@@ -54,13 +54,13 @@ class TimeLimit:
             self._alarm = None
 
 
-def set_alarm(clock: Clock, seconds: float, ring: Callable[[], None]) -> Alarm:
+def set_alarm(clock: Clock, seconds: float, on_timeout: Callable[[], None]) -> Alarm:
     """Call `ring` after so long, by a virtual clock too; what this returns calls it off."""
     if not clock.virtual:
-        return asyncio.get_running_loop().call_later(seconds, ring)
+        return asyncio.get_running_loop().call_later(seconds, on_timeout)
 
-    async def wait_and_ring() -> None:
+    async def wait_and_call() -> None:
         await clock.sleep(seconds)
-        ring()
+        on_timeout()
 
-    return asyncio.ensure_future(wait_and_ring())
+    return asyncio.ensure_future(wait_and_call())

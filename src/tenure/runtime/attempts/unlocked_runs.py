@@ -169,7 +169,7 @@ class UnlockedRuns:
     def abandon(self) -> None:
         """Give up what does not stop: it goes on, and nobody waits for it."""
         for run in list(self._runs):
-            self._tell_stuck(run, "shutting down")
+            self._report_stuck(run, "shutting down")
             run.stop_reason = "abandoned"
             if run.task is not None:
                 run.task.cancel()
@@ -186,7 +186,7 @@ class UnlockedRuns:
         unlocked_since.set(now)
         alarms = []
         if timeout is not None:
-            stuck = partial(self._tell_stuck, run, "timed out")
+            stuck = partial(self._report_stuck, run, "timed out")
             alarms = [
                 set_alarm(self._clock, timeout, partial(self._time_out, run)),
                 set_alarm(self._clock, timeout + STUCK_AFTER, stuck),
@@ -213,7 +213,7 @@ class UnlockedRuns:
         log.error("timer %r ran without the store for longer than max_run_time", run.timer)
         run.stop("timed out")
 
-    def _tell_stuck(self, run: _Run, reason: StopReason) -> None:
+    def _report_stuck(self, run: _Run, reason: StopReason) -> None:
         self._events.emit(HandlerStuck(run.handler.name, "", reason))
 
     def _log_cancel(self, run: _Run) -> None:

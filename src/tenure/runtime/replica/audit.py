@@ -16,7 +16,7 @@ from tenure.runtime.attempts.settler import Settler
 from tenure.runtime.retry import Retrier
 from tenure.stores.contract import Store
 
-__all__ = ["Audit", "CountSchedule"]
+__all__ = ["Audit", "CountInterval"]
 
 # A claim whose reply is on its way makes a difference, too, but not for so many beats.
 _BEATS = 2
@@ -25,7 +25,7 @@ _BEATS = 2
 _COUNT_EVERY = 60.0
 
 
-class CountSchedule:
+class CountInterval:
     """Says which beats shall count the jobs of a replica: some in a row, once a minute."""
 
     def __init__(self) -> None:
@@ -43,9 +43,9 @@ class CountSchedule:
 class Audit:
     """Compares what beats say with what is known here."""
 
-    def __init__(self, store: Store, patience: Retrier, settler: Settler) -> None:
+    def __init__(self, store: Store, retrier: Retrier, settler: Settler) -> None:
         self._store = store
-        self._patience = patience
+        self._retrier = retrier
         self._settler = settler
         self._differs = 0
 
@@ -67,7 +67,7 @@ class Audit:
         """
         self._differs = 0
         find = partial(self._store.jobs.find, state="running", replica=replica, limit=BATCH_MAX)
-        page = await self._patience.until_answered("find", find, give_up)
+        page = await self._retrier.until_answered("find", find, give_up)
         here = known()
         for record in page.jobs:
             if record.id not in here:

@@ -28,7 +28,7 @@ _FORGET_EVERY = 3600.0
 _SECOND_LOOK = 1.2
 
 # A smaller lead is not worth a write: jobs are taken 5 s past their deadline at the earliest.
-_LEAD_WORTH_TELLING = 0.5
+_LEAD_MIN = 0.5
 
 
 class Janitor:
@@ -56,7 +56,7 @@ class Janitor:
     @property
     def ahead(self) -> float:
         """By how much the next beat has to postpone deadlines."""
-        return self._lead.untold
+        return self._lead.unsent
 
     async def begin(self, own: Sequence[str]) -> None:
         """Take note that it has just joined, under these ids."""
@@ -143,7 +143,7 @@ class _Lead:
     """
 
     def __init__(self) -> None:
-        self.untold = 0.0
+        self.unsent = 0.0
         """The lead that the next beat has to tell the store."""
         self._last: Reading | None = None
         self._lowest: Reading | None = None
@@ -152,11 +152,11 @@ class _Lead:
     def read(self, reading: Reading) -> float:
         """Take note of the answer to a beat that has told `untold`; return the latest jump."""
         jump = 0.0 if self._last is None else clock_jump(self._last, reading)
-        lowest = self._last if self.untold else self._lowest
+        lowest = self._last if self.unsent else self._lowest
         if lowest is None or clock_jump(lowest, reading) < 0:
             lowest = reading
         lead = clock_jump(lowest, reading)
-        self.untold = lead if lead >= _LEAD_WORTH_TELLING else 0.0
+        self.unsent = lead if lead >= _LEAD_MIN else 0.0
         self._last, self._lowest = reading, lowest
         return jump
 

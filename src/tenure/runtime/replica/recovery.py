@@ -23,7 +23,7 @@ from tenure.errors import StoreUnavailable
 from tenure.observe.events import Events, JobLost, JobsRecovered
 from tenure.stores.contract import Store
 
-__all__ = ["Recovery", "TakenJob", "bury", "leave", "recovery_grace", "take"]
+__all__ = ["Recovery", "TakenJob", "leave", "recover_replica", "recovery_grace", "take"]
 
 # The most that one call takes. A look and a settlement each cost a round trip, and on SQLite a wait
 # for the disk: with half as many jobs in a slice, a recovery took a third longer.
@@ -89,7 +89,7 @@ async def leave(store: Store, replica: str) -> list[str]:
     return ids
 
 
-async def bury(
+async def recover_replica(
     store: Store,
     replica: str,
     started: Collection[str],
@@ -109,10 +109,10 @@ async def bury(
             return endings.lost(job, by=by, at=at, delays=delays)
         return hand_back(job, at)
 
-    buried = []
+    taken = []
     async for slice_ in _slices(store, by=by, replica=replica, end=end):
-        buried += slice_
-    return buried
+        taken += slice_
+    return taken
 
 
 class Recovery:
@@ -142,11 +142,11 @@ class Recovery:
 
         everything: list[Recovered] = []
         async for slice_ in _slices(store, by=by, end=end, grace=grace, as_of=as_of):
-            self.tell(slice_, named or by)
+            self.report(slice_, named or by)
             everything += [one.became for one in slice_]
         return everything
 
-    def tell(self, taken: Collection[TakenJob], by: str) -> None:
+    def report(self, taken: Collection[TakenJob], by: str) -> None:
         """Emit one event for a slice, and one for each job that is lost for good."""
         ids: dict[str, list[str]] = defaultdict(list)
         for one in taken:

@@ -23,7 +23,7 @@ from tenure.core.settings import Settings
 from tenure.observe.events import Events
 from tenure.runtime.data_loss import Holdings
 from tenure.runtime.host import Host, HostedTask
-from tenure.runtime.replica.audit import CountSchedule
+from tenure.runtime.replica.audit import CountInterval
 from tenure.runtime.replica.janitor import Janitor
 from tenure.runtime.retry import Retrier
 from tenure.runtime.supervised.link import SupervisorLink
@@ -86,20 +86,20 @@ class Replica:
         meta: Meta,
         listener: ReplicaListener,
         *,
-        lifeline: SupervisorLink | None = None,
+        link: SupervisorLink | None = None,
         resumed: str | None = None,
     ) -> None:
         self._host = host
         self._clock = host.store.clock
         self._ttl = settings.replica_ttl
         self._events = events
-        self._patience = Retrier(self._clock, events)
+        self._retrier = Retrier(self._clock, events)
         self._meta = meta
         self._listener = listener
-        self._lifeline = lifeline
+        self._link = link
         self._resumed = resumed
-        self._caretaker = Janitor(host.store, settings, events)
-        self._counts = CountSchedule()
+        self._janitor = Janitor(host.store, settings, events)
+        self._counts = CountInterval()
         self._loop = asyncio.get_running_loop()
         self._hosted: HostedTask | None = None
         self.joining: str | None = None
@@ -115,13 +115,13 @@ class Replica:
 
     async def _run(self) -> None:
         listening = None
-        if self._lifeline is not None:
-            listening = asyncio.ensure_future(self._lifeline.listen(self._ordered))
+        if self._link is not None:
+            listening = asyncio.ensure_future(self._link.listen(self._on_order))
         try:
             while True:
                 await self._join_and_live()
         finally:
-            self._caretaker.close()
+            self._janitor.close()
             if listening is not None:
                 listening.cancel()
 
@@ -130,31 +130,31 @@ class Replica:
         replica, self._resumed = self._resumed or self._clock.token(), None
         self.joining = replica
         await self._join(replica)
-        if self._lifeline is not None:
+        if self._link is not None:
             # Before the first claim: whoever buries this process must know its name.
-            self._lifeline.say(Joined(replica))
-        self._tell(self._listener.joined, replica)
+            self._link.send(Joined(replica))
+        self._notify(self._listener.joined, replica)
         self.joining = None
-        await self._live(replica)
+        await self._stay_alive(replica)
         # The jobs are noted before they are stopped. It is looked at when it joins anew.
         self._host.data.suspect(Holdings(replica=replica))
-        self._tell(self._listener.taken_over, replica)
+        self._notify(self._listener.taken_over, replica)
 
     async def _join(self, replica: str) -> None:
         async def join() -> None:
             store = await self._host.open_store()
             await store.jobs.beat([replica], ttl=self._ttl, meta=self._meta)
             await self._host.data.confirm(store, self._events)
-            await self._caretaker.begin([replica])
+            await self._janitor.begin([replica])
 
-        await self._patience.until_answered("join", join)
+        await self._retrier.until_answered("join", join)
 
-    async def _live(self, replica: str) -> None:
+    async def _stay_alive(self, replica: str) -> None:
         """Be that replica until the store says that it is dead, whatever goes wrong here."""
         while True:
             try:
-                if self._lifeline is not None and not self._lifeline.is_cut:
-                    if await self._live_supervised(replica, self._lifeline):
+                if self._link is not None and not self._link.is_closed:
+                    if await self._stay_alive_supervised(replica, self._link):
                         return None
                 else:
                     return await self._beat_until_dead(replica)
@@ -162,37 +162,39 @@ class Replica:
                 log.exception("the beats of a worker failed in an unexpected way; they go on")
                 await self._clock.sleep(_AFTER_A_SURPRISE)
 
-    async def _live_supervised(self, replica: str, lifeline: SupervisorLink) -> bool:
+    async def _stay_alive_supervised(self, replica: str, link: SupervisorLink) -> bool:
         """Live on the supervisor's beats; True if it is dead, False if the supervisor is."""
         beats_at = self._clock.boot() + _SILENCE * self._ttl
-        while not lifeline.is_cut:
-            match await lifeline.news(beats_at - self._clock.boot()):
-                case RecordRenewed() as word if word.replica == replica:
+        while not link.is_closed:
+            match await link.next_order(beats_at - self._clock.boot()):
+                case RecordRenewed() as renewal if renewal.replica == replica:
                     beats_at = self._clock.boot() + _SILENCE * self._ttl
-                    self._hear(replica, word.held, word.cancels, revived=word.revived)
-                case TakenOver() as word if word.replica == replica:
+                    self._on_renewal(
+                        replica, renewal.held, renewal.cancels, revived=renewal.revived
+                    )
+                case TakenOver() as renewal if renewal.replica == replica:
                     return True
             if self._clock.boot() >= beats_at:
                 # It is silent, or cannot reach the store. Perhaps this process can.
                 beat = await self._beat(replica)
                 if beat is None:
                     return True
-                self._caretaker.look(replica, beat)
+                self._janitor.look(replica, beat)
                 # As often as without a supervisor: after longer gaps no replica may recover.
-                pause = pause_after(beat, self._ttl, self._clock.random(), self._caretaker)
+                pause = pause_after(beat, self._ttl, self._clock.random(), self._janitor)
                 beats_at = self._clock.boot() + pause
         return False
 
     async def _beat_until_dead(self, replica: str) -> None:
         store = await self._host.open_store()
-        async with store.watch(("replica", replica)) as bell:
+        async with store.watch(("replica", replica)) as watch:
             while (beat := await self._beat(replica)) is not None:
-                self._caretaker.look(replica, beat)
-                await bell.wait(pause_after(beat, self._ttl, self._clock.random(), self._caretaker))
+                self._janitor.look(replica, beat)
+                await watch.wait(pause_after(beat, self._ttl, self._clock.random(), self._janitor))
 
     async def _beat(self, replica: str) -> Beat | None:
         sent = self._clock.boot()
-        ahead = self._caretaker.ahead
+        ahead = self._janitor.ahead
         count = self._counts.take(sent)
 
         async def beat() -> Beat | None:
@@ -204,28 +206,30 @@ class Replica:
             )
             return answer
 
-        answer = await self._patience.until_answered("beat", beat)
-        late = self._caretaker.beaten(sent, answer)
+        answer = await self._retrier.until_answered("beat", beat)
+        late = self._janitor.beaten(sent, answer)
         if answer is not None:
-            self._hear(replica, answer.held, answer.cancels, revived=late)
+            self._on_renewal(replica, answer.held, answer.cancels, revived=late)
         return answer
 
-    def _hear(self, replica: str, held: int | None, cancels: list[str], *, revived: bool) -> None:
-        self._tell(partial(self._listener.beaten, replica, held, revived=revived))
+    def _on_renewal(
+        self, replica: str, held: int | None, cancels: list[str], *, revived: bool
+    ) -> None:
+        self._notify(partial(self._listener.beaten, replica, held, revived=revived))
         if cancels:
-            self._tell(self._listener.cancels, cancels)
+            self._notify(self._listener.cancels, cancels)
 
-    def _ordered(self, order: Stop | Retire | IsolationOver | None) -> None:
-        self._tell(self._listener.ordered, order)
+    def _on_order(self, order: Stop | Retire | IsolationOver | None) -> None:
+        self._notify(self._listener.ordered, order)
 
-    def _tell(self, how: Callable[..., None], *values: object) -> None:
+    def _notify(self, how: Callable[..., None], *values: object) -> None:
         with suppress(RuntimeError):  # the loop is closed: nobody is left to tell
             self._loop.call_soon_threadsafe(how, *values)
 
 
-def pause_after(beat: Beat, ttl: float, chance: float, caretaker: Janitor) -> float:
+def pause_after(beat: Beat, ttl: float, chance: float, janitor: Janitor) -> float:
     """Return how long to wait for the next beat."""
-    pause = caretaker.next_look(renew_after(ttl, chance))
+    pause = janitor.next_look(renew_after(ttl, chance))
     if beat.more:
         return 0.0  # else each 500 delayed jobs would begin anew a beat later than those before
     return min(pause, _MORE_CANCELS) if len(beat.cancels) == CANCELS_MAX else pause

@@ -9,7 +9,6 @@ from collections.abc import Callable
 from contextlib import suppress
 
 from tenure.core.clock import Clock
-from tenure.runtime.supervised.board import Board
 from tenure.runtime.supervised.messages import (
     IsolationOver,
     Order,
@@ -19,6 +18,7 @@ from tenure.runtime.supervised.messages import (
     decode_order,
     encode_message,
 )
+from tenure.runtime.supervised.scoreboard import Scoreboard
 
 __all__ = ["SupervisorLink"]
 
@@ -30,20 +30,20 @@ _LINE_MAX = 1_000_000
 class SupervisorLink:
     """Listens on the host, where a blocked loop does not keep it from hearing."""
 
-    def __init__(self, line: socket.socket, board: Board, clock: Clock) -> None:
+    def __init__(self, line: socket.socket, board: Scoreboard, clock: Clock) -> None:
         self.board = board
-        self._line = line
+        self._socket = line
         self._clock = clock
-        self._saying = threading.Lock()
-        self._news: asyncio.Queue[Order | None] = asyncio.Queue()
-        self.is_cut = False
+        self._sending = threading.Lock()
+        self._orders: asyncio.Queue[Order | None] = asyncio.Queue()
+        self.is_closed = False
         """Whether the supervisor is gone."""
 
-    def say(self, word: Report) -> None:
+    def send(self, report: Report) -> None:
         """Tell the supervisor something, from any thread."""
         # Some hundred bytes always fit; if it is gone, nobody needs to know any more.
-        with self._saying, suppress(OSError):
-            self._line.sendall(encode_message(word) + b"\n")
+        with self._sending, suppress(OSError):
+            self._socket.sendall(encode_message(report) + b"\n")
 
     async def listen(
         self, on_order: Callable[[Stop | Retire | IsolationOver | None], None]
@@ -54,7 +54,7 @@ class SupervisorLink:
         replica is news.
         """
         ticking = asyncio.ensure_future(self._tick())
-        reader, writer = await asyncio.open_connection(sock=self._line.dup(), limit=_LINE_MAX)
+        reader, writer = await asyncio.open_connection(sock=self._socket.dup(), limit=_LINE_MAX)
         try:
             # Who says what no supervisor says is none.
             with suppress(OSError, ValueError, RecursionError):
@@ -63,20 +63,20 @@ class SupervisorLink:
                     if isinstance(order, Stop | Retire | IsolationOver):
                         on_order(order)
                     else:
-                        self._news.put_nowait(order)
-            self.is_cut = True
-            self._news.put_nowait(None)
+                        self._orders.put_nowait(order)
+            self.is_closed = True
+            self._orders.put_nowait(None)
             on_order(None)
         finally:
             ticking.cancel()
             self.board.tick(0.0)  # it ends, and nobody need wonder why it is silent
             writer.close()
 
-    async def news(self, seconds: float) -> Order | None:
+    async def next_order(self, seconds: float) -> Order | None:
         """Return the next word about the replica, None after a silence or when the line is cut."""
         with suppress(TimeoutError):
             async with asyncio.timeout(max(0.0, seconds)):
-                return await self._news.get()
+                return await self._orders.get()
         return None
 
     async def _tick(self) -> None:

@@ -49,7 +49,7 @@ class TakenOver(Struct, frozen=True, tag=True):
 class Stop(Struct, frozen=True, tag=True):
     """Finish within the grace period and leave, or leave at once."""
 
-    hurry: bool = False
+    now: bool = False
 
 
 class Retire(Struct, frozen=True, tag=True):

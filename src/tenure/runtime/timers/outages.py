@@ -32,7 +32,7 @@ class TimerOutages:
     def __init__(
         self,
         scheduling: Scheduling,
-        patience: Retrier,
+        retrier: Retrier,
         events: Events,
         *,
         ids: JobIds,
@@ -44,7 +44,7 @@ class TimerOutages:
     ) -> None:
         """`withdraw` ends a run that was made and must not start, for a reason."""
         self._scheduling = scheduling
-        self._patience = patience
+        self._retrier = retrier
         self._events = events
         self._ids = ids
         self._unlocked = unlocked
@@ -103,7 +103,7 @@ class TimerOutages:
         """Record what was decided without the store, once it answers: none of that is caught up."""
         look_up = partial(self._scheduling.advance, replace(outage.move, due=NEVER))
         try:
-            first = await self._patience.until_answered("commit", look_up, self._stopped)
+            first = await self._retrier.until_answered("commit", look_up, self._stopped)
             await self._take_first(timer, outage, first)
             cursor = first.cursor if timer.is_shared else outage.seen
             while lines := outage.take_lines():  # more may run meanwhile
@@ -112,7 +112,7 @@ class TimerOutages:
             return
         finally:
             timer.outage, timer.pending = None, ""
-            timer.poked.set()
+            timer.wake_up.set()
 
     async def _take_first(self, timer: TimerState, outage: Outage, first: Advanced) -> None:
         """Start or withdraw the run of the first tick, if the store has made it after all.
@@ -159,7 +159,7 @@ class TimerOutages:
             records=True,
         )
         record = partial(self._scheduling.advance, move)
-        answer = await self._patience.until_answered("commit", record, self._stopped)
+        answer = await self._retrier.until_answered("commit", record, self._stopped)
         for line in move.passed:
             if line.outcome == "missed" and answer.outcome == "done":
                 self._events.emit(TicksMissed(timer.plan.name, line.ticks, line.reason))

@@ -28,7 +28,7 @@ class TimerState:
     revision: int = 0
     cursor: int = 0
     last_run: int = 0
-    poked: asyncio.Event = field(default_factory=asyncio.Event)
+    wake_up: asyncio.Event = field(default_factory=asyncio.Event)
     pending: str = ""
     """The run that was asked for, until there is an answer."""
     outage: Outage | None = None
@@ -53,7 +53,7 @@ class TimerState:
         return self.plan.definition.each == "cluster"
 
     def planted(self, answer: Planted) -> None:
-        self._tell(yields=not answer.ruler)
+        self._log_change(yields=not answer.ruler)
         self.ruler, self.revision = answer.ruler, answer.revision
         is_known_better = self.outage is not None and self.last_run > answer.last_run
         self.last_run = self.last_run if is_known_better else answer.last_run
@@ -63,7 +63,7 @@ class TimerState:
             self.cursor = answer.cursor if is_ahead else max(self.cursor, answer.cursor)
         elif not self.cursor:
             self.cursor = answer.now
-        self.poked.set()
+        self.wake_up.set()
 
     def still_runs(self, tick: int, *, seen: int, now: int) -> bool:
         """Return whether a tick that was asked for after `seen` still runs, as the answer comes.
@@ -88,7 +88,7 @@ class TimerState:
             return True
         return False
 
-    def _tell(self, *, yields: bool) -> None:
+    def _log_change(self, *, yields: bool) -> None:
         if yields and not self.yields:
             log.warning(
                 "%s %r does not tick here: another definition of it rules, and was declared within "

@@ -24,7 +24,7 @@ from tenure.core.schedules.steps import Step, bounds, next_step, run_of
 from tenure.core.schedules.ticks import Advance, Advanced
 from tenure.errors import StoreError
 from tenure.observe.events import Events, TickSkipped, TicksMissed, TimersFull
-from tenure.runtime.attempts.backlog import Unstarted
+from tenure.runtime.attempts.backlog import Backlog
 from tenure.runtime.attempts.unlocked_runs import UnlockedRuns, runs_unlocked
 from tenure.runtime.batcher import Batcher
 from tenure.runtime.retry import Retrier
@@ -49,8 +49,8 @@ _AT_ONCE = BATCH_MAX
 # then: finished runs are kept for at least 60 s.
 _SENT_FOR = 20.0
 # How often it is told that ticks wait for a slot, and how many running timers are named.
-_TELL_EVERY = 60.0
-_NAMED_MAX = 10
+_REPORT_EVERY = 60.0
+_TIMERS_NAMED_MAX = 10
 
 
 class Ticker:
@@ -59,25 +59,25 @@ class Ticker:
     def __init__(
         self,
         store: Store,
-        patience: Retrier,
+        retrier: Retrier,
         events: Events,
         plans: Sequence[Plan],
         *,
         replica: Callable[[], str | None],
         start: Callable[[JobRecord], None],
         withdraw: Callable[[JobRecord, str], Awaitable[None]],
-        unstarted: Unstarted,
+        backlog: Backlog,
         unlocked: UnlockedRuns,
     ) -> None:
         """`start` starts a run that was won; `withdraw` ends one that must not start any more."""
         self._store = store
         self._clock: Clock = store.clock
-        self._patience = patience
+        self._retrier = retrier
         self._events = events
         self._replica = replica
         self._start = start
         self._withdraw = withdraw
-        self._unstarted = unstarted
+        self._backlog = backlog
         self._unlocked = unlocked
         self._ids = JobIds(self._clock)
         self._commits = Batcher(store.schedules.commit, weigh=_weight)
@@ -88,7 +88,7 @@ class Ticker:
         self._stopped = asyncio.Event()
         self._outages = TimerOutages(
             self._scheduling,
-            patience,
+            retrier,
             events,
             ids=self._ids,
             unlocked=unlocked,
@@ -102,7 +102,7 @@ class Ticker:
         self._room_unlocked = asyncio.Semaphore(_AT_ONCE)
         self._held: dict[TimerState, None] = {}  # in an order that does not depend on addresses
         self._without_slot: dict[TimerState, None] = {}
-        self._told_full = -_TELL_EVERY
+        self._full_reported_at = -_REPORT_EVERY
 
     @property
     def pending(self) -> set[str]:
@@ -127,24 +127,24 @@ class Ticker:
     def stop(self) -> None:
         self._stopped.set()
         self._declares.set()
-        self.poke()
+        self.look_again()
 
-    def poke(self) -> None:
+    def look_again(self) -> None:
         """Look again at all of them: the replica is another one, say."""
         for timer in self._timers:
-            timer.poked.set()
+            timer.wake_up.set()
 
     def runs_ended(self, names: Collection[str]) -> None:
         """Look again at those of these that there was no room for."""
         for timer in [one for one in self._held if one.plan.name in names]:
-            timer.poked.set()
+            timer.wake_up.set()
             self._held.pop(timer, None)
 
     def slot_freed(self) -> None:
         """Look again at as many as there are slots for, those that wait longest first."""
         for timer in list(self._without_slot)[: self._free_slots]:
             self._without_slot.pop(timer)
-            timer.poked.set()
+            timer.wake_up.set()
 
     # Declaring.
 
@@ -176,22 +176,22 @@ class Ticker:
             return list(zip(others, planted, strict=True))
 
         try:
-            answers = await self._patience.until_answered("declare", declare, self._stopped)
+            answers = await self._retrier.until_answered("declare", declare, self._stopped)
         except Exception:  # noqa: BLE001 - told by `Retrier`, and this ticker is about to stop
             return
         for timer, answer in answers:
             timer.planted(answer)
         self._ahead.look(self._timers, self._time.now())
-        self.poke()  # the store's clock may have been set
+        self.look_again()  # the store's clock may have been set
 
     # Ticking.
 
     async def _follow(self, timer: TimerState) -> None:
         while not self._stopped.is_set():
-            timer.poked.clear()
+            timer.wake_up.clear()
             replica = self._replica()
             if not timer.ruler or replica is None:
-                await self._clock.wait(timer.poked, None)
+                await self._clock.wait(timer.wake_up, None)
                 continue
             try:
                 pause = await self._look(timer, replica)
@@ -199,7 +199,7 @@ class Ticker:
                 log.exception("timer %r could not tick", timer.plan.name)
                 pause = _HELD
             if pause > 0 and not self._stopped.is_set():
-                await self._clock.wait(timer.poked, min(pause, _LOOK_EVERY))
+                await self._clock.wait(timer.wake_up, min(pause, _LOOK_EVERY))
 
     async def _look(self, timer: TimerState, replica: str) -> float:
         """Do what is due; return how long to wait before the next look."""
@@ -239,10 +239,10 @@ class Ticker:
     @property
     def _free_slots(self) -> int:
         """Return how many more runs may be asked for: each answer may be one to start."""
-        return max(0, self._unstarted.free_runs - self._asked_runs)
+        return max(0, self._backlog.free_runs - self._pending_runs)
 
     @property
-    def _asked_runs(self) -> int:
+    def _pending_runs(self) -> int:
         asked = [timer for timer in self._timers if timer.pending and timer.outage is None]
         return sum(timer.runs_here for timer in asked)
 
@@ -254,12 +254,12 @@ class Ticker:
         """
         self._without_slot[timer] = None
         now = self._clock.boot()
-        is_waiting = self._asked_runs or self._unstarted.suspects or self._unstarted.is_alone
-        if not is_waiting and now - self._told_full >= _TELL_EVERY:
-            self._told_full = now
-            running = tuple(self._unstarted.running_timers[:_NAMED_MAX])
-            told = TimersFull(timer.plan.name, self._unstarted.timer_concurrency, running)
-            self._events.emit(told)
+        is_waiting = self._pending_runs or self._backlog.suspects or self._backlog.runs_suspect
+        if not is_waiting and now - self._full_reported_at >= _REPORT_EVERY:
+            self._full_reported_at = now
+            running = tuple(self._backlog.running_timers[:_TIMERS_NAMED_MAX])
+            event = TimersFull(timer.plan.name, self._backlog.timer_concurrency, running)
+            self._events.emit(event)
         return _HELD
 
     async def _take(self, timer: TimerState, step: Step, replica: str, *, waits: bool) -> float:
@@ -272,7 +272,7 @@ class Ticker:
         move = self._move(timer, step, replica, waits=waits)
         timer.pending = move.id
         try:
-            answer = await self._ask(timer, move)
+            answer = await self._send(timer, move)
             if answer is None:
                 return 0.0
             return await self._answered(timer, move, answer)
@@ -309,7 +309,7 @@ class Ticker:
             timer.plan, id_, tick=step.to, due=step.due, previous=timer.last_run, chance=chance
         )
 
-    async def _ask(self, timer: TimerState, move: Advance) -> Advanced | None:
+    async def _send(self, timer: TimerState, move: Advance) -> Advanced | None:
         """Return the store's answer, however long it takes; None: this ticker was stopped.
 
         A timer that runs without the store does not wait for it: then this raises.
@@ -330,7 +330,7 @@ class Ticker:
         if runs_unlocked(timer.plan.definition):
             return await advance()
         try:
-            return await self._patience.until_answered("commit", advance, self._stopped)
+            return await self._retrier.until_answered("commit", advance, self._stopped)
         except Exception:  # noqa: BLE001 - told by `Retrier`, and this ticker is about to stop
             return None
 
@@ -359,7 +359,7 @@ class Ticker:
                 # The replica that has got the tick may have been told late, too, and withdraws its
                 # run: until then the next tick would be skipped.
                 if is_late:
-                    timer.poked.clear()
+                    timer.wake_up.clear()
                 return _HELD if is_late else 0.0
             case "passed" | "unknown":
                 timer.ruler = ""

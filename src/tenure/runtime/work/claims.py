@@ -22,14 +22,14 @@ class Claims:
     def __init__(
         self,
         store: Store,
-        patience: Retrier,
+        retrier: Retrier,
         shares: Shares,
         stopped: asyncio.Event,
         *,
         needs_process: Callable[[JobRecord], bool],
     ) -> None:
         self._store = store
-        self._patience = patience
+        self._retrier = retrier
         self._shares = shares
         self._stopped = stopped
         self._needs_process = needs_process
@@ -59,7 +59,7 @@ class Claims:
         limit = turn.limit if jobs else runs
         if runs:
             self.runs_looked_for = self._store.clock.boot()
-        claimed = await self._patience.until_answered(
+        claimed = await self._retrier.until_answered(
             "claim",
             lambda: self._store.jobs.claim(replica, number, queues, limit),
             give_up=self._stopped,
@@ -67,8 +67,8 @@ class Claims:
         if claimed is not None:
             self.is_full = len(claimed.jobs) >= limit
             if jobs:
-                given = [record.queue for record in claimed.jobs]
-                self._shares.took(turn, given, is_full=self.is_full)
+                queues_of_jobs = [record.queue for record in claimed.jobs]
+                self._shares.took(turn, queues_of_jobs, is_full=self.is_full)
                 for_processes = filter(self._needs_process, claimed.jobs)
                 self._process_queues.took(turn, [record.queue for record in for_processes])
         return claimed

@@ -44,20 +44,20 @@ class Isolation:
     def __init__(
         self,
         store: Store,
-        patience: Retrier,
+        retrier: Retrier,
         settler: Settler,
         settings: Settings,
-        lifeline: SupervisorLink,
+        link: SupervisorLink,
         *,
         meta: Meta,
         stopped: asyncio.Event,
     ) -> None:
         self._store = store
         self._clock = store.clock
-        self._patience = patience
+        self._retrier = retrier
         self._settler = settler
         self._settings = settings
-        self._lifeline = lifeline
+        self._link = link
         self._meta = meta
         self._stopped = stopped
         self._is_taken = False
@@ -68,7 +68,7 @@ class Isolation:
     def ids(self) -> list[str]:
         return [record.id for record in self.waiting]
 
-    def over(self) -> None:
+    def process_ended(self) -> None:
         """Hear that the process of the last job has ended, or could not be started."""
         self._is_taken = False
 
@@ -78,39 +78,39 @@ class Isolation:
         self.waiting = deque(record for record in self.waiting if record.id not in ids)
         return taken
 
-    async def pass_on(self) -> None:
+    async def run_isolated(self) -> None:
         """Have what waits run in a process of its own, or give it back for a while."""
         pause = self._pause()
-        if pause or self._lifeline.is_cut:
+        if pause or self._link.is_closed:
             for record in self.take(self.ids):
                 self._settler.hand_back(record, pause)
             return
         queue = self.waiting[0].queue
-        wanted = {record.id for record in self.waiting if record.queue == queue}
-        lodger = self._clock.token()
+        ids = {record.id for record in self.waiting if record.queue == queue}
+        second_replica = self._clock.token()
         # Told first: should this process die, the supervisor gives back what the lodger has.
-        self._lifeline.say(IsolationJoined(lodger))
+        self._link.send(IsolationJoined(second_replica))
         ttl = self._settings.replica_ttl
-        join = partial(self._store.jobs.beat, [lodger], ttl=ttl, meta=self._meta)
+        join = partial(self._store.jobs.beat, [second_replica], ttl=ttl, meta=self._meta)
         await self._call("join", join)
         # Those of them that were not cancelled or taken over meanwhile.
-        suspects = self.take(wanted)
+        suspects = self.take(ids)
         if suspects:
             back = [handed_back(record) for record in suspects]
             await self._call("settle", partial(self._store.jobs.settle, back))
-        jobs = await self._claim(lodger, queue, len(suspects)) if suspects else []
+        jobs = await self._claim(second_replica, queue, len(suspects)) if suspects else []
         if jobs:
             self._is_taken = True
-            self._lifeline.say(HandOver(lodger, jobs))
+            self._link.send(HandOver(second_replica, jobs))
             return
         self._not_before = self._clock.boot() + _MISSED
-        await self._call("leave", partial(leave, self._store, lodger))
-        self._lifeline.say(IsolationLeft(lodger))
+        await self._call("leave", partial(leave, self._store, second_replica))
+        self._link.send(IsolationLeft(second_replica))
 
-    async def _claim(self, lodger: str, queue: str, number: int) -> list[str]:
+    async def _claim(self, second_replica: str, queue: str, number: int) -> list[str]:
         """Claim them again, which are the first of their queue as a rule; give back any others."""
         claimed = await self._call(
-            "claim", partial(self._store.jobs.claim, lodger, 1, [queue], number)
+            "claim", partial(self._store.jobs.claim, second_replica, 1, [queue], number)
         )
         records = [] if claimed is None else claimed.jobs
         suspects = [job for job in records if is_suspicious(job, self._settings.isolate_after)]
@@ -125,4 +125,4 @@ class Isolation:
         return longest * (1 + self._clock.random()) if longest > 0 else 0.0
 
     async def _call(self, name: str, call: Callable[[], Awaitable[T]]) -> T:
-        return await self._patience.until_answered(name, call, give_up=self._stopped)
+        return await self._retrier.until_answered(name, call, give_up=self._stopped)

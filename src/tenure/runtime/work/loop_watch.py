@@ -16,7 +16,7 @@ from tenure.core.jobs.records import JobRecord
 from tenure.observe.events import Events, InterpreterBlocked, LoopBlocked
 from tenure.runtime.attempts.running_job import current
 from tenure.runtime.attempts.slots import Slots
-from tenure.runtime.supervised.board import Board
+from tenure.runtime.supervised.scoreboard import Scoreboard
 
 __all__ = ["LoopWatch"]
 
@@ -25,9 +25,9 @@ _LOOK_EVERY = 0.25
 # Below this it is a busy machine or a large result, and nobody can do much about it.
 _BLOCKED_AFTER = 2.0
 _STACK_MAX = 4000
-_NAMED_MAX = 10
+_JOBS_NAMED_MAX = 10
 # Whatever keeps the interpreter does so again and again.
-_TELL_EVERY = 60.0
+_REPORT_EVERY = 60.0
 
 
 class LoopWatch:
@@ -40,7 +40,7 @@ class LoopWatch:
         slots: Slots,
         *,
         ttl: float,
-        board: Board | None = None,
+        board: Scoreboard | None = None,
     ) -> None:
         """`board` is where a supervisor looks. Without one, nothing else beats for this process:
         then threads that do not run for a `ttl` cost it its jobs.
@@ -52,39 +52,39 @@ class LoopWatch:
         self._board = board
         self._loop = asyncio.get_running_loop()
         self._thread = threading.get_ident()
-        self._turned = True
-        self._asked_at = self._looked_at = clock.boot()
-        self._is_blocked = self._is_told = False
-        self._told_gap = -math.inf
+        self._has_answered = True
+        self._probed_at = self._looked_at = clock.boot()
+        self._is_blocked = self._is_reported = False
+        self._gap_reported_at = -math.inf
 
     async def run(self) -> None:
         self._looked_at = self._clock.boot()
         while True:
             now = self._clock.boot()
             self._watch_threads(now)
-            if self._turned:
-                self._ask(now)
+            if self._has_answered:
+                self._probe(now)
             else:
-                self._wait(now)
+                self._report_block(now)
             await self._clock.sleep(_LOOK_EVERY)
 
-    def _ask(self, now: float) -> None:
+    def _probe(self, now: float) -> None:
         """Have the loop say that it turns."""
         if self._is_blocked and self._board is not None:
             self._board.unblocked(now)
-        self._turned, self._asked_at = False, now
-        self._is_told = self._is_blocked = False
+        self._has_answered, self._probed_at = False, now
+        self._is_reported = self._is_blocked = False
         with suppress(RuntimeError):  # closed: whoever watches it ends soon
-            self._loop.call_soon_threadsafe(self._turn)
+            self._loop.call_soon_threadsafe(self._answer_probe)
 
-    def _wait(self, now: float) -> None:
+    def _report_block(self, now: float) -> None:
         """Show, and tell once, that it does not."""
         job, self._is_blocked = self._running(), True
         if self._board is not None:
-            self._board.blocked(self._asked_at, "" if job is None else job.id)
-        seconds = now - self._asked_at
-        if seconds >= _BLOCKED_AFTER and not self._is_told:
-            self._is_told = True
+            self._board.blocked(self._probed_at, "" if job is None else job.id)
+        seconds = now - self._probed_at
+        if seconds >= _BLOCKED_AFTER and not self._is_reported:
+            self._is_reported = True
             task, id_ = ("", "") if job is None else (job.task, job.id)
             self._events.emit(LoopBlocked(round(seconds, 1), self._stack(), task, id_))
 
@@ -93,14 +93,14 @@ class LoopWatch:
         then, self._looked_at = self._looked_at, now
         gap = now - then
         is_long = gap >= max(_BLOCKED_AFTER, self._ttl / 3)
-        if is_long and self._board is None and now - self._told_gap >= _TELL_EVERY:
-            self._told_gap = now
-            jobs = self._slots.records_since(then)[:_NAMED_MAX]
+        if is_long and self._board is None and now - self._gap_reported_at >= _REPORT_EVERY:
+            self._gap_reported_at = now
+            jobs = self._slots.records_since(then)[:_JOBS_NAMED_MAX]
             named = tuple(f"{job.task} {job.id}" for job in jobs)
             self._events.emit(InterpreterBlocked(round(gap, 1), self._ttl, named))
 
-    def _turn(self) -> None:
-        self._turned = True
+    def _answer_probe(self) -> None:
+        self._has_answered = True
 
     def _running(self) -> JobRecord | None:
         """Return the job whose code the loop runs just now; of a task that it has started, too."""

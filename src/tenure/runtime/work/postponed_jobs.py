@@ -14,23 +14,23 @@ from tenure.runtime.attempts.settler import Settler
 from tenure.runtime.retry import Retrier
 from tenure.stores.contract import Store
 
-__all__ = ["Owed"]
+__all__ = ["PostponedJobs"]
 
 
-class Owed:
+class PostponedJobs:
     """Gives jobs back, and knows which of them still wait."""
 
     def __init__(
         self,
         store: Store,
-        patience: Retrier,
+        retrier: Retrier,
         settler: Settler,
         *,
         stopped: asyncio.Event,
         burst: bool,
     ) -> None:
         self._store = store
-        self._patience = patience
+        self._retrier = retrier
         self._settler = settler
         self._stopped = stopped
         self._is_burst = burst
@@ -42,13 +42,13 @@ class Owed:
             self._claims[record.id] = record.attempt
         self._settler.hand_back(record, delay)
 
-    async def remain(self) -> bool:
+    async def any_waiting(self) -> bool:
         """Whether one of them still waits that no worker has claimed since."""
         try:
             while self._claims:
                 ids = list(islice(self._claims, BATCH_MAX))
                 get = partial(self._store.jobs.get, ids)
-                records = await self._patience.until_answered("get", get, give_up=self._stopped)
+                records = await self._retrier.until_answered("get", get, give_up=self._stopped)
                 if any(map(self._still_waits, ids, records)):
                     return True
         except Exception:  # noqa: BLE001 - told by `Retrier`, and this worker is about to leave

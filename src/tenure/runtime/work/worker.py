@@ -33,7 +33,7 @@ from tenure.core.schedules.records import TIMERS_QUEUE
 from tenure.core.settings import Settings
 from tenure.observe.events import Events, ReplicaLost, TaskUnknown
 from tenure.runtime.attempts.attempt import Around, Handler
-from tenure.runtime.attempts.backlog import Unstarted
+from tenure.runtime.attempts.backlog import Backlog
 from tenure.runtime.attempts.processes.pool import ProcessLimits
 from tenure.runtime.attempts.running_job import Insert
 from tenure.runtime.attempts.settler import Settler
@@ -51,8 +51,8 @@ from tenure.runtime.timers.ticker import Ticker
 from tenure.runtime.work.claims import Claims
 from tenure.runtime.work.isolation import Isolation
 from tenure.runtime.work.loop_watch import LoopWatch
-from tenure.runtime.work.postponed_jobs import Owed
-from tenure.runtime.work.quarantine import Alone, is_suspicious
+from tenure.runtime.work.postponed_jobs import PostponedJobs
+from tenure.runtime.work.quarantine import Quarantine, is_suspicious
 from tenure.runtime.work.summary import intentions
 from tenure.stores.contract import Store
 
@@ -94,7 +94,7 @@ class Worker:
         options: WorkerOptions,
         meta: Meta,
         plans: Sequence[Plan] = (),
-        lifeline: SupervisorLink | None = None,
+        link: SupervisorLink | None = None,
         resumed: HandOver | None = None,
         insert: Insert,
     ) -> None:
@@ -107,10 +107,10 @@ class Worker:
         self._options = options
         self._long_job = settings.long_job
         self._ttl = settings.replica_ttl
-        self._patience = Retrier(self._clock, events)
+        self._retrier = Retrier(self._clock, events)
         self._changed = asyncio.Event()
         self._stopped = asyncio.Event()
-        self._lifeline = lifeline
+        self._link = link
         self._resumed = resumed
         self._replica = Replica(
             host,
@@ -118,12 +118,12 @@ class Worker:
             events,
             meta,
             self,
-            lifeline=lifeline,
+            link=link,
             resumed=None if resumed is None else resumed.replica,
         )
         self._settler = Settler(
             store,
-            self._patience,
+            self._retrier,
             events,
             on_settled=self._settled,
             on_stale=self._stop_stale,
@@ -140,14 +140,14 @@ class Worker:
                 memory=settings.process_memory,
             ),
             around=around,
-            board=None if lifeline is None else lifeline.board,
+            board=None if link is None else link.board,
             concurrency=options.concurrency,
             on_freed=self._slot_freed,
             on_room=self._process_free,
             home=(store.url, store.namespace),
             insert=insert,
         )
-        self._audit = Audit(store, self._patience, self._settler)
+        self._audit = Audit(store, self._retrier, self._settler)
         self._unlocked = UnlockedRuns(
             self._clock,
             events,
@@ -155,7 +155,7 @@ class Worker:
             is_running=lambda timer: timer in self._slots.timers,
             on_ended=self._unlocked_ended,
         )
-        self._unstarted = Unstarted(
+        self._backlog = Backlog(
             self._clock,
             self._slots,
             self._settler,
@@ -166,47 +166,47 @@ class Worker:
         )
         self._ticker = Ticker(
             store,
-            self._patience,
+            self._retrier,
             events,
             plans,
             replica=lambda: self.replica,
             start=self._start_run,
             withdraw=self._withdraw_run,
-            unstarted=self._unstarted,
+            backlog=self._backlog,
             unlocked=self._unlocked,
         )
-        self._owed = Owed(
-            store, self._patience, self._settler, stopped=self._stopped, burst=options.burst
+        self._postponed = PostponedJobs(
+            store, self._retrier, self._settler, stopped=self._stopped, burst=options.burst
         )
-        self._alone = Alone(
+        self._quarantine = Quarantine(
             self._clock,
             handlers,
-            unstarted=self._unstarted,
+            backlog=self._backlog,
             slots=self._slots,
             settler=self._settler,
             unlocked=self._unlocked,
             ticker=self._ticker,
-            owed=self._owed,
+            postponed=self._postponed,
             overdue_after=recovery_grace(settings),
             changed=self._changed,
             stopped=self._stopped,
         )
         self._isolate_after = settings.isolate_after
         self._isolation: Isolation | None = None
-        if lifeline is not None and resumed is None:
+        if link is not None and resumed is None:
             self._isolation = Isolation(
                 store,
-                self._patience,
+                self._retrier,
                 self._settler,
                 settings,
-                lifeline,
+                link,
                 meta=meta,
                 stopped=self._stopped,
             )
         chances = [self._clock.random() for _ in options.weights]
         self._claims = Claims(
             store,
-            self._patience,
+            self._retrier,
             Shares(options.queues, options.weights, chances),
             self._stopped,
             needs_process=self._needs_process,
@@ -222,7 +222,7 @@ class Worker:
 
     async def run(self) -> None:
         """Work until `stop` is called, then finish what runs and leave."""
-        board = None if self._lifeline is None else self._lifeline.board
+        board = None if self._link is None else self._link.board
         watch = LoopWatch(self._clock, self._events, self._slots, ttl=self._ttl, board=board)
         watching = None if self._clock.virtual else self._host.start(watch.run)
         self._replica.start()
@@ -234,9 +234,9 @@ class Worker:
             await asyncio.wait((claiming, ticking, stopped), return_when=asyncio.FIRST_COMPLETED)
             # A claim on the way brings jobs to hand back. A store that is away brings none.
             await asyncio.wait([claiming, ticking], timeout=_SETTLE_SECONDS)
-            for one in (claiming, ticking):
-                if one.done():
-                    one.result()
+            for waiting in (claiming, ticking):
+                if waiting.done():
+                    waiting.result()
         finally:
             claiming.cancel()
             ticking.cancel()
@@ -253,7 +253,7 @@ class Worker:
             self._leave_by = self._clock.boot() + self._options.grace
             self.retire()
 
-    def hurry(self) -> None:
+    def stop_now(self) -> None:
         """Stop, and hand back now what runs."""
         self.is_asked_to_stop = True
         self._leave_by = self._clock.boot()
@@ -282,7 +282,7 @@ class Worker:
         self.is_ready.set()
         self._look_again.set()
         self._changed.set()
-        self._ticker.poke()
+        self._ticker.look_again()
         options = self._options
         told = "runs jobs that were lost before, one at a time, and ends"
         if self._resumed is None:
@@ -294,8 +294,8 @@ class Worker:
             # A claim was told that it is dead. It has come back: in a fail-over, say.
             self.replica = replica
             self._changed.set()
-            self._ticker.poke()
-        self._slots.tell_long(self._long_job)
+            self._ticker.look_again()
+        self._slots.report_long(self._long_job)
         self._audit.beaten(held, len(self._known_here()))
         if revived or self._audit.is_due:
             # Who began to wait while it had expired has rung already, and got nothing.
@@ -309,7 +309,7 @@ class Worker:
         self._doubted = None
         if self.replica == replica:
             self.replica = None
-        self._unstarted.forget()
+        self._backlog.forget()
         if self._isolation is not None:
             self._isolation.waiting.clear()
         self._events.emit(ReplicaLost(replica, tuple(self._slots.stop_replica(replica))))
@@ -319,21 +319,21 @@ class Worker:
         wanted = set(jobs)
         self._slots.stop("cancelled", wanted)
         passed_on = [] if self._isolation is None else self._isolation.take(wanted)
-        for record in (*self._unstarted.take(wanted), *passed_on):
+        for record in (*self._backlog.take(wanted), *passed_on):
             self._settler.settle(record, cancelled(record))
         self._changed.set()
 
     def ordered(self, order: Stop | Retire | IsolationOver | None) -> None:
         match order:
-            case Stop(hurry=True):
-                self.hurry()
+            case Stop(now=True):
+                self.stop_now()
             case Stop():
                 self.stop()
             case Retire():
                 self.retire()
             case IsolationOver():
                 if self._isolation is not None:
-                    self._isolation.over()
+                    self._isolation.process_ended()
             case None if not self.is_asked_to_stop:
                 log.warning("the supervisor is gone; finishing within the grace period")
                 self.stop()
@@ -343,7 +343,7 @@ class Worker:
     async def _claim_until_stopped(self) -> None:
         while not self._stopping:
             self._changed.clear()
-            self._unstarted.hand_back_stale()
+            self._backlog.hand_back_stale()
             if self.replica is None:
                 await self._changed.wait()
             elif self._resumed is not None:
@@ -354,9 +354,9 @@ class Worker:
                     self._audit.hand_back(self.replica, known, self._stopped)
                 )
             elif self._isolation is not None and self._isolation.waiting:
-                await self._unless_stopped(self._isolation.pass_on())
-            elif self._unstarted.suspects:
-                await self._alone.run_next()
+                await self._unless_stopped(self._isolation.run_isolated())
+            elif self._backlog.suspects:
+                await self._quarantine.run_next()
             elif self._wanted_jobs or (self._wanted_runs and not self._options.queues):
                 await self._claim_or_sleep()
             elif self._wanted_runs and self._until_runs <= 0:
@@ -368,7 +368,7 @@ class Worker:
     def _wanted_jobs(self) -> int:
         if not self._options.queues or self._claims.are_held(self._slots.process_room):
             return 0
-        return self._unstarted.wanted()
+        return self._backlog.capacity()
 
     def _needs_process(self, record: JobRecord) -> bool:
         handler = self._handlers.get(record.task)
@@ -377,7 +377,7 @@ class Worker:
     @property
     def _wanted_runs(self) -> int:
         """How many runs of timers could start that were triggered, or that run again."""
-        return self._unstarted.free_runs if self._plans else 0
+        return self._backlog.free_runs if self._plans else 0
 
     @property
     def _until_runs(self) -> float:
@@ -385,7 +385,7 @@ class Worker:
         return self._claims.runs_looked_for + SOON - self._clock.boot()
 
     async def _wait_for_slot(self) -> None:
-        waits = [self._unstarted.patience, self._until_runs if self._wanted_runs else None]
+        waits = [self._backlog.wait_limit, self._until_runs if self._wanted_runs else None]
         longest = min((wait for wait in waits if wait is not None), default=None)
         await self._clock.wait(self._changed, longest)
 
@@ -406,25 +406,27 @@ class Worker:
             return
         served = (*([TIMERS_QUEUE] if self._plans else []), *self._options.queues)
         topics: list[Topic] = [("queue", name) for name in served]
-        async with self._store.watch(*topics) as bell:
+        async with self._store.watch(*topics) as watch:
             # Asked again after the bell is armed, so that no wake-up falls in between.
             claimed = await self._claim()
             if claimed is None or claimed.jobs or self._stopping:
                 return
-            if self._options.burst and not self._known_here() and not await self._owed.remain():
+            is_idle_burst = self._options.burst and not self._known_here()
+            if is_idle_burst and not await self._postponed.any_waiting():
                 self.retire()
                 return
             pause = SOON if claimed.next_in is None else min(SOON, claimed.next_in + 0.001)
             # What waits for a slot here goes back if it waits too long.
-            pause = min(pause, self._unstarted.patience or pause)
+            pause = min(pause, self._backlog.wait_limit or pause)
             waits = [
-                asyncio.ensure_future(one) for one in (bell.wait(pause), self._look_again.wait())
+                asyncio.ensure_future(waiting)
+                for waiting in (watch.wait(pause), self._look_again.wait())
             ]
             try:
                 await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
             finally:
-                for one in waits:
-                    one.cancel()
+                for waiting in waits:
+                    waiting.cancel()
 
     def _stop_stale(self, note: Note) -> None:
         self._slots.stop_stale(note)
@@ -476,28 +478,28 @@ class Worker:
             )
         elif is_suspicious(record, self._isolate_after):
             isolation = self._isolation
-            (self._unstarted.suspects if isolation is None else isolation.waiting).append(record)
+            (self._backlog.suspects if isolation is None else isolation.waiting).append(record)
         elif self._slots.must_yield(record):
             self._yield(record)
-        elif self._stopping or not self._unstarted.has_slot(record):
-            self._unstarted.wait_for_slot(record, now)
+        elif self._stopping or not self._backlog.has_slot(record):
+            self._backlog.wait_for_slot(record, now)
         else:
             self._slots.start(record, handler)
 
     def _yield(self, record: JobRecord) -> None:
         """Give a job back that would wait for others, which need the slots to run."""
-        self._owed.hand_back(record, yielding_delay(record.attempt, self._clock.random()))
+        self._postponed.hand_back(record, yielding_delay(record.attempt, self._clock.random()))
 
     def _known_here(self) -> set[str]:
         """Return the jobs that run here, wait to run, or wait to be settled."""
         elsewhere = {*self._settler.unsettled, *self._ticker.pending}
         passed_on = [] if self._isolation is None else self._isolation.ids
-        return {*self._unstarted.ids, *self._slots.ids, *elsewhere, *passed_on}
+        return {*self._backlog.ids, *self._slots.ids, *elsewhere, *passed_on}
 
     @property
     def _has_suspects(self) -> bool:
         """Whether jobs that were claimed wait to run alone."""
-        return bool(self._unstarted.suspects or (self._isolation and self._isolation.waiting))
+        return bool(self._backlog.suspects or (self._isolation and self._isolation.waiting))
 
     async def _resume(self, taken: HandOver) -> None:
         """Run the jobs that another process has claimed for this one, one at a time; then leave.
@@ -506,8 +508,8 @@ class Worker:
         """
         self._resumed = None
         get = partial(self._store.jobs.get, taken.jobs)
-        records = await self._patience.until_answered("get", get, give_up=self._stopped)
-        waiting = self._unstarted.suspects
+        records = await self._retrier.until_answered("get", get, give_up=self._stopped)
+        waiting = self._backlog.suspects
         for record in filter(None, records):
             if record.state != "running" or record.replica != taken.replica:
                 continue
@@ -525,7 +527,7 @@ class Worker:
         self.retire()
 
     def _slot_freed(self) -> None:
-        while not self._stopping and (record := self._unstarted.next_for_slot()) is not None:
+        while not self._stopping and (record := self._backlog.next_for_slot()) is not None:
             if not self._slots.must_yield(record):
                 self._slots.start(record, self._handlers[record.task])
                 break
@@ -546,7 +548,7 @@ class Worker:
 
     async def _shut_down(self) -> None:
         self._settler.handed_back = 0
-        self._unstarted.hand_back()
+        self._backlog.hand_back()
         if self._isolation is not None:
             for record in self._isolation.take(self._isolation.ids):
                 self._settler.hand_back(record)
@@ -565,7 +567,7 @@ class Worker:
             await self._within(_SETTLE_SECONDS, self._leave(replica))
             back, short = self._settler.handed_back, replica[:8]
             log.info("worker %s has stopped; jobs handed back: %d", short, back)
-        self._settler.tell_unconfirmed()
+        self._settler.report_unconfirmed()
         await self._slots.close()
 
     async def _let_finish(self) -> None:
@@ -576,10 +578,10 @@ class Worker:
     async def _leave(self, replica: str) -> None:
         async def end_and_leave() -> None:
             # Else a job would be handed back that has run to its end.
-            await self._settler.settle_once_more()
+            await self._settler.settle_last_time()
             await leave(self._store, replica)
 
-        await self._patience.until_answered("leave", end_and_leave)
+        await self._retrier.until_answered("leave", end_and_leave)
 
     async def _within(self, seconds: float, work: Coroutine[Any, Any, None]) -> bool:
         """Give something so long to be done; say whether it was."""

@@ -209,7 +209,7 @@ class Child:
 
     async def _store(self, said: Said, context: RunningJob) -> None:
         try:
-            answer = Noted(said.number, await context.pass_on(said.note))
+            answer = Noted(said.number, await context.send_note(said.note))
         except Exception as error:  # noqa: BLE001 - whatever it is, the job waits to hear of it
             answer = Noted(said.number, stored=False, problem=str(error) or repr(error))
         send(self._writer, answer)
@@ -282,7 +282,7 @@ class Child:
                 return
             waiting = self._loop.create_future()
             # Real time also where the clock is virtual: the memory is real.
-            self._loop.call_later(_LOOK_EVERY, _ring, waiting)
+            self._loop.call_later(_LOOK_EVERY, _finish, waiting)
             await waiting
 
 
@@ -296,6 +296,6 @@ def _exists(pid: int) -> bool:
     return True
 
 
-def _ring(waiting: asyncio.Future[None]) -> None:
+def _finish(waiting: asyncio.Future[None]) -> None:
     if not waiting.done():
         waiting.set_result(None)

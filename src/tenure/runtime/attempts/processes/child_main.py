@@ -142,7 +142,7 @@ def _attempt(order: Run, link: _Link, signatures: dict[Callable[..., Any], Signa
         try:
             result = copy_context().run(_call, context, function, args, kwargs)
         finally:
-            link.last_word(context)
+            link.flush_notes(context)
     except BaseException as error:  # noqa: BLE001 - it belongs to the attempt, whatever it is
         return _raised(error)
     stored, problem = store_result(signature.encode_result(result), order.limit)
@@ -217,10 +217,10 @@ class _Link:
         with suppress(RuntimeError):  # the loop has ended: nobody listens any more
             self.loop.call_soon_threadsafe(self._writer.write, words)
 
-    def last_word(self, context: RunningJob) -> None:
+    def flush_notes(self, context: RunningJob) -> None:
         """Have the attempt's last words sent before its end. Called in the main thread."""
         with suppress(RuntimeError):  # as in `done`
-            asyncio.run_coroutine_threadsafe(context.last_word(), self.loop).result()
+            asyncio.run_coroutine_threadsafe(context.flush_notes(), self.loop).result()
 
     async def note(self, note: Note) -> bool:
         """Have the worker store a note; False if the attempt is over."""

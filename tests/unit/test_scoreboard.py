@@ -10,7 +10,7 @@ from contextlib import closing
 import pytest
 
 from tenure.core.ids import is_job_id, job_id
-from tenure.runtime.supervised.board import Board
+from tenure.runtime.supervised.scoreboard import Scoreboard
 
 PLACES = 3
 JOBS = [job_id(1_800_000_000_000 + number, 0, "0123456789abcdef" * 2) for number in range(4)]
@@ -18,30 +18,30 @@ JOBS = [job_id(1_800_000_000_000 + number, 0, "0123456789abcdef" * 2) for number
 
 @pytest.fixture
 def file() -> Iterator[int]:
-    made = Board.make_file(PLACES)
+    made = Scoreboard.make_file(PLACES)
     yield made
     os.close(made)
 
 
 @pytest.fixture
-def written(file: int) -> Iterator[Board]:
+def written(file: int) -> Iterator[Scoreboard]:
     """The board as the worker has it."""
-    with closing(Board(file, PLACES)) as board:
+    with closing(Scoreboard(file, PLACES)) as board:
         yield board
 
 
 @pytest.fixture
-def read(file: int) -> Iterator[Board]:
+def read(file: int) -> Iterator[Scoreboard]:
     """The same board as the supervisor has it."""
-    with closing(Board(file, PLACES)) as board:
+    with closing(Scoreboard(file, PLACES)) as board:
         yield board
 
 
-def test_a_new_board_is_empty(read: Board):
+def test_a_new_board_is_empty(read: Scoreboard):
     assert (read.started(), read.deadlines(), read.ended, read.ticked) == ([], {}, 0, 0.0)
 
 
-def test_what_has_begun_and_not_ended_stands_there(written: Board, read: Board):
+def test_what_has_begun_and_not_ended_stands_there(written: Scoreboard, read: Scoreboard):
     first, second, _ = (written.begin(job, 0.0) for job in JOBS[:3])
     assert sorted(read.started()) == JOBS[:3]
     written.end(second)
@@ -50,7 +50,7 @@ def test_what_has_begun_and_not_ended_stands_there(written: Board, read: Board):
     assert read.started() == [JOBS[2]]
 
 
-def test_places_are_used_again(written: Board, read: Board):
+def test_places_are_used_again(written: Scoreboard, read: Scoreboard):
     for _ in range(5):
         places = [written.begin(job, 0.0) for job in JOBS[:PLACES]]
         assert sorted(places) == [*range(PLACES)]
@@ -62,7 +62,7 @@ def test_places_are_used_again(written: Board, read: Board):
         assert read.started() == []
 
 
-def test_only_attempts_with_a_time_out_have_a_deadline(written: Board, read: Board):
+def test_only_attempts_with_a_time_out_have_a_deadline(written: Scoreboard, read: Scoreboard):
     written.begin(JOBS[0], 0.0)
     place = written.begin(JOBS[1], 12.5)
     assert read.deadlines() == {JOBS[1]: 12.5}
@@ -72,7 +72,7 @@ def test_only_attempts_with_a_time_out_have_a_deadline(written: Board, read: Boa
     assert read.deadlines() == {}
 
 
-def test_ends_and_ticks_do_not_disturb_each_other(written: Board, read: Board):
+def test_ends_and_ticks_do_not_disturb_each_other(written: Scoreboard, read: Scoreboard):
     written.tick(1.5)
     for job in JOBS:
         written.end(written.begin(job, 0.0))
@@ -81,7 +81,7 @@ def test_ends_and_ticks_do_not_disturb_each_other(written: Board, read: Board):
     assert (read.ended, read.ticked) == (4, 2.5)
 
 
-def test_a_blocked_loop_and_the_job_that_blocks_it(written: Board, read: Board):
+def test_a_blocked_loop_and_the_job_that_blocks_it(written: Scoreboard, read: Scoreboard):
     assert read.blockage == (0.0, 0.0, "")
     written.blocked(3.5, JOBS[0])
     written.tick(4.0)
@@ -93,7 +93,9 @@ def test_a_blocked_loop_and_the_job_that_blocks_it(written: Board, read: Board):
 
 
 @pytest.mark.parametrize("length", [1, 20, 35])
-def test_a_line_that_was_torn_names_no_job(file: int, written: Board, read: Board, length: int):
+def test_a_line_that_was_torn_names_no_job(
+    file: int, written: Scoreboard, read: Scoreboard, length: int
+):
     written.begin(JOBS[0], 0.0)
     whole = os.pread(file, 1000, 0)
     begins = whole.index(JOBS[0].encode())
@@ -103,7 +105,7 @@ def test_a_line_that_was_torn_names_no_job(file: int, written: Board, read: Boar
     assert not is_job_id(torn)
 
 
-def test_bytes_that_are_no_text_harm_nobody(file: int, written: Board, read: Board):
+def test_bytes_that_are_no_text_harm_nobody(file: int, written: Scoreboard, read: Scoreboard):
     written.begin(JOBS[0], 0.0)
     os.pwrite(file, b"\xff\xfe", os.pread(file, 1000, 0).index(JOBS[0].encode()))
     [torn] = read.started()
@@ -112,9 +114,9 @@ def test_bytes_that_are_no_text_harm_nobody(file: int, written: Board, read: Boa
 
 KILLED = """
 import os, signal, sys
-from tenure.runtime.supervised.board import Board
+from tenure.runtime.supervised.scoreboard import Scoreboard
 file, first, second, third = int(sys.argv[1]), *sys.argv[2:]
-board = Board(file, 3)
+board = Scoreboard(file, 3)
 os.close(file)
 board.tick(7.0)
 board.end(board.begin(first, 0.0))
@@ -124,7 +126,7 @@ os.kill(os.getpid(), signal.SIGKILL)
 """
 
 
-def test_it_outlives_the_process_that_wrote_it(file: int, read: Board):
+def test_it_outlives_the_process_that_wrote_it(file: int, read: Scoreboard):
     command = [sys.executable, "-c", KILLED, str(file), *JOBS[:3]]
     died = subprocess.run(command, pass_fds=[file], check=False, timeout=20)
     assert died.returncode == -signal.SIGKILL
@@ -134,8 +136,8 @@ def test_it_outlives_the_process_that_wrote_it(file: int, read: Board):
 
 
 def test_a_run_without_a_place_is_no_error():
-    file = Board.make_file(2)
-    board = Board(file, 2)
+    file = Scoreboard.make_file(2)
+    board = Scoreboard(file, 2)
     places = [board.begin(f"job-{number}", 0.0) for number in range(3)]
     assert places[-1] == -1
     assert len(board.started()) == 2
@@ -146,7 +148,7 @@ def test_a_run_without_a_place_is_no_error():
 
 
 def test_the_deadline_of_an_attempt_can_be_put_off():
-    board = Board(Board.make_file(1), 1)
+    board = Scoreboard(Scoreboard.make_file(1), 1)
     place = board.begin(JOBS[0], 9.0)
     board.postpone(place, 0.0)
     assert (board.deadlines(), board.started()) == ({}, [JOBS[0]])

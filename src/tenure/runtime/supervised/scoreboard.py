@@ -12,7 +12,7 @@ import tempfile
 from struct import Struct
 from typing import Final, NamedTuple
 
-__all__ = ["Blockage", "Board"]
+__all__ = ["Blockage", "Scoreboard"]
 
 # The host's last tick, and how many attempts have ended.
 _COUNTS: Final = Struct("=dQ")
@@ -36,7 +36,7 @@ class Blockage(NamedTuple):
     """The job that ran on the loop; empty if that is not known."""
 
 
-class Board:
+class Scoreboard:
     """Places for the jobs that run at a time. One process writes, another one reads.
 
     A kill in the middle of a line leaves part of an id, which no job has: it had not begun.
