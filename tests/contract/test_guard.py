@@ -10,7 +10,7 @@ import pytest
 from tenure.core.leases import Lease
 from tenure.errors import ConfigError
 from tenure.stores.contract import Store
-from tenure.stores.within import plainly
+from tenure.stores.within import run_sync
 from tenure.testing import ManualClock
 from tests.contract.conftest import Place
 from tests.contract.gone import EVERY_WAY, Gone
@@ -39,7 +39,7 @@ async def transaction(world: World) -> AsyncIterator[object]:
 async def guard(store: Store, connection: object, lease: Lease) -> bool:
     own = store.within(connection, "guard()")
     held = own.hold_lease(lease)
-    return plainly(held) if own.blocks else await held
+    return run_sync(held) if own.blocks else await held
 
 
 async def test_something_that_is_no_connection_is_refused(store: Store):
@@ -48,7 +48,7 @@ async def test_something_that_is_no_connection_is_refused(store: Store):
 
 
 async def test_only_stores_with_transactions_ask_for_a_connection(store: Store):
-    complaint = "give it a" if store.traits.transactional else "no transactions"
+    complaint = "Pass a" if store.traits.transactional else "no transactions"
     with pytest.raises(ConfigError, match=complaint):
         store.within(object(), "guard()")
 

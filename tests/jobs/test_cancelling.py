@@ -56,7 +56,7 @@ async def test_without_a_wake_up_the_next_beat_tells(app: Tenure, clock, monkeyp
     async def work() -> None:
         await clock.sleep(1000)
 
-    monkeypatch.setattr("tenure.stores.watching.Watchers.ring", lambda *_: None)
+    monkeypatch.setattr("tenure.stores.watchers.Watchers.wake", lambda *_: None)
     async with app.worker():
         job = await work.enqueue()
         await clock.advance(6)

@@ -40,7 +40,7 @@ async def test_without_wake_ups_it_looks_every_two_seconds(app, work, clock, mon
     waiting = asyncio.ensure_future(job.wait())
     async with app.worker():
         await clock.advance(0.5)
-        monkeypatch.setattr("tenure.stores.watching.Watchers.ring", lambda *_: None)
+        monkeypatch.setattr("tenure.stores.watchers.Watchers.wake", lambda *_: None)
         await clock.advance(3)
         assert waiting.done()
 

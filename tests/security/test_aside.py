@@ -195,7 +195,7 @@ async def test_the_log_names_the_command_that_deletes_it(
     with caplog.at_level(logging.INFO, "tenure"):
         await store.jobs.find()
     [line] = [line for line in caplog.messages if "Cannot use job" in line]
-    assert f"'tenure jobs delete {id_of(1)}' removes it" in line
+    assert f"Run 'tenure jobs delete {id_of(1)}' to remove it" in line
 
 
 async def test_it_is_told_once_in_the_log(

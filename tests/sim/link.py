@@ -18,7 +18,7 @@ from tenure.core.jobs.records import Cancelled
 from tenure.core.leases import Topic
 from tenure.errors import StoreUnavailable
 from tenure.stores.contract import Jobs, Watch
-from tenure.stores.watching import Watchers
+from tenure.stores.watchers import Watchers
 from tenure.testing.faulty import FaultyStore
 from tests.sim.clock import MachineClock
 from tests.sim.loop import Lane, VirtualLoop
@@ -141,7 +141,7 @@ class Link(FaultyStore):
         """Carry a wake-up to the process, or not."""
         if self._watchers.is_watched(topic) and not self._line.strikes("lost wake-ups"):
             self._loop.call_later(
-                self._line.delay(), self._watchers.ring, topic, context=self._lane.context
+                self._line.delay(), self._watchers.wake, topic, context=self._lane.context
             )
 
     def break_off(self) -> None:

@@ -27,7 +27,7 @@ from tenure.runtime.attempts.attempt import Around, Handler
 from tenure.runtime.host import Host
 from tenure.stores.connect import connect
 from tenure.stores.contract import LeaseStore, Migrate, Store
-from tenure.stores.lease_only import whole
+from tenure.stores.lease_only import as_full_store
 
 __all__ = ["Connect", "Lifecycle", "Lifespan", "Services", "services_here"]
 
@@ -325,7 +325,7 @@ def _store(url: str | LeaseStore | None, what: str, namespace: str, clock: Clock
     if isinstance(url, str):
         return connect(url, namespace=namespace, clock=clock or SystemClock(), what=what)
     if hasattr(url, "leases"):
-        return whole(url)
+        return as_full_store(url)
     msg = f"{what} must be text such as 'sqlite:///file.db', not {url!r}."
     raise ConfigError(msg)
 

@@ -44,7 +44,7 @@ from tenure.runtime.attempts.attempt import Handler
 from tenure.runtime.attempts.running_job import Insert, current
 from tenure.runtime.batcher import Batcher
 from tenure.stores.contract import Store, Within
-from tenure.stores.within import plainly
+from tenure.stores.within import run_sync
 
 __all__ = ["Jobs"]
 
@@ -111,7 +111,7 @@ class Jobs:
             raise ConfigError(msg)
         given = list(requests)
         news = [self._identified(request) for request in given]
-        answers, existing = plainly(self._enqueue_within(own, news))
+        answers, existing = run_sync(self._enqueue_within(own, news))
         return self._all_answered(given, news, answers, existing, return_exceptions)
 
     async def _enqueue_within(

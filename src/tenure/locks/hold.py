@@ -24,7 +24,7 @@ from tenure.runtime.leases.deadline import DeadlineWatch
 from tenure.runtime.leases.keeper import Keeper, KeptLease
 from tenure.runtime.leases.owners import current_owner
 from tenure.stores.contract import Store
-from tenure.stores.within import plainly
+from tenure.stores.within import run_sync
 
 __all__ = ["Hold", "HoldPolicy", "Holds", "OnLost"]
 
@@ -171,7 +171,7 @@ class Hold:
         if not within.blocks:
             msg = "this connection is asynchronous; give guard() a synchronous one here."
             raise ConfigError(msg)
-        self._judge_guard(held=plainly(within.hold_lease(self.lease)))
+        self._judge_guard(held=run_sync(within.hold_lease(self.lease)))
 
     def _judge_guard(self, *, held: bool) -> None:
         if not held:

@@ -1,4 +1,4 @@
-"""From a URL to an unopened store. The only list of stores; each is imported when first named."""
+"""Makes the store for a URL. The only list of stores; each is imported when first named."""
 
 from __future__ import annotations
 
@@ -33,8 +33,8 @@ _STORES = {
 def connect(url: str, *, namespace: str, clock: Clock, what: str = "url") -> Store:
     """Return the store that `url` names, not opened yet.
 
-    Raises ConfigError for an unknown scheme, a wrong URL or a missing driver; it begins with
-    `what`, which says where the URL came from.
+    Raises ConfigError for an unknown scheme, a wrong URL or a missing driver. The message begins
+    with `what`, which says where the URL came from.
     """
     namespace = check_namespace(namespace)
     try:
@@ -55,13 +55,15 @@ def _store_class(url: str) -> Callable[..., Store]:
     except ModuleNotFoundError as error:
         if extra is None or (error.name or "").startswith("tenure"):
             raise
-        msg = f"{scheme}:// needs a driver that is not installed: pip install 'tenure[{extra}]'."
+        msg = (
+            f"{scheme}:// needs a driver that is not installed. Run: pip install 'tenure[{extra}]'"
+        )
         raise ConfigError(msg) from error
     return make
 
 
 def _advice(scheme: str) -> str:
-    """Say what to write instead; URLs of SQLAlchemy name a driver, which Tenure chooses itself."""
+    """Return what to write instead. SQLAlchemy URLs name a driver, which Tenure chooses itself."""
     base, plus, driver = scheme.partition("+")
     if plus and f"{base}+cluster" in _STORES:
         return f"Drop '+{driver}', or use {base}+sentinel:// or {base}+cluster://."

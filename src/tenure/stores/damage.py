@@ -1,7 +1,7 @@
-"""Records that a store came across and could not use: told once in the log, and kept for operators.
+"""Reports stored records that cannot be used: each is logged once and listed for operators.
 
-Stores call `report` wherever they leave out a record or set it aside. The commands of `tenure` show
-what the calls they made have reported.
+A damaged record never makes a call fail for the others. Stores call `read` or `report` where they
+leave out a record or set it aside. The commands of `tenure` show what their own calls reported.
 """
 
 from __future__ import annotations
@@ -20,35 +20,35 @@ Read = TypeVar("Read")
 
 log = logging.getLogger("tenure")
 
-# Of records that come and go, a worker that runs for months must not remember all.
+# A worker that runs for months must not remember every record that came and went.
 _MOST: Final = 1000
 
 _logged: set[tuple[str, str, Kind, str]] = set()
-"""What this process has told already. Each record is read again and again."""
+"""What this process has logged: a damaged record is read again and again."""
 
 
 class Damage:
-    """The damaged records that one store object has found, without repeats."""
+    """The damaged records that a store object has come across, without repeats."""
 
     def __init__(self, url: str, namespace: str) -> None:
         self._url = url
         self._namespace = namespace
-        self._found: dict[tuple[Kind, str], Damaged] = {}
+        self._records: dict[tuple[Kind, str], Damaged] = {}
         self._latest: dict[tuple[Kind, str], int] = {}
         self.reports = 0
-        """How many reports there were so far, repeats included."""
+        """The number of reports so far, repeats included."""
 
     def __iter__(self) -> Iterator[Damaged]:
-        return iter([*self._found.values()])
+        return iter([*self._records.values()])
 
     def is_reported(self, kind: Kind, name: str, after: int) -> bool:
-        """Return whether a record was reported since there were so many `reports`."""
+        """Return whether a record was reported after the report number `after`; see `reports`."""
         return self._latest.get((kind, name), 0) > after
 
     def read(
         self, kind: Kind, where: str, name: str, read: Callable[..., Read], *stored: Any
     ) -> Read | None:
-        """Return what `read` makes of what is stored; None, with a report, if it cannot be used."""
+        """Return what `read` makes of stored values; None, with a report, if it cannot."""
         try:
             return read(*stored)
         except (ValueError, TypeError, ArithmeticError, RecursionError) as error:
@@ -56,24 +56,24 @@ class Damage:
             return None
 
     def report(self, kind: Kind, name: str, why: object, where: str) -> None:
-        """Take note of a record that cannot be used."""
+        """Record, and log the first time, that a record cannot be used."""
         reason = str(why)
-        known = (kind, name)
+        subject = (kind, name)
         self.reports += 1
-        self._latest.pop(known, None)
-        self._latest[known] = self.reports
+        self._latest.pop(subject, None)
+        self._latest[subject] = self.reports
         if len(self._latest) > _MOST:
             del self._latest[next(iter(self._latest))]
-        if known not in self._found and len(self._found) < _MOST:
-            self._found[known] = Damaged(kind=kind, name=name, why=reason, where=where)
-        told = (self._url, self._namespace, kind, name)
-        if told in _logged:
+        if subject not in self._records and len(self._records) < _MOST:
+            self._records[subject] = Damaged(kind=kind, name=name, why=reason, where=where)
+        entry = (self._url, self._namespace, kind, name)
+        if entry in _logged:
             return
         if len(_logged) >= _MOST:
             _logged.clear()
-        _logged.add(told)
+        _logged.add(entry)
         log.error(
-            "Cannot use %s %s in %s of %s, namespace %s: %s. Everything else works. %s",
+            "Cannot use %s %s in %s of %s, namespace %s: %s. All other records work. %s",
             kind,
             safe(repr(name)),
             where,
@@ -86,5 +86,5 @@ class Damage:
 
 def _advice(kind: Kind, name: str) -> str:
     if kind == "job" and is_job_id(name):
-        return f"'tenure jobs delete {name}' removes it; 'tenure doctor' says more."
-    return "'tenure doctor' says what to do."
+        return f"Run 'tenure jobs delete {name}' to remove it, or 'tenure doctor' for details."
+    return "Run 'tenure doctor' to see what to do."

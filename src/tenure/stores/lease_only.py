@@ -1,7 +1,8 @@
-"""A store that keeps leases alone, where a whole store is expected.
+"""Lets a store that keeps only leases stand where a full store is expected.
 
-Locks, semaphores, elections and run-once need nothing else. Whatever asks for jobs, timers or
-replicas gets a ConfigError that says which stores keep them.
+Locks, semaphores, elections and run-once need nothing else. Every call for jobs, timers or replicas
+raises a ConfigError that names the stores which keep them. An app wraps each store object that it
+is given with `as_full_store`.
 """
 
 from __future__ import annotations
@@ -12,23 +13,23 @@ from typing import Any, cast
 from tenure.errors import ConfigError
 from tenure.stores.contract import LeaseStore, Store
 
-__all__ = ["check_keeps_jobs", "whole"]
+__all__ = ["as_full_store", "check_keeps_jobs"]
 
 
-def whole(store: LeaseStore) -> Store:
-    """Return a store with jobs and schedules: the same one, if it has them."""
+def as_full_store(store: LeaseStore) -> Store:
+    """Return the store itself if it has jobs and schedules, else one whose jobs raise."""
     has_all = hasattr(store, "jobs") and hasattr(store, "schedules")
     return cast("Store", store if has_all else _LeaseOnly(store))
 
 
 def check_keeps_jobs(store: Store) -> None:
-    """Raise ConfigError if a store keeps leases alone: a worker would ask it for jobs for ever."""
+    """Raise ConfigError for a store that keeps only leases: a worker would never find a job."""
     if isinstance(cast("object", store), _LeaseOnly):
         raise _missing(store, "jobs")
 
 
 class _LeaseOnly:
-    """Passes everything on to a lease store, but for jobs and schedules."""
+    """Passes all but jobs and schedules on to a lease store."""
 
     def __init__(self, store: LeaseStore) -> None:
         self._store = store
@@ -43,21 +44,21 @@ class _LeaseOnly:
 
 
 class _Missing:
-    """Jobs or schedules of a store that has none: each call raises ConfigError."""
+    """The jobs or schedules of a store that has none: each call raises ConfigError."""
 
-    def __init__(self, store: LeaseStore, what: str) -> None:
+    def __init__(self, store: LeaseStore, part: str) -> None:
         self._store = store
-        self._what = what
+        self._part = part
 
     def __getattr__(self, name: str) -> Callable[..., Awaitable[Any]]:
         async def call(*_: Any, **__: Any) -> Any:
-            raise _missing(self._store, self._what)
+            raise _missing(self._store, self._part)
 
         return call
 
 
-def _missing(store: LeaseStore, what: str) -> ConfigError:
+def _missing(store: LeaseStore, part: str) -> ConfigError:
     return ConfigError(
-        f"{store.url} keeps locks alone; it has no {what}. Use a sqlite://, redis:// or "
-        "postgresql:// store for these, in an app of its own."
+        f"{store.url} keeps locks only; it has no {part}. Use a second app on a sqlite://, "
+        "redis:// or postgresql:// store for these."
     )

@@ -101,7 +101,7 @@ async def test_a_transaction_of_the_users_is_not_taken_over(app, own):
     async def work() -> None:
         async with own.transaction():
             await own.add(1)
-            with pytest.raises(ConfigError, match="one is open on this connection already"):
+            with pytest.raises(ConfigError, match="one is already open on this connection"):
                 async with current_job().transaction(own.connection):
                     await own.add(2)
 

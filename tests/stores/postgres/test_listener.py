@@ -12,7 +12,7 @@ import asyncpg
 import pytest
 
 from tenure.stores.postgres.listener import Listener
-from tenure.stores.watching import ARM_SECONDS, pause_before_listening
+from tenure.stores.watchers import ARM_SECONDS, pause_before_listening
 from tenure.testing import ManualClock
 from tests.unit.virtual_time import in_virtual_time, now, settle
 

@@ -397,7 +397,7 @@ async def test_without_a_connection_to_listen_on_waiters_go_on_and_hear_later(
                 assert not await watch.wait(0.01)
         few, said = [record.getMessage() for record in caplog.records]
         assert "has 0 more connections for this process" in few
-        assert "no wake-ups" in said
+        assert "No wake-ups" in said
         assert "too many connections" in said
         async with store.watch(("lease", "ben")) as watch:
             await be_refused(store, "key", "ben", waiting=600)

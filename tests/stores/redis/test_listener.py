@@ -14,7 +14,7 @@ from redis import exceptions
 from tenure.core.leases import Topic
 from tenure.stores.redis.address import Address
 from tenure.stores.redis.listener import Listener
-from tenure.stores.watching import ARM_SECONDS, Watchers, pause_before_listening
+from tenure.stores.watchers import ARM_SECONDS, Watchers, pause_before_listening
 from tenure.testing import ManualClock
 from tests.stores.redis.wires import Cable, Exchange
 from tests.unit.virtual_time import in_virtual_time, now, settle

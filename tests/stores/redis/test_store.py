@@ -573,7 +573,7 @@ async def test_a_watch_that_cannot_listen_is_entered_and_hears_later(
         async with store.watch(("lease", "ben")) as watch:
             assert not await watch.wait(0.01)
     [said] = [record.getMessage() for record in caplog.records]
-    assert "no wake-ups" in said
+    assert "No wake-ups" in said
     assert "cannot be reached" in said
     async with store.watch(("lease", "ben")) as watch:
         server.start()

@@ -16,7 +16,7 @@ from tenure.core.leases import Lease
 from tenure.errors import ConfigError, StoreError, StoreFull, StoreUnavailable
 from tenure.stores.sqlite import SqliteStore, database
 from tenure.stores.sqlite.schema import FORMAT
-from tenure.stores.within import plainly
+from tenure.stores.within import run_sync
 from tenure.testing import ManualClock
 from tests.contract.calls import ask, be_refused, holders, take
 from tests.contract.job_calls import id_of, insert, new
@@ -377,7 +377,7 @@ async def test_a_watch_on_a_file_that_cannot_be_used_is_entered_and_hears_later(
         for _ in range(2):
             async with here.watch(("lease", "ben")) as watch:
                 assert not await watch.wait(0)
-        [said] = [one.getMessage() for one in caplog.records if "no wake-ups" in one.getMessage()]
+        [said] = [one.getMessage() for one in caplog.records if "No wake-ups" in one.getMessage()]
         assert str(folder) in said
         (tmp_path / "elsewhere").rename(folder)
         async with here.watch(("lease", "ben")) as watch:
@@ -389,7 +389,7 @@ async def test_a_watch_on_a_file_that_cannot_be_used_is_entered_and_hears_later(
 
 
 def guard(store: SqliteStore, connection: sqlite3.Connection, lease: Lease) -> bool:
-    return plainly(store.within(connection, "guard()").hold_lease(lease))
+    return run_sync(store.within(connection, "guard()").hold_lease(lease))
 
 
 class Committing(sqlite3.Connection):

@@ -15,7 +15,7 @@ from tenure.core.jobs.results import store_result
 from tenure.core.values.signature import Signature
 from tenure.errors import AttemptOver, ConfigError, TooLarge
 from tenure.stores.contract import Within
-from tenure.stores.within import plainly
+from tenure.stores.within import run_sync
 
 __all__ = ["Ending", "JobTransaction"]
 
@@ -89,11 +89,11 @@ class JobTransaction:
         if not self._within.blocks:
             msg = "this connection is asynchronous: write 'async with current_job().transaction'."
             raise ConfigError(msg)
-        plainly(self._begin(on_loop=False))
+        run_sync(self._begin(on_loop=False))
         return self
 
     def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
-        plainly(self._finish() if error is None else self._undo())
+        run_sync(self._finish() if error is None else self._undo())
 
     async def _begin(self, *, on_loop: bool) -> None:
         record = self._record

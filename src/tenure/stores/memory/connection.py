@@ -14,7 +14,7 @@ from tenure.errors import StoreError
 from tenure.stores.contract import Migrate, Purpose, Watch
 from tenure.stores.damage import Damage
 from tenure.stores.memory.world import Space, World, named_world
-from tenure.stores.watching import Watchers
+from tenure.stores.watchers import Watchers
 from tenure.stores.within import no_transactions
 
 __all__ = ["Connection", "Part"]
@@ -83,7 +83,7 @@ class Connection:
         if watched and loop is not None:
             # A loop that is closing refuses; its waiters are gone anyway.
             with suppress(RuntimeError):
-                loop.call_soon_threadsafe(self._watchers.ring, topic)
+                loop.call_soon_threadsafe(self._watchers.wake, topic)
 
     def ring(self, topic: Topic) -> None:
         for listener in list(self._world.listeners):

@@ -24,7 +24,7 @@ from tenure.stores.postgres.pool import Pool, Row, Subject
 from tenure.stores.postgres.schema import migrate as migrate_schema
 from tenure.stores.postgres.server import CONNECTIONS_LEAST, POOLER_ADVICE, Server, shares_sessions
 from tenure.stores.postgres.within import PostgresWithin
-from tenure.stores.watching import Watchers
+from tenure.stores.watchers import Watchers
 
 __all__ = ["Connection", "Part"]
 
@@ -100,8 +100,8 @@ class Connection:
             self.clock,
             shared_channel=channel_of(self.namespace),
             heard=self._heard,
-            resumed=self._watchers.ring_all,
-            failed=lambda error: self._watchers.cannot_hear(translate(error, self.url)),
+            resumed=self._watchers.wake_all,
+            failed=lambda error: self._watchers.warn_no_wake_ups(translate(error, self.url)),
         )
 
     async def _get_to_know(self, connection: asyncpg.Connection, migrate: Migrate) -> None:
@@ -211,10 +211,10 @@ class Connection:
 
     def _heard(self, payload: str) -> None:
         if (kind := kind_in(payload, self.namespace)) is not None:
-            self._watchers.ring_kind(kind)
+            self._watchers.wake_kind(kind)
             return
         for topic in topics_in(payload, self.namespace):
-            self._watchers.ring(topic)
+            self._watchers.wake(topic)
 
     def tell(self, topics: Collection[Topic]) -> None:
         """Wake whoever watches one of these, in any process."""
@@ -222,7 +222,7 @@ class Connection:
             self._announcer.tell(topics)
         if not self.traits.push:  # then we would not hear ourselves
             for topic in topics:
-                self._watchers.ring(topic)
+                self._watchers.wake(topic)
 
     def _not_open(self) -> StoreError:
         return StoreError(f"the store {self.url} is not open. Use it inside 'async with app:'.")

@@ -10,7 +10,7 @@ from typing import Any
 import asyncpg
 
 from tenure.core.redaction import Secret
-from tenure.stores.reconnecting import Reconnects
+from tenure.stores.connect_backoff import ConnectBackoff
 
 __all__ = ["Dialer"]
 
@@ -51,7 +51,7 @@ class Dialer:
     def __init__(self, options: Secret[dict[str, Any]], random: Callable[[], float]) -> None:
         self._options = options
         self._tasks: set[asyncio.Task[asyncpg.Connection]] = set()
-        self._reconnects = Reconnects(random)
+        self._reconnects = ConnectBackoff(random)
         self._turn = asyncio.Lock()
         self._error: BaseException | None = None
 

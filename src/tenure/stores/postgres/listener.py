@@ -10,7 +10,7 @@ import asyncpg
 
 from tenure.core.clock import Clock
 from tenure.stores.postgres.pool import Dial
-from tenure.stores.watching import ARM_SECONDS, pause_before_listening
+from tenure.stores.watchers import ARM_SECONDS, pause_before_listening
 
 __all__ = ["Listener"]
 

@@ -23,9 +23,9 @@ import asyncpg
 
 from tenure.core.clock import Clock
 from tenure.errors import StoreError, StoreUnavailable, TenureError
-from tenure.stores.abandoning import cut
 from tenure.stores.postgres.address import CALL_TIMEOUT, POOL_SIZE
 from tenure.stores.postgres.errors import breaks, translate
+from tenure.stores.sockets import close_socket
 
 __all__ = ["Dial", "Pool", "Row", "Subject"]
 
@@ -129,7 +129,7 @@ class Pool:
         """Cut the connections of an event loop that is closed: the driver could not."""
         self._closed = True
         for connection in (*self._busy, *(connection for connection, _ in self._idle)):
-            cut(connection._transport)  # noqa: SLF001 - it has no other way to its socket
+            close_socket(connection._transport)  # noqa: SLF001 - it has no other way to its socket
 
     def _abandoned_about(self, things: set[tuple[str, str]]) -> list[asyncio.Task[None]]:
         return [task for task, own in self._abandoned.items() if not own.isdisjoint(things)]

@@ -21,7 +21,7 @@ from tenure.core.leases import Topic
 from tenure.stores.redis.address import Address, dial
 from tenure.stores.redis.errors import missing_rights
 from tenure.stores.redis.wire import Wire, pack
-from tenure.stores.watching import ARM_SECONDS, Watchers, pause_before_listening
+from tenure.stores.watchers import ARM_SECONDS, Watchers, pause_before_listening
 
 __all__ = ["Listener"]
 
@@ -112,7 +112,7 @@ class Listener:
                 except exceptions.RedisError as error:
                     failures += 1
                     refused = missing_rights(error) or isinstance(error, exceptions.ResponseError)
-                    self._watchers.cannot_hear(self._address.fault(error))
+                    self._watchers.warn_no_wake_ups(self._address.fault(error))
                     self._end_first_attempt()
                 else:
                     failures = 1
@@ -132,7 +132,7 @@ class Listener:
         self._end_first_attempt()
         if self._has_watchers:
             self._ask_again([name for kind, name in self._watchers.topics if kind == "queue"])
-            self._watchers.ring_all()
+            self._watchers.wake_all()
         await self._stay()
         self._subscribed = False
 
@@ -194,7 +194,7 @@ class Listener:
     def _ring(self, channel: bytes, message: bytes) -> None:
         if channel == self._channel:
             kind, _, name = message.decode(errors="replace").partition(" ")
-            self._watchers.ring(cast("Topic", (kind, name)))
+            self._watchers.wake(cast("Topic", (kind, name)))
             return
         kind = channel.removeprefix(self._bells).decode(errors="replace")
         watched = {name for topic, name in self._watchers.topics if topic == kind}
@@ -206,7 +206,7 @@ class Listener:
             # The flag is gone. It must be back before anybody who is woken now looks again.
             self._ask_again(list(told))
         for name in told:
-            self._watchers.ring(cast("Topic", (kind, name)))
+            self._watchers.wake(cast("Topic", (kind, name)))
 
     def _stop_hearing(self, channel: bytes) -> None:
         if self._wanted.pop(channel, None) is not None and self._asked is not None:

@@ -17,7 +17,7 @@ from typing import Any
 
 from redis import exceptions
 
-from tenure.stores.reconnecting import Reconnects
+from tenure.stores.connect_backoff import ConnectBackoff
 from tenure.stores.redis.address import Address, dial
 from tenure.stores.redis.errors import NOT_DONE, WRONG_PLACE, code_of
 from tenure.stores.redis.scripts import Script
@@ -53,7 +53,7 @@ class Sender:
 
     def __init__(self, address: Address, random: Callable[[], float]) -> None:
         self._address = address
-        self._reconnects = Reconnects(random)
+        self._reconnects = ConnectBackoff(random)
         self._loop = asyncio.get_running_loop()
         self._wire: Wire | None = None
         self._connecting: asyncio.Task[None] | None = None

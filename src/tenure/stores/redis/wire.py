@@ -15,7 +15,7 @@ from typing import Any, TypeAlias, cast
 import hiredis
 from redis import exceptions
 
-from tenure.stores.abandoning import cut
+from tenure.stores.sockets import close_socket
 
 __all__ = ["Lost", "Received", "Wire", "Word", "pack", "text"]
 
@@ -67,7 +67,7 @@ class Wire(asyncio.Protocol):
 
     def cut(self) -> None:
         """End the connection of an event loop that is closed; nobody is told."""
-        cut(self._stream.transport)
+        close_socket(self._stream.transport)
 
     def data_received(self, data: bytes) -> None:
         if self._reason is not None:

@@ -20,7 +20,7 @@ from tenure.stores.sqlite.machines import InUseElsewhere, MaybeInUse, has_compan
 from tenure.stores.sqlite.schema import READ_INCARNATION
 from tenure.stores.sqlite.transaction import Transaction
 from tenure.stores.sqlite.writer import Work, Writer
-from tenure.stores.watching import Watchers
+from tenure.stores.watchers import Watchers
 
 __all__ = ["Connection", "Part"]
 
@@ -119,9 +119,9 @@ class Connection:
                 except StoreError as error:
                     if writer.forked:
                         raise
-                    self._watchers.cannot_hear(error)
+                    self._watchers.warn_no_wake_ups(error)
                 # The caller tries once more after this, which covers all that came before.
-                armed.bell.clear()
+                armed.event.clear()
                 yield armed
 
     async def run(self, work: Work[T], mode: Mode = Mode.WRITE) -> T:

@@ -32,7 +32,7 @@ from tenure.stores.sqlite.database import Database, Mode
 from tenure.stores.sqlite.errors import explained, is_busy, is_of_file
 from tenure.stores.sqlite.machines import Presence
 from tenure.stores.sqlite.transaction import Transaction, bells_of
-from tenure.stores.watching import Watchers
+from tenure.stores.watchers import Watchers
 
 __all__ = ["Work", "Writer"]
 
@@ -177,7 +177,7 @@ class Writer:
         finally:
             self._turn.release()
         for topic in transaction.rings:
-            self._watchers.ring(topic)
+            self._watchers.wake(topic)
         return (answer,)
 
     def end(self) -> None:
@@ -365,10 +365,10 @@ class Writer:
     def _settle(self, batch: list[_Request], rings: list[Topic], bells: set[str]) -> None:
         self._pending -= len(batch)
         for topic in rings:
-            self._watchers.ring(topic)
+            self._watchers.wake(topic)
         for topic in self._watchers.topics if bells else ():
             if not bells.isdisjoint(bells_of(topic)):
-                self._watchers.ring(topic)
+                self._watchers.wake(topic)
         for request in batch:
             if request.future.done():
                 continue  # cancelled meanwhile

@@ -5,15 +5,15 @@ import random
 from contextlib import AsyncExitStack
 
 from tenure.core.clock import SystemClock
-from tenure.stores.watching import Watchers
+from tenure.stores.watchers import Watchers
 
 
-async def test_they_are_woken_in_the_order_in_which_they_came():
+async def test_watchers_are_woken_in_the_order_of_arrival():
     watchers, woken = Watchers(SystemClock()), []
 
-    async def watch(number: int) -> None:
-        async with watchers.watch(("job", "j")) as bell:
-            await bell.wait(30)
+    async def wait(number: int) -> None:
+        async with watchers.watch(("job", "j")) as watch:
+            await watch.wait(30)
             woken.append(number)
 
     async with AsyncExitStack() as stack:
@@ -25,9 +25,9 @@ async def test_they_are_woken_in_the_order_in_which_they_came():
         random.Random(1).shuffle(others)
         for other in others[:100]:
             await other.aclose()
-        waiting = [asyncio.create_task(watch(number)) for number in range(100)]
+        waiting = [asyncio.create_task(wait(number)) for number in range(100)]
         await asyncio.sleep(0)
-        watchers.ring(("job", "j"))
+        watchers.wake(("job", "j"))
         await asyncio.gather(*waiting)
     assert woken == list(range(100))
     assert not watchers.topics
