@@ -11,6 +11,7 @@ from tests.contract.job_calls import (
     TTL,
     bring,
     claim,
+    claim_ids,
     ended,
     find_all,
     id_of,
@@ -311,6 +312,40 @@ async def test_a_paused_queue_is_shown_with_or_without_jobs(store: Store, clock:
         ("for ever", None),
         ("open", None),
     ]
+
+
+async def test_counts_return_the_reason_of_a_pause(store: Store):
+    await store.jobs.pause("a", seconds=60, reason="migration  of\norders, 10 %: ä")
+    await store.jobs.pause("b", reason=" ")
+    await store.jobs.pause("c")
+    await join(store, "ann")
+    await insert(store, new(1, queue="a"), new(2, queue="b"), new(3, queue="c"), new(4, queue="d"))
+    assert [queue.pause_reason for queue in await store.jobs.counts()] == [
+        "migration  of\norders, 10 %: ä",
+        " ",
+        "",
+        "",
+    ]
+    assert await claim_ids(store, queues=["a", "b", "c"]) == []
+
+
+@pytest.mark.parametrize("seconds", [60, None])
+async def test_the_last_pause_gives_the_reason(store: Store, seconds: float | None):
+    await store.jobs.pause("default", reason="first")
+    await store.jobs.pause("default", seconds=seconds, reason="second")
+    assert [queue.pause_reason for queue in await store.jobs.counts()] == ["second"]
+    await store.jobs.pause("default", seconds=seconds)
+    assert [queue.pause_reason for queue in await store.jobs.counts()] == [""]
+
+
+async def test_a_reason_ends_with_its_pause(store: Store, clock: ManualClock):
+    await insert(store, new(1, queue="a"), new(2, queue="b"))
+    await store.jobs.pause("a", seconds=10, reason="short")
+    await store.jobs.pause("b", reason="long")
+    await store.jobs.pause("b", seconds=0, reason="resumed")
+    clock.shift(10)
+    counts = await store.jobs.counts()
+    assert [(queue.paused_for, queue.pause_reason) for queue in counts] == [(None, "")] * 2
 
 
 async def test_a_pause_does_not_hide_how_long_jobs_wait(store: Store, clock: ManualClock):

@@ -221,7 +221,7 @@ class Calls(TimerCalls):
 
     def _pause(self, queue: str, seconds: float | None) -> Call:
         self._ends_after(seconds or 0.0)
-        return Call("jobs.pause", (queue,), {"seconds": seconds})
+        return Call("jobs.pause", (queue,), {"seconds": seconds, "reason": f"for {seconds}"})
 
     def _resume(self, queue: str) -> Call:
         return Call("jobs.pause", (queue,), {"seconds": 0})

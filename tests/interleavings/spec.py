@@ -61,7 +61,7 @@ class State:
             sorted((id_, _without_revision(job)) for id_, job in jobs.jobs.items()),
             sorted((id_, repr(one)) for id_, one in jobs.replicas.items()),
             sorted(jobs.keys.items(), key=lambda one: one[0]),
-            sorted(jobs.paused.items()),
+            sorted((name, pause.until, pause.reason) for name, pause in jobs.pauses.items()),
             sorted((name, repr(one)) for name, one in self.space.schedules.items()),
             sorted(self.bound),
             sorted(self.last.items()),

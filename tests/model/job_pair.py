@@ -172,7 +172,7 @@ class JobPair(Pair):
 
     def pause(self, queue: str, seconds: float | None) -> None:
         self._ends_after(seconds or 0.0)
-        self._same(lambda store: store.jobs.pause(queue, seconds=seconds))
+        self._same(lambda store: store.jobs.pause(queue, seconds=seconds, reason=f"for {seconds}"))
 
     def resume(self, queue: str) -> None:
         self._same(lambda store: store.jobs.pause(queue, seconds=0))
@@ -326,7 +326,8 @@ def compare_replicas(ours: list[ReplicaRecord], theirs: list[ReplicaRecord]) -> 
 def compare_counts(ours: list[QueueCounts], theirs: list[QueueCounts]) -> None:
     equal([one.queue for one in theirs], [one.queue for one in ours])
     for one, two in zip(ours, theirs, strict=True):
-        equal((two.waiting, two.running), (one.waiting, one.running))
+        for field in ("waiting", "running", "pause_reason"):
+            equal(getattr(two, field), getattr(one, field), field)
         for field in ("oldest", "paused_for"):
             close(getattr(two, field), getattr(one, field), field)
 

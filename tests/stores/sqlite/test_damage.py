@@ -1,5 +1,6 @@
 """What somebody else wrote to a file of SQLite: it keeps no worker out, and stops no queue."""
 
+import math
 import sqlite3
 from collections.abc import AsyncIterator, Callable
 from pathlib import Path
@@ -126,6 +127,13 @@ async def test_a_pause_that_cannot_be_read_is_none_and_is_told(
     assert [queue.paused_for for queue in await store.jobs.counts()] == [None]
     assert [(one.kind, one.name) for one in store.damage] == [("queue", "default")]
     assert await claim_ids(store) == [id_of(1)]
+
+
+async def test_a_damaged_reason_of_a_pause_harms_nothing(store: SqliteStore, spoil: Spoil):
+    await store.jobs.pause("default", reason="migration")
+    spoil("UPDATE tenure_pause SET reason = x'ff'")
+    (queue,) = await store.jobs.counts()
+    assert (queue.paused_for, queue.pause_reason) == (math.inf, repr(b"\xff"))
 
 
 @pytest.mark.parametrize("junk", JUNK)

@@ -343,6 +343,8 @@ class QueueCounts(Struct, frozen=True, kw_only=True):
     """Seconds since the job that waits longest became due; None if none is due."""
     paused_for: float | None = None
     """Seconds until a paused queue resumes; infinite if that takes a `resume`."""
+    pause_reason: str = ""
+    """Why it was paused, in the words of the caller that did so."""
 
 
 class Pruned(Struct, frozen=True):

@@ -228,9 +228,9 @@ class Jobs(Protocol):
         ...
 
     async def counts(self) -> list[QueueCounts]:
-        """Return how each queue with unfinished jobs, or paused, stands, by name.
+        """Return one count per queue that has unfinished jobs or is paused, by name.
 
-        Finished jobs are never counted.
+        Finished jobs are never counted. A pause that has ended is no longer there, nor its reason.
         """
         ...
 
@@ -245,9 +245,10 @@ class Jobs(Protocol):
         """
         ...
 
-    async def pause(self, queue: str, *, seconds: float | None = None) -> None:
-        """Let no job of the queue be claimed for so long; None: until further notice.
+    async def pause(self, queue: str, *, seconds: float | None = None, reason: str = "") -> None:
+        """Keep jobs of the queue from being claimed for `seconds`; None: until further notice.
 
-        A pause of 0 seconds ends one, and wakes whoever watches the queue.
+        The last pause counts, with its reason, which `counts` returns. A pause of 0 seconds ends
+        one, and wakes the watchers of the queue.
         """
         ...

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import heapq
-import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -22,7 +21,7 @@ from tenure.core.jobs.records import (
 from tenure.core.jobs.states import FINISHED, JobState
 from tenure.core.leases import Meta
 
-__all__ = ["Job", "JobSpace", "Replica", "Taken"]
+__all__ = ["Job", "JobSpace", "Pause", "Replica", "Taken"]
 
 
 @dataclass(slots=True, eq=False)
@@ -162,6 +161,14 @@ class Taken:
     until: int
 
 
+@dataclass(frozen=True, slots=True)
+class Pause:
+    """A pause of a queue. `until` is infinite if only a resume ends it."""
+
+    until: float
+    reason: str
+
+
 @dataclass(slots=True)
 class JobSpace:
     """The jobs of one namespace."""
@@ -171,8 +178,7 @@ class JobSpace:
     """A part of the jobs. Finished ones are kept for a day, and no claim has to look at them."""
     replicas: dict[str, Replica] = field(default_factory=dict)
     keys: dict[str, Taken] = field(default_factory=dict)
-    paused: dict[str, float] = field(default_factory=dict)
-    """Until when; a float for the sake of infinity."""
+    pauses: dict[str, Pause] = field(default_factory=dict)
 
     def add(self, job: Job) -> None:
         self.jobs[job.id] = self.unfinished[job.id] = job
@@ -187,7 +193,7 @@ class JobSpace:
         ready: list[Job] = []
         later: list[int] = []
         for queue in dict.fromkeys(queues):
-            if self.is_paused(queue, now):
+            if self.pause_of(queue, now):
                 continue
             waiting = [
                 job
@@ -199,8 +205,10 @@ class JobSpace:
             later += [job.due for job in waiting if not job.is_due(now)]
         return ready, min(later, default=None) if len(ready) < limit else None
 
-    def is_paused(self, queue: str, now: int) -> bool:
-        return self.paused.get(queue, -math.inf) > now
+    def pause_of(self, queue: str, now: int) -> Pause | None:
+        """Return the pause of a queue, unless it has none or it is over."""
+        pause = self.pauses.get(queue)
+        return pause if pause and pause.until > now else None
 
     def expired(self, now: int, by: int | None = None) -> list[Replica]:
         """Return the replicas whose jobs must be taken, or are being taken."""

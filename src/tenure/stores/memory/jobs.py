@@ -37,7 +37,7 @@ from tenure.core.jobs.states import FINISHED, JobState, may_delete
 from tenure.core.leases import Meta
 from tenure.core.policy import next_fence
 from tenure.stores.memory.connection import Part
-from tenure.stores.memory.job_world import Job, JobSpace, Replica
+from tenure.stores.memory.job_world import Job, JobSpace, Pause, Replica
 
 __all__ = ["Jobs"]
 
@@ -321,7 +321,7 @@ class Jobs(Part):
         with self._lock:
             now = self._clock.wall()
             live = list(self._jobs.unfinished.values())
-            paused = {name for name in self._jobs.paused if self._jobs.is_paused(name, now)}
+            paused = {name for name in self._jobs.pauses if self._jobs.pause_of(name, now)}
             queues = sorted(paused | {job.new.queue for job in live})
             return [self._count(name, live, now) for name in queues]
 
@@ -329,13 +329,14 @@ class Jobs(Part):
         mine = [job for job in live if job.new.queue == queue]
         waiting = [job for job in mine if job.state == "waiting"]
         oldest = min((job.due for job in waiting if job.is_due(now)), default=None)
-        paused = self._jobs.paused[queue] if self._jobs.is_paused(queue, now) else None
+        pause = self._jobs.pause_of(queue, now)
         return QueueCounts(
             queue=queue,
             waiting=min(COUNT_MAX, len(waiting)),
             running=min(COUNT_MAX, len(mine) - len(waiting)),
             oldest=None if oldest is None else max(0, now - oldest) / 1e6,
-            paused_for=None if paused is None else (paused - now) / 1e6,
+            paused_for=None if pause is None else (pause.until - now) / 1e6,
+            pause_reason="" if pause is None else pause.reason,
         )
 
     async def count_tagged(
@@ -351,14 +352,14 @@ class Jobs(Part):
             oldest = (now - min(created)) / 1e6 if created else 0.0
             return Tagged(len(live[:unfinished]), len(created), oldest)
 
-    async def pause(self, queue: str, *, seconds: float | None = None) -> None:
+    async def pause(self, queue: str, *, seconds: float | None = None, reason: str = "") -> None:
         with self._lock:
             if seconds == 0:
-                self._jobs.paused.pop(queue, None)
+                self._jobs.pauses.pop(queue, None)
                 self._ring(("queue", queue))
                 return
             until = math.inf if seconds is None else self._clock.wall() + micros(seconds)
-            self._jobs.paused[queue] = until
+            self._jobs.pauses[queue] = Pause(until, reason)
 
     def prune(self, limit: int) -> int:
         now = self._clock.wall()

@@ -67,7 +67,7 @@ _REQUEUE = "SELECT * FROM tenure.job_requeue($1, $2, $3)"
 _FIND = "SELECT * FROM tenure.job_find($1, $2, $3, $4, $5, $6, $7, $8)"
 _COUNTS = "SELECT * FROM tenure.job_counts($1, $2, $3)"
 _COUNT_TAGGED = "SELECT * FROM tenure.job_count_tagged($1, $2, $3, $4, $5, $6, $7)"
-_PAUSE = "SELECT tenure.queue_pause($1, $2, $3, $4)"
+_PAUSE = "SELECT tenure.queue_pause($1, $2, $3, $4, $5)"
 _GET = "SELECT * FROM tenure.job_get($1, $2)"
 _DELETE = "SELECT tenure.job_delete($1, $2, $3)"
 _STRANDED = "SELECT * FROM tenure.job_stranded($1, $2, $3)"
@@ -293,9 +293,9 @@ class Jobs(JobPart):
         [row] = await self._decide(_COUNT_TAGGED, tag, *limits)
         return Tagged(row["unfinished"], row["recent"], row["oldest"] / 1e6)
 
-    async def pause(self, queue: str, *, seconds: float | None = None) -> None:
+    async def pause(self, queue: str, *, seconds: float | None = None, reason: str = "") -> None:
         length = None if seconds is None else micros(seconds)
-        await self._decide(_PAUSE, queue, length, about=[("queue", [queue])])
+        await self._decide(_PAUSE, queue, length, reason, about=[("queue", [queue])])
         if length == 0:
             self._tell([("queue", queue)])
 
@@ -342,6 +342,7 @@ def _as_counts(row: Row) -> QueueCounts:
         running=row["running"],
         oldest=None if row["oldest"] is None else row["oldest"] / 1e6,
         paused_for=paused_for,
+        pause_reason=row["pause_reason"] or "",
     )
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from hashlib import sha1
-from typing import Final, Literal
+from typing import Any, Final, Literal
 
 from tenure.core.bounds import UNREADABLE
 from tenure.core.durations import micros
@@ -227,7 +227,7 @@ class Jobs(Replicas):
         counted: list[QueueCounts] = []
         for some in slices(queues):
             rows = await self._run("counts", *some)
-            counted += [_counts(name, *row) for name, row in zip(some, rows, strict=True)]
+            counted += [_counts(name, row) for name, row in zip(some, rows, strict=True)]
         # What emptied since its name was read is not in anybody's way.
         return [
             queue
@@ -245,8 +245,9 @@ class Jobs(Replicas):
         live, young, oldest = await self._run("tagged", *words)
         return Tagged(live, young, oldest / 1e6)
 
-    async def pause(self, queue: str, *, seconds: float | None = None) -> None:
-        await self._run("pause", queue, "inf" if seconds is None else micros(seconds))
+    async def pause(self, queue: str, *, seconds: float | None = None, reason: str = "") -> None:
+        length = "inf" if seconds is None else micros(seconds)
+        await self._run("pause", queue, length, reason)
 
     async def prune(self, limit: int) -> int:
         """Remove up to `limit` jobs that are over, and unique keys that are free."""
@@ -291,7 +292,8 @@ def _newest(reply: Sequence[object], looks: int) -> tuple[list[str], bool]:
     return kept[:looks], bool(last) or len(kept) > looks
 
 
-def _counts(queue: str, waiting: int, running: int, oldest: int, paused: bytes) -> QueueCounts:
+def _counts(queue: str, row: Sequence[Any]) -> QueueCounts:
+    waiting, running, oldest, paused, reason = row
     paused_for = None
     if paused:
         paused_for = math.inf if paused == b"inf" else int(paused) / 1e6
@@ -301,4 +303,5 @@ def _counts(queue: str, waiting: int, running: int, oldest: int, paused: bytes) 
         running=min(COUNT_MAX, running),
         oldest=None if oldest < 0 else oldest / 1e6,
         paused_for=paused_for,
+        pause_reason=text(reason),
     )

@@ -158,5 +158,5 @@ class Jobs(Part):
 
         return await self._run(work, Mode.READ)
 
-    async def pause(self, queue: str, *, seconds: float | None = None) -> None:
-        await self._run(lambda tx: pause(tx, queue, seconds), Mode.DURABLE)
+    async def pause(self, queue: str, *, seconds: float | None = None, reason: str = "") -> None:
+        await self._run(lambda tx: pause(tx, queue, seconds, reason), Mode.DURABLE)

@@ -17,8 +17,8 @@ _RUNNING_MAX = 10 * COUNT_MAX
 
 # By primary key.
 PAUSE = """
-    INSERT OR REPLACE INTO tenure_pause (namespace, queue, until)
-    VALUES (:namespace, :queue, :until)
+    INSERT OR REPLACE INTO tenure_pause (namespace, queue, until, reason)
+    VALUES (:namespace, :queue, :until, :reason)
 """
 
 # By primary key.
@@ -26,7 +26,7 @@ RESUME = "DELETE FROM tenure_pause WHERE namespace = :namespace AND queue = :que
 
 # By primary key.
 PAUSED = """
-    SELECT queue, until
+    SELECT queue, until, reason
     FROM tenure_pause
     WHERE namespace = :namespace AND (until IS NULL OR typeof(until) <> 'integer' OR until > :wall)
 """
@@ -91,7 +91,8 @@ COUNT_RUNNING = """
 
 def counts(tx: Transaction) -> list[QueueCounts]:
     """Return how each queue with unfinished jobs, or paused, stands."""
-    paused = _by_queue(tx, tx.rows(PAUSED))
+    pauses = _by_queue(tx, [(queue, pause) for queue, *pause in tx.rows(PAUSED)])
+    paused = {queue: _read_pause(tx, queue, *pause) for queue, pause in pauses.items()}
     running = _by_queue(tx, tx.rows(COUNT_RUNNING, limit=_RUNNING_MAX))
     waiting = {
         queue: tx.rows(COUNT_WAITING, queue=queue, limit=COUNT_MAX)[0][0]
@@ -103,7 +104,8 @@ def counts(tx: Transaction) -> list[QueueCounts]:
             waiting=waiting.get(queue, 0),
             running=min(COUNT_MAX, running.get(queue, 0)),
             oldest=_oldest(tx, queue) if queue in waiting else None,
-            paused_for=_seconds_left(tx, queue, paused[queue]) if queue in paused else None,
+            paused_for=paused[queue][0] if queue in paused else None,
+            pause_reason=paused[queue][1] if queue in paused else "",
         )
         for queue in sorted({*paused, *running, *waiting})
     ]
@@ -117,14 +119,18 @@ def _by_queue(tx: Transaction, rows: Sequence[Row]) -> dict[str, Any]:
     return {queue: value for queue, value in rows if isinstance(queue, str)}
 
 
-def _seconds_left(tx: Transaction, queue: str, until: object) -> float | None:
+def _read_pause(
+    tx: Transaction, queue: str, until: object, reason: object
+) -> tuple[float | None, str]:
+    """Return how many seconds a pause goes on, and its reason. A damaged end counts as none."""
+    text = reason if isinstance(reason, str) else repr(reason)
     if until is None:
-        return math.inf
+        return math.inf, text
     if isinstance(until, int):
-        return (until - tx.wall) / 1e6
+        return (until - tx.wall) / 1e6, text
     why = f"its pause ends at {until!r}, so it counts as none"
     tx.damage.report("queue", queue, why, "tenure_pause")
-    return None
+    return None, ""
 
 
 def _oldest(tx: Transaction, queue: str) -> float | None:
@@ -133,11 +139,11 @@ def _oldest(tx: Transaction, queue: str) -> float | None:
     return max(ages, default=None)
 
 
-def pause(tx: Transaction, queue: str, seconds: float | None) -> None:
+def pause(tx: Transaction, queue: str, seconds: float | None, reason: str) -> None:
     """Pause a queue; for 0 seconds, end that and wake who watches it."""
     if seconds == 0:
         tx.change(RESUME, queue=queue)
         tx.ring(("queue", queue))
     else:
         until = None if seconds is None else tx.wall + micros(seconds)
-        tx.change(PAUSE, queue=queue, until=until)
+        tx.change(PAUSE, queue=queue, until=until, reason=reason)

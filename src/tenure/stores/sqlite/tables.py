@@ -232,7 +232,9 @@ _UNIQUE: Final = Table(
 
 # Queues that are paused; without an end if `until` is NULL.
 _PAUSE: Final = Table(
-    "tenure_pause", "namespace text, queue text, until integer or null", key="namespace, queue"
+    "tenure_pause",
+    "namespace text, queue text, until integer or null, reason text default ''",
+    key="namespace, queue",
 )
 
 # Who runs jobs. `renewed` and `expires` are of the boot clock, as those of leases: a record ends

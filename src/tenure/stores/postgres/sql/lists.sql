@@ -170,7 +170,7 @@ $$;
 -- How each queue stands that has unfinished jobs or is paused. Counts stop at _most.
 CREATE FUNCTION tenure.job_counts(_namespace text, _most integer, _told bigint)
 RETURNS TABLE (queue text, waiting bigint, running bigint, oldest bigint, paused boolean,
-               paused_for bigint)
+               paused_for bigint, pause_reason text)
 LANGUAGE plpgsql VOLATILE AS $$
 DECLARE
     _now bigint := tenure.now(_told);
@@ -232,7 +232,8 @@ BEGIN
              ORDER BY j.due / 1000, j.id LIMIT 10)
         ) AS f;
         -- index: queue_pause_pkey
-        SELECT true, p.until - _now INTO paused, paused_for FROM tenure.queue_pause p
+        SELECT true, p.until - _now, p.reason INTO paused, paused_for, pause_reason
+        FROM tenure.queue_pause p
         WHERE p.namespace = _namespace AND p.queue = _next
           AND (p.until IS NULL OR p.until > _now);
         RETURN NEXT;

@@ -148,16 +148,18 @@ END
 $$;
 
 -- Let no job of a queue be claimed for so long, or (NULL) for good; 0 ends a pause.
-CREATE FUNCTION tenure.queue_pause(_namespace text, _queue text, _length bigint, _told bigint)
-RETURNS void LANGUAGE plpgsql VOLATILE AS $$
+CREATE FUNCTION tenure.queue_pause(
+    _namespace text, _queue text, _length bigint, _reason text, _told bigint
+) RETURNS void LANGUAGE plpgsql VOLATILE AS $$
 BEGIN
     IF _length = 0 THEN
         -- index: queue_pause_pkey
         DELETE FROM tenure.queue_pause p WHERE p.namespace = _namespace AND p.queue = _queue;
     ELSE
-        INSERT INTO tenure.queue_pause (namespace, queue, until)
-        VALUES (_namespace, _queue, tenure.now(_told) + _length)
-        ON CONFLICT (namespace, queue) DO UPDATE SET until = excluded.until;
+        INSERT INTO tenure.queue_pause (namespace, queue, until, reason)
+        VALUES (_namespace, _queue, tenure.now(_told) + _length, _reason)
+        ON CONFLICT (namespace, queue)
+        DO UPDATE SET until = excluded.until, reason = excluded.reason;
     END IF;
 END
 $$;

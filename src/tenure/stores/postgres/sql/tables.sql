@@ -299,6 +299,7 @@ CREATE TABLE tenure.queue_pause (
     namespace text COLLATE "C" NOT NULL,
     queue     text COLLATE "C" NOT NULL,
     until     bigint,
+    reason    text   NOT NULL,
     PRIMARY KEY (namespace, queue),
     CONSTRAINT queue_pause_sound CHECK (until BETWEEN -253402300799999999 AND 253402300799999999 IS NOT FALSE)
 );

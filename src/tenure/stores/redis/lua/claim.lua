@@ -130,7 +130,7 @@ local function look_through(queue)
 end
 
 local function paused(queue)
-  local till = tonumber(call('HGET', PAUSED, queue) or nil)
+  local till = tonumber(string.match(call('HGET', PAUSED, queue) or '', '^%S+'))
   if till and till <= now then
     call('HDEL', PAUSED, queue)
   end

@@ -2,7 +2,7 @@
 --
 -- ARGV: now, bells, names of queues
 -- Returns for each {waiting, running, time since the oldest was due or -1,
---   time until it resumes, 'inf' or ''}.
+--   time until it resumes, 'inf' or '', reason of that pause}.
 
 -- Return the earliest due time among those that come first in a priority. Within a millisecond
 -- the order is by id; a hundred of them are enough to tell.
@@ -41,12 +41,13 @@ local function oldest(queue)
   return found < math.huge and max(0, now - found) or -1
 end
 
-local function paused_for(queue)
-  local till = tonumber(call('HGET', PAUSED, queue) or nil)
+local function pause_of(queue)
+  local till, reason = string.match(call('HGET', PAUSED, queue) or '', '^(%S+) ?(.*)$')
+  till = tonumber(till)
   if not till or not (till > now) then
-    return ''
+    return '', ''
   end
-  return till > INSTANT_MAX and 'inf' or format('%.0f', till - now)
+  return till > INSTANT_MAX and 'inf' or format('%.0f', till - now), reason
 end
 
 local function running(queue)
@@ -59,6 +60,6 @@ for n = 3, #ARGV do
   local queue = ARGV[n]
   answers[n - 2] = {
     call('ZLEXCOUNT', WAITING, '[' .. queue .. '\0', '(' .. queue .. '\1'),
-    running(queue), oldest(queue), paused_for(queue)}
+    running(queue), oldest(queue), pause_of(queue)}
 end
 return answers

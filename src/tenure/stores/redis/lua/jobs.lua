@@ -15,7 +15,7 @@ local CANCELS    = KEYS[9]   -- zset of replica NUL id: running, with a cancel p
 local RUNNING    = KEYS[10]  -- hash queue -> how many run
 local UNIQUE     = KEYS[11]  -- hash unique key -> id, digest, until, 1 if it stays with its job
 local ENDS       = KEYS[12]  -- zset unique key of a finished job -> until
-local PAUSED     = KEYS[13]  -- hash queue -> until
+local PAUSED     = KEYS[13]  -- hash queue -> until, then its reason after a space, if there is one
 local SLEEPING   = KEYS[14]  -- hash of the queues whose next job somebody wants to hear about
 local REPLICAS   = KEYS[15]  -- hash replica -> joined, renewed, ttl, dead, claim_no, meta; if it is
                              -- dead, the replica that takes its jobs, and until when

@@ -20,7 +20,7 @@ if ARGV[3] == '' then
   others = call('HKEYS', RUNNING)
   local paused = call('HGETALL', PAUSED)
   for n = 1, #paused, 2 do
-    local till = tonumber(paused[n + 1])
+    local till = tonumber(string.match(paused[n + 1], '^%S+'))
     if not till or till ~= till then
       unreadable[#unreadable + 1] = paused[n]
     elseif till > now then
